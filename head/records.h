@@ -1,0 +1,255 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+
+// The rows of the cluster's state as the head's domain sees them.
+//
+// Plain values: ClusterState's tables own the current ones, Transition carries
+// changed ones, records.cc turns them into storage.proto bytes and back.
+// Wall times are for people; nothing is decided by them.
+namespace cohort::head {
+
+// Who caused a row, and by which request.
+struct Origin {
+  std::string name_space = "default";
+  std::string principal;
+  std::string request_id;
+  uint64_t cause = 0;  // number of the event that led to it; 0: none
+
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+// One row: what the store belongs to and who may write it.
+struct ClusterRecord {
+  ClusterId cluster;
+  GenerationId generation;
+  uint64_t term = 0;
+  uint64_t next_event = 1;
+  uint64_t next_incarnation = 1;
+  uint64_t next_job_sequence = 1;
+
+  friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
+};
+
+struct ExitStatus {
+  int code = 0;    // meaningful when signal is 0
+  int signal = 0;
+  bool oom_killed = false;
+  std::string detail;
+
+  bool ok() const { return code == 0 && signal == 0; }
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+struct Checkpoint {
+  std::string path;
+  int64_t step = 0;
+  int64_t epoch = 0;
+
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
+};
+
+struct Device {
+  std::string id;
+  std::string kind;  // "gpu"
+  std::string model;
+  int64_t memory_bytes = 0;
+  bool simulated = false;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+enum class NodeState : uint8_t { kAlive = 1, kDead = 2 };
+
+struct NodeRecord {
+  NodeId id;
+  std::string name;
+  NodeState state = NodeState::kAlive;
+  uint64_t incarnation = 0;
+  std::string host;
+  int64_t pid = 0;
+  ResourceSet resources;
+  std::vector<Device> devices;
+  std::map<std::string, std::string> labels;
+  Origin origin;
+
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+
+// Ray's names and meanings.
+enum class PlacementStrategy : uint8_t {
+  kPack = 1,
+  kSpread = 2,
+  kStrictPack = 3,
+  kStrictSpread = 4,
+};
+
+struct JobSpec {
+  std::string name;
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  int num_workers = 1;
+  ResourceSet resources_per_worker;
+  PlacementStrategy strategy = PlacementStrategy::kPack;
+  std::string storage_path;
+  int max_failures = 0;  // -1: no limit
+  int num_to_keep = 0;   // 0: all
+  std::string package_hash;  // 32 bytes; empty: none
+
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+// docs/design/0001-first-light.md draws the edges.
+enum class JobState : uint8_t {
+  kPending = 1,
+  kStarting = 2,
+  kRunning = 3,
+  kStopping = 4,
+  kSucceeded = 5,
+  kFailed = 6,
+  kStopped = 7,
+};
+
+struct JobRecord {
+  JobId id;
+  Origin origin;
+  JobSpec spec;
+  uint64_t sequence = 0;  // place in line: order of submission
+  JobState state = JobState::kPending;
+  std::string reason;
+  int attempts = 0;  // number of the last attempt
+  int64_t epoch = 0;  // of the last attempt's membership
+  int failures = 0;
+  int infra_restarts = 0;
+  std::optional<ExitStatus> exit;  // of the rank that failed first
+  int failed_rank = -1;
+  std::string stderr_tail;
+  absl::Time submitted_at = absl::InfinitePast();
+  absl::Time started_at = absl::InfinitePast();  // InfinitePast: not yet
+  absl::Time ended_at = absl::InfinitePast();
+  std::string metrics_json;
+  uint64_t metrics_count = 0;
+  std::vector<Checkpoint> checkpoints;  // committed, oldest first
+  std::vector<std::string> retired;     // directories still to be removed
+
+  friend bool operator==(const JobRecord&, const JobRecord&) = default;
+};
+
+enum class RankState : uint8_t {
+  kPending = 1,
+  kStarting = 2,
+  kRunning = 3,
+  kExited = 4,
+};
+
+struct AttemptRank {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::string> gpu_ids;
+  RankState state = RankState::kPending;
+  int64_t pid = 0;
+  std::optional<ExitStatus> exit;
+
+  friend bool operator==(const AttemptRank&, const AttemptRank&) = default;
+};
+
+enum class PartPhase : uint8_t {
+  kAssigned = 1,  // sent, or to be sent
+  kPrepared = 2,
+  kRunning = 3,   // every rank of the part was started
+  kEnded = 4,     // the node reported the end
+  kLost = 5,      // the node is dead or knows nothing of it
+};
+
+// The part of an attempt on one node: its lease.
+struct AttemptPart {
+  NodeId node;
+  ResourceSet resources;                  // sum over its ranks, GPU included
+  std::map<std::string, Amount> devices;  // GPU id -> how much of it
+  std::vector<AttemptRank> ranks;
+  PartPhase phase = PartPhase::kAssigned;
+  int master_port = 0;  // reserved by the node that holds rank 0
+
+  friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
+};
+
+enum class AttemptState : uint8_t {
+  kPreparing = 1,
+  kRunning = 2,
+  kEnding = 3,
+  kEnded = 4,
+};
+
+// Why an attempt ends; the first cause stays.
+enum class EndCause : uint8_t {
+  kNone = 0,
+  kSucceeded = 1,
+  kRankFailed = 2,
+  kPrepareFailed = 3,
+  kKeeperLost = 4,
+  kNodeLost = 5,
+  kStopped = 6,         // a person stopped the job
+  kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
+};
+
+struct AttemptRecord {
+  AttemptId id;
+  JobId job;
+  int number = 0;
+  int64_t epoch = 0;
+  AttemptState state = AttemptState::kPreparing;
+  std::vector<AttemptPart> parts;
+  std::string master_address;
+  int master_port = 0;
+  EndCause cause = EndCause::kNone;
+  std::string detail;
+  std::optional<ExitStatus> exit;
+  int failed_rank = -1;
+  Origin origin;
+
+  friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// The answer that the first call with this id got.
+struct RequestRecord {
+  std::string principal;
+  std::string request_id;
+  std::string body_hash;  // SHA-256 of the request
+  std::string answer;     // encoded response
+  absl::Time at = absl::InfinitePast();
+
+  friend bool operator==(const RequestRecord&, const RequestRecord&) = default;
+};
+
+// A complete package.  Pinned while a job that has not ended names it.
+struct PackageRecord {
+  std::string hash;
+  int64_t size_bytes = 0;
+  absl::Time completed_at = absl::InfinitePast();
+  absl::Time unpinned_at = absl::InfinitePast();
+
+  friend bool operator==(const PackageRecord&, const PackageRecord&) = default;
+};
+
+struct EventRecord {
+  uint64_t number = 0;
+  absl::Time at = absl::InfinitePast();
+  std::string kind;  // e.g. "job_submitted"
+  Origin origin;
+  JobId job;          // nil: none
+  AttemptId attempt;  // nil: none
+  NodeId node;        // nil: none
+  std::string text;
+
+  friend bool operator==(const EventRecord&, const EventRecord&) = default;
+};
+
+}  // namespace cohort::head

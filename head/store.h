@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cohort::head {
+
+// One column family each.  On disk by name (TableName): add, never rename.
+enum class Table : uint8_t {
+  kCluster,
+  kNodes,
+  kJobs,
+  kAttempts,
+  kRequests,
+  kPackages,
+  kEvents,
+};
+inline constexpr Table kAllTables[] = {
+    Table::kCluster,  Table::kNodes,    Table::kJobs,  Table::kAttempts,
+    Table::kRequests, Table::kPackages, Table::kEvents};
+
+// The name of a table on disk and for people: "jobs".
+const char* TableName(Table table);
+
+// One changed row; no value deletes it.
+struct Write {
+  Table table;
+  std::string key;
+  std::optional<std::string> value;
+};
+using Batch = std::vector<Write>;
+
+// Where the cluster's state survives.
+//
+// Used by one thread at a time (the store's executor).  A store that failed an
+// append must not be used again: its owner opens a new one (CM-3), because
+// whether the failed batch landed is unknown.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Makes all writes durable, or (on a crash) none: one synced batch.  Blocks.
+  //
+  // `term` is the fence: FailedPrecondition when the stored term is another,
+  // so that of two heads on one store only the newer can write.  A batch that
+  // raises the term itself passes `term` = the one it read.
+  // Unavailable: the disk refused (full, I/O); whether the batch landed is
+  // unknown.
+  virtual absl::Status Append(uint64_t term, const Batch& batch) = 0;
+
+  // Every row of a table in key order.  DataLoss, naming the path, when
+  // something does not have its checksum.
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+  LoadAll(Table table) = 0;
+};
+
+}  // namespace cohort::head
