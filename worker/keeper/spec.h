@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What the worker daemon asks of a keeper: the file `spec` of an attempt's
+// directory.  Shared by both sides, so std only.
+namespace cohort::keeper {
+
+// Bounds that Validate checks; a spec beyond them is refused, not cut.
+inline constexpr int kRanksMax = 1024;
+inline constexpr size_t kArgumentsMax = 16384;   // argv or env of one rank
+inline constexpr size_t kSpecBytesMax = 64 << 20;
+
+// One setrlimit in the rank, before its program.
+struct RankLimit {
+  // As setrlimit's constant in lower case without RLIMIT_: "nofile", "core",
+  // "memlock", "stack", "nproc", "as", "cpu", "fsize", "data", "rss".
+  std::string name;
+  uint64_t soft = 0;  // RLIM_INFINITY (all ones) for none
+  uint64_t hard = 0;
+
+  bool operator==(const RankLimit&) const = default;
+};
+
+struct RankSpec {
+  int rank = 0;  // global rank; names its files; unique within the attempt
+  // argv[0] without a slash is looked up in this env's PATH, as a shell does.
+  std::vector<std::string> argv;
+  // The whole environment as NAME=VALUE.  The keeper adds COHORT_ATTEMPT_ID and
+  // COHORT_KEEPER_RANK (replacing any), by which leftovers are found.
+  std::vector<std::string> env;
+  std::string cwd;  // absolute
+  std::vector<RankLimit> limits;
+
+  bool operator==(const RankSpec&) const = default;
+};
+
+struct KeeperSpec {
+  std::string attempt;      // lower-case hex, 1 to 64 digits
+  std::string runtime_dir;  // absolute; private tmpfs; the control socket's home
+  std::string log_dir;      // absolute; where log segments go
+
+  // Between SIGTERM and SIGKILL when the keeper itself gets SIGTERM; a Stop
+  // command brings its own.
+  int64_t grace_ms = 10'000;
+
+  // A stream (rank's stdout or stderr) is cut into files of segment_bytes; the
+  // oldest go when the sum passes stream_bytes.  A failed rank's story is in
+  // its last MiB, and 8 ranks x 2 x 256 MiB = 4 GiB of disk at most.
+  int64_t log_segment_bytes = 16 << 20;
+  int64_t log_stream_bytes = 256 << 20;
+
+  // A cgroup v2 directory that we may create children in; empty: do without.
+  std::string cgroup_parent;
+  // memory.max of each rank's cgroup; needs the memory controller there.
+  std::optional<int64_t> rank_memory_bytes;
+
+  std::vector<RankSpec> ranks;
+
+  bool operator==(const KeeperSpec&) const = default;
+};
+
+// An empty string when `spec` can be run, else what is wrong with it and where.
+std::string Validate(const KeeperSpec& spec);
+
+// The bytes of the file: text, versioned, checksummed (docs/design/0002).
+std::string EncodeSpec(const KeeperSpec& spec);
+
+// The spec in `bytes`, validated; nullopt with the reason in *error when they
+// are damaged, of a version that this build does not know, or invalid.
+std::optional<KeeperSpec> ParseSpec(const std::string& bytes,
+                                    std::string* error);
+
+}  // namespace cohort::keeper

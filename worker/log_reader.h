@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cohort::worker {
+
+enum class LogStream { kStdout, kStderr };
+
+struct LogChunk {
+  // Where `bytes` begins.  Larger than the offset asked for when that part was
+  // rotated away or lost: the reader was "truncated to" here.
+  uint64_t offset = 0;
+  std::string bytes;
+  // What to ask for next.
+  uint64_t next_offset = 0;
+  // The stream is complete and next_offset is its end.
+  bool eof = false;
+};
+
+// Reads one output stream of one rank from the segments that its keeper writes
+// (or wrote), by absolute offset, across rotations and restarts.
+//
+// In the worker daemon, at the edge: touches the disk.  Thread-compatible; any
+// number may read one stream.  Has no state but its place: a reader made anew
+// goes on with the next_offset of the last.
+//
+// LR-1: reading on at next_offset repeats no byte and leaves none out, except
+//       where a chunk's `offset` says so.
+class LogReader {
+ public:
+  // `log_dir` as in the attempt's KeeperSpec.
+  LogReader(std::string log_dir, int rank, LogStream stream);
+
+  // At most `bytes_max` bytes from `offset` on; empty when none are there yet.
+  // NotFound when the directory is gone; Unavailable when it cannot be read.
+  absl::StatusOr<LogChunk> Read(uint64_t offset, size_t bytes_max) const;
+
+  // Where the next byte will be written: ask Read for EndOffset() - n for the
+  // last n.  Errors as Read.
+  absl::StatusOr<uint64_t> EndOffset() const;
+
+ private:
+  const std::string log_dir_;
+  const std::string stem_;  // "3.stdout."
+};
+
+// Marks both streams of `rank` complete where they are: for the daemon, once the
+// keeper that could not do so itself is known to be dead.
+absl::Status SealLogs(const std::string& log_dir, int rank);
+
+}  // namespace cohort::worker
