@@ -1,0 +1,53 @@
+#include "common/strong_id.h"
+
+#include "absl/container/flat_hash_set.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(StrongIdTest, GoesThroughHexAndBytes) {
+  SeededRandom random(1);
+  const JobId id = JobId::New(random);
+  EXPECT_FALSE(id.IsNil());
+  EXPECT_EQ(id.ToHex().size(), 32u);
+  EXPECT_THAT(JobId::FromHex(id.ToHex()), IsOkAndHolds(id));
+  EXPECT_THAT(JobId::FromBytes(id.bytes()), IsOkAndHolds(id));
+}
+
+TEST(StrongIdTest, ReadsBothCases) {
+  EXPECT_EQ(*JobId::FromHex("AABBCCDDEEFF00112233445566778899"),
+            *JobId::FromHex("aabbccddeeff00112233445566778899"));
+}
+
+TEST(StrongIdTest, RefusesWhatIsNoIdAndSaysWhatOneIs) {
+  EXPECT_THAT(JobId::FromHex("xyz"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a job id is 32 hex digits, not \"xyz\"")));
+  EXPECT_THAT(JobId::FromHex(std::string(32, 'g')),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(NodeId::FromBytes("short"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a node id has 16 bytes")));
+}
+
+TEST(StrongIdTest, StartsNil) {
+  EXPECT_TRUE(NodeId().IsNil());
+  EXPECT_THAT(NodeId::FromBytes(std::string(16, '\0')),
+              IsOkAndHolds(NodeId()));
+}
+
+TEST(StrongIdTest, HashesAndCompares) {
+  SystemRandom random;
+  absl::flat_hash_set<NodeId> ids;
+  for (int i = 0; i < 100; ++i) ids.insert(NodeId::New(random));
+  EXPECT_EQ(ids.size(), 100u);
+  EXPECT_LT(NodeId(), *ids.begin());
+}
+
+}  // namespace
+}  // namespace cohort
