@@ -1,18 +1,29 @@
-# cohort_library, cohort_executable, cohort_test: one target a cohesive group, so
-# that link dependencies repeat the layering of docs/architecture.md.
+# cohort_library, cohort_executable, cohort_test, cohort_script_test, cohort_proto:
+# one target a cohesive group, so that link dependencies repeat the layering of
+# docs/architecture.md.  None of them names gRPC, protobuf, Abseil, RocksDB or
+# OpenSSL in DEPS: see cohort_deps_shared.
+
+include(GoogleTest)
 
 add_library(cohort_flags INTERFACE)
-target_include_directories(cohort_flags INTERFACE
-  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_include_directories(cohort_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(cohort_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wthread-safety-beta>
+  -ffunction-sections -fdata-sections
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety-beta>
   $<$<BOOL:${COHORT_WERROR}>:-Werror>)
+set(COHORT_SANITIZE_FLAGS)
 if(COHORT_SANITIZE)
-  target_compile_options(cohort_flags INTERFACE
-    -fsanitize=${COHORT_SANITIZE} -fno-omit-frame-pointer)
+  # A report of UBSan ends the test, as one of ASan does.
+  set(COHORT_SANITIZE_FLAGS -fsanitize=${COHORT_SANITIZE}
+    -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(cohort_flags INTERFACE ${COHORT_SANITIZE_FLAGS})
   target_link_options(cohort_flags INTERFACE -fsanitize=${COHORT_SANITIZE})
 endif()
+
+# What the sanitizer stages of .ci/run build.
+add_custom_target(unit_and_sim_tests)
 
 # cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...])
 function(cohort_library)
@@ -33,21 +44,34 @@ function(cohort_executable)
   cmake_parse_arguments(ARG "SHARED;BARE" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
+  set(kind SHARED)
   if(ARG_BARE)
-    return()
-  elseif(COHORT_STATIC_DEPS AND NOT ARG_SHARED AND TARGET cohort_deps_static)
+    set(kind BARE)
+    if(COHORT_STATIC_DEPS)
+      target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc
+        -Wl,--gc-sections)
+    endif()
+  elseif(TARGET cohort_deps_static AND NOT ARG_SHARED)
+    set(kind STATIC)
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_static)
   else()
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_shared)
   endif()
+  # For the test that reads ldd and nm of each (tests/linkage).
+  set_property(GLOBAL APPEND PROPERTY COHORT_${kind}_PROGRAMS ${ARG_NAME})
 endfunction()
 
-# cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|lint|gpu])
+# cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|gpu...]
+#             [TIMEOUT seconds] [WHOLE] [RESOURCE_LOCK name])
+# Each TEST is a ctest of its own, named x_test.Suite.Case; with WHOLE the program
+# is one ctest (where SetUpTestSuite costs more than the tests).
+# RESOURCE_LOCK: no two tests with the same one run at once.
 function(cohort_test)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE" "NAME;TIMEOUT;RESOURCE_LOCK"
+    "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -59,17 +83,60 @@ function(cohort_test)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${ARG_NAME} PRIVATE
     cohort_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main cohort_deps_shared)
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  set_tests_properties(${ARG_NAME} PROPERTIES
-    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if("unit" IN_LIST ARG_LABELS OR "sim" IN_LIST ARG_LABELS)
+    add_dependencies(unit_and_sim_tests ${ARG_NAME})
+  endif()
+  set(properties TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_RESOURCE_LOCK)
+    list(APPEND properties RESOURCE_LOCK ${ARG_RESOURCE_LOCK})
+  endif()
+  if(ARG_WHOLE)
+    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+    set_tests_properties(${ARG_NAME} PROPERTIES
+      LABELS "${ARG_LABELS}" SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]"
+      ${properties})
+  else()
+    # A list survives gtest_discover_tests only with its semicolons escaped.
+    string(REPLACE ";" "\\\\;" labels "${ARG_LABELS}")
+    gtest_discover_tests(${ARG_NAME} TEST_PREFIX ${ARG_NAME}.
+      DISCOVERY_TIMEOUT 120
+      PROPERTIES LABELS ${labels} ${properties})
+  endif()
 endfunction()
 
-# cohort_proto(NAME n PROTOS cohort/v1/x.proto ...): generated messages only; the
-# wire's calls are made through rpc/, which needs no generated stubs.
+# cohort_script_test(NAME n COMMAND ... [LABELS ...] [TIMEOUT seconds]
+#                    [RESOURCE_LOCK name])
+# A ctest that is no GoogleTest program; exit status 77 means skipped.
+function(cohort_script_test)
+  if(NOT COHORT_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;RESOURCE_LOCK" "COMMAND;LABELS"
+    ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS integration)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND})
+  set_tests_properties(${ARG_NAME} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  if(ARG_RESOURCE_LOCK)
+    set_tests_properties(${ARG_NAME} PROPERTIES
+      RESOURCE_LOCK ${ARG_RESOURCE_LOCK})
+  endif()
+endfunction()
+
+# cohort_proto(NAME n PROTOS cohort/v1/x.proto ... [DEPS other_proto ...]):
+# generated messages only; the wire's calls are made through rpc/, which needs no
+# generated stubs.
 function(cohort_proto)
-  cmake_parse_arguments(ARG "" "NAME" "PROTOS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME" "PROTOS;DEPS" ${ARGN})
   set(out ${CMAKE_BINARY_DIR}/gen)
   file(MAKE_DIRECTORY ${out})
+  # A message may import any other: all are made again when one changes.
+  file(GLOB_RECURSE inputs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)
   set(generated)
   foreach(proto IN LISTS ARG_PROTOS)
     string(REGEX REPLACE "\\.proto$" "" stem ${proto})
@@ -77,13 +144,13 @@ function(cohort_proto)
       OUTPUT ${out}/${stem}.pb.cc ${out}/${stem}.pb.h
       COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/proto
               --cpp_out=${out} ${proto}
-      DEPENDS ${CMAKE_SOURCE_DIR}/proto/${proto} ${ARG_DEPENDS}
+      DEPENDS ${inputs}
       VERBATIM)
     list(APPEND generated ${out}/${stem}.pb.cc ${out}/${stem}.pb.h)
   endforeach()
   add_library(${ARG_NAME} STATIC ${generated})
-  target_include_directories(${ARG_NAME} SYSTEM PUBLIC $<BUILD_INTERFACE:${out}>)
-  if(COHORT_SANITIZE)
-    target_compile_options(${ARG_NAME} PRIVATE -fsanitize=${COHORT_SANITIZE})
-  endif()
+  target_include_directories(${ARG_NAME} SYSTEM PUBLIC ${out})
+  target_compile_options(${ARG_NAME} PRIVATE
+    -ffunction-sections -fdata-sections ${COHORT_SANITIZE_FLAGS})
+  target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS})
 endfunction()

@@ -1,0 +1,79 @@
+"""Reads ldd and nm of each program: one protobuf, one libstdc++.
+
+  check_linkage.py [--static PROGRAM | --shared PROGRAM | --bare PROGRAM]...
+
+static: gRPC, protobuf, Abseil, RocksDB and libstdc++ inside, glibc outside.
+shared: protobuf from the shared object alone, or not at all.
+bare:   none of them, inside or outside.
+"""
+
+import argparse
+import subprocess
+import sys
+
+OURS = ("libgrpc", "libgpr", "libprotobuf", "libabsl", "librocksdb",
+        "libstdc++", "libgcc_s", "libssl", "libcrypto", "libtorch", "libc10",
+        "libgloo")
+# Defined in every copy of the runtime, needed by every generated message.
+PROTOBUF_SYMBOL = "google::protobuf::internal::AssignDescriptors("
+
+
+def loaded_objects(ldd_output):
+    """The names of the shared objects that a program loads."""
+    return [line.split()[0].rsplit("/", 1)[-1]
+            for line in ldd_output.splitlines()
+            if line.strip() and "statically linked" not in line
+            and "not a dynamic" not in line]
+
+
+def holds_protobuf(nm_output):
+    """Whether the program itself defines protobuf's runtime."""
+    for line in nm_output.splitlines():
+        fields = line.split(maxsplit=2)
+        if (len(fields) == 3 and fields[1] in "TtWwVv"
+                and fields[2].startswith(PROTOBUF_SYMBOL)):
+            return True
+    return False
+
+
+def problems(kind, objects, has_own_protobuf):
+    """What is wrong with a program of this kind, as a list of sentences."""
+    found = []
+    if kind != "shared":
+        found += [f"a {kind} program loads {name}" for name in objects
+                  if name.startswith(OURS)]
+    if kind == "bare" and has_own_protobuf:
+        found.append("a bare program holds protobuf")
+    if has_own_protobuf and any(name.startswith("libprotobuf")
+                                for name in objects):
+        found.append("two copies of protobuf: one inside, one loaded")
+    elif kind == "shared" and has_own_protobuf:
+        found.append("a shared program holds its own protobuf")
+    return found
+
+
+def run(command):
+    result = subprocess.run(command, capture_output=True, text=True)
+    return result.stdout + (result.stderr if result.returncode else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for kind in ("static", "shared", "bare"):
+        parser.add_argument(f"--{kind}", action="append", default=[])
+    arguments = vars(parser.parse_args())
+    failures = 0
+    for kind, programs in arguments.items():
+        for program in programs:
+            objects = loaded_objects(run(["ldd", program]))
+            own = holds_protobuf(run(["nm", "-C", "--defined-only", program]))
+            print(f"{program}: {kind}, {len(objects)} shared objects, "
+                  f"{'own' if own else 'no own'} protobuf")
+            for problem in problems(kind, objects, own):
+                print(f"  FAILED: {problem}")
+                failures += 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""check_linkage finds what it is there for, in output as ldd and nm print it."""
+
+import unittest
+
+from check_linkage import holds_protobuf, loaded_objects, problems
+
+LDD = """\tlinux-vdso.so.1 (0x00007ffd)
+\tlibprotobuf.so.32 => /lib/x86_64-linux-gnu/libprotobuf.so.32 (0x00007f)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f)
+"""
+NM = ("0000 T google::protobuf::internal::AssignDescriptors(x const*)\n"
+      "0000 T main\n")
+
+
+class CheckLinkageTest(unittest.TestCase):
+
+    def test_reads_object_names(self):
+        self.assertEqual(loaded_objects(LDD)[1:3],
+                         ["libprotobuf.so.32", "libc.so.6"])
+        self.assertEqual(loaded_objects("\tnot a dynamic executable\n"), [])
+
+    def test_sees_a_protobuf_inside(self):
+        self.assertTrue(holds_protobuf(NM))
+        self.assertFalse(holds_protobuf("0000 T main\n"))
+
+    def test_refuses_two_copies(self):
+        for kind in ("static", "shared", "bare"):
+            self.assertTrue(problems(kind, loaded_objects(LDD), True))
+
+    def test_refuses_a_shared_object_in_a_static_program(self):
+        self.assertTrue(problems("static", ["libstdc++.so.6"], True))
+        self.assertTrue(problems("bare", ["libgrpc++.so.1.51"], False))
+
+    def test_accepts_what_is_meant(self):
+        self.assertFalse(problems("static", ["libc.so.6", "libm.so.6"], True))
+        self.assertFalse(problems("shared", loaded_objects(LDD), False))
+        self.assertFalse(problems("bare", ["libc.so.6"], False))
+
+
+if __name__ == "__main__":
+    unittest.main()
