@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "head/records.h"
+#include "head/store.h"
+
+// Records to stored bytes and back.  Stateless; thread-safe.
+//
+// A value is 4 bytes CRC-32C (big-endian, over key and row) followed by the
+// row, a message of storage.proto in its one deterministic encoding.  Keys are
+// raw ids; numbers are 8 bytes big-endian, so that key order is number order.
+namespace cohort::head {
+
+// Grows with every change of storage.proto: an older head must not read, and by
+// writing drop, what a newer one stored.  Kept in the cluster row.
+inline constexpr uint32_t kSchemaVersion = 1;
+
+// The row of the one cluster record.
+std::string ClusterKey();
+std::string NodeKey(const NodeId& node);
+std::string JobKey(const JobId& job);
+std::string AttemptKey(const AttemptId& attempt);
+// Length-prefixed principal, then the request id.
+std::string RequestKey(absl::string_view principal,
+                       absl::string_view request_id);
+std::string PackageKey(absl::string_view hash);
+std::string EventKey(uint64_t number);
+
+// The write that stores a record under its key.
+Write ToWrite(const ClusterRecord& record);
+Write ToWrite(const NodeRecord& record);
+Write ToWrite(const JobRecord& record);
+Write ToWrite(const AttemptRecord& record);
+Write ToWrite(const RequestRecord& record);
+Write ToWrite(const PackageRecord& record);
+Write ToWrite(const EventRecord& record);
+
+// The record of a stored row.  Defined for each record type of records.h.
+// DataLoss, naming table and key, when the checksum, the encoding, the key or a
+// value is wrong; FailedPrecondition for a cluster row of a newer schema.
+template <typename Record>
+absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value);
+
+// All records of `store`, in key order; the first error of the store or a row.
+template <typename Record>
+absl::StatusOr<std::vector<Record>> LoadRecords(Store& store);
+
+// The fence and the schema in a stored cluster row; errors as FromRow.  Of a
+// newer schema's row only these two are readable.
+struct ClusterStamp {
+  uint32_t schema_version = 0;
+  uint64_t term = 0;
+};
+absl::StatusOr<ClusterStamp> ReadClusterStamp(absl::string_view value);
+
+}  // namespace cohort::head
