@@ -1,0 +1,221 @@
+#include "trainer/checkpoint.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> List(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void Overwrite(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+// No file of this process may grow beyond `bytes`: a disk that is full there.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::string> Write(int64_t step) {
+    CheckpointManifest manifest = manifest_;
+    manifest.step = step;
+    const TensorView weights{"w", TensorType::kF32, {1024},
+                             std::as_bytes(std::span(weights_))};
+    const TensorView steps{"step", TensorType::kI64, {1},
+                           std::as_bytes(std::span(steps_))};
+    return WriteCheckpoint(root_, manifest,
+                           {{"model", {weights}, {{"format", "pt"}}},
+                            {"optimizer", {steps}, {}}});
+  }
+
+  TempDir directory_;
+  const std::string root_ = directory_.File("results/job/attempt-1.4");
+  const std::vector<float> weights_ = std::vector<float>(1024, 0.25f);
+  const std::vector<int64_t> steps_{12};
+  const CheckpointManifest manifest_{
+      .job_id = "ab12",
+      .attempt = 1,
+      .epoch = 4,
+      .world = 2,
+      .data_epoch = 1,
+      .cursor = 768,
+      .seed = 0xffffffffffffffffULL,
+      .program = {{"lr", "0.001"}}};
+};
+
+TEST_F(CheckpointTest, ReadsBackWhatItWrote) {
+  const auto path = Write(12);
+  COHORT_ASSERT_OK(path);
+  EXPECT_EQ(*path, root_ + "/step-12");
+  EXPECT_THAT(List(root_), ElementsAre("step-12"));
+  EXPECT_THAT(List(*path), ElementsAre("manifest.json", "model.safetensors",
+                                       "optimizer.safetensors"));
+  const auto read = ReadCheckpoint(*path);
+  COHORT_ASSERT_OK(read);
+  EXPECT_EQ(read->manifest.job_id, "ab12");
+  EXPECT_EQ(read->manifest.attempt, 1);
+  EXPECT_EQ(read->manifest.epoch, 4);
+  EXPECT_EQ(read->manifest.world, 2);
+  EXPECT_EQ(read->manifest.layout, "replicated");
+  EXPECT_EQ(read->manifest.step, 12);
+  EXPECT_EQ(read->manifest.data_epoch, 1);
+  EXPECT_EQ(read->manifest.cursor, 768);
+  EXPECT_EQ(read->manifest.seed, 0xffffffffffffffffULL);
+  EXPECT_EQ(read->manifest.program.at("lr"), "0.001");
+  const auto weights = read->files.at("model").Find("w");
+  COHORT_ASSERT_OK(weights);
+  EXPECT_EQ(0, std::memcmp(weights->bytes.data(), weights_.data(), 4096));
+}
+
+TEST_F(CheckpointTest, SameContentsGiveTheSameBytes) {
+  const auto first = Write(1);
+  COHORT_ASSERT_OK(first);
+  const std::string model = Slurp(*first + "/model.safetensors");
+  const auto second = Write(2);
+  COHORT_ASSERT_OK(second);
+  EXPECT_EQ(model, Slurp(*second + "/model.safetensors"));
+}
+
+// CP-1
+TEST_F(CheckpointTest, LeavesNothingWhenTheDiskIsFull) {
+  COHORT_ASSERT_OK(Write(1));
+  {
+    // Room for no file, for the model's start, for the model but no manifest.
+    for (const rlim_t bytes : {0, 2000, 200}) {
+      FullDisk full(bytes);
+      EXPECT_THAT(Write(2),
+                  StatusIs(absl::StatusCode::kResourceExhausted,
+                           AllOf(HasSubstr(root_),
+                                 HasSubstr("--storage-path"))));
+    }
+  }
+  EXPECT_THAT(List(root_), ElementsAre("step-1"));
+  COHORT_EXPECT_OK(Write(2));  // room again
+}
+
+TEST_F(CheckpointTest, NeverReplacesAStep) {
+  COHORT_ASSERT_OK(Write(1));
+  EXPECT_THAT(Write(1), StatusIs(absl::StatusCode::kAlreadyExists,
+                                 HasSubstr("step-1")));
+}
+
+TEST_F(CheckpointTest, ClearsTheDraftOfAWriterThatDied) {
+  fs::create_directories(root_ + "/.step-7.tmp");
+  Overwrite(root_ + "/.step-7.tmp/model.safetensors", "half");
+  COHORT_ASSERT_OK(Write(7));
+  EXPECT_THAT(List(root_), ElementsAre("step-7"));
+}
+
+TEST_F(CheckpointTest, NamesAnUnusableRoot) {
+  Overwrite(directory_.File("results"), "a file");
+  EXPECT_THAT(Write(1), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr(directory_.File("results"))));
+}
+
+TEST_F(CheckpointTest, RefusesNamesThatLeaveTheDirectory) {
+  for (const std::string name : {"", "../model", "a/b", "Model", ".hidden"}) {
+    EXPECT_THAT(WriteCheckpoint(root_, manifest_, {{name, {}, {}}}),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
+// CP-3
+TEST_F(CheckpointTest, NamesTheDamagedFile) {
+  const std::string path = *Write(3);
+  const std::string model = path + "/model.safetensors";
+  const std::string good = Slurp(model);
+  const auto damaged = StatusIs(absl::StatusCode::kDataLoss, HasSubstr(model));
+
+  std::string bad = good;
+  bad.back() = static_cast<char>(bad.back() ^ 1);
+  Overwrite(model, bad);
+  EXPECT_THAT(ReadCheckpoint(path), damaged);
+  Overwrite(model, good.substr(0, good.size() - 1));
+  EXPECT_THAT(ReadCheckpoint(path), damaged);
+  fs::remove(model);
+  EXPECT_THAT(ReadCheckpoint(path), damaged);
+  Overwrite(model, good);
+  COHORT_EXPECT_OK(ReadCheckpoint(path));
+}
+
+TEST_F(CheckpointTest, NamesADamagedManifest) {
+  const std::string path = *Write(3);
+  const std::string manifest = path + "/manifest.json";
+  const std::string good = Slurp(manifest);
+  const auto damaged =
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr(manifest));
+  const auto with = [&good](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  for (const std::string& text :
+       {std::string(), std::string("[]"), good.substr(0, good.size() / 2),
+        with("\"step\": 3", "\"step\": -3"), with("\"cursor\"", "\"curse\""),
+        with("\"world\": 2", "\"world\": \"2\""),
+        with("model.safetensors", "../del.safetensors"),
+        with("\"bytes\"", "\"bites\"")}) {
+    Overwrite(manifest, text);
+    EXPECT_THAT(ReadCheckpoint(path), damaged) << text;
+  }
+  Overwrite(manifest, with("\"format\": 1", "\"format\": 2"));
+  EXPECT_THAT(ReadCheckpoint(path),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("format 2")));
+  fs::remove(manifest);
+  EXPECT_THAT(ReadCheckpoint(path), damaged);
+  EXPECT_THAT(ReadCheckpoint(root_ + "/step-99"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step-99")));
+}
+
+}  // namespace
+}  // namespace cohort::trainer

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace cohort::trainer {
+
+class Comm;
+
+// A checkpoint directory, as the head's record names it.
+struct CheckpointRecord {
+  std::string path;   // absolute: <checkpoint root>/step-<k>
+  int64_t step = 0;   // optimizer steps that it holds
+  int64_t epoch = 0;  // membership epoch of the run that wrote it
+};
+
+// A rank's place in its gang: all that the head decided about it.  A process
+// keeps one place for life; a new membership is a new process, for now.
+struct RunPlace {
+  std::string job_id;
+  int attempt = 1;         // 1, 2, ... within the job
+  int64_t epoch = 1;       // of the membership; stamps communicators and records
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  int local_world = 1;     // ranks of the gang on this node
+  int node_rank = 0;
+  int node_count = 1;
+  // <storage>/<job>/attempt-<n>.<epoch>: no two attempts share it.
+  std::string checkpoint_root;
+  // The last one committed before this attempt began; the one to go on from,
+  // never the newest directory that happens to be there.
+  std::optional<CheckpointRecord> restore;
+};
+
+// The bound of one report, so that a cell of shared memory holds it.
+inline constexpr int kMetricsBytesMax = 4096;
+// A message about a gang that waits longer than this says so and fails.
+// Covers a peer that is still loading its data or evaluating.
+inline constexpr int kGangPatienceSeconds = 600;
+
+// What a rank's program talks to: its place, its gang's communicator, and the
+// way back to the head.
+//
+// In a gang it is a WorkerSession (the node's daemon is the only peer); outside
+// of cohort a LocalSession, a gang of one.  Thread-compatible: the training
+// thread owns it.  Outlives everything that uses comm().
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  virtual const RunPlace& place() const = 0;
+
+  // The gang's communicator, of this epoch alone.
+  virtual Comm& comm() = 0;
+
+  // Shows `metrics`, one JSON object, to people: `metrics` of `jobs get`.  A
+  // copy into a bounded cell: no lock, no call, no wait, whatever state the head
+  // is in.  Reports coalesce: the last one wins.  InvalidArgument when larger
+  // than kMetricsBytesMax (nothing is reported).
+  virtual absl::Status Report(absl::string_view metrics) = 0;
+
+  // Records a complete, synced checkpoint directory below place().checkpoint_root.
+  // Returns when this node has the record on its disk; the head commits it as
+  // soon as it can, and removes what `num_to_keep` retires.  Idempotent by path;
+  // called by one rank for the gang.  InvalidArgument for a path elsewhere;
+  // FailedPrecondition when this attempt is over: stop, do not retry.
+  virtual absl::Status CommitCheckpoint(absl::string_view path,
+                                        int64_t step) = 0;
+
+  // Says that the loop is over and the last report is out.  After it only the
+  // destructor may be called.
+  virtual absl::Status Finish() = 0;
+
+  int rank() const { return place().rank; }
+  int world() const { return place().world; }
+  bool is_lead() const { return place().rank == 0; }
+};
+
+}  // namespace cohort::trainer
