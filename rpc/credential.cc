@@ -1,0 +1,209 @@
+#include "rpc/credential.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "common/check.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/strong_id.h"
+#include "openssl/evp.h"
+#include "openssl/hmac.h"
+
+namespace cohort::rpc {
+namespace {
+
+// Separates this use of the cluster's secret from any later one.
+constexpr absl::string_view kRankContext = "cohort rank 1";
+
+// The owner alone may read it, and it is ours.
+absl::Status CheckFile(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat " + path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is no regular file: name the credential file itself"));
+  }
+  if (info.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the credential %s belongs to user %d and this is user %d: run as its "
+        "owner, or copy it and chown the copy",
+        path, info.st_uid, geteuid()));
+  }
+  if ((info.st_mode & 0077) != 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the credential %s has mode %04o, so others can read or change it: "
+        "chmod 600 %s",
+        path, info.st_mode & 07777, path));
+  }
+  return absl::OkStatus();
+}
+
+// Everything, up to one byte more than any credential has.
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
+  std::string bytes(Credential::kRankBytes + 1, '\0');
+  size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t n = read(fd, bytes.data() + have, bytes.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read " + path);
+    if (n == 0) break;
+    have += static_cast<size_t>(n);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+absl::Status WriteAll(int fd, const std::string& bytes,
+                      const std::string& path) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write " + path);
+    done += static_cast<size_t>(n);
+  }
+  if (fsync(fd) != 0) return ErrnoStatus(errno, "fsync " + path);
+  return absl::OkStatus();
+}
+
+// A new synced file of mode 0600 beside `path`; its name.
+absl::StatusOr<std::string> WriteTemporary(const std::string& path,
+                                           const std::string& bytes) {
+  std::string name = path + ".XXXXXX";
+  const int fd = mkostemp(name.data(), O_CLOEXEC);  // Mode 0600.
+  if (fd < 0) return ErrnoStatus(errno, "create " + name);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  const absl::Status status = WriteAll(fd, bytes, name);
+  if (!status.ok()) {
+    unlink(name.c_str());
+    return status;
+  }
+  return name;
+}
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, "open " + directory);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  if (fsync(fd) != 0) return ErrnoStatus(errno, "fsync " + directory);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Credential> Credential::FromBytes(absl::string_view bytes) {
+  if (bytes.size() != kClusterBytes && bytes.size() != kRankBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a credential has ", kClusterBytes, " bytes (cluster) or ",
+                     kRankBytes, " (rank), this one has ", bytes.size()));
+  }
+  return Credential(std::string(bytes));
+}
+
+absl::StatusOr<Credential> Credential::FromHex(absl::string_view hex) {
+  if (hex.size() % 2 != 0 || hex.size() > 2 * kRankBytes ||
+      !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
+    return absl::InvalidArgumentError("a credential is hex digits");
+  }
+  return FromBytes(absl::HexStringToBytes(hex));
+}
+
+absl::StatusOr<Credential> Credential::Load(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no credential file ", path,
+        ": name the cluster's with --credential-file or "
+        "COHORT_CREDENTIAL_FILE (the head makes it at its first start)"));
+  }
+  if (fd < 0) return ErrnoStatus(errno, "open the credential " + path);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+
+  COHORT_RETURN_IF_ERROR(CheckFile(fd, path));
+  COHORT_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(fd, path));
+  absl::StatusOr<Credential> credential = FromBytes(bytes);
+  if (!credential.ok()) {
+    return absl::DataLossError(absl::StrCat(
+        "the credential file ", path, " has ",
+        bytes.size() > kRankBytes ? "more than 48" : absl::StrCat(bytes.size()),
+        " bytes instead of ", kClusterBytes,
+        ": copy it again from the head's state directory"));
+  }
+  return credential;
+}
+
+absl::StatusOr<Credential> Credential::LoadOrCreate(const std::string& path,
+                                                    Random& random) {
+  absl::StatusOr<Credential> there = Load(path);
+  if (!absl::IsNotFound(there.status())) return there;
+
+  COHORT_ASSIGN_OR_RETURN(
+      const std::string temporary,
+      WriteTemporary(path, random.Bytes(kClusterBytes)));
+  // link, not rename: who comes second must not replace the first one's.
+  const int linked = link(temporary.c_str(), path.c_str());
+  const int error = errno;
+  unlink(temporary.c_str());
+  if (linked != 0 && error != EEXIST) {
+    return ErrnoStatus(error, "create the credential " + path);
+  }
+  COHORT_RETURN_IF_ERROR(SyncDirectoryOf(path));
+  return Load(path);
+}
+
+absl::Status Credential::Save(const std::string& path) const {
+  COHORT_ASSIGN_OR_RETURN(const std::string temporary,
+                          WriteTemporary(path, bytes_));
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    return ErrnoStatus(error, "rename to " + path);
+  }
+  return SyncDirectoryOf(path);
+}
+
+std::string Credential::ToHex() const {
+  return absl::BytesToHexString(bytes_);
+}
+
+std::string Credential::AuthorizationHeader() const {
+  return absl::StrCat("Bearer ", ToHex());
+}
+
+Credential MintRankCredential(const Credential& cluster, AttemptId attempt) {
+  COHORT_CHECK(!cluster.IsRank());
+  const std::string signed_text = absl::StrCat(kRankContext, attempt.bytes());
+  unsigned char mac[EVP_MAX_MD_SIZE];
+  unsigned int mac_bytes = 0;
+  const unsigned char* const result =
+      HMAC(EVP_sha256(), cluster.bytes().data(),
+           static_cast<int>(cluster.bytes().size()),
+           reinterpret_cast<const unsigned char*>(signed_text.data()),
+           signed_text.size(), mac, &mac_bytes);
+  COHORT_CHECK(result != nullptr && mac_bytes == 32);
+  return *Credential::FromBytes(absl::StrCat(
+      attempt.bytes(),
+      absl::string_view(reinterpret_cast<const char*>(mac), mac_bytes)));
+}
+
+}  // namespace cohort::rpc

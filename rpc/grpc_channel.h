@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/channel.h"
+#include "rpc/credential.h"
+
+namespace cohort::rpc {
+
+struct GrpcChannelOptions {
+  ChannelOptions channel;
+  // Between attempts to connect.  A restarted head is met within a second.
+  absl::Duration reconnect_min = absl::Milliseconds(100);
+  absl::Duration reconnect_max = absl::Seconds(1);
+  // As GrpcServerOptions, while calls are in flight.
+  absl::Duration keepalive_time = absl::Seconds(20);
+  absl::Duration keepalive_timeout = absl::Seconds(10);
+};
+
+// The way to the server at `address` ("HOST:PORT" or "unix:/path") over gRPC.
+// Connects later.  InvalidArgument for an address that cannot be parsed.
+//
+// Destroying the channel cancels its calls and waits until gRPC has let go of
+// them: see Channel for where not to.
+absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(
+    const std::string& address, const Credential& credential,
+    GrpcChannelOptions options = {});
+
+}  // namespace cohort::rpc

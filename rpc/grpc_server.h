@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/router.h"
+
+namespace grpc {
+class Server;
+}  // namespace grpc
+
+namespace cohort::rpc {
+
+struct GrpcServerOptions {
+  // "HOST:PORT" (port 0: a free one), or "unix:/path".
+  std::string address;
+  // Allows a host that is not loopback: there is no TLS yet, so whoever reads
+  // the network reads the credential.
+  bool insecure_bind = false;
+  // A silent connection is asked after this, and closed when nothing comes back
+  // within the other.
+  absl::Duration keepalive_time = absl::Seconds(20);
+  absl::Duration keepalive_timeout = absl::Seconds(10);
+};
+
+class GrpcService;
+
+// Serves a Router over gRPC.
+//
+// Lives in a daemon's composition root; shut down before the router's strands
+// go.  Thread-safe.  Never shares its port (SO_REUSEPORT is off): a second
+// server on it is an error that names the holder.
+class GrpcServer {
+ public:
+  // `router` outlives the server.  InvalidArgument for an address that cannot
+  // be parsed; FailedPrecondition (reason "insecure_bind") for a host that is
+  // not loopback without insecure_bind; AlreadyExists (reason "busy_port") when
+  // the address is taken, naming the process that holds it where /proc tells.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
+      Router& router, GrpcServerOptions options);
+  // Shuts down without grace.
+  ~GrpcServer();
+
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  // The bound port; 0 for a unix socket.
+  int port() const { return port_; }
+  // What a client connects to: "127.0.0.1:41234" or "unix:/path".
+  const std::string& address() const { return address_; }
+
+  // Takes no more calls, lets those in flight end for `grace`, cancels the rest
+  // and waits until none is left.  A second call does nothing.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  GrpcServer(std::unique_ptr<GrpcService> service,
+             std::unique_ptr<grpc::Server> server, std::string address,
+             int port);
+
+  const std::unique_ptr<GrpcService> service_;
+  const std::unique_ptr<grpc::Server> server_;
+  const std::string address_;
+  const int port_;
+};
+
+}  // namespace cohort::rpc

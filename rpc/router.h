@@ -1,0 +1,208 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "google/protobuf/message_lite.h"
+#include "rpc/authenticator.h"
+#include "rpc/call_context.h"
+#include "rpc/method.h"
+#include "rpc/reply.h"
+#include "rpc/stamp.h"
+#include "rpc/stream.h"
+#include "rpc/transport.h"
+
+namespace cohort::rpc {
+
+// Who may call a method.
+enum class Access {
+  kCluster,  // Holders of the cluster's credential.
+  kRank,     // They, and ranks; the handler checks principal().attempt.
+};
+
+struct RouterOptions {
+  // Calls and streams at once; more are refused.  10,000 workers with a stream
+  // each, or as many waiting clients.
+  size_t calls_max = 10000;
+  // Either way.  Package chunks are 1 MiB; the largest job specs are far below.
+  size_t message_bytes_max = 8 << 20;
+  // What a stream's client has not taken yet.
+  size_t stream_queue_messages_max = 4096;
+  size_t stream_queue_bytes_max = 16 << 20;
+  // What a stream's strand has not handled yet; beyond it reading stops.
+  size_t stream_window_messages = 64;
+  size_t stream_window_bytes = 1 << 20;
+};
+
+class RouterCore;
+
+// The server side of every call: who may call what, on which strand it runs,
+// and how it ends.  Transports bring the bytes.
+//
+// Each daemon has one for each address that it serves.  Handle and HandleStream
+// are for the composition root before the first call; the rest is thread-safe.
+// Calls that it accepted may outlive it, their strands may not be gone before
+// the transport has been shut down.
+//
+// RT-1: a unary call is answered exactly once, whatever its handler does.
+// RT-2: a handler runs on its strand only, and not at all when its call was
+//       cancelled or late while it waited there.
+// RT-3: no handler runs for a caller that the Authenticator or Access refused.
+// RT-4: a peer's garbage, size or number of calls ends that peer's calls only.
+// RT-5: every answer, errors too, carries the stamp of the moment it was given.
+// RT-6: OnClosed comes exactly once to every stream that `open` accepted.
+class Router {
+ public:
+  template <typename Req, typename Resp>
+  using Handler = std::function<void(const std::shared_ptr<CallContext>& context,
+                                     const Req& request, Reply<Resp> reply)>;
+  // Opens a stream: the reader for its messages, or why not.
+  template <typename Up, typename Down>
+  using Open = std::function<absl::StatusOr<std::unique_ptr<StreamReader<Up>>>(
+      const std::shared_ptr<CallContext>& context,
+      std::unique_ptr<StreamWriter<Down>> writer)>;
+
+  // `clock` outlives the Router and its calls.
+  Router(RouterOptions options, Authenticator authenticator,
+         const Clock& clock);
+  ~Router();
+
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  // Runs `handler` on `strand` for each call of `method`.  REQUIRES: the path
+  // is new; `strand` outlives the transport's shutdown.
+  template <typename Req, typename Resp>
+  void Handle(const UnaryMethod<Req, Resp>& method, Access access,
+              Executor& strand,
+              std::type_identity_t<Handler<Req, Resp>> handler);
+
+  // Opens a stream with `open` on `strand` for each call of `method`.  REQUIRES
+  // as Handle.
+  template <typename Up, typename Down>
+  void HandleStream(const StreamMethod<Up, Down>& method, Access access,
+                    Executor& strand,
+                    std::type_identity_t<Open<Up, Down>> open);
+
+  // What every answer from now on carries; nothing until the first call.
+  void SetStamp(Stamp stamp);
+
+  const RouterOptions& options() const;
+  // Calls and streams that have not ended yet.
+  size_t calls_in_flight() const;
+
+  // For transports: takes a call.  `transport` lives until its Finish, which
+  // may come before this returns (a refusal).  Never null.
+  std::shared_ptr<ServerCall> Accept(CallInfo info, ServerTransport& transport);
+
+  // How handlers look without their types; the templates wrap the typed ones.
+  using Message = google::protobuf::MessageLite;
+  using RawReader = StreamReader<Message>;
+  using RawHandler = std::function<void(
+      const std::shared_ptr<CallContext>&, const Message&,
+      std::shared_ptr<ReplySink>)>;
+  using RawOpen = std::function<absl::StatusOr<std::unique_ptr<RawReader>>(
+      const std::shared_ptr<CallContext>&, std::shared_ptr<StreamSink>)>;
+
+  // Either kind of method.
+  struct Method {
+    std::string path;
+    Access access;
+    Executor* strand;
+    // Makes an empty message of the type that the client sends.
+    std::unique_ptr<Message> (*new_message)();
+    // One of the two.
+    RawHandler handler;
+    RawOpen open;
+  };
+
+ private:
+  void Add(Method method);
+
+  // Shared: this and the calls in flight.
+  const std::shared_ptr<RouterCore> core_;
+  const Authenticator authenticator_;
+  // Shared: this and the calls in flight.
+  absl::flat_hash_map<std::string, std::shared_ptr<const Method>> methods_;
+};
+
+namespace internal {
+
+template <typename M>
+std::unique_ptr<google::protobuf::MessageLite> NewMessage() {
+  return std::make_unique<M>();
+}
+
+// Gives a typed reader the Router's untyped messages.
+template <typename Up>
+class TypedReader final : public StreamReader<google::protobuf::MessageLite> {
+ public:
+  explicit TypedReader(std::unique_ptr<StreamReader<Up>> reader)
+      : reader_(std::move(reader)) {}
+
+  void OnMessage(const google::protobuf::MessageLite& message) override {
+    reader_->OnMessage(static_cast<const Up&>(message));
+  }
+  void OnHalfClosed() override { reader_->OnHalfClosed(); }
+  void OnClosed(absl::Status status) override {
+    reader_->OnClosed(std::move(status));
+  }
+
+ private:
+  const std::unique_ptr<StreamReader<Up>> reader_;
+};
+
+}  // namespace internal
+
+template <typename Req, typename Resp>
+void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
+                    Executor& strand,
+                    std::type_identity_t<Handler<Req, Resp>> handler) {
+  Add({.path = method.path,
+       .access = access,
+       .strand = &strand,
+       .new_message = &internal::NewMessage<Req>,
+       .handler =
+           [handler = std::move(handler)](
+               const std::shared_ptr<CallContext>& context,
+               const Message& request, std::shared_ptr<ReplySink> sink) {
+             handler(context, static_cast<const Req&>(request),
+                     Reply<Resp>(std::move(sink)));
+           },
+       .open = nullptr});
+}
+
+template <typename Up, typename Down>
+void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
+                          Executor& strand,
+                          std::type_identity_t<Open<Up, Down>> open) {
+  Add({.path = method.path,
+       .access = access,
+       .strand = &strand,
+       .new_message = &internal::NewMessage<Up>,
+       .handler = nullptr,
+       .open = [open = std::move(open)](
+                   const std::shared_ptr<CallContext>& context,
+                   std::shared_ptr<StreamSink> sink)
+           -> absl::StatusOr<std::unique_ptr<RawReader>> {
+         auto reader =
+             open(context, std::make_unique<StreamWriter<Down>>(
+                               std::move(sink)));
+         if (!reader.ok()) return reader.status();
+         return std::make_unique<internal::TypedReader<Up>>(
+             *std::move(reader));
+       }});
+}
+
+}  // namespace cohort::rpc
