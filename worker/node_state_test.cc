@@ -1,0 +1,405 @@
+#include "worker/node_state.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Records what it is asked to do; the test answers when it likes.
+class RecordingHost : public AttemptHost {
+public:
+  void SetListener(Listener listener) override {
+    listener_ = std::move(listener);
+  }
+  void Save(const AttemptId &attempt, JournalEntry entry, Done done) override {
+    journal[attempt] = std::move(entry);
+    std::move(done)(save_status);
+  }
+  void Prepare(const v1::DesiredAttempt &,
+               absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
+    calls.push_back("prepare");
+    prepared = std::move(done);
+  }
+  void Start(const v1::DesiredAttempt &, Done done) override {
+    calls.push_back("start");
+    started = std::move(done);
+  }
+  void Adopt(const v1::DesiredAttempt &,
+             KeeperHost::AdoptCallback done) override {
+    calls.push_back("adopt");
+    adopted = std::move(done);
+  }
+  void Revoke(const AttemptId &) override { calls.push_back("revoke"); }
+  void Stop(const AttemptId &, absl::Duration grace) override {
+    calls.push_back("stop " + absl::FormatDuration(grace));
+  }
+  void Kill(const AttemptId &) override { calls.push_back("kill"); }
+  void Forget(const AttemptId &attempt, Done done) override {
+    calls.push_back("forget");
+    journal.erase(attempt);
+    std::move(done)(absl::OkStatus());
+  }
+  void RemoveCheckpoint(const v1::DesiredAttempt &, const std::string &path,
+                        Done done) override {
+    calls.push_back("remove " + path);
+    std::move(done)(absl::OkStatus());
+  }
+  void ReadStderrTail(const AttemptId &, int,
+                      absl::AnyInvocable<void(std::string) &&> done) override {
+    std::move(done)("the tail");
+  }
+
+  void Tell(const AttemptId &attempt, const KeeperEvent &event) {
+    listener_.on_event(attempt, event);
+  }
+  void TellMetrics(const AttemptId &attempt, int rank, uint64_t count,
+                   std::string json) {
+    listener_.on_metrics(attempt, rank, count, std::move(json));
+  }
+
+  std::vector<std::string> calls;
+  std::map<AttemptId, JournalEntry> journal;
+  absl::Status save_status;
+  absl::AnyInvocable<void(absl::StatusOr<int>) &&> prepared;
+  Done started;
+  KeeperHost::AdoptCallback adopted;
+
+private:
+  Listener listener_;
+};
+
+RankExited Exited(int rank, int code, int signal = 0,
+                  ExitStatus::Cause cause = ExitStatus::Cause::kItself) {
+  ExitStatus status;
+  status.exit_code = signal == 0 ? code : -1;
+  status.signal = signal;
+  status.cause = cause;
+  return {rank, status};
+}
+
+class NodeStateTest : public testing::Test {
+protected:
+  NodeStateTest() : id_(AttemptId::New(random_)) {
+    state_.emplace(host_, [this] { ++changes_; });
+    state_->Restore({}, [this] { restored_ = true; });
+  }
+
+  v1::DesiredAttempt Want(v1::Goal goal) {
+    v1::DesiredAttempt desired;
+    desired.set_attempt_id(std::string(id_.bytes()));
+    desired.set_epoch(7);
+    desired.set_goal(goal);
+    desired.set_world_size(2);
+    for (int rank : {0, 1})
+      desired.add_ranks()->set_rank(rank);
+    desired.mutable_grace()->set_seconds(3);
+    return desired;
+  }
+  void Apply(const v1::DesiredAttempt &attempt) {
+    v1::Desired desired;
+    *desired.add_attempts() = attempt;
+    state_->Apply(desired);
+  }
+  void RunToRunning() {
+    Apply(Want(v1::GOAL_RUN));
+    std::move(host_.prepared)(4711);
+    std::move(host_.started)(absl::OkStatus());
+    for (int rank : {0, 1})
+      host_.Tell(id_, RankStarted{rank, 100 + rank});
+  }
+  v1::ObservedAttempt Seen() {
+    const v1::Observed observed = state_->FullObserved();
+    return observed.attempts_size() == 1 ? observed.attempts(0)
+                                         : v1::ObservedAttempt();
+  }
+  // The daemon dies and comes back with what is on disk.
+  void Restart() {
+    std::vector<JournalEntry> entries;
+    for (const auto &[id, entry] : host_.journal)
+      entries.push_back(entry);
+    restored_ = false;
+    host_.calls.clear();
+    state_.emplace(host_, [this] { ++changes_; });
+    state_->Restore(std::move(entries), [this] { restored_ = true; });
+  }
+
+  SeededRandom random_{1};
+  const AttemptId id_;
+  RecordingHost host_;
+  std::optional<NodeState> state_;
+  int changes_ = 0;
+  bool restored_ = false;
+};
+
+TEST_F(NodeStateTest, PreparesThenWaitsForTheOrderToRun) {
+  Apply(Want(v1::GOAL_PREPARE));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARING);
+  std::move(host_.prepared)(4711);
+  EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARED);
+  EXPECT_EQ(Seen().master_port(), 4711);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "start"));
+}
+
+TEST_F(NodeStateTest, IsRunningWhenEveryRankWasStarted) {
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(0);
+  std::move(host_.started)(absl::OkStatus());
+  host_.Tell(id_, RankStarted{0, 100});
+  EXPECT_EQ(Seen().phase(), v1::PHASE_STARTING);
+  host_.Tell(id_, RankStarted{1, 101});
+  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
+  EXPECT_EQ(Seen().ranks(1).pid(), 101);
+}
+
+TEST_F(NodeStateTest, TheSameGoalTwiceChangesNothing) {
+  Apply(Want(v1::GOAL_RUN));
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(0);
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "start"));
+}
+
+// RC-1
+TEST_F(NodeStateTest, AFullDesiredSetWithoutAnAttemptLeavesItRunning) {
+  RunToRunning();
+  host_.calls.clear();
+  v1::Desired empty;
+  empty.set_full(true);
+  state_->Apply(empty);
+  EXPECT_THAT(host_.calls, IsEmpty());
+  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
+}
+
+TEST_F(NodeStateTest, AFailedRankRevokesTheGangAndIsFirst) {
+  RunToRunning();
+  host_.calls.clear();
+  host_.Tell(id_, Exited(1, 0, 9));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
+  host_.Tell(id_, Exited(0, 1, 0, ExitStatus::Cause::kStopped));
+  const v1::ObservedAttempt seen = Seen();
+  EXPECT_EQ(seen.ranks(1).exit_order(), 1);
+  EXPECT_EQ(seen.ranks(1).exit().signal(), 9);
+  EXPECT_FALSE(seen.ranks(1).ended_by_order());
+  EXPECT_TRUE(seen.ranks(0).ended_by_order());
+  EXPECT_EQ(seen.stderr_tail(), "the tail");
+  EXPECT_EQ(seen.phase(), v1::PHASE_RUNNING) << "not before the tree is gone";
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+}
+
+// RC-3
+TEST_F(NodeStateTest, TheReportIsKeptUntilForget) {
+  RunToRunning();
+  for (int rank : {0, 1})
+    host_.Tell(id_, Exited(rank, 0));
+  host_.Tell(id_, AllDone{});
+  Restart();
+  EXPECT_TRUE(restored_);
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(Seen().ranks(0).exit().code(), 0);
+  Apply(Want(v1::GOAL_FORGET));
+  EXPECT_EQ(state_->size(), 0u);
+  EXPECT_THAT(host_.journal, IsEmpty());
+}
+
+TEST_F(NodeStateTest, ForgetKillsWhatRunsAndForgetsWhenItIsGone) {
+  RunToRunning();
+  host_.calls.clear();
+  Apply(Want(v1::GOAL_FORGET));
+  Apply(Want(v1::GOAL_FORGET));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke", "kill"));
+  host_.Tell(id_, AllDone{});
+  EXPECT_THAT(host_.calls, ElementsAre("revoke", "kill", "forget"));
+  EXPECT_EQ(state_->size(), 0u);
+}
+
+TEST_F(NodeStateTest, StopBeforeTheRanksStartedNeverStartsThem) {
+  Apply(Want(v1::GOAL_RUN));
+  Apply(Want(v1::GOAL_STOP));
+  std::move(host_.prepared)(0);
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
+}
+
+TEST_F(NodeStateTest, StopDuringTheStartReachesTheRanks) {
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(0);
+  Apply(Want(v1::GOAL_STOP));
+  std::move(host_.started)(absl::OkStatus());
+  EXPECT_THAT(host_.calls,
+              ElementsAre("prepare", "start", "revoke", "stop 3s"));
+}
+
+TEST_F(NodeStateTest, StopOfAnUnknownAttemptIsAnsweredAsMissing) {
+  Apply(Want(v1::GOAL_STOP));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_MISSING);
+}
+
+TEST_F(NodeStateTest, AFailedPreparationEndsThePartWithItsReason) {
+  Apply(Want(v1::GOAL_PREPARE));
+  std::move(host_.prepared)(absl::ResourceExhaustedError("/dev/shm is full"));
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
+  EXPECT_EQ(Seen().detail(), "/dev/shm is full");
+}
+
+TEST_F(NodeStateTest, NothingIsMadeThatTheJournalDoesNotHold) {
+  host_.save_status = absl::UnavailableError("disk full");
+  Apply(Want(v1::GOAL_PREPARE));
+  EXPECT_THAT(host_.calls, IsEmpty());
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
+}
+
+TEST_F(NodeStateTest, ARestartedDaemonTakesItsRanksOver) {
+  RunToRunning();
+  Restart();
+  EXPECT_FALSE(restored_);
+  EXPECT_THAT(host_.calls, ElementsAre("adopt"));
+  AdoptedAttempt adopted;
+  adopted.phase = AttemptPhase::kRunning;
+  std::move(host_.adopted)(adopted);
+  EXPECT_TRUE(restored_);
+  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
+  host_.Tell(id_, RankStarted{0, 100}); // the story from its beginning
+  host_.Tell(id_, Exited(0, 5));
+  EXPECT_EQ(Seen().ranks(0).exit().code(), 5);
+}
+
+TEST_F(NodeStateTest, WhatNeverRanIsPreparedAgainWhenTheHeadRepeatsItsGoal) {
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(4711); // Start is under way: the daemon dies
+  Restart();
+  std::move(host_.adopted)(absl::NotFoundError("no such attempt"));
+  EXPECT_TRUE(restored_);
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(host_.calls, ElementsAre("adopt", "prepare"));
+}
+
+TEST_F(NodeStateTest, ALostKeeperEndsThePart) {
+  RunToRunning();
+  host_.Tell(id_, Exited(0, 0, 9, ExitStatus::Cause::kKeeperLost));
+  host_.Tell(id_, KeeperLost{"keeper 12 died"});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_KEEPER_LOST);
+  EXPECT_EQ(Seen().detail(), "keeper 12 died");
+}
+
+TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
+  RunToRunning();
+  bool gone = false;
+  state_->TakeAlong(absl::Seconds(10), [&] { gone = true; });
+  EXPECT_FALSE(gone);
+  for (int rank : {0, 1}) {
+    host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
+  }
+  host_.Tell(id_, AllDone{});
+  EXPECT_TRUE(gone);
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+}
+
+// CK-2
+TEST_F(NodeStateTest,
+       ACheckpointIsOnDiskBeforeItIsAcceptedAndUntilAcknowledged) {
+  RunToRunning();
+  v1::Checkpoint checkpoint;
+  checkpoint.set_path("/r/j/attempt-1.7/step-5");
+  absl::Status accepted = absl::UnknownError("not answered");
+  state_->CommitCheckpoint(id_, 0, 7, checkpoint,
+                           [&](absl::Status status) { accepted = status; });
+  EXPECT_THAT(accepted, IsOk());
+  EXPECT_EQ(host_.journal[id_].observed.checkpoints_size(), 1);
+  EXPECT_EQ(Seen().checkpoints_size(), 1);
+  v1::Acknowledge acknowledge;
+  auto *acknowledged = acknowledge.add_checkpoints();
+  acknowledged->set_attempt_id(std::string(id_.bytes()));
+  acknowledged->add_paths(checkpoint.path());
+  state_->Acknowledge(acknowledge);
+  EXPECT_EQ(Seen().checkpoints_size(), 0);
+  EXPECT_EQ(host_.journal[id_].observed.checkpoints_size(), 0);
+}
+
+TEST_F(NodeStateTest, RefusesACheckpointOfAnotherEpoch) {
+  RunToRunning();
+  absl::Status accepted;
+  state_->CommitCheckpoint(id_, 0, 6, {},
+                           [&](absl::Status status) { accepted = status; });
+  EXPECT_THAT(accepted, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(NodeStateTest, RetiredCheckpointsAreRemovedOnceAndReported) {
+  RunToRunning();
+  host_.calls.clear();
+  v1::DesiredAttempt want = Want(v1::GOAL_RUN);
+  want.add_retired_checkpoints("/old");
+  Apply(want);
+  Apply(want);
+  EXPECT_THAT(host_.calls, ElementsAre("remove /old"));
+  EXPECT_THAT(Seen().removed_checkpoints(), ElementsAre("/old"));
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(Seen().removed_checkpoints(), IsEmpty());
+}
+
+TEST_F(NodeStateTest, AnExchangeIsAnsweredWhenTheHeadHasAllBlobs) {
+  RunToRunning();
+  absl::StatusOr<std::vector<std::string>> blobs =
+      absl::UnknownError("not answered");
+  state_->Exchange(id_, 0, 7, "gloo", "a",
+                   [&](auto result) { blobs = std::move(result); });
+  EXPECT_EQ(Seen().exchanges_size(), 1);
+  EXPECT_FALSE(blobs.ok());
+  v1::DesiredAttempt want = Want(v1::GOAL_RUN);
+  v1::Exchange *exchange = want.add_exchanges();
+  exchange->set_tag("gloo");
+  exchange->add_blobs("a");
+  exchange->add_blobs("b");
+  Apply(want);
+  ASSERT_THAT(blobs, IsOk());
+  EXPECT_THAT(*blobs, ElementsAre("a", "b"));
+}
+
+TEST_F(NodeStateTest, AnExchangeEndsWithItsAttempt) {
+  RunToRunning();
+  absl::Status answer;
+  state_->Exchange(id_, 0, 7, "gloo", "a",
+                   [&](auto result) { answer = result.status(); });
+  host_.Tell(id_, KeeperLost{});
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST_F(NodeStateTest, RefusesAnotherBlobUnderOneTag) {
+  RunToRunning();
+  state_->Exchange(id_, 0, 7, "gloo", "a", [](auto) {});
+  absl::Status answer;
+  state_->Exchange(id_, 0, 7, "gloo", "b",
+                   [&](auto result) { answer = result.status(); });
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(NodeStateTest, OnlyTheNewestMetricsAreShown) {
+  RunToRunning();
+  state_->TakeDelta();
+  host_.TellMetrics(id_, 0, 5, R"({"step":5})");
+  host_.TellMetrics(id_, 0, 4, R"({"step":4})");
+  const v1::Observed delta = state_->TakeDelta();
+  ASSERT_EQ(delta.attempts_size(), 1);
+  ASSERT_EQ(delta.attempts(0).metrics_size(), 1);
+  EXPECT_EQ(delta.attempts(0).metrics(0).json(), R"({"step":5})");
+}
+
+} // namespace
+} // namespace cohort::worker
