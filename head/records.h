@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+
 #include "common/resources.h"
 #include "common/strong_id.h"
 
@@ -40,7 +41,7 @@ struct ClusterRecord {
 };
 
 struct ExitStatus {
-  int code = 0;    // meaningful when signal is 0
+  int code = 0;  // meaningful when signal is 0
   int signal = 0;
   bool oom_killed = false;
   std::string detail;
@@ -100,8 +101,8 @@ struct JobSpec {
   ResourceSet resources_per_worker;
   PlacementStrategy strategy = PlacementStrategy::kPack;
   std::string storage_path;
-  int max_failures = 0;  // -1: no limit
-  int num_to_keep = 0;   // 0: all
+  int max_failures = 0;      // -1: no limit
+  int num_to_keep = 0;       // 0: all
   std::string package_hash;  // 32 bytes; empty: none
 
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -125,7 +126,7 @@ struct JobRecord {
   uint64_t sequence = 0;  // place in line: order of submission
   JobState state = JobState::kPending;
   std::string reason;
-  int attempts = 0;  // number of the last attempt
+  int attempts = 0;   // number of the last attempt
   int64_t epoch = 0;  // of the last attempt's membership
   int failures = 0;
   int infra_restarts = 0;
@@ -164,9 +165,9 @@ struct AttemptRank {
 enum class PartPhase : uint8_t {
   kAssigned = 1,  // sent, or to be sent
   kPrepared = 2,
-  kRunning = 3,   // every rank of the part was started
-  kEnded = 4,     // the node reported the end
-  kLost = 5,      // the node is dead or knows nothing of it
+  kRunning = 3,  // every rank of the part was started
+  kEnded = 4,    // the node reported the end
+  kLost = 5,     // the node is dead or knows nothing of it
 };
 
 // The part of an attempt on one node: its lease.

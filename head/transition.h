@@ -7,6 +7,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+
 #include "head/records.h"
 #include "head/store.h"
 

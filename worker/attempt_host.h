@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "cohort/v1/node.pb.h"
 #include "common/strong_id.h"
 #include "worker/keeper_host.h"
@@ -26,14 +27,14 @@ struct JournalEntry {
 // segments); simulations have their own.  Each call returns at once; `done`
 // runs once on the node strand, never inside the call.
 class AttemptHost {
-public:
+ public:
   using Done = absl::AnyInvocable<void(absl::Status) &&>;
 
   // What the host tells without being asked, on the node strand.
   struct Listener {
-    absl::AnyInvocable<void(const AttemptId &, const KeeperEvent &)> on_event;
+    absl::AnyInvocable<void(const AttemptId&, const KeeperEvent&)> on_event;
     // A rank's newest report: how many it has made, and the last.
-    absl::AnyInvocable<void(const AttemptId &, int rank, uint64_t count,
+    absl::AnyInvocable<void(const AttemptId&, int rank, uint64_t count,
                             std::string json)>
         on_metrics;
   };
@@ -44,44 +45,44 @@ public:
 
   // Makes `entry` durable, replacing the attempt's last.  Saves of one attempt
   // are done in order.
-  virtual void Save(const AttemptId &attempt, JournalEntry entry,
+  virtual void Save(const AttemptId& attempt, JournalEntry entry,
                     Done done) = 0;
 
   // Makes the attempt's directories and control segment, unpacks its package,
   // and, when it holds rank zero, reserves a port: `done` gets it (else 0).
   // May be called again for an attempt that it prepared before.
-  virtual void
-  Prepare(const v1::DesiredAttempt &attempt,
-          absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) = 0;
+  virtual void Prepare(
+      const v1::DesiredAttempt& attempt,
+      absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) = 0;
 
   // Gives the reserved port free and starts the ranks.  Events follow `done`.
-  virtual void Start(const v1::DesiredAttempt &attempt, Done done) = 0;
+  virtual void Start(const v1::DesiredAttempt& attempt, Done done) = 0;
 
   // Takes over what an earlier daemon left (KeeperHost::Adopt), and the
   // attempt's segments.
-  virtual void Adopt(const v1::DesiredAttempt &attempt,
+  virtual void Adopt(const v1::DesiredAttempt& attempt,
                      KeeperHost::AdoptCallback done) = 0;
 
   // Fails all pending collectives of the attempt on this node at once.
-  virtual void Revoke(const AttemptId &attempt) = 0;
+  virtual void Revoke(const AttemptId& attempt) = 0;
   // As KeeperHost.
-  virtual void Stop(const AttemptId &attempt, absl::Duration grace) = 0;
-  virtual void Kill(const AttemptId &attempt) = 0;
+  virtual void Stop(const AttemptId& attempt, absl::Duration grace) = 0;
+  virtual void Kill(const AttemptId& attempt) = 0;
 
   // Removes all that the attempt has on this node but its logs and results:
   // runtime directory, keeper's directory, working directory, journal entry.
   // No process of it is left when this is called.
-  virtual void Forget(const AttemptId &attempt, Done done) = 0;
+  virtual void Forget(const AttemptId& attempt, Done done) = 0;
 
   // Removes a checkpoint directory of `job`.  OK when it is gone already;
   // InvalidArgument when the path is not a checkpoint directory of that job.
-  virtual void RemoveCheckpoint(const v1::DesiredAttempt &attempt,
-                                const std::string &path, Done done) = 0;
+  virtual void RemoveCheckpoint(const v1::DesiredAttempt& attempt,
+                                const std::string& path, Done done) = 0;
 
   // The last bytes of a rank's stderr, at most 64 KiB; empty when unreadable.
-  virtual void
-  ReadStderrTail(const AttemptId &attempt, int rank,
-                 absl::AnyInvocable<void(std::string) &&> done) = 0;
+  virtual void ReadStderrTail(
+      const AttemptId& attempt, int rank,
+      absl::AnyInvocable<void(std::string) &&> done) = 0;
 };
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

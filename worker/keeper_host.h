@@ -21,24 +21,24 @@ struct ExitStatus {
   int exit_code = -1;
   int signal = 0;
   bool core_dumped = false;
-  bool oom_killed = false; // its cgroup says so; false where there is none
+  bool oom_killed = false;  // its cgroup says so; false where there is none
 
   // What the keeper had done to it before it ended.
   enum class Cause {
-    kItself,     // nothing: it ended by itself
-    kStopped,    // Stop's SIGTERM was sent
-    kKilled,     // Kill, or Stop's grace had passed
-    kCannotRun,  // never ran: exit_code is 127 (no such program) or 126,
-                 // `message` says why and is on its stderr log too
-    kKeeperLost, // no record: the keeper died first (signal is SIGKILL)
+    kItself,      // nothing: it ended by itself
+    kStopped,     // Stop's SIGTERM was sent
+    kKilled,      // Kill, or Stop's grace had passed
+    kCannotRun,   // never ran: exit_code is 127 (no such program) or 126,
+                  // `message` says why and is on its stderr log too
+    kKeeperLost,  // no record: the keeper died first (signal is SIGKILL)
   };
   Cause cause = Cause::kItself;
-  std::string message; // for people; empty unless there is more to say
+  std::string message;  // for people; empty unless there is more to say
 
-  absl::Time started_at = absl::InfinitePast(); // unknown: InfinitePast
+  absl::Time started_at = absl::InfinitePast();  // unknown: InfinitePast
   absl::Time ended_at = absl::InfinitePast();
 
-  bool operator==(const ExitStatus &) const = default;
+  bool operator==(const ExitStatus&) const = default;
 };
 
 // What is reported of an attempt after Start or Adopt said OK.  In this order:
@@ -74,8 +74,8 @@ enum class AttemptPhase {
 
 struct AdoptedAttempt {
   AttemptPhase phase = AttemptPhase::kNoSpec;
-  KeeperSpec spec;     // from kNotStarted on
-  std::string message; // for people: what is damaged or lost
+  KeeperSpec spec;      // from kNotStarted on
+  std::string message;  // for people: what is damaged or lost
 };
 
 // The node's keepers: starts one for an attempt, takes over those of an earlier
@@ -91,20 +91,19 @@ struct AdoptedAttempt {
 // KH-3: an event is reported once per Start or Adopt; Adopt reports from the
 //       beginning, so a restarted daemon misses nothing.
 class KeeperHost {
-public:
+ public:
   using Listener =
-      absl::AnyInvocable<void(const std::string &attempt, const KeeperEvent &)>;
+      absl::AnyInvocable<void(const std::string& attempt, const KeeperEvent&)>;
   using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
   using AdoptCallback =
       absl::AnyInvocable<void(absl::StatusOr<AdoptedAttempt>) &&>;
 
   virtual ~KeeperHost() = default;
 
-  // Starts the ranks of `spec`: OK once a keeper has taken it (ranks may not
-  // run yet).  InvalidArgument what Validate says; AlreadyExists when the
-  // attempt has a directory (Adopt it); ResourceExhausted, Internal,
-  // Unavailable, DeadlineExceeded when no keeper could be started: nothing is
-  // left.
+  // Starts the ranks of `spec`: OK once a keeper has taken it (ranks may not run
+  // yet).  InvalidArgument what Validate says; AlreadyExists when the attempt
+  // has a directory (Adopt it); ResourceExhausted, Internal, Unavailable,
+  // DeadlineExceeded when no keeper could be started: nothing is left.
   virtual void Start(KeeperSpec spec, DoneCallback done) = 0;
 
   // Takes over an attempt's directory and says what it is.  NotFound when there
@@ -129,4 +128,4 @@ public:
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

@@ -31,7 +31,7 @@ struct LogChunk {
 // LR-1: reading on at next_offset repeats no byte and leaves none out, except
 //       where a chunk's `offset` says so.
 class LogReader {
-public:
+ public:
   // `log_dir` as in the attempt's KeeperSpec.
   LogReader(std::string log_dir, int rank, LogStream stream);
 
@@ -43,13 +43,13 @@ public:
   // last n.  Errors as Read.
   absl::StatusOr<uint64_t> EndOffset() const;
 
-private:
+ private:
   const std::string log_dir_;
-  const std::string stem_; // "3.stdout."
+  const std::string stem_;  // "3.stdout."
 };
 
-// Marks both streams of `rank` complete where they are: for the daemon, once
-// the keeper that could not do so itself is known to be dead.
-absl::Status SealLogs(const std::string &log_dir, int rank);
+// Marks both streams of `rank` complete where they are: for the daemon, once the
+// keeper that could not do so itself is known to be dead.
+absl::Status SealLogs(const std::string& log_dir, int rank);
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+
 #include "common/check.h"
 #include "common/log.h"
 
@@ -15,46 +16,46 @@ namespace {
 // any communicator asks for, and bound what an observed set can weigh.
 constexpr int kExchangesPerRankMax = 64;
 
-bool IsLive(const v1::ObservedAttempt &observed) {
+bool IsLive(const v1::ObservedAttempt& observed) {
   return observed.phase() == v1::PHASE_STARTING ||
          observed.phase() == v1::PHASE_RUNNING;
 }
 
-bool IsEnding(const v1::DesiredAttempt &desired) {
+bool IsEnding(const v1::DesiredAttempt& desired) {
   return desired.goal() == v1::GOAL_STOP || desired.goal() == v1::GOAL_FORGET;
 }
 
-absl::Duration ToDuration(const google::protobuf::Duration &proto) {
+absl::Duration ToDuration(const google::protobuf::Duration& proto) {
   return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
 }
 
-void SetExit(const ExitStatus &status, v1::ExitStatus &proto) {
+void SetExit(const ExitStatus& status, v1::ExitStatus& proto) {
   proto.set_code(status.signal > 0 ? 0 : status.exit_code);
   proto.set_signal(status.signal);
   proto.set_oom_killed(status.oom_killed);
   proto.set_detail(status.message);
 }
 
-bool Failed(const ExitStatus &status) {
+bool Failed(const ExitStatus& status) {
   return status.signal > 0 || status.exit_code != 0;
 }
 
 // A rank that died of its keeper is not at fault either.
-bool EndedByOthers(const ExitStatus &status) {
+bool EndedByOthers(const ExitStatus& status) {
   return status.cause == ExitStatus::Cause::kStopped ||
          status.cause == ExitStatus::Cause::kKilled ||
          status.cause == ExitStatus::Cause::kKeeperLost;
 }
 
-} // namespace
+}  // namespace
 
-NodeState::NodeState(AttemptHost &host, absl::AnyInvocable<void()> on_change)
+NodeState::NodeState(AttemptHost& host, absl::AnyInvocable<void()> on_change)
     : host_(host), on_change_(std::move(on_change)) {
   host_.SetListener(
-      {.on_event = [this](const AttemptId &id,
-                          const KeeperEvent &event) { OnEvent(id, event); },
+      {.on_event = [this](const AttemptId& id,
+                          const KeeperEvent& event) { OnEvent(id, event); },
        .on_metrics =
-           [this](const AttemptId &id, int rank, uint64_t count,
+           [this](const AttemptId& id, int rank, uint64_t count,
                   std::string json) {
              OnMetrics(id, rank, count, std::move(json));
            }});
@@ -66,39 +67,35 @@ void NodeState::Restore(std::vector<JournalEntry> entries,
                         absl::AnyInvocable<void() &&> done) {
   COHORT_CHECK(attempts_.empty());
   on_restored_ = std::move(done);
-  adopting_ = 1; // this call itself
-  for (JournalEntry &entry : entries) {
+  adopting_ = 1;  // this call itself
+  for (JournalEntry& entry : entries) {
     const absl::StatusOr<AttemptId> id =
         AttemptId::FromBytes(entry.desired.attempt_id());
     if (!id.ok()) {
       COHORT_LOG(kError, "journal_entry_without_attempt");
       continue;
     }
-    Attempt &attempt = attempts_[*id];
+    Attempt& attempt = attempts_[*id];
     attempt.id = *id;
     attempt.desired = std::move(entry.desired);
     attempt.observed = std::move(entry.observed);
-    for (const v1::ObservedRank &rank : attempt.observed.ranks()) {
+    for (const v1::ObservedRank& rank : attempt.observed.ranks()) {
       attempt.exits = std::max(attempt.exits, rank.exit_order());
     }
-    if (!IsLive(attempt.observed))
-      continue;
+    if (!IsLive(attempt.observed)) continue;
     ++adopting_;
     host_.Adopt(attempt.desired, [this, id = *id](auto adopted) {
       OnAdopted(id, std::move(adopted));
-      if (--adopting_ == 0)
-        std::move(on_restored_)();
+      if (--adopting_ == 0) std::move(on_restored_)();
     });
   }
-  if (--adopting_ == 0)
-    std::move(on_restored_)();
+  if (--adopting_ == 0) std::move(on_restored_)();
 }
 
-void NodeState::OnAdopted(const AttemptId &id,
+void NodeState::OnAdopted(const AttemptId& id,
                           absl::StatusOr<AdoptedAttempt> adopted) {
-  Attempt *attempt = Find(id);
-  if (attempt == nullptr)
-    return;
+  Attempt* attempt = Find(id);
+  if (attempt == nullptr) return;
   if (!adopted.ok() && !absl::IsNotFound(adopted.status())) {
     End(*attempt, v1::END_CAUSE_KEEPER_LOST,
         std::string(adopted.status().message()));
@@ -107,47 +104,46 @@ void NodeState::OnAdopted(const AttemptId &id,
   const AttemptPhase phase =
       adopted.ok() ? adopted->phase : AttemptPhase::kNoSpec;
   switch (phase) {
-  case AttemptPhase::kRunning:
-  case AttemptPhase::kKeeperLost:
-  case AttemptPhase::kDone:
-    return; // the whole story follows as events
-  case AttemptPhase::kSpecDamaged:
-    End(*attempt, v1::END_CAUSE_KEEPER_LOST, adopted->message);
-    return;
-  case AttemptPhase::kNoSpec:
-  case AttemptPhase::kNotStarted:
-    // Nothing ran: prepared anew when the head repeats its goal.
-    attempt->observed.set_phase(v1::PHASE_UNSPECIFIED);
-    return;
+    case AttemptPhase::kRunning:
+    case AttemptPhase::kKeeperLost:
+    case AttemptPhase::kDone:
+      return;  // the whole story follows as events
+    case AttemptPhase::kSpecDamaged:
+      End(*attempt, v1::END_CAUSE_KEEPER_LOST, adopted->message);
+      return;
+    case AttemptPhase::kNoSpec:
+    case AttemptPhase::kNotStarted:
+      // Nothing ran: prepared anew when the head repeats its goal.
+      attempt->observed.set_phase(v1::PHASE_UNSPECIFIED);
+      return;
   }
 }
 
 // ---- from and to the head ----
 
-void NodeState::Apply(const v1::Desired &desired) {
-  for (const v1::DesiredAttempt &attempt : desired.attempts()) {
+void NodeState::Apply(const v1::Desired& desired) {
+  for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     ApplyOne(attempt);
   }
 }
 
-void NodeState::ApplyOne(const v1::DesiredAttempt &desired) {
+void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
   const absl::StatusOr<AttemptId> id =
       AttemptId::FromBytes(desired.attempt_id());
   if (!id.ok()) {
     COHORT_LOG(kWarning, "desired_attempt_without_id");
     return;
   }
-  Attempt *attempt = Find(*id);
+  Attempt* attempt = Find(*id);
   if (attempt == nullptr) {
-    if (desired.goal() == v1::GOAL_FORGET)
-      return;
+    if (desired.goal() == v1::GOAL_FORGET) return;
     attempt = &attempts_[*id];
     attempt->id = *id;
     attempt->observed.set_attempt_id(desired.attempt_id());
     attempt->observed.set_job_id(desired.job_id());
     attempt->observed.set_epoch(desired.epoch());
-    for (const v1::DesiredRank &rank : desired.ranks()) {
-      v1::ObservedRank *observed = attempt->observed.add_ranks();
+    for (const v1::DesiredRank& rank : desired.ranks()) {
+      v1::ObservedRank* observed = attempt->observed.add_ranks();
       observed->set_rank(rank.rank());
       observed->set_state(v1::RANK_STATE_PENDING);
     }
@@ -166,56 +162,50 @@ void NodeState::ApplyOne(const v1::DesiredAttempt &desired) {
   Drive(*attempt);
 }
 
-void NodeState::Drive(Attempt &attempt) {
+void NodeState::Drive(Attempt& attempt) {
   AnswerExchanges(attempt);
   RemoveRetired(attempt);
   switch (attempt.desired.goal()) {
-  case v1::GOAL_PREPARE:
-    if (attempt.observed.phase() == v1::PHASE_UNSPECIFIED)
-      Prepare(attempt);
-    return;
-  case v1::GOAL_RUN:
-    if (attempt.observed.phase() == v1::PHASE_UNSPECIFIED)
-      Prepare(attempt);
-    if (attempt.observed.phase() == v1::PHASE_PREPARED)
-      Start(attempt);
-    return;
-  case v1::GOAL_STOP:
-    Stop(attempt);
-    return;
-  case v1::GOAL_FORGET:
-    Forget(attempt);
-    return;
-  default:
-    // A goal of a later protocol version: its head does not rely on us.
-    COHORT_LOG(kWarning, "unknown_goal", {"attempt", attempt.id.ToHex()},
-               {"goal", static_cast<int>(attempt.desired.goal())});
-    return;
+    case v1::GOAL_PREPARE:
+      if (attempt.observed.phase() == v1::PHASE_UNSPECIFIED) Prepare(attempt);
+      return;
+    case v1::GOAL_RUN:
+      if (attempt.observed.phase() == v1::PHASE_UNSPECIFIED) Prepare(attempt);
+      if (attempt.observed.phase() == v1::PHASE_PREPARED) Start(attempt);
+      return;
+    case v1::GOAL_STOP:
+      Stop(attempt);
+      return;
+    case v1::GOAL_FORGET:
+      Forget(attempt);
+      return;
+    default:
+      // A goal of a later protocol version: its head does not rely on us.
+      COHORT_LOG(kWarning, "unknown_goal", {"attempt", attempt.id.ToHex()},
+                 {"goal", static_cast<int>(attempt.desired.goal())});
+      return;
   }
 }
 
-void NodeState::Prepare(Attempt &attempt) {
+void NodeState::Prepare(Attempt& attempt) {
   attempt.observed.set_phase(v1::PHASE_PREPARING);
   attempt.preparing = true;
   Changed(attempt);
   // On disk first, so that a restarted daemon finds what Prepare made.
   host_.Save(attempt.id, {attempt.desired, attempt.observed},
              [this, id = attempt.id](absl::Status saved) {
-               Attempt *found = Find(id);
-               if (found == nullptr)
-                 return;
-               if (!saved.ok())
-                 return OnPrepared(id, saved);
+               Attempt* found = Find(id);
+               if (found == nullptr) return;
+               if (!saved.ok()) return OnPrepared(id, saved);
                host_.Prepare(found->desired, [this, id](auto port) {
                  OnPrepared(id, std::move(port));
                });
              });
 }
 
-void NodeState::OnPrepared(const AttemptId &id, absl::StatusOr<int> port) {
-  Attempt *attempt = Find(id);
-  if (attempt == nullptr)
-    return;
+void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
+  Attempt* attempt = Find(id);
+  if (attempt == nullptr) return;
   attempt->preparing = false;
   if (IsEnding(attempt->desired) || attempt->taken_along) {
     End(*attempt,
@@ -235,74 +225,65 @@ void NodeState::OnPrepared(const AttemptId &id, absl::StatusOr<int> port) {
   Drive(*attempt);
 }
 
-void NodeState::Start(Attempt &attempt) {
+void NodeState::Start(Attempt& attempt) {
   attempt.observed.set_phase(v1::PHASE_STARTING);
-  for (v1::ObservedRank &rank : *attempt.observed.mutable_ranks()) {
+  for (v1::ObservedRank& rank : *attempt.observed.mutable_ranks()) {
     rank.set_state(v1::RANK_STATE_STARTING);
   }
   attempt.starting = true;
   Changed(attempt);
   host_.Save(attempt.id, {attempt.desired, attempt.observed},
              [this, id = attempt.id](absl::Status saved) {
-               Attempt *found = Find(id);
-               if (found == nullptr)
-                 return;
-               if (!saved.ok())
-                 return OnStarted(id, saved);
+               Attempt* found = Find(id);
+               if (found == nullptr) return;
+               if (!saved.ok()) return OnStarted(id, saved);
                host_.Start(found->desired, [this, id](absl::Status status) {
                  OnStarted(id, std::move(status));
                });
              });
 }
 
-void NodeState::OnStarted(const AttemptId &id, absl::Status status) {
-  Attempt *attempt = Find(id);
-  if (attempt == nullptr)
-    return;
+void NodeState::OnStarted(const AttemptId& id, absl::Status status) {
+  Attempt* attempt = Find(id);
+  if (attempt == nullptr) return;
   attempt->starting = false;
   if (!status.ok()) {
     End(*attempt, v1::END_CAUSE_PREPARE_FAILED, std::string(status.message()));
     return;
   }
   // A stop that came while the keeper was being started.
-  if (IsEnding(attempt->desired))
-    Drive(*attempt);
-  if (attempt->taken_along)
-    host_.Stop(id, absl::ZeroDuration());
+  if (IsEnding(attempt->desired)) Drive(*attempt);
+  if (attempt->taken_along) host_.Stop(id, absl::ZeroDuration());
 }
 
-void NodeState::Stop(Attempt &attempt) {
+void NodeState::Stop(Attempt& attempt) {
   switch (attempt.observed.phase()) {
-  case v1::PHASE_ENDED:
-    return;
-  case v1::PHASE_STARTING:
-  case v1::PHASE_RUNNING: {
-    if (attempt.starting)
-      return; // OnStarted comes back here
-    attempt.ordered = true;
-    host_.Revoke(attempt.id);
-    host_.Stop(attempt.id, ToDuration(attempt.desired.grace()));
-    return;
-  }
-  default:
-    if (attempt.preparing)
-      return; // OnPrepared ends it
-    End(attempt, v1::END_CAUSE_EXITED, "stopped before its ranks started");
-    return;
+    case v1::PHASE_ENDED:
+      return;
+    case v1::PHASE_STARTING:
+    case v1::PHASE_RUNNING: {
+      if (attempt.starting) return;  // OnStarted comes back here
+      attempt.ordered = true;
+      host_.Revoke(attempt.id);
+      host_.Stop(attempt.id, ToDuration(attempt.desired.grace()));
+      return;
+    }
+    default:
+      if (attempt.preparing) return;  // OnPrepared ends it
+      End(attempt, v1::END_CAUSE_EXITED, "stopped before its ranks started");
+      return;
   }
 }
 
-void NodeState::Forget(Attempt &attempt) {
-  if (attempt.forgetting || attempt.preparing || attempt.starting)
-    return;
+void NodeState::Forget(Attempt& attempt) {
+  if (attempt.forgetting || attempt.preparing || attempt.starting) return;
   if (IsLive(attempt.observed)) {
-    if (attempt.killed)
-      return;
+    if (attempt.killed) return;
     attempt.killed = true;
     attempt.ordered = true;
     host_.Revoke(attempt.id);
     host_.Kill(attempt.id);
-    return; // AllDone or KeeperLost comes back here
+    return;  // AllDone or KeeperLost comes back here
   }
   attempt.forgetting = true;
   host_.Forget(attempt.id, [this, id = attempt.id](absl::Status status) {
@@ -316,31 +297,29 @@ void NodeState::Forget(Attempt &attempt) {
   });
 }
 
-void NodeState::End(Attempt &attempt, v1::EndCause cause,
-                    const std::string &detail) {
+void NodeState::End(Attempt& attempt, v1::EndCause cause,
+                    const std::string& detail) {
   attempt.observed.set_phase(v1::PHASE_ENDED);
   attempt.observed.set_end_cause(cause);
   attempt.observed.set_detail(detail);
-  for (Waiter &waiter : attempt.waiters) {
+  for (Waiter& waiter : attempt.waiters) {
     std::move(waiter.done)(absl::AbortedError("the attempt has ended"));
   }
   attempt.waiters.clear();
   Changed(attempt);
   Save(attempt);
   MaybeAllGone();
-  if (attempt.desired.goal() == v1::GOAL_FORGET)
-    Forget(attempt);
+  if (attempt.desired.goal() == v1::GOAL_FORGET) Forget(attempt);
 }
 
-void NodeState::Acknowledge(const v1::Acknowledge &acknowledge) {
-  for (const auto &acknowledged : acknowledge.checkpoints()) {
+void NodeState::Acknowledge(const v1::Acknowledge& acknowledge) {
+  for (const auto& acknowledged : acknowledge.checkpoints()) {
     const absl::StatusOr<AttemptId> id =
         AttemptId::FromBytes(acknowledged.attempt_id());
-    Attempt *attempt = id.ok() ? Find(*id) : nullptr;
-    if (attempt == nullptr)
-      continue;
-    auto *pending = attempt->observed.mutable_checkpoints();
-    const auto committed = [&](const v1::Checkpoint &checkpoint) {
+    Attempt* attempt = id.ok() ? Find(*id) : nullptr;
+    if (attempt == nullptr) continue;
+    auto* pending = attempt->observed.mutable_checkpoints();
+    const auto committed = [&](const v1::Checkpoint& checkpoint) {
       return std::find(acknowledged.paths().begin(), acknowledged.paths().end(),
                        checkpoint.path()) != acknowledged.paths().end();
     };
@@ -354,7 +333,7 @@ v1::Observed NodeState::FullObserved() {
   dirty_.clear();
   v1::Observed observed;
   observed.set_full(true);
-  for (const auto &[id, attempt] : attempts_) {
+  for (const auto& [id, attempt] : attempts_) {
     *observed.add_attempts() = attempt.observed;
   }
   return observed;
@@ -362,7 +341,7 @@ v1::Observed NodeState::FullObserved() {
 
 v1::Observed NodeState::TakeDelta() {
   v1::Observed observed;
-  for (const AttemptId &id : dirty_) {
+  for (const AttemptId& id : dirty_) {
     *observed.add_attempts() = attempts_.at(id).observed;
   }
   dirty_.clear();
@@ -372,12 +351,10 @@ v1::Observed NodeState::TakeDelta() {
 void NodeState::TakeAlong(absl::Duration grace,
                           absl::AnyInvocable<void() &&> done) {
   on_all_gone_ = std::move(done);
-  for (auto &[id, attempt] : attempts_) {
-    if (attempt.observed.phase() == v1::PHASE_ENDED)
-      continue;
+  for (auto& [id, attempt] : attempts_) {
+    if (attempt.observed.phase() == v1::PHASE_ENDED) continue;
     attempt.taken_along = true;
-    if (attempt.preparing || attempt.starting)
-      continue;
+    if (attempt.preparing || attempt.starting) continue;
     if (IsLive(attempt.observed)) {
       attempt.ordered = true;
       host_.Revoke(id);
@@ -390,11 +367,9 @@ void NodeState::TakeAlong(absl::Duration grace,
 }
 
 void NodeState::MaybeAllGone() {
-  if (!on_all_gone_)
-    return;
-  for (const auto &[id, attempt] : attempts_) {
-    if (attempt.observed.phase() != v1::PHASE_ENDED)
-      return;
+  if (!on_all_gone_) return;
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt.observed.phase() != v1::PHASE_ENDED) return;
   }
   std::move(on_all_gone_)();
   on_all_gone_ = nullptr;
@@ -402,16 +377,16 @@ void NodeState::MaybeAllGone() {
 
 // ---- from the keepers ----
 
-void NodeState::OnEvent(const AttemptId &id, const KeeperEvent &event) {
-  Attempt *attempt = Find(id);
+void NodeState::OnEvent(const AttemptId& id, const KeeperEvent& event) {
+  Attempt* attempt = Find(id);
   if (attempt == nullptr || attempt->observed.phase() == v1::PHASE_ENDED) {
     return;
   }
-  if (const auto *started = std::get_if<RankStarted>(&event)) {
+  if (const auto* started = std::get_if<RankStarted>(&event)) {
     OnRankStarted(*attempt, *started);
-  } else if (const auto *exited = std::get_if<RankExited>(&event)) {
+  } else if (const auto* exited = std::get_if<RankExited>(&event)) {
     OnRankExited(*attempt, *exited);
-  } else if (const auto *lost = std::get_if<KeeperLost>(&event)) {
+  } else if (const auto* lost = std::get_if<KeeperLost>(&event)) {
     End(*attempt, v1::END_CAUSE_KEEPER_LOST,
         lost->message.empty() ? "its keeper died" : lost->message);
   } else {
@@ -422,15 +397,14 @@ void NodeState::OnEvent(const AttemptId &id, const KeeperEvent &event) {
   }
 }
 
-void NodeState::OnRankStarted(Attempt &attempt, const RankStarted &event) {
-  v1::ObservedRank *rank = FindRank(attempt, event.rank);
-  if (rank == nullptr || rank->state() == v1::RANK_STATE_EXITED)
-    return;
+void NodeState::OnRankStarted(Attempt& attempt, const RankStarted& event) {
+  v1::ObservedRank* rank = FindRank(attempt, event.rank);
+  if (rank == nullptr || rank->state() == v1::RANK_STATE_EXITED) return;
   rank->set_state(v1::RANK_STATE_RUNNING);
   rank->set_pid(event.pid);
-  const auto &ranks = attempt.observed.ranks();
+  const auto& ranks = attempt.observed.ranks();
   const bool all_started =
-      std::all_of(ranks.begin(), ranks.end(), [](const v1::ObservedRank &r) {
+      std::all_of(ranks.begin(), ranks.end(), [](const v1::ObservedRank& r) {
         return r.state() == v1::RANK_STATE_RUNNING ||
                r.state() == v1::RANK_STATE_EXITED;
       });
@@ -441,10 +415,9 @@ void NodeState::OnRankStarted(Attempt &attempt, const RankStarted &event) {
   Changed(attempt);
 }
 
-void NodeState::OnRankExited(Attempt &attempt, const RankExited &event) {
-  v1::ObservedRank *rank = FindRank(attempt, event.rank);
-  if (rank == nullptr || rank->state() == v1::RANK_STATE_EXITED)
-    return;
+void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
+  v1::ObservedRank* rank = FindRank(attempt, event.rank);
+  if (rank == nullptr || rank->state() == v1::RANK_STATE_EXITED) return;
   rank->set_state(v1::RANK_STATE_EXITED);
   rank->set_exit_order(++attempt.exits);
   rank->set_ended_by_order(EndedByOthers(event.status));
@@ -452,38 +425,32 @@ void NodeState::OnRankExited(Attempt &attempt, const RankExited &event) {
   if (Failed(event.status) && !EndedByOthers(event.status)) {
     // Its peers must not wait for it in a collective.
     host_.Revoke(attempt.id);
-    if (attempt.observed.stderr_tail().empty())
-      ReadTail(attempt, event.rank);
+    if (attempt.observed.stderr_tail().empty()) ReadTail(attempt, event.rank);
   }
   Changed(attempt);
   Save(attempt);
 }
 
-void NodeState::ReadTail(Attempt &attempt, int rank) {
+void NodeState::ReadTail(Attempt& attempt, int rank) {
   host_.ReadStderrTail(attempt.id, rank,
                        [this, id = attempt.id](std::string tail) {
-                         Attempt *found = Find(id);
-                         if (found == nullptr)
-                           return;
+                         Attempt* found = Find(id);
+                         if (found == nullptr) return;
                          found->observed.set_stderr_tail(std::move(tail));
                          Changed(*found);
                        });
 }
 
-void NodeState::OnMetrics(const AttemptId &id, int rank, uint64_t count,
+void NodeState::OnMetrics(const AttemptId& id, int rank, uint64_t count,
                           std::string json) {
-  Attempt *attempt = Find(id);
-  if (attempt == nullptr)
-    return;
-  v1::MetricsReport *report = nullptr;
-  for (v1::MetricsReport &old : *attempt->observed.mutable_metrics()) {
-    if (old.rank() == rank)
-      report = &old;
+  Attempt* attempt = Find(id);
+  if (attempt == nullptr) return;
+  v1::MetricsReport* report = nullptr;
+  for (v1::MetricsReport& old : *attempt->observed.mutable_metrics()) {
+    if (old.rank() == rank) report = &old;
   }
-  if (report == nullptr)
-    report = attempt->observed.add_metrics();
-  if (report->count() >= count)
-    return;
+  if (report == nullptr) report = attempt->observed.add_metrics();
+  if (report->count() >= count) return;
   report->set_rank(rank);
   report->set_count(count);
   report->set_json(std::move(json));
@@ -492,14 +459,14 @@ void NodeState::OnMetrics(const AttemptId &id, int rank, uint64_t count,
 
 // ---- from the ranks ----
 
-absl::StatusOr<const v1::DesiredAttempt *>
-NodeState::FindRunning(const AttemptId &id, int rank, int64_t epoch) const {
+absl::StatusOr<const v1::DesiredAttempt*> NodeState::FindRunning(
+    const AttemptId& id, int rank, int64_t epoch) const {
   const auto found = attempts_.find(id);
   if (found == attempts_.end()) {
     return absl::NotFoundError(
         absl::StrCat("attempt ", id.ToHex(), " is not on this node"));
   }
-  const Attempt &attempt = found->second;
+  const Attempt& attempt = found->second;
   if (!IsLive(attempt.observed)) {
     return absl::FailedPreconditionError(
         absl::StrCat("attempt ", id.ToHex(), " does not run on this node"));
@@ -509,29 +476,25 @@ NodeState::FindRunning(const AttemptId &id, int rank, int64_t epoch) const {
         absl::StrCat("epoch ", epoch, " is stale: the attempt is in epoch ",
                      attempt.desired.epoch()));
   }
-  for (const v1::DesiredRank &desired : attempt.desired.ranks()) {
-    if (desired.rank() == rank)
-      return &attempt.desired;
+  for (const v1::DesiredRank& desired : attempt.desired.ranks()) {
+    if (desired.rank() == rank) return &attempt.desired;
   }
   return absl::NotFoundError(
       absl::StrCat("rank ", rank, " of the attempt is not on this node"));
 }
 
-void NodeState::Exchange(const AttemptId &id, int rank, int64_t epoch,
-                         const std::string &tag, const std::string &blob,
+void NodeState::Exchange(const AttemptId& id, int rank, int64_t epoch,
+                         const std::string& tag, const std::string& blob,
                          ExchangeDone done) {
   const auto running = FindRunning(id, rank, epoch);
-  if (!running.ok())
-    return std::move(done)(running.status());
-  Attempt &attempt = attempts_.at(id);
+  if (!running.ok()) return std::move(done)(running.status());
+  Attempt& attempt = attempts_.at(id);
   int given = 0;
   bool known = false;
-  for (const v1::PendingExchange &old : attempt.observed.exchanges()) {
-    if (old.rank() != rank)
-      continue;
+  for (const v1::PendingExchange& old : attempt.observed.exchanges()) {
+    if (old.rank() != rank) continue;
     ++given;
-    if (old.tag() != tag)
-      continue;
+    if (old.tag() != tag) continue;
     known = true;
     if (old.blob() != blob) {
       return std::move(done)(absl::AlreadyExistsError(
@@ -543,7 +506,7 @@ void NodeState::Exchange(const AttemptId &id, int rank, int64_t epoch,
       return std::move(done)(absl::ResourceExhaustedError(absl::StrCat(
           "rank ", rank, " has used all ", kExchangesPerRankMax, " tags")));
     }
-    v1::PendingExchange *exchange = attempt.observed.add_exchanges();
+    v1::PendingExchange* exchange = attempt.observed.add_exchanges();
     exchange->set_tag(tag);
     exchange->set_rank(rank);
     exchange->set_blob(blob);
@@ -553,66 +516,61 @@ void NodeState::Exchange(const AttemptId &id, int rank, int64_t epoch,
   AnswerExchanges(attempt);
 }
 
-void NodeState::AnswerExchanges(Attempt &attempt) {
-  for (const v1::Exchange &exchange : attempt.desired.exchanges()) {
-    if (exchange.blobs_size() != attempt.desired.world_size())
-      continue;
-    for (Waiter &waiter : attempt.waiters) {
-      if (!waiter.done || waiter.tag != exchange.tag())
-        continue;
+void NodeState::AnswerExchanges(Attempt& attempt) {
+  for (const v1::Exchange& exchange : attempt.desired.exchanges()) {
+    if (exchange.blobs_size() != attempt.desired.world_size()) continue;
+    for (Waiter& waiter : attempt.waiters) {
+      if (!waiter.done || waiter.tag != exchange.tag()) continue;
       std::exchange(waiter.done, nullptr)(std::vector<std::string>(
           exchange.blobs().begin(), exchange.blobs().end()));
     }
   }
   std::erase_if(attempt.waiters,
-                [](const Waiter &waiter) { return !waiter.done; });
+                [](const Waiter& waiter) { return !waiter.done; });
 }
 
-void NodeState::CommitCheckpoint(const AttemptId &id, int rank, int64_t epoch,
-                                 const v1::Checkpoint &checkpoint,
+void NodeState::CommitCheckpoint(const AttemptId& id, int rank, int64_t epoch,
+                                 const v1::Checkpoint& checkpoint,
                                  AttemptHost::Done done) {
   const auto running = FindRunning(id, rank, epoch);
-  if (!running.ok())
-    return std::move(done)(running.status());
-  Attempt &attempt = attempts_.at(id);
-  const auto &pending = attempt.observed.checkpoints();
+  if (!running.ok()) return std::move(done)(running.status());
+  Attempt& attempt = attempts_.at(id);
+  const auto& pending = attempt.observed.checkpoints();
   const bool known = std::any_of(pending.begin(), pending.end(),
-                                 [&](const v1::Checkpoint &old) {
+                                 [&](const v1::Checkpoint& old) {
                                    return old.path() == checkpoint.path();
                                  });
-  if (!known)
-    *attempt.observed.add_checkpoints() = checkpoint;
+  if (!known) *attempt.observed.add_checkpoints() = checkpoint;
   host_.Save(id, {attempt.desired, attempt.observed},
              [this, id, done = std::move(done)](absl::Status saved) mutable {
                // Pushed once it would survive us.
-               if (Attempt *found = Find(id); saved.ok() && found != nullptr) {
+               if (Attempt* found = Find(id); saved.ok() && found != nullptr) {
                  Changed(*found);
                }
                std::move(done)(std::move(saved));
              });
 }
 
-void NodeState::RemoveRetired(Attempt &attempt) {
-  auto *removed = attempt.observed.mutable_removed_checkpoints();
-  const auto &retired = attempt.desired.retired_checkpoints();
+void NodeState::RemoveRetired(Attempt& attempt) {
+  auto* removed = attempt.observed.mutable_removed_checkpoints();
+  const auto& retired = attempt.desired.retired_checkpoints();
   // The head has taken note of those that it no longer lists.
   removed->erase(std::remove_if(removed->begin(), removed->end(),
-                                [&](const std::string &path) {
+                                [&](const std::string& path) {
                                   return std::find(retired.begin(),
                                                    retired.end(),
                                                    path) == retired.end();
                                 }),
                  removed->end());
-  for (const std::string &path : retired) {
+  for (const std::string& path : retired) {
     if (std::find(removed->begin(), removed->end(), path) != removed->end() ||
         !attempt.removing.insert(path).second) {
       continue;
     }
     host_.RemoveCheckpoint(
         attempt.desired, path, [this, id = attempt.id, path](auto status) {
-          Attempt *found = Find(id);
-          if (found == nullptr)
-            return;
+          Attempt* found = Find(id);
+          if (found == nullptr) return;
           found->removing.erase(path);
           if (!status.ok()) {
             // The head repeats the wish with its next desired set.
@@ -628,16 +586,15 @@ void NodeState::RemoveRetired(Attempt &attempt) {
 
 // ---- small things ----
 
-void NodeState::Changed(Attempt &attempt) {
+void NodeState::Changed(Attempt& attempt) {
   dirty_.insert(attempt.id);
   on_change_();
 }
 
-void NodeState::Save(Attempt &attempt) {
+void NodeState::Save(Attempt& attempt) {
   host_.Save(attempt.id, {attempt.desired, attempt.observed},
              [id = attempt.id](absl::Status status) {
-               if (status.ok())
-                 return;
+               if (status.ok()) return;
                // What is lost is told again by the keeper's own records.
                COHORT_LOG(kWarning, "journal_not_saved",
                           {"attempt", id.ToHex()},
@@ -645,17 +602,16 @@ void NodeState::Save(Attempt &attempt) {
              });
 }
 
-NodeState::Attempt *NodeState::Find(const AttemptId &id) {
+NodeState::Attempt* NodeState::Find(const AttemptId& id) {
   const auto found = attempts_.find(id);
   return found == attempts_.end() ? nullptr : &found->second;
 }
 
-v1::ObservedRank *NodeState::FindRank(Attempt &attempt, int rank) {
-  for (v1::ObservedRank &observed : *attempt.observed.mutable_ranks()) {
-    if (observed.rank() == rank)
-      return &observed;
+v1::ObservedRank* NodeState::FindRank(Attempt& attempt, int rank) {
+  for (v1::ObservedRank& observed : *attempt.observed.mutable_ranks()) {
+    if (observed.rank() == rank) return &observed;
   }
   return nullptr;
 }
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "cohort/v1/node.pb.h"
 #include "cohort/v1/run.pb.h"
 #include "common/strong_id.h"
@@ -31,14 +32,14 @@ namespace cohort::worker {
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
 class NodeState {
-public:
+ public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
   using ExchangeDone =
       absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>) &&>;
 
   // Calls `on_change` when there is something for TakeDelta; it may be called
   // again before that.
-  NodeState(AttemptHost &host, absl::AnyInvocable<void()> on_change);
+  NodeState(AttemptHost& host, absl::AnyInvocable<void()> on_change);
 
   // ---- start ----
 
@@ -52,8 +53,8 @@ public:
 
   // Attempts that are not in `desired` stay as they are, full set or not
   // (RC-1).
-  void Apply(const v1::Desired &desired);
-  void Acknowledge(const v1::Acknowledge &acknowledge);
+  void Apply(const v1::Desired& desired);
+  void Acknowledge(const v1::Acknowledge& acknowledge);
   v1::Observed FullObserved();
   // What changed since the last call of either; empty when nothing did.
   v1::Observed TakeDelta();
@@ -65,24 +66,24 @@ public:
   // ---- from the ranks ----
 
   // NotFound: unknown here; FailedPrecondition: not running, or another epoch.
-  absl::StatusOr<const v1::DesiredAttempt *>
-  FindRunning(const AttemptId &attempt, int rank, int64_t epoch) const;
+  absl::StatusOr<const v1::DesiredAttempt*> FindRunning(
+      const AttemptId& attempt, int rank, int64_t epoch) const;
 
   // `done` gets the blobs in rank order once all ranks of the attempt gave
   // theirs; Aborted when the attempt ends first.  AlreadyExists: this rank gave
   // another blob under the tag.  InvalidArgument, ResourceExhausted: bounds.
-  void Exchange(const AttemptId &attempt, int rank, int64_t epoch,
-                const std::string &tag, const std::string &blob,
+  void Exchange(const AttemptId& attempt, int rank, int64_t epoch,
+                const std::string& tag, const std::string& blob,
                 ExchangeDone done);
 
   // CK-2.  Errors as FindRunning.  The path was checked by the caller.
-  void CommitCheckpoint(const AttemptId &attempt, int rank, int64_t epoch,
-                        const v1::Checkpoint &checkpoint,
+  void CommitCheckpoint(const AttemptId& attempt, int rank, int64_t epoch,
+                        const v1::Checkpoint& checkpoint,
                         AttemptHost::Done done);
 
   size_t size() const { return attempts_.size(); }
 
-private:
+ private:
   struct Waiter {
     std::string tag;
     ExchangeDone done;
@@ -91,42 +92,42 @@ private:
     AttemptId id;
     v1::DesiredAttempt desired;
     v1::ObservedAttempt observed;
-    bool preparing = false;  // host_.Prepare is under way
-    bool starting = false;   // host_.Start is under way
-    bool forgetting = false; // host_.Forget is under way
-    bool ordered = false;    // STOP, FORGET or TakeAlong reached the ranks
-    bool killed = false;     // FORGET did
+    bool preparing = false;   // host_.Prepare is under way
+    bool starting = false;    // host_.Start is under way
+    bool forgetting = false;  // host_.Forget is under way
+    bool ordered = false;     // STOP, FORGET or TakeAlong reached the ranks
+    bool killed = false;      // FORGET did
     bool taken_along = false;
     int exits = 0;
     std::vector<Waiter> waiters;
-    std::set<std::string> removing; // retired checkpoints under way
+    std::set<std::string> removing;  // retired checkpoints under way
   };
 
-  void ApplyOne(const v1::DesiredAttempt &desired);
-  void Drive(Attempt &attempt);
-  void Prepare(Attempt &attempt);
-  void OnPrepared(const AttemptId &id, absl::StatusOr<int> port);
-  void Start(Attempt &attempt);
-  void OnStarted(const AttemptId &id, absl::Status status);
-  void Stop(Attempt &attempt);
-  void Forget(Attempt &attempt);
-  void End(Attempt &attempt, v1::EndCause cause, const std::string &detail);
-  void OnEvent(const AttemptId &id, const KeeperEvent &event);
-  void OnRankStarted(Attempt &attempt, const RankStarted &event);
-  void OnRankExited(Attempt &attempt, const RankExited &event);
-  void OnMetrics(const AttemptId &id, int rank, uint64_t count,
+  void ApplyOne(const v1::DesiredAttempt& desired);
+  void Drive(Attempt& attempt);
+  void Prepare(Attempt& attempt);
+  void OnPrepared(const AttemptId& id, absl::StatusOr<int> port);
+  void Start(Attempt& attempt);
+  void OnStarted(const AttemptId& id, absl::Status status);
+  void Stop(Attempt& attempt);
+  void Forget(Attempt& attempt);
+  void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
+  void OnEvent(const AttemptId& id, const KeeperEvent& event);
+  void OnRankStarted(Attempt& attempt, const RankStarted& event);
+  void OnRankExited(Attempt& attempt, const RankExited& event);
+  void OnMetrics(const AttemptId& id, int rank, uint64_t count,
                  std::string json);
-  void OnAdopted(const AttemptId &id, absl::StatusOr<AdoptedAttempt> adopted);
-  void RemoveRetired(Attempt &attempt);
-  void AnswerExchanges(Attempt &attempt);
-  void ReadTail(Attempt &attempt, int rank);
-  void Changed(Attempt &attempt);
-  void Save(Attempt &attempt);
+  void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);
+  void RemoveRetired(Attempt& attempt);
+  void AnswerExchanges(Attempt& attempt);
+  void ReadTail(Attempt& attempt, int rank);
+  void Changed(Attempt& attempt);
+  void Save(Attempt& attempt);
   void MaybeAllGone();
-  Attempt *Find(const AttemptId &id);
-  v1::ObservedRank *FindRank(Attempt &attempt, int rank);
+  Attempt* Find(const AttemptId& id);
+  v1::ObservedRank* FindRank(Attempt& attempt, int rank);
 
-  AttemptHost &host_;
+  AttemptHost& host_;
   absl::AnyInvocable<void()> on_change_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
@@ -135,4 +136,4 @@ private:
   absl::AnyInvocable<void() &&> on_all_gone_;
 };
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

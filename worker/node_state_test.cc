@@ -7,10 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/random.h"
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
 
 namespace cohort::worker {
 namespace {
@@ -20,52 +21,52 @@ using testing::IsEmpty;
 
 // Records what it is asked to do; the test answers when it likes.
 class RecordingHost : public AttemptHost {
-public:
+ public:
   void SetListener(Listener listener) override {
     listener_ = std::move(listener);
   }
-  void Save(const AttemptId &attempt, JournalEntry entry, Done done) override {
+  void Save(const AttemptId& attempt, JournalEntry entry, Done done) override {
     journal[attempt] = std::move(entry);
     std::move(done)(save_status);
   }
-  void Prepare(const v1::DesiredAttempt &,
+  void Prepare(const v1::DesiredAttempt&,
                absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
     calls.push_back("prepare");
     prepared = std::move(done);
   }
-  void Start(const v1::DesiredAttempt &, Done done) override {
+  void Start(const v1::DesiredAttempt&, Done done) override {
     calls.push_back("start");
     started = std::move(done);
   }
-  void Adopt(const v1::DesiredAttempt &,
+  void Adopt(const v1::DesiredAttempt&,
              KeeperHost::AdoptCallback done) override {
     calls.push_back("adopt");
     adopted = std::move(done);
   }
-  void Revoke(const AttemptId &) override { calls.push_back("revoke"); }
-  void Stop(const AttemptId &, absl::Duration grace) override {
+  void Revoke(const AttemptId&) override { calls.push_back("revoke"); }
+  void Stop(const AttemptId&, absl::Duration grace) override {
     calls.push_back("stop " + absl::FormatDuration(grace));
   }
-  void Kill(const AttemptId &) override { calls.push_back("kill"); }
-  void Forget(const AttemptId &attempt, Done done) override {
+  void Kill(const AttemptId&) override { calls.push_back("kill"); }
+  void Forget(const AttemptId& attempt, Done done) override {
     calls.push_back("forget");
     journal.erase(attempt);
     std::move(done)(absl::OkStatus());
   }
-  void RemoveCheckpoint(const v1::DesiredAttempt &, const std::string &path,
+  void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string& path,
                         Done done) override {
     calls.push_back("remove " + path);
     std::move(done)(absl::OkStatus());
   }
-  void ReadStderrTail(const AttemptId &, int,
+  void ReadStderrTail(const AttemptId&, int,
                       absl::AnyInvocable<void(std::string) &&> done) override {
     std::move(done)("the tail");
   }
 
-  void Tell(const AttemptId &attempt, const KeeperEvent &event) {
+  void Tell(const AttemptId& attempt, const KeeperEvent& event) {
     listener_.on_event(attempt, event);
   }
-  void TellMetrics(const AttemptId &attempt, int rank, uint64_t count,
+  void TellMetrics(const AttemptId& attempt, int rank, uint64_t count,
                    std::string json) {
     listener_.on_metrics(attempt, rank, count, std::move(json));
   }
@@ -77,7 +78,7 @@ public:
   Done started;
   KeeperHost::AdoptCallback adopted;
 
-private:
+ private:
   Listener listener_;
 };
 
@@ -91,7 +92,7 @@ RankExited Exited(int rank, int code, int signal = 0,
 }
 
 class NodeStateTest : public testing::Test {
-protected:
+ protected:
   NodeStateTest() : id_(AttemptId::New(random_)) {
     state_.emplace(host_, [this] { ++changes_; });
     state_->Restore({}, [this] { restored_ = true; });
@@ -103,12 +104,11 @@ protected:
     desired.set_epoch(7);
     desired.set_goal(goal);
     desired.set_world_size(2);
-    for (int rank : {0, 1})
-      desired.add_ranks()->set_rank(rank);
+    for (int rank : {0, 1}) desired.add_ranks()->set_rank(rank);
     desired.mutable_grace()->set_seconds(3);
     return desired;
   }
-  void Apply(const v1::DesiredAttempt &attempt) {
+  void Apply(const v1::DesiredAttempt& attempt) {
     v1::Desired desired;
     *desired.add_attempts() = attempt;
     state_->Apply(desired);
@@ -117,8 +117,7 @@ protected:
     Apply(Want(v1::GOAL_RUN));
     std::move(host_.prepared)(4711);
     std::move(host_.started)(absl::OkStatus());
-    for (int rank : {0, 1})
-      host_.Tell(id_, RankStarted{rank, 100 + rank});
+    for (int rank : {0, 1}) host_.Tell(id_, RankStarted{rank, 100 + rank});
   }
   v1::ObservedAttempt Seen() {
     const v1::Observed observed = state_->FullObserved();
@@ -128,8 +127,7 @@ protected:
   // The daemon dies and comes back with what is on disk.
   void Restart() {
     std::vector<JournalEntry> entries;
-    for (const auto &[id, entry] : host_.journal)
-      entries.push_back(entry);
+    for (const auto& [id, entry] : host_.journal) entries.push_back(entry);
     restored_ = false;
     host_.calls.clear();
     state_.emplace(host_, [this] { ++changes_; });
@@ -205,8 +203,7 @@ TEST_F(NodeStateTest, AFailedRankRevokesTheGangAndIsFirst) {
 // RC-3
 TEST_F(NodeStateTest, TheReportIsKeptUntilForget) {
   RunToRunning();
-  for (int rank : {0, 1})
-    host_.Tell(id_, Exited(rank, 0));
+  for (int rank : {0, 1}) host_.Tell(id_, Exited(rank, 0));
   host_.Tell(id_, AllDone{});
   Restart();
   EXPECT_TRUE(restored_);
@@ -276,14 +273,14 @@ TEST_F(NodeStateTest, ARestartedDaemonTakesItsRanksOver) {
   std::move(host_.adopted)(adopted);
   EXPECT_TRUE(restored_);
   EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-  host_.Tell(id_, RankStarted{0, 100}); // the story from its beginning
+  host_.Tell(id_, RankStarted{0, 100});  // the story from its beginning
   host_.Tell(id_, Exited(0, 5));
   EXPECT_EQ(Seen().ranks(0).exit().code(), 5);
 }
 
 TEST_F(NodeStateTest, WhatNeverRanIsPreparedAgainWhenTheHeadRepeatsItsGoal) {
   Apply(Want(v1::GOAL_RUN));
-  std::move(host_.prepared)(4711); // Start is under way: the daemon dies
+  std::move(host_.prepared)(4711);  // Start is under way: the daemon dies
   Restart();
   std::move(host_.adopted)(absl::NotFoundError("no such attempt"));
   EXPECT_TRUE(restored_);
@@ -325,7 +322,7 @@ TEST_F(NodeStateTest,
   EXPECT_EQ(host_.journal[id_].observed.checkpoints_size(), 1);
   EXPECT_EQ(Seen().checkpoints_size(), 1);
   v1::Acknowledge acknowledge;
-  auto *acknowledged = acknowledge.add_checkpoints();
+  auto* acknowledged = acknowledge.add_checkpoints();
   acknowledged->set_attempt_id(std::string(id_.bytes()));
   acknowledged->add_paths(checkpoint.path());
   state_->Acknowledge(acknowledge);
@@ -363,7 +360,7 @@ TEST_F(NodeStateTest, AnExchangeIsAnsweredWhenTheHeadHasAllBlobs) {
   EXPECT_EQ(Seen().exchanges_size(), 1);
   EXPECT_FALSE(blobs.ok());
   v1::DesiredAttempt want = Want(v1::GOAL_RUN);
-  v1::Exchange *exchange = want.add_exchanges();
+  v1::Exchange* exchange = want.add_exchanges();
   exchange->set_tag("gloo");
   exchange->add_blobs("a");
   exchange->add_blobs("b");
@@ -401,5 +398,5 @@ TEST_F(NodeStateTest, OnlyTheNewestMetricsAreShown) {
   EXPECT_EQ(delta.attempts(0).metrics(0).json(), R"({"step":5})");
 }
 
-} // namespace
-} // namespace cohort::worker
+}  // namespace
+}  // namespace cohort::worker

@@ -11,20 +11,20 @@ namespace cohort::worker {
 // Immutable value.
 struct ProcessIdentity {
   int64_t pid = 0;
-  uint64_t start_time = 0; // clock ticks after boot: /proc/PID/stat, field 22
-  std::string boot_id;     // /proc/sys/kernel/random/boot_id
+  uint64_t start_time = 0;  // clock ticks after boot: /proc/PID/stat, field 22
+  std::string boot_id;      // /proc/sys/kernel/random/boot_id
 
-  bool operator==(const ProcessIdentity &) const = default;
+  bool operator==(const ProcessIdentity&) const = default;
 };
 
 // The identity that `pid` has now.  NotFound when there is no such process.
 absl::StatusOr<ProcessIdentity> IdentityOf(int64_t pid);
 
 // Whether exactly this process exists and is not a zombie.
-bool IsAlive(const ProcessIdentity &process);
+bool IsAlive(const ProcessIdentity& process);
 
 // A pidfd (close-on-exec) of exactly this process: readable once it has ended.
 // NotFound when it is gone.  The caller closes it.
-absl::StatusOr<int> OpenPidfd(const ProcessIdentity &process);
+absl::StatusOr<int> OpenPidfd(const ProcessIdentity& process);
 
-} // namespace cohort::worker
+}  // namespace cohort::worker

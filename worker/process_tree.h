@@ -11,21 +11,21 @@ namespace cohort::worker {
 
 // Which processes are an attempt's, once its keeper is dead.
 struct LeftoverQuery {
-  std::string attempt; // matches COHORT_ATTEMPT_ID in /proc/PID/environ
+  std::string attempt;  // matches COHORT_ATTEMPT_ID in /proc/PID/environ
   // Ranks as they were started; matches members of their sessions, which covers
   // a descendant that cleared its environment.
   std::vector<ProcessIdentity> ranks;
-  std::string cgroup; // directory; empty when the attempt had none
+  std::string cgroup;  // directory; empty when the attempt had none
 };
 
 // Pids of living processes that match, ascending.
-std::vector<int64_t> FindLeftovers(const LeftoverQuery &query);
+std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 
 // Kills with SIGKILL, again and again until no process matches, and returns how
-// many it killed.  DeadlineExceeded, naming the pids, when some still live
-// after `timeout` (a process in uninterruptible sleep cannot be killed).
-// Blocks: for a thread at the edge.
-absl::StatusOr<int> KillLeftovers(const LeftoverQuery &query,
+// many it killed.  DeadlineExceeded, naming the pids, when some still live after
+// `timeout` (a process in uninterruptible sleep cannot be killed).  Blocks:
+// for a thread at the edge.
+absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
 
-} // namespace cohort::worker
+}  // namespace cohort::worker
