@@ -1,0 +1,55 @@
+#pragma once
+
+#include "cohort/v1/cluster.pb.h"
+#include "cohort/v1/node.pb.h"
+#include "cohort/v1/run.pb.h"
+#include "rpc/method.h"
+
+// Every call of the wire, once: servers and clients use these constants, and
+// methods_test holds them against the services in proto/.
+namespace cohort::rpc {
+
+// ClusterService: clients and workers to the head.
+inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
+    kSubmitJob{"/cohort.v1.ClusterService/SubmitJob"};
+inline constexpr UnaryMethod<v1::StopJobRequest, v1::StopJobResponse> kStopJob{
+    "/cohort.v1.ClusterService/StopJob"};
+inline constexpr UnaryMethod<v1::GetJobRequest, v1::GetJobResponse> kGetJob{
+    "/cohort.v1.ClusterService/GetJob"};
+inline constexpr UnaryMethod<v1::ListJobsRequest, v1::ListJobsResponse>
+    kListJobs{"/cohort.v1.ClusterService/ListJobs"};
+inline constexpr UnaryMethod<v1::ListNodesRequest, v1::ListNodesResponse>
+    kListNodes{"/cohort.v1.ClusterService/ListNodes"};
+inline constexpr UnaryMethod<v1::GetResourcesRequest, v1::GetResourcesResponse>
+    kGetResources{"/cohort.v1.ClusterService/GetResources"};
+inline constexpr UnaryMethod<v1::GetStatusRequest, v1::GetStatusResponse>
+    kGetStatus{"/cohort.v1.ClusterService/GetStatus"};
+inline constexpr UnaryMethod<v1::WaitJobRequest, v1::WaitJobResponse> kWaitJob{
+    "/cohort.v1.ClusterService/WaitJob"};
+inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{
+    "/cohort.v1.ClusterService/ReadLog"};
+inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
+    kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
+inline constexpr UnaryMethod<v1::UploadPackageRequest,
+                             v1::UploadPackageResponse>
+    kUploadPackage{"/cohort.v1.ClusterService/UploadPackage"};
+inline constexpr UnaryMethod<v1::FinishPackageRequest,
+                             v1::FinishPackageResponse>
+    kFinishPackage{"/cohort.v1.ClusterService/FinishPackage"};
+inline constexpr UnaryMethod<v1::FetchPackageRequest, v1::FetchPackageResponse>
+    kFetchPackage{"/cohort.v1.ClusterService/FetchPackage"};
+
+// NodeService: workers to the head.
+inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{
+    "/cohort.v1.NodeService/Connect"};
+
+// RunService: ranks to their worker.
+inline constexpr UnaryMethod<v1::JoinRunRequest, v1::JoinRunResponse> kJoinRun{
+    "/cohort.v1.RunService/JoinRun"};
+inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
+    kExchange{"/cohort.v1.RunService/Exchange"};
+inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
+                             v1::CommitCheckpointResponse>
+    kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint"};
+
+}  // namespace cohort::rpc

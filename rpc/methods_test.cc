@@ -1,0 +1,79 @@
+#include "rpc/methods.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+
+namespace cohort::rpc {
+namespace {
+
+const google::protobuf::MethodDescriptor* Describe(const char* path) {
+  const std::string name =
+      absl::StrReplaceAll(absl::StripPrefix(path, "/"), {{"/", "."}});
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(
+      name);
+}
+
+std::set<std::string>& Checked() {
+  static std::set<std::string> checked;
+  return checked;
+}
+
+template <typename Up, typename Down>
+void Check(const char* path, bool client_streams, bool server_streams) {
+  SCOPED_TRACE(path);
+  const auto* method = Describe(path);
+  ASSERT_NE(method, nullptr) << "no such method in proto/";
+  EXPECT_EQ(method->input_type(), Up::descriptor());
+  EXPECT_EQ(method->output_type(), Down::descriptor());
+  EXPECT_EQ(method->client_streaming(), client_streams);
+  EXPECT_EQ(method->server_streaming(), server_streams);
+  Checked().insert(method->full_name());
+}
+
+template <typename Req, typename Resp>
+void Check(const UnaryMethod<Req, Resp>& method) {
+  Check<Req, Resp>(method.path, false, false);
+}
+template <typename Up, typename Down>
+void Check(const StreamMethod<Up, Down>& method) {
+  Check<Up, Down>(method.path, true, true);
+}
+
+TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
+  Check(kSubmitJob);
+  Check(kStopJob);
+  Check(kGetJob);
+  Check(kListJobs);
+  Check(kListNodes);
+  Check(kGetResources);
+  Check(kGetStatus);
+  Check(kWaitJob);
+  Check(kReadLog);
+  Check(kBeginPackage);
+  Check(kUploadPackage);
+  Check(kFinishPackage);
+  Check(kFetchPackage);
+  Check(kConnect);
+  Check(kJoinRun);
+  Check(kExchange);
+  Check(kCommitCheckpoint);
+  for (const auto* file :
+       {v1::SubmitJobRequest::descriptor()->file(),
+        v1::WorkerMessage::descriptor()->file(),
+        v1::JoinRunRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        const std::string& name = file->service(s)->method(m)->full_name();
+        EXPECT_EQ(Checked().count(name), 1u) << name << " has no constant";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::rpc
