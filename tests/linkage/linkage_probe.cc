@@ -1,6 +1,6 @@
-// Calls into each library that our programs link: one gRPC call over a unix socket
-// with a protobuf message, one synced RocksDB write, one digest.  Exit status 0
-// says that the link is whole.
+// Calls into each library that our programs link: one gRPC call over a unix
+// socket with a protobuf message, one synced RocksDB write, one digest.  Exit
+// status 0 says that the link is whole.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -66,8 +66,7 @@ absl::Status CallOverSocket(const std::string& directory) {
   {
     grpc::TemplatedGenericStub<google::protobuf::StringValue,
                                google::protobuf::StringValue>
-        stub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+        stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
     std::promise<grpc::Status> done;
     stub.UnaryCall(&context, "/probe/Echo", grpc::StubOptions(), &sent,

@@ -1,0 +1,108 @@
+"""Who may include whom, and which third-party header lies behind which fence.
+
+  layering.py     checks the repository; see docs/architecture.md for the why
+
+The order of ALLOWED is the order of the layers: an entry may name only folders
+above it, so a cycle cannot be written down.
+"""
+
+import fnmatch
+import re
+import sys
+
+import tree
+
+ALLOWED = {
+    "common": set(),
+    "proto": set(),
+    "shm": {"common"},
+    "rpc": {"common", "proto"},
+    "head": {"common", "proto", "rpc"},
+    "worker": {"common", "proto", "shm", "rpc"},
+    "client": {"common", "proto", "shm", "rpc"},
+    "trainer": {"common", "proto", "shm", "rpc", "client"},
+}
+# Programs on top of everything.
+UNFENCED = ("tests/", "bench/", "examples/")
+
+# Header prefix -> the files that may include it.
+FENCES = {
+    "grpcpp/": ["rpc/*"],
+    "grpc/": ["rpc/*"],
+    "rocksdb/": ["head/rocksdb_store.*", "head/rocksdb_*"],
+    "gloo/": ["trainer/comm/*"],
+    "torch/": ["trainer/torch/*"],
+    "ATen/": ["trainer/torch/*"],
+    "c10/": ["trainer/torch/*"],
+    "nccl.h": ["trainer/comm/*"],
+    "cuda": ["trainer/cuda/*", "trainer/comm/*"],
+    "nvml.h": [],  # worker/nvml_devices has its own prototypes and dlopen.
+    "cohort/v1/storage.pb.h": ["head/*"],
+    # The tiny parent of the ranks and what ranks map stay free of protobuf.
+    "google/protobuf/": ["rpc/*", "head/*", "worker/*", "client/*",
+                         "trainer/*"],
+    "CLI/": ["*/main.cc", "*options.cc", "*options.h", "client/cli/*"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
+
+
+def table_errors(allowed):
+    """A layer may name only layers above it in the table."""
+    errors = []
+    above = set()
+    for layer, may_see in allowed.items():
+        for below in sorted(may_see - above):
+            errors.append(f"layering.py: {layer} may not be allowed {below}, "
+                          "which stands below it or nowhere")
+        above.add(layer)
+    return errors
+
+
+def layer_of(header):
+    return "proto" if header.startswith("cohort/v1/") else header.split("/")[0]
+
+
+def is_test(path):
+    return (path.startswith(UNFENCED) or "/testing/" in path
+            or path.endswith(("_test.cc", "_test_main.cc", "_fuzz.cc")))
+
+
+def check_file(path, text):
+    errors = []
+    folder = path.split("/")[0]
+    for header in INCLUDE.findall(text):
+        layer = layer_of(header)
+        if (folder in ALLOWED and layer in ALLOWED and layer != folder
+                and layer not in ALLOWED[folder]):
+            errors.append(f"{path}: {folder} may not include {header}")
+        if folder in ALLOWED and header.startswith(UNFENCED):
+            errors.append(f"{path}: {folder} may not include {header}")
+        if is_test(path):
+            continue
+        for prefix, globs in FENCES.items():
+            if header.startswith(prefix) and not any(
+                    fnmatch.fnmatch(path, glob) for glob in globs):
+                where = ", ".join(globs) if globs else "nowhere"
+                errors.append(f"{path}: {header} may be included in {where}")
+    return errors
+
+
+def check(files):
+    errors = table_errors(ALLOWED)
+    for path, text in files.items():
+        errors += check_file(path, text)
+    return errors
+
+
+def main():
+    files = tree.read((".h", ".cc", ".cu"))
+    errors = check(files)
+    for error in errors:
+        print(error)
+    print(f"layering: {len(files)} files, {len(errors)} errors")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
