@@ -1,0 +1,258 @@
+#include "worker/head_link.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "rpc/methods.h"
+
+namespace cohort::worker {
+namespace {
+
+absl::Duration ToDuration(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+// More than a head sends between Registered and a disk write.
+constexpr size_t kEarlyMessagesMax = 1024;
+
+}  // namespace
+
+HeadLink::HeadLink(HeadLinkOptions options, rpc::Channel& channel,
+                   NodeState& node, ClusterBinding& binding, Executor& strand,
+                   Random& random, Events events)
+    : options_(std::move(options)),
+      channel_(channel),
+      node_(node),
+      binding_(binding),
+      strand_(strand),
+      random_(random),
+      events_(std::move(events)),
+      backoff_(options_.backoff_min),
+      self_(std::make_shared<HeadLink*>(this)) {}
+
+HeadLink::~HeadLink() { *self_ = nullptr; }
+
+void HeadLink::Start() {
+  COHORT_CHECK(state_ == State::kIdle);
+  Join();
+}
+
+void HeadLink::Stop() {
+  state_ = State::kStopped;
+  ++stream_number_;
+  stream_.reset();
+}
+
+void HeadLink::Join() {
+  state_ = State::kJoining;
+  bound_ = false;
+  early_.clear();
+  const uint64_t number = ++stream_number_;
+  stream_ = rpc::OpenStream<v1::WorkerMessage, v1::HeadMessage>(
+      channel_, rpc::kConnect, {.deadline = absl::InfiniteDuration()}, strand_,
+      {.on_message =
+           [this, number](const v1::HeadMessage& message) {
+             OnMessage(number, message);
+           },
+       .on_closed = [this, number](
+                        absl::Status status,
+                        auto) { OnClosed(number, std::move(status)); },
+       .on_drained = nullptr});
+
+  v1::WorkerMessage message;
+  if (const auto bound = binding_.Current(); bound.has_value()) {
+    *message.mutable_stamp() = *bound;
+  }
+  *message.mutable_register_() = options_.registration;
+  *message.mutable_register_()->mutable_observed() = node_.FullObserved();
+  Send(std::move(message));
+
+  After(options_.register_timeout, [this, number] {
+    if (number == stream_number_ && state_ == State::kJoining) {
+      Leave(absl::DeadlineExceededError(
+          absl::StrCat("the head at ", channel_.address(),
+                       " did not answer the registration in ",
+                       absl::FormatDuration(options_.register_timeout))));
+    }
+  });
+}
+
+void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
+  if (stream != stream_number_) return;
+  const absl::Status ours = CheckStamp(message.stamp());
+  if (!ours.ok()) return Leave(ours);
+  if (message.has_registered()) return OnRegistered(stream, message);
+  if (state_ != State::kJoined) {
+    return Leave(absl::InvalidArgumentError(absl::StrCat(
+        "the head at ", channel_.address(), " spoke before it registered us")));
+  }
+  if (!bound_) {
+    if (early_.size() >= kEarlyMessagesMax) {
+      return Leave(absl::ResourceExhaustedError("the binding is not written"));
+    }
+    early_.push_back(message);
+    return;
+  }
+  switch (message.body_case()) {
+    case v1::HeadMessage::kDesired:
+      node_.Apply(message.desired());
+      break;
+    case v1::HeadMessage::kAcknowledge:
+      node_.Acknowledge(message.acknowledge());
+      break;
+    case v1::HeadMessage::kReadLog:
+      events_.on_read_log(message.read_log());
+      break;
+    default:
+      break;  // of a later version; it does not rely on us
+  }
+}
+
+void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
+  const v1::Registered& registered = message.registered();
+  if (registered.version() < kProtocolMin ||
+      registered.version() > kProtocolMax) {
+    return Leave(absl::FailedPreconditionError(
+        absl::StrCat("the head at ", channel_.address(),
+                     " speaks protocol version ", registered.version(),
+                     ", this worker ", kProtocolMin, " to ", kProtocolMax)));
+  }
+  state_ = State::kJoined;
+  incarnation_ = registered.incarnation();
+  heartbeat_interval_ = std::max(ToDuration(registered.heartbeat_interval()),
+                                 absl::Milliseconds(1));
+  backoff_ = options_.backoff_min;
+  binding_.Save(message.stamp(), [this, stream, self = self_](absl::Status s) {
+    if (*self == nullptr || stream != stream_number_) return;
+    if (!s.ok()) return Leave(std::move(s));
+    bound_ = true;
+    for (const v1::HeadMessage& early : std::exchange(early_, {})) {
+      OnMessage(stream, early);
+    }
+    events_.on_joined();
+  });
+  Beat(stream);
+}
+
+absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
+  const std::optional<v1::Stamp> bound = binding_.Current();
+  if (!bound.has_value()) return absl::OkStatus();
+  if (stamp.cluster_id() != bound->cluster_id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the head at ", channel_.address(), " is of cluster ",
+        absl::BytesToHexString(stamp.cluster_id()), ", this worker belongs to ",
+        absl::BytesToHexString(bound->cluster_id()),
+        ": its ranks go on; start the right head there, or this worker with "
+        "another --state-dir"));
+  }
+  if (stamp.generation() != bound->generation()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the head at ", channel_.address(),
+        " has a store of another generation (a restored backup); the ranks "
+        "here go on"));
+  }
+  if (stamp.term() < bound->term()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the head at ", channel_.address(), " is of term ", stamp.term(),
+        ", a newer one of term ", bound->term(), " was here"));
+  }
+  return absl::OkStatus();
+}
+
+void HeadLink::OnClosed(uint64_t stream, absl::Status status) {
+  if (stream != stream_number_) return;
+  if (status.ok()) status = absl::UnavailableError("the head ended the stream");
+  Leave(std::move(status));
+}
+
+void HeadLink::Leave(absl::Status why) {
+  if (state_ == State::kStopped) return;
+  ++stream_number_;
+  stream_.reset();
+  if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) {
+    // Once a loss, not at each try.
+    if (state_ == State::kJoined) {
+      COHORT_LOG(kWarning, "head_lost", {"head", channel_.address()},
+                 {"why", why.message()});
+    }
+  } else {
+    events_.on_refused(why);
+  }
+  ScheduleJoin();
+}
+
+void HeadLink::ScheduleJoin() {
+  state_ = State::kIdle;
+  // Half to all of the back-off, so that many workers do not come at once.
+  const absl::Duration delay =
+      backoff_ * (0.5 + static_cast<double>(random_.Below(1024)) / 2048);
+  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+  After(delay, [this, number = stream_number_] {
+    if (number == stream_number_ && state_ == State::kIdle) Join();
+  });
+}
+
+void HeadLink::Beat(uint64_t stream) {
+  if (stream != stream_number_ || state_ != State::kJoined) return;
+  v1::WorkerMessage message;
+  message.mutable_heartbeat();
+  Send(std::move(message));
+  After(heartbeat_interval_, [this, stream] { Beat(stream); });
+}
+
+void HeadLink::NoteChange() {
+  if (flushing_) return;
+  flushing_ = true;
+  // Everything that changes in this turn of the strand goes in one message.
+  After(absl::ZeroDuration(), [this] {
+    flushing_ = false;
+    Flush();
+  });
+}
+
+void HeadLink::Flush() {
+  if (state_ != State::kJoined) return;  // the registration will carry it
+  v1::WorkerMessage message;
+  *message.mutable_observed() = node_.TakeDelta();
+  if (message.observed().attempts_size() == 0) return;
+  Send(std::move(message));
+}
+
+void HeadLink::SendLog(v1::LogChunk chunk) {
+  if (state_ != State::kJoined) return;
+  v1::WorkerMessage message;
+  *message.mutable_log_chunk() = std::move(chunk);
+  Send(std::move(message));
+}
+
+void HeadLink::Send(v1::WorkerMessage message) {
+  if (!message.has_register_()) {
+    message.set_incarnation(incarnation_);
+    if (const auto bound = binding_.Current(); bound.has_value()) {
+      *message.mutable_stamp() = *bound;
+    }
+  }
+  const absl::Status status = stream_->Write(message);
+  // A full queue means a head that does not read: start over, with everything
+  // (HL-3).  Unavailable comes through on_closed too.
+  if (absl::IsResourceExhausted(status)) Leave(status);
+}
+
+void HeadLink::After(absl::Duration delay, absl::AnyInvocable<void() &&> task) {
+  Task guarded = [self = self_, task = std::move(task)]() mutable {
+    if (*self != nullptr) std::move(task)();
+  };
+  if (delay == absl::ZeroDuration()) {
+    strand_.Post(std::move(guarded));
+  } else {
+    strand_.PostAfter(delay, std::move(guarded));
+  }
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/executor.h"
+#include "common/random.h"
+#include "rpc/channel.h"
+#include "worker/node_state.h"
+
+namespace cohort::worker {
+
+// The protocol versions that this build speaks on NodeService.
+inline constexpr uint32_t kProtocolMin = 1;
+inline constexpr uint32_t kProtocolMax = 1;
+
+// Where the worker keeps which cluster it belongs to and the highest term that
+// it has met.  On disk in the daemon (`cluster` in its state directory), in
+// memory in simulations.  Strand-bound.
+class ClusterBinding {
+ public:
+  virtual ~ClusterBinding() = default;
+
+  // Nothing before the first Save.
+  virtual std::optional<v1::Stamp> Current() const = 0;
+  // Replaces it; `done` on the strand, never inside the call.
+  virtual void Save(const v1::Stamp& stamp,
+                    absl::AnyInvocable<void(absl::Status) &&> done) = 0;
+};
+
+struct HeadLinkOptions {
+  // Sent as it is, with observed set and stamp added.
+  v1::Register registration;
+
+  // Between tries: a restarted head is found within a fraction of a second, and
+  // 1,000 workers without one make 1,000 tries a second at most.
+  absl::Duration backoff_min = absl::Milliseconds(100);
+  absl::Duration backoff_max = absl::Seconds(1);
+  // A head that has accepted the stream and not answered by then is asked
+  // again.
+  absl::Duration register_timeout = absl::Seconds(10);
+};
+
+// The worker's stream to the head: joins, brings the desired set to NodeState
+// and its observed set up, renews the lease, and joins again whenever the
+// stream ends.
+//
+//   IDLE --Start--> JOINING --Registered--> JOINED
+//                      ^  \__timeout, refusal, end__|
+//                      +------ back-off <-----------+
+//
+// Strand-bound: everything happens on `strand`.  Lives as long as Worker.
+//
+// HL-1: a message of another cluster or generation, or of a lower term, changes
+//       nothing here: the stream is dropped, the ranks go on.
+// HL-2: the binding is on disk before the first desired set of a cluster or
+//       term is applied.
+// HL-3: observed changes are never lost: what could not be written goes up
+// whole
+//       with the next registration.
+class HeadLink {
+ public:
+  struct Events {
+    // The head has accepted this node; also after each reconnect.
+    absl::AnyInvocable<void()> on_joined;
+    // The head asks for a piece of a log; the answer goes to SendLog.
+    absl::AnyInvocable<void(const v1::ReadLogChunk&)> on_read_log;
+    // This node cannot join: another cluster, another version, a credential
+    // that is refused, a second daemon with its id.  It is tried again all the
+    // same.
+    absl::AnyInvocable<void(const absl::Status&)> on_refused;
+  };
+
+  // All outlive the link.
+  HeadLink(HeadLinkOptions options, rpc::Channel& channel, NodeState& node,
+           ClusterBinding& binding, Executor& strand, Random& random,
+           Events events);
+  ~HeadLink();
+
+  HeadLink(const HeadLink&) = delete;
+  HeadLink& operator=(const HeadLink&) = delete;
+
+  // REQUIRES: NodeState::Restore is done.
+  void Start();
+  // Leaves the head for good.
+  void Stop();
+
+  // NodeState has something for TakeDelta.
+  void NoteChange();
+  // Answers on_read_log; dropped when the stream is another by now.
+  void SendLog(v1::LogChunk chunk);
+
+  bool joined() const { return state_ == State::kJoined; }
+
+ private:
+  enum class State { kIdle, kJoining, kJoined, kStopped };
+
+  void Join();
+  void OnMessage(uint64_t stream, const v1::HeadMessage& message);
+  void OnClosed(uint64_t stream, absl::Status status);
+  void OnRegistered(uint64_t stream, const v1::HeadMessage& message);
+  // Why a message with this stamp is not for us; OK when it is.
+  absl::Status CheckStamp(const v1::Stamp& stamp) const;
+  void Leave(absl::Status why);
+  void ScheduleJoin();
+  void Beat(uint64_t stream);
+  void Flush();
+  void Send(v1::WorkerMessage message);
+
+  // Runs `task` after `delay` unless this is gone by then.
+  void After(absl::Duration delay, absl::AnyInvocable<void() &&> task);
+
+  const HeadLinkOptions options_;
+  rpc::Channel& channel_;
+  NodeState& node_;
+  ClusterBinding& binding_;
+  Executor& strand_;
+  Random& random_;
+  Events events_;
+
+  State state_ = State::kIdle;
+  // Counts streams: what an older one still says is not listened to.
+  uint64_t stream_number_ = 0;
+  std::unique_ptr<rpc::TypedStream<v1::WorkerMessage>> stream_;
+  uint64_t incarnation_ = 0;
+  absl::Duration heartbeat_interval_;
+  absl::Duration backoff_;
+  bool flushing_ = false;
+  // Desired sets that wait for the binding to be on disk (HL-2).
+  bool bound_ = false;
+  std::vector<v1::HeadMessage> early_;
+  // Shared: this and its timers, which find it empty once this is gone.
+  std::shared_ptr<HeadLink*> self_;
+};
+
+}  // namespace cohort::worker

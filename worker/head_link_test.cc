@@ -1,0 +1,325 @@
+#include "worker/head_link.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// A host that prepares whatever it is asked for; no attempt gets further here.
+class IdleHost : public AttemptHost {
+ public:
+  void SetListener(Listener) override {}
+  void Save(const AttemptId&, JournalEntry, Done done) override {
+    std::move(done)(absl::OkStatus());
+  }
+  void Prepare(const v1::DesiredAttempt&,
+               absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
+    std::move(done)(0);
+  }
+  void Start(const v1::DesiredAttempt&, Done) override {}
+  void Adopt(const v1::DesiredAttempt&, KeeperHost::AdoptCallback) override {}
+  void Revoke(const AttemptId&) override {}
+  void Stop(const AttemptId&, absl::Duration) override {}
+  void Kill(const AttemptId&) override {}
+  void Forget(const AttemptId&, Done done) override {
+    std::move(done)(absl::OkStatus());
+  }
+  void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string&,
+                        Done) override {}
+  void ReadStderrTail(const AttemptId&, int,
+                      absl::AnyInvocable<void(std::string) &&>) override {}
+};
+
+class MemoryBinding : public ClusterBinding {
+ public:
+  std::optional<v1::Stamp> Current() const override { return stamp_; }
+  void Save(const v1::Stamp& stamp,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    pending_ = stamp;
+    done_ = std::move(done);
+  }
+  void Land() {
+    stamp_ = pending_;
+    std::move(done_)(absl::OkStatus());
+  }
+  std::optional<v1::Stamp> stamp_;
+
+ private:
+  v1::Stamp pending_;
+  absl::AnyInvocable<void(absl::Status) &&> done_;
+};
+
+// A head whose part the test plays.
+class HandChannel : public rpc::Channel {
+ public:
+  struct Stream {
+    rpc::StreamEvents events;
+    std::vector<v1::WorkerMessage> written;
+    bool open = true;
+  };
+
+  rpc::CallHandle StartUnary(absl::string_view, std::string, rpc::CallOptions,
+                             Executor&, Done) override {
+    ADD_FAILURE() << "the link makes no unary calls";
+    return {};
+  }
+  std::unique_ptr<rpc::ClientStream> OpenStream(
+      absl::string_view, rpc::CallOptions, Executor&,
+      rpc::StreamEvents events) override {
+    streams.push_back(std::make_shared<Stream>());
+    streams.back()->events = std::move(events);
+    return std::make_unique<End>(streams.back(), write_status);
+  }
+  const std::string& address() const override { return address_; }
+
+  Stream& last() { return *streams.back(); }
+  void Say(const v1::HeadMessage& message) {
+    ASSERT_THAT(last().events.on_message(message.SerializeAsString()), IsOk());
+  }
+
+  std::vector<std::shared_ptr<Stream>> streams;
+  absl::Status write_status;
+
+ private:
+  class End : public rpc::ClientStream {
+   public:
+    End(std::shared_ptr<Stream> stream, const absl::Status& status)
+        : stream_(std::move(stream)), status_(status) {}
+    ~End() override { stream_->open = false; }
+    absl::Status Write(std::string message) override {
+      if (!status_.ok()) return status_;
+      stream_->written.emplace_back();
+      stream_->written.back().ParseFromString(message);
+      return absl::OkStatus();
+    }
+    void HalfClose() override {}
+    void Cancel() override {}
+    size_t QueuedBytes() const override { return 0; }
+
+   private:
+    const std::shared_ptr<Stream> stream_;
+    const absl::Status& status_;
+  };
+
+  const std::string address_ = "head:7710";
+};
+
+class HeadLinkTest : public testing::Test {
+ protected:
+  HeadLinkTest() {
+    node_.Restore({}, [] {});
+  }
+
+  v1::HeadMessage From(const std::string& cluster, uint64_t term) {
+    v1::HeadMessage message;
+    message.mutable_stamp()->set_cluster_id(cluster);
+    message.mutable_stamp()->set_generation("g");
+    message.mutable_stamp()->set_term(term);
+    return message;
+  }
+  v1::HeadMessage Registered(const std::string& cluster = "c",
+                             uint64_t term = 1) {
+    v1::HeadMessage message = From(cluster, term);
+    message.mutable_registered()->set_version(1);
+    message.mutable_registered()->set_incarnation(5);
+    message.mutable_registered()->mutable_heartbeat_interval()->set_seconds(2);
+    return message;
+  }
+  v1::HeadMessage Prepare(const std::string& cluster = "c", uint64_t term = 1) {
+    v1::HeadMessage message = From(cluster, term);
+    v1::DesiredAttempt* attempt = message.mutable_desired()->add_attempts();
+    attempt->set_attempt_id(std::string(16, 'a'));
+    attempt->set_goal(v1::GOAL_PREPARE);
+    return message;
+  }
+  void JoinNow() {
+    link_.Start();
+    channel_.Say(Registered());
+    binding_.Land();
+  }
+
+  ManualExecutor executor_;
+  SeededRandom random_{1};
+  IdleHost host_;
+  HeadLink* noted_ = nullptr;
+  NodeState node_{host_, [this] {
+                    if (noted_ != nullptr) noted_->NoteChange();
+                  }};
+  MemoryBinding binding_;
+  HandChannel channel_;
+  int joined_ = 0;
+  std::vector<absl::Status> refused_;
+  std::vector<v1::ReadLogChunk> asked_;
+  HeadLink link_{
+      {},
+      channel_,
+      node_,
+      binding_,
+      executor_,
+      random_,
+      {.on_joined = [this] { ++joined_; },
+       .on_read_log =
+           [this](const v1::ReadLogChunk& ask) { asked_.push_back(ask); },
+       .on_refused =
+           [this](const absl::Status& status) { refused_.push_back(status); }}};
+};
+
+TEST_F(HeadLinkTest, RegistersFirstAndJoinsOnceTheBindingIsOnDisk) {
+  link_.Start();
+  ASSERT_THAT(channel_.last().written, SizeIs(1));
+  EXPECT_TRUE(channel_.last().written[0].has_register_());
+  EXPECT_TRUE(channel_.last().written[0].register_().observed().full());
+  channel_.Say(Registered());
+  EXPECT_EQ(joined_, 0);
+  binding_.Land();
+  EXPECT_EQ(joined_, 1);
+  EXPECT_EQ(binding_.stamp_->cluster_id(), "c");
+}
+
+// HL-2
+TEST_F(HeadLinkTest, ADesiredSetWaitsForTheBinding) {
+  link_.Start();
+  channel_.Say(Registered());
+  channel_.Say(Prepare());
+  EXPECT_EQ(node_.size(), 0u);
+  binding_.Land();
+  EXPECT_EQ(node_.size(), 1u);
+}
+
+// HL-1
+TEST_F(HeadLinkTest, RefusesAHeadOfAnotherClusterAndKeepsWhatItHas) {
+  JoinNow();
+  channel_.Say(Prepare());
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  executor_.AdvanceBy(absl::Seconds(2));
+  ASSERT_THAT(channel_.streams, SizeIs(2));
+  channel_.Say(Registered("other"));
+  ASSERT_THAT(refused_, SizeIs(1));
+  EXPECT_THAT(refused_[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    HasSubstr("its ranks go on")));
+  EXPECT_EQ(node_.size(), 1u);
+  EXPECT_EQ(binding_.stamp_->cluster_id(), "c");
+}
+
+// HL-1, TM-1
+TEST_F(HeadLinkTest, RefusesALowerTermAndFollowsAHigherOne) {
+  JoinNow();
+  channel_.Say(Prepare("c", 0));
+  EXPECT_EQ(node_.size(), 0u);
+  EXPECT_THAT(refused_, SizeIs(1));
+  executor_.AdvanceBy(absl::Seconds(2));
+  channel_.Say(Registered("c", 2));
+  binding_.Land();
+  EXPECT_EQ(binding_.stamp_->term(), 2u);
+}
+
+TEST_F(HeadLinkTest, RefusesAVersionThatItDoesNotSpeak) {
+  link_.Start();
+  v1::HeadMessage message = Registered();
+  message.mutable_registered()->set_version(9);
+  channel_.Say(message);
+  ASSERT_THAT(refused_, SizeIs(1));
+  EXPECT_THAT(refused_[0].ToString(), HasSubstr("version 9"));
+}
+
+TEST_F(HeadLinkTest, BeatsAtTheIntervalThatTheHeadChose) {
+  JoinNow();
+  const size_t before = channel_.last().written.size();
+  executor_.AdvanceBy(absl::Seconds(6));
+  EXPECT_EQ(channel_.last().written.size(), before + 3);
+  EXPECT_TRUE(channel_.last().written.back().has_heartbeat());
+  EXPECT_EQ(channel_.last().written.back().incarnation(), 5u);
+}
+
+TEST_F(HeadLinkTest, JoinsAgainAfterTheStreamEnded) {
+  JoinNow();
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  EXPECT_FALSE(link_.joined());
+  executor_.AdvanceBy(absl::Milliseconds(100));
+  EXPECT_THAT(channel_.streams, SizeIs(2));
+  EXPECT_FALSE(channel_.streams[0]->open);
+}
+
+TEST_F(HeadLinkTest, AsksAgainWhenTheHeadDoesNotAnswer) {
+  link_.Start();
+  executor_.AdvanceBy(absl::Seconds(12));
+  EXPECT_THAT(channel_.streams, SizeIs(2));
+}
+
+TEST_F(HeadLinkTest, BacksOffBetweenTries) {
+  link_.Start();
+  for (int i = 0; i < 20; ++i) {
+    std::move(channel_.last().events.on_closed)(
+        absl::UnavailableError("refused"), std::nullopt);
+    executor_.AdvanceBy(absl::Seconds(1));
+  }
+  EXPECT_THAT(channel_.streams, SizeIs(21));
+  EXPECT_THAT(refused_, IsEmpty()) << "being away is no refusal";
+}
+
+// HL-3
+TEST_F(HeadLinkTest, SendsChangesOfOneTurnTogetherAndOnlyWhileJoined) {
+  JoinNow();
+  noted_ = &link_;
+  const size_t before = channel_.last().written.size();
+  channel_.Say(Prepare());
+  executor_.RunUntilIdle();
+  ASSERT_EQ(channel_.last().written.size(), before + 1);
+  const v1::Observed& observed = channel_.last().written.back().observed();
+  ASSERT_EQ(observed.attempts_size(), 1);
+  EXPECT_EQ(observed.attempts(0).phase(), v1::PHASE_PREPARED);
+}
+
+// HL-3
+TEST_F(HeadLinkTest, AQueueThatIsFullStartsOverWithEverything) {
+  JoinNow();
+  noted_ = &link_;
+  channel_.write_status = absl::ResourceExhaustedError("queue full");
+  channel_.Say(Prepare());
+  executor_.RunUntilIdle();
+  EXPECT_FALSE(link_.joined());
+  channel_.write_status = absl::OkStatus();
+  executor_.AdvanceBy(absl::Seconds(1));
+  const auto& written = channel_.last().written;
+  ASSERT_THAT(written, SizeIs(1));
+  EXPECT_EQ(written[0].register_().observed().attempts_size(), 1);
+}
+
+TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {
+  JoinNow();
+  link_.Stop();
+  executor_.AdvanceBy(absl::Seconds(60));
+  EXPECT_THAT(channel_.streams, SizeIs(1));
+  EXPECT_FALSE(channel_.last().open);
+}
+
+TEST_F(HeadLinkTest, PassesQuestionsForLogsOnAndTheirAnswersBack) {
+  JoinNow();
+  v1::HeadMessage message = From("c", 1);
+  message.mutable_read_log()->set_read_id(3);
+  channel_.Say(message);
+  ASSERT_THAT(asked_, SizeIs(1));
+  v1::LogChunk chunk;
+  chunk.set_read_id(3);
+  link_.SendLog(chunk);
+  EXPECT_EQ(channel_.last().written.back().log_chunk().read_id(), 3u);
+}
+
+}  // namespace
+}  // namespace cohort::worker
