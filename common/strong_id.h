@@ -89,6 +89,7 @@ class StrongId {
 struct ActorTag { static constexpr char kNoun[] = "actor"; };
 struct AttemptTag { static constexpr char kNoun[] = "attempt"; };
 struct ClusterTag { static constexpr char kNoun[] = "cluster"; };
+struct GenerationTag { static constexpr char kNoun[] = "generation"; };
 struct JobTag { static constexpr char kNoun[] = "job"; };
 struct NodeTag { static constexpr char kNoun[] = "node"; };
 struct RequestTag { static constexpr char kNoun[] = "request"; };
@@ -97,6 +98,7 @@ struct RunTag { static constexpr char kNoun[] = "run"; };
 using ActorId = StrongId<ActorTag>;
 using AttemptId = StrongId<AttemptTag>;
 using ClusterId = StrongId<ClusterTag>;
+using GenerationId = StrongId<GenerationTag>;
 using JobId = StrongId<JobTag>;
 using NodeId = StrongId<NodeTag>;
 using RequestId = StrongId<RequestTag>;

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "common/strong_id.h"
+#include "head/attempt_table.h"
+#include "head/desired.h"
+#include "head/exchange_table.h"
+#include "head/job_table.h"
+#include "head/node_lease.h"
+#include "head/node_links.h"
+#include "head/node_table.h"
+#include "head/observed.h"
+#include "head/package_table.h"
+#include "head/records.h"
+#include "head/request_table.h"
+#include "head/rows.h"
+#include "head/run_controller.h"
+#include "head/transition.h"
+#include "head/waiting_line.h"
+
+namespace cohort::head {
+
+// What bounds the head's memory and disk however long it runs.
+struct ClusterLimits {
+  // Silence after which a node is dead.
+  absl::Duration node_timeout = absl::Seconds(10);
+  // Between two calls of Tick.
+  absl::Duration tick_period = absl::Milliseconds(200);
+  size_t waiting_jobs_max = 1'000'000;
+  // 10,000 ended jobs with a stderr tail each stay below 1 GiB.
+  size_t ended_jobs_max = 10'000;
+  size_t nodes_max = 10'000;  // alive
+  size_t dead_nodes_max = 1'000;
+  uint64_t events_max = 100'000;
+  RequestTable::Limits requests;
+  PackageTable::Limits packages;
+  RunController::Limits runs;
+};
+
+// A mutating request as the client identifies it (RQ-1).
+struct RequestKey {
+  std::string principal;
+  std::string request_id;
+  std::string body_hash;  // SHA-256 of the request
+};
+
+// What a node is told first, then sent.
+struct RegisteredNode {
+  uint64_t incarnation = 0;
+  std::vector<DesiredAttempt> desired;  // the full set
+};
+
+// The cluster's truth: all tables, and the only thing that changes them.
+//
+// Built from rows alone, so that it can be thrown away and built again at any
+// time (CM-3).  Each change takes a Transition, into which it puts the rows
+// that changed, events and effects; the caller submits it, also when the call
+// gave an error (then it is empty).  Decides at once and speaks through effects
+// only.  Thread-compatible; the head strand owns it.  Everything passed by
+// reference outlives it; effects do not refer to it.
+class ClusterState {
+ public:
+  // All nodes get full leases and are not offered (PL-3, LS-1).
+  ClusterState(ClusterLimits limits, const Clock& clock, Random& random,
+               NodeLinks& links, JobWatchers& watchers, Rows rows);
+  ~ClusterState();
+
+  ClusterState(const ClusterState&) = delete;
+  ClusterState& operator=(const ClusterState&) = delete;
+
+  // Takes the next term, and makes the cluster's ids when the store was empty.
+  // The first change of each head's life and of each rebuilt state (TM-1).
+  void TakeTerm(Transition& transition);
+
+  // ---- clients ----
+
+  // Puts a job in line, or gives the one that the same request made.
+  // InvalidArgument: the spec can never run; AlreadyExists: another body under
+  // this request id; FailedPrecondition: the package is not complete;
+  // ResourceExhausted: too many jobs wait.
+  absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
+                                  const std::string& name_space, JobSpec spec,
+                                  Transition& transition);
+
+  // Asks a job to stop; OK for one that is stopping or ended.  NotFound;
+  // AlreadyExists as above.
+  absl::Status StopJob(const RequestKey& request, const JobId& job,
+                       Transition& transition);
+
+  // A package is whole on disk.
+  void CompletePackage(const std::string& hash, int64_t size_bytes,
+                       Transition& transition);
+
+  // Packages that nobody has pinned for an hour and that `uploading` does not
+  // name go; gives their hashes, whose files are to go once that is durable.
+  std::vector<std::string> TrimPackages(const std::set<std::string>& uploading,
+                                        Transition& transition);
+
+  // ---- nodes ----
+
+  // Takes a node in under a new incarnation and applies its full observed set
+  // before anything of it is offered (PL-3).  InvalidArgument: what it says of
+  // itself cannot be; ResourceExhausted: too many nodes.
+  absl::StatusOr<RegisteredNode> RegisterNode(const Registration& registration,
+                                              Transition& transition);
+
+  // What a node reports.  Nothing when it is not registered as `incarnation`.
+  void Observe(const NodeId& node, uint64_t incarnation,
+               const Observed& observed, Transition& transition);
+
+  // A sign of life.
+  void RenewLease(const NodeId& node, uint64_t incarnation);
+
+  // Its stream ended: not offered until it registers again, not dead either.
+  void NodeDisconnected(const NodeId& node, uint64_t incarnation);
+
+  // ---- time ----
+
+  // Expires leases, trims history, stores metrics that waited, and goes on with
+  // a pass over the line that was cut short.  Every tick_period.
+  void Tick(Transition& transition);
+
+  // ---- reads ----
+
+  const ClusterLimits& limits() const { return limits_; }
+  const ClusterRecord& cluster() const { return cluster_; }
+  const NodeTable& nodes() const { return nodes_; }
+  const JobTable& jobs() const { return jobs_; }
+  const AttemptTable& attempts() const { return attempts_; }
+  const PackageTable& packages() const { return packages_; }
+  const RequestTable& requests() const { return requests_; }
+  // Why a job waits or ended.
+  std::string ReasonOf(const JobRecord& job) const;
+
+ private:
+  class Change;  // what one decision has touched so far
+
+  void Load(Rows rows);
+  void PlaceWaiting(Change& change);
+  bool TryPlace(const JobId& job, Change& change);
+  void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  void ApplyAbsence(const NodeId& node, const Observed& observed,
+                    Change& change);
+  void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  void ApplyExchanges(const NodeId& node, const AttemptRecord& attempt,
+                      const ObservedAttempt& observed, Change& change);
+  void ApplyOutcome(const AttemptId& attempt, const RunOutcome& outcome,
+                    Change& change);
+  void MoveJob(JobRecord& job, JobState to, Change& change);
+  void NodeSilent(const NodeId& node, Change& change);
+  void TrimJobs(Change& change);
+  void TrimNodes(Change& change);
+  void Flush(Change& change, Transition& transition);
+
+  // Set in the constructor.
+  const ClusterLimits limits_;
+  const Clock& clock_;
+  Random& random_;
+  NodeLinks& links_;
+  JobWatchers& watchers_;
+  const RunController controller_;
+
+  // Rows.
+  ClusterRecord cluster_;
+  NodeTable nodes_;
+  JobTable jobs_;
+  AttemptTable attempts_;
+  RequestTable requests_;
+  PackageTable packages_;
+
+  // Computed again from rows and observed sets.
+  WaitingLine line_;
+  NodeLeases leases_;
+  ExchangeTable exchanges_;
+};
+
+}  // namespace cohort::head

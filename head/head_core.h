@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/random.h"
+#include "head/cluster_state.h"
+#include "head/commit.h"
+#include "head/package_store.h"
+#include "head/state_host.h"
+#include "head/store.h"
+#include "rpc/router.h"
+
+namespace cohort::head {
+
+class ClusterService;
+class NodeService;
+
+struct HeadCoreOptions {
+  ClusterLimits limits;
+  // Shown by GetStatus.
+  std::string address;
+  int64_t pid = 0;
+  // Between attempts to open a store that refuses.
+  absl::Duration reopen_delay = absl::Seconds(1);
+  // What may wait to become durable before clients are told to come back:
+  // 10,000 transitions of 1 KiB sync in well under a second.
+  size_t pending_transitions_max = 10'000;
+  size_t pending_bytes_max = 64 << 20;
+};
+
+// What a head is made of, given by the composition root: head.cc for the
+// program, the simulation for tests.  All outlive the core.
+struct HeadSeams {
+  Executor& strand;          // one task at a time; the core lives there
+  Executor& store_executor;  // one task at a time; may block
+  const Clock& clock;
+  Random& random;
+  PackageStore& packages;
+};
+
+// A head without transport, files and threads: state, commit, services, leases
+// and the rebuild after a failed append.
+//
+// Strand-bound: made, used and destroyed on the strand (destroying it is what a
+// crash is to the simulation).  Tasks that it posted do nothing afterwards; the
+// last one on the store's executor destroys the store.  Unlisten or shut down
+// the transport first: the router's handlers point here.
+class HeadCore final : public StateHost {
+ public:
+  // Opens the store; runs on the store's executor, again after each failure.
+  using OpenStore =
+      absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Store>>()>;
+  // The head cannot go on (a second head took the store, a higher term was
+  // seen): the process is to end.  On the strand, at most once.
+  using Fatal = absl::AnyInvocable<void(const absl::Status&) &&>;
+
+  HeadCore(HeadCoreOptions options, HeadSeams seams, OpenStore open_store,
+           Fatal on_fatal);
+  ~HeadCore() override;
+
+  HeadCore(const HeadCore&) = delete;
+  HeadCore& operator=(const HeadCore&) = delete;
+
+  // Adds the services' handlers and keeps the router's stamp up to date.  Once,
+  // before Start; `router` outlives the core's last answer.
+  void RegisterOn(rpc::Router& router);
+
+  // Loads the store and takes a term; `done` runs on the strand once that is
+  // durable, or with why the store cannot be used.  Once.  Serve after it.
+  void Start(absl::AnyInvocable<void(const absl::Status&) &&> done);
+
+  // For the address of a server that was started after the core was made.
+  void SetAddress(std::string address);
+
+  // The state as it is; null before it is loaded.  For tests' invariants.
+  const ClusterState* state() const;
+  bool read_only() const;
+  // Of the present commit; zeros before the first.
+  Commit::Counters commit_counters() const;
+
+  // StateHost.
+  absl::StatusOr<const ClusterState*> Readable() override;
+  absl::StatusOr<ClusterState*> Writable(Admission admission) override;
+  void Submit(Transition transition) override;
+  void AfterDurable(Effect effect) override;
+  void HigherTermSeen(uint64_t term) override;
+
+ private:
+  struct Opened;
+
+  void Open();
+  void OnOpened(absl::StatusOr<Opened> opened);
+  void OnTermTaken(const absl::Status& status);
+  void OnAppendFailed(const absl::Status& status);
+  void Reopen();
+  void Tick();
+  void Die(const absl::Status& status);
+  // Runs `task` on the strand unless the core is gone by then.
+  void PostAfter(absl::Duration delay, absl::AnyInvocable<void() &&> task);
+  void DropStore();
+
+  // Set in the constructor.
+  HeadCoreOptions options_;
+  const HeadSeams seams_;
+  // Shared: this and a task of the store's executor that is opening one.
+  const std::shared_ptr<OpenStore> open_store_;
+  Fatal on_fatal_;
+  rpc::Router* router_ = nullptr;
+  std::unique_ptr<NodeService> node_service_;
+  std::unique_ptr<ClusterService> cluster_service_;
+
+  // One life of the state; replaced as a whole.
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ClusterState> state_;
+  std::unique_ptr<Commit> commit_;
+  bool read_only_ = true;
+  absl::AnyInvocable<void(const absl::Status&) &&> on_started_;
+
+  // Shared: tasks that reach the strand after the core's end see it gone.
+  std::shared_ptr<char> alive_;
+};
+
+}  // namespace cohort::head

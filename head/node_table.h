@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "head/placement.h"
+#include "head/records.h"
+
+namespace cohort::head {
+
+// Which nodes there are, what each offers and what is held of it.
+//
+//   PL-2: no device and no amount is held twice: Hold takes only what the
+//         snapshot shows as free.
+//   PL-3: a node's resources are offered only between Offer, which follows the
+//         registration in this term and its full observed set, and Withdraw.
+//         Until then they count as held.
+//
+// A ghost is an attempt whose part the head has ended but the node still has:
+// what it holds stays unavailable until the node says that it is gone.
+// Thread-compatible; belongs to ClusterState.
+class NodeTable {
+ public:
+  // Adds or replaces the record; not offered, ghosts forgotten, holds stay.
+  void Put(NodeRecord record);
+  // REQUIRES: it is here, dead, and holds nothing.
+  void Remove(const NodeId& node);
+  const NodeRecord* Find(const NodeId& node) const;
+
+  void Offer(const NodeId& node);
+  void Withdraw(const NodeId& node);
+  bool IsOffered(const NodeId& node) const;
+  // Dead nodes are withdrawn and their ghosts forgotten.
+  void MarkDead(const NodeId& node);
+
+  // The part's resources are taken on its node.  A part loaded from rows may
+  // hold more than a node that came back smaller has; then nothing is free.
+  // REQUIRES: the node is here, and `attempt` holds nothing on it.
+  void Hold(const AttemptId& attempt, const AttemptPart& part);
+  // Gives back; nothing when it holds nothing.
+  void Release(const AttemptId& attempt, const NodeId& node);
+
+  // The node still has `attempt`, whose part on it is over.  With a part, what
+  // it held; without one (the head has forgotten it) all of the node.
+  void AddGhost(const NodeId& node, const AttemptId& attempt,
+                const AttemptPart* part);
+  // True when there was one.
+  bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
+  // Of a node, in the order of their ids.
+  std::vector<AttemptId> GhostsOn(const NodeId& node) const;
+
+  // What could be placed there now: nothing unless offered.
+  ResourceSet AvailableOn(const NodeId& node) const;
+  // All nodes that are alive; those not offered with nothing available, so that
+  // a request which only they can hold is not told that it never fits.  Valid
+  // until the next change.
+  const std::vector<NodeSnapshot>& Snapshot() const;
+
+  const std::map<NodeId, NodeRecord>& records() const { return records_; }
+  int64_t CountOf(NodeState state) const;
+  // Sums over the nodes that are alive.
+  ResourceSet Total() const;
+  ResourceSet Available() const;
+
+ private:
+  struct Held {
+    ResourceSet resources;
+    std::map<std::string, Amount> devices;
+    bool everything = false;
+  };
+  struct Ledger {
+    bool offered = false;
+    std::map<AttemptId, Held> holds;
+    std::map<AttemptId, Held> ghosts;
+  };
+
+  NodeSnapshot SnapshotOf(const NodeRecord& record) const;
+
+  std::map<NodeId, NodeRecord> records_;
+  std::map<NodeId, Ledger> ledgers_;
+  // Rebuilt when asked for after a change.
+  mutable std::vector<NodeSnapshot> snapshot_;
+  mutable bool snapshot_stale_ = true;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "head/records.h"
+
+namespace cohort::head {
+
+// Which packages are whole, and how many jobs that have not ended need each.
+//
+// Thread-compatible; belongs to ClusterState.
+class PackageTable {
+ public:
+  struct Limits {
+    // How long an unpinned package stays, in time of the head's own life.
+    absl::Duration unpinned_kept = absl::Hours(1);
+  };
+
+  PackageTable(Limits limits, const Clock& clock);
+
+  // As complete; unpinned from now on until Pin.
+  void Add(PackageRecord record);
+  const PackageRecord* Find(const std::string& hash) const;
+
+  // One more job needs it.  REQUIRES: it is here.
+  void Pin(const std::string& hash);
+  // One fewer does.  True when nobody does any more: its record says since
+  // when, as `wall`.  REQUIRES: it was pinned.
+  bool Unpin(const std::string& hash, absl::Time wall);
+  int64_t PinsOf(const std::string& hash) const;
+
+  // Forgets those that nobody has needed for unpinned_kept and that `keep` does
+  // not name, and gives them.
+  std::vector<std::string> Trim(const std::set<std::string>& keep);
+
+  std::vector<std::string> Hashes() const;
+
+ private:
+  struct Entry {
+    PackageRecord record;
+    int64_t pins = 0;
+    absl::Duration unpinned_since;
+  };
+
+  const Limits limits_;
+  const Clock& clock_;
+  std::map<std::string, Entry> packages_;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "absl/time/time.h"
+
+#include "common/strong_id.h"
+#include "head/desired.h"
+#include "head/records.h"
+
+namespace cohort::head {
+
+// What a node should do about an attempt: a pure function of the two rows, so
+// that every message but a reply can be computed again (RC-2).
+
+// Grace between SIGTERM and SIGKILL when a person stopped the job: time to
+// write a checkpoint.
+inline constexpr absl::Duration kStopGrace = absl::Seconds(10);
+// When a sibling died: the gang cannot do anything useful any more.
+inline constexpr absl::Duration kSiblingGrace = absl::Seconds(1);
+
+// The goal for `part` of `attempt`; kForget once the part is over.
+Goal GoalOf(const AttemptRecord& attempt, const AttemptPart& part);
+
+// The message for the node of `part`; without exchanges, which no row holds.
+// REQUIRES: `attempt` is of `job`, `part` of `attempt`.
+DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
+                          const AttemptPart& part);
+
+// That `attempt`, of which the head may know nothing else, is to be forgotten.
+DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job);
+
+}  // namespace cohort::head
