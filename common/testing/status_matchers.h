@@ -34,20 +34,24 @@ MATCHER(IsOk, negation ? "is not OK" : "is OK") {
   return internal::StatusOf(arg).ok();
 }
 
-// The code alone.
+// The code: one, or a matcher for it.
 MATCHER_P(StatusIs, code,
-          "has code " + absl::StatusCodeToString(absl::StatusCode(code))) {
-  *result_listener << internal::StatusOf(arg).ToString();
-  return internal::StatusOf(arg).code() == code;
+          "has a code that " +
+              ::testing::DescribeMatcher<absl::StatusCode>(code, negation)) {
+  const absl::Status& status = internal::StatusOf(arg);
+  *result_listener << status.ToString();
+  return ::testing::Matches(code)(status.code());
 }
 
 // The code, and a matcher for the message.
 MATCHER_P2(StatusIs, code, message,
-           "has code " + absl::StatusCodeToString(absl::StatusCode(code)) +
-               " and a matching message") {
+           "has a code that " +
+               ::testing::DescribeMatcher<absl::StatusCode>(code) +
+               " and a message that " +
+               ::testing::DescribeMatcher<std::string>(message)) {
   const absl::Status& status = internal::StatusOf(arg);
   *result_listener << status.ToString();
-  return status.code() == code &&
+  return ::testing::Matches(code)(status.code()) &&
          ::testing::Matches(message)(std::string(status.message()));
 }
 

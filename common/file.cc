@@ -1,0 +1,158 @@
+#include "common/file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort {
+namespace {
+
+absl::Status Failed(absl::string_view action, const std::string& path) {
+  return ErrnoStatus(errno, absl::StrCat(action, " ", path));
+}
+
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path,
+                                    size_t bytes_max) {
+  std::string bytes;
+  char piece[64 << 10];
+  while (true) {
+    const ssize_t n = ::read(fd, piece, sizeof(piece));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed("read", path);
+    if (n == 0) return bytes;
+    bytes.append(piece, static_cast<size_t>(n));
+    if (bytes.size() > bytes_max) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " holds more than the ", bytes_max, " bytes it may have"));
+    }
+  }
+}
+
+absl::Status WriteAll(int fd, const std::string& path,
+                      absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed("write", path);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent;
+}
+
+// What a lock file says about its holder: "process 12 (cohort-head)".
+std::string HolderText(int fd, const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadAll(fd, path, 4096);
+  const absl::string_view line =
+      text.ok() ? absl::StripAsciiWhitespace(*text) : absl::string_view();
+  const size_t space = line.find(' ');
+  // Locked, but not written yet.
+  if (space == absl::string_view::npos) return "another process";
+  return absl::StrCat("process ", absl::CHexEscape(line.substr(0, space)),
+                      " (", absl::CHexEscape(line.substr(space + 1)), ")");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     size_t bytes_max) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return Failed("open", path);
+  return ReadAll(fd.get(), path, bytes_max);
+}
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::string_view bytes, mode_t mode) {
+  std::string temporary = absl::StrCat(path, ".tmp.XXXXXX");
+  UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (!fd) return Failed("create", temporary);
+  absl::Cleanup remove = [&temporary] { ::unlink(temporary.c_str()); };
+  if (::fchmod(fd.get(), mode) != 0) return Failed("chmod", temporary);
+  COHORT_RETURN_IF_ERROR(WriteAll(fd.get(), temporary, bytes));
+  if (::fsync(fd.get()) != 0) return Failed("sync", temporary);
+  // Some file systems report a full disk only here.
+  if (::close(fd.Release()) != 0) return Failed("close", temporary);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    return Failed("rename to", path);
+  }
+  std::move(remove).Cancel();
+  return SyncDirectory(ParentOf(path));
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  const UniqueFd fd(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return Failed("open directory", path);
+  if (::fsync(fd.get()) != 0) return Failed("sync directory", path);
+  return absl::OkStatus();
+}
+
+absl::Status MakeDirectories(const std::string& path, mode_t mode) {
+  if (::mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
+  if (errno == ENOENT && ParentOf(path) != path) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(ParentOf(path), mode));
+    if (::mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
+  }
+  if (errno != EEXIST) return Failed("make directory", path);
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return Failed("look at", path);
+  if (S_ISDIR(info.st_mode)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is in the way: it is not a directory"));
+}
+
+absl::Status RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (!error) return absl::OkStatus();
+  return ErrnoStatus(error.value(), absl::StrCat("remove ", path));
+}
+
+absl::StatusOr<bool> IsTmpfs(const std::string& path) {
+  struct statfs info;
+  if (::statfs(path.c_str(), &info) != 0) {
+    return Failed("look at the file system of", path);
+  }
+  return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
+}
+
+absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
+                                           absl::string_view program) {
+  const std::string path = absl::StrCat(directory, "/LOCK");
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) return Failed("open", path);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return Failed("lock", path);
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            directory, " is in use by ", HolderText(fd.get(), path),
+            ": stop it, or choose another directory")),
+        "locked");
+  }
+  if (::ftruncate(fd.get(), 0) != 0) return Failed("truncate", path);
+  COHORT_RETURN_IF_ERROR(
+      WriteAll(fd.get(), path, absl::StrCat(::getpid(), " ", program, "\n")));
+  return FileLock(std::move(fd));
+}
+
+}  // namespace cohort

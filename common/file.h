@@ -1,0 +1,65 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/unique_fd.h"
+
+// Files, with the care that state on disk needs.  Errors name the path; their
+// code comes from errno unless said.  All of it blocks.
+namespace cohort {
+
+// The whole file.  FailedPrecondition when it holds more than `bytes_max`.
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     size_t bytes_max = size_t{64} << 20);
+
+// Makes `path` a file of `bytes` with exactly `mode`, so that a crash at any
+// point leaves the old file or the new one, whole and synced once this returns.
+// On an error the old file stays.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::string_view bytes, mode_t mode);
+
+// Makes the names in a directory durable: after creating, renaming, removing.
+absl::Status SyncDirectory(const std::string& path);
+
+// Makes `path` and what is missing above it, with `mode` (less the umask).  OK
+// when it is there already.  FailedPrecondition when something on the way is
+// not a directory.
+absl::Status MakeDirectories(const std::string& path, mode_t mode);
+
+// Removes `path` and everything below it; follows no links.  OK when there is
+// nothing.
+absl::Status RemoveTree(const std::string& path);
+
+// Whether what is written under `path`, which must exist, is lost with the
+// machine's memory: tmpfs or ramfs.
+absl::StatusOr<bool> IsTmpfs(const std::string& path);
+
+// The right to be the only process that uses a directory, held as long as this
+// lives and no longer than the process.  Thread-compatible.
+class FileLock {
+ public:
+  // Locks `<directory>/LOCK` and writes "pid program" into it.
+  // FailedPrecondition with reason "locked", naming the holder, when another
+  // process has it.
+  static absl::StatusOr<FileLock> Acquire(const std::string& directory,
+                                          absl::string_view program);
+
+  FileLock(FileLock&&) = default;
+  FileLock& operator=(FileLock&&) = default;
+
+ private:
+  explicit FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  // The lock goes when the descriptor does.  The file stays: removing it could
+  // let two processes lock two files of one name.
+  UniqueFd fd_;
+};
+
+}  // namespace cohort

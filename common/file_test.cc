@@ -1,0 +1,142 @@
+#include "common/file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+
+int FilesIn(const std::string& directory) {
+  int n = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator(directory)) {
+    ++n;
+  }
+  return n;
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info;
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+TEST(FileTest, WritesAndReadsBack) {
+  const TempDir dir;
+  const std::string bytes(200'000, 'x');
+  ASSERT_THAT(WriteFileAtomically(dir.File("a"), bytes, 0644), IsOk());
+  EXPECT_THAT(ReadFile(dir.File("a")), IsOkAndHolds(bytes));
+  ASSERT_THAT(WriteFileAtomically(dir.File("a"), "", 0600), IsOk());
+  EXPECT_THAT(ReadFile(dir.File("a")), IsOkAndHolds(""));
+  EXPECT_EQ(ModeOf(dir.File("a")), 0600u);
+  EXPECT_EQ(FilesIn(dir.path()), 1);
+}
+
+TEST(FileTest, GivesTheModeWhateverTheUmask) {
+  const TempDir dir;
+  const mode_t before = ::umask(0077);
+  EXPECT_THAT(WriteFileAtomically(dir.File("a"), "x", 0644), IsOk());
+  ::umask(before);
+  EXPECT_EQ(ModeOf(dir.File("a")), 0644u);
+}
+
+TEST(FileTest, AFailedWriteLeavesNothingBehind) {
+  const TempDir dir;
+  // A directory that is not empty cannot be replaced by a file.
+  ASSERT_THAT(MakeDirectories(dir.File("a/b"), 0755), IsOk());
+  EXPECT_THAT(WriteFileAtomically(dir.File("a"), "x", 0644),
+              StatusIs(testing::_, HasSubstr(dir.File("a"))));
+  EXPECT_EQ(FilesIn(dir.path()), 1);
+  EXPECT_THAT(WriteFileAtomically(dir.File("no/a"), "x", 0644),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no/a")));
+}
+
+TEST(FileTest, ReadNamesWhatIsMissingOrTooLarge) {
+  const TempDir dir;
+  EXPECT_THAT(ReadFile(dir.File("a")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(dir.File("a"))));
+  ASSERT_THAT(WriteFileAtomically(dir.File("a"), "12345", 0644), IsOk());
+  EXPECT_THAT(ReadFile(dir.File("a"), 5), IsOkAndHolds("12345"));
+  EXPECT_THAT(ReadFile(dir.File("a"), 4),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("more than the 4 bytes")));
+}
+
+TEST(FileTest, MakesDirectoriesAndTakesThoseThatAreThere) {
+  const TempDir dir;
+  EXPECT_THAT(MakeDirectories(dir.File("a/b/c"), 0700), IsOk());
+  EXPECT_THAT(MakeDirectories(dir.File("a/b/c"), 0700), IsOk());
+  EXPECT_THAT(MakeDirectories(dir.File("a/b/d/"), 0700), IsOk());
+  EXPECT_EQ(ModeOf(dir.File("a/b/c")), 0700u);
+  EXPECT_THAT(SyncDirectory(dir.File("a/b")), IsOk());
+}
+
+TEST(FileTest, NamesTheFileInTheWay) {
+  const TempDir dir;
+  ASSERT_THAT(WriteFileAtomically(dir.File("a"), "x", 0644), IsOk());
+  EXPECT_THAT(MakeDirectories(dir.File("a"), 0755),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("in the way")));
+  EXPECT_THAT(MakeDirectories(dir.File("a/b"), 0755),
+              StatusIs(testing::_, HasSubstr(dir.File("a/b"))));
+}
+
+TEST(FileTest, RemovesTreesButNotWhatLinksPointTo) {
+  const TempDir dir;
+  ASSERT_THAT(MakeDirectories(dir.File("keep"), 0755), IsOk());
+  ASSERT_THAT(WriteFileAtomically(dir.File("keep/x"), "x", 0644), IsOk());
+  ASSERT_THAT(MakeDirectories(dir.File("a/b"), 0755), IsOk());
+  ASSERT_EQ(::symlink(dir.File("keep").c_str(), dir.File("a/l").c_str()), 0);
+  EXPECT_THAT(RemoveTree(dir.File("a")), IsOk());
+  EXPECT_THAT(RemoveTree(dir.File("a")), IsOk());
+  EXPECT_THAT(ReadFile(dir.File("keep/x")), IsOkAndHolds("x"));
+  EXPECT_EQ(FilesIn(dir.path()), 1);
+}
+
+TEST(FileTest, TellsMemoryFromDisk) {
+  EXPECT_THAT(IsTmpfs("/dev/shm"), IsOkAndHolds(true));
+  EXPECT_THAT(IsTmpfs("/proc"), IsOkAndHolds(false));
+  EXPECT_THAT(IsTmpfs("/no/such/path"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));
+}
+
+TEST(FileLockTest, NamesTheHolderToTheSecond) {
+  const TempDir dir;
+  std::optional<FileLock> lock;
+  {
+    absl::StatusOr<FileLock> first =
+        FileLock::Acquire(dir.path(), "cohort-head");
+    ASSERT_THAT(first, IsOk());
+    lock.emplace(*std::move(first));
+  }
+  const absl::Status refused =
+      FileLock::Acquire(dir.path(), "cohort-head").status();
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(absl::StrCat("in use by process ", ::getpid(),
+                                              " (cohort-head)"))));
+  EXPECT_EQ(GetReason(refused), "locked");
+  lock.reset();
+  EXPECT_THAT(FileLock::Acquire(dir.path(), "x"), IsOk());
+}
+
+TEST(FileLockTest, NamesTheDirectoryThatIsMissing) {
+  EXPECT_THAT(FileLock::Acquire("/no/such", "x"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));
+}
+
+}  // namespace
+}  // namespace cohort
