@@ -62,15 +62,16 @@ function(cohort_executable)
 endfunction()
 
 # cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|gpu...]
-#             [TIMEOUT seconds] [WHOLE] [RESOURCE_LOCK name])
+#             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name])
 # Each TEST is a ctest of its own, named x_test.Suite.Case; with WHOLE the program
 # is one ctest (where SetUpTestSuite costs more than the tests).
-# RESOURCE_LOCK: no two tests with the same one run at once.
+# SERIAL: no other test runs beside it.  RESOURCE_LOCK: no two tests with the same
+# one run at once.
 function(cohort_test)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "WHOLE" "NAME;TIMEOUT;RESOURCE_LOCK"
+  cmake_parse_arguments(ARG "WHOLE;SERIAL" "NAME;TIMEOUT;RESOURCE_LOCK"
     "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -90,6 +91,9 @@ function(cohort_test)
   if(ARG_RESOURCE_LOCK)
     list(APPEND properties RESOURCE_LOCK ${ARG_RESOURCE_LOCK})
   endif()
+  if(ARG_SERIAL)
+    list(APPEND properties RUN_SERIAL ON)
+  endif()
   if(ARG_WHOLE)
     add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
     set_tests_properties(${ARG_NAME} PROPERTIES
@@ -105,13 +109,13 @@ function(cohort_test)
 endfunction()
 
 # cohort_script_test(NAME n COMMAND ... [LABELS ...] [TIMEOUT seconds]
-#                    [RESOURCE_LOCK name])
+#                    [SERIAL] [RESOURCE_LOCK name])
 # A ctest that is no GoogleTest program; exit status 77 means skipped.
 function(cohort_script_test)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;RESOURCE_LOCK" "COMMAND;LABELS"
+  cmake_parse_arguments(ARG "SERIAL" "NAME;TIMEOUT;RESOURCE_LOCK" "COMMAND;LABELS"
     ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS integration)
@@ -122,6 +126,9 @@ function(cohort_script_test)
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND})
   set_tests_properties(${ARG_NAME} PROPERTIES
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  if(ARG_SERIAL)
+    set_tests_properties(${ARG_NAME} PROPERTIES RUN_SERIAL ON)
+  endif()
   if(ARG_RESOURCE_LOCK)
     set_tests_properties(${ARG_NAME} PROPERTIES
       RESOURCE_LOCK ${ARG_RESOURCE_LOCK})

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs benches on a release build.
+#
+#   tools/bench.sh [--json] [--quick] NAME...
+#
+# NAME: as in bench/NAME.cc; without one, the list.  One line a figure, with its
+# floor beside it; --json: one object a line; --quick: fewer, shorter runs.
+# docs/operations.md and bench/README.md say what the figures mean.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+flags=()
+names=()
+for arg in "$@"; do
+  case $arg in
+    --json | --quick) flags+=("$arg") ;;
+    -*)
+      sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+      exit 2
+      ;;
+    *) names+=("$arg") ;;
+  esac
+done
+
+# stdout is for figures alone.
+tools/setup.sh >&2
+cmake --preset release >/dev/null
+cmake --build --preset release >&2
+
+available() {
+  find build/release/bin -maxdepth 1 -name 'bench_*' -type f -printf '%f\n' |
+    sed 's/^bench_//' | sort
+}
+
+if ((${#names[@]} == 0)); then
+  echo "bench: name one or more of:" >&2
+  available >&2
+  exit 2
+fi
+for name in "${names[@]}"; do
+  program=build/release/bin/bench_$name
+  if [[ ! -x $program ]]; then
+    echo "bench: no bench is named $name; there are:" >&2
+    available >&2
+    exit 2
+  fi
+done
+status=0
+for name in "${names[@]}"; do
+  "build/release/bin/bench_$name" "${flags[@]}" || status=125
+done
+exit "$status"

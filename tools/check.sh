@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# What is run by hand before an issue is called done, beyond .ci/run.
+#
+#   tools/check.sh         both compilers, lint, clang-tidy on the files that
+#                          differ from the main branch
+#   tools/check.sh --all   clang-tidy on every file, and every test under
+#                          AddressSanitizer; on a clang that can (16 and later)
+#                          the LibTorch parts too
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=tools/lib.sh
+source tools/lib.sh
+
+all=0
+case ${1:-} in
+  "") ;;
+  --all) all=1 ;;
+  *)
+    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+failed=0
+
+build_and_test() {
+  local preset=$1
+  shift
+  stage "$preset: configure" cmake --preset "$preset" "$@" &&
+    stage "$preset: build" cmake --build --preset "$preset" &&
+    stage "$preset: tests" run_ctest "$preset"
+}
+
+# The sources that clang-tidy looks at: those that the dev build compiles.
+tidy_files() {
+  local base
+  if ((all)); then
+    git ls-files '*.cc'
+  else
+    base=$(git merge-base HEAD origin/main 2>/dev/null ||
+      git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+    git diff --name-only --diff-filter=d "$base" -- '*.cc'
+  fi | while read -r file; do
+    if grep -qF "\"$PWD/$file\"" build/dev/compile_commands.json; then
+      echo "$file"
+    fi
+  done
+}
+
+tidy() {
+  tidy_files | xargs --no-run-if-empty -P "$(nproc)" -n 1 \
+    clang-tidy -p build/dev --quiet
+}
+
+shell_lint() {
+  git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck -x
+}
+
+clang_major() {
+  clang++ -dumpversion | cut -d. -f1
+}
+
+stage "packages" tools/setup.sh --dev
+stage "shellcheck" shell_lint || failed=1
+build_and_test dev || failed=1
+stage "clang-tidy" tidy || failed=1
+build_and_test release || failed=1
+if ((all)); then
+  build_and_test asan || failed=1
+  if (($(clang_major) >= 16)); then
+    build_and_test clang-release || failed=1
+  else
+    echo "check: clang $(clang_major) cannot compile LibTorch in C++20: left out"
+  fi
+fi
+
+print_stages
+print_test_counts
+if ((failed)); then echo "check: FAILED" && exit 1; fi
+echo "check: ok"

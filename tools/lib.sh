@@ -1,0 +1,75 @@
+# shellcheck shell=bash
+# What tools/*.sh and .ci/run share: stages with their minutes, ctest, its counts.
+# Sourced from the repository's root.
+
+stages=()       # "minutes name", one a stage
+test_counts=()  # "preset passed failed skipped total", one a ctest run
+
+# stage NAME COMMAND...: runs it, notes how long it took, hands on its status.
+stage() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  printf '\n==== %s\n' "$name"
+  "$@" || status=$?
+  local minutes
+  minutes=$(awk -v s=$((SECONDS - begin)) 'BEGIN { printf "%.1f", s / 60 }')
+  if ((status == 0)); then
+    stages+=("$minutes $name")
+  else
+    stages+=("$minutes $name: FAILED ($status)")
+    printf '==== %s: FAILED (%d)\n' "$name" "$status" >&2
+  fi
+  return "$status"
+}
+
+# Words before each ctest command; .ci/run may set it.
+ctest_prefix=()
+
+# run_ctest PRESET [CTEST_ARGUMENT...]: one test a core; the counts are kept.
+run_ctest() {
+  local preset=$1 status=0 report
+  shift
+  report=$PWD/build/$preset/ctest.xml
+  rm -f "$report"
+  "${ctest_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" \
+    --output-junit "$report" "$@" || status=$?
+  if [[ -s $report ]]; then
+    test_counts+=("$preset $(count_tests "$report")")
+  fi
+  return "$status"
+}
+
+# count_tests JUNIT_FILE: "passed failed skipped total".
+count_tests() {
+  local total failed skipped
+  total=$(suite_attribute tests "$1")
+  failed=$(suite_attribute failures "$1")
+  skipped=$(($(suite_attribute skipped "$1") + $(suite_attribute disabled "$1")))
+  echo "$((total - failed - skipped)) $failed $skipped $total"
+}
+
+suite_attribute() {
+  sed -nE "s/^.*\\b$1=\"([0-9]+)\".*\$/\\1/p;" "$2" | head -n 1
+}
+
+print_stages() {
+  printf '\n==== minutes\n'
+  printf '%s\n' "${stages[@]}" |
+    awk '{ total += $1; m = $1; $1 = ""; printf "%7.1f %s\n", m, $0 }
+         END { printf "%7.1f  in all\n", total }'
+}
+
+# Says the number of tests of each ctest run and of all of them.
+print_test_counts() {
+  printf '\n==== tests\n'
+  printf '%s\n' "${test_counts[@]}" | awk '
+    NF == 5 {
+      printf "%s: %d tests passed, %d failed, %d skipped out of %d\n",
+             $1, $2, $3, $4, $5
+      passed += $2; failed += $3; skipped += $4; total += $5
+    }
+    END {
+      printf "in all: %d tests passed, %d failed, %d skipped out of %d\n",
+             passed, failed, skipped, total
+    }'
+}
