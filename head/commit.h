@@ -7,6 +7,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+
 #include "common/executor.h"
 #include "head/store.h"
 #include "head/transition.h"

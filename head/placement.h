@@ -31,7 +31,7 @@ struct NodeSnapshot {
   NodeId id;
   std::string name;
   ResourceSet total;
-  ResourceSet available;  // GPU included
+  ResourceSet available;             // GPU included
   std::vector<DeviceShare> devices;  // its GPUs, in the node's order
   std::map<std::string, std::string> labels;
 };
@@ -73,6 +73,8 @@ struct Refusal {
   std::string reason;
   // Not even if every node shown were idle.
   bool never_fits_known_nodes = false;
+
+  friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
 using Placement = std::variant<Plan, Refusal>;

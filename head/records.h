@@ -14,7 +14,7 @@
 // The rows of the cluster's state as the head's domain sees them.
 //
 // Plain values: ClusterState's tables own the current ones, Transition carries
-// changed ones, records.cc turns them into storage.proto bytes and back.
+// changed ones, records_codec turns them into storage.proto bytes and back.
 // Wall times are for people; nothing is decided by them.
 namespace cohort::head {
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "head/records.h"
 #include "head/store.h"
 
@@ -16,6 +17,7 @@
 // A value is 4 bytes CRC-32C (big-endian, over key and row) followed by the
 // row, a message of storage.proto in its one deterministic encoding.  Keys are
 // raw ids; numbers are 8 bytes big-endian, so that key order is number order.
+// Times keep their microseconds, InfinitePast is kept as it is.
 namespace cohort::head {
 
 // Grows with every change of storage.proto: an older head must not read, and by
@@ -59,5 +61,8 @@ struct ClusterStamp {
   uint64_t term = 0;
 };
 absl::StatusOr<ClusterStamp> ReadClusterStamp(absl::string_view value);
+
+// FailedPrecondition, saying what to do, for a schema newer than this one.
+absl::Status CheckSchema(const ClusterStamp& stamp);
 
 }  // namespace cohort::head

@@ -28,6 +28,10 @@ inline constexpr Table kAllTables[] = {
 // The name of a table on disk and for people: "jobs".
 const char* TableName(Table table);
 
+// The fence of Store::Append: FailedPrecondition, naming both, unless the term
+// of the one who writes is the stored one (0: none is stored yet).
+absl::Status CheckTerm(uint64_t term, uint64_t stored);
+
 // One changed row; no value deletes it.
 struct Write {
   Table table;

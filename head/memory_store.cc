@@ -1,0 +1,120 @@
+#include "head/memory_store.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "head/records_codec.h"
+
+namespace cohort::head {
+
+void MemoryDisk::FailAfter(int successes, AppendFault fault) {
+  MutexLock lock(mutex_);
+  armed_ = {successes, fault};
+}
+
+void MemoryDisk::Refuse() {
+  MutexLock lock(mutex_);
+  refusing_ = true;
+}
+
+void MemoryDisk::Heal() {
+  MutexLock lock(mutex_);
+  refusing_ = false;
+  armed_.reset();
+}
+
+int MemoryDisk::appends() const {
+  MutexLock lock(mutex_);
+  return appends_;
+}
+
+int MemoryDisk::faults_fired() const {
+  MutexLock lock(mutex_);
+  return faults_fired_;
+}
+
+std::optional<std::string> MemoryDisk::Find(Table table,
+                                            const std::string& key) const {
+  MutexLock lock(mutex_);
+  const auto rows = tables_.find(table);
+  if (rows == tables_.end()) return std::nullopt;
+  const auto row = rows->second.find(key);
+  if (row == rows->second.end()) return std::nullopt;
+  return row->second;
+}
+
+void MemoryDisk::Corrupt(Table table, const std::string& key,
+                         std::string value) {
+  MutexLock lock(mutex_);
+  tables_[table][key] = std::move(value);
+}
+
+absl::Status MemoryDisk::Append(uint64_t term, const Batch& batch) {
+  MutexLock lock(mutex_);
+  COHORT_RETURN_IF_ERROR(CheckFence(term));
+  const std::optional<AppendFault> fault = NextFault();
+  if (fault.has_value()) {
+    ++faults_fired_;
+    if (*fault == AppendFault::kLanded) Apply(batch);
+    return absl::UnavailableError("injected: the append failed");
+  }
+  ++appends_;
+  Apply(batch);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryDisk::CheckFence(uint64_t term) const {
+  uint64_t stored = 0;
+  const auto rows = tables_.find(Table::kCluster);
+  if (rows != tables_.end()) {
+    const auto row = rows->second.find(ClusterKey());
+    if (row != rows->second.end()) {
+      COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp,
+                              ReadClusterStamp(row->second));
+      stored = stamp.term;
+    }
+  }
+  return CheckTerm(term, stored);
+}
+
+std::optional<AppendFault> MemoryDisk::NextFault() {
+  if (refusing_) return AppendFault::kNotLanded;
+  if (!armed_.has_value()) return std::nullopt;
+  if (armed_->first-- > 0) return std::nullopt;
+  const AppendFault fault = armed_->second;
+  armed_.reset();
+  return fault;
+}
+
+void MemoryDisk::Apply(const Batch& batch) {
+  for (const Write& write : batch) {
+    if (write.value.has_value()) {
+      tables_[write.table][write.key] = *write.value;
+    } else {
+      tables_[write.table].erase(write.key);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> MemoryDisk::All(
+    Table table) const {
+  MutexLock lock(mutex_);
+  const auto rows = tables_.find(table);
+  if (rows == tables_.end()) return {};
+  return {rows->second.begin(), rows->second.end()};
+}
+
+absl::Status MemoryStore::Append(uint64_t term, const Batch& batch) {
+  COHORT_CHECK(failure_.ok())
+      << "a failed store was used again (CM-3): " << failure_.ToString();
+  failure_ = disk_.Append(term, batch);
+  return failure_;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+MemoryStore::LoadAll(Table table) {
+  return disk_.All(table);
+}
+
+}  // namespace cohort::head

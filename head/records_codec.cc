@@ -1,0 +1,678 @@
+#include "head/records_codec.h"
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <type_traits>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+
+#include "cohort/v1/storage.pb.h"
+#include "common/hash.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::head {
+namespace {
+
+// The message package; `storage` is also a word of ours.
+namespace pb = ::cohort::storage::v1;
+
+constexpr size_t kChecksumBytes = 4;
+
+std::string BigEndian32(uint32_t number) {
+  std::string bytes(4, '\0');
+  for (int i = 3; i >= 0; --i, number >>= 8) {
+    bytes[static_cast<size_t>(i)] = static_cast<char>(number & 0xff);
+  }
+  return bytes;
+}
+
+std::string BigEndian64(uint64_t number) {
+  return BigEndian32(static_cast<uint32_t>(number >> 32)) +
+         BigEndian32(static_cast<uint32_t>(number));
+}
+
+// Over the key too, so that a value under another row's key is found.
+std::string Checksum(absl::string_view key, absl::string_view row) {
+  return BigEndian32(Crc32c(row, Crc32c(key)));
+}
+
+absl::Status Damaged(Table table, absl::string_view key,
+                     absl::string_view what) {
+  return SetReason(
+      absl::DataLossError(absl::StrCat(
+          "row ", absl::BytesToHexString(key), " of table ", TableName(table),
+          " is damaged (", what, "): restore the control store from a backup")),
+      "row_damaged");
+}
+
+// --- storage.proto and records ---------------------------------------------
+
+// Microseconds since 1970; 0 is "not yet".
+int64_t ToMicros(absl::Time time) {
+  return time == absl::InfinitePast() ? 0 : absl::ToUnixMicros(time);
+}
+
+absl::Time FromMicros(int64_t micros) {
+  return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
+}
+
+// Reads fields that may hold nonsense; remembers the first that does.
+class FieldReader {
+ public:
+  // Nil is stored as no bytes.
+  template <typename Id>
+  Id ToId(const std::string& bytes, const char* field) {
+    if (bytes.empty()) return Id();
+    absl::StatusOr<Id> id = Id::FromBytes(bytes);
+    if (!id.ok()) {
+      Blame(field);
+      return Id();
+    }
+    return *id;
+  }
+
+  // Enums of records.h are contiguous.
+  template <typename Enum>
+  Enum ToEnum(uint32_t number, Enum first, Enum last, const char* field) {
+    if (number < static_cast<uint32_t>(first) ||
+        number > static_cast<uint32_t>(last)) {
+      Blame(field);
+      return first;
+    }
+    return static_cast<Enum>(number);
+  }
+
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  void Blame(const char* field) {
+    if (wrong_.empty()) wrong_ = absl::StrCat("its ", field, " makes no sense");
+  }
+
+  std::string wrong_;
+};
+
+template <typename Id>
+std::string IdBytes(const Id& id) {
+  return id.IsNil() ? std::string() : std::string(id.bytes());
+}
+
+template <typename Amounts>
+void AmountsToProto(const Amounts& amounts,
+                    google::protobuf::RepeatedPtrField<pb::Amount>* out) {
+  for (const auto& [name, amount] : amounts) {
+    pb::Amount* const entry = out->Add();
+    entry->set_name(name);
+    entry->set_ten_thousandths(amount.ten_thousandths());
+  }
+}
+
+ResourceSet ToResources(
+    const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
+  ResourceSet set;
+  for (const pb::Amount& entry : entries) {
+    set.Set(entry.name(), Amount::FromTenThousandths(entry.ten_thousandths()));
+  }
+  return set;
+}
+
+std::map<std::string, Amount> ToAmounts(
+    const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
+  std::map<std::string, Amount> amounts;
+  for (const pb::Amount& entry : entries) {
+    amounts[entry.name()] = Amount::FromTenThousandths(entry.ten_thousandths());
+  }
+  return amounts;
+}
+
+template <typename Texts>
+void TextsToProto(const Texts& texts,
+                  google::protobuf::RepeatedPtrField<std::string>* out) {
+  for (const std::string& text : texts) *out->Add() = text;
+}
+
+void ToProto(const Origin& origin, pb::Origin* out) {
+  out->set_namespace_(origin.name_space);
+  out->set_principal(origin.principal);
+  out->set_request_id(origin.request_id);
+  out->set_cause(origin.cause);
+}
+
+Origin FromProto(const pb::Origin& origin) {
+  return {.name_space = origin.namespace_(),
+          .principal = origin.principal(),
+          .request_id = origin.request_id(),
+          .cause = origin.cause()};
+}
+
+void ToProto(const ExitStatus& exit, pb::ExitStatus* out) {
+  out->set_code(exit.code);
+  out->set_signal(exit.signal);
+  out->set_oom_killed(exit.oom_killed);
+  out->set_detail(exit.detail);
+}
+
+ExitStatus FromProto(const pb::ExitStatus& exit) {
+  return {.code = exit.code(),
+          .signal = exit.signal(),
+          .oom_killed = exit.oom_killed(),
+          .detail = exit.detail()};
+}
+
+void ToProto(const JobSpec& spec, pb::JobSpec* out) {
+  out->set_name(spec.name);
+  TextsToProto(spec.command, out->mutable_command());
+  out->mutable_environment()->insert(spec.environment.begin(),
+                                     spec.environment.end());
+  out->set_num_workers(spec.num_workers);
+  AmountsToProto(spec.resources_per_worker,
+                 out->mutable_resources_per_worker());
+  out->set_placement_strategy(static_cast<uint32_t>(spec.strategy));
+  out->set_storage_path(spec.storage_path);
+  out->set_max_failures(spec.max_failures);
+  out->set_num_to_keep(spec.num_to_keep);
+  out->set_package_hash(spec.package_hash);
+}
+
+JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
+  JobSpec out;
+  out.name = spec.name();
+  out.command.assign(spec.command().begin(), spec.command().end());
+  out.environment = {spec.environment().begin(), spec.environment().end()};
+  out.num_workers = spec.num_workers();
+  out.resources_per_worker = ToResources(spec.resources_per_worker());
+  out.strategy =
+      reader.ToEnum(spec.placement_strategy(), PlacementStrategy::kPack,
+                    PlacementStrategy::kStrictSpread, "placement strategy");
+  out.storage_path = spec.storage_path();
+  out.max_failures = spec.max_failures();
+  out.num_to_keep = spec.num_to_keep();
+  out.package_hash = spec.package_hash();
+  return out;
+}
+
+void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
+  out->set_rank(rank.rank);
+  out->set_local_rank(rank.local_rank);
+  TextsToProto(rank.gpu_ids, out->mutable_gpu_ids());
+  out->set_state(static_cast<uint32_t>(rank.state));
+  out->set_pid(rank.pid);
+  if (rank.exit.has_value()) ToProto(*rank.exit, out->mutable_exit());
+}
+
+AttemptRank FromProto(const pb::AttemptRank& rank, FieldReader& reader) {
+  AttemptRank out;
+  out.rank = rank.rank();
+  out.local_rank = rank.local_rank();
+  out.gpu_ids.assign(rank.gpu_ids().begin(), rank.gpu_ids().end());
+  out.state = reader.ToEnum(rank.state(), RankState::kPending,
+                            RankState::kExited, "rank state");
+  out.pid = rank.pid();
+  if (rank.has_exit()) out.exit = FromProto(rank.exit());
+  return out;
+}
+
+void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
+  out->set_node_id(IdBytes(part.node));
+  AmountsToProto(part.resources, out->mutable_resources());
+  AmountsToProto(part.devices, out->mutable_devices());
+  for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
+  out->set_phase(static_cast<uint32_t>(part.phase));
+  out->set_master_port(part.master_port);
+}
+
+AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
+  AttemptPart out;
+  out.node = reader.ToId<NodeId>(part.node_id(), "part's node id");
+  out.resources = ToResources(part.resources());
+  out.devices = ToAmounts(part.devices());
+  for (const pb::AttemptRank& rank : part.ranks()) {
+    out.ranks.push_back(FromProto(rank, reader));
+  }
+  out.phase = reader.ToEnum(part.phase(), PartPhase::kAssigned,
+                            PartPhase::kLost, "part phase");
+  out.master_port = part.master_port();
+  return out;
+}
+
+// One pair a record type: its row, and back.  The key is checked by the caller.
+
+pb::ClusterRow ToProto(const ClusterRecord& record) {
+  pb::ClusterRow row;
+  row.set_schema_version(kSchemaVersion);
+  row.set_cluster_id(IdBytes(record.cluster));
+  row.set_generation(IdBytes(record.generation));
+  row.set_term(record.term);
+  row.set_next_event(record.next_event);
+  row.set_next_incarnation(record.next_incarnation);
+  row.set_next_job_sequence(record.next_job_sequence);
+  return row;
+}
+
+ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
+  return {
+      .cluster = reader.ToId<ClusterId>(row.cluster_id(), "cluster id"),
+      .generation = reader.ToId<GenerationId>(row.generation(), "generation"),
+      .term = row.term(),
+      .next_event = row.next_event(),
+      .next_incarnation = row.next_incarnation(),
+      .next_job_sequence = row.next_job_sequence()};
+}
+
+pb::NodeRow ToProto(const NodeRecord& record) {
+  pb::NodeRow row;
+  row.set_node_id(IdBytes(record.id));
+  row.set_name(record.name);
+  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_incarnation(record.incarnation);
+  row.set_host(record.host);
+  row.set_pid(record.pid);
+  AmountsToProto(record.resources, row.mutable_resources());
+  for (const Device& device : record.devices) {
+    pb::Device* const out = row.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+  }
+  row.mutable_labels()->insert(record.labels.begin(), record.labels.end());
+  ToProto(record.origin, row.mutable_origin());
+  return row;
+}
+
+NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
+  NodeRecord record;
+  record.id = reader.ToId<NodeId>(row.node_id(), "node id");
+  record.name = row.name();
+  record.state =
+      reader.ToEnum(row.state(), NodeState::kAlive, NodeState::kDead, "state");
+  record.incarnation = row.incarnation();
+  record.host = row.host();
+  record.pid = row.pid();
+  record.resources = ToResources(row.resources());
+  for (const pb::Device& device : row.devices()) {
+    record.devices.push_back({.id = device.id(),
+                              .kind = device.kind(),
+                              .model = device.model(),
+                              .memory_bytes = device.memory_bytes(),
+                              .simulated = device.simulated()});
+  }
+  record.labels = {row.labels().begin(), row.labels().end()};
+  record.origin = FromProto(row.origin());
+  return record;
+}
+
+pb::JobRow ToProto(const JobRecord& record) {
+  pb::JobRow row;
+  row.set_job_id(IdBytes(record.id));
+  ToProto(record.origin, row.mutable_origin());
+  ToProto(record.spec, row.mutable_spec());
+  row.set_sequence(record.sequence);
+  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_reason(record.reason);
+  row.set_attempts(record.attempts);
+  row.set_epoch(record.epoch);
+  row.set_failures(record.failures);
+  row.set_infra_restarts(record.infra_restarts);
+  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  row.set_failed_rank(record.failed_rank);
+  row.set_stderr_tail(record.stderr_tail);
+  row.set_submitted_at_us(ToMicros(record.submitted_at));
+  row.set_started_at_us(ToMicros(record.started_at));
+  row.set_ended_at_us(ToMicros(record.ended_at));
+  row.set_metrics_json(record.metrics_json);
+  row.set_metrics_count(record.metrics_count);
+  for (const Checkpoint& checkpoint : record.checkpoints) {
+    pb::Checkpoint* const out = row.add_checkpoints();
+    out->set_path(checkpoint.path);
+    out->set_step(checkpoint.step);
+    out->set_epoch(checkpoint.epoch);
+  }
+  TextsToProto(record.retired, row.mutable_retired());
+  return row;
+}
+
+JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
+  JobRecord record;
+  record.id = reader.ToId<JobId>(row.job_id(), "job id");
+  record.origin = FromProto(row.origin());
+  record.spec = FromProto(row.spec(), reader);
+  record.sequence = row.sequence();
+  record.state = reader.ToEnum(row.state(), JobState::kPending,
+                               JobState::kStopped, "state");
+  record.reason = row.reason();
+  record.attempts = row.attempts();
+  record.epoch = row.epoch();
+  record.failures = row.failures();
+  record.infra_restarts = row.infra_restarts();
+  if (row.has_exit()) record.exit = FromProto(row.exit());
+  record.failed_rank = row.failed_rank();
+  record.stderr_tail = row.stderr_tail();
+  record.submitted_at = FromMicros(row.submitted_at_us());
+  record.started_at = FromMicros(row.started_at_us());
+  record.ended_at = FromMicros(row.ended_at_us());
+  record.metrics_json = row.metrics_json();
+  record.metrics_count = row.metrics_count();
+  for (const pb::Checkpoint& checkpoint : row.checkpoints()) {
+    record.checkpoints.push_back({.path = checkpoint.path(),
+                                  .step = checkpoint.step(),
+                                  .epoch = checkpoint.epoch()});
+  }
+  record.retired.assign(row.retired().begin(), row.retired().end());
+  return record;
+}
+
+pb::AttemptRow ToProto(const AttemptRecord& record) {
+  pb::AttemptRow row;
+  row.set_attempt_id(IdBytes(record.id));
+  row.set_job_id(IdBytes(record.job));
+  row.set_number(record.number);
+  row.set_epoch(record.epoch);
+  row.set_state(static_cast<uint32_t>(record.state));
+  for (const AttemptPart& part : record.parts) ToProto(part, row.add_parts());
+  row.set_master_address(record.master_address);
+  row.set_master_port(record.master_port);
+  row.set_cause(static_cast<uint32_t>(record.cause));
+  row.set_detail(record.detail);
+  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  row.set_failed_rank(record.failed_rank);
+  ToProto(record.origin, row.mutable_origin());
+  return row;
+}
+
+AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
+  AttemptRecord record;
+  record.id = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.job = reader.ToId<JobId>(row.job_id(), "job id");
+  record.number = row.number();
+  record.epoch = row.epoch();
+  record.state = reader.ToEnum(row.state(), AttemptState::kPreparing,
+                               AttemptState::kEnded, "state");
+  for (const pb::AttemptPart& part : row.parts()) {
+    record.parts.push_back(FromProto(part, reader));
+  }
+  record.master_address = row.master_address();
+  record.master_port = row.master_port();
+  record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
+                               EndCause::kDaemonShutdown, "cause");
+  record.detail = row.detail();
+  if (row.has_exit()) record.exit = FromProto(row.exit());
+  record.failed_rank = row.failed_rank();
+  record.origin = FromProto(row.origin());
+  return record;
+}
+
+pb::RequestRow ToProto(const RequestRecord& record) {
+  pb::RequestRow row;
+  row.set_principal(record.principal);
+  row.set_request_id(record.request_id);
+  row.set_body_hash(record.body_hash);
+  row.set_answer(record.answer);
+  row.set_at_us(ToMicros(record.at));
+  return row;
+}
+
+RequestRecord FromProto(const pb::RequestRow& row, FieldReader&) {
+  return {.principal = row.principal(),
+          .request_id = row.request_id(),
+          .body_hash = row.body_hash(),
+          .answer = row.answer(),
+          .at = FromMicros(row.at_us())};
+}
+
+pb::PackageRow ToProto(const PackageRecord& record) {
+  pb::PackageRow row;
+  row.set_hash(record.hash);
+  row.set_size_bytes(record.size_bytes);
+  row.set_completed_at_us(ToMicros(record.completed_at));
+  row.set_unpinned_at_us(ToMicros(record.unpinned_at));
+  return row;
+}
+
+PackageRecord FromProto(const pb::PackageRow& row, FieldReader&) {
+  return {.hash = row.hash(),
+          .size_bytes = row.size_bytes(),
+          .completed_at = FromMicros(row.completed_at_us()),
+          .unpinned_at = FromMicros(row.unpinned_at_us())};
+}
+
+pb::EventRow ToProto(const EventRecord& record) {
+  pb::EventRow row;
+  row.set_number(record.number);
+  row.set_at_us(ToMicros(record.at));
+  row.set_kind(record.kind);
+  ToProto(record.origin, row.mutable_origin());
+  row.set_job_id(IdBytes(record.job));
+  row.set_attempt_id(IdBytes(record.attempt));
+  row.set_node_id(IdBytes(record.node));
+  row.set_text(record.text);
+  return row;
+}
+
+EventRecord FromProto(const pb::EventRow& row, FieldReader& reader) {
+  EventRecord record;
+  record.number = row.number();
+  record.at = FromMicros(row.at_us());
+  record.kind = row.kind();
+  record.origin = FromProto(row.origin());
+  record.job = reader.ToId<JobId>(row.job_id(), "job id");
+  record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.node = reader.ToId<NodeId>(row.node_id(), "node id");
+  record.text = row.text();
+  return record;
+}
+
+// --- tables and keys ---------------------------------------------------------
+
+template <typename Record>
+struct RowOf;
+template <>
+struct RowOf<ClusterRecord> {
+  using Proto = pb::ClusterRow;
+  static constexpr Table kTable = Table::kCluster;
+  static std::string Key(const ClusterRecord&) { return ClusterKey(); }
+};
+template <>
+struct RowOf<NodeRecord> {
+  using Proto = pb::NodeRow;
+  static constexpr Table kTable = Table::kNodes;
+  static std::string Key(const NodeRecord& r) { return NodeKey(r.id); }
+};
+template <>
+struct RowOf<JobRecord> {
+  using Proto = pb::JobRow;
+  static constexpr Table kTable = Table::kJobs;
+  static std::string Key(const JobRecord& r) { return JobKey(r.id); }
+};
+template <>
+struct RowOf<AttemptRecord> {
+  using Proto = pb::AttemptRow;
+  static constexpr Table kTable = Table::kAttempts;
+  static std::string Key(const AttemptRecord& r) { return AttemptKey(r.id); }
+};
+template <>
+struct RowOf<RequestRecord> {
+  using Proto = pb::RequestRow;
+  static constexpr Table kTable = Table::kRequests;
+  static std::string Key(const RequestRecord& r) {
+    return RequestKey(r.principal, r.request_id);
+  }
+};
+template <>
+struct RowOf<PackageRecord> {
+  using Proto = pb::PackageRow;
+  static constexpr Table kTable = Table::kPackages;
+  static std::string Key(const PackageRecord& r) { return PackageKey(r.hash); }
+};
+template <>
+struct RowOf<EventRecord> {
+  using Proto = pb::EventRow;
+  static constexpr Table kTable = Table::kEvents;
+  static std::string Key(const EventRecord& r) { return EventKey(r.number); }
+};
+
+// Map fields have no order of their own; on disk equal rows are equal bytes.
+void AppendDeterministically(const google::protobuf::MessageLite& message,
+                             std::string& out) {
+  google::protobuf::io::StringOutputStream stream(&out);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeWithCachedSizes(&coded);
+}
+
+template <typename Record>
+Write Encode(const Record& record) {
+  const typename RowOf<Record>::Proto message = ToProto(record);
+  Write write{RowOf<Record>::kTable, RowOf<Record>::Key(record), std::string()};
+  std::string& value = *write.value;
+  value.reserve(kChecksumBytes + message.ByteSizeLong());
+  value.resize(kChecksumBytes);
+  AppendDeterministically(message, value);
+  const absl::string_view row = absl::string_view(value).substr(kChecksumBytes);
+  value.replace(0, kChecksumBytes, Checksum(write.key, row));
+  return write;
+}
+
+// The row's bytes, once they are what was written.
+absl::StatusOr<absl::string_view> Verified(Table table, absl::string_view key,
+                                           absl::string_view value) {
+  if (value.size() < kChecksumBytes) {
+    return Damaged(table, key, "it is too short");
+  }
+  const absl::string_view row = value.substr(kChecksumBytes);
+  if (value.substr(0, kChecksumBytes) != Checksum(key, row)) {
+    return Damaged(table, key, "its checksum is wrong");
+  }
+  return row;
+}
+
+template <typename Proto>
+bool Parse(absl::string_view row, Proto& message) {
+  return row.size() <= std::numeric_limits<int>::max() &&
+         message.ParseFromArray(row.data(), static_cast<int>(row.size()));
+}
+
+template <typename Record>
+absl::StatusOr<Record> Decode(absl::string_view key, absl::string_view value) {
+  constexpr Table kTable = RowOf<Record>::kTable;
+  COHORT_ASSIGN_OR_RETURN(const absl::string_view row,
+                          Verified(kTable, key, value));
+  typename RowOf<Record>::Proto message;
+  if (!Parse(row, message)) {
+    return Damaged(kTable, key, "it is no row of this table");
+  }
+  // Fields that this program does not know, at any depth: a newer schema would
+  // have been refused before, so these bytes are another table's.
+  message.DiscardUnknownFields();
+  if (message.ByteSizeLong() != row.size()) {
+    return Damaged(kTable, key, "it has unknown fields");
+  }
+  FieldReader reader;
+  Record record = FromProto(message, reader);
+  if (!reader.wrong().empty()) return Damaged(kTable, key, reader.wrong());
+  if (RowOf<Record>::Key(record) != key) {
+    return Damaged(kTable, key, "its key is another row's");
+  }
+  return record;
+}
+
+}  // namespace
+
+std::string ClusterKey() { return "cluster"; }
+std::string NodeKey(const NodeId& node) { return std::string(node.bytes()); }
+std::string JobKey(const JobId& job) { return std::string(job.bytes()); }
+std::string AttemptKey(const AttemptId& attempt) {
+  return std::string(attempt.bytes());
+}
+std::string RequestKey(absl::string_view principal,
+                       absl::string_view request_id) {
+  return absl::StrCat(BigEndian32(static_cast<uint32_t>(principal.size())),
+                      principal, request_id);
+}
+std::string PackageKey(absl::string_view hash) { return std::string(hash); }
+std::string EventKey(uint64_t number) { return BigEndian64(number); }
+
+Write ToWrite(const ClusterRecord& record) { return Encode(record); }
+Write ToWrite(const NodeRecord& record) { return Encode(record); }
+Write ToWrite(const JobRecord& record) { return Encode(record); }
+Write ToWrite(const AttemptRecord& record) { return Encode(record); }
+Write ToWrite(const RequestRecord& record) { return Encode(record); }
+Write ToWrite(const PackageRecord& record) { return Encode(record); }
+Write ToWrite(const EventRecord& record) { return Encode(record); }
+
+absl::StatusOr<ClusterStamp> ReadClusterStamp(absl::string_view value) {
+  COHORT_ASSIGN_OR_RETURN(const absl::string_view row,
+                          Verified(Table::kCluster, ClusterKey(), value));
+  pb::ClusterRow message;
+  if (!Parse(row, message)) {
+    return Damaged(Table::kCluster, ClusterKey(), "it is no row of this table");
+  }
+  return ClusterStamp{.schema_version = message.schema_version(),
+                      .term = message.term()};
+}
+
+absl::Status CheckSchema(const ClusterStamp& stamp) {
+  if (stamp.schema_version <= kSchemaVersion) return absl::OkStatus();
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the control store comes from the future of this program: its "
+          "schema is ",
+          stamp.schema_version, ", known is ", kSchemaVersion,
+          ": run the newer cohort that wrote it, or restore the backup from "
+          "before the upgrade")),
+      "store_from_the_future");
+}
+
+template <typename Record>
+absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value) {
+  if constexpr (std::is_same_v<Record, ClusterRecord>) {
+    COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp, ReadClusterStamp(value));
+    COHORT_RETURN_IF_ERROR(CheckSchema(stamp));
+  }
+  return Decode<Record>(key, value);
+}
+
+template <typename Record>
+absl::StatusOr<std::vector<Record>> LoadRecords(Store& store) {
+  using Rows = std::vector<std::pair<std::string, std::string>>;
+  COHORT_ASSIGN_OR_RETURN(const Rows rows,
+                          store.LoadAll(RowOf<Record>::kTable));
+  std::vector<Record> records;
+  records.reserve(rows.size());
+  for (const auto& [key, value] : rows) {
+    COHORT_ASSIGN_OR_RETURN(Record record, FromRow<Record>(key, value));
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+template absl::StatusOr<ClusterRecord> FromRow(absl::string_view,
+                                               absl::string_view);
+template absl::StatusOr<NodeRecord> FromRow(absl::string_view,
+                                            absl::string_view);
+template absl::StatusOr<JobRecord> FromRow(absl::string_view,
+                                           absl::string_view);
+template absl::StatusOr<AttemptRecord> FromRow(absl::string_view,
+                                               absl::string_view);
+template absl::StatusOr<RequestRecord> FromRow(absl::string_view,
+                                               absl::string_view);
+template absl::StatusOr<PackageRecord> FromRow(absl::string_view,
+                                               absl::string_view);
+template absl::StatusOr<EventRecord> FromRow(absl::string_view,
+                                             absl::string_view);
+
+template absl::StatusOr<std::vector<ClusterRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<NodeRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<JobRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<RequestRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<PackageRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<EventRecord>> LoadRecords(Store&);
+
+}  // namespace cohort::head

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "head/store.h"
+
+namespace rocksdb {
+class ColumnFamilyHandle;
+class DB;
+class Env;
+class Status;
+}  // namespace rocksdb
+
+namespace cohort::head {
+
+struct RocksdbStoreOptions {
+  // A directory of its own; made when its parent exists and it does not.
+  std::string path;
+  // The file system beneath; null: the machine's.  Outlives the store.
+  rocksdb::Env* env = nullptr;
+  // False makes acknowledged rows mortal: only for the test which shows that
+  // tests would notice.
+  bool sync = true;
+};
+
+// The cluster's state on this machine's disk.
+//
+//   RS-1: a batch whose Append returned OK is there whole after any crash of
+//         the process or the machine; one that did not is there whole or not at
+//         all.
+//   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.
+//
+// One column family a table, synced writes, checksums on everything that is
+// read.  Used by one thread at a time (the store's executor).  A second process
+// that opens the directory is refused.
+class RocksdbStore final : public Store {
+ public:
+  // Opens or makes the store.  Blocks.
+  //
+  // DataLoss: files are damaged or missing.  FailedPrecondition: another
+  // process holds it, or a newer cohort wrote it.  Unavailable: the disk
+  // refused (reason "disk_full" when it is full).  Messages name the path and
+  // what to do.
+  static absl::StatusOr<std::unique_ptr<RocksdbStore>> Open(
+      RocksdbStoreOptions options);
+
+  ~RocksdbStore() override;
+
+  // Store.  Unavailable has reason "disk_full" when that is why.
+  absl::Status Append(uint64_t term, const Batch& batch) override;
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
+      Table table) override;
+
+ private:
+  explicit RocksdbStore(RocksdbStoreOptions options);
+
+  absl::Status OpenDatabase();
+  // Column families in the database, by its own word; refuses unknown ones.
+  absl::StatusOr<std::vector<std::string>> ListFamilies(bool fresh) const;
+  absl::Status ReadStamp(bool families_missing);
+  rocksdb::ColumnFamilyHandle* Family(Table table) const;
+
+  // Set in the constructor.
+  const RocksdbStoreOptions options_;
+  rocksdb::Env* const env_;
+
+  // Set by Open.  The handles die before the database.
+  std::unique_ptr<rocksdb::DB> db_;
+  std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default, kAllTables
+  uint64_t term_ = 0;
+
+  absl::Status failure_;  // of an append
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,39 @@
+#include "head/store.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_util.h"
+
+namespace cohort::head {
+
+const char* TableName(Table table) {
+  switch (table) {
+    case Table::kCluster:
+      return "cluster";
+    case Table::kNodes:
+      return "nodes";
+    case Table::kJobs:
+      return "jobs";
+    case Table::kAttempts:
+      return "attempts";
+    case Table::kRequests:
+      return "requests";
+    case Table::kPackages:
+      return "packages";
+    case Table::kEvents:
+      return "events";
+  }
+  COHORT_CHECK(false) << "no table " << static_cast<int>(table);
+  return "";
+}
+
+absl::Status CheckTerm(uint64_t term, uint64_t stored) {
+  if (term == stored) return absl::OkStatus();
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       "another head took over this store: its term is ",
+                       stored, ", this head's is ", term)),
+                   "stale_term");
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,57 @@
+#include "head/transition.h"
+
+#include "head/records_codec.h"
+
+namespace cohort::head {
+
+void Transition::Put(const ClusterRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const NodeRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const JobRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const AttemptRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const RequestRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const PackageRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::Put(const EventRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
+void Transition::DeleteJob(const JobId& job) {
+  batch_.push_back({Table::kJobs, JobKey(job), std::nullopt});
+}
+
+void Transition::DeleteAttempt(const AttemptId& attempt) {
+  batch_.push_back({Table::kAttempts, AttemptKey(attempt), std::nullopt});
+}
+
+void Transition::DeleteRequest(const RequestRecord& record) {
+  batch_.push_back({Table::kRequests,
+                    RequestKey(record.principal, record.request_id),
+                    std::nullopt});
+}
+
+void Transition::DeletePackage(const std::string& hash) {
+  batch_.push_back({Table::kPackages, PackageKey(hash), std::nullopt});
+}
+
+void Transition::DeleteEvent(uint64_t number) {
+  batch_.push_back({Table::kEvents, EventKey(number), std::nullopt});
+}
+
+}  // namespace cohort::head
