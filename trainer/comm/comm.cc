@@ -1,0 +1,131 @@
+#include "trainer/comm/comm.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status_util.h"
+
+namespace cohort::trainer {
+namespace {
+
+absl::Status CheckBuffers(std::span<const Buffer> buffers) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    if (SizeOf(buffer.dtype) == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buffer ", i, " has the unknown type ",
+                       static_cast<uint32_t>(buffer.dtype)));
+    }
+    if (buffer.count > 0 && buffer.data == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buffer ", i, " of ", buffer.count,
+                       " elements has no memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether the communicator can go on: every rank came to the same verdict before
+// anything was done.
+bool LeavesUsable(const absl::Status& status) {
+  return status.ok() || absl::IsInvalidArgument(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+absl::string_view ToString(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kF64: return "f64";
+    case DType::kI32: return "i32";
+    case DType::kI64: return "i64";
+  }
+  return "unknown";
+}
+
+absl::string_view ToString(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kAverage: return "average";
+  }
+  return "unknown";
+}
+
+size_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return 4;
+    case DType::kF64: return 8;
+    case DType::kI32: return 4;
+    case DType::kI64: return 8;
+  }
+  return 0;
+}
+
+std::string Comm::Call::ToString() const {
+  switch (kind) {
+    case Kind::kAllReduce:
+      return absl::StrCat("AllReduce #", sequence, " (",
+                          trainer::ToString(op), ")");
+    case Kind::kBroadcast:
+      return absl::StrCat("Broadcast #", sequence, " (root ", root, ")");
+    case Kind::kBarrier:
+      return absl::StrCat("Barrier #", sequence);
+  }
+  return absl::StrCat("operation #", sequence);
+}
+
+absl::Status Comm::AllReduce(std::span<const Buffer> buffers, ReduceOp op,
+                             absl::Duration deadline) {
+  if (trainer::ToString(op) == "unknown") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "AllReduce: unknown operation ", static_cast<uint32_t>(op)));
+  }
+  for (const Buffer& buffer : buffers) {
+    if (op == ReduceOp::kAverage &&
+        (buffer.dtype == DType::kI32 || buffer.dtype == DType::kI64)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("AllReduce: no average of ",
+                       trainer::ToString(buffer.dtype),
+                       "; take the sum and divide as you mean it"));
+    }
+  }
+  return Start({.kind = Kind::kAllReduce,
+                .buffers = buffers,
+                .op = op,
+                .deadline = deadline});
+}
+
+absl::Status Comm::Broadcast(std::span<const Buffer> buffers, int root,
+                             absl::Duration deadline) {
+  if (root < 0 || root >= world()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Broadcast: root ", root, " in a world of ", world()));
+  }
+  return Start({.kind = Kind::kBroadcast,
+                .buffers = buffers,
+                .root = root,
+                .deadline = deadline});
+}
+
+absl::Status Comm::Barrier(absl::Duration deadline) {
+  return Start({.kind = Kind::kBarrier, .deadline = deadline});
+}
+
+absl::Status Comm::Start(Call call) {
+  call.sequence = sequence_ + 1;
+  if (absl::Status valid = CheckBuffers(call.buffers); !valid.ok()) {
+    return Annotate(valid, call.ToString());
+  }
+  ++sequence_;
+  if (!over_.ok()) {
+    return absl::AbortedError(
+        absl::StrCat(call.ToString(), ": the communicator of epoch ", epoch(),
+                     " is over since: ", over_.message()));
+  }
+  const absl::Status done = Annotate(Run(call), call.ToString());
+  if (!LeavesUsable(done)) over_ = done;
+  return done;
+}
+
+}  // namespace cohort::trainer

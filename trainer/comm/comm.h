@@ -1,0 +1,159 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace cohort::trainer {
+
+// In shared memory and on the wire: add, never renumber.
+enum class DType : uint32_t { kF32 = 1, kF64 = 2, kI32 = 3, kI64 = 4 };
+// kAverage is the sum divided by the world; floating point only.
+enum class ReduceOp : uint32_t { kSum = 1, kMax = 2, kMin = 3, kAverage = 4 };
+
+absl::string_view ToString(DType dtype);
+absl::string_view ToString(ReduceOp op);
+size_t SizeOf(DType dtype);
+
+// Borrowed memory of one element type.
+struct Buffer {
+  void* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::kF32;
+
+  size_t bytes() const { return count * SizeOf(dtype); }
+
+  static Buffer Of(std::span<float> values) {
+    return {values.data(), values.size(), DType::kF32};
+  }
+  static Buffer Of(std::span<double> values) {
+    return {values.data(), values.size(), DType::kF64};
+  }
+  static Buffer Of(std::span<int32_t> values) {
+    return {values.data(), values.size(), DType::kI32};
+  }
+  static Buffer Of(std::span<int64_t> values) {
+    return {values.data(), values.size(), DType::kI64};
+  }
+};
+
+// How ranks find each other when a communicator is built: every rank passes one
+// blob under a tag and gets the blobs of all ranks, by rank.  The session does it
+// through the worker daemon; tests do it in memory.
+using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
+    absl::string_view tag, std::string mine, absl::Duration deadline)>;
+
+// A group of ranks that work on buffers together.
+//
+// Every rank calls the same operations in the same order, each with the same
+// number of buffers, sizes and types.  A call returns when this rank's part is
+// over and its buffers may be used.  One communicator serves one epoch of a run
+// and never outlives it: a change of membership means a new one.  Results are
+// bit-identical on all ranks and for any timing: elements are combined in rank
+// order.  NaN and infinity propagate.
+//
+// Thread-compatible: one thread calls operations; Revoke() may come from any
+// thread at any time during the communicator's life.
+//
+// Errors of every operation:
+//   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer average,
+//                      null data, root outside the world) or differ between
+//                      ranks; all ranks learn the latter.  Buffers untouched.
+//   DEADLINE_EXCEEDED  names the operation, its sequence number and the ranks
+//                      that had not arrived.
+//   ABORTED            revoked, a peer's process is gone, or the communicator
+//                      is over since an earlier error.
+//   RESOURCE_EXHAUSTED a rank, named on the others, has no shared memory to stage
+//                      a buffer that is not from Allocate.  Buffers untouched;
+//                      the communicator still works.
+// After DEADLINE_EXCEEDED and ABORTED the buffers are undefined and the
+// communicator is over: every later call is ABORTED.
+//
+// CM-1: a call ends by its deadline, and within 100 ms of Revoke().
+// CM-2: results do not depend on timing, nor on the backend.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const { return identity_.rank; }
+  int world() const { return identity_.world; }
+  uint64_t epoch() const { return identity_.epoch; }
+  // Of the last operation started; 0 before the first.
+  uint64_t sequence() const { return sequence_; }
+
+  // Combines the buffers element by element over all ranks, in place.
+  absl::Status AllReduce(std::span<const Buffer> buffers, ReduceOp op,
+                         absl::Duration deadline);
+  absl::Status AllReduce(const Buffer& buffer, ReduceOp op,
+                         absl::Duration deadline) {
+    return AllReduce(std::span(&buffer, 1), op, deadline);
+  }
+
+  // Copies the buffers of `root` to all ranks.
+  absl::Status Broadcast(std::span<const Buffer> buffers, int root,
+                         absl::Duration deadline);
+  absl::Status Broadcast(const Buffer& buffer, int root,
+                         absl::Duration deadline) {
+    return Broadcast(std::span(&buffer, 1), root, deadline);
+  }
+
+  // Returns when all ranks have called it.
+  absl::Status Barrier(absl::Duration deadline);
+
+  // Memory that operations use without a copy, 64-byte aligned and zeroed; valid
+  // as long as the communicator at least.  RESOURCE_EXHAUSTED when there is not
+  // that much.
+  virtual absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) = 0;
+
+  // Makes pending and later work fail with ABORTED, here and, as far as the
+  // backend reaches them, on the peers.  Thread-safe.
+  virtual void Revoke() = 0;
+
+ protected:
+  struct Identity {
+    int rank = 0;
+    int world = 1;
+    uint64_t epoch = 0;
+  };
+
+  // In shared memory and on the wire: add, never renumber.
+  enum class Kind : uint32_t { kAllReduce = 1, kBroadcast = 2, kBarrier = 3 };
+
+  // One call, as backends see it.
+  struct Call {
+    Kind kind = Kind::kBarrier;
+    uint64_t sequence = 0;
+    std::span<const Buffer> buffers;
+    ReduceOp op = ReduceOp::kSum;  // kAllReduce
+    int root = 0;                  // kBroadcast
+    absl::Duration deadline;
+
+    // "AllReduce #12 (sum)"
+    std::string ToString() const;
+  };
+
+  explicit Comm(const Identity& identity) : identity_(identity) {}
+
+  // Does a call whose arguments are valid by themselves.
+  virtual absl::Status Run(const Call& call) = 0;
+
+ private:
+  absl::Status Start(Call call);
+
+  const Identity identity_;
+  uint64_t sequence_ = 0;
+  // Why the communicator is over; OK while it is not.
+  absl::Status over_;
+};
+
+}  // namespace cohort::trainer

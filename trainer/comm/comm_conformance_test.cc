@@ -1,0 +1,450 @@
+// What every communicator must do, whatever it runs over: each test runs over
+// each backend and world; a rank is a thread.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "shm/arena.h"
+#include "trainer/comm/comm.h"
+#include "trainer/comm/shm_comm.h"
+#include "trainer/comm/testing/ranks.h"
+#ifdef COHORT_HAVE_GLOO
+#include "trainer/comm/gloo_comm.h"
+#endif
+
+namespace cohort::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr uint64_t kEpoch = 2;
+constexpr size_t kSizes[] = {0, 1, 7, 1000, 100003};
+
+// The gang of one test.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // On the rank's own thread; valid while the backend is.
+  virtual absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) = 0;
+};
+
+class ShmBackend final : public Backend {
+ public:
+  explicit ShmBackend(int world) : places_(world) {
+    auto arena = shm::Arena::Create(
+        dir_.path(),
+        {.attempt = "test", .epoch = kEpoch, .local_world = world});
+    EXPECT_THAT(arena, IsOk());
+  }
+
+  absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) override {
+    auto place = shm::ArenaPlace::Claim(dir_.path(), rank);
+    if (!place.ok()) return place.status();
+    places_[rank] = *std::move(place);
+    return ShmComm::Create(*places_[rank], kEpoch);
+  }
+
+ private:
+  TempDir dir_;
+  std::vector<std::unique_ptr<shm::ArenaPlace>> places_;
+};
+
+#ifdef COHORT_HAVE_GLOO
+class GlooBackend final : public Backend {
+ public:
+  explicit GlooBackend(int world) : world_(world), exchange_(world) {}
+
+  absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) override {
+    Exchange exchange = exchange_.For(rank);
+    return ConnectGloo({.rank = rank, .world = world_, .epoch = kEpoch},
+                       exchange);
+  }
+
+ private:
+  const int world_;
+  MemoryExchange exchange_;
+};
+#endif
+
+std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
+  if (name == "shm") return std::make_unique<ShmBackend>(world);
+#ifdef COHORT_HAVE_GLOO
+  return std::make_unique<GlooBackend>(world);
+#else
+  return nullptr;
+#endif
+}
+
+class CommTest
+    : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  int world() const { return std::get<1>(GetParam()); }
+
+  void Run(const std::function<void(Comm&)>& body) {
+    const auto backend = MakeBackend(std::get<0>(GetParam()), world());
+    RunRanks(world(), [&](int rank) {
+      auto comm = backend->Join(rank);
+      ASSERT_THAT(comm, IsOk());
+      body(**comm);
+    });
+  }
+};
+
+std::string Name(
+    const ::testing::TestParamInfo<std::tuple<std::string, int>>& info) {
+  return absl::StrCat(std::get<0>(info.param), "x", std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, CommTest,
+                         ::testing::Combine(::testing::Values("shm"),
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         Name);
+#ifdef COHORT_HAVE_GLOO
+INSTANTIATE_TEST_SUITE_P(Gloo, CommTest,
+                         ::testing::Combine(::testing::Values("gloo"),
+                                            ::testing::Values(1, 2, 3)),
+                         Name);
+#endif
+
+// What `rank` brings: values whose sum depends on the order of addition.
+template <typename T>
+std::vector<T> Input(int rank, size_t count, uint64_t salt = 0) {
+  SeededRandom random(rank + 1000 * salt + count);
+  std::vector<T> values(count);
+  for (T& value : values) {
+    value = static_cast<T>((random.Double() - 0.5) *
+                           std::pow(10.0, random.Below(8)));
+  }
+  return values;
+}
+
+template <typename T>
+T Combine(T a, T b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMax: return std::max(a, b);
+    case ReduceOp::kMin: return std::min(a, b);
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return a + b;
+  }
+  return a;
+}
+
+// In rank order, as the contract says.
+template <typename T>
+std::vector<T> Expected(int world, size_t count, ReduceOp op,
+                        uint64_t salt = 0) {
+  std::vector<T> result = Input<T>(0, count, salt);
+  for (int rank = 1; rank < world; ++rank) {
+    const std::vector<T> other = Input<T>(rank, count, salt);
+    for (size_t i = 0; i < count; ++i) {
+      result[i] = Combine(result[i], other[i], op);
+    }
+  }
+  if (op == ReduceOp::kAverage) {
+    for (T& value : result) value /= static_cast<T>(world);
+  }
+  return result;
+}
+
+template <typename T>
+bool SameBits(std::span<const T> a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+template <typename T>
+void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
+  SCOPED_TRACE(absl::StrCat("rank ", comm.rank(), " count ", count, " op ",
+                            ToString(op)));
+  const std::vector<T> expected = Expected<T>(comm.world(), count, op);
+  std::vector<T> own = Input<T>(comm.rank(), count);
+  EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(own)), op, kLong), IsOk());
+  EXPECT_TRUE(SameBits<T>(own, expected)) << "in memory of its own";
+
+  auto memory = comm.Allocate(count * sizeof(T));
+  ASSERT_THAT(memory, IsOk());
+  const std::span<T> shared(reinterpret_cast<T*>(memory->data()), count);
+  std::ranges::copy(Input<T>(comm.rank(), count), shared.begin());
+  EXPECT_THAT(comm.AllReduce(Buffer::Of(shared), op, kLong), IsOk());
+  EXPECT_TRUE(SameBits<T>(shared, expected)) << "in allocated memory";
+}
+
+// CM-2: bit for bit what adding in rank order gives.
+TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
+  Run([](Comm& comm) {
+    for (const size_t count : kSizes) {
+      CheckAllReduce<float>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<double>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<int32_t>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<int64_t>(comm, count, ReduceOp::kSum);
+    }
+  });
+}
+
+TEST_P(CommTest, AllReducesWithEveryOperation) {
+  Run([](Comm& comm) {
+    for (const size_t count : {size_t{7}, size_t{5003}}) {
+      for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+        CheckAllReduce<float>(comm, count, op);
+        CheckAllReduce<double>(comm, count, op);
+        CheckAllReduce<int32_t>(comm, count, op);
+        CheckAllReduce<int64_t>(comm, count, op);
+      }
+      CheckAllReduce<float>(comm, count, ReduceOp::kAverage);
+      CheckAllReduce<double>(comm, count, ReduceOp::kAverage);
+    }
+  });
+}
+
+TEST_P(CommTest, ReducesSeveralBuffersInOneCall) {
+  Run([](Comm& comm) {
+    // More than one round holds, of mixed types and places.
+    std::vector<std::vector<double>> own;
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < 37; ++i) {
+      own.push_back(Input<double>(comm.rank(), i * 13, i));
+    }
+    for (auto& values : own) buffers.push_back(Buffer::Of(std::span(values)));
+    auto memory = comm.Allocate(5000 * sizeof(float));
+    ASSERT_THAT(memory, IsOk());
+    const std::span<float> shared(reinterpret_cast<float*>(memory->data()),
+                                  5000);
+    std::ranges::copy(Input<float>(comm.rank(), 5000), shared.begin());
+    buffers.insert(buffers.begin() + 20, Buffer::Of(shared));
+
+    EXPECT_THAT(comm.AllReduce(buffers, ReduceOp::kSum, kLong), IsOk());
+    for (size_t i = 0; i < own.size(); ++i) {
+      EXPECT_TRUE(SameBits<double>(
+          own[i], Expected<double>(comm.world(), i * 13, ReduceOp::kSum, i)))
+          << i;
+    }
+    EXPECT_TRUE(SameBits<float>(
+        shared, Expected<float>(comm.world(), 5000, ReduceOp::kSum)));
+  });
+}
+
+TEST_P(CommTest, ReducesSmallBuffersOfMixedTypesInOneCall) {
+  Run([](Comm& comm) {
+    std::vector<float> floats = {1.5f, 2.5f, 3.5f};
+    std::vector<int64_t> counts = {comm.rank() + 1};
+    const Buffer buffers[] = {Buffer::Of(std::span(floats)),
+                              Buffer::Of(std::span(counts))};
+    EXPECT_THAT(comm.AllReduce(buffers, ReduceOp::kSum, kLong), IsOk());
+    const float world = static_cast<float>(comm.world());
+    EXPECT_EQ(floats[2], 3.5f * world);
+    EXPECT_EQ(counts[0], comm.world() * (comm.world() + 1) / 2);
+  });
+}
+
+TEST_P(CommTest, LetsNanAndInfinityPropagate) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Run([](Comm& comm) {
+    const bool last = comm.rank() == comm.world() - 1;
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
+                              ReduceOp::kAverage}) {
+      for (const size_t count : {size_t{4}, size_t{4000}}) {
+        std::vector<float> values(count, 1.0f);
+        values[0] = last ? kNan : 1.0f;
+        values[1] = comm.rank() == 0 ? kNan : 1.0f;
+        values[2] = op == ReduceOp::kMin ? -kInf : kInf;
+        EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(values)), op, kLong),
+                    IsOk());
+        EXPECT_TRUE(std::isnan(values[0])) << ToString(op);
+        EXPECT_TRUE(std::isnan(values[1])) << ToString(op);
+        EXPECT_TRUE(std::isinf(values[2])) << ToString(op);
+        EXPECT_FALSE(std::isnan(values[3])) << ToString(op);
+      }
+    }
+  });
+}
+
+TEST_P(CommTest, BroadcastsFromEveryRoot) {
+  Run([](Comm& comm) {
+    for (int root = 0; root < comm.world(); ++root) {
+      for (const size_t count : kSizes) {
+        std::vector<float> values = Input<float>(comm.rank(), count);
+        EXPECT_THAT(
+            comm.Broadcast(Buffer::Of(std::span(values)), root, kLong), IsOk());
+        EXPECT_TRUE(SameBits<float>(values, Input<float>(root, count)))
+            << "rank " << comm.rank() << " root " << root;
+      }
+    }
+  });
+}
+
+TEST_P(CommTest, NumbersOperationsAlikeOnAllRanks) {
+  Run([](Comm& comm) {
+    EXPECT_EQ(comm.epoch(), kEpoch);
+    EXPECT_EQ(comm.sequence(), 0u);
+    for (int i = 0; i < 50; ++i) EXPECT_THAT(comm.Barrier(kLong), IsOk());
+    EXPECT_EQ(comm.sequence(), 50u);
+  });
+}
+
+TEST_P(CommTest, GivesTheSameResultThroughManyMixedOperations) {
+  Run([](Comm& comm) {
+    SeededRandom random(42);  // the same choices on every rank
+    std::vector<double> values(3000);
+    double expected = 1.0;
+    std::ranges::fill(values, expected);
+    for (int i = 0; i < 200; ++i) {
+      const size_t count = random.Below(2) == 0 ? 3 : values.size();
+      const auto part = std::span(values).first(count);
+      switch (random.Below(3)) {
+        case 0: ASSERT_THAT(comm.Barrier(kLong), IsOk()); break;
+        case 1:
+          ASSERT_THAT(comm.Broadcast(Buffer::Of(part),
+                                     random.Below(comm.world()), kLong),
+                      IsOk());
+          break;
+        default:
+          ASSERT_THAT(
+              comm.AllReduce(Buffer::Of(part), ReduceOp::kAverage, kLong),
+              IsOk());
+      }
+      for (const double value : part) ASSERT_NEAR(value, expected, 1e-9);
+    }
+  });
+}
+
+TEST_P(CommTest, RefusesArgumentsThatCannotWork) {
+  Run([](Comm& comm) {
+    std::vector<int32_t> ints(3);
+    const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(ints)),
+                               ReduceOp::kAverage, kLong),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("i32")));
+    EXPECT_THAT(comm.Broadcast(Buffer::Of(std::span(ints)), comm.world(),
+                               kLong),
+                invalid);
+    EXPECT_THAT(comm.AllReduce(Buffer{.data = nullptr, .count = 1},
+                               ReduceOp::kSum, kLong),
+                invalid);
+    EXPECT_THAT(comm.AllReduce(Buffer{.data = ints.data(),
+                                      .count = 1,
+                                      .dtype = static_cast<DType>(99)},
+                               ReduceOp::kSum, kLong),
+                invalid);
+    EXPECT_EQ(comm.sequence(), 0u);
+    EXPECT_THAT(comm.Barrier(kLong), IsOk());
+  });
+}
+
+TEST_P(CommTest, TellsAllRanksWhenTheyBringDifferentSizes) {
+  if (world() == 1) GTEST_SKIP() << "one rank cannot differ";
+  for (const size_t count : {size_t{10}, size_t{10000}}) {
+    Run([count](Comm& comm) {
+      std::vector<float> values(comm.rank() == 1 ? count + 1 : count, 1.0f);
+      EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(values)),
+                                 ReduceOp::kSum, kLong),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr(absl::StrCat(count))));
+      EXPECT_EQ(values[0], 1.0f);
+      EXPECT_THAT(comm.Barrier(kLong), IsOk()) << "still usable";
+    });
+  }
+}
+
+TEST_P(CommTest, TellsAllRanksWhenTheyDifferInTypeOrOperation) {
+  if (world() == 1) GTEST_SKIP() << "one rank cannot differ";
+  Run([](Comm& comm) {
+    std::vector<double> doubles(2000, 1.0);
+    std::vector<int64_t> ints(2000, 1);
+    const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(comm.rank() == 0
+                    ? comm.AllReduce(Buffer::Of(std::span(doubles)),
+                                     ReduceOp::kSum, kLong)
+                    : comm.AllReduce(Buffer::Of(std::span(ints)),
+                                     ReduceOp::kSum, kLong),
+                invalid);
+    EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(doubles)),
+                               comm.rank() == 0 ? ReduceOp::kSum
+                                                : ReduceOp::kMax,
+                               kLong),
+                invalid);
+    EXPECT_THAT(comm.rank() == 0 ? comm.Barrier(kLong)
+                                 : comm.Broadcast(
+                                       Buffer::Of(std::span(ints)), 0, kLong),
+                invalid);
+    EXPECT_THAT(comm.Barrier(kLong), IsOk());
+  });
+}
+
+// CM-1.
+TEST_P(CommTest, NamesTheRanksThatDidNotArriveByTheDeadline) {
+  if (world() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  const auto backend = MakeBackend(std::get<0>(GetParam()), world());
+  std::latch given_up(world() - 1);
+  RunRanks(world(), [&](int rank) {
+    auto comm = backend->Join(rank);
+    ASSERT_THAT(comm, IsOk());
+    ASSERT_THAT((*comm)->Barrier(kLong), IsOk());
+    std::vector<float> values(10);
+    if (rank == 1) {
+      // Alive, connected and late.
+      given_up.wait();
+      return;
+    }
+    EXPECT_THAT((*comm)->AllReduce(Buffer::Of(std::span(values)),
+                                   ReduceOp::kSum, absl::Milliseconds(100)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("AllReduce #2 (sum)"),
+                               HasSubstr("100ms"), HasSubstr("rank(s) 1"),
+                               Not(HasSubstr("rank(s) 1, ")))));
+    given_up.count_down();
+    EXPECT_THAT((*comm)->Barrier(kLong),
+                StatusIs(absl::StatusCode::kAborted,
+                         HasSubstr("is over since: AllReduce #2")));
+    given_up.wait();
+  });
+}
+
+// CM-1: from another thread, while ranks wait and work.
+TEST_P(CommTest, EndsPendingAndLaterWorkWhenRevoked) {
+  const auto backend = MakeBackend(std::get<0>(GetParam()), world());
+  std::latch met(world());
+  RunRanks(world(), [&](int rank) {
+    auto comm = backend->Join(rank);
+    ASSERT_THAT(comm, IsOk());
+    ASSERT_THAT((*comm)->Barrier(kLong), IsOk());
+    met.arrive_and_wait();
+    std::vector<float> values(100'000);
+    std::thread revoker([&] { (*comm)->Revoke(); });
+    absl::Status status;
+    while (status.ok()) {
+      status = (*comm)->AllReduce(Buffer::Of(std::span(values)),
+                                  ReduceOp::kSum, kLong);
+    }
+    revoker.join();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));
+    EXPECT_THAT((*comm)->Barrier(kLong),
+                StatusIs(absl::StatusCode::kAborted,
+                         HasSubstr(absl::StrCat("epoch ", kEpoch))));
+  });
+}
+
+}  // namespace
+}  // namespace cohort::trainer

@@ -1,0 +1,342 @@
+#include "trainer/comm/shm_comm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "trainer/comm/reduce.h"
+
+namespace cohort::trainer {
+namespace {
+
+using shm::layout::Posted;
+
+constexpr size_t kLineBytes = 64;
+
+size_t RoundUp(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// What a buffer occupies among inline bytes: the next one stays aligned.
+size_t InlineBytes(const Buffer& buffer) {
+  return RoundUp(buffer.bytes(), sizeof(int64_t));
+}
+
+size_t TotalBytes(std::span<const Buffer> buffers) {
+  size_t bytes = 0;
+  for (const Buffer& buffer : buffers) bytes += InlineBytes(buffer);
+  return bytes;
+}
+
+// Of counts and types, in order; FNV-1a over words.
+uint64_t ShapeOf(std::span<const Buffer> buffers) {
+  uint64_t hash = 14695981039346656037u;
+  for (const Buffer& buffer : buffers) {
+    for (const uint64_t word :
+         {uint64_t{buffer.count}, static_cast<uint64_t>(buffer.dtype)}) {
+      hash = std::rotl((hash ^ word) * 1099511628211u, 31);
+    }
+  }
+  return hash;
+}
+
+// Small enough for the control segment, as a whole.
+bool FitsInline(std::span<const Buffer> buffers) {
+  return buffers.size() <= size_t{shm::kPostedBuffersMax} &&
+         TotalBytes(buffers) <= shm::kInlineBytesMax;
+}
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// The elements of a buffer that `rank` combines: whole cache lines, so that no
+// two ranks write one line.
+Range OwnRange(const Buffer& buffer, int rank, int world) {
+  const size_t share = (buffer.count + world - 1) / world;
+  const size_t step = RoundUp(share, kLineBytes / SizeOf(buffer.dtype));
+  return {std::min(buffer.count, step * rank),
+          std::min(buffer.count, step * (rank + 1))};
+}
+
+std::string Describe(const Posted& post) {
+  const std::string buffers =
+      post.buffers == 0
+          ? "no buffers"
+          : absl::StrCat(post.buffers, " buffer(s), the first of ",
+                         post.buffer[0].count, " x ",
+                         ToString(static_cast<DType>(post.buffer[0].dtype)));
+  return absl::StrCat("operation kind ", post.kind, " #", post.sequence,
+                      ", reduce op ", post.op, ", root ", post.root, ", ",
+                      buffers);
+}
+
+bool AreAlike(const Posted& a, const Posted& b) {
+  return a.sequence == b.sequence && a.kind == b.kind && a.op == b.op &&
+         a.root == b.root && a.buffers == b.buffers && a.round == b.round &&
+         a.shape == b.shape;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmComm>> ShmComm::Create(
+    shm::ArenaPlace& place, uint64_t epoch) {
+  const shm::Arena& arena = place.arena();
+  if (epoch < arena.epoch() || epoch > shm::kEpochMax) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("epoch ", epoch, " of attempt ", arena.attempt(),
+                     ", whose first is ", arena.epoch()));
+  }
+  if (epoch <= arena.revoked_epoch()) {
+    return absl::AbortedError(absl::StrCat("epoch ", epoch, " of attempt ",
+                                           arena.attempt(), " is revoked"));
+  }
+  return std::unique_ptr<ShmComm>(
+      new ShmComm(place, {.rank = place.local_rank(),
+                          .world = arena.local_world(),
+                          .epoch = epoch}));
+}
+
+ShmComm::ShmComm(shm::ArenaPlace& place, const Identity& identity)
+    : Comm(identity), place_(place), barrier_(place, identity.epoch) {}
+
+absl::StatusOr<std::span<std::byte>> ShmComm::Allocate(size_t bytes) {
+  return place_.Allocate(bytes);
+}
+
+void ShmComm::Revoke() { place_.arena().Revoke(epoch()); }
+
+Posted& ShmComm::posted(int rank) const {
+  return place_.arena().posted(rank, rounds_);
+}
+
+absl::Status ShmComm::Run(const Call& call) {
+  const shm::Instant until = shm::After(call.deadline);
+  // Tried before the ranks meet, told to all when they do.
+  const absl::Status staged = ReserveStage(call);
+  std::span<const Buffer> left = call.buffers;
+  Round round = {.is_inline = FitsInline(call.buffers)};
+  do {
+    round.buffers =
+        left.first(std::min(left.size(), size_t{shm::kPostedBuffersMax}));
+    left = left.subspan(round.buffers.size());
+    const absl::Status done = RunRound(call, round, staged.ok(), until);
+    if (!done.ok()) {
+      return absl::IsResourceExhausted(done) && !staged.ok() ? staged : done;
+    }
+    ++round.index;
+  } while (!left.empty());
+  return absl::OkStatus();
+}
+
+absl::Status ShmComm::RunRound(const Call& call, Round round, bool staged,
+                               shm::Instant until) {
+  ++rounds_;
+  if (staged) StageIn(call, round);
+  Post(call, round, staged);
+  COHORT_RETURN_IF_ERROR(Meet(call, until));
+  COHORT_RETURN_IF_ERROR(ComparePosts(call));
+  if (absl::Status executed = Execute(call, round); !executed.ok()) {
+    // The others already rely on this rank.
+    Revoke();
+    return absl::AbortedError(executed.message());
+  }
+  // Inline bytes are written again only after everyone has come to the next
+  // round; other memory is the caller's as soon as it returns.
+  if (round.is_inline) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(Meet(call, until));
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    if (call.kind == Kind::kAllReduce && round.reachable[i] != buffer.data &&
+        buffer.count > 0) {
+      std::memcpy(buffer.data, round.reachable[i], buffer.bytes());
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ShmComm::NeedsStage(const Call& call, const Buffer& buffer) const {
+  // Who receives a broadcast copies it from the root, wherever to.
+  if (call.kind == Kind::kBroadcast && call.root != rank()) return false;
+  return !place_.Locate(buffer.data, buffer.bytes()).has_value();
+}
+
+absl::Status ShmComm::ReserveStage(const Call& call) {
+  if (FitsInline(call.buffers)) return absl::OkStatus();
+  size_t needed = 0;
+  size_t in_round = 0;
+  for (size_t i = 0; i < call.buffers.size(); ++i) {
+    if (i % shm::kPostedBuffersMax == 0) in_round = 0;
+    if (NeedsStage(call, call.buffers[i])) {
+      in_round += RoundUp(call.buffers[i].bytes(), kLineBytes);
+    }
+    needed = std::max(needed, in_round);
+  }
+  if (needed <= stage_.size()) return absl::OkStatus();
+  // Doubled, so that what smaller stages took is less than what this one takes.
+  COHORT_ASSIGN_OR_RETURN(
+      stage_, place_.Allocate(std::max(needed, 2 * stage_.size())));
+  return absl::OkStatus();
+}
+
+void ShmComm::StageIn(const Call& call, Round& round) {
+  round.reachable.assign(round.buffers.size(), nullptr);
+  if (round.is_inline) return;
+  std::byte* free = stage_.data();
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    round.reachable[i] = static_cast<std::byte*>(buffer.data);
+    if (buffer.count == 0 || !NeedsStage(call, buffer)) continue;
+    round.reachable[i] = free;
+    std::memcpy(free, buffer.data, buffer.bytes());
+    free += RoundUp(buffer.bytes(), kLineBytes);
+  }
+}
+
+void ShmComm::Post(const Call& call, const Round& round, bool staged) {
+  Posted& post = posted(rank());
+  post.sequence = call.sequence;
+  post.kind = static_cast<uint32_t>(call.kind);
+  post.op = static_cast<uint32_t>(call.op);
+  post.root = call.root;
+  post.buffers = static_cast<uint32_t>(call.buffers.size());
+  post.round = round.index;
+  post.failed = staged ? 0 : 1;
+  post.shape = ShapeOf(call.buffers);
+  std::byte* payload = post.inline_bytes;
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    post.buffer[i] = {.count = buffer.count,
+                      .offset = 0,
+                      .region = 0,
+                      .dtype = static_cast<uint32_t>(buffer.dtype)};
+    if (!staged || buffer.count == 0) continue;
+    if (round.is_inline) {
+      std::memcpy(payload, buffer.data, buffer.bytes());
+      payload += InlineBytes(buffer);
+    } else if (const auto location =
+                   place_.Locate(round.reachable[i], buffer.bytes())) {
+      post.buffer[i].region = location->region;
+      post.buffer[i].offset = location->offset;
+    }
+  }
+}
+
+absl::Status ShmComm::Meet(const Call& call, shm::Instant until) {
+  barrier_.Arrive();
+  const absl::Status met = barrier_.Wait(until);
+  if (!absl::IsDeadlineExceeded(met)) return met;
+  return absl::DeadlineExceededError(absl::StrCat(
+      "not arrived within ", absl::FormatDuration(call.deadline), ": rank(s) ",
+      absl::StrJoin(barrier_.Missing(), ", ")));
+}
+
+absl::Status ShmComm::ComparePosts(const Call& call) const {
+  const Posted& mine = posted(rank());
+  for (int peer = 0; peer < world(); ++peer) {
+    const Posted& theirs = posted(peer);
+    if (!AreAlike(mine, theirs)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("ranks differ: rank ", peer, " brought ",
+                       Describe(theirs), "; this rank ", Describe(mine)));
+    }
+  }
+  for (int peer = 0; peer < world(); ++peer) {
+    if (posted(peer).failed == 0) continue;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", peer, " has no shared memory to stage ",
+                     TotalBytes(call.buffers),
+                     " bytes; use buffers from Allocate, or more room"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmComm::Execute(const Call& call, const Round& round) {
+  switch (call.kind) {
+    case Kind::kAllReduce:
+      if (!round.is_inline) return ReduceOwnRange(call, round);
+      ReduceInline(call, round);
+      return absl::OkStatus();
+    case Kind::kBroadcast:
+      if (call.root == rank()) return absl::OkStatus();
+      if (!round.is_inline) return CopyFromRoot(call, round);
+      CopyInlineFromRoot(call, round);
+      return absl::OkStatus();
+    case Kind::kBarrier:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmComm::ReduceOwnRange(const Call& call, const Round& round) {
+  std::vector<std::byte*> views(world());
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    const Range range = OwnRange(buffer, rank(), world());
+    if (range.begin >= range.end) continue;
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) {
+        views[peer] = round.reachable[i];
+        continue;
+      }
+      COHORT_ASSIGN_OR_RETURN(views[peer], View(peer, i, buffer.bytes()));
+    }
+    Reduce({.dtype = buffer.dtype,
+            .op = call.op,
+            .sources = views,
+            .destinations = views},
+           range.begin, range.end);
+  }
+  return absl::OkStatus();
+}
+
+void ShmComm::ReduceInline(const Call& call, const Round& round) {
+  std::vector<const std::byte*> sources(world());
+  size_t offset = 0;
+  for (const Buffer& buffer : round.buffers) {
+    for (int peer = 0; peer < world(); ++peer) {
+      sources[peer] = posted(peer).inline_bytes + offset;
+    }
+    std::byte* const to = static_cast<std::byte*>(buffer.data);
+    Reduce({.dtype = buffer.dtype,
+            .op = call.op,
+            .sources = sources,
+            .destinations = std::span(&to, 1)},
+           0, buffer.count);
+    offset += InlineBytes(buffer);
+  }
+}
+
+absl::Status ShmComm::CopyFromRoot(const Call& call, const Round& round) {
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    if (buffer.count == 0) continue;
+    COHORT_ASSIGN_OR_RETURN(const std::byte* const from,
+                            View(call.root, i, buffer.bytes()));
+    std::memcpy(buffer.data, from, buffer.bytes());
+  }
+  return absl::OkStatus();
+}
+
+void ShmComm::CopyInlineFromRoot(const Call& call, const Round& round) {
+  const std::byte* from = posted(call.root).inline_bytes;
+  for (const Buffer& buffer : round.buffers) {
+    if (buffer.count > 0) std::memcpy(buffer.data, from, buffer.bytes());
+    from += InlineBytes(buffer);
+  }
+}
+
+absl::StatusOr<std::byte*> ShmComm::View(int rank_of_buffer, size_t index,
+                                         size_t bytes) {
+  const shm::layout::PostedBuffer& buffer =
+      posted(rank_of_buffer).buffer[index];
+  return place_.MapPeer(rank_of_buffer, {buffer.region, buffer.offset}, bytes);
+}
+
+}  // namespace cohort::trainer
