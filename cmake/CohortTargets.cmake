@@ -100,11 +100,15 @@ function(cohort_test)
       LABELS "${ARG_LABELS}" SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]"
       ${properties})
   else()
-    # A list survives gtest_discover_tests only with its semicolons escaped.
-    string(REPLACE ";" "\\\\;" labels "${ARG_LABELS}")
     gtest_discover_tests(${ARG_NAME} TEST_PREFIX ${ARG_NAME}.
-      DISCOVERY_TIMEOUT 120
-      PROPERTIES LABELS ${labels} ${properties})
+      DISCOVERY_TIMEOUT 120 PROPERTIES ${properties})
+    # gtest_discover_tests takes a list of labels apart; ctest reads this after
+    # what it has written.
+    set(labels ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_labels.cmake)
+    file(WRITE ${labels} "foreach(test IN LISTS ${ARG_NAME}_TESTS)\n"
+      "  set_tests_properties(\${test} PROPERTIES LABELS \"${ARG_LABELS}\")\n"
+      "endforeach()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
   endif()
 endfunction()
 
