@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+
 #include "common/random.h"
 
 namespace cohort {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "common/testing/seed.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/seed.h"
 
 namespace cohort {
 namespace {
@@ -26,10 +27,9 @@ TEST(BackoffTest, GrowsToItsMaximumAndStartsAgain) {
 
 TEST(BackoffTest, JitterOnlyShortens) {
   SeededRandom random(TestSeed());
-  Backoff backoff({.initial = absl::Seconds(1),
-                   .max = absl::Seconds(1),
-                   .jitter = 0.5},
-                  random);
+  Backoff backoff(
+      {.initial = absl::Seconds(1), .max = absl::Seconds(1), .jitter = 0.5},
+      random);
   absl::Duration shortest = absl::InfiniteDuration();
   for (int i = 0; i < 1000; ++i) {
     const absl::Duration wait = backoff.Next();

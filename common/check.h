@@ -12,12 +12,12 @@
 // Ends the process, in release builds too, when `condition` is false.  For what
 // only a bug of ours can break, never for what a peer or a disk can do.
 //   COHORT_CHECK(lease.attempt <= current) << "attempt " << lease.attempt;
-#define COHORT_CHECK(condition)                                           \
-  ABSL_PREDICT_TRUE(condition)                                            \
-      ? (void)0                                                           \
-      : ::cohort::internal::Voidify() &                                   \
-            ::cohort::internal::CheckFailure(__FILE__, __LINE__, #condition) \
-                .stream()
+#define COHORT_CHECK(condition)                                            \
+  ABSL_PREDICT_TRUE(condition)                                             \
+  ? (void)0                                                                \
+  : ::cohort::internal::Voidify() &                                        \
+          ::cohort::internal::CheckFailure(__FILE__, __LINE__, #condition) \
+              .stream()
 
 // Logs and counts a likely bug that we survive.  Follow it with the safe way
 // out, usually an INTERNAL status.

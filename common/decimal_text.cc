@@ -20,9 +20,8 @@ bool IsDigits(absl::string_view text) {
 }  // namespace
 
 std::optional<int64_t> Decimal::Times(uint64_t parts) const {
-  const absl::uint128 product =
-      absl::uint128(whole) * parts +
-      absl::uint128(billionths) * parts / kBillion;
+  const absl::uint128 product = absl::uint128(whole) * parts +
+                                absl::uint128(billionths) * parts / kBillion;
   if (product > absl::uint128(std::numeric_limits<int64_t>::max())) {
     return std::nullopt;
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
 #include "common/decimal_text.h"
 
 namespace cohort {
@@ -35,8 +36,7 @@ std::optional<absl::Duration> TakePart(absl::string_view& rest) {
   rest.remove_prefix(digits);
   const size_t letters =
       std::min(rest.find_first_of("0123456789."), rest.size());
-  const std::optional<uint64_t> unit =
-      UnitNanoseconds(rest.substr(0, letters));
+  const std::optional<uint64_t> unit = UnitNanoseconds(rest.substr(0, letters));
   rest.remove_prefix(letters);
   if (!number.has_value() || !unit.has_value()) return std::nullopt;
   const std::optional<int64_t> nanoseconds = number->Times(*unit);

@@ -1,8 +1,9 @@
 #include "common/duration_text.h"
 
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {
@@ -25,9 +26,9 @@ TEST(DurationTextTest, RefusesTheRestAndSaysWhatIsAccepted) {
   for (const char* text :
        {"", "-1s", "s", "1x", "1 s", "1.5.5s", "inf", "nan", "1e3", "999999d",
         "99999999999999999999s", "1h-30m"}) {
-    EXPECT_THAT(ParseDuration(text),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("write 90s")))
+    EXPECT_THAT(
+        ParseDuration(text),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("write 90s")))
         << text;
   }
 }

@@ -11,8 +11,8 @@ using Task = absl::AnyInvocable<void() &&>;
 // A place where tasks run: a thread pool, a strand, or a test's own hand.
 //
 // Domain classes take an Executor& and never hear of threads.  Unbounded on
-// purpose: a post cannot fail, so what admits work (a gate, a mailbox, a server)
-// is where the bound lives.  Implementations say their thread word.
+// purpose: a post cannot fail, so what admits work (a gate, a mailbox, a
+// server) is where the bound lives.  Implementations say their thread word.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -6,14 +6,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+
 #include "common/mutex.h"
 
 namespace cohort {
 
 // Named faults that tests arm and code asks about where the world may fail:
 //
-//   if (faults_.Fires("store.append")) return absl::UnavailableError("injected");
-//   EXPECT_GT(faults.fired("store.append"), 0) << "the fault never happened";
+//   if (faults_.Fires("store.append")) return
+//   absl::UnavailableError("injected"); EXPECT_GT(faults.fired("store.append"),
+//   0) << "the fault never happened";
 //
 // One object a process or a simulation, owned by whoever builds it; unarmed, as
 // in production, asking costs one load.  Thread-safe.

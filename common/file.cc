@@ -17,6 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -68,8 +69,8 @@ std::string HolderText(int fd, const std::string& path) {
   const size_t space = line.find(' ');
   // Locked, but not written yet.
   if (space == absl::string_view::npos) return "another process";
-  return absl::StrCat("process ", absl::CHexEscape(line.substr(0, space)),
-                      " (", absl::CHexEscape(line.substr(space + 1)), ")");
+  return absl::StrCat("process ", absl::CHexEscape(line.substr(0, space)), " (",
+                      absl::CHexEscape(line.substr(space + 1)), ")");
 }
 
 }  // namespace
@@ -100,8 +101,7 @@ absl::Status WriteFileAtomically(const std::string& path,
 }
 
 absl::Status SyncDirectory(const std::string& path) {
-  const UniqueFd fd(
-      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return Failed("open directory", path);
   if (::fsync(fd.get()) != 0) return Failed("sync directory", path);
   return absl::OkStatus();

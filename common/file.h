@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "common/unique_fd.h"
 
 // Files, with the care that state on disk needs.  Errors name the path; their

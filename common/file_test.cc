@@ -8,11 +8,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace cohort {
 namespace {
@@ -87,9 +88,9 @@ TEST(FileTest, MakesDirectoriesAndTakesThoseThatAreThere) {
 TEST(FileTest, NamesTheFileInTheWay) {
   const TempDir dir;
   ASSERT_THAT(WriteFileAtomically(dir.File("a"), "x", 0644), IsOk());
-  EXPECT_THAT(MakeDirectories(dir.File("a"), 0755),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("in the way")));
+  EXPECT_THAT(
+      MakeDirectories(dir.File("a"), 0755),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in the way")));
   EXPECT_THAT(MakeDirectories(dir.File("a/b"), 0755),
               StatusIs(testing::_, HasSubstr(dir.File("a/b"))));
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+
 #include "common/mutex.h"
 
 namespace cohort {

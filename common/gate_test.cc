@@ -3,8 +3,9 @@
 #include <atomic>
 #include <utility>
 
-#include "common/thread_pool.h"
 #include "gtest/gtest.h"
+
+#include "common/thread_pool.h"
 
 namespace cohort {
 namespace {

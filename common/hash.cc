@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
 #include "common/check.h"
 
 namespace cohort {
@@ -51,8 +52,7 @@ constexpr uint32_t CrcByTable(const char* data, size_t size, uint32_t crc) {
     crc = next;
   }
   for (; size > 0; ++data, --size) {
-    crc = (crc >> 8) ^
-          kCrcTable[0][(crc ^ static_cast<uint8_t>(*data)) & 0xff];
+    crc = (crc >> 8) ^ kCrcTable[0][(crc ^ static_cast<uint8_t>(*data)) & 0xff];
   }
   return crc;
 }
@@ -83,8 +83,8 @@ __attribute__((target("sse4.2"))) uint32_t CrcByInstruction(const char* data,
 
 absl::StatusOr<Digest> Digest::FromBytes(absl::string_view bytes) {
   if (bytes.size() != kBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a SHA-256 has 32 bytes, this one has ", bytes.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a SHA-256 has 32 bytes, this one has ", bytes.size()));
   }
   Digest digest;
   std::copy(bytes.begin(), bytes.end(), digest.bytes_.begin());
@@ -125,15 +125,15 @@ Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::Update(absl::string_view bytes) {
-  COHORT_CHECK(
-      EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()) == 1);
+  COHORT_CHECK(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()) ==
+               1);
 }
 
 Digest Sha256::Finish() {
   Digest digest;
   unsigned int size = 0;
-  COHORT_CHECK(
-      EVP_DigestFinal_ex(context_->evp, digest.bytes_.data(), &size) == 1);
+  COHORT_CHECK(EVP_DigestFinal_ex(context_->evp, digest.bytes_.data(), &size) ==
+               1);
   COHORT_CHECK(size == Digest::kBytes);
   context_->Start();
   return digest;

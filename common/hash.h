@@ -9,7 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// Hashes: SHA-256 names content, HMAC proves who wrote it, CRC-32C finds damage.
+// Hashes: SHA-256 names content, HMAC proves who wrote it, CRC-32C finds
+// damage.
 namespace cohort {
 
 // A SHA-256 or an HMAC of it.  A value.

@@ -2,11 +2,12 @@
 
 #include <string>
 
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/random.h"
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace cohort {
 namespace {

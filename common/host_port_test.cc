@@ -1,8 +1,9 @@
 #include "common/host_port.h"
 
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {
@@ -20,9 +21,9 @@ TEST(HostPortTest, ReadsAndPrints) {
 }
 
 TEST(HostPortTest, RefusesTheRestAndSaysWhatIsAccepted) {
-  for (const char* text : {"", "host", ":80", "host:", "host:65536", "host:-1",
-                           "::1:80", "[::g]:80", "[]:80", "a b:80",
-                           "host:80x", "unix:/x", "host:000080"}) {
+  for (const char* text :
+       {"", "host", ":80", "host:", "host:65536", "host:-1", "::1:80",
+        "[::g]:80", "[]:80", "a b:80", "host:80x", "unix:/x", "host:000080"}) {
     EXPECT_THAT(ParseHostPort(text),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("is not HOST:PORT")))

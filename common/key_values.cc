@@ -20,8 +20,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(
     const absl::string_view key = absl::StripAsciiWhitespace(pair.first);
     const std::string shown = absl::CHexEscape(part.substr(0, 64));
     if (key.empty() || part.find('=') == absl::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "\"", shown, "\" is not key=value: write k=v,k2=v2"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", shown, "\" is not key=value: write k=v,k2=v2"));
     }
     const bool fresh =
         values

@@ -1,8 +1,9 @@
 #include "common/key_values.h"
 
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
+
 #include "common/mutex.h"
 
 namespace cohort {

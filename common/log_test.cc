@@ -3,9 +3,10 @@
 #include <string>
 
 #include "absl/time/civil_time.h"
-#include "common/strong_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/strong_id.h"
 
 namespace cohort {
 namespace {

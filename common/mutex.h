@@ -68,8 +68,8 @@ class CondVar {
   // False when `timeout` passed without a signal.
   bool WaitFor(Mutex& mutex, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const absl::Duration now = absl::FromChrono(
-        std::chrono::steady_clock::now().time_since_epoch());
+    const absl::Duration now =
+        absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
     return WaitUntil(mutex, now + timeout);
   }
 

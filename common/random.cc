@@ -43,7 +43,8 @@ double Random::Double() {
 }
 
 uint64_t SeededRandom::Uint64() {
-  // splitmix64 (Steele, Lea, Flood 2014): passes BigCrush, eight bytes of state.
+  // splitmix64 (Steele, Lea, Flood 2014): passes BigCrush, eight bytes of
+  // state.
   state_ += 0x9e3779b97f4a7c15ULL;
   uint64_t z = state_;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+
 #include "common/check.h"
 #include "common/decimal_text.h"
 #include "common/key_values.h"

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/random.h"
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace cohort {
 namespace {
@@ -57,8 +58,7 @@ TEST(AmountTest, FromDoubleRefusesNanNegativeAndAbsurd) {
 }
 
 TEST(AmountTest, StaysAtTheBoundRatherThanOverflow) {
-  const Amount most =
-      Amount::FromUnits(std::numeric_limits<int64_t>::max());
+  const Amount most = Amount::FromUnits(std::numeric_limits<int64_t>::max());
   EXPECT_EQ(most + most, most);
   EXPECT_LT(Amount() - most - most, Amount());
 }

@@ -11,14 +11,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+
 #include "common/decimal_text.h"
 
 namespace cohort {
 namespace {
 
 constexpr absl::string_view kPrefixes = "kmgtp";
-constexpr std::array<absl::string_view, 6> kBinaryUnits = {
-    "B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+constexpr std::array<absl::string_view, 6> kBinaryUnits = {"B",   "KiB", "MiB",
+                                                           "GiB", "TiB", "PiB"};
 
 // Bytes of a unit such as "", "b", "k", "kb", "ki", "kib".
 std::optional<uint64_t> UnitBytes(absl::string_view unit) {
@@ -40,10 +41,9 @@ std::optional<uint64_t> UnitBytes(absl::string_view unit) {
 
 absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
   const absl::string_view trimmed = absl::StripAsciiWhitespace(text);
-  const size_t digits = std::min(
-      trimmed.find_first_not_of("0123456789."), trimmed.size());
-  const std::optional<Decimal> number =
-      ParseDecimal(trimmed.substr(0, digits));
+  const size_t digits =
+      std::min(trimmed.find_first_not_of("0123456789."), trimmed.size());
+  const std::optional<Decimal> number = ParseDecimal(trimmed.substr(0, digits));
   const std::optional<uint64_t> unit =
       UnitBytes(absl::StripAsciiWhitespace(trimmed.substr(digits)));
   if (number.has_value() && unit.has_value()) {

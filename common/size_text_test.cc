@@ -1,8 +1,9 @@
 #include "common/size_text.h"
 
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {
@@ -22,8 +23,8 @@ TEST(SizeTextTest, ReadsWhatPeopleWrite) {
 }
 
 TEST(SizeTextTest, RefusesTheRestAndSaysWhatIsAccepted) {
-  for (const char* text : {"", "-1", "GiB", "1x", "1kk", "1bb", "1.2.3k",
-                           "1e3", "nan", "99999999P", "1i"}) {
+  for (const char* text : {"", "-1", "GiB", "1x", "1kk", "1bb", "1.2.3k", "1e3",
+                           "nan", "99999999P", "1i"}) {
     EXPECT_THAT(ParseSize(text), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("write 64GiB")))
         << text;

@@ -4,10 +4,11 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/status_macros.h"
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/status_macros.h"
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {
@@ -15,10 +16,9 @@ namespace {
 using ::testing::Eq;
 
 TEST(StatusUtilTest, AnnotateKeepsCodeAndReason) {
-  const absl::Status status =
-      Annotate(SetReason(absl::UnavailableError("port 7710 is taken"),
-                         "busy_port"),
-               "starting the head");
+  const absl::Status status = Annotate(
+      SetReason(absl::UnavailableError("port 7710 is taken"), "busy_port"),
+      "starting the head");
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
                                Eq("starting the head: port 7710 is taken")));
   EXPECT_EQ(GetReason(status), "busy_port");

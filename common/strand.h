@@ -4,6 +4,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+
 #include "common/executor.h"
 
 namespace cohort {

@@ -4,11 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/mutex.h"
 #include "common/testing/manual_executor.h"
 #include "common/thread_pool.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace cohort {
 namespace {

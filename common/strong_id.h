@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+
 #include "common/random.h"
 
 namespace cohort {
@@ -43,9 +44,8 @@ class StrongId {
   // InvalidArgument unless there are exactly 16 bytes.  All zero is nil.
   static absl::StatusOr<StrongId> FromBytes(absl::string_view bytes) {
     if (bytes.size() != kBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a ", Tag::kNoun, " id has 16 bytes, this one has ",
-                       bytes.size()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a ", Tag::kNoun, " id has 16 bytes, this one has ", bytes.size()));
     }
     StrongId id;
     std::copy(bytes.begin(), bytes.end(), id.bytes_.begin());
@@ -86,14 +86,30 @@ class StrongId {
   std::array<uint8_t, kBytes> bytes_;
 };
 
-struct ActorTag { static constexpr char kNoun[] = "actor"; };
-struct AttemptTag { static constexpr char kNoun[] = "attempt"; };
-struct ClusterTag { static constexpr char kNoun[] = "cluster"; };
-struct GenerationTag { static constexpr char kNoun[] = "generation"; };
-struct JobTag { static constexpr char kNoun[] = "job"; };
-struct NodeTag { static constexpr char kNoun[] = "node"; };
-struct RequestTag { static constexpr char kNoun[] = "request"; };
-struct RunTag { static constexpr char kNoun[] = "run"; };
+struct ActorTag {
+  static constexpr char kNoun[] = "actor";
+};
+struct AttemptTag {
+  static constexpr char kNoun[] = "attempt";
+};
+struct ClusterTag {
+  static constexpr char kNoun[] = "cluster";
+};
+struct GenerationTag {
+  static constexpr char kNoun[] = "generation";
+};
+struct JobTag {
+  static constexpr char kNoun[] = "job";
+};
+struct NodeTag {
+  static constexpr char kNoun[] = "node";
+};
+struct RequestTag {
+  static constexpr char kNoun[] = "request";
+};
+struct RunTag {
+  static constexpr char kNoun[] = "run";
+};
 
 using ActorId = StrongId<ActorTag>;
 using AttemptId = StrongId<AttemptTag>;

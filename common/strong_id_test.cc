@@ -1,9 +1,10 @@
 #include "common/strong_id.h"
 
 #include "absl/container/flat_hash_set.h"
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 
 namespace cohort {
 namespace {
@@ -37,8 +38,7 @@ TEST(StrongIdTest, RefusesWhatIsNoIdAndSaysWhatOneIs) {
 
 TEST(StrongIdTest, StartsNil) {
   EXPECT_TRUE(NodeId().IsNil());
-  EXPECT_THAT(NodeId::FromBytes(std::string(16, '\0')),
-              IsOkAndHolds(NodeId()));
+  EXPECT_THAT(NodeId::FromBytes(std::string(16, '\0')), IsOkAndHolds(NodeId()));
 }
 
 TEST(StrongIdTest, HashesAndCompares) {

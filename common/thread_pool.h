@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+
 #include "common/executor.h"
 #include "common/mutex.h"
 

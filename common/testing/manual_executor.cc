@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/time/civil_time.h"
+
 #include "common/check.h"
 
 namespace cohort {

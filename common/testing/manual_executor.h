@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+
 #include "common/clock.h"
 #include "common/executor.h"
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
+
 #include "common/check.h"
 #include "common/random.h"
 

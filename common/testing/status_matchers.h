@@ -11,10 +11,8 @@
 
 // Matchers for absl::Status and absl::StatusOr, which Abseil has only since
 // 2024:  EXPECT_THAT(Parse("1k"), IsOkAndHolds(1000));
-#define COHORT_EXPECT_OK(expression) \
-  EXPECT_THAT(expression, ::cohort::IsOk())
-#define COHORT_ASSERT_OK(expression) \
-  ASSERT_THAT(expression, ::cohort::IsOk())
+#define COHORT_EXPECT_OK(expression) EXPECT_THAT(expression, ::cohort::IsOk())
+#define COHORT_ASSERT_OK(expression) ASSERT_THAT(expression, ::cohort::IsOk())
 
 namespace cohort {
 namespace internal {
