@@ -1,0 +1,149 @@
+#include "worker/journal.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::worker {
+namespace {
+
+// Before the checksum and the bytes: what the file is, and its version.
+constexpr absl::string_view kMagic = "cohort worker 1\n";
+
+absl::Status Damaged(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(
+      path,
+      " is damaged: restore it, or move the worker's state directory "
+      "away and start afresh (its ranks are then unknown here)"));
+}
+
+std::string Seal(absl::string_view bytes) {
+  return absl::StrCat(kMagic, absl::Hex(Crc32c(bytes), absl::kZeroPad8), "\n",
+                      bytes);
+}
+
+absl::StatusOr<std::string> Unseal(const std::string& path,
+                                   const std::string& file) {
+  const size_t start = kMagic.size() + 9;
+  if (file.size() < start ||
+      file.compare(0, kMagic.size(), kMagic.data(), kMagic.size()) != 0) {
+    return Damaged(path);
+  }
+  std::string bytes = file.substr(start);
+  if (Seal(bytes) != file) return Damaged(path);
+  return bytes;
+}
+
+// Two messages behind one another, the first with its length before it.
+std::string Encode(const JournalEntry& entry) {
+  const std::string desired = entry.desired.SerializeAsString();
+  return absl::StrCat(absl::Hex(desired.size(), absl::kZeroPad8), desired,
+                      entry.observed.SerializeAsString());
+}
+
+std::optional<JournalEntry> Decode(const std::string& bytes) {
+  size_t length = 0;
+  if (bytes.size() < 8 || !absl::SimpleHexAtoi(bytes.substr(0, 8), &length) ||
+      length > bytes.size() - 8) {
+    return std::nullopt;
+  }
+  JournalEntry entry;
+  if (!entry.desired.ParseFromString(bytes.substr(8, length)) ||
+      !entry.observed.ParseFromString(bytes.substr(8 + length))) {
+    return std::nullopt;
+  }
+  return entry;
+}
+
+}  // namespace
+
+absl::Status Journal::Open() {
+  for (const std::string& path :
+       {directories_.state(), directories_.Journal(), directories_.Attempts(),
+        directories_.Packages()}) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+  }
+  return MakeDirectories(directories_.runtime(), 0700);
+}
+
+absl::StatusOr<NodeId> Journal::LoadNodeId(Random& random) {
+  const std::string path = directories_.NodeIdFile();
+  const absl::StatusOr<std::string> file = ReadFile(path);
+  if (absl::IsNotFound(file.status())) {
+    const NodeId id = NodeId::New(random);
+    COHORT_RETURN_IF_ERROR(
+        WriteFileAtomically(path, absl::StrCat(id.ToHex(), "\n"), 0600));
+    return id;
+  }
+  COHORT_RETURN_IF_ERROR(file.status());
+  const absl::StatusOr<NodeId> id = NodeId::FromHex(file->substr(0, 32));
+  if (!id.ok()) return Damaged(path);
+  return *id;
+}
+
+absl::StatusOr<std::optional<v1::Stamp>> Journal::LoadBinding() {
+  const std::string path = directories_.BindingFile();
+  const absl::StatusOr<std::string> file = ReadFile(path);
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  COHORT_RETURN_IF_ERROR(file.status());
+  COHORT_ASSIGN_OR_RETURN(const std::string bytes, Unseal(path, *file));
+  v1::Stamp stamp;
+  if (!stamp.ParseFromString(bytes)) return Damaged(path);
+  return stamp;
+}
+
+absl::Status Journal::SaveBinding(const v1::Stamp& stamp) {
+  return WriteFileAtomically(directories_.BindingFile(),
+                             Seal(stamp.SerializeAsString()), 0600);
+}
+
+absl::StatusOr<std::vector<JournalEntry>> Journal::LoadAll() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directories_.Journal(), error);
+       !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    // What an interrupted save left beside has no id for a name.
+    if (AttemptId::FromHex(name).ok()) names.push_back(name);
+  }
+  if (error) return ErrnoStatus(error.value(), directories_.Journal());
+  std::sort(names.begin(), names.end());
+  std::vector<JournalEntry> entries;
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(directories_.Journal(), "/", name);
+    COHORT_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
+    COHORT_ASSIGN_OR_RETURN(const std::string bytes, Unseal(path, file));
+    std::optional<JournalEntry> entry = Decode(bytes);
+    if (!entry.has_value()) return Damaged(path);
+    entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+absl::Status Journal::Save(const AttemptId& attempt,
+                           const JournalEntry& entry) {
+  return WriteFileAtomically(directories_.JournalFile(attempt),
+                             Seal(Encode(entry)), 0600);
+}
+
+absl::Status Journal::Remove(const AttemptId& attempt) {
+  const std::string path = directories_.JournalFile(attempt);
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return ErrnoStatus(errno, absl::StrCat("remove ", path));
+  }
+  return SyncDirectory(directories_.Journal());
+}
+
+}  // namespace cohort::worker

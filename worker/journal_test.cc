@@ -1,0 +1,91 @@
+#include "worker/journal.h"
+
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class JournalTest : public testing::Test {
+ protected:
+  JournalTest()
+      : directories_(temp_.path() + "/state", temp_.path() + "/runtime"),
+        journal_(directories_) {
+    EXPECT_THAT(journal_.Open(), IsOk());
+  }
+
+  void Flip(const std::string& path, int offset_from_end) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-offset_from_end, std::ios::end);
+    file.put('\x7f');
+  }
+
+  SeededRandom random_{7};
+  TempDir temp_;
+  NodeDirectories directories_;
+  Journal journal_;
+};
+
+TEST_F(JournalTest, ANodeKeepsItsId) {
+  const absl::StatusOr<NodeId> first = journal_.LoadNodeId(random_);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(*journal_.LoadNodeId(random_), *first);
+  std::ofstream(directories_.NodeIdFile()) << "nonsense";
+  EXPECT_THAT(journal_.LoadNodeId(random_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("node_id")));
+}
+
+TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {
+  const AttemptId id = AttemptId::New(random_);
+  JournalEntry entry;
+  entry.desired.set_attempt_id(std::string(id.bytes()));
+  entry.desired.add_command("true");
+  entry.observed.set_phase(v1::PHASE_RUNNING);
+  ASSERT_THAT(journal_.Save(id, entry), IsOk());
+  entry.observed.set_phase(v1::PHASE_ENDED);
+  ASSERT_THAT(journal_.Save(id, entry), IsOk());
+  const auto entries = journal_.LoadAll();
+  ASSERT_THAT(entries, IsOk());
+  ASSERT_THAT(*entries, SizeIs(1));
+  EXPECT_EQ((*entries)[0].desired.command(0), "true");
+  EXPECT_EQ((*entries)[0].observed.phase(), v1::PHASE_ENDED);
+  ASSERT_THAT(journal_.Remove(id), IsOk());
+  ASSERT_THAT(journal_.Remove(id), IsOk());
+  EXPECT_THAT(*journal_.LoadAll(), IsEmpty());
+}
+
+TEST_F(JournalTest, SaysWhichFileIsDamaged) {
+  const AttemptId id = AttemptId::New(random_);
+  JournalEntry entry;
+  entry.desired.set_attempt_id(std::string(id.bytes()));
+  ASSERT_THAT(journal_.Save(id, entry), IsOk());
+  Flip(directories_.JournalFile(id), 3);
+  EXPECT_THAT(journal_.LoadAll().status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(id.ToHex())));
+}
+
+TEST_F(JournalTest, KeepsTheBinding) {
+  ASSERT_THAT(journal_.LoadBinding(), IsOk());
+  EXPECT_FALSE(journal_.LoadBinding()->has_value());
+  v1::Stamp stamp;
+  stamp.set_cluster_id("c");
+  stamp.set_term(4);
+  ASSERT_THAT(journal_.SaveBinding(stamp), IsOk());
+  EXPECT_EQ((*journal_.LoadBinding())->term(), 4u);
+  Flip(directories_.BindingFile(), 1);
+  EXPECT_THAT(journal_.LoadBinding().status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cluster")));
+}
+
+}  // namespace
+}  // namespace cohort::worker

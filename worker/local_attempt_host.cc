@@ -1,0 +1,340 @@
+#include "worker/local_attempt_host.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "worker/log_reader.h"
+#include "worker/rank_environment.h"
+
+namespace cohort::worker {
+namespace {
+
+absl::StatusOr<AttemptId> IdOf(const v1::DesiredAttempt& attempt) {
+  return AttemptId::FromBytes(attempt.attempt_id());
+}
+
+// Binds a free port and keeps it: nobody else gets it until the socket is
+// closed, and a socket that never listened leaves nothing behind in TIME_WAIT.
+absl::StatusOr<std::pair<UniqueFd, int>> ReservePort() {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return ErrnoStatus(errno, "socket for the master port");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) !=
+          0) {
+    return ErrnoStatus(errno, "reserve a master port");
+  }
+  return std::make_pair(std::move(fd),
+                        static_cast<int>(ntohs(address.sin_port)));
+}
+
+}  // namespace
+
+LocalAttemptHost::LocalAttemptHost(LocalAttemptHostOptions options,
+                                   const NodeDirectories& directories,
+                                   const rpc::Credential& credential,
+                                   Journal& journal, KeeperHost& keepers,
+                                   PackageCache& packages, Executor& strand,
+                                   Executor& disk, Executor& bulk)
+    : options_(std::move(options)),
+      directories_(directories),
+      credential_(credential),
+      journal_(journal),
+      keepers_(keepers),
+      packages_(packages),
+      strand_(strand),
+      disk_(disk),
+      bulk_(bulk) {}
+
+void LocalAttemptHost::SetListener(Listener listener) {
+  listener_ = std::move(listener);
+}
+
+void LocalAttemptHost::Save(const AttemptId& attempt, JournalEntry entry,
+                            Done done) {
+  disk_.Post([this, attempt, entry = std::move(entry),
+              done = std::move(done)]() mutable {
+    absl::Status status = journal_.Save(attempt, entry);
+    strand_.Post(
+        [done = std::move(done), status = std::move(status)]() mutable {
+          std::move(done)(std::move(status));
+        });
+  });
+}
+
+// ---- before the ranks ----
+
+void LocalAttemptHost::Prepare(const v1::DesiredAttempt& attempt,
+                               PreparedDone done) {
+  if (attempt.package_hash().empty()) {
+    return PrepareDirectories(attempt, "", std::move(done));
+  }
+  const absl::StatusOr<Digest> hash = Digest::FromBytes(attempt.package_hash());
+  if (!hash.ok()) {
+    strand_.Post([done = std::move(done), status = hash.status()]() mutable {
+      std::move(done)(std::move(status));
+    });
+    return;
+  }
+  packages_.Fetch(*hash, [this, attempt, done = std::move(done)](
+                             absl::StatusOr<std::string> archive) mutable {
+    if (!archive.ok()) return std::move(done)(archive.status());
+    PrepareDirectories(std::move(attempt), *archive, std::move(done));
+  });
+}
+
+void LocalAttemptHost::PrepareDirectories(v1::DesiredAttempt attempt,
+                                          std::string archive,
+                                          PreparedDone done) {
+  const absl::StatusOr<AttemptId> id = IdOf(attempt);
+  // A start that never ran may have left its keeper's directory.
+  keepers_.Remove(
+      id.ok() ? id->ToHex() : "",
+      [this, attempt, archive, done = std::move(done)](absl::Status) mutable {
+        bulk_.Post([this, attempt = std::move(attempt), archive,
+                    done = std::move(done)]() mutable {
+          // Shared: a task of the strand has to be able to drop it.
+          auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+              MakeDirectoriesOf(attempt, archive));
+          strand_.Post([this, attempt = std::move(attempt), prepared,
+                        done = std::move(done)]() mutable {
+            if (!prepared->ok()) return std::move(done)(prepared->status());
+            Open& open = Remember(attempt);
+            open.arena = std::move((*prepared)->arena);
+            open.port = std::move((*prepared)->port);
+            std::move(done)((*prepared)->port_number);
+          });
+        });
+      });
+}
+
+absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
+    const v1::DesiredAttempt& attempt, const std::string& archive) {
+  COHORT_ASSIGN_OR_RETURN(const AttemptId id, IdOf(attempt));
+  const std::string runtime = directories_.Runtime(id);
+  const std::string work = directories_.Work(id);
+  for (const std::string& path : {runtime, work}) {
+    COHORT_RETURN_IF_ERROR(RemoveTree(path));
+    COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+  }
+  COHORT_RETURN_IF_ERROR(MakeDirectories(
+      directories_.Logs(attempt.job_id(), attempt.number()), 0700));
+  if (!archive.empty()) COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
+
+  Prepared prepared;
+  COHORT_ASSIGN_OR_RETURN(
+      prepared.arena,
+      shm::Arena::Create(runtime,
+                         {.attempt = id.ToHex(),
+                          .epoch = static_cast<uint64_t>(attempt.epoch()),
+                          .local_world = attempt.ranks_size()}));
+  COHORT_RETURN_IF_ERROR(WriteFileAtomically(
+      directories_.RankCredential(id),
+      rpc::MintRankCredential(credential_, id).bytes(), 0600));
+  if (attempt.holds_rank_zero()) {
+    COHORT_ASSIGN_OR_RETURN(auto reserved, ReservePort());
+    prepared.port = std::move(reserved.first);
+    prepared.port_number = reserved.second;
+  }
+  return prepared;
+}
+
+LocalAttemptHost::Open& LocalAttemptHost::Remember(
+    const v1::DesiredAttempt& attempt) {
+  Open& open = open_[*IdOf(attempt)];
+  open = Open();
+  for (const v1::DesiredRank& rank : attempt.ranks()) {
+    open.ranks.push_back(rank.rank());
+  }
+  open.log_directory = directories_.Logs(attempt.job_id(), attempt.number());
+  open.metrics_seen.resize(open.ranks.size());
+  if (!polling_) {
+    polling_ = true;
+    strand_.PostAfter(options_.metrics_interval, [this] { PollMetrics(); });
+  }
+  return open;
+}
+
+// ---- the ranks ----
+
+void LocalAttemptHost::Start(const v1::DesiredAttempt& attempt, Done done) {
+  const absl::StatusOr<AttemptId> id = IdOf(attempt);
+  const auto found = id.ok() ? open_.find(*id) : open_.end();
+  // Held free until now; the ranks are milliseconds away.
+  if (found != open_.end()) found->second.port = UniqueFd();
+  keepers_.Start(MakeSpec(attempt), std::move(done));
+}
+
+KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
+  const AttemptId id = *IdOf(attempt);
+  KeeperSpec spec;
+  spec.attempt = id.ToHex();
+  spec.runtime_dir = directories_.Runtime(id);
+  spec.log_dir = directories_.Logs(attempt.job_id(), attempt.number());
+  for (const v1::DesiredRank& rank : attempt.ranks()) {
+    keeper::RankSpec& out = spec.ranks.emplace_back();
+    out.rank = rank.rank();
+    out.argv.assign(attempt.command().begin(), attempt.command().end());
+    out.env = RankEnvironment(
+        options_.environment, attempt, rank,
+        {.head_address = options_.head_address,
+         .credential_file = directories_.RankCredential(id),
+         .worker_socket = directories_.WorkerSocket(),
+         .error_file = absl::StrCat(directories_.Work(id), "/error-",
+                                    rank.rank(), ".json")});
+    out.cwd = directories_.Work(id);
+  }
+  return spec;
+}
+
+void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
+                             KeeperHost::AdoptCallback done) {
+  const AttemptId id = *IdOf(attempt);
+  Open& open = Remember(attempt);
+  absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
+      shm::Arena::Open(directories_.Runtime(id));
+  if (arena.ok()) {
+    open.arena = *std::move(arena);
+  } else {
+    // After the machine's restart; the keeper's directory tells the rest.
+    COHORT_LOG(kWarning, "arena_not_opened", {"attempt", id.ToHex()},
+               {"error", arena.status().message()});
+  }
+  keepers_.Adopt(id.ToHex(), std::move(done));
+}
+
+void LocalAttemptHost::OnKeeperEvent(const std::string& attempt,
+                                     const KeeperEvent& event) {
+  const absl::StatusOr<AttemptId> id = AttemptId::FromHex(attempt);
+  if (!id.ok() || !listener_.on_event) return;
+  // A rank's last report comes before its end.
+  if (const auto found = open_.find(*id);
+      found != open_.end() && std::holds_alternative<RankExited>(event)) {
+    ReadMetrics(*id, found->second);
+  }
+  listener_.on_event(*id, event);
+}
+
+void LocalAttemptHost::PollMetrics() {
+  for (auto& [id, open] : open_) ReadMetrics(id, open);
+  polling_ = !open_.empty();
+  if (polling_) {
+    strand_.PostAfter(options_.metrics_interval, [this] { PollMetrics(); });
+  }
+}
+
+void LocalAttemptHost::ReadMetrics(const AttemptId& attempt, Open& open) {
+  if (open.arena == nullptr || !listener_.on_metrics) return;
+  for (int local = 0; local < open.arena->local_world() &&
+                      local < static_cast<int>(open.ranks.size());
+       ++local) {
+    const auto report =
+        open.arena->metrics(local).ReadAfter(open.metrics_seen[local]);
+    if (!report.has_value()) continue;
+    open.metrics_seen[local] = report->sequence;
+    listener_.on_metrics(attempt, open.ranks[local], report->sequence,
+                         report->payload);
+  }
+}
+
+void LocalAttemptHost::Revoke(const AttemptId& attempt) {
+  const auto found = open_.find(attempt);
+  if (found == open_.end() || found->second.arena == nullptr) return;
+  found->second.arena->Revoke(found->second.arena->epoch());
+}
+
+void LocalAttemptHost::Stop(const AttemptId& attempt, absl::Duration grace) {
+  keepers_.Stop(attempt.ToHex(), grace);
+}
+
+void LocalAttemptHost::Kill(const AttemptId& attempt) {
+  keepers_.Kill(attempt.ToHex());
+}
+
+// ---- after the ranks ----
+
+void LocalAttemptHost::Forget(const AttemptId& attempt, Done done) {
+  open_.erase(attempt);
+  keepers_.Remove(attempt.ToHex(), [this, attempt, done = std::move(done)](
+                                       absl::Status removed) mutable {
+    bulk_.Post([this, attempt, removed = std::move(removed),
+                done = std::move(done)]() mutable {
+      absl::Status status = std::move(removed);
+      if (absl::IsNotFound(status)) status = absl::OkStatus();
+      status.Update(RemoveTree(directories_.Runtime(attempt)));
+      status.Update(RemoveTree(directories_.Work(attempt)));
+      ForgetEntry(attempt, std::move(status), std::move(done));
+    });
+  });
+}
+
+void LocalAttemptHost::ForgetEntry(const AttemptId& attempt,
+                                   absl::Status status, Done done) {
+  disk_.Post([this, attempt, status = std::move(status),
+              done = std::move(done)]() mutable {
+    // Last: until it is gone, a restarted daemon tries all of it again.
+    if (status.ok()) status = journal_.Remove(attempt);
+    strand_.Post(
+        [done = std::move(done), status = std::move(status)]() mutable {
+          std::move(done)(std::move(status));
+        });
+  });
+}
+
+void LocalAttemptHost::RemoveCheckpoint(const v1::DesiredAttempt& attempt,
+                                        const std::string& path, Done done) {
+  // Any attempt of the job, nothing else.
+  const std::string prefix =
+      absl::StrCat(directories_.Storage(attempt), "/attempt-");
+  const bool ours = absl::StartsWith(path, prefix) &&
+                    absl::StrContains(path, "/step-") &&
+                    !absl::StrContains(path, "/../");
+  bulk_.Post([this, path, ours, done = std::move(done)]() mutable {
+    absl::Status status =
+        ours ? RemoveTree(path)
+             : absl::InvalidArgumentError(absl::StrCat(
+                   path, " is no checkpoint of this job: not removed"));
+    strand_.Post(
+        [done = std::move(done), status = std::move(status)]() mutable {
+          std::move(done)(std::move(status));
+        });
+  });
+}
+
+void LocalAttemptHost::ReadStderrTail(
+    const AttemptId& attempt, int rank,
+    absl::AnyInvocable<void(std::string) &&> done) {
+  const auto found = open_.find(attempt);
+  const std::string log_directory =
+      found == open_.end() ? "" : found->second.log_directory;
+  disk_.Post([this, log_directory, rank, done = std::move(done)]() mutable {
+    std::string tail;
+    const LogReader reader(log_directory, rank, LogStream::kStderr);
+    if (const auto end = reader.EndOffset(); end.ok()) {
+      const uint64_t bytes = static_cast<uint64_t>(options_.stderr_tail_bytes);
+      const auto chunk = reader.Read(*end > bytes ? *end - bytes : 0, bytes);
+      if (chunk.ok()) tail = chunk->bytes;
+    }
+    strand_.Post([done = std::move(done), tail = std::move(tail)]() mutable {
+      std::move(done)(std::move(tail));
+    });
+  });
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,70 @@
+#include "worker/log_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/v1/cluster.pb.h"
+#include "worker/log_reader.h"
+
+namespace cohort::worker {
+namespace {
+
+v1::LogChunk ReadChunk(const NodeDirectories& directories,
+                       const v1::ReadLogChunk& question, int32_t bytes_max) {
+  const LogReader reader(
+      directories.Logs(question.job_id(), question.attempt_number()),
+      question.rank(),
+      question.stream() == v1::LOG_STREAM_STDERR ? LogStream::kStderr
+                                                 : LogStream::kStdout);
+  v1::LogChunk answer;
+  answer.set_read_id(question.read_id());
+  answer.set_offset(question.offset());
+  const auto chunk = reader.Read(
+      static_cast<uint64_t>(std::max<int64_t>(question.offset(), 0)),
+      static_cast<size_t>(bytes_max));
+  if (!chunk.ok()) return answer;
+  answer.set_known(true);
+  answer.set_offset(static_cast<int64_t>(chunk->offset));
+  answer.set_data(chunk->bytes);
+  answer.set_end(chunk->eof);
+  return answer;
+}
+
+}  // namespace
+
+LogService::LogService(LogServiceOptions options,
+                       const NodeDirectories& directories, Executor& strand,
+                       Executor& disk, Answer answer)
+    : options_(options),
+      directories_(directories),
+      strand_(strand),
+      disk_(disk),
+      answer_(std::move(answer)) {}
+
+void LogService::Read(const v1::ReadLogChunk& question) {
+  ReadOnce(question, absl::ZeroDuration());
+}
+
+void LogService::ReadOnce(v1::ReadLogChunk question, absl::Duration waited) {
+  disk_.Post([this, question = std::move(question), waited]() mutable {
+    const int32_t bytes_max =
+        question.max_bytes() > 0
+            ? std::min(question.max_bytes(), options_.bytes_max)
+            : options_.bytes_max;
+    v1::LogChunk chunk = ReadChunk(directories_, question, bytes_max);
+    const bool nothing = chunk.data().empty() && !chunk.end();
+    if (nothing && question.wait() && waited < options_.wait_max) {
+      strand_.PostAfter(
+          options_.poll_interval,
+          [this, question = std::move(question), waited]() mutable {
+            ReadOnce(std::move(question), waited + options_.poll_interval);
+          });
+      return;
+    }
+    strand_.Post([this, chunk = std::move(chunk)]() mutable {
+      answer_(std::move(chunk));
+    });
+  });
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/strong_id.h"
+
+namespace cohort::worker {
+
+// Where a worker keeps what; docs/operations.md has the same list for people.
+// Immutable value.
+class NodeDirectories {
+ public:
+  // `state` survives the machine's restart; `runtime` is a private tmpfs
+  // directory of this node, short, because unix sockets live below it.
+  NodeDirectories(std::string state, std::string runtime)
+      : state_(std::move(state)), runtime_(std::move(runtime)) {}
+
+  const std::string& state() const { return state_; }
+  const std::string& runtime() const { return runtime_; }
+
+  std::string NodeIdFile() const { return absl::StrCat(state_, "/node_id"); }
+  std::string BindingFile() const { return absl::StrCat(state_, "/cluster"); }
+  std::string Journal() const { return absl::StrCat(state_, "/journal"); }
+  std::string JournalFile(const AttemptId& attempt) const {
+    return absl::StrCat(Journal(), "/", attempt.ToHex());
+  }
+  // The keepers' directories (docs/design/0002-keeper.md).
+  std::string Attempts() const { return absl::StrCat(state_, "/attempts"); }
+  // A rank's current directory, with its package unpacked.
+  std::string Work(const AttemptId& attempt) const {
+    return absl::StrCat(state_, "/work/", attempt.ToHex());
+  }
+  std::string Packages() const { return absl::StrCat(state_, "/packages"); }
+  std::string Logs(absl::string_view job_id, int attempt) const {
+    return absl::StrCat(state_, "/logs/", absl::BytesToHexString(job_id), "/",
+                        attempt);
+  }
+  std::string Results() const { return absl::StrCat(state_, "/results"); }
+
+  // The job's storage, which its attempts share.
+  std::string Storage(const v1::DesiredAttempt& attempt) const {
+    return absl::StrCat(
+        attempt.storage_path().empty() ? Results() : attempt.storage_path(),
+        "/", absl::BytesToHexString(attempt.job_id()));
+  }
+  // A file system cannot fence a zombie, so no two attempts share this one.
+  std::string CheckpointRoot(const v1::DesiredAttempt& attempt) const {
+    return absl::StrCat(Storage(attempt), "/attempt-", attempt.number(), ".",
+                        attempt.epoch());
+  }
+
+  std::string WorkerSocket() const {
+    return absl::StrCat(runtime_, "/worker.sock");
+  }
+  std::string Runtime(const AttemptId& attempt) const {
+    return absl::StrCat(runtime_, "/", attempt.ToHex());
+  }
+  std::string RankCredential(const AttemptId& attempt) const {
+    return absl::StrCat(Runtime(attempt), "/credential");
+  }
+
+ private:
+  const std::string state_;
+  const std::string runtime_;
+};
+
+}  // namespace cohort::worker

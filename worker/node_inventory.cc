@@ -1,0 +1,107 @@
+#include "worker/node_inventory.h"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::worker {
+namespace {
+
+// The file of the cgroup v2 that this process is in, nothing where there is
+// none.
+std::optional<std::string> ReadCgroupFile(const std::string& name) {
+  std::ifstream self("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(self, line)) {
+    if (line.rfind("0::", 0) != 0) continue;
+    const absl::StatusOr<std::string> text =
+        ReadFile(absl::StrCat("/sys/fs/cgroup", line.substr(3), "/", name));
+    if (text.ok()) return *text;
+  }
+  return std::nullopt;
+}
+
+// cpu.max is "<quota> <period>" in microseconds, or "max <period>".
+std::optional<double> CpuQuota() {
+  const std::optional<std::string> text = ReadCgroupFile("cpu.max");
+  if (!text.has_value()) return std::nullopt;
+  double quota = 0;
+  double period = 0;
+  std::istringstream in(*text);
+  if (!(in >> quota >> period) || period <= 0) return std::nullopt;
+  return quota / period;
+}
+
+std::optional<int64_t> MemoryLimit() {
+  const std::optional<std::string> text = ReadCgroupFile("memory.max");
+  if (!text.has_value()) return std::nullopt;
+  int64_t limit = 0;
+  std::istringstream in(*text);
+  if (!(in >> limit)) return std::nullopt;  // "max"
+  return limit;
+}
+
+}  // namespace
+
+absl::StatusOr<MachineSize> MeasureMachine() {
+  cpu_set_t set;
+  struct sysinfo info;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0 || sysinfo(&info) != 0) {
+    return ErrnoStatus(errno, "measure the machine");
+  }
+  MachineSize machine;
+  double cpus = CPU_COUNT(&set);
+  if (const auto quota = CpuQuota()) cpus = std::min(cpus, *quota);
+  COHORT_ASSIGN_OR_RETURN(machine.cpus, Amount::FromDouble(cpus));
+  machine.memory_bytes =
+      static_cast<int64_t>(info.totalram) * static_cast<int64_t>(info.mem_unit);
+  if (const auto limit = MemoryLimit()) {
+    machine.memory_bytes = std::min(machine.memory_bytes, *limit);
+  }
+  return machine;
+}
+
+absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
+                                            const MachineSize& machine,
+                                            DeviceSource& source) {
+  COHORT_ASSIGN_OR_RETURN(std::vector<Device> devices, source.List());
+  const int there = static_cast<int>(devices.size());
+  const int skipped = std::min(options.gpus_skipped, there);
+  const int wanted = options.gpus.value_or(there - skipped);
+  if (wanted > there - skipped) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--num-gpus ", wanted, ": this machine has ", there, " GPUs",
+        skipped > 0 ? absl::StrCat(", ", skipped, " of them other workers'")
+                    : ""));
+  }
+  for (const auto& [name, amount] : options.custom) {
+    if (name == kCpu || name == kGpu || name == kMemory) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--resources ", name, "=", amount.ToString(),
+                       ": use --num-cpus, --num-gpus or --memory for it"));
+    }
+  }
+  NodeInventory inventory;
+  inventory.devices.assign(devices.begin() + skipped,
+                           devices.begin() + skipped + wanted);
+  inventory.resources = options.custom;
+  inventory.resources.Set(kCpu, options.cpus.value_or(machine.cpus));
+  inventory.resources.Set(kGpu, Amount::FromUnits(wanted));
+  inventory.resources.Set(
+      kMemory,
+      Amount::FromUnits(options.memory_bytes.value_or(machine.memory_bytes)));
+  COHORT_RETURN_IF_ERROR(inventory.resources.Validate());
+  return inventory;
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/resources.h"
+#include "worker/device_source.h"
+
+namespace cohort::worker {
+
+// What this node offers to the cluster.
+struct NodeInventory {
+  ResourceSet resources;  // CPU, GPU, memory and custom ones
+  std::vector<Device> devices;
+};
+
+// What a person wants offered instead of what the machine has.
+struct InventoryOptions {
+  std::optional<Amount> cpus;
+  std::optional<int64_t> memory_bytes;
+  // The first so many devices of the source; more than it has is an error.
+  std::optional<int> gpus;
+  // Devices before these are somebody else's (another worker of one machine).
+  int gpus_skipped = 0;
+  ResourceSet custom;
+};
+
+// What the machine can give to processes of ours.
+struct MachineSize {
+  Amount cpus;  // by affinity and the cgroup's quota
+  int64_t memory_bytes = 0;
+};
+absl::StatusOr<MachineSize> MeasureMachine();
+
+// Puts together what is offered.  InvalidArgument, naming flag and numbers,
+// when more GPUs are wanted than `source` has, or a custom resource has a known
+// name.
+absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
+                                            const MachineSize& machine,
+                                            DeviceSource& source);
+
+}  // namespace cohort::worker

@@ -1,0 +1,86 @@
+#include "worker/node_inventory.h"
+
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "worker/nvml_devices.h"
+#include "worker/simulated_devices.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const MachineSize kMachine = {.cpus = Amount::FromUnits(8),
+                              .memory_bytes = int64_t{64} << 30};
+
+TEST(NodeInventoryTest, OffersWhatTheMachineHas) {
+  SimulatedDevices source("n1", 2);
+  const auto inventory = TakeInventory({}, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_EQ(inventory->resources.ToString(), "CPU 8, GPU 2, memory 64GiB");
+  ASSERT_THAT(inventory->devices, SizeIs(2));
+  EXPECT_TRUE(inventory->devices[0].simulated);
+  EXPECT_NE(inventory->devices[0].id, inventory->devices[1].id);
+}
+
+TEST(NodeInventoryTest, OffersWhatAPersonSaysInstead) {
+  SimulatedDevices source("n1", 4);
+  InventoryOptions options;
+  options.cpus = *Amount::Parse("1.5");
+  options.memory_bytes = int64_t{1} << 30;
+  options.gpus = 1;
+  options.gpus_skipped = 2;
+  options.custom = *ParseResources("license=3");
+  const auto inventory = TakeInventory(options, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_EQ(inventory->resources.ToString(),
+            "CPU 1.5, GPU 1, license 3, memory 1GiB");
+  EXPECT_THAT(inventory->devices[0].id, HasSubstr("n1-2"));
+}
+
+TEST(NodeInventoryTest, RefusesMoreGpusThanThereAre) {
+  SimulatedDevices source("n1", 1);
+  InventoryOptions options;
+  options.gpus = 2;
+  EXPECT_THAT(
+      TakeInventory(options, kMachine, source).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 1 GPUs")));
+}
+
+TEST(NodeInventoryTest, RefusesAKnownNameAsACustomResource) {
+  SimulatedDevices source("n1", 0);
+  InventoryOptions options;
+  options.custom = *ParseResources("CPU=3");
+  EXPECT_THAT(
+      TakeInventory(options, kMachine, source).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--num-cpus")));
+}
+
+TEST(NodeInventoryTest, MeasuresThisMachine) {
+  const auto machine = MeasureMachine();
+  ASSERT_THAT(machine, IsOk());
+  EXPECT_GT(machine->cpus, Amount());
+  EXPECT_GT(machine->memory_bytes, int64_t{1} << 20);
+}
+
+TEST(NvmlDevicesTest, AMachineWithoutADriverHasNoGpus) {
+  NvmlDevices source("libno-such-nvml.so.1");
+  const auto devices = source.List();
+  ASSERT_THAT(devices, IsOk());
+  EXPECT_THAT(*devices, IsEmpty());
+}
+
+TEST(NvmlDevicesTest, ALibraryThatIsNotNvmlIsAnErrorThatNamesTheSymbol) {
+  NvmlDevices source("libm.so.6");
+  EXPECT_THAT(source.List().status(), StatusIs(absl::StatusCode::kUnavailable,
+                                               HasSubstr("nvmlInit_v2")));
+}
+
+}  // namespace
+}  // namespace cohort::worker

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/executor.h"
+#include "common/hash.h"
+#include "rpc/channel.h"
+
+namespace cohort::worker {
+
+struct PackageCacheOptions {
+  std::string directory;
+  // Archives kept for the next attempt; the ones unused longest go.  A job's
+  // attempts on this node share one, so a handful of live jobs is plenty.
+  int archives_max = 32;
+  // One chunk of 1 MiB takes this long only if the head is in trouble.
+  absl::Duration chunk_deadline = absl::Seconds(30);
+};
+
+// Packages by content hash, fetched from the head once and kept.
+//
+// Fetching is resumed where it stopped, also after a restart; a package is used
+// only when it is whole and has its hash.  Strand-bound to the node strand;
+// disk work goes to `disk`.  Lives as long as Worker.
+class PackageCache {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
+
+  // All outlive the cache and what it posted.
+  PackageCache(PackageCacheOptions options, rpc::Channel& head,
+               Executor& strand, Executor& disk);
+
+  // `done` gets the archive's path.  Unavailable when the head is away;
+  // NotFound when it does not have the package; DataLoss when what it sent does
+  // not have the hash (it is dropped).  Calls for one hash share one fetch.
+  void Fetch(const Digest& hash, Done done);
+
+ private:
+  struct Transfer {
+    int64_t offset = 0;
+    std::vector<Done> waiting;
+  };
+
+  std::string Path(const Digest& hash) const;
+  std::string PartPath(const Digest& hash) const;
+  void FetchNext(const Digest& hash);
+  void Append(const Digest& hash, std::string data, int64_t size);
+  void Finish(const Digest& hash);
+  void End(const Digest& hash, absl::StatusOr<std::string> result);
+  void Evict();
+
+  const PackageCacheOptions options_;
+  rpc::Channel& head_;
+  Executor& strand_;
+  Executor& disk_;
+  std::map<Digest, Transfer> transfers_;
+};
+
+// Unpacks a package into `directory`, which exists.  Refuses, with
+// InvalidArgument naming the entry, what could reach outside of it or is not
+// plain: absolute names, "..", links, devices.  ResourceExhausted when the disk
+// is full.  Blocks.
+absl::Status UnpackPackage(const std::string& archive,
+                           const std::string& directory);
+
+}  // namespace cohort::worker
