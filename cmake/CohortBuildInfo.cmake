@@ -4,6 +4,7 @@
 # cohort_build_values.
 
 if(CMAKE_SCRIPT_MODE_FILE)
+  cmake_minimum_required(VERSION 3.25)  # A script begins with no policies set.
   set(commit unknown)
   execute_process(COMMAND git rev-parse --short=12 HEAD
     WORKING_DIRECTORY ${SOURCE_DIR} OUTPUT_VARIABLE head
