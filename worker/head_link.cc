@@ -10,13 +10,10 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "rpc/methods.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::worker {
 namespace {
-
-absl::Duration ToDuration(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
 
 // More than a head sends between Registered and a disk write.
 constexpr size_t kEarlyMessagesMax = 1024;
@@ -125,7 +122,7 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
   }
   state_ = State::kJoined;
   incarnation_ = registered.incarnation();
-  heartbeat_interval_ = std::max(ToDuration(registered.heartbeat_interval()),
+  heartbeat_interval_ = std::max(rpc::FromWire(registered.heartbeat_interval()),
                                  absl::Milliseconds(1));
   backoff_ = options_.backoff_min;
   binding_.Save(message.stamp(), [this, stream, self = self_](absl::Status s) {

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::worker {
 namespace {
@@ -23,10 +24,6 @@ bool IsLive(const v1::ObservedAttempt& observed) {
 
 bool IsEnding(const v1::DesiredAttempt& desired) {
   return desired.goal() == v1::GOAL_STOP || desired.goal() == v1::GOAL_FORGET;
-}
-
-absl::Duration ToDuration(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
 }
 
 void SetExit(const ExitStatus& status, v1::ExitStatus& proto) {
@@ -265,7 +262,7 @@ void NodeState::Stop(Attempt& attempt) {
       if (attempt.starting) return;  // OnStarted comes back here
       attempt.ordered = true;
       host_.Revoke(attempt.id);
-      host_.Stop(attempt.id, ToDuration(attempt.desired.grace()));
+      host_.Stop(attempt.id, rpc::FromWire(attempt.desired.grace()));
       return;
     }
     default:

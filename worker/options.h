@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/host_port.h"
+#include "worker/node_inventory.h"
+
+namespace cohort::worker {
+
+// What a worker daemon is told; main.cc reads it from the command line.
+struct WorkerOptions {
+  HostPort head;
+  std::string credential_file;
+  std::string name;       // shown to people; the host's name when empty
+  std::string state_dir;  // survives restarts: node id, journal, logs, results
+  std::string ready_file;
+  // Address at which ranks of other nodes reach the ranks here; empty: that of
+  // the interface towards the head.
+  std::string host;
+  InventoryOptions inventory;
+  std::map<std::string, std::string> labels;
+  // In place of the machine's devices.
+  std::optional<int> simulated_gpus;
+  // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks
+  // outlive the daemon and the next one takes them over.
+  bool end_ranks = false;
+
+  // InvalidArgument, naming the flag.
+  absl::Status Validate() const;
+};
+
+// What an `end_ranks` shutdown leaves the ranks between SIGTERM and SIGKILL:
+// within the 15 s that `cohort up` promises for everything.
+inline constexpr absl::Duration kTakeAlongGrace = absl::Seconds(10);
+
+}  // namespace cohort::worker

@@ -1,0 +1,84 @@
+#include "worker/rank_environment.h"
+
+#include <map>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+namespace cohort::worker {
+namespace {
+
+// An outer launcher's word about ranks; scripts and Lightning believe it before
+// ours.
+bool Confuses(absl::string_view name) {
+  for (const char* prefix :
+       {"SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "COHORT_"}) {
+    if (absl::StartsWith(name, prefix)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
+                                         const v1::DesiredAttempt& attempt,
+                                         const v1::DesiredRank& rank,
+                                         const RankSurroundings& surroundings) {
+  std::map<std::string, std::string> env;
+  for (const std::string& entry : base) {
+    const size_t equals = entry.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string name = entry.substr(0, equals);
+    if (!Confuses(name)) env[name] = entry.substr(equals + 1);
+  }
+  // Defaults that a job may overrule.  One thread a rank, as torchrun: ranks
+  // that each take all cores slow one another down.  Unbuffered, so that a log
+  // shows a line when it was printed.
+  env.insert({"OMP_NUM_THREADS", "1"});
+  env.insert({"PYTHONUNBUFFERED", "1"});
+  for (const auto& [name, value] : attempt.environment()) env[name] = value;
+
+  // torchrun's contract.
+  const std::string run_id = absl::BytesToHexString(attempt.job_id());
+  env["RANK"] = env["ROLE_RANK"] = absl::StrCat(rank.rank());
+  env["WORLD_SIZE"] = env["ROLE_WORLD_SIZE"] =
+      absl::StrCat(attempt.world_size());
+  env["LOCAL_RANK"] = absl::StrCat(rank.local_rank());
+  env["LOCAL_WORLD_SIZE"] = absl::StrCat(attempt.ranks_size());
+  env["GROUP_RANK"] = absl::StrCat(attempt.node_rank());
+  env["GROUP_WORLD_SIZE"] = absl::StrCat(attempt.node_count());
+  env["ROLE_NAME"] = "default";
+  env["MASTER_ADDR"] = attempt.master_address();
+  env["MASTER_PORT"] = absl::StrCat(attempt.master_port());
+  env["TORCHELASTIC_RUN_ID"] = run_id;
+  env["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(attempt.max_failures());
+  env["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt.number() - 1);
+  // Rank 0 serves the store; torch asks for exactly this spelling.
+  env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  env["TORCHELASTIC_ERROR_FILE"] = surroundings.error_file;
+  env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+
+  env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(rank.gpu_ids(), ",");
+
+  env["COHORT_ADDRESS"] = surroundings.head_address;
+  env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
+  env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;
+  env["COHORT_JOB_ID"] = run_id;
+  env["COHORT_JOB_NAME"] = attempt.job_name();
+  env["COHORT_ATTEMPT_ID"] = absl::BytesToHexString(attempt.attempt_id());
+  env["COHORT_ATTEMPT"] = absl::StrCat(attempt.number());
+  env["COHORT_EPOCH"] = absl::StrCat(attempt.epoch());
+
+  std::vector<std::string> entries;
+  entries.reserve(env.size());
+  for (const auto& [name, value] : env) {
+    entries.push_back(absl::StrCat(name, "=", value));
+  }
+  return entries;
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/v1/node.pb.h"
+
+namespace cohort::worker {
+
+// What a rank's environment says beyond the desired attempt.
+struct RankSurroundings {
+  std::string head_address;     // COHORT_ADDRESS
+  std::string credential_file;  // COHORT_CREDENTIAL_FILE, limited to the run
+  std::string worker_socket;    // COHORT_WORKER_SOCKET
+  std::string error_file;       // TORCHELASTIC_ERROR_FILE
+};
+
+// The environment of one rank, as NAME=VALUE sorted by name.  Pure.
+//
+// From weak to strong: `base` (the daemon's own, without what confuses scripts:
+// SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
+// job), the job's, then the contract: what torchrun sets (docs/operations.md
+// lists them) and COHORT_*.  A job cannot set the contract's names; it can set
+// OMP_NUM_THREADS and PYTHONUNBUFFERED, which are only defaults.
+//
+// RE-1: CUDA_VISIBLE_DEVICES is exactly what was granted, empty when nothing
+// was.
+std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
+                                         const v1::DesiredAttempt& attempt,
+                                         const v1::DesiredRank& rank,
+                                         const RankSurroundings& surroundings);
+
+}  // namespace cohort::worker

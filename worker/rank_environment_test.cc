@@ -1,0 +1,96 @@
+#include "worker/rank_environment.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::Contains;
+using testing::Not;
+using testing::StartsWith;
+
+class RankEnvironmentTest : public testing::Test {
+ protected:
+  RankEnvironmentTest() {
+    attempt_.set_job_id(std::string(16, '\1'));
+    attempt_.set_attempt_id(std::string(16, '\2'));
+    attempt_.set_number(3);
+    attempt_.set_epoch(3);
+    attempt_.set_world_size(4);
+    attempt_.set_node_rank(1);
+    attempt_.set_node_count(2);
+    attempt_.set_max_failures(5);
+    attempt_.set_master_address("10.0.0.7");
+    attempt_.set_master_port(29511);
+    attempt_.add_ranks()->set_rank(2);
+    attempt_.add_ranks()->set_rank(3);
+    rank_.set_rank(3);
+    rank_.set_local_rank(1);
+  }
+
+  std::vector<std::string> Make(const std::vector<std::string>& base) {
+    return RankEnvironment(base, attempt_, rank_,
+                           {.head_address = "h:1",
+                            .credential_file = "/c",
+                            .worker_socket = "/w",
+                            .error_file = "/e.json"});
+  }
+
+  v1::DesiredAttempt attempt_;
+  v1::DesiredRank rank_;
+};
+
+TEST_F(RankEnvironmentTest, SaysWhatTorchrunSays) {
+  const std::vector<std::string> env = Make({});
+  for (const char* entry :
+       {"RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2",
+        "GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "ROLE_RANK=3",
+        "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=10.0.0.7",
+        "MASTER_PORT=29511", "TORCHELASTIC_RESTART_COUNT=2",
+        "TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_USE_AGENT_STORE=False",
+        "TORCHELASTIC_RUN_ID=01010101010101010101010101010101",
+        "TORCHELASTIC_ERROR_FILE=/e.json", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+        "OMP_NUM_THREADS=1"}) {
+    EXPECT_THAT(env, Contains(entry));
+  }
+  EXPECT_TRUE(std::is_sorted(env.begin(), env.end()));
+}
+
+TEST_F(RankEnvironmentTest, RemovesWhatOuterLaunchersSay) {
+  const std::vector<std::string> env = Make(
+      {"SLURM_PROCID=9", "OMPI_COMM_WORLD_RANK=9", "PMI_RANK=9",
+       "COHORT_ADDRESS=outer:1", "TORCHELASTIC_RUN_ID=outer", "PATH=/bin"});
+  EXPECT_THAT(env, Contains("PATH=/bin"));
+  EXPECT_THAT(env, Contains("COHORT_ADDRESS=h:1"));
+  for (const char* prefix : {"SLURM_", "OMPI_", "PMI_"}) {
+    EXPECT_THAT(env, Not(Contains(StartsWith(prefix))));
+  }
+}
+
+TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
+  (*attempt_.mutable_environment())["OMP_NUM_THREADS"] = "8";
+  (*attempt_.mutable_environment())["RANK"] = "77";
+  (*attempt_.mutable_environment())["MINE"] = "a=b";
+  const std::vector<std::string> env = Make({"MINE=base"});
+  EXPECT_THAT(env, Contains("OMP_NUM_THREADS=8"));
+  EXPECT_THAT(env, Contains("RANK=3"));
+  EXPECT_THAT(env, Contains("MINE=a=b"));
+}
+
+// RE-1
+TEST_F(RankEnvironmentTest, ShowsExactlyTheGrantedDevices) {
+  EXPECT_THAT(Make({"CUDA_VISIBLE_DEVICES=0,1,2"}),
+              Contains("CUDA_VISIBLE_DEVICES="));
+  rank_.add_gpu_ids("GPU-a");
+  rank_.add_gpu_ids("GPU-b");
+  EXPECT_THAT(Make({"CUDA_VISIBLE_DEVICES=0,1,2"}),
+              Contains("CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"));
+}
+
+}  // namespace
+}  // namespace cohort::worker

@@ -1,0 +1,366 @@
+#include "worker/worker.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/build_info.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/strand.h"
+#include "common/thread_pool.h"
+#include "common/unique_fd.h"
+#include "rpc/credential.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/grpc_server.h"
+#include "rpc/router.h"
+#include "rpc/wire_values.h"
+#include "worker/disk_binding.h"
+#include "worker/head_link.h"
+#include "worker/journal.h"
+#include "worker/keeper_client.h"
+#include "worker/local_attempt_host.h"
+#include "worker/log_service.h"
+#include "worker/node_directories.h"
+#include "worker/node_state.h"
+#include "worker/nvml_devices.h"
+#include "worker/package_cache.h"
+#include "worker/run_service.h"
+#include "worker/simulated_devices.h"
+
+extern char** environ;
+
+namespace cohort::worker {
+namespace {
+
+// The node strand, small writes, and one long-running piece of disk work.
+constexpr int kThreads = 3;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
+}
+
+// The address of the interface that leads to the head: where its other nodes
+// find this one too.
+std::string HostTowards(const HostPort& head) {
+  if (head.IsLoopback()) return "127.0.0.1";
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(head.host.c_str(), absl::StrCat(head.port).c_str(), &hints,
+                  &found) != 0) {
+    return HostName();
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found,
+                                                             freeaddrinfo);
+  const UniqueFd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  char text[INET6_ADDRSTRLEN] = {};
+  if (!fd || connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) !=
+          0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text,
+                  sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return HostName();
+  }
+  return text;
+}
+
+std::vector<std::string> OwnEnvironment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
+  }
+  return entries;
+}
+
+// Shared memory lives on a tmpfs; its path is short, for unix sockets.
+std::string RuntimeDirectory(const NodeId& node) {
+  return absl::StrCat("/dev/shm/cohort-", node.ToHex().substr(0, 12));
+}
+
+// Reads the node id before the directories that need it are known.
+absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
+  COHORT_RETURN_IF_ERROR(MakeDirectories(state_dir, 0700));
+  const NodeDirectories directories(state_dir, "");
+  SystemRandom random;
+  return Journal(directories).LoadNodeId(random);
+}
+
+v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
+                              const NodeInventory& inventory,
+                              const std::string& host, Random& random) {
+  v1::Register registration;
+  registration.mutable_protocol()->set_min_version(kProtocolMin);
+  registration.mutable_protocol()->set_max_version(kProtocolMax);
+  const BuildInfo build = GetBuildInfo();
+  registration.mutable_protocol()->set_build(
+      absl::StrCat(build.version, " ", build.commit));
+  registration.set_node_id(std::string(node.bytes()));
+  registration.set_name(options.name.empty() ? HostName() : options.name);
+  registration.set_pid(getpid());
+  registration.set_host(host);
+  *registration.mutable_resources() = rpc::ToWire(inventory.resources);
+  for (const Device& device : inventory.devices) {
+    v1::Device* out = registration.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+  }
+  for (const auto& [key, value] : options.labels) {
+    (*registration.mutable_labels())[key] = value;
+  }
+  registration.set_daemon_nonce(random.Uint64());
+  return registration;
+}
+
+absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
+                                        const NodeId& node) {
+  COHORT_ASSIGN_OR_RETURN(const MachineSize machine, MeasureMachine());
+  if (options.simulated_gpus.has_value()) {
+    SimulatedDevices source(node.ToHex().substr(0, 8), *options.simulated_gpus);
+    return TakeInventory(options.inventory, machine, source);
+  }
+  NvmlDevices source;
+  return TakeInventory(options.inventory, machine, source);
+}
+
+}  // namespace
+
+// Everything, in the order in which it is built.
+class Worker::Parts {
+ public:
+  Parts(WorkerOptions options, const NodeId& node,
+        const rpc::Credential& credential, FileLock lock)
+      : options_(std::move(options)),
+        node_id_(node),
+        lock_(std::move(lock)),
+        credential_(credential),
+        directories_(options_.state_dir, RuntimeDirectory(node)),
+        journal_(directories_),
+        pool_(kThreads),
+        strand_(pool_),
+        disk_(pool_),
+        bulk_(pool_),
+        router_({}, rpc::Authenticator(credential), clock_) {}
+
+  ~Parts() {
+    if (link_.has_value()) {
+      Run([this] { link_->Stop(); });
+    }
+    if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+    strand_.Stop();
+    disk_.Stop();
+    bulk_.Stop();
+    pool_.Stop();
+  }
+
+  absl::Status Start() {
+    COHORT_RETURN_IF_ERROR(journal_.Open());
+    COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory,
+                            Inventory(options_, node_id_));
+    COHORT_ASSIGN_OR_RETURN(std::vector<JournalEntry> entries,
+                            journal_.LoadAll());
+    COHORT_ASSIGN_OR_RETURN(std::optional<v1::Stamp> stamp,
+                            journal_.LoadBinding());
+    binding_.emplace(journal_, std::move(stamp), strand_, disk_);
+    COHORT_ASSIGN_OR_RETURN(
+        channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+    COHORT_ASSIGN_OR_RETURN(
+        keepers_,
+        KeeperClient::Create(
+            {.attempts_dir = directories_.Attempts(),
+             .keeper_program = KeeperBesideThisProgram()},
+            strand_, [this](const std::string& attempt, const KeeperEvent& e) {
+              host_->OnKeeperEvent(attempt, e);
+            }));
+    const std::string host =
+        options_.host.empty() ? HostTowards(options_.head) : options_.host;
+    Build(inventory, host);
+    COHORT_ASSIGN_OR_RETURN(
+        server_, rpc::GrpcServer::Start(
+                     router_, {.address = absl::StrCat(
+                                   "unix:", directories_.WorkerSocket())}));
+    Run([this, &entries] {
+      node_->Restore(std::move(entries), [this] { link_->Start(); });
+    });
+    COHORT_LOG(kInfo, "worker_started", {"node", node_id_},
+               {"head", options_.head.ToString()},
+               {"resources", inventory.resources},
+               {"simulated_gpus", options_.simulated_gpus.value_or(0)});
+    return absl::OkStatus();
+  }
+
+  void Shutdown() {
+    if (!options_.end_ranks) return;
+    // Away from the head first: what ends now is reported by the next daemon,
+    // and nothing new is placed here.
+    absl::AnyInvocable<void() &&> done;
+    auto gone = std::make_shared<Gate>();
+    strand_.Post([this, gone] {
+      link_->Stop();
+      node_->TakeAlong(kTakeAlongGrace, [gone] { gone->Open(); });
+    });
+    // The keepers kill after the grace; beyond that we are not waited for.
+    if (!gone->WaitFor(kTakeAlongGrace + absl::Seconds(2))) {
+      COHORT_LOG(kWarning, "ranks_still_ending");
+    }
+    disk_.Drain();
+  }
+
+ private:
+  // Something that happens once, on another thread.
+  class Gate {
+   public:
+    void Open() {
+      MutexLock lock(mutex_);
+      open_ = true;
+      changed_.NotifyAll();
+    }
+    bool WaitFor(absl::Duration timeout) {
+      MutexLock lock(mutex_);
+      const absl::Time until = absl::Now() + timeout;
+      while (!open_ && absl::Now() < until) {
+        changed_.WaitFor(mutex_, until - absl::Now());
+      }
+      return open_;
+    }
+
+   private:
+    Mutex mutex_;
+    CondVar changed_;
+    bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  void Build(const NodeInventory& inventory, const std::string& host) {
+    packages_.emplace(PackageCacheOptions{.directory = directories_.Packages()},
+                      *channel_, strand_, bulk_);
+    host_.emplace(
+        LocalAttemptHostOptions{.head_address = options_.head.ToString(),
+                                .environment = OwnEnvironment()},
+        directories_, credential_, journal_, *keepers_, *packages_, strand_,
+        disk_, bulk_);
+    node_.emplace(*host_, [this] { link_->NoteChange(); });
+    logs_.emplace(
+        LogServiceOptions{}, directories_, strand_, bulk_,
+        [this](v1::LogChunk chunk) { link_->SendLog(std::move(chunk)); });
+    link_.emplace(
+        HeadLinkOptions{.registration = MakeRegistration(
+                            options_, node_id_, inventory, host, random_)},
+        *channel_, *node_, *binding_, strand_, random_,
+        HeadLink::Events{
+            .on_joined = [this] { OnJoined(); },
+            .on_read_log =
+                [this](const v1::ReadLogChunk& question) {
+                  logs_->Read(question);
+                },
+            .on_refused =
+                [this](const absl::Status& status) { OnRefused(status); }});
+    run_service_.emplace(
+        router_, strand_, *node_,
+        RunPaths{.host = host,
+                 .runtime_directory =
+                     [this](const AttemptId& attempt) {
+                       return directories_.Runtime(attempt);
+                     },
+                 .checkpoint_root =
+                     [this](const v1::DesiredAttempt& attempt) {
+                       return directories_.CheckpointRoot(attempt);
+                     }});
+  }
+
+  void OnJoined() {
+    refused_.clear();
+    COHORT_LOG(kInfo, "joined", {"head", options_.head.ToString()});
+    if (options_.ready_file.empty()) return;
+    const absl::Status status =
+        WriteFileAtomically(options_.ready_file,
+                            absl::StrCat(options_.head.ToString(), "\n"), 0644);
+    if (!status.ok()) {
+      COHORT_LOG(kError, "ready_file_not_written", {"error", status.message()});
+    }
+  }
+
+  void OnRefused(const absl::Status& status) {
+    // It is tried again each second; said again only when the reason changes.
+    if (refused_ == status.message()) return;
+    refused_ = std::string(status.message());
+    COHORT_LOG(kError, "refused", {"head", options_.head.ToString()},
+               {"why", refused_});
+  }
+
+  // Runs `task` on the strand and waits for it.
+  template <typename F>
+  void Run(F task) {
+    auto done = std::make_shared<Gate>();
+    strand_.Post([&task, done] {
+      task();
+      done->Open();
+    });
+    done->WaitFor(absl::InfiniteDuration());
+  }
+
+  const WorkerOptions options_;
+  const NodeId node_id_;
+  const FileLock lock_;
+  const rpc::Credential credential_;
+  const NodeDirectories directories_;
+  Journal journal_;
+  MachineClock clock_;
+  SystemRandom random_;
+  ThreadPool pool_;
+  Strand strand_;
+  Strand disk_;
+  Strand bulk_;
+  rpc::Router router_;
+  std::optional<DiskBinding> binding_;
+  std::unique_ptr<rpc::Channel> channel_;
+  std::unique_ptr<KeeperClient> keepers_;
+  std::optional<PackageCache> packages_;
+  std::optional<LocalAttemptHost> host_;
+  std::optional<NodeState> node_;
+  std::optional<LogService> logs_;
+  std::optional<HeadLink> link_;
+  std::optional<RunService> run_service_;
+  std::unique_ptr<rpc::GrpcServer> server_;
+  std::string refused_;  // the strand's
+};
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options) {
+  COHORT_RETURN_IF_ERROR(options.Validate());
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          rpc::Credential::Load(options.credential_file));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(options.state_dir, 0700));
+  COHORT_ASSIGN_OR_RETURN(
+      FileLock lock, FileLock::Acquire(options.state_dir, "cohort-worker"));
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
+  auto parts = std::make_unique<Parts>(std::move(options), node, credential,
+                                       std::move(lock));
+  COHORT_RETURN_IF_ERROR(parts->Start());
+  return std::unique_ptr<Worker>(new Worker(std::move(parts)));
+}
+
+Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Worker::~Worker() = default;
+
+void Worker::Shutdown() { parts_->Shutdown(); }
+
+}  // namespace cohort::worker

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "worker/options.h"
+
+namespace cohort::worker {
+
+// The worker daemon: builds everything in order and stops it in reverse.
+//
+// Thread-safe; lives on main's stack.
+class Worker {
+ public:
+  // Opens the state directory, takes up what an earlier daemon left, and begins
+  // to join.  InvalidArgument: the options; FailedPrecondition: another daemon
+  // has the state directory (it is named); DataLoss: a file of it is damaged.
+  static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerOptions options);
+  ~Worker();
+
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Ends the daemon: ranks stay, or with `end_ranks` go first.  Blocks.
+  void Shutdown();
+
+ private:
+  class Parts;
+
+  explicit Worker(std::unique_ptr<Parts> parts);
+
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace cohort::worker
