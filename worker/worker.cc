@@ -15,6 +15,7 @@
 
 #include "common/build_info.h"
 #include "common/file.h"
+#include "common/latch.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -213,8 +214,7 @@ class Worker::Parts {
     if (!options_.end_ranks) return;
     // Away from the head first: what ends now is reported by the next daemon,
     // and nothing new is placed here.
-    absl::AnyInvocable<void() &&> done;
-    auto gone = std::make_shared<Gate>();
+    auto gone = std::make_shared<Latch>();
     strand_.Post([this, gone] {
       link_->Stop();
       node_->TakeAlong(kTakeAlongGrace, [gone] { gone->Open(); });
@@ -227,29 +227,6 @@ class Worker::Parts {
   }
 
  private:
-  // Something that happens once, on another thread.
-  class Gate {
-   public:
-    void Open() {
-      MutexLock lock(mutex_);
-      open_ = true;
-      changed_.NotifyAll();
-    }
-    bool WaitFor(absl::Duration timeout) {
-      MutexLock lock(mutex_);
-      const absl::Time until = absl::Now() + timeout;
-      while (!open_ && absl::Now() < until) {
-        changed_.WaitFor(mutex_, until - absl::Now());
-      }
-      return open_;
-    }
-
-   private:
-    Mutex mutex_;
-    CondVar changed_;
-    bool open_ ABSL_GUARDED_BY(mutex_) = false;
-  };
-
   void Build(const NodeInventory& inventory, const std::string& host) {
     packages_.emplace(PackageCacheOptions{.directory = directories_.Packages()},
                       *channel_, strand_, bulk_);
@@ -310,12 +287,12 @@ class Worker::Parts {
   // Runs `task` on the strand and waits for it.
   template <typename F>
   void Run(F task) {
-    auto done = std::make_shared<Gate>();
+    auto done = std::make_shared<Latch>();
     strand_.Post([&task, done] {
       task();
       done->Open();
     });
-    done->WaitFor(absl::InfiniteDuration());
+    done->Wait();
   }
 
   const WorkerOptions options_;

@@ -1,0 +1,160 @@
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include <unistd.h>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/build_info.h"
+#include "common/exit_code.h"
+#include "common/key_values.h"
+#include "common/log.h"
+#include "common/size_text.h"
+#include "common/status_macros.h"
+#include "common/stop_signal.h"
+#include "worker/options.h"
+#include "worker/worker.h"
+
+namespace cohort::worker {
+namespace {
+
+// The command line as it was typed.
+struct Flags {
+  std::string address;
+  std::string credential_file;
+  std::string name;
+  std::string state_dir;
+  std::string ready_file;
+  std::string host;
+  std::string num_cpus;
+  std::string memory;
+  std::string resources;
+  std::string labels;
+  std::optional<int> num_gpus;
+  int skip_gpus = 0;
+  std::optional<int> simulate_gpus;
+  bool end_ranks = false;
+};
+
+const char* Environment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::string DefaultStateDir() {
+  if (geteuid() == 0) return "/var/lib/cohort/worker";
+  return absl::StrCat(Environment("HOME", "."), "/.local/state/cohort/worker");
+}
+
+void Define(CLI::App& app, Flags& flags) {
+  app.add_option("--address", flags.address,
+                 "The head: HOST:PORT (default: COHORT_ADDRESS)");
+  app.add_option("--credential-file", flags.credential_file,
+                 "The cluster's credential (default: COHORT_CREDENTIAL_FILE)");
+  app.add_option("--name", flags.name,
+                 "Name shown to people (default: the host's name)");
+  app.add_option("--state-dir", flags.state_dir,
+                 "Node id, journal, logs, results (default: " +
+                     DefaultStateDir() + ")");
+  app.add_option("--ready-file", flags.ready_file,
+                 "Written, with the head's address, once this node has joined");
+  app.add_option("--host", flags.host,
+                 "Address at which other nodes reach the ranks here (default: "
+                 "that of the interface towards the head)");
+  app.add_option("--num-cpus", flags.num_cpus,
+                 "CPUs to offer (default: the machine's)");
+  app.add_option("--num-gpus", flags.num_gpus,
+                 "Offer the first N real GPUs (default: all)")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--skip-gpus", flags.skip_gpus,
+                 "Leave the first N real GPUs to other workers of the machine")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--simulate-gpus", flags.simulate_gpus,
+                 "Offer N simulated GPUs in place of real ones")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--memory", flags.memory,
+                 "Memory to offer, as 64GiB (default: the machine's)");
+  app.add_option("--resources", flags.resources,
+                 "Custom resources: name=amount,...");
+  app.add_option("--labels", flags.labels, "Labels: name=value,...");
+  app.add_flag("--end-ranks", flags.end_ranks,
+               "On SIGTERM end the ranks too; without it they go on and the "
+               "next daemon on this state directory takes them over");
+}
+
+absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
+  WorkerOptions options;
+  const std::string address = flags.address.empty()
+                                  ? Environment("COHORT_ADDRESS", "")
+                                  : flags.address;
+  if (address.empty()) {
+    return absl::InvalidArgumentError(
+        "no head: give --address HOST:PORT or set COHORT_ADDRESS");
+  }
+  COHORT_ASSIGN_OR_RETURN(options.head, ParseHostPort(address));
+  options.credential_file = flags.credential_file.empty()
+                                ? Environment("COHORT_CREDENTIAL_FILE", "")
+                                : flags.credential_file;
+  options.name = flags.name;
+  options.state_dir =
+      flags.state_dir.empty() ? DefaultStateDir() : flags.state_dir;
+  options.ready_file = flags.ready_file;
+  options.host = flags.host;
+  if (!flags.num_cpus.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.inventory.cpus,
+                            Amount::Parse(flags.num_cpus));
+  }
+  if (!flags.memory.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.inventory.memory_bytes,
+                            ParseSize(flags.memory));
+  }
+  options.inventory.gpus = flags.num_gpus;
+  options.inventory.gpus_skipped = flags.skip_gpus;
+  COHORT_ASSIGN_OR_RETURN(options.inventory.custom,
+                          ParseResources(flags.resources));
+  COHORT_ASSIGN_OR_RETURN(options.labels, ParseKeyValues(flags.labels));
+  options.simulated_gpus = flags.simulate_gpus;
+  options.end_ranks = flags.end_ranks;
+  COHORT_RETURN_IF_ERROR(options.Validate());
+  return options;
+}
+
+int Fail(int code, const absl::Status& status) {
+  std::fprintf(stderr, "cohort-worker: %s\n",
+               std::string(status.message()).c_str());
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  StopSignal stop;
+  SetLogProgram("worker");
+  CLI::App app("The worker daemon: offers this node's devices and runs ranks.",
+               "cohort-worker");
+  app.set_version_flag("--version", std::string(GetBuildInfo().version));
+  Flags flags;
+  Define(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  const absl::StatusOr<WorkerOptions> options = ToOptions(flags);
+  if (!options.ok()) return Fail(kExitUsage, options.status());
+
+  const auto worker = Worker::Start(*options);
+  if (!worker.ok()) {
+    return Fail(absl::IsInvalidArgument(worker.status()) ? kExitUsage
+                                                         : kExitFailure,
+                worker.status());
+  }
+  stop.Wait();
+  (*worker)->Shutdown();
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace cohort::worker
+
+int main(int argc, char** argv) { return cohort::worker::Main(argc, argv); }
