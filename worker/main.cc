@@ -1,12 +1,16 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
-
-#include <unistd.h>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
 #include "common/build_info.h"
 #include "common/exit_code.h"
 #include "common/key_values.h"
@@ -33,7 +37,7 @@ struct Flags {
   std::string resources;
   std::string labels;
   std::optional<int> num_gpus;
-  int skip_gpus = 0;
+  std::string share = "0/1";
   std::optional<int> simulate_gpus;
   bool end_ranks = false;
 };
@@ -55,9 +59,9 @@ void Define(CLI::App& app, Flags& flags) {
                  "The cluster's credential (default: COHORT_CREDENTIAL_FILE)");
   app.add_option("--name", flags.name,
                  "Name shown to people (default: the host's name)");
-  app.add_option("--state-dir", flags.state_dir,
-                 "Node id, journal, logs, results (default: " +
-                     DefaultStateDir() + ")");
+  app.add_option(
+      "--state-dir", flags.state_dir,
+      "Node id, journal, logs, results (default: " + DefaultStateDir() + ")");
   app.add_option("--ready-file", flags.ready_file,
                  "Written, with the head's address, once this node has joined");
   app.add_option("--host", flags.host,
@@ -68,9 +72,9 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--num-gpus", flags.num_gpus,
                  "Offer the first N real GPUs (default: all)")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--skip-gpus", flags.skip_gpus,
-                 "Leave the first N real GPUs to other workers of the machine")
-      ->check(CLI::Range(0, 1024));
+  app.add_option("--share", flags.share,
+                 "I/N: several workers divide this machine; this one takes "
+                 "share I (from 0) of N of what is not given by a flag");
   app.add_option("--simulate-gpus", flags.simulate_gpus,
                  "Offer N simulated GPUs in place of real ones")
       ->check(CLI::Range(0, 1024));
@@ -84,11 +88,23 @@ void Define(CLI::App& app, Flags& flags) {
                "next daemon on this state directory takes them over");
 }
 
+absl::Status ParseShare(const std::string& text, InventoryOptions& inventory) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '/');
+  if (parts.size() != 2 ||
+      !absl::SimpleAtoi(parts[0], &inventory.share_index) ||
+      !absl::SimpleAtoi(parts[1], &inventory.share_count) ||
+      inventory.share_index < 0 ||
+      inventory.share_index >= inventory.share_count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--share ", text, ": write I/N with 0 <= I < N"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   WorkerOptions options;
-  const std::string address = flags.address.empty()
-                                  ? Environment("COHORT_ADDRESS", "")
-                                  : flags.address;
+  const std::string address =
+      flags.address.empty() ? Environment("COHORT_ADDRESS", "") : flags.address;
   if (address.empty()) {
     return absl::InvalidArgumentError(
         "no head: give --address HOST:PORT or set COHORT_ADDRESS");
@@ -111,7 +127,7 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                             ParseSize(flags.memory));
   }
   options.inventory.gpus = flags.num_gpus;
-  options.inventory.gpus_skipped = flags.skip_gpus;
+  COHORT_RETURN_IF_ERROR(ParseShare(flags.share, options.inventory));
   COHORT_ASSIGN_OR_RETURN(options.inventory.custom,
                           ParseResources(flags.resources));
   COHORT_ASSIGN_OR_RETURN(options.labels, ParseKeyValues(flags.labels));
@@ -145,9 +161,9 @@ int Main(int argc, char** argv) {
 
   const auto worker = Worker::Start(*options);
   if (!worker.ok()) {
-    return Fail(absl::IsInvalidArgument(worker.status()) ? kExitUsage
-                                                         : kExitFailure,
-                worker.status());
+    return Fail(
+        absl::IsInvalidArgument(worker.status()) ? kExitUsage : kExitFailure,
+        worker.status());
   }
   stop.Wait();
   (*worker)->Shutdown();

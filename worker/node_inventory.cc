@@ -76,13 +76,14 @@ absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
                                             DeviceSource& source) {
   COHORT_ASSIGN_OR_RETURN(std::vector<Device> devices, source.List());
   const int there = static_cast<int>(devices.size());
-  const int skipped = std::min(options.gpus_skipped, there);
-  const int wanted = options.gpus.value_or(there - skipped);
-  if (wanted > there - skipped) {
+  const int wanted = options.gpus.value_or(there / options.share_count);
+  const int first = options.share_index * wanted;
+  if (first + wanted > there) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--num-gpus ", wanted, ": this machine has ", there, " GPUs",
-        skipped > 0 ? absl::StrCat(", ", skipped, " of them other workers'")
-                    : ""));
+        options.share_count > 1
+            ? absl::StrCat(" for ", options.share_count, " workers")
+            : ""));
   }
   for (const auto& [name, amount] : options.custom) {
     if (name == kCpu || name == kGpu || name == kMemory) {
@@ -92,14 +93,16 @@ absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
     }
   }
   NodeInventory inventory;
-  inventory.devices.assign(devices.begin() + skipped,
-                           devices.begin() + skipped + wanted);
+  inventory.devices.assign(devices.begin() + first,
+                           devices.begin() + first + wanted);
   inventory.resources = options.custom;
-  inventory.resources.Set(kCpu, options.cpus.value_or(machine.cpus));
-  inventory.resources.Set(kGpu, Amount::FromUnits(wanted));
   inventory.resources.Set(
-      kMemory,
-      Amount::FromUnits(options.memory_bytes.value_or(machine.memory_bytes)));
+      kCpu, options.cpus.value_or(Amount::FromTenThousandths(
+                machine.cpus.ten_thousandths() / options.share_count)));
+  inventory.resources.Set(kGpu, Amount::FromUnits(wanted));
+  inventory.resources.Set(kMemory,
+                          Amount::FromUnits(options.memory_bytes.value_or(
+                              machine.memory_bytes / options.share_count)));
   COHORT_RETURN_IF_ERROR(inventory.resources.Validate());
   return inventory;
 }

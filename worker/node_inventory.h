@@ -22,11 +22,13 @@ struct NodeInventory {
 struct InventoryOptions {
   std::optional<Amount> cpus;
   std::optional<int64_t> memory_bytes;
-  // The first so many devices of the source; more than it has is an error.
+  // So many devices of the source; more than it has is an error.
   std::optional<int> gpus;
-  // Devices before these are somebody else's (another worker of one machine).
-  int gpus_skipped = 0;
   ResourceSet custom;
+  // Several workers on one machine divide it: this one is share `share_index`
+  // (from 0) of `share_count`.  No two offer the same device.
+  int share_index = 0;
+  int share_count = 1;
 };
 
 // What the machine can give to processes of ours.

@@ -35,12 +35,24 @@ TEST(NodeInventoryTest, OffersWhatAPersonSaysInstead) {
   options.cpus = *Amount::Parse("1.5");
   options.memory_bytes = int64_t{1} << 30;
   options.gpus = 1;
-  options.gpus_skipped = 2;
+  options.share_index = 2;
+  options.share_count = 3;
   options.custom = *ParseResources("license=3");
   const auto inventory = TakeInventory(options, kMachine, source);
   ASSERT_THAT(inventory, IsOk());
   EXPECT_EQ(inventory->resources.ToString(),
             "CPU 1.5, GPU 1, license 3, memory 1GiB");
+  EXPECT_THAT(inventory->devices[0].id, HasSubstr("n1-2"));
+}
+
+TEST(NodeInventoryTest, SeveralWorkersDivideTheMachine) {
+  SimulatedDevices source("n1", 5);
+  InventoryOptions options;
+  options.share_count = 2;
+  options.share_index = 1;
+  const auto inventory = TakeInventory(options, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_EQ(inventory->resources.ToString(), "CPU 4, GPU 2, memory 32GiB");
   EXPECT_THAT(inventory->devices[0].id, HasSubstr("n1-2"));
 }
 

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace cohort::cli {
+
+// `cohort up` as it was typed; each value is per worker.  Texts are checked by
+// the daemons that they are passed to, and here before anything starts.
+struct UpOptions {
+  int workers = 2;
+  std::string num_cpus;              // empty: the machine's, divided
+  std::optional<int> num_gpus;       // real ones
+  std::optional<int> simulate_gpus;  // in place of real ones
+  std::string memory;                // empty: the machine's, divided
+  std::string resources;
+  int port = 7710;        // 0: a free one
+  std::string state_dir;  // empty: DefaultUpDirectory()
+  std::string ready_file;
+  std::string node_timeout;  // empty: the head's default
+  bool is_volatile = false;
+};
+
+// Where `up` keeps its state unless told otherwise, and where clients look for
+// `address` and `credential`.
+std::string DefaultUpDirectory();
+
+// Runs a head and its workers until SIGTERM or SIGINT, restarting what dies on
+// the same port and state; then ends ranks, keepers, workers and head, in that
+// order, within 15 s.  Gives the exit code; says what went wrong on stderr.
+int RunUp(const UpOptions& options);
+
+}  // namespace cohort::cli
