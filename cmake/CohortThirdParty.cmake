@@ -29,6 +29,7 @@ endif()
 
 find_package(RocksDB CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(LibArchive REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 

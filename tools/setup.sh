@@ -29,7 +29,7 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev
   # The head's store; the CLI.
-  librocksdb-dev libcli11-dev nlohmann-json3-dev
+  librocksdb-dev libcli11-dev nlohmann-json3-dev libarchive-dev
   # Training.  OpenBLAS by name: libtorch is content with any libblas.so.3, and
   # the reference one is 20 times slower.
   libtorch-dev libgloo-dev libopenblas0-pthread

@@ -1,0 +1,227 @@
+#include "worker/package_cache.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/file.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "rpc/methods.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::HasSubstr;
+
+struct Entry {
+  std::string name;
+  std::string bytes;
+  unsigned type = AE_IFREG;
+  std::string link = "";
+};
+
+std::string MakeTar(const std::string& path,
+                    const std::vector<Entry>& entries) {
+  struct archive* writer = archive_write_new();
+  archive_write_set_format_pax_restricted(writer);
+  EXPECT_EQ(archive_write_open_filename(writer, path.c_str()), ARCHIVE_OK);
+  for (const Entry& entry : entries) {
+    struct archive_entry* header = archive_entry_new();
+    archive_entry_set_pathname(header, entry.name.c_str());
+    archive_entry_set_filetype(header, entry.type);
+    archive_entry_set_perm(header, 0755);
+    archive_entry_set_size(header, static_cast<int64_t>(entry.bytes.size()));
+    if (entry.type == AE_IFLNK) {
+      archive_entry_set_symlink(header, entry.link.c_str());
+    } else if (!entry.link.empty()) {
+      archive_entry_set_hardlink(header, entry.link.c_str());
+    }
+    EXPECT_EQ(archive_write_header(writer, header), ARCHIVE_OK);
+    archive_write_data(writer, entry.bytes.data(), entry.bytes.size());
+    archive_entry_free(header);
+  }
+  archive_write_free(writer);
+  return path;
+}
+
+TEST(UnpackPackageTest, RestoresFilesDirectoriesAndModes) {
+  TempDir temp;
+  const std::string tar =
+      MakeTar(temp.path() + "/a.tar",
+              {{"dir", "", AE_IFDIR}, {"dir/run", "#!/bin/sh\n"}});
+  const std::string out = temp.path() + "/out";
+  ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+  ASSERT_THAT(UnpackPackage(tar, out), IsOk());
+  EXPECT_EQ(*ReadFile(out + "/dir/run"), "#!/bin/sh\n");
+  struct stat info;
+  ASSERT_EQ(stat((out + "/dir/run").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0755u);
+}
+
+TEST(UnpackPackageTest, RefusesWhatCouldReachOutside) {
+  const std::vector<std::pair<Entry, std::string>> cases = {
+      {{"../evil", "x"}, "leads outside"},
+      {{"a/../../evil", "x"}, "leads outside"},
+      {{"/etc/evil", "x"}, "absolute"},
+      {{"link", "", AE_IFLNK, "/etc"}, "is a link"},
+      {{"hard", "", AE_IFREG, "/etc/passwd"}, "is a link"},
+      {{"fifo", "", AE_IFIFO}, "neither a plain file"},
+  };
+  for (const auto& [entry, why] : cases) {
+    SCOPED_TRACE(entry.name);
+    TempDir temp;
+    const std::string tar = MakeTar(temp.path() + "/a.tar", {entry});
+    const std::string out = temp.path() + "/out";
+    ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+    EXPECT_THAT(UnpackPackage(tar, out),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
+    EXPECT_TRUE(std::filesystem::is_empty(out));
+  }
+}
+
+TEST(UnpackPackageTest, RefusesWhatIsNoArchive) {
+  TempDir temp;
+  std::ofstream(temp.path() + "/a.tar") << "this is not an archive at all";
+  EXPECT_THAT(UnpackPackage(temp.path() + "/a.tar", temp.path()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.tar")));
+}
+
+// A head that has some packages and gives them in small chunks.
+class PackageHead : public rpc::Channel {
+ public:
+  rpc::CallHandle StartUnary(absl::string_view path, std::string request,
+                             rpc::CallOptions, Executor& where,
+                             Done done) override {
+    EXPECT_EQ(std::string(path), rpc::kFetchPackage.path);
+    v1::FetchPackageRequest fetch;
+    fetch.ParseFromString(request);
+    offsets.push_back(fetch.offset());
+    rpc::CallResult result;
+    const auto found = packages.find(fetch.hash());
+    if (found == packages.end()) {
+      result.response = absl::NotFoundError("no such package");
+    } else {
+      v1::FetchPackageResponse response;
+      response.set_data(found->second.substr(
+          static_cast<size_t>(fetch.offset()), chunk_bytes));
+      response.set_size_bytes(static_cast<int64_t>(found->second.size()));
+      result.response = response.SerializeAsString();
+    }
+    where.Post([done = std::move(done), result = std::move(result)]() mutable {
+      std::move(done)(std::move(result));
+    });
+    return {};
+  }
+  std::unique_ptr<rpc::ClientStream> OpenStream(absl::string_view,
+                                                rpc::CallOptions, Executor&,
+                                                rpc::StreamEvents) override {
+    return nullptr;
+  }
+  const std::string& address() const override { return address_; }
+
+  std::map<std::string, std::string> packages;
+  std::vector<int64_t> offsets;
+  size_t chunk_bytes = 10;
+
+ private:
+  const std::string address_ = "head";
+};
+
+class PackageCacheTest : public testing::Test {
+ protected:
+  PackageCacheTest()
+      : cache_({.directory = temp_.path(), .archives_max = 2}, head_, executor_,
+               executor_) {}
+
+  Digest Publish(const std::string& bytes) {
+    const Digest hash = Sha256::Of(bytes);
+    head_.packages[std::string(hash.bytes())] = bytes;
+    return hash;
+  }
+  absl::StatusOr<std::string> Fetch(const Digest& hash) {
+    absl::StatusOr<std::string> path = absl::UnknownError("not answered");
+    cache_.Fetch(hash, [&](auto result) { path = std::move(result); });
+    executor_.RunUntilIdle();
+    return path;
+  }
+
+  TempDir temp_;
+  ManualExecutor executor_;
+  PackageHead head_;
+  PackageCache cache_;
+};
+
+TEST_F(PackageCacheTest, FetchesAPackageOnceAndKeepsIt) {
+  const std::string bytes(25, 'p');
+  const Digest hash = Publish(bytes);
+  const auto path = Fetch(hash);
+  ASSERT_THAT(path, IsOk());
+  EXPECT_EQ(*ReadFile(*path), bytes);
+  EXPECT_THAT(head_.offsets, testing::ElementsAre(0, 10, 20));
+  EXPECT_THAT(Fetch(hash), IsOk());
+  EXPECT_EQ(head_.offsets.size(), 3u);
+}
+
+TEST_F(PackageCacheTest, GoesOnWhereAnEarlierDaemonStopped) {
+  const std::string bytes = "0123456789abcdefghij!";
+  const Digest hash = Publish(bytes);
+  std::ofstream(temp_.path() + "/" + hash.ToHex() + ".part") << "0123456789abc";
+  const auto path = Fetch(hash);
+  ASSERT_THAT(path, IsOk());
+  EXPECT_EQ(*ReadFile(*path), bytes);
+  EXPECT_EQ(head_.offsets.front(), 13);
+}
+
+TEST_F(PackageCacheTest, AnAnswerWithoutTheHashIsDroppedAndTheNextTryIsClean) {
+  const Digest hash = Publish("the right bytes");
+  head_.packages[std::string(hash.bytes())] = "the wrong bytes";
+  EXPECT_THAT(Fetch(hash).status(), StatusIs(absl::StatusCode::kDataLoss));
+  Publish("the right bytes");
+  EXPECT_THAT(Fetch(hash), IsOk());
+}
+
+TEST_F(PackageCacheTest, SaysWhenTheHeadHasNoSuchPackage) {
+  EXPECT_THAT(Fetch(Sha256::Of("unknown")).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("package")));
+}
+
+TEST_F(PackageCacheTest, TwoThatWantOnePackageShareTheFetch) {
+  const Digest hash = Publish(std::string(30, 'x'));
+  int answers = 0;
+  for (int i = 0; i < 2; ++i) {
+    cache_.Fetch(hash, [&](auto path) {
+      EXPECT_THAT(path, IsOk());
+      ++answers;
+    });
+  }
+  executor_.RunUntilIdle();
+  EXPECT_EQ(answers, 2);
+  EXPECT_EQ(head_.offsets.size(), 3u);
+}
+
+TEST_F(PackageCacheTest, KeepsABoundedNumberOfArchives) {
+  for (char c : {'a', 'b', 'c', 'd'}) {
+    ASSERT_THAT(Fetch(Publish(std::string(5, c))), IsOk());
+  }
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator(temp_.path())) {
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+}
+
+}  // namespace
+}  // namespace cohort::worker
