@@ -16,9 +16,11 @@
 #include "rocksdb/write_batch.h"
 
 #include "common/check.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/records_codec.h"
+#include "head/rocksdb_log_tail.h"
 
 namespace cohort::head {
 namespace {
@@ -47,8 +49,15 @@ absl::Status DamagedError(const std::string& path, absl::string_view what) {
       "store_damaged");
 }
 
+// Where an error came from decides what it means.
+enum class Doing {
+  kMaking,   // there is nothing yet that could be damaged
+  kOpening,  // a store that was there
+  kUsing,
+};
+
 absl::Status ToStatus(const rocksdb::Status& status, const std::string& path,
-                      bool opening) {
+                      Doing doing) {
   if (status.ok()) return absl::OkStatus();
   const std::string text = status.ToString();
   if (status.IsNoSpace()) {
@@ -57,10 +66,11 @@ absl::Status ToStatus(const rocksdb::Status& status, const std::string& path,
             "the disk under ", path, " is full; free space on it: ", text)),
         "disk_full");
   }
-  // At the open a file that the manifest names and that is not there is damage;
-  // so is what cannot be this store's own (another comparator, odd values).
-  if (status.IsCorruption() || status.IsNotFound() || status.IsPathNotFound() ||
-      (opening && status.IsInvalidArgument())) {
+  // A file that the manifest names and that is not there is damage; so is, at
+  // the open, what cannot be this store's own (another comparator, odd values).
+  const bool missing = status.IsNotFound() || status.IsPathNotFound();
+  const bool odd = doing == Doing::kOpening && status.IsInvalidArgument();
+  if (doing != Doing::kMaking && (status.IsCorruption() || missing || odd)) {
     return DamagedError(path, text);
   }
   if (status.IsNotSupported()) {
@@ -112,18 +122,71 @@ rocksdb::Options DatabaseOptions(rocksdb::Env* env) {
   return options;
 }
 
+bool IsLog(const std::string& file) { return absl::EndsWith(file, ".log"); }
+
 bool IsData(const std::string& file) {
-  return absl::EndsWith(file, ".log") || absl::EndsWith(file, ".sst");
+  return IsLog(file) || absl::EndsWith(file, ".sst");
 }
 
-// Whether the directory holds no database yet.  RocksDB makes a new one where
-// CURRENT is missing, so a store that lost this one small file would come back
-// empty; and it takes a log that is gone for one that never was (RS-2).
-absl::StatusOr<bool> IsFresh(rocksdb::Env* env, const std::string& path) {
+rocksdb::Status ReadLastBlock(rocksdb::Env* env, const std::string& file,
+                              uint64_t size, std::string& block) {
+  std::unique_ptr<rocksdb::RandomAccessFile> reader;
+  rocksdb::Status status =
+      env->NewRandomAccessFile(file, &reader, rocksdb::EnvOptions());
+  if (!status.ok()) return status;
+  block.resize(size % kLogBlockBytes);
+  if (block.empty()) return status;  // whole blocks are RocksDB's own business
+  rocksdb::Slice read;
+  status = reader->Read(size - block.size(), block.size(), &read, block.data());
+  if (status.ok()) block.assign(read.data(), read.size());
+  return status;
+}
+
+rocksdb::Status CutFile(rocksdb::Env* env, const std::string& file,
+                        uint64_t size) {
+  std::unique_ptr<rocksdb::WritableFile> writer;
+  rocksdb::Status status =
+      env->ReopenWritableFile(file, &writer, rocksdb::EnvOptions());
+  if (status.ok()) status = writer->Truncate(size);
+  if (status.ok()) status = writer->Sync();
+  if (status.ok()) status = writer->Close();
+  return status;
+}
+
+// Judges the end of one log, which RocksDB does too leniently and too harshly
+// (rocksdb_log_tail.h); cuts off what a crash left that it would not take.
+absl::Status CheckLogTail(rocksdb::Env* env, const std::string& path,
+                          const std::string& name) {
+  const std::string file = absl::StrCat(path, "/", name);
+  uint64_t size = 0;
+  rocksdb::Status status = env->GetFileSize(file, &size);
+  std::string block;
+  if (status.ok()) status = ReadLastBlock(env, file, size, block);
+  if (!status.ok()) return ToStatus(status, path, Doing::kOpening);
+  const LogTail tail = InspectLogTail(block);
+  if (tail.kind == LogTail::Kind::kDamaged) {
+    return DamagedError(path,
+                        absl::StrCat("a record in ", name, " after byte ",
+                                     size - block.size() + tail.good_bytes));
+  }
+  if (tail.kind == LogTail::Kind::kZeroed) {
+    COHORT_LOG(kWarning, "log_tail_cut", {"file", file},
+               {"bytes", block.size() - tail.good_bytes});
+    const uint64_t good = size - block.size() + tail.good_bytes;
+    return ToStatus(CutFile(env, file, good), path, Doing::kOpening);
+  }
+  return absl::OkStatus();
+}
+
+// Looks at the files before RocksDB does, which would make a new database where
+// CURRENT is missing, so that a store that lost this one small file came back
+// empty, and which takes a log that is gone for one that never was (RS-2).
+// Returns whether there is no database yet.
+absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path) {
   std::vector<std::string> files;
   const rocksdb::Status status = env->GetChildren(path, &files);
   if (status.IsNotFound() || status.IsPathNotFound()) return true;
-  if (!status.ok()) return ToStatus(status, path, /*opening=*/true);
+  COHORT_RETURN_IF_ERROR(ToStatus(status, path, Doing::kOpening));
   const bool has_current =
       std::find(files.begin(), files.end(), "CURRENT") != files.end();
   if (!has_current) {
@@ -132,6 +195,19 @@ absl::StatusOr<bool> IsFresh(rocksdb::Env* env, const std::string& path) {
     if (data == files.end()) return true;
     return DamagedError(path,
                         absl::StrCat("CURRENT is missing beside ", *data));
+  }
+  std::string manifest;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(rocksdb::ReadFileToString(env, path + "/CURRENT", &manifest),
+               path, Doing::kOpening));
+  // Each open makes a log before it writes the second manifest.
+  const bool ever_opened = !absl::StartsWith(manifest, "MANIFEST-000001");
+  if (ever_opened && std::none_of(files.begin(), files.end(), IsLog)) {
+    return DamagedError(path, "its log is missing");
+  }
+  for (const std::string& file : files) {
+    if (!IsLog(file)) continue;
+    COHORT_RETURN_IF_ERROR(CheckLogTail(env, path, file));
   }
   return false;
 }
@@ -165,7 +241,7 @@ RocksdbStore::~RocksdbStore() {
 
 absl::Status RocksdbStore::OpenDatabase() {
   const std::string& path = options_.path;
-  COHORT_ASSIGN_OR_RETURN(const bool fresh, IsFresh(env_, path));
+  COHORT_ASSIGN_OR_RETURN(const bool fresh, CheckFiles(env_, path));
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
                           ListFamilies(fresh));
 
@@ -185,13 +261,14 @@ absl::Status RocksdbStore::OpenDatabase() {
                          " open; stop that one first: ", status.ToString())),
                      "store_locked");
   }
-  if (!status.ok()) return ToStatus(status, path, /*opening=*/true);
+  if (!status.ok())
+    return ToStatus(status, path, fresh ? Doing::kMaking : Doing::kOpening);
   if (fresh) {
     // RocksDB syncs what is in the directory, not the directory's own name.
     std::unique_ptr<rocksdb::Directory> parent;
     rocksdb::Status synced = env_->NewDirectory(ParentOf(path), &parent);
     if (synced.ok()) synced = parent->Fsync();
-    COHORT_RETURN_IF_ERROR(ToStatus(synced, path, /*opening=*/true));
+    COHORT_RETURN_IF_ERROR(ToStatus(synced, path, Doing::kMaking));
   }
   return ReadStamp(/*families_missing=*/present.size() < wanted.size());
 }
@@ -204,7 +281,7 @@ absl::StatusOr<std::vector<std::string>> RocksdbStore::ListFamilies(
   options.env = env_;
   const rocksdb::Status status =
       rocksdb::DB::ListColumnFamilies(options, options_.path, &present);
-  if (!status.ok()) return ToStatus(status, options_.path, /*opening=*/true);
+  if (!status.ok()) return ToStatus(status, options_.path, Doing::kOpening);
   std::set<std::string> known = {rocksdb::kDefaultColumnFamilyName};
   for (const Table table : kAllTables) known.insert(TableName(table));
   for (const std::string& name : present) {
@@ -228,7 +305,7 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
       db_->Get(read, Family(Table::kCluster), ClusterKey(), &value);
   if (status.IsNotFound()) return absl::OkStatus();
   if (!status.ok()) {
-    return ToStatus(status, options_.path, /*opening=*/false);
+    return ToStatus(status, options_.path, Doing::kUsing);
   }
   const absl::StatusOr<ClusterStamp> stamp = ReadClusterStamp(value);
   if (!stamp.ok()) {
@@ -275,7 +352,7 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   rocksdb::WriteOptions write_options;
   write_options.sync = options_.sync;
   failure_ = ToStatus(db_->Write(write_options, &writes), options_.path,
-                      /*opening=*/false);
+                      Doing::kUsing);
   if (failure_.ok()) term_ = next_term;
   return failure_;
 }
@@ -292,7 +369,7 @@ RocksdbStore::LoadAll(Table table) {
     rows.emplace_back(it->key().ToString(), it->value().ToString());
   }
   if (!it->status().ok()) {
-    return Annotate(ToStatus(it->status(), options_.path, /*opening=*/false),
+    return Annotate(ToStatus(it->status(), options_.path, Doing::kUsing),
                     absl::StrCat("reading table ", TableName(table)));
   }
   return rows;

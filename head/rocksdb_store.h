@@ -36,6 +36,8 @@ struct RocksdbStoreOptions {
 //         the process or the machine; one that did not is there whole or not at
 //         all.
 //   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.
+//         (A log that was cut short looks as after a crash: no store that
+//         promises RS-1 can tell.)
 //
 // One column family a table, synced writes, checksums on everything that is
 // read.  Used by one thread at a time (the store's executor).  A second process

@@ -1,0 +1,75 @@
+#include "head/rocksdb_log_tail.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "common/hash.h"
+
+namespace cohort::head {
+namespace {
+
+using Kind = LogTail::Kind;
+
+std::string Record(const std::string& payload) {
+  const std::string body = '\1' + payload;
+  const uint32_t crc = Crc32c(body);
+  const uint32_t masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+  std::string record;
+  for (int shift = 0; shift < 32; shift += 8) {
+    record.push_back(static_cast<char>((masked >> shift) & 0xff));
+  }
+  record.push_back(static_cast<char>(payload.size() & 0xff));
+  record.push_back(static_cast<char>(payload.size() >> 8));
+  return record + body;
+}
+
+const std::string kOne = Record("the first batch");
+const std::string kTwo = Record(std::string(300, 'x'));
+
+TEST(LogTailTest, WholeRecordsAreWhole) {
+  EXPECT_EQ(InspectLogTail("").kind, Kind::kWhole);
+  EXPECT_EQ(InspectLogTail(kOne + kTwo).kind, Kind::kWhole);
+}
+
+TEST(LogTailTest, ARecordCutAnywhereIsTorn) {
+  for (size_t size = 1; size < kTwo.size(); ++size) {
+    const LogTail tail = InspectLogTail(kOne + kTwo.substr(0, size));
+    ASSERT_EQ(tail.kind, Kind::kTorn) << size;
+    EXPECT_EQ(tail.good_bytes, kOne.size());
+  }
+}
+
+TEST(LogTailTest, ReservedSpaceIsNoDamage) {
+  EXPECT_EQ(InspectLogTail(kOne + std::string(500, '\0')).kind, Kind::kTorn);
+}
+
+TEST(LogTailTest, BytesThatNeverReachedTheDiskAreZeroed) {
+  std::string lost = kTwo;
+  lost.replace(100, lost.size() - 100, lost.size() - 100, '\0');
+  const LogTail tail = InspectLogTail(kOne + lost);
+  EXPECT_EQ(tail.kind, Kind::kZeroed);
+  EXPECT_EQ(tail.good_bytes, kOne.size());
+}
+
+TEST(LogTailTest, AFlippedBitOfALengthIsDamage) {
+  for (const std::string& rest : {std::string(), kTwo}) {
+    for (int bit = 0; bit < 16; ++bit) {
+      std::string record = kOne;
+      record[static_cast<size_t>(4 + bit / 8)] ^=
+          static_cast<char>(1 << (bit % 8));
+      ASSERT_EQ(InspectLogTail(kTwo + record + rest).kind, Kind::kDamaged)
+          << "bit " << bit << " before " << rest.size() << " bytes";
+    }
+  }
+}
+
+TEST(LogTailTest, AZeroedHeaderBeforeAValidRecordIsDamage) {
+  std::string record = kOne;
+  record.replace(0, 7, 7, '\0');
+  EXPECT_EQ(InspectLogTail(record + kTwo).kind, Kind::kDamaged);
+}
+
+}  // namespace
+}  // namespace cohort::head
