@@ -1,0 +1,278 @@
+#include "worker/keeper/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "worker/keeper/proc.h"
+
+namespace cohort::keeper {
+namespace {
+
+// Fewer wake-ups for a rank that prints much; what the kernel allows a user.
+constexpr int kPipeBytes = 1 << 20;
+
+// What a shell searches when PATH is not set.
+constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
+
+struct PipePair {
+  UniqueFd read;
+  UniqueFd write;
+};
+
+bool MakePipe(PipePair* made) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return false;
+  made->read = UniqueFd(fds[0]);
+  made->write = UniqueFd(fds[1]);
+  // Our end only: the rank's has to block.
+  return fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0;
+}
+
+int LimitNumber(const std::string& name) {
+  const struct {
+    const char* name;
+    int number;
+  } limits[] = {{"as", RLIMIT_AS},           {"core", RLIMIT_CORE},
+                {"cpu", RLIMIT_CPU},         {"data", RLIMIT_DATA},
+                {"fsize", RLIMIT_FSIZE},     {"memlock", RLIMIT_MEMLOCK},
+                {"nofile", RLIMIT_NOFILE},   {"nproc", RLIMIT_NPROC},
+                {"rss", RLIMIT_RSS},         {"stack", RLIMIT_STACK}};
+  for (const auto& limit : limits) {
+    if (name == limit.name) return limit.number;
+  }
+  return -1;
+}
+
+std::vector<std::string> MarkedEnvironment(const RankSpec& rank,
+                                           const std::string& attempt) {
+  const std::string attempt_prefix = std::string(kAttemptVariable) + "=";
+  const std::string rank_prefix = std::string(kRankVariable) + "=";
+  std::vector<std::string> environment;
+  for (const std::string& variable : rank.env) {
+    if (variable.compare(0, attempt_prefix.size(), attempt_prefix) != 0 &&
+        variable.compare(0, rank_prefix.size(), rank_prefix) != 0) {
+      environment.push_back(variable);
+    }
+  }
+  environment.push_back(attempt_prefix + attempt);
+  environment.push_back(rank_prefix + std::to_string(rank.rank));
+  return environment;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) {
+    pointers.push_back(const_cast<char*>(word.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The child's side, from fork to exec.  Never returns.
+class Child {
+ public:
+  Child(const RankSpec& rank, const std::string& attempt, int failure_pipe)
+      : rank_(rank),
+        environment_(MarkedEnvironment(rank, attempt)),
+        failure_pipe_(failure_pipe) {}
+
+  [[noreturn]] void Run(pid_t keeper, int cgroup_procs, int stdout_pipe,
+                        int stderr_pipe) {
+    DieWithKeeper(keeper);
+    setsid();
+    if (cgroup_procs >= 0 && write(cgroup_procs, "0", 1) != 1) {
+      Fail(ChildFailure::kCgroup);
+    }
+    ResetSignals();
+    ConnectStdio(stdout_pipe, stderr_pipe);
+    SetLimits();
+    if (chdir(rank_.cwd.c_str()) != 0) Fail(ChildFailure::kDirectory);
+    // Marked, not closed: a failing exec still has to be told.
+    syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+    Exec();
+  }
+
+ private:
+  void DieWithKeeper(pid_t keeper) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // It may have died before the call above: then nobody would tell us.
+    if (getppid() != keeper) _exit(126);
+  }
+
+  void ResetSignals() {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    for (int signal = 1; signal < NSIG; ++signal) {
+      sigaction(signal, &action, nullptr);  // fails for SIGKILL and SIGSTOP
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+
+  void ConnectStdio(int stdout_pipe, int stderr_pipe) {
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(stdout_pipe, 1) < 0 ||
+        dup2(stderr_pipe, 2) < 0) {
+      Fail(ChildFailure::kInput);
+    }
+  }
+
+  void SetLimits() {
+    for (size_t i = 0; i < rank_.limits.size(); ++i) {
+      const RankLimit& limit = rank_.limits[i];
+      const rlimit value = {limit.soft, limit.hard};
+      if (setrlimit(static_cast<__rlimit_resource>(LimitNumber(limit.name)),
+                    &value) != 0) {
+        Fail(ChildFailure::kLimit, static_cast<int>(i));
+      }
+    }
+  }
+
+  [[noreturn]] void Exec() {
+    const std::string& program = rank_.argv[0];
+    if (program.find('/') != std::string::npos) {
+      ExecFile(program);
+    } else {
+      SearchPath(program);
+    }
+    if (errno == ENOENT && !found_.empty()) Fail(ChildFailure::kInterpreter);
+    Fail(ChildFailure::kProgram);
+  }
+
+  void ExecFile(const std::string& file) {
+    execve(file.c_str(), Pointers(rank_.argv).data(),
+           Pointers(environment_).data());
+    const int error = errno;
+    if (access(file.c_str(), F_OK) == 0) found_ = file;
+    errno = error;
+  }
+
+  void SearchPath(const std::string& program) {
+    std::string path = kDefaultPath;
+    for (const std::string& variable : environment_) {
+      if (variable.compare(0, 5, "PATH=") == 0) path = variable.substr(5);
+    }
+    int error = ENOENT;
+    for (size_t at = 0; at <= path.size();) {
+      const size_t end = std::min(path.find(':', at), path.size());
+      // An empty entry is the current directory.
+      const std::string dir = end == at ? "." : path.substr(at, end - at);
+      ExecFile(dir + "/" + program);
+      // As a shell: look on, but remember a file that may not be run.
+      if (errno == EACCES) error = EACCES;
+      if (errno != EACCES && errno != ENOENT && errno != ENOTDIR) return;
+      if (errno == ENOENT && !found_.empty()) return;
+      found_.clear();
+      at = end + 1;
+    }
+    errno = error;
+  }
+
+  [[noreturn]] void Fail(ChildFailure::Step step, int limit = 0) {
+    ChildFailure failure;
+    failure.step = step;
+    failure.error = errno;
+    failure.limit = limit;
+    // Fits into the empty pipe: cannot block or be cut.
+    [[maybe_unused]] const ssize_t n =
+        write(failure_pipe_, &failure, sizeof(failure));
+    _exit(failure.exit_code());
+  }
+
+  const RankSpec& rank_;
+  const std::vector<std::string> environment_;
+  const int failure_pipe_;
+  std::string found_;  // a file that is there but did not run
+};
+
+}  // namespace
+
+int ChildFailure::exit_code() const {
+  return (step == kProgram || step == kInterpreter) && error == ENOENT ? 127
+                                                                       : 126;
+}
+
+std::string Describe(const ChildFailure& failure, const RankSpec& rank) {
+  const std::string reason = std::strerror(failure.error);
+  const std::string cannot = "cannot run \"" + rank.argv[0] + "\": " + reason;
+  switch (failure.step) {
+    case ChildFailure::kPipe:
+      return "cannot make pipes for the rank: " + reason;
+    case ChildFailure::kFork:
+      return "cannot start a process: " + reason +
+             " (check the limits of processes and memory)";
+    case ChildFailure::kCgroup:
+      return "cannot enter the rank's cgroup: " + reason;
+    case ChildFailure::kInput:
+      return "cannot connect stdin, stdout, stderr: " + reason;
+    case ChildFailure::kLimit:
+      return "cannot set limit " +
+             rank.limits[static_cast<size_t>(failure.limit)].name + ": " +
+             reason;
+    case ChildFailure::kDirectory:
+      return "cannot enter the working directory \"" + rank.cwd +
+             "\": " + reason;
+    case ChildFailure::kInterpreter:
+      return cannot + " (the file is there: its interpreter or loader is not)";
+    case ChildFailure::kProgram:
+      if (failure.error == ENOEXEC) {
+        return cannot + " (a script needs a first line such as #!/bin/sh)";
+      }
+      if (failure.error == EACCES) {
+        return cannot + " (is it a file with the execute permission?)";
+      }
+      return cannot;
+  }
+  return cannot;
+}
+
+std::optional<pid_t> StartChild(const RankSpec& rank,
+                                const std::string& attempt, int cgroup_procs,
+                                ChildEnds* ends, ChildFailure* failure) {
+  PipePair out;
+  PipePair err;
+  PipePair failed;
+  failure->step = ChildFailure::kPipe;
+  if (!MakePipe(&out) || !MakePipe(&err) || !MakePipe(&failed)) {
+    failure->error = errno;
+    return std::nullopt;
+  }
+  fcntl(out.read.get(), F_SETPIPE_SZ, kPipeBytes);
+  fcntl(err.read.get(), F_SETPIPE_SZ, kPipeBytes);
+  const pid_t keeper = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    Child(rank, attempt, failed.write.get())
+        .Run(keeper, cgroup_procs, out.write.get(), err.write.get());
+  }
+  if (pid < 0) {
+    failure->step = ChildFailure::kFork;
+    failure->error = errno;
+    return std::nullopt;
+  }
+  ends->stdout_pipe = std::move(out.read);
+  ends->stderr_pipe = std::move(err.read);
+  ends->failure_pipe = std::move(failed.read);
+  return pid;
+}
+
+std::optional<ChildFailure> ReadFailure(int failure_pipe, bool* closed) {
+  ChildFailure failure;
+  const ssize_t n = read(failure_pipe, &failure, sizeof(failure));
+  *closed = n >= 0 || (errno != EAGAIN && errno != EINTR);
+  if (n == static_cast<ssize_t>(sizeof(failure))) return failure;
+  return std::nullopt;
+}
+
+}  // namespace cohort::keeper

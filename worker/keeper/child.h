@@ -1,0 +1,48 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "worker/keeper/files.h"
+#include "worker/keeper/spec.h"
+
+namespace cohort::keeper {
+
+// The keeper's ends of what connects it to a rank.
+struct ChildEnds {
+  UniqueFd stdout_pipe;  // nonblocking
+  UniqueFd stderr_pipe;  // nonblocking
+  // Ends when the program runs; before that, one message if it cannot.
+  UniqueFd failure_pipe;  // nonblocking
+};
+
+// Why a rank's program does not run.
+struct ChildFailure {
+  enum Step : int {
+    kPipe, kFork, kCgroup, kInput, kLimit, kDirectory, kProgram, kInterpreter,
+  };
+  Step step = kFork;
+  int error = 0;  // errno
+  int limit = 0;  // index into RankSpec::limits, for kLimit
+
+  // As a shell's: 127 for a program that is not there, 126 otherwise.
+  int exit_code() const;
+};
+
+// One line for people: what failed, why, and what to look at.
+std::string Describe(const ChildFailure& failure, const RankSpec& rank);
+
+// Forks and runs `rank`'s program in a session of its own that dies with this
+// process.  Returns its pid; or nullopt with *failure.  What fails after the
+// fork comes through failure_pipe.  `cgroup_procs`: -1 or a file to write "0" to.
+std::optional<pid_t> StartChild(const RankSpec& rank,
+                                const std::string& attempt, int cgroup_procs,
+                                ChildEnds* ends, ChildFailure* failure);
+
+// What came through `failure_pipe`: the failure, or nothing.  False in *closed
+// while neither message nor end is there yet.
+std::optional<ChildFailure> ReadFailure(int failure_pipe, bool* closed);
+
+}  // namespace cohort::keeper

@@ -1,0 +1,266 @@
+#include "worker/keeper/keeper.h"
+
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+namespace cohort::keeper {
+namespace {
+
+constexpr size_t kDoneBytesMax = 256;
+// Killed processes end in microseconds; only those in uninterruptible sleep
+// make us look again and again.
+constexpr int kSweepEvery_ms = 20;
+// A full disk is not freed faster.
+constexpr int kRetryEvery_ms = 1000;
+// For a daemon that is alive but slow; one that is dead costs nothing.
+constexpr int kLastWords_ms = 2000;
+
+int64_t MonotonicNow_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+UniqueFd TakeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  // SIGINT and SIGHUP are taken too, and ignored: a terminal's business.
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) {
+    sigaddset(&signals, signal);
+  }
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return UniqueFd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+}  // namespace
+
+Keeper::Keeper(KeeperInputs inputs)
+    : inputs_(std::move(inputs)),
+      feed_(poller_, UniqueFd(dup(inputs_.listener.get()))),
+      signals_(TakeSignals()) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  poller_.Watch(signals_.get(), Source::kSignals, 0);
+}
+
+std::string Keeper::Prepare() {
+  const KeeperSpec& spec = inputs_.spec;
+  std::string error = MakeDirectories(spec.log_dir);
+  if (error.empty()) {
+    error = done_file_.Reserve(inputs_.attempt_dir, "done", kDoneBytesMax);
+  }
+  const RankProcess::Context context = {spec, inputs_.attempt_dir, poller_,
+                                        feed_, group_};
+  for (const RankSpec& rank : spec.ranks) {
+    if (!error.empty()) return error;
+    ranks_.push_back(std::make_unique<RankProcess>(
+        context, rank, static_cast<uint32_t>(ranks_.size())));
+    error = ranks_.back()->Reserve();
+  }
+  if (!error.empty()) return error;
+  KeeperReport report;
+  report.attempt = spec.attempt;
+  report.pid = getpid();
+  const std::optional<ProcessStat> stat = ReadProcessStat(getpid());
+  report.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
+  report.boot_id = ReadBootId();
+  MakeCgroup(&report);
+  const std::string packet = Encode(report);
+  error = WriteByRename(inputs_.attempt_dir, "keeper", packet,
+                        Durability::kCrash);
+  if (error.empty()) feed_.Publish(packet);
+  return error;
+}
+
+void Keeper::MakeCgroup(KeeperReport* report) {
+  const KeeperSpec& spec = inputs_.spec;
+  report->cgroup_missing = "none was asked for";
+  if (spec.cgroup_parent.empty()) return;
+  report->cgroup_missing = Cgroup::Create(
+      spec.cgroup_parent, "cohort-" + spec.attempt, &group_);
+  report->cgroup = group_.path();
+  group_.EnableMemoryBelow();
+  if (!report->cgroup_missing.empty()) {
+    std::fprintf(stderr, "runs without a cgroup: %s\n",
+                 report->cgroup_missing.c_str());
+  }
+}
+
+void Keeper::Run() {
+  for (const auto& rank : ranks_) rank->Start();
+  sweeping_ = true;  // those that could not start settle here
+  while (true) {
+    if (kill_at_ms_ && MonotonicNow_ms() >= *kill_at_ms_) KillAll();
+    if (sweeping_) Sweep();
+    if (AllSettled() && !done_) Finish();
+    if (done_ && (feed_.AllSent() || MonotonicNow_ms() >= leave_at_ms_)) {
+      return;
+    }
+    for (const Ready& ready : poller_.Wait(NextTimeout_ms())) Dispatch(ready);
+  }
+}
+
+int Keeper::NextTimeout_ms() const {
+  int64_t timeout = -1;
+  const auto within = [&timeout](int64_t ms) {
+    ms = std::max<int64_t>(ms, 0);
+    timeout = timeout < 0 ? ms : std::min(timeout, ms);
+  };
+  const int64_t now = MonotonicNow_ms();
+  if (kill_at_ms_) within(*kill_at_ms_ - now);
+  if (sweeping_) within(kSweepEvery_ms);
+  if (AllSettled()) within(done_ ? leave_at_ms_ - now : kRetryEvery_ms);
+  return static_cast<int>(timeout);
+}
+
+void Keeper::Dispatch(const Ready& ready) {
+  switch (ready.source) {
+    case Source::kSignals:
+      return OnSignals();
+    case Source::kListener:
+      return feed_.OnListenerReady();
+    case Source::kConnection:
+      for (const StopCommand& command :
+           feed_.OnConnectionReady(ready.index)) {
+        OnStop(command);
+      }
+      return;
+    case Source::kStdout:
+    case Source::kStderr:
+      return ranks_[ready.index]->OnOutput(ready.source);
+    case Source::kFailure:
+      return ranks_[ready.index]->OnFailurePipe();
+  }
+}
+
+void Keeper::OnSignals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof(info)) ==
+         static_cast<ssize_t>(sizeof(info))) {
+    if (info.ssi_signo == static_cast<uint32_t>(SIGTERM)) {
+      OnStop({inputs_.spec.grace_ms});
+    }
+  }
+  Reap();
+}
+
+void Keeper::Reap() {
+  while (true) {
+    siginfo_t ended{};
+    // Not reaped yet: a leader's pid is still needed to name its group.
+    if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        ended.si_pid == 0) {
+      return;
+    }
+    sweeping_ = true;
+    if (RankProcess* const rank = LiveRank(ended.si_pid)) {
+      rank->OnLeaderEnded(ended);
+    } else {
+      waitid(P_PID, static_cast<id_t>(ended.si_pid), &ended, WEXITED);
+    }
+  }
+}
+
+RankProcess* Keeper::LiveRank(pid_t leader) const {
+  for (const auto& rank : ranks_) {
+    if (rank->live() && rank->pid() == leader) return rank.get();
+  }
+  return nullptr;
+}
+
+void Keeper::OnStop(const StopCommand& command) {
+  const int64_t kill_at = MonotonicNow_ms() + command.grace_ms;
+  const bool first = !kill_at_ms_ && !killing_;
+  if (!kill_at_ms_ || kill_at < *kill_at_ms_) kill_at_ms_ = kill_at;
+  if (command.grace_ms == 0) return KillAll();
+  if (!first) return;
+  for (const auto& rank : ranks_) rank->Stop();
+}
+
+void Keeper::KillAll() {
+  killing_ = true;
+  sweeping_ = true;
+  kill_at_ms_.reset();
+  for (const auto& rank : ranks_) rank->Kill();
+  group_.Kill();
+}
+
+int Keeper::OwnerOf(const ProcessStat& child) const {
+  for (const auto& rank : ranks_) {
+    if (rank->pid() != 0 && child.session == rank->pid()) return rank->rank();
+  }
+  const std::vector<std::string> environment = ReadEnvironment(child.pid);
+  for (const auto& rank : ranks_) {
+    if (Carries(environment, kRankVariable, std::to_string(rank->rank()))) {
+      return rank->rank();
+    }
+  }
+  return -1;
+}
+
+void Keeper::Sweep() {
+  const std::map<pid_t, ProcessStat> processes = ReadProcesses();
+  std::set<int> live_ranks;
+  for (const auto& rank : ranks_) {
+    if (rank->live()) live_ranks.insert(rank->rank());
+  }
+  std::set<int> not_empty;  // ended ranks of which a process is left
+  for (const auto& [pid, child] : processes) {
+    if (child.parent != getpid()) continue;
+    const RankProcess* const leader = LiveRank(pid);
+    const int owner = leader != nullptr ? leader->rank() : OwnerOf(child);
+    // Whose it is cannot be told: it may be a live rank's.
+    const bool spare = owner < 0 ? !live_ranks.empty()
+                                 : live_ranks.count(owner) != 0;
+    if (spare && !killing_) continue;
+    std::vector<pid_t> tree = DescendantsOf(pid, processes);
+    tree.push_back(pid);
+    for (const pid_t member : tree) {
+      const ProcessStat& process = processes.at(member);
+      if (process.dead()) continue;
+      not_empty.insert(owner);
+      SignalExactly(process, SIGKILL);
+    }
+  }
+  const bool strays = not_empty.count(-1) != 0;
+  sweeping_ = !not_empty.empty();
+  for (const auto& rank : ranks_) {
+    if (rank->state() != RankProcess::State::kEnded) continue;
+    // A stray could be the last rank's: `done` has to wait for it.
+    const bool last_waits = strays && live_ranks.empty();
+    if (not_empty.count(rank->rank()) == 0 && !last_waits) rank->Settle();
+  }
+}
+
+bool Keeper::AllSettled() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+    return rank->state() == RankProcess::State::kSettled;
+  });
+}
+
+void Keeper::Finish() {
+  bool recorded = true;
+  for (const auto& rank : ranks_) {
+    recorded = rank->RetryExitRecord() && recorded;
+  }
+  const std::string packet =
+      Encode(DoneReport{static_cast<int>(ranks_.size())});
+  if (!recorded || !done_file_.Commit(packet).empty()) return;
+  if (!done_file_.Sync().empty()) return;
+  group_.Remove();
+  done_ = true;
+  leave_at_ms_ = MonotonicNow_ms() + kLastWords_ms;
+  feed_.Publish(packet);
+}
+
+}  // namespace cohort::keeper

@@ -1,0 +1,180 @@
+#include "worker/keeper/spec.h"
+
+#include <limits>
+#include <set>
+#include <string_view>
+
+#include "worker/keeper/record.h"
+
+namespace cohort::keeper {
+namespace {
+
+constexpr char kKind[] = "spec";
+constexpr int kVersion = 1;
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+// A day: longer graces are a mistake of units.
+constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
+constexpr std::string_view kLimitNames[] = {
+    "as",  "core",   "cpu",   "data", "fsize", "memlock",
+    "nofile", "nproc", "rss", "stack"};
+
+bool HasNul(const std::string& text) {
+  return text.find('\0') != std::string::npos;
+}
+
+bool IsAbsolute(const std::string& path) {
+  return !path.empty() && path[0] == '/' && !HasNul(path);
+}
+
+bool IsAttemptId(const std::string& text) {
+  return !text.empty() && text.size() <= 64 &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string WhatIsWrong(const RankLimit& limit) {
+  for (const std::string_view name : kLimitNames) {
+    if (name != limit.name) continue;
+    return limit.soft <= limit.hard
+               ? ""
+               : "limit " + limit.name + ": soft is above hard";
+  }
+  return "unknown limit \"" + limit.name + "\"";
+}
+
+std::string WhatIsWrong(const RankSpec& rank) {
+  if (rank.rank < 0) return "the number is negative";
+  if (rank.argv.empty() || rank.argv[0].empty()) return "argv is empty";
+  if (rank.argv.size() > kArgumentsMax) return "argv has too many words";
+  if (rank.env.size() > kArgumentsMax) return "env has too many variables";
+  for (const std::string& word : rank.argv) {
+    if (HasNul(word)) return "an argument holds a NUL byte";
+  }
+  for (const std::string& variable : rank.env) {
+    if (HasNul(variable)) return "a variable holds a NUL byte";
+    const size_t equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return "the variable \"" + variable + "\" is not NAME=VALUE";
+    }
+  }
+  if (!IsAbsolute(rank.cwd)) {
+    return "cwd \"" + rank.cwd + "\" is not an absolute path";
+  }
+  for (const RankLimit& limit : rank.limits) {
+    std::string wrong = WhatIsWrong(limit);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+void AddRank(const RankSpec& rank, RecordWriter& out) {
+  out.Add("rank", rank.rank).Add("cwd", rank.cwd);
+  for (const std::string& word : rank.argv) out.Add("arg", word);
+  for (const std::string& variable : rank.env) out.Add("env", variable);
+  for (const RankLimit& limit : rank.limits) {
+    out.Add("limit", limit.name)
+        .Add("soft", static_cast<int64_t>(limit.soft))
+        .Add("hard", static_cast<int64_t>(limit.hard));
+  }
+}
+
+RankSpec ReadRank(RecordReader& in) {
+  RankSpec rank;
+  rank.rank = static_cast<int>(
+      in.Number("rank", 0, std::numeric_limits<int>::max()));
+  rank.cwd = in.Text("cwd");
+  while (in.NextIs("arg")) rank.argv.push_back(in.Text("arg"));
+  while (in.NextIs("env")) rank.env.push_back(in.Text("env"));
+  while (in.NextIs("limit")) {
+    RankLimit limit;
+    limit.name = in.Text("limit");
+    // All ones, RLIM_INFINITY, is written as -1.
+    limit.soft = static_cast<uint64_t>(in.Number("soft", -1, kAny));
+    limit.hard = static_cast<uint64_t>(in.Number("hard", -1, kAny));
+    rank.limits.push_back(limit);
+  }
+  return rank;
+}
+
+}  // namespace
+
+std::string Validate(const KeeperSpec& spec) {
+  if (!IsAttemptId(spec.attempt)) {
+    return "attempt \"" + spec.attempt +
+           "\" is not 1 to 64 lower-case hex digits";
+  }
+  if (!IsAbsolute(spec.runtime_dir)) {
+    return "runtime_dir \"" + spec.runtime_dir + "\" is not an absolute path";
+  }
+  if (!IsAbsolute(spec.log_dir)) {
+    return "log_dir \"" + spec.log_dir + "\" is not an absolute path";
+  }
+  if (!spec.cgroup_parent.empty() && !IsAbsolute(spec.cgroup_parent)) {
+    return "cgroup_parent \"" + spec.cgroup_parent +
+           "\" is not an absolute path";
+  }
+  if (spec.grace_ms < 0 || spec.grace_ms > kGraceMax_ms) {
+    return "grace_ms is not within a day";
+  }
+  if (spec.log_segment_bytes < 1 ||
+      spec.log_stream_bytes < spec.log_segment_bytes) {
+    return "log_segment_bytes and log_stream_bytes have to be positive and "
+           "the second at least the first";
+  }
+  if (spec.rank_memory_bytes && *spec.rank_memory_bytes < 1) {
+    return "rank_memory_bytes is not positive";
+  }
+  if (spec.ranks.empty() || spec.ranks.size() > kRanksMax) {
+    return "it has " + std::to_string(spec.ranks.size()) +
+           " ranks; 1 to " + std::to_string(kRanksMax) + " can run";
+  }
+  std::set<int> seen;
+  for (const RankSpec& rank : spec.ranks) {
+    std::string wrong = WhatIsWrong(rank);
+    if (wrong.empty() && !seen.insert(rank.rank).second) {
+      wrong = "the number is there twice";
+    }
+    if (!wrong.empty()) {
+      return "rank " + std::to_string(rank.rank) + ": " + wrong;
+    }
+  }
+  return "";
+}
+
+std::string EncodeSpec(const KeeperSpec& spec) {
+  RecordWriter out(kKind, kVersion);
+  out.Add("attempt", spec.attempt)
+      .Add("runtime_dir", spec.runtime_dir)
+      .Add("log_dir", spec.log_dir)
+      .Add("grace_ms", spec.grace_ms)
+      .Add("log_segment_bytes", spec.log_segment_bytes)
+      .Add("log_stream_bytes", spec.log_stream_bytes)
+      .Add("cgroup_parent", spec.cgroup_parent);
+  if (spec.rank_memory_bytes) {
+    out.Add("rank_memory_bytes", *spec.rank_memory_bytes);
+  }
+  for (const RankSpec& rank : spec.ranks) AddRank(rank, out);
+  return out.Finish();
+}
+
+std::optional<KeeperSpec> ParseSpec(const std::string& bytes,
+                                    std::string* error) {
+  RecordReader in(bytes, kKind, kVersion);
+  KeeperSpec spec;
+  spec.attempt = in.Text("attempt");
+  spec.runtime_dir = in.Text("runtime_dir");
+  spec.log_dir = in.Text("log_dir");
+  spec.grace_ms = in.Number("grace_ms", 0, kGraceMax_ms);
+  spec.log_segment_bytes = in.Number("log_segment_bytes", 1, kAny);
+  spec.log_stream_bytes = in.Number("log_stream_bytes", 1, kAny);
+  spec.cgroup_parent = in.Text("cgroup_parent");
+  if (in.NextIs("rank_memory_bytes")) {
+    spec.rank_memory_bytes = in.Number("rank_memory_bytes", 1, kAny);
+  }
+  while (in.NextIs("rank")) spec.ranks.push_back(ReadRank(in));
+  if (in.AtEnd()) in.Fail(Validate(spec));
+  if (in.ok()) return spec;
+  *error = in.error();
+  return std::nullopt;
+}
+
+}  // namespace cohort::keeper
