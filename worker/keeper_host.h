@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
 #include "worker/keeper/spec.h"
 
 namespace cohort::worker {
@@ -64,12 +65,12 @@ using KeeperEvent = std::variant<RankStarted, RankExited, AllDone, KeeperLost>;
 
 // What a directory of an attempt says about it, when it is adopted.
 enum class AttemptPhase {
-  kNoSpec,      // the daemon died while it made the directory: nothing ran
-  kSpecDamaged, // bytes that no crash explains; nothing is known to run
-  kNotStarted,  // spec, but no keeper took it and none ever will: nothing ran
-  kRunning,     // its keeper lives; events follow
-  kKeeperLost,  // its keeper died (or the machine restarted); events follow
-  kDone,        // all ended; events follow (the whole story again)
+  kNoSpec,       // the daemon died while it made the directory: nothing ran
+  kSpecDamaged,  // bytes that no crash explains; nothing is known to run
+  kNotStarted,   // spec, but no keeper took it and none ever will: nothing ran
+  kRunning,      // its keeper lives; events follow
+  kKeeperLost,   // its keeper died (or the machine restarted); events follow
+  kDone,         // all ended; events follow (the whole story again)
 };
 
 struct AdoptedAttempt {
@@ -100,10 +101,11 @@ class KeeperHost {
 
   virtual ~KeeperHost() = default;
 
-  // Starts the ranks of `spec`: OK once a keeper has taken it (ranks may not run
-  // yet).  InvalidArgument what Validate says; AlreadyExists when the attempt
-  // has a directory (Adopt it); ResourceExhausted, Internal, Unavailable,
-  // DeadlineExceeded when no keeper could be started: nothing is left.
+  // Starts the ranks of `spec`: OK once a keeper has taken it (ranks may not
+  // run yet).  InvalidArgument what Validate says; AlreadyExists when the
+  // attempt has a directory (Adopt it); ResourceExhausted, Internal,
+  // Unavailable, DeadlineExceeded when no keeper could be started: nothing is
+  // left.
   virtual void Start(KeeperSpec spec, DoneCallback done) = 0;
 
   // Takes over an attempt's directory and says what it is.  NotFound when there

@@ -44,12 +44,15 @@ class LogReader {
   absl::StatusOr<uint64_t> EndOffset() const;
 
  private:
+  // NotFound also when a segment went while it was read.
+  absl::StatusOr<LogChunk> ReadOnce(uint64_t offset, size_t bytes_max) const;
+
   const std::string log_dir_;
   const std::string stem_;  // "3.stdout."
 };
 
-// Marks both streams of `rank` complete where they are: for the daemon, once the
-// keeper that could not do so itself is known to be dead.
+// Marks both streams of `rank` complete where they are: for the daemon, once
+// the keeper that could not do so itself is known to be dead.
 absl::Status SealLogs(const std::string& log_dir, int rank);
 
 }  // namespace cohort::worker

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "worker/process_identity.h"
 
 namespace cohort::worker {
@@ -22,9 +23,9 @@ struct LeftoverQuery {
 std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 
 // Kills with SIGKILL, again and again until no process matches, and returns how
-// many it killed.  DeadlineExceeded, naming the pids, when some still live after
-// `timeout` (a process in uninterruptible sleep cannot be killed).  Blocks:
-// for a thread at the edge.
+// many it killed.  DeadlineExceeded, naming the pids, when some still live
+// after `timeout` (a process in uninterruptible sleep cannot be killed).
+// Blocks: for a thread at the edge.
 absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
 

@@ -16,8 +16,8 @@ class Cgroup {
  public:
   Cgroup() = default;  // none: every call is a no-op
 
-  // Makes `parent`/`name` (or takes it over).  Error text when `parent` is not a
-  // cgroup v2 directory in which we may.
+  // Makes `parent`/`name` (or takes it over).  Error text when `parent` is not
+  // a cgroup v2 directory in which we may.
   static std::string Create(const std::string& parent, const std::string& name,
                             Cgroup* created);
 

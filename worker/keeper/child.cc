@@ -24,6 +24,10 @@ constexpr int kPipeBytes = 1 << 20;
 // What a shell searches when PATH is not set.
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
 
+// What RaiseOwnFileLimit found; the children's.
+rlimit inherited_file_limit = {RLIM_INFINITY, RLIM_INFINITY};
+bool file_limit_raised = false;
+
 struct PipePair {
   UniqueFd read;
   UniqueFd write;
@@ -42,11 +46,11 @@ int LimitNumber(const std::string& name) {
   const struct {
     const char* name;
     int number;
-  } limits[] = {{"as", RLIMIT_AS},           {"core", RLIMIT_CORE},
-                {"cpu", RLIMIT_CPU},         {"data", RLIMIT_DATA},
-                {"fsize", RLIMIT_FSIZE},     {"memlock", RLIMIT_MEMLOCK},
-                {"nofile", RLIMIT_NOFILE},   {"nproc", RLIMIT_NPROC},
-                {"rss", RLIMIT_RSS},         {"stack", RLIMIT_STACK}};
+  } limits[] = {{"as", RLIMIT_AS},         {"core", RLIMIT_CORE},
+                {"cpu", RLIMIT_CPU},       {"data", RLIMIT_DATA},
+                {"fsize", RLIMIT_FSIZE},   {"memlock", RLIMIT_MEMLOCK},
+                {"nofile", RLIMIT_NOFILE}, {"nproc", RLIMIT_NPROC},
+                {"rss", RLIMIT_RSS},       {"stack", RLIMIT_STACK}};
   for (const auto& limit : limits) {
     if (name == limit.name) return limit.number;
   }
@@ -129,6 +133,7 @@ class Child {
   }
 
   void SetLimits() {
+    if (file_limit_raised) setrlimit(RLIMIT_NOFILE, &inherited_file_limit);
     for (size_t i = 0; i < rank_.limits.size(); ++i) {
       const RankLimit& limit = rank_.limits[i];
       const rlimit value = {limit.soft, limit.hard};
@@ -235,6 +240,13 @@ std::string Describe(const ChildFailure& failure, const RankSpec& rank) {
       return cannot;
   }
   return cannot;
+}
+
+void RaiseOwnFileLimit() {
+  if (getrlimit(RLIMIT_NOFILE, &inherited_file_limit) != 0) return;
+  const rlimit raised = {inherited_file_limit.rlim_max,
+                         inherited_file_limit.rlim_max};
+  file_limit_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;
 }
 
 std::optional<pid_t> StartChild(const RankSpec& rank,

@@ -21,7 +21,14 @@ struct ChildEnds {
 // Why a rank's program does not run.
 struct ChildFailure {
   enum Step : int {
-    kPipe, kFork, kCgroup, kInput, kLimit, kDirectory, kProgram, kInterpreter,
+    kPipe,
+    kFork,
+    kCgroup,
+    kInput,
+    kLimit,
+    kDirectory,
+    kProgram,
+    kInterpreter,
   };
   Step step = kFork;
   int error = 0;  // errno
@@ -34,9 +41,14 @@ struct ChildFailure {
 // One line for people: what failed, why, and what to look at.
 std::string Describe(const ChildFailure& failure, const RankSpec& rank);
 
+// Lets this process open as many files as it may (a rank takes ten of ours);
+// children get back what it had.
+void RaiseOwnFileLimit();
+
 // Forks and runs `rank`'s program in a session of its own that dies with this
 // process.  Returns its pid; or nullopt with *failure.  What fails after the
-// fork comes through failure_pipe.  `cgroup_procs`: -1 or a file to write "0" to.
+// fork comes through failure_pipe.  `cgroup_procs`: -1 or a file to write "0"
+// to.
 std::optional<pid_t> StartChild(const RankSpec& rank,
                                 const std::string& attempt, int cgroup_procs,
                                 ChildEnds* ends, ChildFailure* failure);

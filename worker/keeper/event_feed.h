@@ -15,7 +15,7 @@ namespace cohort::keeper {
 //
 // Keeps every event (at most 2 a rank and 2 more) and gives each connection all
 // of them from the first: a connection is a place in that list, so a slow or
-// stopped daemon costs nothing and a new one misses nothing.  Thread-compatible.
+// stopped daemon costs nothing and a new one misses nothing. Thread-compatible.
 class EventFeed {
  public:
   // `listener`: bound, listening, nonblocking, SOCK_SEQPACKET.

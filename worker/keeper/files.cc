@@ -93,8 +93,8 @@ std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,
 std::string WriteByRename(const std::string& dir, const std::string& name,
                           const std::string& bytes, Durability durability) {
   const std::string hidden = HiddenPath(dir, name);
-  const UniqueFd fd(open(hidden.c_str(),
-                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const UniqueFd fd(
+      open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd) return ErrnoText("create", hidden, errno);
   std::string error;
   if (const int failed = WriteAll(fd.get(), bytes); failed != 0) {
@@ -111,8 +111,8 @@ std::string ReservedFile::Reserve(const std::string& dir,
   dir_ = dir;
   name_ = name;
   const std::string hidden = HiddenPath(dir, name);
-  file_ = UniqueFd(open(hidden.c_str(),
-                        O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  file_ = UniqueFd(
+      open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!file_) return ErrnoText("create", hidden, errno);
   const int failed =
       posix_fallocate(file_.get(), 0, static_cast<off_t>(bytes_max));

@@ -47,7 +47,7 @@ UniqueFd TakeSignals() {
 
 Keeper::Keeper(KeeperInputs inputs)
     : inputs_(std::move(inputs)),
-      feed_(poller_, UniqueFd(dup(inputs_.listener.get()))),
+      feed_(poller_, std::move(inputs_.listener)),
       signals_(TakeSignals()) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   poller_.Watch(signals_.get(), Source::kSignals, 0);
@@ -76,9 +76,13 @@ std::string Keeper::Prepare() {
   report.boot_id = ReadBootId();
   MakeCgroup(&report);
   const std::string packet = Encode(report);
-  error = WriteByRename(inputs_.attempt_dir, "keeper", packet,
-                        Durability::kCrash);
-  if (error.empty()) feed_.Publish(packet);
+  error =
+      WriteByRename(inputs_.attempt_dir, "keeper", packet, Durability::kCrash);
+  if (error.empty()) {
+    feed_.Publish(packet);
+  } else {
+    group_.Remove();
+  }
   return error;
 }
 
@@ -86,8 +90,8 @@ void Keeper::MakeCgroup(KeeperReport* report) {
   const KeeperSpec& spec = inputs_.spec;
   report->cgroup_missing = "none was asked for";
   if (spec.cgroup_parent.empty()) return;
-  report->cgroup_missing = Cgroup::Create(
-      spec.cgroup_parent, "cohort-" + spec.attempt, &group_);
+  report->cgroup_missing =
+      Cgroup::Create(spec.cgroup_parent, "cohort-" + spec.attempt, &group_);
   report->cgroup = group_.path();
   group_.EnableMemoryBelow();
   if (!report->cgroup_missing.empty()) {
@@ -103,6 +107,7 @@ void Keeper::Run() {
     if (kill_at_ms_ && MonotonicNow_ms() >= *kill_at_ms_) KillAll();
     if (sweeping_) Sweep();
     if (AllSettled() && !done_) Finish();
+    if (give_up_) return;
     if (done_ && (feed_.AllSent() || MonotonicNow_ms() >= leave_at_ms_)) {
       return;
     }
@@ -130,8 +135,7 @@ void Keeper::Dispatch(const Ready& ready) {
     case Source::kListener:
       return feed_.OnListenerReady();
     case Source::kConnection:
-      for (const StopCommand& command :
-           feed_.OnConnectionReady(ready.index)) {
+      for (const StopCommand& command : feed_.OnConnectionReady(ready.index)) {
         OnStop(command);
       }
       return;
@@ -188,6 +192,7 @@ void Keeper::OnStop(const StopCommand& command) {
 }
 
 void Keeper::KillAll() {
+  give_up_ = AllSettled() && !done_;
   killing_ = true;
   sweeping_ = true;
   kill_at_ms_.reset();
@@ -220,8 +225,8 @@ void Keeper::Sweep() {
     const RankProcess* const leader = LiveRank(pid);
     const int owner = leader != nullptr ? leader->rank() : OwnerOf(child);
     // Whose it is cannot be told: it may be a live rank's.
-    const bool spare = owner < 0 ? !live_ranks.empty()
-                                 : live_ranks.count(owner) != 0;
+    const bool spare =
+        owner < 0 ? !live_ranks.empty() : live_ranks.count(owner) != 0;
     if (spare && !killing_) continue;
     std::vector<pid_t> tree = DescendantsOf(pid, processes);
     tree.push_back(pid);
@@ -256,7 +261,8 @@ void Keeper::Finish() {
   const std::string packet =
       Encode(DoneReport{static_cast<int>(ranks_.size())});
   if (!recorded || !done_file_.Commit(packet).empty()) return;
-  if (!done_file_.Sync().empty()) return;
+  const std::string error = done_file_.Sync();
+  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
   group_.Remove();
   done_ = true;
   leave_at_ms_ = MonotonicNow_ms() + kLastWords_ms;

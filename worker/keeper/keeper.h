@@ -63,7 +63,7 @@ class Keeper {
   bool AllSettled() const;
   int NextTimeout_ms() const;
 
-  const KeeperInputs inputs_;
+  KeeperInputs inputs_;
   Poller poller_;
   EventFeed feed_;
   UniqueFd signals_;
@@ -74,6 +74,7 @@ class Keeper {
   bool killing_ = false;
   bool sweeping_ = false;  // something ended and may have left something
   bool done_ = false;
+  bool give_up_ = false;     // killed while the disk refuses the last records
   int64_t leave_at_ms_ = 0;  // after done: for connections that are slow
 };
 

@@ -22,8 +22,8 @@ constexpr size_t kLogEndBytesMax = 256;
 
 std::optional<uint64_t> ParseOffset(const std::string& digits) {
   if (digits.size() != kOffsetDigits) return std::nullopt;
-  const size_t first = std::min(digits.find_first_not_of('0'),
-                                kOffsetDigits - 1);
+  const size_t first =
+      std::min(digits.find_first_not_of('0'), kOffsetDigits - 1);
   const std::optional<int64_t> offset = ParseDecimal(digits.substr(first));
   if (!offset || *offset < 0) return std::nullopt;
   return static_cast<uint64_t>(*offset);
@@ -67,8 +67,7 @@ void LogWriter::Append(const char* data, size_t size) {
   if (dropped_ > dropped_marked_) WriteMark();
   // While bytes are missing and the line about them does not fit, later bytes
   // are dropped too: written, they would look adjacent to the earlier ones.
-  const size_t written =
-      dropped_ > dropped_marked_ ? 0 : Write(data, size);
+  const size_t written = dropped_ > dropped_marked_ ? 0 : Write(data, size);
   dropped_ += size - written;
 }
 
@@ -119,10 +118,9 @@ void LogWriter::RemoveOldest() {
 }
 
 void LogWriter::WriteMark() {
-  const std::string mark = "\n[cohort: " +
-                           std::to_string(dropped_ - dropped_marked_) +
-                           " bytes of output lost here: " +
-                           std::strerror(last_error_) + "]\n";
+  const std::string mark =
+      "\n[cohort: " + std::to_string(dropped_ - dropped_marked_) +
+      " bytes of output lost here: " + std::strerror(last_error_) + "]\n";
   // A mark that was cut is repeated: rather two lines than none.
   if (Write(mark.data(), mark.size()) == mark.size()) {
     dropped_marked_ = dropped_;
@@ -133,8 +131,8 @@ void LogWriter::Close() {
   if (dropped_ > dropped_marked_) WriteMark();
   segment_.Reset();
   // On failure the daemon seals the stream once the keeper is gone.
-  const std::string error = end_mark_.Commit(Encode(LogEnd{
-      static_cast<int64_t>(end_), static_cast<int64_t>(dropped_)}));
+  const std::string error = end_mark_.Commit(Encode(
+      LogEnd{static_cast<int64_t>(end_), static_cast<int64_t>(dropped_)}));
   if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
 }
 

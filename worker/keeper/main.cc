@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "worker/keeper/child.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/keeper.h"
 #include "worker/keeper/spec.h"
@@ -72,8 +73,8 @@ int Run(const std::string& dir) {
   std::string error;
   std::optional<KeeperSpec> spec = ParseSpec(*bytes, &error);
   if (!spec) return Fail(kExitUsage, dir + "/spec: " + error);
-  Keeper keeper({dir, *std::move(spec), UniqueFd(kLockFd),
-                 UniqueFd(kListenerFd)});
+  Keeper keeper(
+      {dir, *std::move(spec), UniqueFd(kLockFd), UniqueFd(kListenerFd)});
   error = keeper.Prepare();
   if (!error.empty()) return Fail(kExitFailure, error);
   keeper.Run();
@@ -87,5 +88,6 @@ int main(int argc, char** argv) {
     return Fail(kExitUsage, "usage: cohort-keeper /ABSOLUTE/ATTEMPT/DIRECTORY");
   }
   prctl(PR_SET_NAME, "cohort-keeper");
+  cohort::keeper::RaiseOwnFileLimit();
   return Run(argv[1]);
 }

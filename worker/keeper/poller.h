@@ -9,7 +9,12 @@ namespace cohort::keeper {
 
 // What a descriptor in the loop is.
 enum class Source : uint32_t {
-  kSignals, kListener, kConnection, kStdout, kStderr, kFailure,
+  kSignals,
+  kListener,
+  kConnection,
+  kStdout,
+  kStderr,
+  kFailure,
 };
 
 struct Ready {

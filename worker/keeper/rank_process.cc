@@ -64,8 +64,8 @@ void RankProcess::Start() {
   const UniqueFd procs = group_.OpenProcs();
   ChildEnds ends;
   ChildFailure failure;
-  const std::optional<pid_t> pid = StartChild(
-      spec_, context_.spec.attempt, procs.get(), &ends, &failure);
+  const std::optional<pid_t> pid =
+      StartChild(spec_, context_.spec.attempt, procs.get(), &ends, &failure);
   if (!pid) return OnCannotRun(failure);
   pid_ = *pid;
   stdout_.pipe = std::move(ends.stdout_pipe);
@@ -79,8 +79,8 @@ void RankProcess::Start() {
 void RankProcess::EnterCgroup() {
   const std::string& parent = context_.attempt_group.path();
   if (parent.empty()) return;
-  std::string error = Cgroup::Create(
-      parent, "rank-" + std::to_string(spec_.rank), &group_);
+  std::string error =
+      Cgroup::Create(parent, "rank-" + std::to_string(spec_.rank), &group_);
   if (error.empty() && context_.spec.rank_memory_bytes) {
     error = group_.LimitMemory(*context_.spec.rank_memory_bytes);
   }
@@ -182,27 +182,38 @@ void RankProcess::End() {
   // First told, then synced: recovery waits for the former, and what a loss of
   // power could take is no process's any more.
   context_.feed.Publish(packet);
-  exit_recorded_ = error.empty() && exit_file_.Sync().empty();
+  exit_recorded_ = error.empty();
+  if (exit_recorded_) SyncExitRecord();
+}
+
+void RankProcess::SyncExitRecord() {
+  // Never tried again: after a failed fsync the kernel has forgotten the bytes.
+  const std::string error = exit_file_.Sync();
+  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
 }
 
 bool RankProcess::RetryExitRecord() {
   if (exit_recorded_) return true;
-  exit_recorded_ = exit_file_.Commit(Encode(report_)).empty() &&
-                   exit_file_.Sync().empty();
+  exit_recorded_ = exit_file_.Commit(Encode(report_)).empty();
+  if (exit_recorded_) SyncExitRecord();
   return exit_recorded_;
 }
 
 void RankProcess::Stop() {
   if (!live()) return;
-  report_.cause = ExitCause::kStopped;
+  SetCause(ExitCause::kStopped);
   SignalGroup(SIGTERM);
 }
 
 void RankProcess::Kill() {
   if (!live()) return;
-  report_.cause = ExitCause::kKilled;
+  SetCause(ExitCause::kKilled);
   SignalGroup(SIGKILL);
   group_.Kill();
+}
+
+void RankProcess::SetCause(ExitCause cause) {
+  if (report_.cause != ExitCause::kCannotRun) report_.cause = cause;
 }
 
 void RankProcess::SignalGroup(int signal) {

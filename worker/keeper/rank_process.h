@@ -81,6 +81,9 @@ class RankProcess {
   void OnCannotRun(const ChildFailure& failure);
   // Reports and records the end; report_ is filled in.
   void End();
+  void SyncExitRecord();
+  // Unless it is known already why the rank ends.
+  void SetCause(ExitCause cause);
   // Reads on until the pipe is empty or `bytes_max` were read.
   void Drain(Output& output, size_t bytes_max);
   void SignalGroup(int signal);

@@ -94,8 +94,7 @@ std::string RecordReader::Text(const std::string& key) {
   return fields_[next_++].value;
 }
 
-int64_t RecordReader::Number(const std::string& key, int64_t min,
-                             int64_t max) {
+int64_t RecordReader::Number(const std::string& key, int64_t min, int64_t max) {
   const std::string text = Text(key);
   if (!ok()) return min;
   const std::optional<int64_t> number = ParseDecimal(text);
@@ -143,8 +142,8 @@ uint32_t Crc32(const char* data, size_t size) {
   }();
   uint32_t crc = 0xffffffffu;
   for (size_t i = 0; i < size; ++i) {
-    crc = table[(crc ^ static_cast<unsigned char>(data[i])) & 0xff] ^
-          (crc >> 8);
+    crc =
+        table[(crc ^ static_cast<unsigned char>(data[i])) & 0xff] ^ (crc >> 8);
   }
   return crc ^ 0xffffffffu;
 }

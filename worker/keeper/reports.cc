@@ -18,8 +18,7 @@ std::string Cut(const std::string& message) {
 
 // `value` when the record was whole and had nothing more.
 template <typename T>
-std::optional<T> Checked(RecordReader& in, const T& value,
-                         std::string* error) {
+std::optional<T> Checked(RecordReader& in, const T& value, std::string* error) {
   if (in.AtEnd()) return value;
   *error = in.error();
   return std::nullopt;

@@ -108,8 +108,7 @@ std::optional<ExitReport> ParseExit(const std::string& bytes,
                                     std::string* error);
 std::optional<DoneReport> ParseDone(const std::string& bytes,
                                     std::string* error);
-std::optional<LogEnd> ParseLogEnd(const std::string& bytes,
-                                  std::string* error);
+std::optional<LogEnd> ParseLogEnd(const std::string& bytes, std::string* error);
 std::optional<StopCommand> ParseStop(const std::string& bytes,
                                      std::string* error);
 

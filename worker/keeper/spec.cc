@@ -15,8 +15,8 @@ constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
 constexpr std::string_view kLimitNames[] = {
-    "as",  "core",   "cpu",   "data", "fsize", "memlock",
-    "nofile", "nproc", "rss", "stack"};
+    "as",      "core",   "cpu",   "data", "fsize",
+    "memlock", "nofile", "nproc", "rss",  "stack"};
 
 bool HasNul(const std::string& text) {
   return text.find('\0') != std::string::npos;
@@ -24,11 +24,6 @@ bool HasNul(const std::string& text) {
 
 bool IsAbsolute(const std::string& path) {
   return !path.empty() && path[0] == '/' && !HasNul(path);
-}
-
-bool IsAttemptId(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 std::string WhatIsWrong(const RankLimit& limit) {
@@ -79,8 +74,8 @@ void AddRank(const RankSpec& rank, RecordWriter& out) {
 
 RankSpec ReadRank(RecordReader& in) {
   RankSpec rank;
-  rank.rank = static_cast<int>(
-      in.Number("rank", 0, std::numeric_limits<int>::max()));
+  rank.rank =
+      static_cast<int>(in.Number("rank", 0, std::numeric_limits<int>::max()));
   rank.cwd = in.Text("cwd");
   while (in.NextIs("arg")) rank.argv.push_back(in.Text("arg"));
   while (in.NextIs("env")) rank.env.push_back(in.Text("env"));
@@ -96,6 +91,11 @@ RankSpec ReadRank(RecordReader& in) {
 }
 
 }  // namespace
+
+bool IsAttemptId(const std::string& text) {
+  return !text.empty() && text.size() <= 64 &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
 
 std::string Validate(const KeeperSpec& spec) {
   if (!IsAttemptId(spec.attempt)) {
@@ -124,8 +124,8 @@ std::string Validate(const KeeperSpec& spec) {
     return "rank_memory_bytes is not positive";
   }
   if (spec.ranks.empty() || spec.ranks.size() > kRanksMax) {
-    return "it has " + std::to_string(spec.ranks.size()) +
-           " ranks; 1 to " + std::to_string(kRanksMax) + " can run";
+    return "it has " + std::to_string(spec.ranks.size()) + " ranks; 1 to " +
+           std::to_string(kRanksMax) + " can run";
   }
   std::set<int> seen;
   for (const RankSpec& rank : spec.ranks) {

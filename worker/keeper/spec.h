@@ -11,7 +11,7 @@ namespace cohort::keeper {
 
 // Bounds that Validate checks; a spec beyond them is refused, not cut.
 inline constexpr int kRanksMax = 1024;
-inline constexpr size_t kArgumentsMax = 16384;   // argv or env of one rank
+inline constexpr size_t kArgumentsMax = 16384;  // argv or env of one rank
 inline constexpr size_t kSpecBytesMax = 64 << 20;
 
 // One setrlimit in the rank, before its program.
@@ -39,9 +39,10 @@ struct RankSpec {
 };
 
 struct KeeperSpec {
-  std::string attempt;      // lower-case hex, 1 to 64 digits
-  std::string runtime_dir;  // absolute; private tmpfs; the control socket's home
-  std::string log_dir;      // absolute; where log segments go
+  std::string attempt;  // lower-case hex, 1 to 64 digits
+  std::string
+      runtime_dir;      // absolute; private tmpfs; the control socket's home
+  std::string log_dir;  // absolute; where log segments go
 
   // Between SIGTERM and SIGKILL when the keeper itself gets SIGTERM; a Stop
   // command brings its own.
@@ -62,6 +63,9 @@ struct KeeperSpec {
 
   bool operator==(const KeeperSpec&) const = default;
 };
+
+// Whether `text` can name an attempt: 1 to 64 lower-case hex digits.
+bool IsAttemptId(const std::string& text);
 
 // An empty string when `spec` can be run, else what is wrong with it and where.
 std::string Validate(const KeeperSpec& spec);

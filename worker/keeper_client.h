@@ -1,0 +1,96 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "common/executor.h"
+#include "common/mutex.h"
+#include "worker/keeper/files.h"
+#include "worker/keeper_host.h"
+#include "worker/kept_attempt.h"
+
+namespace cohort::worker {
+
+struct KeeperClientOptions {
+  // Holds a directory per attempt; made when missing.  On a disk: exit records
+  // have to survive the machine.
+  std::string attempts_dir;
+  // The cohort-keeper to start.
+  std::string keeper_program;
+  // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
+  // the head, so that the cause is told by who knows it.
+  absl::Duration start_timeout = absl::Seconds(10);
+};
+
+// cohort-keeper in the directory of the running program.
+std::string KeeperBesideThisProgram();
+
+// The real KeeperHost: cohort-keeper processes, their directories and sockets.
+//
+// Thread-safe: calls go to a thread of its own, which does all that blocks.
+// When it is destroyed the keepers stay and run on; callbacks and events that
+// have not been posted by then never are.
+class KeeperClient final : public KeeperHost {
+ public:
+  // `executor` gets callbacks and events (a strand, for their order) and must
+  // outlive the client, `listener` runs there only.  Unavailable when the
+  // directory cannot be made; ResourceExhausted without descriptors.
+  static absl::StatusOr<std::unique_ptr<KeeperClient>> Create(
+      KeeperClientOptions options, Executor& executor, Listener listener);
+
+  ~KeeperClient() override;
+
+  KeeperClient(const KeeperClient&) = delete;
+  KeeperClient& operator=(const KeeperClient&) = delete;
+
+  void Start(KeeperSpec spec, DoneCallback done) override;
+  void Adopt(absl::string_view attempt, AdoptCallback done) override;
+  void Stop(absl::string_view attempt, absl::Duration grace) override;
+  void Kill(absl::string_view attempt) override;
+  void Remove(absl::string_view attempt, DoneCallback done) override;
+  absl::StatusOr<std::vector<std::string>> List() override;
+
+ private:
+  KeeperClient(KeeperClientOptions options, Executor& executor,
+               Listener listener, keeper::UniqueFd wake);
+
+  void Enqueue(Task task);
+  std::string DirOf(const std::string& attempt) const;
+
+  // The client's thread, all below.
+  void RunThread();
+  bool RunTasks();
+  // Drops attempts whose Start did not succeed.
+  void ForgetFailed();
+  void Wait();
+  void StartNow(const KeeperSpec& spec, DoneCallback done);
+  void AdoptNow(const std::string& attempt, AdoptCallback done);
+  absl::Status RemoveNow(const std::string& attempt);
+  std::unique_ptr<KeptAttempt> MakeAttempt(const std::string& attempt);
+  template <typename Callback, typename Result>
+  void Answer(Callback done, Result result);
+
+  const KeeperClientOptions options_;
+  Executor& executor_;
+  // Shared: posted events may run after the client is gone.
+  const std::shared_ptr<Listener> listener_;
+  const keeper::UniqueFd wake_;  // eventfd
+  Mutex mutex_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // The client's thread.
+  std::map<std::string, std::unique_ptr<KeptAttempt>> attempts_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace cohort::worker

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "worker/attempt_dir.h"
+#include "worker/keeper/files.h"
+#include "worker/keeper_host.h"
+
+// The few system calls by which a keeper is born and reached.
+namespace cohort::worker {
+
+// A listening socket `runtime_dir`/control (made with its directory, replacing
+// one that is left over).
+absl::StatusOr<keeper::UniqueFd> ListenForKeeper(
+    const std::string& runtime_dir);
+
+// A nonblocking connection to it.  NotFound when nobody listens.
+absl::StatusOr<keeper::UniqueFd> ConnectToKeeper(
+    const std::string& runtime_dir);
+
+struct KeeperProcess {
+  pid_t pid = 0;
+  keeper::UniqueFd pidfd;
+};
+
+// Starts `program` for the attempt in `dir`, in a session of its own, with the
+// lock, the listener and the log.  ResourceExhausted or Internal on failure.
+absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
+                                          const std::string& dir,
+                                          const NewAttemptDir& made,
+                                          const keeper::UniqueFd& listener);
+
+}  // namespace cohort::worker

@@ -1,0 +1,345 @@
+#include "worker/kept_attempt.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/log.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "worker/keeper/record.h"
+#include "worker/keeper_spawn.h"
+#include "worker/log_reader.h"
+#include "worker/process_tree.h"
+
+namespace cohort::worker {
+namespace {
+
+using keeper::UniqueFd;
+
+// A keeper that cannot be reached is dying (milliseconds) or its socket is gone
+// (for good).
+constexpr absl::Duration kRetryFirst = absl::Milliseconds(5);
+constexpr absl::Duration kRetryMax = absl::Seconds(1);
+// Only a process in uninterruptible sleep takes longer.
+constexpr absl::Duration kLeftoversTimeout = absl::Seconds(2);
+// After its last event a keeper has nothing left to do.
+constexpr int kLeaveTimeout_ms = 2000;
+
+absl::Duration Now() { return MachineClock().Monotonic(); }
+
+LeftoverQuery QueryFor(const std::string& attempt,
+                       const AttemptSurvey& survey) {
+  LeftoverQuery query;
+  query.attempt = attempt;
+  if (!survey.keeper) return query;
+  query.cgroup = survey.keeper->cgroup;
+  for (const auto& [rank, records] : survey.ranks) {
+    if (!records.started) continue;
+    query.ranks.push_back({records.started->pid,
+                           static_cast<uint64_t>(records.started->start_time),
+                           survey.keeper->boot_id});
+  }
+  return query;
+}
+
+void RemoveCgroup(const AttemptSurvey& survey) {
+  if (!survey.keeper || survey.keeper->cgroup.empty()) return;
+  for (const auto& [rank, records] : survey.ranks) {
+    rmdir(absl::StrCat(survey.keeper->cgroup, "/rank-", rank).c_str());
+  }
+  rmdir(survey.keeper->cgroup.c_str());
+}
+
+}  // namespace
+
+KeptAttempt::KeptAttempt(std::string name, std::string dir, EventSink sink)
+    : name_(std::move(name)),
+      dir_(std::move(dir)),
+      sink_(std::move(sink)),
+      retry_delay_(kRetryFirst) {}
+
+KeptAttempt::~KeptAttempt() {
+  if (!pidfd_ || !ended()) return;
+  // Do not leave a zombie of a keeper that is just leaving.
+  pollfd leaving = {pidfd_.get(), POLLIN, 0};
+  poll(&leaving, 1, kLeaveTimeout_ms);
+  Reap();
+}
+
+void KeptAttempt::Start(const std::string& program, const KeeperSpec& spec,
+                        absl::Duration deadline,
+                        KeeperHost::DoneCallback done) {
+  state_ = State::kBorn;
+  start_done_ = std::move(done);
+  wake_at_ = deadline;
+  const absl::Status status = Spawn(program, spec);
+  if (!status.ok()) FinishStart(status);
+}
+
+absl::Status KeptAttempt::Spawn(const std::string& program,
+                                const KeeperSpec& spec) {
+  runtime_dir_ = spec.runtime_dir;
+  absl::StatusOr<NewAttemptDir> made = MakeAttemptDir(dir_, spec);
+  if (!made.ok()) return made.status();
+  const absl::Status status = [&]() -> absl::Status {
+    COHORT_ASSIGN_OR_RETURN(const UniqueFd listener,
+                            ListenForKeeper(runtime_dir_));
+    COHORT_ASSIGN_OR_RETURN(connection_, ConnectToKeeper(runtime_dir_));
+    COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
+                            SpawnKeeper(program, dir_, *made, listener));
+    pidfd_ = std::move(process.pidfd);
+    return absl::OkStatus();
+  }();
+  if (!status.ok()) RemoveAttemptDir(dir_).IgnoreError();
+  return status;
+}
+
+void KeptAttempt::FinishStart(const absl::Status& status) {
+  wake_at_ = absl::InfiniteDuration();
+  state_ = status.ok() ? State::kRunning : State::kEnded;
+  failed_ = !status.ok();
+  if (failed_) connection_.Reset();
+  std::exchange(start_done_, nullptr)(status);
+  COHORT_LOG(kInfo, "keeper_start", {"attempt", name_}, {"status", status});
+}
+
+absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
+  COHORT_ASSIGN_OR_RETURN(adopted_, SurveyAttempt(dir_));
+  AdoptedAttempt adopted;
+  adopted.phase = adopted_->phase;
+  adopted.spec = adopted_->spec;
+  adopted.message = adopted_->message;
+  runtime_dir_ = adopted.spec.runtime_dir;
+  switch (adopted.phase) {
+    case AttemptPhase::kSpecDamaged:
+      adopted.message += EndLeftovers(*adopted_);
+      [[fallthrough]];
+    case AttemptPhase::kNoSpec:
+    case AttemptPhase::kNotStarted:
+      state_ = State::kEnded;
+      break;
+    case AttemptPhase::kRunning:
+    case AttemptPhase::kKeeperLost:
+    case AttemptPhase::kDone:
+      state_ = State::kRunning;
+  }
+  COHORT_LOG(kInfo, "keeper_adopt", {"attempt", name_},
+             {"phase", static_cast<int>(adopted.phase)},
+             {"message", adopted.message});
+  return adopted;
+}
+
+void KeptAttempt::TellStory() {
+  const std::optional<AttemptSurvey> survey = std::exchange(adopted_, {});
+  if (!ended()) Follow(*survey);
+}
+
+void KeptAttempt::Stop(absl::Duration kill_at) {
+  if (ended() || (kill_at_ && *kill_at_ <= kill_at)) return;
+  kill_at_ = kill_at;
+  SendStop();
+}
+
+void KeptAttempt::SendStop() {
+  if (!kill_at_ || !connection_) return;
+  const absl::Duration grace =
+      std::max(*kill_at_ - Now(), absl::ZeroDuration());
+  const std::string packet =
+      keeper::Encode(keeper::StopCommand{absl::ToInt64Milliseconds(grace)});
+  // Failing means a broken connection: sent again on the next one.
+  send(connection_.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
+}
+
+void KeptAttempt::OnConnectionReady() {
+  while (connection_) {
+    char buffer[keeper::kPacketBytesMax];
+    const ssize_t n = recv(connection_.get(), buffer, sizeof(buffer), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) {
+      connection_.Reset();
+      // A newborn that hangs up is dying: its pidfd says more.
+      if (state_ == State::kRunning) LookAgain();
+      return;
+    }
+    OnPacket(std::string(buffer, static_cast<size_t>(n)));
+  }
+}
+
+void KeptAttempt::OnPacket(const std::string& bytes) {
+  const std::string kind = keeper::RecordKind(bytes);
+  std::string error;
+  if (kind == keeper::kKeeperKind) {
+    const auto hello = keeper::ParseKeeper(bytes, &error);
+    if (hello) return OnHello(*hello);
+  } else if (kind == keeper::kStartedKind) {
+    const auto started = keeper::ParseStarted(bytes, &error);
+    if (started) return TellStarted(*started);
+  } else if (kind == keeper::kExitKind) {
+    const auto exited = keeper::ParseExit(bytes, &error);
+    if (exited) return TellExited(exited->rank, ToExitStatus(*exited));
+  } else if (kind == keeper::kDoneKind) {
+    if (keeper::ParseDone(bytes, &error)) return TellEnd(AllDone{});
+  }
+  COHORT_LOG(kWarning, "keeper_packet_refused", {"attempt", name_},
+             {"kind", kind}, {"error", error});
+}
+
+void KeptAttempt::OnHello(const keeper::KeeperReport& hello) {
+  retry_delay_ = kRetryFirst;
+  if (!pidfd_) WatchKeeper(hello);
+  if (start_done_) FinishStart(absl::OkStatus());
+}
+
+void KeptAttempt::WatchKeeper(const keeper::KeeperReport& report) {
+  absl::StatusOr<int> pidfd = OpenPidfd(
+      {report.pid, static_cast<uint64_t>(report.start_time), report.boot_id});
+  // Gone already: the connection's end leads to the same look.
+  if (pidfd.ok()) pidfd_ = UniqueFd(*pidfd);
+}
+
+void KeptAttempt::OnPidfdReady() {
+  // What it said before it ended is still in the socket.
+  OnConnectionReady();
+  Reap();
+  if (state_ == State::kBorn) {
+    absl::Status error = start_error_;
+    if (error.ok()) {
+      error = absl::InternalError(absl::StrCat(
+          "the keeper of attempt ", name_,
+          " ended before it took its spec: ", ReadKeeperLog(dir_)));
+    }
+    RemoveAttemptDir(dir_).IgnoreError();
+    FinishStart(error);
+  } else if (state_ == State::kRunning) {
+    LookAgain();
+  }
+}
+
+void KeptAttempt::Reap() {
+  siginfo_t ended{};
+  // Fails for one that an earlier daemon started: not our child.
+  waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()),
+         &ended, WEXITED | WNOHANG);
+  pidfd_.Reset();
+}
+
+void KeptAttempt::OnWake() {
+  wake_at_ = absl::InfiniteDuration();
+  if (state_ == State::kBorn) {
+    start_error_ = absl::DeadlineExceededError(absl::StrCat(
+        "the keeper of attempt ", name_, " did not take its spec in time"));
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  } else if (state_ == State::kRunning) {
+    LookAgain();
+  }
+}
+
+void KeptAttempt::LookAgain() {
+  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(dir_);
+  if (survey.ok()) return Follow(*survey);
+  COHORT_LOG(kWarning, "attempt_directory_unreadable", {"attempt", name_},
+             {"status", survey.status()});
+  TryLater();
+}
+
+void KeptAttempt::Follow(const AttemptSurvey& survey) {
+  switch (survey.phase) {
+    case AttemptPhase::kRunning:
+      if (!pidfd_ && survey.keeper) WatchKeeper(*survey.keeper);
+      return Reconnect();
+    case AttemptPhase::kDone:
+      TellRecords(survey);
+      return TellEnd(AllDone{});
+    case AttemptPhase::kNoSpec:
+    case AttemptPhase::kSpecDamaged:
+    case AttemptPhase::kNotStarted:
+    case AttemptPhase::kKeeperLost:
+      return TellLost(survey);
+  }
+}
+
+void KeptAttempt::Reconnect() {
+  if (connection_) return;
+  absl::StatusOr<UniqueFd> connection = ConnectToKeeper(runtime_dir_);
+  if (connection.ok()) {
+    connection_ = *std::move(connection);
+    return SendStop();
+  }
+  // Its socket is gone but it lives: a signal is the other way to stop it.
+  if (kill_at_ && pidfd_) {
+    const int signal = *kill_at_ <= Now() ? SIGKILL : SIGTERM;
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
+  }
+  TryLater();
+}
+
+void KeptAttempt::TryLater() {
+  wake_at_ = Now() + retry_delay_;
+  retry_delay_ = std::min(2 * retry_delay_, kRetryMax);
+}
+
+void KeptAttempt::TellRecords(const AttemptSurvey& survey) {
+  for (const auto& [rank, records] : survey.ranks) {
+    if (records.started) TellStarted(*records.started);
+    if (records.exit) TellExited(rank, ToExitStatus(*records.exit));
+  }
+}
+
+void KeptAttempt::TellStarted(const keeper::StartedReport& report) {
+  if (told_started_.insert(report.rank).second) {
+    sink_(RankStarted{report.rank, report.pid});
+  }
+}
+
+void KeptAttempt::TellExited(int rank, const ExitStatus& status) {
+  if (told_exited_.insert(rank).second) sink_(RankExited{rank, status});
+}
+
+void KeptAttempt::TellLost(const AttemptSurvey& survey) {
+  const std::string message =
+      absl::StrCat(survey.message, EndLeftovers(survey));
+  TellRecords(survey);
+  for (const auto& [rank, records] : survey.ranks) {
+    if (!SealLogs(survey.spec.log_dir, rank).ok()) {
+      COHORT_LOG(kWarning, "log_not_sealed", {"attempt", name_},
+                 {"rank", rank});
+    }
+    ExitStatus status;
+    status.signal = SIGKILL;
+    status.cause = ExitStatus::Cause::kKeeperLost;
+    status.message = survey.message;
+    if (records.started) {
+      status.started_at = absl::FromUnixNanos(records.started->started_wall_ns);
+    }
+    TellExited(rank, status);
+  }
+  COHORT_LOG(kWarning, "keeper_lost", {"attempt", name_}, {"message", message});
+  TellEnd(KeeperLost{message});
+}
+
+void KeptAttempt::TellEnd(const KeeperEvent& event) {
+  state_ = State::kEnded;
+  wake_at_ = absl::InfiniteDuration();
+  connection_.Reset();
+  sink_(event);
+}
+
+std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {
+  const absl::StatusOr<int> killed =
+      KillLeftovers(QueryFor(name_, survey), kLeftoversTimeout);
+  RemoveCgroup(survey);
+  return killed.ok() ? "" : absl::StrCat("; ", killed.status().message());
+}
+
+}  // namespace cohort::worker

@@ -1,0 +1,172 @@
+#include "worker/log_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "worker/keeper/files.h"
+#include "worker/keeper/log_segments.h"
+#include "worker/keeper/reports.h"
+
+namespace cohort::worker {
+namespace {
+
+using keeper::UniqueFd;
+// Paths by first offset.
+using Segments = std::map<uint64_t, std::string>;
+
+constexpr size_t kEndBytesMax = 4096;
+// A segment can be rotated away between listing and opening; it is the oldest
+// then, and a stream is not rotated through in the time of a few calls.
+constexpr int kTriesMax = 4;
+// At once, whatever is asked for.
+constexpr size_t kReadBytesMax = 16 << 20;
+
+absl::StatusOr<Segments> List(const std::string& dir, const std::string& stem) {
+  int error = 0;
+  Segments segments = keeper::ListSegments(dir, stem, &error);
+  if (error == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("no log directory ", dir));
+  }
+  if (error != 0) {
+    return absl::UnavailableError(
+        ErrnoStatus(error, absl::StrCat("list ", dir)).message());
+  }
+  return segments;
+}
+
+std::optional<uint64_t> ReadEnd(const std::string& dir,
+                                const std::string& stem) {
+  int error = 0;
+  const std::optional<std::string> bytes = keeper::ReadWhole(
+      absl::StrCat(dir, "/", keeper::LogEndName(stem)), kEndBytesMax, &error);
+  std::string damage;
+  const std::optional<keeper::LogEnd> end =
+      bytes ? keeper::ParseLogEnd(*bytes, &damage) : std::nullopt;
+  if (!end) return std::nullopt;
+  return static_cast<uint64_t>(end->offset);
+}
+
+// Where the bytes of `segment` end.
+absl::StatusOr<uint64_t> EndOf(const Segments::value_type& segment) {
+  struct stat file {};
+  if (stat(segment.second.c_str(), &file) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", segment.second));
+  }
+  return segment.first + static_cast<uint64_t>(file.st_size);
+}
+
+// The segment that holds `offset` or, where there is none, the first after it.
+Segments::const_iterator Locate(const Segments& segments, uint64_t offset) {
+  auto after = segments.upper_bound(offset);
+  if (after == segments.begin()) return after;
+  const auto before = std::prev(after);
+  const absl::StatusOr<uint64_t> end = EndOf(*before);
+  // A segment that ends short of the next one lost its end with the power.
+  const bool holds = end.ok() && offset < *end;
+  return holds ? before : after;
+}
+
+// Up to `bytes_max` bytes of one segment from the stream's `offset` on.
+absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
+                                        uint64_t offset, size_t bytes_max) {
+  const UniqueFd file(open(segment.second.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    return ErrnoStatus(errno, absl::StrCat("open ", segment.second));
+  }
+  std::string bytes(bytes_max, '\0');
+  size_t size = 0;
+  while (size < bytes_max) {
+    const ssize_t n = pread(file.get(), bytes.data() + size, bytes_max - size,
+                            static_cast<off_t>(offset - segment.first + size));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("read ", segment.second));
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+}  // namespace
+
+LogReader::LogReader(std::string log_dir, int rank, LogStream stream)
+    : log_dir_(std::move(log_dir)),
+      stem_(keeper::LogStem(rank, stream == LogStream::kStderr)) {}
+
+absl::StatusOr<LogChunk> LogReader::Read(uint64_t offset,
+                                         size_t bytes_max) const {
+  // Before the segments: bytes written after a look at them belong to a stream
+  // whose end was not there yet.
+  const std::optional<uint64_t> end = ReadEnd(log_dir_, stem_);
+  bytes_max = std::min(bytes_max, kReadBytesMax);
+  absl::Status status;
+  for (int i = 0; i < kTriesMax; ++i) {
+    absl::StatusOr<LogChunk> chunk = ReadOnce(offset, bytes_max);
+    if (!chunk.ok()) {
+      status = chunk.status();
+      if (absl::IsNotFound(status)) continue;
+      return status;
+    }
+    chunk->eof = end && chunk->next_offset >= *end;
+    return chunk;
+  }
+  return status;
+}
+
+absl::StatusOr<LogChunk> LogReader::ReadOnce(uint64_t offset,
+                                             size_t bytes_max) const {
+  COHORT_ASSIGN_OR_RETURN(const Segments segments, List(log_dir_, stem_));
+  LogChunk chunk;
+  chunk.offset = offset;
+  auto segment = Locate(segments, offset);
+  if (segment != segments.end() && segment->first > offset) {
+    chunk.offset = segment->first;
+  }
+  chunk.next_offset = chunk.offset;
+  while (segment != segments.end() && chunk.bytes.size() < bytes_max) {
+    // What follows a hole comes with the next call, which says where it is.
+    if (segment->first > chunk.next_offset) break;
+    COHORT_ASSIGN_OR_RETURN(const std::string bytes,
+                            ReadSegment(*segment, chunk.next_offset,
+                                        bytes_max - chunk.bytes.size()));
+    chunk.bytes += bytes;
+    chunk.next_offset += bytes.size();
+    ++segment;
+  }
+  return chunk;
+}
+
+absl::StatusOr<uint64_t> LogReader::EndOffset() const {
+  COHORT_ASSIGN_OR_RETURN(const Segments segments, List(log_dir_, stem_));
+  if (segments.empty()) return ReadEnd(log_dir_, stem_).value_or(0);
+  return EndOf(*segments.rbegin());
+}
+
+absl::Status SealLogs(const std::string& log_dir, int rank) {
+  for (const LogStream stream : {LogStream::kStdout, LogStream::kStderr}) {
+    const std::string stem =
+        keeper::LogStem(rank, stream == LogStream::kStderr);
+    if (ReadEnd(log_dir, stem)) continue;
+    COHORT_ASSIGN_OR_RETURN(const uint64_t end,
+                            LogReader(log_dir, rank, stream).EndOffset());
+    const std::string error = keeper::WriteByRename(
+        log_dir, keeper::LogEndName(stem),
+        keeper::Encode(keeper::LogEnd{static_cast<int64_t>(end), 0}),
+        keeper::Durability::kCrash);
+    if (!error.empty()) return absl::UnavailableError(error);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cohort::worker
