@@ -307,18 +307,22 @@ void KeptAttempt::TellExited(int rank, const ExitStatus& status) {
 }
 
 void KeptAttempt::TellLost(const AttemptSurvey& survey) {
-  const std::string message =
-      absl::StrCat(survey.message, EndLeftovers(survey));
+  const std::string why = survey.message.empty()
+                              ? "the keeper died before it started a rank"
+                              : survey.message;
+  const std::string message = absl::StrCat(why, EndLeftovers(survey));
   TellRecords(survey);
   for (const auto& [rank, records] : survey.ranks) {
-    if (!SealLogs(survey.spec.log_dir, rank).ok()) {
-      COHORT_LOG(kWarning, "log_not_sealed", {"attempt", name_},
-                 {"rank", rank});
+    const absl::Status sealed = SealLogs(survey.spec.log_dir, rank);
+    // NotFound: the keeper had not come as far as to make the directory.
+    if (!sealed.ok() && !absl::IsNotFound(sealed)) {
+      COHORT_LOG(kWarning, "log_not_sealed", {"attempt", name_}, {"rank", rank},
+                 {"status", sealed});
     }
     ExitStatus status;
     status.signal = SIGKILL;
     status.cause = ExitStatus::Cause::kKeeperLost;
-    status.message = survey.message;
+    status.message = why;
     if (records.started) {
       status.started_at = absl::FromUnixNanos(records.started->started_wall_ns);
     }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -114,10 +115,13 @@ class Child {
   }
 
   void ResetSignals() {
-    struct sigaction action {};
-    action.sa_handler = SIG_DFL;
+    // The kernel's struct sigaction, all zero: SIG_DFL.  Not by sigaction(3),
+    // which leaves out the two signals that glibc keeps for itself; ignored
+    // ones are inherited over exec and break the threads of the program.
+    const uint64_t by_default[4] = {};
     for (int signal = 1; signal < NSIG; ++signal) {
-      sigaction(signal, &action, nullptr);  // fails for SIGKILL and SIGSTOP
+      // Fails for SIGKILL and SIGSTOP.
+      syscall(SYS_rt_sigaction, signal, by_default, nullptr, sizeof(uint64_t));
     }
     sigset_t none;
     sigemptyset(&none);

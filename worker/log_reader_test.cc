@@ -1,0 +1,131 @@
+#include "worker/log_reader.h"
+
+#include <unistd.h>
+
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/seed.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "worker/keeper/log_segments.h"
+
+namespace cohort::worker {
+namespace {
+
+using keeper::LogWriter;
+
+LogChunk ReadOk(const LogReader& reader, uint64_t offset, size_t bytes_max) {
+  absl::StatusOr<LogChunk> chunk = reader.Read(offset, bytes_max);
+  COHORT_EXPECT_OK(chunk);
+  return chunk.value_or(LogChunk{});
+}
+
+TEST(LogReader, ReadsAcrossSegments) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(3, false),
+                {.segment_bytes = 4, .stream_bytes = 100});
+  log.Append("abcdefghij", 10);
+  const LogReader reader(dir.path(), 3, LogStream::kStdout);
+  const LogChunk chunk = ReadOk(reader, 2, 5);
+  EXPECT_EQ(chunk.offset, 2u);
+  EXPECT_EQ(chunk.bytes, "cdefg");
+  EXPECT_EQ(chunk.next_offset, 7u);
+  EXPECT_FALSE(chunk.eof);
+  EXPECT_THAT(reader.EndOffset(), IsOkAndHolds(10u));
+}
+
+TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, true), {});
+  ASSERT_EQ(log.Reserve(), "");
+  const LogReader reader(dir.path(), 0, LogStream::kStderr);
+  EXPECT_EQ(ReadOk(reader, 0, 100).bytes, "");
+  EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
+  log.Append("abc", 3);
+  EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
+  log.Close();
+  EXPECT_FALSE(ReadOk(reader, 0, 2).eof);
+  EXPECT_TRUE(ReadOk(reader, 0, 3).eof);
+  EXPECT_TRUE(ReadOk(reader, 3, 100).eof);
+}
+
+TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false),
+                {.segment_bytes = 4, .stream_bytes = 4});
+  log.Append("abcdefghij", 10);
+  const LogChunk chunk =
+      ReadOk(LogReader(dir.path(), 0, LogStream::kStdout), 1, 100);
+  EXPECT_EQ(chunk.offset, 4u);
+  EXPECT_EQ(chunk.bytes, "efghij");
+}
+
+TEST(LogReader, StepsOverWhatThePowerTook) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false),
+                {.segment_bytes = 4, .stream_bytes = 100});
+  log.Append("abcdefgh", 8);
+  ASSERT_EQ(truncate(dir.File(keeper::SegmentName("0.stdout.", 0)).c_str(), 2),
+            0);
+  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  const LogChunk before = ReadOk(reader, 0, 100);
+  EXPECT_EQ(before.bytes, "ab");
+  const LogChunk after = ReadOk(reader, before.next_offset, 100);
+  EXPECT_EQ(after.offset, 4u);
+  EXPECT_EQ(after.bytes, "efgh");
+}
+
+TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
+  // LR-1, LW-1, under rotation but without removal.
+  std::mt19937_64 random(TestSeed());
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false),
+                {.segment_bytes = 7, .stream_bytes = 1 << 20});
+  ASSERT_EQ(log.Reserve(), "");
+  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  std::string written;
+  std::string read;
+  const auto read_some = [&](size_t bytes_max) {
+    const LogChunk chunk = ReadOk(reader, read.size(), bytes_max);
+    EXPECT_EQ(chunk.offset, read.size());
+    read += chunk.bytes;
+    EXPECT_EQ(chunk.next_offset, read.size());
+    return chunk.eof;
+  };
+  for (int i = 0; i < 200; ++i) {
+    const std::string more(random() % 20, static_cast<char>('a' + i % 26));
+    log.Append(more.data(), more.size());
+    written += more;
+    EXPECT_FALSE(read_some(random() % 30));
+  }
+  log.Close();
+  while (!read_some(1 + random() % 30)) {
+  }
+  EXPECT_EQ(read, written);
+}
+
+TEST(LogReader, IsNotFoundWithoutItsDirectory) {
+  EXPECT_THAT(LogReader("/nonexistent", 0, LogStream::kStdout).Read(0, 1),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(SealLogs, EndsStreamsWhereTheyAreAndOnlyOnce) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false), {});
+  log.Append("abc", 3);
+  COHORT_ASSERT_OK(SealLogs(dir.path(), 0));
+  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  EXPECT_TRUE(ReadOk(reader, 0, 10).eof);
+  EXPECT_TRUE(ReadOk(LogReader(dir.path(), 0, LogStream::kStderr), 0, 1).eof);
+  log.Append("de", 2);
+  COHORT_ASSERT_OK(SealLogs(dir.path(), 0));
+  EXPECT_TRUE(ReadOk(reader, 0, 3).eof);
+}
+
+}  // namespace
+}  // namespace cohort::worker
