@@ -54,7 +54,11 @@ using ::testing::IsEmpty;
 using Cause = ExitStatus::Cause;
 
 constexpr absl::Duration kDeadline = absl::Seconds(40);
-constexpr char kAttempt[] = "00a1";
+// Tests run at once and look for their processes by this: no two share it.
+const std::string& Attempt() {
+  static const std::string attempt = absl::StrCat("a1", absl::Hex(getpid()));
+  return attempt;
+}
 
 // A worker daemon of one attempt: a KeeperClient and what it has heard.
 class Daemon {
@@ -67,7 +71,7 @@ class Daemon {
     auto client = KeeperClient::Create(
         options, strand_,
         [this](const std::string& attempt, const KeeperEvent& event) {
-          EXPECT_EQ(attempt, kAttempt);
+          EXPECT_EQ(attempt, Attempt());
           Push(event);
         });
     COHORT_EXPECT_OK(client);
@@ -86,14 +90,14 @@ class Daemon {
         [&](auto done) { client_->Start(spec, std::move(done)); });
   }
 
-  absl::StatusOr<AdoptedAttempt> Adopt(const std::string& attempt = kAttempt) {
+  absl::StatusOr<AdoptedAttempt> Adopt(const std::string& attempt = Attempt()) {
     return Await<absl::StatusOr<AdoptedAttempt>>(
         [&](auto done) { client_->Adopt(attempt, std::move(done)); });
   }
 
   absl::Status Remove() {
     return Await<absl::Status>(
-        [&](auto done) { client_->Remove(kAttempt, std::move(done)); });
+        [&](auto done) { client_->Remove(Attempt(), std::move(done)); });
   }
 
   KeeperEvent NextEvent() {
@@ -166,15 +170,17 @@ class Daemon {
 
 class KeeperClientTest : public ::testing::Test {
  protected:
+  // Before a test forks: it is made of this process's pid.
+  KeeperClientTest() { Attempt(); }
   ~KeeperClientTest() override {
     // Whatever a test left, also a failing one.
-    COHORT_EXPECT_OK(KillLeftovers({.attempt = kAttempt}, kDeadline));
+    COHORT_EXPECT_OK(KillLeftovers({.attempt = Attempt()}, kDeadline));
     KillKeepers();
   }
 
   KeeperSpec Spec(const std::vector<std::string>& scripts) {
     KeeperSpec spec;
-    spec.attempt = kAttempt;
+    spec.attempt = Attempt();
     spec.runtime_dir = dir_.File("run");
     spec.log_dir = dir_.File("logs");
     for (const std::string& script : scripts) {
@@ -189,7 +195,7 @@ class KeeperClientTest : public ::testing::Test {
   }
 
   std::string AttemptDir() {
-    return absl::StrCat(dir_.path(), "/attempts/", kAttempt);
+    return absl::StrCat(dir_.path(), "/attempts/", Attempt());
   }
 
   std::string AttemptFile(const std::string& name) {
@@ -376,7 +382,8 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
   COHORT_ASSERT_OK(daemon.Start(spec));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
   EXPECT_EQ(ReadLog(0, LogStream::kStdout),
-            absl::StrCat("COHORT_ATTEMPT_ID=00a1\nCOHORT_KEEPER_RANK=0\n"
+            absl::StrCat("COHORT_ATTEMPT_ID=", Attempt(),
+                         "\nCOHORT_KEEPER_RANK=0\n"
                          "PATH=/usr/bin:/bin\nPWD=",
                          dir_.path(), "\nX=two\nlines\n", dir_.path(),
                          "\n1\n5\n"  // total, 0, 1, 2, ls's own
@@ -422,7 +429,7 @@ TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
       "trap 'exit 7' TERM; echo > ", ready, "; read x < ", gate)})));
   daemon.Next<RankStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(kAttempt, absl::Hours(1));
+  daemon.client().Stop(Attempt(), absl::Hours(1));
   const ExitStatus status = daemon.Next<RankExited>().status;
   EXPECT_EQ(status.exit_code, 7);
   EXPECT_EQ(status.cause, Cause::kStopped);
@@ -436,7 +443,7 @@ TEST_F(KeeperClientTest, KillsTheTreeWhenTheGraceIsOver) {
       "trap '' TERM; setsid sleep 1000 & echo $! > ", ready, "; wait")})));
   daemon.Next<RankStarted>();
   const int64_t child = PidIn(ready);
-  daemon.client().Stop(kAttempt, absl::Milliseconds(20));
+  daemon.client().Stop(Attempt(), absl::Milliseconds(20));
   const ExitStatus status = daemon.Next<RankExited>().status;
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kKilled);
@@ -451,8 +458,8 @@ TEST_F(KeeperClientTest, KillEndsARankThatIgnoresEverything) {
       {absl::StrCat("trap '' TERM INT HUP; echo > ", ready, "; sleep 1000")})));
   daemon.Next<RankStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(kAttempt, absl::Hours(1));
-  daemon.client().Kill(kAttempt);
+  daemon.client().Stop(Attempt(), absl::Hours(1));
+  daemon.client().Kill(Attempt());
   EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKilled);
   daemon.Next<AllDone>();
 }
@@ -521,7 +528,7 @@ TEST_F(KeeperClientTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   OpenGate(gate);
   ReadFifo(told);  // it ran on while nobody was there
   Daemon daemon(dir_.path());
-  EXPECT_THAT(daemon.client().List(), IsOkAndHolds(ElementsAre(kAttempt)));
+  EXPECT_THAT(daemon.client().List(), IsOkAndHolds(ElementsAre(Attempt())));
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
   EXPECT_EQ(adopted->phase, AttemptPhase::kRunning);
@@ -739,7 +746,7 @@ TEST_F(KeeperClientTest, AdoptsWhatAnotherBootOfTheMachineLeft) {
     COHORT_ASSERT_OK(MakeAttemptDir(AttemptDir(), Spec({"exit 0", "exit 0"})));
   }
   keeper::KeeperReport keeper;
-  keeper.attempt = kAttempt;
+  keeper.attempt = Attempt();
   keeper.pid = getpid();  // a living process that is not the keeper
   keeper.boot_id = "another boot";
   std::ofstream(AttemptFile("keeper")) << keeper::Encode(keeper);
@@ -784,7 +791,7 @@ TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   std::filesystem::remove_all(dir_.File("run"));
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
-  daemon.client().Stop(kAttempt, absl::Hours(1));
+  daemon.client().Stop(Attempt(), absl::Hours(1));
   // Nothing can be heard until it is over: then the files tell all.
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
@@ -838,11 +845,12 @@ TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
   const int64_t pid = daemon.Next<RankStarted>().pid;
   std::ifstream in(absl::StrCat("/proc/", pid, "/cgroup"));
   const std::string groups(std::istreambuf_iterator<char>(in), {});
-  EXPECT_THAT(groups, HasSubstr("0::/cohort-00a1/rank-0\n"));
-  daemon.client().Kill(kAttempt);
+  EXPECT_THAT(groups,
+              HasSubstr(absl::StrCat("0::/cohort-", Attempt(), "/rank-0\n")));
+  daemon.client().Kill(Attempt());
   daemon.Next<RankExited>();
   daemon.Next<AllDone>();
-  EXPECT_EQ(access((parent + "/cohort-00a1").c_str(), F_OK), -1);
+  EXPECT_EQ(access((parent + "/cohort-" + Attempt()).c_str(), F_OK), -1);
 }
 
 TEST_F(KeeperClientTest, DoesWithoutACgroupAndSaysSo) {
