@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "openssl/crypto.h"
+
 #include "common/check.h"
 #include "common/strong_id.h"
-#include "openssl/crypto.h"
 
 namespace cohort::rpc {
 namespace {
@@ -24,7 +25,8 @@ absl::Status Refused(absl::string_view what) {
 }
 
 bool SameBytes(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  return a.size() == b.size() &&
+         CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace
@@ -54,9 +56,8 @@ absl::StatusOr<Principal> Authenticator::Authenticate(
                      .name = "cluster",
                      .attempt = AttemptId()};
   }
-  const AttemptId attempt =
-      *AttemptId::FromBytes(absl::string_view(shown->bytes())
-                                .substr(0, AttemptId::kBytes));
+  const AttemptId attempt = *AttemptId::FromBytes(
+      absl::string_view(shown->bytes()).substr(0, AttemptId::kBytes));
   if (!SameBytes(shown->bytes(),
                  MintRankCredential(cluster_, attempt).bytes())) {
     return Refused("the call's rank credential is not this cluster's");

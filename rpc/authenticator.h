@@ -2,6 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "rpc/credential.h"
 #include "rpc/principal.h"
 

@@ -4,6 +4,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
+
 #include "rpc/principal.h"
 
 namespace cohort::rpc {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+
 #include "common/check.h"
 #include "common/executor.h"
 #include "common/mutex.h"

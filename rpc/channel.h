@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
 #include "common/executor.h"
 #include "rpc/method.h"
 #include "rpc/stamp.h"
@@ -193,14 +194,12 @@ template <typename Req, typename Resp>
 CallHandle CallWithStamp(
     Channel& channel, const UnaryMethod<Req, Resp>& method, const Req& request,
     CallOptions options, Executor& where,
-    std::type_identity_t<
-        absl::AnyInvocable<void(TypedResult<Resp> result) &&>>
+    std::type_identity_t<absl::AnyInvocable<void(TypedResult<Resp> result) &&>>
         done) {
   return channel.StartUnary(
       method.path, request.SerializeAsString(), options, where,
       [path = method.path, done = std::move(done)](CallResult result) mutable {
-        std::move(done)(
-            internal::Decode<Resp>(path, std::move(result)));
+        std::move(done)(internal::Decode<Resp>(path, std::move(result)));
       });
 }
 
@@ -234,16 +233,14 @@ TypedResult<Resp> CallAndWait(Channel& channel,
 // a message from the server cannot be decoded.
 template <typename Up, typename Down>
 std::unique_ptr<TypedStream<Up>> OpenStream(
-    Channel& channel, const StreamMethod<Up, Down>& method,
-    CallOptions options, Executor& where,
-    std::type_identity_t<TypedEvents<Down>> events) {
+    Channel& channel, const StreamMethod<Up, Down>& method, CallOptions options,
+    Executor& where, std::type_identity_t<TypedEvents<Down>> events) {
   StreamEvents raw;
   raw.on_message = [path = method.path,
                     on_message = std::move(events.on_message)](
                        absl::string_view bytes) mutable -> absl::Status {
     Down message;
-    if (!message.ParseFromArray(bytes.data(),
-                                static_cast<int>(bytes.size()))) {
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return internal::Undecodable(path);
     }
     on_message(message);

@@ -18,13 +18,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "openssl/evp.h"
+#include "openssl/hmac.h"
+
 #include "common/check.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/strong_id.h"
-#include "openssl/evp.h"
-#include "openssl/hmac.h"
 
 namespace cohort::rpc {
 namespace {
@@ -157,9 +158,8 @@ absl::StatusOr<Credential> Credential::LoadOrCreate(const std::string& path,
   absl::StatusOr<Credential> there = Load(path);
   if (!absl::IsNotFound(there.status())) return there;
 
-  COHORT_ASSIGN_OR_RETURN(
-      const std::string temporary,
-      WriteTemporary(path, random.Bytes(kClusterBytes)));
+  COHORT_ASSIGN_OR_RETURN(const std::string temporary,
+                          WriteTemporary(path, random.Bytes(kClusterBytes)));
   // link, not rename: who comes second must not replace the first one's.
   const int linked = link(temporary.c_str(), path.c_str());
   const int error = errno;
@@ -182,9 +182,7 @@ absl::Status Credential::Save(const std::string& path) const {
   return SyncDirectoryOf(path);
 }
 
-std::string Credential::ToHex() const {
-  return absl::BytesToHexString(bytes_);
-}
+std::string Credential::ToHex() const { return absl::BytesToHexString(bytes_); }
 
 std::string Credential::AuthorizationHeader() const {
   return absl::StrCat("Bearer ", ToHex());

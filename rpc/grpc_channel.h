@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "rpc/channel.h"
 #include "rpc/credential.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "rpc/router.h"
 
 namespace grpc {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/random.h"
@@ -30,16 +31,16 @@ struct LoopbackOptions {
 // How often each fault happened.  A simulation that never saw one of them
 // tested less than it says.
 struct LoopbackFaults {
-  int64_t refused = 0;         // Calls to an endpoint that does not listen.
-  int64_t broken = 0;          // Connections.
-  int64_t requests_lost = 0;   // Unary calls broken before the server had them.
-  int64_t replies_lost = 0;    // Unary calls broken after it.
+  int64_t refused = 0;        // Calls to an endpoint that does not listen.
+  int64_t broken = 0;         // Connections.
+  int64_t requests_lost = 0;  // Unary calls broken before the server had them.
+  int64_t replies_lost = 0;   // Unary calls broken after it.
   int64_t streams_broken = 0;
-  int64_t held = 0;            // Messages that a partition held back.
+  int64_t held = 0;  // Messages that a partition held back.
   int64_t partition_timeouts = 0;
 };
 
-class LoopbackState;
+class LoopbackWires;
 
 // Named endpoints in one process and the connections between them: the
 // simulation's network, with the delays and faults of a real one.
@@ -50,7 +51,8 @@ class LoopbackState;
 // channels.
 class LoopbackNetwork {
  public:
-  // All outlive the network and what it posted.
+  // All outlive the network and what it posted.  `executor` runs one task at a
+  // time: a ManualExecutor or a strand.
   LoopbackNetwork(LoopbackOptions options, Executor& executor,
                   const Clock& clock, Random& random);
   ~LoopbackNetwork();
@@ -63,9 +65,10 @@ class LoopbackNetwork {
   // The server shuts down: its calls end as UNAVAILABLE on both ends.  When
   // this returns the network does not touch the router or its strands again.
   void Unlisten(const std::string& name);
-  // The server's process dies as by SIGKILL: as Unlisten, but its handlers are
-  // told nothing, queued ones do not run and its stream readers are destroyed
-  // within this call.
+  // The process dies as by SIGKILL: as Unlisten, but its handlers are told
+  // nothing, queued ones do not run and its stream readers are destroyed within
+  // this call.  The calls that it made itself end without a word too: their
+  // callbacks are destroyed.
   void Kill(const std::string& name);
 
   // The way from `from` to `to`, which need not listen yet; both are names for
@@ -89,7 +92,7 @@ class LoopbackNetwork {
 
  private:
   // Shared: this, its channels and what is posted.
-  const std::shared_ptr<LoopbackState> state_;
+  const std::shared_ptr<LoopbackWires> wires_;
 };
 
 }  // namespace cohort::rpc

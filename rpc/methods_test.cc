@@ -62,10 +62,9 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kJoinRun);
   Check(kExchange);
   Check(kCommitCheckpoint);
-  for (const auto* file :
-       {v1::SubmitJobRequest::descriptor()->file(),
-        v1::WorkerMessage::descriptor()->file(),
-        v1::JoinRunRequest::descriptor()->file()}) {
+  for (const auto* file : {v1::SubmitJobRequest::descriptor()->file(),
+                           v1::WorkerMessage::descriptor()->file(),
+                           v1::JoinRunRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         const std::string& name = file->service(s)->method(m)->full_name();

@@ -12,9 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/message_lite.h"
+
 #include "common/clock.h"
 #include "common/executor.h"
-#include "google/protobuf/message_lite.h"
 #include "rpc/authenticator.h"
 #include "rpc/call_context.h"
 #include "rpc/method.h"
@@ -65,8 +66,9 @@ class RouterCore;
 class Router {
  public:
   template <typename Req, typename Resp>
-  using Handler = std::function<void(const std::shared_ptr<CallContext>& context,
-                                     const Req& request, Reply<Resp> reply)>;
+  using Handler =
+      std::function<void(const std::shared_ptr<CallContext>& context,
+                         const Req& request, Reply<Resp> reply)>;
   // Opens a stream: the reader for its messages, or why not.
   template <typename Up, typename Down>
   using Open = std::function<absl::StatusOr<std::unique_ptr<StreamReader<Up>>>(
@@ -109,9 +111,9 @@ class Router {
   // How handlers look without their types; the templates wrap the typed ones.
   using Message = google::protobuf::MessageLite;
   using RawReader = StreamReader<Message>;
-  using RawHandler = std::function<void(
-      const std::shared_ptr<CallContext>&, const Message&,
-      std::shared_ptr<ReplySink>)>;
+  using RawHandler =
+      std::function<void(const std::shared_ptr<CallContext>&, const Message&,
+                         std::shared_ptr<ReplySink>)>;
   using RawOpen = std::function<absl::StatusOr<std::unique_ptr<RawReader>>(
       const std::shared_ptr<CallContext>&, std::shared_ptr<StreamSink>)>;
 
@@ -196,12 +198,10 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
                    const std::shared_ptr<CallContext>& context,
                    std::shared_ptr<StreamSink> sink)
            -> absl::StatusOr<std::unique_ptr<RawReader>> {
-         auto reader =
-             open(context, std::make_unique<StreamWriter<Down>>(
-                               std::move(sink)));
+         auto reader = open(
+             context, std::make_unique<StreamWriter<Down>>(std::move(sink)));
          if (!reader.ok()) return reader.status();
-         return std::make_unique<internal::TypedReader<Up>>(
-             *std::move(reader));
+         return std::make_unique<internal::TypedReader<Up>>(*std::move(reader));
        }});
 }
 

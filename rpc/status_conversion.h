@@ -6,6 +6,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
+
 #include "rpc/stamp.h"
 
 // absl::Status and the stamp as gRPC carries them: code and message in the

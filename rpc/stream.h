@@ -65,8 +65,8 @@ class StreamWriter {
 };
 
 // What a service does with a client's messages: one object a stream, made by
-// the method's `open`.  Strand-bound; the Router destroys it on the strand after
-// OnClosed.
+// the method's `open`.  Strand-bound; the Router destroys it on the strand
+// after OnClosed.
 //
 // Reading stops while RouterOptions' window of messages waits for the strand,
 // so a slow strand slows the client and nothing grows.
@@ -80,7 +80,8 @@ class StreamReader {
   virtual void OnHalfClosed() {}
   // The stream is over; the last call, exactly one.  `status` is what this side
   // gave to Close; UNAVAILABLE when the client cancelled or went away (which of
-  // the two cannot be told); INVALID_ARGUMENT when it sent garbage.
+  // the two cannot be told), DEADLINE_EXCEEDED when its deadline passed;
+  // INVALID_ARGUMENT or RESOURCE_EXHAUSTED when it sent garbage or too much.
   virtual void OnClosed(absl::Status status) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
 #include "rpc/stamp.h"
 
 // The seam between the Router and what carries bytes: gRPC (grpc_server) or the
@@ -58,7 +59,7 @@ class ServerCall {
   virtual void OnWriteDone(bool ok) = 0;
   // The client cancelled or went away, or the deadline passed.  The call is
   // Finish()ed all the same.
-  virtual void OnCancel() = 0;
+  virtual void OnCancelled() = 0;
   // The process that serves is dead, as after SIGKILL: handlers are told
   // nothing, queued ones do not run, the transport is not touched again.
   virtual void Abandon() = 0;

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cohort::rpc {
+
+// Where a server listens, as people write it.  A value.
+struct GrpcAddress {
+  // "HOST:PORT", "[v6]:PORT" or "unix:/path".  "localhost" becomes 127.0.0.1:
+  // it names two addresses, and a second server would start on the other one.
+  // InvalidArgument for anything else, and for a path that no socket can have.
+  static absl::StatusOr<GrpcAddress> Parse(const std::string& text);
+
+  bool IsUnix() const { return !path.empty(); }
+  // Whether only this machine reaches it.
+  bool IsLoopback() const;
+  std::string ToString() const;
+
+  std::string host;
+  uint16_t port = 0;
+  // Of a unix socket; then there is no host and port.
+  std::string path;
+};
+
+// Why nobody can listen at `address` now: AlreadyExists (reason "busy_port")
+// naming the process that holds it where /proc tells, or what the kernel says
+// otherwise.  OK when somebody can.
+absl::Status CheckCanListen(const GrpcAddress& address);
+
+}  // namespace cohort::rpc

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace cohort::rpc {
+
+// A message for gRPC to send.  Large ones are moved, not copied.
+grpc::ByteBuffer ToByteBuffer(std::string message);
+
+// A message that gRPC received, in one piece.  A value.
+class ReceivedBytes {
+ public:
+  // Takes the contents of `buffer` and leaves it empty.
+  explicit ReceivedBytes(grpc::ByteBuffer& buffer);
+
+  // Lives as long as this.
+  absl::string_view view() const {
+    return absl::string_view(reinterpret_cast<const char*>(slice_.begin()),
+                             slice_.size());
+  }
+
+ private:
+  grpc::Slice slice_;
+};
+
+// Sends gRPC's own log lines to COHORT_LOG as debug lines: what they say
+// reaches callers as statuses.  Once a process; later calls do nothing.
+void QuietGrpc();
+
+}  // namespace cohort::rpc

@@ -1,0 +1,82 @@
+#include "rpc/incoming_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/executor.h"
+
+namespace cohort::rpc {
+
+void RouterCore::SetStamp(Stamp stamp) {
+  MutexLock lock(mutex_);
+  stamp_ = std::move(stamp);
+}
+
+std::optional<Stamp> RouterCore::stamp() const {
+  MutexLock lock(mutex_);
+  return stamp_;
+}
+
+bool RouterCore::TryEnter() {
+  if (calls_.fetch_add(1, std::memory_order_relaxed) < options_.calls_max) {
+    return true;
+  }
+  Leave();
+  return false;
+}
+
+IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core,
+                           std::shared_ptr<const Router::Method> method,
+                           Principal principal, const CallInfo& info,
+                           ServerTransport& transport)
+    : transport_(&transport),
+      core_(std::move(core)),
+      method_(std::move(method)),
+      principal_(std::move(principal)),
+      peer_(info.peer),
+      deadline_(core_->clock().Monotonic() + info.time_left) {}
+
+IncomingCall::~IncomingCall() { core_->Leave(); }
+
+absl::Duration IncomingCall::DeadlineLeft() const {
+  if (deadline_ == absl::InfiniteDuration()) return deadline_;
+  return std::max(absl::ZeroDuration(), deadline_ - core_->clock().Monotonic());
+}
+
+void IncomingCall::OnCancel(absl::AnyInvocable<void() &&> callback) {
+  {
+    MutexLock lock(mutex_);
+    if (transport_ != nullptr) {
+      std::swap(on_cancel_, callback);
+      return;  // What it replaces is destroyed after the lock.
+    }
+  }
+  if (IsCancelled()) PostUnlessNull(std::move(callback));
+}
+
+absl::Status IncomingCall::CancelStatus(absl::Status by_caller) const {
+  if (IsLate()) {
+    return absl::DeadlineExceededError("the call's deadline passed");
+  }
+  return by_caller;
+}
+
+void IncomingCall::FinishLocked(absl::Status status,
+                                std::optional<std::string> message) {
+  ServerTransport* const transport = std::exchange(transport_, nullptr);
+  transport->Finish({.status = std::move(status),
+                     .message = std::move(message),
+                     .stamp = core_->stamp()});
+}
+
+absl::AnyInvocable<void() &&> IncomingCall::CancelLocked() {
+  cancelled_.store(true, std::memory_order_release);
+  return std::exchange(on_cancel_, nullptr);
+}
+
+void IncomingCall::PostUnlessNull(absl::AnyInvocable<void() &&> callback) {
+  if (callback == nullptr) return;
+  strand().Post(std::move(callback));
+}
+
+}  // namespace cohort::rpc

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "rpc/call_context.h"
+#include "rpc/principal.h"
+#include "rpc/router.h"
+#include "rpc/stamp.h"
+#include "rpc/transport.h"
+
+namespace cohort::rpc {
+
+// What calls need of their Router, also after it is gone.  Thread-safe.
+class RouterCore {
+ public:
+  RouterCore(RouterOptions options, const Clock& clock)
+      : options_(options), clock_(clock) {}
+
+  const RouterOptions& options() const { return options_; }
+  const Clock& clock() const { return clock_; }
+
+  void SetStamp(Stamp stamp);
+  std::optional<Stamp> stamp() const;
+
+  // Takes one of the calls_max places; false when none is free.
+  bool TryEnter();
+  void Leave() { calls_.fetch_sub(1, std::memory_order_relaxed); }
+  size_t calls() const { return calls_.load(std::memory_order_relaxed); }
+
+ private:
+  const RouterOptions options_;
+  const Clock& clock_;
+  std::atomic<size_t> calls_ = 0;
+  mutable Mutex mutex_;
+  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What unary calls and streams have in common: who calls, until when, and the
+// transport until the call is finished.  Holds a place of the core while it
+// lives.  Thread-safe.
+class IncomingCall : public ServerCall, public CallContext {
+ public:
+  // REQUIRES: a place was taken with core->TryEnter().
+  IncomingCall(std::shared_ptr<RouterCore> core,
+               std::shared_ptr<const Router::Method> method,
+               Principal principal, const CallInfo& info,
+               ServerTransport& transport);
+  ~IncomingCall() override;
+
+  // Tells the transport what to do first.  Called once, by Accept.
+  virtual void Start() = 0;
+
+  // CallContext.
+  const Principal& principal() const override { return principal_; }
+  const std::string& peer() const override { return peer_; }
+  absl::Duration DeadlineLeft() const override;
+  bool IsCancelled() const override {
+    return cancelled_.load(std::memory_order_acquire);
+  }
+  void OnCancel(absl::AnyInvocable<void() &&> callback) override;
+
+ protected:
+  RouterCore& core() { return *core_; }
+  const Router::Method& method() const { return *method_; }
+  Executor& strand() { return *method_->strand; }
+  bool IsLate() const { return DeadlineLeft() <= absl::ZeroDuration(); }
+
+  // Why a cancelled call ended: its deadline or its caller.
+  absl::Status CancelStatus(absl::Status by_caller) const;
+
+  // Ends the call at the transport.  REQUIRES: transport_ != nullptr.
+  void FinishLocked(absl::Status status, std::optional<std::string> message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Marks the call cancelled and gives the callback of OnCancel to the caller,
+  // which posts it without the lock.
+  absl::AnyInvocable<void() &&> CancelLocked()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostUnlessNull(absl::AnyInvocable<void() &&> callback);
+
+  mutable Mutex mutex_;
+  // Null once the call is finished or abandoned.
+  ServerTransport* transport_ ABSL_GUARDED_BY(mutex_);
+  absl::AnyInvocable<void() &&> on_cancel_ ABSL_GUARDED_BY(mutex_);
+
+ private:
+  // Shared: the Router and its calls.
+  const std::shared_ptr<RouterCore> core_;
+  const std::shared_ptr<const Router::Method> method_;
+  const Principal principal_;
+  const std::string peer_;
+  // On the monotonic clock; infinite when there is none.
+  const absl::Duration deadline_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+// The Router's end of a unary call.
+std::shared_ptr<IncomingCall> NewUnaryCall(
+    std::shared_ptr<RouterCore> core,
+    std::shared_ptr<const Router::Method> method, Principal principal,
+    const CallInfo& info, ServerTransport& transport);
+
+// The Router's end of a stream.
+std::shared_ptr<IncomingCall> NewStreamCall(
+    std::shared_ptr<RouterCore> core,
+    std::shared_ptr<const Router::Method> method, Principal principal,
+    const CallInfo& info, ServerTransport& transport);
+
+}  // namespace cohort::rpc

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+namespace cohort::rpc {
+
+// What a stream received and its strand has not handled yet.  Both ends of a
+// stream have one; while it is full its stream does not read, so that a slow
+// reader slows its writer.  Thread-compatible: its stream's mutex.
+template <typename Message>
+class ReceiveQueue {
+ public:
+  ReceiveQueue(size_t messages_max, size_t bytes_max)
+      : messages_max_(messages_max), bytes_max_(bytes_max) {}
+
+  // Whether one more may be read: it is admitted whatever its size.
+  bool HasRoom() const {
+    return waiting_.size() < messages_max_ && bytes_ < bytes_max_;
+  }
+  bool empty() const { return waiting_.empty(); }
+
+  void Push(Message message, size_t bytes) {
+    bytes_ += bytes;
+    waiting_.emplace_back(std::move(message), bytes);
+  }
+
+  // REQUIRES: !empty().
+  Message Pop() {
+    Message message = std::move(waiting_.front().first);
+    bytes_ -= waiting_.front().second;
+    waiting_.pop_front();
+    return message;
+  }
+
+  void Clear() {
+    waiting_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  const size_t messages_max_;
+  const size_t bytes_max_;
+  std::deque<std::pair<Message, size_t>> waiting_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace cohort::rpc

@@ -1,0 +1,87 @@
+#include "rpc/router.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "rpc/incoming_call.h"
+
+namespace cohort::rpc {
+namespace {
+
+// The other end of a call that was refused at once: nothing follows.
+class RefusedCall final : public ServerCall {
+ public:
+  void OnRead(std::optional<absl::string_view> /*message*/) override {}
+  void OnWriteDone(bool /*ok*/) override {}
+  void OnCancelled() override {}
+  void Abandon() override {}
+};
+
+}  // namespace
+
+Router::Router(RouterOptions options, Authenticator authenticator,
+               const Clock& clock)
+    : core_(std::make_shared<RouterCore>(options, clock)),
+      authenticator_(std::move(authenticator)) {}
+
+Router::~Router() = default;
+
+void Router::SetStamp(Stamp stamp) { core_->SetStamp(std::move(stamp)); }
+
+const RouterOptions& Router::options() const { return core_->options(); }
+
+size_t Router::calls_in_flight() const { return core_->calls(); }
+
+void Router::Add(Method method) {
+  std::string path = method.path;
+  const bool added =
+      methods_.emplace(path, std::make_shared<const Method>(std::move(method)))
+          .second;
+  COHORT_CHECK(added) << path << " has a handler already";
+}
+
+std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
+                                           ServerTransport& transport) {
+  const auto refuse = [&](absl::Status status) {
+    transport.Finish({.status = std::move(status),
+                      .message = std::nullopt,
+                      .stamp = core_->stamp()});
+    return std::make_shared<RefusedCall>();
+  };
+  absl::StatusOr<Principal> principal =
+      authenticator_.Authenticate(info.authorization);
+  if (!principal.ok()) return refuse(std::move(principal).status());
+
+  const auto method = methods_.find(info.path);
+  if (method == methods_.end()) {
+    return refuse(absl::UnimplementedError(
+        absl::StrCat("this server has no method ", info.path)));
+  }
+  if (principal->kind == Principal::Kind::kRank &&
+      method->second->access != Access::kRank) {
+    return refuse(absl::PermissionDeniedError(absl::StrCat(
+        info.path, " is not for ranks: use the cluster's credential")));
+  }
+  if (!core_->TryEnter()) {
+    return refuse(absl::ResourceExhaustedError(
+        absl::StrCat("the server has its ", core_->options().calls_max,
+                     " calls in flight: try again later")));
+  }
+  const std::shared_ptr<IncomingCall> call =
+      method->second->open != nullptr
+          ? NewStreamCall(core_, method->second, *std::move(principal), info,
+                          transport)
+          : NewUnaryCall(core_, method->second, *std::move(principal), info,
+                         transport);
+  call->Start();
+  return call;
+}
+
+}  // namespace cohort::rpc
