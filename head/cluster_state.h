@@ -15,6 +15,7 @@
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "head/attempt_table.h"
+#include "head/change.h"
 #include "head/desired.h"
 #include "head/exchange_table.h"
 #include "head/job_table.h"
@@ -44,6 +45,9 @@ struct ClusterLimits {
   size_t nodes_max = 10'000;  // alive
   size_t dead_nodes_max = 1'000;
   uint64_t events_max = 100'000;
+  // Of one job, the last ones.
+  size_t attempts_per_job_max = 16;
+  absl::Duration metrics_period = absl::Seconds(1);
   RequestTable::Limits requests;
   PackageTable::Limits packages;
   RunController::Limits runs;
@@ -60,6 +64,7 @@ struct RequestKey {
 struct RegisteredNode {
   uint64_t incarnation = 0;
   std::vector<DesiredAttempt> desired;  // the full set
+  std::vector<AcknowledgedCheckpoints> acknowledged;
 };
 
 // The cluster's truth: all tables, and the only thing that changes them.
@@ -145,26 +150,43 @@ class ClusterState {
   std::string ReasonOf(const JobRecord& job) const;
 
  private:
-  class Change;  // what one decision has touched so far
-
   void Load(Rows rows);
+
+  // ---- placing ----
   void PlaceWaiting(Change& change);
-  bool TryPlace(const JobId& job, Change& change);
+  void TryPlace(const JobId& job, Change& change);
+
+  // ---- what nodes say ----
   void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);
   void ApplyAbsence(const NodeId& node, const Observed& observed,
                     Change& change);
-  void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
-                     Change& change);
-  void ApplyExchanges(const NodeId& node, const AttemptRecord& attempt,
-                      const ObservedAttempt& observed, Change& change);
-  void ApplyOutcome(const AttemptId& attempt, const RunOutcome& outcome,
-                    Change& change);
-  void MoveJob(JobRecord& job, JobState to, Change& change);
   void NodeSilent(const NodeId& node, Change& change);
+
+  // ---- what follows for jobs ----
+  void ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+                    const RunOutcome& outcome, Change& change);
+  void ApplyAttemptState(JobRecord& job, const AttemptRecord& attempt,
+                         const RunOutcome& outcome, Change& change);
+  void MoveJob(JobRecord& job, JobState to, Change& change);
+  void TrimAttempts(const JobId& job, Change& change);
   void TrimJobs(Change& change);
   void TrimNodes(Change& change);
-  void Flush(Change& change, Transition& transition);
+  void StoreMetrics(Change& change);
+
+  // ---- events and the end of a decision ----
+  uint64_t AddEvent(EventRecord event, Change& change);
+  void AddJobEvent(JobRecord& job, const AttemptId& attempt, const char* kind,
+                   std::string text, Change& change);
+  std::vector<DesiredAttempt> DesiredOf(const NodeId& node,
+                                        const Change& change) const;
+  DesiredAttempt Desired(const AttemptRecord& attempt,
+                         const AttemptPart& part) const;
+  void Finish(Change& change, Transition& transition);
+  void PutRows(const Change& change, Transition& transition) const;
+  void AddEffects(Change& change, Transition& transition);
 
   // Set in the constructor.
   const ClusterLimits limits_;
@@ -186,6 +208,13 @@ class ClusterState {
   WaitingLine line_;
   NodeLeases leases_;
   ExchangeTable exchanges_;
+  // When each running job's metrics were stored last, and whether newer ones
+  // wait.
+  struct MetricsAge {
+    absl::Duration stored_at;
+    bool waiting = false;
+  };
+  std::map<JobId, MetricsAge> metrics_;
 };
 
 }  // namespace cohort::head

@@ -22,16 +22,15 @@ class ExchangeTable {
  public:
   // Of one attempt.  A tag is used by one phase of a run (transport addresses,
   // file names); what is kept goes down with each message about the attempt, so
-  // it stays well below the largest message (8 MiB).
+  // it stays below the largest message (8 MiB): 1,000 ranks with 6 KiB each.
   static constexpr size_t kTagsMax = 256;
   static constexpr size_t kTagBytesMax = 64;
   static constexpr size_t kBlobBytesMax = 64 << 10;
-  static constexpr size_t kAttemptBytesMax = 4 << 20;
+  static constexpr size_t kAttemptBytesMax = 6 << 20;
 
   // Takes what the ranks of one node gave in an attempt of `world_size` ranks;
-  // others than `local_ranks` are not heard.  The first blob of a rank under a
-  // tag stays.  Beyond the bounds complete tags go first, oldest before newer,
-  // then new tags are not taken.  True when a tag became complete.
+  // others than `local_ranks` are not heard, nor what is beyond the bounds. The
+  // first blob of a rank under a tag stays.  True when a tag became complete.
   bool Give(const AttemptId& attempt, int world_size,
             const std::set<int>& local_ranks,
             const std::vector<PendingExchange>& given);
@@ -46,18 +45,12 @@ class ExchangeTable {
   struct Tag {
     std::vector<std::optional<std::string>> blobs;  // by rank
     size_t given = 0;
-    size_t bytes = 0;
   };
   struct Attempt {
     std::map<std::string, Tag> tags;
     std::vector<std::string> order;  // of first mention
     size_t bytes = 0;
-    // Complete ones that went: workers still repeat them, and they would only
-    // come and go.
-    std::set<std::string> dropped;
   };
-
-  static bool MakeRoom(Attempt& attempt, size_t bytes);
 
   std::map<AttemptId, Attempt> attempts_;
 };

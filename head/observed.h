@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/records.h"
@@ -84,5 +86,8 @@ struct Registration {
   std::map<std::string, std::string> labels;
   Observed observed;  // everything that it has
 };
+
+// InvalidArgument, naming what, when a node cannot be what it says.
+absl::Status ValidateRegistration(const Registration& registration);
 
 }  // namespace cohort::head

@@ -17,8 +17,14 @@ inline constexpr absl::Duration kStopGrace = absl::Seconds(10);
 // When a sibling died: the gang cannot do anything useful any more.
 inline constexpr absl::Duration kSiblingGrace = absl::Seconds(1);
 
-// The goal for `part` of `attempt`; kForget once the part is over.
-Goal GoalOf(const AttemptRecord& attempt, const AttemptPart& part);
+// The goal for `part` of `attempt`; kForget once the part is over.  While
+// directories of the job are to be removed the last attempt's rank 0 part is
+// kept at kStop for it.
+Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
+            const AttemptPart& part);
+
+// Whether rank 0 is in `part`.
+bool HoldsRankZero(const AttemptPart& part);
 
 // The message for the node of `part`; without exchanges, which no row holds.
 // REQUIRES: `attempt` is of `job`, `part` of `attempt`.

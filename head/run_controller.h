@@ -82,15 +82,21 @@ class RunController {
 
   explicit RunController(Limits limits) : limits_(limits) {}
 
-  // The next attempt of a job that was planned.  Moves nothing: the caller
-  // moves the job to STARTING.
-  AttemptRecord Begin(JobRecord& job, const AttemptId& id,
-                      const Plan& plan) const;
+  // The next attempt of a job that was planned; `master_address` is where rank
+  // 0's node can be reached.  The caller moves the job to STARTING.
+  AttemptRecord Begin(JobRecord& job, const AttemptId& id, const Plan& plan,
+                      std::string master_address) const;
 
   // What `node`, which has a part of `attempt` that is not over, says of it.
   // REQUIRES: the attempt is the job's last and has not ENDED.
   RunOutcome Observe(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
                      const ObservedAttempt& observed) const;
+
+  // As Observe, for a part that is over, of the job's last attempt: what may
+  // still come is a stderr tail and that retired directories are gone.
+  RunOutcome ObserveAfterwards(JobRecord& job, const AttemptRecord& attempt,
+                               const NodeId& node,
+                               const ObservedAttempt& observed) const;
 
   // The node is dead, or has nothing of its part.
   RunOutcome LosePart(JobRecord& job, AttemptRecord& attempt,
@@ -102,20 +108,26 @@ class RunController {
  private:
   void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyPhase(JobRecord& job, AttemptRecord& attempt, AttemptPart& part,
+  void ApplyPhase(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyEnd(JobRecord& job, AttemptRecord& attempt, AttemptPart& part,
+  void ApplyEnd(AttemptRecord& attempt, AttemptPart& part,
                 const ObservedAttempt& observed, RunOutcome& outcome) const;
+  void ApplyTail(JobRecord& job, const AttemptRecord& attempt,
+                 const AttemptPart& part, const ObservedAttempt& observed,
+                 RunOutcome& outcome) const;
   void ApplyMetrics(JobRecord& job, const AttemptPart& part,
                     const ObservedAttempt& observed, RunOutcome& outcome) const;
   void ApplyCheckpoints(JobRecord& job, const AttemptRecord& attempt,
                         const ObservedAttempt& observed,
                         RunOutcome& outcome) const;
+  void ApplyRemoved(JobRecord& job, const ObservedAttempt& observed,
+                    RunOutcome& outcome) const;
   // Takes the attempt as far as its parts and its cause let it.
   void Advance(JobRecord& job, AttemptRecord& attempt,
                RunOutcome& outcome) const;
   void End(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
-  // What becomes of the job after an attempt that did not succeed.
+  // What becomes of the job after an attempt that neither succeeded nor was
+  // stopped.
   void Charge(JobRecord& job, const AttemptRecord& attempt,
               RunOutcome& outcome) const;
 

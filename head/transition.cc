@@ -32,6 +32,10 @@ void Transition::Put(const EventRecord& record) {
   batch_.push_back(ToWrite(record));
 }
 
+void Transition::DeleteNode(const NodeId& node) {
+  batch_.push_back({Table::kNodes, NodeKey(node), std::nullopt});
+}
+
 void Transition::DeleteJob(const JobId& job) {
   batch_.push_back({Table::kJobs, JobKey(job), std::nullopt});
 }

@@ -34,6 +34,7 @@ class Transition {
   void Put(const PackageRecord& record);
   void Put(const EventRecord& record);
 
+  void DeleteNode(const NodeId& node);
   void DeleteJob(const JobId& job);
   void DeleteAttempt(const AttemptId& attempt);
   void DeleteRequest(const RequestRecord& record);

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/strong_id.h"
+#include "head/node_links.h"
+#include "head/observed.h"
+#include "head/records.h"
+
+namespace cohort::head {
+
+// What one decision of ClusterState has touched so far: each row is stored once
+// at its end, whatever happened to it in between, and each message is computed
+// from the final state.  A value of one decision.
+struct Change {
+  // A message to the node of the part (or the attempt as a whole).
+  struct Disconnect {
+    NodeId node;
+    uint64_t incarnation = 0;
+    absl::Status reason;
+  };
+
+  // Rows to store.
+  bool cluster = false;
+  std::set<NodeId> nodes;
+  std::set<JobId> jobs;
+  std::set<AttemptId> attempts;
+  std::vector<EventRecord> events;
+  std::vector<RequestRecord> requests;
+  std::vector<PackageRecord> packages;
+
+  // Rows that go.
+  std::vector<NodeId> nodes_gone;
+  std::vector<JobId> jobs_gone;
+  std::vector<AttemptId> attempts_gone;
+  std::vector<RequestRecord> requests_gone;
+  std::vector<std::string> packages_gone;
+
+  // Messages.
+  std::map<NodeId, std::set<AttemptId>> desired;
+  // Attempts that the head does not know, or not on that node.
+  std::map<NodeId, std::map<AttemptId, JobId>> forget;
+  std::map<NodeId, std::vector<AcknowledgedCheckpoints>> acknowledged;
+  std::vector<Disconnect> disconnects;
+  std::set<JobId> watched;
+  // This node gets its full set with the answer to its registration.
+  NodeId registering;
+
+  // Resources came free: the whole line is tried again.
+  bool freed = false;
+  // The event that led to what follows; 0: none.
+  uint64_t cause = 0;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,730 @@
+#include "head/cluster_state.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/job_spec.h"
+#include "head/reconciler.h"
+
+namespace cohort::head {
+namespace {
+
+// Of one decision, so that none takes long: the next tick goes on.
+constexpr int kPlacementsPerPass = 1'000;
+constexpr size_t kRequestsTrimmedAtOnce = 16;
+constexpr size_t kRequestsTrimmedPerTick = 1'000;
+constexpr int kJobsTrimmedAtOnce = 100;
+
+bool IsLive(const ObservedAttempt& observed) {
+  return observed.phase == ObservedPhase::kStarting ||
+         observed.phase == ObservedPhase::kRunning;
+}
+
+}  // namespace
+
+ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
+                           Random& random, NodeLinks& links,
+                           JobWatchers& watchers, Rows rows)
+    : limits_(limits),
+      clock_(clock),
+      random_(random),
+      links_(links),
+      watchers_(watchers),
+      controller_(limits.runs),
+      requests_(limits.requests, clock),
+      packages_(limits.packages, clock),
+      leases_(
+          {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
+          clock) {
+  Load(std::move(rows));
+}
+
+ClusterState::~ClusterState() = default;
+
+void ClusterState::Load(Rows rows) {
+  if (rows.cluster.has_value()) cluster_ = *rows.cluster;
+  for (NodeRecord& node : rows.nodes) {
+    if (node.state == NodeState::kAlive) leases_.Grant(node.id);
+    nodes_.Put(std::move(node));
+  }
+  for (PackageRecord& package : rows.packages) {
+    packages_.Add(std::move(package));
+  }
+  for (JobRecord& job : rows.jobs) {
+    if (job.state == JobState::kPending) line_.Add(job);
+    if (!HasEnded(job.state) && !job.spec.package_hash.empty()) {
+      packages_.Pin(job.spec.package_hash);
+    }
+    jobs_.Add(std::move(job));
+  }
+  for (AttemptRecord& attempt : rows.attempts) {
+    if (attempt.state != AttemptState::kEnded) {
+      for (const AttemptPart& part : attempt.parts) {
+        if (!IsOver(part)) nodes_.Hold(attempt.id, part);
+      }
+    }
+    attempts_.Add(std::move(attempt));
+  }
+  requests_.Load(std::move(rows.requests));
+}
+
+void ClusterState::TakeTerm(Transition& transition) {
+  Change change;
+  if (cluster_.cluster.IsNil()) {
+    cluster_.cluster = ClusterId::New(random_);
+    cluster_.generation = GenerationId::New(random_);
+  }
+  cluster_.term += 1;
+  change.cluster = true;
+  EventRecord event;
+  event.kind = "head_started";
+  event.text = absl::StrCat("term ", cluster_.term);
+  AddEvent(std::move(event), change);
+  Finish(change, transition);
+}
+
+// ---- clients ----
+
+absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
+                                              const std::string& name_space,
+                                              JobSpec spec,
+                                              Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
+  const std::string& package = spec.package_hash;
+  if (!package.empty() && packages_.Find(package) == nullptr) {
+    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                         "the package ", absl::BytesToHexString(package),
+                         " is not complete here: upload it first")),
+                     "no_package");
+  }
+  if (line_.size() >= limits_.waiting_jobs_max) {
+    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                         line_.size(), " jobs wait already: try again later")),
+                     "too_many_jobs");
+  }
+
+  Change change;
+  JobRecord job;
+  job.id = JobId::New(random_);
+  job.origin = {.name_space = name_space,
+                .principal = request.principal,
+                .request_id = request.request_id,
+                .cause = 0};
+  job.spec = std::move(spec);
+  job.sequence = cluster_.next_job_sequence++;
+  job.submitted_at = clock_.Wall();
+  const JobId id = job.id;
+  if (!job.spec.package_hash.empty()) packages_.Pin(job.spec.package_hash);
+  AddJobEvent(job, AttemptId(), "job_submitted", job.spec.name, change);
+  line_.Add(job);
+  jobs_.Add(std::move(job));
+  change.jobs.insert(id);
+
+  RequestRecord record{.principal = request.principal,
+                       .request_id = request.request_id,
+                       .body_hash = request.body_hash,
+                       .answer = std::string(id.bytes()),
+                       .at = clock_.Wall()};
+  requests_.Add(record);
+  change.requests.push_back(std::move(record));
+  change.requests_gone = requests_.Trim(kRequestsTrimmedAtOnce);
+
+  PlaceWaiting(change);
+  JobRecord& added = *jobs_.FindMutable(id);
+  if (added.state == JobState::kPending) added.reason = line_.ReasonOf(added);
+  Finish(change, transition);
+  return id;
+}
+
+absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
+                                   Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return absl::OkStatus();
+  JobRecord* job = jobs_.FindMutable(id);
+  if (job == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no job ", id.ToHex(), " here"));
+  }
+  Change change;
+  RequestRecord record{.principal = request.principal,
+                       .request_id = request.request_id,
+                       .body_hash = request.body_hash,
+                       .answer = "",
+                       .at = clock_.Wall()};
+  requests_.Add(record);
+  change.requests.push_back(std::move(record));
+  change.requests_gone = requests_.Trim(kRequestsTrimmedAtOnce);
+
+  if (job->state == JobState::kPending) {
+    job->reason = "stopped on request";
+    MoveJob(*job, JobState::kStopped, change);
+  } else if (job->state == JobState::kStarting ||
+             job->state == JobState::kRunning) {
+    AttemptRecord* attempt = attempts_.FindMutable(attempts_.LastOf(id)->id);
+    AddJobEvent(*job, attempt->id, "job_stop_requested", request.principal,
+                change);
+    ApplyOutcome(*job, *attempt, controller_.Stop(*job, *attempt), change);
+    PlaceWaiting(change);
+  }
+  Finish(change, transition);
+  return absl::OkStatus();
+}
+
+void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
+                                   Transition& transition) {
+  if (packages_.Find(hash) != nullptr) return;
+  Change change;
+  const absl::Time now = clock_.Wall();
+  PackageRecord record{.hash = hash,
+                       .size_bytes = size_bytes,
+                       .completed_at = now,
+                       .unpinned_at = now};
+  packages_.Add(record);
+  change.packages.push_back(std::move(record));
+  EventRecord event;
+  event.kind = "package_completed";
+  event.text = absl::BytesToHexString(hash);
+  AddEvent(std::move(event), change);
+  Finish(change, transition);
+}
+
+std::vector<std::string> ClusterState::TrimPackages(
+    const std::set<std::string>& uploading, Transition& transition) {
+  Change change;
+  change.packages_gone = packages_.Trim(uploading);
+  std::vector<std::string> gone = change.packages_gone;
+  Finish(change, transition);
+  return gone;
+}
+
+// ---- nodes ----
+
+absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
+    const Registration& registration, Transition& transition) {
+  COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
+  const NodeId& node = registration.node;
+  const NodeRecord* known = nodes_.Find(node);
+  if ((known == nullptr || known->state == NodeState::kDead) &&
+      nodes_.CountOf(NodeState::kAlive) >=
+          static_cast<int64_t>(limits_.nodes_max)) {
+    return SetReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the cluster has ", limits_.nodes_max, " nodes already")),
+        "too_many_nodes");
+  }
+
+  Change change;
+  change.registering = node;
+  NodeRecord record{.id = node,
+                    .name = registration.name,
+                    .state = NodeState::kAlive,
+                    .incarnation = cluster_.next_incarnation++,
+                    .host = registration.host,
+                    .pid = registration.pid,
+                    .resources = registration.resources,
+                    .devices = registration.devices,
+                    .labels = registration.labels,
+                    .origin = {}};
+  EventRecord event;
+  event.kind = "node_registered";
+  event.node = node;
+  event.text = absl::StrCat(record.name, ", incarnation ", record.incarnation);
+  change.cause = AddEvent(std::move(event), change);
+  record.origin.cause = change.cause;
+  nodes_.Put(record);
+  change.nodes.insert(node);
+  leases_.Grant(node);
+
+  for (const ObservedAttempt& observed : registration.observed.attempts) {
+    ApplyObserved(node, observed, change);
+  }
+  ApplyAbsence(node, registration.observed, change);
+  nodes_.Offer(node);
+  change.freed = true;
+  PlaceWaiting(change);
+
+  RegisteredNode registered{
+      .incarnation = record.incarnation, .desired = {}, .acknowledged = {}};
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    change.desired[node].insert(id);
+  }
+  registered.desired = DesiredOf(node, change);
+  registered.acknowledged = std::move(change.acknowledged[node]);
+  change.acknowledged.erase(node);
+  Finish(change, transition);
+  return registered;
+}
+
+void ClusterState::Observe(const NodeId& node, uint64_t incarnation,
+                           const Observed& observed, Transition& transition) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || record->incarnation != incarnation ||
+      record->state != NodeState::kAlive) {
+    return;
+  }
+  leases_.Renew(node);
+  Change change;
+  for (const ObservedAttempt& attempt : observed.attempts) {
+    ApplyObserved(node, attempt, change);
+  }
+  if (observed.full) ApplyAbsence(node, observed, change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+}
+
+void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record != nullptr && record->incarnation == incarnation) {
+    leases_.Renew(node);
+  }
+}
+
+void ClusterState::NodeDisconnected(const NodeId& node, uint64_t incarnation) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record != nullptr && record->incarnation == incarnation) {
+    nodes_.Withdraw(node);
+  }
+}
+
+void ClusterState::ApplyObserved(const NodeId& node,
+                                 const ObservedAttempt& observed,
+                                 Change& change) {
+  AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
+  AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
+  if (part == nullptr || IsOver(*part) ||
+      attempt->state == AttemptState::kEnded) {
+    return ApplyUnwanted(node, observed, change);
+  }
+  JobRecord& job = *jobs_.FindMutable(attempt->job);
+  std::set<int> local_ranks;
+  for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
+  if (exchanges_.Give(attempt->id, job.spec.num_workers, local_ranks,
+                      observed.exchanges)) {
+    for (const AttemptPart& each : attempt->parts) {
+      change.desired[each.node].insert(attempt->id);
+    }
+  }
+  const RunOutcome outcome = controller_.Observe(job, *attempt, node, observed);
+  if (!outcome.acknowledged.empty()) {
+    change.acknowledged[node].push_back(
+        {.attempt = attempt->id, .paths = outcome.acknowledged});
+  }
+  ApplyOutcome(job, *attempt, outcome, change);
+}
+
+void ClusterState::ApplyUnwanted(const NodeId& node,
+                                 const ObservedAttempt& observed,
+                                 Change& change) {
+  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  const AttemptPart* part =
+      attempt == nullptr ? nullptr : PartOn(*attempt, node);
+  if (IsLive(observed)) {
+    nodes_.AddGhost(node, observed.attempt, part);
+  } else if (nodes_.RemoveGhost(node, observed.attempt)) {
+    change.freed = true;
+  }
+  if (part == nullptr) {
+    change.forget[node].emplace(observed.attempt, observed.job);
+    return;
+  }
+  JobRecord& job = *jobs_.FindMutable(attempt->job);
+  const RunOutcome outcome =
+      controller_.ObserveAfterwards(job, *attempt, node, observed);
+  if (outcome.job_changed) change.jobs.insert(job.id);
+  change.desired[node].insert(attempt->id);
+}
+
+void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
+                                Change& change) {
+  std::set<AttemptId> present;
+  for (const ObservedAttempt& attempt : observed.attempts) {
+    present.insert(attempt.attempt);
+  }
+  for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
+    if (present.contains(ghost)) continue;
+    nodes_.RemoveGhost(node, ghost);
+    change.freed = true;
+  }
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    AttemptRecord& attempt = *attempts_.FindMutable(id);
+    if (present.contains(id) || IsOver(*PartOn(attempt, node))) continue;
+    JobRecord& job = *jobs_.FindMutable(attempt.job);
+    if (attempt.state == AttemptState::kPreparing) {
+      // It never arrived, or was lost before anything ran: sent again.
+      ObservedAttempt nothing_yet;
+      nothing_yet.attempt = id;
+      nothing_yet.phase = ObservedPhase::kPreparing;
+      ApplyOutcome(job, attempt,
+                   controller_.Observe(job, attempt, node, nothing_yet),
+                   change);
+      continue;
+    }
+    const std::string why = absl::StrCat("node ", nodes_.Find(node)->name,
+                                         " does not know the attempt any more");
+    ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+                 change);
+  }
+}
+
+void ClusterState::NodeSilent(const NodeId& node, Change& change) {
+  const NodeRecord& record = *nodes_.Find(node);
+  const std::string why =
+      absl::StrCat("node ", record.name, " was silent for ",
+                   absl::FormatDuration(limits_.node_timeout));
+  COHORT_LOG(kWarning, "node_dead", {"node", node}, {"name", record.name},
+             {"timeout", limits_.node_timeout});
+  EventRecord event;
+  event.kind = "node_dead";
+  event.node = node;
+  event.text = why;
+  change.cause = AddEvent(std::move(event), change);
+  nodes_.MarkDead(node);
+  change.nodes.insert(node);
+  change.disconnects.push_back(
+      {.node = node,
+       .incarnation = record.incarnation,
+       .reason = SetReason(
+           absl::UnavailableError(absl::StrCat(why, ": register again")),
+           "node_dead")});
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    AttemptRecord& attempt = *attempts_.FindMutable(id);
+    if (IsOver(*PartOn(attempt, node))) continue;
+    JobRecord& job = *jobs_.FindMutable(attempt.job);
+    ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+                 change);
+  }
+}
+
+// ---- time ----
+
+void ClusterState::Tick(Transition& transition) {
+  Change change;
+  for (const NodeId& node : leases_.Tick()) NodeSilent(node, change);
+  StoreMetrics(change);
+  change.requests_gone = requests_.Trim(kRequestsTrimmedPerTick);
+  TrimJobs(change);
+  TrimNodes(change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+}
+
+void ClusterState::StoreMetrics(Change& change) {
+  const absl::Duration now = clock_.Monotonic();
+  for (auto& [job, age] : metrics_) {
+    if (!age.waiting || now - age.stored_at < limits_.metrics_period) continue;
+    age = {.stored_at = now, .waiting = false};
+    change.jobs.insert(job);
+  }
+}
+
+// ---- placing ----
+
+void ClusterState::PlaceWaiting(Change& change) {
+  if (std::exchange(change.freed, false)) line_.Freed();
+  for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
+    const std::optional<JobId> next = line_.Next();
+    if (!next.has_value()) return;
+    TryPlace(*next, change);
+  }
+}
+
+void ClusterState::TryPlace(const JobId& id, Change& change) {
+  JobRecord& job = *jobs_.FindMutable(id);
+  Placement placement = PlaceGang(nodes_.Snapshot(), RequestOf(job.spec));
+  if (auto* refusal = std::get_if<Refusal>(&placement)) {
+    line_.Refuse(job, std::move(*refusal));
+    return;
+  }
+  const Plan& plan = std::get<Plan>(placement);
+  AttemptRecord attempt =
+      controller_.Begin(job, AttemptId::New(random_), plan,
+                        nodes_.Find(plan.parts.front().node)->host);
+  MoveJob(job, JobState::kStarting, change);
+  attempt.origin = job.origin;
+  for (const AttemptPart& part : attempt.parts) {
+    nodes_.Hold(attempt.id, part);
+    change.desired[part.node].insert(attempt.id);
+  }
+  change.attempts.insert(attempt.id);
+  attempts_.Add(std::move(attempt));
+  TrimAttempts(id, change);
+}
+
+// ---- what follows for jobs ----
+
+void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+                                const RunOutcome& outcome, Change& change) {
+  if (outcome.job_changed) change.jobs.insert(job.id);
+  if (outcome.attempt_changed) change.attempts.insert(attempt.id);
+  if (outcome.metrics_changed) {
+    // The first at once, then at most one each period, by Tick.
+    const auto [age, first] =
+        metrics_.emplace(job.id, MetricsAge{clock_.Monotonic(), false});
+    if (first) {
+      change.jobs.insert(job.id);
+    } else {
+      age->second.waiting = true;
+    }
+  }
+  for (const NodeId& node : outcome.parts_over) {
+    nodes_.Release(attempt.id, node);
+    change.desired[node].insert(attempt.id);
+    change.freed = true;
+  }
+  for (const AttemptPart& part : attempt.parts) {
+    const bool retires = outcome.retired_changed && HoldsRankZero(part);
+    if ((outcome.goals_changed && !IsOver(part)) || retires) {
+      change.desired[part.node].insert(attempt.id);
+    }
+  }
+  for (const RunOutcome::Note& note : outcome.notes) {
+    AddJobEvent(job, attempt.id, note.kind, note.text, change);
+  }
+  ApplyAttemptState(job, attempt, outcome, change);
+  for (const JobState state : outcome.job_moves) MoveJob(job, state, change);
+  // Who is placed where this one was, is so because of its end.
+  if (!outcome.parts_over.empty()) change.cause = job.origin.cause;
+}
+
+void ClusterState::ApplyAttemptState(JobRecord& job,
+                                     const AttemptRecord& attempt,
+                                     const RunOutcome& outcome,
+                                     Change& change) {
+  if (!outcome.goals_changed) return;
+  change.watched.insert(job.id);
+  std::string text = AttemptStateName(attempt.state);
+  if (attempt.cause != EndCause::kNone) {
+    absl::StrAppend(&text, " (", EndCauseName(attempt.cause), ") ",
+                    attempt.detail);
+  }
+  AddJobEvent(job, attempt.id, "attempt_moved", std::move(text), change);
+  if (outcome.attempt_ended) {
+    attempts_.Retire(attempt.id);
+    exchanges_.Drop(attempt.id);
+  }
+}
+
+void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
+  const absl::Time now = clock_.Wall();
+  const bool was_waiting = job.state == JobState::kPending;
+  jobs_.Move(job.id, to);
+  if (was_waiting) line_.Remove(job);
+  if (to == JobState::kPending) line_.Add(job);
+  if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
+    job.started_at = now;
+  }
+  if (HasEnded(to)) {
+    job.ended_at = now;
+    metrics_.erase(job.id);
+    const std::string& hash = job.spec.package_hash;
+    if (!hash.empty() && packages_.Unpin(hash, now)) {
+      change.packages.push_back(*packages_.Find(hash));
+    }
+  }
+  AddJobEvent(job, AttemptId(), "job_moved",
+              absl::StrCat(JobStateName(to), job.reason.empty() ? "" : ": ",
+                           job.reason),
+              change);
+  change.jobs.insert(job.id);
+  change.watched.insert(job.id);
+}
+
+void ClusterState::TrimAttempts(const JobId& job, Change& change) {
+  const std::vector<AttemptId> all = attempts_.AllOf(job);
+  for (size_t i = 0; i + limits_.attempts_per_job_max < all.size(); ++i) {
+    attempts_.Remove(all[i]);
+    change.attempts.erase(all[i]);
+    change.attempts_gone.push_back(all[i]);
+  }
+}
+
+void ClusterState::TrimJobs(Change& change) {
+  for (int i = 0; i < kJobsTrimmedAtOnce; ++i) {
+    if (jobs_.ended_count() <= static_cast<int64_t>(limits_.ended_jobs_max)) {
+      return;
+    }
+    const JobId job = *jobs_.OldestEnded();
+    for (const AttemptId& attempt : attempts_.AllOf(job)) {
+      attempts_.Remove(attempt);
+      change.attempts.erase(attempt);
+      change.attempts_gone.push_back(attempt);
+    }
+    jobs_.Remove(job);
+    change.jobs.erase(job);
+    change.jobs_gone.push_back(job);
+  }
+}
+
+void ClusterState::TrimNodes(Change& change) {
+  int64_t surplus = nodes_.CountOf(NodeState::kDead) -
+                    static_cast<int64_t>(limits_.dead_nodes_max);
+  if (surplus <= 0) return;
+  std::map<uint64_t, NodeId> dead;  // by incarnation: the oldest first
+  for (const auto& [id, record] : nodes_.records()) {
+    if (record.state == NodeState::kDead) dead.emplace(record.incarnation, id);
+  }
+  for (const auto& [incarnation, id] : dead) {
+    if (surplus-- <= 0) return;
+    nodes_.Remove(id);
+    change.nodes.erase(id);
+    change.nodes_gone.push_back(id);
+  }
+}
+
+std::string ClusterState::ReasonOf(const JobRecord& job) const {
+  if (job.state != JobState::kPending) return job.reason;
+  const std::string waits = line_.ReasonOf(job);
+  if (job.attempts == 0) return waits.empty() ? job.reason : waits;
+  if (waits.empty()) return job.reason;
+  return absl::StrCat(job.reason, "; to start again it ", waits);
+}
+
+// ---- events and the end of a decision ----
+
+uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
+  event.number = cluster_.next_event++;
+  event.at = clock_.Wall();
+  event.origin.cause = std::max(event.origin.cause, change.cause);
+  change.cluster = true;
+  change.events.push_back(std::move(event));
+  return change.events.back().number;
+}
+
+void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
+                               const char* kind, std::string text,
+                               Change& change) {
+  EventRecord event;
+  event.kind = kind;
+  event.origin = job.origin;  // its cause: the event of this job before
+  event.job = job.id;
+  event.attempt = attempt;
+  event.text = std::move(text);
+  job.origin.cause = AddEvent(std::move(event), change);
+  change.jobs.insert(job.id);
+}
+
+DesiredAttempt ClusterState::Desired(const AttemptRecord& attempt,
+                                     const AttemptPart& part) const {
+  DesiredAttempt desired = DesiredFor(*jobs_.Find(attempt.job), attempt, part);
+  if (desired.goal == Goal::kRun) {
+    desired.exchanges = exchanges_.CompleteOf(attempt.id);
+  }
+  return desired;
+}
+
+std::vector<DesiredAttempt> ClusterState::DesiredOf(
+    const NodeId& node, const Change& change) const {
+  std::vector<DesiredAttempt> desired;
+  if (const auto known = change.desired.find(node);
+      known != change.desired.end()) {
+    for (const AttemptId& id : known->second) {
+      const AttemptRecord* attempt = attempts_.Find(id);
+      if (attempt == nullptr) continue;  // trimmed in this very decision
+      if (const AttemptPart* part = PartOn(*attempt, node)) {
+        desired.push_back(Desired(*attempt, *part));
+      }
+    }
+  }
+  if (const auto unknown = change.forget.find(node);
+      unknown != change.forget.end()) {
+    for (const auto& [attempt, job] : unknown->second) {
+      desired.push_back(ForgetOf(attempt, job));
+    }
+  }
+  return desired;
+}
+
+void ClusterState::Finish(Change& change, Transition& transition) {
+  if (!change.jobs_gone.empty() || !change.nodes_gone.empty()) {
+    change.cluster = true;
+  }
+  PutRows(change, transition);
+  AddEffects(change, transition);
+}
+
+void ClusterState::PutRows(const Change& change, Transition& transition) const {
+  if (change.cluster) transition.Put(cluster_);
+  for (const NodeId& node : change.nodes) transition.Put(*nodes_.Find(node));
+  for (const JobId& job : change.jobs) transition.Put(*jobs_.Find(job));
+  for (const AttemptId& attempt : change.attempts) {
+    transition.Put(*attempts_.Find(attempt));
+  }
+  for (const RequestRecord& request : change.requests) transition.Put(request);
+  for (const PackageRecord& package : change.packages) transition.Put(package);
+  for (const EventRecord& event : change.events) {
+    transition.Put(event);
+    // Numbers have no holes, so this keeps exactly the last events_max.
+    if (event.number > limits_.events_max) {
+      transition.DeleteEvent(event.number - limits_.events_max);
+    }
+  }
+  for (const NodeId& node : change.nodes_gone) transition.DeleteNode(node);
+  for (const JobId& job : change.jobs_gone) transition.DeleteJob(job);
+  for (const AttemptId& attempt : change.attempts_gone) {
+    transition.DeleteAttempt(attempt);
+  }
+  for (const RequestRecord& request : change.requests_gone) {
+    transition.DeleteRequest(request);
+  }
+  for (const std::string& hash : change.packages_gone) {
+    transition.DeletePackage(hash);
+  }
+}
+
+void ClusterState::AddEffects(Change& change, Transition& transition) {
+  std::set<NodeId> spoken_to;
+  for (const auto& [node, attempts] : change.desired) spoken_to.insert(node);
+  for (const auto& [node, attempts] : change.forget) spoken_to.insert(node);
+  spoken_to.erase(change.registering);
+  for (const NodeId& node : spoken_to) {
+    const NodeRecord* record = nodes_.Find(node);
+    std::vector<DesiredAttempt> desired = DesiredOf(node, change);
+    if (record == nullptr || record->state == NodeState::kDead ||
+        desired.empty()) {
+      continue;
+    }
+    transition.Then([&links = links_, node, incarnation = record->incarnation,
+                     desired = std::move(desired)](const absl::Status& status) {
+      if (status.ok()) links.SendDesired(node, incarnation, desired);
+    });
+  }
+  for (auto& [node, checkpoints] : change.acknowledged) {
+    transition.Then(
+        [&links = links_, node = node,
+         incarnation = nodes_.Find(node)->incarnation,
+         checkpoints = std::move(checkpoints)](const absl::Status& status) {
+          if (status.ok())
+            links.SendAcknowledge(node, incarnation, checkpoints);
+        });
+  }
+  for (Change::Disconnect& disconnect : change.disconnects) {
+    transition.Then([&links = links_, disconnect = std::move(disconnect)](
+                        const absl::Status& status) {
+      if (!status.ok()) return;
+      links.Disconnect(disconnect.node, disconnect.incarnation,
+                       disconnect.reason);
+    });
+  }
+  for (const JobId& job : change.watched) {
+    transition.Then([&watchers = watchers_, job](const absl::Status& status) {
+      if (status.ok()) watchers.JobChanged(job);
+    });
+  }
+}
+
+}  // namespace cohort::head

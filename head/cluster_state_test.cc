@@ -1,0 +1,726 @@
+#include "head/cluster_state.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/status_util.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "head/memory_store.h"
+#include "head/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// A state over a memory store.  Each change is committed at once, and after it
+// a state built from the rows alone must say the same (CM-3).
+class ClusterStateTest : public ::testing::Test,
+                         public NodeLinks,
+                         public JobWatchers {
+ protected:
+  ClusterStateTest() { Reload(); }
+
+  // As a restart of the head.
+  void Reload() {
+    store_ = std::make_unique<MemoryStore>(disk_);
+    absl::StatusOr<Rows> rows = LoadRows(*store_);
+    COHORT_ASSERT_OK(rows);
+    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
+                                            *this, *std::move(rows));
+    Transition transition;
+    state_->TakeTerm(transition);
+    COHORT_ASSERT_OK(store_->Append(term, transition.TakeBatch()));
+  }
+
+  void Submit(Transition transition) {
+    const Batch batch = transition.TakeBatch();
+    if (!batch.empty()) {
+      COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
+    }
+    for (Effect& effect : transition.TakeEffects()) {
+      std::move(effect)(absl::OkStatus());
+    }
+    ExpectRowsMatch();
+  }
+
+  void ExpectRowsMatch() {
+    MemoryStore reader(disk_);
+    absl::StatusOr<Rows> rows = LoadRows(reader);
+    COHORT_ASSERT_OK(rows);
+    EXPECT_EQ(*rows->cluster, state_->cluster());
+    EXPECT_EQ(rows->jobs.size(), state_->jobs().size());
+    for (JobRecord& job : rows->jobs) {
+      const JobRecord* current = state_->jobs().Find(job.id);
+      ASSERT_NE(current, nullptr);
+      // Metrics may be a second younger than their row.
+      job.metrics_json = current->metrics_json;
+      job.metrics_count = current->metrics_count;
+      EXPECT_EQ(job, *current) << JobStateName(job.state);
+    }
+    EXPECT_EQ(rows->attempts.size(), state_->attempts().all().size());
+    for (const AttemptRecord& attempt : rows->attempts) {
+      const AttemptRecord* current = state_->attempts().Find(attempt.id);
+      ASSERT_NE(current, nullptr);
+      EXPECT_EQ(attempt, *current);
+    }
+    EXPECT_EQ(rows->nodes.size(), state_->nodes().records().size());
+    for (const NodeRecord& node : rows->nodes) {
+      ASSERT_NE(state_->nodes().Find(node.id), nullptr);
+      EXPECT_EQ(node, *state_->nodes().Find(node.id));
+    }
+    EXPECT_EQ(rows->requests.size(), state_->requests().size());
+    EXPECT_EQ(rows->packages.size(), state_->packages().Hashes().size());
+  }
+
+  // NodeLinks, JobWatchers.
+  void SendDesired(const NodeId& node, uint64_t incarnation,
+                   const std::vector<DesiredAttempt>& attempts) override {
+    if (incarnations_[node] != incarnation) return;
+    for (const DesiredAttempt& attempt : attempts) {
+      sent_[node].push_back(attempt);
+    }
+  }
+  void SendAcknowledge(
+      const NodeId&, uint64_t,
+      const std::vector<AcknowledgedCheckpoints>& checkpoints) override {
+    for (const auto& each : checkpoints) {
+      acknowledged_.insert(acknowledged_.end(), each.paths.begin(),
+                           each.paths.end());
+    }
+  }
+  void Disconnect(const NodeId& node, uint64_t, const absl::Status&) override {
+    disconnected_.push_back(node);
+  }
+  void JobChanged(const JobId& job) override { changed_.push_back(job); }
+
+  // ---- clients ----
+
+  static JobSpec Spec(int workers, int cpus) {
+    JobSpec spec;
+    spec.command = {"train"};
+    spec.num_workers = workers;
+    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(cpus));
+    return spec;
+  }
+
+  absl::StatusOr<JobId> TrySubmitJob(JobSpec spec, const std::string& request,
+                                     const std::string& body = "body") {
+    Transition transition;
+    absl::StatusOr<JobId> job = state_->SubmitJob(
+        {.principal = "cluster", .request_id = request, .body_hash = body},
+        "default", std::move(spec), transition);
+    Submit(std::move(transition));
+    return job;
+  }
+  JobId SubmitJob(JobSpec spec) {
+    const auto job =
+        TrySubmitJob(std::move(spec), absl::StrCat("request-", ++requests_));
+    EXPECT_THAT(job, IsOk());
+    return job.value_or(JobId());
+  }
+  absl::Status StopJob(const JobId& job) {
+    Transition transition;
+    const absl::Status status =
+        state_->StopJob({.principal = "cluster",
+                         .request_id = absl::StrCat("request-", ++requests_),
+                         .body_hash = "stop"},
+                        job, transition);
+    Submit(std::move(transition));
+    return status;
+  }
+  const JobRecord& Job(const JobId& job) { return *state_->jobs().Find(job); }
+  JobState StateOf(const JobId& job) { return Job(job).state; }
+  const AttemptRecord& Attempt(const JobId& job) {
+    return *state_->attempts().LastOf(job);
+  }
+
+  // ---- nodes ----
+
+  Registration Node(const NodeId& node, int cpus) {
+    Registration registration;
+    registration.node = node;
+    registration.name = absl::StrCat("node-", node.ToHex().substr(0, 4));
+    registration.host = "10.0.0.1";
+    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.observed.full = true;
+    return registration;
+  }
+  RegisteredNode Join(const Registration& registration) {
+    Transition transition;
+    const auto registered = state_->RegisterNode(registration, transition);
+    EXPECT_THAT(registered, IsOk());
+    incarnations_[registration.node] = registered->incarnation;
+    Submit(std::move(transition));
+    return *registered;
+  }
+  RegisteredNode Join(const NodeId& node, int cpus) {
+    return Join(Node(node, cpus));
+  }
+
+  ObservedAttempt At(const JobId& job, ObservedPhase phase) {
+    ObservedAttempt observed;
+    observed.attempt = Attempt(job).id;
+    observed.job = job;
+    observed.epoch = Attempt(job).epoch;
+    observed.phase = phase;
+    observed.master_port = 29500;
+    return observed;
+  }
+  // All ranks of the part on `node` exited with `code`.
+  ObservedAttempt Exited(const JobId& job, const NodeId& node, int code,
+                         bool by_order = false) {
+    ObservedAttempt observed = At(job, ObservedPhase::kEnded);
+    observed.end = ObservedEnd::kExited;
+    int order = 0;
+    for (const AttemptRank& rank : PartOn(Attempt(job), node)->ranks) {
+      observed.ranks.push_back({.rank = rank.rank,
+                                .state = RankState::kExited,
+                                .pid = 1,
+                                .exit = ExitStatus{.code = code},
+                                .exit_order = ++order,
+                                .ended_by_order = by_order});
+    }
+    return observed;
+  }
+  void Say(const NodeId& node, ObservedAttempt observed) {
+    Transition transition;
+    state_->Observe(node, incarnations_[node],
+                    {.full = false, .attempts = {std::move(observed)}},
+                    transition);
+    Submit(std::move(transition));
+  }
+  void Run(const JobId& job) {
+    const std::vector<AttemptPart> parts = Attempt(job).parts;
+    for (const AttemptPart& part : parts) {
+      Say(part.node, At(job, ObservedPhase::kPrepared));
+    }
+    for (const AttemptPart& part : parts) {
+      Say(part.node, At(job, ObservedPhase::kRunning));
+    }
+    ASSERT_EQ(StateOf(job), JobState::kRunning);
+  }
+  // The goals sent to `node` since the last call, for one attempt after the
+  // other.
+  std::vector<Goal> TakeGoals(const NodeId& node) {
+    std::vector<Goal> goals;
+    for (const DesiredAttempt& sent : std::exchange(sent_[node], {})) {
+      goals.push_back(sent.goal);
+    }
+    return goals;
+  }
+  static std::vector<Goal> GoalsOf(const RegisteredNode& registered) {
+    std::vector<Goal> goals;
+    for (const DesiredAttempt& desired : registered.desired) {
+      goals.push_back(desired.goal);
+    }
+    return goals;
+  }
+
+  // ---- time ----
+
+  // Ticks through `span`; nodes in `alive` renew.
+  void Pass(absl::Duration span, const std::vector<NodeId>& alive = {}) {
+    for (absl::Duration t; t < span; t += limits_.tick_period) {
+      time_.AdvanceBy(limits_.tick_period);
+      for (const NodeId& node : alive) {
+        state_->RenewLease(node, incarnations_[node]);
+      }
+      Transition transition;
+      state_->Tick(transition);
+      Submit(std::move(transition));
+    }
+  }
+
+  ClusterLimits limits_;
+  ManualExecutor time_;
+  SeededRandom random_{7};
+  MemoryDisk disk_;
+  std::unique_ptr<MemoryStore> store_;
+  std::unique_ptr<ClusterState> state_;
+  int requests_ = 0;
+
+  const NodeId a_ = NodeId::New(random_);
+  const NodeId b_ = NodeId::New(random_);
+  std::map<NodeId, uint64_t> incarnations_;
+  std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::vector<std::string> acknowledged_;
+  std::vector<NodeId> disconnected_;
+  std::vector<JobId> changed_;
+};
+
+TEST_F(ClusterStateTest, TakesAHigherTermAtEachStartAndKeepsItsIds) {
+  const ClusterRecord before = state_->cluster();
+  EXPECT_EQ(before.term, 1);
+  EXPECT_FALSE(before.cluster.IsNil());
+  Reload();
+  EXPECT_EQ(state_->cluster().term, 2);
+  EXPECT_EQ(state_->cluster().cluster, before.cluster);
+  EXPECT_EQ(state_->cluster().generation, before.generation);
+}
+
+TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
+  const JobId job = SubmitJob(Spec(2, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("no node is registered"));
+
+  EXPECT_THAT(GoalsOf(Join(a_, 2)), ElementsAre(Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+
+  Say(a_, At(job, ObservedPhase::kPrepared));
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kRun));
+  Say(a_, At(job, ObservedPhase::kRunning));
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(Job(job).started_at, time_.Wall());
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(2));
+  EXPECT_THAT(changed_, testing::Contains(job));
+}
+
+TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(2, 1));
+  std::vector<DesiredAttempt> sent = sent_[a_];
+  sent.insert(sent.end(), sent_[b_].begin(), sent_[b_].end());
+  ASSERT_THAT(sent, SizeIs(2));
+  const bool a_first = sent[0].holds_rank_zero;
+  const DesiredAttempt& first = a_first ? sent[0] : sent[1];
+  const DesiredAttempt& second = a_first ? sent[1] : sent[0];
+  EXPECT_EQ(first.node_rank, 0);
+  EXPECT_EQ(second.node_rank, 1);
+  EXPECT_FALSE(second.holds_rank_zero);
+  EXPECT_EQ(second.node_count, 2);
+  EXPECT_EQ(second.world_size, 2);
+  EXPECT_THAT(second.ranks, ElementsAre(DesiredRank{1, 0, {}}));
+  EXPECT_EQ(second.command, Job(job).spec.command);
+  EXPECT_EQ(second.number, 1);
+}
+
+// RQ-1, also through a restart.
+TEST_F(ClusterStateTest, MakesOneJobOfARepeatedRequest) {
+  const auto first = TrySubmitJob(Spec(1, 1), "r");
+  COHORT_ASSERT_OK(first);
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "r"), IsOkAndHolds(*first));
+  Reload();
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "r"), IsOkAndHolds(*first));
+  EXPECT_EQ(state_->jobs().size(), 1);
+  EXPECT_THAT(TrySubmitJob(Spec(2, 1), "r", "another body"),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(ClusterStateTest, ChangesNothingForARequestItRefuses) {
+  JobSpec bad = Spec(1, 1);
+  bad.command.clear();
+  const int appends = disk_.appends();
+  EXPECT_THAT(TrySubmitJob(bad, "r"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  JobSpec unpackaged = Spec(1, 1);
+  unpackaged.package_hash = std::string(32, 'h');
+  EXPECT_THAT(TrySubmitJob(unpackaged, "r"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(disk_.appends(), appends);
+  EXPECT_THAT(StopJob(JobId::New(random_)),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ClusterStateTest, RefusesAJobWhenTooManyWait) {
+  limits_.waiting_jobs_max = 2;
+  Reload();
+  SubmitJob(Spec(1, 1));
+  SubmitJob(Spec(1, 1));
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "third"),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+// PL-1, and a release wakes the line at once.
+TEST_F(ClusterStateTest, PlacesWhatFitsInOrderWhenResourcesReturn) {
+  Join(a_, 2);
+  const JobId running = SubmitJob(Spec(2, 1));
+  const JobId huge = SubmitJob(Spec(100, 1));
+  const JobId second = SubmitJob(Spec(2, 1));
+  const JobId third = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(second), JobState::kPending);
+  EXPECT_EQ(StateOf(third), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(huge)), HasSubstr("100"));
+  Run(running);
+  Say(a_, Exited(running, a_, 0));
+  EXPECT_EQ(StateOf(second), JobState::kStarting);
+  EXPECT_EQ(StateOf(third), JobState::kPending);
+  EXPECT_EQ(StateOf(huge), JobState::kPending);
+  // Two more CPUs: the small one starts past the one that fits nowhere.
+  Join(b_, 2);
+  EXPECT_EQ(StateOf(third), JobState::kStarting);
+  EXPECT_EQ(StateOf(huge), JobState::kPending);
+}
+
+TEST_F(ClusterStateTest, StopsAWaitingJobAtOnce) {
+  const JobId job = SubmitJob(Spec(1, 1));
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  COHORT_EXPECT_OK(StopJob(job));
+  Join(a_, 1);
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+}
+
+TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  sent_.clear();
+  COHORT_EXPECT_OK(StopJob(job));
+  ASSERT_THAT(sent_[a_], SizeIs(1));
+  EXPECT_EQ(sent_[a_][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
+  EXPECT_EQ(StateOf(job), JobState::kStopping);
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+}
+
+TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
+  Join(a_, 1);
+  Join(b_, 1);
+  JobSpec spec = Spec(2, 1);
+  spec.max_failures = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  sent_.clear();
+  Say(a_, Exited(job, a_, 3));
+  // The sibling is ended with a short grace; the ended part is forgotten.
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  ASSERT_THAT(sent_[b_], SizeIs(1));
+  EXPECT_EQ(sent_[b_][0].grace, absl::Seconds(1));
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  const AttemptId first = Attempt(job).id;
+  Say(b_, Exited(job, b_, 143, /*by_order=*/true));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_NE(Attempt(job).id, first);
+  EXPECT_EQ(Attempt(job).number, 2);
+  EXPECT_EQ(Job(job).failures, 1);
+}
+
+// PL-3: nothing of a node is offered before it registered in this term.
+TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
+  Join(a_, 4);
+  Reload();
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), Not(IsEmpty()));
+  Join(a_, 4);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
+  Join(a_, 4);
+  state_->NodeDisconnected(a_, incarnations_[a_]);
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Join(a_, 4);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// P1: the head dies and comes back, the ranks go on.
+TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Reload();
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kRun));
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_EQ(Job(job).attempts, 1);
+}
+
+TEST_F(ClusterStateTest, TakesAnEndThatHappenedWhileTheHeadWasAway) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Reload();
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {Exited(job, a_, 0)};
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kForget));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+}
+
+// RC-2: a PREPARE that never arrived is simply sent again.
+TEST_F(ClusterStateTest, SendsAgainWhatANodeDoesNotHaveYet) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_THAT(GoalsOf(Join(a_, 1)), ElementsAre(Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+}
+
+TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  // A reboot: the node comes back and knows nothing.
+  EXPECT_THAT(GoalsOf(Join(a_, 1)),
+              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 1);
+  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Attempt(job).number, 2);
+}
+
+// RC-1: an attempt that the head does not know is to be forgotten, and what it
+// may hold stays unavailable until it is gone.
+TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
+  Registration registration = Node(a_, 4);
+  ObservedAttempt stray;
+  stray.attempt = AttemptId::New(random_);
+  stray.phase = ObservedPhase::kRunning;
+  registration.observed.attempts = {stray};
+  EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(Goal::kForget));
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  stray.phase = ObservedPhase::kEnded;
+  Say(a_, stray);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Join(b_, 1);
+  Pass(absl::Seconds(9.9), {b_});
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  Pass(absl::Seconds(1), {b_});
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kDead);
+  EXPECT_THAT(disconnected_, ElementsAre(a_));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Job(job).infra_restarts, 1);
+  EXPECT_EQ(Job(job).failures, 0);
+}
+
+TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
+  Join(a_, 2);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  ObservedAttempt old = At(job, ObservedPhase::kRunning);
+  Pass(absl::Seconds(11));
+  ASSERT_EQ(StateOf(job), JobState::kPending);  // no other node
+  Registration back = Node(a_, 2);
+  back.observed.attempts = {old};
+  const RegisteredNode registered = Join(back);
+  // The new attempt goes beside the ghost, never on top of it (PL-2).
+  EXPECT_THAT(GoalsOf(registered),
+              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  old.phase = ObservedPhase::kEnded;
+  Say(a_, old);
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
+}
+
+// LS-1.
+TEST_F(ClusterStateTest, DeclaresNobodyDeadAfterAPauseOfTheHead) {
+  Join(a_, 1);
+  Pass(absl::Seconds(1), {a_});
+  time_.AdvanceBy(absl::Seconds(30));
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+}
+
+TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  const uint64_t old = incarnations_[a_];
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  Join(again);
+  Transition transition;
+  state_->Observe(a_, old, {.full = false, .attempts = {Exited(job, a_, 1)}},
+                  transition);
+  EXPECT_TRUE(transition.empty());
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+}
+
+// CK-1.
+TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 1;
+  spec.num_to_keep = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  sent_.clear();
+  ObservedAttempt committing = At(job, ObservedPhase::kRunning);
+  committing.checkpoints = {
+      {.path = "/s/attempt-1.1/step-5", .step = 5, .epoch = 1}};
+  Say(a_, committing);
+  EXPECT_THAT(acknowledged_, ElementsAre("/s/attempt-1.1/step-5"));
+  committing.checkpoints[0].path = "/s/attempt-1.1/step-9";
+  committing.checkpoints[0].step = 9;
+  Say(a_, committing);
+  ASSERT_THAT(sent_[a_], SizeIs(1));
+  EXPECT_THAT(sent_[a_][0].retired_checkpoints,
+              ElementsAre("/s/attempt-1.1/step-5"));
+  ObservedAttempt removed = At(job, ObservedPhase::kRunning);
+  removed.removed_checkpoints = {"/s/attempt-1.1/step-5"};
+  Say(a_, removed);
+
+  sent_.clear();
+  Say(a_, Exited(job, a_, 1));
+  ASSERT_THAT(sent_[a_], SizeIs(2));
+  for (const DesiredAttempt& sent : sent_[a_]) {
+    if (sent.goal != Goal::kPrepare) continue;
+    EXPECT_EQ(sent.restore->path, "/s/attempt-1.1/step-9");
+    EXPECT_EQ(sent.epoch, 2);
+  }
+}
+
+TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.num_to_keep = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  ObservedAttempt last = Exited(job, a_, 0);
+  last.checkpoints = {{.path = "/s/attempt-1.1/step-1", .step = 1, .epoch = 1},
+                      {.path = "/s/attempt-1.1/step-2", .step = 2, .epoch = 1}};
+  sent_.clear();
+  Say(a_, last);
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kStop));
+  last.removed_checkpoints = {"/s/attempt-1.1/step-1"};
+  Say(a_, last);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_THAT(Job(job).retired, IsEmpty());
+}
+
+TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(2, 1));
+  Run(job);
+  const bool a_first = PartOn(Attempt(job), a_)->ranks[0].rank == 0;
+  ObservedAttempt of_a = At(job, ObservedPhase::kRunning);
+  of_a.exchanges = {{"address", a_first ? 0 : 1, "blob-a"}};
+  ObservedAttempt of_b = At(job, ObservedPhase::kRunning);
+  of_b.exchanges = {{"address", a_first ? 1 : 0, "blob-b"}};
+  sent_.clear();
+  Say(a_, of_a);
+  EXPECT_THAT(sent_[a_], IsEmpty());
+  Reload();
+  Registration node_b = Node(b_, 1);
+  node_b.observed.attempts = {of_b};
+  Join(node_b);
+  Registration node_a = Node(a_, 1);
+  node_a.observed.attempts = {of_a};
+  const RegisteredNode registered = Join(node_a);
+  ASSERT_THAT(registered.desired, SizeIs(1));
+  ASSERT_THAT(registered.desired[0].exchanges, SizeIs(1));
+  ASSERT_THAT(sent_[b_], SizeIs(1));
+  EXPECT_EQ(sent_[b_][0].exchanges, registered.desired[0].exchanges);
+}
+
+TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  ObservedAttempt report = At(job, ObservedPhase::kRunning);
+  const int before = disk_.appends();
+  for (uint64_t i = 1; i <= 20; ++i) {
+    report.metrics = {
+        {.rank = 0, .count = i, .json = absl::StrCat("{", i, "}")}};
+    Say(a_, report);
+    Pass(absl::Milliseconds(200), {a_});
+  }
+  EXPECT_EQ(Job(job).metrics_json, "{20}");
+  EXPECT_LE(disk_.appends() - before, 5);
+  report.metrics[0].count = 21;
+  report.metrics[0].json = "{21}";
+  Say(a_, report);
+  Say(a_, Exited(job, a_, 0));
+  Reload();
+  EXPECT_EQ(Job(job).metrics_json, "{21}");
+  EXPECT_EQ(Job(job).metrics_count, 21);
+}
+
+TEST_F(ClusterStateTest, PinsThePackageOfAJobUntilItEnds) {
+  const std::string hash(32, 'h');
+  Transition transition;
+  state_->CompletePackage(hash, 100, transition);
+  Submit(std::move(transition));
+  JobSpec spec = Spec(1, 1);
+  spec.package_hash = hash;
+  const JobId job = SubmitJob(spec);
+  Reload();
+  EXPECT_EQ(state_->packages().PinsOf(hash), 1);
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(state_->packages().PinsOf(hash), 0);
+  time_.AdvanceBy(absl::Hours(1));
+  Transition trim;
+  EXPECT_THAT(state_->TrimPackages({}, trim), ElementsAre(hash));
+  Submit(std::move(trim));
+}
+
+TEST_F(ClusterStateTest, BoundsItsHistory) {
+  limits_.ended_jobs_max = 3;
+  limits_.events_max = 10;
+  limits_.attempts_per_job_max = 2;
+  Reload();
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = -1;
+  const JobId restless = SubmitJob(spec);
+  for (int i = 0; i < 5; ++i) {
+    Run(restless);
+    Say(a_, Exited(restless, a_, 1));
+  }
+  EXPECT_THAT(state_->attempts().AllOf(restless), SizeIs(2));
+  for (int i = 0; i < 6; ++i) COHORT_EXPECT_OK(StopJob(SubmitJob(Spec(9, 9))));
+  Pass(absl::Seconds(1), {a_});
+  EXPECT_EQ(state_->jobs().ended_count(), 3);
+  MemoryStore reader(disk_);
+  EXPECT_THAT(LoadRecords<EventRecord>(reader), IsOkAndHolds(SizeIs(10)));
+}
+
+TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Pass(absl::Seconds(11));
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  std::map<uint64_t, const EventRecord*> by_number;
+  for (const EventRecord& event : *events) by_number[event.number] = &event;
+  // From the job's last move back to the node's death.
+  uint64_t number = Job(job).origin.cause;
+  std::vector<std::string> chain;
+  while (number != 0) {
+    chain.push_back(by_number.at(number)->kind);
+    number = by_number.at(number)->origin.cause;
+  }
+  EXPECT_THAT(chain, ElementsAre("job_moved", "attempt_moved", "node_dead"));
+}
+
+}  // namespace
+}  // namespace cohort::head

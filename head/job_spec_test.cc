@@ -1,0 +1,121 @@
+#include "head/job_spec.h"
+
+#include <functional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec Good() {
+  JobSpec spec;
+  spec.name = "mnist";
+  spec.command = {"./train", "--epochs", "3"};
+  spec.environment = {{"OMP_NUM_THREADS", "1"}};
+  spec.num_workers = 2;
+  spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+  return spec;
+}
+
+struct BadSpec {
+  const char* name;
+  std::function<void(JobSpec&)> spoil;
+  const char* says;
+};
+
+class BadJobSpecTest : public ::testing::TestWithParam<BadSpec> {};
+
+TEST_P(BadJobSpecTest, IsRefusedWithAReason) {
+  JobSpec spec = Good();
+  GetParam().spoil(spec);
+  EXPECT_THAT(
+      ValidateJobSpec(spec, "default"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam().says)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadJobSpecTest,
+    ::testing::Values(
+        BadSpec{"EmptyCommand", [](JobSpec& s) { s.command.clear(); },
+                "command is empty"},
+        BadSpec{"EmptyProgram", [](JobSpec& s) { s.command[0] = ""; },
+                "command is empty"},
+        BadSpec{"NulInArgument",
+                [](JobSpec& s) { s.command[1] = std::string("a\0b", 3); },
+                "NUL"},
+        BadSpec{"LongArgument",
+                [](JobSpec& s) { s.command[1] = std::string(1 << 18, 'x'); },
+                "pass long input as a file"},
+        BadSpec{"ManyArguments",
+                [](JobSpec& s) { s.command.resize(5000, "x"); },
+                "5000 arguments"},
+        BadSpec{"NoWorkers", [](JobSpec& s) { s.num_workers = 0; },
+                "num_workers is 0"},
+        BadSpec{"NegativeWorkers", [](JobSpec& s) { s.num_workers = -3; },
+                "num_workers is -3"},
+        BadSpec{"TooManyWorkers", [](JobSpec& s) { s.num_workers = 10'001; },
+                "1 to 10000"},
+        BadSpec{"BrokenGpus",
+                [](JobSpec& s) {
+                  s.resources_per_worker.Set(
+                      kGpu, Amount::FromTenThousandths(15'000));
+                },
+                "whole GPUs"},
+        BadSpec{"NegativeCpu",
+                [](JobSpec& s) {
+                  s.resources_per_worker.Set(kCpu, Amount::FromUnits(-1));
+                },
+                "CPU"},
+        BadSpec{"AbsurdCpu",
+                [](JobSpec& s) {
+                  s.resources_per_worker.Set(kCpu,
+                                             Amount::FromUnits(2'000'000'000));
+                },
+                "CPU"},
+        BadSpec{
+            "UnknownStrategy",
+            [](JobSpec& s) { s.strategy = static_cast<PlacementStrategy>(9); },
+            "STRICT_SPREAD"},
+        BadSpec{"RelativeStorage", [](JobSpec& s) { s.storage_path = "data"; },
+                "not absolute"},
+        BadSpec{"BadVariable", [](JobSpec& s) { s.environment["A=B"] = ""; },
+                "A=B"},
+        BadSpec{"DigitVariable", [](JobSpec& s) { s.environment["1A"] = ""; },
+                "1A"},
+        BadSpec{"LongName", [](JobSpec& s) { s.name = std::string(257, 'n'); },
+                "at most 256"},
+        BadSpec{"ControlInName", [](JobSpec& s) { s.name = "a\nb"; },
+                "one line"},
+        BadSpec{"BadFailures", [](JobSpec& s) { s.max_failures = -2; },
+                "max_failures is -2"},
+        BadSpec{"BadKeep", [](JobSpec& s) { s.num_to_keep = -1; },
+                "num_to_keep is -1"},
+        BadSpec{"ShortHash", [](JobSpec& s) { s.package_hash = "abc"; },
+                "32 bytes"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(JobSpecTest, AcceptsWhatIsSensible) {
+  JobSpec spec = Good();
+  COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
+  spec.resources_per_worker.Set(kGpu, Amount::FromTenThousandths(2'500));
+  spec.storage_path = "/mnt/shared";
+  spec.max_failures = -1;
+  COHORT_EXPECT_OK(ValidateJobSpec(spec, "team-a"));
+  spec.resources_per_worker.Set(kGpu, Amount::FromUnits(8));
+  spec.name.clear();
+  COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
+}
+
+TEST(JobSpecTest, RefusesANamespaceThatCannotBe) {
+  EXPECT_THAT(ValidateJobSpec(Good(), ""),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,49 @@
+#include "head/package_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/manual_executor.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class PackageTableTest : public ::testing::Test {
+ protected:
+  PackageTableTest() {
+    PackageRecord record;
+    record.hash = "h";
+    table_.Add(record);
+  }
+
+  ManualExecutor time_;
+  PackageTable table_{{.unpinned_kept = absl::Hours(1)}, time_};
+};
+
+TEST_F(PackageTableTest, KeepsAPinnedPackage) {
+  table_.Pin("h");
+  table_.Pin("h");
+  EXPECT_FALSE(table_.Unpin("h", time_.Wall()));
+  time_.AdvanceBy(absl::Hours(100));
+  EXPECT_THAT(table_.Trim({}), IsEmpty());
+  EXPECT_EQ(table_.PinsOf("h"), 1);
+}
+
+TEST_F(PackageTableTest, ForgetsAPackageAnHourAfterItsLastPin) {
+  table_.Pin("h");
+  time_.AdvanceBy(absl::Hours(2));
+  EXPECT_TRUE(table_.Unpin("h", time_.Wall()));
+  EXPECT_EQ(table_.Find("h")->unpinned_at, time_.Wall());
+  time_.AdvanceBy(absl::Minutes(59));
+  EXPECT_THAT(table_.Trim({}), IsEmpty());
+  time_.AdvanceBy(absl::Minutes(1));
+  EXPECT_THAT(table_.Trim({"h"}), IsEmpty());  // being uploaded again
+  EXPECT_THAT(table_.Trim({}), ElementsAre("h"));
+  EXPECT_EQ(table_.Find("h"), nullptr);
+}
+
+}  // namespace
+}  // namespace cohort::head

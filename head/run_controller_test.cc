@@ -1,0 +1,386 @@
+#include "head/run_controller.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "head/attempt_table.h"
+#include "head/job_table.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr AttemptState kStates[] = {
+    AttemptState::kPreparing, AttemptState::kRunning, AttemptState::kEnding,
+    AttemptState::kEnded};
+
+// Each pair, legal and illegal.
+TEST(AttemptEdgeTest, AreAsDrawn) {
+  const std::set<std::pair<AttemptState, AttemptState>> edges = {
+      {AttemptState::kPreparing, AttemptState::kRunning},
+      {AttemptState::kPreparing, AttemptState::kEnding},
+      {AttemptState::kRunning, AttemptState::kEnding},
+      {AttemptState::kRunning, AttemptState::kEnded},
+      {AttemptState::kEnding, AttemptState::kEnded},
+  };
+  for (const AttemptState from : kStates) {
+    for (const AttemptState to : kStates) {
+      EXPECT_EQ(MayMove(from, to), edges.contains({from, to}))
+          << AttemptStateName(from) << " " << AttemptStateName(to);
+    }
+  }
+}
+
+// One job of two ranks on two nodes, driven by what the nodes would say.
+class RunControllerTest : public ::testing::Test {
+ protected:
+  RunControllerTest() {
+    job_.id = JobId::New(random_);
+    job_.spec.num_workers = 2;
+    job_.state = JobState::kPending;
+    Begin();
+  }
+
+  void Begin() {
+    Plan plan;
+    for (int i = 0; i < 2; ++i) {
+      PlannedPart part;
+      part.node = i == 0 ? a_ : b_;
+      part.ranks = {{.rank = i, .local_rank = 0, .devices = {}}};
+      plan.parts.push_back(part);
+    }
+    attempt_ = controller_.Begin(job_, AttemptId::New(random_), plan, "host-a");
+    job_.state = JobState::kStarting;
+  }
+
+  ObservedAttempt At(ObservedPhase phase) {
+    ObservedAttempt observed;
+    observed.attempt = attempt_.id;
+    observed.epoch = attempt_.epoch;
+    observed.phase = phase;
+    observed.master_port = 4711;
+    return observed;
+  }
+
+  ObservedAttempt Exited(int rank, int code, bool by_order = false) {
+    ObservedAttempt observed = At(ObservedPhase::kEnded);
+    observed.end = ObservedEnd::kExited;
+    observed.ranks = {{.rank = rank,
+                       .state = RankState::kExited,
+                       .pid = 100,
+                       .exit = ExitStatus{.code = code},
+                       .exit_order = 1,
+                       .ended_by_order = by_order}};
+    return observed;
+  }
+
+  // Applies what a node says, and makes the job's moves as the state does.
+  RunOutcome Say(const NodeId& node, const ObservedAttempt& observed) {
+    return Made(controller_.Observe(job_, attempt_, node, observed));
+  }
+  RunOutcome Made(RunOutcome outcome) {
+    for (const JobState state : outcome.job_moves) {
+      EXPECT_TRUE(MayMove(job_.state, state))
+          << JobStateName(job_.state) << " " << JobStateName(state);
+      job_.state = state;
+    }
+    return outcome;
+  }
+
+  void Run() {
+    Say(a_, At(ObservedPhase::kPrepared));
+    Say(b_, At(ObservedPhase::kPrepared));
+    Say(a_, At(ObservedPhase::kRunning));
+    Say(b_, At(ObservedPhase::kRunning));
+    ASSERT_EQ(job_.state, JobState::kRunning);
+  }
+
+  std::string Path(int step) {
+    return absl::StrCat("/s/j/attempt-", attempt_.number, ".", attempt_.epoch,
+                        "/step-", step);
+  }
+  ObservedAttempt Committing(int step) {
+    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    observed.checkpoints = {
+        {.path = Path(step), .step = step, .epoch = attempt_.epoch}};
+    return observed;
+  }
+
+  SeededRandom random_{1};
+  const NodeId a_ = NodeId::New(random_);
+  const NodeId b_ = NodeId::New(random_);
+  const RunController controller_{{}};
+  JobRecord job_;
+  AttemptRecord attempt_;
+};
+
+TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
+  Say(b_, At(ObservedPhase::kPrepared));
+  EXPECT_EQ(attempt_.state, AttemptState::kPreparing);
+  ObservedAttempt with_port = At(ObservedPhase::kPrepared);
+  with_port.master_port = 29500;
+  const RunOutcome outcome = Say(a_, with_port);
+  EXPECT_TRUE(outcome.goals_changed);
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.master_address, "host-a");
+  EXPECT_EQ(attempt_.master_port, 29500);
+  EXPECT_EQ(job_.state, JobState::kStarting);
+}
+
+TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
+  Say(a_, At(ObservedPhase::kPrepared));
+  Say(a_, At(ObservedPhase::kPreparing));
+  Say(b_, At(ObservedPhase::kPrepared));
+  EXPECT_EQ(attempt_.state, AttemptState::kPreparing);
+  Say(a_, At(ObservedPhase::kPrepared));
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+}
+
+TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
+  Run();
+  EXPECT_THAT(Say(a_, Exited(0, 0)).parts_over, ElementsAre(a_));
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  const RunOutcome outcome = Say(b_, Exited(1, 0));
+  EXPECT_TRUE(outcome.attempt_ended);
+  EXPECT_EQ(job_.state, JobState::kSucceeded);
+  EXPECT_EQ(job_.exit, ExitStatus{});
+  EXPECT_EQ(attempt_.cause, EndCause::kSucceeded);
+  EXPECT_EQ(job_.failures, 0);
+}
+
+TEST_F(RunControllerTest,
+       SucceedsThroughRunningWhenRanksAreQuickerThanReports) {
+  Say(a_, At(ObservedPhase::kPrepared));
+  Say(b_, At(ObservedPhase::kPrepared));
+  Say(a_, Exited(0, 0));
+  EXPECT_THAT(Say(b_, Exited(1, 0)).job_moves,
+              ElementsAre(JobState::kRunning, JobState::kSucceeded));
+}
+
+// JB-2.
+TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
+  job_.spec.max_failures = 1;
+  Run();
+  Say(b_, Exited(1, 3));
+  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_EQ(job_.failures, 0);
+  Say(a_, Exited(0, 143, /*by_order=*/true));
+  EXPECT_EQ(attempt_.state, AttemptState::kEnded);
+  EXPECT_EQ(job_.failures, 1);
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.failed_rank, 1);
+  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
+
+  Begin();
+  EXPECT_EQ(job_.attempts, 2);
+  EXPECT_EQ(job_.exit, std::nullopt);
+  Run();
+  Say(a_, Exited(0, 4));
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.failures, 2);
+  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.failed_rank, 0);
+}
+
+TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
+  job_.spec.max_failures = -1;
+  for (int i = 1; i <= 20; ++i) {
+    if (i > 1) Begin();
+    Run();
+    Say(a_, Exited(0, 1));
+    Say(b_, Exited(1, 1, /*by_order=*/true));
+    EXPECT_EQ(job_.state, JobState::kPending);
+    EXPECT_EQ(job_.failures, i);
+  }
+}
+
+TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
+  attempt_.parts[0].ranks.push_back({.rank = 2, .local_rank = 1});
+  Run();
+  ObservedAttempt both = Exited(0, 1);
+  both.ranks[0].exit_order = 2;
+  both.ranks.push_back(both.ranks[0]);
+  both.ranks[1].rank = 2;
+  both.ranks[1].exit = ExitStatus{.code = 0, .signal = 11};
+  both.ranks[1].exit_order = 1;
+  Say(a_, both);
+  EXPECT_EQ(attempt_.failed_rank, 2);
+  EXPECT_EQ(attempt_.exit->signal, 11);
+  // Between nodes the first report counts.
+  Say(b_, Exited(1, 7));
+  EXPECT_EQ(attempt_.failed_rank, 2);
+}
+
+TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
+  ObservedAttempt failed = At(ObservedPhase::kEnded);
+  failed.end = ObservedEnd::kPrepareFailed;
+  failed.detail = "no such package";
+  Say(a_, failed);
+  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  ObservedAttempt stopped = At(ObservedPhase::kEnded);
+  stopped.end = ObservedEnd::kExited;
+  Say(b_, stopped);
+  EXPECT_EQ(job_.failures, 1);
+  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_THAT(job_.reason, HasSubstr("no such package"));
+}
+
+TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
+  for (int loss = 1; loss <= 4; ++loss) {
+    if (loss > 1) Begin();
+    Run();
+    Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+    EXPECT_EQ(attempt_.cause, EndCause::kNodeLost);
+    EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+    Say(a_, Exited(0, 143, /*by_order=*/true));
+    EXPECT_EQ(job_.infra_restarts, loss);
+    EXPECT_EQ(job_.failures, loss <= 3 ? 0 : 1);
+    EXPECT_EQ(job_.state, loss <= 3 ? JobState::kPending : JobState::kFailed);
+  }
+}
+
+// A sibling's report of the broken gang may come before the loss is known.
+TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
+  Run();
+  Say(a_, Exited(0, 1));
+  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
+  ObservedAttempt lost = At(ObservedPhase::kEnded);
+  lost.end = ObservedEnd::kKeeperLost;
+  Say(b_, lost);
+  EXPECT_EQ(attempt_.cause, EndCause::kKeeperLost);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.infra_restarts, 1);
+  EXPECT_EQ(job_.state, JobState::kPending);
+}
+
+TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
+  Run();
+  ObservedAttempt shut_down = Exited(0, 143, /*by_order=*/true);
+  shut_down.end = ObservedEnd::kDaemonShutdown;
+  Say(a_, shut_down);
+  Say(b_, Exited(1, 1, /*by_order=*/true));
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.infra_restarts, 0);
+}
+
+TEST_F(RunControllerTest, StopsAlsoWhenAllRanksHappenToSucceed) {
+  Run();
+  const RunOutcome outcome = Made(controller_.Stop(job_, attempt_));
+  EXPECT_TRUE(outcome.goals_changed);
+  EXPECT_EQ(job_.state, JobState::kStopping);
+  Say(a_, Exited(0, 0));
+  Say(b_, Exited(1, 0));
+  EXPECT_EQ(job_.state, JobState::kStopped);
+  EXPECT_EQ(job_.failures, 0);
+}
+
+TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
+  job_.spec.max_failures = 5;
+  Run();
+  Say(a_, Exited(0, 1));
+  Made(controller_.Stop(job_, attempt_));
+  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
+  Say(b_, Exited(1, 1, /*by_order=*/true));
+  EXPECT_EQ(job_.state, JobState::kStopped);
+  EXPECT_EQ(job_.failures, 0);
+}
+
+// CK-1.
+TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
+  Run();
+  const RunOutcome outcome = Say(a_, Committing(10));
+  EXPECT_THAT(outcome.acknowledged, ElementsAre(Path(10)));
+  ASSERT_EQ(job_.checkpoints.size(), 1);
+  EXPECT_EQ(job_.checkpoints[0].step, 10);
+
+  // Repeated, of another epoch, of another attempt's directory.
+  Say(a_, Committing(10));
+  ObservedAttempt stale = Committing(11);
+  stale.checkpoints[0].epoch -= 1;
+  Say(a_, stale);
+  ObservedAttempt foreign = Committing(12);
+  foreign.checkpoints[0].path = "/s/j/attempt-9.9/step-12";
+  EXPECT_THAT(Say(a_, foreign).acknowledged,
+              ElementsAre("/s/j/attempt-9.9/step-12"));
+  EXPECT_EQ(job_.checkpoints.size(), 1);
+}
+
+TEST_F(RunControllerTest,
+       RetiresAllButTheLastOnesUntilTheirDirectoriesAreGone) {
+  job_.spec.num_to_keep = 1;
+  Run();
+  Say(a_, Committing(1));
+  const RunOutcome outcome = Say(a_, Committing(2));
+  EXPECT_TRUE(outcome.retired_changed);
+  EXPECT_EQ(job_.checkpoints.size(), 1);
+  EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
+
+  ObservedAttempt removed = At(ObservedPhase::kRunning);
+  removed.removed_checkpoints = {Path(1)};
+  EXPECT_TRUE(Say(a_, removed).retired_changed);
+  EXPECT_THAT(job_.retired, IsEmpty());
+  // The worker repeats a record whose acknowledgement was lost.
+  Say(a_, Committing(1));
+  EXPECT_EQ(job_.checkpoints.size(), 1);
+  EXPECT_EQ(job_.checkpoints[0].step, 2);
+}
+
+TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
+  Run();
+  ObservedAttempt report = At(ObservedPhase::kRunning);
+  report.metrics = {{.rank = 0, .count = 2, .json = "{\"loss\":2}"}};
+  EXPECT_TRUE(Say(a_, report).metrics_changed);
+  EXPECT_FALSE(Say(a_, report).metrics_changed);
+  ObservedAttempt other = At(ObservedPhase::kRunning);
+  other.metrics = {{.rank = 1, .count = 9, .json = "{\"loss\":9}"}};
+  EXPECT_FALSE(Say(b_, other).metrics_changed);
+  // Not even under rank 0's name.
+  other.metrics[0].rank = 0;
+  EXPECT_FALSE(Say(b_, other).metrics_changed);
+  EXPECT_EQ(job_.metrics_json, "{\"loss\":2}");
+  EXPECT_EQ(job_.metrics_count, 2);
+}
+
+TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
+  Run();
+  Say(a_, Exited(0, 1));
+  ObservedAttempt tail = Exited(0, 1);
+  tail.stderr_tail = "Traceback";
+  controller_.ObserveAfterwards(job_, attempt_, b_, tail);
+  EXPECT_EQ(job_.stderr_tail, "");
+  controller_.ObserveAfterwards(job_, attempt_, a_, tail);
+  EXPECT_EQ(job_.stderr_tail, "Traceback");
+}
+
+TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
+  const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4});
+  Run();
+  ObservedAttempt failed = Exited(0, 1);
+  failed.stderr_tail = "abc\xC3\xA9";  // ends with a character of two bytes
+  small.Observe(job_, attempt_, a_, failed);
+  EXPECT_EQ(job_.stderr_tail, "abc");
+}
+
+TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
+  Run();
+  ObservedAttempt wrong = Exited(1, 9);  // rank 1 is on b
+  wrong.phase = ObservedPhase::kRunning;
+  Say(a_, wrong);
+  EXPECT_EQ(attempt_.cause, EndCause::kNone);
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+}
+
+}  // namespace
+}  // namespace cohort::head
