@@ -48,32 +48,23 @@ static_assert(offsetof(Control, attempt) == 64);
 static_assert(offsetof(Control, epoch) == 128);
 static_assert(offsetof(Control, revoked_epoch) == 192);
 
-// One buffer of a posted operation.
+// Where a posted buffer lies among the poster's regions.
 struct PostedBuffer {
-  uint64_t count;
-  uint64_t offset;  // in the poster's region
+  uint64_t offset;
   uint32_t region;
-  uint32_t dtype;
+  uint32_t reserved;
 };
-static_assert(sizeof(PostedBuffer) == 24);
+static_assert(sizeof(PostedBuffer) == 16);
 
 // What a rank brings to one round of an operation.
 struct Posted {
-  uint64_t sequence;
-  uint32_t kind;
-  uint32_t op;
-  int32_t root;
-  uint32_t buffers;        // of the whole operation
-  uint32_t round;          // of this operation
-  uint32_t failed;         // 1: the poster has no memory to take part
-  uint64_t shape;          // hash of all counts and types of the operation
-  uint8_t reserved[24];
+  std::byte signature[64];  // what it does; the communicator's own format
   std::array<PostedBuffer, kPostedBuffersMax> buffer;
   std::byte inline_bytes[kInlineBytesMax];
 };
 static_assert(offsetof(Posted, buffer) == 64);
-static_assert(offsetof(Posted, inline_bytes) == 448);
-static_assert(sizeof(Posted) % 64 == 0);
+static_assert(offsetof(Posted, inline_bytes) == 320);
+static_assert(sizeof(Posted) == 4416);
 
 // A rank's part of the control segment.
 struct Slot {

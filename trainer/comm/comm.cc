@@ -71,6 +71,8 @@ std::string Comm::Call::ToString() const {
       return absl::StrCat("Broadcast #", sequence, " (root ", root, ")");
     case Kind::kBarrier:
       return absl::StrCat("Barrier #", sequence);
+    case Kind::kLeave:
+      return absl::StrCat("leave after #", sequence);
   }
   return absl::StrCat("operation #", sequence);
 }

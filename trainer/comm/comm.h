@@ -81,6 +81,33 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // CM-2: results do not depend on timing, nor on the backend.
 class Comm {
  public:
+  struct Identity {
+    int rank = 0;
+    int world = 1;
+    uint64_t epoch = 0;
+  };
+
+  // In shared memory and on the wire: add, never renumber.
+  enum class Kind : uint32_t {
+    kAllReduce = 1,
+    kBroadcast = 2,
+    kBarrier = 3,
+    kLeave = 4,  // not a call: a rank says that it is done with its peers
+  };
+
+  // One call, as backends see it.
+  struct Call {
+    Kind kind = Kind::kBarrier;
+    uint64_t sequence = 0;
+    std::span<const Buffer> buffers;
+    ReduceOp op = ReduceOp::kSum;  // kAllReduce
+    int root = 0;                  // kBroadcast
+    absl::Duration deadline;
+
+    // "AllReduce #12 (sum)"
+    std::string ToString() const;
+  };
+
   virtual ~Comm() = default;
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -120,29 +147,10 @@ class Comm {
   virtual void Revoke() = 0;
 
  protected:
-  struct Identity {
-    int rank = 0;
-    int world = 1;
-    uint64_t epoch = 0;
-  };
-
-  // In shared memory and on the wire: add, never renumber.
-  enum class Kind : uint32_t { kAllReduce = 1, kBroadcast = 2, kBarrier = 3 };
-
-  // One call, as backends see it.
-  struct Call {
-    Kind kind = Kind::kBarrier;
-    uint64_t sequence = 0;
-    std::span<const Buffer> buffers;
-    ReduceOp op = ReduceOp::kSum;  // kAllReduce
-    int root = 0;                  // kBroadcast
-    absl::Duration deadline;
-
-    // "AllReduce #12 (sum)"
-    std::string ToString() const;
-  };
-
   explicit Comm(const Identity& identity) : identity_(identity) {}
+
+  // Whether an earlier error ended the communicator.
+  bool is_over() const { return !over_.ok(); }
 
   // Does a call whose arguments are valid by themselves.
   virtual absl::Status Run(const Call& call) = 0;

@@ -1,7 +1,6 @@
 #include "trainer/comm/shm_comm.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "trainer/comm/reduce.h"
+#include "trainer/comm/signature.h"
 
 namespace cohort::trainer {
 namespace {
@@ -22,65 +22,16 @@ size_t RoundUp(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// What a buffer occupies among inline bytes: the next one stays aligned.
-size_t InlineBytes(const Buffer& buffer) {
-  return RoundUp(buffer.bytes(), sizeof(int64_t));
-}
-
-size_t TotalBytes(std::span<const Buffer> buffers) {
-  size_t bytes = 0;
-  for (const Buffer& buffer : buffers) bytes += InlineBytes(buffer);
-  return bytes;
-}
-
-// Of counts and types, in order; FNV-1a over words.
-uint64_t ShapeOf(std::span<const Buffer> buffers) {
-  uint64_t hash = 14695981039346656037u;
-  for (const Buffer& buffer : buffers) {
-    for (const uint64_t word :
-         {uint64_t{buffer.count}, static_cast<uint64_t>(buffer.dtype)}) {
-      hash = std::rotl((hash ^ word) * 1099511628211u, 31);
-    }
-  }
-  return hash;
-}
-
 // Small enough for the control segment, as a whole.
 bool FitsInline(std::span<const Buffer> buffers) {
   return buffers.size() <= size_t{shm::kPostedBuffersMax} &&
-         TotalBytes(buffers) <= shm::kInlineBytesMax;
+         PackedBytes(buffers) <= shm::kInlineBytesMax;
 }
 
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-// The elements of a buffer that `rank` combines: whole cache lines, so that no
-// two ranks write one line.
-Range OwnRange(const Buffer& buffer, int rank, int world) {
-  const size_t share = (buffer.count + world - 1) / world;
-  const size_t step = RoundUp(share, kLineBytes / SizeOf(buffer.dtype));
-  return {std::min(buffer.count, step * rank),
-          std::min(buffer.count, step * (rank + 1))};
-}
-
-std::string Describe(const Posted& post) {
-  const std::string buffers =
-      post.buffers == 0
-          ? "no buffers"
-          : absl::StrCat(post.buffers, " buffer(s), the first of ",
-                         post.buffer[0].count, " x ",
-                         ToString(static_cast<DType>(post.buffer[0].dtype)));
-  return absl::StrCat("operation kind ", post.kind, " #", post.sequence,
-                      ", reduce op ", post.op, ", root ", post.root, ", ",
-                      buffers);
-}
-
-bool AreAlike(const Posted& a, const Posted& b) {
-  return a.sequence == b.sequence && a.kind == b.kind && a.op == b.op &&
-         a.root == b.root && a.buffers == b.buffers && a.round == b.round &&
-         a.shape == b.shape;
+Signature SignatureOf(const Posted& post) {
+  Signature signature;
+  std::memcpy(&signature, post.signature, sizeof(signature));
+  return signature;
 }
 
 }  // namespace
@@ -201,30 +152,22 @@ void ShmComm::StageIn(const Call& call, Round& round) {
 
 void ShmComm::Post(const Call& call, const Round& round, bool staged) {
   Posted& post = posted(rank());
-  post.sequence = call.sequence;
-  post.kind = static_cast<uint32_t>(call.kind);
-  post.op = static_cast<uint32_t>(call.op);
-  post.root = call.root;
-  post.buffers = static_cast<uint32_t>(call.buffers.size());
-  post.round = round.index;
-  post.failed = staged ? 0 : 1;
-  post.shape = ShapeOf(call.buffers);
-  std::byte* payload = post.inline_bytes;
+  Signature signature = Sign(call, epoch());
+  signature.round = round.index;
+  signature.has_failed = staged ? 0 : 1;
+  std::memcpy(post.signature, &signature, sizeof(signature));
+  if (!staged) return;
+  if (round.is_inline) {
+    Pack(round.buffers, post.inline_bytes);
+    return;
+  }
   for (size_t i = 0; i < round.buffers.size(); ++i) {
-    const Buffer& buffer = round.buffers[i];
-    post.buffer[i] = {.count = buffer.count,
-                      .offset = 0,
-                      .region = 0,
-                      .dtype = static_cast<uint32_t>(buffer.dtype)};
-    if (!staged || buffer.count == 0) continue;
-    if (round.is_inline) {
-      std::memcpy(payload, buffer.data, buffer.bytes());
-      payload += InlineBytes(buffer);
-    } else if (const auto location =
-                   place_.Locate(round.reachable[i], buffer.bytes())) {
-      post.buffer[i].region = location->region;
-      post.buffer[i].offset = location->offset;
-    }
+    const auto location =
+        place_.Locate(round.reachable[i], round.buffers[i].bytes());
+    // What is nowhere nobody reads: an empty buffer, or where a broadcast goes.
+    if (!location) continue;
+    post.buffer[i].region = location->region;
+    post.buffer[i].offset = location->offset;
   }
 }
 
@@ -238,20 +181,15 @@ absl::Status ShmComm::Meet(const Call& call, shm::Instant until) {
 }
 
 absl::Status ShmComm::ComparePosts(const Call& call) const {
-  const Posted& mine = posted(rank());
+  const Signature mine = SignatureOf(posted(rank()));
   for (int peer = 0; peer < world(); ++peer) {
-    const Posted& theirs = posted(peer);
-    if (!AreAlike(mine, theirs)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("ranks differ: rank ", peer, " brought ",
-                       Describe(theirs), "; this rank ", Describe(mine)));
-    }
+    COHORT_RETURN_IF_ERROR(CheckAlike(mine, peer, SignatureOf(posted(peer))));
   }
   for (int peer = 0; peer < world(); ++peer) {
-    if (posted(peer).failed == 0) continue;
+    if (SignatureOf(posted(peer)).has_failed == 0) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("rank ", peer, " has no shared memory to stage ",
-                     TotalBytes(call.buffers),
+                     PackedBytes(call.buffers),
                      " bytes; use buffers from Allocate, or more room"));
   }
   return absl::OkStatus();
@@ -266,9 +204,10 @@ absl::Status ShmComm::Execute(const Call& call, const Round& round) {
     case Kind::kBroadcast:
       if (call.root == rank()) return absl::OkStatus();
       if (!round.is_inline) return CopyFromRoot(call, round);
-      CopyInlineFromRoot(call, round);
+      Unpack(posted(call.root).inline_bytes, round.buffers);
       return absl::OkStatus();
     case Kind::kBarrier:
+    case Kind::kLeave:
       return absl::OkStatus();
   }
   return absl::OkStatus();
@@ -309,7 +248,7 @@ void ShmComm::ReduceInline(const Call& call, const Round& round) {
             .sources = sources,
             .destinations = std::span(&to, 1)},
            0, buffer.count);
-    offset += InlineBytes(buffer);
+    offset += PackedBytes(buffer);
   }
 }
 
@@ -322,14 +261,6 @@ absl::Status ShmComm::CopyFromRoot(const Call& call, const Round& round) {
     std::memcpy(buffer.data, from, buffer.bytes());
   }
   return absl::OkStatus();
-}
-
-void ShmComm::CopyInlineFromRoot(const Call& call, const Round& round) {
-  const std::byte* from = posted(call.root).inline_bytes;
-  for (const Buffer& buffer : round.buffers) {
-    if (buffer.count > 0) std::memcpy(buffer.data, from, buffer.bytes());
-    from += InlineBytes(buffer);
-  }
 }
 
 absl::StatusOr<std::byte*> ShmComm::View(int rank_of_buffer, size_t index,

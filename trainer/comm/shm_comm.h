@@ -62,7 +62,6 @@ class ShmComm final : public Comm {
   absl::Status ReduceOwnRange(const Call& call, const Round& round);
   void ReduceInline(const Call& call, const Round& round);
   absl::Status CopyFromRoot(const Call& call, const Round& round);
-  void CopyInlineFromRoot(const Call& call, const Round& round);
   // Where this process sees buffer `index` of `rank`.
   absl::StatusOr<std::byte*> View(int rank, size_t index, size_t bytes);
 
