@@ -21,7 +21,7 @@ namespace cohort::shm {
 struct ArenaOptions {
   // Names the attempt in errors and keeps a rank out of another attempt's
   // memory; 1 to 63 bytes.
-  std::string attempt;
+  std::string attempt = {};
   // The first epoch of the attempt.
   uint64_t epoch = 1;
   // Ranks of the attempt on this node, 1 to kLocalRanksMax.

@@ -62,6 +62,10 @@ bool Barrier::AllArrived() const {
   return true;
 }
 
+absl::Status Barrier::CheckEpoch() const {
+  return IsRevoked() ? Revoked() : absl::OkStatus();
+}
+
 bool Barrier::IsRevoked() const { return arena_.revoked_epoch() >= epoch_; }
 
 absl::Status Barrier::Revoked() const {
@@ -71,8 +75,9 @@ absl::Status Barrier::Revoked() const {
 
 absl::Status Barrier::Wait(Instant deadline) {
   for (int spin = 0; spin <= spins_; ++spin) {
-    if (IsRevoked()) return Revoked();
+    // In this order: what everyone came to is over, whatever happens then.
     if (AllArrived()) return absl::OkStatus();
+    if (IsRevoked()) return Revoked();
     SpinPause();
   }
   layout::Slot& own = arena_.slot(place_.local_rank());
@@ -86,8 +91,8 @@ absl::Status Barrier::Sleep(Instant deadline) {
   layout::Slot& own = arena_.slot(place_.local_rank());
   for (;;) {
     const uint32_t rung = own.doorbell.load();
-    if (IsRevoked()) return Revoked();
     if (AllArrived()) return absl::OkStatus();
+    if (IsRevoked()) return Revoked();
     const Instant now = std::chrono::steady_clock::now();
     if (now >= deadline) {
       return absl::DeadlineExceededError("not all local ranks arrived");

@@ -29,11 +29,14 @@ class Barrier {
   // `place` must outlive the barrier.  REQUIRES: epoch <= kEpochMax.
   Barrier(ArenaPlace& place, uint64_t epoch);
 
+  // ABORTED when the epoch is revoked: to ask before coming to anything new.
+  absl::Status CheckEpoch() const;
+
   // Never blocks.
   void Arrive();
 
   // DEADLINE_EXCEEDED when the deadline passed (Missing() says whom it waited
-  // for); ABORTED when the epoch is revoked, or when the process of a missing
+  // for); ABORTED when the epoch is revoked before all arrived, or when the process of a missing
   // rank is gone: the epoch is then revoked for everyone.
   absl::Status Wait(Instant deadline);
 

@@ -99,10 +99,10 @@ class Comm {
   struct Call {
     Kind kind = Kind::kBarrier;
     uint64_t sequence = 0;
-    std::span<const Buffer> buffers;
+    std::span<const Buffer> buffers = {};
     ReduceOp op = ReduceOp::kSum;  // kAllReduce
     int root = 0;                  // kBroadcast
-    absl::Duration deadline;
+    absl::Duration deadline = {};
 
     // "AllReduce #12 (sum)"
     std::string ToString() const;

@@ -18,7 +18,7 @@ struct GlooCommOptions {
   // node.  Loopback by default, so that nothing listens on a network unasked.
   std::string hostname = "127.0.0.1";
   // Instead of `hostname`, when set: an interface, as in "eth0".
-  std::string interface;
+  std::string interface = {};
   // To find and connect to all peers.
   absl::Duration connect_deadline = absl::Seconds(30);
 };

@@ -12,9 +12,9 @@ namespace cohort::trainer {
 struct Reduction {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  std::span<const std::byte* const> sources;
+  std::span<const std::byte* const> sources = {};
   // Each is one of the sources, at the same address, or overlaps none.
-  std::span<std::byte* const> destinations;
+  std::span<std::byte* const> destinations = {};
 };
 
 // Reduces elements [begin, end): ((source 0 op source 1) op source 2) ..., for

@@ -68,6 +68,7 @@ Posted& ShmComm::posted(int rank) const {
 }
 
 absl::Status ShmComm::Run(const Call& call) {
+  COHORT_RETURN_IF_ERROR(barrier_.CheckEpoch());
   const shm::Instant until = shm::After(call.deadline);
   // Tried before the ranks meet, told to all when they do.
   const absl::Status staged = ReserveStage(call);

@@ -37,10 +37,10 @@ class ShmComm final : public Comm {
   // The buffers of one round, where every rank can reach them.
   struct Round {
     uint32_t index = 0;
-    std::span<const Buffer> buffers;
+    std::span<const Buffer> buffers = {};
     bool is_inline = false;
     // By buffer: this rank's memory that the peers reach.
-    std::vector<std::byte*> reachable;
+    std::vector<std::byte*> reachable = {};
   };
 
   ShmComm(shm::ArenaPlace& place, const Identity& identity);
