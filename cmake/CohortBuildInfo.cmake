@@ -17,12 +17,12 @@ if(CMAKE_SCRIPT_MODE_FILE)
       string(APPEND commit "+changes")
     endif()
   endif()
-  file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT
-"#pragma once
-#define COHORT_BUILD_VERSION \"@VERSION@\"
-#define COHORT_BUILD_COMMIT \"@commit@\"
-#define COHORT_BUILD_KIND \"@BUILD@\"
-")
+  file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT [=[
+#pragma once
+#define COHORT_BUILD_VERSION "@VERSION@"
+#define COHORT_BUILD_COMMIT "@commit@"
+#define COHORT_BUILD_KIND "@BUILD@"
+]=])
   return()
 endif()
 

@@ -7,8 +7,10 @@ include(GoogleTest)
 
 add_library(cohort_flags INTERFACE)
 target_include_directories(cohort_flags INTERFACE ${CMAKE_SOURCE_DIR})
+# g++ would have designated initialisers name every member.
 target_compile_options(cohort_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  -Wno-missing-field-initializers
   -ffunction-sections -fdata-sections
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety-beta>
@@ -34,6 +36,16 @@ function(cohort_library)
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE cohort_flags ${ARG_DEPS})
+  endif()
+  cohort_note_library(${ARG_NAME} "${ARG_SRCS}" "${ARG_DEPS}")
+endfunction()
+
+# Remembers a library of ours for cmake/CohortInstall.cmake.
+function(cohort_note_library name sources deps)
+  set_property(GLOBAL APPEND PROPERTY COHORT_LIBRARIES ${name})
+  set_property(GLOBAL PROPERTY COHORT_${name}_DEPS ${deps})
+  if(sources)
+    set_property(GLOBAL PROPERTY COHORT_${name}_HAS_OBJECTS ON)
   endif()
 endfunction()
 
@@ -164,4 +176,5 @@ function(cohort_proto)
   target_compile_options(${ARG_NAME} PRIVATE
     -ffunction-sections -fdata-sections ${COHORT_SANITIZE_FLAGS})
   target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS})
+  cohort_note_library(${ARG_NAME} "${generated}" "${ARG_DEPS}")
 endfunction()

@@ -400,7 +400,9 @@ void ExpectNothingTakenTwice(const Plan& plan, Case c) {
       }
       const Amount wanted = c.request.per_worker.Get(kGpu);
       ASSERT_EQ(gpus, wanted);
-      if (wanted < Units(1)) ASSERT_LE(rank.devices.size(), 1u);
+      if (wanted < Units(1)) {
+        ASSERT_LE(rank.devices.size(), 1u);
+      }
     }
     EXPECT_EQ(sum, part.devices);
   }

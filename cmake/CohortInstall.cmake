@@ -1,0 +1,102 @@
+# What `cmake --install` installs: the programs, and for other people's projects one
+# library, cohort::cohort, with the headers of the folders it is made of.
+# cohort::torch is the LibTorch adapter on top of it.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# Sets ${out} to the libraries of ours that `roots` need, themselves included, and
+# ${out}_FOREIGN to what these link of other people's.
+function(cohort_closure out roots)
+  get_property(ours GLOBAL PROPERTY COHORT_LIBRARIES)
+  set(found)
+  set(foreign)
+  while(roots)
+    list(POP_FRONT roots name)
+    if(NOT name IN_LIST ours)
+      list(APPEND foreign ${name})
+    elseif(NOT name IN_LIST found)
+      list(APPEND found ${name})
+      get_property(deps GLOBAL PROPERTY COHORT_${name}_DEPS)
+      list(APPEND roots ${deps})
+    endif()
+  endwhile()
+  list(REMOVE_DUPLICATES foreign)
+  set(${out} ${found} PARENT_SCOPE)
+  set(${out}_FOREIGN ${foreign} PARENT_SCOPE)
+endfunction()
+
+# cohort_install_library(NAME n ROOTS ... [WITHOUT ours ...] [DEPS ...]): one archive
+# of the objects of all libraries of ours that ROOTS need.
+function(cohort_install_library)
+  cmake_parse_arguments(ARG "" "NAME" "ROOTS;WITHOUT;DEPS" ${ARGN})
+  cohort_closure(parts "${ARG_ROOTS}")
+  list(REMOVE_ITEM parts ${ARG_WITHOUT} "")
+  set(objects)
+  foreach(part IN LISTS parts)
+    get_property(has_objects GLOBAL PROPERTY COHORT_${part}_HAS_OBJECTS)
+    if(has_objects)
+      list(APPEND objects $<TARGET_OBJECTS:${part}>)
+    endif()
+  endforeach()
+  add_library(${ARG_NAME} STATIC ${objects})
+  set_target_properties(${ARG_NAME} PROPERTIES LINKER_LANGUAGE CXX)
+  target_compile_features(${ARG_NAME} PUBLIC cxx_std_20)
+  target_include_directories(${ARG_NAME} INTERFACE
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/cohort>)
+  target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS} ${parts_FOREIGN})
+  install(TARGETS ${ARG_NAME} EXPORT cohortTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  foreach(part IN LISTS parts)
+    get_target_property(folder ${part} SOURCE_DIR)
+    get_property(headers_done GLOBAL PROPERTY COHORT_HEADERS_OF_${folder})
+    if(NOT headers_done AND NOT folder STREQUAL "${CMAKE_SOURCE_DIR}/proto")
+      set_property(GLOBAL PROPERTY COHORT_HEADERS_OF_${folder} ON)
+      file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${folder})
+      file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
+      install(FILES ${headers}
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cohort/${relative})
+    endif()
+  endforeach()
+endfunction()
+
+# Whatever of these the tree has; their dependencies come by themselves.
+set(roots)
+foreach(root IN ITEMS common build_info shm client trainer trainer_core
+                      trainer_session trainer_comm)
+  if(TARGET ${root})
+    list(APPEND roots ${root})
+  endif()
+endforeach()
+cohort_install_library(NAME cohort ROOTS ${roots} DEPS cohort_public_deps)
+install(TARGETS cohort_public_deps EXPORT cohortTargets)
+if(TARGET cohort_proto)
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/gen/cohort
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cohort
+    FILES_MATCHING PATTERN "*.pb.h" PATTERN "storage.pb.h" EXCLUDE)
+endif()
+if(TARGET trainer_torch)
+  cohort_closure(inside "${roots}")
+  cohort_install_library(NAME cohort_torch ROOTS trainer_torch
+    WITHOUT ${inside} DEPS cohort)
+  set_target_properties(cohort_torch PROPERTIES EXPORT_NAME torch)
+endif()
+
+foreach(kind IN ITEMS STATIC SHARED BARE)
+  get_property(programs GLOBAL PROPERTY COHORT_${kind}_PROGRAMS)
+  list(FILTER programs EXCLUDE REGEX "^bench_")
+  if(programs)
+    install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cohort)
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/cohortConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/cohortConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/cohortConfig.cmake
+  ${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake DESTINATION ${package})
+install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${package})
