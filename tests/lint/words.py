@@ -52,7 +52,8 @@ RULES = [
          r"\bhigh_resolution_clock\b|\bgettimeofday\s*\(|"
          r"\bclock_gettime\s*\(|\brandom_device\b",
          "take a Clock& or a Random&",
-         but=("common/*", "*/main.cc") + TESTS),
+         # shm waits in the kernel (futex); the keeper is one small program.
+         but=("common/*", "shm/*", "worker/keeper/*", "*/main.cc") + TESTS),
     Rule("throw", r"\bthrow\b", "return an absl::Status",
          but=("tests/linkage/*",)),
     Rule("friend-test", r"\bFRIEND_TEST\b",
