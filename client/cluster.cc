@@ -1,0 +1,310 @@
+#include "client/cluster.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/connection.h"
+#include "client/head_client.h"
+#include "client/log_follower.h"
+#include "client/package_upload.h"
+#include "client/wire.h"
+#include "common/duration_text.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/thread_pool.h"
+#include "rpc/channel.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/methods.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kRequestIdBytesMax = 128;
+// One stream each; a reader of more names the rank that it wants.
+constexpr int kRanksReadMax = 1024;
+
+using SubmitDone = absl::AnyInvocable<void(absl::StatusOr<JobId>) &&>;
+
+// Runs `done` once, as CANCELLED when it is dropped.
+class Completion {
+ public:
+  explicit Completion(SubmitDone done) : done_(std::move(done)) {}
+  ~Completion() {
+    if (done_ != nullptr) {
+      std::move(done_)(absl::CancelledError("the client was closed"));
+    }
+  }
+
+  Completion(Completion&& other) noexcept
+      : done_(std::exchange(other.done_, nullptr)) {}
+  Completion& operator=(Completion&&) = delete;
+
+  void operator()(absl::StatusOr<JobId> result) {
+    std::exchange(done_, nullptr)(std::move(result));
+  }
+
+ private:
+  SubmitDone done_;
+};
+
+absl::StatusOr<v1::SubmitJobRequest> ToRequest(const JobSpec& spec,
+                                               const SubmitOptions& options,
+                                               Random& random) {
+  COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));
+  if (options.request_id.size() > kRequestIdBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the request id has ", options.request_id.size(),
+                     " bytes, at most ", kRequestIdBytesMax, " are possible"));
+  }
+  v1::SubmitJobRequest request;
+  request.set_request_id(options.request_id.empty()
+                             ? RequestId::New(random).ToHex()
+                             : options.request_id);
+  *request.mutable_spec() = client::ToWire(spec);
+  return request;
+}
+
+absl::StatusOr<JobId> SubmittedJob(
+    const absl::StatusOr<v1::SubmitJobResponse>& response) {
+  if (!response.ok()) return response.status();
+  const absl::StatusOr<JobId> job = JobId::FromBytes(response->job_id());
+  if (!job.ok()) return absl::InternalError(job.status().message());
+  return job;
+}
+
+}  // namespace
+
+class Cluster::Core {
+ public:
+  Core(std::unique_ptr<rpc::Channel> channel, ClusterOptions options)
+      : options_(std::move(options)),
+        channel_(std::move(channel)),
+        head_(*channel_, clock_, random_, {.on_retry = options_.on_retry}) {}
+
+  ~Core() {
+    ThreadPool* pool = nullptr;
+    {
+      MutexLock lock(mutex_);
+      pool = pool_.get();
+    }
+    // First the thread that could start calls, then the calls in flight, whose
+    // ends are then dropped, and with them their Completions.
+    if (pool != nullptr) pool->Stop();
+    channel_.reset();
+  }
+
+  client::HeadClient& head() { return head_; }
+  Random& random() { return random_; }
+  const ClusterOptions& options() const { return options_; }
+  absl::Duration Or(std::optional<absl::Duration> deadline) const {
+    return deadline.value_or(options_.deadline);
+  }
+
+  // The thread on which callbacks run; there is none until one is needed.
+  Executor& callbacks() {
+    MutexLock lock(mutex_);
+    if (pool_ == nullptr) pool_ = std::make_unique<ThreadPool>(1);
+    return *pool_;
+  }
+
+  bool EnterSubmit() {
+    if (submits_.fetch_add(1) < options_.submits_in_flight_max) return true;
+    LeaveSubmit();
+    return false;
+  }
+  void LeaveSubmit() { submits_.fetch_sub(1); }
+
+ private:
+  const ClusterOptions options_;
+  const MachineClock clock_;
+  SystemRandom random_;
+  std::atomic<size_t> submits_ = 0;
+  Mutex mutex_;
+  std::unique_ptr<ThreadPool> pool_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<rpc::Channel> channel_;
+  client::HeadClient head_;
+};
+
+absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Connect(
+    ClusterOptions options) {
+  COHORT_ASSIGN_OR_RETURN(const std::string address,
+                          client::FindAddress(options.address));
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          client::FindCredential(options.credential_file));
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Channel> channel,
+                          rpc::NewGrpcChannel(address, credential));
+  return ConnectThrough(std::move(channel), std::move(options));
+}
+
+std::unique_ptr<Cluster> Cluster::ConnectThrough(
+    std::unique_ptr<rpc::Channel> channel, ClusterOptions options) {
+  return std::unique_ptr<Cluster>(new Cluster(
+      std::make_unique<Core>(std::move(channel), std::move(options))));
+}
+
+Cluster::Cluster(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+
+Cluster::~Cluster() = default;
+
+absl::StatusOr<JobId> Cluster::Submit(const JobSpec& spec,
+                                      SubmitOptions options) {
+  COHORT_ASSIGN_OR_RETURN(const v1::SubmitJobRequest request,
+                          ToRequest(spec, options, core_->random()));
+  return SubmittedJob(core_->head().CallAndWait(rpc::kSubmitJob, request,
+                                                core_->Or(options.deadline)));
+}
+
+void Cluster::SubmitAsync(const JobSpec& spec, SubmitOptions options,
+                          SubmitDone done) {
+  Executor& where = core_->callbacks();
+  const auto refuse = [&where](Completion completion, absl::Status why) {
+    where.Post([completion = std::move(completion),
+                why = std::move(why)]() mutable { completion(why); });
+  };
+  if (!core_->EnterSubmit()) {
+    return refuse(
+        Completion(std::move(done)),
+        absl::ResourceExhaustedError(absl::StrCat(
+            "there are ", core_->options().submits_in_flight_max,
+            " submissions in flight already: wait for some to be answered")));
+  }
+  Completion completion([core = core_.get(), done = std::move(done)](
+                            absl::StatusOr<JobId> result) mutable {
+    core->LeaveSubmit();
+    std::move(done)(std::move(result));
+  });
+  absl::StatusOr<v1::SubmitJobRequest> request =
+      ToRequest(spec, options, core_->random());
+  if (!request.ok()) return refuse(std::move(completion), request.status());
+  core_->head().Call(
+      rpc::kSubmitJob, *request, core_->Or(options.deadline), where,
+      [completion = std::move(completion)](
+          absl::StatusOr<v1::SubmitJobResponse> response) mutable {
+        completion(SubmittedJob(response));
+      });
+}
+
+absl::Status Cluster::UploadPackage(const Package& package,
+                                    std::optional<absl::Duration> deadline) {
+  return client::UploadPackage(core_->head(), package, core_->Or(deadline));
+}
+
+absl::Status Cluster::Stop(JobId job, std::optional<absl::Duration> deadline) {
+  v1::StopJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(std::string(job.bytes()));
+  return core_->head()
+      .CallAndWait(rpc::kStopJob, request, core_->Or(deadline))
+      .status();
+}
+
+absl::StatusOr<Job> Cluster::Get(JobId job,
+                                 std::optional<absl::Duration> deadline) const {
+  v1::GetJobRequest request;
+  request.set_job_id(std::string(job.bytes()));
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::GetJobResponse response,
+      core_->head().CallAndWait(rpc::kGetJob, request, core_->Or(deadline)));
+  return client::FromWire(response.job());
+}
+
+absl::StatusOr<std::vector<Job>> Cluster::List(
+    std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::ListJobsResponse response,
+      core_->head().CallAndWait(rpc::kListJobs, v1::ListJobsRequest(),
+                                core_->Or(deadline)));
+  std::vector<Job> jobs;
+  for (const v1::Job& wire : response.jobs()) {
+    COHORT_ASSIGN_OR_RETURN(Job job, client::FromWire(wire));
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+absl::StatusOr<Job> Cluster::Wait(JobId job, absl::Duration deadline) const {
+  v1::WaitJobRequest request;
+  request.set_job_id(std::string(job.bytes()));
+  const absl::StatusOr<v1::WaitJobResponse> response =
+      core_->head().CallAndWait(rpc::kWaitJob, request, deadline);
+  if (response.ok()) return client::FromWire(response->job());
+  if (absl::IsUnavailable(response.status()) ||
+      absl::IsDeadlineExceeded(response.status())) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "job ", job.ToHex(), " has not ended within ", DurationToText(deadline),
+        absl::IsUnavailable(response.status())
+            ? absl::StrCat(" (", response.status().message(), ")")
+            : ""));
+  }
+  return response.status();
+}
+
+absl::Status Cluster::Logs(
+    JobId job, const LogOptions& options,
+    absl::FunctionRef<absl::Status(const LogChunk&)> sink) const {
+  COHORT_ASSIGN_OR_RETURN(const Job found, Get(job));
+  const int world = found.num_workers;
+  std::vector<int> ranks;
+  if (options.rank.has_value()) {
+    if (*options.rank < 0 || *options.rank >= world) {
+      return absl::NotFoundError(
+          absl::StrCat("job ", job.ToHex(), " has no rank ", *options.rank,
+                       ": its ranks are 0 to ", world - 1));
+    }
+    ranks.push_back(*options.rank);
+  } else if (world > kRanksReadMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", job.ToHex(), " has ", world,
+                     " ranks: name the one whose log you want (more than ",
+                     kRanksReadMax, " are not read at once)"));
+  } else {
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
+  }
+  const absl::Duration deadline = options.deadline.value_or(
+      options.follow ? absl::InfiniteDuration() : core_->options().deadline);
+  return client::LogFollower(core_->head(), job, options, deadline, ranks, sink)
+      .Run();
+}
+
+absl::StatusOr<std::vector<Node>> Cluster::Nodes(
+    std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::ListNodesResponse response,
+      core_->head().CallAndWait(rpc::kListNodes, v1::ListNodesRequest(),
+                                core_->Or(deadline)));
+  std::vector<Node> nodes;
+  for (const v1::Node& wire : response.nodes()) {
+    COHORT_ASSIGN_OR_RETURN(Node node, client::FromWire(wire));
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+absl::StatusOr<ClusterResources> Cluster::Resources(
+    std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::GetResourcesResponse response,
+      core_->head().CallAndWait(rpc::kGetResources, v1::GetResourcesRequest(),
+                                core_->Or(deadline)));
+  return client::FromWire(response);
+}
+
+absl::StatusOr<ClusterStatus> Cluster::Status(
+    std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::GetStatusResponse response,
+      core_->head().CallAndWait(rpc::kGetStatus, v1::GetStatusRequest(),
+                                core_->Or(deadline)));
+  return client::FromWire(response);
+}
+
+const std::string& Cluster::address() const {
+  return core_->head().channel().address();
+}
+
+}  // namespace cohort

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "client/job.h"
+#include "client/node.h"
+#include "client/package.h"
+
+namespace cohort {
+
+namespace rpc {
+class Channel;
+}  // namespace rpc
+
+struct ClusterOptions {
+  // The head, HOST:PORT.  Empty: COHORT_ADDRESS, else the address that
+  // `cohort up` keeps in its default state directory.
+  std::string address;
+  // Empty: COHORT_CREDENTIAL_FILE, else the credential in that directory.
+  std::string credential_file;
+  // How long a call tries when it is not told otherwise: a head that is
+  // started again by its supervisor is back well before.
+  absl::Duration deadline = absl::Seconds(30);
+  // SubmitAsync refuses more at once.  4096 specs of 1 KiB are 4 MiB.
+  size_t submits_in_flight_max = 4096;
+  // Told, from any thread, each time that a call did not reach the head and is
+  // going to try again.  For "waiting for the head" lines.  May be null.
+  std::function<void(const absl::Status& why)> on_retry;
+};
+
+struct SubmitOptions {
+  // Names this submission: the same id and spec again, from any process and
+  // for a day, answers the job of the first.  At most 128 bytes; empty: a fresh
+  // one.
+  std::string request_id;
+  std::optional<absl::Duration> deadline;
+};
+
+enum class LogStream { kStdout, kStderr };
+
+struct LogOptions {
+  // Nothing: all ranks, as their output comes.
+  std::optional<int> rank;
+  bool standard_output = true;
+  bool standard_error = false;
+  // 0: the last one.
+  int attempt = 0;
+  // Go on, across attempts, until the job has ended.
+  bool follow = false;
+  // Nothing: no deadline when following, else ClusterOptions'.
+  std::optional<absl::Duration> deadline;
+};
+
+// A piece of what a rank wrote, exactly once and in order for each rank and
+// stream, also across restarts of the head.
+struct LogChunk {
+  int rank = 0;
+  LogStream stream = LogStream::kStdout;
+  int attempt = 0;
+  int64_t offset = 0;  // of the first byte, within the attempt
+  absl::string_view data;
+  // Bytes before this that the worker had rotated away.
+  int64_t skipped = 0;
+};
+
+// A cluster, seen from a program: submit jobs, ask about them, wait, stop.
+//
+// Connects by itself when it is called and again after the head was restarted:
+// each call tries until its deadline, and a retried change is one request to
+// the head, so it happens once.  Thread-safe; one is enough for a process.
+// Calls block the calling thread, except SubmitAsync.
+//
+// CL-1: a Submit that answered OK has made exactly one job, however often the
+//       head or the connection died meanwhile.
+// CL-2: an answer of a head with a lower term than was seen before is not
+//       used.
+// CL-3: once a cluster has answered, another one at the same address is
+//       refused: FailedPrecondition, reason "other_cluster".
+//
+// Errors of every call, besides those that it names: Unavailable (reason
+// "unreachable" when nobody answers) and DeadlineExceeded at the deadline;
+// Unauthenticated for a wrong credential; PermissionDenied for one that is
+// limited to a run.  Messages say what to do.
+class Cluster {
+ public:
+  // Finds address and credential; does not wait for the head.  InvalidArgument
+  // for an address that cannot be parsed; NotFound when no address or no
+  // credential file is there; otherwise as rpc::Credential::Load.
+  static absl::StatusOr<std::unique_ptr<Cluster>> Connect(
+      ClusterOptions options = {});
+
+  // As Connect, over a channel that is there already: for a head in the same
+  // process.  Of `options`, address and credential_file are not looked at.
+  static std::unique_ptr<Cluster> ConnectThrough(
+      std::unique_ptr<rpc::Channel> channel, ClusterOptions options = {});
+
+  // Submissions in flight end as CANCELLED; their `done` may run within this.
+  // REQUIRES: no other call is running.
+  ~Cluster();
+
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // ---- changes ----
+
+  // Makes a job.  InvalidArgument: it can never run as written; AlreadyExists:
+  // the request id was used with another spec; FailedPrecondition: the head
+  // does not have the package; ResourceExhausted: too many jobs wait.
+  absl::StatusOr<JobId> Submit(const JobSpec& spec, SubmitOptions options = {});
+
+  // As Submit, without blocking.  `done` runs exactly once, on a thread of
+  // this, never within this call; it must not block.  ResourceExhausted when
+  // submits_in_flight_max are.
+  void SubmitAsync(const JobSpec& spec, SubmitOptions options,
+                   absl::AnyInvocable<void(absl::StatusOr<JobId> job) &&> done);
+
+  // Gives the head a package, going on where an earlier upload stopped.  The
+  // head keeps one that no job names for an hour.  `deadline` is for each part
+  // of 1 MiB, so that a slow upload that moves may go on.  ResourceExhausted:
+  // no room; DataLoss: what arrived is not what was sent (nothing is kept).
+  absl::Status UploadPackage(
+      const Package& package,
+      std::optional<absl::Duration> deadline = std::nullopt);
+
+  // Asks a job to stop; OK too when it has ended.  NotFound.
+  absl::Status Stop(JobId job,
+                    std::optional<absl::Duration> deadline = std::nullopt);
+
+  // ---- reads ----
+
+  // NotFound.
+  absl::StatusOr<Job> Get(
+      JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Newest first, without ranks.
+  absl::StatusOr<std::vector<Job>> List(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Blocks until the job has ended.  NotFound; DeadlineExceeded, also when the
+  // head could not be reached, when it has not ended by then.
+  absl::StatusOr<Job> Wait(
+      JobId job, absl::Duration deadline = absl::InfiniteDuration()) const;
+  // Gives what the job's ranks wrote to `sink`, on this thread; an error from
+  // it ends the read and is returned.  NotFound: the job or the rank;
+  // Unavailable: the node that has the log is away.
+  absl::Status Logs(
+      JobId job, const LogOptions& options,
+      absl::FunctionRef<absl::Status(const LogChunk&)> sink) const;
+
+  absl::StatusOr<std::vector<Node>> Nodes(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  absl::StatusOr<ClusterResources> Resources(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  absl::StatusOr<ClusterStatus> Status(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+
+  // The head's, as given or found.
+  const std::string& address() const;
+
+ private:
+  class Core;
+
+  explicit Cluster(std::unique_ptr<Core> core);
+
+  const std::unique_ptr<Core> core_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,75 @@
+#include "client/connection.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::client {
+namespace {
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+absl::StatusOr<std::string> CheckedAddress(const std::string& text,
+                                           absl::string_view source) {
+  absl::StatusOr<HostPort> address = ParseHostPort(text);
+  if (!address.ok()) return Annotate(address.status(), source);
+  if (address->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": ", text,
+                     " has port 0; give the port that the head listens on"));
+  }
+  return address->ToString();
+}
+
+}  // namespace
+
+std::string UpDirectory() {
+  if (geteuid() == 0) return "/var/lib/cohort/up";
+  const std::string home = Environment("HOME");
+  return absl::StrCat(home.empty() ? "." : home, "/.local/state/cohort/up");
+}
+
+absl::StatusOr<std::string> FindAddress(const std::string& given) {
+  if (!given.empty()) return CheckedAddress(given, "the head's address");
+  const std::string variable = Environment("COHORT_ADDRESS");
+  if (!variable.empty()) return CheckedAddress(variable, "COHORT_ADDRESS");
+  const std::string path = UpDirectory() + "/address";
+  const absl::StatusOr<std::string> text = ReadFile(path, 4096);
+  if (text.ok()) {
+    return CheckedAddress(std::string(absl::StripAsciiWhitespace(*text)), path);
+  }
+  if (!absl::IsNotFound(text.status())) return text.status();
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "no cluster is named: start one with `cohort up`, or name one with "
+          "--address HOST:PORT or COHORT_ADDRESS (there is no ",
+          path, ")")),
+      "no_address");
+}
+
+absl::StatusOr<rpc::Credential> FindCredential(const std::string& given) {
+  std::string path = given;
+  if (path.empty()) path = Environment("COHORT_CREDENTIAL_FILE");
+  if (path.empty()) path = UpDirectory() + "/credential";
+  absl::StatusOr<rpc::Credential> credential = rpc::Credential::Load(path);
+  if (!absl::IsNotFound(credential.status())) return credential;
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "there is no credential ", path,
+          ": name the head's `<state-dir>/credential` with --credential-file "
+          "or COHORT_CREDENTIAL_FILE")),
+      "no_credential");
+}
+
+}  // namespace cohort::client

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "rpc/credential.h"
+
+// Where the cluster is and what opens it, when a program does not say.
+namespace cohort::client {
+
+// Where `cohort up` keeps its state unless told otherwise: /var/lib/cohort/up
+// for root, else ~/.local/state/cohort/up.  Its files `address` (one line,
+// HOST:PORT) and `credential` are for clients of this machine.
+std::string UpDirectory();
+
+// `given`, else COHORT_ADDRESS, else UpDirectory()'s.  InvalidArgument when it
+// is no HOST:PORT; NotFound, naming all three ways, when there is none.
+absl::StatusOr<std::string> FindAddress(const std::string& given);
+
+// `given`, else COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  Errors as
+// rpc::Credential::Load, naming the file and the three ways.
+absl::StatusOr<rpc::Credential> FindCredential(const std::string& given);
+
+}  // namespace cohort::client

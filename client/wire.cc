@@ -1,0 +1,242 @@
+#include "client/wire.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::client {
+namespace {
+
+// A head's mistake is not the caller's: INTERNAL, whatever the decoder said.
+absl::Status HeadsMistake(const absl::Status& status) {
+  return absl::InternalError(
+      absl::StrCat("the head's answer makes no sense: ", status.message()));
+}
+
+template <typename Id>
+absl::StatusOr<Id> IdFromWire(const std::string& bytes) {
+  absl::StatusOr<Id> id = Id::FromBytes(bytes);
+  if (!id.ok()) return HeadsMistake(id.status());
+  return id;
+}
+
+// Whatever the head says: a sum over many nodes is beyond what one may offer.
+ResourceSet ResourcesFromWire(const v1::ResourceSet& wire) {
+  ResourceSet resources;
+  for (const v1::ResourceSet::Amount& amount : wire.amounts()) {
+    resources.Set(amount.name(),
+                  Amount::FromTenThousandths(amount.ten_thousandths()));
+  }
+  return resources;
+}
+
+v1::PlacementStrategy ToWire(PlacementStrategy strategy) {
+  switch (strategy) {
+    case PlacementStrategy::kPack:
+      return v1::PLACEMENT_STRATEGY_PACK;
+    case PlacementStrategy::kSpread:
+      return v1::PLACEMENT_STRATEGY_SPREAD;
+    case PlacementStrategy::kStrictPack:
+      return v1::PLACEMENT_STRATEGY_STRICT_PACK;
+    case PlacementStrategy::kStrictSpread:
+      return v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
+  }
+  return v1::PLACEMENT_STRATEGY_UNSPECIFIED;
+}
+
+PlacementStrategy FromWire(v1::PlacementStrategy strategy) {
+  switch (strategy) {
+    case v1::PLACEMENT_STRATEGY_SPREAD:
+      return PlacementStrategy::kSpread;
+    case v1::PLACEMENT_STRATEGY_STRICT_PACK:
+      return PlacementStrategy::kStrictPack;
+    case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
+      return PlacementStrategy::kStrictSpread;
+    default:
+      return PlacementStrategy::kPack;
+  }
+}
+
+JobState FromWire(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_PENDING:
+      return JobState::kPending;
+    case v1::JOB_STATE_STARTING:
+      return JobState::kStarting;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_STOPPING:
+      return JobState::kStopping;
+    case v1::JOB_STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    case v1::JOB_STATE_STOPPED:
+      return JobState::kStopped;
+    default:
+      return JobState::kUnknown;
+  }
+}
+
+RankState FromWire(v1::RankState state) {
+  switch (state) {
+    case v1::RANK_STATE_PENDING:
+      return RankState::kPending;
+    case v1::RANK_STATE_STARTING:
+      return RankState::kStarting;
+    case v1::RANK_STATE_RUNNING:
+      return RankState::kRunning;
+    case v1::RANK_STATE_EXITED:
+      return RankState::kExited;
+    default:
+      return RankState::kUnknown;
+  }
+}
+
+ExitStatus FromWire(const v1::ExitStatus& wire) {
+  return {.code = wire.code(),
+          .signal = wire.signal(),
+          .oom_killed = wire.oom_killed(),
+          .detail = wire.detail()};
+}
+
+absl::StatusOr<Rank> FromWire(const v1::Rank& wire) {
+  Rank rank;
+  rank.rank = wire.rank();
+  rank.local_rank = wire.local_rank();
+  if (!wire.node_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(rank.node, IdFromWire<NodeId>(wire.node_id()));
+  }
+  rank.node_name = wire.node_name();
+  if (wire.pid() != 0) rank.pid = wire.pid();
+  rank.state = FromWire(wire.state());
+  if (wire.has_exit()) rank.exit = FromWire(wire.exit());
+  rank.gpu_ids.assign(wire.gpu_ids().begin(), wire.gpu_ids().end());
+  return rank;
+}
+
+std::optional<absl::Time> TimeFromWire(bool is_set,
+                                       const google::protobuf::Timestamp& t) {
+  if (!is_set) return std::nullopt;
+  return rpc::FromWire(t);
+}
+
+void SpecFromWire(const v1::JobSpec& wire, Job& job) {
+  job.command.assign(wire.command().begin(), wire.command().end());
+  job.num_workers = wire.scaling().num_workers();
+  job.resources_per_worker =
+      ResourcesFromWire(wire.scaling().resources_per_worker());
+  job.placement_strategy = FromWire(wire.scaling().placement_strategy());
+  job.storage_path = wire.run().storage_path();
+  job.max_failures = wire.run().max_failures();
+}
+
+void ExitFromWire(const v1::Job& wire, Job& job) {
+  if (wire.has_exit()) job.exit = FromWire(wire.exit());
+  if (job.state == JobState::kSucceeded && !job.exit.has_value()) {
+    job.exit = ExitStatus();
+  }
+  if (wire.has_exit() && wire.failed_rank() >= 0) {
+    job.failed_rank = wire.failed_rank();
+  }
+}
+
+}  // namespace
+
+v1::JobSpec ToWire(const JobSpec& spec) {
+  v1::JobSpec wire;
+  const RunConfig& run = spec.run_config;
+  wire.set_name(run.name);
+  for (const std::string& argument : spec.command) wire.add_command(argument);
+  for (const auto& [name, value] : spec.environment) {
+    (*wire.mutable_environment())[name] = value;
+  }
+  v1::ScalingConfig& scaling = *wire.mutable_scaling();
+  scaling.set_num_workers(spec.scaling_config.num_workers);
+  *scaling.mutable_resources_per_worker() =
+      rpc::ToWire(ResourcesPerWorker(spec.scaling_config).value());
+  scaling.set_placement_strategy(
+      ToWire(spec.scaling_config.placement_strategy));
+  wire.mutable_run()->set_storage_path(run.storage_path);
+  wire.mutable_run()->set_max_failures(run.failure_config.max_failures);
+  wire.mutable_run()->set_num_to_keep(
+      run.checkpoint_config.num_to_keep.value_or(0));
+  if (spec.package.has_value()) {
+    wire.set_package_hash(std::string(spec.package->bytes()));
+  }
+  return wire;
+}
+
+absl::StatusOr<Job> FromWire(const v1::Job& wire) {
+  Job job;
+  COHORT_ASSIGN_OR_RETURN(job.id, IdFromWire<JobId>(wire.job_id()));
+  job.name = wire.name();
+  job.state = FromWire(wire.state());
+  job.reason = wire.reason();
+  job.attempt = wire.attempt();
+  job.failures = wire.failures();
+  job.infra_restarts = wire.infra_restarts();
+  ExitFromWire(wire, job);
+  job.submitted_at = TimeFromWire(wire.has_submitted_at(), wire.submitted_at());
+  job.started_at = TimeFromWire(wire.has_started_at(), wire.started_at());
+  job.ended_at = TimeFromWire(wire.has_ended_at(), wire.ended_at());
+  job.metrics_json = wire.metrics_json();
+  job.metrics_count = wire.metrics_count();
+  if (wire.has_checkpoint() && !wire.checkpoint().path().empty()) {
+    job.checkpoint = Checkpoint{.path = wire.checkpoint().path(),
+                                .step = wire.checkpoint().step(),
+                                .epoch = wire.checkpoint().epoch()};
+  }
+  for (const v1::Rank& wire_rank : wire.ranks()) {
+    COHORT_ASSIGN_OR_RETURN(Rank rank, FromWire(wire_rank));
+    job.ranks.push_back(std::move(rank));
+  }
+  SpecFromWire(wire.spec(), job);
+  return job;
+}
+
+absl::StatusOr<Node> FromWire(const v1::Node& wire) {
+  Node node;
+  COHORT_ASSIGN_OR_RETURN(node.id, IdFromWire<NodeId>(wire.node_id()));
+  node.name = wire.name();
+  node.state = wire.state();
+  node.incarnation = wire.incarnation();
+  node.pid = wire.pid();
+  node.resources = ResourcesFromWire(wire.resources());
+  node.available = ResourcesFromWire(wire.available());
+  node.labels.insert(wire.labels().begin(), wire.labels().end());
+  for (const v1::Device& device : wire.devices()) {
+    node.devices.push_back({.id = device.id(),
+                            .kind = device.kind(),
+                            .model = device.model(),
+                            .memory_bytes = device.memory_bytes(),
+                            .simulated = device.simulated()});
+  }
+  return node;
+}
+
+absl::StatusOr<ClusterResources> FromWire(
+    const v1::GetResourcesResponse& wire) {
+  return ClusterResources{.total = ResourcesFromWire(wire.total()),
+                          .available = ResourcesFromWire(wire.available())};
+}
+
+absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
+  ClusterStatus status;
+  COHORT_ASSIGN_OR_RETURN(status.cluster_id,
+                          IdFromWire<ClusterId>(wire.stamp().cluster_id()));
+  status.address = wire.address();
+  status.head_pid = wire.head_pid();
+  status.term = wire.stamp().term();
+  status.nodes_by_state.insert(wire.nodes_by_state().begin(),
+                               wire.nodes_by_state().end());
+  status.jobs_by_state.insert(wire.jobs_by_state().begin(),
+                              wire.jobs_by_state().end());
+  status.read_only = wire.read_only();
+  return status;
+}
+
+}  // namespace cohort::client
