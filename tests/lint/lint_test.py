@@ -6,6 +6,7 @@ import unittest
 
 import format as format_lint
 import layering
+import links
 import tree
 import words
 
@@ -113,6 +114,19 @@ class WordsTest(unittest.TestCase):
         lists = {"head/CMakeLists.txt": "cohort_library(NAME head SRCS a.cc)"}
         self.assertFalse(words.dead_sources(["head/a.cc"], lists))
         self.assertTrue(words.dead_sources(["head/b.cc"], lists))
+
+
+class LinksTest(unittest.TestCase):
+
+    def test_finds_a_link_that_leads_nowhere(self):
+        existing = {"docs/a.md", "head", "head/x.h"}
+        for target, broken in [("a.md", False), ("../head/x.h#top", False),
+                               ("../head/", False), ("#here", False),
+                               ("https://example.org/x", False),
+                               ("b.md", True), ("head/x.h", True)]:
+            page = {"docs/a.md": f"see [x]({target})\n"}
+            self.assertEqual(broken, bool(links.check(page, existing)), target)
+        self.assertFalse(links.check({"docs/a.md": "`[x](b.md)`"}, existing))
 
 
 class FormatTest(unittest.TestCase):
