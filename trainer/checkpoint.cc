@@ -6,9 +6,10 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "nlohmann/json.hpp"
 #include "trainer/durable_file.h"
 
 namespace cohort::trainer {
@@ -52,7 +53,8 @@ absl::Status CheckRequest(const CheckpointManifest& manifest,
   for (const CheckpointFile& file : files) {
     if (!IsPlainName(file.name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", file.name, "\" is no name for a checkpoint file; "
+          absl::StrCat("\"", file.name,
+                       "\" is no name for a checkpoint file; "
                        "use a-z, 0-9, _ and -"));
     }
   }
@@ -88,9 +90,8 @@ json EncodeManifest(const CheckpointManifest& manifest,
 }
 
 absl::Status WriteManifest(const std::string& directory, const json& manifest) {
-  COHORT_ASSIGN_OR_RETURN(
-      DurableFile out,
-      DurableFile::Create(absl::StrCat(directory, "/", kManifest)));
+  COHORT_ASSIGN_OR_RETURN(DurableFile out, DurableFile::Create(absl::StrCat(
+                                               directory, "/", kManifest)));
   const std::string text =
       manifest.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
   COHORT_RETURN_IF_ERROR(
@@ -170,9 +171,8 @@ absl::StatusOr<std::map<std::string, FileFacts>> ParseFiles(
   std::map<std::string, FileFacts> files;
   for (const auto& [name, entry] : entries.items()) {
     // The name becomes a path: nothing but our own names may pass.
-    const absl::string_view stem =
-        absl::string_view(name).substr(0, name.size() - std::min(
-            name.size(), sizeof(kSuffix) - 1));
+    const absl::string_view stem = absl::string_view(name).substr(
+        0, name.size() - std::min(name.size(), sizeof(kSuffix) - 1));
     if (!absl::EndsWith(name, kSuffix) || !IsPlainName(stem) ||
         !entry.is_object() || files.size() == kFilesMax) {
       return Damaged(path, absl::StrCat("bad entry for file \"", name, "\""));
@@ -223,8 +223,8 @@ absl::StatusOr<ParsedManifest> ParseManifest(
   reader.Read("program", manifest.program);
   const json* files = reader.Object("files");
   if (!reader.missing().empty()) {
-    return Damaged(path, absl::StrCat("has no usable \"", reader.missing(),
-                                      "\""));
+    return Damaged(path,
+                   absl::StrCat("has no usable \"", reader.missing(), "\""));
   }
   COHORT_ASSIGN_OR_RETURN(parsed.files, ParseFiles(path, *files));
   return parsed;
@@ -245,9 +245,9 @@ absl::StatusOr<SafetensorsFile> ReadTensorFile(const std::string& path,
   COHORT_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
                           ReadPart(path, kTensorFileBytesMax));
   if (bytes.size() != facts.size) {
-    return Damaged(path, absl::StrCat("has ", bytes.size(),
-                                      " bytes, its manifest says ",
-                                      facts.size));
+    return Damaged(
+        path, absl::StrCat("has ", bytes.size(), " bytes, its manifest says ",
+                           facts.size));
   }
   if (Sha256Hex(bytes) != facts.sha256) {
     return Damaged(path, "does not have the checksum in its manifest");
@@ -264,7 +264,8 @@ absl::StatusOr<std::string> WriteCheckpoint(
     const std::vector<CheckpointFile>& files) {
   COHORT_RETURN_IF_ERROR(CheckRequest(manifest, files));
   const std::string final_path = absl::StrCat(root, "/step-", manifest.step);
-  const std::string draft = absl::StrCat(root, "/.step-", manifest.step, ".tmp");
+  const std::string draft =
+      absl::StrCat(root, "/.step-", manifest.step, ".tmp");
   std::error_code error;
   if (fs::exists(final_path, error)) {
     return absl::AlreadyExistsError(

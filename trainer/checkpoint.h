@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "trainer/safetensors.h"
 
 // A checkpoint is a directory, <checkpoint root>/step-<k>:
@@ -24,7 +25,7 @@ namespace cohort::trainer {
 
 // What a restart must know besides the tensors.
 struct CheckpointManifest {
-  std::string job_id;
+  std::string job_id{};
   int attempt = 0;
   int64_t epoch = 0;  // of the membership
   int world = 0;
@@ -35,7 +36,7 @@ struct CheckpointManifest {
   int64_t cursor = 0;      // DistributedSampler::cursor()
   uint64_t seed = 0;
   // What else the program wants back, as text: learning rate, model shape.
-  std::map<std::string, std::string> program;
+  std::map<std::string, std::string> program{};
 };
 
 // The tensors of one file.
@@ -51,18 +52,18 @@ struct Checkpoint {
   std::map<std::string, SafetensorsFile> files;  // by name, "model"
 };
 
-// Writes `files` and `manifest` into <root>/step-<manifest.step> and returns that
-// directory.  `root` and its parents are made when absent.  On failure nothing
-// called step-<k> is there and what was begun is removed.  AlreadyExists when
-// that step was written before; InvalidArgument for bad names or tensors;
-// ResourceExhausted when the disk is full; else the file system's answer.  Every
+// Writes `files` and `manifest` into <root>/step-<manifest.step> and returns
+// that directory.  `root` and its parents are made when absent.  On failure
+// nothing called step-<k> is there and what was begun is removed. AlreadyExists
+// when that step was written before; InvalidArgument for bad names or tensors;
+// ResourceExhausted when the disk is full; else the file system's answer. Every
 // message names the path.
 absl::StatusOr<std::string> WriteCheckpoint(
     absl::string_view root, const CheckpointManifest& manifest,
     const std::vector<CheckpointFile>& files);
 
-// Reads and verifies the directory that WriteCheckpoint returned.  NotFound when
-// it is not there; DataLoss names the file that is damaged or missing.
+// Reads and verifies the directory that WriteCheckpoint returned.  NotFound
+// when it is not there; DataLoss names the file that is damaged or missing.
 absl::StatusOr<Checkpoint> ReadCheckpoint(absl::string_view directory);
 
 }  // namespace cohort::trainer

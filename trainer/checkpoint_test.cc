@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/testing/status_matchers.h"
-#include "common/testing/temp_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 
 namespace cohort::trainer {
 namespace {
@@ -67,28 +68,27 @@ class CheckpointTest : public ::testing::Test {
   absl::StatusOr<std::string> Write(int64_t step) {
     CheckpointManifest manifest = manifest_;
     manifest.step = step;
-    const TensorView weights{"w", TensorType::kF32, {1024},
-                             std::as_bytes(std::span(weights_))};
-    const TensorView steps{"step", TensorType::kI64, {1},
-                           std::as_bytes(std::span(steps_))};
-    return WriteCheckpoint(root_, manifest,
-                           {{"model", {weights}, {{"format", "pt"}}},
-                            {"optimizer", {steps}, {}}});
+    const TensorView weights{
+        "w", TensorType::kF32, {1024}, std::as_bytes(std::span(weights_))};
+    const TensorView steps{
+        "step", TensorType::kI64, {1}, std::as_bytes(std::span(steps_))};
+    return WriteCheckpoint(
+        root_, manifest,
+        {{"model", {weights}, {{"format", "pt"}}}, {"optimizer", {steps}, {}}});
   }
 
   TempDir directory_;
   const std::string root_ = directory_.File("results/job/attempt-1.4");
   const std::vector<float> weights_ = std::vector<float>(1024, 0.25f);
   const std::vector<int64_t> steps_{12};
-  const CheckpointManifest manifest_{
-      .job_id = "ab12",
-      .attempt = 1,
-      .epoch = 4,
-      .world = 2,
-      .data_epoch = 1,
-      .cursor = 768,
-      .seed = 0xffffffffffffffffULL,
-      .program = {{"lr", "0.001"}}};
+  const CheckpointManifest manifest_{.job_id = "ab12",
+                                     .attempt = 1,
+                                     .epoch = 4,
+                                     .world = 2,
+                                     .data_epoch = 1,
+                                     .cursor = 768,
+                                     .seed = 0xffffffffffffffffULL,
+                                     .program = {{"lr", "0.001"}}};
 };
 
 TEST_F(CheckpointTest, ReadsBackWhatItWrote) {
@@ -131,10 +131,9 @@ TEST_F(CheckpointTest, LeavesNothingWhenTheDiskIsFull) {
     // Room for no file, for the model's start, for the model but no manifest.
     for (const rlim_t bytes : {0, 2000, 200}) {
       FullDisk full(bytes);
-      EXPECT_THAT(Write(2),
-                  StatusIs(absl::StatusCode::kResourceExhausted,
-                           AllOf(HasSubstr(root_),
-                                 HasSubstr("--storage-path"))));
+      EXPECT_THAT(Write(2), StatusIs(absl::StatusCode::kResourceExhausted,
+                                     AllOf(HasSubstr(root_),
+                                           HasSubstr("--storage-path"))));
     }
   }
   EXPECT_THAT(List(root_), ElementsAre("step-1"));
@@ -143,8 +142,8 @@ TEST_F(CheckpointTest, LeavesNothingWhenTheDiskIsFull) {
 
 TEST_F(CheckpointTest, NeverReplacesAStep) {
   COHORT_ASSERT_OK(Write(1));
-  EXPECT_THAT(Write(1), StatusIs(absl::StatusCode::kAlreadyExists,
-                                 HasSubstr("step-1")));
+  EXPECT_THAT(Write(1),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step-1")));
 }
 
 TEST_F(CheckpointTest, ClearsTheDraftOfAWriterThatDied) {
@@ -208,9 +207,9 @@ TEST_F(CheckpointTest, NamesADamagedManifest) {
     EXPECT_THAT(ReadCheckpoint(path), damaged) << text;
   }
   Overwrite(manifest, with("\"format\": 1", "\"format\": 2"));
-  EXPECT_THAT(ReadCheckpoint(path),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("format 2")));
+  EXPECT_THAT(
+      ReadCheckpoint(path),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format 2")));
   fs::remove(manifest);
   EXPECT_THAT(ReadCheckpoint(path), damaged);
   EXPECT_THAT(ReadCheckpoint(root_ + "/step-99"),

@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -28,9 +29,8 @@ absl::Status FileError(int error, absl::string_view what,
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   absl::Status status = ErrnoStatus(error, absl::StrCat(what, " ", path));
   if (!full) return status;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(),
-                   ": make room there or choose another --storage-path"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), ": make room there or choose another --storage-path"));
 }
 
 class Fd {
@@ -59,8 +59,8 @@ struct DurableFile::Hash {
                  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
   }
   void Update(std::span<const std::byte> bytes) {
-    COHORT_CHECK(
-        EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1);
+    COHORT_CHECK(EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) ==
+                 1);
   }
   std::string Hex() {
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -179,9 +179,9 @@ absl::StatusOr<std::vector<std::byte>> ReadWholeFile(const std::string& path,
   }
   const auto size = static_cast<size_t>(facts.st_size);
   if (size > bytes_max) {
-    return absl::OutOfRangeError(absl::StrCat(
-        path, " has ", size, " bytes, more than the ", bytes_max,
-        " that are read"));
+    return absl::OutOfRangeError(absl::StrCat(path, " has ", size,
+                                              " bytes, more than the ",
+                                              bytes_max, " that are read"));
   }
   std::vector<std::byte> bytes(size);
   size_t done = 0;

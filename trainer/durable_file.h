@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Files that are on the disk when a call says so.  Every message names the path;
-// a full disk or quota is ResourceExhausted and says what to do.
+// Files that are on the disk when a call says so.  Every message names the
+// path; a full disk or quota is ResourceExhausted and says what to do.
 namespace cohort::trainer {
 
 // A new file that hashes what it is given.  Thread-compatible.

@@ -9,8 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/status_macros.h"
 #include "nlohmann/json.hpp"
+
+#include "common/status_macros.h"
 
 namespace cohort::trainer {
 namespace {
@@ -69,9 +70,9 @@ absl::Status CheckTensor(const TensorView& tensor) {
   const std::optional<int64_t> size = SizeOf(tensor.type, tensor.shape);
   if (!size || static_cast<uint64_t>(*size) != tensor.bytes.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.name, " of shape [",
-        absl::StrJoin(tensor.shape, ","), "] ", TensorTypeName(tensor.type),
-        " was given ", tensor.bytes.size(), " bytes"));
+        "tensor ", tensor.name, " of shape [", absl::StrJoin(tensor.shape, ","),
+        "] ", TensorTypeName(tensor.type), " was given ", tensor.bytes.size(),
+        " bytes"));
   }
   return absl::OkStatus();
 }
@@ -108,8 +109,7 @@ absl::StatusOr<json> ParseHeader(absl::string_view text) {
   std::vector<std::set<std::string>> keys;
   std::string repeated;
   bool deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event,
-                         json& parsed) {
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > 4) deep = true;
     switch (event) {
       case json::parse_event_t::object_start:
@@ -184,7 +184,8 @@ absl::StatusOr<TensorView> ParseTensor(const std::string& name,
   }
   TensorView tensor;
   tensor.name = name;
-  if (!entry["dtype"].is_string()) return damaged("has a dtype that is no text");
+  if (!entry["dtype"].is_string())
+    return damaged("has a dtype that is no text");
   const std::string dtype = entry["dtype"].get<std::string>();
   const std::optional<TensorType> type = TypeByName(dtype);
   if (!type) {
@@ -205,9 +206,8 @@ absl::StatusOr<TensorView> ParseTensor(const std::string& name,
   }
   const std::optional<int64_t> size = SizeOf(tensor.type, tensor.shape);
   if (!size || *size != end - begin) {
-    return damaged(absl::StrCat("of shape [",
-                                absl::StrJoin(tensor.shape, ","), "] has ",
-                                end - begin, " bytes"));
+    return damaged(absl::StrCat("of shape [", absl::StrJoin(tensor.shape, ","),
+                                "] has ", end - begin, " bytes"));
   }
   tensor.bytes = data.subspan(static_cast<size_t>(begin),
                               static_cast<size_t>(end - begin));
@@ -285,8 +285,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(
   SafetensorsFile file;
   file.bytes_ = std::move(bytes);
   const std::span<const std::byte> all(file.bytes_);
-  const auto text =
-      all.subspan(kLengthBytes, static_cast<size_t>(header_size));
+  const auto text = all.subspan(kLengthBytes, static_cast<size_t>(header_size));
   const auto data = all.subspan(kLengthBytes + text.size());
   COHORT_ASSIGN_OR_RETURN(
       const json header,
@@ -311,8 +310,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(
   return file;
 }
 
-absl::StatusOr<TensorView> SafetensorsFile::Find(
-    absl::string_view name) const {
+absl::StatusOr<TensorView> SafetensorsFile::Find(absl::string_view name) const {
   std::vector<absl::string_view> others;
   for (const TensorView& tensor : tensors_) {
     if (tensor.name == name) return tensor;

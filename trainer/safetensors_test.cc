@@ -8,12 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/random.h"
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace cohort::trainer {
 namespace {
@@ -158,20 +159,27 @@ TEST(SafetensorsHostileTest, IsDataLossAndNeverACrash) {
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4},
       // 2^62 * 4 wraps to 0
       {R"({"a":{"dtype":"F32","shape":[4611686018427387904],)"
-       R"("data_offsets":[0,0]}})", 0},
+       R"("data_offsets":[0,0]}})",
+       0},
       {R"({"a":{"dtype":"F32","shape":[1],)"
-       R"("data_offsets":[0,18446744073709551616]}})", 4},
+       R"("data_offsets":[0,18446744073709551616]}})",
+       4},
       {R"({"a":{"dtype":"F32","shape":[1],)"
-       R"("data_offsets":[18446744073709551612,18446744073709551615]}})", 4},
+       R"("data_offsets":[18446744073709551612,18446744073709551615]}})",
+       4},
       // overlap, gap, a key twice, metadata that is no text
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6},
+       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+       6},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4},
+       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+       4},
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})", 6},
+       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
+       6},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1},
+       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1},
       {R"({"__metadata__":{"a":1}})", 0},
       {R"({"__metadata__":[]})", 0},
       {R"({"a":[[[[[[1]]]]]]})", 0},
@@ -248,11 +256,11 @@ TEST_F(SafetensorsTest, IsReadByNumpy) {
       .write(reinterpret_cast<const char*>(bytes->data()),
              static_cast<std::streamsize>(bytes->size()));
   std::ofstream(directory.File("read.py")) << kNumpyReader;
-  EXPECT_EQ(std::system(absl::StrCat("/usr/bin/python3 ",
-                                     directory.File("read.py"), " ",
-                                     directory.File("x.safetensors"))
-                            .c_str()),
-            0);
+  EXPECT_EQ(
+      std::system(absl::StrCat("/usr/bin/python3 ", directory.File("read.py"),
+                               " ", directory.File("x.safetensors"))
+                      .c_str()),
+      0);
 }
 
 }  // namespace

@@ -19,12 +19,11 @@ std::vector<int64_t> EpochOrder(const SamplerOptions& options, int64_t epoch) {
   if (!options.shuffle) {
     return order;
   }
-  std::mt19937 generator(static_cast<uint32_t>(
-      options.seed + static_cast<uint64_t>(epoch)));
+  std::mt19937 generator(
+      static_cast<uint32_t>(options.seed + static_cast<uint64_t>(epoch)));
   const int64_t size = options.dataset_size;
   for (int64_t i = 0; i + 1 < size; ++i) {
-    const int64_t jump =
-        static_cast<int64_t>(generator()) % (size - i);
+    const int64_t jump = static_cast<int64_t>(generator()) % (size - i);
     std::swap(order[static_cast<size_t>(i)],
               order[static_cast<size_t>(i + jump)]);
   }

@@ -62,8 +62,8 @@ class DistributedSampler {
   }
   // What the gang consumes in this epoch, padding included.
   int64_t epoch_size() const { return epoch_size_; }
-  // Sum of MixSampleId over the ids that this rank has consumed in the epoch; of
-  // those before the cursor, it counts the ones of its own stride.
+  // Sum of MixSampleId over the ids that this rank has consumed in the epoch;
+  // of those before the cursor, it counts the ones of its own stride.
   uint64_t hash() const { return hash_; }
 
  private:

@@ -56,30 +56,33 @@ TEST(SamplerTest, EqualsPyTorchOnSmallShuffledEpochs) {
               ElementsAre(1, 3, 8, 4));
   EXPECT_THAT(Epoch({.dataset_size = 10, .world = 3, .rank = 2}, 0),
               ElementsAre(7, 9, 6, 1));
-  EXPECT_THAT(
-      Epoch({.dataset_size = 17, .world = 2, .rank = 1, .seed = 42}, 7),
-      ElementsAre(14, 12, 0, 2, 1, 8, 7, 9, 5));
+  EXPECT_THAT(Epoch({.dataset_size = 17, .world = 2, .rank = 1, .seed = 42}, 7),
+              ElementsAre(14, 12, 0, 2, 1, 8, 7, 9, 5));
 }
 
 TEST(SamplerTest, DropsTheTailAsPyTorchDoes) {
-  EXPECT_THAT(Epoch({.dataset_size = 10, .world = 3, .rank = 2,
-                     .drop_last = true}, 0),
-              ElementsAre(7, 9, 6));
-  EXPECT_THAT(Epoch({.dataset_size = 10, .world = 3, .rank = 2,
-                     .shuffle = false, .drop_last = true}, 0),
+  EXPECT_THAT(
+      Epoch({.dataset_size = 10, .world = 3, .rank = 2, .drop_last = true}, 0),
+      ElementsAre(7, 9, 6));
+  EXPECT_THAT(Epoch({.dataset_size = 10,
+                     .world = 3,
+                     .rank = 2,
+                     .shuffle = false,
+                     .drop_last = true},
+                    0),
               ElementsAre(2, 5, 8));
-  EXPECT_THAT(Epoch({.dataset_size = 3, .world = 8, .rank = 1,
-                     .drop_last = true}, 0),
-              IsEmpty());
+  EXPECT_THAT(
+      Epoch({.dataset_size = 3, .world = 8, .rank = 1, .drop_last = true}, 0),
+      IsEmpty());
 }
 
 TEST(SamplerTest, PadsAsPyTorchDoesAlsoWhenTheWorldIsLarger) {
-  EXPECT_THAT(Epoch({.dataset_size = 10, .world = 3, .rank = 0,
-                     .shuffle = false}, 0),
-              ElementsAre(0, 3, 6, 9));
-  EXPECT_THAT(Epoch({.dataset_size = 10, .world = 3, .rank = 2,
-                     .shuffle = false}, 0),
-              ElementsAre(2, 5, 8, 1));
+  EXPECT_THAT(
+      Epoch({.dataset_size = 10, .world = 3, .rank = 0, .shuffle = false}, 0),
+      ElementsAre(0, 3, 6, 9));
+  EXPECT_THAT(
+      Epoch({.dataset_size = 10, .world = 3, .rank = 2, .shuffle = false}, 0),
+      ElementsAre(2, 5, 8, 1));
   EXPECT_THAT(Epoch({.dataset_size = 3, .world = 8, .rank = 7, .seed = 5}, 2),
               ElementsAre(1));
   EXPECT_THAT(Epoch({.dataset_size = 2, .world = 5, .rank = 4, .seed = 9}, 1),
@@ -94,14 +97,15 @@ TEST(SamplerTest, EqualsPyTorchOnLargeEpochsAndSeedsOverThirtyTwoBits) {
   EXPECT_EQ(
       Fingerprint(Epoch({.dataset_size = 60000, .world = 2, .rank = 1}, 0)),
       0xae2b1c04b583f246ULL);
-  EXPECT_EQ(Fingerprint(Epoch({.dataset_size = 60000, .world = 2, .rank = 1,
-                               .seed = 1234}, 2)),
-            0x2a4a17c9a0e2dd08ULL);
-  EXPECT_EQ(Fingerprint(Epoch({.dataset_size = 1000,
-                               .seed = (uint64_t{1} << 32) + 5}, 0)),
+  EXPECT_EQ(
+      Fingerprint(Epoch(
+          {.dataset_size = 60000, .world = 2, .rank = 1, .seed = 1234}, 2)),
+      0x2a4a17c9a0e2dd08ULL);
+  EXPECT_EQ(Fingerprint(Epoch(
+                {.dataset_size = 1000, .seed = (uint64_t{1} << 32) + 5}, 0)),
             0x55fe06d97c52a10dULL);
-  EXPECT_EQ(Fingerprint(Epoch({.dataset_size = 100000,
-                               .seed = uint64_t{1} << 40}, 3)),
+  EXPECT_EQ(Fingerprint(
+                Epoch({.dataset_size = 100000, .seed = uint64_t{1} << 40}, 3)),
             0xa95a4dc0c123776dULL);
 }
 
@@ -110,8 +114,10 @@ TEST(SamplerTest, GoesOnFromAnyCursorAsIfUndisturbed) {
   for (const bool drop_last : {false, true}) {
     for (const int64_t size : {1, 2, 5, 23, 24}) {
       for (int rank = 0; rank < 3; ++rank) {
-        const SamplerOptions options{.dataset_size = size, .world = 3,
-                                     .rank = rank, .seed = 8,
+        const SamplerOptions options{.dataset_size = size,
+                                     .world = 3,
+                                     .rank = rank,
+                                     .seed = 8,
                                      .drop_last = drop_last};
         DistributedSampler whole = Make(options);
         ASSERT_TRUE(whole.StartEpoch(4).ok());
@@ -136,16 +142,18 @@ TEST(SamplerTest, SeesEachIdOnceWhenTheWorldChangesInTheMiddle) {
   std::map<int64_t, int> seen;
   int64_t cursor = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    DistributedSampler sampler = Make(
-        {.dataset_size = 61, .world = 4, .rank = rank, .seed = 3});
+    DistributedSampler sampler =
+        Make({.dataset_size = 61, .world = 4, .rank = rank, .seed = 3});
     ASSERT_TRUE(sampler.StartEpoch(1).ok());
     for (const int64_t id : sampler.Take(5)) ++seen[id];
     cursor = sampler.cursor();
   }
   EXPECT_EQ(cursor, 20);
   for (int rank = 0; rank < 3; ++rank) {
-    DistributedSampler sampler = Make({.dataset_size = 61, .world = 3,
-                                       .rank = rank, .seed = 3,
+    DistributedSampler sampler = Make({.dataset_size = 61,
+                                       .world = 3,
+                                       .rank = rank,
+                                       .seed = 3,
                                        .drop_last = true});
     ASSERT_TRUE(sampler.StartEpoch(1, cursor).ok());
     for (const int64_t id : TakeAll(sampler)) ++seen[id];
@@ -161,8 +169,8 @@ TEST(SamplerTest, HashesOfAllRanksAddUpToTheEpoch) {
   for (int64_t id = 0; id < 1000; ++id) all += MixSampleId(id);
   uint64_t ranks = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    DistributedSampler sampler = Make(
-        {.dataset_size = 1000, .world = 4, .rank = rank, .seed = 1});
+    DistributedSampler sampler =
+        Make({.dataset_size = 1000, .world = 4, .rank = rank, .seed = 1});
     ASSERT_TRUE(sampler.StartEpoch(0).ok());
     TakeAll(sampler);
     ranks += sampler.hash();

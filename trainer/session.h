@@ -22,12 +22,12 @@ struct CheckpointRecord {
 // keeps one place for life; a new membership is a new process, for now.
 struct RunPlace {
   std::string job_id;
-  int attempt = 1;         // 1, 2, ... within the job
-  int64_t epoch = 1;       // of the membership; stamps communicators and records
+  int attempt = 1;    // 1, 2, ... within the job
+  int64_t epoch = 1;  // of the membership; stamps communicators and records
   int rank = 0;
   int world = 1;
   int local_rank = 0;
-  int local_world = 1;     // ranks of the gang on this node
+  int local_world = 1;  // ranks of the gang on this node
   int node_rank = 0;
   int node_count = 1;
   // <storage>/<job>/attempt-<n>.<epoch>: no two attempts share it.
@@ -59,16 +59,17 @@ class Session {
   virtual Comm& comm() = 0;
 
   // Shows `metrics`, one JSON object, to people: `metrics` of `jobs get`.  A
-  // copy into a bounded cell: no lock, no call, no wait, whatever state the head
-  // is in.  Reports coalesce: the last one wins.  InvalidArgument when larger
-  // than kMetricsBytesMax (nothing is reported).
+  // copy into a bounded cell: no lock, no call, no wait, whatever state the
+  // head is in.  Reports coalesce: the last one wins.  InvalidArgument when
+  // larger than kMetricsBytesMax (nothing is reported).
   virtual absl::Status Report(absl::string_view metrics) = 0;
 
-  // Records a complete, synced checkpoint directory below place().checkpoint_root.
-  // Returns when this node has the record on its disk; the head commits it as
-  // soon as it can, and removes what `num_to_keep` retires.  Idempotent by path;
-  // called by one rank for the gang.  InvalidArgument for a path elsewhere;
-  // FailedPrecondition when this attempt is over: stop, do not retry.
+  // Records a complete, synced checkpoint directory below
+  // place().checkpoint_root. Returns when this node has the record on its disk;
+  // the head commits it as soon as it can, and removes what `num_to_keep`
+  // retires.  Idempotent by path; called by one rank for the gang.
+  // InvalidArgument for a path elsewhere; FailedPrecondition when this attempt
+  // is over: stop, do not retry.
   virtual absl::Status CommitCheckpoint(absl::string_view path,
                                         int64_t step) = 0;
 

@@ -1,0 +1,85 @@
+#include "trainer/adam.h"
+
+#include <cmath>
+#include <cstddef>
+
+// The loops once for each vector width, chosen when the program starts.  Clang
+// under a sanitizer cannot run such choosers, and it is for debugging here.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define COHORT_VECTOR_WIDTHS \
+  __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define COHORT_VECTOR_WIDTHS
+#endif
+
+namespace cohort::trainer {
+namespace {
+
+// The scalars of one step, in the precision of the parameters.
+template <typename T>
+struct Factors {
+  Factors(const AdamOptions& options, int64_t step)
+      : beta1(static_cast<T>(options.beta1)),
+        beta2(static_cast<T>(options.beta2)),
+        fresh1(static_cast<T>(1 - options.beta1)),
+        fresh2(static_cast<T>(1 - options.beta2)),
+        root_bias2(static_cast<T>(
+            std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step))))),
+        eps(static_cast<T>(options.eps)),
+        step_size(static_cast<T>(
+            options.lr /
+            (1 - std::pow(options.beta1, static_cast<double>(step))))) {}
+
+  T beta1, beta2, fresh1, fresh2, root_bias2, eps, step_size;
+};
+
+template <typename T>
+[[gnu::always_inline]] inline void Update(const Factors<T> f, size_t size,
+                                          const T* __restrict gradients,
+                                          T* __restrict parameters,
+                                          T* __restrict exp_avg,
+                                          T* __restrict exp_avg_sq) {
+  for (size_t i = 0; i < size; ++i) {
+    const T g = gradients[i];
+    const T m = exp_avg[i] * f.beta1 + g * f.fresh1;
+    const T v = exp_avg_sq[i] * f.beta2 + f.fresh2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    const T denominator = std::sqrt(v) / f.root_bias2 + f.eps;
+    parameters[i] -= f.step_size * (m / denominator);
+  }
+}
+
+COHORT_VECTOR_WIDTHS
+void UpdateFloats(const Factors<float>& factors, size_t size,
+                  const float* gradients, float* parameters, float* exp_avg,
+                  float* exp_avg_sq) {
+  Update(factors, size, gradients, parameters, exp_avg, exp_avg_sq);
+}
+
+COHORT_VECTOR_WIDTHS
+void UpdateDoubles(const Factors<double>& factors, size_t size,
+                   const double* gradients, double* parameters, double* exp_avg,
+                   double* exp_avg_sq) {
+  Update(factors, size, gradients, parameters, exp_avg, exp_avg_sq);
+}
+
+}  // namespace
+
+void AdamStep(const AdamOptions& options, int64_t step,
+              std::span<const float> gradients, std::span<float> parameters,
+              std::span<float> exp_avg, std::span<float> exp_avg_sq) {
+  UpdateFloats(Factors<float>(options, step), gradients.size(),
+               gradients.data(), parameters.data(), exp_avg.data(),
+               exp_avg_sq.data());
+}
+
+void AdamStep(const AdamOptions& options, int64_t step,
+              std::span<const double> gradients, std::span<double> parameters,
+              std::span<double> exp_avg, std::span<double> exp_avg_sq) {
+  UpdateDoubles(Factors<double>(options, step), gradients.size(),
+                gradients.data(), parameters.data(), exp_avg.data(),
+                exp_avg_sq.data());
+}
+
+}  // namespace cohort::trainer

@@ -1,0 +1,105 @@
+#include "trainer/reducer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::trainer {
+namespace {
+
+// A cache line: ranks that reduce neighbouring ranges never share one.
+constexpr size_t kAlignment = 64;
+
+size_t Align(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+absl::Status CheckShapes(std::span<const GradientShape> shapes) {
+  for (const GradientShape& shape : shapes) {
+    if (shape.elements == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient ", shape.name, " is empty"));
+    }
+    if (shape.dtype != DType::kF32 && shape.dtype != DType::kF64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient ", shape.name, " is of type ",
+                       ToString(shape.dtype), "; averaged are f32 and f64"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
+                                const ReducerOptions& options) {
+  std::vector<Bucket> buckets;
+  size_t offset = 0;
+  bool open = false;
+  for (size_t i = shapes.size(); i-- > 0;) {
+    const GradientShape& shape = shapes[i];
+    if (!open || buckets.back().dtype != shape.dtype) {
+      buckets.push_back({.dtype = shape.dtype, .offset = offset});
+      open = true;
+    }
+    Bucket& bucket = buckets.back();
+    const size_t bytes = shape.elements * SizeOf(shape.dtype);
+    bucket.slices.push_back({i, offset, bytes});
+    offset += Align(bytes);
+    bucket.bytes = offset - bucket.offset;
+    const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes
+                                             : options.bucket_bytes_max;
+    if (bucket.bytes >= limit) open = false;
+  }
+  return buckets;
+}
+
+absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
+    Comm& comm, std::vector<GradientShape> shapes, ReducerOptions options) {
+  COHORT_RETURN_IF_ERROR(CheckShapes(shapes));
+  std::unique_ptr<GradientReducer> reducer(
+      new GradientReducer(comm, std::move(shapes), options));
+  size_t total = 0;
+  for (const Bucket& bucket : reducer->buckets_) total += bucket.bytes;
+  auto arena = comm.Allocate(total);
+  if (!arena.ok()) {
+    return Annotate(arena.status(),
+                    absl::StrCat("memory for ", total, " bytes of gradients"));
+  }
+  reducer->arena_ = *arena;
+  reducer->slices_.resize(reducer->shapes_.size());
+  for (const Bucket& bucket : reducer->buckets_) {
+    for (const BucketSlice& slice : bucket.slices) {
+      reducer->slices_[slice.gradient] = slice;
+    }
+    reducer->buffers_.push_back({reducer->arena_.data() + bucket.offset,
+                                 bucket.bytes / SizeOf(bucket.dtype),
+                                 bucket.dtype});
+  }
+  return reducer;
+}
+
+GradientReducer::GradientReducer(Comm& comm, std::vector<GradientShape> shapes,
+                                 ReducerOptions options)
+    : comm_(comm),
+      shapes_(std::move(shapes)),
+      options_(options),
+      buckets_(PlanBuckets(shapes_, options_)) {}
+
+std::span<std::byte> GradientReducer::gradient(size_t index) const {
+  const BucketSlice& slice = slices_[index];
+  return arena_.subspan(slice.offset, slice.bytes);
+}
+
+void GradientReducer::Clear() { std::memset(arena_.data(), 0, arena_.size()); }
+
+absl::Status GradientReducer::Reduce() {
+  if (comm_.world() == 1) return absl::OkStatus();
+  return comm_.AllReduce(buffers_, ReduceOp::kAverage, options_.patience);
+}
+
+}  // namespace cohort::trainer

@@ -1,0 +1,126 @@
+#include "trainer/reducer.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "trainer/local_comm.h"
+#include "trainer/testing/thread_gang.h"
+
+namespace cohort::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<size_t> Order(const Bucket& bucket) {
+  std::vector<size_t> order;
+  for (const BucketSlice& slice : bucket.slices) {
+    order.push_back(slice.gradient);
+  }
+  return order;
+}
+
+template <typename T>
+std::span<T> As(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+TEST(PlanBucketsTest, FillsFromTheLastGradientWithASmallFirstBucket) {
+  const std::vector<GradientShape> shapes = {{"a", 100, DType::kF32},
+                                             {"b", 100, DType::kF32},
+                                             {"c", 100, DType::kF32},
+                                             {"d", 100, DType::kF32},
+                                             {"e", 10, DType::kF32}};
+  const auto buckets =
+      PlanBuckets(shapes, {.first_bucket_bytes = 400, .bucket_bytes_max = 900});
+  ASSERT_EQ(buckets.size(), 2u);
+  EXPECT_THAT(Order(buckets[0]), ElementsAre(4, 3));
+  EXPECT_THAT(Order(buckets[1]), ElementsAre(2, 1, 0));
+}
+
+TEST(PlanBucketsTest, IsContiguousAndAligned) {
+  const std::vector<GradientShape> shapes = {{"a", 1, DType::kF64},
+                                             {"b", 17, DType::kF32},
+                                             {"c", 3, DType::kF32},
+                                             {"d", 1000, DType::kF32}};
+  const auto buckets =
+      PlanBuckets(shapes, {.first_bucket_bytes = 64, .bucket_bytes_max = 128});
+  size_t end = 0;
+  for (const Bucket& bucket : buckets) {
+    EXPECT_EQ(bucket.offset, end);
+    for (const BucketSlice& slice : bucket.slices) {
+      EXPECT_EQ(slice.offset % 64, 0u);
+      EXPECT_GE(slice.offset, end);
+      end = (slice.offset + slice.bytes + 63) / 64 * 64;
+    }
+    EXPECT_EQ(bucket.bytes, end - bucket.offset);
+  }
+  EXPECT_EQ(buckets.back().dtype, DType::kF64);
+}
+
+TEST(ReducerTest, AveragesOverTheGangWithTheSameBitsOnEveryRank) {
+  constexpr int kWorld = 3;
+  std::vector<std::vector<float>> results(kWorld);
+  RunThreadGang(kWorld, [&](Comm& comm) {
+    auto reducer = GradientReducer::Create(
+        comm, {{"w", 1001, DType::kF32}, {"b", 7, DType::kF64}},
+        {.first_bucket_bytes = 64});
+    COHORT_ASSERT_OK(reducer);
+    for (int round = 0; round < 3; ++round) {
+      (*reducer)->Clear();
+      for (size_t i = 0; i < 1001; ++i) {
+        As<float>((*reducer)->gradient(0))[i] =
+            0.1f * static_cast<float>(i) + static_cast<float>(comm.rank());
+      }
+      for (double& value : As<double>((*reducer)->gradient(1))) {
+        value = round + comm.rank();
+      }
+      COHORT_ASSERT_OK((*reducer)->Reduce());
+      for (const double value : As<double>((*reducer)->gradient(1))) {
+        EXPECT_DOUBLE_EQ(value, round + 1.0);
+      }
+    }
+    const auto mean = As<float>((*reducer)->gradient(0));
+    results[comm.rank()].assign(mean.begin(), mean.end());
+  });
+  for (size_t i = 0; i < 1001; ++i) {
+    EXPECT_NEAR(results[0][i], 0.1f * static_cast<float>(i) + 1.0f, 1e-4);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(ReducerTest, ClearsEverythingAndAlignsEachGradient) {
+  LocalComm comm;
+  auto reducer = GradientReducer::Create(
+      comm, {{"a", 3, DType::kF32}, {"b", 5, DType::kF32}}, {});
+  COHORT_ASSERT_OK(reducer);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto gradient = As<float>((*reducer)->gradient(i));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(gradient.data()) % 64, 0u);
+    for (float& value : gradient) value = 4;
+  }
+  COHORT_EXPECT_OK((*reducer)->Reduce());
+  EXPECT_THAT(As<float>((*reducer)->gradient(0)), ElementsAre(4, 4, 4));
+  (*reducer)->Clear();
+  EXPECT_THAT(As<float>((*reducer)->gradient(1)), ElementsAre(0, 0, 0, 0, 0));
+}
+
+TEST(ReducerTest, RefusesGradientsThatHaveNoMean) {
+  LocalComm comm;
+  EXPECT_THAT(GradientReducer::Create(comm, {{"ids", 4, DType::kI64}}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ids")));
+  EXPECT_THAT(GradientReducer::Create(comm, {{"none", 0, DType::kF32}}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("none")));
+}
+
+}  // namespace
+}  // namespace cohort::trainer

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "torch/types.h"
+
+#include "common/status_macros.h"
+#include "trainer/comm/comm.h"
+#include "trainer/reducer.h"
+#include "trainer/torch/gradient_sync.h"
+#include "trainer/torch/torch_status.h"
+
+namespace cohort::torch_adapter {
+
+// What Backward does about the other ranks.
+enum class Sync {
+  kNow,    // average the gradients over the gang
+  kLater,  // add them up locally; PyTorch's no_sync()
+};
+
+// A LibTorch module trained on a gang, each rank on its own samples: the
+// DistributedDataParallel that LibTorch lacks in C++.
+//
+//   auto model = DistributedDataParallel<Net>::Create(net, session.comm());
+//   for (...) {
+//     model->ZeroGradients();
+//     COHORT_RETURN_IF_ERROR(model->Backward(Loss(model->forward(x), y)));
+//     optimizer.Step();
+//   }
+//
+//   DP-1: after Create all ranks hold rank 0's parameters and buffers.
+//   DP-2: after Backward(kNow) all ranks hold the same gradients: the mean over
+//         ranks of what each has added up since ZeroGradients.
+//   DP-3: with a deterministic optimizer the parameters stay bit-equal.
+//
+// Buffers, such as those of batch norm, are each rank's own after Create. Every
+// rank calls Create and Backward(kNow) alike; a parameter that a rank's loss
+// does not reach counts as zero.  Thread-compatible; the communicator outlives
+// it.
+template <typename Module>
+class DistributedDataParallel {
+ public:
+  // Errors as GradientSync::Create.
+  static absl::StatusOr<std::unique_ptr<DistributedDataParallel>> Create(
+      std::shared_ptr<Module> module, trainer::Comm& comm,
+      trainer::ReducerOptions options = {}) {
+    COHORT_ASSIGN_OR_RETURN(std::unique_ptr<GradientSync> sync,
+                            GradientSync::Create(*module, comm, options));
+    return std::unique_ptr<DistributedDataParallel>(
+        new DistributedDataParallel(std::move(module), std::move(sync)));
+  }
+
+  Module& module() { return *module_; }
+
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments) {
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // Instead of the optimizer's zero_grad(), which would drop the views.
+  void ZeroGradients() { sync_->Clear(); }
+
+  // Computes gradients of `loss`, adds them to what is there, and averages the
+  // sum over the gang if told so.  INTERNAL is LibTorch's error; else the
+  // communicator's.
+  absl::Status Backward(const torch::Tensor& loss, Sync sync = Sync::kNow) {
+    COHORT_RETURN_IF_ERROR(CatchTorch([&loss] {
+      loss.backward();
+      return absl::OkStatus();
+    }));
+    return sync == Sync::kNow ? sync_->Reduce() : absl::OkStatus();
+  }
+
+ private:
+  DistributedDataParallel(std::shared_ptr<Module> module,
+                          std::unique_ptr<GradientSync> sync)
+      : module_(std::move(module)), sync_(std::move(sync)) {}
+
+  // Shared with the optimizer and whoever else holds the module.
+  const std::shared_ptr<Module> module_;
+  const std::unique_ptr<GradientSync> sync_;
+};
+
+}  // namespace cohort::torch_adapter

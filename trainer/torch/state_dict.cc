@@ -1,0 +1,160 @@
+#include "trainer/torch/state_dict.h"
+
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "common/status_macros.h"
+
+namespace cohort::torch_adapter {
+namespace {
+
+using trainer::Buffer;
+using trainer::DType;
+using trainer::SafetensorsFile;
+using trainer::TensorType;
+using trainer::TensorView;
+
+std::optional<TensorType> FileType(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return TensorType::kF32;
+    case torch::kFloat64:
+      return TensorType::kF64;
+    case torch::kInt64:
+      return TensorType::kI64;
+    case torch::kInt32:
+      return TensorType::kI32;
+    case torch::kUInt8:
+      return TensorType::kU8;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<DType> CommType(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DType::kF32;
+    case torch::kFloat64:
+      return DType::kF64;
+    case torch::kInt64:
+      return DType::kI64;
+    case torch::kInt32:
+      return DType::kI32;
+    default:
+      return std::nullopt;
+  }
+}
+
+absl::Status CheckPlain(const NamedTensor& named) {
+  if (named.tensor.is_cpu() && named.tensor.is_contiguous()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(named.name, " must be contiguous and in the CPU's memory"));
+}
+
+absl::Status UnknownType(const NamedTensor& named) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      named.name, " is of type ", torch::toString(named.tensor.scalar_type()),
+      ", which is not supported here"));
+}
+
+std::string Describe(absl::string_view type,
+                     const std::vector<int64_t>& shape) {
+  return absl::StrCat(type, " [", absl::StrJoin(shape, ","), "]");
+}
+
+absl::Status CheckSame(const TensorView& source, const TensorView& target) {
+  if (source.type == target.type && source.shape == target.shape) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(target.name, " is ",
+                   Describe(trainer::TensorTypeName(target.type), target.shape),
+                   " in the model and ",
+                   Describe(trainer::TensorTypeName(source.type), source.shape),
+                   " in the file"));
+}
+
+}  // namespace
+
+std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module) {
+  std::vector<NamedTensor> all;
+  for (const auto& entry : module.named_parameters()) {
+    all.push_back({entry.key(), entry.value()});
+  }
+  for (const auto& entry : module.named_buffers()) {
+    all.push_back({entry.key(), entry.value()});
+  }
+  return all;
+}
+
+absl::StatusOr<TensorView> ViewOf(const NamedTensor& named) {
+  COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  const std::optional<TensorType> type = FileType(named.tensor.scalar_type());
+  if (!type) return UnknownType(named);
+  return TensorView{
+      named.name, *type, named.tensor.sizes().vec(),
+      std::span(static_cast<const std::byte*>(named.tensor.data_ptr()),
+                named.tensor.nbytes())};
+}
+
+absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
+  COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  const std::optional<DType> type = CommType(named.tensor.scalar_type());
+  if (!type) return UnknownType(named);
+  return Buffer{named.tensor.data_ptr(),
+                static_cast<size_t>(named.tensor.numel()), *type};
+}
+
+absl::StatusOr<std::vector<TensorView>> StateDict(
+    const torch::nn::Module& module) {
+  std::vector<TensorView> views;
+  for (const NamedTensor& named : NamedTensors(module)) {
+    COHORT_ASSIGN_OR_RETURN(TensorView view, ViewOf(named));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+absl::Status LoadStateDict(const SafetensorsFile& file,
+                           const torch::nn::Module& module) {
+  std::vector<std::pair<TensorView, TensorView>> copies;
+  std::set<std::string> wanted;
+  for (const NamedTensor& named : NamedTensors(module)) {
+    COHORT_ASSIGN_OR_RETURN(TensorView target, ViewOf(named));
+    const auto source = file.Find(named.name);
+    if (!source.ok()) {
+      return absl::InvalidArgumentError(source.status().message());
+    }
+    COHORT_RETURN_IF_ERROR(CheckSame(*source, target));
+    wanted.insert(named.name);
+    copies.emplace_back(*source, std::move(target));
+  }
+  for (const TensorView& tensor : file.tensors()) {
+    if (!wanted.contains(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model has no tensor ", tensor.name));
+    }
+  }
+  for (const auto& [source, target] : copies) {
+    std::memcpy(const_cast<std::byte*>(target.bytes.data()),
+                source.bytes.data(), source.bytes.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyInto(const TensorView& source, const NamedTensor& target) {
+  COHORT_ASSIGN_OR_RETURN(const TensorView view, ViewOf(target));
+  COHORT_RETURN_IF_ERROR(CheckSame(source, view));
+  std::memcpy(target.tensor.data_ptr(), source.bytes.data(),
+              source.bytes.size());
+  return absl::OkStatus();
+}
+
+}  // namespace cohort::torch_adapter

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "torch/nn/module.h"
+
+#include "trainer/comm/comm.h"
+#include "trainer/safetensors.h"
+
+// Between LibTorch tensors and plain buffers.  Tensors are on the CPU and
+// contiguous, else InvalidArgument names them.
+namespace cohort::torch_adapter {
+
+// A parameter or a buffer, by the name that Python's state_dict() gives it.
+struct NamedTensor {
+  std::string name;
+  torch::Tensor tensor;
+};
+
+// All parameters, then all buffers, in registration order.
+std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module);
+
+// The tensor's memory as a file's entry; valid as long as its storage.
+absl::StatusOr<trainer::TensorView> ViewOf(const NamedTensor& named);
+// As a communicator's buffer: float32, float64, int32, int64.
+absl::StatusOr<trainer::Buffer> BufferOf(const NamedTensor& named);
+
+// What Python's safetensors.torch.save_file(module.state_dict()) would write.
+absl::StatusOr<std::vector<trainer::TensorView>> StateDict(
+    const torch::nn::Module& module);
+
+// Copies a file's tensors into the module.  Strict, as PyTorch is by default:
+// InvalidArgument names the tensors that are missing, unknown, or of another
+// type or shape; the module is unchanged then.
+absl::Status LoadStateDict(const trainer::SafetensorsFile& file,
+                           const torch::nn::Module& module);
+
+// Copies `source`'s bytes into `target`.  InvalidArgument when type or shape
+// differ; unchanged then.
+absl::Status CopyInto(const trainer::TensorView& source,
+                      const NamedTensor& target);
+
+}  // namespace cohort::torch_adapter
