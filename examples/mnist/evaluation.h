@@ -1,0 +1,30 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "examples/mnist/idx_dataset.h"
+#include "examples/mnist/net.h"
+#include "examples/mnist/options.h"
+#include "trainer/comm/comm.h"
+
+namespace cohort::mnist {
+
+// A batch as the network takes it.  The tensor borrows `pixels` in float32.
+torch::Tensor ImagesOf(std::vector<float>& pixels, const IdxDataset& dataset,
+                       Precision precision);
+
+// Images of `dataset` that `net` names right, counted exactly over the gang.
+//
+// Batches are the same whatever the world, dealt out in turn; so the count is
+// that of any other gang, and of --evaluate.
+absl::StatusOr<int64_t> CountCorrect(NetImpl& net, const IdxDataset& dataset,
+                                     Precision precision, trainer::Comm& comm);
+
+// "98.31": correct of all, in percent.
+std::string FormatAccuracy(int64_t correct, int64_t all);
+
+// Prints the test accuracy of the checkpoint that the options name.
+absl::Status Evaluate(const TrainOptions& options);
+
+}  // namespace cohort::mnist

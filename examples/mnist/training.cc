@@ -1,0 +1,367 @@
+#include "examples/mnist/training.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/utils.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "examples/mnist/evaluation.h"
+#include "trainer/torch/state_dict.h"
+#include "trainer/torch/torch_status.h"
+
+namespace cohort::mnist {
+namespace {
+
+using trainer::Batch;
+using trainer::Buffer;
+using trainer::Checkpoint;
+using trainer::CheckpointManifest;
+using trainer::SafetensorsFile;
+using trainer::TensorType;
+using trainer::TensorView;
+
+constexpr absl::Duration kPatience =
+    absl::Seconds(trainer::kGangPatienceSeconds);
+
+// A line for people, at once even through a pipe.
+void Say(const std::string& line) { std::cout << line << std::endl; }
+
+template <typename T>
+TensorView ColumnOf(const std::string& name, TensorType type,
+                    const std::vector<T>& values) {
+  return {name,
+          type,
+          {static_cast<int64_t>(values.size())},
+          std::as_bytes(std::span(values))};
+}
+
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadColumn(const SafetensorsFile& file,
+                                          const std::string& name,
+                                          TensorType type) {
+  COHORT_ASSIGN_OR_RETURN(const TensorView view, file.Find(name));
+  if (view.type != type) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " in the checkpoint is of another type"));
+  }
+  std::vector<T> values(view.bytes.size() / sizeof(T));
+  std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
+  return values;
+}
+
+// What must be the same for a run to go on exactly.
+std::map<std::string, std::string> RunFacts(const TrainOptions& options,
+                                            int64_t train_samples) {
+  return {
+      {"batch", absl::StrCat(options.batch)},
+      {"channels", absl::StrCat(options.shape.channels)},
+      {"dtype",
+       options.precision == Precision::kFloat64 ? "float64" : "float32"},
+      {"hidden", absl::StrCat(options.shape.hidden)},
+      {"lr", absl::StrFormat("%.17g", options.lr)},
+      {"train_samples", absl::StrCat(train_samples)},
+  };
+}
+
+absl::StatusOr<const SafetensorsFile*> FileOf(const Checkpoint& checkpoint,
+                                              const std::string& name) {
+  const auto it = checkpoint.files.find(name);
+  if (it == checkpoint.files.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint holds no ", name));
+  }
+  return &it->second;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Training>> Training::Create(
+    const TrainOptions& options, trainer::Session& session,
+    const Clock& clock) {
+  std::unique_ptr<Training> training(new Training(options, session, clock));
+  COHORT_RETURN_IF_ERROR(training->LoadData());
+  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch(
+      [&training] { return training->BuildModel(); }));
+  if (const auto& restore = session.place().restore) {
+    COHORT_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                            trainer::ReadCheckpoint(restore->path));
+    COHORT_RETURN_IF_ERROR(
+        Annotate(training->Restore(checkpoint), restore->path));
+  }
+  COHORT_RETURN_IF_ERROR(training->OpenLossLog());
+  return training;
+}
+
+absl::Status Training::LoadData() {
+  COHORT_ASSIGN_OR_RETURN(
+      train_, IdxDataset::Open(options_.data, "train", options_.train_samples));
+  COHORT_ASSIGN_OR_RETURN(
+      test_, IdxDataset::Open(options_.data, "t10k", options_.test_samples));
+  for (const IdxDataset* dataset : {train_.get(), test_.get()}) {
+    if (dataset->rows() != 28 || dataset->columns() != 28) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.data, " has images of ", dataset->rows(), " x ",
+                       dataset->columns(), ", not 28 x 28"));
+    }
+  }
+  COHORT_ASSIGN_OR_RETURN(
+      loader_, trainer::Loader::Create(*train_,
+                                       {.dataset_size = train_->size(),
+                                        .world = session_.world(),
+                                        .rank = session_.rank(),
+                                        .seed = options_.seed},
+                                       {.batch_size = options_.batch}));
+  return absl::OkStatus();
+}
+
+absl::Status Training::BuildModel() {
+  torch::manual_seed(options_.seed);
+  auto net = std::make_shared<NetImpl>(options_.shape);
+  if (options_.precision == Precision::kFloat64) net->to(torch::kFloat64);
+  COHORT_ASSIGN_OR_RETURN(model_, Model::Create(net, session_.comm()));
+  COHORT_ASSIGN_OR_RETURN(
+      optimizer_, torch_adapter::Adam::Create(*net, {.lr = options_.lr}));
+  return absl::OkStatus();
+}
+
+absl::Status Training::Restore(const Checkpoint& checkpoint) {
+  const CheckpointManifest& manifest = checkpoint.manifest;
+  if (manifest.seed != options_.seed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "was trained with --seed ", manifest.seed, ", not ", options_.seed));
+  }
+  for (const auto& [name, value] : RunFacts(options_, train_->size())) {
+    const auto saved = manifest.program.find(name);
+    if (saved == manifest.program.end() || saved->second != value) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "was trained with ", name, " ",
+          saved == manifest.program.end() ? "unknown" : saved->second, ", not ",
+          value));
+    }
+  }
+  COHORT_ASSIGN_OR_RETURN(const auto* model, FileOf(checkpoint, "model"));
+  COHORT_ASSIGN_OR_RETURN(const auto* optimizer,
+                          FileOf(checkpoint, "optimizer"));
+  COHORT_ASSIGN_OR_RETURN(const auto* history, FileOf(checkpoint, "history"));
+  COHORT_RETURN_IF_ERROR(
+      torch_adapter::LoadStateDict(*model, model_->module()));
+  COHORT_RETURN_IF_ERROR(optimizer_->Load(*optimizer));
+  COHORT_RETURN_IF_ERROR(RestoreHistory(*history));
+  step_ = saved_step_ = manifest.step;
+  epoch_ = manifest.data_epoch;
+  cursor_ = manifest.cursor;
+  if (session_.is_lead()) {
+    Say(absl::StrFormat("going on from step %d in epoch %d: %s", step_,
+                        epoch_ + 1, session_.place().restore->path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Training::RestoreHistory(const SafetensorsFile& file) {
+  COHORT_ASSIGN_OR_RETURN(history_.losses,
+                          ReadColumn<double>(file, "losses", TensorType::kF64));
+  COHORT_ASSIGN_OR_RETURN(
+      history_.epoch_ends,
+      ReadColumn<int64_t>(file, "epoch_ends", TensorType::kI64));
+  COHORT_ASSIGN_OR_RETURN(
+      history_.accuracies,
+      ReadColumn<double>(file, "accuracies", TensorType::kF64));
+  if (!history_.accuracies.empty()) {
+    last_accuracy_ = absl::StrFormat("%.2f", history_.accuracies.back());
+  }
+  return absl::OkStatus();
+}
+
+// The log tells the whole run: what came before the checkpoint is written
+// again.
+absl::Status Training::OpenLossLog() {
+  if (options_.loss_log.empty() || !session_.is_lead()) {
+    return absl::OkStatus();
+  }
+  errno = 0;
+  loss_log_.open(options_.loss_log, std::ios::trunc);
+  if (!loss_log_) {
+    return ErrnoStatus(errno == 0 ? EIO : errno,
+                       absl::StrCat("write ", options_.loss_log));
+  }
+  for (size_t i = 0; i < history_.losses.size(); ++i) {
+    loss_log_ << absl::StrFormat("%d %.17g\n", i + 1, history_.losses[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Training::Run() {
+  bool more = !ReachedSteps();
+  while (more && epoch_ < options_.epochs) {
+    COHORT_ASSIGN_OR_RETURN(more, RunEpoch());
+  }
+  COHORT_RETURN_IF_ERROR(SaveCheckpoint());
+  COHORT_RETURN_IF_ERROR(WriteCurve());
+  if (!session_.is_lead()) return absl::OkStatus();
+  if (last_accuracy_.empty()) return absl::OkStatus();
+  Say(absl::StrCat("test accuracy: ", last_accuracy_, " %"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Training::RunEpoch() {
+  COHORT_RETURN_IF_ERROR(loader_->StartEpoch(epoch_, cursor_));
+  epoch_start_ = clock_.Monotonic();
+  epoch_start_cursor_ = cursor_;
+  uint64_t hash = 0;
+  for (;;) {
+    COHORT_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
+    if (!batch) break;
+    COHORT_RETURN_IF_ERROR(Step(*batch));
+    const bool last = batch->last;
+    hash = batch->hash;
+    loader_->Recycle(*std::move(batch));
+    if (last) break;
+    if (ReachedSteps()) return false;
+    if (options_.checkpoint_every > 0 &&
+        step_ % options_.checkpoint_every == 0) {
+      COHORT_RETURN_IF_ERROR(SaveCheckpoint());
+    }
+  }
+  COHORT_RETURN_IF_ERROR(
+      EndEpoch(loader_->epoch_size() / session_.world(), hash));
+  return !ReachedSteps();
+}
+
+absl::Status Training::Step(Batch& batch) {
+  model_->ZeroGradients();
+  torch::Tensor loss;
+  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
+    const torch::Tensor images =
+        ImagesOf(batch.inputs, *train_, options_.precision);
+    const torch::Tensor labels =
+        torch::from_blob(batch.labels.data(), {batch.size()}, torch::kInt64);
+    loss =
+        torch::nn::functional::cross_entropy(model_->forward(images), labels);
+    return absl::OkStatus();
+  }));
+  COHORT_RETURN_IF_ERROR(model_->Backward(loss));
+  COHORT_RETURN_IF_ERROR(optimizer_->Step());
+  COHORT_ASSIGN_OR_RETURN(const double global, GlobalLoss(loss.item<double>()));
+  ++step_;
+  cursor_ = batch.cursor;
+  history_.losses.push_back(global);
+  if (loss_log_.is_open()) {
+    loss_log_ << absl::StrFormat("%d %.17g\n", step_, global);
+  }
+  return Report(global);
+}
+
+absl::StatusOr<double> Training::GlobalLoss(double loss) {
+  // Every rank has the same number of samples in a step: the mean of means is
+  // the mean.
+  std::vector<double> mean{loss};
+  COHORT_RETURN_IF_ERROR(session_.comm().AllReduce(
+      Buffer::Of(std::span(mean)), trainer::ReduceOp::kAverage, kPatience));
+  if (!std::isfinite(mean[0])) {
+    return absl::InternalError(
+        absl::StrCat("the loss is ", mean[0], " at step ", step_ + 1,
+                     ": lower --lr, or look for damaged input"));
+  }
+  return mean[0];
+}
+
+double Training::SamplesPerSecond() const {
+  const double seconds =
+      absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
+  const auto samples = static_cast<double>(cursor_ - epoch_start_cursor_);
+  return seconds > 0 ? samples / seconds : 0;
+}
+
+absl::Status Training::Report(double loss) {
+  std::string metrics = absl::StrFormat(
+      R"({"epoch": %d, "step": %d, "loss": %.6g, "samples_per_s": %.1f)",
+      epoch_ + 1, step_, loss, SamplesPerSecond());
+  if (!last_accuracy_.empty()) {
+    absl::StrAppend(&metrics, ", \"accuracy\": ", last_accuracy_);
+  }
+  absl::StrAppend(&metrics, "}");
+  return session_.Report(metrics);
+}
+
+absl::Status Training::EndEpoch(int64_t samples, uint64_t hash) {
+  const double speed = SamplesPerSecond();
+  const absl::Duration took = clock_.Monotonic() - epoch_start_;
+  Say(absl::StrFormat(
+      "sample ids: epoch %d rank %d of %d samples %d hash %016x", epoch_ + 1,
+      session_.rank(), session_.world(), samples, hash));
+  COHORT_ASSIGN_OR_RETURN(const int64_t correct,
+                          CountCorrect(model_->module(), *test_,
+                                       options_.precision, session_.comm()));
+  last_accuracy_ = FormatAccuracy(correct, test_->size());
+  const auto begin = static_cast<size_t>(
+      history_.epoch_ends.empty() ? 0 : history_.epoch_ends.back());
+  double sum = 0;
+  for (size_t i = begin; i < history_.losses.size(); ++i) {
+    sum += history_.losses[i];
+  }
+  const double loss = sum / static_cast<double>(history_.losses.size() - begin);
+  history_.epoch_ends.push_back(step_);
+  history_.accuracies.push_back(100.0 * static_cast<double>(correct) /
+                                static_cast<double>(test_->size()));
+  ++epoch_;
+  cursor_ = 0;
+  if (session_.is_lead()) {
+    Say(absl::StrFormat(
+        "epoch %d/%d  loss %.4f  accuracy %s %%  %.0f samples/s  %.1f s",
+        epoch_, options_.epochs, loss, last_accuracy_, speed,
+        absl::ToDoubleSeconds(took)));
+  }
+  return SaveCheckpoint();
+}
+
+absl::Status Training::SaveCheckpoint() {
+  if (!session_.is_lead() || saved_step_ == step_) return absl::OkStatus();
+  const trainer::RunPlace& place = session_.place();
+  const CheckpointManifest manifest{
+      .job_id = place.job_id,
+      .attempt = place.attempt,
+      .epoch = place.epoch,
+      .world = place.world,
+      .step = step_,
+      .data_epoch = epoch_,
+      .cursor = cursor_,
+      .seed = options_.seed,
+      .program = RunFacts(options_, train_->size())};
+  COHORT_ASSIGN_OR_RETURN(std::vector<TensorView> model,
+                          torch_adapter::StateDict(model_->module()));
+  COHORT_ASSIGN_OR_RETURN(std::vector<TensorView> optimizer,
+                          optimizer_->State());
+  std::vector<TensorView> history = {
+      ColumnOf("losses", TensorType::kF64, history_.losses),
+      ColumnOf("epoch_ends", TensorType::kI64, history_.epoch_ends),
+      ColumnOf("accuracies", TensorType::kF64, history_.accuracies)};
+  COHORT_ASSIGN_OR_RETURN(
+      const std::string path,
+      trainer::WriteCheckpoint(place.checkpoint_root, manifest,
+                               {{"model", std::move(model), {{"format", "pt"}}},
+                                {"optimizer", std::move(optimizer), {}},
+                                {"history", std::move(history), {}}}));
+  COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_));
+  saved_step_ = step_;
+  Say(absl::StrCat("checkpoint: ", path));
+  return absl::OkStatus();
+}
+
+absl::Status Training::WriteCurve() {
+  if (options_.svg.empty() || !session_.is_lead()) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(WriteLossCurve(history_, options_.svg));
+  Say(absl::StrCat("loss curve: ", options_.svg));
+  return absl::OkStatus();
+}
+
+}  // namespace cohort::mnist

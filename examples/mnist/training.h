@@ -1,0 +1,96 @@
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/clock.h"
+#include "examples/mnist/idx_dataset.h"
+#include "examples/mnist/loss_curve.h"
+#include "examples/mnist/net.h"
+#include "examples/mnist/options.h"
+#include "trainer/checkpoint.h"
+#include "trainer/loader.h"
+#include "trainer/session.h"
+#include "trainer/torch/adam.h"
+#include "trainer/torch/distributed_data_parallel.h"
+
+namespace cohort::mnist {
+
+// One rank's training of the network, from the start or from the session's
+// checkpoint, to the end.
+//
+//   TR-1: with one seed, world and set of options the weights at a step are the
+//         same bits, however often the gang was started again on the way.
+//   TR-2: with one seed, `world * batch` samples a step give the losses of any
+//         other split of that number, up to rounding.
+//
+// Prints what people want to see to stdout, flushed line by line.
+// Thread-compatible; session and clock must outlive it.
+class Training {
+ public:
+  // Every rank calls it alike.  InvalidArgument when the checkpoint is of
+  // another network, seed or data; else the errors of data, disk and gang.
+  static absl::StatusOr<std::unique_ptr<Training>> Create(
+      const TrainOptions& options, trainer::Session& session,
+      const Clock& clock);
+
+  // Trains to the end, evaluates, and leaves the last checkpoint behind.
+  absl::Status Run();
+
+ private:
+  using Model = torch_adapter::DistributedDataParallel<NetImpl>;
+
+  Training(const TrainOptions& options, trainer::Session& session,
+           const Clock& clock)
+      : options_(options), session_(session), clock_(clock) {}
+
+  absl::Status LoadData();
+  absl::Status BuildModel();
+  absl::Status Restore(const trainer::Checkpoint& checkpoint);
+  absl::Status RestoreHistory(const trainer::SafetensorsFile& file);
+  absl::Status OpenLossLog();
+
+  // Trains the rest of the epoch; false when --steps said stop in it.
+  absl::StatusOr<bool> RunEpoch();
+  absl::Status Step(trainer::Batch& batch);
+  // Averages the loss of a step over the gang.
+  absl::StatusOr<double> GlobalLoss(double loss);
+  absl::Status EndEpoch(int64_t samples, uint64_t hash);
+  absl::Status Report(double loss);
+  absl::Status SaveCheckpoint();
+  absl::Status WriteCurve();
+
+  bool ReachedSteps() const {
+    return options_.steps > 0 && step_ >= options_.steps;
+  }
+  double SamplesPerSecond() const;
+
+  const TrainOptions options_;
+  trainer::Session& session_;
+  const Clock& clock_;
+
+  std::unique_ptr<IdxDataset> train_;
+  std::unique_ptr<IdxDataset> test_;
+  std::unique_ptr<trainer::Loader> loader_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<torch_adapter::Adam> optimizer_;
+  std::ofstream loss_log_;
+
+  // Where the run stands; what a checkpoint keeps.
+  int64_t step_ = 0;
+  int64_t epoch_ = 0;
+  int64_t cursor_ = 0;
+  LossHistory history_;
+
+  int64_t saved_step_ = -1;
+  std::string last_accuracy_;
+  // Of the epoch in this process: for samples a second.
+  absl::Duration epoch_start_;
+  int64_t epoch_start_cursor_ = 0;
+};
+
+}  // namespace cohort::mnist
