@@ -7,8 +7,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 #include "cohort/v1/storage.pb.h"
 #include "common/hash.h"
@@ -136,6 +134,22 @@ void TextsToProto(const Texts& texts,
   for (const std::string& text : texts) *out->Add() = text;
 }
 
+void TextPairsToProto(const std::map<std::string, std::string>& pairs,
+                      google::protobuf::RepeatedPtrField<pb::TextPair>* out) {
+  for (const auto& [key, value] : pairs) {
+    pb::TextPair* const pair = out->Add();
+    pair->set_key(key);
+    pair->set_value(value);
+  }
+}
+
+std::map<std::string, std::string> ToTextPairs(
+    const google::protobuf::RepeatedPtrField<pb::TextPair>& pairs) {
+  std::map<std::string, std::string> out;
+  for (const pb::TextPair& pair : pairs) out[pair.key()] = pair.value();
+  return out;
+}
+
 void ToProto(const Origin& origin, pb::Origin* out) {
   out->set_namespace_(origin.name_space);
   out->set_principal(origin.principal);
@@ -167,8 +181,7 @@ ExitStatus FromProto(const pb::ExitStatus& exit) {
 void ToProto(const JobSpec& spec, pb::JobSpec* out) {
   out->set_name(spec.name);
   TextsToProto(spec.command, out->mutable_command());
-  out->mutable_environment()->insert(spec.environment.begin(),
-                                     spec.environment.end());
+  TextPairsToProto(spec.environment, out->mutable_environment());
   out->set_num_workers(spec.num_workers);
   AmountsToProto(spec.resources_per_worker,
                  out->mutable_resources_per_worker());
@@ -183,7 +196,7 @@ JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
   JobSpec out;
   out.name = spec.name();
   out.command.assign(spec.command().begin(), spec.command().end());
-  out.environment = {spec.environment().begin(), spec.environment().end()};
+  out.environment = ToTextPairs(spec.environment());
   out.num_workers = spec.num_workers();
   out.resources_per_worker = ToResources(spec.resources_per_worker());
   out.strategy =
@@ -281,7 +294,7 @@ pb::NodeRow ToProto(const NodeRecord& record) {
     out->set_memory_bytes(device.memory_bytes);
     out->set_simulated(device.simulated);
   }
-  row.mutable_labels()->insert(record.labels.begin(), record.labels.end());
+  TextPairsToProto(record.labels, row.mutable_labels());
   ToProto(record.origin, row.mutable_origin());
   return row;
 }
@@ -303,7 +316,7 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
                               .memory_bytes = device.memory_bytes(),
                               .simulated = device.simulated()});
   }
-  record.labels = {row.labels().begin(), row.labels().end()};
+  record.labels = ToTextPairs(row.labels());
   record.origin = FromProto(row.origin());
   return record;
 }
@@ -517,15 +530,6 @@ struct RowOf<EventRecord> {
   static std::string Key(const EventRecord& r) { return EventKey(r.number); }
 };
 
-// Map fields have no order of their own; on disk equal rows are equal bytes.
-void AppendDeterministically(const google::protobuf::MessageLite& message,
-                             std::string& out) {
-  google::protobuf::io::StringOutputStream stream(&out);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  message.SerializeWithCachedSizes(&coded);
-}
-
 template <typename Record>
 Write Encode(const Record& record) {
   const typename RowOf<Record>::Proto message = ToProto(record);
@@ -533,7 +537,7 @@ Write Encode(const Record& record) {
   std::string& value = *write.value;
   value.reserve(kChecksumBytes + message.ByteSizeLong());
   value.resize(kChecksumBytes);
-  AppendDeterministically(message, value);
+  message.AppendToString(&value);
   const absl::string_view row = absl::string_view(value).substr(kChecksumBytes);
   value.replace(0, kChecksumBytes, Checksum(write.key, row));
   return write;

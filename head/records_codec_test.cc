@@ -182,6 +182,19 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeEvent());
 }
 
+// The end of a program's stderr is whatever it wrote.
+TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
+  const std::string odd("\xff\0\xc3(", 4);
+  JobRecord job = SomeJob();
+  job.stderr_tail = odd;
+  job.spec.name = odd;
+  job.spec.command = {odd};
+  job.spec.environment = {{odd, odd}};
+  job.checkpoints[0].path = odd;
+  job.exit->detail = odd;
+  ExpectRoundTrip(job);
+}
+
 TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ClusterRecord());
   ExpectRoundTrip(NodeRecord());
