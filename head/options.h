@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/host_port.h"
+
+namespace cohort::head {
+
+// What a head daemon is told; main.cc reads it from the command line.
+struct HeadOptions {
+  HostPort address = {.host = "127.0.0.1", .port = 7710};
+  std::string state_dir;
+  std::string ready_file;
+  // Silence after which a node is dead.  Ten heartbeats of a second: a pause of
+  // the network is not a death.
+  absl::Duration node_timeout = absl::Seconds(10);
+  // The state directory may be on a tmpfs: everything is lost with the machine.
+  bool is_volatile = false;
+  // Listen where others can read: there is no TLS yet.
+  bool insecure_bind = false;
+
+  // InvalidArgument, naming the flag.
+  absl::Status Validate() const;
+};
+
+}  // namespace cohort::head
