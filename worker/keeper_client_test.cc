@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,8 +37,11 @@
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
 #include "worker/attempt_dir.h"
+#include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
+#include "worker/keeper/record.h"
 #include "worker/keeper/reports.h"
+#include "worker/keeper_spawn.h"
 #include "worker/log_reader.h"
 #include "worker/process_identity.h"
 #include "worker/process_tree.h"
@@ -58,6 +61,12 @@ constexpr absl::Duration kDeadline = absl::Seconds(40);
 const std::string& Attempt() {
   static const std::string attempt = absl::StrCat("a1", absl::Hex(getpid()));
   return attempt;
+}
+
+// Empty when the process is gone, even while it is read.
+std::string ReadProcFile(const std::string& path) {
+  int error = 0;
+  return keeper::ReadWhole(path, 1 << 20, &error).value_or("");
 }
 
 // A worker daemon of one attempt: a KeeperClient and what it has heard.
@@ -266,8 +275,8 @@ class KeeperClientTest : public ::testing::Test {
   std::vector<pid_t> Keepers() {
     std::vector<pid_t> keepers;
     for (const auto& [pid, process] : keeper::ReadProcesses()) {
-      std::ifstream in(absl::StrCat("/proc/", pid, "/cmdline"));
-      const std::string line(std::istreambuf_iterator<char>(in), {});
+      const std::string line =
+          ReadProcFile(absl::StrCat("/proc/", pid, "/cmdline"));
       const bool is_keeper = absl::StrContains(line, "cohort-keeper") &&
                              absl::StrContains(line, dir_.path());
       if (is_keeper && !process.dead()) keepers.push_back(pid);
@@ -779,6 +788,61 @@ TEST_F(KeeperClientTest, AdoptRefusesNamesThatAreNoAttempts) {
   EXPECT_THAT(daemon.Adopt("ffff"), StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {
+  Daemon daemon(dir_.path());
+  const int ranks = 150;  // at ten descriptors each, above the usual 1,024
+  COHORT_ASSERT_OK(daemon.Start(
+      Spec(std::vector<std::string>(ranks, "echo $COHORT_KEEPER_RANK"))));
+  for (int i = 0; i < 2 * ranks; ++i) {
+    const KeeperEvent event = daemon.NextEvent();
+    if (const auto* exited = std::get_if<RankExited>(&event)) {
+      EXPECT_EQ(exited->status.exit_code, 0) << exited->status.message;
+    }
+  }
+  daemon.Next<AllDone>();
+  EXPECT_EQ(ReadLog(149, LogStream::kStdout), "149\n");
+}
+
+TEST_F(KeeperClientTest, HangsUpOnGarbageAndTellsEachConnectionTheWholeStory) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat("read x < ", gate)})));
+  daemon.Next<RankStarted>();
+  const auto kinds_until_end = [](int connection) {
+    fcntl(connection, F_SETFL, 0);  // blocking
+    std::vector<std::string> kinds;
+    char buffer[keeper::kPacketBytesMax];
+    while (true) {
+      const ssize_t n = recv(connection, buffer, sizeof(buffer), 0);
+      if (n <= 0) return kinds;
+      kinds.push_back(
+          keeper::RecordKind(std::string(buffer, static_cast<size_t>(n))));
+    }
+  };
+  const auto rude = ConnectToKeeper(dir_.File("run"));
+  COHORT_ASSERT_OK(rude);
+  ASSERT_EQ(send(rude->get(), "kill them", 9, MSG_NOSIGNAL), 9);
+  EXPECT_THAT(kinds_until_end(rude->get()), ElementsAre("keeper", "started"));
+  const auto late = ConnectToKeeper(dir_.File("run"));
+  COHORT_ASSERT_OK(late);
+  OpenGate(gate);
+  EXPECT_THAT(kinds_until_end(late->get()),
+              ElementsAre("keeper", "started", "exit", "done"));
+  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 0);
+  daemon.Next<AllDone>();
+}
+
+TEST_F(KeeperClientTest, KillEndsTheRanksOfAKeeperThatIsStuck) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
+  const int64_t pid = daemon.Next<RankStarted>().pid;
+  kill(KeeperPid(), SIGSTOP);
+  daemon.client().Kill(Attempt());
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  daemon.Next<KeeperLost>();
+  EXPECT_TRUE(IsGone(pid));
+}
+
 TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   const std::string ready = Fifo("ready");
   {
@@ -843,8 +907,8 @@ TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
   spec.cgroup_parent = parent;
   COHORT_ASSERT_OK(daemon.Start(spec));
   const int64_t pid = daemon.Next<RankStarted>().pid;
-  std::ifstream in(absl::StrCat("/proc/", pid, "/cgroup"));
-  const std::string groups(std::istreambuf_iterator<char>(in), {});
+  const std::string groups =
+      ReadProcFile(absl::StrCat("/proc/", pid, "/cgroup"));
   EXPECT_THAT(groups,
               HasSubstr(absl::StrCat("0::/cohort-", Attempt(), "/rank-0\n")));
   daemon.client().Kill(Attempt());

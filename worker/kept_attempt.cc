@@ -34,6 +34,9 @@ constexpr absl::Duration kRetryMax = absl::Seconds(1);
 constexpr absl::Duration kLeftoversTimeout = absl::Seconds(2);
 // After its last event a keeper has nothing left to do.
 constexpr int kLeaveTimeout_ms = 2000;
+// From the time to kill to the end of it all; a keeper that takes longer is
+// stopped, stuck on a disk, or waits for a process that cannot die.
+constexpr absl::Duration kPatience = absl::Seconds(5);
 
 absl::Duration Now() { return MachineClock().Monotonic(); }
 
@@ -147,6 +150,7 @@ void KeptAttempt::TellStory() {
 void KeptAttempt::Stop(absl::Duration kill_at) {
   if (ended() || (kill_at_ && *kill_at_ <= kill_at)) return;
   kill_at_ = kill_at;
+  patience_ends_ = kill_at + kPatience;
   SendStop();
 }
 
@@ -234,7 +238,15 @@ void KeptAttempt::Reap() {
   pidfd_.Reset();
 }
 
+void KeptAttempt::KillKeeper() {
+  patience_ends_ = absl::InfiniteDuration();
+  COHORT_LOG(kWarning, "keeper_killed", {"attempt", name_},
+             {"reason", "its ranks have not ended in time"});
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
+
 void KeptAttempt::OnWake() {
+  if (Now() >= patience_ends_) return KillKeeper();
   wake_at_ = absl::InfiniteDuration();
   if (state_ == State::kBorn) {
     start_error_ = absl::DeadlineExceededError(absl::StrCat(
@@ -259,6 +271,7 @@ void KeptAttempt::Follow(const AttemptSurvey& survey) {
       if (!pidfd_ && survey.keeper) WatchKeeper(*survey.keeper);
       return Reconnect();
     case AttemptPhase::kDone:
+      Seal(survey);
       TellRecords(survey);
       return TellEnd(AllDone{});
     case AttemptPhase::kNoSpec:
@@ -312,13 +325,8 @@ void KeptAttempt::TellLost(const AttemptSurvey& survey) {
                               : survey.message;
   const std::string message = absl::StrCat(why, EndLeftovers(survey));
   TellRecords(survey);
+  Seal(survey);
   for (const auto& [rank, records] : survey.ranks) {
-    const absl::Status sealed = SealLogs(survey.spec.log_dir, rank);
-    // NotFound: the keeper had not come as far as to make the directory.
-    if (!sealed.ok() && !absl::IsNotFound(sealed)) {
-      COHORT_LOG(kWarning, "log_not_sealed", {"attempt", name_}, {"rank", rank},
-                 {"status", sealed});
-    }
     ExitStatus status;
     status.signal = SIGKILL;
     status.cause = ExitStatus::Cause::kKeeperLost;
@@ -332,9 +340,21 @@ void KeptAttempt::TellLost(const AttemptSurvey& survey) {
   TellEnd(KeeperLost{message});
 }
 
+void KeptAttempt::Seal(const AttemptSurvey& survey) {
+  for (const auto& [rank, records] : survey.ranks) {
+    const absl::Status sealed = SealLogs(survey.spec.log_dir, rank);
+    // NotFound: the keeper had not come as far as to make the directory.
+    if (!sealed.ok() && !absl::IsNotFound(sealed)) {
+      COHORT_LOG(kWarning, "log_not_sealed", {"attempt", name_}, {"rank", rank},
+                 {"status", sealed});
+    }
+  }
+}
+
 void KeptAttempt::TellEnd(const KeeperEvent& event) {
   state_ = State::kEnded;
   wake_at_ = absl::InfiniteDuration();
+  patience_ends_ = absl::InfiniteDuration();
   connection_.Reset();
   sink_(event);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -44,13 +45,14 @@ class KeptAttempt {
   // After Adopt, once its result is on its way: tells the story so far.
   void TellStory();
 
-  // SIGKILL at `kill_at` (monotonic), SIGTERM now.
+  // SIGKILL at `kill_at` (monotonic), SIGTERM now.  A keeper that has not ended
+  // everything soon after `kill_at` is killed, which ends its ranks.
   void Stop(absl::Duration kill_at);
 
   // For the poll loop: descriptors (or -1) and when to wake up anyway.
   int connection() const { return connection_.get(); }
   int pidfd() const { return pidfd_.get(); }
-  absl::Duration wake_at() const { return wake_at_; }
+  absl::Duration wake_at() const { return std::min(wake_at_, patience_ends_); }
 
   void OnConnectionReady();
   void OnPidfdReady();
@@ -75,6 +77,8 @@ class KeptAttempt {
   void TryLater();
   void WatchKeeper(const keeper::KeeperReport& keeper);
   void SendStop();
+  void KillKeeper();
+  void Seal(const AttemptSurvey& survey);
   void TellRecords(const AttemptSurvey& survey);
   void TellStarted(const keeper::StartedReport& report);
   void TellExited(int rank, const ExitStatus& status);
@@ -100,6 +104,8 @@ class KeptAttempt {
   std::optional<absl::Duration> kill_at_;  // a Stop was asked for
   absl::Duration wake_at_ = absl::InfiniteDuration();
   absl::Duration retry_delay_;
+  // When a keeper that should have killed its ranks is killed itself.
+  absl::Duration patience_ends_ = absl::InfiniteDuration();
 };
 
 }  // namespace cohort::worker

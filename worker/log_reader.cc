@@ -118,7 +118,9 @@ absl::StatusOr<LogChunk> LogReader::Read(uint64_t offset,
       if (absl::IsNotFound(status)) continue;
       return status;
     }
-    chunk->eof = end && chunk->next_offset >= *end;
+    // No more bytes although the end is not reached: the power took them.
+    const bool none_left = chunk->bytes.empty() && bytes_max > 0;
+    chunk->eof = end && (chunk->next_offset >= *end || none_left);
     return chunk;
   }
   return status;

@@ -80,6 +80,19 @@ TEST(LogReader, StepsOverWhatThePowerTook) {
   EXPECT_EQ(after.bytes, "efgh");
 }
 
+TEST(LogReader, EndsWhereThePowerTookTheRest) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false), {});
+  ASSERT_EQ(log.Reserve(), "");
+  log.Append("abcd", 4);
+  log.Close();
+  ASSERT_EQ(truncate(dir.File(keeper::SegmentName("0.stdout.", 0)).c_str(), 2),
+            0);
+  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
+  EXPECT_TRUE(ReadOk(reader, 2, 100).eof);
+}
+
 TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
   // LR-1, LW-1, under rotation but without removal.
   std::mt19937_64 random(TestSeed());

@@ -205,6 +205,8 @@ int Keeper::OwnerOf(const ProcessStat& child) const {
     if (rank->pid() != 0 && child.session == rank->pid()) return rank->rank();
   }
   const std::vector<std::string> environment = ReadEnvironment(child.pid);
+  // Ranks of a cluster inside this rank have numbers of their own.
+  if (!Carries(environment, kAttemptVariable, inputs_.spec.attempt)) return -1;
   for (const auto& rank : ranks_) {
     if (Carries(environment, kRankVariable, std::to_string(rank->rank()))) {
       return rank->rank();
