@@ -67,9 +67,9 @@ struct StreamEvents {
   absl::AnyInvocable<void()> on_drained;
 };
 
-// The client's end of a stream.  Thread-safe.  Destroying it cancels the
-// stream; no event comes after it was destroyed on the stream's executor (a
-// strand), and one may be running when it is destroyed elsewhere.
+// The client's end of a stream.  Thread-safe.  Destroying it cancels the stream
+// and no event comes after that: it waits for one that runs on another thread
+// (hold no lock that the event takes), and within an event it does not wait.
 class ClientStream {
  public:
   virtual ~ClientStream() = default;

@@ -1,5 +1,6 @@
 #include "rpc/client_stream.h"
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -143,7 +144,10 @@ void OutgoingStream::Detach() {
   MutexLock lock(mutex_);
   detached_ = true;
   CancelLocked();
-  if (!in_event_) std::swap(dropped, events_);
+  // Within an event the turn drops them.
+  if (in_event_ && event_thread_ == std::this_thread::get_id()) return;
+  while (in_event_) event_over_.Wait(mutex_);
+  std::swap(dropped, events_);
 }
 
 void OutgoingStream::TakeTurn() {
@@ -157,11 +161,13 @@ void OutgoingStream::TakeTurn() {
         return;
       }
       in_event_ = true;
+      event_thread_ = std::this_thread::get_id();
     }
     Run(std::move(step));
     StreamEvents dropped;
     MutexLock lock(mutex_);
     in_event_ = false;
+    event_over_.SignalAll();
     if (detached_) std::swap(dropped, events_);
   }
   PostTurn();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -65,6 +66,7 @@ class OutgoingStream : public std::enable_shared_from_this<OutgoingStream> {
   void HalfClose();
   void Cancel();
   size_t QueuedBytes() const;
+  // See ~ClientStream.
   void Detach();
 
  private:
@@ -106,8 +108,11 @@ class OutgoingStream : public std::enable_shared_from_this<OutgoingStream> {
   std::optional<Ended> ended_ ABSL_GUARDED_BY(mutex_);
   // A turn is posted or runs.
   bool turn_ ABSL_GUARDED_BY(mutex_) = false;
-  // A turn is calling events_.
+  // A turn is calling events_, on this thread.
   bool in_event_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread::id event_thread_ ABSL_GUARDED_BY(mutex_);
+  // Signalled when it is not any more.
+  CondVar event_over_;
 
   // Called by turns; destroyed by the last one, by Detach, or with this.
   StreamEvents events_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "grpc/grpc.h"
 #include "grpc/support/log.h"
 
 namespace cohort::rpc {
@@ -39,9 +40,12 @@ ReceivedBytes::ReceivedBytes(grpc::ByteBuffer& buffer) {
   }
 }
 
-void QuietGrpc() {
+void StartGrpc() {
   static std::once_flag once;
-  std::call_once(once, [] { gpr_set_log_function(&LogOfGrpc); });
+  std::call_once(once, [] {
+    gpr_set_log_function(&LogOfGrpc);
+    grpc_init();
+  });
 }
 
 }  // namespace cohort::rpc

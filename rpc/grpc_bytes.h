@@ -26,8 +26,11 @@ class ReceivedBytes {
   grpc::Slice slice_;
 };
 
-// Sends gRPC's own log lines to COHORT_LOG as debug lines: what they say
-// reaches callers as statuses.  Once a process; later calls do nothing.
-void QuietGrpc();
+// Starts gRPC, once a process; later calls do nothing.  Its own log lines
+// become debug lines of COHORT_LOG: what they say reaches callers as statuses.
+//
+// It is never shut down: taking it down between one server and the next waits
+// up to ten seconds for what its threads still hold, and nothing is won by it.
+void StartGrpc();
 
 }  // namespace cohort::rpc

@@ -273,7 +273,7 @@ class GrpcChannel final : public Channel {
 absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(
     const std::string& address, const Credential& credential,
     GrpcChannelOptions options) {
-  QuietGrpc();
+  StartGrpc();
   COHORT_ASSIGN_OR_RETURN(const GrpcAddress parsed,
                           GrpcAddress::Parse(address));
   grpc::ChannelArguments arguments;

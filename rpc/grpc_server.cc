@@ -123,7 +123,7 @@ class GrpcService final : public grpc::CallbackGenericService {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     Router& router, GrpcServerOptions options) {
-  QuietGrpc();
+  StartGrpc();
   COHORT_ASSIGN_OR_RETURN(GrpcAddress address,
                           GrpcAddress::Parse(options.address));
   if (!address.IsLoopback() && !options.insecure_bind) {
