@@ -100,7 +100,7 @@ absl::StatusOr<AttemptSurvey> SurveyAttempt(const std::string& dir) {
   }
   AttemptSurvey survey;
   // Before the files: a keeper that ends while we read has written them all.
-  COHORT_ASSIGN_OR_RETURN(const bool locked, IsLocked(dir));
+  COHORT_ASSIGN_OR_RETURN(survey.locked, IsLocked(dir));
   int error_number = 0;
   const std::optional<std::string> bytes = keeper::ReadWhole(
       absl::StrCat(dir, "/spec"), keeper::kSpecBytesMax, &error_number);
@@ -113,12 +113,14 @@ absl::StatusOr<AttemptSurvey> SurveyAttempt(const std::string& dir) {
   }
   if (!spec) {
     survey.phase = AttemptPhase::kSpecDamaged;
-    survey.message = absl::StrCat(dir, "/spec: ", survey.message);
+    survey.message = absl::StrCat(
+        dir, "/spec: ", survey.message,
+        survey.locked ? "; its keeper still runs: end it with SIGTERM" : "");
     return survey;
   }
   survey.spec = *std::move(spec);
   survey.keeper = ReadRecord(dir, "keeper", &keeper::ParseKeeper);
-  survey.phase = PhaseOf(dir, locked);
+  survey.phase = PhaseOf(dir, survey.locked);
   ReadRanks(dir, &survey);
   if (survey.phase == AttemptPhase::kKeeperLost) {
     survey.message = LossOf(dir, survey);

@@ -28,6 +28,7 @@ struct AttemptSurvey {
   std::optional<keeper::KeeperReport> keeper;  // once it was written
   std::map<int, RankRecords> ranks;
   std::string message;  // for people, when something is damaged or lost
+  bool locked = false;  // a keeper lives or is being born, whatever the phase
 };
 
 // Reads the directory.  NotFound when there is none; Unavailable when it cannot

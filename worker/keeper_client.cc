@@ -241,7 +241,9 @@ absl::Status KeeperClient::RemoveNow(const std::string& attempt) {
   const auto it = attempts_.find(attempt);
   if (it != attempts_.end() && !it->second->ended()) return running;
   const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(DirOf(attempt));
-  if (survey.ok() && survey->phase == AttemptPhase::kRunning) return running;
+  const bool alive = survey.ok() && survey->locked;
+  // A keeper that has written `done` has nothing left to write here.
+  if (alive && survey->phase != AttemptPhase::kDone) return running;
   if (it != attempts_.end()) attempts_.erase(it);
   return RemoveAttemptDir(DirOf(attempt));
 }

@@ -37,6 +37,7 @@
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
 #include "worker/attempt_dir.h"
+#include "worker/delegated_cgroup.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
@@ -720,6 +721,20 @@ TEST_F(KeeperClientTest, AdoptsADamagedSpec) {
               AllOf(HasSubstr(AttemptFile("spec")), HasSubstr("checksum")));
 }
 
+TEST_F(KeeperClientTest, LeavesAKeeperAloneWhoseSpecWasDamagedUnderIt) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  // Holds the lock as a keeper does.
+  const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
+  COHORT_ASSERT_OK(made);
+  std::ofstream(AttemptFile("spec")) << "garbage";
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
+  EXPECT_THAT(adopted->message, HasSubstr("still runs"));
+  EXPECT_THAT(daemon.Remove(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_F(KeeperClientTest, AdoptsASpecThatNoKeeperTook) {
   ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
   {
@@ -886,25 +901,12 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
   EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
 }
 
-// A cgroup v2 directory in which we may make others; empty when there is none.
-std::string WritableCgroup() {
-  for (const std::string root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-    const std::string probe = root + "/cohort-test-probe";
-    if (access((root + "/cgroup.controllers").c_str(), F_OK) == 0 &&
-        mkdir(probe.c_str(), 0755) == 0) {
-      rmdir(probe.c_str());
-      return root;
-    }
-  }
-  return "";
-}
-
 TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
-  const std::string parent = WritableCgroup();
-  if (parent.empty()) GTEST_SKIP() << "no cgroup v2 directory of ours";
+  const absl::StatusOr<std::string> parent = DelegatedCgroup();
+  if (!parent.ok()) GTEST_SKIP() << parent.status();
   Daemon daemon(dir_.path());
   KeeperSpec spec = Spec({"cat /proc/self/cgroup; exec sleep 1000"});
-  spec.cgroup_parent = parent;
+  spec.cgroup_parent = *parent;
   COHORT_ASSERT_OK(daemon.Start(spec));
   const int64_t pid = daemon.Next<RankStarted>().pid;
   const std::string groups =
@@ -914,7 +916,7 @@ TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
   daemon.client().Kill(Attempt());
   daemon.Next<RankExited>();
   daemon.Next<AllDone>();
-  EXPECT_EQ(access((parent + "/cohort-" + Attempt()).c_str(), F_OK), -1);
+  EXPECT_EQ(access((*parent + "/cohort-" + Attempt()).c_str(), F_OK), -1);
 }
 
 TEST_F(KeeperClientTest, DoesWithoutACgroupAndSaysSo) {

@@ -125,7 +125,7 @@ absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
   runtime_dir_ = adopted.spec.runtime_dir;
   switch (adopted.phase) {
     case AttemptPhase::kSpecDamaged:
-      adopted.message += EndLeftovers(*adopted_);
+      if (!adopted_->locked) adopted.message += EndLeftovers(*adopted_);
       [[fallthrough]];
     case AttemptPhase::kNoSpec:
     case AttemptPhase::kNotStarted:
@@ -201,6 +201,9 @@ void KeptAttempt::OnPacket(const std::string& bytes) {
 
 void KeptAttempt::OnHello(const keeper::KeeperReport& hello) {
   retry_delay_ = kRetryFirst;
+  COHORT_LOG(kInfo, "keeper_hello", {"attempt", name_}, {"pid", hello.pid},
+             {"cgroup", hello.cgroup},
+             {"no_cgroup_because", hello.cgroup_missing});
   if (!pidfd_) WatchKeeper(hello);
   if (start_done_) FinishStart(absl::OkStatus());
 }
