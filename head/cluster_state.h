@@ -108,6 +108,9 @@ class ClusterState {
   void CompletePackage(const std::string& hash, int64_t size_bytes,
                        Transition& transition);
 
+  // Somebody is about to name a package: it stays for another hour.
+  void TouchPackage(const std::string& hash) { packages_.Touch(hash); }
+
   // Packages that nobody has pinned for an hour and that `uploading` does not
   // name go; gives their hashes, whose files are to go once that is durable.
   std::vector<std::string> TrimPackages(const std::set<std::string>& uploading,

@@ -23,6 +23,7 @@ namespace cohort::head {
 
 class ClusterService;
 class NodeService;
+class PackageService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -101,12 +102,16 @@ class HeadCore final : public StateHost {
   void OnOpened(absl::StatusOr<Opened> opened);
   void OnTermTaken(const absl::Status& status);
   void OnAppendFailed(const absl::Status& status);
-  void Reopen();
+  // The store could not be opened or written: why, or another try later.
+  void GiveUpOrReopen(const absl::Status& status);
   void Tick();
+  void TrimPackages();
   void Die(const absl::Status& status);
-  // Runs `task` on the strand unless the core is gone by then.
-  void PostAfter(absl::Duration delay, absl::AnyInvocable<void() &&> task);
   void DropStore();
+  // `task` unless the core is gone when it runs.
+  Task Guarded(Task task);
+  // `effect`, which is told UNAVAILABLE when the core is gone by then.
+  Effect Guarded(Effect effect);
 
   // Set in the constructor.
   HeadCoreOptions options_;
@@ -117,6 +122,10 @@ class HeadCore final : public StateHost {
   rpc::Router* router_ = nullptr;
   std::unique_ptr<NodeService> node_service_;
   std::unique_ptr<ClusterService> cluster_service_;
+  std::unique_ptr<PackageService> package_service_;
+  bool ticking_ = false;
+  bool dead_ = false;
+  absl::Duration packages_trimmed_at_;
 
   // One life of the state; replaced as a whole.
   std::unique_ptr<Store> store_;

@@ -21,6 +21,10 @@ const PackageRecord* PackageTable::Find(const std::string& hash) const {
   return found == packages_.end() ? nullptr : &found->second.record;
 }
 
+void PackageTable::Touch(const std::string& hash) {
+  packages_.at(hash).unpinned_since = clock_.Monotonic();
+}
+
 void PackageTable::Pin(const std::string& hash) { ++packages_.at(hash).pins; }
 
 bool PackageTable::Unpin(const std::string& hash, absl::Time wall) {

@@ -31,6 +31,9 @@ class PackageTable {
   void Add(PackageRecord record);
   const PackageRecord* Find(const std::string& hash) const;
 
+  // An unpinned one stays as if it were unpinned now.  REQUIRES: it is here.
+  void Touch(const std::string& hash);
+
   // One more job needs it.  REQUIRES: it is here.
   void Pin(const std::string& hash);
   // One fewer does.  True when nobody does any more: its record says since

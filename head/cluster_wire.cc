@@ -1,0 +1,146 @@
+#include "head/cluster_wire.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+void SetExit(const ExitStatus& exit, v1::ExitStatus& wire) {
+  wire.set_code(exit.code);
+  wire.set_signal(exit.signal);
+  wire.set_oom_killed(exit.oom_killed);
+  wire.set_detail(exit.detail);
+}
+
+void AddRanks(const ClusterState& state, const AttemptRecord& attempt,
+              v1::Job& wire) {
+  for (const AttemptPart& part : attempt.parts) {
+    const NodeRecord* node = state.nodes().Find(part.node);
+    for (const AttemptRank& rank : part.ranks) {
+      v1::Rank* out = wire.add_ranks();
+      out->set_rank(rank.rank);
+      out->set_local_rank(rank.local_rank);
+      out->set_node_id(std::string(part.node.bytes()));
+      if (node != nullptr) out->set_node_name(node->name);
+      out->set_pid(rank.pid);
+      // What is over does not run, also where nobody could tell how it ended.
+      const bool gone = IsOver(part) && rank.pid != 0;
+      out->set_state(gone ? v1::RANK_STATE_EXITED
+                          : static_cast<v1::RankState>(rank.state));
+      if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
+      for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
+  JobSpec spec;
+  spec.name = wire.name();
+  spec.command.assign(wire.command().begin(), wire.command().end());
+  spec.environment.insert(wire.environment().begin(), wire.environment().end());
+  spec.num_workers = wire.scaling().num_workers();
+  absl::StatusOr<ResourceSet> resources =
+      rpc::FromWire(wire.scaling().resources_per_worker());
+  if (!resources.ok()) {
+    return Annotate(resources.status(), "resources_per_worker");
+  }
+  spec.resources_per_worker = *std::move(resources);
+  const int strategy = wire.scaling().placement_strategy();
+  spec.strategy = strategy == v1::PLACEMENT_STRATEGY_UNSPECIFIED
+                      ? PlacementStrategy::kPack
+                      : static_cast<PlacementStrategy>(strategy);
+  if (!v1::PlacementStrategy_IsValid(strategy)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement strategy ", strategy, " is not known here"));
+  }
+  spec.storage_path = wire.run().storage_path();
+  spec.max_failures = wire.run().max_failures();
+  spec.num_to_keep = wire.run().num_to_keep();
+  spec.package_hash = wire.package_hash();
+  return spec;
+}
+
+v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
+  v1::JobSpec wire;
+  wire.set_name(spec.name);
+  for (const std::string& argument : spec.command) wire.add_command(argument);
+  for (const auto& [name, value] : spec.environment) {
+    (*wire.mutable_environment())[name] = value;
+  }
+  wire.mutable_scaling()->set_num_workers(spec.num_workers);
+  *wire.mutable_scaling()->mutable_resources_per_worker() =
+      rpc::ToWire(spec.resources_per_worker);
+  wire.mutable_scaling()->set_placement_strategy(
+      static_cast<v1::PlacementStrategy>(spec.strategy));
+  wire.mutable_run()->set_storage_path(spec.storage_path);
+  wire.mutable_run()->set_max_failures(spec.max_failures);
+  wire.mutable_run()->set_num_to_keep(spec.num_to_keep);
+  wire.set_package_hash(spec.package_hash);
+  wire.set_namespace_(name_space);
+  return wire;
+}
+
+v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
+  v1::Job wire;
+  wire.set_job_id(std::string(job.id.bytes()));
+  wire.set_name(job.spec.name);
+  wire.set_state(static_cast<v1::JobState>(job.state));
+  wire.set_reason(state.ReasonOf(job));
+  wire.set_attempt(job.attempts);
+  wire.set_failures(job.failures);
+  wire.set_infra_restarts(job.infra_restarts);
+  if (job.exit.has_value()) SetExit(*job.exit, *wire.mutable_exit());
+  wire.set_failed_rank(job.failed_rank);
+  *wire.mutable_submitted_at() = rpc::ToWire(job.submitted_at);
+  if (job.started_at != absl::InfinitePast()) {
+    *wire.mutable_started_at() = rpc::ToWire(job.started_at);
+  }
+  if (job.ended_at != absl::InfinitePast()) {
+    *wire.mutable_ended_at() = rpc::ToWire(job.ended_at);
+  }
+  wire.set_metrics_json(job.metrics_json);
+  wire.set_metrics_count(static_cast<int64_t>(job.metrics_count));
+  if (!job.checkpoints.empty()) {
+    const Checkpoint& last = job.checkpoints.back();
+    wire.mutable_checkpoint()->set_path(last.path);
+    wire.mutable_checkpoint()->set_step(last.step);
+    wire.mutable_checkpoint()->set_epoch(last.epoch);
+  }
+  if (!whole) return wire;
+  *wire.mutable_spec() = ToWire(job.spec, job.origin.name_space);
+  const AttemptRecord* attempt = state.attempts().LastOf(job.id);
+  if (attempt != nullptr) AddRanks(state, *attempt, wire);
+  return wire;
+}
+
+v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
+  v1::Node wire;
+  wire.set_node_id(std::string(node.id.bytes()));
+  wire.set_name(node.name);
+  wire.set_state(node.state == NodeState::kAlive ? "ALIVE" : "DEAD");
+  wire.set_incarnation(node.incarnation);
+  wire.set_pid(node.pid);
+  *wire.mutable_resources() = rpc::ToWire(node.resources);
+  *wire.mutable_available() = rpc::ToWire(state.nodes().AvailableOn(node.id));
+  for (const auto& [name, value] : node.labels) {
+    (*wire.mutable_labels())[name] = value;
+  }
+  for (const Device& device : node.devices) {
+    v1::Device* out = wire.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+  }
+  return wire;
+}
+
+}  // namespace cohort::head

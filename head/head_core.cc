@@ -1,0 +1,291 @@
+#include "head/head_core.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/cluster_service.h"
+#include "head/node_service.h"
+#include "head/package_service.h"
+#include "head/rows.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr absl::Duration kTrimPackagesPeriod = absl::Minutes(1);
+
+absl::Status ReadOnly() {
+  return SetReason(
+      absl::UnavailableError("the store refuses writes and is being opened "
+                             "anew: nothing was changed, try again"),
+      "read_only");
+}
+
+absl::Status Reloading() {
+  return SetReason(
+      absl::UnavailableError("the head is loading its state: try again"),
+      "loading");
+}
+
+}  // namespace
+
+// What the store's executor brings.
+struct HeadCore::Opened {
+  std::unique_ptr<Store> store;
+  Rows rows;
+};
+
+HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
+                   OpenStore open_store, Fatal on_fatal)
+    : options_(std::move(options)),
+      seams_(seams),
+      open_store_(std::make_shared<OpenStore>(std::move(open_store))),
+      on_fatal_(std::move(on_fatal)),
+      alive_(std::make_shared<char>()) {
+  node_service_ = std::make_unique<NodeService>(
+      NodeServiceOptions{.node_timeout = options_.limits.node_timeout}, *this,
+      seams_.strand, seams_.clock);
+  cluster_service_ = std::make_unique<ClusterService>(
+      ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
+      *this, *node_service_, seams_.strand);
+  package_service_ =
+      std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
+}
+
+HeadCore::~HeadCore() {
+  alive_.reset();
+  commit_.reset();
+  DropStore();
+}
+
+void HeadCore::RegisterOn(rpc::Router& router) {
+  router_ = &router;
+  cluster_service_->RegisterOn(router);
+  node_service_->RegisterOn(router);
+  package_service_->RegisterOn(router);
+}
+
+void HeadCore::SetAddress(std::string address) {
+  cluster_service_->SetAddress(std::move(address));
+}
+
+const ClusterState* HeadCore::state() const { return state_.get(); }
+
+bool HeadCore::read_only() const { return read_only_; }
+
+Commit::Counters HeadCore::commit_counters() const {
+  return commit_ == nullptr ? Commit::Counters() : commit_->counters();
+}
+
+// ---- a life of the state ----
+
+void HeadCore::Start(absl::AnyInvocable<void(const absl::Status&) &&> done) {
+  on_started_ = std::move(done);
+  Open();
+}
+
+void HeadCore::Open() {
+  seams_.store_executor.Post([this, open_store = open_store_,
+                              &strand = seams_.strand,
+                              alive = std::weak_ptr<char>(alive_)]() mutable {
+    auto opened = [&]() -> absl::StatusOr<Opened> {
+      Opened result;
+      COHORT_ASSIGN_OR_RETURN(result.store, (*open_store)());
+      COHORT_ASSIGN_OR_RETURN(result.rows, LoadRows(*result.store));
+      return result;
+    }();
+    strand.Post(
+        [this, alive = std::move(alive), opened = std::move(opened)]() mutable {
+          if (alive.lock() != nullptr) OnOpened(std::move(opened));
+        });
+  });
+}
+
+void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
+  if (dead_) return;
+  if (!opened.ok()) return GiveUpOrReopen(opened.status());
+  store_ = std::move(opened->store);
+  const uint64_t term_before =
+      opened->rows.cluster.has_value() ? opened->rows.cluster->term : 0;
+  state_ = std::make_unique<ClusterState>(
+      options_.limits, seams_.clock, seams_.random, *node_service_,
+      *cluster_service_, std::move(opened->rows));
+  // TM-1, and the probe: what syncs this syncs the rest.
+  Transition transition;
+  state_->TakeTerm(transition);
+  seams_.store_executor.Post([this, &store = *store_, term_before,
+                              &strand = seams_.strand,
+                              alive = std::weak_ptr<char>(alive_),
+                              batch = transition.TakeBatch()]() mutable {
+    absl::Status status = store.Append(term_before, batch);
+    strand.Post(
+        [this, alive = std::move(alive), status = std::move(status)]() mutable {
+          if (alive.lock() != nullptr) OnTermTaken(status);
+        });
+  });
+}
+
+void HeadCore::OnTermTaken(const absl::Status& status) {
+  if (dead_) return;
+  if (!status.ok()) return GiveUpOrReopen(status);
+  const ClusterRecord& cluster = state_->cluster();
+  commit_ = std::make_unique<Commit>(
+      *store_, seams_.store_executor, seams_.strand, cluster.term,
+      [this](const absl::Status& failure) { OnAppendFailed(failure); });
+  read_only_ = false;
+  if (router_ != nullptr) {
+    router_->SetStamp({.cluster_id = std::string(cluster.cluster.bytes()),
+                       .term = cluster.term});
+  }
+  COHORT_LOG(kInfo, "term_taken", {"cluster", cluster.cluster},
+             {"term", cluster.term}, {"jobs", state_->jobs().size()});
+  if (!std::exchange(ticking_, true)) {
+    seams_.packages.KeepOnly(state_->packages().Hashes());
+    packages_trimmed_at_ = seams_.clock.Monotonic();
+    Tick();
+  }
+  if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
+}
+
+void HeadCore::GiveUpOrReopen(const absl::Status& status) {
+  DropStore();
+  if (on_started_) {
+    // At the start a person waits for the answer.
+    return std::exchange(on_started_, nullptr)(status);
+  }
+  // Another head has the store, or what is there cannot be read.
+  if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status)) {
+    return Die(status);
+  }
+  COHORT_LOG(kWarning, "store_refuses", {"why", status},
+             {"again_in", options_.reopen_delay});
+  seams_.strand.PostAfter(options_.reopen_delay, Guarded(Task([this] {
+                            if (!dead_) Open();
+                          })));
+}
+
+void HeadCore::OnAppendFailed(const absl::Status& status) {
+  COHORT_LOG(kError, "append_failed", {"why", status});
+  read_only_ = true;
+  // CM-3: nobody sees or uses the old state again.
+  commit_.reset();
+  state_.reset();
+  node_service_->CloseAll(Reloading());
+  cluster_service_->DropWaiting(Reloading());
+  DropStore();
+  if (absl::IsFailedPrecondition(status)) return Die(status);
+  Open();
+}
+
+void HeadCore::DropStore() {
+  if (store_ == nullptr) return;
+  // After what its executor still does with it.
+  seams_.store_executor.Post(
+      [store = std::move(store_)]() mutable { store.reset(); });
+}
+
+void HeadCore::Die(const absl::Status& status) {
+  if (std::exchange(dead_, true)) return;
+  COHORT_LOG(kError, "head_cannot_go_on", {"why", status});
+  read_only_ = true;
+  if (on_fatal_) std::exchange(on_fatal_, nullptr)(status);
+}
+
+// ---- time ----
+
+void HeadCore::Tick() {
+  if (dead_) return;
+  seams_.strand.PostAfter(options_.limits.tick_period,
+                          Guarded(Task([this] { Tick(); })));
+  if (read_only_) return;
+  Transition transition;
+  state_->Tick(transition);
+  Submit(std::move(transition));
+  if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
+    TrimPackages();
+  }
+}
+
+void HeadCore::TrimPackages() {
+  packages_trimmed_at_ = seams_.clock.Monotonic();
+  Transition transition;
+  const std::vector<std::string> gone =
+      state_->TrimPackages(package_service_->InUse(), transition);
+  if (gone.empty()) return;
+  transition.Then([this, gone](const absl::Status& status) {
+    if (status.ok()) package_service_->Remove(gone);
+  });
+  Submit(std::move(transition));
+}
+
+Task HeadCore::Guarded(Task task) {
+  return
+      [alive = std::weak_ptr<char>(alive_), task = std::move(task)]() mutable {
+        if (alive.lock() != nullptr) std::move(task)();
+      };
+}
+
+Effect HeadCore::Guarded(Effect effect) {
+  return [alive = std::weak_ptr<char>(alive_),
+          effect = std::move(effect)](const absl::Status& status) mutable {
+    if (alive.lock() != nullptr) return std::move(effect)(status);
+    std::move(effect)(absl::UnavailableError("the head is shutting down"));
+  };
+}
+
+// ---- StateHost ----
+
+absl::StatusOr<const ClusterState*> HeadCore::Readable() {
+  if (state_ == nullptr) return Reloading();
+  return state_.get();
+}
+
+absl::StatusOr<ClusterState*> HeadCore::Writable(Admission admission) {
+  if (state_ == nullptr) return Reloading();
+  if (read_only_) return ReadOnly();
+  if (admission == Admission::kClient &&
+      (commit_->pending_count() >= options_.pending_transitions_max ||
+       commit_->pending_bytes() >= options_.pending_bytes_max)) {
+    return SetReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            commit_->pending_count(),
+            " changes wait for the disk already: try again later")),
+        "overloaded");
+  }
+  return state_.get();
+}
+
+void HeadCore::Submit(Transition transition) {
+  COHORT_CHECK(commit_ != nullptr);
+  if (transition.empty()) return;
+  for (Effect& effect : transition.TakeEffects()) {
+    transition.Then(Guarded(std::move(effect)));
+  }
+  commit_->Submit(std::move(transition));
+}
+
+void HeadCore::AfterDurable(Effect effect) {
+  effect = Guarded(std::move(effect));
+  if (commit_ != nullptr) return commit_->AfterDurable(std::move(effect));
+  // What was loaded is durable.
+  seams_.strand.Post([effect = std::move(effect)]() mutable {
+    std::move(effect)(absl::OkStatus());
+  });
+}
+
+void HeadCore::HigherTermSeen(uint64_t term) {
+  // Not within the call: it comes from a stream that this closes.
+  seams_.strand.Post(Guarded(Task([this, term] {
+    Die(SetReason(absl::FailedPreconditionError(absl::StrCat(
+                      "a worker follows a head of term ", term,
+                      ", which is newer than this one: end whichever of the "
+                      "two is not wanted")),
+                  "stale_term"));
+  })));
+}
+
+}  // namespace cohort::head
