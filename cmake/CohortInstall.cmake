@@ -60,12 +60,20 @@ function(cohort_install_library)
   endforeach()
 endfunction()
 
-# Whatever of these the tree has; their dependencies come by themselves.
+# The folders whose headers are for other people's programs; what their libraries
+# need comes by itself.
 set(roots)
-foreach(root IN ITEMS common build_info shm client trainer trainer_core
-                      trainer_session trainer_comm)
-  if(TARGET ${root})
-    list(APPEND roots ${root})
+set(torch_roots)
+get_property(ours GLOBAL PROPERTY COHORT_LIBRARIES)
+foreach(name IN LISTS ours)
+  get_target_property(folder ${name} SOURCE_DIR)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
+  if(name MATCHES "_testing$")
+    continue()
+  elseif(folder MATCHES "^(common|shm|client|trainer|trainer/comm)$")
+    list(APPEND roots ${name})
+  elseif(folder STREQUAL "trainer/torch")
+    list(APPEND torch_roots ${name})
   endif()
 endforeach()
 cohort_install_library(NAME cohort ROOTS ${roots} DEPS cohort_public_deps)
@@ -75,9 +83,9 @@ if(TARGET cohort_proto)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cohort
     FILES_MATCHING PATTERN "*.pb.h" PATTERN "storage.pb.h" EXCLUDE)
 endif()
-if(TARGET trainer_torch)
+if(torch_roots)
   cohort_closure(inside "${roots}")
-  cohort_install_library(NAME cohort_torch ROOTS trainer_torch
+  cohort_install_library(NAME cohort_torch ROOTS ${torch_roots}
     WITHOUT ${inside} DEPS cohort)
   set_target_properties(cohort_torch PROPERTIES EXPORT_NAME torch)
 endif()

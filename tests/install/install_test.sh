@@ -21,7 +21,7 @@ fi
 "$cmake" -S "$here/project" -B "$work/build" -G Ninja \
   -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix"
 "$cmake" --build "$work/build"
-"$work/build/greet"
+(cd "$work/build" && ./greet)
 
 for program in "$work"/prefix/bin/*; do
   [[ -e $program ]] || continue

@@ -1,17 +1,44 @@
-// A program of somebody else's: it needs nothing but find_package(cohort).
+// A program of somebody else's: it needs nothing but find_package(cohort).  It
+// asks a cluster that is not there, with a credential that it makes up.
 
+#include <sys/stat.h>
+
+#include <fstream>
 #include <iostream>
+#include <memory>
+#include <string>
 
+#include "client/cluster.h"
 #include "common/build_info.h"
-#include "common/duration_text.h"
+
+namespace {
+
+constexpr char kCredential[] = "greet.credential";
+
+bool Says(const absl::Status& status, absl::StatusCode code) {
+  std::cout << status << "\n";
+  return status.code() == code;
+}
+
+}  // namespace
 
 int main() {
-  const absl::StatusOr<absl::Duration> wait = cohort::ParseDuration("1m30s");
-  if (!wait.ok()) {
-    std::cerr << wait.status() << "\n";
+  std::cout << "cohort " << cohort::GetBuildInfo().version << "\n";
+  const absl::StatusOr<std::unique_ptr<cohort::Cluster>> nowhere =
+      cohort::Cluster::Connect(
+          {.address = "127.0.0.1:1", .credential_file = "no such file"});
+  if (!Says(nowhere.status(), absl::StatusCode::kNotFound)) return 1;
+
+  std::ofstream(kCredential) << std::string(32, 'x');
+  if (chmod(kCredential, 0600) != 0) return 1;
+  const absl::StatusOr<std::unique_ptr<cohort::Cluster>> cluster =
+      cohort::Cluster::Connect(
+          {.address = "127.0.0.1:1", .credential_file = kCredential});
+  if (!cluster.ok()) {
+    std::cerr << cluster.status() << "\n";
     return 1;
   }
-  std::cout << "cohort " << cohort::GetBuildInfo().version << " waits "
-            << cohort::DurationToText(*wait) << "\n";
-  return 0;
+  const absl::Status asked =
+      (*cluster)->Nodes(absl::Milliseconds(100)).status();
+  return Says(asked, absl::StatusCode::kUnavailable) ? 0 : 1;
 }
