@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "num_to_keep is -1"},
         BadSpec{"ShortHash", [](JobSpec& s) { s.package_hash = "abc"; },
                 "32 bytes"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(JobSpecTest, AcceptsWhatIsSensible) {
   JobSpec spec = Good();

@@ -68,9 +68,9 @@ INSTANTIATE_TEST_SUITE_P(
     AllPairs, JobEdgeTest,
     ::testing::Combine(::testing::ValuesIn(kStates),
                        ::testing::ValuesIn(kStates)),
-    [](const ::testing::TestParamInfo<JobEdgeTest::ParamType>& info) {
-      return absl::StrCat(JobStateName(std::get<0>(info.param)), "To",
-                          JobStateName(std::get<1>(info.param)));
+    [](const ::testing::TestParamInfo<JobEdgeTest::ParamType>& tested) {
+      return absl::StrCat(JobStateName(std::get<0>(tested.param)), "To",
+                          JobStateName(std::get<1>(tested.param)));
     });
 
 // JB-1.

@@ -514,7 +514,7 @@ struct RowOf<RequestRecord> {
   using Proto = pb::RequestRow;
   static constexpr Table kTable = Table::kRequests;
   static std::string Key(const RequestRecord& r) {
-    return RequestKey(r.principal, r.request_id);
+    return RequestRowKey(r.principal, r.request_id);
   }
 };
 template <>
@@ -594,8 +594,8 @@ std::string JobKey(const JobId& job) { return std::string(job.bytes()); }
 std::string AttemptKey(const AttemptId& attempt) {
   return std::string(attempt.bytes());
 }
-std::string RequestKey(absl::string_view principal,
-                       absl::string_view request_id) {
+std::string RequestRowKey(absl::string_view principal,
+                          absl::string_view request_id) {
   return absl::StrCat(BigEndian32(static_cast<uint32_t>(principal.size())),
                       principal, request_id);
 }

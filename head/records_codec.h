@@ -31,8 +31,8 @@ std::string NodeKey(const NodeId& node);
 std::string JobKey(const JobId& job);
 std::string AttemptKey(const AttemptId& attempt);
 // Length-prefixed principal, then the request id.
-std::string RequestKey(absl::string_view principal,
-                       absl::string_view request_id);
+std::string RequestRowKey(absl::string_view principal,
+                          absl::string_view request_id);
 std::string PackageKey(absl::string_view hash);
 std::string EventKey(uint64_t number);
 

@@ -282,7 +282,7 @@ TEST(RecordsCodecTest, EventKeysSortByNumber) {
 }
 
 TEST(RecordsCodecTest, RequestKeysDoNotRunTogether) {
-  EXPECT_NE(RequestKey("a", "bc"), RequestKey("ab", "c"));
+  EXPECT_NE(RequestRowKey("a", "bc"), RequestRowKey("ab", "c"));
 }
 
 // RS-2: whatever bit of a row flips, it is found.

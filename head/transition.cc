@@ -46,7 +46,7 @@ void Transition::DeleteAttempt(const AttemptId& attempt) {
 
 void Transition::DeleteRequest(const RequestRecord& record) {
   batch_.push_back({Table::kRequests,
-                    RequestKey(record.principal, record.request_id),
+                    RequestRowKey(record.principal, record.request_id),
                     std::nullopt});
 }
 
