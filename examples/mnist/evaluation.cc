@@ -97,9 +97,8 @@ absl::StatusOr<int64_t> CountCorrect(NetImpl& net, const IdxDataset& dataset,
   return correct[0];
 }
 
-std::string FormatAccuracy(int64_t correct, int64_t all) {
-  return absl::StrFormat(
-      "%.2f", 100.0 * static_cast<double>(correct) / static_cast<double>(all));
+double Percent(int64_t correct, int64_t all) {
+  return 100.0 * static_cast<double>(correct) / static_cast<double>(all);
 }
 
 absl::Status Evaluate(const TrainOptions& options) {
@@ -122,8 +121,9 @@ absl::Status Evaluate(const TrainOptions& options) {
   trainer::LocalComm comm;
   COHORT_ASSIGN_OR_RETURN(const int64_t correct,
                           CountCorrect(net, *dataset, saved->precision, comm));
-  std::cout << "test accuracy: " << FormatAccuracy(correct, dataset->size())
-            << " %" << std::endl;
+  std::cout << absl::StrFormat("test accuracy: %.2f %%",
+                               Percent(correct, dataset->size()))
+            << std::endl;
   return absl::OkStatus();
 }
 

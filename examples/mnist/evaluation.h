@@ -21,8 +21,8 @@ torch::Tensor ImagesOf(std::vector<float>& pixels, const IdxDataset& dataset,
 absl::StatusOr<int64_t> CountCorrect(NetImpl& net, const IdxDataset& dataset,
                                      Precision precision, trainer::Comm& comm);
 
-// "98.31": correct of all, in percent.
-std::string FormatAccuracy(int64_t correct, int64_t all);
+// correct of all, in percent.
+double Percent(int64_t correct, int64_t all);
 
 // Prints the test accuracy of the checkpoint that the options name.
 absl::Status Evaluate(const TrainOptions& options);

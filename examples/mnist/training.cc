@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -93,10 +94,14 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(
   COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch(
       [&training] { return training->BuildModel(); }));
   if (const auto& restore = session.place().restore) {
-    COHORT_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                            trainer::ReadCheckpoint(restore->path));
+    const auto checkpoint = trainer::ReadCheckpoint(restore->path);
+    if (absl::IsNotFound(checkpoint.status())) {
+      return Annotate(checkpoint.status(),
+                      "every node of the gang must see --storage-path");
+    }
+    COHORT_RETURN_IF_ERROR(checkpoint.status());
     COHORT_RETURN_IF_ERROR(
-        Annotate(training->Restore(checkpoint), restore->path));
+        Annotate(training->Restore(*checkpoint), restore->path));
   }
   COHORT_RETURN_IF_ERROR(training->OpenLossLog());
   return training;
@@ -157,6 +162,11 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
       torch_adapter::LoadStateDict(*model, model_->module()));
   COHORT_RETURN_IF_ERROR(optimizer_->Load(*optimizer));
   COHORT_RETURN_IF_ERROR(RestoreHistory(*history));
+  if (static_cast<int64_t>(history_.losses.size()) != manifest.step ||
+      (!history_.epoch_ends.empty() &&
+       history_.epoch_ends.back() > manifest.step)) {
+    return absl::InvalidArgumentError("its history is of another run");
+  }
   step_ = saved_step_ = manifest.step;
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
@@ -176,9 +186,7 @@ absl::Status Training::RestoreHistory(const SafetensorsFile& file) {
   COHORT_ASSIGN_OR_RETURN(
       history_.accuracies,
       ReadColumn<double>(file, "accuracies", TensorType::kF64));
-  if (!history_.accuracies.empty()) {
-    last_accuracy_ = absl::StrFormat("%.2f", history_.accuracies.back());
-  }
+  if (!history_.accuracies.empty()) accuracy_ = history_.accuracies.back();
   return absl::OkStatus();
 }
 
@@ -205,12 +213,31 @@ absl::Status Training::Run() {
   while (more && epoch_ < options_.epochs) {
     COHORT_ASSIGN_OR_RETURN(more, RunEpoch());
   }
+  if (cursor_ > 0 || !accuracy_) {  // stopped within an epoch
+    COHORT_RETURN_IF_ERROR(MeasureAccuracy());
+  }
   COHORT_RETURN_IF_ERROR(SaveCheckpoint());
   COHORT_RETURN_IF_ERROR(WriteCurve());
-  if (!session_.is_lead()) return absl::OkStatus();
-  if (last_accuracy_.empty()) return absl::OkStatus();
-  Say(absl::StrCat("test accuracy: ", last_accuracy_, " %"));
+  if (session_.is_lead()) {
+    Say(absl::StrFormat("test accuracy: %.2f %%", *accuracy_));
+  }
   return absl::OkStatus();
+}
+
+absl::Status Training::MeasureAccuracy() {
+  COHORT_ASSIGN_OR_RETURN(const int64_t correct,
+                          CountCorrect(model_->module(), *test_,
+                                       options_.precision, session_.comm()));
+  accuracy_ = Percent(correct, test_->size());
+  return absl::OkStatus();
+}
+
+double Training::EpochLoss() const {
+  const auto begin =
+      history_.losses.begin() +
+      (history_.epoch_ends.empty() ? 0 : history_.epoch_ends.back());
+  const auto count = static_cast<double>(history_.losses.end() - begin);
+  return std::accumulate(begin, history_.losses.end(), 0.0) / count;
 }
 
 absl::StatusOr<bool> Training::RunEpoch() {
@@ -286,8 +313,8 @@ absl::Status Training::Report(double loss) {
   std::string metrics = absl::StrFormat(
       R"({"epoch": %d, "step": %d, "loss": %.6g, "samples_per_s": %.1f)",
       epoch_ + 1, step_, loss, SamplesPerSecond());
-  if (!last_accuracy_.empty()) {
-    absl::StrAppend(&metrics, ", \"accuracy\": ", last_accuracy_);
+  if (accuracy_) {
+    absl::StrAppendFormat(&metrics, ", \"accuracy\": %.2f", *accuracy_);
   }
   absl::StrAppend(&metrics, "}");
   return session_.Report(metrics);
@@ -299,26 +326,16 @@ absl::Status Training::EndEpoch(int64_t samples, uint64_t hash) {
   Say(absl::StrFormat(
       "sample ids: epoch %d rank %d of %d samples %d hash %016x", epoch_ + 1,
       session_.rank(), session_.world(), samples, hash));
-  COHORT_ASSIGN_OR_RETURN(const int64_t correct,
-                          CountCorrect(model_->module(), *test_,
-                                       options_.precision, session_.comm()));
-  last_accuracy_ = FormatAccuracy(correct, test_->size());
-  const auto begin = static_cast<size_t>(
-      history_.epoch_ends.empty() ? 0 : history_.epoch_ends.back());
-  double sum = 0;
-  for (size_t i = begin; i < history_.losses.size(); ++i) {
-    sum += history_.losses[i];
-  }
-  const double loss = sum / static_cast<double>(history_.losses.size() - begin);
+  COHORT_RETURN_IF_ERROR(MeasureAccuracy());
+  const double loss = EpochLoss();
   history_.epoch_ends.push_back(step_);
-  history_.accuracies.push_back(100.0 * static_cast<double>(correct) /
-                                static_cast<double>(test_->size()));
+  history_.accuracies.push_back(*accuracy_);
   ++epoch_;
   cursor_ = 0;
   if (session_.is_lead()) {
     Say(absl::StrFormat(
-        "epoch %d/%d  loss %.4f  accuracy %s %%  %.0f samples/s  %.1f s",
-        epoch_, options_.epochs, loss, last_accuracy_, speed,
+        "epoch %d/%d  loss %.4f  accuracy %.2f %%  %.0f samples/s  %.1f s",
+        epoch_, options_.epochs, loss, *accuracy_, speed,
         absl::ToDoubleSeconds(took)));
   }
   return SaveCheckpoint();

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -60,6 +61,9 @@ class Training {
   // Averages the loss of a step over the gang.
   absl::StatusOr<double> GlobalLoss(double loss);
   absl::Status EndEpoch(int64_t samples, uint64_t hash);
+  absl::Status MeasureAccuracy();
+  // The mean over the steps of the epoch that runs.
+  double EpochLoss() const;
   absl::Status Report(double loss);
   absl::Status SaveCheckpoint();
   absl::Status WriteCurve();
@@ -87,7 +91,7 @@ class Training {
   LossHistory history_;
 
   int64_t saved_step_ = -1;
-  std::string last_accuracy_;
+  std::optional<double> accuracy_;  // in percent, the last one measured
   // Of the epoch in this process: for samples a second.
   absl::Duration epoch_start_;
   int64_t epoch_start_cursor_ = 0;

@@ -35,6 +35,16 @@ bool IsMapped(absl::string_view part) {
   return false;
 }
 
+// OpenBLAS keeps threads of its own, which LibTorch's setting does not reach;
+// they spin on the cores of the other ranks.
+void SetBlasThreads(int threads) {
+  using Setter = void (*)(int);
+  if (auto* set = reinterpret_cast<Setter>(
+          dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
+    set(threads);
+  }
+}
+
 ComputeFacts FindBlas() {
   ComputeFacts facts;
   using Config = char* (*)();
@@ -67,6 +77,7 @@ ComputeFacts PrepareProcess() {
   }
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     at::set_num_threads(1);
+    SetBlasThreads(1);
   }
   facts.threads = at::get_num_threads();
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
