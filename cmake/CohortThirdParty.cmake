@@ -29,7 +29,6 @@ endif()
 
 find_package(RocksDB CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
-find_package(LibArchive REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 
@@ -49,6 +48,7 @@ message(STATUS "cohort: NVML is opened at run time; without it a worker offers n
 
 if(COHORT_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
+  find_package(LibArchive REQUIRED)  # Makes packages for the unpacker's test.
   # Debian's own: a python of the user's lacks torch and numpy.
   find_program(COHORT_PYTHON NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
   if(NOT COHORT_PYTHON)

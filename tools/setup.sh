@@ -29,12 +29,12 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev
   # The head's store; the CLI.
-  librocksdb-dev libcli11-dev nlohmann-json3-dev libarchive-dev
+  librocksdb-dev libcli11-dev nlohmann-json3-dev
   # Training.  OpenBLAS by name: libtorch is content with any libblas.so.3, and
   # the reference one is 20 times slower.
   libtorch-dev libgloo-dev libopenblas0-pthread
   # The tests.
-  libgtest-dev libgmock-dev python3 python3-torch python3-numpy
+  libgtest-dev libgmock-dev libarchive-dev python3 python3-torch python3-numpy
 )
 if ((dev)); then
   # The meta packages: clang 14 on Debian 12, clang 19 on Debian 13.

@@ -1,7 +1,5 @@
 #include "worker/package_cache.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,18 +8,18 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "common/file.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 #include "rpc/methods.h"
+#include "worker/tar_reader.h"
 
 namespace cohort::worker {
 namespace {
@@ -65,35 +63,33 @@ absl::Status Complete(const std::string& part, const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status CheckEntry(const std::string& archive,
-                        struct archive_entry* entry) {
-  const char* name = archive_entry_pathname(entry);
-  const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("package ", archive, ": entry \"",
-                     name == nullptr ? "" : name, "\" ", why));
-  };
-  if (name == nullptr || *name == '\0') return refuse("has no name");
-  if (*name == '/') return refuse("is absolute");
-  for (absl::string_view part : absl::StrSplit(name, '/')) {
-    if (part == "..") return refuse("leads outside of the package");
-  }
-  const auto type = archive_entry_filetype(entry);
-  if (archive_entry_hardlink(entry) != nullptr || type == AE_IFLNK) {
-    return refuse("is a link; packages hold plain files and directories");
-  }
-  if (type != AE_IFREG && type != AE_IFDIR) {
-    return refuse("is neither a plain file nor a directory");
-  }
-  return absl::OkStatus();
+// The directories above `path`, which lies below `directory`, which exists.
+absl::Status MakeParents(const std::string& path) {
+  return MakeDirectories(std::filesystem::path(path).parent_path().string(),
+                         0755);
 }
 
-absl::Status ArchiveStatus(struct archive* a, const std::string& archive) {
-  const std::string message = absl::StrCat(
-      "package ", archive, ": ",
-      archive_error_string(a) == nullptr ? "?" : archive_error_string(a));
-  return archive_errno(a) == ENOSPC ? absl::ResourceExhaustedError(message)
-                                    : absl::InvalidArgumentError(message);
+absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
+                        const std::string& target) {
+  COHORT_RETURN_IF_ERROR(MakeParents(target));
+  // O_EXCL: a name that comes twice is damage, not a replacement.
+  const UniqueFd fd(open(target.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                         entry.is_executable ? 0755 : 0644));
+  if (!fd) return ErrnoStatus(errno, absl::StrCat("unpack ", target));
+  std::string buffer(1 << 20, '\0');
+  for (;;) {
+    COHORT_ASSIGN_OR_RETURN(const size_t size,
+                            reader.Read(buffer.data(), buffer.size()));
+    if (size == 0) return absl::OkStatus();
+    absl::string_view left(buffer.data(), size);
+    while (!left.empty()) {
+      const ssize_t n = write(fd.get(), left.data(), left.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, absl::StrCat("unpack ", target));
+      left.remove_prefix(static_cast<size_t>(n));
+    }
+  }
 }
 
 }  // namespace
@@ -200,44 +196,18 @@ void PackageCache::Evict() {
 
 absl::Status UnpackPackage(const std::string& archive,
                            const std::string& directory) {
-  const std::unique_ptr<struct archive, int (*)(struct archive*)> reader(
-      archive_read_new(), archive_read_free);
-  const std::unique_ptr<struct archive, int (*)(struct archive*)> writer(
-      archive_write_disk_new(), archive_write_free);
-  archive_read_support_format_tar(reader.get());
-  archive_read_support_filter_all(reader.get());
-  archive_write_disk_set_options(
-      writer.get(), ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
-                        ARCHIVE_EXTRACT_SECURE_SYMLINKS);
-  if (archive_read_open_filename(reader.get(), archive.c_str(), 1 << 16) !=
-      ARCHIVE_OK) {
-    return ArchiveStatus(reader.get(), archive);
-  }
+  UniqueFd fd(open(archive.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", archive));
+  TarReader reader(std::move(fd), archive);
   for (;;) {
-    struct archive_entry* entry = nullptr;
-    const int next = archive_read_next_header(reader.get(), &entry);
-    if (next == ARCHIVE_EOF) return absl::OkStatus();
-    if (next != ARCHIVE_OK) return ArchiveStatus(reader.get(), archive);
-    COHORT_RETURN_IF_ERROR(CheckEntry(archive, entry));
-    const std::string target =
-        absl::StrCat(directory, "/", archive_entry_pathname(entry));
-    archive_entry_set_pathname(entry, target.c_str());
-    if (archive_write_header(writer.get(), entry) != ARCHIVE_OK) {
-      return ArchiveStatus(writer.get(), archive);
-    }
-    const void* block = nullptr;
-    size_t size = 0;
-    la_int64_t offset = 0;
-    int read = ARCHIVE_OK;
-    while ((read = archive_read_data_block(reader.get(), &block, &size,
-                                           &offset)) == ARCHIVE_OK) {
-      if (archive_write_data_block(writer.get(), block, size, offset) < 0) {
-        return ArchiveStatus(writer.get(), archive);
-      }
-    }
-    if (read != ARCHIVE_EOF) return ArchiveStatus(reader.get(), archive);
-    if (archive_write_finish_entry(writer.get()) != ARCHIVE_OK) {
-      return ArchiveStatus(writer.get(), archive);
+    COHORT_ASSIGN_OR_RETURN(const std::optional<TarReader::Entry> entry,
+                            reader.Next());
+    if (!entry) return absl::OkStatus();
+    const std::string target = absl::StrCat(directory, "/", entry->name);
+    if (entry->is_directory) {
+      COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0755));
+    } else {
+      COHORT_RETURN_IF_ERROR(UnpackFile(reader, *entry, target));
     }
   }
 }
