@@ -1,0 +1,181 @@
+#include "rpc/credential.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "rpc/authenticator.h"
+
+namespace cohort::rpc {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CredentialTest : public ::testing::Test {
+ protected:
+  void WriteFile(const std::string& bytes, mode_t mode) {
+    std::ofstream(path_, std::ios::binary) << bytes;
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+  }
+
+  TempDir directory_;
+  const std::string path_ = directory_.File("credential");
+  SeededRandom random_{3};
+};
+
+TEST_F(CredentialTest, IsMadeOnceAndThenTheSame) {
+  const auto made = Credential::LoadOrCreate(path_, random_);
+  COHORT_ASSERT_OK(made);
+  EXPECT_EQ(made->bytes().size(), 32u);
+  EXPECT_FALSE(made->IsRank());
+  struct stat info;
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  EXPECT_EQ(Credential::LoadOrCreate(path_, random_)->bytes(), made->bytes());
+  EXPECT_EQ(Credential::Load(path_)->bytes(), made->bytes());
+}
+
+TEST_F(CredentialTest, IsTheSameForAllWhoMakeItAtOnce) {
+  std::vector<std::string> bytes(8);
+  std::vector<std::thread> threads;
+  for (std::string& mine : bytes) {
+    threads.emplace_back([this, &mine] {
+      SystemRandom random;
+      const auto made = Credential::LoadOrCreate(path_, random);
+      if (made.ok()) mine = made->bytes();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& mine : bytes) EXPECT_EQ(mine, bytes[0]);
+  EXPECT_EQ(bytes[0].size(), 32u);
+}
+
+TEST_F(CredentialTest, LoadNamesAMissingFileAndTheFix) {
+  EXPECT_THAT(
+      Credential::Load(path_),
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(HasSubstr(path_), HasSubstr("COHORT_CREDENTIAL_FILE"))));
+}
+
+TEST_F(CredentialTest, LoadRefusesAFileThatOthersCanRead) {
+  WriteFile(std::string(32, 'x'), 0640);
+  EXPECT_THAT(Credential::Load(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("chmod 600 " + path_)));
+}
+
+TEST_F(CredentialTest, LoadRefusesAnotherUsersFile) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  WriteFile(std::string(32, 'x'), 0600);
+  ASSERT_EQ(chown(path_.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(Credential::Load(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("12345"), HasSubstr("chown"))));
+}
+
+TEST_F(CredentialTest, LoadRefusesAWrongLength) {
+  for (const size_t size : {0u, 31u, 33u, 100u}) {
+    WriteFile(std::string(size, 'x'), 0600);
+    EXPECT_THAT(Credential::Load(path_),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
+  }
+}
+
+TEST_F(CredentialTest, LoadRefusesADirectory) {
+  EXPECT_FALSE(Credential::Load(directory_.path()).ok());
+}
+
+TEST_F(CredentialTest, LoadOrCreateDoesNotReplaceADamagedFile) {
+  WriteFile("short", 0600);
+  EXPECT_THAT(Credential::LoadOrCreate(path_, random_),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(CredentialTest, SaveKeepsARankCredential) {
+  const Credential cluster = *Credential::FromBytes(random_.Bytes(32));
+  const Credential rank = MintRankCredential(cluster, AttemptId::New(random_));
+  COHORT_ASSERT_OK(rank.Save(path_));
+  const auto loaded = Credential::Load(path_);
+  COHORT_ASSERT_OK(loaded);
+  EXPECT_TRUE(loaded->IsRank());
+  EXPECT_EQ(loaded->bytes(), rank.bytes());
+}
+
+TEST_F(CredentialTest, HexRoundTrips) {
+  const Credential cluster = *Credential::FromBytes(random_.Bytes(32));
+  EXPECT_EQ(Credential::FromHex(cluster.ToHex())->bytes(), cluster.bytes());
+  EXPECT_FALSE(Credential::FromHex("").ok());
+  EXPECT_FALSE(Credential::FromHex(std::string(64, 'g')).ok());
+  EXPECT_FALSE(Credential::FromHex(std::string(63, 'a')).ok());
+  EXPECT_FALSE(Credential::FromHex(std::string(98, 'a')).ok());
+}
+
+// Golden: ranks of a running job hold such a credential across an upgrade.
+TEST_F(CredentialTest, MintsTheSameCredentialInEveryRelease) {
+  const Credential cluster = *Credential::FromBytes(std::string(32, '\x01'));
+  const AttemptId attempt = *AttemptId::FromBytes(std::string(16, '\x02'));
+  EXPECT_EQ(MintRankCredential(cluster, attempt).ToHex(),
+            "02020202020202020202020202020202d602af6757dda7ad"
+            "7ae14590365f14e491a278bbeeaecb4fe1217b19e24bcc3a");
+}
+
+class AuthenticatorTest : public ::testing::Test {
+ protected:
+  SeededRandom random_{4};
+  const Credential cluster_ = *Credential::FromBytes(random_.Bytes(32));
+  const Authenticator authenticator_{cluster_};
+};
+
+TEST_F(AuthenticatorTest, KnowsTheCluster) {
+  const auto principal =
+      authenticator_.Authenticate(cluster_.AuthorizationHeader());
+  COHORT_ASSERT_OK(principal);
+  EXPECT_EQ(principal->kind, Principal::Kind::kCluster);
+  EXPECT_EQ(principal->name, "cluster");
+  EXPECT_TRUE(principal->attempt.IsNil());
+}
+
+TEST_F(AuthenticatorTest, KnowsARankAndItsAttempt) {
+  const AttemptId attempt = AttemptId::New(random_);
+  const auto principal = authenticator_.Authenticate(
+      MintRankCredential(cluster_, attempt).AuthorizationHeader());
+  COHORT_ASSERT_OK(principal);
+  EXPECT_EQ(principal->kind, Principal::Kind::kRank);
+  EXPECT_EQ(principal->attempt, attempt);
+}
+
+// AU-1, AU-3.
+TEST_F(AuthenticatorTest, RefusesEverythingElseWithoutALeak) {
+  const AttemptId attempt = AttemptId::New(random_);
+  std::string forged = MintRankCredential(cluster_, attempt).bytes();
+  forged[3] ^= 1;  // Another attempt under the same HMAC.
+  const Credential other = *Credential::FromBytes(random_.Bytes(32));
+  for (const std::string& header :
+       {std::string(), std::string("Bearer "), std::string("Bearer zz"),
+        std::string("Basic dXNlcg=="), cluster_.ToHex(),
+        cluster_.AuthorizationHeader() + "00", other.AuthorizationHeader(),
+        Credential::FromBytes(forged)->AuthorizationHeader(),
+        MintRankCredential(other, attempt).AuthorizationHeader()}) {
+    EXPECT_THAT(authenticator_.Authenticate(header),
+                StatusIs(absl::StatusCode::kUnauthenticated,
+                         AllOf(HasSubstr("--credential-file"),
+                               Not(HasSubstr(cluster_.ToHex())))))
+        << header;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::rpc

@@ -1,0 +1,258 @@
+// What only gRPC does: addresses, ports, sockets, and a stock client.
+
+#include "rpc/grpc_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/wrappers.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/impl/client_unary_call.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/impl/rpc_method.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/sync_stream.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "common/status_util.h"
+#include "common/strand.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "common/thread_pool.h"
+#include "rpc/grpc_address.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/router.h"
+
+namespace cohort::rpc {
+namespace {
+
+using google::protobuf::StringValue;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr UnaryMethod<StringValue, StringValue> kEcho{
+    "/cohort.v1.ClusterService/SubmitJob"};
+constexpr StreamMethod<StringValue, StringValue> kCount{
+    "/cohort.v1.ClusterService/ReadLog"};
+
+// Answers one message with three.
+class Counter final : public StreamReader<StringValue> {
+ public:
+  explicit Counter(std::unique_ptr<StreamWriter<StringValue>> writer)
+      : writer_(std::move(writer)) {}
+
+  void OnMessage(const StringValue& message) override {
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(writer_->Write(message).ok());
+    writer_->Close(absl::OkStatus());
+  }
+  void OnClosed(absl::Status /*status*/) override {}
+
+ private:
+  const std::unique_ptr<StreamWriter<StringValue>> writer_;
+};
+
+class GrpcServerTest : public ::testing::Test {
+ protected:
+  GrpcServerTest() : router_({}, Authenticator(credential_), clock_) {
+    router_.Handle(kEcho, Access::kCluster, strand_,
+                   [](const auto&, const StringValue& request,
+                      Reply<StringValue> reply) { std::move(reply)(request); });
+    router_.HandleStream(
+        kCount, Access::kCluster, strand_,
+        [](const auto&, std::unique_ptr<StreamWriter<StringValue>> writer)
+            -> absl::StatusOr<std::unique_ptr<StreamReader<StringValue>>> {
+          return std::make_unique<Counter>(std::move(writer));
+        });
+  }
+
+  absl::StatusOr<std::unique_ptr<GrpcServer>> Start(std::string address) {
+    return GrpcServer::Start(router_, {.address = std::move(address)});
+  }
+
+  absl::Status Ping(const std::string& address) {
+    auto channel = NewGrpcChannel(address, credential_);
+    if (!channel.ok()) return channel.status();
+    return CallAndWait(**channel, kEcho, StringValue(),
+                       {.deadline = absl::Seconds(30)})
+        .response.status();
+  }
+
+  MachineClock clock_;
+  ThreadPool pool_{2};
+  Strand strand_{pool_};
+  TempDir directory_;
+  SeededRandom random_{5};
+  const Credential credential_ = *Credential::FromBytes(random_.Bytes(32));
+  Router router_;
+};
+
+TEST_F(GrpcServerTest, TakesAFreePortAndSaysWhich) {
+  const auto server = Start("localhost:0");
+  COHORT_ASSERT_OK(server);
+  EXPECT_GT((*server)->port(), 0);
+  EXPECT_EQ((*server)->address(),
+            absl::StrCat("127.0.0.1:", (*server)->port()));
+  COHORT_EXPECT_OK(Ping((*server)->address()));
+}
+
+TEST_F(GrpcServerTest, NamesWhoHoldsABusyPort) {
+  const auto first = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(first);
+  const auto second = Start((*first)->address());
+  EXPECT_THAT(second,
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr((*first)->address()),
+                             HasSubstr(absl::StrCat("pid ", getpid())))));
+  EXPECT_EQ(GetReason(second.status()), "busy_port");
+}
+
+TEST_F(GrpcServerTest, NeverSharesAPortThatAnotherWouldShare) {
+  // A listener with SO_REUSEPORT, as gRPC's default is.
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  socklen_t size = sizeof(name);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size);
+  EXPECT_THAT(Start(absl::StrCat("127.0.0.1:", ntohs(name.sin_port))),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  close(fd);
+}
+
+TEST_F(GrpcServerTest, RefusesAnOpenAddressWithoutTheFlag) {
+  const auto refused = Start("0.0.0.0:0");
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("--insecure-bind")));
+  EXPECT_EQ(GetReason(refused.status()), "insecure_bind");
+  const auto server = GrpcServer::Start(
+      router_, {.address = "0.0.0.0:0", .insecure_bind = true});
+  COHORT_ASSERT_OK(server);
+  COHORT_EXPECT_OK(Ping(absl::StrCat("127.0.0.1:", (*server)->port())));
+}
+
+TEST_F(GrpcServerTest, RefusesWhatIsNoAddress) {
+  for (const char* const text :
+       {"", "localhost", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000",
+        "::1:80", "[::1:80", ":80", "unix:", "unix:relative"}) {
+    EXPECT_THAT(Start(text), StatusIs(absl::StatusCode::kInvalidArgument))
+        << text;
+    EXPECT_THAT(NewGrpcChannel(text, credential_),
+                StatusIs(absl::StatusCode::kInvalidArgument))
+        << text;
+  }
+  EXPECT_THAT(Start("unix:/" + std::string(120, 'x')),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(GrpcServerTest, KnowsLoopbackAddresses) {
+  EXPECT_TRUE(GrpcAddress::Parse("127.9.9.9:1")->IsLoopback());
+  EXPECT_TRUE(GrpcAddress::Parse("[::1]:1")->IsLoopback());
+  EXPECT_TRUE(GrpcAddress::Parse("unix:/x")->IsLoopback());
+  EXPECT_FALSE(GrpcAddress::Parse("10.0.0.1:1")->IsLoopback());
+  EXPECT_FALSE(GrpcAddress::Parse("[::]:1")->IsLoopback());
+  EXPECT_FALSE(GrpcAddress::Parse("example.org:1")->IsLoopback());
+}
+
+TEST_F(GrpcServerTest, GuardsItsUnixSocket) {
+  const std::string address = absl::StrCat("unix:", directory_.File("s"));
+  auto server = Start(address);
+  COHORT_ASSERT_OK(server);
+  struct stat info;
+  ASSERT_EQ(stat(directory_.File("s").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_THAT(Start(address), StatusIs(absl::StatusCode::kAlreadyExists));
+  COHORT_EXPECT_OK(Ping(address));
+}
+
+TEST_F(GrpcServerTest, TakesOverASocketThatNobodyAnswers) {
+  // What a killed server leaves behind.
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  directory_.File("s").copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  close(fd);
+
+  const std::string address = absl::StrCat("unix:", directory_.File("s"));
+  const auto server = Start(address);
+  COHORT_ASSERT_OK(server);
+  COHORT_EXPECT_OK(Ping(address));
+}
+
+TEST_F(GrpcServerTest, AnUnreachableServerIsNamed) {
+  std::string address;
+  {
+    const auto server = Start("127.0.0.1:0");
+    COHORT_ASSERT_OK(server);
+    address = (*server)->address();
+  }
+  EXPECT_THAT(Ping(address),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(address)));
+  const std::string path = absl::StrCat("unix:", directory_.File("none"));
+  EXPECT_THAT(Ping(path),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(path)));
+}
+
+// What the generated stub of a stock client does with a unary and with a server
+// streaming method.
+TEST_F(GrpcServerTest, ServesAStockClient) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  const auto channel = grpc::CreateChannel((*server)->address(),
+                                           grpc::InsecureChannelCredentials());
+  StringValue request;
+  request.set_value("a job");
+
+  const grpc::internal::RpcMethod submit(
+      kEcho.path, grpc::internal::RpcMethod::NORMAL_RPC, channel);
+  {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", credential_.AuthorizationHeader());
+    StringValue response;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(
+        channel.get(), submit, &context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.value(), "a job");
+  }
+  {
+    grpc::ClientContext context;
+    StringValue response;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(
+        channel.get(), submit, &context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  const grpc::internal::RpcMethod read(
+      kCount.path, grpc::internal::RpcMethod::SERVER_STREAMING, channel);
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", credential_.AuthorizationHeader());
+  const std::unique_ptr<grpc::ClientReader<StringValue>> reader(
+      grpc::internal::ClientReaderFactory<StringValue>::Create(
+          channel.get(), read, &context, request));
+  StringValue line;
+  int lines = 0;
+  while (reader->Read(&line)) ++lines;
+  EXPECT_EQ(lines, 3);
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+}  // namespace
+}  // namespace cohort::rpc
