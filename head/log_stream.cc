@@ -78,6 +78,7 @@ void LogStream::Wake() {
 
 void LogStream::Step() {
   if (closed_ || asking_ || draining_) return;
+  if (finished_) return NextAttempt();
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
   const JobRecord* job = (*state)->jobs().Find(job_);
@@ -119,9 +120,10 @@ void LogStream::OnChunk(absl::StatusOr<v1::LogChunk> chunk) {
   asking_ = false;
   if (closed_) return;
   if (!chunk.ok()) return OnUnavailable(chunk.status());
+  away_retries_ = 0;
   if (!chunk->data().empty() && !Send(*chunk)) return;
   if (chunk->end()) return NextAttempt();
-  if (!chunk->known()) return Retry();
+  if (!chunk->known()) return OnUnknown();
   if (chunk->data().empty() && !follow_) return Close(absl::OkStatus());
   if (writer_->QueuedBytes() > 0) {
     draining_ = true;  // LG-1
@@ -145,29 +147,18 @@ bool LogStream::Send(const v1::LogChunk& chunk) {
 void LogStream::OnUnavailable(const absl::Status& status) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const JobRecord* job = state.ok() ? (*state)->jobs().Find(job_) : nullptr;
+  if (!absl::IsUnavailable(status) || !follow_ || job == nullptr) {
+    return Close(status);
+  }
   // With the node its log is away; what follows on other nodes is not.
-  if (absl::IsUnavailable(status) && follow_ && job != nullptr &&
-      attempt_ < job->attempts) {
-    return NextAttempt();
+  if (attempt_ < job->attempts) return NextAttempt();
+  if (HasEnded(job->state) || ++away_retries_ > kAwayRetriesMax) {
+    return Close(status);
   }
-  Close(status);
+  RetryLater();
 }
 
-void LogStream::NextAttempt() {
-  const absl::StatusOr<const ClusterState*> state = host_.Readable();
-  if (!state.ok()) return Close(state.status());
-  const JobRecord* job = (*state)->jobs().Find(job_);
-  if (!follow_ || job == nullptr) return Close(absl::OkStatus());
-  if (attempt_ < job->attempts) {
-    attempt_ += 1;
-    offset_ = 0;
-    return Step();
-  }
-  if (HasEnded(job->state)) return Close(absl::OkStatus());
-  waiting_ = true;
-}
-
-void LogStream::Retry() {
+void LogStream::OnUnknown() {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
   const AttemptRecord* attempt = (*state)->attempts().OfJob(job_, attempt_);
@@ -175,6 +166,10 @@ void LogStream::Retry() {
       attempt == nullptr ? nullptr : PartOfRank(*attempt, rank_);
   // No log, and none will come.
   if (part == nullptr || IsOver(*part) || !follow_) return NextAttempt();
+  RetryLater();
+}
+
+void LogStream::RetryLater() {
   asking_ = true;  // nothing else asks meanwhile
   strand_.PostAfter(kRetryDelay, [weak = weak_from_this()] {
     const std::shared_ptr<LogStream> self = weak.lock();
@@ -182,6 +177,22 @@ void LogStream::Retry() {
     self->asking_ = false;
     self->Step();
   });
+}
+
+void LogStream::NextAttempt() {
+  finished_ = true;
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Close(state.status());
+  const JobRecord* job = (*state)->jobs().Find(job_);
+  if (!follow_ || job == nullptr) return Close(absl::OkStatus());
+  if (attempt_ < job->attempts) {
+    attempt_ += 1;
+    offset_ = 0;
+    finished_ = false;
+    return Step();
+  }
+  if (HasEnded(job->state)) return Close(absl::OkStatus());
+  waiting_ = true;
 }
 
 void LogStream::Close(const absl::Status& status) {

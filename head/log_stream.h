@@ -40,6 +40,9 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   static constexpr int kChunkBytesMax = 256 << 10;
   // Before a log that a node does not have yet is asked for again.
   static constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
+  // How often a follower asks a node that is away before it gives up: 5 s, in
+  // which a restarted daemon is back.
+  static constexpr int kAwayRetriesMax = 25;
 
   // All outlive the stream's end.
   LogStream(StateHost& host, NodeService& nodes, Executor& strand,
@@ -61,10 +64,11 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   absl::Status CheckRequest(const v1::ReadLogRequest& request);
   void Ask(const AttemptId& attempt, const NodeId& node);
   void OnChunk(absl::StatusOr<v1::LogChunk> chunk);
+  void OnUnknown();
   void OnUnavailable(const absl::Status& status);
-  // After everything of this attempt was sent, or nothing of it can be had.
+  // Everything of this attempt was sent, or nothing more of it can be had.
   void NextAttempt();
-  void Retry();
+  void RetryLater();
   bool Send(const v1::LogChunk& chunk);
 
   StateHost& host_;
@@ -81,9 +85,11 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   int attempt_ = 0;  // 0: the job has none yet
   int64_t offset_ = 0;
 
-  bool asking_ = false;
+  bool asking_ = false;    // or about to ask again
   bool draining_ = false;  // the client has to take what was sent
   bool waiting_ = false;   // for the job to change
+  bool finished_ = false;  // with this attempt
+  int away_retries_ = 0;
 };
 
 }  // namespace cohort::head
