@@ -265,9 +265,12 @@ absl::Status Cluster::Logs(
   } else {
     for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
   }
-  const absl::Duration deadline = options.deadline.value_or(
-      options.follow ? absl::InfiniteDuration() : core_->options().deadline);
-  return client::LogFollower(core_->head(), job, options, deadline, ranks, sink)
+  return client::LogFollower(
+             core_->head(), job, options,
+             options.deadline.value_or(absl::InfiniteDuration()),
+             options.follow ? absl::InfiniteDuration()
+                            : core_->options().deadline,
+             ranks, sink)
       .Run();
 }
 

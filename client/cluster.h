@@ -59,7 +59,8 @@ struct LogOptions {
   int attempt = 0;
   // Go on, across attempts, until the job has ended.
   bool follow = false;
-  // Nothing: no deadline when following, else ClusterOptions'.
+  // Of the whole read.  Nothing: none, but one that does not follow ends when
+  // nothing came for ClusterOptions' deadline.
   std::optional<absl::Duration> deadline;
 };
 

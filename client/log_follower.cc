@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/status_util.h"
+#include "common/duration_text.h"
 #include "rpc/methods.h"
 
 namespace cohort::client {
@@ -25,11 +25,13 @@ v1::LogStream ToWire(LogStream stream) {
 
 LogFollower::LogFollower(HeadClient& head, const JobId& job,
                          const LogOptions& options, absl::Duration deadline,
-                         const std::vector<int>& ranks, Sink sink)
+                         absl::Duration patience, const std::vector<int>& ranks,
+                         Sink sink)
     : head_(head),
       job_(job),
       options_(options),
       deadline_(head.clock().Monotonic() + deadline),
+      patience_(patience),
       sink_(sink) {
   const auto add = [&](int rank, LogStream stream) {
     sources_.push_back({.rank = rank,
@@ -47,7 +49,9 @@ LogFollower::LogFollower(HeadClient& head, const JobId& job,
 
 absl::Status LogFollower::Run() {
   open_ = sources_.size();
+  moved_at_ = head_.clock().Monotonic();
   for (Source& source : sources_) Open(source);
+  if (patience_ < absl::InfiniteDuration()) Watch();
   here_.RunUntil([this] { return open_ == 0; });
   return result_;
 }
@@ -103,12 +107,14 @@ void LogFollower::OnMessage(Source& source,
   source.attempt = chunk.attempt;
   source.offset = chunk.offset + static_cast<int64_t>(chunk.data.size());
   if (const absl::Status status = sink_(chunk); !status.ok()) Fail(status);
+  moved_at_ = head_.clock().Monotonic();
 }
 
 void LogFollower::OnClosed(Source& source, const absl::Status& status,
                            const std::optional<rpc::Stamp>& stamp) {
   const absl::Status judged = head_.Judge(status, stamp);
   if (!judged.ok() && result_.ok()) {
+    last_ = judged;
     if (absl::IsUnavailable(judged) && MayRetry(source, stamp.has_value())) {
       head_.OnRetry(judged);
       here_.PostAfter(std::min(source.backoff.Next(), Left()), [this, &source] {
@@ -131,6 +137,19 @@ bool LogFollower::MayRetry(Source& source, bool head_answered) {
   const absl::Duration now = head_.clock().Monotonic();
   if (!source.away_since.has_value()) source.away_since = now;
   return now - *source.away_since < kNodeAwayMax;
+}
+
+void LogFollower::Watch() {
+  const absl::Duration left = moved_at_ + patience_ - head_.clock().Monotonic();
+  if (left > absl::ZeroDuration()) {
+    here_.PostAfter(left, [this] { Watch(); });
+    return;
+  }
+  Fail(!last_.ok()
+           ? last_
+           : absl::DeadlineExceededError(absl::StrCat(
+                 "the head at ", head_.channel().address(),
+                 " sent nothing of the log for ", DurationToText(patience_))));
 }
 
 void LogFollower::Fail(const absl::Status& status) {

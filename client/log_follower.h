@@ -27,11 +27,14 @@ class LogFollower {
  public:
   using Sink = absl::FunctionRef<absl::Status(const LogChunk&)>;
 
+  // `deadline` ends the whole read; `patience` a read in which nothing came for
+  // so long.
   LogFollower(HeadClient& head, const JobId& job, const LogOptions& options,
-              absl::Duration deadline, const std::vector<int>& ranks,
-              Sink sink);
+              absl::Duration deadline, absl::Duration patience,
+              const std::vector<int>& ranks, Sink sink);
 
-  // Until every log has ended, an error, or the deadline.
+  // Until every log has ended, or an error: Unavailable when head or node were
+  // away for too long, DeadlineExceeded.
   absl::Status Run();
 
  private:
@@ -55,6 +58,8 @@ class LogFollower {
   void OnClosed(Source& source, const absl::Status& status,
                 const std::optional<rpc::Stamp>& stamp);
   bool MayRetry(Source& source, bool head_answered);
+  // Fails a read that has lost its patience, and looks again later.
+  void Watch();
   // Ends the read; the first reason counts.
   void Fail(const absl::Status& status);
   absl::Duration Left() const { return deadline_ - head_.clock().Monotonic(); }
@@ -63,11 +68,16 @@ class LogFollower {
   const JobId job_;
   const LogOptions options_;
   const absl::Duration deadline_;
+  const absl::Duration patience_;
   const Sink sink_;
   CallerExecutor here_;
   std::deque<Source> sources_;
   // Sources that have not ended, with a stream or with a timer.
   size_t open_ = 0;
+  // When something came last, from any of them, and was taken by the sink.
+  absl::Duration moved_at_;
+  // Why the last stream that broke did.
+  absl::Status last_;
   absl::Status result_;
 };
 

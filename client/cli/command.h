@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/App.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "client/cluster.h"
+#include "common/strong_id.h"
+
+// What the nouns of the command line share.
+namespace cohort::cli {
+
+// How long a command that only asks tries to reach the head.
+inline constexpr absl::Duration kReadDeadline = absl::Seconds(5);
+// And one that changes something: a head on its way back is worth waiting for.
+inline constexpr absl::Duration kChangeDeadline = absl::Seconds(30);
+
+// A command line while it is read: the noun that was named puts what is to be
+// done into `run`.  Lives in main.
+struct Invocation {
+  // Flags of every command that talks to the head.
+  std::string address;
+  std::string credential_file;
+  bool json = false;
+  // What follows "--"; none when there is no "--".
+  std::optional<std::vector<std::string>> rest;
+  // Gives the exit code.
+  std::function<absl::StatusOr<int>()> run;
+};
+
+// Adds a command below `parent` that talks to the head; `run` is what it does.
+CLI::App* AddCommand(CLI::App& parent, const std::string& name,
+                     const std::string& description, Invocation& invocation,
+                     std::function<absl::StatusOr<int>()> run);
+// The flag --json for it.
+void AddJsonFlag(CLI::App& command, Invocation& invocation);
+
+// Each adds its commands to the `cohort` command.
+void AddSubmit(CLI::App& cohort, Invocation& invocation);
+void AddJobs(CLI::App& cohort, Invocation& invocation);
+void AddStatus(CLI::App& cohort, Invocation& invocation);
+void AddNodes(CLI::App& cohort, Invocation& invocation);
+void AddResources(CLI::App& cohort, Invocation& invocation);
+void AddVersion(CLI::App& cohort, Invocation& invocation);
+void AddUp(CLI::App& cohort, Invocation& invocation);
+
+// The cluster that the flags, the environment or `cohort up` name.
+// InvalidArgument when a flag is wrong; otherwise as Cluster::Connect.  Calls
+// that wait for the head for a second say so on stderr, unless it is --json's.
+absl::StatusOr<std::unique_ptr<Cluster>> Connect(const Invocation& invocation,
+                                                 absl::Duration deadline);
+
+// NotFound for what cannot be the id of a job; InvalidArgument when empty.
+absl::StatusOr<JobId> ParseJobId(const std::string& text);
+
+// A whole number from `min` to `max`.  InvalidArgument, naming `flag`.
+absl::StatusOr<int> ParseInt(absl::string_view flag, const std::string& text,
+                             int min, int max);
+
+// Writes to stdout, and a newline.  A reader that went away ends the program
+// quietly; other errors are returned.
+absl::Status Print(absl::string_view text);
+// As it is, without a newline.
+absl::Status PrintRaw(absl::string_view text);
+
+}  // namespace cohort::cli

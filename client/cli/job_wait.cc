@@ -1,0 +1,92 @@
+#include "client/cli/job_wait.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/command.h"
+#include "common/duration_text.h"
+#include "common/exit_code.h"
+#include "common/real_clock.h"
+
+namespace cohort::cli {
+namespace {
+
+// How often a line that lives is drawn again.
+constexpr absl::Duration kPeriod = absl::Milliseconds(500);
+
+absl::Status TimedOut(const JobId& id, absl::Duration timeout,
+                      absl::string_view state) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("job ", id.ToHex(), " is ", state, " after ",
+                   DurationToText(timeout), "; it goes on"));
+}
+
+bool IsAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// What the handler writes: it may do nothing but write(2).
+std::array<char, 160> interrupt_text;
+
+void OnInterrupt(int signal) {
+  const ssize_t ignored = write(STDERR_FILENO, interrupt_text.data(),
+                                strnlen(interrupt_text.data(),
+                                        interrupt_text.size()));
+  static_cast<void>(ignored);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+}  // namespace
+
+absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
+                               absl::Duration timeout, Progress& progress) {
+  const MachineClock clock;
+  const absl::Duration deadline = clock.Monotonic() + timeout;
+  const auto left = [&] { return deadline - clock.Monotonic(); };
+  absl::StatusOr<Job> job = cluster.Get(id, std::min(kReadDeadline, timeout));
+  if (!job.ok() && IsAway(job.status()) && left() <= absl::ZeroDuration()) {
+    return TimedOut(id, timeout, "not known");
+  }
+  if (!job.ok()) return job;
+  for (;;) {
+    progress.Show(*job);
+    if (HasEnded(job->state)) return job;
+    if (left() <= absl::ZeroDuration()) {
+      return TimedOut(id, timeout, JobStateName(job->state));
+    }
+    absl::StatusOr<Job> next = cluster.Wait(id, std::min(kPeriod, left()));
+    // Not ended, or the head is away: then what it said last is shown.
+    if (!next.ok() && IsAway(next.status())) {
+      next = cluster.Get(id, std::min(absl::Seconds(1), left()));
+      if (!next.ok() && IsAway(next.status())) continue;
+    }
+    if (!next.ok()) return next;
+    job = std::move(next);
+  }
+}
+
+int ExitCodeOf(const Job& job) {
+  if (job.state == JobState::kSucceeded) return kExitOk;
+  if (job.state == JobState::kStopped) return kExitStopped;
+  if (!job.exit.has_value()) return kExitFailure;
+  const int status = job.exit->ShellStatus();
+  return status == 0 ? kExitFailure : status;
+}
+
+void SayOnInterrupt(const JobId& id) {
+  const std::string text =
+      absl::StrCat("\ncohort: the job goes on; stop it with `cohort jobs stop ",
+                   id.ToHex(), "`\n");
+  interrupt_text.fill('\0');
+  text.copy(interrupt_text.data(), interrupt_text.size() - 1);
+  std::signal(SIGINT, &OnInterrupt);
+}
+
+}  // namespace cohort::cli

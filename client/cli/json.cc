@@ -1,0 +1,218 @@
+#include "client/cli/json.h"
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace cohort::cli {
+namespace {
+
+// Keys stay in the order in which they are written here.
+using Json = nlohmann::ordered_json;
+
+std::string Text(absl::string_view text) {
+  return std::string(text.data(), text.size());
+}
+
+// Bytes that are no UTF-8 become U+FFFD rather than an exception.
+std::string Dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false,
+                   Json::error_handler_t::replace);
+}
+
+std::string Pretty(const Json& json) { return Dump(json, 2); }
+std::string OnOneLine(const Json& json) { return Dump(json, -1); }
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+Json OrNull(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json TimeJson(const std::optional<absl::Time>& time) {
+  return time.has_value() ? Json(TimeText(*time)) : Json(nullptr);
+}
+
+Json AmountJson(Amount amount) {
+  if (amount.ten_thousandths() % Amount::kScale == 0) {
+    return amount.WholeUnits();
+  }
+  return amount.ToDouble();
+}
+
+// What every node has is always named, and what `all` names.
+Json ResourcesObject(const ResourceSet& resources, const ResourceSet& all) {
+  Json json = Json::object();
+  for (const char* name : {kCpu, kGpu, kMemory}) {
+    json[name] = AmountJson(resources.Get(name));
+  }
+  for (const auto& [name, amount] : all) {
+    json[name] = AmountJson(resources.Get(name));
+  }
+  return json;
+}
+
+// A process ended by a signal has no exit code, and the other way round.
+void PutExit(const std::optional<ExitStatus>& exit, Json& json) {
+  json["exit_code"] = nullptr;
+  json["signal"] = nullptr;
+  if (!exit.has_value()) return;
+  if (exit->signal != 0) {
+    json["signal"] = exit->signal;
+  } else {
+    json["exit_code"] = exit->code;
+  }
+}
+
+Json MetricsJson(const std::string& text) {
+  if (text.empty()) return nullptr;
+  Json metrics = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return metrics.is_discarded() ? Json(nullptr) : metrics;
+}
+
+Json CheckpointJson(const std::optional<Checkpoint>& checkpoint) {
+  if (!checkpoint.has_value()) return nullptr;
+  return {{"path", checkpoint->path},
+          {"step", checkpoint->step},
+          {"epoch", checkpoint->epoch}};
+}
+
+Json RankJson(const Rank& rank) {
+  Json json;
+  json["rank"] = rank.rank;
+  json["local_rank"] = rank.local_rank;
+  json["node"] = rank.node.IsNil() ? Json(nullptr) : Json(rank.node.ToHex());
+  json["pid"] = OrNull(rank.pid);
+  json["state"] = RankStateName(rank.state);
+  PutExit(rank.exit, json);
+  json["gpu_ids"] = rank.gpu_ids;
+  return json;
+}
+
+Json JobObject(const Job& job) {
+  Json json;
+  json["id"] = job.id.ToHex();
+  json["name"] = job.name;
+  json["state"] = JobStateName(job.state);
+  json["reason"] = OrNull(job.reason);
+  json["attempt"] = job.attempt;
+  json["failures"] = job.failures;
+  PutExit(job.exit, json);
+  json["submitted_at"] = TimeJson(job.submitted_at);
+  json["started_at"] = TimeJson(job.started_at);
+  json["ended_at"] = TimeJson(job.ended_at);
+  json["metrics"] = MetricsJson(job.metrics_json);
+  json["checkpoint"] = CheckpointJson(job.checkpoint);
+  return json;
+}
+
+Json NodeObject(const Node& node) {
+  Json json;
+  json["id"] = node.id.ToHex();
+  json["name"] = node.name;
+  json["state"] = node.state;
+  json["incarnation"] = node.incarnation;
+  json["pid"] = node.pid == 0 ? Json(nullptr) : Json(node.pid);
+  json["resources"] = ResourcesObject(node.resources, node.resources);
+  json["available"] = ResourcesObject(node.available, node.resources);
+  json["labels"] = node.labels;
+  json["devices"] = Json::array();
+  for (const Device& device : node.devices) {
+    json["devices"].push_back({{"id", device.id},
+                               {"kind", device.kind},
+                               {"model", device.model},
+                               {"simulated", device.simulated}});
+  }
+  return json;
+}
+
+// Every state that there is, those without anybody too, and what a newer head
+// adds.
+Json Counts(std::initializer_list<const char*> states,
+            const std::map<std::string, int64_t>& counts) {
+  Json json = Json::object();
+  for (const char* state : states) json[state] = 0;
+  for (const auto& [state, count] : counts) json[state] = count;
+  return json;
+}
+
+}  // namespace
+
+std::string JobJson(const Job& job) {
+  Json json = JobObject(job);
+  json["ranks"] = Json::array();
+  for (const Rank& rank : job.ranks) json["ranks"].push_back(RankJson(rank));
+  return Pretty(json);
+}
+
+std::string JobsJson(const std::vector<Job>& jobs) {
+  Json json = Json::array();
+  for (const Job& job : jobs) json.push_back(JobObject(job));
+  return Pretty(json);
+}
+
+std::string NodesJson(const std::vector<Node>& nodes) {
+  Json json = Json::array();
+  for (const Node& node : nodes) json.push_back(NodeObject(node));
+  return Pretty(json);
+}
+
+std::string ResourcesJson(const ClusterResources& resources) {
+  return Pretty(
+      {{"total", ResourcesObject(resources.total, resources.total)},
+       {"available", ResourcesObject(resources.available, resources.total)}});
+}
+
+std::string StatusJson(const ClusterStatus& status) {
+  Json json;
+  json["cluster_id"] = status.cluster_id.ToHex();
+  json["address"] = status.address;
+  json["head_pid"] = status.head_pid;
+  json["term"] = status.term;
+  json["nodes"] = Counts({"ALIVE", "DEAD"}, status.nodes_by_state);
+  json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
+                         "SUCCEEDED", "FAILED", "STOPPED"},
+                        status.jobs_by_state);
+  return Pretty(json);
+}
+
+std::string VersionJson(const BuildInfo& build) {
+  return Pretty({{"version", Text(build.version)},
+                 {"commit", Text(build.commit)},
+                 {"build", Text(build.build)}});
+}
+
+std::string IdJson(const JobId& job) {
+  Json json;
+  json["id"] = job.ToHex();
+  return OnOneLine(json);
+}
+
+std::string ErrorJson(absl::string_view code, absl::string_view reason,
+                      absl::string_view message) {
+  return OnOneLine({{"code", Text(code)},
+                    {"reason", Text(reason)},
+                    {"message", Text(message)}});
+}
+
+std::string LogLineJson(int attempt, int rank, absl::string_view stream,
+                        absl::string_view line) {
+  return OnOneLine({{"attempt", attempt},
+                    {"rank", rank},
+                    {"stream", Text(stream)},
+                    {"line", Text(line)}});
+}
+
+std::string TimeText(absl::Time time) {
+  const absl::Time cut =
+      absl::FromUnixMillis(absl::ToUnixMillis(time));
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", cut, absl::UTCTimeZone());
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,59 @@
+#include "client/cli/log_printer.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/json.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr size_t kLineBytesMax = 64 << 10;
+
+}  // namespace
+
+absl::Status LogPrinter::Add(const LogChunk& chunk) {
+  if (form_ == Form::kRaw) return write_(chunk.stream, chunk.data);
+  const auto format = [&chunk, this](const Line& line) {
+    return Formatted(chunk.rank, chunk.stream, line.attempt, line.text);
+  };
+  std::string out;
+  Line& line = begun_[{chunk.rank, chunk.stream}];
+  // A new attempt begins a new line; what the old one left has no end.
+  if (line.attempt != chunk.attempt && !line.text.empty()) {
+    absl::StrAppend(&out, format(line));
+    line.text.clear();
+  }
+  line.attempt = chunk.attempt;
+  absl::string_view left = chunk.data;
+  while (!left.empty()) {
+    const size_t end = left.find('\n');
+    const bool is_whole = end != absl::string_view::npos;
+    absl::StrAppend(&line.text, left.substr(0, end));
+    left.remove_prefix(is_whole ? end + 1 : left.size());
+    if (!is_whole && line.text.size() < kLineBytesMax) break;
+    absl::StrAppend(&out, format(line));
+    line.text.clear();
+  }
+  return out.empty() ? absl::OkStatus() : write_(chunk.stream, out);
+}
+
+absl::Status LogPrinter::Finish() {
+  for (auto& [source, line] : begun_) {
+    if (line.text.empty()) continue;
+    COHORT_RETURN_IF_ERROR(write_(
+        source.second,
+        Formatted(source.first, source.second, line.attempt, line.text)));
+    line.text.clear();
+  }
+  return absl::OkStatus();
+}
+
+std::string LogPrinter::Formatted(int rank, LogStream stream, int attempt,
+                                  absl::string_view line) const {
+  if (form_ == Form::kPrefixed) return absl::StrCat("[", rank, "] ", line, "\n");
+  const char* name = stream == LogStream::kStdout ? "stdout" : "stderr";
+  return LogLineJson(attempt, rank, name, line) + "\n";
+}
+
+}  // namespace cohort::cli

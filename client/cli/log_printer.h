@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "client/cluster.h"
+
+namespace cohort::cli {
+
+// Turns pieces of logs into what is printed: bytes as they are when there is
+// one rank, whole lines with "[rank] " before each when there are more, or JSON
+// lines.
+//
+// Lines of different ranks are never mixed; a line that is longer than 64 KiB
+// or has no end yet when the log ends is printed in parts.  Thread-compatible.
+class LogPrinter {
+ public:
+  enum class Form { kRaw, kPrefixed, kJson };
+
+  // Writes text to where its stream goes.
+  using Write =
+      absl::AnyInvocable<absl::Status(LogStream stream, absl::string_view)>;
+
+  LogPrinter(Form form, Write write)
+      : form_(form), write_(std::move(write)) {}
+
+  // The errors of `write`.
+  absl::Status Add(const LogChunk& chunk);
+  // What has no end of line.
+  absl::Status Finish();
+
+ private:
+  struct Line {
+    int attempt = 0;
+    std::string text;
+  };
+
+  std::string Formatted(int rank, LogStream stream, int attempt,
+                        absl::string_view line) const;
+
+  const Form form_;
+  Write write_;
+  // Begun lines.
+  std::map<std::pair<int, LogStream>, Line> begun_;
+};
+
+}  // namespace cohort::cli

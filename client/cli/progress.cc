@@ -1,0 +1,81 @@
+#include "client/cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/table.h"
+#include "common/duration_text.h"
+#include "common/real_clock.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr char kEraseLine[] = "\r\033[K";
+
+size_t TerminalColumns(int fd) {
+  winsize size = {};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+// What changes while nothing happens: how long it runs and what it reports.
+std::string LiveLine(const Job& job) {
+  std::string line = JobLine(job);
+  if (job.started_at.has_value() && !HasEnded(job.state)) {
+    const absl::Duration age = MachineClock().Wall() - *job.started_at;
+    absl::StrAppend(&line, " ",
+                    DurationToText(absl::Trunc(age, absl::Seconds(1))));
+  }
+  if (!job.metrics_json.empty()) absl::StrAppend(&line, " ", job.metrics_json);
+  return line;
+}
+
+}  // namespace
+
+Progress::Kind Progress::KindFor(int fd) {
+  return isatty(fd) != 0 ? Kind::kLive : Kind::kPlain;
+}
+
+void Progress::Show(const Job& job) {
+  if (kind_ == Kind::kNone) return;
+  if (kind_ == Kind::kPlain) {
+    const std::string line = OneLine(JobLine(job));
+    if (line != last_) Write(line + "\n");
+    last_ = line;
+    return;
+  }
+  std::string line = OneLine(LiveLine(job));
+  // A line that wraps could not be taken away again.
+  const size_t columns = TerminalColumns(fd_);
+  if (line.size() >= columns) line.resize(columns - 1);
+  Write(kEraseLine + line);
+  is_drawn_ = true;
+}
+
+void Progress::Finish() {
+  if (is_drawn_) Write(kEraseLine);
+  is_drawn_ = false;
+}
+
+void Progress::Write(absl::string_view text) const {
+  while (!text.empty()) {
+    const ssize_t n = write(fd_, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;  // Nobody looks any more.
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+std::string JobLine(const Job& job) {
+  std::string line =
+      absl::StrCat("job ", job.id.ToHex(), " ", JobStateName(job.state));
+  if (job.attempt > 1) absl::StrAppend(&line, " attempt ", job.attempt);
+  if (!job.reason.empty()) absl::StrAppend(&line, ": ", job.reason);
+  return line;
+}
+
+}  // namespace cohort::cli

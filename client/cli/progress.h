@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+#include "client/job.h"
+
+namespace cohort::cli {
+
+// Shows how a job moves: one live line where a terminal looks, else a plain
+// line for each change of its state or of why it waits.
+//
+// Thread-compatible.  A live line is taken away by Finish and the destructor.
+class Progress {
+ public:
+  enum class Kind { kNone, kPlain, kLive };
+
+  // `fd` is written to and outlives this.
+  Progress(Kind kind, int fd) : kind_(kind), fd_(fd) {}
+  ~Progress() { Finish(); }
+
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Live where `fd` is a terminal.
+  static Kind KindFor(int fd);
+
+  void Show(const Job& job);
+  void Finish();
+
+ private:
+  void Write(absl::string_view text) const;
+
+  const Kind kind_;
+  const int fd_;
+  std::string last_;
+  bool is_drawn_ = false;
+};
+
+// "job <id> RUNNING attempt 2 (loss 0.31)".
+std::string JobLine(const Job& job);
+
+}  // namespace cohort::cli

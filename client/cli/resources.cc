@@ -1,0 +1,49 @@
+#include <memory>
+#include <set>
+#include <string>
+
+#include "client/cli/command.h"
+#include "client/cli/json.h"
+#include "client/cli/table.h"
+#include "common/exit_code.h"
+#include "common/size_text.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+std::string AmountText(const std::string& name, Amount amount) {
+  return name == kMemory ? SizeToText(amount.WholeUnits()) : amount.ToString();
+}
+
+std::string ResourcesTable(const ClusterResources& resources) {
+  Table table({"RESOURCE", "TOTAL", "AVAILABLE"});
+  std::set<std::string> names = {kCpu, kGpu, kMemory};
+  for (const auto& [name, amount] : resources.total) names.insert(name);
+  for (const std::string& name : names) {
+    table.Add({name, AmountText(name, resources.total.Get(name)),
+               AmountText(name, resources.available.Get(name))});
+  }
+  return table.ToString();
+}
+
+absl::StatusOr<int> RunResources(const Invocation& invocation) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kReadDeadline));
+  COHORT_ASSIGN_OR_RETURN(const ClusterResources resources,
+                          cluster->Resources());
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(ResourcesJson(resources))
+                                         : PrintRaw(ResourcesTable(resources)));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddResources(CLI::App& cohort, Invocation& invocation) {
+  CLI::App* resources = AddCommand(
+      cohort, "resources", "Show what the nodes that are alive offer together",
+      invocation, [&invocation] { return RunResources(invocation); });
+  AddJsonFlag(*resources, invocation);
+}
+
+}  // namespace cohort::cli

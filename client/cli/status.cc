@@ -1,0 +1,50 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "client/cli/command.h"
+#include "client/cli/json.h"
+#include "common/exit_code.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+std::string CountsText(const std::map<std::string, int64_t>& counts) {
+  std::vector<std::string> parts;
+  for (const auto& [state, count] : counts) {
+    if (count > 0) parts.push_back(absl::StrCat(count, " ", state));
+  }
+  return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
+}
+
+std::string StatusText(const ClusterStatus& status) {
+  return absl::StrCat(
+      "cluster:  ", status.cluster_id.ToHex(), "\nhead:     ", status.address,
+      " (pid ", status.head_pid, ", term ", status.term, ")\n",
+      status.read_only ? "store:    refuses writes for now\n" : "",
+      "nodes:    ", CountsText(status.nodes_by_state),
+      "\njobs:     ", CountsText(status.jobs_by_state), "\n");
+}
+
+absl::StatusOr<int> RunStatus(const Invocation& invocation) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kReadDeadline));
+  COHORT_ASSIGN_OR_RETURN(const ClusterStatus status, cluster->Status());
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(StatusJson(status))
+                                         : PrintRaw(StatusText(status)));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& cohort, Invocation& invocation) {
+  CLI::App* status =
+      AddCommand(cohort, "status", "Show the head, and counts of nodes and jobs",
+                 invocation, [&invocation] { return RunStatus(invocation); });
+  AddJsonFlag(*status, invocation);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,220 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/command.h"
+#include "client/cli/errors.h"
+#include "client/cli/job_flags.h"
+#include "client/cli/job_wait.h"
+#include "client/cli/json.h"
+#include "client/cli/log_printer.h"
+#include "client/cli/progress.h"
+#include "client/cli/table.h"
+#include "client/package.h"
+#include "common/exit_code.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::cli {
+namespace {
+
+struct SubmitFlags {
+  JobFlags job;
+  std::string working_dir;
+  std::vector<std::string> files;
+  std::string request_id;
+  bool wait = false;
+  bool follow = false;
+};
+
+absl::StatusOr<std::optional<Package>> Pack(const SubmitFlags& flags) {
+  if (!flags.working_dir.empty() && !flags.files.empty()) {
+    return UsageError(
+        "--working-dir and --file exclude each other: put the file into the "
+        "directory");
+  }
+  if (!flags.working_dir.empty()) return Package::FromDirectory(flags.working_dir);
+  if (!flags.files.empty()) return Package::FromFiles(flags.files);
+  return std::nullopt;
+}
+
+absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
+                             const std::optional<Package>& package,
+                             const std::string& request_id) {
+  if (package.has_value()) {
+    COHORT_RETURN_IF_ERROR(cluster.UploadPackage(*package));
+    spec.package = package->hash();
+  }
+  return cluster.Submit(spec, {.request_id = request_id});
+}
+
+// Prints what the ranks write, each stream to its own, until the job has ended.
+absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
+  LogPrinter printer(
+      world > 1 ? LogPrinter::Form::kPrefixed : LogPrinter::Form::kRaw,
+      [](LogStream stream, absl::string_view text) {
+        if (stream == LogStream::kStdout) return PrintRaw(text);
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        return absl::OkStatus();
+      });
+  LogOptions options;
+  options.standard_error = true;
+  options.follow = true;
+  const absl::Status read = cluster.Logs(
+      id, options,
+      [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
+  COHORT_RETURN_IF_ERROR(printer.Finish());
+  return read;
+}
+
+absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
+                             const JobSpec& spec, bool follow, bool json) {
+  SayOnInterrupt(id);
+  if (follow) {
+    COHORT_RETURN_IF_ERROR(
+        Follow(cluster, id, spec.scaling_config.num_workers));
+  }
+  // The first line of stdout is the id; how the job moves is beside it.
+  Progress progress(json || follow ? Progress::Kind::kNone
+                                   : Progress::KindFor(STDERR_FILENO),
+                    STDERR_FILENO);
+  COHORT_ASSIGN_OR_RETURN(
+      const Job job,
+      WaitForJob(cluster, id, absl::InfiniteDuration(), progress));
+  progress.Finish();
+  const bool was_said =
+      !follow && Progress::KindFor(STDERR_FILENO) == Progress::Kind::kPlain;
+  if (!json && !was_said) {
+    std::fputs(absl::StrCat(OneLine(JobLine(job)), "\n").c_str(), stderr);
+  }
+  return ExitCodeOf(job);
+}
+
+absl::StatusOr<int> RunSubmit(const Invocation& invocation,
+                              const SubmitFlags& flags) {
+  // Everything that can be wrong here is said before anybody is called.
+  if (!invocation.rest.has_value() || invocation.rest->empty()) {
+    return UsageError(
+        "there is no command: write it after --, as in `cohort submit -- "
+        "python3 train.py`");
+  }
+  COHORT_ASSIGN_OR_RETURN(const JobSpec spec,
+                          ToJobSpec(flags.job, *invocation.rest));
+  COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package, Pack(flags));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kChangeDeadline));
+  absl::StatusOr<JobId> id =
+      Submit(*cluster, spec, package, flags.request_id);
+  if (package.has_value() && absl::IsFailedPrecondition(id.status()) &&
+      GetReason(id.status()) != "other_cluster") {
+    // The head dropped the package in between, as it may when nobody names it.
+    id = Submit(*cluster, spec, package, flags.request_id);
+  }
+  if (!id.ok()) return id.status();
+  COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToHex()));
+  if (!flags.wait && !flags.follow) return kExitOk;
+  return AwaitEnd(*cluster, *id, spec, flags.follow, invocation.json);
+}
+
+void AddResourceFlags(CLI::App& submit, JobFlags& job) {
+  submit
+      .add_option("--num-workers", job.num_workers,
+                  "Ranks, placed together or not at all (default: 1)")
+      ->option_text("N");
+  submit.add_option("--cpus", job.cpus, "CPUs per worker (default: 1)")
+      ->option_text("X");
+  submit
+      .add_option("--gpus", job.gpus,
+                  "GPUs per worker, below 1 a part of one (default: 0)")
+      ->option_text("X");
+  submit.add_flag("--use-gpu", job.use_gpu, "As --gpus 1, unless --gpus says");
+  submit
+      .add_option("--memory", job.memory,
+                  "Memory per worker, as 512MiB or 64GiB (default: not counted)")
+      ->option_text("SIZE");
+  submit
+      .add_option("--resources", job.resources,
+                  "Custom resources per worker, as license=1,disk=0.5")
+      ->option_text("k=v,...");
+  submit
+      .add_option("--strategy", job.strategy,
+                  "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD over nodes "
+                  "(default: PACK)")
+      ->option_text("S");
+}
+
+void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
+  JobFlags& job = flags.job;
+  submit.add_option("--name", job.name, "For people; need not be unique")
+      ->option_text("S");
+  submit
+      .add_option("--max-failures", job.max_failures,
+                  "Start again after up to N failures, -1: any number "
+                  "(default: 0)")
+      ->option_text("N");
+  submit
+      .add_option("--storage-path", job.storage_path,
+                  "Directory for checkpoints that all workers see (default: "
+                  "`results` in each worker's state directory)")
+      ->option_text("DIR");
+  submit
+      .add_option("--num-to-keep", job.num_to_keep,
+                  "Keep the N newest checkpoints (default: all)")
+      ->option_text("N");
+  submit
+      .add_option("--working-dir", flags.working_dir,
+                  "Send this directory along; each rank starts in a copy")
+      ->option_text("DIR");
+  submit
+      .add_option("--file", flags.files,
+                  "Send this file along; each rank starts beside it (may be "
+                  "given again)")
+      ->option_text("F")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--env", job.environment,
+                  "Set a variable for the ranks (may be given again)")
+      ->option_text("K=V")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App& cohort, Invocation& invocation) {
+  auto flags = std::make_shared<SubmitFlags>();
+  CLI::App* submit = AddCommand(
+      cohort, "submit", "Submit a job and print its id", invocation,
+      [&invocation, flags] { return RunSubmit(invocation, *flags); });
+  AddResourceFlags(*submit, flags->job);
+  AddRunFlags(*submit, *flags);
+  submit
+      ->add_option("--request-id", flags->request_id,
+                   "Submitting again with the same id and job answers the "
+                   "first one (default: a fresh id)")
+      ->option_text("S");
+  submit->add_flag("--wait", flags->wait,
+                   "Wait until the job has ended and end as it did");
+  submit->add_flag("-f,--follow", flags->follow,
+                   "As --wait, and print what the ranks write meanwhile");
+  AddJsonFlag(*submit, invocation);
+  submit->footer(
+      "What follows -- is the command of each rank, found on PATH or among the\n"
+      "files sent along.  Ranks get the environment that torchrun gives.\n"
+      "\n"
+      "With --wait or -f the exit code is 0 when the job succeeded, else that of\n"
+      "the rank that failed first (128+n where signal n ended it), 130 when the\n"
+      "job was stopped, 125 otherwise.  Ctrl-C leaves the job running.\n"
+      "\n"
+      "  cohort submit -- hostname\n"
+      "  cohort submit --num-workers 2 --use-gpu --file train.py -f -- python3 "
+      "train.py");
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,65 @@
+#include "client/cli/table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+
+namespace cohort::cli {
+
+Table::Table(std::vector<std::string> header) { rows_ = {std::move(header)}; }
+
+void Table::Add(std::vector<std::string> row) {
+  COHORT_CHECK(row.size() == rows_.front().size());
+  for (std::string& cell : row) {
+    cell = OneLine(cell);
+    if (cell.empty()) cell = "-";
+  }
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::ToString() const {
+  std::vector<size_t> widths(rows_.front().size());
+  for (const std::vector<std::string>& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], ColumnsOf(row[i]));
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&line, row[i]);
+      if (i + 1 < row.size()) {
+        line.append(widths[i] - ColumnsOf(row[i]) + 2, ' ');
+      }
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
+}
+
+std::string OneLine(absl::string_view text) {
+  std::string line(absl::StripAsciiWhitespace(text));
+  for (char& c : line) {
+    if (absl::ascii_isspace(static_cast<unsigned char>(c))) {
+      c = ' ';
+    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      c = '?';
+    }
+  }
+  return line;
+}
+
+size_t ColumnsOf(absl::string_view text) {
+  // Every byte of UTF-8 but those that go on with a character.
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+      }));
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+// Text for people.
+namespace cohort::cli {
+
+// Columns as wide as their widest cell, two spaces between them, no spaces at
+// the ends of lines.  Thread-compatible.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+
+  // REQUIRES: as many cells as the header has.  Cells are shown on one line.
+  void Add(std::vector<std::string> row);
+
+  // With a newline after each row.
+  std::string ToString() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// `text` without what would break a line or drive a terminal: line breaks
+// become spaces, other control characters "?".
+std::string OneLine(absl::string_view text);
+
+// How many columns it takes on a terminal, for UTF-8 without wide characters.
+size_t ColumnsOf(absl::string_view text);
+
+}  // namespace cohort::cli
