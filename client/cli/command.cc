@@ -39,10 +39,10 @@ class AwayNotice {
     last_ = now;
     if (said_ || now - since_ < absl::Seconds(1)) return;
     said_ = true;
-    std::fputs(absl::StrCat("cohort: ", OneLine(why.message()),
-                            "; trying again\n")
-                   .c_str(),
-               stderr);
+    std::fputs(
+        absl::StrCat("cohort: ", OneLine(why.message()), "; trying again\n")
+            .c_str(),
+        stderr);
   }
 
  private:
@@ -87,13 +87,13 @@ CLI::App* AddCommand(CLI::App& parent, const std::string& name,
                    "`cohort up` runs here)")
       ->option_text("HOST:PORT");
   command
-      ->add_option("--credential-file", invocation.credential_file,
-                   "Its credential (default: $COHORT_CREDENTIAL_FILE, else that "
-                   "of `cohort up`)")
+      ->add_option(
+          "--credential-file", invocation.credential_file,
+          "Its credential (default: $COHORT_CREDENTIAL_FILE, else that "
+          "of `cohort up`)")
       ->option_text("FILE");
-  command->callback([&invocation, run = std::move(run)] {
-    invocation.run = run;
-  });
+  command->callback(
+      [&invocation, run = std::move(run)] { invocation.run = run; });
   return command;
 }
 

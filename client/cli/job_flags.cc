@@ -51,8 +51,8 @@ absl::Status PutGpus(const JobFlags& flags,
                      const std::map<std::string, std::string>& named,
                      ResourceSet& resources) {
   if (!flags.gpus.empty()) {
-    COHORT_RETURN_IF_ERROR(PutAmount("--gpus", kGpu, Amount::Parse(flags.gpus),
-                                     named, resources));
+    COHORT_RETURN_IF_ERROR(
+        PutAmount("--gpus", kGpu, Amount::Parse(flags.gpus), named, resources));
   } else if (flags.use_gpu && !named.contains(kGpu)) {
     resources.Set(kGpu, Amount::FromUnits(1));
   }
@@ -71,8 +71,8 @@ absl::StatusOr<ResourceSet> ToResources(const JobFlags& flags) {
   // Zero leaves no trace in a ResourceSet, but it was said.
   COHORT_ASSIGN_OR_RETURN(const auto named, ParseKeyValues(flags.resources));
   if (!flags.cpus.empty()) {
-    COHORT_RETURN_IF_ERROR(PutAmount("--cpus", kCpu, Amount::Parse(flags.cpus),
-                                     named, resources));
+    COHORT_RETURN_IF_ERROR(
+        PutAmount("--cpus", kCpu, Amount::Parse(flags.cpus), named, resources));
   } else if (!named.contains(kCpu)) {
     resources.Set(kCpu, Amount::FromUnits(1));
   }
@@ -133,8 +133,8 @@ absl::Status PutEnvironment(const std::vector<std::string>& variables,
   for (const std::string& variable : variables) {
     const size_t equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return UsageError(absl::StrCat("--env ", OneLine(variable),
-                                     ": write NAME=VALUE"));
+      return UsageError(
+          absl::StrCat("--env ", OneLine(variable), ": write NAME=VALUE"));
     }
     environment[variable.substr(0, equals)] = variable.substr(equals + 1);
   }

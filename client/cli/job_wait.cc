@@ -35,9 +35,9 @@ bool IsAway(const absl::Status& status) {
 std::array<char, 160> interrupt_text;
 
 void OnInterrupt(int signal) {
-  const ssize_t ignored = write(STDERR_FILENO, interrupt_text.data(),
-                                strnlen(interrupt_text.data(),
-                                        interrupt_text.size()));
+  const ssize_t ignored =
+      write(STDERR_FILENO, interrupt_text.data(),
+            strnlen(interrupt_text.data(), interrupt_text.size()));
   static_cast<void>(ignored);
   std::signal(signal, SIG_DFL);
   std::raise(signal);

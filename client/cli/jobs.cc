@@ -96,16 +96,15 @@ std::string JobText(const Job& job) {
       absl::StrCat(job.num_workers, " x ", job.resources_per_worker.ToString(),
                    ", ", PlacementStrategyName(job.placement_strategy)));
   add("attempt", absl::StrCat(job.attempt));
-  add("failures", absl::StrCat(job.failures, " of ",
-                               job.max_failures < 0
-                                   ? "any number"
-                                   : absl::StrCat(job.max_failures),
-                               " allowed, ", job.infra_restarts,
-                               " restarts after lost nodes"));
-  add("exit", job.failed_rank.has_value()
-                  ? absl::StrCat(ExitText(job.exit), " (rank ",
-                                 *job.failed_rank, ")")
-                  : ExitText(job.exit));
+  add("failures",
+      absl::StrCat(
+          job.failures, " of ",
+          job.max_failures < 0 ? "any number" : absl::StrCat(job.max_failures),
+          " allowed, ", job.infra_restarts, " restarts after lost nodes"));
+  add("exit",
+      job.failed_rank.has_value()
+          ? absl::StrCat(ExitText(job.exit), " (rank ", *job.failed_rank, ")")
+          : ExitText(job.exit));
   add("submitted", TimeOrDash(job.submitted_at));
   add("started", TimeOrDash(job.started_at));
   add("ended", TimeOrDash(job.ended_at));
@@ -150,8 +149,7 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
   if (!timeout_text.empty()) {
     const absl::StatusOr<absl::Duration> parsed = ParseDuration(timeout_text);
     if (!parsed.ok()) {
-      return UsageError(
-          absl::StrCat("--timeout: ", parsed.status().message()));
+      return UsageError(absl::StrCat("--timeout: ", parsed.status().message()));
     }
     timeout = *parsed;
   }
@@ -213,9 +211,8 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
                                 : job.num_workers > 1
                                     ? LogPrinter::Form::kPrefixed
                                     : LogPrinter::Form::kRaw;
-  LogPrinter printer(form, [](LogStream, absl::string_view text) {
-    return PrintRaw(text);
-  });
+  LogPrinter printer(
+      form, [](LogStream, absl::string_view text) { return PrintRaw(text); });
   const absl::Status read = cluster->Logs(
       id, options,
       [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
@@ -230,10 +227,9 @@ void AddJobArgument(CLI::App& command, std::string& job) {
 
 void AddJobsGet(CLI::App& jobs, Invocation& invocation) {
   auto job = std::make_shared<std::string>();
-  CLI::App* get = AddCommand(jobs, "get", "Show one job and its ranks",
-                             invocation, [&invocation, job] {
-                               return GetJob(invocation, *job);
-                             });
+  CLI::App* get =
+      AddCommand(jobs, "get", "Show one job and its ranks", invocation,
+                 [&invocation, job] { return GetJob(invocation, *job); });
   AddJobArgument(*get, *job);
   AddJsonFlag(*get, invocation);
 }
@@ -251,8 +247,10 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       ->option_text("T");
   AddJsonFlag(*wait, invocation);
   wait->footer(
-      "Ends with 0 when the job succeeded, else with the exit code of the rank\n"
-      "that failed first (128+n where signal n ended it), 130 when the job was\n"
+      "Ends with 0 when the job succeeded, else with the exit code of the "
+      "rank\n"
+      "that failed first (128+n where signal n ended it), 130 when the job "
+      "was\n"
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
       "Ctrl-C ends the waiting, not the job.");
 }

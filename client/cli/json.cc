@@ -210,8 +210,7 @@ std::string LogLineJson(int attempt, int rank, absl::string_view stream,
 }
 
 std::string TimeText(absl::Time time) {
-  const absl::Time cut =
-      absl::FromUnixMillis(absl::ToUnixMillis(time));
+  const absl::Time cut = absl::FromUnixMillis(absl::ToUnixMillis(time));
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", cut, absl::UTCTimeZone());
 }
 

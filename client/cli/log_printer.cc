@@ -51,7 +51,8 @@ absl::Status LogPrinter::Finish() {
 
 std::string LogPrinter::Formatted(int rank, LogStream stream, int attempt,
                                   absl::string_view line) const {
-  if (form_ == Form::kPrefixed) return absl::StrCat("[", rank, "] ", line, "\n");
+  if (form_ == Form::kPrefixed)
+    return absl::StrCat("[", rank, "] ", line, "\n");
   const char* name = stream == LogStream::kStdout ? "stdout" : "stderr";
   return LogLineJson(attempt, rank, name, line) + "\n";
 }

@@ -26,8 +26,7 @@ class LogPrinter {
   using Write =
       absl::AnyInvocable<absl::Status(LogStream stream, absl::string_view)>;
 
-  LogPrinter(Form form, Write write)
-      : form_(form), write_(std::move(write)) {}
+  LogPrinter(Form form, Write write) : form_(form), write_(std::move(write)) {}
 
   // The errors of `write`.
   absl::Status Add(const LogChunk& chunk);

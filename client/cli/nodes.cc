@@ -32,8 +32,7 @@ std::string Custom(const Node& node) {
   std::vector<std::string> parts;
   for (const auto& [name, amount] : node.resources) {
     if (name == kCpu || name == kGpu || name == kMemory) continue;
-    parts.push_back(
-        absl::StrCat(name, " ", FreeOf(node, name.c_str())));
+    parts.push_back(absl::StrCat(name, " ", FreeOf(node, name.c_str())));
   }
   return absl::StrJoin(parts, ", ");
 }
@@ -77,9 +76,9 @@ absl::StatusOr<int> RunNodes(const Invocation& invocation) {
 }  // namespace
 
 void AddNodes(CLI::App& cohort, Invocation& invocation) {
-  CLI::App* nodes =
-      AddCommand(cohort, "nodes", "List nodes, what they offer and what is free",
-                 invocation, [&invocation] { return RunNodes(invocation); });
+  CLI::App* nodes = AddCommand(
+      cohort, "nodes", "List nodes, what they offer and what is free",
+      invocation, [&invocation] { return RunNodes(invocation); });
   AddJsonFlag(*nodes, invocation);
 }
 

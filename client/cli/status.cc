@@ -41,9 +41,9 @@ absl::StatusOr<int> RunStatus(const Invocation& invocation) {
 }  // namespace
 
 void AddStatus(CLI::App& cohort, Invocation& invocation) {
-  CLI::App* status =
-      AddCommand(cohort, "status", "Show the head, and counts of nodes and jobs",
-                 invocation, [&invocation] { return RunStatus(invocation); });
+  CLI::App* status = AddCommand(
+      cohort, "status", "Show the head, and counts of nodes and jobs",
+      invocation, [&invocation] { return RunStatus(invocation); });
   AddJsonFlag(*status, invocation);
 }
 

@@ -40,7 +40,8 @@ absl::StatusOr<std::optional<Package>> Pack(const SubmitFlags& flags) {
         "--working-dir and --file exclude each other: put the file into the "
         "directory");
   }
-  if (!flags.working_dir.empty()) return Package::FromDirectory(flags.working_dir);
+  if (!flags.working_dir.empty())
+    return Package::FromDirectory(flags.working_dir);
   if (!flags.files.empty()) return Package::FromFiles(flags.files);
   return std::nullopt;
 }
@@ -82,9 +83,9 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
         Follow(cluster, id, spec.scaling_config.num_workers));
   }
   // The first line of stdout is the id; how the job moves is beside it.
-  Progress progress(json || follow ? Progress::Kind::kNone
-                                   : Progress::KindFor(STDERR_FILENO),
-                    STDERR_FILENO);
+  Progress progress(
+      json || follow ? Progress::Kind::kNone : Progress::KindFor(STDERR_FILENO),
+      STDERR_FILENO);
   COHORT_ASSIGN_OR_RETURN(
       const Job job,
       WaitForJob(cluster, id, absl::InfiniteDuration(), progress));
@@ -110,8 +111,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package, Pack(flags));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  absl::StatusOr<JobId> id =
-      Submit(*cluster, spec, package, flags.request_id);
+  absl::StatusOr<JobId> id = Submit(*cluster, spec, package, flags.request_id);
   if (package.has_value() && absl::IsFailedPrecondition(id.status()) &&
       GetReason(id.status()) != "other_cluster") {
     // The head dropped the package in between, as it may when nobody names it.
@@ -136,8 +136,9 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("X");
   submit.add_flag("--use-gpu", job.use_gpu, "As --gpus 1, unless --gpus says");
   submit
-      .add_option("--memory", job.memory,
-                  "Memory per worker, as 512MiB or 64GiB (default: not counted)")
+      .add_option(
+          "--memory", job.memory,
+          "Memory per worker, as 512MiB or 64GiB (default: not counted)")
       ->option_text("SIZE");
   submit
       .add_option("--resources", job.resources,
@@ -205,11 +206,14 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
                    "As --wait, and print what the ranks write meanwhile");
   AddJsonFlag(*submit, invocation);
   submit->footer(
-      "What follows -- is the command of each rank, found on PATH or among the\n"
+      "What follows -- is the command of each rank, found on PATH or among "
+      "the\n"
       "files sent along.  Ranks get the environment that torchrun gives.\n"
       "\n"
-      "With --wait or -f the exit code is 0 when the job succeeded, else that of\n"
-      "the rank that failed first (128+n where signal n ended it), 130 when the\n"
+      "With --wait or -f the exit code is 0 when the job succeeded, else that "
+      "of\n"
+      "the rank that failed first (128+n where signal n ended it), 130 when "
+      "the\n"
       "job was stopped, 125 otherwise.  Ctrl-C leaves the job running.\n"
       "\n"
       "  cohort submit -- hostname\n"

@@ -42,7 +42,8 @@ constexpr size_t kLastWordsBytes = 2048;
   dup2(log, STDERR_FILENO);
   execv(argv[0], argv.data());
   const char* why = std::strerror(errno);
-  for (const char* text : {argv[0], ": ", why, "\n"}) {
+  const char* const program = argv[0];
+  for (const char* text : {program, ": ", why, "\n"}) {
     if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
   }
   _exit(kExitFailure);

@@ -56,10 +56,9 @@ std::string OneLine(absl::string_view text) {
 
 size_t ColumnsOf(absl::string_view text) {
   // Every byte of UTF-8 but those that go on with a character.
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-      }));
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(),
+      [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 }  // namespace cohort::cli

@@ -1,0 +1,28 @@
+#include <csignal>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/command_line.h"
+#include "client/cli/daemon.h"
+#include "client/cli/errors.h"
+
+int main(int argc, char** argv) {
+  // `cohort jobs list | head` ends quietly, whatever the parent ignores.
+  std::signal(SIGPIPE, SIG_DFL);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() &&
+      (arguments.front() == "head" || arguments.front() == "worker")) {
+    const std::string daemon = "cohort-" + arguments.front();
+    arguments.erase(arguments.begin());
+    return cohort::cli::Fail(cohort::cli::BecomeDaemon(daemon, arguments),
+                             /*json=*/false);
+  }
+  cohort::cli::Invocation invocation;
+  if (const std::optional<int> ended =
+          cohort::cli::ParseCommandLine(std::move(arguments), invocation)) {
+    return *ended;
+  }
+  const absl::StatusOr<int> code = invocation.run();
+  return code.ok() ? *code : cohort::cli::Fail(code.status(), invocation.json);
+}

@@ -1,0 +1,139 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/command.h"
+#include "client/cli/errors.h"
+#include "client/cli/up.h"
+#include "common/duration_text.h"
+#include "common/resources.h"
+#include "common/size_text.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+// Numbers as typed; empty where they were not given.
+struct UpFlags {
+  UpOptions options;
+  std::string workers;
+  std::string num_gpus;
+  std::string simulate_gpus;
+  std::string port;
+};
+
+// What is wrong with `text`, which the daemons read, if anything is.
+template <typename Parse>
+absl::Status Check(absl::string_view flag, const std::string& text,
+                   Parse parse) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::Status status = parse(text).status();
+  if (status.ok()) return absl::OkStatus();
+  return UsageError(absl::StrCat(flag, ": ", status.message()));
+}
+
+absl::Status CheckTexts(const UpOptions& options) {
+  COHORT_RETURN_IF_ERROR(Check("--num-cpus", options.num_cpus, &Amount::Parse));
+  COHORT_RETURN_IF_ERROR(Check("--memory", options.memory, &ParseSize));
+  COHORT_RETURN_IF_ERROR(
+      Check("--resources", options.resources, &ParseResources));
+  return Check("--node-timeout", options.node_timeout, &ParseDuration);
+}
+
+absl::StatusOr<UpOptions> ToOptions(const UpFlags& flags) {
+  UpOptions options = flags.options;
+  if (!flags.workers.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.workers,
+                            ParseInt("--workers", flags.workers, 1, 1024));
+  }
+  if (!flags.port.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.port,
+                            ParseInt("--port", flags.port, 0, 65535));
+  }
+  if (!flags.num_gpus.empty() && !flags.simulate_gpus.empty()) {
+    return UsageError(
+        "--num-gpus and --simulate-gpus exclude each other: simulated GPUs "
+        "stand in place of real ones");
+  }
+  if (!flags.num_gpus.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.num_gpus,
+                            ParseInt("--num-gpus", flags.num_gpus, 0, 1024));
+  }
+  if (!flags.simulate_gpus.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        options.simulate_gpus,
+        ParseInt("--simulate-gpus", flags.simulate_gpus, 0, 1024));
+  }
+  COHORT_RETURN_IF_ERROR(CheckTexts(options));
+  return options;
+}
+
+void AddWorkerFlags(CLI::App& up, UpFlags& flags) {
+  UpOptions& options = flags.options;
+  up.add_option("--workers", flags.workers, "Worker daemons (default: 2)")
+      ->option_text("N");
+  up.add_option("--num-cpus", options.num_cpus,
+                "CPUs that each offers (default: the machine's, divided)")
+      ->option_text("X");
+  up.add_option("--num-gpus", flags.num_gpus,
+                "Real GPUs that each offers, no two the same one (default: the "
+                "machine's, divided)")
+      ->option_text("N");
+  up.add_option("--simulate-gpus", flags.simulate_gpus,
+                "Simulated GPUs that each offers in place of real ones")
+      ->option_text("N");
+  up.add_option("--memory", options.memory,
+                "Memory that each offers, as 64GiB (default: the machine's, "
+                "divided)")
+      ->option_text("SIZE");
+  up.add_option("--resources", options.resources,
+                "Custom resources that each offers, as license=1,disk=2")
+      ->option_text("k=v,...");
+}
+
+void AddHeadFlags(CLI::App& up, UpFlags& flags) {
+  UpOptions& options = flags.options;
+  up.add_option("--port", flags.port,
+                "The head's on 127.0.0.1; 0: a free one (default: 7710)")
+      ->option_text("P");
+  up.add_option(
+        "--state-dir", options.state_dir,
+        absl::StrCat("Credential, head's store, workers' state (default: ",
+                     DefaultUpDirectory(), ")"))
+      ->option_text("DIR");
+  up.add_option("--ready-file", options.ready_file,
+                "Written, with the head's HOST:PORT, when all workers have "
+                "joined")
+      ->option_text("F");
+  up.add_option("--node-timeout", options.node_timeout,
+                "Silence after which a node is dead (default: 10s)")
+      ->option_text("T");
+  up.add_flag("--volatile", options.is_volatile,
+              "Let the state lie in memory (tmpfs), lost with the machine");
+}
+
+}  // namespace
+
+void AddUp(CLI::App& cohort, Invocation& invocation) {
+  auto flags = std::make_shared<UpFlags>();
+  CLI::App* up =
+      cohort.add_subcommand("up", "Run a cluster on this machine until Ctrl-C");
+  AddWorkerFlags(*up, *flags);
+  AddHeadFlags(*up, *flags);
+  up->footer(
+      "Prints the COHORT_ADDRESS and COHORT_CREDENTIAL_FILE that other shells\n"
+      "need when --state-dir is not the default.  Ctrl-C or SIGTERM ends "
+      "ranks,\n"
+      "workers and head; jobs stay recorded and go on with the next `cohort "
+      "up`\n"
+      "on that directory.");
+  up->callback([&invocation, flags] {
+    invocation.run = [flags]() -> absl::StatusOr<int> {
+      COHORT_ASSIGN_OR_RETURN(const UpOptions options, ToOptions(*flags));
+      return RunUp(options);
+    };
+  });
+}
+
+}  // namespace cohort::cli
