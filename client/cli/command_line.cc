@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/errors.h"
+#include "client/cli/table.h"
 
 namespace cohort::cli {
 namespace {
@@ -73,13 +74,16 @@ std::string CommandName(const CLI::App& app) {
 }
 
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string name = CommandName(app);
   std::string what = error.what();
-  // A flag before "--" that belongs to CMD is the common case.
-  if (absl::StartsWith(what, "The following argument")) {
-    what.front() = 't';
+  const bool lacks_command = absl::EndsWith(what, "subcommand is required");
+  const std::vector<std::string> unread = app.remaining(/*recurse=*/true);
+  if (lacks_command && unread.empty()) {
+    what = absl::StrCat("`", name, "` needs a command");
+  } else if (!unread.empty()) {
+    what = absl::StrCat("`", name, "` does not know ", OneLine(unread.front()));
   }
-  return UsageError(
-      absl::StrCat(what, "; see `", CommandName(app), " --help`"));
+  return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
 }
 
 }  // namespace
