@@ -1,5 +1,5 @@
-// All-reduce between two processes of one node: shared memory beside Gloo, in the
-// same run, interleaved.  See README.md for what the figures mean.
+// All-reduce between two processes of one node: shared memory beside Gloo, in
+// the same run, interleaved.  See README.md for what the figures mean.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -35,6 +35,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+
 #include "bench/report.h"
 #include "common/status_macros.h"
 #include "shm/arena.h"
@@ -100,8 +101,8 @@ class Rank {
 
   absl::Status Join() {
     COHORT_ASSIGN_OR_RETURN(
-        place_, shm::ArenaPlace::Claim(absl::StrCat(directory_, "/arena"),
-                                       rank_));
+        place_,
+        shm::ArenaPlace::Claim(absl::StrCat(directory_, "/arena"), rank_));
     COHORT_ASSIGN_OR_RETURN(shm_, trainer::ShmComm::Create(*place_, kEpoch));
     return JoinGloo();
   }
@@ -109,11 +110,10 @@ class Rank {
   absl::Status Run(const Flags& flags) {
     Report report("allreduce", flags);
     const std::vector<size_t> sizes =
-        flags.quick
-            ? std::vector<size_t>{4, 64 * kKiB, kMiB, 25 * kMiB}
-            : std::vector<size_t>{4,       kKiB,       16 * kKiB,
-                                  64 * kKiB, 256 * kKiB, kMiB,
-                                  4 * kMiB,  25 * kMiB,  100 * kMiB};
+        flags.quick ? std::vector<size_t>{4, 64 * kKiB, kMiB, 25 * kMiB}
+                    : std::vector<size_t>{4,         kKiB,       16 * kKiB,
+                                          64 * kKiB, 256 * kKiB, kMiB,
+                                          4 * kMiB,  25 * kMiB,  100 * kMiB};
     COHORT_ASSIGN_OR_RETURN(const std::span<float> shared,
                             AllocateFloats(*shm_, sizes.back()));
     COHORT_RETURN_IF_ERROR(MapPeer(shared));
@@ -216,8 +216,8 @@ class Rank {
         COHORT_RETURN_IF_ERROR(contender.all_reduce(values));
       }
       const double us = MicrosecondsSince(start);
-      COHORT_RETURN_IF_ERROR(Check(contender, 0,
-                                   std::ldexp(1.0f, operations - 1 - 50)));
+      COHORT_RETURN_IF_ERROR(
+          Check(contender, 0, std::ldexp(1.0f, operations - 1 - 50)));
       return SlowerRank(us / operations);
     }
     Samples each;
@@ -267,8 +267,8 @@ class Rank {
     }
   }
 
-  // One way from core to core, both spinning.  The best of many short games: one
-  // that meets a busy core measures the scheduler.
+  // One way from core to core, both spinning.  The best of many short games:
+  // one that meets a busy core measures the scheduler.
   absl::StatusOr<double> TimeLine() {
     constexpr int kGames = 50;
     constexpr uint64_t kTurns = 10;
@@ -307,10 +307,10 @@ class Rank {
                             float scale) {
     for (size_t i = 0; i < contender.values.size(); ++i) {
       if (contender.values[i] == SumOfInputs(i, round) * scale) continue;
-      return absl::DataLossError(absl::StrCat(
-          contender.name, ": element ", i, " of ", contender.values.size(),
-          " is ", contender.values[i], ", not ",
-          SumOfInputs(i, round) * scale));
+      return absl::DataLossError(
+          absl::StrCat(contender.name, ": element ", i, " of ",
+                       contender.values.size(), " is ", contender.values[i],
+                       ", not ", SumOfInputs(i, round) * scale));
     }
     return absl::OkStatus();
   }
@@ -347,9 +347,9 @@ absl::StatusOr<std::vector<std::string>> ExchangeOver(Comm& comm,
       blob.size = static_cast<int64_t>(mine.size());
       std::memcpy(blob.words.data(), mine.data(), mine.size());
     }
-    COHORT_RETURN_IF_ERROR(comm.Broadcast(
-        Buffer::Of(std::span(&blob.size, 1 + blob.words.size())), root,
-        kDeadline));
+    COHORT_RETURN_IF_ERROR(
+        comm.Broadcast(Buffer::Of(std::span(&blob.size, 1 + blob.words.size())),
+                       root, kDeadline));
     all.emplace_back(reinterpret_cast<const char*>(blob.words.data()),
                      blob.size);
   }
@@ -393,8 +393,7 @@ absl::Status Rank::JoinGloo() { return absl::OkStatus(); }
 
 #endif
 
-std::vector<Contender> Rank::Contenders(size_t count,
-                                        std::span<float> shared) {
+std::vector<Contender> Rank::Contenders(size_t count, std::span<float> shared) {
   std::vector<Contender> contenders;
   contenders.push_back(
       {"shm", shared.first(count), [this](std::span<float> values) {
@@ -444,10 +443,9 @@ int Main(int argc, char** argv) {
   }
   std::filesystem::create_directory(directory + "/arena");
   std::filesystem::create_directory(directory + "/gloo");
-  const auto arena =
-      shm::Arena::Create(directory + "/arena", {.attempt = "bench",
-                                                .epoch = kEpoch,
-                                                .local_world = kWorld});
+  const auto arena = shm::Arena::Create(
+      directory + "/arena",
+      {.attempt = "bench", .epoch = kEpoch, .local_world = kWorld});
   int code = arena.ok() ? 0 : Fail(arena.status());
   if (arena.ok()) {
     const pid_t child = fork();

@@ -7,11 +7,10 @@
 #include <cstring>
 #include <memory>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include <nlohmann/json.hpp>
 
 namespace cohort::bench {
 namespace {

@@ -6,8 +6,8 @@
 
 namespace cohort::bench {
 
-// What every bench takes: --json (one object a line) and --quick (fewer, shorter
-// runs).
+// What every bench takes: --json (one object a line) and --quick (fewer,
+// shorter runs).
 struct Flags {
   bool json = false;
   bool quick = false;
@@ -18,7 +18,7 @@ Flags ParseFlags(int argc, char** argv);
 
 // The runs of one figure.
 struct Samples {
-  std::vector<double> values;
+  std::vector<double> values = {};
 
   double median() const;
   double min() const;
@@ -27,15 +27,15 @@ struct Samples {
 
 // One promise, measured, beside what the machine can do at best.
 struct Figure {
-  std::string name;  // `case` in the output, as in "hot/25MiB"
-  Samples samples;   // one a run; the median is the figure
-  std::string unit;
+  std::string name = {};  // `case` in the output, as in "hot/25MiB"
+  Samples samples = {};   // one a run; the median is the figure
+  std::string unit = {};
   // Times: less is better.  Rates: more is.
   bool less_is_better = true;
   // In `unit`, measured in the same run; none when there is no floor to name.
   std::optional<double> floor = std::nullopt;
   // Somebody else's way to do it, in the same run.
-  std::string peer = "";
+  std::string peer = {};
   std::optional<double> peer_value = std::nullopt;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -181,8 +182,7 @@ ArenaPlace::ArenaPlace(std::unique_ptr<Arena> arena, int local_rank,
 
 absl::StatusOr<std::unique_ptr<ArenaPlace>> ArenaPlace::Claim(
     const std::string& directory, int local_rank) {
-  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
-                          Arena::Open(directory));
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, Arena::Open(directory));
   if (local_rank < 0 || local_rank >= arena->local_world()) {
     return absl::InvalidArgumentError(
         absl::StrCat("local rank ", local_rank, " of an arena for ",
@@ -194,8 +194,8 @@ absl::StatusOr<std::unique_ptr<ArenaPlace>> ArenaPlace::Claim(
   struct flock lock = PlaceLock(local_rank, F_WRLCK);
   if (fcntl(claim.get(), F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES) {
-      return ErrnoStatus(
-          errno, absl::StrCat("locking ", ControlPath(directory)));
+      return ErrnoStatus(errno,
+                         absl::StrCat("locking ", ControlPath(directory)));
     }
     return absl::AlreadyExistsError(
         absl::StrCat("local rank ", local_rank, " in ", directory,
@@ -211,8 +211,8 @@ std::string ArenaPlace::RegionPath(int rank, uint32_t region) const {
 }
 
 absl::StatusOr<std::span<std::byte>> ArenaPlace::Allocate(size_t bytes) {
-  const size_t padded = (std::max(bytes, size_t{1}) + kAlignment - 1) /
-                        kAlignment * kAlignment;
+  const size_t padded =
+      (std::max(bytes, size_t{1}) + kAlignment - 1) / kAlignment * kAlignment;
   if (padded < bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory of ", bytes, " bytes"));
@@ -223,10 +223,10 @@ absl::StatusOr<std::span<std::byte>> ArenaPlace::Allocate(size_t bytes) {
     std::atomic<uint32_t>& count = arena_->slot(local_rank_).regions;
     const uint32_t index = count.load(std::memory_order_relaxed);
     if (index >= kRegionsMax) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "local rank ", local_rank_, " took all of its ", kRegionsMax,
-          " regions in ", arena_->directory(),
-          "; allocate fewer, larger buffers"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("local rank ", local_rank_, " took all of its ",
+                       kRegionsMax, " regions in ", arena_->directory(),
+                       "; allocate fewer, larger buffers"));
     }
     COHORT_ASSIGN_OR_RETURN(
         std::unique_ptr<Segment> segment,
@@ -255,14 +255,12 @@ std::optional<ArenaLocation> ArenaPlace::Locate(const void* data,
   return std::nullopt;
 }
 
-absl::StatusOr<std::byte*> ArenaPlace::MapPeer(int peer,
-                                               ArenaLocation location,
+absl::StatusOr<std::byte*> ArenaPlace::MapPeer(int peer, ArenaLocation location,
                                                size_t bytes) {
   std::vector<std::unique_ptr<Segment>>& mapped = peers_[peer];
   if (location.region >= kRegionsMax) {
-    return absl::DataLossError(absl::StrCat("local rank ", peer,
-                                            " names its region ",
-                                            location.region));
+    return absl::DataLossError(absl::StrCat(
+        "local rank ", peer, " names its region ", location.region));
   }
   if (mapped.size() <= location.region) mapped.resize(location.region + 1);
   std::unique_ptr<Segment>& segment = mapped[location.region];
@@ -272,12 +270,11 @@ absl::StatusOr<std::byte*> ArenaPlace::MapPeer(int peer,
         Segment::Open(RegionPath(peer, location.region), layout::kDataType));
   }
   const std::span<std::byte> body = segment->body();
-  if (location.offset > body.size() ||
-      bytes > body.size() - location.offset) {
-    return absl::DataLossError(absl::StrCat(
-        "local rank ", peer, " names bytes ", location.offset, " to ",
-        location.offset + bytes, " of ", segment->path(), ", which has ",
-        body.size()));
+  if (location.offset > body.size() || bytes > body.size() - location.offset) {
+    return absl::DataLossError(
+        absl::StrCat("local rank ", peer, " names bytes ", location.offset,
+                     " to ", location.offset + bytes, " of ", segment->path(),
+                     ", which has ", body.size()));
   }
   return body.data() + location.offset;
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "shm/arena_layout.h"
 #include "shm/file_handle.h"
 #include "shm/metrics_cell.h"
@@ -46,13 +47,13 @@ struct Progress {
 };
 
 // The control segment of one attempt on one node: who its local ranks are, how
-// far each has come, their last metrics, the words they meet on, and the revoked
-// epoch.
+// far each has come, their last metrics, the words they meet on, and the
+// revoked epoch.
 //
 // The worker daemon creates it in the attempt's runtime directory before the
 // ranks start, opens it again after a restart, and removes the directory when
-// the attempt is over; ranks hold it through an ArenaPlace.  Thread-safe: all of
-// it is atomic words in shared memory (metrics cells: one writer each).
+// the attempt is over; ranks hold it through an ArenaPlace.  Thread-safe: all
+// of it is atomic words in shared memory (metrics cells: one writer each).
 class Arena {
  public:
   // Daemon.  Creates `directory`/arena.  INVALID_ARGUMENT for bad options; else
@@ -86,8 +87,8 @@ class Arena {
   // The metrics of `local_rank`.
   MetricsCell metrics(int local_rank) const;
   // What `local_rank` posts for a round of a collective, by the round's parity.
-  // Its own to write until it arrives at the round's barrier, everyone's to read
-  // from then until they arrive at the next.
+  // Its own to write until it arrives at the round's barrier, everyone's to
+  // read from then until they arrive at the next.
   layout::Posted& posted(int local_rank, uint64_t round) const;
 
  private:
@@ -132,9 +133,9 @@ class ArenaPlace {
   Arena& arena() const { return *arena_; }
   int local_rank() const { return local_rank_; }
 
-  // Takes `bytes` of zeroed, touched, 64-byte aligned memory in the arena; valid
-  // as long as this place.  RESOURCE_EXHAUSTED when the file system or the
-  // rank's kRegionsMax regions are full; nothing is taken then.
+  // Takes `bytes` of zeroed, touched, 64-byte aligned memory in the arena;
+  // valid as long as this place.  RESOURCE_EXHAUSTED when the file system or
+  // the rank's kRegionsMax regions are full; nothing is taken then.
   absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes);
 
   // Where [data, data + bytes) lies in this rank's regions; nullopt when it is

@@ -1,8 +1,8 @@
 #pragma once
 
-// What lies where in an arena's control segment.  Shared between builds that run
-// the same attempt: change it and kControlLayoutVersion together; a golden-bytes
-// test watches it.
+// What lies where in an arena's control segment.  Shared between builds that
+// run the same attempt: change it and kControlLayoutVersion together; a
+// golden-bytes test watches it.
 
 #include <array>
 #include <atomic>
@@ -15,11 +15,11 @@
 
 namespace cohort::shm {
 
-// Ranks of one attempt on one node: the largest machines have 16 GPUs; a CPU rank
-// a core on 64 cores is past what one attempt uses.
+// Ranks of one attempt on one node: the largest machines have 16 GPUs; a CPU
+// rank a core on 64 cores is past what one attempt uses.
 inline constexpr int kLocalRanksMax = 64;
-// Data segments a rank may take: small allocations share one, and a trainer asks
-// for a few large ones.
+// Data segments a rank may take: small allocations share one, and a trainer
+// asks for a few large ones.
 inline constexpr uint32_t kRegionsMax = 64;
 // Buffers that one round of a collective can describe.
 inline constexpr int kPostedBuffersMax = 16;

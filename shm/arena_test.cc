@@ -14,10 +14,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/testing/status_matchers.h"
-#include "common/testing/temp_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 #include "shm/barrier.h"
 #include "shm/futex.h"
 
@@ -32,9 +33,9 @@ constexpr absl::Duration kLong = absl::Seconds(30);
 class ArenaTest : public ::testing::Test {
  protected:
   std::unique_ptr<Arena> Create(int local_world) {
-    auto arena = Arena::Create(dir_.path(), {.attempt = "job-7/2",
-                                             .epoch = 3,
-                                             .local_world = local_world});
+    auto arena = Arena::Create(
+        dir_.path(),
+        {.attempt = "job-7/2", .epoch = 3, .local_world = local_world});
     EXPECT_THAT(arena, IsOk());
     return *std::move(arena);
   }
@@ -54,19 +55,19 @@ TEST_F(ArenaTest, ControlHeaderHasTheseBytes) {
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(bytes.size(), 4096 + 2 * 143360u);
   bytes.resize(256);
-  const std::string expected = absl::StrCat(
-      absl::HexStringToBytes("434f484f5254534d"
-                             "01000000"
-                             "01000000"
-                             "0070040000000000"),
-      std::string(40, '\0'),                              // header
-      "job-7/2", std::string(57, '\0'),                   // attempt
-      absl::HexStringToBytes("0300000000000000"           // epoch
-                             "02000000"                   // local world
-                             "00300200"),                 // slot bytes
-      std::string(48, '\0'),                              //
-      absl::HexStringToBytes("0200000000000000"),         // revoked
-      std::string(56, '\0'));
+  const std::string expected =
+      absl::StrCat(absl::HexStringToBytes("434f484f5254534d"
+                                          "01000000"
+                                          "01000000"
+                                          "0070040000000000"),
+                   std::string(40, '\0'),                       // header
+                   "job-7/2", std::string(57, '\0'),            // attempt
+                   absl::HexStringToBytes("0300000000000000"    // epoch
+                                          "02000000"            // local world
+                                          "00300200"),          // slot bytes
+                   std::string(48, '\0'),                       //
+                   absl::HexStringToBytes("0200000000000000"),  // revoked
+                   std::string(56, '\0'));
   EXPECT_EQ(absl::BytesToHexString(bytes), absl::BytesToHexString(expected));
 }
 
@@ -217,9 +218,9 @@ TEST_F(ArenaTest, SaysWhenTheRegionsAreUsedUp) {
   for (uint32_t i = 0; i < kRegionsMax; ++i) {
     COHORT_ASSERT_OK(place->Allocate(size_t{1} << 20));
   }
-  EXPECT_THAT(place->Allocate(size_t{1} << 20),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("64 regions")));
+  EXPECT_THAT(
+      place->Allocate(size_t{1} << 20),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("64 regions")));
 }
 
 // BR-1.

@@ -19,8 +19,8 @@ constexpr int kSpins = 1000;
 // How often a sleeper looks for peers that died.
 constexpr std::chrono::milliseconds kLifeCheckPeriod(50);
 
-// The epoch in front: whoever is in a later epoch has left ours, and counts start
-// anew without anybody resetting words that others read.
+// The epoch in front: whoever is in a later epoch has left ours, and counts
+// start anew without anybody resetting words that others read.
 constexpr int kCountBits = 64 - kEpochBits;
 
 int SpinsFor(int local_world) {
@@ -102,9 +102,9 @@ absl::Status Barrier::Sleep(Instant deadline) {
     for (const int rank : Missing()) {
       if (!IsGone(rank)) continue;
       arena_.Revoke(epoch_);
-      return absl::AbortedError(
-          absl::StrCat("the process of local rank ", rank, " (pid ",
-                       arena_.pid(rank), ") is gone"));
+      return absl::AbortedError(absl::StrCat("the process of local rank ", rank,
+                                             " (pid ", arena_.pid(rank),
+                                             ") is gone"));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "shm/arena.h"
 #include "shm/futex.h"
 
@@ -13,8 +14,8 @@ namespace cohort::shm {
 inline constexpr int kEpochBits = 24;
 inline constexpr uint64_t kEpochMax = (uint64_t{1} << kEpochBits) - 1;
 
-// Where the local ranks of one epoch meet: Arrive says "I am here", Wait returns
-// when all are.
+// Where the local ranks of one epoch meet: Arrive says "I am here", Wait
+// returns when all are.
 //
 // A waiter spins for a moment, then sleeps on a futex; an arrival wakes only
 // those who sleep.  Words that a rank wrote to shared memory before Arrive are
@@ -36,8 +37,8 @@ class Barrier {
   void Arrive();
 
   // DEADLINE_EXCEEDED when the deadline passed (Missing() says whom it waited
-  // for); ABORTED when the epoch is revoked before all arrived, or when the process of a missing
-  // rank is gone: the epoch is then revoked for everyone.
+  // for); ABORTED when the epoch is revoked before all arrived, or when the
+  // process of a missing rank is gone: the epoch is then revoked for everyone.
   absl::Status Wait(Instant deadline);
 
   // The ranks that have not arrived as often as this one.

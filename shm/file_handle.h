@@ -11,8 +11,7 @@ class FileHandle {
  public:
   FileHandle() = default;
   explicit FileHandle(int fd) : fd_(fd) {}
-  FileHandle(FileHandle&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)) {}
+  FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileHandle& operator=(FileHandle&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;

@@ -9,10 +9,9 @@ namespace cohort::shm {
 
 absl::Status MetricsCell::Publish(absl::string_view payload) {
   if (payload.size() > kPayloadBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a metrics report of ", payload.size(),
-                     " bytes: the limit is ", kPayloadBytesMax,
-                     "; report fewer or shorter metrics"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a metrics report of ", payload.size(), " bytes: the limit is ",
+        kPayloadBytesMax, "; report fewer or shorter metrics"));
   }
   cell_.Publish(std::as_bytes(std::span(payload.data(), payload.size())));
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+
 #include "shm/seq_cell.h"
 
 namespace cohort::shm {
@@ -16,8 +17,8 @@ namespace cohort::shm {
 // Publish is a copy into shared memory: no system call, nothing to wait for, so
 // a report costs a training step nothing.  Reports coalesce: the last one wins,
 // and the numbers tell the reader how many it did not see.  One writer (the
-// rank), one reader (the daemon).  A view into the arena's control segment, which
-// must outlive it.  Thread-compatible.
+// rank), one reader (the daemon).  A view into the arena's control segment,
+// which must outlive it.  Thread-compatible.
 class MetricsCell {
  public:
   // A report is a few hundred bytes; 64 KiB leaves room for per-layer figures.
@@ -36,8 +37,8 @@ class MetricsCell {
   // Rank.  INVALID_ARGUMENT above kPayloadBytesMax; the cell is unchanged then.
   absl::Status Publish(absl::string_view payload);
 
-  // Daemon.  The last report if it is newer than `after` (0: any), whole; nullopt
-  // when there is none.
+  // Daemon.  The last report if it is newer than `after` (0: any), whole;
+  // nullopt when there is none.
   std::optional<Report> ReadAfter(uint64_t after) const;
 
  private:

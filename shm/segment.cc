@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+
 #include "common/status_util.h"
 #include "shm/file_handle.h"
 
@@ -38,8 +39,8 @@ absl::Status TakeSpace(int fd, const std::string& path, size_t size_bytes) {
     error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
   } while (error == EINTR);
   if (error == 0) return absl::OkStatus();
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG ||
-      error == EINVAL || error == ENOMEM) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EINVAL ||
+      error == ENOMEM) {
     return NoRoom(path, size_bytes);
   }
   return ErrnoStatus(error, absl::StrCat("taking space for ", path));

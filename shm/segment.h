@@ -40,11 +40,13 @@ struct SegmentType {
 // A file mapped into memory that several processes share, with a versioned
 // header in front.
 //
-// It lives in the runtime directory of an attempt, on tmpfs, and belongs to that
-// directory and not to a process: destroying a Segment unmaps it and leaves the
-// file.  Thread-compatible; the memory itself is as shared as its users make it.
+// It lives in the runtime directory of an attempt, on tmpfs, and belongs to
+// that directory and not to a process: destroying a Segment unmaps it and
+// leaves the file.  Thread-compatible; the memory itself is as shared as its
+// users make it.
 //
-// SG-1: a segment that was created can be written to its end: its space is taken
+// SG-1: a segment that was created can be written to its end: its space is
+// taken
 //       when it is made, so a full tmpfs is a status and never a SIGBUS.
 // SG-2: a segment opens only with the magic, kind, layout version and size that
 //       the opener expects.

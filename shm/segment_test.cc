@@ -13,10 +13,11 @@
 #include <iterator>
 
 #include "absl/strings/escaping.h"
-#include "common/testing/status_matchers.h"
-#include "common/testing/temp_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 
 namespace cohort::shm {
 namespace {
@@ -125,9 +126,9 @@ TEST_F(SegmentTest, RefusesANewerLayout) {
 // SG-2.
 TEST_F(SegmentTest, RefusesAnotherKind) {
   COHORT_ASSERT_OK(Segment::Create(path_, kType, 10));
-  EXPECT_THAT(Segment::Open(path_, {SegmentKind::kArenaControl, 1}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("kind 2")));
+  EXPECT_THAT(
+      Segment::Open(path_, {SegmentKind::kArenaControl, 1}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("kind 2")));
 }
 
 // SG-2.
@@ -144,13 +145,12 @@ TEST_F(SegmentTest, SaysHowMuchAFullTmpfsLacks) {
   const pid_t child = fork();
   if (child == 0) {
     if (!MountTmpfs(dir_.path(), "size=1m")) _exit(77);
-    const absl::Status full =
-        Segment::Create(path_, kType, 2 << 20).status();
-    const bool named = full.code() == absl::StatusCode::kResourceExhausted &&
-                       ::testing::Matches(AllOf(
-                           HasSubstr(dir_.path()), HasSubstr("2097216 bytes"),
-                           HasSubstr("has 1048576 free")))(
-                           std::string(full.message()));
+    const absl::Status full = Segment::Create(path_, kType, 2 << 20).status();
+    const bool named =
+        full.code() == absl::StatusCode::kResourceExhausted &&
+        ::testing::Matches(
+            AllOf(HasSubstr(dir_.path()), HasSubstr("2097216 bytes"),
+                  HasSubstr("has 1048576 free")))(std::string(full.message()));
     if (!named) std::cerr << full << "\n";
     const bool removed = access(path_.c_str(), F_OK) != 0;
     const bool smaller_fits = Segment::Create(path_, kType, 1000).ok();
@@ -165,9 +165,9 @@ TEST_F(SegmentTest, SaysHowMuchAFullTmpfsLacks) {
 
 // SG-1.
 TEST_F(SegmentTest, RefusesAnAbsurdSize) {
-  EXPECT_THAT(Segment::Create(path_, kType, size_t{1} << 55),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr(dir_.path())));
+  EXPECT_THAT(
+      Segment::Create(path_, kType, size_t{1} << 55),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(dir_.path())));
   EXPECT_NE(access(path_.c_str(), F_OK), 0);
 }
 

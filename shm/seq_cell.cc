@@ -10,8 +10,8 @@ constexpr int kReadAttempts = 1000;
 
 // Words, not memcpy: a reader may copy while the writer writes (and then throws
 // its copy away), which only atomic accesses allow.  Release stores keep a
-// buffer's bytes behind the number that was published before them; acquire loads
-// keep the reader's second look at the number behind its bytes.
+// buffer's bytes behind the number that was published before them; acquire
+// loads keep the reader's second look at the number behind its bytes.
 void StoreBytes(std::atomic<uint64_t>* words,
                 std::span<const std::byte> bytes) {
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {

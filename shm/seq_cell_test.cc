@@ -5,9 +5,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
 #include "shm/metrics_cell.h"
 
 namespace cohort::shm {
@@ -83,8 +84,8 @@ TEST(SeqCellTest, NeverShowsHalfAValueToAReader) {
   std::thread writer([&] {
     SeqCell cell(memory.data(), kCapacity);
     for (uint64_t i = 1; i <= kPublications; ++i) {
-      cell.Publish(Bytes(std::string(i % kCapacity,
-                                     static_cast<char>('a' + i % 26))));
+      cell.Publish(
+          Bytes(std::string(i % kCapacity, static_cast<char>('a' + i % 26))));
     }
   });
   SeqCell cell(memory.data(), kCapacity);
@@ -94,9 +95,8 @@ TEST(SeqCellTest, NeverShowsHalfAValueToAReader) {
     if (!value) continue;
     ASSERT_GE(value->sequence, last);
     last = value->sequence;
-    ASSERT_EQ(value->bytes,
-              std::string(last % kCapacity,
-                          static_cast<char>('a' + last % 26)));
+    ASSERT_EQ(value->bytes, std::string(last % kCapacity,
+                                        static_cast<char>('a' + last % 26)));
   }
   writer.join();
 }
@@ -120,10 +120,9 @@ TEST(MetricsCellTest, RefusesAReportThatIsTooLarge) {
   MetricsCell cell(memory.data());
   COHORT_ASSERT_OK(
       cell.Publish(std::string(MetricsCell::kPayloadBytesMax, 'm')));
-  EXPECT_THAT(
-      cell.Publish(std::string(MetricsCell::kPayloadBytesMax + 1, 'm')),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               ::testing::HasSubstr("65536")));
+  EXPECT_THAT(cell.Publish(std::string(MetricsCell::kPayloadBytesMax + 1, 'm')),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::HasSubstr("65536")));
   EXPECT_EQ(cell.ReadAfter(0)->sequence, 1u);
 }
 

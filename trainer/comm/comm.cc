@@ -1,6 +1,7 @@
 #include "trainer/comm/comm.h"
 
 #include "absl/strings/str_cat.h"
+
 #include "common/status_util.h"
 
 namespace cohort::trainer {
@@ -15,16 +16,15 @@ absl::Status CheckBuffers(std::span<const Buffer> buffers) {
                        static_cast<uint32_t>(buffer.dtype)));
     }
     if (buffer.count > 0 && buffer.data == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("buffer ", i, " of ", buffer.count,
-                       " elements has no memory"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "buffer ", i, " of ", buffer.count, " elements has no memory"));
     }
   }
   return absl::OkStatus();
 }
 
-// Whether the communicator can go on: every rank came to the same verdict before
-// anything was done.
+// Whether the communicator can go on: every rank came to the same verdict
+// before anything was done.
 bool LeavesUsable(const absl::Status& status) {
   return status.ok() || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
@@ -34,30 +34,42 @@ bool LeavesUsable(const absl::Status& status) {
 
 absl::string_view ToString(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kF64: return "f64";
-    case DType::kI32: return "i32";
-    case DType::kI64: return "i64";
+    case DType::kF32:
+      return "f32";
+    case DType::kF64:
+      return "f64";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
   }
   return "unknown";
 }
 
 absl::string_view ToString(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kMax: return "max";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kAverage: return "average";
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kAverage:
+      return "average";
   }
   return "unknown";
 }
 
 size_t SizeOf(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 4;
-    case DType::kF64: return 8;
-    case DType::kI32: return 4;
-    case DType::kI64: return 8;
+    case DType::kF32:
+      return 4;
+    case DType::kF64:
+      return 8;
+    case DType::kI32:
+      return 4;
+    case DType::kI64:
+      return 8;
   }
   return 0;
 }
@@ -65,8 +77,8 @@ size_t SizeOf(DType dtype) {
 std::string Comm::Call::ToString() const {
   switch (kind) {
     case Kind::kAllReduce:
-      return absl::StrCat("AllReduce #", sequence, " (",
-                          trainer::ToString(op), ")");
+      return absl::StrCat("AllReduce #", sequence, " (", trainer::ToString(op),
+                          ")");
     case Kind::kBroadcast:
       return absl::StrCat("Broadcast #", sequence, " (root ", root, ")");
     case Kind::kBarrier:
@@ -86,10 +98,9 @@ absl::Status Comm::AllReduce(std::span<const Buffer> buffers, ReduceOp op,
   for (const Buffer& buffer : buffers) {
     if (op == ReduceOp::kAverage &&
         (buffer.dtype == DType::kI32 || buffer.dtype == DType::kI64)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("AllReduce: no average of ",
-                       trainer::ToString(buffer.dtype),
-                       "; take the sum and divide as you mean it"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "AllReduce: no average of ", trainer::ToString(buffer.dtype),
+          "; take the sum and divide as you mean it"));
     }
   }
   return Start({.kind = Kind::kAllReduce,
@@ -101,8 +112,8 @@ absl::Status Comm::AllReduce(std::span<const Buffer> buffers, ReduceOp op,
 absl::Status Comm::Broadcast(std::span<const Buffer> buffers, int root,
                              absl::Duration deadline) {
   if (root < 0 || root >= world()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Broadcast: root ", root, " in a world of ", world()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Broadcast: root ", root, " in a world of ", world()));
   }
   return Start({.kind = Kind::kBroadcast,
                 .buffers = buffers,

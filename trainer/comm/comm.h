@@ -46,8 +46,8 @@ struct Buffer {
 };
 
 // How ranks find each other when a communicator is built: every rank passes one
-// blob under a tag and gets the blobs of all ranks, by rank.  The session does it
-// through the worker daemon; tests do it in memory.
+// blob under a tag and gets the blobs of all ranks, by rank.  The session does
+// it through the worker daemon; tests do it in memory.
 using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
     absl::string_view tag, std::string mine, absl::Duration deadline)>;
 
@@ -64,14 +64,16 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // thread at any time during the communicator's life.
 //
 // Errors of every operation:
-//   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer average,
+//   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer
+//   average,
 //                      null data, root outside the world) or differ between
 //                      ranks; all ranks learn the latter.  Buffers untouched.
 //   DEADLINE_EXCEEDED  names the operation, its sequence number and the ranks
 //                      that had not arrived.
 //   ABORTED            revoked, a peer's process is gone, or the communicator
 //                      is over since an earlier error.
-//   RESOURCE_EXHAUSTED a rank, named on the others, has no shared memory to stage
+//   RESOURCE_EXHAUSTED a rank, named on the others, has no shared memory to
+//   stage
 //                      a buffer that is not from Allocate.  Buffers untouched;
 //                      the communicator still works.
 // After DEADLINE_EXCEEDED and ABORTED the buffers are undefined and the
@@ -137,9 +139,9 @@ class Comm {
   // Returns when all ranks have called it.
   absl::Status Barrier(absl::Duration deadline);
 
-  // Memory that operations use without a copy, 64-byte aligned and zeroed; valid
-  // as long as the communicator at least.  RESOURCE_EXHAUSTED when there is not
-  // that much.
+  // Memory that operations use without a copy, 64-byte aligned and zeroed;
+  // valid as long as the communicator at least.  RESOURCE_EXHAUSTED when there
+  // is not that much.
   virtual absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) = 0;
 
   // Makes pending and later work fail with ABORTED, here and, as far as the

@@ -17,11 +17,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "common/random.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "shm/arena.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/shm_comm.h"
@@ -96,8 +97,7 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
 #endif
 }
 
-class CommTest
-    : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+class CommTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   int world() const { return std::get<1>(GetParam()); }
 
@@ -142,10 +142,13 @@ std::vector<T> Input(int rank, size_t count, uint64_t salt = 0) {
 template <typename T>
 T Combine(T a, T b, ReduceOp op) {
   switch (op) {
-    case ReduceOp::kMax: return std::max(a, b);
-    case ReduceOp::kMin: return std::min(a, b);
+    case ReduceOp::kMax:
+      return std::max(a, b);
+    case ReduceOp::kMin:
+      return std::min(a, b);
     case ReduceOp::kSum:
-    case ReduceOp::kAverage: return a + b;
+    case ReduceOp::kAverage:
+      return a + b;
   }
   return a;
 }
@@ -262,8 +265,8 @@ TEST_P(CommTest, LetsNanAndInfinityPropagate) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   Run([](Comm& comm) {
     const bool last = comm.rank() == comm.world() - 1;
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
-                              ReduceOp::kAverage}) {
+    for (const ReduceOp op :
+         {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAverage}) {
       for (const size_t count : {size_t{4}, size_t{4000}}) {
         std::vector<float> values(count, 1.0f);
         values[0] = last ? kNan : 1.0f;
@@ -285,8 +288,8 @@ TEST_P(CommTest, BroadcastsFromEveryRoot) {
     for (int root = 0; root < comm.world(); ++root) {
       for (const size_t count : kSizes) {
         std::vector<float> values = Input<float>(comm.rank(), count);
-        EXPECT_THAT(
-            comm.Broadcast(Buffer::Of(std::span(values)), root, kLong), IsOk());
+        EXPECT_THAT(comm.Broadcast(Buffer::Of(std::span(values)), root, kLong),
+                    IsOk());
         EXPECT_TRUE(SameBits<float>(values, Input<float>(root, count)))
             << "rank " << comm.rank() << " root " << root;
       }
@@ -313,7 +316,9 @@ TEST_P(CommTest, GivesTheSameResultThroughManyMixedOperations) {
       const size_t count = random.Below(2) == 0 ? 3 : values.size();
       const auto part = std::span(values).first(count);
       switch (random.Below(3)) {
-        case 0: ASSERT_THAT(comm.Barrier(kLong), IsOk()); break;
+        case 0:
+          ASSERT_THAT(comm.Barrier(kLong), IsOk());
+          break;
         case 1:
           ASSERT_THAT(comm.Broadcast(Buffer::Of(part),
                                      random.Below(comm.world()), kLong),
@@ -333,13 +338,12 @@ TEST_P(CommTest, RefusesArgumentsThatCannotWork) {
   Run([](Comm& comm) {
     std::vector<int32_t> ints(3);
     const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(ints)),
-                               ReduceOp::kAverage, kLong),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("i32")));
-    EXPECT_THAT(comm.Broadcast(Buffer::Of(std::span(ints)), comm.world(),
-                               kLong),
-                invalid);
+    EXPECT_THAT(
+        comm.AllReduce(Buffer::Of(std::span(ints)), ReduceOp::kAverage, kLong),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("i32")));
+    EXPECT_THAT(
+        comm.Broadcast(Buffer::Of(std::span(ints)), comm.world(), kLong),
+        invalid);
     EXPECT_THAT(comm.AllReduce(Buffer{.data = nullptr, .count = 1},
                                ReduceOp::kSum, kLong),
                 invalid);
@@ -358,10 +362,10 @@ TEST_P(CommTest, TellsAllRanksWhenTheyBringDifferentSizes) {
   for (const size_t count : {size_t{10}, size_t{10000}}) {
     Run([count](Comm& comm) {
       std::vector<float> values(comm.rank() == 1 ? count + 1 : count, 1.0f);
-      EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(values)),
-                                 ReduceOp::kSum, kLong),
-                  StatusIs(absl::StatusCode::kInvalidArgument,
-                           HasSubstr(absl::StrCat(count))));
+      EXPECT_THAT(
+          comm.AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum, kLong),
+          StatusIs(absl::StatusCode::kInvalidArgument,
+                   HasSubstr(absl::StrCat(count))));
       EXPECT_EQ(values[0], 1.0f);
       EXPECT_THAT(comm.Barrier(kLong), IsOk()) << "still usable";
     });
@@ -380,14 +384,13 @@ TEST_P(CommTest, TellsAllRanksWhenTheyDifferInTypeOrOperation) {
                     : comm.AllReduce(Buffer::Of(std::span(ints)),
                                      ReduceOp::kSum, kLong),
                 invalid);
-    EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(doubles)),
-                               comm.rank() == 0 ? ReduceOp::kSum
-                                                : ReduceOp::kMax,
-                               kLong),
+    EXPECT_THAT(comm.AllReduce(
+                    Buffer::Of(std::span(doubles)),
+                    comm.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax, kLong),
                 invalid);
-    EXPECT_THAT(comm.rank() == 0 ? comm.Barrier(kLong)
-                                 : comm.Broadcast(
-                                       Buffer::Of(std::span(ints)), 0, kLong),
+    EXPECT_THAT(comm.rank() == 0
+                    ? comm.Barrier(kLong)
+                    : comm.Broadcast(Buffer::Of(std::span(ints)), 0, kLong),
                 invalid);
     EXPECT_THAT(comm.Barrier(kLong), IsOk());
   });
@@ -408,12 +411,12 @@ TEST_P(CommTest, NamesTheRanksThatDidNotArriveByTheDeadline) {
       given_up.wait();
       return;
     }
-    EXPECT_THAT((*comm)->AllReduce(Buffer::Of(std::span(values)),
-                                   ReduceOp::kSum, absl::Milliseconds(100)),
-                StatusIs(absl::StatusCode::kDeadlineExceeded,
-                         AllOf(HasSubstr("AllReduce #2 (sum)"),
-                               HasSubstr("100ms"), HasSubstr("rank(s) 1"),
-                               Not(HasSubstr("rank(s) 1, ")))));
+    EXPECT_THAT(
+        (*comm)->AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum,
+                           absl::Milliseconds(100)),
+        StatusIs(absl::StatusCode::kDeadlineExceeded,
+                 AllOf(HasSubstr("AllReduce #2 (sum)"), HasSubstr("100ms"),
+                       HasSubstr("rank(s) 1"), Not(HasSubstr("rank(s) 1, ")))));
     given_up.count_down();
     EXPECT_THAT((*comm)->Barrier(kLong),
                 StatusIs(absl::StatusCode::kAborted,
@@ -435,8 +438,8 @@ TEST_P(CommTest, EndsPendingAndLaterWorkWhenRevoked) {
     std::thread revoker([&] { (*comm)->Revoke(); });
     absl::Status status;
     while (status.ok()) {
-      status = (*comm)->AllReduce(Buffer::Of(std::span(values)),
-                                  ReduceOp::kSum, kLong);
+      status = (*comm)->AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum,
+                                  kLong);
     }
     revoker.join();
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));

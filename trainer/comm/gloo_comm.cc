@@ -4,7 +4,6 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-
 #include <signal.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -84,9 +84,9 @@ absl::Status Guard(Work work) {
   }
 }
 
-// Gloo's rendezvous over an Exchange.  Every rank sets the same keys in the same
-// order, "<prefix><its rank>", and then asks for others' keys of that prefix: so
-// a Set is an exchange.
+// Gloo's rendezvous over an Exchange.  Every rank sets the same keys in the
+// same order, "<prefix><its rank>", and then asks for others' keys of that
+// prefix: so a Set is an exchange.
 class ExchangeStore final : public gloo::rendezvous::Store {
  public:
   ExchangeStore(const GlooCommOptions& options, Exchange& exchange)
@@ -99,10 +99,10 @@ class ExchangeStore final : public gloo::rendezvous::Store {
 
   void set(const std::string& key, const std::vector<char>& data) override {
     const std::string prefix = key.substr(0, key.find_first_of("0123456789"));
-    absl::StatusOr<std::vector<std::string>> all = exchange_(
-        absl::StrCat("gloo/", options_.epoch, "/", prefix),
-        std::string(data.begin(), data.end()),
-        absl::FromChrono(until_ - std::chrono::steady_clock::now()));
+    absl::StatusOr<std::vector<std::string>> all =
+        exchange_(absl::StrCat("gloo/", options_.epoch, "/", prefix),
+                  std::string(data.begin(), data.end()),
+                  absl::FromChrono(until_ - std::chrono::steady_clock::now()));
     if (all.ok() && all->size() != static_cast<size_t>(options_.world)) {
       all = absl::InternalError(absl::StrCat("exchange gave ", all->size(),
                                              " blobs for ", options_.world,
@@ -190,8 +190,7 @@ class Port {
  public:
   // `mesh` must outlive it, the memory too.
   Port(Mesh& mesh, void* data, size_t bytes)
-      : mesh_(mesh),
-        buffer_(mesh.context().createUnboundBuffer(data, bytes)) {
+      : mesh_(mesh), buffer_(mesh.context().createUnboundBuffer(data, bytes)) {
     mesh_.Register(buffer_.get());
   }
   ~Port() { mesh_.Unregister(buffer_.get()); }
@@ -256,16 +255,16 @@ Memory AllocateAligned(size_t bytes) {
   const size_t padded =
       (std::max(bytes, size_t{1}) + kAlignment - 1) / kAlignment * kAlignment;
   if (padded < bytes) return nullptr;
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kAlignment,
-                                                           padded)));
+  Memory memory(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
   if (memory != nullptr) std::memset(memory.get(), 0, padded);
   return memory;
 }
 
 // Every rank greets every other with what it is about to do.  Then, for a large
-// buffer, each rank owns a range: it receives that range from all others, combines
-// in rank order, and sends the result to all.  As many bytes as a ring moves, in
-// two steps, and the same bits as in shared memory.
+// buffer, each rank owns a range: it receives that range from all others,
+// combines in rank order, and sends the result to all.  As many bytes as a ring
+// moves, in two steps, and the same bits as in shared memory.
 class GlooComm final : public Comm {
  public:
   GlooComm(const Identity& identity,
@@ -277,10 +276,10 @@ class GlooComm final : public Comm {
         sent_(identity.world) {
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
-      received_[peer] = std::make_unique<Port>(mesh_, &greetings_[peer],
-                                               sizeof(Greeting));
-      sent_[peer] = std::make_unique<Port>(mesh_, &greetings_[rank()],
-                                           sizeof(Greeting));
+      received_[peer] =
+          std::make_unique<Port>(mesh_, &greetings_[peer], sizeof(Greeting));
+      sent_[peer] =
+          std::make_unique<Port>(mesh_, &greetings_[rank()], sizeof(Greeting));
     }
   }
 
@@ -322,8 +321,7 @@ class GlooComm final : public Comm {
     // Nothing may write to the caller's memory after this.
     mesh_.Close();
     if (mesh_.is_revoked()) {
-      return absl::AbortedError(
-          absl::StrCat("epoch ", epoch(), " is revoked"));
+      return absl::AbortedError(absl::StrCat("epoch ", epoch(), " is revoked"));
     }
     if (absl::IsDeadlineExceeded(done)) return done;
     return absl::AbortedError(done.message());
@@ -343,10 +341,9 @@ class GlooComm final : public Comm {
     if (!done.ok() || is_inline) return done;
     for (const Buffer& buffer : call.buffers) {
       if (buffer.count == 0) continue;
-      COHORT_RETURN_IF_ERROR(
-          call.kind == Kind::kAllReduce
-              ? ReduceBuffer(buffer, call.op, until)
-              : BroadcastBuffer(buffer, call.root, until));
+      COHORT_RETURN_IF_ERROR(call.kind == Kind::kAllReduce
+                                 ? ReduceBuffer(buffer, call.op, until)
+                                 : BroadcastBuffer(buffer, call.root, until));
     }
     return absl::OkStatus();
   }
@@ -483,9 +480,9 @@ class GlooComm final : public Comm {
       if (index >= pieces.size()) return absl::OkStatus();
       for (int peer = 0; peer < world(); ++peer) {
         if (peer == rank()) continue;
-        COHORT_RETURN_IF_ERROR(stages[peer]->Receive(
-            peer, kContribution, index % 2 * kPieceBytes,
-            pieces[index].end - pieces[index].begin));
+        COHORT_RETURN_IF_ERROR(
+            stages[peer]->Receive(peer, kContribution, index % 2 * kPieceBytes,
+                                  pieces[index].end - pieces[index].begin));
       }
       return absl::OkStatus();
     };
@@ -494,13 +491,11 @@ class GlooComm final : public Comm {
     std::vector<const std::byte*> sources(world());
     for (size_t index = 0; index < pieces.size(); ++index) {
       const Range piece = pieces[index];
-      std::byte* const own =
-          static_cast<std::byte*>(buffer.data) + piece.begin;
+      std::byte* const own = static_cast<std::byte*>(buffer.data) + piece.begin;
       for (int peer = 0; peer < world(); ++peer) {
         sources[peer] = own;
         if (peer == rank()) continue;
-        sources[peer] =
-            stage_.get() + (2 * peer + index % 2) * kPieceBytes;
+        sources[peer] = stage_.get() + (2 * peer + index % 2) * kPieceBytes;
         COHORT_RETURN_IF_ERROR(
             Annotate(stages[peer]->WaitReceive(until),
                      absl::StrCat("waiting for data of rank ", peer)));
@@ -513,8 +508,8 @@ class GlooComm final : public Comm {
       COHORT_RETURN_IF_ERROR(receive(index + 2));
       for (int peer = 0; peer < world(); ++peer) {
         if (peer == rank()) continue;
-        COHORT_RETURN_IF_ERROR(port.Send(peer, kResult, piece.begin,
-                                         piece.end - piece.begin));
+        COHORT_RETURN_IF_ERROR(
+            port.Send(peer, kResult, piece.begin, piece.end - piece.begin));
       }
     }
     return absl::OkStatus();
@@ -542,8 +537,8 @@ void IgnoreBrokenPipes() {
 
 absl::Status Validate(const GlooCommOptions& options) {
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank ", options.rank, " in a world of ", options.world));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", options.rank, " in a world of ", options.world));
   }
   if (options.connect_deadline <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError("no time to connect");
@@ -556,8 +551,8 @@ absl::Status Validate(const GlooCommOptions& options) {
 absl::StatusOr<std::unique_ptr<Comm>> ConnectGloo(
     const GlooCommOptions& options, Exchange& exchange) {
   COHORT_RETURN_IF_ERROR(Validate(options));
-  auto context = std::make_shared<gloo::rendezvous::Context>(options.rank,
-                                                             options.world);
+  auto context =
+      std::make_shared<gloo::rendezvous::Context>(options.rank, options.world);
   const Instant until = InstantAfter(options.connect_deadline);
   if (options.world > 1) {
     IgnoreBrokenPipes();
@@ -572,8 +567,8 @@ absl::StatusOr<std::unique_ptr<Comm>> ConnectGloo(
       std::shared_ptr<gloo::transport::Device> device =
           gloo::transport::tcp::CreateDevice(attr);
       // Gloo waits five times its timeout for each connection.
-      context->setTimeout(std::max(MillisecondsLeft(until) / 5,
-                                   std::chrono::milliseconds(1)));
+      context->setTimeout(
+          std::max(MillisecondsLeft(until) / 5, std::chrono::milliseconds(1)));
       context->connectFullMesh(store, device);
     });
     COHORT_RETURN_IF_ERROR(store.status());
@@ -584,9 +579,8 @@ absl::StatusOr<std::unique_ptr<Comm>> ConnectGloo(
     }
   }
   auto comm = std::make_unique<GlooComm>(
-      Comm::Identity{.rank = options.rank,
-                     .world = options.world,
-                     .epoch = options.epoch},
+      Comm::Identity{
+          .rank = options.rank, .world = options.world, .epoch = options.epoch},
       std::move(context));
   COHORT_RETURN_IF_ERROR(comm->AwaitGreetings());
   return comm;

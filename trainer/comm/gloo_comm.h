@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
 #include "trainer/comm/comm.h"
 
 namespace cohort::trainer {
@@ -25,14 +26,14 @@ struct GlooCommOptions {
 
 // A communicator over Gloo's TCP transport, for ranks on several nodes.
 //
-// Its destructor waits up to a second for peers that are not done yet, so that the
-// last bytes reach them.  SIGPIPE is ignored in this process from then on, unless
-// it has a handler: Gloo writes to connections that a peer has closed.
+// Its destructor waits up to a second for peers that are not done yet, so that
+// the last bytes reach them.  SIGPIPE is ignored in this process from then on,
+// unless it has a handler: Gloo writes to connections that a peer has closed.
 //
-// Built only where Gloo is found (target trainer_comm_gloo).  `exchange` is used
-// during the call only.  INVALID_ARGUMENT for bad options; UNAVAILABLE when the
-// address cannot be bound or a peer not reached; DEADLINE_EXCEEDED; errors of
-// `exchange`.
+// Built only where Gloo is found (target trainer_comm_gloo).  `exchange` is
+// used during the call only.  INVALID_ARGUMENT for bad options; UNAVAILABLE
+// when the address cannot be bound or a peer not reached; DEADLINE_EXCEEDED;
+// errors of `exchange`.
 absl::StatusOr<std::unique_ptr<Comm>> ConnectGloo(
     const GlooCommOptions& options, Exchange& exchange);
 

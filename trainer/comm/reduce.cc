@@ -96,8 +96,7 @@ struct Kernel {
 };
 
 template <typename T>
-COHORT_INLINE void RunOp(const Reduction& reduction, size_t begin,
-                         size_t end) {
+COHORT_INLINE void RunOp(const Reduction& reduction, size_t begin, size_t end) {
   switch (reduction.op) {
     case ReduceOp::kSum:
       return Kernel<T, Sum, false>::Run(reduction, begin, end);

@@ -7,8 +7,8 @@
 
 namespace cohort::trainer {
 
-// One reduction: how elements of `sources`, one a rank and in rank order, become
-// those of `destinations`.
+// One reduction: how elements of `sources`, one a rank and in rank order,
+// become those of `destinations`.
 struct Reduction {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;

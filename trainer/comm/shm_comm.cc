@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "common/status_macros.h"
 #include "trainer/comm/reduce.h"
 #include "trainer/comm/signature.h"
@@ -36,8 +37,8 @@ Signature SignatureOf(const Posted& post) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmComm>> ShmComm::Create(
-    shm::ArenaPlace& place, uint64_t epoch) {
+absl::StatusOr<std::unique_ptr<ShmComm>> ShmComm::Create(shm::ArenaPlace& place,
+                                                         uint64_t epoch) {
   const shm::Arena& arena = place.arena();
   if (epoch < arena.epoch() || epoch > shm::kEpochMax) {
     return absl::FailedPreconditionError(
@@ -132,8 +133,8 @@ absl::Status ShmComm::ReserveStage(const Call& call) {
   }
   if (needed <= stage_.size()) return absl::OkStatus();
   // Doubled, so that what smaller stages took is less than what this one takes.
-  COHORT_ASSIGN_OR_RETURN(
-      stage_, place_.Allocate(std::max(needed, 2 * stage_.size())));
+  COHORT_ASSIGN_OR_RETURN(stage_,
+                          place_.Allocate(std::max(needed, 2 * stage_.size())));
   return absl::OkStatus();
 }
 
@@ -176,9 +177,9 @@ absl::Status ShmComm::Meet(const Call& call, shm::Instant until) {
   barrier_.Arrive();
   const absl::Status met = barrier_.Wait(until);
   if (!absl::IsDeadlineExceeded(met)) return met;
-  return absl::DeadlineExceededError(absl::StrCat(
-      "not arrived within ", absl::FormatDuration(call.deadline), ": rank(s) ",
-      absl::StrJoin(barrier_.Missing(), ", ")));
+  return absl::DeadlineExceededError(
+      absl::StrCat("not arrived within ", absl::FormatDuration(call.deadline),
+                   ": rank(s) ", absl::StrJoin(barrier_.Missing(), ", ")));
 }
 
 absl::Status ShmComm::ComparePosts(const Call& call) const {

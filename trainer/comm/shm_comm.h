@@ -8,14 +8,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "shm/arena.h"
 #include "shm/barrier.h"
 #include "trainer/comm/comm.h"
 
 namespace cohort::trainer {
 
-// A communicator over the arena, for ranks that share one node; the world is the
-// arena's local world.
+// A communicator over the arena, for ranks that share one node; the world is
+// the arena's local world.
 //
 // Each rank owns a range of every buffer: it reads that range of all ranks in
 // rank order, and writes the result to all of them, in place.  Memory from
@@ -26,8 +27,8 @@ class ShmComm final : public Comm {
  public:
   // `place` must outlive the communicator.  ABORTED when `epoch` is revoked
   // already; FAILED_PRECONDITION when it is older than the arena's.
-  static absl::StatusOr<std::unique_ptr<ShmComm>> Create(
-      shm::ArenaPlace& place, uint64_t epoch);
+  static absl::StatusOr<std::unique_ptr<ShmComm>> Create(shm::ArenaPlace& place,
+                                                         uint64_t epoch);
 
   absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override;
   // Revokes the epoch for all local ranks.

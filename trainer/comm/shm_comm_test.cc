@@ -12,10 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/testing/status_matchers.h"
-#include "common/testing/temp_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 #include "shm/arena.h"
 
 namespace cohort::trainer {
@@ -169,14 +170,12 @@ TEST_F(ShmCommTest, NamesAStoppedPeerAtTheDeadline) {
   EXPECT_EQ(Reap(2), 0);
   // Rank 2 has been there and left; only rank 1 never came.
   std::vector<float> values(10);
-  const absl::Status ended =
-      comm_->AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum,
-                       absl::Milliseconds(20));
-  EXPECT_THAT(ended,
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       AllOf(HasSubstr("AllReduce #2 (sum)"),
-                             HasSubstr("20ms"), HasSubstr("rank(s) 1"),
-                             Not(HasSubstr("rank(s) 1, ")))));
+  const absl::Status ended = comm_->AllReduce(
+      Buffer::Of(std::span(values)), ReduceOp::kSum, absl::Milliseconds(20));
+  EXPECT_THAT(ended, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                              AllOf(HasSubstr("AllReduce #2 (sum)"),
+                                    HasSubstr("20ms"), HasSubstr("rank(s) 1"),
+                                    Not(HasSubstr("rank(s) 1, ")))));
   EXPECT_THAT(comm_->Barrier(kLong),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("AllReduce #2")));
 }

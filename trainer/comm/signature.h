@@ -5,6 +5,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+
 #include "trainer/comm/comm.h"
 
 namespace cohort::trainer {
@@ -29,9 +30,9 @@ static_assert(sizeof(Signature) == 64);
 
 Signature Sign(const Comm::Call& call, uint64_t epoch);
 
-// INVALID_ARGUMENT, telling both, when rank `peer` does something else than this
-// rank.  When any two ranks of a world differ, every rank differs from one at
-// least, so all come to the same verdict.
+// INVALID_ARGUMENT, telling both, when rank `peer` does something else than
+// this rank.  When any two ranks of a world differ, every rank differs from one
+// at least, so all come to the same verdict.
 absl::Status CheckAlike(const Signature& mine, int peer,
                         const Signature& theirs);
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
 #include "common/mutex.h"
 #include "trainer/comm/comm.h"
 
