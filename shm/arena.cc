@@ -228,10 +228,12 @@ absl::StatusOr<std::span<std::byte>> ArenaPlace::Allocate(size_t bytes) {
                        kRegionsMax, " regions in ", arena_->directory(),
                        "; allocate fewer, larger buffers"));
     }
-    COHORT_ASSIGN_OR_RETURN(
-        std::unique_ptr<Segment> segment,
-        Segment::Create(RegionPath(local_rank_, index), layout::kDataType,
-                        std::max(padded, kRegionBytesMin)));
+    const std::string path = RegionPath(local_rank_, index);
+    // A predecessor may have died before it counted this one; nobody knows it.
+    unlink(path.c_str());
+    COHORT_ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment,
+                            Segment::Create(path, layout::kDataType,
+                                            std::max(padded, kRegionBytesMin)));
     regions_.push_back(Region{.index = index, .segment = std::move(segment)});
     count.store(index + 1, std::memory_order_release);
   }

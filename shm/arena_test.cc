@@ -212,6 +212,12 @@ TEST_F(ArenaTest, AllocatesPastTheRegionsOfADeadPredecessor) {
   EXPECT_EQ(place->Locate(memory->data(), 10)->region, 1u);
 }
 
+TEST_F(ArenaTest, AllocatesOverWhatAPredecessorLeftHalfMade) {
+  Create(1);
+  std::ofstream(dir_.File("rank-0.0")) << "half";
+  COHORT_EXPECT_OK(Claim(0)->Allocate(10));
+}
+
 TEST_F(ArenaTest, SaysWhenTheRegionsAreUsedUp) {
   Create(1);
   const auto place = Claim(0);

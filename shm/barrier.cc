@@ -14,7 +14,7 @@ namespace {
 // How long to look before sleeping: about 20 us on the machines we measured.  A
 // wake-up costs 12-22 us, so spinning longer cannot win much, and a core that
 // spins is one that a late rank may need.
-constexpr int kSpins = 1000;
+constexpr int kSpins = 700;
 
 // How often a sleeper looks for peers that died.
 constexpr std::chrono::milliseconds kLifeCheckPeriod(50);
