@@ -103,6 +103,7 @@ void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
   v1::ReadLogChunk question;
   question.set_attempt_id(std::string(attempt.bytes()));
   question.set_job_id(std::string(job_.bytes()));
+  question.set_attempt_number(attempt_);
   question.set_rank(rank_);
   question.set_stream(stream_);
   question.set_offset(offset_);
