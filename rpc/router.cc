@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,6 +46,14 @@ void Router::Add(Method method) {
       methods_.emplace(path, std::make_shared<const Method>(std::move(method)))
           .second;
   COHORT_CHECK(added) << path << " has a handler already";
+}
+
+std::vector<std::string> Router::UnaryPaths() const {
+  std::vector<std::string> paths;
+  for (const auto& [path, method] : methods_) {
+    if (method->open == nullptr) paths.push_back(path);
+  }
+  return paths;
 }
 
 std::shared_ptr<ServerCall> Router::Accept(CallInfo info,

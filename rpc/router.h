@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -103,6 +104,9 @@ class Router {
   const RouterOptions& options() const;
   // Calls and streams that have not ended yet.
   size_t calls_in_flight() const;
+
+  // For transports: the paths of the unary methods.
+  std::vector<std::string> UnaryPaths() const;
 
   // For transports: takes a call.  `transport` lives until its Finish, which
   // may come before this returns (a refusal).  Never null.
