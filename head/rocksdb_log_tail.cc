@@ -1,5 +1,6 @@
 #include "head/rocksdb_log_tail.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -14,8 +15,8 @@ constexpr size_t kHeaderBytes = 7;
 constexpr size_t kTypeAt = 6;
 // Full, first, middle, last and what newer formats added; 0 is no record.
 constexpr uint8_t kTypeMax = 16;
-// Rows of ours do not end like this; a lost sector does.
-constexpr size_t kZeroRunMin = 64;
+// Disks lose sectors.
+constexpr size_t kSectorBytes = 512;
 
 uint8_t ByteAt(absl::string_view bytes, size_t at) {
   return static_cast<uint8_t>(bytes[at]);
@@ -64,24 +65,28 @@ bool IsWholeWithAnotherLength(absl::string_view bytes) {
   return false;
 }
 
-bool IsZeroFrom(absl::string_view bytes, size_t at) {
-  return bytes.find_first_not_of('\0', at) == absl::string_view::npos;
+bool IsZero(absl::string_view bytes) {
+  return bytes.find_first_not_of('\0') == absl::string_view::npos;
 }
 
 }  // namespace
 
-LogTail InspectLogTail(absl::string_view block) {
+LogTail InspectLogTail(absl::string_view block, bool zeros_follow) {
   size_t good = 0;
   while (const auto length = ValidRecord(block.substr(good))) good += *length;
   const absl::string_view rest = block.substr(good);
-  if (rest.empty()) return {LogTail::Kind::kWhole, good};
-  // Space that was reserved and never written, or the padding of a block.
-  if (IsZeroFrom(rest, 0)) return {LogTail::Kind::kTorn, good};
+  const bool is_padding = rest.size() < kHeaderBytes &&
+                          block.size() == kLogBlockBytes && IsZero(rest);
+  if (rest.empty() || is_padding) {
+    return {zeros_follow ? LogTail::Kind::kZeroed : LogTail::Kind::kWhole,
+            good};
+  }
+  if (IsZero(rest)) return {LogTail::Kind::kZeroed, good};
   if (HoldsValidRecord(rest.substr(1)) || IsWholeWithAnotherLength(rest)) {
     return {LogTail::Kind::kDamaged, good};
   }
-  const bool zeroed =
-      rest.size() > kZeroRunMin && IsZeroFrom(rest, rest.size() - kZeroRunMin);
+  const size_t last_sector = (block.size() - 1) / kSectorBytes * kSectorBytes;
+  const bool zeroed = IsZero(block.substr(std::max(good, last_sector)));
   return {zeroed ? LogTail::Kind::kZeroed : LogTail::Kind::kTorn, good};
 }
 

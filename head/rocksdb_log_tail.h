@@ -28,8 +28,9 @@ struct LogTail {
   size_t good_bytes = 0;  // of the block, before the first bad record
 };
 
-// Judges `block`, the bytes of a log file from its last block's start to its
-// end.  Stateless; thread-safe.
-LogTail InspectLogTail(absl::string_view block);
+// Judges `block`, the last block of a log file (or a manifest, which is one)
+// that is not all zeros, from its start; `zeros_follow`: all-zero blocks do.
+// Stateless; thread-safe.
+LogTail InspectLogTail(absl::string_view block, bool zeros_follow);
 
 }  // namespace cohort::head

@@ -25,32 +25,54 @@ std::string Record(const std::string& payload) {
   return record + body;
 }
 
+LogTail Inspect(const std::string& block) {
+  return InspectLogTail(block, /*zeros_follow=*/false);
+}
+
 const std::string kOne = Record("the first batch");
 const std::string kTwo = Record(std::string(300, 'x'));
 
 TEST(LogTailTest, WholeRecordsAreWhole) {
-  EXPECT_EQ(InspectLogTail("").kind, Kind::kWhole);
-  EXPECT_EQ(InspectLogTail(kOne + kTwo).kind, Kind::kWhole);
+  EXPECT_EQ(Inspect("").kind, Kind::kWhole);
+  EXPECT_EQ(Inspect(kOne + kTwo).kind, Kind::kWhole);
 }
 
 TEST(LogTailTest, ARecordCutAnywhereIsTorn) {
   for (size_t size = 1; size < kTwo.size(); ++size) {
-    const LogTail tail = InspectLogTail(kOne + kTwo.substr(0, size));
+    const LogTail tail = Inspect(kOne + kTwo.substr(0, size));
     ASSERT_EQ(tail.kind, Kind::kTorn) << size;
     EXPECT_EQ(tail.good_bytes, kOne.size());
   }
 }
 
-TEST(LogTailTest, ReservedSpaceIsNoDamage) {
-  EXPECT_EQ(InspectLogTail(kOne + std::string(500, '\0')).kind, Kind::kTorn);
-}
-
-TEST(LogTailTest, BytesThatNeverReachedTheDiskAreZeroed) {
-  std::string lost = kTwo;
-  lost.replace(100, lost.size() - 100, lost.size() - 100, '\0');
-  const LogTail tail = InspectLogTail(kOne + lost);
+TEST(LogTailTest, SpaceNeverWrittenIsZeroed) {
+  const LogTail tail = Inspect(kOne + std::string(500, '\0'));
   EXPECT_EQ(tail.kind, Kind::kZeroed);
   EXPECT_EQ(tail.good_bytes, kOne.size());
+  EXPECT_EQ(InspectLogTail(kOne, /*zeros_follow=*/true).kind, Kind::kZeroed);
+}
+
+TEST(LogTailTest, ThePaddingOfABlockIsNoDamage) {
+  const std::string full = Record(std::string(kLogBlockBytes - 7 - 6, 'x'));
+  EXPECT_EQ(Inspect(full + std::string(6, '\0')).kind, Kind::kWhole);
+}
+
+// A record of three sectors of which the later ones never reached the disk.
+TEST(LogTailTest, SectorsThatNeverReachedTheDiskAreZeroed) {
+  const std::string block = kOne + Record(std::string(1400, 'x'));
+  for (const size_t kept : {512, 1024}) {
+    std::string lost = block.substr(0, kept);
+    lost.resize(block.size(), '\0');
+    const LogTail tail = Inspect(lost);
+    EXPECT_EQ(tail.kind, Kind::kZeroed);
+    EXPECT_EQ(tail.good_bytes, kOne.size());
+  }
+}
+
+TEST(LogTailTest, AFlippedBitOfAPayloadIsLeftToRocksdb) {
+  std::string block = kOne + kTwo;
+  block.back() ^= 1;
+  EXPECT_EQ(Inspect(block).kind, Kind::kTorn);
 }
 
 TEST(LogTailTest, AFlippedBitOfALengthIsDamage) {
@@ -59,7 +81,7 @@ TEST(LogTailTest, AFlippedBitOfALengthIsDamage) {
       std::string record = kOne;
       record[static_cast<size_t>(4 + bit / 8)] ^=
           static_cast<char>(1 << (bit % 8));
-      ASSERT_EQ(InspectLogTail(kTwo + record + rest).kind, Kind::kDamaged)
+      ASSERT_EQ(Inspect(kTwo + record + rest).kind, Kind::kDamaged)
           << "bit " << bit << " before " << rest.size() << " bytes";
     }
   }
@@ -68,7 +90,7 @@ TEST(LogTailTest, AFlippedBitOfALengthIsDamage) {
 TEST(LogTailTest, AZeroedHeaderBeforeAValidRecordIsDamage) {
   std::string record = kOne;
   record.replace(0, 7, 7, '\0');
-  EXPECT_EQ(InspectLogTail(record + kTwo).kind, Kind::kDamaged);
+  EXPECT_EQ(Inspect(record + kTwo).kind, Kind::kDamaged);
 }
 
 }  // namespace

@@ -128,17 +128,33 @@ bool IsData(const std::string& file) {
   return IsLog(file) || absl::EndsWith(file, ".sst");
 }
 
+// The last block of a log that is not all zeros.
+struct LastBlock {
+  uint64_t start = 0;
+  std::string bytes;
+  bool zeros_follow = false;
+};
+
 rocksdb::Status ReadLastBlock(rocksdb::Env* env, const std::string& file,
-                              uint64_t size, std::string& block) {
+                              LastBlock& last) {
+  uint64_t size = 0;
+  rocksdb::Status status = env->GetFileSize(file, &size);
+  if (!status.ok() || size == 0) return status;
   std::unique_ptr<rocksdb::RandomAccessFile> reader;
-  rocksdb::Status status =
-      env->NewRandomAccessFile(file, &reader, rocksdb::EnvOptions());
-  if (!status.ok()) return status;
-  block.resize(size % kLogBlockBytes);
-  if (block.empty()) return status;  // whole blocks are RocksDB's own business
-  rocksdb::Slice read;
-  status = reader->Read(size - block.size(), block.size(), &read, block.data());
-  if (status.ok()) block.assign(read.data(), read.size());
+  status = env->NewRandomAccessFile(file, &reader, rocksdb::EnvOptions());
+  last.start = (size - 1) / kLogBlockBytes * kLogBlockBytes;
+  while (status.ok()) {
+    std::string buffer(std::min<uint64_t>(kLogBlockBytes, size - last.start),
+                       '\0');
+    rocksdb::Slice read;
+    status = reader->Read(last.start, buffer.size(), &read, buffer.data());
+    last.bytes.assign(read.data(), read.size());
+    const bool is_zero =
+        last.bytes.find_first_not_of('\0') == std::string::npos;
+    if (!is_zero || last.start == 0) break;
+    last.start -= kLogBlockBytes;
+    last.zeros_follow = true;
+  }
   return status;
 }
 
@@ -153,26 +169,23 @@ rocksdb::Status CutFile(rocksdb::Env* env, const std::string& file,
   return status;
 }
 
-// Judges the end of one log, which RocksDB does too leniently and too harshly
-// (rocksdb_log_tail.h); cuts off what a crash left that it would not take.
+// Judges the end of one log or manifest, which RocksDB does too leniently and
+// too harshly (rocksdb_log_tail.h); cuts off what a crash left that it would
+// not take.
 absl::Status CheckLogTail(rocksdb::Env* env, const std::string& path,
                           const std::string& name) {
   const std::string file = absl::StrCat(path, "/", name);
-  uint64_t size = 0;
-  rocksdb::Status status = env->GetFileSize(file, &size);
-  std::string block;
-  if (status.ok()) status = ReadLastBlock(env, file, size, block);
+  LastBlock last;
+  const rocksdb::Status status = ReadLastBlock(env, file, last);
   if (!status.ok()) return ToStatus(status, path, Doing::kOpening);
-  const LogTail tail = InspectLogTail(block);
+  const LogTail tail = InspectLogTail(last.bytes, last.zeros_follow);
+  const uint64_t good = last.start + tail.good_bytes;
   if (tail.kind == LogTail::Kind::kDamaged) {
     return DamagedError(path,
-                        absl::StrCat("a record in ", name, " after byte ",
-                                     size - block.size() + tail.good_bytes));
+                        absl::StrCat("a record in ", name, " at byte ", good));
   }
   if (tail.kind == LogTail::Kind::kZeroed) {
-    COHORT_LOG(kWarning, "log_tail_cut", {"file", file},
-               {"bytes", block.size() - tail.good_bytes});
-    const uint64_t good = size - block.size() + tail.good_bytes;
+    COHORT_LOG(kWarning, "log_tail_cut", {"file", file}, {"size", good});
     return ToStatus(CutFile(env, file, good), path, Doing::kOpening);
   }
   return absl::OkStatus();
@@ -206,7 +219,7 @@ absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path) {
     return DamagedError(path, "its log is missing");
   }
   for (const std::string& file : files) {
-    if (!IsLog(file)) continue;
+    if (!IsLog(file) && absl::StrCat(file, "\n") != manifest) continue;
     COHORT_RETURN_IF_ERROR(CheckLogTail(env, path, file));
   }
   return false;
@@ -334,20 +347,22 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   if (!failure_.ok()) return failure_;
 
   rocksdb::WriteBatch writes;
-  uint64_t next_term = term_;
+  const std::string* cluster_row = nullptr;
   for (const Write& write : batch) {
     rocksdb::ColumnFamilyHandle* const family = Family(write.table);
+    // Neither can fail: they fill memory.
     if (!write.value.has_value()) {
       (void)writes.Delete(family, ToSlice(write.key));
       continue;
     }
-    // Cannot fail: it only fills memory.
     (void)writes.Put(family, ToSlice(write.key), ToSlice(*write.value));
-    if (write.table == Table::kCluster) {
-      COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp,
-                              ReadClusterStamp(*write.value));
-      next_term = stamp.term;
-    }
+    if (write.table == Table::kCluster) cluster_row = &*write.value;
+  }
+  uint64_t next_term = term_;
+  if (cluster_row != nullptr) {
+    COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp,
+                            ReadClusterStamp(*cluster_row));
+    next_term = stamp.term;
   }
   rocksdb::WriteOptions write_options;
   write_options.sync = options_.sync;

@@ -17,6 +17,7 @@
 #include "rocksdb/env.h"
 
 #include "common/random.h"
+#include "common/status_util.h"
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
@@ -183,6 +184,40 @@ TEST(RocksdbStoreCrashTest, WithoutSyncTheSameCheckFails) {
     }
   }
   FAIL() << "nothing was lost without syncing";
+}
+
+TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
+  TempDir dir;
+  std::filesystem::create_directory(dir.File("disk"));
+  auto disk = std::make_shared<TornFileSystem>(dir.File("disk"));
+  const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(disk);
+  const auto open = [&] {
+    return RocksdbStore::Open(
+        {.path = dir.File("disk") + "/store", .env = env.get()});
+  };
+  auto store = open();
+  COHORT_ASSERT_OK(store);
+  COHORT_ASSERT_OK((*store)->Append(0, {{Table::kJobs, "a", "1"}}));
+
+  disk->FillUp();
+  const absl::Status full = (*store)->Append(0, {{Table::kJobs, "b", "2"}});
+  EXPECT_THAT(full, StatusIs(absl::StatusCode::kUnavailable,
+                             ::testing::HasSubstr("is full; free space")));
+  EXPECT_EQ(GetReason(full), "disk_full");
+  store->reset();
+  const absl::Status still_full = open().status();
+  EXPECT_THAT(still_full, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(GetReason(still_full), "disk_full");
+
+  disk->MakeRoom();
+  store = open();
+  COHORT_ASSERT_OK(store);
+  COHORT_EXPECT_OK((*store)->Append(0, {{Table::kJobs, "c", "3"}}));
+  const auto rows = (*store)->LoadAll(Table::kJobs);
+  COHORT_ASSERT_OK(rows);
+  EXPECT_EQ(rows->front().first, "a");
+  EXPECT_EQ(rows->back().first, "c");
+  store->reset();
 }
 
 }  // namespace

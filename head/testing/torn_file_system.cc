@@ -19,6 +19,19 @@ using ::rocksdb::IOOptions;
 using ::rocksdb::IOStatus;
 using ::rocksdb::Slice;
 
+constexpr uint64_t kSectorBytes = 512;
+
+template <typename Names>
+void Apply(const Names& change, Names& names) {
+  for (const auto& [name, inode] : change) {
+    if (inode == nullptr) {
+      names.erase(name);
+    } else {
+      names[name] = inode;
+    }
+  }
+}
+
 IOStatus Off() { return IOStatus::IOError("the power is off"); }
 
 }  // namespace
@@ -36,6 +49,7 @@ class TornFileSystem::File final : public rocksdb::FSWritableFileOwnerWrapper {
                   IODebugContext* debug) override {
     MutexLock lock(system_.mutex_);
     if (IOStatus status = system_.Change(); !status.ok()) return status;
+    if (system_.full_) return IOStatus::NoSpace("the disk is full");
     inode_->size += data.size();
     return FSWritableFileOwnerWrapper::Append(data, options, debug);
   }
@@ -108,6 +122,16 @@ void TornFileSystem::FailAfter(int changes) {
   changes_left_ = changes;
 }
 
+void TornFileSystem::FillUp() {
+  MutexLock lock(mutex_);
+  full_ = true;
+}
+
+void TornFileSystem::MakeRoom() {
+  MutexLock lock(mutex_);
+  full_ = false;
+}
+
 bool TornFileSystem::is_off() const {
   MutexLock lock(mutex_);
   return off_;
@@ -144,7 +168,6 @@ IOStatus TornFileSystem::NewWritableFile(
   if (IOStatus status = Change(); !status.ok()) return status;
   // A new file under the name; the old one may come back.
   fs::remove(path);
-  live_.erase(path);
   std::unique_ptr<rocksdb::FSWritableFile> target;
   IOStatus status =
       FileSystemWrapper::NewWritableFile(path, options, &target, debug);
@@ -152,7 +175,7 @@ IOStatus TornFileSystem::NewWritableFile(
   auto inode = std::make_shared<Inode>();
   inode->link = absl::StrCat(inodes_, "/", next_inode_++);
   fs::create_hard_link(path, inode->link);
-  live_[path] = inode;
+  ChangeNames({{path, inode}});
   *file = std::make_unique<File>(*this, std::move(inode), std::move(target));
   return status;
 }
@@ -201,7 +224,7 @@ IOStatus TornFileSystem::DeleteFile(const std::string& path,
   MutexLock lock(mutex_);
   if (live_.count(path) != 0) {
     if (IOStatus status = Change(); !status.ok()) return status;
-    live_.erase(path);
+    ChangeNames({{path, nullptr}});
   }
   return FileSystemWrapper::DeleteFile(path, options, debug);
 }
@@ -214,8 +237,7 @@ IOStatus TornFileSystem::RenameFile(const std::string& from,
   const auto moved = live_.find(from);
   if (moved != live_.end()) {
     if (IOStatus status = Change(); !status.ok()) return status;
-    live_[to] = moved->second;
-    live_.erase(moved);
+    ChangeNames({{to, moved->second}, {from, nullptr}});
   }
   return FileSystemWrapper::RenameFile(from, to, options, debug);
 }
@@ -223,34 +245,16 @@ IOStatus TornFileSystem::RenameFile(const std::string& from,
 IOStatus TornFileSystem::SyncDirectory(const std::string& path) {
   MutexLock lock(mutex_);
   if (IOStatus status = Change(); !status.ok()) return status;
-  const auto is_in = [&path](const Names::value_type& entry) {
-    return fs::path(entry.first).parent_path() == fs::path(path);
-  };
-  std::erase_if(durable_, is_in);
-  std::copy_if(live_.begin(), live_.end(),
-               std::inserter(durable_, durable_.end()), is_in);
+  // There is one directory with files in it.
+  if (path == fs::path(root_)) return IOStatus::OK();
+  durable_ = live_;
+  unsynced_.clear();
   return IOStatus::OK();
 }
 
-TornFileSystem::Names TornFileSystem::Survivors(Random& random) {
-  Names names = durable_;
-  names.insert(live_.begin(), live_.end());
-  // All unsynced names are lost, none are, or each as it comes.
-  const uint64_t style = random.Below(3);
-  Names survivors;
-  for (const auto& entry : names) {
-    const std::string& name = entry.first;
-    const auto old_name = durable_.find(name);
-    const auto new_name = live_.find(name);
-    const bool same = old_name != durable_.end() && new_name != live_.end() &&
-                      old_name->second == new_name->second;
-    const bool keep_new =
-        same || style == 0 || (style == 2 && random.Below(2) == 0);
-    if (!keep_new) ++names_forgotten_;
-    if (keep_new && new_name != live_.end()) survivors.insert(*new_name);
-    if (!keep_new && old_name != durable_.end()) survivors.insert(*old_name);
-  }
-  return survivors;
+void TornFileSystem::ChangeNames(NameChange change) {
+  Apply(change, live_);
+  unsynced_.push_back(std::move(change));
 }
 
 void TornFileSystem::Tear(Random& random, Inode& inode) {
@@ -261,7 +265,9 @@ void TornFileSystem::Tear(Random& random, Inode& inode) {
   const uint64_t good = inode.synced + kept;
   fs::resize_file(inode.link, good);
   if (random.Below(3) == 0) {
-    // The size reached the disk, the bytes did not.
+    // The size reached the disk, some sectors did not.
+    const uint64_t sector = good / kSectorBytes * kSectorBytes;
+    fs::resize_file(inode.link, std::max(sector, inode.synced));
     fs::resize_file(inode.link, good + random.Below(loose - kept + 1));
   }
   inode.size = fs::file_size(inode.link);
@@ -270,7 +276,11 @@ void TornFileSystem::Tear(Random& random, Inode& inode) {
 
 void TornFileSystem::Reboot(Random& random) {
   MutexLock lock(mutex_);
-  Names survivors = Survivors(random);
+  Names survivors = durable_;
+  const size_t kept = random.Below(unsynced_.size() + 1);
+  for (size_t i = 0; i < kept; ++i) Apply(unsynced_[i], survivors);
+  names_forgotten_ += static_cast<int>(unsynced_.size() - kept);
+  unsynced_.clear();
   for (const auto& [name, inode] : live_) fs::remove(name);
   for (const auto& [name, inode] : survivors) {
     Tear(random, *inode);

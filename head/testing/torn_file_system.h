@@ -19,9 +19,10 @@ namespace cohort::head {
 //
 // Appended bytes are durable after their file was synced; names (creation,
 // rename, removal) after their directory was.  A crash keeps of the rest what
-// chance says: a file loses any part of its unsynced end or has it replaced by
-// zeros; names come back or vanish one by one.  That is what POSIX allows, and
-// what `kill -9` never shows, because the page cache outlives the process.
+// chance says: a file loses any part of its unsynced end, or sectors of it
+// become zeros; of the changes to names, which file systems write down in
+// order, the first so many are kept.  `kill -9` never shows any of it, because
+// the page cache outlives the process.
 //
 // For tests of RocksdbStore; follows the files under one root.  Thread-safe.
 class TornFileSystem final : public rocksdb::FileSystemWrapper {
@@ -40,6 +41,10 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
   // The power fails now.
   void PowerOff() { FailAfter(0); }
   bool is_off() const;
+
+  // From now on nothing that needs space can be written; and again it can.
+  void FillUp();
+  void MakeRoom();
 
   // What is on the disk when the machine is back.  REQUIRES: no file is open.
   void Reboot(Random& random);
@@ -87,12 +92,14 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
     uint64_t synced = 0;  // of these bytes, the first so many
   };
   using Names = std::map<std::string, std::shared_ptr<Inode>>;
+  // One change to names; no inode takes the name away.
+  using NameChange = Names;
 
   // Counts a change; an error once the power is off.
   rocksdb::IOStatus Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Follows(const std::string& path) const;
   rocksdb::IOStatus SyncDirectory(const std::string& path);
-  Names Survivors(Random& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ChangeNames(NameChange change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tear(Random& random, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string root_;
@@ -102,9 +109,11 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
   // Shared: a name before and after a sync, and the open file.
   Names live_ ABSL_GUARDED_BY(mutex_);
   Names durable_ ABSL_GUARDED_BY(mutex_);
+  std::vector<NameChange> unsynced_ ABSL_GUARDED_BY(mutex_);  // in order
   uint64_t next_inode_ ABSL_GUARDED_BY(mutex_) = 0;
   int changes_left_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: no end
   bool off_ ABSL_GUARDED_BY(mutex_) = false;
+  bool full_ ABSL_GUARDED_BY(mutex_) = false;
   int bytes_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
   int names_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
 };
