@@ -45,6 +45,13 @@ std::string KeeperBesideThisProgram() {
 
 absl::StatusOr<std::unique_ptr<KeeperClient>> KeeperClient::Create(
     KeeperClientOptions options, Executor& executor, Listener listener) {
+  // Keepers start in another directory than ours.
+  if (options.attempts_dir.rfind('/', 0) != 0 ||
+      options.keeper_program.rfind('/', 0) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not absolute: ", options.attempts_dir, " or ",
+                     options.keeper_program));
+  }
   const std::string error = keeper::MakeDirectories(options.attempts_dir);
   if (!error.empty()) return absl::UnavailableError(error);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

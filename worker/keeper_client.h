@@ -21,10 +21,10 @@
 namespace cohort::worker {
 
 struct KeeperClientOptions {
-  // Holds a directory per attempt; made when missing.  On a disk: exit records
-  // have to survive the machine.
+  // Absolute.  Holds a directory per attempt; made when missing.  On a disk:
+  // exit records have to survive the machine.
   std::string attempts_dir;
-  // The cohort-keeper to start.
+  // The cohort-keeper to start: an absolute path.
   std::string keeper_program;
   // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
   // the head, so that the cause is told by who knows it.
@@ -42,8 +42,9 @@ std::string KeeperBesideThisProgram();
 class KeeperClient final : public KeeperHost {
  public:
   // `executor` gets callbacks and events (a strand, for their order) and must
-  // outlive the client, `listener` runs there only.  Unavailable when the
-  // directory cannot be made; ResourceExhausted without descriptors.
+  // outlive the client, `listener` runs there only.  InvalidArgument for a
+  // relative path; Unavailable when the directory cannot be made;
+  // ResourceExhausted without descriptors.
   static absl::StatusOr<std::unique_ptr<KeeperClient>> Create(
       KeeperClientOptions options, Executor& executor, Listener listener);
 

@@ -215,12 +215,26 @@ int Keeper::OwnerOf(const ProcessStat& child) const {
   return -1;
 }
 
-void Keeper::Sweep() {
-  const std::map<pid_t, ProcessStat> processes = ReadProcesses();
-  std::set<int> live_ranks;
+bool Keeper::HasChildren() const {
+  siginfo_t ignored{};
+  return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0 ||
+         errno != ECHILD;
+}
+
+std::set<int> Keeper::LiveRanks() const {
+  std::set<int> live;
   for (const auto& rank : ranks_) {
-    if (rank->live()) live_ranks.insert(rank->rank());
+    if (rank->live()) live.insert(rank->rank());
   }
+  return live;
+}
+
+void Keeper::Sweep() {
+  // What an ended rank leaves becomes our child: without any there is no need
+  // to walk all of /proc, which takes milliseconds on a busy node.
+  const std::map<pid_t, ProcessStat> processes =
+      HasChildren() ? ReadProcesses() : std::map<pid_t, ProcessStat>();
+  const std::set<int> live_ranks = LiveRanks();
   std::set<int> not_empty;  // ended ranks of which a process is left
   for (const auto& [pid, child] : processes) {
     if (child.parent != getpid()) continue;

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ class Keeper {
   // Kills what ended ranks (or, after KillAll, any) have left behind, and
   // settles ranks of which nothing is left.
   void Sweep();
+  bool HasChildren() const;
+  std::set<int> LiveRanks() const;
   // The rank whose tree a child of ours belongs to, -1 for none.
   int OwnerOf(const ProcessStat& child) const;
   RankProcess* LiveRank(pid_t leader) const;
