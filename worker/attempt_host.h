@@ -49,7 +49,8 @@ class AttemptHost {
                     Done done) = 0;
 
   // Makes the attempt's directories and control segment, unpacks its package,
-  // and, when it holds rank zero, reserves a port: `done` gets it (else 0).
+  // and, when it holds rank zero, reserves a port: the agreed one if there is
+  // one already.  `done` gets it (else 0).
   // May be called again for an attempt that it prepared before.
   virtual void Prepare(
       const v1::DesiredAttempt& attempt,

@@ -135,6 +135,7 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
     events_.on_joined();
   });
   Beat(stream);
+  NoteChange();  // what happened since the registration was written
 }
 
 absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
@@ -214,7 +215,7 @@ void HeadLink::NoteChange() {
 }
 
 void HeadLink::Flush() {
-  if (state_ != State::kJoined) return;  // the registration will carry it
+  if (state_ != State::kJoined) return;  // once joined, it is done again
   v1::WorkerMessage message;
   *message.mutable_observed() = node_.TakeDelta();
   if (message.observed().attempts_size() == 0) return;

@@ -286,6 +286,22 @@ TEST_F(HeadLinkTest, SendsChangesOfOneTurnTogetherAndOnlyWhileJoined) {
   EXPECT_EQ(observed.attempts(0).phase(), v1::PHASE_PREPARED);
 }
 
+// HL-3; found by the simulation.
+TEST_F(HeadLinkTest, SendsWhatChangedWhileTheHeadAnsweredTheRegistration) {
+  JoinNow();
+  noted_ = &link_;
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  executor_.AdvanceBy(absl::Seconds(1));  // registered again, not answered
+  v1::Desired desired;
+  *desired.add_attempts() = Prepare().desired().attempts(0);
+  node_.Apply(desired);
+  executor_.RunUntilIdle();
+  channel_.Say(Registered());
+  executor_.RunUntilIdle();
+  EXPECT_EQ(channel_.last().written.back().observed().attempts_size(), 1);
+}
+
 // HL-3
 TEST_F(HeadLinkTest, AQueueThatIsFullStartsOverWithEverything) {
   JoinNow();

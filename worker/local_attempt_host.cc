@@ -26,14 +26,16 @@ absl::StatusOr<AttemptId> IdOf(const v1::DesiredAttempt& attempt) {
   return AttemptId::FromBytes(attempt.attempt_id());
 }
 
-// Binds a free port and keeps it: nobody else gets it until the socket is
-// closed, and a socket that never listened leaves nothing behind in TIME_WAIT.
-absl::StatusOr<std::pair<UniqueFd, int>> ReservePort() {
+// Binds `port`, 0 for a free one, and keeps it: nobody else gets it until the
+// socket is closed, and a socket that never listened leaves nothing behind in
+// TIME_WAIT.
+absl::StatusOr<std::pair<UniqueFd, int>> ReservePort(int port) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return ErrnoStatus(errno, "socket for the master port");
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
   socklen_t size = sizeof(address);
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) !=
@@ -148,7 +150,7 @@ absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
       directories_.RankCredential(id),
       rpc::MintRankCredential(credential_, id).bytes(), 0600));
   if (attempt.holds_rank_zero()) {
-    COHORT_ASSIGN_OR_RETURN(auto reserved, ReservePort());
+    COHORT_ASSIGN_OR_RETURN(auto reserved, ReservePort(attempt.master_port()));
     prepared.port = std::move(reserved.first);
     prepared.port_number = reserved.second;
   }

@@ -79,7 +79,13 @@ void NodeState::Restore(std::vector<JournalEntry> entries,
     for (const v1::ObservedRank& rank : attempt.observed.ranks()) {
       attempt.exits = std::max(attempt.exits, rank.exit_order());
     }
-    if (!IsLive(attempt.observed)) continue;
+    if (!IsLive(attempt.observed)) {
+      // What was being prepared has to be prepared again: its port is free.
+      if (attempt.observed.phase() != v1::PHASE_ENDED) {
+        attempt.observed.set_phase(v1::PHASE_UNSPECIFIED);
+      }
+      continue;
+    }
     ++adopting_;
     host_.Adopt(attempt.desired, [this, id = *id](auto adopted) {
       OnAdopted(id, std::move(adopted));
@@ -281,6 +287,12 @@ void NodeState::Forget(Attempt& attempt) {
     host_.Revoke(attempt.id);
     host_.Kill(attempt.id);
     return;  // AllDone or KeeperLost comes back here
+  }
+  if (attempt.observed.phase() != v1::PHASE_ENDED) {
+    // Nothing of it ran; what was held for it is free.
+    attempt.observed.set_phase(v1::PHASE_ENDED);
+    attempt.observed.set_end_cause(v1::END_CAUSE_EXITED);
+    Changed(attempt);
   }
   attempt.forgetting = true;
   host_.Forget(attempt.id, [this, id = attempt.id](absl::Status status) {
@@ -589,6 +601,7 @@ void NodeState::Changed(Attempt& attempt) {
 }
 
 void NodeState::Save(Attempt& attempt) {
+  if (attempt.forgetting) return;  // it would come back to life
   host_.Save(attempt.id, {attempt.desired, attempt.observed},
              [id = attempt.id](absl::Status status) {
                if (status.ok()) return;

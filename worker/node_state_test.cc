@@ -51,7 +51,7 @@ class RecordingHost : public AttemptHost {
   void Forget(const AttemptId& attempt, Done done) override {
     calls.push_back("forget");
     journal.erase(attempt);
-    std::move(done)(absl::OkStatus());
+    if (!hold_forget) std::move(done)(absl::OkStatus());
   }
   void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string& path,
                         Done done) override {
@@ -74,6 +74,7 @@ class RecordingHost : public AttemptHost {
   std::vector<std::string> calls;
   std::map<AttemptId, JournalEntry> journal;
   absl::Status save_status;
+  bool hold_forget = false;
   absl::AnyInvocable<void(absl::StatusOr<int>) &&> prepared;
   Done started;
   KeeperHost::AdoptCallback adopted;
@@ -225,6 +226,18 @@ TEST_F(NodeStateTest, ForgetKillsWhatRunsAndForgetsWhenItIsGone) {
   EXPECT_EQ(state_->size(), 0u);
 }
 
+// Found by the simulation: the head went on holding what a ghost had reserved.
+TEST_F(NodeStateTest, ForgetOfWhatNeverRanSaysThatItIsOver) {
+  Apply(Want(v1::GOAL_PREPARE));
+  std::move(host_.prepared)(4711);
+  state_->TakeDelta();
+  host_.hold_forget = true;
+  Apply(Want(v1::GOAL_FORGET));
+  const v1::Observed delta = state_->TakeDelta();
+  ASSERT_EQ(delta.attempts_size(), 1);
+  EXPECT_EQ(delta.attempts(0).phase(), v1::PHASE_ENDED);
+}
+
 TEST_F(NodeStateTest, StopBeforeTheRanksStartedNeverStartsThem) {
   Apply(Want(v1::GOAL_RUN));
   Apply(Want(v1::GOAL_STOP));
@@ -286,6 +299,29 @@ TEST_F(NodeStateTest, WhatNeverRanIsPreparedAgainWhenTheHeadRepeatsItsGoal) {
   EXPECT_TRUE(restored_);
   Apply(Want(v1::GOAL_RUN));
   EXPECT_THAT(host_.calls, ElementsAre("adopt", "prepare"));
+}
+
+TEST_F(NodeStateTest, WhatWasBeingPreparedIsPreparedAgainAfterARestart) {
+  Apply(Want(v1::GOAL_PREPARE));  // the daemon dies meanwhile
+  Restart();
+  EXPECT_TRUE(restored_);
+  Apply(Want(v1::GOAL_PREPARE));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
+  std::move(host_.prepared)(4711);
+  Restart();  // prepared, and the port is free again
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
+}
+
+TEST_F(NodeStateTest, WhatIsBeingForgottenIsNotSavedAgain) {
+  RunToRunning();
+  host_.hold_forget = true;
+  Apply(Want(v1::GOAL_FORGET));
+  host_.Tell(id_, AllDone{});
+  v1::Acknowledge acknowledge;
+  acknowledge.add_checkpoints()->set_attempt_id(std::string(id_.bytes()));
+  state_->Acknowledge(acknowledge);
+  EXPECT_THAT(host_.journal, IsEmpty());
 }
 
 TEST_F(NodeStateTest, ALostKeeperEndsThePart) {

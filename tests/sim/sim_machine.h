@@ -1,0 +1,108 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/executor.h"
+#include "common/random.h"
+#include "common/strong_id.h"
+#include "rpc/channel.h"
+#include "tests/sim/sim_counters.h"
+#include "worker/attempt_host.h"
+
+namespace cohort::sim {
+
+// A machine with a disk, devices, keepers and ranks: what outlives a worker
+// daemon.  Checks by itself that no device is given to two attempts at once.
+//
+// Ranks do what their command says:
+//   run MS          exits 0 after MS
+//   fail N MS CODE  exits CODE after MS in the first N attempts, then 0
+//   segv MS         dies of SIGSEGV after MS
+//   train STEPS MS  meets its gang by an exchange, then commits a checkpoint
+//                   every third step, and exits 0; goes on from the last
+//                   committed one
+//   stubborn MS     as run, and ignores SIGTERM
+// Thread-compatible.
+class Machine {
+ public:
+  // The ranks' way to the daemon's socket, with the attempt's own credential.
+  using ConnectRank = absl::AnyInvocable<std::unique_ptr<rpc::Channel>(
+      const AttemptId& attempt)>;
+
+  Machine(std::string name, Executor& world, Random& random, Counters& counters,
+          ConnectRank connect);
+  ~Machine();
+
+  const std::string& name() const { return name_; }
+
+  // ---- disk ----
+  std::map<AttemptId, worker::JournalEntry> journal;
+  std::optional<v1::Stamp> binding;
+
+  // ---- for the daemon's host ----
+  using Tell =
+      absl::AnyInvocable<void(const AttemptId&, const worker::KeeperEvent&)>;
+  using TellMetrics =
+      absl::AnyInvocable<void(const AttemptId&, int, uint64_t, std::string)>;
+  // Who hears of keepers' events from now on; null: nobody.
+  void SetDaemon(Tell tell, TellMetrics metrics);
+
+  void Start(const v1::DesiredAttempt& attempt);
+  // What an Adopt finds; nothing when there is no directory.
+  std::optional<worker::AttemptPhase> PhaseOf(const AttemptId& attempt) const;
+  // Tells the whole story of an attempt again.
+  void Replay(const AttemptId& attempt);
+  void Stop(const AttemptId& attempt, absl::Duration grace);
+  void Kill(const AttemptId& attempt);
+  void Remove(const AttemptId& attempt);
+
+  // ---- faults ----
+  bool KillARank();
+  bool KillAKeeper();
+  // Power off and on: every process is gone, the disk is not.
+  void Reboot();
+
+  // ---- invariants ----
+  size_t live_ranks() const;
+  size_t attempts() const { return attempts_.size(); }
+  // Why the last check failed; empty while all is well.
+  const std::string& violation() const { return violation_; }
+  // Attempts with a living rank.
+  std::set<AttemptId> Live() const;
+
+ private:
+  struct Rank;
+  struct Attempt;
+
+  void StartRank(Attempt& attempt, Rank& rank);
+  void RunRank(const std::shared_ptr<Rank>& rank);
+  void TrainStep(const std::shared_ptr<Rank>& rank);
+  void Exit(Rank& rank, worker::ExitStatus status);
+  void End(Attempt& attempt);
+  void Say(Attempt& attempt, worker::KeeperEvent event);
+  void CheckDevices(const v1::DesiredAttempt& starting);
+  absl::Duration Between(absl::Duration low, absl::Duration high);
+  std::vector<std::shared_ptr<Rank>> LiveRanks() const;
+
+  const std::string name_;
+  Executor& world_;
+  Random& random_;
+  Counters& counters_;
+  ConnectRank connect_;
+  Tell tell_;
+  TellMetrics tell_metrics_;
+  int64_t next_pid_ = 1000;
+  std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
+  std::string violation_;
+};
+
+}  // namespace cohort::sim

@@ -1,0 +1,216 @@
+#include "tests/sim/sim_worker.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "rpc/wire_values.h"
+
+namespace cohort::sim {
+namespace {
+
+// One preparation in so many fails: a full disk, a package that is gone.
+constexpr uint64_t kPrepareFailsOneIn = 60;
+
+}  // namespace
+
+// AttemptHost on a Machine: what it does takes time, and a daemon that dies
+// meanwhile never hears of it.
+class WorkerDaemon::Host final : public worker::AttemptHost {
+ public:
+  Host(World world, Machine& machine, Executor& process)
+      : world_(world), machine_(machine), process_(process) {}
+
+  void SetListener(Listener listener) override {
+    listener_ = std::move(listener);
+    machine_.SetDaemon(
+        [this](const AttemptId& id, const worker::KeeperEvent& event) {
+          process_.Post([this, id, event] { listener_.on_event(id, event); });
+        },
+        [this](const AttemptId& id, int rank, uint64_t count,
+               std::string json) {
+          process_.Post([this, id, rank, count, json = std::move(json)] {
+            listener_.on_metrics(id, rank, count, json);
+          });
+        });
+  }
+
+  void Save(const AttemptId& attempt, worker::JournalEntry entry,
+            Done done) override {
+    // On disk at once or never, and then told or not: the order of saves holds.
+    After(Disk(), [this, attempt, entry = std::move(entry),
+                   done = std::move(done)]() mutable {
+      machine_.journal[attempt] = std::move(entry);
+      std::move(done)(absl::OkStatus());
+    });
+  }
+
+  void Prepare(const v1::DesiredAttempt& attempt,
+               absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
+    const bool fails = world_.random.Below(kPrepareFailsOneIn) == 0;
+    const int port = static_cast<int>(20'000 + world_.random.Below(10'000));
+    process_.PostAfter(
+        absl::Milliseconds(world_.random.Below(50)),
+        [this, fails, port, holds_zero = attempt.holds_rank_zero(),
+         done = std::move(done)]() mutable {
+          if (!fails) return std::move(done)(holds_zero ? port : 0);
+          world_.counters.Count("prepare_failed");
+          std::move(done)(absl::ResourceExhaustedError("the disk is full"));
+        });
+  }
+
+  void Start(const v1::DesiredAttempt& attempt, Done done) override {
+    process_.PostAfter(absl::Milliseconds(world_.random.Below(20)),
+                       [this, attempt, done = std::move(done)]() mutable {
+                         std::move(done)(absl::OkStatus());
+                         machine_.Start(attempt);
+                       });
+  }
+
+  void Adopt(const v1::DesiredAttempt& attempt,
+             worker::KeeperHost::AdoptCallback done) override {
+    const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
+    process_.Post([this, id, done = std::move(done)]() mutable {
+      const auto phase = machine_.PhaseOf(id);
+      world_.counters.Count(phase.has_value() ? "adopted" : "adopted_nothing");
+      if (!phase.has_value()) {
+        return std::move(done)(absl::NotFoundError("no such attempt"));
+      }
+      worker::AdoptedAttempt adopted;
+      adopted.phase = *phase;
+      std::move(done)(std::move(adopted));
+      machine_.Replay(id);
+    });
+  }
+
+  void Revoke(const AttemptId&) override { world_.counters.Count("revoked"); }
+  void Stop(const AttemptId& attempt, absl::Duration grace) override {
+    machine_.Stop(attempt, grace);
+  }
+  void Kill(const AttemptId& attempt) override { machine_.Kill(attempt); }
+
+  void Forget(const AttemptId& attempt, Done done) override {
+    After(Disk(), [this, attempt, done = std::move(done)]() mutable {
+      machine_.Remove(attempt);
+      machine_.journal.erase(attempt);
+      std::move(done)(absl::OkStatus());
+    });
+  }
+
+  void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string&,
+                        Done done) override {
+    world_.counters.Count("checkpoint_removed");
+    After(absl::Milliseconds(1), [done = std::move(done)]() mutable {
+      std::move(done)(absl::OkStatus());
+    });
+  }
+
+  void ReadStderrTail(const AttemptId&, int rank,
+                      absl::AnyInvocable<void(std::string) &&> done) override {
+    After(absl::Milliseconds(1), [rank, done = std::move(done)]() mutable {
+      std::move(done)(absl::StrCat("rank ", rank, " said why"));
+    });
+  }
+
+ private:
+  // Writes reach the disk in order: the next is done no earlier than the last.
+  absl::Duration Disk() {
+    const absl::Duration now = world_.clock.Monotonic();
+    disk_free_ = std::max(disk_free_, now) +
+                 absl::Microseconds(100 + world_.random.Below(3000));
+    return disk_free_ - now;
+  }
+  void After(absl::Duration delay, Task task) {
+    process_.PostAfter(delay, std::move(task));
+  }
+
+  World world_;
+  Machine& machine_;
+  Executor& process_;
+  Listener listener_;
+  absl::Duration disk_free_;
+};
+
+class WorkerDaemon::Binding final : public worker::ClusterBinding {
+ public:
+  Binding(Machine& machine, Executor& process)
+      : machine_(machine), process_(process) {}
+
+  std::optional<v1::Stamp> Current() const override { return machine_.binding; }
+  void Save(const v1::Stamp& stamp,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    process_.PostAfter(absl::Milliseconds(1),
+                       [this, stamp, done = std::move(done)]() mutable {
+                         machine_.binding = stamp;
+                         std::move(done)(absl::OkStatus());
+                       });
+  }
+
+ private:
+  Machine& machine_;
+  Executor& process_;
+};
+
+WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
+                           const ResourceSet& resources, int gpus)
+    : world_(world),
+      machine_(machine),
+      process_(world.executor),
+      channel_(world.network.Connect(machine.name(), "head", world.credential)),
+      host_(std::make_unique<Host>(world, machine, process_)),
+      binding_(std::make_unique<Binding>(machine, process_)),
+      router_({}, rpc::Authenticator(world.credential), world.clock) {
+  node_.emplace(*host_, [this] { link_->NoteChange(); });
+  worker::HeadLinkOptions options;
+  v1::Register& registration = options.registration;
+  registration.mutable_protocol()->set_min_version(worker::kProtocolMin);
+  registration.mutable_protocol()->set_max_version(worker::kProtocolMax);
+  registration.set_node_id(std::string(node.bytes()));
+  registration.set_name(machine.name());
+  registration.set_host(machine.name());
+  registration.set_daemon_nonce(world.random.Uint64());
+  *registration.mutable_resources() = rpc::ToWire(resources);
+  for (int i = 0; i < gpus; ++i) {
+    v1::Device* device = registration.add_devices();
+    device->set_id(absl::StrCat(machine.name(), "-gpu", i));
+    device->set_kind("gpu");
+    device->set_simulated(true);
+  }
+  link_.emplace(std::move(options), *channel_, *node_, *binding_, process_,
+                world.random,
+                worker::HeadLink::Events{
+                    .on_joined = [this] { world_.counters.Count("joined"); },
+                    .on_read_log = [](const v1::ReadLogChunk&) {},
+                    .on_refused =
+                        [this](const absl::Status&) {
+                          world_.counters.Count("worker_refused");
+                        }});
+  run_service_.emplace(
+      router_, process_, *node_,
+      worker::RunPaths{
+          .host = machine.name(),
+          .runtime_directory = [](const AttemptId& id) { return id.ToHex(); },
+          .checkpoint_root =
+              [](const v1::DesiredAttempt& attempt) {
+                return absl::StrCat(
+                    "/results/", absl::BytesToHexString(attempt.job_id()),
+                    "/attempt-", attempt.number(), ".", attempt.epoch());
+              }});
+  world.network.Listen(machine.name() + ".sock", &router_);
+  std::vector<worker::JournalEntry> entries;
+  for (const auto& [id, entry] : machine.journal) entries.push_back(entry);
+  process_.Post([this, entries = std::move(entries)]() mutable {
+    node_->Restore(std::move(entries), [this] { link_->Start(); });
+  });
+}
+
+WorkerDaemon::~WorkerDaemon() {
+  machine_.SetDaemon(nullptr, nullptr);
+  process_.Kill();
+  world_.network.Kill(machine_.name() + ".sock");
+  world_.network.Kill(machine_.name());
+}
+
+}  // namespace cohort::sim

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "rpc/credential.h"
+#include "rpc/loopback.h"
+#include "rpc/router.h"
+#include "tests/sim/sim_counters.h"
+#include "tests/sim/sim_machine.h"
+#include "tests/sim/sim_process.h"
+#include "worker/head_link.h"
+#include "worker/node_state.h"
+#include "worker/run_service.h"
+
+namespace cohort::sim {
+
+// What all simulated processes share.
+struct World {
+  Executor& executor;
+  const Clock& clock;
+  Random& random;
+  rpc::LoopbackNetwork& network;
+  const rpc::Credential& credential;
+  Counters& counters;
+};
+
+// One life of a worker daemon on a machine: the binary's own HeadLink,
+// NodeState and RunService over a host that acts on the simulated machine.
+//
+// Destroying it is kill -9.
+class WorkerDaemon {
+ public:
+  // Restores what the machine's disk has and joins the head at "head".
+  WorkerDaemon(World world, Machine& machine, const NodeId& node,
+               const ResourceSet& resources, int gpus);
+  ~WorkerDaemon();
+
+  void Stop() { process_.Stop(); }
+  void Continue() { process_.Continue(); }
+  bool joined() const { return link_->joined(); }
+
+ private:
+  class Host;
+  class Binding;
+
+  World world_;
+  Machine& machine_;
+  ProcessExecutor process_;
+  std::unique_ptr<rpc::Channel> channel_;
+  std::unique_ptr<Host> host_;
+  std::unique_ptr<Binding> binding_;
+  std::optional<worker::NodeState> node_;
+  std::optional<worker::HeadLink> link_;
+  rpc::Router router_;
+  std::optional<worker::RunService> run_service_;
+};
+
+}  // namespace cohort::sim
