@@ -2,8 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -114,8 +116,13 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                                 ? Environment("COHORT_CREDENTIAL_FILE", "")
                                 : flags.credential_file;
   options.name = flags.name;
+  // Absolute: keepers and ranks run in other directories.
+  std::error_code no_directory;
   options.state_dir =
-      flags.state_dir.empty() ? DefaultStateDir() : flags.state_dir;
+      std::filesystem::absolute(
+          flags.state_dir.empty() ? DefaultStateDir() : flags.state_dir,
+          no_directory)
+          .string();
   options.ready_file = flags.ready_file;
   options.host = flags.host;
   if (!flags.num_cpus.empty()) {
