@@ -1,0 +1,153 @@
+// The head as a program would run it: files, threads and gRPC, in this process.
+
+#include "head/head.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/file.h"
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "rpc/credential.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/methods.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HeadTest : public ::testing::Test {
+ protected:
+  HeadOptions Options() {
+    HeadOptions options;
+    options.address = {.host = "127.0.0.1", .port = 0};
+    options.state_dir = dir_.File("head");
+    options.ready_file = dir_.File("ready");
+    options.is_volatile = true;  // wherever the tests run
+    return options;
+  }
+  static absl::StatusOr<std::unique_ptr<Head>> Start(HeadOptions options) {
+    return Head::Start(std::move(options), [](const absl::Status& status) {
+      ADD_FAILURE() << status;
+    });
+  }
+
+  template <typename Req, typename Resp>
+  absl::StatusOr<Resp> Call(const Head& head,
+                            const rpc::UnaryMethod<Req, Resp>& method,
+                            const Req& request) {
+    const auto credential =
+        rpc::Credential::Load(dir_.File("head") + "/credential");
+    if (!credential.ok()) return credential.status();
+    const auto channel = rpc::NewGrpcChannel(head.address(), *credential);
+    if (!channel.ok()) return channel.status();
+    return rpc::CallAndWait(**channel, method, request,
+                            {.deadline = absl::Seconds(30)})
+        .response;
+  }
+  absl::StatusOr<std::string> Submit(const Head& head,
+                                     const std::string& request_id) {
+    v1::SubmitJobRequest request;
+    request.set_request_id(request_id);
+    request.mutable_spec()->add_command("true");
+    request.mutable_spec()->mutable_scaling()->set_num_workers(1);
+    const auto response = Call(head, rpc::kSubmitJob, request);
+    if (!response.ok()) return response.status();
+    return response->job_id();
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(HeadTest, KeepsJobsThroughRestartsAndSaysWhereItServes) {
+  auto head = Start(Options());
+  COHORT_ASSERT_OK(head);
+  EXPECT_THAT(ReadFile(dir_.File("ready")),
+              IsOkAndHolds((*head)->address() + "\n"));
+  const auto job = Submit(**head, "r");
+  COHORT_ASSERT_OK(job);
+  head->reset();
+  head = Start(Options());
+  COHORT_ASSERT_OK(head);
+  EXPECT_THAT(Submit(**head, "r"), IsOkAndHolds(*job));
+  const auto status = Call(**head, rpc::kGetStatus, v1::GetStatusRequest());
+  COHORT_ASSERT_OK(status);
+  EXPECT_EQ(status->stamp().term(), 2);
+  EXPECT_EQ(status->address(), (*head)->address());
+  EXPECT_EQ(status->head_pid(), getpid());
+  EXPECT_EQ(status->jobs_by_state().at("PENDING"), 1);
+}
+
+TEST_F(HeadTest, RefusesADirectoryThatAnotherHeadHas) {
+  const auto head = Start(Options());
+  COHORT_ASSERT_OK(head);
+  const auto second = Start(Options());
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(GetReason(second.status()), "locked");
+}
+
+TEST_F(HeadTest, RefusesAnAddressThatIsTaken) {
+  const auto head = Start(Options());
+  COHORT_ASSERT_OK(head);
+  HeadOptions other = Options();
+  other.state_dir = dir_.File("other");
+  const std::string address = (*head)->address();
+  other.address.port = std::stoi(address.substr(address.rfind(':') + 1));
+  const auto second = Start(other);
+  EXPECT_EQ(GetReason(second.status()), "busy_port");
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+TEST_F(HeadTest, RefusesADamagedStoreAndNamesIt) {
+  COHORT_ASSERT_OK(Start(Options()));
+  for (const auto& entry :
+       std::filesystem::directory_iterator(dir_.File("head") + "/store")) {
+    const std::string name = entry.path().filename();
+    if (name.find("MANIFEST") == std::string::npos) continue;
+    std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
+    std::ofstream(entry.path(), std::ios::app) << std::string(64, 'x');
+  }
+  const auto head = Start(Options());
+  EXPECT_THAT(head, StatusIs(absl::StatusCode::kDataLoss,
+                             HasSubstr(dir_.File("head") + "/store")));
+}
+
+TEST_F(HeadTest, RefusesOptionsThatCannotBe) {
+  HeadOptions options = Options();
+  options.node_timeout = absl::Milliseconds(1);
+  EXPECT_THAT(Start(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("--node-timeout")));
+  options = Options();
+  options.address.host = "0.0.0.0";
+  EXPECT_THAT(Start(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("--insecure-bind")));
+}
+
+TEST_F(HeadTest, RefusesATmpfsUnlessItIsToldSo) {
+  std::string memory = "/dev/shm/cohort-head-test-XXXXXX";
+  if (mkdtemp(memory.data()) == nullptr || !*IsTmpfs(memory)) {
+    GTEST_SKIP() << "no tmpfs at /dev/shm";
+  }
+  HeadOptions options = Options();
+  options.state_dir = memory;
+  options.is_volatile = false;
+  EXPECT_THAT(Start(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("--volatile")));
+  options.is_volatile = true;
+  COHORT_EXPECT_OK(Start(options));
+  COHORT_EXPECT_OK(RemoveTree(memory));
+}
+
+}  // namespace
+}  // namespace cohort::head
