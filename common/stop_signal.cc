@@ -1,10 +1,9 @@
 #include "common/stop_signal.h"
 
-#include <csignal>
-
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "common/check.h"
 

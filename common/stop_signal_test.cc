@@ -1,9 +1,8 @@
 #include "common/stop_signal.h"
 
-#include <csignal>
-
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "gtest/gtest.h"
