@@ -26,20 +26,25 @@ show() {
   "$@"
 }
 
-say "1. packages and build"
-tools/setup.sh
-cmake --preset release -Wno-dev | grep cohort:
-cmake --build --preset release --target \
-  cohort cohort-head cohort-worker cohort-keeper mnist
-if [[ ! -x build/release/bin/mnist ]]; then
-  echo "demo: LibTorch was not found, so mnist was not built" >&2
-  exit 125
+if [[ -e CMakeLists.txt ]]; then
+  say "1. packages and build"
+  tools/setup.sh
+  cmake --preset release -Wno-dev | grep cohort:
+  cmake --build --preset release --target \
+    cohort cohort-head cohort-worker cohort-keeper mnist
+  if [[ ! -x build/release/bin/mnist ]]; then
+    echo "demo: LibTorch was not found, so mnist was not built" >&2
+    exit 125
+  fi
+  export PATH=$PWD/build/release/bin:$PATH
+else
+  say "1. built already (docker/)"
+  export PATH=$PWD/bin:$PATH
 fi
 
 demo=$PWD/build/demo
 ((keep)) || rm -rf "$demo"
 mkdir -p "$demo"
-export PATH=$PWD/build/release/bin:$PATH
 
 say "2. a cluster on this machine: one head, two workers of one CPU each"
 rm -f "$demo/ready"
