@@ -31,7 +31,7 @@ if [[ -e CMakeLists.txt ]]; then
   tools/setup.sh
   cmake --preset release -Wno-dev | grep cohort:
   cmake --build --preset release --target \
-    cohort cohort-head cohort-worker cohort-keeper mnist
+    cohort_command cohort-head cohort-worker cohort-keeper mnist
   if [[ ! -x build/release/bin/mnist ]]; then
     echo "demo: LibTorch was not found, so mnist was not built" >&2
     exit 125
