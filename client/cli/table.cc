@@ -16,7 +16,7 @@ void Table::Add(std::vector<std::string> row) {
   COHORT_CHECK(row.size() == rows_.front().size());
   for (std::string& cell : row) {
     cell = OneLine(cell);
-    if (cell.empty()) cell = "-";
+    if (cell.empty()) cell.push_back('-');
   }
   rows_.push_back(std::move(row));
 }
