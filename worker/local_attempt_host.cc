@@ -189,6 +189,7 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   spec.attempt = id.ToHex();
   spec.runtime_dir = directories_.Runtime(id);
   spec.log_dir = directories_.Logs(attempt.job_id(), attempt.number());
+  spec.cgroup_parent = options_.cgroup_parent;
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     keeper::RankSpec& out = spec.ranks.emplace_back();
     out.rank = rank.rank();

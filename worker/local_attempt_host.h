@@ -27,6 +27,8 @@ struct LocalAttemptHostOptions {
   std::string head_address;  // told to the ranks
   // The daemon's own environment, which ranks inherit.
   std::vector<std::string> environment;
+  // Where keepers may make cgroups; empty: they do without.
+  std::string cgroup_parent = "";
   // How often the ranks' metrics are read: below what a person notices; one
   // read is a look at a word of shared memory.
   absl::Duration metrics_interval = absl::Milliseconds(250);

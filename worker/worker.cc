@@ -29,6 +29,7 @@
 #include "rpc/grpc_server.h"
 #include "rpc/router.h"
 #include "rpc/wire_values.h"
+#include "worker/delegated_cgroup.h"
 #include "worker/disk_binding.h"
 #include "worker/head_link.h"
 #include "worker/journal.h"
@@ -172,6 +173,9 @@ class Worker::Parts {
     disk_.Stop();
     bulk_.Stop();
     pool_.Stop();
+    // Goes when nothing runs here; else the next daemon finds it.
+    unlink(directories_.WorkerSocket().c_str());
+    rmdir(directories_.runtime().c_str());
   }
 
   absl::Status Start() {
@@ -231,8 +235,10 @@ class Worker::Parts {
     packages_.emplace(PackageCacheOptions{.directory = directories_.Packages()},
                       *channel_, strand_, bulk_);
     host_.emplace(
-        LocalAttemptHostOptions{.head_address = options_.head.ToString(),
-                                .environment = OwnEnvironment()},
+        LocalAttemptHostOptions{
+            .head_address = options_.head.ToString(),
+            .environment = OwnEnvironment(),
+            .cgroup_parent = DelegatedCgroup().value_or("")},
         directories_, credential_, journal_, *keepers_, *packages_, strand_,
         disk_, bulk_);
     node_.emplace(*host_, [this] { link_->NoteChange(); });
