@@ -224,7 +224,7 @@ struct RequestRecord {
   std::string principal;
   std::string request_id;
   std::string body_hash;  // SHA-256 of the request
-  std::string answer;     // encoded response
+  std::string answer;     // what it said: the job id's bytes
   absl::Time at = absl::InfinitePast();
 
   friend bool operator==(const RequestRecord&, const RequestRecord&) = default;

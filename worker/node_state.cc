@@ -396,14 +396,19 @@ void NodeState::OnEvent(const AttemptId& id, const KeeperEvent& event) {
   } else if (const auto* exited = std::get_if<RankExited>(&event)) {
     OnRankExited(*attempt, *exited);
   } else if (const auto* lost = std::get_if<KeeperLost>(&event)) {
-    End(*attempt, v1::END_CAUSE_KEEPER_LOST,
-        lost->message.empty() ? "its keeper died" : lost->message);
+    EndAfterTail(*attempt, v1::END_CAUSE_KEEPER_LOST,
+                 lost->message.empty() ? "its keeper died" : lost->message);
+  } else if (attempt->taken_along) {
+    EndAfterTail(*attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
   } else {
-    End(*attempt,
-        attempt->taken_along ? v1::END_CAUSE_DAEMON_SHUTDOWN
-                             : v1::END_CAUSE_EXITED,
-        attempt->taken_along ? "daemon shutdown" : "");
+    EndAfterTail(*attempt, v1::END_CAUSE_EXITED, "");
   }
+}
+
+void NodeState::EndAfterTail(Attempt& attempt, v1::EndCause cause,
+                             const std::string& detail) {
+  if (!attempt.reading_tail) return End(attempt, cause, detail);
+  attempt.end_waiting = {cause, detail};
 }
 
 void NodeState::OnRankStarted(Attempt& attempt, const RankStarted& event) {
@@ -426,28 +431,39 @@ void NodeState::OnRankStarted(Attempt& attempt, const RankStarted& event) {
 
 void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
   v1::ObservedRank* rank = FindRank(attempt, event.rank);
-  if (rank == nullptr || rank->state() == v1::RANK_STATE_EXITED) return;
-  rank->set_state(v1::RANK_STATE_EXITED);
-  rank->set_exit_order(++attempt.exits);
-  rank->set_ended_by_order(EndedByOthers(event.status));
-  SetExit(event.status, *rank->mutable_exit());
+  if (rank == nullptr) return;
+  const bool known = rank->state() == v1::RANK_STATE_EXITED;  // told again
+  if (!known) {
+    rank->set_state(v1::RANK_STATE_EXITED);
+    rank->set_exit_order(++attempt.exits);
+    rank->set_ended_by_order(EndedByOthers(event.status));
+    SetExit(event.status, *rank->mutable_exit());
+  }
   if (Failed(event.status) && !EndedByOthers(event.status)) {
     // Its peers must not wait for it in a collective.
     host_.Revoke(attempt.id);
-    if (attempt.observed.stderr_tail().empty()) ReadTail(attempt, event.rank);
+    if (attempt.observed.stderr_tail().empty() && !attempt.reading_tail) {
+      ReadTail(attempt, event.rank);
+    }
   }
+  if (known) return;
   Changed(attempt);
   Save(attempt);
 }
 
 void NodeState::ReadTail(Attempt& attempt, int rank) {
-  host_.ReadStderrTail(attempt.id, rank,
-                       [this, id = attempt.id](std::string tail) {
-                         Attempt* found = Find(id);
-                         if (found == nullptr) return;
-                         found->observed.set_stderr_tail(std::move(tail));
-                         Changed(*found);
-                       });
+  attempt.reading_tail = true;
+  host_.ReadStderrTail(
+      attempt.id, rank, [this, id = attempt.id](std::string tail) {
+        Attempt* found = Find(id);
+        if (found == nullptr) return;
+        found->observed.set_stderr_tail(std::move(tail));
+        found->reading_tail = false;
+        Changed(*found);
+        if (found->end_waiting.has_value()) {
+          End(*found, found->end_waiting->first, found->end_waiting->second);
+        }
+      });
 }
 
 void NodeState::OnMetrics(const AttemptId& id, int rank, uint64_t count,

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -98,6 +100,9 @@ class NodeState {
     bool ordered = false;     // STOP, FORGET or TakeAlong reached the ranks
     bool killed = false;      // FORGET did
     bool taken_along = false;
+    // The end waits for the failed rank's last words, which it reports.
+    bool reading_tail = false;
+    std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
     int exits = 0;
     std::vector<Waiter> waiters;
     std::set<std::string> removing;  // retired checkpoints under way
@@ -112,6 +117,8 @@ class NodeState {
   void Stop(Attempt& attempt);
   void Forget(Attempt& attempt);
   void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
+  void EndAfterTail(Attempt& attempt, v1::EndCause cause,
+                    const std::string& detail);
   void OnEvent(const AttemptId& id, const KeeperEvent& event);
   void OnRankStarted(Attempt& attempt, const RankStarted& event);
   void OnRankExited(Attempt& attempt, const RankExited& event);

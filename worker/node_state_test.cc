@@ -60,7 +60,11 @@ class RecordingHost : public AttemptHost {
   }
   void ReadStderrTail(const AttemptId&, int,
                       absl::AnyInvocable<void(std::string) &&> done) override {
-    std::move(done)("the tail");
+    if (hold_tail) {
+      tail = std::move(done);
+    } else {
+      std::move(done)("the tail");
+    }
   }
 
   void Tell(const AttemptId& attempt, const KeeperEvent& event) {
@@ -75,6 +79,8 @@ class RecordingHost : public AttemptHost {
   std::map<AttemptId, JournalEntry> journal;
   absl::Status save_status;
   bool hold_forget = false;
+  bool hold_tail = false;
+  absl::AnyInvocable<void(std::string) &&> tail;
   absl::AnyInvocable<void(absl::StatusOr<int>) &&> prepared;
   Done started;
   KeeperHost::AdoptCallback adopted;
@@ -199,6 +205,18 @@ TEST_F(NodeStateTest, AFailedRankRevokesTheGangAndIsFirst) {
   EXPECT_EQ(seen.phase(), v1::PHASE_RUNNING) << "not before the tree is gone";
   host_.Tell(id_, AllDone{});
   EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+}
+
+TEST_F(NodeStateTest, TheEndIsReportedWithTheFailedRanksLastWords) {
+  RunToRunning();
+  host_.hold_tail = true;
+  host_.Tell(id_, Exited(1, 3));
+  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kStopped));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
+  std::move(host_.tail)("why");
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(Seen().stderr_tail(), "why");
 }
 
 // RC-3
