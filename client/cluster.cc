@@ -1,6 +1,5 @@
 #include "client/cluster.h"
 
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "client/package_upload.h"
 #include "client/wire.h"
 #include "common/duration_text.h"
+#include "common/gate.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -96,6 +96,8 @@ class Cluster::Core {
     // ends are then dropped, and with them their Completions.
     if (pool != nullptr) pool->Stop();
     channel_.reset();
+    submits_.Close();
+    submits_.WaitUntilIdle();
   }
 
   client::HeadClient& head() { return head_; }
@@ -112,18 +114,14 @@ class Cluster::Core {
     return *pool_;
   }
 
-  bool EnterSubmit() {
-    if (submits_.fetch_add(1) < options_.submits_in_flight_max) return true;
-    LeaveSubmit();
-    return false;
-  }
-  void LeaveSubmit() { submits_.fetch_sub(1); }
+  // Held by each SubmitAsync until its callback has run.
+  Gate& submits() { return submits_; }
 
  private:
   const ClusterOptions options_;
   const MachineClock clock_;
   SystemRandom random_;
-  std::atomic<size_t> submits_ = 0;
+  Gate submits_;
   Mutex mutex_;
   std::unique_ptr<ThreadPool> pool_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<rpc::Channel> channel_;
@@ -162,22 +160,25 @@ absl::StatusOr<JobId> Cluster::Submit(const JobSpec& spec,
 void Cluster::SubmitAsync(const JobSpec& spec, SubmitOptions options,
                           SubmitDone done) {
   Executor& where = core_->callbacks();
-  const auto refuse = [&where](Completion completion, absl::Status why) {
-    where.Post([completion = std::move(completion),
-                why = std::move(why)]() mutable { completion(why); });
+  const bool is_full =
+      core_->submits().in_flight() >= core_->options().submits_in_flight_max;
+  Completion completion(
+      [pass = core_->submits().TryEnter(),
+       done = std::move(done)](absl::StatusOr<JobId> result) mutable {
+        std::move(done)(std::move(result));
+      });
+  const auto refuse = [&where](Completion refused, absl::Status why) {
+    where.Post([refused = std::move(refused), why = std::move(why)]() mutable {
+      refused(why);
+    });
   };
-  if (!core_->EnterSubmit()) {
+  if (is_full) {
     return refuse(
-        Completion(std::move(done)),
+        std::move(completion),
         absl::ResourceExhaustedError(absl::StrCat(
             "there are ", core_->options().submits_in_flight_max,
             " submissions in flight already: wait for some to be answered")));
   }
-  Completion completion([core = core_.get(), done = std::move(done)](
-                            absl::StatusOr<JobId> result) mutable {
-    core->LeaveSubmit();
-    std::move(done)(std::move(result));
-  });
   absl::StatusOr<v1::SubmitJobRequest> request =
       ToRequest(spec, options, core_->random());
   if (!request.ok()) return refuse(std::move(completion), request.status());

@@ -82,6 +82,9 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
     what = absl::StrCat("`", name, "` needs a command");
   } else if (!unread.empty()) {
     what = absl::StrCat("`", name, "` does not know ", OneLine(unread.front()));
+    if (name == "cohort submit" && !absl::StartsWith(unread.front(), "-")) {
+      absl::StrAppend(&what, "; the command goes after --");
+    }
   }
   return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
 }

@@ -1,0 +1,153 @@
+#include "client/cli/command_line.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cohort::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Outcome {
+  std::optional<int> code;
+  std::string out;
+  std::string err;
+};
+
+// Reads a command line and, where that gave something to run, runs it: only for
+// what ends before anybody is called.
+Outcome RunLine(std::vector<std::string> arguments) {
+  Outcome outcome;
+  Invocation invocation;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  outcome.code = ParseCommandLine(std::move(arguments), invocation);
+  std::string message;
+  if (!outcome.code.has_value()) {
+    const absl::StatusOr<int> code = invocation.run();
+    if (code.ok()) {
+      outcome.code = *code;
+    } else {
+      message = std::string(code.status().message());
+    }
+  }
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr() + message;
+  return outcome;
+}
+
+void ExpectUsage(std::vector<std::string> arguments,
+                 std::vector<std::string> parts) {
+  const Outcome outcome = RunLine(std::move(arguments));
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, AllOf(StartsWith("cohort: "), EndsWith("\n")));
+  for (const std::string& part : parts) {
+    EXPECT_THAT(outcome.err, HasSubstr(part));
+  }
+}
+
+TEST(CommandLine, NamesTheWordThatItDoesNotKnow) {
+  ExpectUsage({}, {"needs a command", "`cohort --help`"});
+  ExpectUsage({"frob"}, {"frob", "`cohort --help`"});
+  ExpectUsage({"jobs"}, {"`cohort jobs --help`"});
+  ExpectUsage({"jobs", "frob"}, {"frob", "`cohort jobs --help`"});
+  ExpectUsage({"status", "--frob"}, {"--frob", "`cohort status --help`"});
+  ExpectUsage({"jobs", "list", "extra"}, {"extra"});
+  ExpectUsage({"jobs", "get"}, {"JOB", "`cohort jobs get --help`"});
+  ExpectUsage({"status", "--address"}, {"--address"});
+  ExpectUsage({"submit", "echo", "hi"}, {"echo", "after --"});
+  ExpectUsage({"status", "--", "echo"}, {"cohort submit"});
+}
+
+TEST(CommandLine, AnswersInJsonWhereItIsAskedTo) {
+  const Outcome outcome = RunLine({"status", "--json", "--frob"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err,
+            "{\"code\":\"INVALID_ARGUMENT\",\"reason\":\"usage\",\"message\":"
+            "\"`cohort status` does not know --frob; see `cohort status "
+            "--help`\"}\n");
+  // The command's own flags are not cohort's.
+  ExpectUsage({"submit", "--frob", "--", "x", "--json"}, {"--frob"});
+}
+
+TEST(CommandLine, HelpsOnStdout) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"submit", "--help"},
+                                             {"jobs", "--help"},
+                                             {"jobs", "wait", "-h"},
+                                             {"up", "--help"},
+                                             {"status", "--help"}}) {
+    const Outcome outcome = RunLine(command);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_THAT(outcome.out, HasSubstr("Usage: cohort"));
+    EXPECT_EQ(outcome.err, "");
+  }
+  EXPECT_THAT(RunLine({"submit", "--help"}).out, HasSubstr("-- CMD"));
+}
+
+TEST(CommandLine, KeepsWhatFollowsTheDashesAsItIs) {
+  Invocation invocation;
+  EXPECT_EQ(ParseCommandLine(
+                {"submit", "--name", "n", "--", "prog", "--", "--json", ""},
+                invocation),
+            std::nullopt);
+  ASSERT_TRUE(invocation.rest.has_value());
+  EXPECT_THAT(*invocation.rest, ElementsAre("prog", "--", "--json", ""));
+  EXPECT_FALSE(invocation.json);
+}
+
+TEST(CommandLine, TakesTheFlagsOfTheClientAfterTheCommand) {
+  Invocation invocation;
+  EXPECT_EQ(ParseCommandLine({"jobs", "list", "--address", "h:1",
+                              "--credential-file=/c", "--json"},
+                             invocation),
+            std::nullopt);
+  EXPECT_EQ(invocation.address, "h:1");
+  EXPECT_EQ(invocation.credential_file, "/c");
+  EXPECT_TRUE(invocation.json);
+}
+
+TEST(CommandLine, RefusesBadValuesBeforeAnybodyIsCalled) {
+  const auto expect = [](std::vector<std::string> arguments,
+                         const std::string& part) {
+    const Outcome outcome = RunLine(std::move(arguments));
+    EXPECT_EQ(outcome.code, std::nullopt);
+    EXPECT_THAT(outcome.err, HasSubstr(part));
+  };
+  expect({"submit"}, "after --");
+  expect({"submit", "--"}, "after --");
+  expect({"submit", "--file", "/missing", "--", "x"}, "/missing");
+  expect({"submit", "--working-dir", "/missing", "--", "x"}, "/missing");
+  expect({"submit", "--working-dir", "/", "--file", "/x", "--", "x"},
+         "exclude each other");
+  expect({"status", "--address", "nowhere"}, "--address: \"nowhere\"");
+  expect({"status", "--address", "h:1", "--credential-file", "/missing"},
+         "--credential-file");
+  expect({"jobs", "wait", "x", "--timeout", "soon"}, "--timeout");
+  expect({"jobs", "logs", "x", "--rank", "-1"}, "--rank -1");
+  expect({"jobs", "get", "x"}, "there is no job x");
+  expect({"jobs", "get", ""}, "id is empty");
+  expect({"up", "--workers", "0"}, "--workers 0");
+  expect({"up", "--port", "65536"}, "--port 65536");
+  expect({"up", "--memory", "much"}, "--memory: \"much\"");
+  expect({"up", "--num-gpus", "1", "--simulate-gpus", "1"}, "exclude");
+}
+
+TEST(CommandLine, SaysItsVersion) {
+  const Outcome outcome = RunLine({"version"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+}
+
+}  // namespace
+}  // namespace cohort::cli

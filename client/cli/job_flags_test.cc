@@ -1,0 +1,95 @@
+#include "client/cli/job_flags.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/cli/errors.h"
+#include "common/testing/status_matchers.h"
+
+namespace cohort::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ResourcesOf(const JobFlags& flags) {
+  const auto spec = ToJobSpec(flags, {"true"});
+  if (!spec.ok()) return std::string(spec.status().message());
+  return ResourcesPerWorker(spec->scaling_config)->ToString();
+}
+
+void ExpectUsage(const JobFlags& flags, const char* part) {
+  const absl::Status status = ToJobSpec(flags, {"true"}).status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(part)));
+  EXPECT_EQ(ExitCodeFor(status), 2);
+}
+
+TEST(JobFlags, MeanOneWorkerWithOneCpuByDefault) {
+  const auto spec = ToJobSpec({}, {"prog", "-x"});
+  COHORT_ASSERT_OK(spec);
+  EXPECT_EQ(spec->scaling_config.num_workers, 1);
+  EXPECT_EQ(spec->scaling_config.placement_strategy, PlacementStrategy::kPack);
+  EXPECT_EQ(spec->run_config.failure_config.max_failures, 0);
+  EXPECT_EQ(spec->run_config.checkpoint_config.num_to_keep, std::nullopt);
+  EXPECT_THAT(spec->command, ::testing::ElementsAre("prog", "-x"));
+  EXPECT_EQ(ResourcesOf({}), "CPU 1");
+}
+
+TEST(JobFlags, AddUpToResources) {
+  EXPECT_EQ(ResourcesOf({.cpus = "0.5"}), "CPU 0.5");
+  EXPECT_EQ(ResourcesOf({.cpus = "0"}), "nothing");
+  EXPECT_EQ(ResourcesOf({.use_gpu = true}), "CPU 1, GPU 1");
+  EXPECT_EQ(ResourcesOf({.gpus = "2"}), "CPU 1, GPU 2");
+  EXPECT_EQ(ResourcesOf({.gpus = "2", .use_gpu = true}), "CPU 1, GPU 2");
+  EXPECT_EQ(ResourcesOf({.gpus = "0"}), "CPU 1");
+  EXPECT_EQ(ResourcesOf({.memory = "64GiB", .resources = "license=1.5"}),
+            "CPU 1, license 1.5, memory 64GiB");
+  EXPECT_EQ(ResourcesOf({.resources = "CPU=0,GPU=1"}), "GPU 1");
+}
+
+TEST(JobFlags, RefuseContradictions) {
+  ExpectUsage({.gpus = "0", .use_gpu = true}, "--use-gpu");
+  ExpectUsage({.use_gpu = true, .resources = "GPU=0"}, "--use-gpu");
+  ExpectUsage({.cpus = "1", .resources = "CPU=1"}, "--cpus and --resources");
+  ExpectUsage({.memory = "1k", .resources = "memory=1k"},
+              "--memory and --resources");
+}
+
+TEST(JobFlags, RefuseNegativeAndAbsurdNumbers) {
+  for (const char* text : {"0", "-1", "1.5", "10001", "99999999999999999999",
+                           " 2", "2 ", "+2", "two"}) {
+    ExpectUsage({.num_workers = text}, "--num-workers");
+  }
+  for (const char* text : {"-1", "1e9", "inf", "nan", "0.00001", "2 000"}) {
+    ExpectUsage({.cpus = text}, "--cpus");
+    ExpectUsage({.gpus = text}, "--gpus");
+  }
+  ExpectUsage({.gpus = "1.5"}, "only whole GPUs");
+  for (const char* text : {"-1", "64XiB", "99999999999999999999", "8000P"}) {
+    ExpectUsage({.memory = text}, "--memory");
+  }
+  ExpectUsage({.max_failures = "-2"}, "--max-failures");
+  ExpectUsage({.num_to_keep = "0"}, "--num-to-keep");
+  ExpectUsage({.resources = "license"}, "--resources");
+  ExpectUsage({.resources = "license=-1"}, "--resources");
+  ExpectUsage({.strategy = "tight"}, "STRICT_SPREAD");
+  ExpectUsage({.environment = {"=x"}}, "--env");
+  ExpectUsage({.environment = {"A-B=x"}}, "A-B");
+}
+
+TEST(JobFlags, TakeEnvironmentAndPathsAsTyped) {
+  const auto spec = ToJobSpec(
+      {.storage_path = "here/../there", .environment = {"A=b=c", "EMPTY="}},
+      {"true"});
+  COHORT_ASSERT_OK(spec);
+  EXPECT_EQ(spec->environment.at("A"), "b=c");
+  EXPECT_EQ(spec->environment.at("EMPTY"), "");
+  EXPECT_EQ(spec->run_config.storage_path,
+            (std::filesystem::current_path() / "there").string());
+}
+
+}  // namespace
+}  // namespace cohort::cli

@@ -1,0 +1,100 @@
+#include "client/cli/job_wait.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/testing/fake_head.h"
+#include "common/testing/seed.h"
+#include "common/testing/status_matchers.h"
+#include "common/unique_fd.h"
+
+namespace cohort::cli {
+namespace {
+
+Job EndedAs(JobState state, std::optional<ExitStatus> exit) {
+  Job job;
+  job.state = state;
+  job.exit = exit;
+  return job;
+}
+
+TEST(ExitCode, IsThatOfTheRankThatFailedFirst) {
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kSucceeded, ExitStatus())), 0);
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus{.code = 7})), 7);
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus{.signal = 9})),
+            137);
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kStopped, ExitStatus{.signal = 15})),
+            130);
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, std::nullopt)), 125);
+  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus())), 125);
+}
+
+class WaitForJobTest : public ::testing::Test {
+ protected:
+  WaitForJobTest() : head_(TestSeed()) {
+    head_.Start();
+    cluster_ = Cluster::ConnectThrough(head_.Connect());
+    JobSpec spec;
+    spec.command = {"true"};
+    id_ = cluster_->Submit(spec).value();
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    out_.Reset(fds[0]);
+    in_.Reset(fds[1]);
+  }
+
+  std::string Shown() {
+    in_.Reset();
+    std::string text(4096, '\0');
+    const ssize_t n = read(out_.get(), text.data(), text.size());
+    text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    return text;
+  }
+
+  client::FakeHead head_;
+  std::unique_ptr<Cluster> cluster_;
+  JobId id_;
+  UniqueFd out_;
+  UniqueFd in_;
+};
+
+TEST_F(WaitForJobTest, ShowsEachStateOnALineWhereNobodyLooks) {
+  {
+    Progress progress(Progress::KindFor(in_.get()), in_.get());
+    std::thread ending([this] {
+      head_.AwaitWaiter();
+      head_.EndJob(std::string(id_.bytes()), v1::JOB_STATE_SUCCEEDED, nullptr);
+    });
+    const auto job =
+        WaitForJob(*cluster_, id_, absl::InfiniteDuration(), progress);
+    ending.join();
+    COHORT_ASSERT_OK(job);
+    EXPECT_EQ(ExitCodeOf(*job), 0);
+  }
+  EXPECT_EQ(Shown(), "job " + id_.ToHex() + " PENDING\njob " + id_.ToHex() +
+                         " SUCCEEDED\n");
+}
+
+TEST_F(WaitForJobTest, TakesItsLiveLineAway) {
+  {
+    Progress progress(Progress::Kind::kLive, in_.get());
+    EXPECT_THAT(WaitForJob(*cluster_, id_, absl::Milliseconds(1), progress),
+                StatusIs(absl::StatusCode::kDeadlineExceeded));
+  }
+  EXPECT_THAT(Shown(), ::testing::EndsWith("\r\033[K"));
+}
+
+TEST_F(WaitForJobTest, NamesAnUnknownJob) {
+  Progress progress(Progress::Kind::kNone, -1);
+  EXPECT_THAT(WaitForJob(*cluster_, JobId(), absl::Seconds(1), progress),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+}  // namespace
+}  // namespace cohort::cli

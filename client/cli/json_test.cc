@@ -1,0 +1,230 @@
+#include "client/cli/json.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace cohort::cli {
+namespace {
+
+template <typename Id>
+Id IdOf(char c) {
+  return Id::FromBytes(std::string(Id::kBytes, c)).value();
+}
+
+absl::Time At(int64_t milliseconds) {
+  return absl::FromUnixMillis(1'795'000'000'000 + milliseconds);
+}
+
+// Golden: programs of others read these.
+TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
+  Job job;
+  job.id = IdOf<JobId>('\x11');
+  job.name = "train";
+  job.state = JobState::kFailed;
+  job.reason = "rank 1 was killed by signal 9";
+  job.attempt = 2;
+  job.failures = 1;
+  job.exit = ExitStatus{.signal = 9};
+  job.submitted_at = At(1);
+  job.started_at = At(20);
+  job.ended_at = At(300) + absl::Microseconds(999);
+  job.metrics_json = R"({"loss": 0.5, "epoch": 3})";
+  job.checkpoint = Checkpoint{.path = "/r/step-7", .step = 7, .epoch = 2};
+  job.ranks = {{.rank = 0,
+                .local_rank = 0,
+                .node = IdOf<NodeId>('\x22'),
+                .node_name = "worker-0",
+                .pid = 41,
+                .state = RankState::kExited,
+                .exit = ExitStatus{.code = 0},
+                .gpu_ids = {"GPU-1", "GPU-2"}},
+               {.rank = 1, .state = RankState::kPending}};
+  EXPECT_EQ(JobJson(job), R"({
+  "id": "11111111111111111111111111111111",
+  "name": "train",
+  "state": "FAILED",
+  "reason": "rank 1 was killed by signal 9",
+  "attempt": 2,
+  "failures": 1,
+  "exit_code": null,
+  "signal": 9,
+  "submitted_at": "2026-11-18T11:06:40.001Z",
+  "started_at": "2026-11-18T11:06:40.020Z",
+  "ended_at": "2026-11-18T11:06:40.300Z",
+  "metrics": {
+    "loss": 0.5,
+    "epoch": 3
+  },
+  "checkpoint": {
+    "path": "/r/step-7",
+    "step": 7,
+    "epoch": 2
+  },
+  "ranks": [
+    {
+      "rank": 0,
+      "local_rank": 0,
+      "node": "22222222222222222222222222222222",
+      "pid": 41,
+      "state": "EXITED",
+      "exit_code": 0,
+      "signal": null,
+      "gpu_ids": [
+        "GPU-1",
+        "GPU-2"
+      ]
+    },
+    {
+      "rank": 1,
+      "local_rank": 0,
+      "node": null,
+      "pid": null,
+      "state": "PENDING",
+      "exit_code": null,
+      "signal": null,
+      "gpu_ids": []
+    }
+  ]
+})");
+}
+
+TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
+  Job job;
+  job.id = IdOf<JobId>('\x11');
+  job.state = JobState::kPending;
+  job.submitted_at = At(0);
+  EXPECT_EQ(JobsJson({job}), R"([
+  {
+    "id": "11111111111111111111111111111111",
+    "name": "",
+    "state": "PENDING",
+    "reason": null,
+    "attempt": 0,
+    "failures": 0,
+    "exit_code": null,
+    "signal": null,
+    "submitted_at": "2026-11-18T11:06:40.000Z",
+    "started_at": null,
+    "ended_at": null,
+    "metrics": null,
+    "checkpoint": null
+  }
+])");
+  EXPECT_EQ(JobsJson({}), "[]");
+}
+
+TEST(Json, ShowsNodes) {
+  Node node;
+  node.id = IdOf<NodeId>('\x33');
+  node.name = "n";
+  node.state = "ALIVE";
+  node.incarnation = 4;
+  node.pid = 99;
+  node.resources.Set(kCpu, Amount::FromUnits(4));
+  node.resources.Set(kMemory, Amount::FromUnits(int64_t{64} << 30));
+  node.resources.Set("license", Amount::FromTenThousandths(15'000));
+  node.available.Set(kCpu, Amount::FromTenThousandths(5'000));
+  node.labels = {{"zone", "a"}};
+  node.devices = {{.id = "GPU-1",
+                   .kind = "gpu",
+                   .model = "H100",
+                   .memory_bytes = 1,
+                   .simulated = true}};
+  EXPECT_EQ(NodesJson({node}), R"([
+  {
+    "id": "33333333333333333333333333333333",
+    "name": "n",
+    "state": "ALIVE",
+    "incarnation": 4,
+    "pid": 99,
+    "resources": {
+      "CPU": 4,
+      "GPU": 0,
+      "memory": 68719476736,
+      "license": 1.5
+    },
+    "available": {
+      "CPU": 0.5,
+      "GPU": 0,
+      "memory": 0,
+      "license": 0
+    },
+    "labels": {
+      "zone": "a"
+    },
+    "devices": [
+      {
+        "id": "GPU-1",
+        "kind": "gpu",
+        "model": "H100",
+        "simulated": true
+      }
+    ]
+  }
+])");
+}
+
+TEST(Json, ShowsStatusAndResources) {
+  ClusterStatus status;
+  status.cluster_id = IdOf<ClusterId>('\x44');
+  status.address = "127.0.0.1:7710";
+  status.head_pid = 12;
+  status.term = 3;
+  status.nodes_by_state = {{"ALIVE", 2}};
+  status.jobs_by_state = {{"RUNNING", 1}, {"NEW", 5}};
+  EXPECT_EQ(StatusJson(status), R"({
+  "cluster_id": "44444444444444444444444444444444",
+  "address": "127.0.0.1:7710",
+  "head_pid": 12,
+  "term": 3,
+  "nodes": {
+    "ALIVE": 2,
+    "DEAD": 0
+  },
+  "jobs": {
+    "PENDING": 0,
+    "STARTING": 0,
+    "RUNNING": 1,
+    "STOPPING": 0,
+    "SUCCEEDED": 0,
+    "FAILED": 0,
+    "STOPPED": 0,
+    "NEW": 5
+  }
+})");
+  EXPECT_EQ(ResourcesJson({}), R"({
+  "total": {
+    "CPU": 0,
+    "GPU": 0,
+    "memory": 0
+  },
+  "available": {
+    "CPU": 0,
+    "GPU": 0,
+    "memory": 0
+  }
+})");
+}
+
+TEST(Json, IsOneLineWhereLinesCount) {
+  EXPECT_EQ(IdJson(IdOf<JobId>('\x11')),
+            R"({"id":"11111111111111111111111111111111"})");
+  EXPECT_EQ(ErrorJson("NOT_FOUND", "unknown_job", "no \"x\""),
+            R"({"code":"NOT_FOUND","reason":"unknown_job",)"
+            R"("message":"no \"x\""})");
+  EXPECT_EQ(LogLineJson(1, 2, "stdout", "a\tb"),
+            R"({"attempt":1,"rank":2,"stream":"stdout","line":"a\tb"})");
+}
+
+TEST(Json, SurvivesWhatIsNoTextAndNoJson) {
+  EXPECT_EQ(LogLineJson(1, 0, "stdout", "\xff"),
+            "{\"attempt\":1,\"rank\":0,\"stream\":\"stdout\",\"line\":"
+            "\"\xef\xbf\xbd\"}");
+  Job job;
+  job.metrics_json = "{broken";
+  EXPECT_NE(JobJson(job).find("\"metrics\": null"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort::cli

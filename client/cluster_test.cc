@@ -1,0 +1,355 @@
+#include "client/cluster.h"
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/testing/fake_head.h"
+#include "common/status_util.h"
+#include "common/testing/seed.h"
+#include "common/testing/status_matchers.h"
+#include "rpc/testing/inbox.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec SpecOf(const std::string& name) {
+  JobSpec spec;
+  spec.command = {"true"};
+  spec.run_config.name = name;
+  return spec;
+}
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  ClusterTest() : head_(TestSeed()) { head_.Start(); }
+
+  std::unique_ptr<Cluster> Connect(ClusterOptions options = {}) {
+    return Cluster::ConnectThrough(head_.Connect(), std::move(options));
+  }
+  // One whose failed calls bring the head back before they try again.
+  std::unique_ptr<Cluster> ConnectReviving() {
+    ClusterOptions options;
+    options.on_retry = [this](const absl::Status&) {
+      ++retries_;
+      head_.Start();
+    };
+    return Connect(std::move(options));
+  }
+
+  client::FakeHead head_;
+  std::atomic<int> retries_ = 0;
+};
+
+TEST_F(ClusterTest, SubmitsAndAsks) {
+  const auto cluster = Connect();
+  JobSpec spec = SpecOf("first");
+  spec.scaling_config.num_workers = 3;
+  spec.scaling_config.use_gpu = true;
+  const auto id = cluster->Submit(spec);
+  COHORT_ASSERT_OK(id);
+  const auto job = cluster->Get(*id);
+  COHORT_ASSERT_OK(job);
+  EXPECT_EQ(job->id, *id);
+  EXPECT_EQ(job->name, "first");
+  EXPECT_EQ(job->state, JobState::kPending);
+  EXPECT_EQ(job->num_workers, 3);
+  EXPECT_EQ(job->resources_per_worker.ToString(), "GPU 1");
+  const auto jobs = cluster->List();
+  COHORT_ASSERT_OK(jobs);
+  EXPECT_EQ(jobs->size(), 1u);
+  COHORT_ASSERT_OK(cluster->Stop(*id));
+  EXPECT_EQ(cluster->Get(*id)->state, JobState::kStopping);
+  const auto status = cluster->Status();
+  COHORT_ASSERT_OK(status);
+  EXPECT_EQ(status->term, 1u);
+}
+
+TEST_F(ClusterTest, NamesWhatDoesNotExist) {
+  const auto cluster = Connect();
+  const JobId nobody;
+  EXPECT_THAT(cluster->Get(nobody), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(cluster->Stop(nobody), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(cluster->Wait(nobody), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ClusterTest, RefusesASpecThatCanNeverRunBeforeSendingIt) {
+  const auto cluster = Connect();
+  EXPECT_THAT(cluster->Submit(JobSpec()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("command is empty")));
+  EXPECT_THAT(
+      cluster->Submit(SpecOf("a"), {.request_id = std::string(129, 'r')}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("129 bytes")));
+  EXPECT_TRUE(head_.jobs().empty());
+}
+
+// CL-1.
+TEST_F(ClusterTest, MakesOneJobASubmitHoweverOftenTheConnectionBreaks) {
+  constexpr int kJobs = 25;
+  const auto cluster = Connect();
+  head_.SetBreakProbability(0.2);
+  std::set<JobId> ids;
+  for (int i = 0; i < kJobs; ++i) {
+    const auto id = cluster->Submit(SpecOf(absl::StrCat("job-", i)));
+    COHORT_ASSERT_OK(id);
+    ids.insert(*id);
+  }
+  EXPECT_EQ(ids.size(), static_cast<size_t>(kJobs));
+  EXPECT_EQ(head_.jobs().size(), static_cast<size_t>(kJobs));
+  EXPECT_GT(head_.faults().replies_lost, 0) << "the fault never happened";
+}
+
+// CL-1.
+TEST_F(ClusterTest, MakesOneJobWhenTheHeadDiesAfterItsCommit) {
+  const auto cluster = ConnectReviving();
+  head_.BreakAfterSubmits(1);
+  const auto id = cluster->Submit(SpecOf("once"));
+  COHORT_ASSERT_OK(id);
+  EXPECT_EQ(retries_, 1);
+  ASSERT_EQ(head_.jobs().size(), 1u);
+  EXPECT_EQ(head_.jobs().begin()->first, std::string(id->bytes()));
+}
+
+TEST_F(ClusterTest, SubmitsToAHeadThatComesBack) {
+  const auto cluster = ConnectReviving();
+  COHORT_ASSERT_OK(cluster->Submit(SpecOf("before")));
+  head_.Kill();
+  COHORT_ASSERT_OK(cluster->Submit(SpecOf("after")));
+  EXPECT_GE(retries_, 1);
+  EXPECT_EQ(head_.jobs().size(), 2u);
+}
+
+TEST_F(ClusterTest, AnswersTheFirstJobToTheSameRequestId) {
+  const auto first = Connect();
+  const auto second = Connect();
+  const auto id = first->Submit(SpecOf("a"), {.request_id = "r"});
+  COHORT_ASSERT_OK(id);
+  EXPECT_THAT(second->Submit(SpecOf("a"), {.request_id = "r"}),
+              IsOkAndHolds(*id));
+  EXPECT_THAT(second->Submit(SpecOf("b"), {.request_id = "r"}),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(ClusterTest, SaysThatNobodyAnswers) {
+  head_.Kill();
+  const auto cluster = Connect({.deadline = absl::Milliseconds(50)});
+  const absl::Status status = cluster->List().status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("cannot be reached")));
+  EXPECT_EQ(GetReason(status), "unreachable");
+}
+
+TEST_F(ClusterTest, IsNotLetInWithAnotherCredential) {
+  const auto wrong = rpc::Credential::FromBytes(std::string(32, 'w')).value();
+  const auto cluster = Cluster::ConnectThrough(head_.ConnectWith(wrong));
+  EXPECT_THAT(cluster->List(), StatusIs(absl::StatusCode::kUnauthenticated));
+}
+
+// CL-2.
+TEST_F(ClusterTest, WaitsOutAHeadOfALowerTerm) {
+  const std::string cluster_id(16, 'a');
+  head_.Kill();
+  head_.StartAs(cluster_id, 7);
+  std::atomic<int> stale = 0;
+  const auto cluster = Connect({.on_retry = [&](const absl::Status& why) {
+    if (GetReason(why) == "stale_term") ++stale;
+    head_.Kill();
+    head_.StartAs(cluster_id, 8);
+  }});
+  COHORT_ASSERT_OK(cluster->Status());
+  head_.Kill();
+  head_.StartAs(cluster_id, 6);
+  const auto status = cluster->Status();
+  COHORT_ASSERT_OK(status);
+  EXPECT_EQ(status->term, 8u);
+  EXPECT_GE(stale, 1);
+}
+
+// CL-3.
+TEST_F(ClusterTest, RefusesAnotherClusterAtTheSameAddress) {
+  const auto cluster = Connect();
+  COHORT_ASSERT_OK(cluster->Status());
+  head_.Kill();
+  head_.StartAs(std::string(16, 'b'), 1);
+  const absl::Status status = cluster->Submit(SpecOf("lost")).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("another cluster")));
+  EXPECT_EQ(GetReason(status), "other_cluster");
+  // Whoever connects anew meets the new one.
+  COHORT_EXPECT_OK(Connect()->Status());
+}
+
+TEST_F(ClusterTest, WaitsThroughARestart) {
+  const auto cluster = ConnectReviving();
+  const auto id = cluster->Submit(SpecOf("long"));
+  COHORT_ASSERT_OK(id);
+  absl::StatusOr<Job> ended = absl::UnknownError("not yet");
+  std::thread waiting([&] { ended = cluster->Wait(*id); });
+  head_.AwaitWaiter();
+  head_.Kill();
+  v1::ExitStatus exit;
+  exit.set_signal(9);
+  head_.EndJob(std::string(id->bytes()), v1::JOB_STATE_FAILED, &exit);
+  waiting.join();
+  COHORT_ASSERT_OK(ended);
+  EXPECT_EQ(ended->state, JobState::kFailed);
+  ASSERT_TRUE(ended->exit.has_value());
+  EXPECT_EQ(ended->exit->ShellStatus(), 137);
+}
+
+TEST_F(ClusterTest, WaitingEndsAtItsDeadline) {
+  const auto cluster = Connect();
+  const auto id = cluster->Submit(SpecOf("long"));
+  COHORT_ASSERT_OK(id);
+  EXPECT_THAT(cluster->Wait(*id, absl::Milliseconds(20)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  head_.Kill();
+  EXPECT_THAT(cluster->Wait(*id, absl::Milliseconds(20)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("cannot be reached")));
+}
+
+TEST_F(ClusterTest, SubmitsManyAtOnce) {
+  constexpr int kJobs = 500;
+  const auto cluster = Connect();
+  rpc::Inbox<absl::StatusOr<JobId>> answers;
+  for (int i = 0; i < kJobs; ++i) {
+    cluster->SubmitAsync(
+        SpecOf(absl::StrCat(i)), {},
+        [&answers](absl::StatusOr<JobId> id) { answers.Put(std::move(id)); });
+  }
+  std::set<JobId> ids;
+  for (int i = 0; i < kJobs; ++i) {
+    const absl::StatusOr<JobId> id = answers.Take();
+    COHORT_ASSERT_OK(id);
+    ids.insert(*id);
+  }
+  EXPECT_EQ(ids.size(), static_cast<size_t>(kJobs));
+}
+
+TEST_F(ClusterTest, RefusesMoreInFlightThanItWasTold) {
+  head_.Kill();
+  rpc::Inbox<absl::Status> answers;
+  auto cluster = Connect({.submits_in_flight_max = 2});
+  const auto submit = [&] {
+    cluster->SubmitAsync(SpecOf("a"), {}, [&answers](absl::StatusOr<JobId> id) {
+      answers.Put(id.status());
+    });
+  };
+  submit();
+  submit();
+  submit();
+  EXPECT_THAT(answers.Take(), StatusIs(absl::StatusCode::kResourceExhausted));
+  // What is in flight is told when it is given up.
+  cluster.reset();
+  EXPECT_THAT(answers.Take(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(answers.Take(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(ClusterTest, TellsABadSpecToTheCallback) {
+  const auto cluster = Connect();
+  rpc::Inbox<absl::Status> answers;
+  cluster->SubmitAsync(JobSpec(), {}, [&answers](absl::StatusOr<JobId> id) {
+    answers.Put(id.status());
+  });
+  EXPECT_THAT(answers.Take(), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+class LogsTest : public ClusterTest {
+ protected:
+  JobId SubmitWorld(Cluster& cluster, int world) {
+    JobSpec spec = SpecOf("logs");
+    spec.scaling_config.num_workers = world;
+    const JobId id = cluster.Submit(spec).value();
+    for (int rank = 0; rank < world; ++rank) {
+      head_.SetLog(std::string(id.bytes()), rank, v1::LOG_STREAM_STDOUT,
+                   TextOf(rank, LogStream::kStdout));
+      head_.SetLog(std::string(id.bytes()), rank, v1::LOG_STREAM_STDERR,
+                   TextOf(rank, LogStream::kStderr));
+    }
+    return id;
+  }
+
+  static std::string TextOf(int rank, LogStream stream) {
+    std::string text;
+    for (int i = 0; i < 100; ++i) {
+      absl::StrAppend(&text, stream == LogStream::kStdout ? "out " : "err ",
+                      rank, " line ", i, "\n");
+    }
+    return text;
+  }
+
+  absl::Status Read(const Cluster& cluster, JobId id, LogOptions options) {
+    return cluster.Logs(id, options, [this](const LogChunk& chunk) {
+      std::string& text = read_[{chunk.rank, chunk.stream}];
+      EXPECT_EQ(chunk.offset, static_cast<int64_t>(text.size()));
+      text.append(chunk.data.data(), chunk.data.size());
+      return absl::OkStatus();
+    });
+  }
+
+  std::map<std::pair<int, LogStream>, std::string> read_;
+};
+
+TEST_F(LogsTest, ReadsAllRanksEachByteOnceThroughBrokenStreams) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 3);
+  head_.BreakLogsAfter(700);
+  COHORT_ASSERT_OK(Read(*cluster, id, {.standard_error = true}));
+  ASSERT_EQ(read_.size(), 6u);
+  for (const auto& [source, text] : read_) {
+    EXPECT_EQ(text, TextOf(source.first, source.second));
+  }
+}
+
+TEST_F(LogsTest, ReadsOneRankOfABreakingNetwork) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 3);
+  head_.SetBreakProbability(0.2);
+  COHORT_ASSERT_OK(Read(*cluster, id, {.rank = 1, .follow = true}));
+  ASSERT_EQ(read_.size(), 1u);
+  EXPECT_EQ(read_.begin()->second, TextOf(1, LogStream::kStdout));
+}
+
+TEST_F(LogsTest, KnowsItsRanks) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 2);
+  EXPECT_THAT(Read(*cluster, id, {.rank = 2}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("0 to 1")));
+  EXPECT_THAT(Read(*cluster, JobId(), {}),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LogsTest, EndsWithTheErrorOfTheSink) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 4);
+  EXPECT_THAT(cluster->Logs(id, {},
+                            [](const LogChunk&) {
+                              return absl::ResourceExhaustedError("disk full");
+                            }),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+TEST_F(LogsTest, GivesUpWhenTheHeadStaysAway) {
+  const auto cluster = Connect({.deadline = absl::Milliseconds(100)});
+  const JobId id = SubmitWorld(*cluster, 1);
+  head_.BreakLogsAfter(700);
+  const absl::Status status = cluster->Logs(id, {}, [this](const LogChunk&) {
+    head_.Kill();
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace cohort
