@@ -11,6 +11,7 @@
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
+#include "rocksdb/listener.h"
 #include "rocksdb/options.h"
 #include "rocksdb/table.h"
 #include "rocksdb/write_batch.h"
@@ -85,6 +86,16 @@ absl::Status ToStatus(const rocksdb::Status& status, const std::string& path,
       "disk_error");
 }
 
+// Its owner opens a failed store anew (CM-3); RocksDB would go on by itself,
+// for one when it finds space on a disk that was full.
+class NoHealing final : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
+                            bool* auto_recovery) override {
+    *auto_recovery = false;
+  }
+};
+
 rocksdb::Options DatabaseOptions(rocksdb::Env* env) {
   rocksdb::Options options;
   options.env = env;
@@ -100,8 +111,8 @@ rocksdb::Options DatabaseOptions(rocksdb::Env* env) {
   // it and everything after it without a word.
   options.wal_recovery_mode =
       rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
-  // Its owner opens a failed store anew; nothing heals behind its back.
   options.max_bgerror_resume_count = 0;
+  options.listeners.push_back(std::make_shared<NoHealing>());
   options.max_total_wal_size = kLogBytesMax;
   options.write_buffer_size = kMemtableBytes;
   options.max_write_buffer_number = 2;
