@@ -2,10 +2,11 @@
 # What is run by hand before an issue is called done, beyond .ci/run.
 #
 #   tools/check.sh         both compilers, lint, clang-tidy on the files that
-#                          differ from the main branch
-#   tools/check.sh --all   clang-tidy on every file, and every test under
-#                          AddressSanitizer; on a clang that can (16 and later)
-#                          the LibTorch parts too
+#                          differ from the main branch, 1,000 fresh seeds of the
+#                          simulation, each fuzzer for 20 s
+#   tools/check.sh --all   clang-tidy on every file, 10,000 seeds, each fuzzer for
+#                          5 min, every test under AddressSanitizer; on a clang
+#                          that can (16 and later) the LibTorch parts too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -16,7 +17,7 @@ case ${1:-} in
   "") ;;
   --all) all=1 ;;
   *)
-    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -56,6 +57,34 @@ shell_lint() {
   git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck -x
 }
 
+simulate() {
+  local first=$((RANDOM * 1000000 + RANDOM))
+  echo "replay a seed with build/release/bin/sim_main --seed N --verbose"
+  build/release/bin/sim_main --seed "$first" --seeds $((all ? 10000 : 1000))
+}
+
+# Each fuzzer goes on from the corpus that earlier calls left in build/fuzz.
+fuzz() {
+  local fuzzer name corpus status=0
+  cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers || return 1
+  for fuzzer in build/fuzz/fuzz/*_fuzzer; do
+    name=$(basename "$fuzzer" er)
+    corpus=build/fuzz/corpus/$name
+    "build/fuzz/tests/$name" --write-seeds "$corpus"
+    if "$fuzzer" -max_total_time=$((all ? 300 : 20)) -max_len=65536 \
+      -rss_limit_mb=1024 -print_final_stats=1 \
+      -artifact_prefix="build/fuzz/$name-" "$corpus" \
+      >"build/fuzz/$name.log" 2>&1; then
+      echo "$name: $(awk '/number_of_executed_units/ { print $2 }' \
+        "build/fuzz/$name.log") inputs, nothing found"
+    else
+      tail -n 40 "build/fuzz/$name.log"
+      status=1
+    fi
+  done
+  return "$status"
+}
+
 clang_major() {
   clang++ -dumpversion | cut -d. -f1
 }
@@ -65,6 +94,8 @@ stage "shellcheck" shell_lint || failed=1
 build_and_test dev || failed=1
 stage "clang-tidy" tidy || failed=1
 build_and_test release || failed=1
+stage "simulation" simulate || failed=1
+stage "fuzzing" fuzz || failed=1
 if ((all)); then
   build_and_test asan || failed=1
   if (($(clang_major) >= 16)); then

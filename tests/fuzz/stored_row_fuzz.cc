@@ -1,0 +1,81 @@
+// A row of the control store under a right checksum: refused as damage, or a
+// record that is stored again as it was read.
+
+#include "common/check.h"
+#include "common/hash.h"
+#include "common/resources.h"
+#include "head/records_codec.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace head = cohort::head;
+
+namespace {
+
+constexpr size_t kChecksumBytes = 4;
+
+// A byte that says how long the key is, the key, the row without its checksum.
+std::string Input(const head::Write& write) {
+  COHORT_CHECK(write.key.size() < 256 && write.value.has_value());
+  return static_cast<char>(write.key.size()) + write.key +
+         write.value->substr(kChecksumBytes);
+}
+
+std::string WithChecksum(absl::string_view key, absl::string_view row) {
+  const uint32_t crc = cohort::Crc32c(row, cohort::Crc32c(key));
+  std::string value;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    value.push_back(static_cast<char>(crc >> shift));
+  }
+  value.append(row.data(), row.size());
+  return value;
+}
+
+template <typename Record>
+void Check(absl::string_view key, absl::string_view value) {
+  const absl::StatusOr<Record> record = head::FromRow<Record>(key, value);
+  if (!record.ok()) return;
+  const head::Write again = head::ToWrite(*record);
+  COHORT_CHECK(again.key == std::string(key));
+  const absl::StatusOr<Record> second =
+      head::FromRow<Record>(again.key, *again.value);
+  COHORT_CHECK(second.ok());
+  COHORT_CHECK(head::ToWrite(*second).value == again.value);
+}
+
+template <typename... Records>
+void CheckEach(absl::string_view key, absl::string_view value) {
+  (Check<Records>(key, value), ...);
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  head::NodeRecord node;
+  node.name = "node-1";
+  node.host = "127.0.0.1";
+  node.resources = *cohort::ParseResources("CPU=2,GPU=1,license=1");
+  node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
+  head::JobRecord job;
+  job.origin.principal = "cluster";
+  job.spec.command = {"python3", "train.py"};
+  job.spec.environment = {{"A", "b"}};
+  job.checkpoints = {{.path = "/x/step-1", .step = 1}};
+  return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
+          Input(head::ToWrite(node)),
+          Input(head::ToWrite(job)),
+          Input(head::ToWrite(head::AttemptRecord())),
+          Input(head::ToWrite(head::RequestRecord())),
+          Input(head::ToWrite(head::PackageRecord())),
+          Input(head::ToWrite(head::EventRecord()))};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 1 || size - 1 < data[0]) return 0;
+  const absl::string_view input(reinterpret_cast<const char*>(data), size);
+  const absl::string_view key = input.substr(1, data[0]);
+  const std::string value = WithChecksum(key, input.substr(1 + key.size()));
+  CheckEach<head::ClusterRecord, head::NodeRecord, head::JobRecord,
+            head::AttemptRecord, head::RequestRecord, head::PackageRecord,
+            head::EventRecord>(key, value);
+  return 0;
+}
