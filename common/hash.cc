@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/hex_text.h"
 
 namespace cohort {
 namespace {
@@ -98,7 +99,7 @@ absl::StatusOr<Digest> Digest::FromHex(absl::string_view hex) {
         absl::StrCat("a SHA-256 is 64 hex digits, not \"",
                      absl::CHexEscape(hex.substr(0, 80)), "\""));
   }
-  return FromBytes(absl::HexStringToBytes(hex));
+  return FromBytes(HexToBytes(hex));
 }
 
 std::string Digest::ToHex() const { return absl::BytesToHexString(bytes()); }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/hex_text.h"
 #include "common/random.h"
 
 namespace cohort {
@@ -60,7 +61,7 @@ class StrongId {
           absl::StrCat("a ", Tag::kNoun, " id is 32 hex digits, not \"",
                        absl::CHexEscape(hex.substr(0, 64)), "\""));
     }
-    return FromBytes(absl::HexStringToBytes(hex));
+    return FromBytes(HexToBytes(hex));
   }
 
   // Lives as long as this id.

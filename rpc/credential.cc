@@ -22,6 +22,7 @@
 #include "openssl/hmac.h"
 
 #include "common/check.h"
+#include "common/hex_text.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -126,7 +127,7 @@ absl::StatusOr<Credential> Credential::FromHex(absl::string_view hex) {
       !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
     return absl::InvalidArgumentError("a credential is hex digits");
   }
-  return FromBytes(absl::HexStringToBytes(hex));
+  return FromBytes(HexToBytes(hex));
 }
 
 absl::StatusOr<Credential> Credential::Load(const std::string& path) {

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/hex_text.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "shm/barrier.h"
@@ -56,17 +57,17 @@ TEST_F(ArenaTest, ControlHeaderHasTheseBytes) {
   EXPECT_EQ(bytes.size(), 4096 + 2 * 143360u);
   bytes.resize(256);
   const std::string expected =
-      absl::StrCat(absl::HexStringToBytes("434f484f5254534d"
-                                          "01000000"
-                                          "01000000"
-                                          "0070040000000000"),
-                   std::string(40, '\0'),                       // header
-                   "job-7/2", std::string(57, '\0'),            // attempt
-                   absl::HexStringToBytes("0300000000000000"    // epoch
-                                          "02000000"            // local world
-                                          "00300200"),          // slot bytes
-                   std::string(48, '\0'),                       //
-                   absl::HexStringToBytes("0200000000000000"),  // revoked
+      absl::StrCat(HexToBytes("434f484f5254534d"
+                              "01000000"
+                              "01000000"
+                              "0070040000000000"),
+                   std::string(40, '\0'),             // header
+                   "job-7/2", std::string(57, '\0'),  // attempt
+                   HexToBytes("0300000000000000"      // epoch
+                              "02000000"              // local world
+                              "00300200"),            // slot bytes
+                   std::string(48, '\0'),             //
+                   HexToBytes("0200000000000000"),    // revoked
                    std::string(56, '\0'));
   EXPECT_EQ(absl::BytesToHexString(bytes), absl::BytesToHexString(expected));
 }
