@@ -2,6 +2,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+
 #include "common/mutex.h"
 #include "common/real_clock.h"
 

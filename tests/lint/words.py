@@ -111,19 +111,27 @@ def check_file(path, text):
     return errors
 
 
+def names(text, word):
+    return re.search(rf"\b{re.escape(word)}\b", text)
+
+
 def dead_sources(sources, cmake_files):
-    """Sources that no CMakeLists.txt of their folder or above it names."""
+    """Sources that no CMakeLists.txt of their folder or above it names.
+
+    Where a loop or a function makes names, the name without its ending will do.
+    """
     errors = []
     for path in sources:
         name = path.rsplit("/", 1)[-1]
         folders = path.split("/")[:-1]
-        stem = re.sub(r"(_test|_fuzz)?\.(cc|cu)$", "", name)
+        stem = re.sub(r"\.(cc|cu)$", "", name)
         lists = [cmake_files.get("/".join(folders[:depth] +
                                           ["CMakeLists.txt"]), "")
                  for depth in range(len(folders), 0, -1)]
-        if not any(re.search(rf"\b{re.escape(name)}\b", text)
-                   or ("}" in text and re.search(rf"\b{re.escape(stem)}\b",
-                                                 text))
+        noun = re.sub(r"_test$", "", stem)
+        if not any(names(text, name) or ("${" in text and
+                                         (names(text, stem)
+                                          or names(text, noun)))
                    for text in lists):
             errors.append(f"{path}: no CMakeLists.txt builds it")
     return errors
