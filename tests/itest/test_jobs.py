@@ -1,0 +1,175 @@
+"""Jobs from the command line: exit codes, environment, limited credentials."""
+
+import json
+import sys
+
+import cluster
+
+
+class Jobs(cluster.ClusterTest):
+
+    def test_ends_as_its_rank_does(self):
+        c = self.cluster()
+        for script, status in (("exit 0", 0), ("exit 7", 7),
+                               ("kill -KILL $$", 137), ("kill -TERM $$", 143)):
+            done = c.run("submit", "--wait", "--", "sh", "-c", script)
+            self.assertEqual(done.returncode, status, script + done.stderr)
+        done = c.run("submit", "--wait", "--", "no-such-program")
+        self.assert_fails(done, 127)
+        job = c.submit("--num-workers", "2", "--", "sh", "-c",
+                       'test $RANK = 0 && exec sleep 600; exit 9')
+        self.assertEqual(c.run("jobs", "wait", job).returncode, 9)
+        self.assertEqual(c.job(job)["exit_code"], 9)
+
+    def test_stopped_is_130_and_late_is_124(self):
+        c = self.cluster()
+        job = c.submit("--", "sleep", "600")
+        c.await_state(job, "RUNNING")
+        self.assert_fails(c.run("jobs", "wait", job, "--timeout", "100ms"),
+                          124, job, "RUNNING")
+        self.assertEqual(c.run("jobs", "stop", job).returncode, 0)
+        self.assertEqual(c.run("jobs", "wait", job).returncode, 130)
+        ended = c.job(job)
+        self.assertEqual(ended["state"], "STOPPED")
+        self.assertEqual(ended["failures"], 0)
+
+    def test_prints_its_id_alone_first(self):
+        c = self.cluster()
+        done = c.run("submit", "-f", "--", "echo", "hello")
+        lines = done.stdout.splitlines()
+        self.assertRegex(lines[0], r"^[0-9a-f]{32}$")
+        self.assertEqual(lines[1:], ["hello"])
+        same = ("submit", "--request-id", "r", "--json", "--", "true")
+        first, second = c.run(*same), c.run(*same)
+        self.assertEqual(set(json.loads(first.stdout)), {"id"})
+        self.assertEqual(first.stdout, second.stdout)
+        again = c.run("submit", "--request-id", "r", "--json", "--", "false")
+        self.assertEqual(again.returncode, 125)
+        self.assertEqual(json.loads(again.stderr)["code"], "ALREADY_EXISTS")
+
+    def test_json_has_every_key(self):
+        c = self.cluster("--num-cpus", "2", "--simulate-gpus", "1")
+        job = c.submit("--gpus", "1", "--", "true")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        got = c.job(job)
+        self.assertEqual(
+            set(got),
+            set("id name state reason attempt failures exit_code signal "
+                "submitted_at started_at ended_at metrics checkpoint "
+                "ranks".split()))
+        self.assertEqual(
+            set(got["ranks"][0]),
+            set("rank local_rank node pid state exit_code signal "
+                "gpu_ids".split()))
+        listed = c.json("jobs", "list")[0]
+        self.assertEqual(set(listed), set(got) - {"ranks"})
+        node = c.json("nodes")[0]
+        self.assertEqual(
+            set(node), set("id name state incarnation pid resources available "
+                           "labels devices".split()))
+        self.assertEqual(set(node["devices"][0]),
+                         {"id", "kind", "model", "simulated"})
+        self.assertIs(node["devices"][0]["simulated"], True)
+        self.assertEqual(
+            set(c.json("status")),
+            set("cluster_id address head_pid term nodes jobs".split()))
+        self.assertEqual(set(c.json("resources")), {"total", "available"})
+
+    def test_rank_may_read_its_job_and_nothing_else(self):
+        c = self.cluster()
+        other = c.submit("--", "true")
+        script = self.file("ask.sh", f"""
+set -u
+cohort={cluster.BIN}/cohort
+$cohort jobs get $COHORT_JOB_ID --json >own.json || exit 1
+grep -q $COHORT_JOB_ID own.json || exit 2
+$cohort submit -- true && exit 3
+$cohort jobs get {other} && exit 4
+$cohort jobs stop $COHORT_JOB_ID && exit 5
+$cohort jobs stop {other} && exit 6
+$cohort jobs list && exit 7
+$cohort jobs logs {other} && exit 8
+exit 0
+""")
+        done = c.run("submit", "-f", "--file", script, "--", "sh", "ask.sh")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(c.json("jobs", "list")), 2)
+
+    def test_environment_is_torchruns(self):
+        c = self.cluster(workers=2)
+        job = c.submit("--num-workers", "2", "--strategy", "STRICT_SPREAD",
+                       "--env", "COLOUR=blue", "--name", "paint", "--",
+                       sys.executable, "-c",
+                       "import os,json; print(json.dumps(dict(os.environ)))")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        ranks = [json.loads(c.logs(job, "--rank", rank).partition("] ")[2])
+                 for rank in (0, 1)]
+        for rank, env in enumerate(ranks):
+            self.assertEqual(env["RANK"], str(rank))
+            self.assertEqual(env["WORLD_SIZE"], "2")
+            self.assertEqual(env["LOCAL_RANK"], "0")
+            self.assertEqual(env["LOCAL_WORLD_SIZE"], "1")
+            self.assertEqual(env["GROUP_RANK"], str(rank))
+            self.assertEqual(env["TORCHELASTIC_USE_AGENT_STORE"], "False")
+            self.assertEqual(env["CUDA_VISIBLE_DEVICES"], "")
+            self.assertEqual(env["COLOUR"], "blue")
+            self.assertEqual(env["COHORT_ADDRESS"], c.address)
+            self.assertNotEqual(env["COHORT_CREDENTIAL_FILE"],
+                                str(c.credential))
+        for key in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+            self.assertEqual(ranks[0][key], ranks[1][key])
+
+    def test_files_sent_along_are_where_the_rank_starts(self):
+        c = self.cluster()
+        self.file("tree/deep/er.txt", "deep\n")
+        self.file("tree/run.sh", "#!/bin/sh\ncat deep/er.txt\n", 0o755)
+        done = c.run("submit", "-f", "--working-dir", self.sandbox.dir / "tree",
+                     "--", "./run.sh")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[1:], ["deep"])
+
+    def test_trains_with_pythons_torch(self):
+        python = "/usr/bin/python3"
+        probe = cluster.subprocess.run(
+            [python, "-c", "import torch.distributed as d; "
+             "assert d.is_gloo_available() if hasattr(d, 'is_gloo_available') "
+             "else d.is_available()"],
+            capture_output=True, check=False)
+        if probe.returncode:
+            self.skipTest("python3-torch with gloo is not installed")
+        self.file("ddp/train.py", DDP)
+        c = self.cluster("--num-cpus", "1", workers=2)
+        job = c.submit("--num-workers", "2", "--working-dir",
+                       self.sandbox.dir / "ddp", "--", python, "train.py")
+        ended = c.await_end(job)
+        self.assertEqual(ended["state"], "SUCCEEDED",
+                         c.logs(job, "--stderr"))
+        for rank in (0, 1):
+            self.assertIn("parameters agree", c.logs(job, "--rank", rank))
+
+
+DDP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+model = DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    optimizer.zero_grad()
+    model(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+mine = torch.cat([p.detach().flatten() for p in model.parameters()])
+everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+dist.all_gather(everyones, mine)
+assert dist.get_world_size() == 2
+assert all(torch.equal(mine, other) for other in everyones)
+print("parameters agree", flush=True)
+"""
+
+
+if __name__ == "__main__":
+    cluster.main()
