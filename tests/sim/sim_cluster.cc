@@ -25,7 +25,7 @@ constexpr uint64_t kCrashAfterAppendOneIn = 40;
 rpc::LoopbackOptions NetworkOptions() {
   rpc::LoopbackOptions options;
   options.break_probability = 0.002;
-  options.partition_timeout = absl::Seconds(8);
+  options.partition_timeout = absl::Seconds(5);
   return options;
 }
 
