@@ -18,7 +18,7 @@ struct NetShape {
 // [channels,1,3,3], fc1.weight [hidden,channels*676], fc2.weight [10,hidden].
 class NetImpl : public torch::nn::Module {
  public:
-  // Weights are drawn from torch's generator, as PyTorch draws them.
+  // Weights are drawn from torch's generator, as Glorot draws them.
   explicit NetImpl(const NetShape& shape);
 
   // [n,1,28,28] to the logits [n,10].
