@@ -18,17 +18,23 @@ namespace {
 
 constexpr absl::Duration kTrimPackagesPeriod = absl::Minutes(1);
 
-absl::Status ReadOnly() {
-  return SetReason(
-      absl::UnavailableError("the store refuses writes and is being opened "
-                             "anew: nothing was changed, try again"),
-      "read_only");
+// `what`, and why, once the store has said it.
+absl::Status Refusal(absl::string_view what, const absl::Status& store,
+                     absl::string_view reason) {
+  const std::string why =
+      store.ok() ? "" : absl::StrCat(": ", store.message());
+  return SetReason(absl::UnavailableError(absl::StrCat(what, why)), reason);
 }
 
-absl::Status Reloading() {
-  return SetReason(
-      absl::UnavailableError("the head is loading its state: try again"),
-      "loading");
+absl::Status ReadOnly(const absl::Status& store) {
+  return Refusal(
+      "the store refuses writes and is being opened anew, nothing was "
+      "changed, try again",
+      store, "read_only");
+}
+
+absl::Status Reloading(const absl::Status& store) {
+  return Refusal("the head is loading its state, try again", store, "loading");
 }
 
 }  // namespace
@@ -137,6 +143,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
       *store_, seams_.store_executor, seams_.strand, cluster.term,
       [this](const absl::Status& failure) { OnAppendFailed(failure); });
   read_only_ = false;
+  refusal_ = absl::OkStatus();
   if (router_ != nullptr) {
     router_->SetStamp({.cluster_id = std::string(cluster.cluster.bytes()),
                        .term = cluster.term});
@@ -161,6 +168,7 @@ void HeadCore::GiveUpOrReopen(const absl::Status& status) {
   if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status)) {
     return Die(status);
   }
+  refusal_ = status;
   COHORT_LOG(kWarning, "store_refuses", {"why", status},
              {"again_in", options_.reopen_delay});
   seams_.strand.PostAfter(options_.reopen_delay, Guarded(Task([this] {
@@ -171,11 +179,12 @@ void HeadCore::GiveUpOrReopen(const absl::Status& status) {
 void HeadCore::OnAppendFailed(const absl::Status& status) {
   COHORT_LOG(kError, "append_failed", {"why", status});
   read_only_ = true;
+  refusal_ = status;
   // CM-3: nobody sees or uses the old state again.
   commit_.reset();
   state_.reset();
-  node_service_->CloseAll(Reloading());
-  cluster_service_->DropWaiting(Reloading());
+  node_service_->CloseAll(Reloading(refusal_));
+  cluster_service_->DropWaiting(Reloading(refusal_));
   DropStore();
   if (absl::IsFailedPrecondition(status)) return Die(status);
   Open();
@@ -240,13 +249,13 @@ Effect HeadCore::Guarded(Effect effect) {
 // ---- StateHost ----
 
 absl::StatusOr<const ClusterState*> HeadCore::Readable() {
-  if (state_ == nullptr) return Reloading();
+  if (state_ == nullptr) return Reloading(refusal_);
   return state_.get();
 }
 
 absl::StatusOr<ClusterState*> HeadCore::Writable(Admission admission) {
-  if (state_ == nullptr) return Reloading();
-  if (read_only_) return ReadOnly();
+  if (state_ == nullptr) return Reloading(refusal_);
+  if (read_only_) return ReadOnly(refusal_);
   if (admission == Admission::kClient &&
       (commit_->pending_count() >= options_.pending_transitions_max ||
        commit_->pending_bytes() >= options_.pending_bytes_max)) {

@@ -132,6 +132,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<ClusterState> state_;
   std::unique_ptr<Commit> commit_;
   bool read_only_ = true;
+  absl::Status refusal_;  // what the store said, until it works again
   absl::AnyInvocable<void(const absl::Status&) &&> on_started_;
 
   // Shared: tasks that reach the strand after the core's end see it gone.

@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "common/stop_signal.h"
 #include "worker/options.h"
 #include "worker/worker.h"
@@ -103,6 +104,13 @@ absl::Status ParseShare(const std::string& text, InventoryOptions& inventory) {
   return absl::OkStatus();
 }
 
+// What `flag` says, or the error with its name.
+template <typename T>
+absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
+  if (!value.ok()) return Annotate(value.status(), flag);
+  return value;
+}
+
 absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   WorkerOptions options;
   const std::string address =
@@ -127,17 +135,18 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   options.host = flags.host;
   if (!flags.num_cpus.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.inventory.cpus,
-                            Amount::Parse(flags.num_cpus));
+                            Of("--num-cpus", Amount::Parse(flags.num_cpus)));
   }
   if (!flags.memory.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.inventory.memory_bytes,
-                            ParseSize(flags.memory));
+                            Of("--memory", ParseSize(flags.memory)));
   }
   options.inventory.gpus = flags.num_gpus;
   COHORT_RETURN_IF_ERROR(ParseShare(flags.share, options.inventory));
   COHORT_ASSIGN_OR_RETURN(options.inventory.custom,
-                          ParseResources(flags.resources));
-  COHORT_ASSIGN_OR_RETURN(options.labels, ParseKeyValues(flags.labels));
+                          Of("--resources", ParseResources(flags.resources)));
+  COHORT_ASSIGN_OR_RETURN(options.labels,
+                          Of("--labels", ParseKeyValues(flags.labels)));
   options.simulated_gpus = flags.simulate_gpus;
   options.end_ranks = flags.end_ranks;
   COHORT_RETURN_IF_ERROR(options.Validate());
