@@ -21,8 +21,7 @@ constexpr absl::Duration kTrimPackagesPeriod = absl::Minutes(1);
 // `what`, and why, once the store has said it.
 absl::Status Refusal(absl::string_view what, const absl::Status& store,
                      absl::string_view reason) {
-  const std::string why =
-      store.ok() ? "" : absl::StrCat(": ", store.message());
+  const std::string why = store.ok() ? "" : absl::StrCat(": ", store.message());
   return SetReason(absl::UnavailableError(absl::StrCat(what, why)), reason);
 }
 

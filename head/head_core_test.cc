@@ -308,7 +308,8 @@ TEST_F(HeadCoreTest, AnswersReadsAndRefusesWritesWhileTheDiskIsFull) {
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(GetReason(refused.status()), "read_only");
   // People are told what the disk said, not only that it refuses.
-  EXPECT_THAT(refused.status().message(), HasSubstr("injected: the append failed"));
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("injected: the append failed"));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_PENDING);
   EXPECT_TRUE(Status().read_only());
   disk_.Heal();
