@@ -145,7 +145,8 @@ class Sandbox:
 
     def show_logs(self):
         """The end of each daemon's log, for a test that failed."""
-        for log in sorted([*self.dir.glob("*.log"), *self.dir.glob("up*/*.log")]):
+        for log in sorted([*self.dir.glob("*.log"),
+                           *self.dir.glob("up*/*.log")]):
             text = log.read_text(errors="replace")
             print(f"==== {log.relative_to(self.dir)}\n{text[-4000:]}",
                   file=sys.stderr)
@@ -223,7 +224,7 @@ class Client:
 
 
 class Cluster(Client):
-    """A head and workers as daemons of the test, each of which may be killed."""
+    """A head and workers as daemons of the test, each may be killed."""
 
     def __init__(self, sandbox, node_timeout="1s"):
         super().__init__("", sandbox.dir / "head/credential")

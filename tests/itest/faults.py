@@ -32,8 +32,9 @@ import time
 
 import cluster
 
+EPOCHS = 2
 STEPS = 120
-SAMPLES = STEPS * 2 * 64
+SAMPLES = STEPS // EPOCHS * 2 * 64
 FAULTS_A_TRAINING = 5
 LEASE = 1.0  # --node-timeout
 FREE_INFRA_RESTARTS = 3
@@ -117,7 +118,7 @@ class Training:
 
 
 class Faults:
-    """The faults; each breaks something, heals it and checks what came of it."""
+    """Each breaks something, heals it and checks what came of it."""
 
     def __init__(self, c, rng):
         self.cluster = c
@@ -207,7 +208,7 @@ def run(options, sandbox):
     results = sandbox.dir / "results"
     kinds = options.only or faults.kinds()
     count, steps = options.count, STEPS
-    flags = ["--epochs", "1", "--train-samples", SAMPLES, "--test-samples",
+    flags = ["--epochs", EPOCHS, "--train-samples", SAMPLES, "--test-samples",
              "256", "--checkpoint-every", "8", "--seed", "3"]
     expected = None
     if options.full:

@@ -1,4 +1,4 @@
-"""What nobody should give us: it is named, it is refused, nothing else notices."""
+"""What nobody should give us: it is named and refused, nobody else notices."""
 
 import contextlib
 import json
