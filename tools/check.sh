@@ -3,7 +3,8 @@
 #
 #   tools/check.sh         both compilers, lint, clang-tidy on the files that
 #                          differ from the main branch, 1,000 fresh seeds of the
-#                          simulation, each fuzzer for 20 s
+#                          simulation, 40 rounds of faults under a training,
+#                          each fuzzer for 20 s
 #   tools/check.sh --all   clang-tidy on every file, 10,000 seeds, each fuzzer for
 #                          5 min, every test under AddressSanitizer, 3 epochs
 #                          through each fault; on a clang that can (16 and
@@ -64,6 +65,14 @@ simulate() {
   build/release/bin/sim_main --seed "$first" --seeds $((all ? 10000 : 1000))
 }
 
+faults() {
+  local count=40
+  ((all)) && count=200
+  export COHORT_BIN=$PWD/build/release/bin
+  /usr/bin/python3 tests/itest/faults.py --count "$count" || return 1
+  if ((all)); then /usr/bin/python3 tests/itest/faults.py --full; fi
+}
+
 # Each fuzzer goes on from the corpus that earlier calls left in build/fuzz.
 fuzz() {
   local fuzzer name corpus status=0
@@ -96,6 +105,7 @@ build_and_test dev || failed=1
 stage "clang-tidy" tidy || failed=1
 build_and_test release || failed=1
 stage "simulation" simulate || failed=1
+stage "faults" faults || failed=1
 stage "fuzzing" fuzz || failed=1
 if ((all)); then
   stage "faults: 3 epochs" env COHORT_BIN="$PWD/build/release/bin" \
