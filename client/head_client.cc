@@ -128,7 +128,9 @@ absl::Status HeadClient::Judge(const absl::Status& status,
     return SetReason(
         absl::UnavailableError(absl::StrCat(
             "the head at ", channel_.address(), " cannot be reached: ",
-            absl::StripSuffix(Innermost(status.message()), "."))),
+            absl::StripSuffix(Innermost(status.message()), "."),
+            "; start it, or name another one with --address or "
+            "COHORT_ADDRESS")),
         "unreachable");
   }
   MutexLock lock(mutex_);

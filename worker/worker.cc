@@ -138,8 +138,12 @@ absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
                                         const NodeId& node) {
   COHORT_ASSIGN_OR_RETURN(const MachineSize machine, MeasureMachine());
   if (options.simulated_gpus.has_value()) {
-    SimulatedDevices source(node.ToHex().substr(0, 8), *options.simulated_gpus);
-    return TakeInventory(options.inventory, machine, source);
+    // Each of the workers that divide this machine simulates as many.
+    InventoryOptions own = options.inventory;
+    own.gpus = *options.simulated_gpus;
+    SimulatedDevices source(node.ToHex().substr(0, 8),
+                            *own.gpus * own.share_count);
+    return TakeInventory(own, machine, source);
   }
   NvmlDevices source;
   return TakeInventory(options.inventory, machine, source);

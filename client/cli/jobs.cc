@@ -40,9 +40,7 @@ std::string TimeOrDash(const std::optional<absl::Time>& time) {
 std::string RunningTime(const Job& job) {
   if (!job.started_at.has_value()) return "-";
   const absl::Time end = job.ended_at.value_or(MachineClock().Wall());
-  return DurationToText(
-      std::max(absl::ZeroDuration(),
-               absl::Trunc(end - *job.started_at, absl::Seconds(1))));
+  return AgeText(end - *job.started_at);
 }
 
 std::string ExitText(const std::optional<ExitStatus>& exit) {

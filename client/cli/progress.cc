@@ -27,8 +27,7 @@ std::string LiveLine(const Job& job) {
   std::string line = JobLine(job);
   if (job.started_at.has_value() && !HasEnded(job.state)) {
     const absl::Duration age = MachineClock().Wall() - *job.started_at;
-    absl::StrAppend(&line, " ",
-                    DurationToText(absl::Trunc(age, absl::Seconds(1))));
+    absl::StrAppend(&line, " ", AgeText(age));
   }
   if (!job.metrics_json.empty()) absl::StrAppend(&line, " ", job.metrics_json);
   return line;
@@ -68,6 +67,11 @@ void Progress::Write(absl::string_view text) const {
     if (n < 0) return;  // Nobody looks any more.
     text.remove_prefix(static_cast<size_t>(n));
   }
+}
+
+std::string AgeText(absl::Duration age) {
+  if (age < absl::Seconds(1)) return "0s";
+  return DurationToText(absl::Trunc(age, absl::Seconds(1)));
 }
 
 std::string JobLine(const Job& job) {

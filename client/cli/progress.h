@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 #include "client/job.h"
 
@@ -37,6 +38,9 @@ class Progress {
   std::string last_;
   bool is_drawn_ = false;
 };
+
+// Whole seconds, for people: "0s", "1m30s".
+std::string AgeText(absl::Duration age);
 
 // "job <id> RUNNING attempt 2 (loss 0.31)".
 std::string JobLine(const Job& job);
