@@ -49,11 +49,12 @@ FakeHead::FakeHead(uint64_t seed)
     : pool_(std::make_unique<ThreadPool>(2)),
       strand_(*pool_),
       wires_(*pool_),
-      random_(seed),
+      network_random_(seed),
       credential_(TestCredential()),
       network_({.delay_min = absl::ZeroDuration(),
                 .delay_max = absl::Microseconds(200)},
-               wires_, clock_, random_),
+               wires_, clock_, network_random_),
+      random_(seed + 1),
       cluster_id_(std::string(ClusterId::kBytes, 'a')) {}
 
 FakeHead::~FakeHead() {

@@ -88,7 +88,7 @@ class FakeHead {
   const std::unique_ptr<Executor> pool_;
   Strand strand_;
   Strand wires_;
-  SeededRandom random_;
+  SeededRandom network_random_;
   const rpc::Credential credential_;
   rpc::LoopbackNetwork network_;
 
@@ -97,6 +97,7 @@ class FakeHead {
   std::unique_ptr<rpc::Router> router_ ABSL_GUARDED_BY(mutex_);
   // Dead ones: calls that they accepted may outlive them.
   std::vector<std::unique_ptr<rpc::Router>> dead_ ABSL_GUARDED_BY(mutex_);
+  SeededRandom random_ ABSL_GUARDED_BY(mutex_);
   uint64_t term_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string cluster_id_ ABSL_GUARDED_BY(mutex_);
   int submits_until_break_ ABSL_GUARDED_BY(mutex_) = -1;
