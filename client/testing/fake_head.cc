@@ -305,6 +305,9 @@ void FakeHead::ServePackages(rpc::Router& router) {
              const v1::FinishPackageRequest& request,
              rpc::Reply<v1::FinishPackageResponse> reply) {
         MutexLock lock(mutex_);
+        if (packages_.contains(request.hash())) {
+          return std::move(reply)(v1::FinishPackageResponse());
+        }
         const std::string bytes = std::move(parts_[request.hash()]);
         parts_.erase(request.hash());
         if (Sha256::Of(bytes).bytes() != request.hash()) {
