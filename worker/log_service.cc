@@ -54,11 +54,12 @@ void LogService::ReadOnce(v1::ReadLogChunk question, absl::Duration waited) {
     v1::LogChunk chunk = ReadChunk(directories_, question, bytes_max);
     const bool nothing = chunk.data().empty() && !chunk.end();
     if (nothing && question.wait() && waited < options_.wait_max) {
-      strand_.PostAfter(
-          options_.poll_interval,
-          [this, question = std::move(question), waited]() mutable {
-            ReadOnce(std::move(question), waited + options_.poll_interval);
-          });
+      const absl::Duration pause =
+          std::clamp(waited / 4, options_.poll_min, options_.poll_max);
+      strand_.PostAfter(pause, [this, question = std::move(question), waited,
+                                pause]() mutable {
+        ReadOnce(std::move(question), waited + pause);
+      });
       return;
     }
     strand_.Post([this, chunk = std::move(chunk)]() mutable {

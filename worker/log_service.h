@@ -10,9 +10,11 @@
 namespace cohort::worker {
 
 struct LogServiceOptions {
-  // How often a follower looks for more: below what a person notices, far above
-  // what a read costs.
-  absl::Duration poll_interval = absl::Milliseconds(50);
+  // How soon a follower looks for more: a quarter of the time that it has
+  // waited, between these.  What comes soon is shown soon; a quiet log costs 20
+  // looks a second.
+  absl::Duration poll_min = absl::Milliseconds(2);
+  absl::Duration poll_max = absl::Milliseconds(50);
   // After this long a question that waits is answered with nothing, so that the
   // asker knows that we live.
   absl::Duration wait_max = absl::Seconds(10);
