@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "absl/strings/strip.h"
 
 #include "client/cli/supervised.h"
+#include "client/connection.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/random.h"
@@ -326,11 +326,7 @@ class Cluster {
 
 }  // namespace
 
-std::string DefaultUpDirectory() {
-  if (geteuid() == 0) return "/var/lib/cohort/up";
-  const char* home = std::getenv("HOME");
-  return absl::StrCat(home == nullptr ? "." : home, "/.local/state/cohort/up");
-}
+std::string DefaultUpDirectory() { return client::UpDirectory(); }
 
 int RunUp(const UpOptions& options) { return Cluster(options).Run(); }
 
