@@ -65,6 +65,22 @@ bool IsWholeWithAnotherLength(absl::string_view bytes) {
   return false;
 }
 
+// Whether the record is all there and only its type is wrong.  RocksDB takes
+// some types for the rest of an older log, and drops them without a word.
+bool IsWholeWithAnotherType(absl::string_view bytes) {
+  if (bytes.size() < kHeaderBytes) return false;
+  const size_t length = static_cast<size_t>(ByteAt(bytes, 4)) |
+                        static_cast<size_t>(ByteAt(bytes, 5)) << 8;
+  if (bytes.size() - kHeaderBytes < length) return false;
+  const absl::string_view payload = bytes.substr(kHeaderBytes, length);
+  for (int type = 1; type <= kTypeMax; ++type) {
+    const char byte = static_cast<char>(type);
+    const uint32_t crc = Crc32c(payload, Crc32c(absl::string_view(&byte, 1)));
+    if (Mask(crc) == MaskedCrc(bytes)) return true;
+  }
+  return false;
+}
+
 bool IsZero(absl::string_view bytes) {
   return bytes.find_first_not_of('\0') == absl::string_view::npos;
 }
@@ -82,7 +98,8 @@ LogTail InspectLogTail(absl::string_view block, bool zeros_follow) {
             good};
   }
   if (IsZero(rest)) return {LogTail::Kind::kZeroed, good};
-  if (HoldsValidRecord(rest.substr(1)) || IsWholeWithAnotherLength(rest)) {
+  if (HoldsValidRecord(rest.substr(1)) || IsWholeWithAnotherLength(rest) ||
+      IsWholeWithAnotherType(rest)) {
     return {LogTail::Kind::kDamaged, good};
   }
   const size_t last_sector = (block.size() - 1) / kSectorBytes * kSectorBytes;
