@@ -87,6 +87,15 @@ TEST(LogTailTest, AFlippedBitOfALengthIsDamage) {
   }
 }
 
+// Seed 8544608185162903918 of rocksdb_store_test: a log's only record vanished.
+TEST(LogTailTest, AFlippedBitOfATypeIsDamage) {
+  for (int bit = 0; bit < 8; ++bit) {
+    std::string record = kOne;
+    record[6] ^= static_cast<char>(1 << bit);
+    EXPECT_EQ(Inspect(record).kind, Kind::kDamaged) << "bit " << bit;
+  }
+}
+
 TEST(LogTailTest, AZeroedHeaderBeforeAValidRecordIsDamage) {
   std::string record = kOne;
   record.replace(0, 7, 7, '\0');
