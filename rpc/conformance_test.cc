@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 
 #include "common/check.h"
+#include "common/latch.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"

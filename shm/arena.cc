@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "common/unique_fd.h"
 #include "shm/futex.h"
 
 namespace cohort::shm {
@@ -44,10 +45,10 @@ struct flock PlaceLock(int local_rank, short type) {
   return lock;
 }
 
-absl::StatusOr<FileHandle> OpenControlFile(const std::string& directory) {
+absl::StatusOr<UniqueFd> OpenControlFile(const std::string& directory) {
   const std::string path = ControlPath(directory);
-  FileHandle file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.valid()) {
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) {
     return ErrnoStatus(errno, absl::StrCat("opening ", path));
   }
   return file;
@@ -72,7 +73,7 @@ absl::Status CheckControl(const Segment& segment) {
 }  // namespace
 
 Arena::Arena(std::string directory, std::unique_ptr<Segment> segment,
-             FileHandle lock_file)
+             UniqueFd lock_file)
     : directory_(std::move(directory)),
       segment_(std::move(segment)),
       lock_file_(std::move(lock_file)) {}
@@ -99,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(
   control.epoch = options.epoch;
   control.slot_bytes = static_cast<uint32_t>(layout::kSlotBytes);
   control.local_world = static_cast<uint32_t>(options.local_world);
-  COHORT_ASSIGN_OR_RETURN(FileHandle file, OpenControlFile(directory));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd file, OpenControlFile(directory));
   return std::unique_ptr<Arena>(
       new Arena(directory, std::move(segment), std::move(file)));
 }
@@ -110,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Open(
       std::unique_ptr<Segment> segment,
       Segment::Open(ControlPath(directory), layout::kControlType));
   COHORT_RETURN_IF_ERROR(CheckControl(*segment));
-  COHORT_ASSIGN_OR_RETURN(FileHandle file, OpenControlFile(directory));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd file, OpenControlFile(directory));
   return std::unique_ptr<Arena>(
       new Arena(directory, std::move(segment), std::move(file)));
 }
@@ -174,7 +175,7 @@ layout::Posted& Arena::posted(int local_rank, uint64_t round) const {
 }
 
 ArenaPlace::ArenaPlace(std::unique_ptr<Arena> arena, int local_rank,
-                       FileHandle claim)
+                       UniqueFd claim)
     : arena_(std::move(arena)),
       local_rank_(local_rank),
       claim_(std::move(claim)),
@@ -188,7 +189,7 @@ absl::StatusOr<std::unique_ptr<ArenaPlace>> ArenaPlace::Claim(
         absl::StrCat("local rank ", local_rank, " of an arena for ",
                      arena->local_world(), " in ", directory));
   }
-  COHORT_ASSIGN_OR_RETURN(FileHandle claim, OpenControlFile(directory));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd claim, OpenControlFile(directory));
   // Of the open file, not of the process: released when the last copy of the
   // descriptor is gone, which the kernel does for a killed process too.
   struct flock lock = PlaceLock(local_rank, F_WRLCK);

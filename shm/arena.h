@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/unique_fd.h"
 #include "shm/arena_layout.h"
-#include "shm/file_handle.h"
 #include "shm/metrics_cell.h"
 #include "shm/segment.h"
 
@@ -96,7 +96,7 @@ class Arena {
   friend class Barrier;
 
   Arena(std::string directory, std::unique_ptr<Segment> segment,
-        FileHandle lock_file);
+        UniqueFd lock_file);
 
   layout::Control& control() const;
   layout::Slot& slot(int local_rank) const;
@@ -104,7 +104,7 @@ class Arena {
   const std::string directory_;
   const std::unique_ptr<Segment> segment_;
   // To ask who holds which place.
-  const FileHandle lock_file_;
+  const UniqueFd lock_file_;
 };
 
 // A run of bytes inside a rank's data segments, as its peers can find it.
@@ -159,13 +159,13 @@ class ArenaPlace {
     size_t used_bytes = 0;
   };
 
-  ArenaPlace(std::unique_ptr<Arena> arena, int local_rank, FileHandle claim);
+  ArenaPlace(std::unique_ptr<Arena> arena, int local_rank, UniqueFd claim);
   std::string RegionPath(int rank, uint32_t region) const;
 
   const std::unique_ptr<Arena> arena_;
   const int local_rank_;
   // The lock lasts as long as this open file.
-  const FileHandle claim_;
+  const UniqueFd claim_;
   std::vector<Region> regions_;
   // By peer, then region; null until first used.
   std::vector<std::vector<std::unique_ptr<Segment>>> peers_;

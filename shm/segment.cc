@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_util.h"
-#include "shm/file_handle.h"
+#include "common/unique_fd.h"
 
 namespace cohort::shm {
 namespace {
@@ -85,9 +85,9 @@ absl::Status CheckHeader(const SegmentHeader& header, const std::string& path,
 absl::StatusOr<std::unique_ptr<Segment>> Segment::Create(
     const std::string& path, SegmentType type, size_t body_bytes) {
   const size_t size_bytes = sizeof(SegmentHeader) + body_bytes;
-  const FileHandle file(
+  const UniqueFd file(
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.valid()) {
+  if (!file) {
     return ErrnoStatus(errno, absl::StrCat("creating ", path));
   }
   absl::Cleanup remove = [&path] { unlink(path.c_str()); };
@@ -109,8 +109,8 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Create(
 
 absl::StatusOr<std::unique_ptr<Segment>> Segment::Open(const std::string& path,
                                                        SegmentType type) {
-  const FileHandle file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.valid()) {
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) {
     return ErrnoStatus(errno, absl::StrCat("opening ", path));
   }
   struct stat info = {};

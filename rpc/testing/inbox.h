@@ -42,25 +42,4 @@ class Inbox {
   std::deque<T> values_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Holds threads back until Open.  Thread-safe.
-class Latch {
- public:
-  void Open() {
-    MutexLock lock(mutex_);
-    open_ = true;
-    changed_.SignalAll();
-  }
-  void Wait() {
-    MutexLock lock(mutex_);
-    while (!open_) {
-      COHORT_CHECK(changed_.WaitFor(mutex_, absl::Minutes(1)));
-    }
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 }  // namespace cohort::rpc
