@@ -115,8 +115,9 @@ class Head::Parts {
                   .random = random_,
                   .packages = packages_},
         [path = options_.state_dir +
-                "/store"]() -> absl::StatusOr<std::unique_ptr<Store>> {
-          return RocksdbStore::Open({.path = path});
+                "/store"](StoreAccess access)
+            -> absl::StatusOr<std::unique_ptr<Store>> {
+          return RocksdbStore::Open({.path = path, .access = access});
         },
         [this](const absl::Status& status) { on_fatal_(status); });
     core_->RegisterOn(router_);

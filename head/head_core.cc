@@ -90,24 +90,48 @@ Commit::Counters HeadCore::commit_counters() const {
 
 void HeadCore::Start(absl::AnyInvocable<void(const absl::Status&) &&> done) {
   on_started_ = std::move(done);
-  Open();
+  OpenToWrite();
 }
 
-void HeadCore::Open() {
-  seams_.store_executor.Post([this, open_store = open_store_,
+void HeadCore::Open(StoreAccess access, OnOpen done) {
+  seams_.store_executor.Post([access, done = std::move(done),
+                              open_store = open_store_,
                               &strand = seams_.strand,
                               alive = std::weak_ptr<char>(alive_)]() mutable {
     auto opened = [&]() -> absl::StatusOr<Opened> {
       Opened result;
-      COHORT_ASSIGN_OR_RETURN(result.store, (*open_store)());
+      COHORT_ASSIGN_OR_RETURN(result.store, (*open_store)(access));
       COHORT_ASSIGN_OR_RETURN(result.rows, LoadRows(*result.store));
+      // Only rows are wanted, and the next open wants the store to itself.
+      if (access == StoreAccess::kRead) result.store.reset();
       return result;
     }();
-    strand.Post(
-        [this, alive = std::move(alive), opened = std::move(opened)]() mutable {
-          if (alive.lock() != nullptr) OnOpened(std::move(opened));
-        });
+    strand.Post([done = std::move(done), alive = std::move(alive),
+                 opened = std::move(opened)]() mutable {
+      if (alive.lock() != nullptr) std::move(done)(std::move(opened));
+    });
   });
+}
+
+void HeadCore::OpenToWrite() {
+  Open(StoreAccess::kReadWrite,
+       [this](auto opened) { OnOpened(std::move(opened)); });
+}
+
+void HeadCore::OpenToRead() {
+  Open(StoreAccess::kRead, [this](absl::StatusOr<Opened> opened) {
+    if (dead_ || state_ != nullptr) return;
+    // Then reads wait for the disk too.
+    if (!opened.ok()) return;
+    COHORT_LOG(kWarning, "read_only", {"why", refusal_});
+    state_ = MakeState(std::move(opened->rows));
+  });
+}
+
+std::unique_ptr<ClusterState> HeadCore::MakeState(Rows rows) {
+  return std::make_unique<ClusterState>(options_.limits, seams_.clock,
+                                        seams_.random, *node_service_,
+                                        *cluster_service_, std::move(rows));
 }
 
 void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
@@ -116,12 +140,10 @@ void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
   store_ = std::move(opened->store);
   const uint64_t term_before =
       opened->rows.cluster.has_value() ? opened->rows.cluster->term : 0;
-  state_ = std::make_unique<ClusterState>(
-      options_.limits, seams_.clock, seams_.random, *node_service_,
-      *cluster_service_, std::move(opened->rows));
+  next_state_ = MakeState(std::move(opened->rows));
   // TM-1, and the probe: what syncs this syncs the rest.
   Transition transition;
-  state_->TakeTerm(transition);
+  next_state_->TakeTerm(transition);
   seams_.store_executor.Post([this, &store = *store_, term_before,
                               &strand = seams_.strand,
                               alive = std::weak_ptr<char>(alive_),
@@ -137,6 +159,7 @@ void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
 void HeadCore::OnTermTaken(const absl::Status& status) {
   if (dead_) return;
   if (!status.ok()) return GiveUpOrReopen(status);
+  state_ = std::move(next_state_);
   const ClusterRecord& cluster = state_->cluster();
   commit_ = std::make_unique<Commit>(
       *store_, seams_.store_executor, seams_.strand, cluster.term,
@@ -158,6 +181,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
 }
 
 void HeadCore::GiveUpOrReopen(const absl::Status& status) {
+  next_state_.reset();
   DropStore();
   if (on_started_) {
     // At the start a person waits for the answer.
@@ -170,8 +194,9 @@ void HeadCore::GiveUpOrReopen(const absl::Status& status) {
   refusal_ = status;
   COHORT_LOG(kWarning, "store_refuses", {"why", status},
              {"again_in", options_.reopen_delay});
+  if (state_ == nullptr) OpenToRead();
   seams_.strand.PostAfter(options_.reopen_delay, Guarded(Task([this] {
-                            if (!dead_) Open();
+                            if (!dead_) OpenToWrite();
                           })));
 }
 
@@ -186,7 +211,7 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   cluster_service_->DropWaiting(Reloading(refusal_));
   DropStore();
   if (absl::IsFailedPrecondition(status)) return Die(status);
-  Open();
+  OpenToWrite();
 }
 
 void HeadCore::DropStore() {

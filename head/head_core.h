@@ -58,8 +58,8 @@ struct HeadSeams {
 class HeadCore final : public StateHost {
  public:
   // Opens the store; runs on the store's executor, again after each failure.
-  using OpenStore =
-      absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Store>>()>;
+  using OpenStore = absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Store>>(
+      StoreAccess)>;
   // The head cannot go on (a second head took the store, a higher term was
   // seen): the process is to end.  On the strand, at most once.
   using Fatal = absl::AnyInvocable<void(const absl::Status&) &&>;
@@ -97,13 +97,19 @@ class HeadCore final : public StateHost {
 
  private:
   struct Opened;
+  using OnOpen = absl::AnyInvocable<void(absl::StatusOr<Opened>) &&>;
 
-  void Open();
+  // Opens and loads the store; `done` on the strand.
+  void Open(StoreAccess access, OnOpen done);
+  void OpenToWrite();
   void OnOpened(absl::StatusOr<Opened> opened);
   void OnTermTaken(const absl::Status& status);
   void OnAppendFailed(const absl::Status& status);
   // The store could not be opened or written: why, or another try later.
   void GiveUpOrReopen(const absl::Status& status);
+  // Loads what reads are answered from until the store can be written again.
+  void OpenToRead();
+  std::unique_ptr<ClusterState> MakeState(Rows rows);
   void Tick();
   void TrimPackages();
   void Die(const absl::Status& status);
@@ -131,6 +137,8 @@ class HeadCore final : public StateHost {
   std::unique_ptr<Store> store_;
   std::unique_ptr<ClusterState> state_;
   std::unique_ptr<Commit> commit_;
+  // Of the next life, while its term is not durable.
+  std::unique_ptr<ClusterState> next_state_;
   bool read_only_ = true;
   absl::Status refusal_;  // what the store said, until it works again
   absl::AnyInvocable<void(const absl::Status&) &&> on_started_;

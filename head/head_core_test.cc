@@ -81,7 +81,8 @@ class HeadCoreTest : public ::testing::Test {
                   .clock = time_,
                   .random = random_,
                   .packages = packages_},
-        [this]() -> absl::StatusOr<std::unique_ptr<Store>> {
+        [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
+          if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
           return std::make_unique<MemoryStore>(disk_);
         },
         [this](const absl::Status& status) { fatal_ = status; });
@@ -248,6 +249,7 @@ class HeadCoreTest : public ::testing::Test {
       *rpc::Credential::FromBytes(std::string(32, 'c'));
   rpc::LoopbackNetwork network_{{}, time_, time_, random_};
   MemoryDisk disk_;
+  absl::Status opens_;  // what opening the store to write says
   MemoryPackageStore packages_{time_};
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
@@ -318,6 +320,25 @@ TEST_F(HeadCoreTest, AnswersReadsAndRefusesWritesWhileTheDiskIsFull) {
   EXPECT_FALSE(Status().read_only());
 }
 
+TEST_F(HeadCoreTest, AnswersReadsWhileTheStoreCannotEvenBeOpened) {
+  const auto job = Submit("before");
+  COHORT_ASSERT_OK(job);
+  const uint64_t term = core_->state()->cluster().term;
+  disk_.FailAfter(0, AppendFault::kNotLanded);
+  opens_ = absl::UnavailableError("injected: no room for a manifest");
+  EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));
+  Run(absl::Seconds(3));
+  EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_PENDING);
+  EXPECT_TRUE(Status().read_only());
+  EXPECT_EQ(core_->state()->cluster().term, term);
+  EXPECT_THAT(Submit("during").status().message(),
+              HasSubstr("no room for a manifest"));
+  opens_ = absl::OkStatus();
+  Run(absl::Seconds(2));
+  COHORT_EXPECT_OK(Submit("during"));
+  EXPECT_EQ(core_->state()->cluster().term, term + 1);
+}
+
 TEST_F(HeadCoreTest, MakesWorkersRegisterAgainAfterAFailedAppend) {
   auto worker = Open(Registration(node_));
   disk_.FailAfter(0, AppendFault::kNotLanded);
@@ -360,7 +381,7 @@ TEST_F(HeadCoreTest, EndsWhenAnotherHeadTookTheStore) {
                 .clock = time_,
                 .random = random_,
                 .packages = packages_},
-      [this]() -> absl::StatusOr<std::unique_ptr<Store>> {
+      [this](StoreAccess) -> absl::StatusOr<std::unique_ptr<Store>> {
         return std::make_unique<MemoryStore>(disk_);
       },
       [](const absl::Status&) {});

@@ -169,6 +169,16 @@ rocksdb::Status ReadLastBlock(rocksdb::Env* env, const std::string& file,
   return status;
 }
 
+// Makes what the system holds of a log durable, which takes no space.
+rocksdb::Status SyncFile(rocksdb::Env* env, const std::string& file) {
+  std::unique_ptr<rocksdb::WritableFile> writer;
+  rocksdb::Status status =
+      env->ReopenWritableFile(file, &writer, rocksdb::EnvOptions());
+  if (status.ok()) status = writer->Sync();
+  if (status.ok()) status = writer->Close();
+  return status;
+}
+
 rocksdb::Status CutFile(rocksdb::Env* env, const std::string& file,
                         uint64_t size) {
   std::unique_ptr<rocksdb::WritableFile> writer;
@@ -206,7 +216,8 @@ absl::Status CheckLogTail(rocksdb::Env* env, const std::string& path,
 // CURRENT is missing, so that a store that lost this one small file came back
 // empty, and which takes a log that is gone for one that never was (RS-2).
 // Returns whether there is no database yet.
-absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path) {
+absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path,
+                                StoreAccess access) {
   std::vector<std::string> files;
   const rocksdb::Status status = env->GetChildren(path, &files);
   if (status.IsNotFound() || status.IsPathNotFound()) return true;
@@ -232,6 +243,13 @@ absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path) {
   for (const std::string& file : files) {
     if (!IsLog(file) && absl::StrCat(file, "\n") != manifest) continue;
     COHORT_RETURN_IF_ERROR(CheckLogTail(env, path, file));
+    // Opening to write copies the log into tables and syncs those; a reader
+    // takes it as it is (RS-3).
+    if (access == StoreAccess::kRead) {
+      COHORT_RETURN_IF_ERROR(
+          ToStatus(SyncFile(env, absl::StrCat(path, "/", file)), path,
+                   Doing::kOpening));
+    }
   }
   return false;
 }
@@ -265,20 +283,15 @@ RocksdbStore::~RocksdbStore() {
 
 absl::Status RocksdbStore::OpenDatabase() {
   const std::string& path = options_.path;
-  COHORT_ASSIGN_OR_RETURN(const bool fresh, CheckFiles(env_, path));
+  COHORT_ASSIGN_OR_RETURN(const bool fresh,
+                          CheckFiles(env_, path, options_.access));
+  if (fresh && options_.access == StoreAccess::kRead) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no control store at ", path));
+  }
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
                           ListFamilies(fresh));
-
-  const rocksdb::Options options = DatabaseOptions(env_);
-  std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
-  wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
-  for (const Table table : kAllTables) {
-    wanted.emplace_back(TableName(table), options);
-  }
-  rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::Open(options, path, wanted, &families_, &db);
-  db_.reset(db);
+  const rocksdb::Status status = OpenFamilies();
   if (status.IsIOError() && absl::StrContains(status.ToString(), "/LOCK")) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
                          "another process has the control store at ", path,
@@ -294,7 +307,26 @@ absl::Status RocksdbStore::OpenDatabase() {
     if (synced.ok()) synced = parent->Fsync();
     COHORT_RETURN_IF_ERROR(ToStatus(synced, path, Doing::kMaking));
   }
-  return ReadStamp(/*families_missing=*/present.size() < wanted.size());
+  // The default one is always there.
+  return ReadStamp(/*families_missing=*/present.size() <
+                   1 + std::size(kAllTables));
+}
+
+rocksdb::Status RocksdbStore::OpenFamilies() {
+  const rocksdb::Options options = DatabaseOptions(env_);
+  std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
+  wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
+  for (const Table table : kAllTables) {
+    wanted.emplace_back(TableName(table), options);
+  }
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      options_.access == StoreAccess::kRead
+          ? rocksdb::DB::OpenForReadOnly(options, options_.path, wanted,
+                                         &families_, &db)
+          : rocksdb::DB::Open(options, options_.path, wanted, &families_, &db);
+  db_.reset(db);
+  return status;
 }
 
 absl::StatusOr<std::vector<std::string>> RocksdbStore::ListFamilies(
@@ -352,6 +384,7 @@ rocksdb::ColumnFamilyHandle* RocksdbStore::Family(Table table) const {
 }
 
 absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
+  COHORT_CHECK(options_.access == StoreAccess::kReadWrite);
   COHORT_CHECK(failure_.ok())
       << "a failed store was used again (CM-3): " << failure_.ToString();
   failure_ = CheckTerm(term, term_);

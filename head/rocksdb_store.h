@@ -23,6 +23,7 @@ namespace cohort::head {
 struct RocksdbStoreOptions {
   // A directory of its own; made when its parent exists and it does not.
   std::string path;
+  StoreAccess access = StoreAccess::kReadWrite;
   // The file system beneath; null: the machine's.  Outlives the store.
   rocksdb::Env* env = nullptr;
   // False makes acknowledged rows mortal: only for the test which shows that
@@ -38,18 +39,20 @@ struct RocksdbStoreOptions {
 //   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.
 //         (A log that was cut short looks as after a crash: no store that
 //         promises RS-1 can tell.)
+//   RS-3: opened to read, it shows durable rows only and needs no space.
 //
 // One column family a table, synced writes, checksums on everything that is
 // read.  Used by one thread at a time (the store's executor).  A second process
 // that opens the directory is refused.
 class RocksdbStore final : public Store {
  public:
-  // Opens or makes the store.  Blocks.
+  // Opens the store; makes it where there is none, unless it is only read.
+  // Blocks.
   //
   // DataLoss: files are damaged or missing.  FailedPrecondition: another
   // process holds it, or a newer cohort wrote it.  Unavailable: the disk
-  // refused (reason "disk_full" when it is full).  Messages name the path and
-  // what to do.
+  // refused (reason "disk_full" when it is full).  NotFound: there is nothing
+  // to read.  Messages name the path and what to do.
   static absl::StatusOr<std::unique_ptr<RocksdbStore>> Open(
       RocksdbStoreOptions options);
 
@@ -64,6 +67,8 @@ class RocksdbStore final : public Store {
   explicit RocksdbStore(RocksdbStoreOptions options);
 
   absl::Status OpenDatabase();
+  // The half of OpenDatabase that depends on the access.
+  rocksdb::Status OpenFamilies();
   // Column families in the database, by its own word; refuses unknown ones.
   absl::StatusOr<std::vector<std::string>> ListFamilies(bool fresh) const;
   absl::Status ReadStamp(bool families_missing);

@@ -191,10 +191,13 @@ TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
   std::filesystem::create_directory(dir.File("disk"));
   auto disk = std::make_shared<TornFileSystem>(dir.File("disk"));
   const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(disk);
-  const auto open = [&] {
-    return RocksdbStore::Open(
-        {.path = dir.File("disk") + "/store", .env = env.get()});
+  const auto open = [&](StoreAccess access = StoreAccess::kReadWrite) {
+    return RocksdbStore::Open({.path = dir.File("disk") + "/store",
+                               .access = access,
+                               .env = env.get()});
   };
+  EXPECT_THAT(open(StoreAccess::kRead).status(),
+              StatusIs(absl::StatusCode::kNotFound));
   auto store = open();
   COHORT_ASSERT_OK(store);
   COHORT_ASSERT_OK((*store)->Append(0, {{Table::kJobs, "a", "1"}}));
@@ -208,6 +211,13 @@ TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
   const absl::Status still_full = open().status();
   EXPECT_THAT(still_full, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(GetReason(still_full), "disk_full");
+  // What was acknowledged can be read all the same (RS-3).
+  auto reader = open(StoreAccess::kRead);
+  COHORT_ASSERT_OK(reader);
+  EXPECT_THAT(
+      (*reader)->LoadAll(Table::kJobs),
+      IsOkAndHolds(::testing::ElementsAre(::testing::Pair("a", "1"))));
+  reader->reset();
 
   disk->MakeRoom();
   store = open();

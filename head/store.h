@@ -40,6 +40,13 @@ struct Write {
 };
 using Batch = std::vector<Write>;
 
+enum class StoreAccess : uint8_t {
+  kReadWrite,
+  // To show what is durable while the disk refuses writes.  Append must not be
+  // called.
+  kRead,
+};
+
 // Where the cluster's state survives.
 //
 // Used by one thread at a time (the store's executor).  A store that failed an
