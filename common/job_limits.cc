@@ -1,0 +1,161 @@
+#include "common/job_limits.h"
+
+#include <cstddef>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "common/status_macros.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kWorkersMax = 10'000;
+constexpr size_t kNameBytesMax = 256;
+constexpr size_t kPathBytesMax = 1024;
+constexpr size_t kArgumentsMax = 4'096;
+constexpr size_t kEnvironmentMax = 4'096;
+constexpr size_t kArgumentBytesMax = 128 << 10;
+constexpr size_t kCommandBytesMax = 1 << 20;
+constexpr int kFailuresMax = 1'000'000;
+
+std::string Quoted(absl::string_view text) {
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
+}
+
+bool IsPrintable(absl::string_view text) {
+  for (const char c : text) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) return false;
+  }
+  return true;
+}
+
+bool FitsExec(absl::string_view text) {
+  return !absl::StrContains(text, '\0') && text.size() < kArgumentBytesMax;
+}
+
+bool IsVariableName(absl::string_view name) {
+  if (name.empty() || name.size() > kNameBytesMax ||
+      absl::ascii_isdigit(static_cast<unsigned char>(name.front()))) {
+    return false;
+  }
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_') {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status CheckArguments(const std::vector<std::string>& command) {
+  if (command.empty() || command.front().empty()) {
+    return absl::InvalidArgumentError(
+        "the command is empty: name the program to run");
+  }
+  if (command.size() > kArgumentsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the command has ", command.size(), " arguments, at most ",
+                     kArgumentsMax, " are possible"));
+  }
+  for (const std::string& argument : command) {
+    if (FitsExec(argument)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the argument ", Quoted(argument), " has a NUL byte or more than ",
+        kArgumentBytesMax - 1, " bytes: pass long input as a file"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEnvironment(
+    const std::map<std::string, std::string>& environment) {
+  if (environment.size() > kEnvironmentMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the environment has ", environment.size(),
+                     " variables, at most ", kEnvironmentMax, " are possible"));
+  }
+  for (const auto& [name, value] : environment) {
+    if (!IsVariableName(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the environment variable ", Quoted(name),
+                       " is not named with letters, digits and _, not "
+                       "beginning with a digit"));
+    }
+    if (!FitsExec(value)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the value of the environment variable ", name,
+          " has a NUL byte or more than ", kArgumentBytesMax - 1, " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckJobName(const std::string& name) {
+  if (name.size() <= kNameBytesMax && IsPrintable(name)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the name ", Quoted(name),
+                                                 " is not one line of at most ",
+                                                 kNameBytesMax, " bytes"));
+}
+
+absl::Status CheckStoragePath(const std::string& path) {
+  if (path.empty() || (absl::StartsWith(path, "/") &&
+                       path.size() <= kPathBytesMax && IsPrintable(path))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the storage path ", Quoted(path),
+      " is not absolute: give the full path of a directory that all workers "
+      "see, at most ",
+      kPathBytesMax, " bytes, or none"));
+}
+
+absl::Status CheckCommand(
+    const std::vector<std::string>& command,
+    const std::map<std::string, std::string>& environment) {
+  COHORT_RETURN_IF_ERROR(CheckArguments(command));
+  COHORT_RETURN_IF_ERROR(CheckEnvironment(environment));
+  size_t bytes = 0;
+  for (const std::string& argument : command) bytes += argument.size();
+  for (const auto& [name, value] : environment) {
+    bytes += name.size() + value.size();
+  }
+  if (bytes <= kCommandBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("command and environment have ", bytes, " bytes, at most ",
+                   kCommandBytesMax, " are possible: pass input as a file"));
+}
+
+absl::Status CheckNumWorkers(int num_workers) {
+  if (num_workers >= 1 && num_workers <= kWorkersMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "num_workers is ", num_workers, ", it can be 1 to ", kWorkersMax));
+}
+
+absl::Status CheckResourcesPerWorker(const ResourceSet& resources) {
+  COHORT_RETURN_IF_ERROR(resources.Validate());
+  const Amount gpu = resources.Get(kGpu);
+  if (gpu <= Amount::FromUnits(1) ||
+      gpu.ten_thousandths() % Amount::kScale == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("GPU ", gpu.ToString(),
+                   " per worker: above 1 only whole GPUs can be given"));
+}
+
+absl::Status CheckMaxFailures(int max_failures) {
+  if (max_failures >= -1 && max_failures <= kFailuresMax) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_failures is ", max_failures,
+      ", it can be -1 (no limit), 0, or more up to ", kFailuresMax));
+}
+
+}  // namespace cohort

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/resources.h"
+
+// The bounds of what a job may say.  The client checks them before it sends
+// anything, the head because it trusts no client.  All give InvalidArgument
+// that names the thing and what is possible.
+namespace cohort {
+
+// One line: names go into messages and tables.
+absl::Status CheckJobName(const std::string& name);
+
+// Absolute, or empty for the worker's own.
+absl::Status CheckStoragePath(const std::string& path);
+
+// What execve takes: Linux refuses one argument or variable of 128 KiB
+// (MAX_ARG_STRLEN).  Both together are at most 1 MiB, because they go with
+// every message about the job and into its row.
+absl::Status CheckCommand(
+    const std::vector<std::string>& command,
+    const std::map<std::string, std::string>& environment);
+
+absl::Status CheckNumWorkers(int num_workers);
+
+// ResourceSet::Validate, and GPUs that can be given: a share of one, or whole
+// ones.
+absl::Status CheckResourcesPerWorker(const ResourceSet& resources);
+
+// -1: no limit.
+absl::Status CheckMaxFailures(int max_failures);
+
+}  // namespace cohort
