@@ -13,10 +13,6 @@
 namespace cohort::worker {
 namespace {
 
-// A tag is a name, a blob is an address: 64 tags of 64 KiB are far more than
-// any communicator asks for, and bound what an observed set can weigh.
-constexpr int kExchangesPerRankMax = 64;
-
 bool IsLive(const v1::ObservedAttempt& observed) {
   return observed.phase() == v1::PHASE_STARTING ||
          observed.phase() == v1::PHASE_RUNNING;
@@ -166,7 +162,7 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
 }
 
 void NodeState::Drive(Attempt& attempt) {
-  AnswerExchanges(attempt);
+  attempt.exchange.Answer(attempt.desired);
   RemoveRetired(attempt);
   switch (attempt.desired.goal()) {
     case v1::GOAL_PREPARE:
@@ -311,10 +307,7 @@ void NodeState::End(Attempt& attempt, v1::EndCause cause,
   attempt.observed.set_phase(v1::PHASE_ENDED);
   attempt.observed.set_end_cause(cause);
   attempt.observed.set_detail(detail);
-  for (Waiter& waiter : attempt.waiters) {
-    std::move(waiter.done)(absl::AbortedError("the attempt has ended"));
-  }
-  attempt.waiters.clear();
+  attempt.exchange.Abort(absl::AbortedError("the attempt has ended"));
   Changed(attempt);
   Save(attempt);
   MaybeAllGone();
@@ -508,50 +501,18 @@ absl::StatusOr<const v1::DesiredAttempt*> NodeState::FindRunning(
       absl::StrCat("rank ", rank, " of the attempt is not on this node"));
 }
 
-void NodeState::Exchange(const AttemptId& id, int rank, int64_t epoch,
+void NodeState::GiveBlob(const AttemptId& id, int rank, int64_t epoch,
                          const std::string& tag, const std::string& blob,
-                         ExchangeDone done) {
+                         Exchange::Done done) {
   const auto running = FindRunning(id, rank, epoch);
   if (!running.ok()) return std::move(done)(running.status());
   Attempt& attempt = attempts_.at(id);
-  int given = 0;
-  bool known = false;
-  for (const v1::PendingExchange& old : attempt.observed.exchanges()) {
-    if (old.rank() != rank) continue;
-    ++given;
-    if (old.tag() != tag) continue;
-    known = true;
-    if (old.blob() != blob) {
-      return std::move(done)(absl::AlreadyExistsError(
-          absl::StrCat("rank ", rank, " gave another blob under tag ", tag)));
-    }
-  }
-  if (!known) {
-    if (given >= kExchangesPerRankMax) {
-      return std::move(done)(absl::ResourceExhaustedError(absl::StrCat(
-          "rank ", rank, " has used all ", kExchangesPerRankMax, " tags")));
-    }
-    v1::PendingExchange* exchange = attempt.observed.add_exchanges();
-    exchange->set_tag(tag);
-    exchange->set_rank(rank);
-    exchange->set_blob(blob);
-    Changed(attempt);
-  }
-  attempt.waiters.push_back({tag, std::move(done)});
-  AnswerExchanges(attempt);
-}
-
-void NodeState::AnswerExchanges(Attempt& attempt) {
-  for (const v1::Exchange& exchange : attempt.desired.exchanges()) {
-    if (exchange.blobs_size() != attempt.desired.world_size()) continue;
-    for (Waiter& waiter : attempt.waiters) {
-      if (!waiter.done || waiter.tag != exchange.tag()) continue;
-      std::exchange(waiter.done, nullptr)(std::vector<std::string>(
-          exchange.blobs().begin(), exchange.blobs().end()));
-    }
-  }
-  std::erase_if(attempt.waiters,
-                [](const Waiter& waiter) { return !waiter.done; });
+  const absl::StatusOr<bool> added =
+      Exchange::Give(rank, tag, blob, attempt.observed);
+  if (!added.ok()) return std::move(done)(added.status());
+  if (*added) Changed(attempt);
+  attempt.exchange.Wait(tag, std::move(done));
+  attempt.exchange.Answer(attempt.desired);
 }
 
 void NodeState::CommitCheckpoint(const AttemptId& id, int rank, int64_t epoch,

@@ -17,6 +17,7 @@
 #include "cohort/v1/run.pb.h"
 #include "common/strong_id.h"
 #include "worker/attempt_host.h"
+#include "worker/exchange.h"
 
 namespace cohort::worker {
 
@@ -36,8 +37,6 @@ namespace cohort::worker {
 class NodeState {
  public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
-  using ExchangeDone =
-      absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>) &&>;
 
   // Calls `on_change` when there is something for TakeDelta; it may be called
   // again before that.
@@ -72,11 +71,10 @@ class NodeState {
       const AttemptId& attempt, int rank, int64_t epoch) const;
 
   // `done` gets the blobs in rank order once all ranks of the attempt gave
-  // theirs; Aborted when the attempt ends first.  AlreadyExists: this rank gave
-  // another blob under the tag.  InvalidArgument, ResourceExhausted: bounds.
-  void Exchange(const AttemptId& attempt, int rank, int64_t epoch,
+  // theirs; Aborted when the attempt ends first.  Errors as Exchange::Give.
+  void GiveBlob(const AttemptId& attempt, int rank, int64_t epoch,
                 const std::string& tag, const std::string& blob,
-                ExchangeDone done);
+                Exchange::Done done);
 
   // CK-2.  Errors as FindRunning.  The path was checked by the caller.
   void CommitCheckpoint(const AttemptId& attempt, int rank, int64_t epoch,
@@ -86,10 +84,6 @@ class NodeState {
   size_t size() const { return attempts_.size(); }
 
  private:
-  struct Waiter {
-    std::string tag;
-    ExchangeDone done;
-  };
   struct Attempt {
     AttemptId id;
     v1::DesiredAttempt desired;
@@ -104,7 +98,7 @@ class NodeState {
     bool reading_tail = false;
     std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
     int exits = 0;
-    std::vector<Waiter> waiters;
+    Exchange exchange;
     std::set<std::string> removing;  // retired checkpoints under way
   };
 
@@ -126,7 +120,6 @@ class NodeState {
                  std::string json);
   void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);
   void RemoveRetired(Attempt& attempt);
-  void AnswerExchanges(Attempt& attempt);
   void ReadTail(Attempt& attempt, int rank);
   void Changed(Attempt& attempt);
   void Save(Attempt& attempt);

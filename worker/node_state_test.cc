@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -409,7 +410,7 @@ TEST_F(NodeStateTest, AnExchangeIsAnsweredWhenTheHeadHasAllBlobs) {
   RunToRunning();
   absl::StatusOr<std::vector<std::string>> blobs =
       absl::UnknownError("not answered");
-  state_->Exchange(id_, 0, 7, "gloo", "a",
+  state_->GiveBlob(id_, 0, 7, "gloo", "a",
                    [&](auto result) { blobs = std::move(result); });
   EXPECT_EQ(Seen().exchanges_size(), 1);
   EXPECT_FALSE(blobs.ok());
@@ -426,7 +427,7 @@ TEST_F(NodeStateTest, AnExchangeIsAnsweredWhenTheHeadHasAllBlobs) {
 TEST_F(NodeStateTest, AnExchangeEndsWithItsAttempt) {
   RunToRunning();
   absl::Status answer;
-  state_->Exchange(id_, 0, 7, "gloo", "a",
+  state_->GiveBlob(id_, 0, 7, "gloo", "a",
                    [&](auto result) { answer = result.status(); });
   host_.Tell(id_, KeeperLost{});
   EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAborted));
@@ -434,11 +435,23 @@ TEST_F(NodeStateTest, AnExchangeEndsWithItsAttempt) {
 
 TEST_F(NodeStateTest, RefusesAnotherBlobUnderOneTag) {
   RunToRunning();
-  state_->Exchange(id_, 0, 7, "gloo", "a", [](auto) {});
+  state_->GiveBlob(id_, 0, 7, "gloo", "a", [](auto) {});
   absl::Status answer;
-  state_->Exchange(id_, 0, 7, "gloo", "b",
+  state_->GiveBlob(id_, 0, 7, "gloo", "b",
                    [&](auto result) { answer = result.status(); });
   EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(NodeStateTest, BoundsTheTagsOfARank) {
+  RunToRunning();
+  absl::Status answer;
+  const auto note = [&](auto result) { answer = result.status(); };
+  for (int i = 0; i < 64; ++i) {
+    state_->GiveBlob(id_, 0, 7, absl::StrCat("tag", i), "a", note);
+  }
+  COHORT_EXPECT_OK(answer);
+  state_->GiveBlob(id_, 0, 7, "one more", "a", note);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 TEST_F(NodeStateTest, OnlyTheNewestMetricsAreShown) {

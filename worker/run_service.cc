@@ -100,7 +100,7 @@ void RunService::Exchange(const rpc::CallContext& context,
         " bytes and a blob of at most ", kBlobBytesMax, "; this one has ",
         request.tag().size(), " and ", request.blob().size())));
   }
-  node_.Exchange(*id, request.rank(), request.epoch(), request.tag(),
+  node_.GiveBlob(*id, request.rank(), request.epoch(), request.tag(),
                  request.blob(),
                  [reply = std::move(reply)](
                      absl::StatusOr<std::vector<std::string>> blobs) mutable {
