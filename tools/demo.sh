@@ -48,14 +48,14 @@ mkdir -p "$demo"
 
 say "2. a cluster on this machine: one head, two workers of one CPU each"
 rm -f "$demo/ready"
-printf '\n$ cohort up --workers 2 --num-cpus 1 --port 0 --state-dir %s --ready-file %s &\n' \
-  "$demo/cluster" "$demo/ready"
-cohort up --workers 2 --num-cpus 1 --port 0 --state-dir "$demo/cluster" \
-  --ready-file "$demo/ready" &
-up=$!
-trap 'kill "$up" 2>/dev/null; wait "$up" 2>/dev/null || true' EXIT
+up=(cohort up --workers 2 --num-cpus 1 --port 0 --state-dir "$demo/cluster"
+  --ready-file "$demo/ready")
+printf '\n$ %s &\n' "${up[*]}"
+"${up[@]}" &
+up_pid=$!
+trap 'kill "$up_pid" 2>/dev/null; wait "$up_pid" 2>/dev/null || true' EXIT
 while [[ ! -e $demo/ready ]]; do
-  kill -0 "$up" 2>/dev/null || { echo "demo: the cluster did not start" >&2; exit 125; }
+  kill -0 "$up_pid" 2>/dev/null || { echo "demo: the cluster did not start" >&2; exit 125; }
   read -rt 0.1 <> <(:) || true
 done
 COHORT_ADDRESS=$(<"$demo/ready")
@@ -63,11 +63,11 @@ export COHORT_ADDRESS COHORT_CREDENTIAL_FILE=$demo/cluster/credential
 show cohort nodes
 
 say "3. two ranks train a network; their gradients are averaged each step"
-printf '\n$ cohort submit --name mnist --num-workers 2 --max-failures 2 --storage-path %s -- mnist --epochs %s --svg %s\n' \
-  "$demo/results" "$epochs" "$demo/loss.svg"
-job=$(cohort submit --name mnist --num-workers 2 --max-failures 2 \
-  --storage-path "$demo/results" -- \
+submit=(cohort submit --name mnist --num-workers 2 --max-failures 2
+  --storage-path "$demo/results" --
   mnist --epochs "$epochs" --data "$PWD/data/mnist" --svg "$demo/loss.svg")
+printf '\n$ %s\n' "${submit[*]}"
+job=$("${submit[@]}")
 echo "$job"
 show cohort jobs logs -f "$job"
 show cohort jobs wait "$job"
@@ -79,8 +79,8 @@ checkpoint=$(cohort jobs get --json "$job" |
 show mnist --data "$PWD/data/mnist" --evaluate "$checkpoint" | tee "$demo/accuracy"
 
 say "5. everything ends"
-kill "$up"
-wait "$up" || { echo "demo: the cluster did not end well" >&2; exit 125; }
+kill "$up_pid"
+wait "$up_pid" || { echo "demo: the cluster did not end well" >&2; exit 125; }
 trap - EXIT
 
 printf '\ncheckpoint: %s\nloss curve: %s\n' "$checkpoint" "$demo/loss.svg"
