@@ -175,7 +175,7 @@ void BenchDurable(bench::Report& report, const bench::Flags& flags,
     std::unique_ptr<RocksdbStore> store = MustOpen(path);
     const absl::Duration took = CommitTime(*store, in_flight, total);
     figure.samples.values.push_back(total / absl::ToDoubleSeconds(took));
-    const auto bytes = static_cast<size_t>(in_flight * kTransitionBytes);
+    const size_t bytes = size_t{kTransitionBytes} * in_flight;
     floor += DiskSyncTime(dir, bytes, std::min(200, total / in_flight)) / runs;
   }
   figure.floor = in_flight / absl::ToDoubleSeconds(floor);

@@ -46,8 +46,9 @@ class Transition {
   // Nothing changed and nothing is to leave.
   bool empty() const { return batch_.empty() && effects_.empty(); }
 
-  Batch TakeBatch() { return std::move(batch_); }
-  std::vector<Effect> TakeEffects() { return std::move(effects_); }
+  // What is taken is not there any more; more may be added.
+  Batch TakeBatch() { return std::exchange(batch_, {}); }
+  std::vector<Effect> TakeEffects() { return std::exchange(effects_, {}); }
 
  private:
   Batch batch_;

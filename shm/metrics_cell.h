@@ -22,7 +22,7 @@ namespace cohort::shm {
 class MetricsCell {
  public:
   // A report is a few hundred bytes; 64 KiB leaves room for per-layer figures.
-  static constexpr size_t kPayloadBytesMax = 64 * 1024;
+  static constexpr size_t kPayloadBytesMax = size_t{64} << 10;
   static constexpr size_t kSizeBytes = SeqCell::SizeFor(kPayloadBytesMax);
 
   struct Report {
