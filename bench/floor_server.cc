@@ -69,7 +69,7 @@ class Committer {
   std::vector<grpc::ServerUnaryReactor*> Take() {
     MutexLock lock(mutex_);
     while (waiting_.empty()) changed_.Wait(mutex_);
-    return std::move(waiting_);
+    return std::exchange(waiting_, {});
   }
 
   const int fd_;

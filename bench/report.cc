@@ -62,7 +62,7 @@ Flags ParseFlags(int argc, char** argv) {
       flags.quick = true;
     } else {
       std::fprintf(stderr, "usage: %s [--json] [--quick]\n", argv[0]);
-      exit(2);
+      exit(2);  // NOLINT(concurrency-mt-unsafe): no thread has begun.
     }
   }
   return flags;

@@ -165,7 +165,7 @@ class ClosedLoop {
       if (begun_ == total_) return;
       number = begun_++;
     }
-    target_.Call(number, [this](absl::Status status) {
+    target_.Call(number, [this](const absl::Status& status) {
       Next();
       MutexLock lock(mutex_);
       failure_.Update(status);

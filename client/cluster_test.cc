@@ -341,7 +341,7 @@ TEST_F(LogsTest, EndsWithTheErrorOfTheSink) {
 }
 
 TEST_F(LogsTest, GivesUpWhenTheHeadStaysAway) {
-  const auto cluster = Connect({.deadline = absl::Milliseconds(100)});
+  const auto cluster = Connect({.deadline = absl::Seconds(1)});
   const JobId id = SubmitWorld(*cluster, 1);
   head_.BreakLogsAfter(700);
   const absl::Status status = cluster->Logs(id, {}, [this](const LogChunk&) {

@@ -312,13 +312,14 @@ TEST_P(ConformanceTest, StampsAnswersAndErrors) {
 
 TEST_P(ConformanceTest, EndsACallByItsDeadlineAndTellsTheHandler) {
   Serve();
-  Start(kHold, {.deadline = absl::Milliseconds(30)});
+  // Long enough to reach the handler on a machine that is busy.
+  Start(kHold, {.deadline = absl::Seconds(1)});
   EXPECT_EQ(answers_.Take().status().code(),
             absl::StatusCode::kDeadlineExceeded);
   Held held = held_.Take();
   EXPECT_TRUE(cancelled_.Take());
   EXPECT_TRUE(held.first->IsCancelled());
-  EXPECT_LT(held.first->DeadlineLeft(), absl::Milliseconds(30));
+  EXPECT_LT(held.first->DeadlineLeft(), absl::Seconds(1));
   std::move(held.second)(Text("too late"));
 }
 

@@ -84,10 +84,16 @@ TEST_F(WaitForJobTest, ShowsEachStateOnALineWhereNobodyLooks) {
 TEST_F(WaitForJobTest, TakesItsLiveLineAway) {
   {
     Progress progress(Progress::Kind::kLive, in_.get());
-    EXPECT_THAT(WaitForJob(*cluster_, id_, absl::Milliseconds(1), progress),
-                StatusIs(absl::StatusCode::kDeadlineExceeded));
+    progress.Show(cluster_->Get(id_).value());
   }
   EXPECT_THAT(Shown(), ::testing::EndsWith("\r\033[K"));
+}
+
+TEST_F(WaitForJobTest, GivesUpAtItsDeadlineAndLeavesTheJob) {
+  Progress progress(Progress::Kind::kNone, -1);
+  EXPECT_THAT(WaitForJob(*cluster_, id_, absl::Milliseconds(1), progress),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       ::testing::HasSubstr("it goes on")));
 }
 
 TEST_F(WaitForJobTest, NamesAnUnknownJob) {
