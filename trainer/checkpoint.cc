@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
+#include "common/file.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/durable_file.h"
@@ -271,9 +272,9 @@ absl::StatusOr<std::string> WriteCheckpoint(
     return absl::AlreadyExistsError(
         absl::StrCat(final_path, " was written before"));
   }
-  COHORT_RETURN_IF_ERROR(MakeDirectories(std::string(root)));
+  COHORT_RETURN_IF_ERROR(MakeDurableDirectories(std::string(root)));
   fs::remove_all(draft, error);  // left by a call that died; ours by its root
-  COHORT_RETURN_IF_ERROR(MakeDirectories(draft));
+  COHORT_RETURN_IF_ERROR(MakeDurableDirectories(draft));
   absl::Cleanup discard = [&draft] {
     std::error_code ignored;
     fs::remove_all(draft, ignored);

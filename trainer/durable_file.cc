@@ -9,14 +9,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/file.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "common/unique_fd.h"
 
 namespace cohort::trainer {
 namespace {
@@ -32,20 +35,6 @@ absl::Status FileError(int error, absl::string_view what,
   return absl::ResourceExhaustedError(absl::StrCat(
       status.message(), ": make room there or choose another --storage-path"));
 }
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct DigestDeleter {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
@@ -124,35 +113,17 @@ absl::Status DurableFile::Finish() {
   return absl::OkStatus();
 }
 
-absl::Status SyncDirectory(const std::string& path) {
-  const Fd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0) return FileError(errno, "open directory", path);
-  if (fsync(directory.get()) != 0) {
-    return FileError(errno, "sync directory", path);
+absl::Status MakeDurableDirectories(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  std::string parent = std::filesystem::path(path).parent_path().string();
+  if (parent.empty()) parent = ".";
+  // Each has a shorter path than the one before.
+  if (parent.size() < path.size()) {
+    COHORT_RETURN_IF_ERROR(MakeDurableDirectories(parent));
   }
-  return absl::OkStatus();
-}
-
-absl::Status MakeDirectories(const std::string& path) {
-  if (mkdir(path.c_str(), 0755) == 0) {
-    const std::string parent =
-        std::filesystem::path(path).parent_path().string();
-    return SyncDirectory(parent.empty() ? "." : parent);
-  }
-  if (errno == EEXIST) {
-    struct stat facts {};
-    if (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) {
-      return absl::OkStatus();
-    }
-    return FileError(ENOTDIR, "make directory", path);
-  }
-  if (errno != ENOENT) return FileError(errno, "make directory", path);
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  if (parent.empty() || parent == path) {
-    return FileError(ENOENT, "make directory", path);
-  }
-  COHORT_RETURN_IF_ERROR(MakeDirectories(parent));
-  return MakeDirectories(path);
+  COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0755));
+  return SyncDirectory(parent);
 }
 
 absl::Status RenameInto(const std::string& from, const std::string& to) {
@@ -170,8 +141,8 @@ absl::Status RenameInto(const std::string& from, const std::string& to) {
 
 absl::StatusOr<std::vector<std::byte>> ReadWholeFile(const std::string& path,
                                                      size_t bytes_max) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return FileError(errno, "open", path);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return FileError(errno, "open", path);
   struct stat facts {};
   if (fstat(file.get(), &facts) != 0) return FileError(errno, "stat", path);
   if (!S_ISREG(facts.st_mode)) {

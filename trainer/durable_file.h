@@ -42,10 +42,8 @@ class DurableFile {
   std::string sha256_;
 };
 
-// Makes `path` and the parents that are absent, and syncs what it changed.
-absl::Status MakeDirectories(const std::string& path);
-
-absl::Status SyncDirectory(const std::string& path);
+// As cohort::MakeDirectories, and every directory that it made is on the disk.
+absl::Status MakeDurableDirectories(const std::string& path);
 
 // Renames the directory `from` to `to`; never replaces anything.
 absl::Status RenameInto(const std::string& from, const std::string& to);

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<LocalSession>> LocalSession::Create(
   const std::filesystem::path storage =
       std::filesystem::absolute(options.storage_path, error);
   const std::string job_path = (storage / kJob).string();
-  COHORT_RETURN_IF_ERROR(MakeDirectories(job_path));
+  COHORT_RETURN_IF_ERROR(MakeDurableDirectories(job_path));
   COHORT_ASSIGN_OR_RETURN(place.checkpoint_root,
                           ClaimRoot(job_path, place.attempt));
   return std::unique_ptr<LocalSession>(new LocalSession(std::move(place)));

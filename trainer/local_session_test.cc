@@ -88,5 +88,11 @@ TEST(LocalSessionTest, RefusesWhatAGangWouldRefuse) {
               HasSubstr(directory.File("file")));
 }
 
+TEST(LocalSessionTest, NamesTheDirectoryThatCannotBeMade) {
+  // There mkdir says ENOENT although the parent is there.
+  EXPECT_THAT(LocalSession::Create({.storage_path = "/proc/x"}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/proc/x")));
+}
+
 }  // namespace
 }  // namespace cohort::trainer
