@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/errors.h"
 #include "client/cli/table.h"
@@ -63,14 +64,81 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   return cohort;
 }
 
-// "cohort jobs get": the command that was being read.
-std::string CommandName(const CLI::App& app) {
-  std::string name = app.get_name();
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    absl::StrAppend(&name, " ", at->get_name());
+// From `cohort` to the command that was being read.
+std::vector<const CLI::App*> PathIn(const CLI::App& cohort) {
+  std::vector<const CLI::App*> path = {&cohort};
+  while (!path.back()->get_subcommands().empty()) {
+    path.push_back(path.back()->get_subcommands().front());
   }
-  return name;
+  return path;
+}
+
+// "cohort jobs get".
+std::string CommandName(const CLI::App& cohort) {
+  return absl::StrJoin(PathIn(cohort), " ",
+                       [](std::string* out, const CLI::App* app) {
+                         out->append(app->get_name());
+                       });
+}
+
+// A flag of the command that was written before it; empty when none was.
+std::string EarlyFlag(const CLI::App& cohort) {
+  const std::vector<const CLI::App*> path = PathIn(cohort);
+  for (const CLI::App* app : path) {
+    if (app == path.back()) break;
+    for (const std::string& word : app->remaining()) {
+      const std::string flag = word.substr(0, word.find('='));
+      if (absl::StartsWith(flag, "-") &&
+          path.back()->get_option_no_throw(flag) != nullptr) {
+        return flag;
+      }
+    }
+  }
+  return "";
+}
+
+// A flag of one value that was given several; empty when none was.
+std::string RepeatedFlag(const CLI::App& cohort) {
+  for (const CLI::App* app : PathIn(cohort)) {
+    for (const CLI::Option* option : app->get_options()) {
+      const bool takes_one =
+          option->get_items_expected_max() == 1 &&
+          option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
+      if (takes_one && option->count() > 1) return option->get_name();
+    }
+  }
+  return "";
+}
+
+// A flag whose value is empty.  A script whose variable is not set would get
+// the default in place of what it means to ask for.
+std::string EmptyFlag(const CLI::App& cohort) {
+  for (const CLI::App* app : PathIn(cohort)) {
+    for (const CLI::Option* option : app->get_options()) {
+      const std::vector<std::string>& values = option->results();
+      if (option->nonpositional() &&
+          std::find(values.begin(), values.end(), "") != values.end()) {
+        return option->get_name();
+      }
+    }
+  }
+  return "";
+}
+
+// As EmptyFlag, for --flag=, whose value CLI11 would take from the next word.
+std::string EmptyAssignment(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (absl::StartsWith(argument, "--") &&
+        argument.find('=') == argument.size() - 1) {
+      return argument.substr(0, argument.size() - 1);
+    }
+  }
+  return "";
+}
+
+absl::Status Empty(const std::string& flag) {
+  return UsageError(absl::StrCat(OneLine(flag),
+                                 " is empty: give it a value or leave it out"));
 }
 
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
@@ -78,13 +146,20 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   const bool lacks_command = absl::EndsWith(what, "subcommand is required");
   const std::vector<std::string> unread = app.remaining(/*recurse=*/true);
-  if (lacks_command && unread.empty()) {
+  if (const std::string flag = EarlyFlag(app); !flag.empty()) {
+    what = absl::StrCat("write ", flag, " after `", name, "`");
+  } else if (lacks_command && unread.empty()) {
     what = absl::StrCat("`", name, "` needs a command");
+  } else if (lacks_command && absl::StartsWith(unread.front(), "-")) {
+    what =
+        absl::StrCat("`", name, "` needs a command, and flags come after it");
   } else if (!unread.empty()) {
     what = absl::StrCat("`", name, "` does not know ", OneLine(unread.front()));
     if (name == "cohort submit" && !absl::StartsWith(unread.front(), "-")) {
       absl::StrAppend(&what, "; the command goes after --");
     }
+  } else if (const std::string twice = RepeatedFlag(app); !twice.empty()) {
+    what = absl::StrCat(twice, " is given more than once: give it once");
   }
   return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
 }
@@ -103,6 +178,9 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
   // asks for.
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") !=
                     arguments.end();
+  if (const std::string flag = EmptyAssignment(arguments); !flag.empty()) {
+    return Fail(Empty(flag), json);
+  }
   const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
   const bool is_submit = !arguments.empty() && arguments.front() == "submit";
   std::reverse(arguments.begin(), arguments.end());
@@ -114,6 +192,9 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     cohort->exit(error, out, out);
     const absl::Status printed = PrintRaw(out.str());
     return printed.ok() ? 0 : Fail(printed, json);
+  }
+  if (const std::string flag = EmptyFlag(*cohort); !flag.empty()) {
+    return Fail(Empty(flag), json);
   }
   if (invocation.rest.has_value() && !is_submit) {
     return Fail(UsageError(absl::StrCat(

@@ -68,6 +68,59 @@ TEST(CommandLine, NamesTheWordThatItDoesNotKnow) {
   ExpectUsage({"status", "--", "echo"}, {"cohort submit"});
 }
 
+TEST(CommandLine, SaysWhereFlagsGo) {
+  ExpectUsage({"--address", "h:1", "status"},
+              {"write --address after `cohort status`"});
+  ExpectUsage({"--credential-file=/c", "jobs", "list"},
+              {"write --credential-file after `cohort jobs list`"});
+  ExpectUsage({"--frob", "status"}, {"does not know --frob"});
+  ExpectUsage({"--address", "h:1"}, {"needs a command, and flags come after"});
+  const Outcome outcome = RunLine({"jobs", "--json", "list"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("write --json after `cohort jobs list`"));
+}
+
+TEST(CommandLine, TakesOneValueUnlessItSaysOtherwise) {
+  ExpectUsage({"submit", "--name", "a", "--name", "b", "--", "x"},
+              {"--name is given more than once"});
+  ExpectUsage({"up", "--port", "0", "--port", "0"}, {"--port is given more"});
+  Invocation invocation;
+  EXPECT_EQ(ParseCommandLine(
+                {"submit", "--resources", "a=1", "--resources", "b=1", "--env",
+                 "K=", "--env", "L=1", "--file", "f", "--file", "g", "--", "x"},
+                invocation),
+            std::nullopt);
+}
+
+TEST(CommandLine, RefusesEmptyValues) {
+  for (const char* flag :
+       {"--request-id", "--working-dir", "--file", "--cpus", "--gpus",
+        "--memory", "--strategy", "--storage-path", "--resources", "--name",
+        "--num-workers", "--max-failures", "--num-to-keep", "--env",
+        "--address", "--credential-file"}) {
+    const std::string says = std::string(flag) + " is empty";
+    ExpectUsage({"submit", flag, "", "--", "true"}, {says});
+    ExpectUsage({"submit", std::string(flag) + "=", "--", "true"}, {says});
+    ExpectUsage({"submit", std::string(flag) + "=", "word", "--", "true"},
+                {says});
+  }
+  ExpectUsage({"submit", "--file", "f", "--file", "", "--", "true"},
+              {"--file is empty"});
+  ExpectUsage({"submit", "--resources", "a=1", "--resources", "", "--", "true"},
+              {"--resources is empty"});
+  ExpectUsage({"status", "--address", ""}, {"--address is empty"});
+  ExpectUsage({"jobs", "wait", "x", "--timeout", ""}, {"--timeout is empty"});
+  ExpectUsage({"jobs", "logs", "x", "--rank", ""}, {"--rank is empty"});
+  for (const char* flag : {"--workers", "--num-cpus", "--num-gpus", "--memory",
+                           "--simulate-gpus", "--resources", "--port",
+                           "--state-dir", "--ready-file", "--node-timeout"}) {
+    ExpectUsage({"up", flag, ""}, {std::string(flag) + " is empty"});
+  }
+  const Outcome outcome = RunLine({"status", "--json", "--address", ""});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, StartsWith("{\"code\":\"INVALID_ARGUMENT\""));
+}
+
 TEST(CommandLine, AnswersInJsonWhereItIsAskedTo) {
   const Outcome outcome = RunLine({"status", "--json", "--frob"});
   EXPECT_EQ(outcome.code, 2);

@@ -142,8 +142,10 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("SIZE");
   submit
       .add_option("--resources", job.resources,
-                  "Custom resources per worker, as license=1,disk=0.5")
-      ->option_text("k=v,...");
+                  "Custom resources per worker, as license=1,disk=0.5 (may be "
+                  "given again)")
+      ->option_text("k=v,...")
+      ->join(',');
   submit
       .add_option("--strategy", job.strategy,
                   "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD over nodes "
