@@ -11,14 +11,6 @@
 namespace cohort::head {
 namespace {
 
-size_t SizeOf(const Batch& batch) {
-  size_t bytes = 0;
-  for (const Write& write : batch) {
-    bytes += write.key.size() + (write.value ? write.value->size() : 0);
-  }
-  return bytes;
-}
-
 template <typename T>
 void MoveAppend(std::vector<T> from, std::vector<T>& to) {
   if (to.empty()) {
@@ -62,7 +54,7 @@ void Commit::Submit(Transition transition) {
     for (Effect& effect : effects) AfterDurable(std::move(effect));
     return;
   }
-  queued_.bytes += SizeOf(batch);
+  queued_.bytes += BytesOf(batch);
   queued_.transitions += 1;
   MoveAppend(std::move(batch), queued_.batch);
   MoveAppend(std::move(effects), queued_.effects);

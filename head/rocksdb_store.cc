@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -32,12 +33,16 @@ constexpr uint64_t kLogBytesMax = 16 << 20;
 // Seven tables, of which jobs, attempts, requests and events fill: about 16 MiB
 // of memory at most.
 constexpr size_t kMemtableBytes = 4 << 20;
+// Left free for tables, a new log and the manifest.  RocksDB may end the
+// process when a disk refuses twice (an assertion on its files' writers, which
+// Debian leaves in), so it is not asked to write where it could not.
+constexpr uint64_t kRoomBytes = 8 << 20;
 // Nothing is read but at the start.
 constexpr size_t kCacheBytes = 1 << 20;
 
 constexpr char kDamaged[] =
-    "; nothing was changed: restore this directory from a backup, or move it "
-    "away to start an empty cluster";
+    "; nothing was changed: restore this directory and its .mark from a "
+    "backup, or move both away to start an empty cluster";
 
 rocksdb::Slice ToSlice(absl::string_view text) {
   return rocksdb::Slice(text.data(), text.size());
@@ -246,9 +251,8 @@ absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path,
     // Opening to write copies the log into tables and syncs those; a reader
     // takes it as it is (RS-3).
     if (access == StoreAccess::kRead) {
-      COHORT_RETURN_IF_ERROR(
-          ToStatus(SyncFile(env, absl::StrCat(path, "/", file)), path,
-                   Doing::kOpening));
+      COHORT_RETURN_IF_ERROR(ToStatus(
+          SyncFile(env, absl::StrCat(path, "/", file)), path, Doing::kOpening));
     }
   }
   return false;
@@ -259,6 +263,18 @@ std::string ParentOf(const std::string& path) {
   const size_t slash = path.rfind('/', end);
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// The logs of a store and their sizes.
+rocksdb::Status ListLogs(rocksdb::Env* env, const std::string& path,
+                         std::map<std::string, uint64_t>& logs) {
+  std::vector<std::string> files;
+  rocksdb::Status status = env->GetChildren(path, &files);
+  for (const std::string& file : files) {
+    if (!status.ok() || !IsLog(file)) continue;
+    status = env->GetFileSize(absl::StrCat(path, "/", file), &logs[file]);
+  }
+  return status;
 }
 
 }  // namespace
@@ -279,6 +295,10 @@ RocksdbStore::~RocksdbStore() {
     // Fails for handles of another database only.
     (void)db_->DestroyColumnFamilyHandle(family);
   }
+  const bool whole = db_ != nullptr && failure_.ok() &&
+                     options_.access == StoreAccess::kReadWrite;
+  db_.reset();
+  if (whole) MarkEnd();
 }
 
 absl::Status RocksdbStore::OpenDatabase() {
@@ -291,6 +311,11 @@ absl::Status RocksdbStore::OpenDatabase() {
   }
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
                           ListFamilies(fresh));
+  RocksdbMark mark;
+  COHORT_RETURN_IF_ERROR(CheckMark(fresh, mark));
+  if (options_.access == StoreAccess::kReadWrite) {
+    COHORT_RETURN_IF_ERROR(PrepareToWrite(mark));
+  }
   const rocksdb::Status status = OpenFamilies();
   if (status.IsIOError() && absl::StrContains(status.ToString(), "/LOCK")) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
@@ -308,8 +333,79 @@ absl::Status RocksdbStore::OpenDatabase() {
     COHORT_RETURN_IF_ERROR(ToStatus(synced, path, Doing::kMaking));
   }
   // The default one is always there.
-  return ReadStamp(/*families_missing=*/present.size() <
-                   1 + std::size(kAllTables));
+  COHORT_RETURN_IF_ERROR(ReadStamp(/*families_missing=*/present.size() <
+                                   1 + std::size(kAllTables)));
+  if (mark.term <= term_) return absl::OkStatus();
+  return DamagedError(
+      path, absl::StrCat("its term is ", term_, ", it has been ", mark.term,
+                         ", so its end is missing"));
+}
+
+absl::Status RocksdbStore::CheckMark(bool fresh, RocksdbMark& mark) const {
+  const std::string& path = options_.path;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ReadRocksdbMark(env_, path, mark), path, Doing::kOpening));
+  if (fresh) {
+    if (mark.term == 0 && mark.logs.empty()) return absl::OkStatus();
+    return DamagedError(path, "nothing is there any more");
+  }
+  std::map<std::string, uint64_t> logs;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ListLogs(env_, path, logs), path, Doing::kOpening));
+  for (const auto& [log, size] : mark.logs) {
+    const auto found = logs.find(log);
+    if (found != logs.end() && found->second >= size) continue;
+    return DamagedError(
+        path, absl::StrCat(
+                  log, found == logs.end() ? " is missing" : " was cut short"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RocksdbStore::PrepareToWrite(const RocksdbMark& mark) const {
+  const std::string& path = options_.path;
+  std::map<std::string, uint64_t> logs;
+  const rocksdb::Status listed = ListLogs(env_, path, logs);
+  uint64_t log_bytes = 0;
+  for (const auto& [log, size] : logs) log_bytes += size;
+  // They are copied into tables.
+  COHORT_RETURN_IF_ERROR(CheckRoom(listed.ok() ? log_bytes : 0));
+  // From here on the logs change.
+  if (mark.logs.empty()) return absl::OkStatus();
+  return ToStatus(WriteRocksdbMark(env_, path, {.term = mark.term, .logs = {}}),
+                  path, Doing::kOpening);
+}
+
+absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
+  uint64_t free = 0;
+  const rocksdb::Status status =
+      env_->GetFreeSpace(ParentOf(options_.path), &free);
+  // Where this cannot be told, writes tell.
+  if (!status.ok() || free >= bytes + kRoomBytes) return absl::OkStatus();
+  return ToStatus(rocksdb::Status::NoSpace(absl::StrCat(
+                      free >> 20, " MiB are free, ", (bytes + kRoomBytes) >> 20,
+                      " MiB are needed")),
+                  options_.path, Doing::kUsing);
+}
+
+void RocksdbStore::MarkTerm() {
+  // Worth a warning only: without it one kind of damage is seen later.
+  const rocksdb::Status status =
+      WriteRocksdbMark(env_, options_.path, {.term = term_, .logs = {}});
+  if (!status.ok()) {
+    COHORT_LOG(kWarning, "store_not_marked", {"why", status.ToString()});
+  }
+}
+
+void RocksdbStore::MarkEnd() {
+  RocksdbMark mark{.term = term_, .logs = {}};
+  std::map<std::string, uint64_t> logs;
+  rocksdb::Status status = ListLogs(env_, options_.path, logs);
+  mark.logs.assign(logs.begin(), logs.end());
+  if (status.ok()) status = WriteRocksdbMark(env_, options_.path, mark);
+  if (!status.ok()) {
+    COHORT_LOG(kWarning, "store_not_marked", {"why", status.ToString()});
+  }
 }
 
 rocksdb::Status RocksdbStore::OpenFamilies() {
@@ -390,6 +486,9 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   failure_ = CheckTerm(term, term_);
   if (!failure_.ok()) return failure_;
 
+  failure_ = CheckRoom(BytesOf(batch));
+  if (!failure_.ok()) return failure_;
+
   rocksdb::WriteBatch writes;
   const std::string* cluster_row = nullptr;
   for (const Write& write : batch) {
@@ -412,7 +511,7 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   write_options.sync = options_.sync;
   failure_ = ToStatus(db_->Write(write_options, &writes), options_.path,
                       Doing::kUsing);
-  if (failure_.ok()) term_ = next_term;
+  if (failure_.ok() && std::exchange(term_, next_term) < next_term) MarkTerm();
   return failure_;
 }
 

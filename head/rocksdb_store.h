@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "head/rocksdb_mark.h"
 #include "head/store.h"
 
 namespace rocksdb {
@@ -37,8 +38,8 @@ struct RocksdbStoreOptions {
 //         the process or the machine; one that did not is there whole or not at
 //         all.
 //   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.
-//         (A log that was cut short looks as after a crash: no store that
-//         promises RS-1 can tell.)
+//         (A log that was cut short between two records after a crash cannot
+//         be told from one that was never longer; after a clean end it can.)
 //   RS-3: opened to read, it shows durable rows only and needs no space.
 //
 // One column family a table, synced writes, checksums on everything that is
@@ -72,6 +73,13 @@ class RocksdbStore final : public Store {
   // Column families in the database, by its own word; refuses unknown ones.
   absl::StatusOr<std::vector<std::string>> ListFamilies(bool fresh) const;
   absl::Status ReadStamp(bool families_missing);
+  // Reads the mark; DataLoss when the files are less than it says.
+  absl::Status CheckMark(bool fresh, RocksdbMark& mark) const;
+  absl::Status PrepareToWrite(const RocksdbMark& mark) const;
+  // Unavailable when the disk has no room for `bytes` and what follows.
+  absl::Status CheckRoom(uint64_t bytes) const;
+  void MarkTerm();
+  void MarkEnd();
   rocksdb::ColumnFamilyHandle* Family(Table table) const;
 
   // Set in the constructor.

@@ -186,7 +186,13 @@ TEST(RocksdbStoreCrashTest, WithoutSyncTheSameCheckFails) {
   FAIL() << "nothing was lost without syncing";
 }
 
-TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
+// What the file system says is free: nothing, or plenty, as under a quota.
+class FullDiskTest : public ::testing::TestWithParam<uint64_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Free, FullDiskTest,
+                         ::testing::Values(0, uint64_t{1} << 40));
+
+TEST_P(FullDiskTest, IsUnavailableAndHealsWhenReopened) {
   TempDir dir;
   std::filesystem::create_directory(dir.File("disk"));
   auto disk = std::make_shared<TornFileSystem>(dir.File("disk"));
@@ -202,7 +208,7 @@ TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
   COHORT_ASSERT_OK(store);
   COHORT_ASSERT_OK((*store)->Append(0, {{Table::kJobs, "a", "1"}}));
 
-  disk->FillUp();
+  disk->FillUp(GetParam());
   const absl::Status full = (*store)->Append(0, {{Table::kJobs, "b", "2"}});
   EXPECT_THAT(full, StatusIs(absl::StatusCode::kUnavailable,
                              ::testing::HasSubstr("is full; free space")));
@@ -214,9 +220,8 @@ TEST(RocksdbStoreCrashTest, AFullDiskIsUnavailableAndHealsWhenReopened) {
   // What was acknowledged can be read all the same (RS-3).
   auto reader = open(StoreAccess::kRead);
   COHORT_ASSERT_OK(reader);
-  EXPECT_THAT(
-      (*reader)->LoadAll(Table::kJobs),
-      IsOkAndHolds(::testing::ElementsAre(::testing::Pair("a", "1"))));
+  EXPECT_THAT((*reader)->LoadAll(Table::kJobs),
+              IsOkAndHolds(::testing::ElementsAre(::testing::Pair("a", "1"))));
   reader->reset();
 
   disk->MakeRoom();

@@ -83,6 +83,27 @@ class RocksdbStoreTest : public ::testing::Test {
     return files;
   }
 
+  // As if its process had been killed: nobody said where the logs end.
+  void ForgetTheEnd() const {
+    auto* const env = rocksdb::Env::Default();
+    RocksdbMark mark;
+    ASSERT_TRUE(ReadRocksdbMark(env, path(), mark).ok());
+    mark.logs.clear();
+    ASSERT_TRUE(WriteRocksdbMark(env, path(), mark).ok());
+  }
+
+  // The whole store to and from `copy`.
+  void Save() const {
+    fs::copy(path(), dir_.File("copy"), fs::copy_options::recursive);
+    fs::copy(RocksdbMarkPath(path()), dir_.File("copy.mark"));
+  }
+  void Restore() const {
+    fs::remove_all(path());
+    fs::copy(dir_.File("copy"), path(), fs::copy_options::recursive);
+    fs::copy(dir_.File("copy.mark"), RocksdbMarkPath(path()),
+             fs::copy_options::overwrite_existing);
+  }
+
   // Opens and reads everything: OK only when nothing is wrong anywhere.
   absl::Status ReadEverything() const {
     auto store = Open();
@@ -212,17 +233,51 @@ TEST_F(RocksdbStoreTest, AnUnknownTableIsFromTheFuture) {
 
 TEST_F(RocksdbStoreTest, AMissingFileIsDataLossNotAnEmptyCluster) {
   FillWithTableFiles();
-  const fs::path copy = dir_.File("copy");
-  fs::copy(path(), copy, fs::copy_options::recursive);
+  Save();
   for (const std::string kind : {"CURRENT", "MANIFEST-", ".sst", ".log"}) {
     for (const fs::path& file : Files(kind)) fs::remove(file);
     const absl::Status status = ReadEverything();
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
                                  AllOf(HasSubstr(path()), HasSubstr("backup"))))
         << "without " << kind;
-    fs::remove_all(path());
-    fs::copy(copy, path(), fs::copy_options::recursive);
+    Restore();
   }
+  COHORT_EXPECT_OK(ReadEverything());
+}
+
+TEST_F(RocksdbStoreTest, ALogCutShortAfterACleanEndIsDataLoss) {
+  {
+    auto store = MustOpen();
+    COHORT_ASSERT_OK(store->Append(0, Term(1)));
+    for (uint64_t n = 1; n <= 3; ++n) {
+      COHORT_ASSERT_OK(store->Append(1, {Event(n)}));
+    }
+  }
+  Save();
+  const uint64_t size = fs::file_size(Files(".log")[0]);
+  for (const uint64_t left : {uint64_t{0}, size / 2, size - 1}) {
+    fs::resize_file(Files(".log")[0], left);
+    EXPECT_THAT(ReadEverything(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cut short")));
+    Restore();
+  }
+  COHORT_EXPECT_OK(ReadEverything());
+}
+
+// Of a process that was killed, at least its term is known.
+TEST_F(RocksdbStoreTest, AStoreThatLostItsTermIsDataLoss) {
+  COHORT_ASSERT_OK(MustOpen()->Append(0, Term(1)));
+  ForgetTheEnd();
+  Save();
+  fs::resize_file(Files(".log")[0], 0);
+  EXPECT_THAT(ReadEverything(), StatusIs(absl::StatusCode::kDataLoss,
+                                         HasSubstr("it has been 1")));
+  Restore();
+  fs::remove_all(path());
+  EXPECT_THAT(ReadEverything(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr(path()), HasSubstr("any more"))));
+  Restore();
   COHORT_EXPECT_OK(ReadEverything());
 }
 
@@ -232,8 +287,8 @@ TEST_F(RocksdbStoreTest, AFlippedBitIsDataLossOrHarmless) {
   const uint64_t seed = TestSeed();
   SeededRandom random(seed);
   FillWithTableFiles();
-  const fs::path copy = dir_.File("copy");
-  fs::copy(path(), copy, fs::copy_options::recursive);
+  ForgetTheEnd();
+  Save();
   const auto all = [this] {
     auto store = Open();
     std::vector<EventRecord> rows;
@@ -248,8 +303,7 @@ TEST_F(RocksdbStoreTest, AFlippedBitIsDataLossOrHarmless) {
   ASSERT_EQ(rows, 201u);
   int refused = 0;
   for (int round = 0; round < 60; ++round) {
-    fs::remove_all(path());
-    fs::copy(copy, path(), fs::copy_options::recursive);
+    Restore();
     const std::string kinds[] = {"CURRENT", "MANIFEST-", ".sst", ".log"};
     const std::string& kind = kinds[round % 4];
     const std::vector<fs::path> files = Files(kind);
@@ -279,6 +333,7 @@ TEST_F(RocksdbStoreTest, ATornTailOfTheLogIsNoDamage) {
     COHORT_ASSERT_OK(store->Append(0, {Event(1)}));
     COHORT_ASSERT_OK(store->Append(0, {Event(2)}));
   }
+  ForgetTheEnd();
   const std::vector<fs::path> logs = Files(".log");
   ASSERT_EQ(logs.size(), 1u);
   fs::resize_file(logs[0], fs::file_size(logs[0]) - 5);
@@ -295,6 +350,7 @@ TEST_F(RocksdbStoreTest, AZeroedTailOfTheLogIsNoDamage) {
     COHORT_ASSERT_OK(store->Append(0, {Event(1)}));
     COHORT_ASSERT_OK(store->Append(0, {Event(2, 500)}));
   }
+  ForgetTheEnd();
   const std::vector<fs::path> logs = Files(".log");
   ASSERT_EQ(logs.size(), 1u);
   std::string bytes = ReadFile(logs[0]);

@@ -28,6 +28,14 @@ const char* TableName(Table table) {
   return "";
 }
 
+size_t BytesOf(const Batch& batch) {
+  size_t bytes = 0;
+  for (const Write& write : batch) {
+    bytes += write.key.size() + (write.value ? write.value->size() : 0);
+  }
+  return bytes;
+}
+
 absl::Status CheckTerm(uint64_t term, uint64_t stored) {
   if (term == stored) return absl::OkStatus();
   return SetReason(absl::FailedPreconditionError(absl::StrCat(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,6 +40,9 @@ struct Write {
   std::optional<std::string> value;
 };
 using Batch = std::vector<Write>;
+
+// Of all keys and values.
+size_t BytesOf(const Batch& batch);
 
 enum class StoreAccess : uint8_t {
   kReadWrite,

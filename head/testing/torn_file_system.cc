@@ -122,14 +122,14 @@ void TornFileSystem::FailAfter(int changes) {
   changes_left_ = changes;
 }
 
-void TornFileSystem::FillUp() {
+void TornFileSystem::FillUp(uint64_t free) {
   MutexLock lock(mutex_);
-  full_ = true;
+  full_ = free;
 }
 
 void TornFileSystem::MakeRoom() {
   MutexLock lock(mutex_);
-  full_ = false;
+  full_.reset();
 }
 
 bool TornFileSystem::is_off() const {
@@ -227,6 +227,19 @@ IOStatus TornFileSystem::DeleteFile(const std::string& path,
     ChangeNames({{path, nullptr}});
   }
   return FileSystemWrapper::DeleteFile(path, options, debug);
+}
+
+IOStatus TornFileSystem::GetFreeSpace(const std::string& path,
+                                      const IOOptions& options, uint64_t* free,
+                                      IODebugContext* debug) {
+  {
+    MutexLock lock(mutex_);
+    if (full_.has_value()) {
+      *free = *full_;
+      return IOStatus::OK();
+    }
+  }
+  return FileSystemWrapper::GetFreeSpace(path, options, free, debug);
 }
 
 IOStatus TornFileSystem::RenameFile(const std::string& from,

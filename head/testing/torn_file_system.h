@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,9 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
   void PowerOff() { FailAfter(0); }
   bool is_off() const;
 
-  // From now on nothing that needs space can be written; and again it can.
-  void FillUp();
+  // From now on nothing that needs space can be written, though the system
+  // says that `free` bytes are; and again it can.
+  void FillUp(uint64_t free = 0);
   void MakeRoom();
 
   // What is on the disk when the machine is back.  REQUIRES: no file is open.
@@ -77,6 +79,10 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus DeleteFile(const std::string& path,
                                const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus GetFreeSpace(const std::string& path,
+                                 const rocksdb::IOOptions& options,
+                                 uint64_t* free,
+                                 rocksdb::IODebugContext* debug) override;
   rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
                                const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
@@ -113,7 +119,8 @@ class TornFileSystem final : public rocksdb::FileSystemWrapper {
   uint64_t next_inode_ ABSL_GUARDED_BY(mutex_) = 0;
   int changes_left_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: no end
   bool off_ ABSL_GUARDED_BY(mutex_) = false;
-  bool full_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of a full disk, what it says is free.
+  std::optional<uint64_t> full_ ABSL_GUARDED_BY(mutex_);
   int bytes_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
   int names_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
 };
