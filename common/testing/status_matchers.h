@@ -11,8 +11,14 @@
 
 // Matchers for absl::Status and absl::StatusOr, which Abseil has only since
 // 2024:  EXPECT_THAT(Parse("1k"), IsOkAndHolds(1000));
-#define COHORT_EXPECT_OK(expression) EXPECT_THAT(expression, ::cohort::IsOk())
-#define COHORT_ASSERT_OK(expression) ASSERT_THAT(expression, ::cohort::IsOk())
+//
+// These two look at the status alone: printing a value, which GoogleTest would
+// do, does not compile for each type (LibTorch has an operator<< for any
+// std::vector that fails on most).
+#define COHORT_EXPECT_OK(expression) \
+  EXPECT_THAT(::cohort::internal::StatusOf(expression), ::cohort::IsOk())
+#define COHORT_ASSERT_OK(expression) \
+  ASSERT_THAT(::cohort::internal::StatusOf(expression), ::cohort::IsOk())
 
 namespace cohort {
 namespace internal {
