@@ -77,6 +77,15 @@ Segments::const_iterator Locate(const Segments& segments, uint64_t offset) {
   return holds ? before : after;
 }
 
+// Leaves out what is left of a line whose beginning was rotated away.
+void BeginWithALine(LogChunk& chunk) {
+  const size_t end = chunk.bytes.find('\n');
+  // A chunk that only ends it stays: without bytes it would not be passed on.
+  if (end == std::string::npos || end + 1 == chunk.bytes.size()) return;
+  chunk.bytes.erase(0, end + 1);
+  chunk.offset += end + 1;
+}
+
 // Up to `bytes_max` bytes of one segment from the stream's `offset` on.
 absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
                                         uint64_t offset, size_t bytes_max) {
@@ -145,6 +154,9 @@ absl::StatusOr<LogChunk> LogReader::ReadOnce(uint64_t offset,
     chunk.bytes += bytes;
     chunk.next_offset += bytes.size();
     ++segment;
+  }
+  if (!segments.empty() && offset < segments.begin()->first) {
+    BeginWithALine(chunk);
   }
   return chunk;
 }

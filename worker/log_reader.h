@@ -12,7 +12,8 @@ enum class LogStream { kStdout, kStderr };
 
 struct LogChunk {
   // Where `bytes` begins.  Larger than the offset asked for when that part was
-  // rotated away or lost: the reader was "truncated to" here.
+  // rotated away or lost: the reader was "truncated to" here.  What begins a
+  // rotated stream anew begins with a line, as far as one is at hand.
   uint64_t offset = 0;
   std::string bytes;
   // What to ask for next.

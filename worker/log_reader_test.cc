@@ -65,6 +65,22 @@ TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
   EXPECT_EQ(chunk.bytes, "efghij");
 }
 
+TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
+  const TempDir dir;
+  LogWriter log(dir.path(), keeper::LogStem(0, false),
+                {.segment_bytes = 8, .stream_bytes = 8});
+  log.Append("aaa\nbbbbbbb\ncccc\n", 17);
+  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  const LogChunk chunk = ReadOk(reader, 0, 100);
+  EXPECT_EQ(chunk.offset, 12u);
+  EXPECT_EQ(chunk.bytes, "cccc\n");
+  EXPECT_EQ(chunk.next_offset, 17u);
+  // A piece that has no more than the line's end is passed on all the same.
+  EXPECT_EQ(ReadOk(reader, 0, 4).bytes, "bbb\n");
+  // Who asks for a kept byte gets it.
+  EXPECT_EQ(ReadOk(reader, 9, 100).bytes, "bb\ncccc\n");
+}
+
 TEST(LogReader, StepsOverWhatThePowerTook) {
   const TempDir dir;
   LogWriter log(dir.path(), keeper::LogStem(0, false),

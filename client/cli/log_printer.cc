@@ -10,9 +10,24 @@ namespace {
 
 constexpr size_t kLineBytesMax = 64 << 10;
 
+std::string GapMark(int64_t bytes) {
+  return absl::StrCat("[cohort: ", bytes,
+                      " bytes of output lost here: a log keeps its newest "
+                      "part only]\n");
+}
+
 }  // namespace
 
-absl::Status LogPrinter::Add(const LogChunk& chunk) {
+absl::Status LogPrinter::Add(LogChunk chunk) {
+  std::string marked;
+  if (chunk.skipped > 0) {
+    const bool within_line =
+        form_ == Form::kRaw ? chunk.offset > chunk.skipped
+                            : !begun_[{chunk.rank, chunk.stream}].text.empty();
+    marked = absl::StrCat(within_line ? "\n" : "", GapMark(chunk.skipped),
+                          chunk.data);
+    chunk.data = marked;
+  }
   if (form_ == Form::kRaw) return write_(chunk.stream, chunk.data);
   const auto format = [&chunk, this](const Line& line) {
     return Formatted(chunk.rank, chunk.stream, line.attempt, line.text);

@@ -17,7 +17,9 @@ namespace cohort::cli {
 // lines.
 //
 // Lines of different ranks are never mixed; a line that is longer than 64 KiB
-// or has no end yet when the log ends is printed in parts.  Thread-compatible.
+// or has no end yet when the log ends is printed in parts.  A line of its own
+// says where bytes are missing, as the keeper's does for a full disk.
+// Thread-compatible.
 class LogPrinter {
  public:
   enum class Form { kRaw, kPrefixed, kJson };
@@ -29,7 +31,7 @@ class LogPrinter {
   LogPrinter(Form form, Write write) : form_(form), write_(std::move(write)) {}
 
   // The errors of `write`.
-  absl::Status Add(const LogChunk& chunk);
+  absl::Status Add(LogChunk chunk);
   // What has no end of line.
   absl::Status Finish();
 

@@ -60,6 +60,27 @@ TEST_F(LogPrinterTest, PrintsEndlessLinesInParts) {
   EXPECT_EQ(out_.size(), 2 * (2 * part.size() + 5));
 }
 
+TEST_F(LogPrinterTest, SaysWhereBytesAreMissing) {
+  LogChunk begin = Chunk(0, "later\n");
+  begin.offset = begin.skipped = 17;
+  LogChunk after = Chunk(0, "on\n");
+  after.offset = 30;
+  after.skipped = 2;
+  const std::string mark =
+      " bytes of output lost here: a log keeps its newest part only]\n";
+  LogPrinter raw = PrinterFor(LogPrinter::Form::kRaw);
+  COHORT_ASSERT_OK(raw.Add(begin));
+  COHORT_ASSERT_OK(raw.Add(after));
+  EXPECT_EQ(out_, "[cohort: 17" + mark + "later\n\n[cohort: 2" + mark + "on\n");
+  out_.clear();
+  LogPrinter prefixed = PrinterFor(LogPrinter::Form::kPrefixed);
+  COHORT_ASSERT_OK(prefixed.Add(begin));
+  COHORT_ASSERT_OK(prefixed.Add(Chunk(0, "half")));
+  COHORT_ASSERT_OK(prefixed.Add(after));
+  EXPECT_EQ(out_, "[0] [cohort: 17" + mark + "[0] later\n[0] half\n" +
+                      "[0] [cohort: 2" + mark + "[0] on\n");
+}
+
 TEST_F(LogPrinterTest, SaysInJsonWhereALineCameFrom) {
   LogPrinter printer = PrinterFor(LogPrinter::Form::kJson);
   COHORT_ASSERT_OK(printer.Add(Chunk(3, "x\n", 2)));
