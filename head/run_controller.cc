@@ -472,10 +472,13 @@ void RunController::Charge(JobRecord& job, const AttemptRecord& attempt,
   }
   if (attempt.cause == EndCause::kKeeperLost ||
       attempt.cause == EndCause::kNodeLost) {
-    job.infra_restarts += 1;
-    if (job.infra_restarts <= limits_.free_infra_restarts) {
+    if (job.infra_restarts < limits_.free_infra_restarts) {
+      job.infra_restarts += 1;
       return MoveJob(JobState::kPending, outcome);
     }
+    absl::StrAppend(&job.reason, "; it started again ", job.infra_restarts,
+                    " times after the loss of a node or keeper, which is the "
+                    "most that --max-failures does not count");
   }
   job.failures += 1;
   const bool budget_left =

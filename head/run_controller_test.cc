@@ -1,10 +1,12 @@
 #include "head/run_controller.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -244,9 +246,12 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
     EXPECT_EQ(attempt_.cause, EndCause::kNodeLost);
     EXPECT_EQ(attempt_.state, AttemptState::kEnding);
     Say(a_, Exited(0, 143, /*by_order=*/true));
-    EXPECT_EQ(job_.infra_restarts, loss);
+    EXPECT_EQ(job_.infra_restarts, std::min(loss, 3));
     EXPECT_EQ(job_.failures, loss <= 3 ? 0 : 1);
     EXPECT_EQ(job_.state, loss <= 3 ? JobState::kPending : JobState::kFailed);
+    EXPECT_EQ(absl::StrContains(job_.reason, "it started again 3 times"),
+              loss > 3)
+        << job_.reason;
   }
 }
 

@@ -98,7 +98,9 @@ std::string JobText(const Job& job) {
       absl::StrCat(
           job.failures, " of ",
           job.max_failures < 0 ? "any number" : absl::StrCat(job.max_failures),
-          " allowed, ", job.infra_restarts, " restarts after lost nodes"));
+          " allowed, ", job.infra_restarts,
+          job.infra_restarts == 1 ? " restart" : " restarts",
+          " after a lost node or keeper"));
   add("exit",
       job.failed_rank.has_value()
           ? absl::StrCat(ExitText(job.exit), " (rank ", *job.failed_rank, ")")
