@@ -200,7 +200,8 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
          .credential_file = directories_.RankCredential(id),
          .worker_socket = directories_.WorkerSocket(),
          .error_file = absl::StrCat(directories_.Work(id), "/error-",
-                                    rank.rank(), ".json")});
+                                    rank.rank(), ".json"),
+         .work_dir = directories_.Work(id)});
     out.cwd = directories_.Work(id);
   }
   return spec;

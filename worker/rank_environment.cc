@@ -11,9 +11,10 @@
 namespace cohort::worker {
 namespace {
 
-// An outer launcher's word about ranks; scripts and Lightning believe it before
-// ours.
+// An outer launcher's word about ranks, or an outer shell's about places;
+// scripts and Lightning believe it before ours.
 bool Confuses(absl::string_view name) {
+  if (name == "OLDPWD") return true;  // the daemon's; a rank has been nowhere
   for (const char* prefix :
        {"SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "COHORT_"}) {
     if (absl::StartsWith(name, prefix)) return true;
@@ -64,6 +65,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
 
   env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(rank.gpu_ids(), ",");
 
+  env["PWD"] = surroundings.work_dir;
   env["COHORT_ADDRESS"] = surroundings.head_address;
   env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
   env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;

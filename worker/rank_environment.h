@@ -13,15 +13,17 @@ struct RankSurroundings {
   std::string credential_file;  // COHORT_CREDENTIAL_FILE, limited to the run
   std::string worker_socket;    // COHORT_WORKER_SOCKET
   std::string error_file;       // TORCHELASTIC_ERROR_FILE
+  std::string work_dir;         // PWD
 };
 
 // The environment of one rank, as NAME=VALUE sorted by name.  Pure.
 //
 // From weak to strong: `base` (the daemon's own, without what confuses scripts:
 // SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
-// job), the job's, then the contract: what torchrun sets (docs/operations.md
-// lists them) and COHORT_*.  A job cannot set the contract's names; it can set
-// OMP_NUM_THREADS and PYTHONUNBUFFERED, which are only defaults.
+// job, OLDPWD), the job's, then the contract: what torchrun sets
+// (docs/operations.md lists them), COHORT_* and PWD.  A job cannot set the
+// contract's names; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED, which are
+// only defaults.
 //
 // RE-1: CUDA_VISIBLE_DEVICES is exactly what was granted, empty when nothing
 // was.

@@ -38,7 +38,8 @@ class RankEnvironmentTest : public testing::Test {
                            {.head_address = "h:1",
                             .credential_file = "/c",
                             .worker_socket = "/w",
-                            .error_file = "/e.json"});
+                            .error_file = "/e.json",
+                            .work_dir = "/work/a"});
   }
 
   v1::DesiredAttempt attempt_;
@@ -80,6 +81,13 @@ TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
   EXPECT_THAT(env, Contains("OMP_NUM_THREADS=8"));
   EXPECT_THAT(env, Contains("RANK=3"));
   EXPECT_THAT(env, Contains("MINE=a=b"));
+}
+
+TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
+  const std::vector<std::string> env =
+      Make({"PWD=/daemon", "OLDPWD=/before", "PATH=/bin"});
+  EXPECT_THAT(env, Contains("PWD=/work/a"));
+  EXPECT_THAT(env, Not(Contains(StartsWith("OLDPWD="))));
 }
 
 // RE-1
