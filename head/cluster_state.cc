@@ -254,7 +254,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
     ApplyObserved(node, observed, change);
   }
   ApplyAbsence(node, registration.observed, change);
-  nodes_.Offer(node);
+  if (!registration.leaving) nodes_.Offer(node);
   change.freed = true;
   PlaceWaiting(change);
 
@@ -294,7 +294,7 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation) {
   }
 }
 
-void ClusterState::NodeDisconnected(const NodeId& node, uint64_t incarnation) {
+void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
   const NodeRecord* record = nodes_.Find(node);
   if (record != nullptr && record->incarnation == incarnation) {
     nodes_.Withdraw(node);

@@ -131,8 +131,9 @@ class ClusterState {
   // A sign of life.
   void RenewLease(const NodeId& node, uint64_t incarnation);
 
-  // Its stream ended: not offered until it registers again, not dead either.
-  void NodeDisconnected(const NodeId& node, uint64_t incarnation);
+  // Its stream ended, or it says that it is about to go: not offered until it
+  // registers again, not dead either.
+  void WithdrawNode(const NodeId& node, uint64_t incarnation);
 
   // ---- time ----
 

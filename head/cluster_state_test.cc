@@ -429,7 +429,7 @@ TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
 
 TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
   Join(a_, 4);
-  state_->NodeDisconnected(a_, incarnations_[a_]);
+  state_->WithdrawNode(a_, incarnations_[a_]);
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), JobState::kPending);
   Join(a_, 4);
@@ -437,6 +437,30 @@ TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
 }
 
 // P1: the head dies and comes back, the ranks go on.
+TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  state_->WithdrawNode(a_, incarnations_[a_]);
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+  ObservedAttempt ended = Exited(job, a_, 1, /*by_order=*/true);
+  ended.end = ObservedEnd::kDaemonShutdown;
+  TakeGoals(a_);
+  Say(a_, ended);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  // Its stream broke and it came again before it went.
+  Registration again = Node(a_, 1);
+  again.leaving = true;
+  Join(again);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  // The next daemon.
+  Join(a_, 1);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+  EXPECT_EQ(Job(job).failures, 0);
+}
+
 TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));

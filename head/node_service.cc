@@ -114,7 +114,7 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
         status = OnRegister(*session, message.register_());
         break;
       case v1::WorkerMessage::kHeartbeat:
-        OnHeartbeat(*session);
+        OnHeartbeat(*session, message.heartbeat().leaving());
         break;
       case v1::WorkerMessage::kObserved:
         if (message.incarnation() == session->incarnation) {
@@ -225,9 +225,11 @@ absl::Status NodeService::MakeRoom(const Session& session,
   return absl::OkStatus();
 }
 
-void NodeService::OnHeartbeat(Session& session) {
+void NodeService::OnHeartbeat(Session& session, bool leaving) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
-  if (state.ok()) (*state)->RenewLease(session.node, session.incarnation);
+  if (!state.ok()) return;
+  (*state)->RenewLease(session.node, session.incarnation);
+  if (leaving) (*state)->WithdrawNode(session.node, session.incarnation);
 }
 
 absl::Status NodeService::OnObserved(Session& session,
@@ -254,7 +256,7 @@ void NodeService::SendRegistered(uint64_t number,
   Session* session = Find(number);
   if (session == nullptr) return;
   session->registered = true;
-  OnHeartbeat(*session);  // however long the commit took
+  OnHeartbeat(*session, /*leaving=*/false);  // however long the commit took
   v1::HeadMessage message;
   v1::Registered* body = message.mutable_registered();
   body->mutable_protocol()->set_min_version(kProtocolMin);
@@ -375,7 +377,7 @@ void NodeService::Close(uint64_t number, const absl::Status& why) {
   if (current != by_node_.end() && current->second == number) {
     by_node_.erase(current);
     if (const auto state = host_.Writable(Admission::kNode); state.ok()) {
-      (*state)->NodeDisconnected(session.node, session.incarnation);
+      (*state)->WithdrawNode(session.node, session.incarnation);
     }
   }
   session.writer->Close(why);

@@ -109,7 +109,7 @@ class NodeService final : public NodeLinks {
   absl::Status OnRegister(Session& session, const v1::Register& request);
   absl::Status MakeRoom(const Session& session, const v1::Register& request);
   absl::Status OnObserved(Session& session, const v1::Observed& wire);
-  void OnHeartbeat(Session& session);
+  void OnHeartbeat(Session& session, bool leaving);
   void OnLogChunk(Session& session, const v1::LogChunk& chunk);
 
   void SendRegistered(uint64_t number, const RegisteredNode& registered);

@@ -178,6 +178,7 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   registration.labels.insert(wire.labels().begin(), wire.labels().end());
   COHORT_ASSIGN_OR_RETURN(registration.observed, FromWire(wire.observed()));
   registration.observed.full = true;
+  registration.leaving = wire.leaving();
   return registration;
 }
 

@@ -85,6 +85,7 @@ struct Registration {
   std::vector<Device> devices;
   std::map<std::string, std::string> labels;
   Observed observed;  // everything that it has
+  bool leaving = false;
 };
 
 // InvalidArgument, naming what, when a node cannot be what it says.

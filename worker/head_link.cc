@@ -40,6 +40,11 @@ void HeadLink::Start() {
   Join();
 }
 
+void HeadLink::AnnounceLeaving() {
+  leaving_ = true;
+  if (state_ == State::kJoined) SendHeartbeat();
+}
+
 void HeadLink::Stop() {
   state_ = State::kStopped;
   ++stream_number_;
@@ -68,6 +73,7 @@ void HeadLink::Join() {
   }
   *message.mutable_register_() = options_.registration;
   *message.mutable_register_()->mutable_observed() = node_.FullObserved();
+  message.mutable_register_()->set_leaving(leaving_);
   Send(std::move(message));
 
   After(options_.register_timeout, [this, number] {
@@ -198,10 +204,14 @@ void HeadLink::ScheduleJoin() {
 
 void HeadLink::Beat(uint64_t stream) {
   if (stream != stream_number_ || state_ != State::kJoined) return;
-  v1::WorkerMessage message;
-  message.mutable_heartbeat();
-  Send(std::move(message));
+  SendHeartbeat();
   After(heartbeat_interval_, [this, stream] { Beat(stream); });
+}
+
+void HeadLink::SendHeartbeat() {
+  v1::WorkerMessage message;
+  message.mutable_heartbeat()->set_leaving(leaving_);
+  Send(std::move(message));
 }
 
 void HeadLink::NoteChange() {

@@ -90,6 +90,9 @@ class HeadLink {
 
   // REQUIRES: NodeState::Restore is done.
   void Start();
+  // Tells the head, now and with each registration, that this node is about to
+  // go: nothing new is placed here.  The stream and the lease go on.
+  void AnnounceLeaving();
   // Leaves the head for good.
   void Stop();
 
@@ -112,6 +115,7 @@ class HeadLink {
   void Leave(absl::Status why);
   void ScheduleJoin();
   void Beat(uint64_t stream);
+  void SendHeartbeat();
   void Flush();
   void Send(v1::WorkerMessage message);
 
@@ -134,6 +138,7 @@ class HeadLink {
   absl::Duration heartbeat_interval_;
   absl::Duration backoff_;
   bool flushing_ = false;
+  bool leaving_ = false;
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;
   std::vector<v1::HeadMessage> early_;

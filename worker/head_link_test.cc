@@ -317,6 +317,20 @@ TEST_F(HeadLinkTest, AQueueThatIsFullStartsOverWithEverything) {
   EXPECT_EQ(written[0].register_().observed().attempts_size(), 1);
 }
 
+TEST_F(HeadLinkTest, SaysThatItLeavesAtOnceAndWithEachRegistration) {
+  JoinNow();
+  link_.AnnounceLeaving();
+  EXPECT_TRUE(channel_.last().written.back().heartbeat().leaving());
+  const size_t before = channel_.last().written.size();
+  executor_.AdvanceBy(absl::Seconds(6));
+  EXPECT_EQ(channel_.last().written.size(), before + 3) << "the lease goes on";
+  EXPECT_TRUE(channel_.last().written.back().heartbeat().leaving());
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_TRUE(channel_.last().written[0].register_().leaving());
+}
+
 TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {
   JoinNow();
   link_.Stop();

@@ -153,6 +153,10 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
           "this node does not know the attempt");
       return;
     }
+    if (leaving_) {
+      End(*attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
+      return;
+    }
   } else if (desired.goal() == v1::GOAL_FORGET) {
     attempt->desired.set_goal(v1::GOAL_FORGET);
   } else {
@@ -262,6 +266,9 @@ void NodeState::Stop(Attempt& attempt) {
     case v1::PHASE_STARTING:
     case v1::PHASE_RUNNING: {
       if (attempt.starting) return;  // OnStarted comes back here
+      // It ends already, with all the grace that there is.  Its parts on other
+      // nodes may have ended before it: that is no reason to hurry.
+      if (attempt.taken_along) return;
       attempt.ordered = true;
       host_.Revoke(attempt.id);
       host_.Stop(attempt.id, rpc::FromWire(attempt.desired.grace()));
@@ -298,7 +305,7 @@ void NodeState::Forget(Attempt& attempt) {
     }
     attempts_.erase(id);
     dirty_.erase(id);
-    MaybeAllGone();
+    MaybeAllEnded();
   });
 }
 
@@ -310,7 +317,7 @@ void NodeState::End(Attempt& attempt, v1::EndCause cause,
   attempt.exchange.Abort(absl::AbortedError("the attempt has ended"));
   Changed(attempt);
   Save(attempt);
-  MaybeAllGone();
+  MaybeAllEnded();
   if (attempt.desired.goal() == v1::GOAL_FORGET) Forget(attempt);
 }
 
@@ -351,8 +358,11 @@ v1::Observed NodeState::TakeDelta() {
 }
 
 void NodeState::TakeAlong(absl::Duration grace,
-                          absl::AnyInvocable<void() &&> done) {
-  on_all_gone_ = std::move(done);
+                          absl::AnyInvocable<void() &&> ended,
+                          absl::AnyInvocable<void() &&> forgotten) {
+  leaving_ = true;
+  on_all_ended_ = std::move(ended);
+  on_all_forgotten_ = std::move(forgotten);
   for (auto& [id, attempt] : attempts_) {
     if (attempt.observed.phase() == v1::PHASE_ENDED) continue;
     attempt.taken_along = true;
@@ -365,16 +375,19 @@ void NodeState::TakeAlong(absl::Duration grace,
       End(attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
     }
   }
-  MaybeAllGone();
+  MaybeAllEnded();
 }
 
-void NodeState::MaybeAllGone() {
-  if (!on_all_gone_) return;
-  for (const auto& [id, attempt] : attempts_) {
-    if (attempt.observed.phase() != v1::PHASE_ENDED) return;
+void NodeState::MaybeAllEnded() {
+  const bool all_ended = std::all_of(
+      attempts_.begin(), attempts_.end(), [](const auto& attempt) {
+        return attempt.second.observed.phase() == v1::PHASE_ENDED;
+      });
+  if (!leaving_ || !all_ended) return;
+  if (on_all_ended_) std::exchange(on_all_ended_, nullptr)();
+  if (attempts_.empty() && on_all_forgotten_) {
+    std::exchange(on_all_forgotten_, nullptr)();
   }
-  std::move(on_all_gone_)();
-  on_all_gone_ = nullptr;
 }
 
 // ---- from the keepers ----

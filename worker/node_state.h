@@ -61,8 +61,11 @@ class NodeState {
   v1::Observed TakeDelta();
 
   // Ends every rank here with SIGTERM, then SIGKILL after `grace`, and reports
-  // it as the daemon's doing.  `done` when no process is left.
-  void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> done);
+  // it as the daemon's doing; what the head still places here ends at once in
+  // the same way.  `ended` when no process is left, then `forgotten` once the
+  // head has recorded all ends (it has ordered FORGET), perhaps never.
+  void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
+                 absl::AnyInvocable<void() &&> forgotten);
 
   // ---- from the ranks ----
 
@@ -123,7 +126,7 @@ class NodeState {
   void ReadTail(Attempt& attempt, int rank);
   void Changed(Attempt& attempt);
   void Save(Attempt& attempt);
-  void MaybeAllGone();
+  void MaybeAllEnded();
   Attempt* Find(const AttemptId& id);
   v1::ObservedRank* FindRank(Attempt& attempt, int rank);
 
@@ -133,7 +136,9 @@ class NodeState {
   std::set<AttemptId> dirty_;
   int adopting_ = 0;
   absl::AnyInvocable<void() &&> on_restored_;
-  absl::AnyInvocable<void() &&> on_all_gone_;
+  bool leaving_ = false;  // TakeAlong was called
+  absl::AnyInvocable<void() &&> on_all_ended_;
+  absl::AnyInvocable<void() &&> on_all_forgotten_;
 };
 
 }  // namespace cohort::worker

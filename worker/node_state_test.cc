@@ -353,15 +353,47 @@ TEST_F(NodeStateTest, ALostKeeperEndsThePart) {
 
 TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   RunToRunning();
-  bool gone = false;
-  state_->TakeAlong(absl::Seconds(10), [&] { gone = true; });
-  EXPECT_FALSE(gone);
+  bool ended = false;
+  bool forgotten = false;
+  state_->TakeAlong(
+      absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
+  EXPECT_FALSE(ended);
   for (int rank : {0, 1}) {
     host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
   }
   host_.Tell(id_, AllDone{});
-  EXPECT_TRUE(gone);
+  EXPECT_TRUE(ended);
+  EXPECT_FALSE(forgotten) << "the head has not recorded it";
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  Apply(Want(v1::GOAL_FORGET));
+  EXPECT_TRUE(forgotten);
+}
+
+TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
+  bool ended = false;
+  bool forgotten = false;
+  state_->TakeAlong(
+      absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(forgotten);
+}
+
+TEST_F(NodeStateTest, WhatIsTakenAlongKeepsItsGraceWhenAPeerHasEnded) {
+  RunToRunning();
+  state_->TakeAlong(
+      absl::Seconds(10), [] {}, [] {});
+  host_.calls.clear();
+  Apply(Want(v1::GOAL_STOP));
+  EXPECT_THAT(host_.calls, IsEmpty());
+}
+
+TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
+  state_->TakeAlong(
+      absl::Seconds(10), [] {}, [] {});
+  Apply(Want(v1::GOAL_PREPARE));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  EXPECT_THAT(host_.calls, IsEmpty());
 }
 
 // CK-2

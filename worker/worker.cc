@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <string>
@@ -47,6 +48,11 @@ extern char** environ;
 
 namespace cohort::worker {
 namespace {
+
+// Beyond the ranks' grace: for SIGKILL and for the head's answer.
+constexpr absl::Duration kTakeAlongSlack = absl::Milliseconds(2'500);
+// A head that has not recorded the ends by then is away.
+constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 
 // The node strand, small writes, and one long-running piece of disk work.
 constexpr int kThreads = 3;
@@ -220,17 +226,29 @@ class Worker::Parts {
 
   void Shutdown() {
     if (!options_.end_ranks) return;
-    // Away from the head first: what ends now is reported by the next daemon,
-    // and nothing new is placed here.
-    auto gone = std::make_shared<Latch>();
-    strand_.Post([this, gone] {
-      link_->Stop();
-      node_->TakeAlong(kTakeAlongGrace, [gone] { gone->Open(); });
+    // The head hears of each end and has recorded all of them before we go: to
+    // it a node that just vanished would be one more loss.
+    auto ended = std::make_shared<Latch>();
+    auto forgotten = std::make_shared<Latch>();
+    strand_.Post([this, ended, forgotten] {
+      link_->AnnounceLeaving();
+      node_->TakeAlong(
+          kTakeAlongGrace, [ended] { ended->Open(); },
+          [forgotten] { forgotten->Open(); });
     });
+    const absl::Duration until =
+        clock_.Monotonic() + kTakeAlongGrace + kTakeAlongSlack;
+    const auto left = [&] {
+      return std::max(until - clock_.Monotonic(), absl::ZeroDuration());
+    };
     // The keepers kill after the grace; beyond that we are not waited for.
-    if (!gone->WaitFor(kTakeAlongGrace + absl::Seconds(2))) {
+    if (!ended->WaitFor(left())) {
       COHORT_LOG(kWarning, "ranks_still_ending");
+    } else if (!forgotten->WaitFor(std::min(left(), kHeadAnswer))) {
+      COHORT_LOG(kWarning, "ends_not_recorded",
+                 {"next", "the next daemon on this directory reports them"});
     }
+    Run([this] { link_->Stop(); });
     disk_.Drain();
   }
 

@@ -88,6 +88,22 @@ class Up(cluster.ClusterTest):
         up.run("jobs", "stop", running)
         self.assertEqual(up.await_end(waiting)["state"], "SUCCEEDED")
 
+    def test_a_slow_end_is_never_charged(self):
+        # Each rank takes longer to end than a node may be silent.
+        up = self.up("--workers", "1", "--num-cpus", "1", "--node-timeout",
+                     "1s")
+        job = up.submit("--", "sh", "-c",
+                        "trap 'sleep 2; echo last words; exit 0' TERM; "
+                        "while :; do sleep 0.1; done")
+        up.await_state(job, "RUNNING")
+        for _ in range(4):
+            up.end()
+            up.start()
+            now = up.await_state(job, "RUNNING")
+            self.assertEqual(now["failures"], 0, now)
+        head = (up.state / "head.log").read_text()
+        self.assertNotIn("node_dead", head)
+
     def test_restarts_what_dies(self):
         up = self.up("--workers", "1", "--num-cpus", "1")
         job = up.submit("--", "sleep", "600")
