@@ -30,6 +30,14 @@ using keeper::UniqueFd;
 
 constexpr size_t kRecordBytesMax = 64 << 10;
 constexpr size_t kLogTailBytes = 2048;
+// A keeper says in its log why it cannot start: also that the disk is full.
+constexpr off_t kLastWordsBytes = 4096;
+
+absl::Status Failed(const std::string& what, const std::string& path) {
+  const int error = errno;
+  return absl::Status(absl::ErrnoToStatusCode(error),
+                      keeper::ErrnoText(what, path, error));
+}
 
 absl::Status ToStatus(const std::string& error) {
   return error.empty() ? absl::OkStatus() : absl::UnavailableError(error);
@@ -135,7 +143,7 @@ absl::StatusOr<NewAttemptDir> MakeAttemptDir(const std::string& dir,
       return absl::AlreadyExistsError(
           absl::StrCat("attempt ", spec.attempt, " has a directory: ", dir));
     }
-    return ErrnoStatus(errno, absl::StrCat("make directory ", dir));
+    return Failed("make directory", dir);
   }
   absl::Cleanup remove = [&dir] { RemoveAttemptDir(dir).IgnoreError(); };
   COHORT_RETURN_IF_ERROR(ToStatus(keeper::WriteByRename(
@@ -144,12 +152,16 @@ absl::StatusOr<NewAttemptDir> MakeAttemptDir(const std::string& dir,
   const std::string lock = absl::StrCat(dir, "/lock");
   made.lock = UniqueFd(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!made.lock || flock(made.lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("lock ", lock));
+    return Failed("lock", lock);
   }
   const std::string log = absl::StrCat(dir, "/keeper.log");
   made.log = UniqueFd(
       open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!made.log) return ErrnoStatus(errno, absl::StrCat("create ", log));
+  if (!made.log) return Failed("create", log);
+  if (fallocate(made.log.get(), FALLOC_FL_KEEP_SIZE, 0, kLastWordsBytes) != 0 &&
+      errno != EOPNOTSUPP) {
+    return Failed("take disk space for", log);
+  }
   std::move(remove).Cancel();
   return made;
 }

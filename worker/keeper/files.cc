@@ -64,7 +64,9 @@ void UniqueFd::Reset() {
 
 std::string ErrnoText(const std::string& what, const std::string& path,
                       int error) {
-  return what + " " + path + ": " + std::strerror(error);
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return what + " " + path + ": " + std::strerror(error) +
+         (full ? ": free space there" : "");
 }
 
 std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,

@@ -29,7 +29,7 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// "<what> <path>: <errno as text>".
+// "<what> <path>: <errno as text>", and what to do about a full disk.
 std::string ErrnoText(const std::string& what, const std::string& path,
                       int error);
 
