@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,6 +57,9 @@ absl::StatusOr<std::unique_ptr<KeeperClient>> KeeperClient::Create(
   if (!error.empty()) return absl::UnavailableError(error);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return ErrnoStatus(errno, "make an eventfd");
+  if (options.takes_orphans && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    return ErrnoStatus(errno, "become the parent of orphans");
+  }
   return absl::WrapUnique(new KeeperClient(
       std::move(options), executor, std::move(listener), std::move(wake)));
 }
@@ -187,12 +191,24 @@ void KeeperClient::Wait() {
 
 std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
     const std::string& attempt) {
+  KeptAttempt::OwnChildren own_children;
+  if (options_.takes_orphans) own_children = [this] { return Keepers(); };
   return std::make_unique<KeptAttempt>(
-      attempt, DirOf(attempt), [this, attempt](const KeeperEvent& event) {
+      attempt, DirOf(attempt),
+      [this, attempt](const KeeperEvent& event) {
         executor_.Post([listener = listener_, attempt, event] {
           (*listener)(attempt, event);
         });
-      });
+      },
+      std::move(own_children));
+}
+
+std::set<pid_t> KeeperClient::Keepers() const {
+  std::set<pid_t> keepers;
+  for (const auto& [name, attempt] : attempts_) {
+    if (attempt->keeper_pid() != 0) keepers.insert(attempt->keeper_pid());
+  }
+  return keepers;
 }
 
 template <typename Callback, typename Result>

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +32,11 @@ struct KeeperClientOptions {
   // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
   // the head, so that the cause is told by who knows it.
   absl::Duration start_timeout = absl::Seconds(10);
+  // Makes this process the one to which the orphans of a dead keeper come, so
+  // that also those are found that dropped session and marker and are in no
+  // cgroup.  Only for a process that starts no other children: when a keeper
+  // was lost, every child that is not a keeper is killed, with its tree.
+  bool takes_orphans = false;
 };
 
 // cohort-keeper in the directory of the running program.
@@ -77,6 +85,7 @@ class KeeperClient final : public KeeperHost {
   void AdoptNow(const std::string& attempt, AdoptCallback done);
   absl::Status RemoveNow(const std::string& attempt);
   std::unique_ptr<KeptAttempt> MakeAttempt(const std::string& attempt);
+  std::set<pid_t> Keepers() const;
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
 

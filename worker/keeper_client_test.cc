@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -24,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -74,10 +76,12 @@ std::string ReadProcFile(const std::string& path) {
 class Daemon {
  public:
   explicit Daemon(const std::string& root,
-                  const std::string& program = COHORT_KEEPER_PROGRAM) {
+                  const std::string& program = COHORT_KEEPER_PROGRAM,
+                  bool takes_orphans = false) {
     KeeperClientOptions options;
     options.attempts_dir = root + "/attempts";
     options.keeper_program = program;
+    options.takes_orphans = takes_orphans;
     auto client = KeeperClient::Create(
         options, strand_,
         [this](const std::string& attempt, const KeeperEvent& event) {
@@ -427,7 +431,8 @@ TEST_F(KeeperClientTest, KeepsTheLastBytesWhenAStreamIsTooLong) {
   COHORT_ASSERT_OK(chunk);
   EXPECT_TRUE(chunk->eof);
   EXPECT_EQ(chunk->next_offset, 200'000u * 7 + 4);
-  EXPECT_EQ(chunk->offset, 1'200'000u);
+  // Of the bytes from 1'200'000 on the first three are the end of a line.
+  EXPECT_EQ(chunk->offset, 1'200'003u);
   EXPECT_THAT(chunk->bytes, ::testing::EndsWith("\n299999\nend\n"));
 }
 
@@ -599,6 +604,23 @@ TEST_F(KeeperClientTest, KillingTheKeeperEndsItsRanksAtOnce) {
   // Sealed by the daemon: what the keeper had read by then is all there is.
   EXPECT_THAT(ReadLog(0, LogStream::kStdout), AnyOf("", "hello\n"));
   COHORT_EXPECT_OK(daemon.Remove());
+}
+
+TEST_F(KeeperClientTest, KillingTheKeeperEndsWhatHidFromIt) {
+  // In no cgroup, without session and marker: descent is all there is.
+  absl::Cleanup restore = [] { prctl(PR_SET_CHILD_SUBREAPER, 0); };
+  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  const std::string ready = Fifo("ready");
+  COHORT_ASSERT_OK(
+      daemon.Start(Spec({absl::StrCat("(env -i setsid sh -c 'echo $$ > ", ready,
+                                      "; sleep 1000; :' &) ; sleep 1000")})));
+  daemon.Next<RankStarted>();
+  const auto hidden = static_cast<pid_t>(PidIn(ready));
+  kill(KeeperPid(), SIGKILL);
+  daemon.Next<RankExited>();
+  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
+  EXPECT_FALSE(keeper::ReadProcessStat(hidden).has_value())
+      << "lives on or was not reaped";
 }
 
 TEST_F(KeeperClientTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
@@ -899,6 +921,33 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
     EXPECT_TRUE(chunk->eof);
   }
   EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
+}
+
+TEST_F(KeeperClientTest, SaysThatTheDiskIsFullWhenItCannotStart) {
+  const std::string disk = dir_.File("attempts");
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  int failures = 0;
+  // From one on which nothing fits to one on which the keeper's files do.
+  for (int pages = 1; pages <= 8; ++pages) {
+    const std::string size = absl::StrCat("size=", 4 * pages, "k");
+    if (mount("tmpfs", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) {
+      GTEST_SKIP() << "may not mount a tmpfs";
+    }
+    {
+      Daemon daemon(dir_.path());
+      const absl::Status status = daemon.Start(Spec({"exit 0"}));
+      if (status.ok()) {
+        daemon.RunOut();
+      } else {
+        ++failures;
+        EXPECT_THAT(std::string(status.message()),
+                    AllOf(HasSubstr("No space left on device"),
+                          HasSubstr("free space"), HasSubstr(disk)));
+      }
+    }
+    EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
+  }
+  EXPECT_GE(failures, 3);
 }
 
 TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {

@@ -65,18 +65,17 @@ void RemoveCgroup(const AttemptSurvey& survey) {
 
 }  // namespace
 
-KeptAttempt::KeptAttempt(std::string name, std::string dir, EventSink sink)
+KeptAttempt::KeptAttempt(std::string name, std::string dir, EventSink sink,
+                         OwnChildren own_children)
     : name_(std::move(name)),
       dir_(std::move(dir)),
       sink_(std::move(sink)),
+      own_children_(std::move(own_children)),
       retry_delay_(kRetryFirst) {}
 
 KeptAttempt::~KeptAttempt() {
-  if (!pidfd_ || !ended()) return;
   // Do not leave a zombie of a keeper that is just leaving.
-  pollfd leaving = {pidfd_.get(), POLLIN, 0};
-  poll(&leaving, 1, kLeaveTimeout_ms);
-  Reap();
+  if (ended()) AwaitKeeper();
 }
 
 void KeptAttempt::Start(const std::string& program, const KeeperSpec& spec,
@@ -101,6 +100,7 @@ absl::Status KeptAttempt::Spawn(const std::string& program,
     COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
                             SpawnKeeper(program, dir_, *made, listener));
     pidfd_ = std::move(process.pidfd);
+    keeper_pid_ = process.pid;
     return absl::OkStatus();
   }();
   if (!status.ok()) RemoveAttemptDir(dir_).IgnoreError();
@@ -218,13 +218,15 @@ void KeptAttempt::WatchKeeper(const keeper::KeeperReport& report) {
 void KeptAttempt::OnPidfdReady() {
   // What it said before it ended is still in the socket.
   OnConnectionReady();
-  Reap();
+  const std::string how = Reap();
+  if (own_children_) ReapOrphans(own_children_());
   if (state_ == State::kBorn) {
     absl::Status error = start_error_;
     if (error.ok()) {
+      const std::string words = ReadKeeperLog(dir_);
       error = absl::InternalError(absl::StrCat(
-          "the keeper of attempt ", name_,
-          " ended before it took its spec: ", ReadKeeperLog(dir_)));
+          "the keeper of attempt ", name_, " ended before it took its spec: ",
+          words.empty() ? absl::StrCat(how, " and no word in ", dir_) : words));
     }
     RemoveAttemptDir(dir_).IgnoreError();
     FinishStart(error);
@@ -233,12 +235,22 @@ void KeptAttempt::OnPidfdReady() {
   }
 }
 
-void KeptAttempt::Reap() {
+std::string KeptAttempt::Reap() {
   siginfo_t ended{};
   // Fails for one that an earlier daemon started: not our child.
   waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()),
          &ended, WEXITED | WNOHANG);
   pidfd_.Reset();
+  keeper_pid_ = 0;
+  return absl::StrCat(ended.si_code == CLD_EXITED ? "status " : "signal ",
+                      ended.si_status);
+}
+
+void KeptAttempt::AwaitKeeper() {
+  if (!pidfd_) return;
+  pollfd leaving = {pidfd_.get(), POLLIN, 0};
+  poll(&leaving, 1, kLeaveTimeout_ms);
+  Reap();
 }
 
 void KeptAttempt::KillKeeper() {
@@ -363,8 +375,13 @@ void KeptAttempt::TellEnd(const KeeperEvent& event) {
 }
 
 std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {
-  const absl::StatusOr<int> killed =
-      KillLeftovers(QueryFor(name_, survey), kLeftoversTimeout);
+  LeftoverQuery query = QueryFor(name_, survey);
+  if (own_children_) {
+    // It lets go of the lock just before it lets go of its children.
+    AwaitKeeper();
+    query.own_children = own_children_();
+  }
+  const absl::StatusOr<int> killed = KillLeftovers(query, kLeftoversTimeout);
   RemoveCgroup(survey);
   return killed.ok() ? "" : absl::StrCat("; ", killed.status().message());
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -28,8 +30,13 @@ class KeptAttempt {
  public:
   using EventSink = std::function<void(const KeeperEvent&)>;
 
-  // `sink` gets what KeeperHost's listener is to hear.
-  KeptAttempt(std::string name, std::string dir, EventSink sink);
+  // The children of this process that keepers are.
+  using OwnChildren = std::function<std::set<pid_t>()>;
+
+  // `sink` gets what KeeperHost's listener is to hear.  Where orphans of a dead
+  // keeper come to this process `own_children` tells which are none; else null.
+  KeptAttempt(std::string name, std::string dir, EventSink sink,
+              OwnChildren own_children);
   ~KeptAttempt();
 
   KeptAttempt(const KeptAttempt&) = delete;
@@ -52,6 +59,8 @@ class KeptAttempt {
   // For the poll loop: descriptors (or -1) and when to wake up anyway.
   int connection() const { return connection_.get(); }
   int pidfd() const { return pidfd_.get(); }
+  // 0 when the keeper is not this process's child.
+  pid_t keeper_pid() const { return keeper_pid_; }
   absl::Duration wake_at() const { return std::min(wake_at_, patience_ends_); }
 
   void OnConnectionReady();
@@ -85,11 +94,15 @@ class KeptAttempt {
   void TellLost(const AttemptSurvey& survey);
   void TellEnd(const KeeperEvent& event);
   std::string EndLeftovers(const AttemptSurvey& survey);
-  void Reap();
+  // Says how it ended: "status 2".
+  std::string Reap();
+  // Until a keeper that is ending has ended.
+  void AwaitKeeper();
 
   const std::string name_;
   const std::string dir_;
   const EventSink sink_;
+  const OwnChildren own_children_;
 
   State state_ = State::kRunning;
   bool failed_ = false;
@@ -99,6 +112,7 @@ class KeptAttempt {
   std::optional<AttemptSurvey> adopted_;  // between Adopt and TellStory
   keeper::UniqueFd connection_;
   keeper::UniqueFd pidfd_;
+  pid_t keeper_pid_ = 0;  // while it is our child
   std::set<int> told_started_;
   std::set<int> told_exited_;
   std::optional<absl::Duration> kill_at_;  // a Stop was asked for

@@ -1,6 +1,7 @@
 #include "worker/process_tree.h"
 
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -65,9 +66,25 @@ std::set<pid_t> MembersOf(const std::string& cgroup) {
   return members;
 }
 
+// Orphans of a dead keeper and all below them.
+std::set<pid_t> OrphansAndBelow(
+    const std::optional<std::set<pid_t>>& own_children,
+    const std::map<pid_t, ProcessStat>& processes) {
+  std::set<pid_t> orphans;
+  if (!own_children) return orphans;
+  for (const auto& [pid, process] : processes) {
+    if (process.parent != getpid() || own_children->count(pid) != 0) continue;
+    orphans.insert(pid);
+    const std::vector<pid_t> below = keeper::DescendantsOf(pid, processes);
+    orphans.insert(below.begin(), below.end());
+  }
+  return orphans;
+}
+
 std::vector<ProcessStat> Find(const LeftoverQuery& query) {
   const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
-  const std::set<pid_t> members = MembersOf(query.cgroup);
+  std::set<pid_t> members = MembersOf(query.cgroup);
+  members.merge(OrphansAndBelow(query.own_children, processes));
   const std::string boot_id = keeper::ReadBootId();
   std::vector<ProcessStat> found;
   for (const auto& [pid, process] : processes) {
@@ -99,7 +116,10 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
   std::set<pid_t> killed;
   while (true) {
     const std::vector<ProcessStat> left = Find(query);
-    if (left.empty()) return static_cast<int>(killed.size());
+    if (left.empty()) {
+      if (query.own_children) ReapOrphans(*query.own_children);
+      return static_cast<int>(killed.size());
+    }
     for (const ProcessStat& process : left) {
       keeper::SignalExactly(process, SIGKILL);
       killed.insert(process.pid);
@@ -110,6 +130,14 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
           " do not die: ", absl::StrJoin(FindLeftovers(query), ", ")));
     }
     poll(nullptr, 0, kLookEvery_ms);
+  }
+}
+
+void ReapOrphans(const std::set<pid_t>& own_children) {
+  for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    if (process.parent != getpid() || !process.dead()) continue;
+    if (own_children.count(pid) != 0) continue;
+    waitpid(pid, nullptr, WNOHANG);
   }
 }
 

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +21,9 @@ struct LeftoverQuery {
   // a descendant that cleared its environment.
   std::vector<ProcessIdentity> ranks;
   std::string cgroup;  // directory; empty when the attempt had none
+  // Where orphans come to this process: matches its other children and what
+  // descends from them.
+  std::optional<std::set<pid_t>> own_children = std::nullopt;
 };
 
 // Pids of living processes that match, ascending.
@@ -25,8 +32,12 @@ std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 // Kills with SIGKILL, again and again until no process matches, and returns how
 // many it killed.  DeadlineExceeded, naming the pids, when some still live
 // after `timeout` (a process in uninterruptible sleep cannot be killed).
-// Blocks: for a thread at the edge.
+// Orphans that came to this process are reaped.  Blocks: for a thread at the
+// edge.
 absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
+
+// Reaps the dead children of this process that are not `own_children`.
+void ReapOrphans(const std::set<pid_t>& own_children);
 
 }  // namespace cohort::worker

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Sleeper {
   ~Sleeper() { Reap(); }
 
   pid_t pid() const { return pid_; }
+  // It was reaped by others.
+  void Forget() { pid_ = 0; }
 
   // The signal that ended it.
   int Reap() {
@@ -70,6 +73,18 @@ TEST(ProcessTree, KillsWhatCarriesTheAttemptAndSparesOthers) {
   EXPECT_THAT(FindLeftovers(query), IsEmpty());
   EXPECT_EQ(ours.Reap(), SIGKILL);
   EXPECT_EQ(longer.Reap(), SIGTERM);
+}
+
+TEST(ProcessTree, EndsAndReapsChildrenThatAreNotItsOwn) {
+  Sleeper own("A=b");
+  Sleeper orphan("A=b");
+  const pid_t pid = orphan.pid();
+  const LeftoverQuery query = {.attempt = UniqueAttempt(),
+                               .own_children = std::set<pid_t>{own.pid()}};
+  EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
+  EXPECT_FALSE(keeper::ReadProcessStat(pid).has_value()) << "not reaped";
+  EXPECT_EQ(own.Reap(), SIGTERM);
+  orphan.Forget();
 }
 
 TEST(ProcessTree, FindsTheSessionOfARank) {

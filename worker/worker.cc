@@ -203,7 +203,8 @@ class Worker::Parts {
         keepers_,
         KeeperClient::Create(
             {.attempts_dir = directories_.Attempts(),
-             .keeper_program = KeeperBesideThisProgram()},
+             .keeper_program = KeeperBesideThisProgram(),
+             .takes_orphans = true},
             strand_, [this](const std::string& attempt, const KeeperEvent& e) {
               host_->OnKeeperEvent(attempt, e);
             }));
