@@ -40,6 +40,8 @@ constexpr uint64_t kRoomBytes = 8 << 20;
 // Nothing is read but at the start.
 constexpr size_t kCacheBytes = 1 << 20;
 
+constexpr char kDiskFull[] = "disk_full";
+
 constexpr char kDamaged[] =
     "; nothing was changed: restore this directory and its .mark from a "
     "backup, or move both away to start an empty cluster";
@@ -70,7 +72,7 @@ absl::Status ToStatus(const rocksdb::Status& status, const std::string& path,
     return SetReason(
         absl::UnavailableError(absl::StrCat(
             "the disk under ", path, " is full; free space on it: ", text)),
-        "disk_full");
+        kDiskFull);
   }
   // A file that the manifest names and that is not there is damage; so is, at
   // the open, what cannot be this store's own (another comparator, odd values).
@@ -381,11 +383,13 @@ absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
   const rocksdb::Status status =
       env_->GetFreeSpace(ParentOf(options_.path), &free);
   // Where this cannot be told, writes tell.
-  if (!status.ok() || free >= bytes + kRoomBytes) return absl::OkStatus();
-  return ToStatus(rocksdb::Status::NoSpace(absl::StrCat(
-                      free >> 20, " MiB are free, ", (bytes + kRoomBytes) >> 20,
-                      " MiB are needed")),
-                  options_.path, Doing::kUsing);
+  const uint64_t needed = bytes + kRoomBytes;
+  if (!status.ok() || free >= needed) return absl::OkStatus();
+  return SetReason(absl::UnavailableError(absl::StrCat(
+                       "the disk under ", options_.path,
+                       " is full; free space on it: ", free >> 20,
+                       " MiB are left, ", needed >> 20, " MiB are needed")),
+                   kDiskFull);
 }
 
 void RocksdbStore::MarkTerm() {
