@@ -1,6 +1,8 @@
 #include "common/job_limits.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -33,6 +35,35 @@ bool IsPrintable(absl::string_view text) {
   return true;
 }
 
+// How many bytes the character takes that `text` begins with, by RFC 3629; 0
+// for what is no UTF-8.  REQUIRES: !text.empty().
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [text](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const int first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const size_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  // No second spelling of a character, no surrogates, nothing past U+10FFFF.
+  const int low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const int high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < low || byte(1) > high) return 0;
+  for (size_t i = 2; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  return bytes;
+}
+
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = CharacterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 bool FitsExec(absl::string_view text) {
   return !absl::StrContains(text, '\0') && text.size() < kArgumentBytesMax;
 }
@@ -48,6 +79,43 @@ bool IsVariableName(absl::string_view name) {
     }
   }
   return true;
+}
+
+// The contract of worker::RankEnvironment, whose test compares.
+bool IsSetByWorker(absl::string_view name) {
+  static constexpr absl::string_view kNames[] = {
+      "RANK",
+      "ROLE_RANK",
+      "WORLD_SIZE",
+      "ROLE_WORLD_SIZE",
+      "LOCAL_RANK",
+      "LOCAL_WORLD_SIZE",
+      "GROUP_RANK",
+      "GROUP_WORLD_SIZE",
+      "ROLE_NAME",
+      "MASTER_ADDR",
+      "MASTER_PORT",
+      "TORCHELASTIC_RUN_ID",
+      "TORCHELASTIC_MAX_RESTARTS",
+      "TORCHELASTIC_RESTART_COUNT",
+      "TORCHELASTIC_USE_AGENT_STORE",
+      "TORCHELASTIC_ERROR_FILE",
+      "TORCHELASTIC_SIGNALS_TO_HANDLE",
+      "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+      "CUDA_VISIBLE_DEVICES",
+      "PWD",
+      "COHORT_ADDRESS",
+      "COHORT_CREDENTIAL_FILE",
+      "COHORT_WORKER_SOCKET",
+      "COHORT_JOB_ID",
+      "COHORT_JOB_NAME",
+      "COHORT_ATTEMPT_ID",
+      "COHORT_ATTEMPT",
+      "COHORT_EPOCH",
+      "COHORT_KEEPER_RANK",
+  };
+  return std::find(std::begin(kNames), std::end(kNames), name) !=
+         std::end(kNames);
 }
 
 absl::Status CheckArguments(const std::vector<std::string>& command) {
@@ -83,6 +151,11 @@ absl::Status CheckEnvironment(
                        " is not named with letters, digits and _, not "
                        "beginning with a digit"));
     }
+    if (IsSetByWorker(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the environment variable ", name,
+                       " is set by the worker for each rank: leave it out"));
+    }
     if (!FitsExec(value)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the value of the environment variable ", name,
@@ -95,6 +168,11 @@ absl::Status CheckEnvironment(
 }  // namespace
 
 absl::Status CheckJobName(const std::string& name) {
+  if (!IsUtf8(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name ", Quoted(name),
+                     " is not UTF-8: names go into messages and JSON"));
+  }
   if (name.size() <= kNameBytesMax && IsPrintable(name)) {
     return absl::OkStatus();
   }
@@ -104,15 +182,24 @@ absl::Status CheckJobName(const std::string& name) {
 }
 
 absl::Status CheckStoragePath(const std::string& path) {
-  if (path.empty() || (absl::StartsWith(path, "/") &&
-                       path.size() <= kPathBytesMax && IsPrintable(path))) {
-    return absl::OkStatus();
+  const auto refuse = [&path](absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the storage path ", Quoted(path), " ", why));
+  };
+  if (path.empty()) return absl::OkStatus();
+  if (!IsPrintable(path)) {
+    return refuse("has a control character: rename the directory");
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the storage path ", Quoted(path),
-      " is not absolute: give the full path of a directory that all workers "
-      "see, at most ",
-      kPathBytesMax, " bytes, or none"));
+  if (path.size() > kPathBytesMax) {
+    return refuse(absl::StrCat("... has ", path.size(), " bytes, at most ",
+                               kPathBytesMax, " are possible"));
+  }
+  if (!absl::StartsWith(path, "/")) {
+    return refuse(
+        "is not absolute: give the full path of a directory that all workers "
+        "see, or none");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckCommand(

@@ -13,13 +13,14 @@
 // that names the thing and what is possible.
 namespace cohort {
 
-// One line: names go into messages and tables.
+// One line of UTF-8: names go into messages, tables and JSON.
 absl::Status CheckJobName(const std::string& name);
 
-// Absolute, or empty for the worker's own.
+// Absolute, without control characters, or empty for the worker's own.
 absl::Status CheckStoragePath(const std::string& path);
 
-// What execve takes: Linux refuses one argument or variable of 128 KiB
+// No variable that the worker sets for each rank (RankEnvironment's contract),
+// and what execve takes: Linux refuses one argument or variable of 128 KiB
 // (MAX_ARG_STRLEN).  Both together are at most 1 MiB, because they go with
 // every message about the job and into its row.
 absl::Status CheckCommand(

@@ -84,14 +84,33 @@ INSTANTIATE_TEST_SUITE_P(
             "STRICT_SPREAD"},
         BadSpec{"RelativeStorage", [](JobSpec& s) { s.storage_path = "data"; },
                 "not absolute"},
+        BadSpec{"ControlInStorage",
+                [](JobSpec& s) { s.storage_path = "/a\nb"; },
+                "control character"},
+        BadSpec{"LongStorage",
+                [](JobSpec& s) { s.storage_path = std::string(1025, '/'); },
+                "1025 bytes"},
         BadSpec{"BadVariable", [](JobSpec& s) { s.environment["A=B"] = ""; },
                 "A=B"},
         BadSpec{"DigitVariable", [](JobSpec& s) { s.environment["1A"] = ""; },
                 "1A"},
+        BadSpec{"RankVariable", [](JobSpec& s) { s.environment["RANK"] = "7"; },
+                "RANK is set by the worker"},
+        BadSpec{"GpuVariable",
+                [](JobSpec& s) { s.environment["CUDA_VISIBLE_DEVICES"] = ""; },
+                "CUDA_VISIBLE_DEVICES is set by the worker"},
         BadSpec{"LongName", [](JobSpec& s) { s.name = std::string(257, 'n'); },
                 "at most 256"},
         BadSpec{"ControlInName", [](JobSpec& s) { s.name = "a\nb"; },
                 "one line"},
+        BadSpec{"NameWithLoneBytes", [](JobSpec& s) { s.name = "\xff\xfe"; },
+                "not UTF-8"},
+        BadSpec{"NameCutShort", [](JobSpec& s) { s.name = "caf\xc3"; },
+                "not UTF-8"},
+        BadSpec{"NameOverlong", [](JobSpec& s) { s.name = "\xe0\x80\xaf"; },
+                "not UTF-8"},
+        BadSpec{"NameWithSurrogate",
+                [](JobSpec& s) { s.name = "\xed\xa0\x80"; }, "not UTF-8"},
         BadSpec{"BadFailures", [](JobSpec& s) { s.max_failures = -2; },
                 "max_failures is -2"},
         BadSpec{"BadKeep", [](JobSpec& s) { s.num_to_keep = -1; },
@@ -109,6 +128,9 @@ TEST(JobSpecTest, AcceptsWhatIsSensible) {
   COHORT_EXPECT_OK(ValidateJobSpec(spec, "team-a"));
   spec.resources_per_worker.Set(kGpu, Amount::FromUnits(8));
   spec.name.clear();
+  COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
+  spec.name = "caf\u00e9 \u6f22 \U0001f600 \U0010ffff";
+  spec.environment = {{"COHORT_DATA", "/data"}, {"COHORT_LOG", "debug"}};
   COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
 }
 

@@ -22,8 +22,9 @@ struct RankSurroundings {
 // SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
 // job, OLDPWD), the job's, then the contract: what torchrun sets
 // (docs/operations.md lists them), COHORT_* and PWD.  A job cannot set the
-// contract's names; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED, which are
-// only defaults.
+// contract's names, and CheckCommand (common/job_limits.h) refuses one that
+// would; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED, which are only
+// defaults.
 //
 // RE-1: CUDA_VISIBLE_DEVICES is exactly what was granted, empty when nothing
 // was.

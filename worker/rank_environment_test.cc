@@ -7,6 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/job_limits.h"
+
 namespace cohort::worker {
 namespace {
 
@@ -88,6 +90,16 @@ TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
       Make({"PWD=/daemon", "OLDPWD=/before", "PATH=/bin"});
   EXPECT_THAT(env, Contains("PWD=/work/a"));
   EXPECT_THAT(env, Not(Contains(StartsWith("OLDPWD="))));
+}
+
+// What it sets whatever the job says, a job is not let say.
+TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
+  for (const std::string& entry : Make({})) {
+    const std::string name = entry.substr(0, entry.find('='));
+    const bool is_default =
+        name == "OMP_NUM_THREADS" || name == "PYTHONUNBUFFERED";
+    EXPECT_EQ(CheckCommand({"true"}, {{name, "x"}}).ok(), is_default) << name;
+  }
 }
 
 // RE-1
