@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -34,6 +35,8 @@ namespace cohort::rpc {
 namespace {
 
 constexpr char kAuthorizationKey[] = "authorization";
+// How gRPC begins the error of a server that speaks HTTP/2 but not gRPC.
+constexpr char kHttpError[] = "Received http2 header with status";
 constexpr int kMetadataBytesMax = 32 << 10;
 
 int Milliseconds(absl::Duration duration) {
@@ -109,8 +112,15 @@ class CallBase : public CallHandle::Target {
   // REQUIRES: gRPC is done with the call.
   absl::Status StatusOf(const grpc::Status& status) const {
     absl::Status result = FromGrpcStatus(status, context_);
-    // gRPC's own words do not always say where it could not connect.
-    if (absl::IsUnavailable(result) && !StampOf(context_).has_value()) {
+    if (StampOf(context_).has_value()) return result;
+    if (absl::StrContains(result.message(), kHttpError)) {
+      return absl::Status(
+          result.code(),
+          absl::StrCat("what answers at ", address_, " is no cohort daemon (",
+                       result.message(), "): check the address"));
+    }
+    // Words that are not ours do not always say whose they are.
+    if (absl::IsUnavailable(result) || absl::IsUnimplemented(result)) {
       return Annotate(result, address_);
     }
     return result;

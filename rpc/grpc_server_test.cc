@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -210,6 +211,55 @@ TEST_F(GrpcServerTest, AnUnreachableServerIsNamed) {
   const std::string path = absl::StrCat("unix:", directory_.File("none"));
   EXPECT_THAT(Ping(path),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(path)));
+}
+
+// Speaks just enough HTTP/2 to answer the first request of one connection with
+// 404, as a web server does.
+void AnswerNotFound(int listener) {
+  const int fd = accept(listener, nullptr, nullptr);
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
+  // On stream 1: HEADERS with END_HEADERS and END_STREAM, ":status: 404".
+  const std::string not_found("\0\0\1\1\5\0\0\0\1\x8d", 10);
+  EXPECT_EQ(write(fd, settings.data(), settings.size()), 9);
+  std::string got;
+  size_t next = 24;  // after the client's preface
+  for (bool answered = false;;) {
+    char part[4096];
+    const ssize_t n = read(fd, part, sizeof(part));
+    if (n <= 0) break;
+    got.append(part, static_cast<size_t>(n));
+    while (!answered && got.size() >= next + 9) {
+      const auto byte = [&](size_t i) {
+        return static_cast<size_t>(static_cast<unsigned char>(got[next + i]));
+      };
+      if (byte(3) == 1) {
+        EXPECT_EQ(write(fd, not_found.data(), not_found.size()), 10);
+        answered = true;
+      }
+      next += 9 + (byte(0) << 16) + (byte(1) << 8) + byte(2);
+    }
+  }
+  close(fd);
+}
+
+TEST_F(GrpcServerTest, AWebServerIsNamedForWhatItIs) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  directory_.File("s").copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&name), sizeof(name)),
+            0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  std::thread web_server(AnswerNotFound, listener);
+  const std::string address = absl::StrCat("unix:", directory_.File("s"));
+  EXPECT_THAT(Ping(address),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr(address), HasSubstr("no cohort daemon"),
+                             HasSubstr("404"))));
+  // Wakes it where nobody connected.
+  shutdown(listener, SHUT_RDWR);
+  web_server.join();
+  close(listener);
 }
 
 // What the generated stub of a stock client does with a unary and with a server
