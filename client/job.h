@@ -71,9 +71,10 @@ struct RunConfig {
 
 // A job as it is submitted.
 struct JobSpec {
-  // argv of each rank; found on PATH or in the package, which is its directory.
+  // argv of each rank: a program on its PATH, or one with a slash in its name,
+  // as ./run for one in the package, which is the rank's directory.
   std::vector<std::string> command;
-  // Added to what the worker sets.
+  // Added to what the worker sets; none of that can be set here.
   std::map<std::string, std::string> environment;
   ScalingConfig scaling_config;
   RunConfig run_config;

@@ -276,7 +276,9 @@ void AddJobsLogs(CLI::App& jobs, Invocation& invocation) {
                  "Their standard error in place of their standard output");
   logs->add_flag("-f,--follow", flags->follow, "Go on until the job has ended");
   AddJsonFlag(*logs, invocation);
-  logs->footer("Lines begin with \"[rank] \" when the job has several ranks.");
+  logs->footer(
+      "Shows the job's last attempt; with -f also those that begin meanwhile.\n"
+      "Lines begin with \"[rank] \" when the job has several ranks.");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ absl::Status LogPrinter::Add(LogChunk chunk) {
                           chunk.data);
     chunk.data = marked;
   }
-  if (form_ == Form::kRaw) return write_(chunk.stream, chunk.data);
+  if (form_ == Form::kRaw) return Put(chunk.stream, chunk.data);
   const auto format = [&chunk, this](const Line& line) {
     return Formatted(chunk.rank, chunk.stream, line.attempt, line.text);
   };
@@ -50,18 +50,29 @@ absl::Status LogPrinter::Add(LogChunk chunk) {
     absl::StrAppend(&out, format(line));
     line.text.clear();
   }
-  return out.empty() ? absl::OkStatus() : write_(chunk.stream, out);
+  return out.empty() ? absl::OkStatus() : Put(chunk.stream, out);
 }
 
 absl::Status LogPrinter::Finish() {
   for (auto& [source, line] : begun_) {
     if (line.text.empty()) continue;
-    COHORT_RETURN_IF_ERROR(write_(
-        source.second,
-        Formatted(source.first, source.second, line.attempt, line.text)));
+    COHORT_RETURN_IF_ERROR(
+        Put(source.second,
+            Formatted(source.first, source.second, line.attempt, line.text)));
     line.text.clear();
   }
   return absl::OkStatus();
+}
+
+absl::Status LogPrinter::Put(LogStream stream, absl::string_view text) {
+  if (text.empty()) return absl::OkStatus();
+  last_ = stream;
+  if (text.back() == '\n') {
+    mid_line_.erase(stream);
+  } else {
+    mid_line_.insert(stream);
+  }
+  return write_(stream, text);
 }
 
 std::string LogPrinter::Formatted(int rank, LogStream stream, int attempt,

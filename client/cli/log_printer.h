@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -35,12 +36,17 @@ class LogPrinter {
   // What has no end of line.
   absl::Status Finish();
 
+  // Whether what `stream` got, or got last of both, has no end of line.
+  bool IsMidLine(LogStream stream) const { return mid_line_.contains(stream); }
+  bool IsMidLine() const { return IsMidLine(last_); }
+
  private:
   struct Line {
     int attempt = 0;
     std::string text;
   };
 
+  absl::Status Put(LogStream stream, absl::string_view text);
   std::string Formatted(int rank, LogStream stream, int attempt,
                         absl::string_view line) const;
 
@@ -48,6 +54,8 @@ class LogPrinter {
   Write write_;
   // Begun lines.
   std::map<std::pair<int, LogStream>, Line> begun_;
+  std::set<LogStream> mid_line_;
+  LogStream last_ = LogStream::kStdout;
 };
 
 }  // namespace cohort::cli

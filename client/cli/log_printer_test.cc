@@ -35,6 +35,20 @@ TEST_F(LogPrinterTest, LeavesTheBytesOfASingleRankAlone) {
   EXPECT_EQ(out_, std::string("a\0b", 3));
 }
 
+TEST_F(LogPrinterTest, KnowsWhetherALineIsBegun) {
+  LogPrinter printer = PrinterFor(LogPrinter::Form::kRaw);
+  EXPECT_FALSE(printer.IsMidLine());
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "err", 1, LogStream::kStderr)));
+  EXPECT_TRUE(printer.IsMidLine());
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "out\n")));
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "")));
+  EXPECT_FALSE(printer.IsMidLine());
+  EXPECT_FALSE(printer.IsMidLine(LogStream::kStdout));
+  EXPECT_TRUE(printer.IsMidLine(LogStream::kStderr));
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "or\n", 1, LogStream::kStderr)));
+  EXPECT_FALSE(printer.IsMidLine(LogStream::kStderr));
+}
+
 TEST_F(LogPrinterTest, NeverMixesLinesOfRanks) {
   LogPrinter printer = PrinterFor(LogPrinter::Form::kPrefixed);
   COHORT_ASSERT_OK(printer.Add(Chunk(0, "half")));

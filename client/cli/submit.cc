@@ -1,9 +1,12 @@
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -46,6 +49,37 @@ absl::StatusOr<std::optional<Package>> Pack(const SubmitFlags& flags) {
   return std::nullopt;
 }
 
+// Whether `program`, which has no slash and is therefore looked up on PATH, is
+// the name of a program that is sent along.
+bool IsSentAlong(const SubmitFlags& flags, const std::string& program) {
+  if (program.find('/') != std::string::npos) return false;
+  std::vector<std::filesystem::path> sent(flags.files.begin(),
+                                          flags.files.end());
+  if (!flags.working_dir.empty()) {
+    sent.push_back(std::filesystem::path(flags.working_dir) / program);
+  }
+  for (const std::filesystem::path& file : sent) {
+    std::error_code error;
+    if (file.filename() == program &&
+        std::filesystem::is_regular_file(file, error) &&
+        access(file.c_str(), X_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void SayHowToRunSent(const SubmitFlags& flags, const std::string& program) {
+  if (!IsSentAlong(flags, program)) return;
+  const std::string name = OneLine(program);
+  std::fputs(absl::StrCat("cohort: ", name,
+                          " is looked up on the ranks' PATH; "
+                          "for the one that is sent along write ./",
+                          name, "\n")
+                 .c_str(),
+             stderr);
+}
+
 absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
                              const std::optional<Package>& package,
                              const std::string& request_id) {
@@ -56,7 +90,16 @@ absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
   return cluster.Submit(spec, {.request_id = request_id});
 }
 
+// Whether both are one terminal, pipe or file.
+bool IsOutputShared() {
+  struct stat out = {};
+  struct stat err = {};
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
 // Prints what the ranks write, each stream to its own, until the job has ended.
+// What is said afterwards on stderr begins a line.
 absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
   LogPrinter printer(
       world > 1 ? LogPrinter::Form::kPrefixed : LogPrinter::Form::kRaw,
@@ -72,6 +115,10 @@ absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
       id, options,
       [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
   COHORT_RETURN_IF_ERROR(printer.Finish());
+  if (IsOutputShared() ? printer.IsMidLine()
+                       : printer.IsMidLine(LogStream::kStderr)) {
+    std::fputs("\n", stderr);
+  }
   return read;
 }
 
@@ -109,6 +156,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const JobSpec spec,
                           ToJobSpec(flags.job, *invocation.rest));
   COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package, Pack(flags));
+  if (!invocation.json) SayHowToRunSent(flags, spec.command.front());
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   absl::StatusOr<JobId> id = Submit(*cluster, spec, package, flags.request_id);
@@ -164,8 +212,9 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("N");
   submit
       .add_option("--storage-path", job.storage_path,
-                  "Directory for checkpoints that all workers see (default: "
-                  "`results` in each worker's state directory)")
+                  "Directory for checkpoints that all workers see; a relative "
+                  "one is below where this is run (default: `results` in each "
+                  "worker's state directory)")
       ->option_text("DIR");
   submit
       .add_option("--num-to-keep", job.num_to_keep,
@@ -183,7 +232,8 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->allow_extra_args(false);
   submit
       .add_option("--env", job.environment,
-                  "Set a variable for the ranks (may be given again)")
+                  "Set a variable for the ranks, none that the worker sets "
+                  "(may be given again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
 }
@@ -208,9 +258,10 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
                    "As --wait, and print what the ranks write meanwhile");
   AddJsonFlag(*submit, invocation);
   submit->footer(
-      "What follows -- is the command of each rank, found on PATH or among "
-      "the\n"
-      "files sent along.  Ranks get the environment that torchrun gives.\n"
+      "What follows -- is the command of each rank: a program on the ranks' "
+      "PATH, or\n"
+      "./NAME for a file sent along.  Ranks get the environment that torchrun "
+      "gives.\n"
       "\n"
       "With --wait or -f the exit code is 0 when the job succeeded, else that "
       "of\n"

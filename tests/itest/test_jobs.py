@@ -128,6 +128,29 @@ exit 0
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.splitlines()[1:], ["deep"])
 
+    def test_says_how_to_run_a_file_sent_along(self):
+        c = self.cluster()
+        script = self.file("here.sh", "#!/bin/sh\nexit 0\n", 0o755)
+        done = c.run("submit", "--wait", "--file", script, "--", "here.sh")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("write ./here.sh\n", done.stderr)
+        done = c.run("submit", "--wait", "--working-dir", script.parent, "--",
+                     "here.sh")
+        self.assertIn("write ./here.sh\n", done.stderr)
+        done = c.run("submit", "--wait", "--file", script, "--", "./here.sh")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("write ./here.sh", done.stderr)
+
+    def test_how_it_ended_begins_a_line(self):
+        c = self.cluster()
+        done = c.run("submit", "-f", "--", "sh", "-c", "printf err >&2")
+        said, last = done.stderr.splitlines()
+        self.assertEqual(said, "err")
+        self.assertRegex(last, "^job [0-9a-f]{32} SUCCEEDED")
+        done = c.run("submit", "-f", "--", "sh", "-c", "printf out")
+        self.assertTrue(done.stdout.endswith("out"), done.stdout)
+        self.assertRegex(done.stderr, "^job ")
+
     def test_trains_with_pythons_torch(self):
         python = "/usr/bin/python3"
         probe = cluster.subprocess.run(
