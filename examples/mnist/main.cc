@@ -22,16 +22,34 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kExitFailure = 1;
 
+// Refuses what a rank's session decides, rather than to leave it unheard.
+absl::Status CheckRankOptions(const TrainOptions& options) {
+  if (!options.storage_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--storage-path is for runs by hand: give it to cohort submit, before "
+        "the --");
+  }
+  if (!options.restore.empty()) {
+    return absl::InvalidArgumentError(
+        "--restore is for runs by hand: a job of cohort goes on from its own "
+        "last checkpoint");
+  }
+  return absl::OkStatus();
+}
+
 // A rank of a gang when a worker daemon started this process, else alone.
 absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
     const TrainOptions& options) {
   if (trainer::IsRank()) {
+    COHORT_RETURN_IF_ERROR(CheckRankOptions(options));
     COHORT_ASSIGN_OR_RETURN(trainer::WorkerSessionOptions rank,
                             trainer::WorkerSessionFromEnvironment());
     return trainer::WorkerSession::Join(std::move(rank));
   }
   return trainer::LocalSession::Create(
-      {.storage_path = options.storage_path, .restore = options.restore});
+      {.storage_path =
+           options.storage_path.empty() ? "results" : options.storage_path,
+       .restore = options.restore});
 }
 
 absl::Status Train(const TrainOptions& options,

@@ -3,10 +3,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <map>
+#include <limits>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -23,46 +24,99 @@ bool HasData(const fs::path& directory) {
   return fs::exists(directory / kProbe, error);
 }
 
-void AddFlags(CLI::App& app, TrainOptions& options) {
-  app.add_option("--data", options.data,
-                 "Directory of the MNIST idx files; else $COHORT_DATA/mnist, "
-                 "else found beside the program");
-  app.add_option("--epochs", options.epochs, "Passes over the data")
-      ->check(CLI::Range(int64_t{1}, int64_t{100000}));
-  app.add_option("--batch", options.batch, "Samples a step and worker")
-      ->check(CLI::Range(int64_t{1}, int64_t{60000}));
+constexpr uint64_t kCountMax = 1'000'000'000'000;
+
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("\"", text, "\"");
+}
+
+// CLI11's own conversion clamps and wraps numbers that do not fit.
+CLI::Validator Whole(uint64_t least, uint64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    uint64_t number = 0;
+    const bool is_one = absl::SimpleAtoi(text, &number);
+    if (is_one && number >= least && number <= most) return "";
+    return absl::StrCat(Quoted(text), " is no whole number from ", least,
+                        " to ", most);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator Between(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    double number = 0;
+    // So that NaN, which is neither less nor more, is refused too.
+    const bool within =
+        absl::SimpleAtod(text, &number) && number >= least && number <= most;
+    if (within) return "";
+    return absl::StrCat(Quoted(text), " is no number from ", least, " to ",
+                        most);
+  };
+  return CLI::Validator(check, "");
+}
+
+template <typename Number>
+void AddWhole(CLI::App& app, const char* name, Number& number, uint64_t least,
+              uint64_t most, const char* what) {
+  app.add_option(name, number, what)->check(Whole(least, most))->type_name("N");
+}
+
+void AddPrecision(CLI::App& app, Precision& precision) {
+  const auto check = [](const std::string& name) -> std::string {
+    if (name == "float32" || name == "float64") return "";
+    return absl::StrCat(Quoted(name), " is neither float32 nor float64");
+  };
+  const auto take = [&precision](const std::string& name) {
+    precision = name == "float64" ? Precision::kFloat64 : Precision::kFloat32;
+  };
+  app.add_option_function<std::string>("--dtype", take, "float32 or float64")
+      ->check(CLI::Validator(check, ""))
+      ->type_name("NAME");
+}
+
+void AddTrainingFlags(CLI::App& app, TrainOptions& options) {
+  AddWhole(app, "--epochs", options.epochs, 1, 100'000, "Passes over the data");
+  AddWhole(app, "--batch", options.batch, 1, 60'000,
+           "Samples a step and worker");
   app.add_option("--lr", options.lr, "Adam's learning rate")
-      ->check(CLI::Range(1e-12, 100.0));
-  app.add_option("--seed", options.seed, "Of weights and shuffles");
-  static const std::map<std::string, Precision> kPrecisions = {
-      {"float32", Precision::kFloat32}, {"float64", Precision::kFloat64}};
-  app.add_option("--dtype", options.precision, "float32 or float64")
-      ->transform(CLI::CheckedTransformer(kPrecisions));
-  app.add_option("--channels", options.shape.channels,
-                 "Channels of the convolution")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-  app.add_option("--hidden", options.shape.hidden, "Width of the dense layer")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  app.add_option("--steps", options.steps, "Stop after so many steps")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--train-samples", options.train_samples,
-                 "Train on the first N images")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--test-samples", options.test_samples,
-                 "Test on the first N images")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "Steps between checkpoints, besides each epoch's end")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--svg", options.svg, "Write the loss curve to this file");
-  app.add_option("--loss-log", options.loss_log,
-                 "Write each step's loss to this file, all digits");
-  app.add_option("--storage-path", options.storage_path,
-                 "Where checkpoints go when run by hand");
-  app.add_option("--restore", options.restore,
-                 "Checkpoint to go on from when run by hand");
-  app.add_option("--evaluate", options.evaluate,
-                 "Print this checkpoint's test accuracy and exit");
+      ->check(Between(1e-12, 100))
+      ->type_name("NUMBER");
+  AddWhole(app, "--seed", options.seed, 0, std::numeric_limits<uint64_t>::max(),
+           "Of weights and shuffles");
+  AddPrecision(app, options.precision);
+  AddWhole(app, "--channels", options.shape.channels, 1, 4096,
+           "Channels of the convolution");
+  AddWhole(app, "--hidden", options.shape.hidden, 1, 65'536,
+           "Width of the dense layer");
+  AddWhole(app, "--steps", options.steps, 0, kCountMax,
+           "Stop after so many steps; 0: after all epochs");
+  AddWhole(app, "--train-samples", options.train_samples, 0, kCountMax,
+           "Train on the first N images; 0: all");
+  AddWhole(app, "--test-samples", options.test_samples, 0, kCountMax,
+           "Test on the first N images; 0: all");
+  AddWhole(app, "--checkpoint-every", options.checkpoint_every, 0, kCountMax,
+           "Steps between checkpoints, besides each epoch's end");
+}
+
+void AddFileFlags(CLI::App& app, TrainOptions& options) {
+  const auto add = [&app](const char* name, std::string& path, const char* type,
+                          const char* what) {
+    app.add_option(name, path, what)->type_name(type);
+  };
+  add("--data", options.data, "DIR",
+      "The MNIST idx files; else $COHORT_DATA/mnist, else found beside the "
+      "program");
+  add("--svg", options.svg, "FILE", "Write the loss curve to this file");
+  add("--loss-log", options.loss_log, "FILE",
+      "Write each step's loss to this file, all digits");
+  add("--storage-path", options.storage_path, "DIR",
+      "Where checkpoints go when run by hand (results); under cohort `cohort "
+      "submit --storage-path` says it");
+  add("--restore", options.restore, "DIR",
+      "Checkpoint to go on from when run by hand; a job of cohort goes on "
+      "from its own");
+  add("--evaluate", options.evaluate, "DIR",
+      "Print this checkpoint's test accuracy and exit");
 }
 
 fs::path ProgramDirectory() {
@@ -103,7 +157,8 @@ std::variant<TrainOptions, ExitNow> ParseOptions(int argc, char** argv) {
       "Trains a small convolutional network on MNIST, data-parallel when "
       "cohort starts it, alone otherwise.",
       "mnist");
-  AddFlags(app, options);
+  AddTrainingFlags(app, options);
+  AddFileFlags(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -28,8 +28,8 @@ struct TrainOptions {
   std::string svg;       // loss curve; empty: none
   std::string loss_log;  // a line a step; empty: none
   // Without cohort only.
-  std::string storage_path = "results";
-  std::string restore;
+  std::string storage_path;  // empty: results
+  std::string restore;       // empty: from the start
 
   // A checkpoint to evaluate instead of training.
   std::string evaluate;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <numeric>
 #include <utility>
@@ -74,6 +75,11 @@ std::map<std::string, std::string> RunFacts(const TrainOptions& options,
   };
 }
 
+absl::Status CannotWrite(const char* flag, const std::string& path) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      flag, " ", path, ": ", std::strerror(errno == 0 ? EIO : errno)));
+}
+
 absl::StatusOr<const SafetensorsFile*> FileOf(const Checkpoint& checkpoint,
                                               const std::string& name) {
   const auto it = checkpoint.files.find(name);
@@ -103,6 +109,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(
     COHORT_RETURN_IF_ERROR(
         Annotate(training->Restore(*checkpoint), restore->path));
   }
+  COHORT_RETURN_IF_ERROR(training->CheckCurve());
   COHORT_RETURN_IF_ERROR(training->OpenLossLog());
   return training;
 }
@@ -190,6 +197,17 @@ absl::Status Training::RestoreHistory(const SafetensorsFile& file) {
   return absl::OkStatus();
 }
 
+absl::Status Training::CheckCurve() const {
+  if (options_.svg.empty() || !session_.is_lead()) return absl::OkStatus();
+  std::error_code error;
+  const bool existed = std::filesystem::exists(options_.svg, error);
+  errno = 0;
+  std::ofstream file(options_.svg, std::ios::app);
+  if (!file) return CannotWrite("--svg", options_.svg);
+  if (!existed) std::filesystem::remove(options_.svg, error);
+  return absl::OkStatus();
+}
+
 // The log tells the whole run: what came before the checkpoint is written
 // again.
 absl::Status Training::OpenLossLog() {
@@ -199,8 +217,7 @@ absl::Status Training::OpenLossLog() {
   errno = 0;
   loss_log_.open(options_.loss_log, std::ios::trunc);
   if (!loss_log_) {
-    return ErrnoStatus(errno == 0 ? EIO : errno,
-                       absl::StrCat("write ", options_.loss_log));
+    return CannotWrite("--loss-log", options_.loss_log);
   }
   for (size_t i = 0; i < history_.losses.size(); ++i) {
     loss_log_ << absl::StrFormat("%d %.17g\n", i + 1, history_.losses[i]);

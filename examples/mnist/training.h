@@ -34,7 +34,8 @@ namespace cohort::mnist {
 class Training {
  public:
   // Every rank calls it alike.  InvalidArgument when the checkpoint is of
-  // another network, seed or data; else the errors of data, disk and gang.
+  // another network, seed or data, or when --loss-log or --svg cannot be
+  // written; else the errors of data, disk and gang.
   static absl::StatusOr<std::unique_ptr<Training>> Create(
       const TrainOptions& options, trainer::Session& session,
       const Clock& clock);
@@ -54,6 +55,8 @@ class Training {
   absl::Status Restore(const trainer::Checkpoint& checkpoint);
   absl::Status RestoreHistory(const trainer::SafetensorsFile& file);
   absl::Status OpenLossLog();
+  // That the picture can be written, before hours of training.
+  absl::Status CheckCurve() const;
 
   // Trains the rest of the epoch; false when --steps said stop in it.
   absl::StatusOr<bool> RunEpoch();
