@@ -114,9 +114,8 @@ class Head::Parts {
                   .clock = clock_,
                   .random = random_,
                   .packages = packages_},
-        [path = options_.state_dir +
-                "/store"](StoreAccess access)
-            -> absl::StatusOr<std::unique_ptr<Store>> {
+        [path = options_.state_dir + "/store"](
+            StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           return RocksdbStore::Open({.path = path, .access = access});
         },
         [this](const absl::Status& status) { on_fatal_(status); });

@@ -95,8 +95,7 @@ void HeadCore::Start(absl::AnyInvocable<void(const absl::Status&) &&> done) {
 
 void HeadCore::Open(StoreAccess access, OnOpen done) {
   seams_.store_executor.Post([access, done = std::move(done),
-                              open_store = open_store_,
-                              &strand = seams_.strand,
+                              open_store = open_store_, &strand = seams_.strand,
                               alive = std::weak_ptr<char>(alive_)]() mutable {
     auto opened = [&]() -> absl::StatusOr<Opened> {
       Opened result;

@@ -58,8 +58,8 @@ struct HeadSeams {
 class HeadCore final : public StateHost {
  public:
   // Opens the store; runs on the store's executor, again after each failure.
-  using OpenStore = absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Store>>(
-      StoreAccess)>;
+  using OpenStore =
+      absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Store>>(StoreAccess)>;
   // The head cannot go on (a second head took the store, a higher term was
   // seen): the process is to end.  On the strand, at most once.
   using Fatal = absl::AnyInvocable<void(const absl::Status&) &&>;

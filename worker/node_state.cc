@@ -379,8 +379,8 @@ void NodeState::TakeAlong(absl::Duration grace,
 }
 
 void NodeState::MaybeAllEnded() {
-  const bool all_ended = std::all_of(
-      attempts_.begin(), attempts_.end(), [](const auto& attempt) {
+  const bool all_ended =
+      std::all_of(attempts_.begin(), attempts_.end(), [](const auto& attempt) {
         return attempt.second.observed.phase() == v1::PHASE_ENDED;
       });
   if (!leaving_ || !all_ended) return;

@@ -39,6 +39,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   // that each take all cores slow one another down.  Unbuffered, so that a log
   // shows a line when it was printed.
   env.insert({"OMP_NUM_THREADS", "1"});
+  env.insert({"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"});
   env.insert({"PYTHONUNBUFFERED", "1"});
   for (const auto& [name, value] : attempt.environment()) env[name] = value;
 
@@ -61,7 +62,6 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   env["TORCHELASTIC_ERROR_FILE"] = surroundings.error_file;
   env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
-  env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
 
   env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(rank.gpu_ids(), ",");
 

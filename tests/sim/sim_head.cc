@@ -23,7 +23,8 @@ HeadDaemon::HeadDaemon(World world, head::MemoryDisk& disk,
                       .clock = world.clock,
                       .random = world.random,
                       .packages = packages_},
-      [&disk](head::StoreAccess) -> absl::StatusOr<std::unique_ptr<head::Store>> {
+      [&disk](
+          head::StoreAccess) -> absl::StatusOr<std::unique_ptr<head::Store>> {
         return std::make_unique<head::MemoryStore>(disk);
       },
       [this](const absl::Status& status) {
