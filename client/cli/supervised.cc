@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/exit_code.h"
-#include "common/file.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
+#include "common/unique_fd.h"
 
 namespace cohort::cli {
 namespace {
@@ -26,7 +27,7 @@ constexpr BackoffOptions kRestart = {
     .initial = absl::Milliseconds(100), .max = absl::Seconds(5), .jitter = 0};
 // A process that lived this long was well.
 constexpr absl::Duration kWell = absl::Seconds(10);
-constexpr size_t kLastWordsBytes = 2048;
+constexpr int64_t kLastWordsBytes = 2048;
 
 // In the child, after fork: only async-signal-safe calls.
 [[noreturn]] void Become(const std::vector<char*>& argv, int log,
@@ -62,6 +63,9 @@ absl::Status Supervised::Start() {
   const UniqueFd log(
       open(log_file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return ErrnoStatus(errno, absl::StrCat("open ", log_file_));
+  log_begin_ = lseek(log.get(), 0, SEEK_END);
+  if (log_begin_ < 0)
+    return ErrnoStatus(errno, absl::StrCat("seek ", log_file_));
   std::vector<char*> argv;
   for (std::string& argument : command_) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -94,11 +98,14 @@ void Supervised::ReplaceArgument(const std::string& from,
 }
 
 std::string Supervised::LastWords() const {
-  const absl::StatusOr<std::string> log = ReadFile(log_file_, size_t{1} << 30);
-  if (!log.ok()) return "";
-  return log->size() > kLastWordsBytes
-             ? log->substr(log->size() - kLastWordsBytes)
-             : *log;
+  const UniqueFd log(open(log_file_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!log) return "";
+  const int64_t end = lseek(log.get(), 0, SEEK_END);
+  const int64_t begin = std::max(log_begin_, end - kLastWordsBytes);
+  std::string words(std::max<int64_t>(0, end - begin), '\0');
+  const ssize_t read = pread(log.get(), words.data(), words.size(), begin);
+  words.resize(std::max<ssize_t>(0, read));
+  return words;
 }
 
 }  // namespace cohort::cli

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ class Supervised {
   absl::Duration due() const { return due_; }
   // Of the last process that ended.
   int exit_code() const { return exit_code_; }
-  // The end of its log, for when it would not start.
+  // The end of what its last process wrote to its log, for when it would not
+  // start.
   std::string LastWords() const;
 
  private:
@@ -55,6 +57,7 @@ class Supervised {
   Backoff backoff_;
   pid_t pid_ = 0;
   absl::Duration started_;
+  int64_t log_begin_ = 0;  // where the last process began to write
   absl::Duration due_;
   int exit_code_ = 0;
 };
