@@ -1,7 +1,5 @@
 #include "client/connection.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 
 #include "absl/strings/ascii.h"
@@ -9,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/host_port.h"
+#include "common/local_files.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -32,38 +31,54 @@ absl::StatusOr<std::string> CheckedAddress(const std::string& text,
   return address->ToString();
 }
 
+absl::Status NoCluster(absl::string_view why) {
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "no cluster is named: start one with `cohort up`, or name one with "
+          "--address HOST:PORT or COHORT_ADDRESS (",
+          why, ")")),
+      "no_address");
+}
+
 }  // namespace
 
-std::string UpDirectory() {
-  if (geteuid() == 0) return "/var/lib/cohort/up";
-  const std::string home = Environment("HOME");
-  return absl::StrCat(home.empty() ? "." : home, "/.local/state/cohort/up");
+absl::StatusOr<std::string> UpDirectory() {
+  return DefaultStateDirectory("up");
 }
 
 absl::StatusOr<std::string> FindAddress(const std::string& given) {
   if (!given.empty()) return CheckedAddress(given, "the head's address");
   const std::string variable = Environment("COHORT_ADDRESS");
   if (!variable.empty()) return CheckedAddress(variable, "COHORT_ADDRESS");
-  const std::string path = UpDirectory() + "/address";
+  const absl::StatusOr<std::string> directory = UpDirectory();
+  if (!directory.ok()) return NoCluster("this user has no home directory");
+  const std::string path = *directory + "/address";
   const absl::StatusOr<std::string> text = ReadFile(path, 4096);
   if (text.ok()) {
     return CheckedAddress(std::string(absl::StripAsciiWhitespace(*text)), path);
   }
   if (!absl::IsNotFound(text.status())) return text.status();
-  return SetReason(
-      absl::NotFoundError(absl::StrCat(
-          "no cluster is named: start one with `cohort up`, or name one with "
-          "--address HOST:PORT or COHORT_ADDRESS (there is no ",
-          path, ")")),
-      "no_address");
+  return NoCluster(absl::StrCat("there is no ", path));
 }
 
 absl::StatusOr<rpc::Credential> FindCredential(const std::string& given) {
   std::string path = given;
   if (path.empty()) path = Environment("COHORT_CREDENTIAL_FILE");
-  if (path.empty()) path = UpDirectory() + "/credential";
+  const bool named = !path.empty();
+  if (!named) {
+    COHORT_ASSIGN_OR_RETURN(const std::string directory, UpDirectory());
+    path = directory + "/credential";
+  }
   absl::StatusOr<rpc::Credential> credential = rpc::Credential::Load(path);
-  if (!absl::IsNotFound(credential.status())) return credential;
+  if (credential.ok()) return credential;
+  if (!absl::IsNotFound(credential.status())) {
+    if (!named) return credential;
+    return SetReason(
+        absl::InvalidArgumentError(absl::StrCat(
+            given.empty() ? "COHORT_CREDENTIAL_FILE" : "the credential's file",
+            ": ", credential.status().message())),
+        "bad_credential");
+  }
   return SetReason(
       absl::NotFoundError(absl::StrCat(
           "there is no credential ", path,

@@ -11,15 +11,17 @@ namespace cohort::client {
 
 // Where `cohort up` keeps its state unless told otherwise: /var/lib/cohort/up
 // for root, else ~/.local/state/cohort/up.  Its files `address` (one line,
-// HOST:PORT) and `credential` are for clients of this machine.
-std::string UpDirectory();
+// HOST:PORT) and `credential` are for clients of this machine.  Errors as
+// DefaultStateDirectory.
+absl::StatusOr<std::string> UpDirectory();
 
 // `given`, else COHORT_ADDRESS, else UpDirectory()'s.  InvalidArgument when it
 // is no HOST:PORT; NotFound, naming all three ways, when there is none.
 absl::StatusOr<std::string> FindAddress(const std::string& given);
 
-// `given`, else COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  Errors as
-// rpc::Credential::Load, naming the file and the three ways.
+// `given`, else COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  NotFound, naming
+// the file and the three ways, when there is none; InvalidArgument when the
+// file that was named cannot be one; else as rpc::Credential::Load.
 absl::StatusOr<rpc::Credential> FindCredential(const std::string& given);
 
 }  // namespace cohort::client

@@ -59,15 +59,25 @@ TEST_F(ConnectionTest, ReadsTheCredentialThatTheEnvironmentNames) {
                              HasSubstr("--credential-file"))));
 }
 
+TEST_F(ConnectionTest, SaysWhoNamedACredentialThatIsNone) {
+  const std::string path = directory_.File("short");
+  COHORT_ASSERT_OK(WriteFileAtomically(path, "short", 0600));
+  setenv("COHORT_CREDENTIAL_FILE", path.c_str(), 1);
+  EXPECT_THAT(
+      FindCredential(""),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("COHORT_CREDENTIAL_FILE"), HasSubstr(path))));
+}
+
 TEST_F(ConnectionTest, FindsTheClusterOfUp) {
   if (geteuid() == 0) GTEST_SKIP() << "root's is outside of the test";
   setenv("HOME", directory_.path().c_str(), 1);
-  EXPECT_EQ(UpDirectory(), directory_.File(".local/state/cohort/up"));
+  const std::string up = directory_.File(".local/state/cohort/up");
+  EXPECT_THAT(UpDirectory(), IsOkAndHolds(up));
   EXPECT_THAT(FindAddress(""),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("`cohort up`")));
-  COHORT_ASSERT_OK(MakeDirectories(UpDirectory(), 0700));
-  COHORT_ASSERT_OK(
-      WriteFileAtomically(UpDirectory() + "/address", "127.0.0.1:9\n", 0644));
+  COHORT_ASSERT_OK(MakeDirectories(up, 0700));
+  COHORT_ASSERT_OK(WriteFileAtomically(up + "/address", "127.0.0.1:9\n", 0644));
   EXPECT_THAT(FindAddress(""), IsOkAndHolds("127.0.0.1:9"));
 }
 

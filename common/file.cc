@@ -24,8 +24,21 @@
 namespace cohort {
 namespace {
 
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent;
+}
+
 absl::Status Failed(absl::string_view action, const std::string& path) {
-  return ErrnoStatus(errno, absl::StrCat(action, " ", path));
+  const int error = errno;
+  const std::string what = absl::StrCat(action, " ", path);
+  if (error != ENOSPC && error != EDQUOT) return ErrnoStatus(error, what);
+  return ErrnoStatus(
+      error, absl::StrCat("the disk under ", ParentOf(path),
+                          error == ENOSPC ? " is full: free space on it ("
+                                          : " is over this user's quota: free "
+                                            "space on it (",
+                          what, ")"));
 }
 
 absl::StatusOr<std::string> ReadAll(int fd, const std::string& path,
@@ -54,11 +67,6 @@ absl::Status WriteAll(int fd, const std::string& path,
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
-}
-
-std::string ParentOf(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path();
-  return parent.empty() ? "." : parent;
 }
 
 // What a lock file says about its holder: "process 12 (cohort-head)".
@@ -140,6 +148,12 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
                                            absl::string_view program) {
   const std::string path = absl::StrCat(directory, "/LOCK");
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd && errno == EISDIR) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        " is in the way: it is a directory where a lock file belongs; "
+        "remove it, or choose another directory"));
+  }
   if (!fd) return Failed("open", path);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Failed("lock", path);

@@ -71,6 +71,10 @@ bool HostPort::IsLoopback() const {
          IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool IsHost(absl::string_view text) {
+  return IsNameOrIpv4(text) || IsIpv6(text);
+}
+
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   std::optional<HostPort> parsed = Parse(absl::StripAsciiWhitespace(text));
   if (parsed.has_value()) return *std::move(parsed);

@@ -28,4 +28,8 @@ struct HostPort {
 // naming the text and what is accepted, otherwise; nothing is resolved.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
+// Whether `text` can be a host: a name, an IPv4 address, or an IPv6 address
+// without brackets; nothing is resolved.
+bool IsHost(absl::string_view text);
+
 }  // namespace cohort

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort {
@@ -26,42 +27,6 @@ constexpr int kFailuresMax = 1'000'000;
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
-}
-
-bool IsPrintable(absl::string_view text) {
-  for (const char c : text) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) return false;
-  }
-  return true;
-}
-
-// How many bytes the character takes that `text` begins with, by RFC 3629; 0
-// for what is no UTF-8.  REQUIRES: !text.empty().
-size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [text](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const int first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  const size_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // No second spelling of a character, no surrogates, nothing past U+10FFFF.
-  const int low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const int high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (size_t i = 2; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  return bytes;
-}
-
-bool IsUtf8(absl::string_view text) {
-  while (!text.empty()) {
-    const size_t bytes = CharacterBytes(text);
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
-  }
-  return true;
 }
 
 bool FitsExec(absl::string_view text) {

@@ -198,6 +198,11 @@ absl::Status ResourceSet::Validate() const {
   for (const auto& [name, amount] : entries_) {
     COHORT_RETURN_IF_ERROR(ValidateResourceName(name));
     if (amount < Amount() || amount > Amount::FromUnits(UnitsMax(name))) {
+      if (name == kMemory) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("resource memory must be from 0 to ", kMemoryBytesMax,
+                         " bytes (", SizeToText(kMemoryBytesMax), ")"));
+      }
       return absl::InvalidArgumentError(
           absl::StrCat("resource ", name, " is ", amount.ToString(),
                        ": it must be from 0 to ", UnitsMax(name)));

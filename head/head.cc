@@ -9,6 +9,7 @@
 
 #include "common/file.h"
 #include "common/latch.h"
+#include "common/local_files.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -150,7 +151,8 @@ class Head::Parts {
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                                                   Fatal on_fatal) {
   COHORT_RETURN_IF_ERROR(options.Validate());
-  COHORT_RETURN_IF_ERROR(MakeDirectories(options.state_dir, 0700));
+  COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
+  COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
   COHORT_RETURN_IF_ERROR(RefuseTmpfs(options));
   COHORT_ASSIGN_OR_RETURN(FileLock lock,
                           FileLock::Acquire(options.state_dir, "cohort-head"));

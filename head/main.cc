@@ -1,18 +1,16 @@
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
-#include "common/build_info.h"
+#include "common/daemon_options.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
+#include "common/local_files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "common/stop_signal.h"
 #include "head/head.h"
 #include "head/options.h"
@@ -30,20 +28,13 @@ struct Flags {
   bool insecure_bind = false;
 };
 
-std::string DefaultStateDir() {
-  if (geteuid() == 0) return "/var/lib/cohort/head";
-  const char* home = std::getenv("HOME");
-  return absl::StrCat(home == nullptr ? "." : home,
-                      "/.local/state/cohort/head");
-}
-
 void Define(CLI::App& app, Flags& flags) {
   app.add_option("--address", flags.address,
                  "Where to listen: HOST:PORT, port 0 for a free one")
       ->capture_default_str();
   app.add_option("--state-dir", flags.state_dir,
                  "The control store, packages and the credential (default: " +
-                     DefaultStateDir() + ")");
+                     DefaultStateDirectoryText("head") + ")");
   app.add_option("--ready-file", flags.ready_file,
                  "Written, with the address, once the head serves");
   app.add_option("--node-timeout", flags.node_timeout,
@@ -55,24 +46,29 @@ void Define(CLI::App& app, Flags& flags) {
                "Allow an address that is not loopback, without TLS");
 }
 
+// What `flag` says, or the error with its name.
+template <typename T>
+absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
+  if (!value.ok()) return Annotate(value.status(), flag);
+  return value;
+}
+
 absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
   HeadOptions options;
-  COHORT_ASSIGN_OR_RETURN(options.address, ParseHostPort(flags.address));
-  options.state_dir =
-      flags.state_dir.empty() ? DefaultStateDir() : flags.state_dir;
+  COHORT_ASSIGN_OR_RETURN(options.address,
+                          Of("--address", ParseHostPort(flags.address)));
+  options.state_dir = flags.state_dir;
+  if (options.state_dir.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.state_dir, DefaultStateDirectory("head"));
+  }
   options.ready_file = flags.ready_file;
-  COHORT_ASSIGN_OR_RETURN(options.node_timeout,
-                          ParseDuration(flags.node_timeout));
+  COHORT_ASSIGN_OR_RETURN(
+      options.node_timeout,
+      Of("--node-timeout", ParseDuration(flags.node_timeout)));
   options.is_volatile = flags.is_volatile;
   options.insecure_bind = flags.insecure_bind;
   COHORT_RETURN_IF_ERROR(options.Validate());
   return options;
-}
-
-int Fail(int code, const absl::Status& status) {
-  std::fprintf(stderr, "cohort-head: %s\n",
-               std::string(status.message()).c_str());
-  return code;
 }
 
 int Main(int argc, char** argv) {
@@ -80,16 +76,11 @@ int Main(int argc, char** argv) {
   SetLogProgram("head");
   CLI::App app("The head daemon: keeps the cluster's state and places work.",
                "cohort-head");
-  app.set_version_flag("--version", std::string(GetBuildInfo().version));
   Flags flags;
   Define(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
   const absl::StatusOr<HeadOptions> options = ToOptions(flags);
-  if (!options.ok()) return Fail(kExitUsage, options.status());
+  if (!options.ok()) return FailToStart(app, options.status());
 
   std::atomic<bool> fatal = false;
   const auto head = Head::Start(*options, [&](const absl::Status& status) {
@@ -97,11 +88,7 @@ int Main(int argc, char** argv) {
     fatal = true;
     stop.Raise();
   });
-  if (!head.ok()) {
-    return Fail(
-        absl::IsInvalidArgument(head.status()) ? kExitUsage : kExitFailure,
-        head.status());
-  }
+  if (!head.ok()) return FailToStart(app, head.status());
   stop.Wait();
   return fatal ? kExitFailure : kExitOk;
 }

@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/host_port.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -16,7 +19,12 @@ constexpr size_t kDevicesMax = 1'024;
 constexpr size_t kLabelsMax = 256;
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
-  if (text.size() <= kTextBytesMax) return absl::OkStatus();
+  if (text.size() <= kTextBytesMax) {
+    if (IsPrintableUtf8(text)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node's ", what, " \"", absl::Utf8SafeCHexEscape(text),
+                     "\" has unprintable characters"));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("the node's ", what, " has ", text.size(),
                    " bytes, at most ", kTextBytesMax, " are possible"));
@@ -58,6 +66,10 @@ absl::Status ValidateRegistration(const Registration& registration) {
   }
   COHORT_RETURN_IF_ERROR(CheckText("name", registration.name));
   COHORT_RETURN_IF_ERROR(CheckText("host", registration.host));
+  if (!registration.host.empty() && !IsHost(registration.host)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the node's host \"", registration.host, "\" is no name or address"));
+  }
   if (registration.labels.size() > kLabelsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("the node has ", registration.labels.size(),

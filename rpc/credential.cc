@@ -138,6 +138,11 @@ absl::StatusOr<Credential> Credential::Load(const std::string& path) {
         ": name the cluster's with --credential-file or "
         "COHORT_CREDENTIAL_FILE (the head makes it at its first start)"));
   }
+  if (fd < 0 && (errno == EACCES || errno == EPERM)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", geteuid(), " may not read the credential ", path,
+        ": run as its owner, or give this user a copy (mode 0600)"));
+  }
   if (fd < 0) return ErrnoStatus(errno, "open the credential " + path);
   const absl::Cleanup close_fd = [fd] { close(fd); };
 

@@ -222,6 +222,17 @@ absl::Status CheckCanListen(const GrpcAddress& address) {
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd, numeric->get(), numeric->size) != 0) {
     if (errno == EADDRINUSE) return Busy(address, HolderOf(address.port));
+    if (errno == EADDRNOTAVAIL) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--address ", address.ToString(),
+          ": no interface of this machine has that address; name one that it "
+          "has, or 127.0.0.1"));
+    }
+    if (errno == EACCES) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "--address ", address.ToString(),
+          ": this user may not listen there; take a port from 1024 on"));
+    }
     return ErrnoStatus(errno, "bind to " + address.ToString());
   }
   return absl::OkStatus();

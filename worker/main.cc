@@ -1,6 +1,4 @@
-#include <unistd.h>
-
-#include <cstdio>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -13,9 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "common/build_info.h"
+#include "common/daemon_options.h"
 #include "common/exit_code.h"
 #include "common/key_values.h"
+#include "common/local_files.h"
 #include "common/log.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
@@ -50,11 +49,6 @@ const char* Environment(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-std::string DefaultStateDir() {
-  if (geteuid() == 0) return "/var/lib/cohort/worker";
-  return absl::StrCat(Environment("HOME", "."), "/.local/state/cohort/worker");
-}
-
 void Define(CLI::App& app, Flags& flags) {
   app.add_option("--address", flags.address,
                  "The head: HOST:PORT (default: COHORT_ADDRESS)");
@@ -62,9 +56,9 @@ void Define(CLI::App& app, Flags& flags) {
                  "The cluster's credential (default: COHORT_CREDENTIAL_FILE)");
   app.add_option("--name", flags.name,
                  "Name shown to people (default: the host's name)");
-  app.add_option(
-      "--state-dir", flags.state_dir,
-      "Node id, journal, logs, results (default: " + DefaultStateDir() + ")");
+  app.add_option("--state-dir", flags.state_dir,
+                 "Node id, journal, logs, results (default: " +
+                     DefaultStateDirectoryText("worker") + ")");
   app.add_option("--ready-file", flags.ready_file,
                  "Written, with the head's address, once this node has joined");
   app.add_option("--host", flags.host,
@@ -119,18 +113,21 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
     return absl::InvalidArgumentError(
         "no head: give --address HOST:PORT or set COHORT_ADDRESS");
   }
-  COHORT_ASSIGN_OR_RETURN(options.head, ParseHostPort(address));
+  COHORT_ASSIGN_OR_RETURN(
+      options.head, Of(flags.address.empty() ? "COHORT_ADDRESS" : "--address",
+                       ParseHostPort(address)));
   options.credential_file = flags.credential_file.empty()
                                 ? Environment("COHORT_CREDENTIAL_FILE", "")
                                 : flags.credential_file;
   options.name = flags.name;
+  std::string state_dir = flags.state_dir;
+  if (state_dir.empty()) {
+    COHORT_ASSIGN_OR_RETURN(state_dir, DefaultStateDirectory("worker"));
+  }
   // Absolute: keepers and ranks run in other directories.
   std::error_code no_directory;
   options.state_dir =
-      std::filesystem::absolute(
-          flags.state_dir.empty() ? DefaultStateDir() : flags.state_dir,
-          no_directory)
-          .string();
+      std::filesystem::absolute(state_dir, no_directory).string();
   options.ready_file = flags.ready_file;
   options.host = flags.host;
   if (!flags.num_cpus.empty()) {
@@ -140,6 +137,10 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   if (!flags.memory.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.inventory.memory_bytes,
                             Of("--memory", ParseSize(flags.memory)));
+    ResourceSet memory;
+    memory.Set(kMemory, Amount::FromUnits(*options.inventory.memory_bytes));
+    COHORT_RETURN_IF_ERROR(
+        Annotate(memory.Validate(), absl::StrCat("--memory ", flags.memory)));
   }
   options.inventory.gpus = flags.num_gpus;
   COHORT_RETURN_IF_ERROR(ParseShare(flags.share, options.inventory));
@@ -153,37 +154,27 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   return options;
 }
 
-int Fail(int code, const absl::Status& status) {
-  std::fprintf(stderr, "cohort-worker: %s\n",
-               std::string(status.message()).c_str());
-  return code;
-}
-
 int Main(int argc, char** argv) {
   StopSignal stop;
   SetLogProgram("worker");
   CLI::App app("The worker daemon: offers this node's devices and runs ranks.",
                "cohort-worker");
-  app.set_version_flag("--version", std::string(GetBuildInfo().version));
   Flags flags;
   Define(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
   const absl::StatusOr<WorkerOptions> options = ToOptions(flags);
-  if (!options.ok()) return Fail(kExitUsage, options.status());
+  if (!options.ok()) return FailToStart(app, options.status());
 
-  const auto worker = Worker::Start(*options);
-  if (!worker.ok()) {
-    return Fail(
-        absl::IsInvalidArgument(worker.status()) ? kExitUsage : kExitFailure,
-        worker.status());
-  }
+  std::atomic<bool> fatal = false;
+  const auto worker = Worker::Start(*options, [&](const absl::Status& status) {
+    COHORT_LOG(kError, "worker_ends", {"why", status.message()});
+    fatal = true;
+    stop.Raise();
+  });
+  if (!worker.ok()) return FailToStart(app, worker.status());
   stop.Wait();
   (*worker)->Shutdown();
-  return kExitOk;
+  return fatal ? kExitFailure : kExitOk;
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "worker/options.h"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
+#include "common/host_port.h"
+#include "common/printable_text.h"
 
 namespace cohort::worker {
 
@@ -19,15 +23,25 @@ absl::Status WorkerOptions::Validate() const {
         "--num-gpus and --simulate-gpus: offer real devices or simulated ones, "
         "not both");
   }
-  if (name.size() > 128) {
+  if (name.size() > 128 || !IsPrintableUtf8(name)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--name: ", name.size(), " bytes; at most 128"));
+        absl::StrCat("--name \"", absl::Utf8SafeCHexEscape(name.substr(0, 64)),
+                     "\": a name is one line of printable UTF-8, at most 128 "
+                     "bytes"));
+  }
+  if (!host.empty() && !IsHost(host)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--host \"", absl::Utf8SafeCHexEscape(host.substr(0, 64)),
+        "\": give a name or an address of this machine, without a port"));
   }
   for (const auto& [key, value] : labels) {
-    if (key.empty() || key.size() > 64 || value.size() > 256) {
+    if (key.empty() || key.size() > 64 || value.size() > 256 ||
+        !IsPrintableUtf8(key) || !IsPrintableUtf8(value)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--labels ", key, "=", value,
-          ": a label has a key of 1 to 64 bytes and a value of at most 256"));
+          "--labels \"", absl::Utf8SafeCHexEscape(key.substr(0, 64)), "=",
+          absl::Utf8SafeCHexEscape(value.substr(0, 64)),
+          "\": a label has a key of 1 to 64 bytes and a value of at most 256, "
+          "both printable UTF-8"));
     }
   }
   return inventory.custom.Validate();

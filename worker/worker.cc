@@ -17,6 +17,7 @@
 #include "common/build_info.h"
 #include "common/file.h"
 #include "common/latch.h"
+#include "common/local_files.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -90,6 +91,29 @@ std::string HostTowards(const HostPort& head) {
   return text;
 }
 
+// Ranks here get this host as MASTER_ADDR: it has to mean something here.
+absl::Status CheckResolves(const std::string& host) {
+  if (host.empty()) return absl::OkStatus();
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error == 0) {
+    freeaddrinfo(found);
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--host ", host, " does not resolve here (", gai_strerror(error),
+      "): give a name or an address at which other nodes reach this machine"));
+}
+
+absl::StatusOr<rpc::Credential> LoadCredential(const std::string& path) {
+  absl::StatusOr<rpc::Credential> credential = rpc::Credential::Load(path);
+  if (credential.ok()) return credential;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--credential-file: ", credential.status().message()));
+}
+
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -161,8 +185,9 @@ absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
 class Worker::Parts {
  public:
   Parts(WorkerOptions options, const NodeId& node,
-        const rpc::Credential& credential, FileLock lock)
+        const rpc::Credential& credential, FileLock lock, Fatal on_fatal)
       : options_(std::move(options)),
+        on_fatal_(std::move(on_fatal)),
         node_id_(node),
         lock_(std::move(lock)),
         credential_(credential),
@@ -302,7 +327,12 @@ class Worker::Parts {
                             absl::StrCat(options_.head.ToString(), "\n"), 0644);
     if (!status.ok()) {
       COHORT_LOG(kError, "ready_file_not_written", {"error", status.message()});
+      // Whoever started us waits for it.
+      if (!std::exchange(ready_, true)) {
+        on_fatal_(Annotate(status, "--ready-file"));
+      }
     }
+    ready_ = true;
   }
 
   void OnRefused(const absl::Status& status) {
@@ -325,6 +355,7 @@ class Worker::Parts {
   }
 
   const WorkerOptions options_;
+  Fatal on_fatal_;  // the strand's
   const NodeId node_id_;
   const FileLock lock_;
   const rpc::Credential credential_;
@@ -348,18 +379,22 @@ class Worker::Parts {
   std::optional<RunService> run_service_;
   std::unique_ptr<rpc::GrpcServer> server_;
   std::string refused_;  // the strand's
+  bool ready_ = false;   // the strand's: was joined once
 };
 
-absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options) {
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
+                                                      Fatal on_fatal) {
   COHORT_RETURN_IF_ERROR(options.Validate());
+  COHORT_RETURN_IF_ERROR(CheckResolves(options.host));
+  COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
-                          rpc::Credential::Load(options.credential_file));
-  COHORT_RETURN_IF_ERROR(MakeDirectories(options.state_dir, 0700));
+                          LoadCredential(options.credential_file));
+  COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
   COHORT_ASSIGN_OR_RETURN(
       FileLock lock, FileLock::Acquire(options.state_dir, "cohort-worker"));
   COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
   auto parts = std::make_unique<Parts>(std::move(options), node, credential,
-                                       std::move(lock));
+                                       std::move(lock), std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Worker>(new Worker(std::move(parts)));
 }

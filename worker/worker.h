@@ -16,10 +16,15 @@ namespace cohort::worker {
 // Thread-safe; lives on main's stack.
 class Worker {
  public:
+  // Told at most once, on a thread of the worker's, that it cannot go on.
+  using Fatal = absl::AnyInvocable<void(const absl::Status&)>;
+
   // Opens the state directory, takes up what an earlier daemon left, and begins
-  // to join.  InvalidArgument: the options; FailedPrecondition: another daemon
-  // has the state directory (it is named); DataLoss: a file of it is damaged.
-  static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerOptions options);
+  // to join.  InvalidArgument: the options or a file that they name;
+  // FailedPrecondition: another daemon has the state directory (it is named);
+  // DataLoss: a file of it is damaged.
+  static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerOptions options,
+                                                       Fatal on_fatal);
   ~Worker();
 
   Worker(const Worker&) = delete;

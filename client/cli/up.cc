@@ -19,9 +19,9 @@
 #include "absl/strings/strip.h"
 
 #include "client/cli/supervised.h"
-#include "client/connection.h"
 #include "common/exit_code.h"
 #include "common/file.h"
+#include "common/local_files.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -51,9 +51,7 @@ std::string ProgramDirectory() {
 class Cluster {
  public:
   explicit Cluster(const UpOptions& options)
-      : options_(options),
-        directory_(options.state_dir.empty() ? DefaultUpDirectory()
-                                             : options.state_dir) {}
+      : options_(options), directory_(options.state_dir) {}
 
   int Run() {
     const absl::Status status = Start();
@@ -95,7 +93,8 @@ class Cluster {
   }
 
   absl::Status Prepare() {
-    COHORT_RETURN_IF_ERROR(MakeDirectories(directory_, 0700));
+    COHORT_RETURN_IF_ERROR(CheckReadyFile(options_.ready_file));
+    COHORT_RETURN_IF_ERROR(MakeStateDirectory(directory_));
     directory_ = std::filesystem::absolute(directory_).string();
     COHORT_ASSIGN_OR_RETURN(FileLock lock,
                             FileLock::Acquire(directory_, "cohort up"));
@@ -325,8 +324,6 @@ class Cluster {
 };
 
 }  // namespace
-
-std::string DefaultUpDirectory() { return client::UpDirectory(); }
 
 int RunUp(const UpOptions& options) { return Cluster(options).Run(); }
 

@@ -16,16 +16,12 @@ struct UpOptions {
   std::optional<int> simulate_gpus;  // in place of real ones
   std::string memory;                // empty: the machine's, divided
   std::string resources;
-  int port = 7710;        // 0: a free one
-  std::string state_dir;  // empty: DefaultUpDirectory()
+  int port = 7710;  // 0: a free one
+  std::string state_dir;
   std::string ready_file;
   std::string node_timeout;  // empty: the head's default
   bool is_volatile = false;
 };
-
-// Where `up` keeps its state unless told otherwise, and where clients look for
-// `address` and `credential`.
-std::string DefaultUpDirectory();
 
 // Runs a head and its workers until SIGTERM or SIGINT, restarting what dies on
 // the same port and state; then ends ranks, keepers, workers and head, in that

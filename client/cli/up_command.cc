@@ -6,7 +6,9 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/up.h"
+#include "client/connection.h"
 #include "common/duration_text.h"
+#include "common/local_files.h"
 #include "common/resources.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
@@ -66,6 +68,10 @@ absl::StatusOr<UpOptions> ToOptions(const UpFlags& flags) {
         ParseInt("--simulate-gpus", flags.simulate_gpus, 0, 1024));
   }
   COHORT_RETURN_IF_ERROR(CheckTexts(options));
+  // As clients, which look for `address` and `credential` there.
+  if (options.state_dir.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.state_dir, client::UpDirectory());
+  }
   return options;
 }
 
@@ -100,7 +106,7 @@ void AddHeadFlags(CLI::App& up, UpFlags& flags) {
   up.add_option(
         "--state-dir", options.state_dir,
         absl::StrCat("Credential, head's store, workers' state (default: ",
-                     DefaultUpDirectory(), ")"))
+                     DefaultStateDirectoryText("up"), ")"))
       ->option_text("DIR");
   up.add_option("--ready-file", options.ready_file,
                 "Written, with the head's HOST:PORT, when all workers have "

@@ -80,6 +80,45 @@ class CommandLine(cluster.ClusterTest):
         self.assertEqual(set(error), {"code", "reason", "message"})
         self.assertEqual(error["code"], "NOT_FOUND")
 
+    def test_daemons_refuse_bad_flags_and_files_with_2(self):
+        file = self.file("file", "")
+        state = ("--state-dir", self.sandbox.dir / "state")
+        head = (cluster.BIN / "cohort-head", "--address", "127.0.0.1:0")
+        worker = (cluster.BIN / "cohort-worker", "--address", "127.0.0.1:1",
+                  *state)
+        known = ("--credential-file", self.credential("known"))
+        for command, words in (
+                ((*head, *state, "--bogus"), ("--bogus", "--help")),
+                ((*head, "--state-dir", ""), ("--state-dir is empty",)),
+                ((*head, "--state-dir", file), ("--state-dir", file)),
+                ((*head, *state, "--ready-file", ""),
+                 ("--ready-file is empty",)),
+                ((*head, *state, "--ready-file", "/nope/y"),
+                 ("--ready-file", "/nope")),
+                ((head[0], "--address", "8.8.8.8:0", "--insecure-bind",
+                  "--volatile", *state), ("--address", "8.8.8.8")),
+                ((*worker, "--credential-file", "/nope"),
+                 ("--credential-file", "/nope")),
+                ((*worker, *known, "--ready-file", "/nope/r"),
+                 ("--ready-file", "/nope")),
+                ((*worker, *known, "--num-gpus", "-1"),
+                 ("--num-gpus", "--help")),
+                ((*worker, *known, "--num-gpus", ""), ("--num-gpus",)),
+                ((*worker, *known, "--memory", "1PiB"),
+                 ("--memory 1PiB", "900000000000000 bytes")),
+                ((*worker, *known, "--name", "a\nb"), ("--name",)),
+                ((*worker, *known, "--labels", "a=\x1b"), ("--labels",)),
+                ((*worker, *known, "--host", "a b"), ("--host",)),
+                ((*worker, *known, "--host", "nohost.invalid"),
+                 ("nohost.invalid", "resolve"))):
+            done = subprocess.run([str(part) for part in command],
+                                  capture_output=True, text=True, check=False,
+                                  timeout=cluster.DEADLINE)
+            self.assert_fails(done, 2, *words)
+            message = [line for line in done.stderr.splitlines()
+                       if line.startswith(command[0].name + ": ")]
+            self.assertEqual(len(message), 1, done.stderr)
+
     def test_a_wrong_credential_is_125(self):
         c = self.cluster()
         other = self.credential("other")

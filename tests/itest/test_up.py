@@ -148,6 +148,27 @@ class Up(cluster.ClusterTest):
         done = up.run("up", "--port", "0", "--state-dir", up.state)
         self.assert_fails(done, 125, up.state, up.process.pid)
 
+    def test_says_the_last_words_of_this_start_only(self):
+        up = self.up("--workers", "1")
+        up.end()
+        (up.state / "head.log").write_text("words of an earlier run\n")
+        store = up.state / "head/store"
+        for name in store.glob("CURRENT"):
+            name.write_text("damaged")
+        done = up.run("up", "--port", "0", "--state-dir", up.state)
+        self.assert_fails(done, 125, "head did not start")
+        self.assertNotIn("earlier run", done.stderr)
+
+    def test_refuses_files_that_cannot_be(self):
+        client = cluster.Client("", "/nonexistent")
+        file = self.file("file", "")
+        none = self.sandbox.dir / "none"
+        for flags in (("--state-dir", file),
+                      ("--state-dir", none, "--ready-file", "/nope/ready")):
+            done = client.run("up", "--port", "0", *flags)
+            self.assert_fails(done, 2, flags[-2], flags[-1])
+            self.assertFalse(none.exists())
+
     def test_refuses_what_it_cannot_parse(self):
         client = cluster.Client("", "/nonexistent")
         for flags in (("--workers", "0"), ("--workers", "x"),
