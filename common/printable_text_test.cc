@@ -17,6 +17,8 @@ TEST(PrintableText, Utf8IsWhatProtobufTakes) {
   EXPECT_TRUE(IsPrintableUtf8(""));
   EXPECT_TRUE(IsPrintableUtf8("K\xc3\xb6ln \xe2\x82\xac \xf0\x9f\x98\x80"));
   EXPECT_FALSE(IsPrintableUtf8("a\tb"));
+  EXPECT_TRUE(IsUtf8("\xc2\x9b"));
+  EXPECT_TRUE(IsPrintableUtf8("\xc2\xa0"));
   EXPECT_FALSE(IsPrintableUtf8("\xc2\x9b")) << "a control character of C1";
   EXPECT_FALSE(IsPrintableUtf8("\xff"));
   EXPECT_FALSE(IsPrintableUtf8("\xc3"));
