@@ -134,6 +134,14 @@ TEST(FileLockTest, NamesTheHolderToTheSecond) {
   EXPECT_THAT(FileLock::Acquire(dir.path(), "x"), IsOk());
 }
 
+TEST(FileLockTest, SaysWhatIsInItsWay) {
+  const TempDir dir;
+  ASSERT_THAT(MakeDirectories(dir.File("LOCK"), 0700), IsOk());
+  EXPECT_THAT(FileLock::Acquire(dir.path(), "x"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("LOCK is in the way")));
+}
+
 TEST(FileLockTest, NamesTheDirectoryThatIsMissing) {
   EXPECT_THAT(FileLock::Acquire("/no/such", "x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));

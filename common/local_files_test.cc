@@ -59,7 +59,6 @@ TEST_F(LocalFilesTest, AStateDirectoryIsMadeOrTheFlagIsNamed) {
 
 TEST_F(LocalFilesTest, AReadyFileNeedsItsDirectory) {
   COHORT_EXPECT_OK(CheckReadyFile(""));
-  COHORT_EXPECT_OK(CheckReadyFile("ready"));
   COHORT_EXPECT_OK(CheckReadyFile(dir_.File("ready")));
   EXPECT_THAT(CheckReadyFile(dir_.File("none/ready")),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -427,6 +427,20 @@ TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
+TEST_F(ClusterStateTest, RefusesANodeWhoseTextsCannotBeShownOrReached) {
+  std::vector<Registration> bad(4, Node(a_, 1));
+  bad[0].name = "a\nb";
+  bad[1].labels = {{"rack", "\x1b[31m"}};
+  bad[2].labels = {{"\xff", "7"}};
+  bad[3].host = "a b";
+  for (const Registration& registration : bad) {
+    Transition transition;
+    EXPECT_THAT(state_->RegisterNode(registration, transition),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(transition.empty());
+  }
+}
+
 TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
   Join(a_, 4);
   state_->WithdrawNode(a_, incarnations_[a_]);
