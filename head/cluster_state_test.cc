@@ -450,7 +450,6 @@ TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
-// P1: the head dies and comes back, the ranks go on.
 TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
@@ -475,6 +474,7 @@ TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   EXPECT_EQ(Job(job).failures, 0);
 }
 
+// P1: the head dies and comes back, the ranks go on.
 TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
