@@ -96,9 +96,9 @@ TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
 TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
   for (const std::string& entry : Make({})) {
     const std::string name = entry.substr(0, entry.find('='));
-    const bool is_default =
-        name == "OMP_NUM_THREADS" || name == "PYTHONUNBUFFERED" ||
-        name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    const bool is_default = name == "OMP_NUM_THREADS" ||
+                            name == "PYTHONUNBUFFERED" ||
+                            name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
     EXPECT_EQ(CheckCommand({"true"}, {{name, "x"}}).ok(), is_default) << name;
   }
 }

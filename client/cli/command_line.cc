@@ -87,7 +87,7 @@ std::string EarlyFlag(const CLI::App& cohort) {
   for (const CLI::App* app : path) {
     if (app == path.back()) break;
     for (const std::string& word : app->remaining()) {
-      const std::string flag = word.substr(0, word.find('='));
+      std::string flag = word.substr(0, word.find('='));
       if (absl::StartsWith(flag, "-") &&
           path.back()->get_option_no_throw(flag) != nullptr) {
         return flag;
