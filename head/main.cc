@@ -4,7 +4,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 
-#include "common/daemon_options.h"
+#include "common/daemon/daemon_options.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/local_files.h"

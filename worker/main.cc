@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "common/daemon_options.h"
+#include "common/daemon/daemon_options.h"
 #include "common/exit_code.h"
 #include "common/key_values.h"
 #include "common/local_files.h"

@@ -1,4 +1,4 @@
-#include "common/daemon_options.h"
+#include "common/daemon/daemon_options.h"
 
 #include <algorithm>
 #include <cstdio>
