@@ -35,9 +35,12 @@ constexpr int64_t kLastWordsBytes = 2048;
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kExitFailure);  // died before prctl
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // As the daemons have it: a signal that comes before their main waits there.
+  sigset_t waits;
+  sigemptyset(&waits);
+  sigaddset(&waits, SIGTERM);
+  sigaddset(&waits, SIGINT);
+  sigprocmask(SIG_SETMASK, &waits, nullptr);
   signal(SIGPIPE, SIG_DFL);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);

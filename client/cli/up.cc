@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,7 @@ class Cluster {
       return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
     }
     if (!stopping_) {
+      serving_ = true;
       Announce();
       while (!stopping_) Step(absl::InfiniteDuration());
       std::printf("cohort: ending ranks, workers and head\n");
@@ -275,11 +277,7 @@ class Cluster {
   void End() {
     ending_ = true;
     for (const Supervised& worker : workers_) worker.Signal(SIGTERM);
-    EndWithin(kWorkersGrace, [this] {
-      return std::none_of(
-          workers_.begin(), workers_.end(),
-          [](const Supervised& worker) { return worker.running(); });
-    });
+    EndWithin(kWorkersGrace, [this] { return WorkersEnded(); });
     for (const Supervised& worker : workers_) worker.Signal(SIGKILL);
     if (head_.has_value()) head_->Signal(SIGTERM);
     EndWithin(kHeadGrace,
@@ -291,6 +289,20 @@ class Cluster {
           daemons.begin(), daemons.end(),
           [](const Supervised* daemon) { return daemon->running(); });
     });
+  }
+
+  // One that did not end by itself, because it was killed a moment ago, left
+  // its ranks, which only it can end: it is started for that, once.
+  bool WorkersEnded() {
+    bool ended = true;
+    for (Supervised& worker : workers_) {
+      if (serving_ && !worker.running() && worker.exit_code() != kExitOk &&
+          ended_again_.insert(&worker).second && worker.Start().ok()) {
+        worker.Signal(SIGTERM);
+      }
+      ended = ended && !worker.running();
+    }
+    return ended;
   }
 
   template <typename Gone>
@@ -319,8 +331,10 @@ class Cluster {
   std::optional<Supervised> head_;
   std::deque<Supervised> workers_;
   bool starting_ = false;  // a daemon that ends now is not started again
+  bool serving_ = false;   // every daemon has come up once
   bool stopping_ = false;  // a signal came
   bool ending_ = false;
+  std::set<const Supervised*> ended_again_;
 };
 
 }  // namespace

@@ -328,7 +328,8 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(self._show_logs)
 
     def _show_logs(self):
-        if not self._outcome.success:
+        result = self._outcome.result
+        if any(test is self for test, _ in result.failures + result.errors):
             self.sandbox.show_logs()
 
     def cluster(self, *worker_flags, workers=1, node_timeout="10s"):

@@ -104,6 +104,15 @@ class Up(cluster.ClusterTest):
         head = (up.state / "head.log").read_text()
         self.assertNotIn("node_dead", head)
 
+    def test_ends_the_ranks_of_a_worker_that_was_just_killed(self):
+        up = self.up("--workers", "1", "--num-cpus", "1")
+        job = up.submit("--", "sleep", "600")
+        pid = up.await_state(job, "RUNNING")["ranks"][0]["pid"]
+        os.kill(up.json("nodes")[0]["pid"], signal.SIGKILL)
+        up.end(signal.SIGINT)
+        self.assertFalse(cluster.alive(pid))
+        self.assert_nothing_left()
+
     def test_restarts_what_dies(self):
         up = self.up("--workers", "1", "--num-cpus", "1")
         job = up.submit("--", "sleep", "600")
