@@ -79,4 +79,9 @@ absl::Status CheckReadyFile(const std::string& path) {
       absl::StrCat("--ready-file ", path, ": ", wrong));
 }
 
+void RemoveOldReadyFile(const std::string& path) {
+  // A file that cannot go cannot be replaced either, which is told then.
+  if (!path.empty()) unlink(path.c_str());
+}
+
 }  // namespace cohort

@@ -25,4 +25,8 @@ absl::Status MakeStateDirectory(const std::string& path);
 // anything else.  OK for an empty path.  InvalidArgument otherwise.
 absl::Status CheckReadyFile(const std::string& path);
 
+// Removes what an earlier start left at --ready-file, so that nobody takes it
+// for this one's.  For who holds the state directory's lock.
+void RemoveOldReadyFile(const std::string& path);
+
 }  // namespace cohort

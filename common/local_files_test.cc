@@ -67,5 +67,13 @@ TEST_F(LocalFilesTest, AReadyFileNeedsItsDirectory) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(LocalFilesTest, AnOldReadyFileGoes) {
+  const std::string path = dir_.File("ready");
+  RemoveOldReadyFile(path);
+  COHORT_ASSERT_OK(WriteFileAtomically(path, "127.0.0.1:1\n", 0644));
+  RemoveOldReadyFile(path);
+  EXPECT_THAT(ReadFile(path), StatusIs(absl::StatusCode::kNotFound));
+}
+
 }  // namespace
 }  // namespace cohort

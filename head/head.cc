@@ -156,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   COHORT_RETURN_IF_ERROR(RefuseTmpfs(options));
   COHORT_ASSIGN_OR_RETURN(FileLock lock,
                           FileLock::Acquire(options.state_dir, "cohort-head"));
+  RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
   COHORT_ASSIGN_OR_RETURN(
       rpc::Credential credential,

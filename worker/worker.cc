@@ -392,6 +392,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
   COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
   COHORT_ASSIGN_OR_RETURN(
       FileLock lock, FileLock::Acquire(options.state_dir, "cohort-worker"));
+  RemoveOldReadyFile(options.ready_file);
   COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
   auto parts = std::make_unique<Parts>(std::move(options), node, credential,
                                        std::move(lock), std::move(on_fatal));

@@ -101,6 +101,7 @@ class Cluster {
     COHORT_ASSIGN_OR_RETURN(FileLock lock,
                             FileLock::Acquire(directory_, "cohort up"));
     lock_.emplace(std::move(lock));
+    RemoveOldReadyFile(options_.ready_file);
     COHORT_ASSIGN_OR_RETURN(
         const rpc::Credential credential,
         rpc::Credential::LoadOrCreate(directory_ + "/credential", random_));
