@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# install_test.sh CMAKE BUILD_DIR CXX: installs BUILD_DIR into a temporary place,
-# builds the project beside this script against it with CXX, and runs its program.
+# install_test.sh CMAKE BUILD_DIR CXX TORCH: installs BUILD_DIR into a temporary
+# place, builds the projects beside this script against it with CXX, and runs their
+# programs; the one that needs LibTorch if TORCH is 1.
 set -euo pipefail
 
-cmake=$1 build=$2 cxx=$3
+cmake=$1 build=$2 cxx=$3 torch=$4
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d /var/tmp/cohort-install.XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -18,10 +19,16 @@ if grep -rlIF -e "$build" -e "$(dirname "$(dirname "$here")")/" \
   exit 1
 fi
 
-"$cmake" -S "$here/project" -B "$work/build" -G Ninja \
-  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix"
-"$cmake" --build "$work/build"
-(cd "$work/build" && ./greet)
+# build_and_run PROJECT PROGRAM
+build_and_run() {
+  "$cmake" -S "$here/$1" -B "$work/$1" -G Ninja \
+    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix"
+  "$cmake" --build "$work/$1"
+  (cd "$work/$1" && "./$2")
+}
+
+build_and_run project greet
+if ((torch)); then build_and_run torch_project average; fi
 
 for program in "$work"/prefix/bin/*; do
   [[ -e $program ]] || continue
