@@ -63,8 +63,6 @@ class Cluster {
       return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
     }
     if (!stopping_) {
-      serving_ = true;
-      Announce();
       while (!stopping_) Step(absl::InfiniteDuration());
       std::printf("cohort: ending ranks, workers and head\n");
       std::fflush(stdout);
@@ -87,6 +85,9 @@ class Cluster {
     if (stopping_) return absl::OkStatus();
     COHORT_RETURN_IF_ERROR(WriteFileAtomically(
         directory_ + "/address", absl::StrCat(address_, "\n"), 0644));
+    serving_ = true;
+    // Before the ready file: who waits for that finds everything said.
+    Announce();
     if (!options_.ready_file.empty()) {
       COHORT_RETURN_IF_ERROR(WriteFileAtomically(
           options_.ready_file, absl::StrCat(address_, "\n"), 0644));

@@ -129,10 +129,11 @@ class Faults:
 
     def head(self, training):
         pids = training.pids()
+        before = self._incarnations()
         self.cluster.kill_head()
         check(all(map(cluster.alive, pids.values())), "ranks outlive the head")
         self.cluster.start_head()
-        self._all_nodes_back()
+        self._all_nodes_back(before)
         training.goes_on(pids)
 
     def worker(self, training):
@@ -166,6 +167,7 @@ class Faults:
 
     def stranger(self, training):
         pids = training.pids()
+        before = self._incarnations()
         self.cluster.kill_head()
         sandbox = self.cluster.sandbox.dir
         shutil.rmtree(sandbox / "stranger", ignore_errors=True)
@@ -180,16 +182,22 @@ class Faults:
         time.sleep(2 * LEASE)  # as long as it may take to do harm
         self.cluster.kill_head()
         self.cluster.start_head()
-        self._all_nodes_back()
+        self._all_nodes_back(before)
         training.goes_on(pids)
 
-    def _all_nodes_back(self):
+    def _incarnations(self):
+        return {node["id"]: node["incarnation"]
+                for node in self.cluster.json("nodes")}
+
+    def _all_nodes_back(self, before=None):
+        """Both are alive and, if `before` is given, registered again since."""
         def back():
             nodes = self.cluster.json("nodes")
             dead = [node for node in nodes if node["state"] != "ALIVE"]
             check(not dead, f"no node dies: {dead}")
-            # Offered only once it has registered in this term.
-            return len(nodes) == 2 and all(node["pid"] for node in nodes)
+            return len(nodes) == 2 and all(
+                node["incarnation"] > (before or {}).get(node["id"], 0)
+                for node in nodes)
         cluster.until("both nodes are back", back)
 
 
