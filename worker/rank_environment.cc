@@ -41,6 +41,9 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env.insert({"OMP_NUM_THREADS", "1"});
   env.insert({"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"});
   env.insert({"PYTHONUNBUFFERED", "1"});
+  // The store that rank 0 serves: torch asks for libuv's unless told otherwise,
+  // and Debian 13's is built without it and fails.
+  env.insert({"USE_LIBUV", "0"});
   for (const auto& [name, value] : attempt.environment()) env[name] = value;
 
   // torchrun's contract.

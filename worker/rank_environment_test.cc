@@ -58,7 +58,7 @@ TEST_F(RankEnvironmentTest, SaysWhatTorchrunSays) {
         "TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_USE_AGENT_STORE=False",
         "TORCHELASTIC_RUN_ID=01010101010101010101010101010101",
         "TORCHELASTIC_ERROR_FILE=/e.json", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
-        "OMP_NUM_THREADS=1"}) {
+        "OMP_NUM_THREADS=1", "USE_LIBUV=0"}) {
     EXPECT_THAT(env, Contains(entry));
   }
   EXPECT_TRUE(std::is_sorted(env.begin(), env.end()));
@@ -96,9 +96,9 @@ TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
 TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
   for (const std::string& entry : Make({})) {
     const std::string name = entry.substr(0, entry.find('='));
-    const bool is_default = name == "OMP_NUM_THREADS" ||
-                            name == "PYTHONUNBUFFERED" ||
-                            name == "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    const bool is_default =
+        name == "OMP_NUM_THREADS" || name == "PYTHONUNBUFFERED" ||
+        name == "TORCH_NCCL_ASYNC_ERROR_HANDLING" || name == "USE_LIBUV";
     EXPECT_EQ(CheckCommand({"true"}, {{name, "x"}}).ok(), is_default) << name;
   }
 }
