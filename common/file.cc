@@ -24,17 +24,12 @@
 namespace cohort {
 namespace {
 
-std::string ParentOf(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path();
-  return parent.empty() ? "." : parent;
-}
-
 absl::Status Failed(absl::string_view action, const std::string& path) {
   const int error = errno;
   const std::string what = absl::StrCat(action, " ", path);
   if (error != ENOSPC && error != EDQUOT) return ErrnoStatus(error, what);
   return ErrnoStatus(
-      error, absl::StrCat("the disk under ", ParentOf(path),
+      error, absl::StrCat("the disk under ", ParentDirectory(path),
                           error == ENOSPC ? " is full: free space on it ("
                                           : " is over this user's quota: free "
                                             "space on it (",
@@ -83,6 +78,13 @@ std::string HolderText(int fd, const std::string& path) {
 
 }  // namespace
 
+std::string ParentDirectory(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  const size_t slash = path.rfind('/', end);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      size_t bytes_max) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -105,7 +107,7 @@ absl::Status WriteFileAtomically(const std::string& path,
     return Failed("rename to", path);
   }
   std::move(remove).Cancel();
-  return SyncDirectory(ParentOf(path));
+  return SyncDirectory(ParentDirectory(path));
 }
 
 absl::Status SyncDirectory(const std::string& path) {
@@ -117,8 +119,8 @@ absl::Status SyncDirectory(const std::string& path) {
 
 absl::Status MakeDirectories(const std::string& path, mode_t mode) {
   if (::mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
-  if (errno == ENOENT && ParentOf(path) != path) {
-    COHORT_RETURN_IF_ERROR(MakeDirectories(ParentOf(path), mode));
+  if (errno == ENOENT && ParentDirectory(path) != path) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(path), mode));
     if (::mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
   }
   if (errno != EEXIST) return Failed("make directory", path);

@@ -16,6 +16,10 @@
 // code comes from errno unless said.  All of it blocks.
 namespace cohort {
 
+// Where the name `path` stands: "a" for "a/b" and "a/b/", "." for "b", "/" for
+// "/" and "/b".  Looks at the text only.
+std::string ParentDirectory(const std::string& path);
+
 // The whole file.  FailedPrecondition when it holds more than `bytes_max`.
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      size_t bytes_max = size_t{64} << 20);

@@ -35,6 +35,16 @@ mode_t ModeOf(const std::string& path) {
   return info.st_mode & 07777;
 }
 
+TEST(ParentDirectory, IsWhereTheNameStands) {
+  EXPECT_EQ(ParentDirectory("/a/b"), "/a");
+  EXPECT_EQ(ParentDirectory("/a/b//"), "/a");
+  EXPECT_EQ(ParentDirectory("a/b"), "a");
+  EXPECT_EQ(ParentDirectory("b"), ".");
+  EXPECT_EQ(ParentDirectory("b/"), ".");
+  EXPECT_EQ(ParentDirectory("/b"), "/");
+  EXPECT_EQ(ParentDirectory("/"), "/");
+}
+
 TEST(FileTest, WritesAndReadsBack) {
   const TempDir dir;
   const std::string bytes(200'000, 'x');

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 
@@ -58,9 +57,7 @@ absl::Status MakeStateDirectory(const std::string& path) {
 
 absl::Status CheckReadyFile(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  const std::filesystem::path parent =
-      std::filesystem::path(path).parent_path();
-  const std::string directory = parent.empty() ? "." : parent.string();
+  const std::string directory = ParentDirectory(path);
   struct stat info;
   std::string wrong;
   if (stat(directory.c_str(), &info) != 0) {

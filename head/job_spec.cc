@@ -2,11 +2,11 @@
 
 #include <cstddef>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::head {
@@ -16,11 +16,10 @@ constexpr size_t kNamespaceBytesMax = 64;
 constexpr size_t kHashBytes = 32;
 
 absl::Status CheckNamespace(const std::string& name_space) {
-  bool good = !name_space.empty() && name_space.size() <= kNamespaceBytesMax;
-  for (const char c : name_space) {
-    good = good && !absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  if (!name_space.empty() && name_space.size() <= kNamespaceBytesMax &&
+      IsPrintable(name_space)) {
+    return absl::OkStatus();
   }
-  if (good) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the namespace \"", absl::CHexEscape(name_space.substr(0, 64)),
       "\" is not 1 to ", kNamespaceBytesMax, " printable bytes"));

@@ -4,11 +4,11 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 
-#include "common/daemon/daemon_options.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/local_files.h"
 #include "common/log.h"
+#include "common/options/daemon_options.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
@@ -44,13 +44,6 @@ void Define(CLI::App& app, Flags& flags) {
                "Allow a state directory on a tmpfs, lost with the machine");
   app.add_flag("--insecure-bind", flags.insecure_bind,
                "Allow an address that is not loopback, without TLS");
-}
-
-// What `flag` says, or the error with its name.
-template <typename T>
-absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
-  if (!value.ok()) return Annotate(value.status(), flag);
-  return value;
 }
 
 absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {

@@ -1,11 +1,14 @@
 #include "head/rocksdb_mark.h"
 
 #include <memory>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+
+#include "common/file.h"
 
 namespace cohort::head {
 namespace {
@@ -14,12 +17,6 @@ namespace {
 constexpr char kFirstLine[] = "cohort store mark 1";
 // The last one: a mark that was cut short is none.
 constexpr char kLastLine[] = "end";
-
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 bool ParseLine(absl::string_view line, RocksdbMark& mark) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
@@ -31,8 +28,7 @@ bool ParseLine(absl::string_view line, RocksdbMark& mark) {
       !absl::SimpleAtoi(words[2], &size)) {
     return false;
   }
-  mark.logs.emplace_back(words[1], size);
-  return true;
+  return mark.logs.emplace(words[1], size).second;
 }
 
 }  // namespace
@@ -75,7 +71,7 @@ rocksdb::Status WriteRocksdbMark(rocksdb::Env* env, const std::string& store,
       rocksdb::WriteStringToFile(env, text, next, /*should_sync=*/true);
   if (status.ok()) status = env->RenameFile(next, path);
   std::unique_ptr<rocksdb::Directory> parent;
-  if (status.ok()) status = env->NewDirectory(ParentOf(path), &parent);
+  if (status.ok()) status = env->NewDirectory(ParentDirectory(path), &parent);
   if (status.ok()) status = parent->Fsync();
   return status;
 }

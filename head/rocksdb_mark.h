@@ -1,9 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "rocksdb/env.h"
 #include "rocksdb/status.h"
@@ -15,10 +14,12 @@ namespace cohort::head {
 //
 // Written after what it tells of is durable, so it is never ahead of the store.
 struct RocksdbMark {
+  using Logs = std::map<std::string, uint64_t>;  // sizes by name
+
   uint64_t term = 0;  // the store has reached it
-  // Logs and their sizes when the store was closed; nothing while it is open or
-  // when its process was killed.
-  std::vector<std::pair<std::string, uint64_t>> logs;
+  // As they were when the store was closed; none while it is open or when its
+  // process was killed.
+  Logs logs;
 };
 
 // Its path, for people.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -18,6 +17,7 @@
 #include "rocksdb/write_batch.h"
 
 #include "common/check.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -260,16 +260,9 @@ absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path,
   return false;
 }
 
-std::string ParentOf(const std::string& path) {
-  const size_t end = path.find_last_not_of('/');
-  const size_t slash = path.rfind('/', end);
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // The logs of a store and their sizes.
 rocksdb::Status ListLogs(rocksdb::Env* env, const std::string& path,
-                         std::map<std::string, uint64_t>& logs) {
+                         RocksdbMark::Logs& logs) {
   std::vector<std::string> files;
   rocksdb::Status status = env->GetChildren(path, &files);
   for (const std::string& file : files) {
@@ -297,10 +290,13 @@ RocksdbStore::~RocksdbStore() {
     // Fails for handles of another database only.
     (void)db_->DestroyColumnFamilyHandle(family);
   }
-  const bool whole = db_ != nullptr && failure_.ok() &&
-                     options_.access == StoreAccess::kReadWrite;
   db_.reset();
-  if (whole) MarkEnd();
+  // A store that was refused, or whose end is not known, says nothing new.
+  if (!opened_ || !failure_.ok() || options_.access == StoreAccess::kRead) {
+    return;
+  }
+  RocksdbMark::Logs logs;
+  if (ListLogs(env_, options_.path, logs).ok()) Mark(std::move(logs));
 }
 
 absl::Status RocksdbStore::OpenDatabase() {
@@ -313,10 +309,15 @@ absl::Status RocksdbStore::OpenDatabase() {
   }
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
                           ListFamilies(fresh));
+  RocksdbMark::Logs logs;
+  if (!fresh) {
+    COHORT_RETURN_IF_ERROR(
+        ToStatus(ListLogs(env_, path, logs), path, Doing::kOpening));
+  }
   RocksdbMark mark;
-  COHORT_RETURN_IF_ERROR(CheckMark(fresh, mark));
+  COHORT_RETURN_IF_ERROR(CheckMark(fresh, logs, mark));
   if (options_.access == StoreAccess::kReadWrite) {
-    COHORT_RETURN_IF_ERROR(PrepareToWrite(mark));
+    COHORT_RETURN_IF_ERROR(PrepareToWrite(logs, mark));
   }
   const rocksdb::Status status = OpenFamilies();
   if (status.IsIOError() && absl::StrContains(status.ToString(), "/LOCK")) {
@@ -330,20 +331,24 @@ absl::Status RocksdbStore::OpenDatabase() {
   if (fresh) {
     // RocksDB syncs what is in the directory, not the directory's own name.
     std::unique_ptr<rocksdb::Directory> parent;
-    rocksdb::Status synced = env_->NewDirectory(ParentOf(path), &parent);
+    rocksdb::Status synced = env_->NewDirectory(ParentDirectory(path), &parent);
     if (synced.ok()) synced = parent->Fsync();
     COHORT_RETURN_IF_ERROR(ToStatus(synced, path, Doing::kMaking));
   }
   // The default one is always there.
   COHORT_RETURN_IF_ERROR(ReadStamp(/*families_missing=*/present.size() <
                                    1 + std::size(kAllTables)));
-  if (mark.term <= term_) return absl::OkStatus();
-  return DamagedError(
-      path, absl::StrCat("its term is ", term_, ", it has been ", mark.term,
-                         ", so its end is missing"));
+  if (mark.term > term_) {
+    return DamagedError(
+        path, absl::StrCat("its term is ", term_, ", it has been ", mark.term,
+                           ", so its end is missing"));
+  }
+  opened_ = true;
+  return absl::OkStatus();
 }
 
-absl::Status RocksdbStore::CheckMark(bool fresh, RocksdbMark& mark) const {
+absl::Status RocksdbStore::CheckMark(bool fresh, const RocksdbMark::Logs& logs,
+                                     RocksdbMark& mark) const {
   const std::string& path = options_.path;
   COHORT_RETURN_IF_ERROR(
       ToStatus(ReadRocksdbMark(env_, path, mark), path, Doing::kOpening));
@@ -351,9 +356,6 @@ absl::Status RocksdbStore::CheckMark(bool fresh, RocksdbMark& mark) const {
     if (mark.term == 0 && mark.logs.empty()) return absl::OkStatus();
     return DamagedError(path, "nothing is there any more");
   }
-  std::map<std::string, uint64_t> logs;
-  COHORT_RETURN_IF_ERROR(
-      ToStatus(ListLogs(env_, path, logs), path, Doing::kOpening));
   for (const auto& [log, size] : mark.logs) {
     const auto found = logs.find(log);
     if (found != logs.end() && found->second >= size) continue;
@@ -364,14 +366,13 @@ absl::Status RocksdbStore::CheckMark(bool fresh, RocksdbMark& mark) const {
   return absl::OkStatus();
 }
 
-absl::Status RocksdbStore::PrepareToWrite(const RocksdbMark& mark) const {
+absl::Status RocksdbStore::PrepareToWrite(const RocksdbMark::Logs& logs,
+                                          const RocksdbMark& mark) const {
   const std::string& path = options_.path;
-  std::map<std::string, uint64_t> logs;
-  const rocksdb::Status listed = ListLogs(env_, path, logs);
   uint64_t log_bytes = 0;
   for (const auto& [log, size] : logs) log_bytes += size;
   // They are copied into tables.
-  COHORT_RETURN_IF_ERROR(CheckRoom(listed.ok() ? log_bytes : 0));
+  COHORT_RETURN_IF_ERROR(CheckRoom(log_bytes));
   // From here on the logs change.
   if (mark.logs.empty()) return absl::OkStatus();
   return ToStatus(WriteRocksdbMark(env_, path, {.term = mark.term, .logs = {}}),
@@ -381,7 +382,7 @@ absl::Status RocksdbStore::PrepareToWrite(const RocksdbMark& mark) const {
 absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
   uint64_t free = 0;
   const rocksdb::Status status =
-      env_->GetFreeSpace(ParentOf(options_.path), &free);
+      env_->GetFreeSpace(ParentDirectory(options_.path), &free);
   // Where this cannot be told, writes tell.
   const uint64_t needed = bytes + kRoomBytes;
   if (!status.ok() || free >= needed) return absl::OkStatus();
@@ -392,21 +393,10 @@ absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
                    kDiskFull);
 }
 
-void RocksdbStore::MarkTerm() {
+void RocksdbStore::Mark(RocksdbMark::Logs logs) const {
+  const rocksdb::Status status = WriteRocksdbMark(
+      env_, options_.path, {.term = term_, .logs = std::move(logs)});
   // Worth a warning only: without it one kind of damage is seen later.
-  const rocksdb::Status status =
-      WriteRocksdbMark(env_, options_.path, {.term = term_, .logs = {}});
-  if (!status.ok()) {
-    COHORT_LOG(kWarning, "store_not_marked", {"why", status.ToString()});
-  }
-}
-
-void RocksdbStore::MarkEnd() {
-  RocksdbMark mark{.term = term_, .logs = {}};
-  std::map<std::string, uint64_t> logs;
-  rocksdb::Status status = ListLogs(env_, options_.path, logs);
-  mark.logs.assign(logs.begin(), logs.end());
-  if (status.ok()) status = WriteRocksdbMark(env_, options_.path, mark);
   if (!status.ok()) {
     COHORT_LOG(kWarning, "store_not_marked", {"why", status.ToString()});
   }
@@ -515,7 +505,7 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   write_options.sync = options_.sync;
   failure_ = ToStatus(db_->Write(write_options, &writes), options_.path,
                       Doing::kUsing);
-  if (failure_.ok() && std::exchange(term_, next_term) < next_term) MarkTerm();
+  if (failure_.ok() && std::exchange(term_, next_term) < next_term) Mark({});
   return failure_;
 }
 

@@ -74,12 +74,13 @@ class RocksdbStore final : public Store {
   absl::StatusOr<std::vector<std::string>> ListFamilies(bool fresh) const;
   absl::Status ReadStamp(bool families_missing);
   // Reads the mark; DataLoss when the files are less than it says.
-  absl::Status CheckMark(bool fresh, RocksdbMark& mark) const;
-  absl::Status PrepareToWrite(const RocksdbMark& mark) const;
+  absl::Status CheckMark(bool fresh, const RocksdbMark::Logs& logs,
+                         RocksdbMark& mark) const;
+  absl::Status PrepareToWrite(const RocksdbMark::Logs& logs,
+                              const RocksdbMark& mark) const;
   // Unavailable when the disk has no room for `bytes` and what follows.
   absl::Status CheckRoom(uint64_t bytes) const;
-  void MarkTerm();
-  void MarkEnd();
+  void Mark(RocksdbMark::Logs logs) const;
   rocksdb::ColumnFamilyHandle* Family(Table table) const;
 
   // Set in the constructor.
@@ -90,6 +91,7 @@ class RocksdbStore final : public Store {
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default, kAllTables
   uint64_t term_ = 0;
+  bool opened_ = false;  // nothing was found wrong
 
   absl::Status failure_;  // of an append
 };

@@ -116,8 +116,7 @@ absl::Status DurableFile::Finish() {
 absl::Status MakeDurableDirectories(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
-  const std::filesystem::path above = std::filesystem::path(path).parent_path();
-  const std::string parent = above.empty() ? "." : above.string();
+  const std::string parent = ParentDirectory(path);
   // Each has a shorter path than the one before.
   if (parent.size() < path.size()) {
     COHORT_RETURN_IF_ERROR(MakeDurableDirectories(parent));

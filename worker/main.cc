@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "common/daemon/daemon_options.h"
 #include "common/exit_code.h"
 #include "common/key_values.h"
 #include "common/local_files.h"
 #include "common/log.h"
+#include "common/options/daemon_options.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -96,13 +96,6 @@ absl::Status ParseShare(const std::string& text, InventoryOptions& inventory) {
         absl::StrCat("--share ", text, ": write I/N with 0 <= I < N"));
   }
   return absl::OkStatus();
-}
-
-// What `flag` says, or the error with its name.
-template <typename T>
-absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
-  if (!value.ok()) return Annotate(value.status(), flag);
-  return value;
 }
 
 absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {

@@ -13,6 +13,8 @@
 
 #include "client/cli/errors.h"
 #include "client/cli/table.h"
+#include "common/options/empty_options.h"
+#include "common/status_macros.h"
 
 namespace cohort::cli {
 namespace {
@@ -110,35 +112,11 @@ std::string RepeatedFlag(const CLI::App& cohort) {
   return "";
 }
 
-// A flag whose value is empty.  A script whose variable is not set would get
-// the default in place of what it means to ask for.
-std::string EmptyFlag(const CLI::App& cohort) {
+absl::Status CheckNothingEmpty(const CLI::App& cohort) {
   for (const CLI::App* app : PathIn(cohort)) {
-    for (const CLI::Option* option : app->get_options()) {
-      const std::vector<std::string>& values = option->results();
-      if (option->nonpositional() &&
-          std::find(values.begin(), values.end(), "") != values.end()) {
-        return option->get_name();
-      }
-    }
+    COHORT_RETURN_IF_ERROR(CheckNoEmptyOptions(*app));
   }
-  return "";
-}
-
-// As EmptyFlag, for --flag=, whose value CLI11 would take from the next word.
-std::string EmptyAssignment(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (absl::StartsWith(argument, "--") &&
-        argument.find('=') == argument.size() - 1) {
-      return argument.substr(0, argument.size() - 1);
-    }
-  }
-  return "";
-}
-
-absl::Status Empty(const std::string& flag) {
-  return UsageError(absl::StrCat(OneLine(flag),
-                                 " is empty: give it a value or leave it out"));
+  return absl::OkStatus();
 }
 
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
@@ -178,8 +156,9 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
   // asks for.
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") !=
                     arguments.end();
-  if (const std::string flag = EmptyAssignment(arguments); !flag.empty()) {
-    return Fail(Empty(flag), json);
+  if (const absl::Status given = CheckNoEmptyAssignments(arguments);
+      !given.ok()) {
+    return Fail(UsageError(given.message()), json);
   }
   const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
   const bool is_submit = !arguments.empty() && arguments.front() == "submit";
@@ -193,8 +172,8 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     const absl::Status printed = PrintRaw(out.str());
     return printed.ok() ? 0 : Fail(printed, json);
   }
-  if (const std::string flag = EmptyFlag(*cohort); !flag.empty()) {
-    return Fail(Empty(flag), json);
+  if (const absl::Status given = CheckNothingEmpty(*cohort); !given.ok()) {
+    return Fail(UsageError(given.message()), json);
   }
   if (invocation.rest.has_value() && !is_submit) {
     return Fail(UsageError(absl::StrCat(

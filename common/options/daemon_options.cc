@@ -1,6 +1,5 @@
-#include "common/daemon/daemon_options.h"
+#include "common/options/daemon_options.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -12,30 +11,14 @@
 
 #include "common/build_info.h"
 #include "common/exit_code.h"
+#include "common/options/empty_options.h"
+#include "common/status_macros.h"
 
 namespace cohort {
 namespace {
 
-// The first flag that was given an empty value; empty when none was.
-std::string EmptyFlag(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::vector<std::string>& given = option->results();
-    if (std::find(given.begin(), given.end(), "") != given.end()) {
-      return option->get_name();
-    }
-  }
-  return "";
-}
-
-absl::Status Empty(const std::string& flag) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " is empty: give a value, or leave the flag out"));
-}
-
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
-  if (const std::string empty = EmptyFlag(app); !empty.empty()) {
-    return Empty(empty);
-  }
+  COHORT_RETURN_IF_ERROR(CheckNoEmptyOptions(app));
   const std::vector<std::string> unread = app.remaining();
   const std::string what =
       unread.empty() ? error.what()
@@ -49,6 +32,9 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
 
 std::optional<int> ParseDaemonOptions(CLI::App& app, int argc,
                                       const char* const* argv) {
+  const absl::Status assigned =
+      CheckNoEmptyAssignments(std::vector<std::string>(argv + 1, argv + argc));
+  if (!assigned.ok()) return FailToStart(app, assigned);
   app.set_version_flag("--version", std::string(GetBuildInfo().version));
   try {
     app.parse(argc, argv);
@@ -56,9 +42,9 @@ std::optional<int> ParseDaemonOptions(CLI::App& app, int argc,
     if (error.get_exit_code() == 0) return app.exit(error);
     return FailToStart(app, Misread(app, error));
   }
-  const std::string empty = EmptyFlag(app);
-  if (empty.empty()) return std::nullopt;
-  return FailToStart(app, Empty(empty));
+  const absl::Status given = CheckNoEmptyOptions(app);
+  if (given.ok()) return std::nullopt;
+  return FailToStart(app, given);
 }
 
 int FailToStart(const CLI::App& app, const absl::Status& status) {

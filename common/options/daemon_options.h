@@ -4,6 +4,10 @@
 
 #include "CLI/App.hpp"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "common/status_util.h"
 
 // The command lines of cohort-head and cohort-worker.
 namespace cohort {
@@ -15,6 +19,13 @@ namespace cohort {
 // does not get the default by accident.
 std::optional<int> ParseDaemonOptions(CLI::App& app, int argc,
                                       const char* const* argv);
+
+// What `flag` says, or the error with its name.
+template <typename T>
+absl::StatusOr<T> Of(absl::string_view flag, absl::StatusOr<T> value) {
+  if (!value.ok()) return Annotate(value.status(), flag);
+  return value;
+}
 
 // Says why `app` cannot start, in one line on stderr.  Gives the exit code: 2
 // for InvalidArgument, else 125.
