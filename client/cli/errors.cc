@@ -5,8 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-#include "client/cli/json.h"
 #include "client/cli/table.h"
+#include "client/json.h"
 #include "common/exit_code.h"
 #include "common/status_util.h"
 

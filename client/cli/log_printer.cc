@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "client/cli/json.h"
+#include "client/json.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
-#include "client/cli/json.h"
 #include "client/cli/table.h"
+#include "client/json.h"
 #include "common/exit_code.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"

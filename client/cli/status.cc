@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
-#include "client/cli/json.h"
+#include "client/json.h"
 #include "common/exit_code.h"
 #include "common/status_macros.h"
 

@@ -1,7 +1,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
-#include "client/cli/json.h"
+#include "client/json.h"
 #include "common/build_info.h"
 #include "common/exit_code.h"
 #include "common/status_macros.h"

@@ -28,6 +28,12 @@ class LayeringTest(unittest.TestCase):
         self.assertFalse(self.errors("trainer/x.cc", "client/cluster.h"))
         self.assertFalse(self.errors("tests/sim/x.cc", "head/node_table.h"))
 
+    def test_lets_the_head_show_what_the_client_shows(self):
+        self.assertFalse(self.errors("head/http_service.cc", "client/json.h"))
+        self.assertTrue(self.errors("head/http_service.cc", "client/cluster.h"))
+        self.assertTrue(self.errors("client/wire.cc", "client/cluster.h"))
+        self.assertTrue(self.errors("client/json.h", "head/records.h"))
+
     def test_keeps_the_wire_out_of_the_ground_floor(self):
         self.assertTrue(self.errors("shm/x.h", "cohort/v1/run.pb.h"))
         self.assertTrue(self.errors("worker/x.cc", "cohort/v1/storage.pb.h"))

@@ -1,10 +1,10 @@
-#include "client/cli/json.h"
+#include "client/json.h"
 
 #include <string>
 
 #include "gtest/gtest.h"
 
-namespace cohort::cli {
+namespace cohort {
 namespace {
 
 template <typename Id>
@@ -227,4 +227,4 @@ TEST(Json, SurvivesWhatIsNoTextAndNoJson) {
 }
 
 }  // namespace
-}  // namespace cohort::cli
+}  // namespace cohort

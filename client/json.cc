@@ -1,4 +1,4 @@
-#include "client/cli/json.h"
+#include "client/json.h"
 
 #include <initializer_list>
 #include <map>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-namespace cohort::cli {
+namespace cohort {
 namespace {
 
 // Keys stay in the order in which they are written here.
@@ -214,4 +214,4 @@ std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", cut, absl::UTCTimeZone());
 }
 
-}  // namespace cohort::cli
+}  // namespace cohort

@@ -10,10 +10,11 @@
 #include "client/node.h"
 #include "common/build_info.h"
 
-// Text for programs: the shapes of `--json`.  Every key is always there, null
-// when unknown; times are RFC 3339 UTC with milliseconds; memory is in bytes.
-// Golden-tested: keys are added, never renamed or dropped.
-namespace cohort::cli {
+// Text for programs: the shapes of `--json`, which the head's /v1 answers too.
+// Every key is always there, null when unknown; times are RFC 3339 UTC with
+// milliseconds; memory is in bytes.  Golden-tested: keys are added, never
+// renamed or dropped.
+namespace cohort {
 
 std::string JobJson(const Job& job);
 // Without ranks.
@@ -33,4 +34,4 @@ std::string LogLineJson(int attempt, int rank, absl::string_view stream,
 // "2026-11-21T10:00:00.123Z".
 std::string TimeText(absl::Time time);
 
-}  // namespace cohort::cli
+}  // namespace cohort
