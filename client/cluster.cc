@@ -236,11 +236,12 @@ absl::StatusOr<Job> Cluster::Wait(JobId job, absl::Duration deadline) const {
   if (response.ok()) return client::FromWire(response->job());
   if (absl::IsUnavailable(response.status()) ||
       absl::IsDeadlineExceeded(response.status())) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "job ", job.ToHex(), " has not ended within ", DurationToText(deadline),
-        absl::IsUnavailable(response.status())
-            ? absl::StrCat(" (", response.status().message(), ")")
-            : ""));
+    return absl::DeadlineExceededError(
+        absl::StrCat("job ", job.ToText(), " has not ended within ",
+                     DurationToText(deadline),
+                     absl::IsUnavailable(response.status())
+                         ? absl::StrCat(" (", response.status().message(), ")")
+                         : ""));
   }
   return response.status();
 }
@@ -254,13 +255,13 @@ absl::Status Cluster::Logs(
   if (options.rank.has_value()) {
     if (*options.rank < 0 || *options.rank >= world) {
       return absl::NotFoundError(
-          absl::StrCat("job ", job.ToHex(), " has no rank ", *options.rank,
+          absl::StrCat("job ", job.ToText(), " has no rank ", *options.rank,
                        ": its ranks are 0 to ", world - 1));
     }
     ranks.push_back(*options.rank);
   } else if (world > kRanksReadMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("job ", job.ToHex(), " has ", world,
+        absl::StrCat("job ", job.ToText(), " has ", world,
                      " ranks: name the one whose log you want (more than ",
                      kRanksReadMax, " are not read at once)"));
   } else {

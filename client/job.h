@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "common/hash.h"
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 

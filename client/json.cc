@@ -97,7 +97,7 @@ Json RankJson(const Rank& rank) {
 
 Json JobObject(const Job& job) {
   Json json;
-  json["id"] = job.id.ToHex();
+  json["id"] = job.id.ToText();
   json["name"] = job.name;
   json["state"] = JobStateName(job.state);
   json["reason"] = OrNull(job.reason);
@@ -190,7 +190,7 @@ std::string VersionJson(const BuildInfo& build) {
 
 std::string IdJson(const JobId& job) {
   Json json;
-  json["id"] = job.ToHex();
+  json["id"] = job.ToText();
   return OnOneLine(json);
 }
 

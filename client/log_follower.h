@@ -14,7 +14,7 @@
 #include "client/cluster.h"
 #include "client/head_client.h"
 #include "cohort/v1/cluster.pb.h"
-#include "common/strong_id.h"
+#include "common/job_id.h"
 
 namespace cohort::client {
 

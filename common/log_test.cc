@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/strong_id.h"
+#include "common/job_id.h"
 
 namespace cohort {
 namespace {

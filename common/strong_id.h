@@ -99,9 +99,6 @@ struct ClusterTag {
 struct GenerationTag {
   static constexpr char kNoun[] = "generation";
 };
-struct JobTag {
-  static constexpr char kNoun[] = "job";
-};
 struct NodeTag {
   static constexpr char kNoun[] = "node";
 };
@@ -116,7 +113,6 @@ using ActorId = StrongId<ActorTag>;
 using AttemptId = StrongId<AttemptTag>;
 using ClusterId = StrongId<ClusterTag>;
 using GenerationId = StrongId<GenerationTag>;
-using JobId = StrongId<JobTag>;
 using NodeId = StrongId<NodeTag>;
 using RequestId = StrongId<RequestTag>;
 using RunId = StrongId<RunTag>;

@@ -13,23 +13,23 @@ using ::testing::HasSubstr;
 
 TEST(StrongIdTest, GoesThroughHexAndBytes) {
   SeededRandom random(1);
-  const JobId id = JobId::New(random);
+  const NodeId id = NodeId::New(random);
   EXPECT_FALSE(id.IsNil());
   EXPECT_EQ(id.ToHex().size(), 32u);
-  EXPECT_THAT(JobId::FromHex(id.ToHex()), IsOkAndHolds(id));
-  EXPECT_THAT(JobId::FromBytes(id.bytes()), IsOkAndHolds(id));
+  EXPECT_THAT(NodeId::FromHex(id.ToHex()), IsOkAndHolds(id));
+  EXPECT_THAT(NodeId::FromBytes(id.bytes()), IsOkAndHolds(id));
 }
 
 TEST(StrongIdTest, ReadsBothCases) {
-  EXPECT_EQ(*JobId::FromHex("AABBCCDDEEFF00112233445566778899"),
-            *JobId::FromHex("aabbccddeeff00112233445566778899"));
+  EXPECT_EQ(*NodeId::FromHex("AABBCCDDEEFF00112233445566778899"),
+            *NodeId::FromHex("aabbccddeeff00112233445566778899"));
 }
 
 TEST(StrongIdTest, RefusesWhatIsNoIdAndSaysWhatOneIs) {
-  EXPECT_THAT(JobId::FromHex("xyz"),
+  EXPECT_THAT(NodeId::FromHex("xyz"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a job id is 32 hex digits, not \"xyz\"")));
-  EXPECT_THAT(JobId::FromHex(std::string(32, 'g')),
+                       HasSubstr("a node id is 32 hex digits, not \"xyz\"")));
+  EXPECT_THAT(NodeId::FromHex(std::string(32, 'g')),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(NodeId::FromBytes("short"),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/records.h"
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/node_links.h"
 #include "head/observed.h"

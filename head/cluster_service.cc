@@ -212,7 +212,7 @@ absl::StatusOr<const JobRecord*> ClusterService::FindJob(
   const JobRecord* job = state.jobs().Find(id);
   if (job == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("there is no job ", id.ToHex(), " here"));
+        absl::StrCat("there is no job ", id.ToText(), " here"));
   }
   return job;
 }
@@ -297,7 +297,7 @@ void ClusterService::JobChanged(const JobId& id) {
     auto waiter = waiters_.extract(number);
     if (job == nullptr) {
       std::move(waiter.mapped().reply)(absl::NotFoundError(
-          absl::StrCat("job ", id.ToHex(), " is not remembered any more")));
+          absl::StrCat("job ", id.ToText(), " is not remembered any more")));
     } else {
       std::move(waiter.mapped().reply)(response);
     }

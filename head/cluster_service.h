@@ -12,7 +12,7 @@
 
 #include "cohort/v1/cluster.pb.h"
 #include "common/executor.h"
-#include "common/strong_id.h"
+#include "common/job_id.h"
 #include "head/log_stream.h"
 #include "head/node_links.h"
 #include "head/node_service.h"

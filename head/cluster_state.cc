@@ -124,6 +124,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                 .request_id = request.request_id,
                 .cause = 0};
   job.spec = std::move(spec);
+  job.held = job.spec.hold;
   job.sequence = cluster_.next_job_sequence++;
   job.submitted_at = clock_.Wall();
   const JobId id = job.id;
@@ -136,7 +137,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   RequestRecord record{.principal = request.principal,
                        .request_id = request.request_id,
                        .body_hash = request.body_hash,
-                       .answer = std::string(id.bytes()),
+                       .answer = id.bytes(),
                        .at = clock_.Wall()};
   requests_.Add(record);
   change.requests.push_back(std::move(record));
@@ -158,7 +159,7 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
   JobRecord* job = jobs_.FindMutable(id);
   if (job == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("there is no job ", id.ToHex(), " here"));
+        absl::StrCat("there is no job ", id.ToText(), " here"));
   }
   Change change;
   RequestRecord record{.principal = request.principal,
@@ -239,7 +240,12 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
                     .resources = registration.resources,
                     .devices = registration.devices,
                     .labels = registration.labels,
+                    .taints = registration.taints,
+                    .drain = {},
+                    .build = registration.build,
                     .origin = {}};
+  // What a person asked of the node outlives its daemon.
+  if (known != nullptr) record.drain = known->drain;
   EventRecord event;
   event.kind = "node_registered";
   event.node = node;

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "common/clock.h"
+#include "common/job_id.h"
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "head/attempt_table.h"

@@ -38,6 +38,69 @@ void AddRanks(const ClusterState& state, const AttemptRecord& attempt,
   }
 }
 
+void SetDrain(const Drain& drain, v1::Drain& wire) {
+  wire.set_reason(drain.reason);
+  wire.set_principal(drain.principal);
+  *wire.mutable_asked_at() = rpc::ToWire(drain.asked_at);
+  if (drain.deadline != absl::InfiniteFuture()) {
+    *wire.mutable_deadline() = rpc::ToWire(drain.deadline);
+  }
+}
+
+// Where the ranks may lie.
+void PlacementFromWire(const v1::ScalingConfig& wire, JobSpec& spec) {
+  spec.selectors.assign(wire.selectors().begin(), wire.selectors().end());
+  for (const v1::Toleration& each : wire.tolerations()) {
+    Toleration& toleration = spec.tolerations.emplace_back();
+    toleration.key = each.key();
+    if (!each.any_value()) toleration.value = each.value();
+  }
+  spec.accelerator_type = wire.accelerator_type();
+  spec.topology = {.level = wire.topology_level(),
+                   .required = wire.topology_required()};
+}
+
+void PlacementToWire(const JobSpec& spec, v1::ScalingConfig& wire) {
+  for (const std::string& selector : spec.selectors) {
+    wire.add_selectors(selector);
+  }
+  for (const Toleration& toleration : spec.tolerations) {
+    v1::Toleration* const out = wire.add_tolerations();
+    out->set_key(toleration.key);
+    out->set_value(toleration.value.value_or(""));
+    out->set_any_value(!toleration.value.has_value());
+  }
+  wire.set_accelerator_type(spec.accelerator_type);
+  wire.set_topology_level(spec.topology.level);
+  wire.set_topology_required(spec.topology.required);
+}
+
+void TimesFromWire(const v1::JobSpec& wire, JobSpec& spec) {
+  if (wire.has_time_limit()) {
+    spec.time_limit = rpc::FromWire(wire.time_limit());
+  }
+  if (wire.has_grace()) spec.grace = rpc::FromWire(wire.grace());
+  if (wire.run().has_retry_delay()) {
+    spec.retry_delay = rpc::FromWire(wire.run().retry_delay());
+  }
+}
+
+absl::Status AfterFromWire(const v1::JobSpec& wire, JobSpec& spec) {
+  for (const v1::Dependency& each : wire.after()) {
+    Dependency& dependency = spec.after.emplace_back();
+    COHORT_ASSIGN_OR_RETURN(dependency.job, JobId::FromBytes(each.job_id()));
+    if (!v1::DependencyKind_IsValid(each.kind())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dependency kind ", static_cast<int>(each.kind()),
+                       " is not known here"));
+    }
+    dependency.kind = each.kind() == v1::DEPENDENCY_KIND_ANY
+                          ? DependencyKind::kAny
+                          : DependencyKind::kOk;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
@@ -64,6 +127,13 @@ absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
   spec.max_failures = wire.run().max_failures();
   spec.num_to_keep = wire.run().num_to_keep();
   spec.package_hash = wire.package_hash();
+  spec.labels.insert(wire.labels().begin(), wire.labels().end());
+  spec.priority = wire.priority();
+  spec.hold = wire.hold();
+  spec.array = wire.array();
+  PlacementFromWire(wire.scaling(), spec);
+  TimesFromWire(wire, spec);
+  COHORT_RETURN_IF_ERROR(AfterFromWire(wire, spec));
   return spec;
 }
 
@@ -84,12 +154,29 @@ v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
   wire.mutable_run()->set_num_to_keep(spec.num_to_keep);
   wire.set_package_hash(spec.package_hash);
   wire.set_namespace_(name_space);
+  for (const auto& [key, value] : spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_priority(spec.priority);
+  wire.set_hold(spec.hold);
+  wire.set_array(spec.array);
+  PlacementToWire(spec, *wire.mutable_scaling());
+  if (spec.time_limit != absl::InfiniteDuration()) {
+    *wire.mutable_time_limit() = rpc::ToWire(spec.time_limit);
+  }
+  *wire.mutable_grace() = rpc::ToWire(spec.grace);
+  *wire.mutable_run()->mutable_retry_delay() = rpc::ToWire(spec.retry_delay);
+  for (const Dependency& dependency : spec.after) {
+    v1::Dependency* const out = wire.add_after();
+    out->set_job_id(dependency.job.bytes());
+    out->set_kind(static_cast<v1::DependencyKind>(dependency.kind));
+  }
   return wire;
 }
 
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
-  wire.set_job_id(std::string(job.id.bytes()));
+  wire.set_job_id(job.id.bytes());
   wire.set_name(job.spec.name);
   wire.set_state(static_cast<v1::JobState>(job.state));
   wire.set_reason(state.ReasonOf(job));
@@ -113,7 +200,21 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     wire.mutable_checkpoint()->set_step(last.step);
     wire.mutable_checkpoint()->set_epoch(last.epoch);
   }
+  wire.set_failure_class(static_cast<v1::FailureClass>(job.failure_class));
+  for (const std::string& cause : job.causes) wire.add_causes(cause);
+  for (const auto& [failure_class, count] : job.failures_by_class) {
+    v1::Job::ClassCount* const out = wire.add_failures_by_class();
+    out->set_failure_class(static_cast<v1::FailureClass>(failure_class));
+    out->set_count(count);
+  }
+  wire.set_held(job.held);
+  wire.set_priority(job.spec.priority);
+  for (const auto& [key, value] : job.spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(job.origin.name_space);
   if (!whole) return wire;
+  wire.set_stderr_tail(job.stderr_tail);
   *wire.mutable_spec() = ToWire(job.spec, job.origin.name_space);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt != nullptr) AddRanks(state, *attempt, wire);
@@ -132,6 +233,13 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   for (const auto& [name, value] : node.labels) {
     (*wire.mutable_labels())[name] = value;
   }
+  for (const Taint& taint : node.taints) {
+    v1::Taint* const out = wire.add_taints();
+    out->set_key(taint.key);
+    out->set_value(taint.value);
+  }
+  if (node.drain.has_value()) SetDrain(*node.drain, *wire.mutable_drain());
+  wire.set_build(node.build);
   for (const Device& device : node.devices) {
     v1::Device* out = wire.add_devices();
     out->set_id(device.id);

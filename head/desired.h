@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/records.h"

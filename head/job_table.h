@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "common/strong_id.h"
+#include "common/job_id.h"
 #include "head/records.h"
 
 namespace cohort::head {

@@ -45,16 +45,16 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   const JobRecord* record = (*state)->jobs().Find(*job);
   if (record == nullptr) {
     return absl::NotFoundError(
-        absl::StrCat("there is no job ", job->ToHex(), " here"));
+        absl::StrCat("there is no job ", job->ToText(), " here"));
   }
   if (request.rank() < 0 || request.rank() >= record->spec.num_workers) {
     return absl::NotFoundError(
-        absl::StrCat("job ", job->ToHex(), " has no rank ", request.rank(),
+        absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
                      ": it has ", record->spec.num_workers));
   }
   if (request.attempt() < 0 || request.attempt() > record->attempts) {
     return absl::NotFoundError(
-        absl::StrCat("job ", job->ToHex(), " has no attempt ",
+        absl::StrCat("job ", job->ToText(), " has no attempt ",
                      request.attempt(), ": it has ", record->attempts));
   }
   if (request.offset() < 0) {
@@ -84,7 +84,7 @@ void LogStream::Step() {
   const JobRecord* job = (*state)->jobs().Find(job_);
   if (job == nullptr) {
     return Close(absl::NotFoundError(absl::StrCat(
-        "job ", job_.ToHex(), " is not remembered here any more")));
+        "job ", job_.ToText(), " is not remembered here any more")));
   }
   if (attempt_ == 0) attempt_ = std::min(job->attempts, 1);
   if (attempt_ == 0) {

@@ -13,6 +13,7 @@
 #include "cohort/v1/cluster.pb.h"
 #include "cohort/v1/node.pb.h"
 #include "common/executor.h"
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/node_service.h"
 #include "head/state_host.h"

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/desired.h"
 

@@ -94,7 +94,7 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
 v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   v1::DesiredAttempt wire;
   wire.set_attempt_id(std::string(desired.attempt.bytes()));
-  wire.set_job_id(std::string(desired.job.bytes()));
+  wire.set_job_id(desired.job.bytes());
   wire.set_goal(ToWire(desired.goal));
   if (desired.goal == Goal::kForget) return wire;
   wire.set_number(desired.number);
@@ -176,6 +176,10 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
                                     .simulated = device.simulated()});
   }
   registration.labels.insert(wire.labels().begin(), wire.labels().end());
+  for (const v1::Taint& taint : wire.taints()) {
+    registration.taints.push_back({.key = taint.key(), .value = taint.value()});
+  }
+  registration.build = wire.protocol().build();
   COHORT_ASSIGN_OR_RETURN(registration.observed, FromWire(wire.observed()));
   registration.observed.full = true;
   registration.leaving = wire.leaving();

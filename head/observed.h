@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/records.h"
@@ -84,6 +85,8 @@ struct Registration {
   ResourceSet resources;
   std::vector<Device> devices;
   std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
+  std::string build;  // of its worker daemon
   Observed observed;  // everything that it has
   bool leaving = false;
 };

@@ -2,6 +2,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/desired.h"
 #include "head/records.h"

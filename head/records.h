@@ -8,8 +8,10 @@
 
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
+#include "common/taint.h"
 
 // The rows of the cluster's state as the head's domain sees them.
 //
@@ -68,7 +70,23 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-enum class NodeState : uint8_t { kAlive = 1, kDead = 2 };
+// Whether the head hears of a node.  What a person wants of it is its Drain.
+enum class NodeState : uint8_t {
+  kAlive = 1,
+  kDead = 2,
+  kSuspect = 3,  // silent, not yet for long enough to be dead
+};
+
+// A person wants a node to take no new work, until it is undrained.
+struct Drain {
+  std::string reason;
+  std::string principal;  // who asked
+  absl::Time asked_at = absl::InfinitePast();
+  // What still runs there then is moved; InfiniteFuture: it may go on.
+  absl::Time deadline = absl::InfiniteFuture();
+
+  friend bool operator==(const Drain&, const Drain&) = default;
+};
 
 struct NodeRecord {
   NodeId id;
@@ -80,6 +98,9 @@ struct NodeRecord {
   ResourceSet resources;
   std::vector<Device> devices;
   std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
+  std::optional<Drain> drain;
+  std::string build;  // of its worker daemon
   Origin origin;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
@@ -93,6 +114,31 @@ enum class PlacementStrategy : uint8_t {
   kStrictSpread = 4,
 };
 
+// All ranks are to lie within one `level`: "host" is the node, any other is a
+// node label whose value is the same for all of them.
+struct TopologyWish {
+  std::string level;      // empty: no wish
+  bool required = false;  // false: when that is possible
+
+  friend bool operator==(const TopologyWish&, const TopologyWish&) = default;
+};
+
+enum class DependencyKind : uint8_t {
+  kOk = 1,   // once that job has SUCCEEDED
+  kAny = 2,  // once that job has ended
+};
+
+// `--after`: a job, or all elements of an array.
+struct Dependency {
+  JobId job;
+  DependencyKind kind = DependencyKind::kOk;
+
+  friend bool operator==(const Dependency&, const Dependency&) = default;
+};
+
+inline constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
+inline constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
+
 struct JobSpec {
   std::string name;
   std::vector<std::string> command;
@@ -104,6 +150,21 @@ struct JobSpec {
   int max_failures = 0;      // -1: no limit
   int num_to_keep = 0;       // 0: all
   std::string package_hash;  // 32 bytes; empty: none
+  std::map<std::string, std::string> labels;
+  int priority = 0;   // higher ones are tried first; nobody is preempted
+  bool hold = false;  // waits until it is released
+  // Of running, summed over attempts, by the workers' monotonic clocks.
+  absl::Duration time_limit = absl::InfiniteDuration();
+  // Between SIGTERM and SIGKILL when the job is stopped.
+  absl::Duration grace = kDefaultGrace;
+  // Before the attempt after a charged failure; doubles with each.
+  absl::Duration retry_delay = kDefaultRetryDelay;
+  std::vector<std::string> selectors;  // common/label_selector.h; all must hold
+  std::vector<Toleration> tolerations;
+  std::string accelerator_type;  // a GPU model; empty: any
+  TopologyWish topology;
+  std::vector<Dependency> after;
+  std::string array;  // "0-99%8"; empty: a single job
 
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
@@ -119,6 +180,17 @@ enum class JobState : uint8_t {
   kStopped = 7,
 };
 
+// Why an attempt failed, as budgets see it.
+enum class FailureClass : uint8_t {
+  kNone = 0,
+  kUser = 1,       // exit code, signal, exception
+  kInfra = 2,      // node, device, keeper, network
+  kPreempted = 3,  // taken from its node: drained
+  kOom = 4,        // killed for memory
+  kHang = 5,
+  kTimeout = 6,  // the time limit
+};
+
 struct JobRecord {
   JobId id;
   Origin origin;
@@ -130,6 +202,13 @@ struct JobRecord {
   int64_t epoch = 0;  // of the last attempt's membership
   int failures = 0;
   int infra_restarts = 0;
+  std::map<FailureClass, int> failures_by_class;  // charged or not
+  bool held = false;
+  // Running time of the attempts that ended, against spec.time_limit.
+  absl::Duration ran = absl::ZeroDuration();
+  FailureClass failure_class = FailureClass::kNone;  // of the last failure
+  // How the last failure came about, the first cause first.
+  std::vector<std::string> causes;
   std::optional<ExitStatus> exit;  // of the rank that failed first
   int failed_rank = -1;
   std::string stderr_tail;
@@ -178,6 +257,8 @@ struct AttemptPart {
   std::vector<AttemptRank> ranks;
   PartPhase phase = PartPhase::kAssigned;
   int master_port = 0;  // reserved by the node that holds rank 0
+  // How long its ranks ran, by the node's monotonic clock; known at its end.
+  absl::Duration ran = absl::ZeroDuration();
 
   friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
 };
@@ -199,6 +280,8 @@ enum class EndCause : uint8_t {
   kNodeLost = 5,
   kStopped = 6,         // a person stopped the job
   kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
+  kTimeLimit = 8,
+  kDrained = 9,  // its node was to be empty by now
 };
 
 struct AttemptRecord {
@@ -214,9 +297,20 @@ struct AttemptRecord {
   std::string detail;
   std::optional<ExitStatus> exit;
   int failed_rank = -1;
+  std::vector<std::string> causes;  // beyond `detail`, the first cause first
   Origin origin;
 
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// What the elements of an array have in common.
+struct ArrayRecord {
+  JobId id;  // its elements are id.Element(index)
+  Origin origin;
+  JobSpec spec;
+  absl::Time submitted_at = absl::InfinitePast();
+
+  friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
 
 // The answer that the first call with this id got.

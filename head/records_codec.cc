@@ -59,6 +59,16 @@ absl::Time FromMicros(int64_t micros) {
   return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
 }
 
+// Microseconds; 0 is "without end".
+int64_t ToMicros(absl::Duration limit) {
+  return limit == absl::InfiniteDuration() ? 0
+                                           : absl::ToInt64Microseconds(limit);
+}
+
+absl::Duration LimitFromMicros(int64_t micros) {
+  return micros == 0 ? absl::InfiniteDuration() : absl::Microseconds(micros);
+}
+
 // Reads fields that may hold nonsense; remembers the first that does.
 class FieldReader {
  public:
@@ -190,6 +200,40 @@ void ToProto(const JobSpec& spec, pb::JobSpec* out) {
   out->set_max_failures(spec.max_failures);
   out->set_num_to_keep(spec.num_to_keep);
   out->set_package_hash(spec.package_hash);
+  TextPairsToProto(spec.labels, out->mutable_labels());
+  out->set_priority(spec.priority);
+  out->set_hold(spec.hold);
+  out->set_time_limit_us(ToMicros(spec.time_limit));
+  out->set_grace_us(absl::ToInt64Microseconds(spec.grace));
+  out->set_retry_delay_us(absl::ToInt64Microseconds(spec.retry_delay));
+  TextsToProto(spec.selectors, out->mutable_selectors());
+  for (const Toleration& toleration : spec.tolerations) {
+    pb::Toleration* const entry = out->add_tolerations();
+    entry->set_key(toleration.key);
+    entry->set_value(toleration.value.value_or(""));
+    entry->set_any_value(!toleration.value.has_value());
+  }
+  out->set_accelerator_type(spec.accelerator_type);
+  out->set_topology_level(spec.topology.level);
+  out->set_topology_required(spec.topology.required);
+  for (const Dependency& dependency : spec.after) {
+    pb::Dependency* const entry = out->add_after();
+    entry->set_job_id(IdBytes(dependency.job));
+    entry->set_kind(static_cast<uint32_t>(dependency.kind));
+  }
+  out->set_array(spec.array);
+}
+
+void PlacementFromProto(const pb::JobSpec& spec, JobSpec& out) {
+  out.selectors.assign(spec.selectors().begin(), spec.selectors().end());
+  for (const pb::Toleration& entry : spec.tolerations()) {
+    Toleration& toleration = out.tolerations.emplace_back();
+    toleration.key = entry.key();
+    if (!entry.any_value()) toleration.value = entry.value();
+  }
+  out.accelerator_type = spec.accelerator_type();
+  out.topology = {.level = spec.topology_level(),
+                  .required = spec.topology_required()};
 }
 
 JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
@@ -206,6 +250,20 @@ JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
   out.max_failures = spec.max_failures();
   out.num_to_keep = spec.num_to_keep();
   out.package_hash = spec.package_hash();
+  out.labels = ToTextPairs(spec.labels());
+  out.priority = spec.priority();
+  out.hold = spec.hold();
+  out.time_limit = LimitFromMicros(spec.time_limit_us());
+  out.grace = absl::Microseconds(spec.grace_us());
+  out.retry_delay = absl::Microseconds(spec.retry_delay_us());
+  PlacementFromProto(spec, out);
+  for (const pb::Dependency& entry : spec.after()) {
+    out.after.push_back(
+        {.job = reader.ToId<JobId>(entry.job_id(), "dependency"),
+         .kind = reader.ToEnum(entry.kind(), DependencyKind::kOk,
+                               DependencyKind::kAny, "dependency's kind")});
+  }
+  out.array = spec.array();
   return out;
 }
 
@@ -237,6 +295,7 @@ void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
   for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
   out->set_phase(static_cast<uint32_t>(part.phase));
   out->set_master_port(part.master_port);
+  out->set_ran_us(absl::ToInt64Microseconds(part.ran));
 }
 
 AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
@@ -250,6 +309,7 @@ AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
   out.phase = reader.ToEnum(part.phase(), PartPhase::kAssigned,
                             PartPhase::kLost, "part phase");
   out.master_port = part.master_port();
+  out.ran = absl::Microseconds(part.ran_us());
   return out;
 }
 
@@ -277,6 +337,23 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
       .next_job_sequence = row.next_job_sequence()};
 }
 
+void ToProto(const Drain& drain, pb::Drain* out) {
+  out->set_reason(drain.reason);
+  out->set_principal(drain.principal);
+  out->set_asked_at_us(ToMicros(drain.asked_at));
+  const bool has_deadline = drain.deadline != absl::InfiniteFuture();
+  out->set_deadline_us(has_deadline ? ToMicros(drain.deadline) : 0);
+}
+
+Drain FromProto(const pb::Drain& drain) {
+  const int64_t deadline = drain.deadline_us();
+  return {.reason = drain.reason(),
+          .principal = drain.principal(),
+          .asked_at = FromMicros(drain.asked_at_us()),
+          .deadline = deadline == 0 ? absl::InfiniteFuture()
+                                    : absl::FromUnixMicros(deadline)};
+}
+
 pb::NodeRow ToProto(const NodeRecord& record) {
   pb::NodeRow row;
   row.set_node_id(IdBytes(record.id));
@@ -295,6 +372,13 @@ pb::NodeRow ToProto(const NodeRecord& record) {
     out->set_simulated(device.simulated);
   }
   TextPairsToProto(record.labels, row.mutable_labels());
+  for (const Taint& taint : record.taints) {
+    pb::Taint* const out = row.add_taints();
+    out->set_key(taint.key);
+    out->set_value(taint.value);
+  }
+  if (record.drain.has_value()) ToProto(*record.drain, row.mutable_drain());
+  row.set_build(record.build);
   ToProto(record.origin, row.mutable_origin());
   return row;
 }
@@ -303,8 +387,8 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   NodeRecord record;
   record.id = reader.ToId<NodeId>(row.node_id(), "node id");
   record.name = row.name();
-  record.state =
-      reader.ToEnum(row.state(), NodeState::kAlive, NodeState::kDead, "state");
+  record.state = reader.ToEnum(row.state(), NodeState::kAlive,
+                               NodeState::kSuspect, "state");
   record.incarnation = row.incarnation();
   record.host = row.host();
   record.pid = row.pid();
@@ -317,6 +401,11 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
                               .simulated = device.simulated()});
   }
   record.labels = ToTextPairs(row.labels());
+  for (const pb::Taint& taint : row.taints()) {
+    record.taints.push_back({.key = taint.key(), .value = taint.value()});
+  }
+  if (row.has_drain()) record.drain = FromProto(row.drain());
+  record.build = row.build();
   record.origin = FromProto(row.origin());
   return record;
 }
@@ -348,6 +437,15 @@ pb::JobRow ToProto(const JobRecord& record) {
     out->set_epoch(checkpoint.epoch);
   }
   TextsToProto(record.retired, row.mutable_retired());
+  for (const auto& [failure_class, count] : record.failures_by_class) {
+    pb::ClassCount* const out = row.add_failures_by_class();
+    out->set_failure_class(static_cast<uint32_t>(failure_class));
+    out->set_count(count);
+  }
+  row.set_held(record.held);
+  row.set_ran_us(absl::ToInt64Microseconds(record.ran));
+  row.set_failure_class(static_cast<uint32_t>(record.failure_class));
+  TextsToProto(record.causes, row.mutable_causes());
   return row;
 }
 
@@ -378,6 +476,17 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
                                   .epoch = checkpoint.epoch()});
   }
   record.retired.assign(row.retired().begin(), row.retired().end());
+  for (const pb::ClassCount& entry : row.failures_by_class()) {
+    const FailureClass failure_class =
+        reader.ToEnum(entry.failure_class(), FailureClass::kNone,
+                      FailureClass::kTimeout, "failure class");
+    record.failures_by_class[failure_class] = entry.count();
+  }
+  record.held = row.held();
+  record.ran = absl::Microseconds(row.ran_us());
+  record.failure_class = reader.ToEnum(row.failure_class(), FailureClass::kNone,
+                                       FailureClass::kTimeout, "failure class");
+  record.causes.assign(row.causes().begin(), row.causes().end());
   return record;
 }
 
@@ -395,6 +504,7 @@ pb::AttemptRow ToProto(const AttemptRecord& record) {
   row.set_detail(record.detail);
   if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
   row.set_failed_rank(record.failed_rank);
+  TextsToProto(record.causes, row.mutable_causes());
   ToProto(record.origin, row.mutable_origin());
   return row;
 }
@@ -412,12 +522,31 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
-  record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kDaemonShutdown, "cause");
+  record.cause =
+      reader.ToEnum(row.cause(), EndCause::kNone, EndCause::kDrained, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
+  record.causes.assign(row.causes().begin(), row.causes().end());
   record.origin = FromProto(row.origin());
+  return record;
+}
+
+pb::ArrayRow ToProto(const ArrayRecord& record) {
+  pb::ArrayRow row;
+  row.set_array_id(IdBytes(record.id));
+  ToProto(record.origin, row.mutable_origin());
+  ToProto(record.spec, row.mutable_spec());
+  row.set_submitted_at_us(ToMicros(record.submitted_at));
+  return row;
+}
+
+ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
+  ArrayRecord record;
+  record.id = reader.ToId<JobId>(row.array_id(), "array id");
+  record.origin = FromProto(row.origin());
+  record.spec = FromProto(row.spec(), reader);
+  record.submitted_at = FromMicros(row.submitted_at_us());
   return record;
 }
 
@@ -510,6 +639,12 @@ struct RowOf<AttemptRecord> {
   static std::string Key(const AttemptRecord& r) { return AttemptKey(r.id); }
 };
 template <>
+struct RowOf<ArrayRecord> {
+  using Proto = pb::ArrayRow;
+  static constexpr Table kTable = Table::kArrays;
+  static std::string Key(const ArrayRecord& r) { return ArrayKey(r.id); }
+};
+template <>
 struct RowOf<RequestRecord> {
   using Proto = pb::RequestRow;
   static constexpr Table kTable = Table::kRequests;
@@ -590,10 +725,11 @@ absl::StatusOr<Record> Decode(absl::string_view key, absl::string_view value) {
 
 std::string ClusterKey() { return "cluster"; }
 std::string NodeKey(const NodeId& node) { return std::string(node.bytes()); }
-std::string JobKey(const JobId& job) { return std::string(job.bytes()); }
+std::string JobKey(const JobId& job) { return job.bytes(); }
 std::string AttemptKey(const AttemptId& attempt) {
   return std::string(attempt.bytes());
 }
+std::string ArrayKey(const JobId& array) { return array.bytes(); }
 std::string RequestRowKey(absl::string_view principal,
                           absl::string_view request_id) {
   return absl::StrCat(BigEndian32(static_cast<uint32_t>(principal.size())),
@@ -606,6 +742,7 @@ Write ToWrite(const ClusterRecord& record) { return Encode(record); }
 Write ToWrite(const NodeRecord& record) { return Encode(record); }
 Write ToWrite(const JobRecord& record) { return Encode(record); }
 Write ToWrite(const AttemptRecord& record) { return Encode(record); }
+Write ToWrite(const ArrayRecord& record) { return Encode(record); }
 Write ToWrite(const RequestRecord& record) { return Encode(record); }
 Write ToWrite(const PackageRecord& record) { return Encode(record); }
 Write ToWrite(const EventRecord& record) { return Encode(record); }
@@ -664,6 +801,8 @@ template absl::StatusOr<JobRecord> FromRow(absl::string_view,
                                            absl::string_view);
 template absl::StatusOr<AttemptRecord> FromRow(absl::string_view,
                                                absl::string_view);
+template absl::StatusOr<ArrayRecord> FromRow(absl::string_view,
+                                             absl::string_view);
 template absl::StatusOr<RequestRecord> FromRow(absl::string_view,
                                                absl::string_view);
 template absl::StatusOr<PackageRecord> FromRow(absl::string_view,
@@ -675,6 +814,7 @@ template absl::StatusOr<std::vector<ClusterRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<NodeRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<JobRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(Store&);
+template absl::StatusOr<std::vector<ArrayRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<RequestRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<PackageRecord>> LoadRecords(Store&);
 template absl::StatusOr<std::vector<EventRecord>> LoadRecords(Store&);

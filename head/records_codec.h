@@ -23,13 +23,14 @@ namespace cohort::head {
 
 // Grows with every change of storage.proto: an older head must not read, and by
 // writing drop, what a newer one stored.  Kept in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 1;
+inline constexpr uint32_t kSchemaVersion = 2;
 
 // The row of the one cluster record.
 std::string ClusterKey();
 std::string NodeKey(const NodeId& node);
 std::string JobKey(const JobId& job);
 std::string AttemptKey(const AttemptId& attempt);
+std::string ArrayKey(const JobId& array);
 // Length-prefixed principal, then the request id.
 std::string RequestRowKey(absl::string_view principal,
                           absl::string_view request_id);
@@ -41,6 +42,7 @@ Write ToWrite(const ClusterRecord& record);
 Write ToWrite(const NodeRecord& record);
 Write ToWrite(const JobRecord& record);
 Write ToWrite(const AttemptRecord& record);
+Write ToWrite(const ArrayRecord& record);
 Write ToWrite(const RequestRecord& record);
 Write ToWrite(const PackageRecord& record);
 Write ToWrite(const EventRecord& record);

@@ -68,6 +68,13 @@ NodeRecord SomeNode() {
                      .memory_bytes = 80,
                      .simulated = true}};
   record.labels = {{"rack", "r1"}, {"zone", "z"}, {"a", "b"}};
+  record.taints = {{.key = "gpu", .value = "only"},
+                   {.key = "bare", .value = ""}};
+  record.drain = Drain{.reason = "fan",
+                       .principal = "bob",
+                       .asked_at = At(8),
+                       .deadline = At(9)};
+  record.build = "0.1.0";
   record.origin = SomeOrigin();
   return record;
 }
@@ -86,6 +93,21 @@ JobRecord SomeJob() {
   record.spec.max_failures = -1;
   record.spec.num_to_keep = 2;
   record.spec.package_hash = std::string(32, 'h');
+  record.spec.labels = {{"team", "vision"}};
+  record.spec.priority = -5;
+  record.spec.hold = true;
+  record.spec.time_limit = absl::Minutes(5);
+  record.spec.grace = absl::Seconds(3);
+  record.spec.retry_delay = absl::Milliseconds(250);
+  record.spec.selectors = {"zone in (a,b)"};
+  record.spec.tolerations = {{.key = "gpu", .value = "only"},
+                             {.key = "bare", .value = std::nullopt}};
+  record.spec.accelerator_type = "H100";
+  record.spec.topology = {.level = "rack", .required = true};
+  record.spec.after = {
+      {.job = IdOf<JobId>('k'), .kind = DependencyKind::kAny},
+      {.job = IdOf<JobId>('l').Element(7), .kind = DependencyKind::kOk}};
+  record.spec.array = "0-9%2";
   record.sequence = 8;
   record.state = JobState::kRunning;
   record.reason = "because";
@@ -103,6 +125,12 @@ JobRecord SomeJob() {
   record.metrics_count = 11;
   record.checkpoints = {{.path = "/results/step-5", .step = 5, .epoch = 6}};
   record.retired = {"/results/step-1"};
+  record.failures_by_class = {{FailureClass::kUser, 1},
+                              {FailureClass::kInfra, 1}};
+  record.held = true;
+  record.ran = absl::Seconds(7);
+  record.failure_class = FailureClass::kOom;
+  record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   return record;
 }
 
@@ -120,6 +148,7 @@ AttemptRecord SomeAttempt() {
   part.ranks = {rank, AttemptRank()};
   part.phase = PartPhase::kEnded;
   part.master_port = 29500;
+  part.ran = absl::Seconds(6);
 
   AttemptRecord record;
   record.id = IdOf<AttemptId>('a');
@@ -134,8 +163,16 @@ AttemptRecord SomeAttempt() {
   record.detail = "rank 2";
   record.exit = SomeExit();
   record.failed_rank = 2;
+  record.causes = {"rank 2"};
   record.origin = SomeOrigin();
   return record;
+}
+
+ArrayRecord SomeArray() {
+  return {.id = IdOf<JobId>('j'),
+          .origin = SomeOrigin(),
+          .spec = SomeJob().spec,
+          .submitted_at = At(1)};
 }
 
 RequestRecord SomeRequest() {
@@ -177,6 +214,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeNode());
   ExpectRoundTrip(SomeJob());
   ExpectRoundTrip(SomeAttempt());
+  ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
   ExpectRoundTrip(SomePackage());
   ExpectRoundTrip(SomeEvent());
@@ -198,6 +236,7 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
 TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ClusterRecord());
   ExpectRoundTrip(NodeRecord());
+  ExpectRoundTrip(ArrayRecord());
   ExpectRoundTrip(JobRecord());
   ExpectRoundTrip(AttemptRecord());
   ExpectRoundTrip(RequestRecord());
@@ -219,34 +258,54 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "75cf41aa08011210636363636363636363636363636363631a10676767676767676767"
+      "c67f2c7908021210636363636363636363636363636363631a10676767676767676767"
       "676767676767672003280c30053809");
   ExpectGolden(
       SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
-      "cafe7eee0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
+      "18ac22110a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
       "0831302e302e302e3132090a0343505510c0b80232090a0347505510a09c0132100a06"
       "6d656d6f72791080808080c0b8023a160a054750552d6112036770751a044831303020"
       "50280142060a0161120162420a0a047261636b1202723142090a047a6f6e6512017a4a"
-      "160a0764656661756c741205616c6963651a027231200750c102");
+      "160a0764656661756c741205616c6963651a027231200750c1025a0b0a036770751204"
+      "6f6e6c795a060a0462617265620e0a0366616e1203626f62180820096a05302e312e30");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "e9869fab0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071a7e0a056d6e69737412072e2f747261696e12082d2d6570"
-      "6f6368731201331a060a01411201311a060a014212013220042a080a0343505510904e"
-      "2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff014802"
-      "5220686868686868686868686868686868686868686868686868686868686868686820"
-      "082803320762656361757365380240014801520b08031009180122036f6f6d58036001"
-      "680270037a0c7b226c6f7373223a302e357d80010b8a01150a0f2f726573756c74732f"
-      "737465702d351005180692010f2f726573756c74732f737465702d319a010954726163"
-      "656261636ba00106");
+      "0a75932d0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
+      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
+      "0252206868686868686868686868686868686868686868686868686868686868686868"
+      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
+      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
+      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c6c000000071001ba0105302d3925322008280332076265636175736538"
+      "0240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f737322"
+      "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
+      "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
+      "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
+      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
-      "391218d00a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
-      "6a6a6a6a6a180220062803325a0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
+      "f0e284560a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
+      "6a6a6a6a6a180220062803325f0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
       "43505510904e12080a034750551088271a0a0a054750552d61108827221c080210011a"
-      "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013a08"
-      "31302e302e302e3140bce6014802520672616e6b20325a160a0764656661756c741205"
-      "616c6963651a0272312007620b08031009180122036f6f6d6802");
+      "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013880"
+      "9bee023a0831302e302e302e3140bce6014802520672616e6b20325a160a0764656661"
+      "756c741205616c6963651a0272312007620b08031009180122036f6f6d680272067261"
+      "6e6b2032");
+  ExpectGolden(
+      SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "18f522160a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
+      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
+      "0252206868686868686868686868686868686868686868686868686868686868686868"
+      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
+      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
+      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c6c000000071001ba0105302d3925322001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"

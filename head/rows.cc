@@ -20,7 +20,7 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
   }
   const bool anything = !rows.nodes.empty() || !rows.jobs.empty() ||
                         !rows.attempts.empty() || !rows.requests.empty() ||
-                        !rows.packages.empty();
+                        !rows.packages.empty() || !rows.arrays.empty();
   if (cluster_rows == 0 && anything) {
     return absl::DataLossError(
         "the store has rows but no cluster row: restore it from a backup");
@@ -33,7 +33,7 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
     if (!jobs.contains(attempt.job)) {
       return absl::DataLossError(absl::StrCat("attempt ", attempt.id.ToHex(),
                                               " is there, its job ",
-                                              attempt.job.ToHex(), " is not"));
+                                              attempt.job.ToText(), " is not"));
     }
     if (attempt.state == AttemptState::kEnded) continue;
     for (const AttemptPart& part : attempt.parts) {
@@ -56,6 +56,7 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.nodes, LoadRecords<NodeRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.jobs, LoadRecords<JobRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.attempts, LoadRecords<AttemptRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.arrays, LoadRecords<ArrayRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.requests, LoadRecords<RequestRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));

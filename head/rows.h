@@ -18,6 +18,7 @@ struct Rows {
   std::vector<NodeRecord> nodes;
   std::vector<JobRecord> jobs;
   std::vector<AttemptRecord> attempts;
+  std::vector<ArrayRecord> arrays;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
 };

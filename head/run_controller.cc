@@ -140,6 +140,10 @@ const char* EndCauseName(EndCause cause) {
       return "stopped";
     case EndCause::kDaemonShutdown:
       return "daemon_shutdown";
+    case EndCause::kTimeLimit:
+      return "time_limit";
+    case EndCause::kDrained:
+      return "drained";
   }
   return "unknown";
 }

@@ -23,6 +23,8 @@ const char* TableName(Table table) {
       return "packages";
     case Table::kEvents:
       return "events";
+    case Table::kArrays:
+      return "arrays";
   }
   COHORT_CHECK(false) << "no table " << static_cast<int>(table);
   return "";

@@ -21,10 +21,11 @@ enum class Table : uint8_t {
   kRequests,
   kPackages,
   kEvents,
+  kArrays,
 };
 inline constexpr Table kAllTables[] = {
-    Table::kCluster,  Table::kNodes,    Table::kJobs,  Table::kAttempts,
-    Table::kRequests, Table::kPackages, Table::kEvents};
+    Table::kCluster,  Table::kNodes,    Table::kJobs,   Table::kAttempts,
+    Table::kRequests, Table::kPackages, Table::kEvents, Table::kArrays};
 
 // The name of a table on disk and for people: "jobs".
 const char* TableName(Table table);

@@ -20,6 +20,10 @@ void Transition::Put(const AttemptRecord& record) {
   batch_.push_back(ToWrite(record));
 }
 
+void Transition::Put(const ArrayRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
 void Transition::Put(const RequestRecord& record) {
   batch_.push_back(ToWrite(record));
 }
@@ -42,6 +46,10 @@ void Transition::DeleteJob(const JobId& job) {
 
 void Transition::DeleteAttempt(const AttemptId& attempt) {
   batch_.push_back({Table::kAttempts, AttemptKey(attempt), std::nullopt});
+}
+
+void Transition::DeleteArray(const JobId& array) {
+  batch_.push_back({Table::kArrays, ArrayKey(array), std::nullopt});
 }
 
 void Transition::DeleteRequest(const RequestRecord& record) {

@@ -30,6 +30,7 @@ class Transition {
   void Put(const NodeRecord& record);
   void Put(const JobRecord& record);
   void Put(const AttemptRecord& record);
+  void Put(const ArrayRecord& record);
   void Put(const RequestRecord& record);
   void Put(const PackageRecord& record);
   void Put(const EventRecord& record);
@@ -37,6 +38,7 @@ class Transition {
   void DeleteNode(const NodeId& node);
   void DeleteJob(const JobId& job);
   void DeleteAttempt(const AttemptId& attempt);
+  void DeleteArray(const JobId& array);
   void DeleteRequest(const RequestRecord& record);
   void DeletePackage(const std::string& hash);
   void DeleteEvent(uint64_t number);

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "common/strong_id.h"
+#include "common/job_id.h"
 #include "head/placement.h"
 #include "head/records.h"
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/backoff.h"
+#include "common/job_id.h"
 #include "common/latch.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -129,7 +130,7 @@ absl::Status WorkerSession::JoinRun() {
       CallDaemon(rpc::kJoinRun, request, options_.daemon_patience));
   host_ = joined.host();
   runtime_directory_ = joined.runtime_directory();
-  place_ = {.job_id = absl::BytesToHexString(joined.job_id()),
+  place_ = {.job_id = JobIdText(joined.job_id()),
             .attempt = joined.number(),
             .epoch = joined.epoch(),
             .rank = joined.rank(),

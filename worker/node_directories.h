@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 
 #include "cohort/v1/node.pb.h"
+#include "common/job_id.h"
 #include "common/strong_id.h"
 
 namespace cohort::worker {
@@ -37,8 +38,7 @@ class NodeDirectories {
   }
   std::string Packages() const { return absl::StrCat(state_, "/packages"); }
   std::string Logs(absl::string_view job_id, int attempt) const {
-    return absl::StrCat(state_, "/logs/", absl::BytesToHexString(job_id), "/",
-                        attempt);
+    return absl::StrCat(state_, "/logs/", JobIdText(job_id), "/", attempt);
   }
   std::string Results() const { return absl::StrCat(state_, "/results"); }
 
@@ -46,7 +46,7 @@ class NodeDirectories {
   std::string Storage(const v1::DesiredAttempt& attempt) const {
     return absl::StrCat(
         attempt.storage_path().empty() ? Results() : attempt.storage_path(),
-        "/", absl::BytesToHexString(attempt.job_id()));
+        "/", JobIdText(attempt.job_id()));
   }
   // A file system cannot fence a zombie, so no two attempts share this one.
   std::string CheckpointRoot(const v1::DesiredAttempt& attempt) const {

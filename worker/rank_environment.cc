@@ -8,6 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
+#include "common/job_id.h"
+
 namespace cohort::worker {
 namespace {
 
@@ -47,7 +49,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   for (const auto& [name, value] : attempt.environment()) env[name] = value;
 
   // torchrun's contract.
-  const std::string run_id = absl::BytesToHexString(attempt.job_id());
+  const std::string run_id = JobIdText(attempt.job_id());
   env["RANK"] = env["ROLE_RANK"] = absl::StrCat(rank.rank());
   env["WORLD_SIZE"] = env["ROLE_WORLD_SIZE"] =
       absl::StrCat(attempt.world_size());

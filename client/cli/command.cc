@@ -123,7 +123,7 @@ absl::StatusOr<JobId> ParseJobId(const std::string& text) {
   if (text.empty()) {
     return UsageError("the job's id is empty: `cohort jobs list` shows ids");
   }
-  absl::StatusOr<JobId> job = JobId::FromHex(text);
+  absl::StatusOr<JobId> job = JobId::FromText(text);
   if (job.ok()) return job;
   return SetReason(
       absl::NotFoundError(absl::StrCat("there is no job ", OneLine(text),

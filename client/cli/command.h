@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 
 #include "client/cluster.h"
-#include "common/strong_id.h"
+#include "common/job_id.h"
 
 // What the nouns of the command line share.
 namespace cohort::cli {

@@ -23,7 +23,7 @@ constexpr absl::Duration kPeriod = absl::Milliseconds(500);
 absl::Status TimedOut(const JobId& id, absl::Duration timeout,
                       absl::string_view state) {
   return absl::DeadlineExceededError(
-      absl::StrCat("job ", id.ToHex(), " is ", state, " after ",
+      absl::StrCat("job ", id.ToText(), " is ", state, " after ",
                    DurationToText(timeout), "; it goes on"));
 }
 
@@ -83,7 +83,7 @@ int ExitCodeOf(const Job& job) {
 void SayOnInterrupt(const JobId& id) {
   const std::string text =
       absl::StrCat("\ncohort: the job goes on; stop it with `cohort jobs stop ",
-                   id.ToHex(), "`\n");
+                   id.ToText(), "`\n");
   interrupt_text.fill('\0');
   text.copy(interrupt_text.data(), interrupt_text.size() - 1);
   std::signal(SIGINT, &OnInterrupt);

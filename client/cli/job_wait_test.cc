@@ -77,7 +77,7 @@ TEST_F(WaitForJobTest, ShowsEachStateOnALineWhereNobodyLooks) {
     COHORT_ASSERT_OK(job);
     EXPECT_EQ(ExitCodeOf(*job), 0);
   }
-  EXPECT_EQ(Shown(), "job " + id_.ToHex() + " PENDING\njob " + id_.ToHex() +
+  EXPECT_EQ(Shown(), "job " + id_.ToText() + " PENDING\njob " + id_.ToText() +
                          " SUCCEEDED\n");
 }
 

@@ -56,7 +56,7 @@ std::string JobsTable(const std::vector<Job>& jobs) {
   Table table({"ID", "NAME", "STATE", "ATTEMPT", "FAILURES", "SUBMITTED",
                "RUNNING", "REASON"});
   for (const Job& job : jobs) {
-    table.Add({job.id.ToHex(), job.name, JobStateName(job.state),
+    table.Add({job.id.ToText(), job.name, JobStateName(job.state),
                absl::StrCat(job.attempt), absl::StrCat(job.failures),
                TimeOrDash(job.submitted_at), RunningTime(job),
                Shortened(job.reason)});
@@ -85,7 +85,7 @@ std::string JobText(const Job& job) {
     absl::StrAppend(&text, key, ":", std::string(15 - key.size(), ' '), line,
                     "\n");
   };
-  add("id", job.id.ToHex());
+  add("id", job.id.ToText());
   add("name", job.name);
   add("state", JobStateName(job.state));
   add("reason", job.reason);

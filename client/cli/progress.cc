@@ -76,7 +76,7 @@ std::string AgeText(absl::Duration age) {
 
 std::string JobLine(const Job& job) {
   std::string line =
-      absl::StrCat("job ", job.id.ToHex(), " ", JobStateName(job.state));
+      absl::StrCat("job ", job.id.ToText(), " ", JobStateName(job.state));
   if (job.attempt > 1) absl::StrAppend(&line, " attempt ", job.attempt);
   if (!job.reason.empty()) absl::StrAppend(&line, ": ", job.reason);
   return line;

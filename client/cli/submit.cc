@@ -166,7 +166,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
     id = Submit(*cluster, spec, package, flags.request_id);
   }
   if (!id.ok()) return id.status();
-  COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToHex()));
+  COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
   if (!flags.wait && !flags.follow) return kExitOk;
   return AwaitEnd(*cluster, *id, spec, flags.follow, invocation.json);
 }

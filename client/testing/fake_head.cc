@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/hash.h"
+#include "common/job_id.h"
 #include "common/strong_id.h"
 #include "common/thread_pool.h"
 #include "rpc/authenticator.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cohort/v1/cluster.pb.h"
-#include "common/strong_id.h"
+#include "common/job_id.h"
 #include "tests/sim/sim_worker.h"
 
 namespace cohort::sim {

@@ -356,7 +356,7 @@ void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
   const std::string edge = absl::StrCat("edge_", head::JobStateName(from), "_",
                                         head::JobStateName(to));
   counters_.Count(edge);
-  Say(absl::StrCat(edge, " ", job.ToHex().substr(0, 6)));
+  Say(absl::StrCat(edge, " ", job.ToText().substr(0, 6)));
 }
 
 void SimCluster::CheckJobs(const ClusterState& state) {
@@ -392,8 +392,8 @@ void SimCluster::CheckAttempts(const ClusterState& state) {
   for (const auto& [id, attempt] : state.attempts().all()) {
     if (attempt.state == AttemptState::kEnded) continue;
     if (++open[attempt.job] > 1) {
-      Violate(
-          absl::StrCat("JB-3: job ", attempt.job.ToHex(), " has two attempts"));
+      Violate(absl::StrCat("JB-3: job ", attempt.job.ToText(),
+                           " has two attempts"));
     }
     // PL-1: whole.
     size_t ranks = 0;
@@ -468,7 +468,7 @@ std::string SimCluster::DescribeUnrest() const {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     if (head::HasEnded(job.state)) continue;
-    absl::StrAppend(&text, "job ", id.ToHex().substr(0, 6), " is ",
+    absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
                     head::JobStateName(job.state), " (", job.spec.command[0],
                     " x", job.spec.num_workers, ", ", state.ReasonOf(job),
                     "); ");
@@ -505,7 +505,7 @@ void SimCluster::CheckAtRest() {
         Violate("RQ-1: two requests were given one job");
       }
       if (state.jobs().Find(job) == nullptr) {
-        Violate(absl::StrCat("acknowledged job ", job.ToHex(), " is lost"));
+        Violate(absl::StrCat("acknowledged job ", job.ToText(), " is lost"));
       }
     }
   }
@@ -521,7 +521,7 @@ void SimCluster::CheckAtRest() {
     const int well = job.state == JobState::kSucceeded ? 1 : 0;
     if (job.state == JobState::kFailed && job.spec.max_failures >= 0 &&
         job.failures <= job.spec.max_failures) {
-      Violate(absl::StrCat("JB-2: job ", id.ToHex(), " failed with budget: ",
+      Violate(absl::StrCat("JB-2: job ", id.ToText(), " failed with budget: ",
                            job.failures, " of ", job.spec.max_failures));
     }
     if (job.state != JobState::kStopped &&

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/job_id.h"
 #include "rpc/methods.h"
 
 namespace cohort::sim {
@@ -183,8 +184,8 @@ void Machine::TrainStep(const std::shared_ptr<Rank>& rank) {
   request.set_rank(rank->rank);
   request.set_epoch(attempt.epoch());
   request.mutable_checkpoint()->set_path(absl::StrCat(
-      "/results/", absl::BytesToHexString(attempt.job_id()), "/attempt-",
-      attempt.number(), ".", attempt.epoch(), "/step-", rank->step));
+      "/results/", JobIdText(attempt.job_id()), "/attempt-", attempt.number(),
+      ".", attempt.epoch(), "/step-", rank->step));
   request.mutable_checkpoint()->set_step(rank->step);
   rpc::Call(*rank->channel, rpc::kCommitCheckpoint, request,
             {.deadline = absl::Seconds(5)}, world_,

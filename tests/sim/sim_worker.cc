@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/job_id.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -194,9 +195,9 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
           .runtime_directory = [](const AttemptId& id) { return id.ToHex(); },
           .checkpoint_root =
               [](const v1::DesiredAttempt& attempt) {
-                return absl::StrCat(
-                    "/results/", absl::BytesToHexString(attempt.job_id()),
-                    "/attempt-", attempt.number(), ".", attempt.epoch());
+                return absl::StrCat("/results/", JobIdText(attempt.job_id()),
+                                    "/attempt-", attempt.number(), ".",
+                                    attempt.epoch());
               }});
   world.network.Listen(machine.name() + ".sock", &router_);
   std::vector<worker::JournalEntry> entries;
