@@ -10,9 +10,15 @@
 
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/attempt_table.h"
+#include "head/desired.h"
+#include "head/exchange_table.h"
+#include "head/job_table.h"
 #include "head/node_links.h"
+#include "head/node_table.h"
 #include "head/observed.h"
 #include "head/records.h"
+#include "head/transition.h"
 
 namespace cohort::head {
 
@@ -58,5 +64,28 @@ struct Change {
   // The event that led to what follows; 0: none.
   uint64_t cause = 0;
 };
+
+// The tables as the decision left them.  Lives within one call.
+struct TableView {
+  const ClusterRecord& cluster;
+  const NodeTable& nodes;
+  const JobTable& jobs;
+  const AttemptTable& attempts;
+  const ExchangeTable& exchanges;
+};
+
+// Puts every row that `change` touched into `transition`, and takes out those
+// that are gone and the events before the last `events_max`.
+void PutRows(const Change& change, const TableView& tables, uint64_t events_max,
+             Transition& transition);
+
+// What `node` is told: its part of every attempt that `change` touched.
+std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
+                                      const TableView& tables);
+
+// Adds the messages and wake-ups of `change` to `transition`; they hold values
+// only.  `links` and `watchers` outlive them.
+void AddEffects(Change change, const TableView& tables, NodeLinks& links,
+                JobWatchers& watchers, Transition& transition);
 
 }  // namespace cohort::head

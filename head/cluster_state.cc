@@ -44,7 +44,8 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       packages_(limits.packages, clock),
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
-          clock) {
+          clock),
+      metrics_(limits.metrics_period, clock) {
   Load(std::move(rows));
 }
 
@@ -269,7 +270,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   for (const AttemptId& id : attempts_.OnNode(node)) {
     change.desired[node].insert(id);
   }
-  registered.desired = DesiredOf(node, change);
+  registered.desired = DesiredOf(node, change, view());
   registered.acknowledged = std::move(change.acknowledged[node]);
   change.acknowledged.erase(node);
   Finish(change, transition);
@@ -421,21 +422,12 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 void ClusterState::Tick(Transition& transition) {
   Change change;
   for (const NodeId& node : leases_.Tick()) NodeSilent(node, change);
-  StoreMetrics(change);
+  metrics_.Due(change.jobs);
   change.requests_gone = requests_.Trim(kRequestsTrimmedPerTick);
   TrimJobs(change);
   TrimNodes(change);
   PlaceWaiting(change);
   Finish(change, transition);
-}
-
-void ClusterState::StoreMetrics(Change& change) {
-  const absl::Duration now = clock_.Monotonic();
-  for (auto& [job, age] : metrics_) {
-    if (!age.waiting || now - age.stored_at < limits_.metrics_period) continue;
-    age = {.stored_at = now, .waiting = false};
-    change.jobs.insert(job);
-  }
 }
 
 // ---- placing ----
@@ -477,15 +469,8 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
                                 const RunOutcome& outcome, Change& change) {
   if (outcome.job_changed) change.jobs.insert(job.id);
   if (outcome.attempt_changed) change.attempts.insert(attempt.id);
-  if (outcome.metrics_changed) {
-    // The first at once, then at most one each period, by Tick.
-    const auto [age, first] =
-        metrics_.emplace(job.id, MetricsAge{clock_.Monotonic(), false});
-    if (first) {
-      change.jobs.insert(job.id);
-    } else {
-      age->second.waiting = true;
-    }
+  if (outcome.metrics_changed && metrics_.Changed(job.id)) {
+    change.jobs.insert(job.id);
   }
   for (const NodeId& node : outcome.parts_over) {
     nodes_.Release(attempt.id, node);
@@ -536,7 +521,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
   }
   if (HasEnded(to)) {
     job.ended_at = now;
-    metrics_.erase(job.id);
+    metrics_.Drop(job.id);
     const std::string& hash = job.spec.package_hash;
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.packages.push_back(*packages_.Find(hash));
@@ -624,113 +609,20 @@ void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
   change.jobs.insert(job.id);
 }
 
-DesiredAttempt ClusterState::Desired(const AttemptRecord& attempt,
-                                     const AttemptPart& part) const {
-  DesiredAttempt desired = DesiredFor(*jobs_.Find(attempt.job), attempt, part);
-  if (desired.goal == Goal::kRun) {
-    desired.exchanges = exchanges_.CompleteOf(attempt.id);
-  }
-  return desired;
-}
-
-std::vector<DesiredAttempt> ClusterState::DesiredOf(
-    const NodeId& node, const Change& change) const {
-  std::vector<DesiredAttempt> desired;
-  if (const auto known = change.desired.find(node);
-      known != change.desired.end()) {
-    for (const AttemptId& id : known->second) {
-      const AttemptRecord* attempt = attempts_.Find(id);
-      if (attempt == nullptr) continue;  // trimmed in this very decision
-      if (const AttemptPart* part = PartOn(*attempt, node)) {
-        desired.push_back(Desired(*attempt, *part));
-      }
-    }
-  }
-  if (const auto unknown = change.forget.find(node);
-      unknown != change.forget.end()) {
-    for (const auto& [attempt, job] : unknown->second) {
-      desired.push_back(ForgetOf(attempt, job));
-    }
-  }
-  return desired;
+TableView ClusterState::view() const {
+  return {.cluster = cluster_,
+          .nodes = nodes_,
+          .jobs = jobs_,
+          .attempts = attempts_,
+          .exchanges = exchanges_};
 }
 
 void ClusterState::Finish(Change& change, Transition& transition) {
   if (!change.jobs_gone.empty() || !change.nodes_gone.empty()) {
     change.cluster = true;
   }
-  PutRows(change, transition);
-  AddEffects(change, transition);
-}
-
-void ClusterState::PutRows(const Change& change, Transition& transition) const {
-  if (change.cluster) transition.Put(cluster_);
-  for (const NodeId& node : change.nodes) transition.Put(*nodes_.Find(node));
-  for (const JobId& job : change.jobs) transition.Put(*jobs_.Find(job));
-  for (const AttemptId& attempt : change.attempts) {
-    transition.Put(*attempts_.Find(attempt));
-  }
-  for (const RequestRecord& request : change.requests) transition.Put(request);
-  for (const PackageRecord& package : change.packages) transition.Put(package);
-  for (const EventRecord& event : change.events) {
-    transition.Put(event);
-    // Numbers have no holes, so this keeps exactly the last events_max.
-    if (event.number > limits_.events_max) {
-      transition.DeleteEvent(event.number - limits_.events_max);
-    }
-  }
-  for (const NodeId& node : change.nodes_gone) transition.DeleteNode(node);
-  for (const JobId& job : change.jobs_gone) transition.DeleteJob(job);
-  for (const AttemptId& attempt : change.attempts_gone) {
-    transition.DeleteAttempt(attempt);
-  }
-  for (const RequestRecord& request : change.requests_gone) {
-    transition.DeleteRequest(request);
-  }
-  for (const std::string& hash : change.packages_gone) {
-    transition.DeletePackage(hash);
-  }
-}
-
-void ClusterState::AddEffects(Change& change, Transition& transition) {
-  std::set<NodeId> spoken_to;
-  for (const auto& [node, attempts] : change.desired) spoken_to.insert(node);
-  for (const auto& [node, attempts] : change.forget) spoken_to.insert(node);
-  spoken_to.erase(change.registering);
-  for (const NodeId& node : spoken_to) {
-    const NodeRecord* record = nodes_.Find(node);
-    std::vector<DesiredAttempt> desired = DesiredOf(node, change);
-    if (record == nullptr || record->state == NodeState::kDead ||
-        desired.empty()) {
-      continue;
-    }
-    transition.Then([&links = links_, node, incarnation = record->incarnation,
-                     desired = std::move(desired)](const absl::Status& status) {
-      if (status.ok()) links.SendDesired(node, incarnation, desired);
-    });
-  }
-  for (auto& [node, checkpoints] : change.acknowledged) {
-    transition.Then(
-        [&links = links_, node = node,
-         incarnation = nodes_.Find(node)->incarnation,
-         checkpoints = std::move(checkpoints)](const absl::Status& status) {
-          if (status.ok())
-            links.SendAcknowledge(node, incarnation, checkpoints);
-        });
-  }
-  for (Change::Disconnect& disconnect : change.disconnects) {
-    transition.Then([&links = links_, disconnect = std::move(disconnect)](
-                        const absl::Status& status) {
-      if (!status.ok()) return;
-      links.Disconnect(disconnect.node, disconnect.incarnation,
-                       disconnect.reason);
-    });
-  }
-  for (const JobId& job : change.watched) {
-    transition.Then([&watchers = watchers_, job](const absl::Status& status) {
-      if (status.ok()) watchers.JobChanged(job);
-    });
-  }
+  PutRows(change, view(), limits_.events_max, transition);
+  AddEffects(std::move(change), view(), links_, watchers_, transition);
 }
 
 }  // namespace cohort::head

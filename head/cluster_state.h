@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "head/desired.h"
 #include "head/exchange_table.h"
 #include "head/job_table.h"
+#include "head/metrics_pace.h"
 #include "head/node_lease.h"
 #include "head/node_links.h"
 #include "head/node_table.h"
@@ -179,19 +179,13 @@ class ClusterState {
   void TrimAttempts(const JobId& job, Change& change);
   void TrimJobs(Change& change);
   void TrimNodes(Change& change);
-  void StoreMetrics(Change& change);
 
   // ---- events and the end of a decision ----
   uint64_t AddEvent(EventRecord event, Change& change);
   void AddJobEvent(JobRecord& job, const AttemptId& attempt, const char* kind,
                    std::string text, Change& change);
-  std::vector<DesiredAttempt> DesiredOf(const NodeId& node,
-                                        const Change& change) const;
-  DesiredAttempt Desired(const AttemptRecord& attempt,
-                         const AttemptPart& part) const;
+  TableView view() const;
   void Finish(Change& change, Transition& transition);
-  void PutRows(const Change& change, Transition& transition) const;
-  void AddEffects(Change& change, Transition& transition);
 
   // Set in the constructor.
   const ClusterLimits limits_;
@@ -213,13 +207,7 @@ class ClusterState {
   WaitingLine line_;
   NodeLeases leases_;
   ExchangeTable exchanges_;
-  // When each running job's metrics were stored last, and whether newer ones
-  // wait.
-  struct MetricsAge {
-    absl::Duration stored_at;
-    bool waiting = false;
-  };
-  std::map<JobId, MetricsAge> metrics_;
+  MetricsPace metrics_;
 };
 
 }  // namespace cohort::head
