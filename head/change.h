@@ -59,8 +59,6 @@ struct Change {
   // This node gets its full set with the answer to its registration.
   NodeId registering;
 
-  // Resources came free: the whole line is tried again.
-  bool freed = false;
   // The event that led to what follows; 0: none.
   uint64_t cause = 0;
 };

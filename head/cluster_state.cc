@@ -146,7 +146,8 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
 
   PlaceWaiting(change);
   JobRecord& added = *jobs_.FindMutable(id);
-  if (added.state == JobState::kPending) added.reason = line_.ReasonOf(added);
+  if (added.state == JobState::kPending)
+    added.reason = line_.ReasonOf(added, nodes_.index());
   Finish(change, transition);
   return id;
 }
@@ -262,7 +263,6 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   }
   ApplyAbsence(node, registration.observed, change);
   if (!registration.leaving) nodes_.Offer(node);
-  change.freed = true;
   PlaceWaiting(change);
 
   RegisteredNode registered{
@@ -342,8 +342,8 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
       attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (IsLive(observed)) {
     nodes_.AddGhost(node, observed.attempt, part);
-  } else if (nodes_.RemoveGhost(node, observed.attempt)) {
-    change.freed = true;
+  } else {
+    nodes_.RemoveGhost(node, observed.attempt);
   }
   if (part == nullptr) {
     change.forget[node].emplace(observed.attempt, observed.job);
@@ -365,7 +365,6 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
   for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
     if (present.contains(ghost)) continue;
     nodes_.RemoveGhost(node, ghost);
-    change.freed = true;
   }
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
@@ -433,7 +432,7 @@ void ClusterState::Tick(Transition& transition) {
 // ---- placing ----
 
 void ClusterState::PlaceWaiting(Change& change) {
-  if (std::exchange(change.freed, false)) line_.Freed();
+  line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
     const std::optional<JobId> next = line_.Next();
     if (!next.has_value()) return;
@@ -443,7 +442,7 @@ void ClusterState::PlaceWaiting(Change& change) {
 
 void ClusterState::TryPlace(const JobId& id, Change& change) {
   JobRecord& job = *jobs_.FindMutable(id);
-  Placement placement = PlaceGang(nodes_.Snapshot(), RequestOf(job.spec));
+  Placement placement = PlaceGang(nodes_.index(), RequestOf(job.spec));
   if (auto* refusal = std::get_if<Refusal>(&placement)) {
     line_.Refuse(job, std::move(*refusal));
     return;
@@ -475,7 +474,6 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
   for (const NodeId& node : outcome.parts_over) {
     nodes_.Release(attempt.id, node);
     change.desired[node].insert(attempt.id);
-    change.freed = true;
   }
   for (const AttemptPart& part : attempt.parts) {
     const bool retires = outcome.retired_changed && HoldsRankZero(part);
@@ -579,7 +577,7 @@ void ClusterState::TrimNodes(Change& change) {
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (job.state != JobState::kPending) return job.reason;
-  const std::string waits = line_.ReasonOf(job);
+  const std::string waits = line_.ReasonOf(job, nodes_.index());
   if (job.attempts == 0) return waits.empty() ? job.reason : waits;
   if (waits.empty()) return job.reason;
   return absl::StrCat(job.reason, "; to start again it ", waits);

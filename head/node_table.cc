@@ -1,5 +1,7 @@
 #include "head/node_table.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -8,22 +10,69 @@ namespace cohort::head {
 namespace {
 
 // What is left of `from` after `what` is gone, nothing less than nothing.
-void TakeWhatIsThere(ResourceSet& from, const ResourceSet& what) {
+ResourceSet LeftOf(ResourceSet from, const ResourceSet& what) {
   for (const auto& [name, amount] : what) {
     const Amount there = from.Get(name);
     from.Set(name, there > amount ? there - amount : Amount());
   }
+  return from;
+}
+
+bool IsGpu(const Device& device) { return device.kind == "gpu"; }
+
+// The model that all GPUs of a node have.
+std::string AcceleratorOf(const NodeRecord& record) {
+  std::optional<std::string> model;
+  for (const Device& device : record.devices) {
+    if (!IsGpu(device)) continue;
+    if (model.has_value() && *model != device.model) return "";
+    model = device.model;
+  }
+  return model.value_or("");
+}
+
+NodeGate GateOf(const NodeRecord& record, bool offered) {
+  if (record.drain.has_value()) return NodeGate::kDrained;
+  if (record.state == NodeState::kSuspect) return NodeGate::kSuspect;
+  return offered ? NodeGate::kOpen : NodeGate::kAbsent;
 }
 
 }  // namespace
 
+// ---- ledgers ----
+
+void NodeTable::Ledger::Charge(const Held& held) {
+  resources.Add(held.resources);
+  for (const auto& [id, amount] : held.devices) devices[id] += amount;
+  everything += held.everything ? 1 : 0;
+}
+
+void NodeTable::Ledger::Refund(const Held& held) {
+  COHORT_CHECK(resources.Take(held.resources)) << held.resources;
+  for (const auto& [id, amount] : held.devices) {
+    const auto charged = devices.find(id);
+    charged->second -= amount;
+    if (charged->second.IsZero()) devices.erase(charged);
+  }
+  everything -= held.everything ? 1 : 0;
+}
+
+void NodeTable::Ledger::ForgetGhosts() {
+  for (const auto& [attempt, held] : ghosts) Refund(held);
+  ghosts.clear();
+}
+
+// ---- nodes ----
+
 void NodeTable::Put(NodeRecord record) {
   const NodeId id = record.id;
+  if (const NodeRecord* known = Find(id)) --counts_[known->state];
+  ++counts_[record.state];
   records_[id] = std::move(record);
   Ledger& ledger = ledgers_[id];
   ledger.offered = false;
-  ledger.ghosts.clear();
-  snapshot_stale_ = true;
+  ledger.ForgetGhosts();
+  Refresh(id);
 }
 
 void NodeTable::Remove(const NodeId& node) {
@@ -31,6 +80,7 @@ void NodeTable::Remove(const NodeId& node) {
   COHORT_CHECK(record != nullptr && record->state == NodeState::kDead &&
                ledgers_.at(node).holds.empty())
       << node;
+  --counts_[record->state];
   records_.erase(node);
   ledgers_.erase(node);
 }
@@ -43,12 +93,12 @@ const NodeRecord* NodeTable::Find(const NodeId& node) const {
 void NodeTable::Offer(const NodeId& node) {
   COHORT_CHECK(records_.at(node).state == NodeState::kAlive) << node;
   ledgers_.at(node).offered = true;
-  snapshot_stale_ = true;
+  Refresh(node);
 }
 
 void NodeTable::Withdraw(const NodeId& node) {
   ledgers_.at(node).offered = false;
-  snapshot_stale_ = true;
+  Refresh(node);
 }
 
 bool NodeTable::IsOffered(const NodeId& node) const {
@@ -57,46 +107,60 @@ bool NodeTable::IsOffered(const NodeId& node) const {
 }
 
 void NodeTable::MarkDead(const NodeId& node) {
-  records_.at(node).state = NodeState::kDead;
+  NodeRecord& record = records_.at(node);
+  --counts_[record.state];
+  record.state = NodeState::kDead;
+  ++counts_[record.state];
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
-  ledger.ghosts.clear();
-  snapshot_stale_ = true;
+  ledger.ForgetGhosts();
+  Refresh(node);
 }
 
 void NodeTable::Hold(const AttemptId& attempt, const AttemptPart& part) {
   Ledger& ledger = ledgers_.at(part.node);
   // Were it a ghost too, its amounts would count twice.
   COHORT_CHECK(!ledger.ghosts.contains(attempt)) << attempt;
-  COHORT_CHECK(ledger.holds
-                   .emplace(attempt, Held{.resources = part.resources,
-                                          .devices = part.devices,
-                                          .everything = false})
-                   .second)
-      << attempt;
-  snapshot_stale_ = true;
+  const auto [hold, fresh] =
+      ledger.holds.emplace(attempt, Held{.resources = part.resources,
+                                         .devices = part.devices,
+                                         .everything = false});
+  COHORT_CHECK(fresh) << attempt;
+  ledger.Charge(hold->second);
+  Refresh(part.node);
 }
 
 void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
   const auto found = ledgers_.find(node);
   if (found == ledgers_.end()) return;
-  if (found->second.holds.erase(attempt) > 0) snapshot_stale_ = true;
+  Ledger& ledger = found->second;
+  const auto hold = ledger.holds.find(attempt);
+  if (hold == ledger.holds.end()) return;
+  ledger.Refund(hold->second);
+  ledger.holds.erase(hold);
+  Refresh(node);
 }
 
 void NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
                          const AttemptPart* part) {
   Held held{.resources = {}, .devices = {}, .everything = true};
   if (part != nullptr) held = {part->resources, part->devices, false};
-  ledgers_.at(node).ghosts.emplace(attempt, std::move(held));
-  snapshot_stale_ = true;
+  Ledger& ledger = ledgers_.at(node);
+  const auto [ghost, fresh] = ledger.ghosts.emplace(attempt, std::move(held));
+  if (!fresh) return;
+  ledger.Charge(ghost->second);
+  Refresh(node);
 }
 
 bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
   const auto found = ledgers_.find(node);
-  if (found == ledgers_.end() || found->second.ghosts.erase(attempt) == 0) {
-    return false;
-  }
-  snapshot_stale_ = true;
+  if (found == ledgers_.end()) return false;
+  Ledger& ledger = found->second;
+  const auto ghost = ledger.ghosts.find(attempt);
+  if (ghost == ledger.ghosts.end()) return false;
+  ledger.Refund(ghost->second);
+  ledger.ghosts.erase(ghost);
+  Refresh(node);
   return true;
 }
 
@@ -110,6 +174,8 @@ std::vector<AttemptId> NodeTable::GhostsOn(const NodeId& node) const {
   return ghosts;
 }
 
+// ---- what is free ----
+
 NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record) const {
   const Ledger& ledger = ledgers_.at(record.id);
   NodeSnapshot snapshot{.id = record.id,
@@ -117,64 +183,62 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record) const {
                         .total = record.resources,
                         .available = {},
                         .devices = {},
-                        .labels = record.labels};
-  bool everything_held = !ledger.offered;
-  ResourceSet available = record.resources;
-  std::map<std::string, Amount> taken;
-  for (const auto* held_by : {&ledger.holds, &ledger.ghosts}) {
-    for (const auto& [attempt, held] : *held_by) {
-      everything_held = everything_held || held.everything;
-      TakeWhatIsThere(available, held.resources);
-      for (const auto& [id, amount] : held.devices) taken[id] += amount;
-    }
+                        .labels = record.labels,
+                        .taints = record.taints,
+                        .accelerator = AcceleratorOf(record),
+                        .gate = GateOf(record, ledger.offered)};
+  std::sort(snapshot.taints.begin(), snapshot.taints.end());
+  const bool nothing =
+      snapshot.gate != NodeGate::kOpen || ledger.everything > 0;
+  if (!nothing) {
+    snapshot.available = LeftOf(record.resources, ledger.resources);
   }
-  if (!everything_held) snapshot.available = std::move(available);
   const Amount whole = Amount::FromUnits(1);
   for (const Device& device : record.devices) {
-    if (device.kind != "gpu") continue;
-    Amount free;
-    if (!everything_held && taken[device.id] < whole) {
-      free = whole - taken[device.id];
-    }
+    if (!IsGpu(device)) continue;
+    const auto taken = ledger.devices.find(device.id);
+    Amount free = taken == ledger.devices.end() ? whole
+                  : taken->second < whole       ? whole - taken->second
+                                                : Amount();
+    if (nothing) free = Amount();
     snapshot.devices.push_back({.id = device.id, .free = free});
   }
   return snapshot;
 }
 
-ResourceSet NodeTable::AvailableOn(const NodeId& node) const {
-  const NodeRecord* record = Find(node);
-  if (record == nullptr || !IsOffered(node)) return {};
-  return SnapshotOf(*record).available;
+void NodeTable::Refresh(const NodeId& node) {
+  const NodeRecord& record = records_.at(node);
+  if (record.state == NodeState::kDead) {
+    index_.Remove(node);
+  } else {
+    index_.Put(SnapshotOf(record));
+  }
 }
 
-const std::vector<NodeSnapshot>& NodeTable::Snapshot() const {
-  if (snapshot_stale_) {
-    snapshot_.clear();
-    for (const auto& [id, record] : records_) {
-      if (record.state == NodeState::kAlive) {
-        snapshot_.push_back(SnapshotOf(record));
-      }
-    }
-    snapshot_stale_ = false;
-  }
-  return snapshot_;
+ResourceSet NodeTable::AvailableOn(const NodeId& node) const {
+  const NodeSnapshot* snapshot = index_.Find(node);
+  return snapshot == nullptr ? ResourceSet() : snapshot->available;
 }
 
 int64_t NodeTable::CountOf(NodeState state) const {
-  int64_t count = 0;
-  for (const auto& [id, record] : records_) count += record.state == state;
-  return count;
+  const auto found = counts_.find(state);
+  return found == counts_.end() ? 0 : found->second;
 }
 
 ResourceSet NodeTable::Total() const {
   ResourceSet total;
-  for (const NodeSnapshot& node : Snapshot()) total.Add(node.total);
+  for (const auto& [form, bucket] : index_.all().buckets()) {
+    total.Add(form->total.Times(static_cast<int64_t>(bucket.nodes.size())));
+  }
   return total;
 }
 
 ResourceSet NodeTable::Available() const {
   ResourceSet available;
-  for (const NodeSnapshot& node : Snapshot()) available.Add(node.available);
+  for (const auto& [form, bucket] : index_.all().buckets()) {
+    available.Add(
+        form->available.Times(static_cast<int64_t>(bucket.nodes.size())));
+  }
   return available;
 }
 

@@ -10,7 +10,7 @@
 
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/placement.h"
+#include "head/placement_index.h"
 #include "head/records.h"
 
 namespace cohort::head {
@@ -58,14 +58,15 @@ class NodeTable {
 
   // What could be placed there now: nothing unless offered.
   ResourceSet AvailableOn(const NodeId& node) const;
-  // All nodes that are alive; those not offered with nothing available, so that
-  // a request which only they can hold is not told that it never fits.  Valid
-  // until the next change.
-  const std::vector<NodeSnapshot>& Snapshot() const;
+  // All nodes that are not dead; those not offered with nothing available, so
+  // that a request which only they can hold is not told that it never fits.
+  const PlacementIndex& index() const { return index_; }
+  // What came free since this was last asked.
+  Gains TakeGains() { return index_.TakeGains(); }
 
   const std::map<NodeId, NodeRecord>& records() const { return records_; }
   int64_t CountOf(NodeState state) const;
-  // Sums over the nodes that are alive.
+  // Sums over the nodes in the index.
   ResourceSet Total() const;
   ResourceSet Available() const;
 
@@ -79,15 +80,24 @@ class NodeTable {
     bool offered = false;
     std::map<AttemptId, Held> holds;
     std::map<AttemptId, Held> ghosts;
+    // Sums over both.
+    ResourceSet resources;
+    std::map<std::string, Amount> devices;
+    int everything = 0;
+
+    void Charge(const Held& held);
+    void Refund(const Held& held);
+    void ForgetGhosts();
   };
 
   NodeSnapshot SnapshotOf(const NodeRecord& record) const;
+  // Shows the node in the index as it is now.
+  void Refresh(const NodeId& node);
 
   std::map<NodeId, NodeRecord> records_;
   std::map<NodeId, Ledger> ledgers_;
-  // Rebuilt when asked for after a change.
-  mutable std::vector<NodeSnapshot> snapshot_;
-  mutable bool snapshot_stale_ = true;
+  std::map<NodeState, int64_t> counts_;
+  PlacementIndex index_;
 };
 
 }  // namespace cohort::head

@@ -9,8 +9,6 @@ namespace cohort::head {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 Amount Units(int64_t units) { return Amount::FromUnits(units); }
 
@@ -37,6 +35,8 @@ class NodeTableTest : public ::testing::Test {
     return part;
   }
 
+  const NodeSnapshot& Shown() const { return *table_.index().Find(node_); }
+
   SeededRandom random_{1};
   const NodeId node_ = NodeId::New(random_);
   const AttemptId attempt_ = AttemptId::New(random_);
@@ -45,13 +45,13 @@ class NodeTableTest : public ::testing::Test {
 
 // PL-3.
 TEST_F(NodeTableTest, ShowsNothingAvailableUntilTheNodeIsOffered) {
-  ASSERT_THAT(table_.Snapshot(), SizeIs(1));
-  EXPECT_TRUE(table_.Snapshot()[0].available.empty());
-  EXPECT_EQ(table_.Snapshot()[0].total.Get(kCpu), Units(4));
-  EXPECT_EQ(table_.Snapshot()[0].devices[0].free, Units(0));
+  ASSERT_EQ(table_.index().size(), 1u);
+  EXPECT_TRUE(Shown().available.empty());
+  EXPECT_EQ(Shown().total.Get(kCpu), Units(4));
+  EXPECT_EQ(Shown().devices[0].free, Units(0));
   table_.Offer(node_);
-  EXPECT_EQ(table_.Snapshot()[0].available.Get(kCpu), Units(4));
-  EXPECT_EQ(table_.Snapshot()[0].devices[0].free, Units(1));
+  EXPECT_EQ(Shown().available.Get(kCpu), Units(4));
+  EXPECT_EQ(Shown().devices[0].free, Units(1));
   table_.Withdraw(node_);
   EXPECT_TRUE(table_.Available().empty());
   EXPECT_EQ(table_.Total().Get(kCpu), Units(4));
@@ -62,8 +62,8 @@ TEST_F(NodeTableTest, HoldsAndReleasesAmountsAndDevices) {
   table_.Offer(node_);
   table_.Hold(attempt_, Part(3, "g1"));
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
-  EXPECT_EQ(table_.Snapshot()[0].devices[0].free, Units(1));
-  EXPECT_EQ(table_.Snapshot()[0].devices[1].free, Units(0));
+  EXPECT_EQ(Shown().devices[0].free, Units(1));
+  EXPECT_EQ(Shown().devices[1].free, Units(0));
   EXPECT_DEATH(table_.Hold(attempt_, Part(1, "")), "");
   table_.Release(attempt_, node_);
   table_.Release(attempt_, node_);
@@ -84,7 +84,7 @@ TEST_F(NodeTableTest, WithholdsWhatAGhostHoldsUntilItIsGone) {
   table_.AddGhost(node_, attempt_, &part);
   table_.Offer(node_);
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
-  EXPECT_EQ(table_.Snapshot()[0].devices[0].free, Units(0));
+  EXPECT_EQ(Shown().devices[0].free, Units(0));
   EXPECT_THAT(table_.GhostsOn(node_), ElementsAre(attempt_));
   EXPECT_TRUE(table_.RemoveGhost(node_, attempt_));
   EXPECT_FALSE(table_.RemoveGhost(node_, attempt_));
@@ -100,7 +100,7 @@ TEST_F(NodeTableTest, WithholdsAllOfANodeWithAGhostThatNobodyKnows) {
 TEST_F(NodeTableTest, ADeadNodeIsNotShown) {
   table_.Offer(node_);
   table_.MarkDead(node_);
-  EXPECT_THAT(table_.Snapshot(), IsEmpty());
+  EXPECT_EQ(table_.index().size(), 0u);
   EXPECT_FALSE(table_.IsOffered(node_));
   EXPECT_EQ(table_.CountOf(NodeState::kDead), 1);
   table_.Remove(node_);

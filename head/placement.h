@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -8,39 +9,16 @@
 
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/records.h"
+#include "head/gang_request.h"
+#include "head/node_form.h"
+#include "head/placement_index.h"
 
 // Where a gang goes: a pure function of what the nodes have left.
 //
 //   PL-1: a gang holds all of its bundles or none.
 //   PL-2: no device and no amount is held twice: a plan never takes more than
-//         its snapshot has.
+//         the nodes have.
 namespace cohort::head {
-
-// One GPU of a node.
-struct DeviceShare {
-  std::string id;
-  Amount free;  // what is left of 1
-
-  friend bool operator==(const DeviceShare&, const DeviceShare&) = default;
-};
-
-// What one node has now.  Only nodes whose resources may be offered (PL-3) are
-// shown to the planner.
-struct NodeSnapshot {
-  NodeId id;
-  std::string name;
-  ResourceSet total;
-  ResourceSet available;             // GPU included
-  std::vector<DeviceShare> devices;  // its GPUs, in the node's order
-  std::map<std::string, std::string> labels;
-};
-
-struct GangRequest {
-  int num_workers = 1;
-  ResourceSet per_worker;
-  PlacementStrategy strategy = PlacementStrategy::kPack;
-};
 
 struct PlannedRank {
   int rank = 0;
@@ -71,8 +49,11 @@ struct Plan {
 struct Refusal {
   // For people, with numbers: what it needs, what fits, what is short where.
   std::string reason;
-  // Not even if every node shown were idle.
+  // Not even if every node known were idle and took new work.
   bool never_fits_known_nodes = false;
+  // Workers that found no room, at least 1: the request may only fit again once
+  // nodes have gained as many (GainedWorkers).
+  int64_t missing = 1;
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
@@ -92,8 +73,25 @@ using Placement = std::variant<Plan, Refusal>;
 // below 1 is of one device, the one with the least left that still fits.  More
 // than 1 must be whole: refused otherwise, as is a gang of no workers.
 //
-// Takes time linear in nodes plus workers (and n log n to order the nodes).
+// With a topology wish all ranks go to one domain: the smallest that holds the
+// gang, by what makes a node small, then by the domain's name.  A wish that is
+// not required gives way when no domain holds it.
+//
+// Takes time linear in the distinct forms of nodes (NodeForm) and in the nodes
+// taken, whatever the number of nodes; with selectors, also in the distinct
+// label sets; with a topology wish, in the domains; with a selector on `host`
+// other than `=` and `in`, in the nodes.
+Placement PlaceGang(const PlacementIndex& nodes, const GangRequest& request);
+// The same over nodes that are in no index.
 Placement PlaceGang(std::span<const NodeSnapshot> nodes,
                     const GangRequest& request);
+
+// Why a request waits: the reason of its refusal, as the nodes are now.
+std::string WhyNotNow(const PlacementIndex& nodes, const GangRequest& request);
+
+// Workers of a refused request that a node may hold beyond what it could have
+// before it changed, counted as Refusal::missing is.
+int64_t GainedWorkers(const GangRequest& request, const NodeSnapshot& node,
+                      const NodeForm* before, const NodeForm& after);
 
 }  // namespace cohort::head

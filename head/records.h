@@ -121,6 +121,7 @@ struct TopologyWish {
   bool required = false;  // false: when that is possible
 
   friend bool operator==(const TopologyWish&, const TopologyWish&) = default;
+  friend auto operator<=>(const TopologyWish&, const TopologyWish&) = default;
 };
 
 enum class DependencyKind : uint8_t {

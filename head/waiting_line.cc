@@ -1,48 +1,96 @@
 #include "head/waiting_line.h"
 
-#include <utility>
+#include <algorithm>
+#include <memory>
+#include <tuple>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
 
 #include "common/check.h"
+#include "common/label_selector.h"
 
 namespace cohort::head {
+namespace {
 
-std::string WaitingLine::KeyOf(const JobSpec& spec) {
-  std::string key =
-      absl::StrCat(static_cast<int>(spec.strategy), "/", spec.num_workers);
-  for (const auto& [name, amount] : spec.resources_per_worker) {
-    absl::StrAppend(&key, "/", name, "=", amount.ten_thousandths());
+// Gains that no request can tell apart, but by the nodes' names.
+struct Alike {
+  const Gain* gain;
+  const NodeSnapshot* node;
+  int64_t count = 0;
+};
+
+std::vector<Alike> Group(const Gains& gains, const PlacementIndex& nodes) {
+  std::map<std::tuple<const NodeForm*, const NodeForm*, Labels>, Alike> groups;
+  for (const Gain& gain : gains.gains) {
+    const NodeSnapshot* const node = nodes.Find(gain.node);
+    if (node == nullptr) continue;  // died since
+    groups
+        .try_emplace({gain.before.get(), gain.after.get(), node->labels},
+                     Alike{&gain, node})
+        .first->second.count += 1;
   }
-  return key;
+  std::vector<Alike> alike;
+  for (auto& [key, group] : groups) alike.push_back(group);
+  return alike;
+}
+
+// One by one, for requests that select by name.
+std::vector<Alike> Apart(const Gains& gains, const PlacementIndex& nodes) {
+  std::vector<Alike> apart;
+  for (const Gain& gain : gains.gains) {
+    const NodeSnapshot* const node = nodes.Find(gain.node);
+    if (node != nullptr) apart.push_back({&gain, node, 1});
+  }
+  return apart;
+}
+
+// Workers of `request` that found room, as soon as they are `enough`.
+int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
+               int64_t enough) {
+  int64_t workers = 0;
+  for (const Alike& alike : gains) {
+    const int64_t each = GainedWorkers(
+        request, *alike.node, alike.gain->before.get(), *alike.gain->after);
+    if (each >= enough) return enough;
+    workers += each * alike.count;
+    if (workers >= enough) return enough;
+  }
+  return workers;
+}
+
+}  // namespace
+
+WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job) {
+  return {-int64_t{job.spec.priority}, job.sequence};
 }
 
 void WaitingLine::Add(const JobRecord& job) {
-  const std::string key = KeyOf(job.spec);
-  Shape& shape = shapes_[key];
+  const auto found = shapes_.try_emplace(RequestOf(job.spec)).first;
+  Shape& shape = found->second;
   Unindex(shape);
-  COHORT_CHECK(shape.jobs.emplace(job.sequence, job.id).second) << job.id;
+  COHORT_CHECK(shape.jobs.emplace(PlaceOf(job), job.id).second) << job.id;
   ++size_;
-  Index(key, shape);
+  Index(shape);
 }
 
 void WaitingLine::Remove(const JobRecord& job) {
-  const auto found = shapes_.find(KeyOf(job.spec));
+  const auto found = shapes_.find(RequestOf(job.spec));
   if (found == shapes_.end()) return;
   Shape& shape = found->second;
-  if (!shape.jobs.contains(job.sequence)) return;
+  if (!shape.jobs.contains(PlaceOf(job))) return;
   Unindex(shape);
-  shape.jobs.erase(job.sequence);
+  shape.jobs.erase(PlaceOf(job));
   --size_;
   if (shape.jobs.empty()) {
     shapes_.erase(found);
   } else {
-    Index(found->first, shape);
+    Index(shape);
   }
 }
 
-void WaitingLine::Index(const std::string& key, const Shape& shape) {
-  if (!shape.refused) heads_.emplace(shape.jobs.begin()->first, key);
+void WaitingLine::Index(const Shape& shape) {
+  if (!shape.refused) heads_.emplace(shape.jobs.begin()->first, &shape);
 }
 
 void WaitingLine::Unindex(const Shape& shape) {
@@ -51,33 +99,71 @@ void WaitingLine::Unindex(const Shape& shape) {
 
 std::optional<JobId> WaitingLine::Next() const {
   if (heads_.empty()) return std::nullopt;
-  return shapes_.at(heads_.begin()->second).jobs.begin()->second;
+  return heads_.begin()->second->jobs.begin()->second;
 }
 
 void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
-  Shape& shape = shapes_.at(KeyOf(job.spec));
+  Shape& shape = shapes_.at(RequestOf(job.spec));
   Unindex(shape);
   shape.refused = true;
+  shape.missing = refusal.missing;
   shape.reason = std::move(refusal.reason);
+  shape.reason_version = 0;
 }
 
-void WaitingLine::Freed() {
-  for (auto& [key, shape] : shapes_) {
+void WaitingLine::TryAgain(Shape& shape) {
+  shape.refused = false;
+  Index(shape);
+}
+
+void WaitingLine::Freed(const Gains& gains, const PlacementIndex& nodes) {
+  if (!gains.lost && gains.gains.empty()) return;
+  const std::vector<Alike> grouped = Group(gains, nodes);
+  std::vector<Alike> apart;
+  for (auto& [request, shape] : shapes_) {
     if (!shape.refused) continue;
-    shape.refused = false;
-    Index(key, shape);
+    if (gains.lost) {
+      TryAgain(shape);
+      continue;
+    }
+    const bool by_name = SelectsByName(request.selector);
+    if (by_name && apart.empty()) apart = Apart(gains, nodes);
+    shape.missing -= Gained(request, by_name ? apart : grouped, shape.missing);
+    if (shape.missing <= 0) TryAgain(shape);
   }
 }
 
-std::string WaitingLine::ReasonOf(const JobRecord& job) const {
-  const auto found = shapes_.find(KeyOf(job.spec));
-  return found == shapes_.end() ? "" : found->second.reason;
+std::string WaitingLine::ReasonOf(const JobRecord& job,
+                                  const PlacementIndex& nodes) const {
+  const auto found = shapes_.find(RequestOf(job.spec));
+  if (found == shapes_.end()) return "";
+  const Shape& shape = found->second;
+  // A shape with a new reason has been tried against the nodes of then.
+  const bool stale = shape.refused && shape.reason_version != nodes.version();
+  if (stale) {
+    shape.reason = WhyNotNow(nodes, found->first);
+    shape.reason_version = nodes.version();
+  }
+  return shape.reason;
 }
 
 GangRequest RequestOf(const JobSpec& spec) {
-  return {.num_workers = spec.num_workers,
-          .per_worker = spec.resources_per_worker,
-          .strategy = spec.strategy};
+  GangRequest request;
+  request.num_workers = spec.num_workers;
+  request.per_worker = spec.resources_per_worker;
+  request.strategy = spec.strategy;
+  absl::StatusOr<LabelSelector> selector =
+      LabelSelector::ParseAll(spec.selectors);
+  if (selector.ok()) {
+    request.selector = *std::move(selector);
+  } else {
+    request.fault = std::string(selector.status().message());
+  }
+  request.tolerations = spec.tolerations;
+  std::sort(request.tolerations.begin(), request.tolerations.end());
+  request.accelerator_type = spec.accelerator_type;
+  request.topology = spec.topology;
+  return request;
 }
 
 }  // namespace cohort::head

@@ -4,17 +4,24 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 
 #include "common/job_id.h"
 #include "head/placement.h"
+#include "head/placement_index.h"
 #include "head/records.h"
 
 namespace cohort::head {
 
-// Jobs that wait for resources, in order of submission, grouped by what they
-// ask for: equal requests share one failed attempt and one reason.
+// Jobs that wait for resources, the highest priority first, then in order of
+// submission; grouped by what they ask for: equal requests share one failed
+// attempt and one reason.
+//
+//   WL-1: a request that failed is tried again no later than something came
+//         free with which it fits.
+//   WL-2: it is not tried again before the nodes that changed may hold as many
+//         more of its workers as found no room when it failed.
 //
 // A job may start before an earlier one that does not fit (there is no
 // reservation yet); each release tries the line from its front.
@@ -27,35 +34,45 @@ class WaitingLine {
   void Remove(const JobRecord& job);
   size_t size() const { return size_; }
 
-  // A pass over the line: the first job whose request has not failed since
-  // resources were last freed.  None: nothing that waits can be placed.
+  // A pass over the line: the first job whose request may fit as far as is
+  // known.  None: nothing that waits can be placed.
   std::optional<JobId> Next() const;
   // The request of `job` does not fit.
   void Refuse(const JobRecord& job, Refusal refusal);
-  // Resources came free: all requests may be tried again.
-  void Freed();
+  // What nodes of `nodes` have gained; who may fit now is tried again.  Takes
+  // time linear in the distinct requests that failed and in the gains that
+  // differ.
+  void Freed(const Gains& gains, const PlacementIndex& nodes);
 
-  // Why a waiting job waits; empty before it was tried.
-  std::string ReasonOf(const JobRecord& job) const;
+  // Why a waiting job waits, as the nodes are now; empty before it was tried.
+  std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;
 
  private:
+  // The order of jobs: (-priority, sequence).
+  using Place = std::pair<int64_t, uint64_t>;
   struct Shape {
-    std::map<uint64_t, JobId> jobs;  // by sequence
+    std::map<Place, JobId> jobs;
     bool refused = false;
-    std::string reason;
+    // Workers for which no room is known; meaningful when refused.
+    int64_t missing = 0;
+    mutable std::string reason;
+    mutable uint64_t reason_version = 0;  // of the index it was made from
   };
-  // The request as text: equal requests have equal keys.
-  static std::string KeyOf(const JobSpec& spec);
-  void Index(const std::string& key, const Shape& shape);
-  void Unindex(const Shape& shape);
+  using Shapes = std::map<GangRequest, Shape>;
 
-  std::map<std::string, Shape> shapes_;
-  // First sequence of each shape that may be tried -> its key.
-  std::map<uint64_t, std::string> heads_;
+  static Place PlaceOf(const JobRecord& job);
+  void Index(const Shape& shape);
+  void Unindex(const Shape& shape);
+  void TryAgain(Shape& shape);
+
+  Shapes shapes_;
+  // First place of each shape that may be tried.
+  std::map<Place, const Shape*> heads_;
   size_t size_ = 0;
 };
 
-// What a job asks of the planner.
+// What a job asks of the planner.  Texts that do not parse, which no validated
+// spec has, make a request with a fault.
 GangRequest RequestOf(const JobSpec& spec);
 
 }  // namespace cohort::head

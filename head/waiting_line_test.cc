@@ -1,5 +1,9 @@
 #include "head/waiting_line.h"
 
+#include <optional>
+#include <utility>
+#include <variant>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -8,6 +12,8 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::HasSubstr;
+
 class WaitingLineTest : public ::testing::Test {
  protected:
   JobRecord Job(uint64_t sequence, int workers) {
@@ -15,10 +21,31 @@ class WaitingLineTest : public ::testing::Test {
     job.id = JobId::New(random_);
     job.sequence = sequence;
     job.spec.num_workers = workers;
+    job.spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
     return job;
   }
 
+  void Refuse(const JobRecord& job) {
+    Placement placement = PlaceGang(nodes_, RequestOf(job.spec));
+    auto* refusal = std::get_if<Refusal>(&placement);
+    ASSERT_NE(refusal, nullptr);
+    line_.Refuse(job, std::move(*refusal));
+  }
+
+  // A node that has these CPUs free of 200.
+  void PutNode(int cpus) {
+    NodeSnapshot node;
+    node.id = node_;
+    node.name = "a";
+    node.total.Set(kCpu, Amount::FromUnits(200));
+    node.available.Set(kCpu, Amount::FromUnits(cpus));
+    nodes_.Put(node);
+  }
+  void Freed() { line_.Freed(nodes_.TakeGains(), nodes_); }
+
   SeededRandom random_{1};
+  const NodeId node_ = NodeId::New(random_);
+  PlacementIndex nodes_;
   WaitingLine line_;
 };
 
@@ -37,26 +64,55 @@ TEST_F(WaitingLineTest, GoesInOrderOfSubmission) {
   EXPECT_EQ(line_.size(), 0);
 }
 
-TEST_F(WaitingLineTest, PassesOverRequestsThatFailedUntilSomethingIsFreed) {
+TEST_F(WaitingLineTest, HigherPrioritiesGoFirst) {
+  JobRecord early = Job(1, 1), late = Job(2, 2), urgent = Job(3, 1);
+  urgent.spec.priority = 7;
+  late.spec.priority = -1;
+  for (const JobRecord& job : {late, early, urgent}) line_.Add(job);
+  EXPECT_EQ(line_.Next(), urgent.id);
+  line_.Remove(urgent);
+  EXPECT_EQ(line_.Next(), early.id);
+  line_.Remove(early);
+  EXPECT_EQ(line_.Next(), late.id);
+}
+
+TEST_F(WaitingLineTest, PassesOverRequestsThatFailedUntilTheyMayFit) {
+  PutNode(10);
+  Freed();
   const JobRecord big = Job(1, 100), small = Job(2, 1), big_too = Job(3, 100);
   for (const JobRecord& job : {big, small, big_too}) line_.Add(job);
-  line_.Refuse(big, {.reason = "needs 100", .never_fits_known_nodes = false});
+  Refuse(big);
   EXPECT_EQ(line_.Next(), small.id);
   line_.Remove(small);
   EXPECT_EQ(line_.Next(), std::nullopt);  // one failure for both
-  EXPECT_EQ(line_.ReasonOf(big_too), "needs 100");
-  line_.Freed();
+  EXPECT_THAT(line_.ReasonOf(big_too, nodes_),
+              HasSubstr("room for 10 of 100 workers"));
+  PutNode(99);
+  Freed();
+  EXPECT_EQ(line_.Next(), std::nullopt);  // WL-2
+  EXPECT_THAT(line_.ReasonOf(big_too, nodes_),
+              HasSubstr("room for 99 of 100 workers"));
+  PutNode(100);
+  Freed();
   EXPECT_EQ(line_.Next(), big.id);
 }
 
 TEST_F(WaitingLineTest, DoesNotTryANewJobWhoseRequestHasFailed) {
   const JobRecord big = Job(1, 100), later = Job(2, 100);
   line_.Add(big);
-  line_.Refuse(big, {.reason = "no", .never_fits_known_nodes = true});
+  Refuse(big);
   line_.Add(later);
   EXPECT_EQ(line_.Next(), std::nullopt);
   line_.Remove(big);
   EXPECT_EQ(line_.Next(), std::nullopt);
+}
+
+TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {
+  JobRecord job = Job(1, 1);
+  job.spec.selectors = {"zone="};
+  line_.Add(job);
+  Refuse(job);
+  EXPECT_THAT(line_.ReasonOf(job, nodes_), HasSubstr("column 6"));
 }
 
 }  // namespace
