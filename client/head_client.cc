@@ -20,6 +20,15 @@ absl::string_view Innermost(absl::string_view message) {
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
 }
 
+// The head may answer otherwise in a moment: it is away, or has too much to do.
+// (Other ends of resources, as too many waiting jobs, are for people.)
+bool MayPass(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return true;
+  const std::string reason = GetReason(status);
+  return absl::IsResourceExhausted(status) &&
+         (reason == "busy" || reason == "overloaded");
+}
+
 }  // namespace
 
 // One call and its repetitions.  Owned by the task or the call in flight that
@@ -61,7 +70,7 @@ class HeadClient::Attempts {
         me.client_.Judge(result.response.status(), result.stamp);
     if (status.ok()) return me.End(std::move(result.response));
     if (absl::IsDeadlineExceeded(status)) return me.End(me.TimedOut());
-    if (!absl::IsUnavailable(status)) return me.End(std::move(status));
+    if (!MayPass(status)) return me.End(std::move(status));
     me.last_ = std::move(status);
     if (me.Left() <= absl::ZeroDuration()) return me.End(me.last_);
     me.client_.OnRetry(me.last_);

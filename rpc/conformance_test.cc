@@ -441,7 +441,7 @@ TEST_P(ConformanceTest, AnswersForAHandlerThatForgets) {
 }
 
 TEST_P(ConformanceTest, RefusesCallsBeyondTheBound) {
-  Serve({.calls_max = 2});
+  Serve({.calls = {.brief = 4}});
   Start(kHold);
   Start(kHold);
   Held first = held_.Take();

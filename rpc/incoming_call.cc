@@ -17,26 +17,15 @@ std::optional<Stamp> RouterCore::stamp() const {
   return stamp_;
 }
 
-bool RouterCore::TryEnter() {
-  if (calls_.fetch_add(1, std::memory_order_relaxed) < options_.calls_max) {
-    return true;
-  }
-  Leave();
-  return false;
-}
-
-IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core,
-                           std::shared_ptr<const Router::Method> method,
-                           Principal principal, const CallInfo& info,
-                           ServerTransport& transport)
+IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core, Admitted admitted,
+                           const CallInfo& info, ServerTransport& transport)
     : transport_(&transport),
       core_(std::move(core)),
-      method_(std::move(method)),
-      principal_(std::move(principal)),
+      admitted_(std::move(admitted)),
       peer_(info.peer),
       deadline_(core_->clock().Monotonic() + info.time_left) {}
 
-IncomingCall::~IncomingCall() { core_->Leave(); }
+IncomingCall::~IncomingCall() = default;
 
 absl::Duration IncomingCall::DeadlineLeft() const {
   if (deadline_ == absl::InfiniteDuration()) return deadline_;

@@ -25,7 +25,7 @@ namespace cohort::rpc {
 class RouterCore {
  public:
   RouterCore(RouterOptions options, const Clock& clock)
-      : options_(options), clock_(clock) {}
+      : options_(options), clock_(clock), admission_(options.calls) {}
 
   const RouterOptions& options() const { return options_; }
   const Clock& clock() const { return clock_; }
@@ -33,36 +33,38 @@ class RouterCore {
   void SetStamp(Stamp stamp);
   std::optional<Stamp> stamp() const;
 
-  // Takes one of the calls_max places; false when none is free.
-  bool TryEnter();
-  void Leave() { calls_.fetch_sub(1, std::memory_order_relaxed); }
-  size_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  Admission& admission() { return admission_; }
 
  private:
   const RouterOptions options_;
   const Clock& clock_;
-  std::atomic<size_t> calls_ = 0;
+  Admission admission_;
   mutable Mutex mutex_;
   std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A call that may be made: which, by whom, and its place among others.
+struct Admitted {
+  // Shared: the Router and its calls.
+  std::shared_ptr<const Router::Method> method;
+  Principal principal;
+  Admission::Place place;
+};
+
 // What unary calls and streams have in common: who calls, until when, and the
-// transport until the call is finished.  Holds a place of the core while it
-// lives.  Thread-safe.
+// transport until the call is finished.  Keeps its place while it lives.
+// Thread-safe.
 class IncomingCall : public ServerCall, public CallContext {
  public:
-  // REQUIRES: a place was taken with core->TryEnter().
-  IncomingCall(std::shared_ptr<RouterCore> core,
-               std::shared_ptr<const Router::Method> method,
-               Principal principal, const CallInfo& info,
-               ServerTransport& transport);
+  IncomingCall(std::shared_ptr<RouterCore> core, Admitted admitted,
+               const CallInfo& info, ServerTransport& transport);
   ~IncomingCall() override;
 
   // Tells the transport what to do first.  Called once, by Accept.
   virtual void Start() = 0;
 
   // CallContext.
-  const Principal& principal() const override { return principal_; }
+  const Principal& principal() const override { return admitted_.principal; }
   const std::string& peer() const override { return peer_; }
   absl::Duration DeadlineLeft() const override;
   bool IsCancelled() const override {
@@ -72,8 +74,8 @@ class IncomingCall : public ServerCall, public CallContext {
 
  protected:
   RouterCore& core() { return *core_; }
-  const Router::Method& method() const { return *method_; }
-  Executor& strand() { return *method_->strand; }
+  const Router::Method& method() const { return *admitted_.method; }
+  Executor& strand() { return *admitted_.method->strand; }
   bool IsLate() const { return DeadlineLeft() <= absl::ZeroDuration(); }
 
   // Why a cancelled call ended: its deadline or its caller.
@@ -96,8 +98,7 @@ class IncomingCall : public ServerCall, public CallContext {
  private:
   // Shared: the Router and its calls.
   const std::shared_ptr<RouterCore> core_;
-  const std::shared_ptr<const Router::Method> method_;
-  const Principal principal_;
+  const Admitted admitted_;
   const std::string peer_;
   // On the monotonic clock; infinite when there is none.
   const absl::Duration deadline_;
@@ -105,15 +106,15 @@ class IncomingCall : public ServerCall, public CallContext {
 };
 
 // The Router's end of a unary call.
-std::shared_ptr<IncomingCall> NewUnaryCall(
-    std::shared_ptr<RouterCore> core,
-    std::shared_ptr<const Router::Method> method, Principal principal,
-    const CallInfo& info, ServerTransport& transport);
+std::shared_ptr<IncomingCall> NewUnaryCall(std::shared_ptr<RouterCore> core,
+                                           Admitted admitted,
+                                           const CallInfo& info,
+                                           ServerTransport& transport);
 
 // The Router's end of a stream.
-std::shared_ptr<IncomingCall> NewStreamCall(
-    std::shared_ptr<RouterCore> core,
-    std::shared_ptr<const Router::Method> method, Principal principal,
-    const CallInfo& info, ServerTransport& transport);
+std::shared_ptr<IncomingCall> NewStreamCall(std::shared_ptr<RouterCore> core,
+                                            Admitted admitted,
+                                            const CallInfo& info,
+                                            ServerTransport& transport);
 
 }  // namespace cohort::rpc

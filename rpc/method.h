@@ -2,6 +2,14 @@
 
 namespace cohort::rpc {
 
+// What a call costs the one who serves it (rpc/admission.h).
+enum class Load {
+  kBrief,    // answered as soon as its turn comes
+  kBulk,     // the same, with a message of a MiB
+  kWaiting,  // waits for something to happen; costs memory only
+  kNode,     // a node's own stream: never behind the calls of clients
+};
+
 // Names a call and fixes its message types.  Immutable.
 //
 //   inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
@@ -12,6 +20,7 @@ namespace cohort::rpc {
 template <typename Req, typename Resp>
 struct UnaryMethod {
   const char* path;
+  Load load = Load::kBrief;
 };
 
 // A stream of Up from the client and of Down from the server.  Server streaming
@@ -19,6 +28,7 @@ struct UnaryMethod {
 template <typename Up, typename Down>
 struct StreamMethod {
   const char* path;
+  Load load = Load::kWaiting;
 };
 
 }  // namespace cohort::rpc

@@ -25,29 +25,29 @@ inline constexpr UnaryMethod<v1::GetResourcesRequest, v1::GetResourcesResponse>
 inline constexpr UnaryMethod<v1::GetStatusRequest, v1::GetStatusResponse>
     kGetStatus{"/cohort.v1.ClusterService/GetStatus"};
 inline constexpr UnaryMethod<v1::WaitJobRequest, v1::WaitJobResponse> kWaitJob{
-    "/cohort.v1.ClusterService/WaitJob"};
+    "/cohort.v1.ClusterService/WaitJob", Load::kWaiting};
 inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{
     "/cohort.v1.ClusterService/ReadLog"};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
     kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,
                              v1::UploadPackageResponse>
-    kUploadPackage{"/cohort.v1.ClusterService/UploadPackage"};
+    kUploadPackage{"/cohort.v1.ClusterService/UploadPackage", Load::kBulk};
 inline constexpr UnaryMethod<v1::FinishPackageRequest,
                              v1::FinishPackageResponse>
     kFinishPackage{"/cohort.v1.ClusterService/FinishPackage"};
 inline constexpr UnaryMethod<v1::FetchPackageRequest, v1::FetchPackageResponse>
-    kFetchPackage{"/cohort.v1.ClusterService/FetchPackage"};
+    kFetchPackage{"/cohort.v1.ClusterService/FetchPackage", Load::kBulk};
 
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{
-    "/cohort.v1.NodeService/Connect"};
+    "/cohort.v1.NodeService/Connect", Load::kNode};
 
 // RunService: ranks to their worker.
 inline constexpr UnaryMethod<v1::JoinRunRequest, v1::JoinRunResponse> kJoinRun{
     "/cohort.v1.RunService/JoinRun"};
 inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
-    kExchange{"/cohort.v1.RunService/Exchange"};
+    kExchange{"/cohort.v1.RunService/Exchange", Load::kWaiting};
 inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
                              v1::CommitCheckpointResponse>
     kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint"};

@@ -38,7 +38,7 @@ void Router::SetStamp(Stamp stamp) { core_->SetStamp(std::move(stamp)); }
 
 const RouterOptions& Router::options() const { return core_->options(); }
 
-size_t Router::calls_in_flight() const { return core_->calls(); }
+size_t Router::calls_in_flight() const { return core_->admission().taken(); }
 
 void Router::Add(Method method) {
   std::string path = method.path;
@@ -78,17 +78,16 @@ std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
     return refuse(absl::PermissionDeniedError(absl::StrCat(
         info.path, " is not for ranks: use the cluster's credential")));
   }
-  if (!core_->TryEnter()) {
-    return refuse(absl::ResourceExhaustedError(
-        absl::StrCat("the server has its ", core_->options().calls_max,
-                     " calls in flight: try again later")));
-  }
+  absl::StatusOr<Admission::Place> place = core_->admission().Enter(
+      method->second->load, absl::StrCat(principal->name, "@", info.peer));
+  if (!place.ok()) return refuse(std::move(place).status());
+  Admitted admitted{.method = method->second,
+                    .principal = *std::move(principal),
+                    .place = *std::move(place)};
+  const auto make =
+      method->second->open != nullptr ? NewStreamCall : NewUnaryCall;
   const std::shared_ptr<IncomingCall> call =
-      method->second->open != nullptr
-          ? NewStreamCall(core_, method->second, *std::move(principal), info,
-                          transport)
-          : NewUnaryCall(core_, method->second, *std::move(principal), info,
-                         transport);
+      make(core_, std::move(admitted), info, transport);
   call->Start();
   return call;
 }

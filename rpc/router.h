@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/executor.h"
+#include "rpc/admission.h"
 #include "rpc/authenticator.h"
 #include "rpc/call_context.h"
 #include "rpc/method.h"
@@ -34,9 +35,8 @@ enum class Access {
 };
 
 struct RouterOptions {
-  // Calls and streams at once; more are refused.  10,000 workers with a stream
-  // each, or as many waiting clients.
-  size_t calls_max = 10000;
+  // Calls and streams at once.
+  Admission::Limits calls;
   // Either way.  Package chunks are 1 MiB; the largest job specs are far below.
   size_t message_bytes_max = 8 << 20;
   // What a stream's client has not taken yet.
@@ -125,6 +125,7 @@ class Router {
   struct Method {
     std::string path;
     Access access;
+    Load load;
     Executor* strand;
     // Makes an empty message of the type that the client sends.
     std::unique_ptr<Message> (*new_message)();
@@ -177,6 +178,7 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
                     std::type_identity_t<Handler<Req, Resp>> handler) {
   Add({.path = method.path,
        .access = access,
+       .load = method.load,
        .strand = &strand,
        .new_message = &internal::NewMessage<Req>,
        .handler =
@@ -195,6 +197,7 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
                           std::type_identity_t<Open<Up, Down>> open) {
   Add({.path = method.path,
        .access = access,
+       .load = method.load,
        .strand = &strand,
        .new_message = &internal::NewMessage<Up>,
        .handler = nullptr,

@@ -32,12 +32,10 @@ class StreamCall final : public IncomingCall,
                          public StreamSink,
                          public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::shared_ptr<RouterCore> router_core,
-             std::shared_ptr<const Router::Method> stream_method,
-             Principal principal, const CallInfo& info,
-             ServerTransport& transport)
-      : IncomingCall(std::move(router_core), std::move(stream_method),
-                     std::move(principal), info, transport),
+  StreamCall(std::shared_ptr<RouterCore> router_core, Admitted admitted,
+             const CallInfo& info, ServerTransport& transport)
+      : IncomingCall(std::move(router_core), std::move(admitted), info,
+                     transport),
         out_(core().options().stream_queue_messages_max,
              core().options().stream_queue_bytes_max),
         in_(core().options().stream_window_messages,
@@ -414,12 +412,12 @@ bool StreamCall::NeedsTurn() {
 
 }  // namespace
 
-std::shared_ptr<IncomingCall> NewStreamCall(
-    std::shared_ptr<RouterCore> core,
-    std::shared_ptr<const Router::Method> method, Principal principal,
-    const CallInfo& info, ServerTransport& transport) {
-  return std::make_shared<StreamCall>(std::move(core), std::move(method),
-                                      std::move(principal), info, transport);
+std::shared_ptr<IncomingCall> NewStreamCall(std::shared_ptr<RouterCore> core,
+                                            Admitted admitted,
+                                            const CallInfo& info,
+                                            ServerTransport& transport) {
+  return std::make_shared<StreamCall>(std::move(core), std::move(admitted),
+                                      info, transport);
 }
 
 }  // namespace cohort::rpc

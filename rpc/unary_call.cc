@@ -168,12 +168,12 @@ void UnaryCall::Finish(absl::Status status,
 
 }  // namespace
 
-std::shared_ptr<IncomingCall> NewUnaryCall(
-    std::shared_ptr<RouterCore> core,
-    std::shared_ptr<const Router::Method> method, Principal principal,
-    const CallInfo& info, ServerTransport& transport) {
-  return std::make_shared<UnaryCall>(std::move(core), std::move(method),
-                                     std::move(principal), info, transport);
+std::shared_ptr<IncomingCall> NewUnaryCall(std::shared_ptr<RouterCore> core,
+                                           Admitted admitted,
+                                           const CallInfo& info,
+                                           ServerTransport& transport) {
+  return std::make_shared<UnaryCall>(std::move(core), std::move(admitted), info,
+                                     transport);
 }
 
 }  // namespace cohort::rpc
