@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -250,12 +251,166 @@ TEST(PlacementTest, WorkersThatNeedNothingFitOnAnyNode) {
               ElementsAre(Pair(Id(1), 3)));
 }
 
+NodeSnapshot InRack(NodeSnapshot node, const std::string& rack) {
+  node.labels["rack"] = rack;
+  return node;
+}
+
+TEST(PlacementTest, SelectorsChooseByLabelsAndByName) {
+  const std::vector<NodeSnapshot> nodes = {InRack(Node(1, "CPU=1"), "r1"),
+                                           InRack(Node(2, "CPU=8"), "r2"),
+                                           Node(3, "CPU=8")};
+  GangRequest request = Gang(1, "CPU=1");
+  request.selector = *LabelSelector::Parse("rack=r2");
+  EXPECT_THAT(Shape(MustPlace(nodes, request)), ElementsAre(Pair(Id(2), 1)));
+  request.selector = *LabelSelector::Parse("host=n3");
+  EXPECT_THAT(Shape(MustPlace(nodes, request)), ElementsAre(Pair(Id(3), 1)));
+  request.selector = *LabelSelector::Parse("host!=n3,rack!=r1");
+  EXPECT_THAT(Shape(MustPlace(nodes, request)), ElementsAre(Pair(Id(2), 1)));
+
+  request.selector = *LabelSelector::Parse("rack=r3");
+  const Refusal refusal = MustRefuse(nodes, request);
+  EXPECT_TRUE(refusal.never_fits_known_nodes);
+  EXPECT_THAT(refusal.reason, HasSubstr("3 nodes: 3 without rack=r3"));
+}
+
+TEST(PlacementTest, TaintsKeepOffWhoDoesNotTolerateThem) {
+  NodeSnapshot tainted = Node(1, "CPU=1");
+  tainted.taints = {{"team", "vision"}};
+  GangRequest request = Gang(1, "CPU=1");
+
+  const Refusal refusal = MustRefuse({tainted}, request);
+  EXPECT_TRUE(refusal.never_fits_known_nodes);
+  EXPECT_THAT(refusal.reason, HasSubstr("1 with taint team=vision"));
+  request.tolerations = {*Toleration::Parse("team")};
+  EXPECT_THAT(Shape(MustPlace({tainted}, request)),
+              ElementsAre(Pair(Id(1), 1)));
+}
+
+TEST(PlacementTest, ANodeThatTakesNoNewWorkGetsNoneButStillCounts) {
+  NodeSnapshot drained = Node(1, "CPU=1");
+  drained.gate = NodeGate::kDrained;
+
+  const Refusal refusal = MustRefuse({drained}, Gang(1, ""));
+  EXPECT_FALSE(refusal.never_fits_known_nodes);
+  EXPECT_THAT(refusal.reason, HasSubstr("1 node: 1 drained"));
+}
+
+TEST(PlacementTest, AnAcceleratorIsNamedBySomeWordsOfItsModel) {
+  EXPECT_TRUE(IsAccelerator("NVIDIA H100 80GB HBM3", "H100"));
+  EXPECT_TRUE(IsAccelerator("NVIDIA H100 80GB HBM3", "nvidia h100"));
+  EXPECT_TRUE(IsAccelerator("NVIDIA A100-SXM4-80GB", "A100"));
+  EXPECT_TRUE(IsAccelerator("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"));
+  EXPECT_FALSE(IsAccelerator("NVIDIA H100 80GB HBM3", "H10"));
+  EXPECT_FALSE(IsAccelerator("NVIDIA H100 80GB HBM3", "100"));
+  EXPECT_FALSE(IsAccelerator("", "H100"));
+}
+
+TEST(PlacementTest, ARequiredLevelIsTheSmallestDomainThatHoldsTheGang) {
+  const std::vector<NodeSnapshot> nodes = {
+      InRack(Node(1, "GPU=8"), "big"),   InRack(Node(2, "GPU=8"), "big"),
+      InRack(Node(3, "GPU=2"), "fit"),   InRack(Node(4, "GPU=2"), "fit"),
+      InRack(Node(5, "GPU=2"), "small"), Node(6, "GPU=8")};
+  GangRequest request = Gang(3, "GPU=1");
+  request.topology = {.level = "rack", .required = true};
+  EXPECT_THAT(Shape(MustPlace(nodes, request)),
+              ElementsAre(Pair(Id(3), 2), Pair(Id(4), 1)));
+
+  request.num_workers = 17;
+  const Refusal refusal = MustRefuse(nodes, request);
+  EXPECT_TRUE(refusal.never_fits_known_nodes);
+  EXPECT_THAT(refusal.reason,
+              HasSubstr("room for 16 of 17 workers on 2 nodes of rack big"));
+  EXPECT_EQ(refusal.missing, 1);
+
+  request.topology.required = false;
+  EXPECT_EQ(MustPlace(nodes, request).parts.size(), 3u);
+}
+
+TEST(PlacementTest, TheHostLevelIsOneNode) {
+  GangRequest request = Gang(3, "CPU=1", PlacementStrategy::kSpread);
+  request.topology = {.level = "host", .required = true};
+  EXPECT_THAT(Shape(MustPlace({Node(1, "CPU=2"), Node(2, "CPU=4")}, request)),
+              ElementsAre(Pair(Id(2), 3)));
+  EXPECT_THAT(MustRefuse({Node(1, "CPU=2"), Node(2, "CPU=2")}, request).reason,
+              HasSubstr("room for 2 of 3 workers on one node"));
+  request.strategy = PlacementStrategy::kStrictSpread;
+  EXPECT_THAT(MustRefuse({Node(1, "CPU=8")}, request).reason,
+              HasSubstr("STRICT_SPREAD puts each worker on a node of its own"));
+}
+
+TEST(PlacementTest, SaysAllThatKeepsAWorkerOffANode) {
+  NodeSnapshot node = Node(1, "CPU=1,GPU=2");
+  Use(node, 0, 0.5);
+  Use(node, 1, 0.5);
+  node.taints = {{"gpu", ""}};
+  node.gate = NodeGate::kSuspect;
+  GangRequest request = Gang(1, "CPU=3,GPU=0.75");
+  request.selector = *LabelSelector::Parse("zone=a");
+  request.accelerator_type = "H100";
+  request.topology = {.level = "rack", .required = true};
+
+  using By = Misfit::By;
+  EXPECT_THAT(WhyNodeCannot(node, request),
+              ElementsAre(Misfit{By::kState, "suspect", {}},
+                          Misfit{By::kTaint, "gpu", {}},
+                          Misfit{By::kAccelerator, "", {}},
+                          Misfit{By::kLabel, "zone=a", {}},
+                          Misfit{By::kTopology, "rack", {}},
+                          Misfit{By::kResource, "CPU", Units(2)},
+                          Misfit{By::kResource, "GPU", Units(0.25)}));
+}
+
+TEST(PlacementTest, BigNodesStayFreeForBigRequests) {
+  // GPUs first, then room, then CPUs, then memory decide what is big.
+  const std::vector<NodeSnapshot> nodes = {
+      Node(1, "CPU=96,GPU=8,memory=1TiB"), Node(2, "CPU=8,GPU=2,memory=1TiB"),
+      Node(3, "CPU=8,GPU=2,memory=64GiB"), Node(4, "CPU=64,memory=1TiB")};
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(1, "CPU=1,GPU=1"))),
+              ElementsAre(Pair(Id(3), 1)));
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(2, "CPU=1,GPU=2"))),
+              ElementsAre(Pair(Id(1), 2)));
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(1, "CPU=1"))),
+              ElementsAre(Pair(Id(4), 1)));
+}
+
 // --- against brute force -----------------------------------------------------
 
 struct Case {
   std::vector<NodeSnapshot> nodes;
   GangRequest request;
 };
+
+// Labels, taints, a GPU model and a gate, each on some nodes.
+void AddFeatures(Random& random, NodeSnapshot& node) {
+  const char* const racks[] = {"", "r1", "r2"};
+  const std::string rack = racks[random.Below(3)];
+  if (!rack.empty()) node.labels["rack"] = rack;
+  if (random.Below(2) == 0) node.labels["zone"] = "a";
+  if (random.Below(4) == 0) node.taints.push_back({"team", "vision"});
+  if (!node.devices.empty() && random.Below(2) == 0) {
+    node.accelerator = "NVIDIA H100 80GB";
+  }
+  if (random.Below(8) == 0) {
+    node.gate = static_cast<NodeGate>(1 + random.Below(3));
+  }
+}
+
+void AddWishes(Random& random, GangRequest& request) {
+  const char* const selectors[] = {
+      "zone=a",  "zone!=a",         "rack exists",       "rack in (r1,r3)",
+      "host=n1", "host!=n2,zone=a", "host in (n1,n2,n9)"};
+  if (random.Below(3) == 0) {
+    request.selector = *LabelSelector::Parse(selectors[random.Below(7)]);
+  }
+  if (random.Below(2) == 0) request.tolerations = {*Toleration::Parse("team")};
+  if (random.Below(8) == 0) request.accelerator_type = "h100";
+  const char* const levels[] = {"host", "rack", "zone", "row"};
+  if (random.Below(3) == 0) {
+    request.topology = {.level = levels[random.Below(4)],
+                        .required = random.Below(2) == 0};
+  }
+}
 
 Case RandomCase(Random& random) {
   Case c;
@@ -279,6 +434,7 @@ Case RandomCase(Random& random) {
     c.nodes.push_back(std::move(node));
   }
   std::reverse(c.nodes.begin(), c.nodes.end());
+  for (NodeSnapshot& node : c.nodes) AddFeatures(random, node);
   const double gpus[] = {0, 0.25, 0.3, 0.5, 0.75, 1, 2};
   c.request.num_workers = static_cast<int>(1 + random.Below(5));
   c.request.per_worker.Set(kCpu,
@@ -286,6 +442,7 @@ Case RandomCase(Random& random) {
   c.request.per_worker.Set(kGpu, Units(gpus[random.Below(7)]));
   if (random.Below(3) == 0) c.request.per_worker.Set("license", Units(1));
   c.request.strategy = static_cast<PlacementStrategy>(1 + random.Below(4));
+  AddWishes(random, c.request);
   return c;
 }
 
@@ -408,73 +565,249 @@ void ExpectNothingTakenTwice(const Plan& plan, Case c) {
   }
 }
 
+// What the request says of the node, told again in other words.
+bool Usable(const NodeSnapshot& node, const GangRequest& request) {
+  for (const LabelSelector::Requirement& need :
+       request.selector.requirements()) {
+    const bool has = need.key == "host" || node.labels.contains(need.key);
+    const std::string value = !has                 ? ""
+                              : need.key == "host" ? node.name
+                                                   : node.labels.at(need.key);
+    const bool listed =
+        has && std::count(need.values.begin(), need.values.end(), value) > 0;
+    const bool holds = need.op == LabelSelector::Operator::kExists ? has
+                       : need.op == LabelSelector::Operator::kIn   ? listed
+                                                                   : !listed;
+    if (!holds) return false;
+  }
+  return (node.taints.empty() || !request.tolerations.empty()) &&
+         (request.accelerator_type.empty() || !node.accelerator.empty());
+}
+
+// The best that any way of dealing workers to some nodes reaches.
+struct Best {
+  bool possible = false;
+  size_t fewest = 1000;
+  int evenest = 1 << 20;
+};
+
+Best TryAllDeals(const std::vector<int>& capacities,
+                 const GangRequest& request) {
+  Best best;
+  ForEachDeal(capacities, request.num_workers,
+              [&](const std::vector<int>& deal) {
+                if (!Allowed(deal, request)) return;
+                best.possible = true;
+                best.fewest = std::min(best.fewest, NodesUsed(deal));
+                best.evenest = std::min(best.evenest, Unevenness(deal));
+              });
+  return best;
+}
+
+// The domain of each node; empty: in none.
+std::vector<std::string> DomainsOf(const Case& c) {
+  std::vector<std::string> domains;
+  const std::string& level = c.request.topology.level;
+  for (const NodeSnapshot& node : c.nodes) {
+    const auto label = node.labels.find(level);
+    domains.push_back(level == "host"              ? node.name
+                      : label == node.labels.end() ? ""
+                                                   : label->second);
+  }
+  return domains;
+}
+
+std::vector<int> OnlyIn(const std::string& domain,
+                        const std::vector<std::string>& domains,
+                        std::vector<int> capacities) {
+  for (size_t i = 0; i < domains.size(); ++i) {
+    if (domains[i] != domain) capacities[i] = 0;
+  }
+  return capacities;
+}
+
+using Size = std::tuple<Amount, int, Amount>;
+
+// What orders nodes and domains, over those that can hold a worker.
+Size SizeOf(const Case& c, const std::vector<int>& capacities) {
+  Amount gpus;
+  int sum = 0;
+  Amount cpus;
+  const bool wants_gpus = !c.request.per_worker.Get(kGpu).IsZero();
+  for (size_t i = 0; i < capacities.size(); ++i) {
+    if (capacities[i] == 0) continue;
+    const NodeSnapshot& node = c.nodes[i];
+    gpus += (wants_gpus ? node.available : node.total).Get(kGpu);
+    sum += capacities[i];
+    cpus += node.available.Get(kCpu);
+  }
+  return {gpus, sum, cpus};
+}
+
+// What the planner must do: refuse, or do as well as the best in one of these
+// domains ("": anywhere).
+struct Expected {
+  std::map<std::string, Best> domains;
+  bool possible_idle = false;
+};
+
+bool AnyDomainHolds(const Case& c, const std::vector<int>& capacities) {
+  const std::vector<std::string> domains = DomainsOf(c);
+  return std::any_of(
+      domains.begin(), domains.end(), [&](const std::string& domain) {
+        return !domain.empty() &&
+               TryAllDeals(OnlyIn(domain, domains, capacities), c.request)
+                   .possible;
+      });
+}
+
+Expected Search(const Case& c, const std::vector<int>& capacities,
+                const std::vector<int>& idle) {
+  Expected expected;
+  const TopologyWish& wish = c.request.topology;
+  expected.possible_idle = wish.required
+                               ? AnyDomainHolds(c, idle)
+                               : TryAllDeals(idle, c.request).possible;
+  const std::vector<std::string> domains = DomainsOf(c);
+  Size smallest;
+  for (const std::string& domain :
+       std::set<std::string>(domains.begin(), domains.end())) {
+    if (domain.empty() || wish.level.empty()) continue;
+    const std::vector<int> inside = OnlyIn(domain, domains, capacities);
+    const Best best = TryAllDeals(inside, c.request);
+    if (!best.possible) continue;
+    const Size size = SizeOf(c, inside);
+    if (expected.domains.empty() || size < smallest) {
+      expected.domains.clear();
+      smallest = size;
+    }
+    if (size == smallest) expected.domains[domain] = best;
+  }
+  if (!expected.domains.empty() || wish.required) return expected;
+  const Best best = TryAllDeals(capacities, c.request);
+  if (best.possible) expected.domains[""] = best;
+  return expected;
+}
+
+std::string DomainOf(const Case& c, const std::vector<int>& deal) {
+  std::set<std::string> domains;
+  for (size_t i = 0; i < deal.size(); ++i) {
+    if (deal[i] > 0) domains.insert(DomainsOf(c)[i]);
+  }
+  return domains.size() == 1 ? *domains.begin() : "several";
+}
+
+// PL-1: all of it, ranks numbered through.
+void ExpectWhole(const Plan& plan, int workers) {
+  int next_rank = 0;
+  for (const PlannedPart& part : plan.parts) {
+    int next_local = 0;
+    for (const PlannedRank& rank : part.ranks) {
+      ASSERT_EQ(rank.rank, next_rank++);
+      ASSERT_EQ(rank.local_rank, next_local++);
+    }
+  }
+  ASSERT_EQ(next_rank, workers);
+}
+
+// Workers that fit on each node, now or idle.
+std::vector<int> TryEachNode(const Case& c, bool make_idle) {
+  std::vector<int> capacities;
+  for (NodeSnapshot node : c.nodes) {
+    if (make_idle) {
+      node.available = node.total;
+      for (DeviceShare& device : node.devices) device.free = Units(1);
+    }
+    const bool usable =
+        Usable(node, c.request) && (make_idle || node.gate == NodeGate::kOpen);
+    capacities.push_back(
+        usable ? TryAll(node, c.request.per_worker, c.request.num_workers) : 0);
+  }
+  return capacities;
+}
+
+void ExpectTheBest(const Plan& plan, const Case& c, const Expected& expected) {
+  const std::vector<int> deal = DealOf(plan, c.nodes);
+  ASSERT_TRUE(Allowed(deal, c.request));
+  const std::string domain =
+      expected.domains.contains("") ? "" : DomainOf(c, deal);
+  ASSERT_TRUE(expected.domains.contains(domain)) << domain;
+  const Best& best = expected.domains.at(domain);
+  if (c.request.strategy == PlacementStrategy::kPack) {
+    ASSERT_EQ(NodesUsed(deal), best.fewest);
+  }
+  if (c.request.strategy == PlacementStrategy::kSpread) {
+    ASSERT_EQ(Unevenness(deal), best.evenest);
+  }
+}
+
 TEST(PlacementPropertyTest, AgreesWithBruteForce) {
   const uint64_t seed = TestSeed();
   SeededRandom random(seed);
   int placed = 0;
   int refused = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 4000; ++round) {
     const Case c = RandomCase(random);
-    SCOPED_TRACE(absl::StrCat("seed ", seed, " round ", round));
-    std::vector<int> capacities;
-    std::vector<int> idle;
-    for (NodeSnapshot node : c.nodes) {
-      capacities.push_back(
-          TryAll(node, c.request.per_worker, c.request.num_workers));
-      node.available = node.total;
-      for (DeviceShare& device : node.devices) device.free = Units(1);
-      idle.push_back(TryAll(node, c.request.per_worker, c.request.num_workers));
+    SCOPED_TRACE(absl::StrCat("seed ", seed, " round ", round, ": ",
+                              Describe(c.request)));
+    const std::vector<int> capacities = TryEachNode(c, /*make_idle=*/false);
+    const Expected expected =
+        Search(c, capacities, TryEachNode(c, /*make_idle=*/true));
+    for (size_t i = 0; i < c.nodes.size(); ++i) {
+      // Those who explain share the planner's truth.
+      GangRequest anywhere = c.request;
+      anywhere.topology = {};
+      ASSERT_EQ(WhyNodeCannot(c.nodes[i], anywhere).empty(), capacities[i] > 0);
     }
-    bool possible = false;
-    size_t fewest = c.nodes.size();
-    int evenest = 1 << 20;
-    ForEachDeal(capacities, c.request.num_workers,
-                [&](const std::vector<int>& deal) {
-                  if (!Allowed(deal, c.request)) return;
-                  possible = true;
-                  fewest = std::min(fewest, NodesUsed(deal));
-                  evenest = std::min(evenest, Unevenness(deal));
-                });
-    bool possible_idle = false;
-    ForEachDeal(idle, c.request.num_workers, [&](const std::vector<int>& deal) {
-      possible_idle = possible_idle || Allowed(deal, c.request);
-    });
 
     const Placement placement = PlaceGang(c.nodes, c.request);
     if (const auto* refusal = std::get_if<Refusal>(&placement)) {
       ++refused;
-      ASSERT_FALSE(possible) << refusal->reason;
-      ASSERT_EQ(refusal->never_fits_known_nodes, !possible_idle)
+      ASSERT_TRUE(expected.domains.empty()) << refusal->reason;
+      ASSERT_EQ(refusal->never_fits_known_nodes, !expected.possible_idle)
           << refusal->reason;
       continue;
     }
     ++placed;
     const Plan& plan = std::get<Plan>(placement);
-    ASSERT_TRUE(possible);
     ExpectNothingTakenTwice(plan, c);
+    ExpectWhole(plan, c.request.num_workers);
+    ExpectTheBest(plan, c, expected);
     if (testing::Test::HasFatalFailure()) return;
-    // PL-1: all of it, ranks numbered through.
-    int next_rank = 0;
-    for (const PlannedPart& part : plan.parts) {
-      int next_local = 0;
-      for (const PlannedRank& rank : part.ranks) {
-        ASSERT_EQ(rank.rank, next_rank++);
-        ASSERT_EQ(rank.local_rank, next_local++);
-      }
-    }
-    ASSERT_EQ(next_rank, c.request.num_workers);
-    const std::vector<int> deal = DealOf(plan, c.nodes);
-    ASSERT_TRUE(Allowed(deal, c.request));
-    if (c.request.strategy == PlacementStrategy::kPack) {
-      ASSERT_EQ(NodesUsed(deal), fewest);
-    }
-    if (c.request.strategy == PlacementStrategy::kSpread) {
-      ASSERT_EQ(Unevenness(deal), evenest);
-    }
     ASSERT_EQ(PlaceGang(c.nodes, c.request), placement);
   }
   EXPECT_GT(placed, 300);
   EXPECT_GT(refused, 300);
+}
+
+// PI-1 to PI-3: what an index went through leaves no trace.
+TEST(PlacementPropertyTest, AnIndexThatChangedAnswersAsAFreshOne) {
+  const uint64_t seed = TestSeed();
+  SeededRandom random(seed);
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed, " round ", round));
+    PlacementIndex index;
+    std::map<NodeId, NodeSnapshot> nodes;
+    for (int step = 0; step < 40; ++step) {
+      const Case c = RandomCase(random);
+      for (const NodeSnapshot& node : c.nodes) {
+        if (random.Below(4) == 0) {
+          index.Remove(node.id);
+          nodes.erase(node.id);
+        } else {
+          index.Put(node);
+          nodes[node.id] = node;
+        }
+      }
+      std::vector<NodeSnapshot> now;
+      for (const auto& [id, node] : nodes) now.push_back(node);
+      ASSERT_EQ(PlaceGang(index, c.request), PlaceGang(now, c.request));
+      ASSERT_EQ(index.size(), now.size());
+    }
+    for (const auto& [id, node] : nodes) index.Remove(id);
+    EXPECT_TRUE(index.all().empty());
+    EXPECT_TRUE(index.DomainsOf("rack").empty());
+  }
 }
 
 TEST(PlacementPropertyTest, TheOrderOfTheNodesDoesNotMatter) {
