@@ -151,6 +151,8 @@ class ClusterState {
   const AttemptTable& attempts() const { return attempts_; }
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
+  // Jobs that wait for resources.
+  size_t waiting_count() const { return line_.size(); }
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
 

@@ -86,6 +86,10 @@ Commit::Counters HeadCore::commit_counters() const {
   return commit_ == nullptr ? Commit::Counters() : commit_->counters();
 }
 
+size_t HeadCore::pending_count() const {
+  return commit_ == nullptr ? 0 : commit_->pending_count();
+}
+
 // ---- a life of the state ----
 
 void HeadCore::Start(absl::AnyInvocable<void(const absl::Status&) &&> done) {

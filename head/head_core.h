@@ -87,6 +87,8 @@ class HeadCore final : public StateHost {
   bool read_only() const;
   // Of the present commit; zeros before the first.
   Commit::Counters commit_counters() const;
+  // Transitions that are not durable yet.
+  size_t pending_count() const;
 
   // StateHost.
   absl::StatusOr<const ClusterState*> Readable() override;

@@ -1,5 +1,7 @@
 #include "head/memory_store.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
@@ -24,6 +26,36 @@ void MemoryDisk::Heal() {
   armed_.reset();
 }
 
+void MemoryDisk::SetFate(Fate fate) {
+  MutexLock lock(mutex_);
+  fate_ = std::move(fate);
+}
+
+void MemoryDisk::SkipSyncs() {
+  MutexLock lock(mutex_);
+  skip_syncs_ = true;
+}
+
+void MemoryDisk::PowerOff(Random& random) {
+  MutexLock lock(mutex_);
+  const size_t kept = static_cast<size_t>(random.Below(undo_.size() + 1));
+  for (; undo_.size() > kept; undo_.pop_back()) {
+    Put(undo_.back());
+    ++batches_lost_;
+  }
+  undo_.clear();
+}
+
+void MemoryDisk::Sync() {
+  MutexLock lock(mutex_);
+  undo_.clear();
+}
+
+int MemoryDisk::batches_lost() const {
+  MutexLock lock(mutex_);
+  return batches_lost_;
+}
+
 int MemoryDisk::appends() const {
   MutexLock lock(mutex_);
   return appends_;
@@ -44,6 +76,19 @@ std::optional<std::string> MemoryDisk::Find(Table table,
   return row->second;
 }
 
+std::optional<std::string> MemoryDisk::FindSynced(
+    Table table, const std::string& key) const {
+  {
+    MutexLock lock(mutex_);
+    for (const Batch& undo : undo_) {
+      for (const Write& write : undo) {
+        if (write.table == table && write.key == key) return write.value;
+      }
+    }
+  }
+  return Find(table, key);
+}
+
 void MemoryDisk::Corrupt(Table table, const std::string& key,
                          std::string value) {
   MutexLock lock(mutex_);
@@ -53,14 +98,17 @@ void MemoryDisk::Corrupt(Table table, const std::string& key,
 absl::Status MemoryDisk::Append(uint64_t term, const Batch& batch) {
   MutexLock lock(mutex_);
   COHORT_RETURN_IF_ERROR(CheckFence(term));
-  const std::optional<AppendFault> fault = NextFault();
+  std::optional<AppendFault> fault = NextFault();
+  if (!fault.has_value() && fate_) fault = fate_(batch);
   if (fault.has_value()) {
     ++faults_fired_;
-    if (*fault == AppendFault::kLanded) Apply(batch);
+    if (*fault != AppendFault::kNotLanded) {
+      Apply(batch, /*synced=*/*fault == AppendFault::kLanded);
+    }
     return absl::UnavailableError("injected: the append failed");
   }
   ++appends_;
-  Apply(batch);
+  Apply(batch, /*synced=*/!skip_syncs_);
   return absl::OkStatus();
 }
 
@@ -87,7 +135,29 @@ std::optional<AppendFault> MemoryDisk::NextFault() {
   return fault;
 }
 
-void MemoryDisk::Apply(const Batch& batch) {
+void MemoryDisk::Apply(const Batch& batch, bool synced) {
+  if (synced) {
+    undo_.clear();
+  } else {
+    undo_.push_back(UndoOf(batch));
+  }
+  Put(batch);
+}
+
+Batch MemoryDisk::UndoOf(const Batch& batch) const {
+  Batch undo;
+  for (const Write& write : batch) {
+    std::optional<std::string> before;
+    if (const auto rows = tables_.find(write.table); rows != tables_.end()) {
+      const auto row = rows->second.find(write.key);
+      if (row != rows->second.end()) before = row->second;
+    }
+    undo.push_back({write.table, write.key, std::move(before)});
+  }
+  return undo;
+}
+
+void MemoryDisk::Put(const Batch& batch) {
   for (const Write& write : batch) {
     if (write.value.has_value()) {
       tables_[write.table][write.key] = *write.value;

@@ -1,10 +1,12 @@
 #include "head/memory_store.h"
 
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/random.h"
 #include "common/testing/status_matchers.h"
 #include "head/records.h"
 #include "head/records_codec.h"
@@ -74,6 +76,57 @@ TEST(MemoryStoreTest, RefusesUntilHealed) {
               StatusIs(absl::StatusCode::kUnavailable));
   disk.Heal();
   COHORT_EXPECT_OK(MemoryStore(disk).Append(0, {{Table::kJobs, "a", "1"}}));
+}
+
+TEST(MemoryStoreTest, APowerFailureTakesWhatWasNotSynced) {
+  bool lost = false;
+  bool kept = false;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SeededRandom random(seed);
+    MemoryDisk disk;
+    COHORT_EXPECT_OK(MemoryStore(disk).Append(
+        0, {{Table::kJobs, "a", "1"}, {Table::kJobs, "b", "1"}}));
+    disk.FailAfter(0, AppendFault::kUnsynced);
+    EXPECT_FALSE(MemoryStore(disk)
+                     .Append(0, {{Table::kJobs, "a", "2"},
+                                 {Table::kJobs, "b", std::nullopt}})
+                     .ok());
+    // Processes see it, and it may not last.
+    EXPECT_EQ(disk.Find(Table::kJobs, "a"), "2");
+    EXPECT_EQ(disk.Find(Table::kJobs, "b"), std::nullopt);
+    EXPECT_EQ(disk.FindSynced(Table::kJobs, "a"), "1");
+    EXPECT_EQ(disk.FindSynced(Table::kJobs, "b"), "1");
+    disk.PowerOff(random);
+    EXPECT_EQ(disk.Find(Table::kJobs, "b").has_value(),
+              disk.Find(Table::kJobs, "a") == "1")
+        << "all of a batch or nothing";
+    (disk.batches_lost() == 1 ? lost : kept) = true;
+  }
+  EXPECT_TRUE(lost && kept);
+}
+
+TEST(MemoryStoreTest, ASyncKeepsWhatCameBefore) {
+  SeededRandom random(1);
+  MemoryDisk disk;
+  disk.FailAfter(0, AppendFault::kUnsynced);
+  EXPECT_FALSE(MemoryStore(disk).Append(0, {{Table::kJobs, "a", "1"}}).ok());
+  COHORT_EXPECT_OK(MemoryStore(disk).Append(0, {{Table::kJobs, "b", "1"}}));
+  EXPECT_EQ(disk.FindSynced(Table::kJobs, "a"), "1");
+  disk.PowerOff(random);
+  EXPECT_EQ(disk.Find(Table::kJobs, "a"), "1");
+}
+
+TEST(MemoryStoreTest, AsksForTheFateOfEachAppend) {
+  MemoryDisk disk;
+  int asked = 0;
+  disk.SetFate([&asked](const Batch& batch) -> std::optional<AppendFault> {
+    EXPECT_EQ(batch.size(), 1u);
+    if (++asked == 2) return AppendFault::kLanded;
+    return std::nullopt;
+  });
+  COHORT_EXPECT_OK(MemoryStore(disk).Append(0, {{Table::kJobs, "a", "1"}}));
+  EXPECT_FALSE(MemoryStore(disk).Append(0, {{Table::kJobs, "b", "1"}}).ok());
+  EXPECT_EQ(disk.FindSynced(Table::kJobs, "b"), "1");
 }
 
 TEST(MemoryStoreDeathTest, IsNotUsedAgainAfterAFailure) {

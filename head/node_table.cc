@@ -174,6 +174,16 @@ std::vector<AttemptId> NodeTable::GhostsOn(const NodeId& node) const {
   return ghosts;
 }
 
+std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
+  std::map<AttemptId, ResourceSet> held;
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return held;
+  for (const auto& [attempt, what] : found->second.holds) {
+    held.emplace(attempt, what.resources);
+  }
+  return held;
+}
+
 // ---- what is free ----
 
 NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record) const {

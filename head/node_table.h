@@ -56,6 +56,8 @@ class NodeTable {
   // Of a node, in the order of their ids.
   std::vector<AttemptId> GhostsOn(const NodeId& node) const;
 
+  // What each attempt holds of a node; ghosts are not among them.
+  std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
   // What could be placed there now: nothing unless offered.
   ResourceSet AvailableOn(const NodeId& node) const;
   // All nodes that are not dead; those not offered with nothing available, so

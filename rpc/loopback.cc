@@ -129,6 +129,10 @@ void LoopbackNetwork::BreakAll(const std::string& name) {
   wires_->BreakAll(name);
 }
 
+void LoopbackNetwork::SilenceAfter(const std::string& name, int frames) {
+  wires_->SilenceAfter(name, frames);
+}
+
 void LoopbackNetwork::SetBreakProbability(double probability) {
   wires_->SetBreakProbability(probability);
 }

@@ -38,6 +38,7 @@ struct LoopbackFaults {
   int64_t streams_broken = 0;
   int64_t held = 0;  // Messages that a partition held back.
   int64_t partition_timeouts = 0;
+  int64_t silenced = 0;  // Frames of a server after SilenceAfter.
 };
 
 class LoopbackWires;
@@ -85,6 +86,9 @@ class LoopbackNetwork {
   void HealAll();
   // Every connection of `name`, either way, breaks now.
   void BreakAll(const std::string& name);
+  // What the server `name` sends goes nowhere after `frames` more, until it
+  // dies or stops to listen: so that a crash can fall between two sends.
+  void SilenceAfter(const std::string& name, int frames);
   // Changes LoopbackOptions::break_probability.
   void SetBreakProbability(double probability);
 

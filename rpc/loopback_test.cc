@@ -280,6 +280,24 @@ TEST_F(LoopbackTest, AKilledServerHearsNothingAndItsQueueDoesNotRun) {
   EXPECT_EQ(client_log_.back(), "b b");
 }
 
+TEST_F(LoopbackTest, ASilencedServerSaysSoMuchAndNoMoreUntilItsDeath) {
+  OpenChat();
+  Settle();
+  network_.SilenceAfter("server", 1);
+  Say("1");
+  Say("2");
+  Settle();
+  EXPECT_THAT(server_log_, ElementsAre("got 1", "got 2"));
+  EXPECT_THAT(client_log_, ElementsAre("got 1"));
+  EXPECT_EQ(network_.faults().silenced, 1);
+  network_.Kill("server");
+  server_.reset();
+  StartServer();
+  Start(kEcho, "b");
+  Settle();
+  EXPECT_EQ(client_log_.back(), "b b");
+}
+
 TEST_F(LoopbackTest, AKilledClientHearsNothing) {
   OpenChat();
   Start(kHold, "h");

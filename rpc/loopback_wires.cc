@@ -22,6 +22,7 @@ void LoopbackWires::Unlisten(const std::string& name, BreakKind kind) {
   {
     MutexLock lock(mutex_);
     routers_.erase(name);
+    silenced_.erase(name);
     while (deliveries_[name] > 0) delivered_.Wait(mutex_);
     connections = ConnectionsOf(name);
   }
@@ -87,6 +88,20 @@ void LoopbackWires::BreakAll(const std::string& name) {
   for (const auto& connection : connections) {
     Break(connection, BreakKind::kNetwork);
   }
+}
+
+void LoopbackWires::SilenceAfter(const std::string& name, int frames) {
+  MutexLock lock(mutex_);
+  silenced_[name] = frames;
+}
+
+bool LoopbackWires::IsSilenced(const LoopbackLane& lane) {
+  if (!lane.from_server || silenced_.empty()) return false;
+  const auto left = silenced_.find(lane.connection->server);
+  if (left == silenced_.end() || left->second-- > 0) return false;
+  left->second = 0;
+  ++faults_.silenced;
+  return true;
 }
 
 void LoopbackWires::SetBreakProbability(double probability) {
@@ -158,7 +173,7 @@ std::vector<std::shared_ptr<LoopbackCall>> LoopbackWires::CallsOf(
 void LoopbackWires::Send(const std::shared_ptr<LoopbackLane>& lane,
                          Task frame) {
   MutexLock lock(mutex_);
-  if (!lane->connection->alive) return;
+  if (!lane->connection->alive || IsSilenced(*lane)) return;
   lane->frames.push_back(std::move(frame));
   ScheduleArrival(lane);
 }

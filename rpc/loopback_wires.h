@@ -47,11 +47,12 @@ struct LoopbackConnection {
 // One direction of one call: frames on their way, in order.  Guarded by the
 // wires' mutex.
 struct LoopbackLane {
-  explicit LoopbackLane(std::shared_ptr<LoopbackConnection> c)
-      : connection(std::move(c)) {}
+  LoopbackLane(std::shared_ptr<LoopbackConnection> c, bool down)
+      : connection(std::move(c)), from_server(down) {}
 
   // Shared: the wires, its lanes and calls.
   const std::shared_ptr<LoopbackConnection> connection;
+  const bool from_server;
   // What each frame does where it arrives.
   std::deque<Task> frames;
   // Arrivals that a partition holds back.
@@ -78,6 +79,7 @@ class LoopbackWires : public std::enable_shared_from_this<LoopbackWires> {
   void Heal(const std::string& a, const std::string& b);
   void HealAll();
   void BreakAll(const std::string& name);
+  void SilenceAfter(const std::string& name, int frames);
   void SetBreakProbability(double probability);
   LoopbackFaults faults() const;
   // The end: drops every call that is left.
@@ -138,6 +140,9 @@ class LoopbackWires : public std::enable_shared_from_this<LoopbackWires> {
       ABSL_LOCKS_EXCLUDED(mutex_);
   Connections ConnectionsOf(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a frame of the lane's sender goes nowhere.
+  bool IsSilenced(const LoopbackLane& lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration DrawDelay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Executor& executor_;
@@ -154,6 +159,8 @@ class LoopbackWires : public std::enable_shared_from_this<LoopbackWires> {
   std::map<std::string, int> deliveries_ ABSL_GUARDED_BY(mutex_);
   // When each began, so that a timer knows its own partition.
   std::map<Pair, absl::Duration> partitions_ ABSL_GUARDED_BY(mutex_);
+  // Frames that each silenced server still sends.
+  std::map<std::string, int> silenced_ ABSL_GUARDED_BY(mutex_);
   // Those alive, by number.
   std::map<uint64_t, std::shared_ptr<LoopbackConnection>> connections_
       ABSL_GUARDED_BY(mutex_);

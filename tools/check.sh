@@ -2,10 +2,10 @@
 # What is run by hand before an issue is called done, beyond .ci/run.
 #
 #   tools/check.sh         both compilers, lint, clang-tidy on the files that
-#                          differ from the main branch, 1,000 fresh seeds of the
+#                          differ from the main branch, 2,000 fresh seeds of the
 #                          simulation, 40 rounds of faults under a training,
 #                          each fuzzer for 20 s
-#   tools/check.sh --all   clang-tidy on every file, 10,000 seeds, 200 rounds and
+#   tools/check.sh --all   clang-tidy on every file, 100,000 seeds, 200 rounds and
 #                          3 epochs through each fault, each fuzzer for 5 min,
 #                          every test under AddressSanitizer; on a clang that can
 #                          (16 and later) the LibTorch parts too
@@ -62,7 +62,16 @@ shell_lint() {
 simulate() {
   local first=$((RANDOM * 1000000 + RANDOM))
   echo "replay a seed with build/release/bin/sim_main --seed N --verbose"
-  build/release/bin/sim_main --seed "$first" --seeds $((all ? 10000 : 1000))
+  # One process a core, each with seeds of its own.
+  local count=$((all ? 100000 : 2000)) cores status=0 pids=()
+  cores=$(nproc)
+  for ((i = 0; i < cores; ++i)); do
+    build/release/bin/sim_main --seed $((first + i * (count / cores + 1))) \
+      --seeds $((count / cores + 1)) 2>/dev/null &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  return "$status"
 }
 
 faults() {

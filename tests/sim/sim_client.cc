@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_util.h"
+#include "head/records_codec.h"
 #include "rpc/methods.h"
 
 namespace cohort::sim {
@@ -19,27 +20,49 @@ bool TryAgain(const absl::Status& status) {
 
 }  // namespace
 
-Client::Client(World world, std::string name)
+Client::Client(World world, std::string name, bool forgets_its_id)
     : world_(world),
       name_(std::move(name)),
-      channel_(world.network.Connect(name_, "head", world.credential)) {}
+      channel_(world.network.Connect(name_, "head", world.credential)),
+      forgets_its_id_(forgets_its_id) {}
+
+void Client::Violate(std::string what) {
+  if (violation_.empty()) violation_ = std::move(what);
+}
+
+void Client::Die() {
+  ++life_;
+  abandoned_.insert(unanswered_.begin(), unanswered_.end());
+  world_.counters.Count("request_abandoned",
+                        static_cast<int64_t>(unanswered_.size()));
+  unanswered_.clear();
+  repeating_.clear();
+}
 
 void Client::Submit(const std::string& request_id, v1::JobSpec spec) {
   v1::SubmitJobRequest request;
   request.set_request_id(request_id);
   *request.mutable_spec() = std::move(spec);
-  ++unanswered_;
+  unanswered_.insert(request_id);
   Try(request_id, request, /*again=*/false);
 }
 
 void Client::Try(const std::string& request_id,
                  const v1::SubmitJobRequest& request, bool again) {
-  rpc::Call(*channel_, rpc::kSubmitJob, request, {.deadline = kDeadline},
-            world_.executor,
-            [this, request_id, request,
-             again](absl::StatusOr<v1::SubmitJobResponse> response) {
-              OnAnswer(request_id, request, again, std::move(response));
-            });
+  int copies = 1;
+  if (world_.random.Below(20) == 0) {
+    copies = 2;
+    world_.counters.Count("request_duplicated");
+  }
+  for (; copies > 0; --copies) {
+    rpc::Call(*channel_, rpc::kSubmitJob, request, {.deadline = kDeadline},
+              world_.executor,
+              [this, request_id, request, again,
+               life = life_](absl::StatusOr<v1::SubmitJobResponse> response) {
+                if (life != life_) return;
+                OnAnswer(request_id, request, again, std::move(response));
+              });
+  }
 }
 
 void Client::OnAnswer(const std::string& request_id,
@@ -47,32 +70,87 @@ void Client::OnAnswer(const std::string& request_id,
                       absl::StatusOr<v1::SubmitJobResponse> response) {
   if (!response.ok()) {
     if (!TryAgain(response.status())) {
-      violation_ = absl::StrCat("submit of ", request_id, ": ",
-                                response.status().ToString());
-      return;
+      return Violate(absl::StrCat("RQ-1: submit of ", request_id, ": ",
+                                  response.status().ToString()));
     }
+    // The other copy has its answer, or is to be sent again already.
+    if (!again && acknowledged_.contains(request_id)) return;
+    if (!repeating_.insert(request_id).second) return;
     world_.counters.Count("submit_repeated");
-    world_.executor.PostAfter(absl::Milliseconds(50 + world_.random.Below(400)),
-                              [this, request_id, request, again] {
-                                Try(request_id, request, again);
+    v1::SubmitJobRequest repeat = request;
+    if (forgets_its_id_) repeat.set_request_id(request.request_id() + "+");
+    world_.executor.PostAfter(absl::Milliseconds(50 + world_.random.Below(900)),
+                              [this, request_id, repeat, again, life = life_] {
+                                if (life != life_) return;
+                                repeating_.erase(request_id);
+                                Try(request_id, repeat, again);
                               });
     return;
   }
   const JobId job = *JobId::FromBytes(response->job_id());
+  CheckDurable(job);
   const auto [known, first] = acknowledged_.emplace(request_id, job);
   if (known->second != job) {
-    violation_ = absl::StrCat("RQ-1: ", request_id, " has two answers");
+    return Violate(absl::StrCat("RQ-1: ", request_id, " has two answers"));
   }
   if (!first) {
     world_.counters.Count("submit_answered_again");
     return;
   }
-  --unanswered_;
+  unanswered_.erase(request_id);
   // As if the answer had been lost.
   if (!again && world_.random.Below(3) == 0) {
-    world_.executor.PostAfter(
-        absl::Milliseconds(world_.random.Below(5000)),
-        [this, request_id, request] { Try(request_id, request, true); });
+    v1::SubmitJobRequest repeat = request;
+    if (forgets_its_id_) repeat.set_request_id(request.request_id() + "+");
+    world_.executor.PostAfter(absl::Milliseconds(world_.random.Below(5000)),
+                              [this, request_id, repeat, life = life_] {
+                                if (life == life_)
+                                  Try(request_id, repeat, /*again=*/true);
+                              });
+  }
+}
+
+void Client::CheckDurable(const JobId& job) {
+  if (!world_.checks_durability) return;
+  if (!world_.disk.FindSynced(head::Table::kJobs, head::JobKey(job))
+           .has_value()) {
+    Violate(absl::StrCat("CM-1: job ", job.ToText(),
+                         " was acknowledged before it was durable"));
+  }
+}
+
+void Client::LookAtOne() {
+  if (acknowledged_.empty()) return;
+  const auto chosen = std::next(
+      acknowledged_.begin(),
+      static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
+  v1::GetJobRequest request;
+  request.set_job_id(std::string(chosen->second.bytes()));
+  rpc::Call(*channel_, rpc::kGetJob, request, {.deadline = kDeadline},
+            world_.executor,
+            [this, job = chosen->second](
+                absl::StatusOr<v1::GetJobResponse> response) {
+              OnLook(job, response);
+            });
+}
+
+void Client::OnLook(const JobId& job,
+                    const absl::StatusOr<v1::GetJobResponse>& seen) {
+  if (absl::IsNotFound(seen.status()) && world_.checks_durability) {
+    return Violate(absl::StrCat("AK-1: job ", job.ToText(),
+                                ", which was acknowledged, is not there"));
+  }
+  if (!seen.ok()) return;
+  world_.counters.Count("looked");
+  const v1::JobState state = seen->job().state();
+  if (const auto ended = ended_.find(job);
+      ended != ended_.end() && ended->second != state) {
+    return Violate(
+        absl::StrCat("JB-1: job ", job.ToText(), " had ended, said the head"));
+  }
+  if (state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+      state == v1::JOB_STATE_STOPPED) {
+    ended_[job] = state;
   }
 }
 
@@ -81,7 +159,6 @@ void Client::StopOne() {
   const auto chosen = std::next(
       acknowledged_.begin(),
       static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
-  stopped_.insert(chosen->second);
   v1::StopJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-stop-", stops_++));
   request.set_job_id(std::string(chosen->second.bytes()));
@@ -99,7 +176,7 @@ void Client::TryStop(const v1::StopJobRequest& request) {
           world_.executor.PostAfter(absl::Milliseconds(200),
                                     [this, request] { TryStop(request); });
         } else {
-          violation_ = absl::StrCat("stop: ", response.status().ToString());
+          Violate(absl::StrCat("AK-1: stop: ", response.status().ToString()));
         }
       });
 }
@@ -112,7 +189,7 @@ void Client::SubmitNonsense() {
   rpc::Call(*channel_, rpc::kSubmitJob, request, {.deadline = kDeadline},
             world_.executor,
             [this](absl::StatusOr<v1::SubmitJobResponse> response) {
-              if (response.ok()) violation_ = "a job of -1 workers was taken";
+              if (response.ok()) Violate("SP-1: a job of -1 workers was taken");
               if (absl::IsInvalidArgument(response.status())) {
                 world_.counters.Count("refused_invalid");
               }
@@ -130,7 +207,7 @@ void Client::SubmitUnderUsedId() {
             world_.executor,
             [this](absl::StatusOr<v1::SubmitJobResponse> response) {
               if (response.ok()) {
-                violation_ = "RQ-1: another body was taken under a used id";
+                Violate("RQ-1: another body was taken under a used id");
               }
               if (absl::IsAlreadyExists(response.status())) {
                 world_.counters.Count("refused_used_id");

@@ -13,15 +13,23 @@
 namespace cohort::sim {
 
 // A person's program: submits jobs and tries again, with the same request id,
-// until it has an answer; stops some.  Checks that one request has one answer.
+// until it has an answer; stops some, looks at others.  Sends some requests
+// twice, as a program does that gave up too early on a slow answer: the copies
+// overtake each other.  Checks that one request has one answer (RQ-1), and that
+// what it is told is durable (CM-1).
 class Client {
  public:
-  Client(World world, std::string name);
+  // `forgets_its_id`: makes another id for a repeat, on purpose.
+  Client(World world, std::string name, bool forgets_its_id);
 
   // Submits until it is answered; then, now and then, once more.
   void Submit(const std::string& request_id, v1::JobSpec spec);
   // Stops a job of this client, if it has one.
   void StopOne();
+  // Asks how one of its jobs is.
+  void LookAtOne();
+  // The program dies: what it has not heard by now it never will.
+  void Die();
   // A submit that can never succeed, and one with another's request id.
   void SubmitNonsense();
   void SubmitUnderUsedId();
@@ -30,8 +38,9 @@ class Client {
   const std::map<std::string, JobId>& acknowledged() const {
     return acknowledged_;
   }
-  const std::set<JobId>& stopped() const { return stopped_; }
-  size_t unanswered() const { return unanswered_; }
+  // Requests that it had sent when it died: each made one job or none.
+  const std::set<std::string>& abandoned() const { return abandoned_; }
+  size_t unanswered() const { return unanswered_.size(); }
   const std::string& violation() const { return violation_; }
 
  private:
@@ -41,14 +50,24 @@ class Client {
                 const v1::SubmitJobRequest& request, bool again,
                 absl::StatusOr<v1::SubmitJobResponse> response);
   void TryStop(const v1::StopJobRequest& request);
+  void OnLook(const JobId& job, const absl::StatusOr<v1::GetJobResponse>& seen);
+  void CheckDurable(const JobId& job);
+  void Violate(std::string what);
 
   World world_;
   const std::string name_;
   const std::unique_ptr<rpc::Channel> channel_;
+  const bool forgets_its_id_;
   std::map<std::string, JobId> acknowledged_;
-  std::set<JobId> stopped_;
-  size_t unanswered_ = 0;
+  std::set<std::string> unanswered_;
+  std::set<std::string> abandoned_;
+  // Those that wait to be sent again.
+  std::set<std::string> repeating_;
+  // Jobs that it was told to have ended, and how.
+  std::map<JobId, v1::JobState> ended_;
   int stops_ = 0;
+  // Of this program; answers to an earlier life are not heard.
+  int life_ = 0;
   std::string violation_;
 };
 

@@ -7,11 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "head/records_codec.h"
+
 namespace cohort::sim {
 namespace {
 
 using head::AttemptRecord;
-using head::AttemptState;
 using head::ClusterState;
 using head::JobRecord;
 using head::JobState;
@@ -19,14 +20,49 @@ using head::JobState;
 // Faults come about this often: several during each job, and time to recover
 // from some before the next.
 constexpr absl::Duration kFaultEvery = absl::Milliseconds(700);
-// One append in so many kills the head before its effects leave.
-constexpr uint64_t kCrashAfterAppendOneIn = 40;
+// One write in so many is the head's last.
+constexpr uint64_t kCrashAtWriteOneIn = 40;
+// One settled moment in so many is compared with what a restart would find.
+constexpr uint64_t kRebuildOneIn = 150;
+// A node that could be heard for so long beyond its lease is not given up: it
+// needs a second at most to join again after a broken connection, and several
+// may break one after the other.
+constexpr absl::Duration kHeardFor = absl::Seconds(12);
 
-rpc::LoopbackOptions NetworkOptions() {
+rpc::LoopbackOptions NetworkOptions(bool faulty) {
   rpc::LoopbackOptions options;
-  options.break_probability = 0.002;
+  options.break_probability = faulty ? 0.002 : 0;
   options.partition_timeout = absl::Seconds(5);
   return options;
+}
+
+Flaw FlawOf(Break broken) {
+  switch (broken) {
+    case Break::kMachineDoublesDevices:
+      return Flaw::kDoublesDevices;
+    case Break::kRestoreIsForged:
+      return Flaw::kForgesRestore;
+    case Break::kMachineForgetsNothing:
+      return Flaw::kForgetsNothing;
+    case Break::kRanksNeverEnd:
+      return Flaw::kRanksNeverEnd;
+    default:
+      return Flaw::kNone;
+  }
+}
+
+const char* CrashName(Crash crash) {
+  switch (crash) {
+    case Crash::kBefore:
+      return "head_killed_before_write";
+    case Crash::kTorn:
+      return "head_killed_write_torn";
+    case Crash::kAfter:
+      return "head_killed_before_sending";
+    case Crash::kAmidEffects:
+      return "head_killed_amid_effects";
+  }
+  return "";
 }
 
 }  // namespace
@@ -34,27 +70,39 @@ rpc::LoopbackOptions NetworkOptions() {
 SimCluster::SimCluster(SimOptions options)
     : options_(options),
       random_(options.seed),
+      clock_(executor_),
       start_(executor_.Monotonic()),
       credential_(*rpc::Credential::FromBytes(
           std::string(rpc::Credential::kClusterBytes, 'k'))),
-      network_(NetworkOptions(), executor_, executor_, random_) {
+      network_(NetworkOptions(options.faulty), executor_, executor_, random_),
+      faulty_(options.faulty) {
   limits_.node_timeout = absl::Seconds(3);
   for (int i = 0; i < options_.machines; ++i) {
     Node& node = nodes_.emplace_back();
     node.id = NodeId::New(random_);
-    const std::string name = absl::StrCat("node-", i);
-    node.machine = std::make_unique<Machine>(
-        name, executor_, random_, counters_, [this, name](const AttemptId& id) {
-          return network_.Connect(name + ".ranks", name + ".sock",
-                                  rpc::MintRankCredential(credential_, id));
-        });
     node.gpus = 2;
     node.resources = *ParseResources("CPU=4,GPU=2,memory=8GiB");
+    node.disturbed_at = start_;
+    const std::string name = absl::StrCat("node-", i);
+    node.machine = std::make_unique<Machine>(
+        Machine::Parts{.name = name,
+                       .resources = node.resources,
+                       .flaw = FlawOf(options.broken),
+                       .connect =
+                           [this, name](const AttemptId& id) {
+                             return network_.Connect(
+                                 name + ".ranks", name + ".sock",
+                                 rpc::MintRankCredential(credential_, id));
+                           }},
+        executor_, random_, counters_, written_);
   }
   for (int i = 0; i < 3; ++i) {
     clients_.push_back(
-        std::make_unique<Client>(world(), absl::StrCat("client-", i)));
+        std::make_unique<Client>(world(), absl::StrCat("client-", i),
+                                 options.broken == Break::kClientForgetsItsId));
   }
+  disk_.SetFate([this](const head::Batch& batch) { return OnWrite(batch); });
+  BreakOnPurpose();
 }
 
 SimCluster::~SimCluster() {
@@ -122,91 +170,131 @@ v1::JobSpec SimCluster::RandomSpec() {
 }
 
 void SimCluster::Plan() {
+  const auto some_time = [this] {
+    return options_.faults_for * random_.Double();
+  };
   for (int i = 0; i < options_.jobs; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
-    const absl::Duration when = options_.faults_for * 0.8 * random_.Double();
-    executor_.PostAfter(when, [&client, i, spec = RandomSpec()] {
+    executor_.PostAfter(some_time() * 0.8, [&client, i, spec = RandomSpec()] {
       client.Submit(absl::StrCat("job-", i), spec);
     });
   }
   for (int i = 0; i < 4; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
-    executor_.PostAfter(options_.faults_for * random_.Double(),
-                        [&client] { client.StopOne(); });
-    executor_.PostAfter(options_.faults_for * random_.Double(),
-                        [&client] { client.SubmitNonsense(); });
-    executor_.PostAfter(options_.faults_for * random_.Double(),
-                        [&client] { client.SubmitUnderUsedId(); });
+    executor_.PostAfter(some_time(), [&client] { client.StopOne(); });
+    executor_.PostAfter(some_time(), [&client] { client.SubmitNonsense(); });
+    executor_.PostAfter(some_time(), [&client] { client.SubmitUnderUsedId(); });
+  }
+  for (int i = 0; i < 12; ++i) {
+    Client& client = *clients_[random_.Below(clients_.size())];
+    executor_.PostAfter(some_time(), [&client] { client.LookAtOne(); });
+  }
+}
+
+void SimCluster::BreakOnPurpose() {
+  switch (options_.broken) {
+    case Break::kStoreSkipsSyncs:
+    case Break::kStoreSkipsSyncsUnseen:
+      disk_.SkipSyncs();
+      break;
+    case Break::kHeartbeatsVanish:
+      // Behind the invariants' back.
+      executor_.PostAfter(absl::Seconds(20), [this] {
+        network_.Partition(nodes_[0].machine->name(), "head");
+      });
+      break;
+    case Break::kRowRots:
+      executor_.PostAfter(absl::Seconds(20), [this] {
+        if (head_ == nullptr || head_->state() == nullptr) return;
+        head::NodeRecord record =
+            head_->state()->nodes().records().begin()->second;
+        record.name = "somebody else";
+        const head::Write write = head::ToWrite(record);
+        disk_.Corrupt(write.table, write.key, *write.value);
+      });
+      break;
+    default:
+      break;
   }
 }
 
 // ---- faults ----
 
+void SimCluster::Fired(const std::string& name) {
+  counters_.Count(name);
+  Say(name);
+}
+
 void SimCluster::KillHead() {
   if (head_ == nullptr) return;
   head_.reset();
+  head_runs_seen_ = 0;
   head_back_at_ =
       executor_.Monotonic() + absl::Milliseconds(20 + random_.Below(3000));
 }
 
+void SimCluster::KillDaemon(Node& node, absl::Duration for_at_least,
+                            uint64_t and_ms) {
+  node.daemon.reset();
+  node.back_at = executor_.Monotonic() + for_at_least +
+                 absl::Milliseconds(random_.Below(and_ms));
+  node.disturbed_at = node.back_at;
+}
+
+void SimCluster::Cut(Node& node, absl::Duration time) {
+  const std::string name = node.machine->name();
+  network_.Partition(name, "head");
+  node.cut = true;
+  executor_.PostAfter(time, [this, &node, name] {
+    network_.Heal(name, "head");
+    node.cut = false;
+    node.disturbed_at = executor_.Monotonic();
+  });
+}
+
 void SimCluster::Fault() {
   Node& node = nodes_[random_.Below(nodes_.size())];
-  const auto fired = [this](const std::string& name) {
-    counters_.Count(name);
-    Say(name);
-  };
-  switch (random_.Below(13)) {
+  const uint64_t kind = random_.Below(20);
+  if (kind < 9) return HeadFault(kind);
+  if (kind < 15) return NodeFault(kind - 9, node);
+  NetworkFault(kind - 15, node);
+}
+
+void SimCluster::HeadFault(uint64_t kind) {
+  switch (kind) {
     case 0:
-      if (head_ != nullptr) fired("head_killed");
+      if (head_ == nullptr) break;
+      Fired("head_killed");
       KillHead();
       break;
     case 1:
-      if (node.daemon == nullptr) break;
-      fired("worker_killed");
-      node.daemon.reset();
-      node.back_at =
-          executor_.Monotonic() + absl::Milliseconds(20 + random_.Below(6000));
+      Fired("power_failed");
+      KillHead();
+      disk_.PowerOff(random_);
       break;
     case 2:
-      if (node.machine->KillAKeeper()) fired("keeper_killed");
+      crash_at_next_write_ = static_cast<Crash>(random_.Below(4));
       break;
     case 3:
-      if (node.machine->KillARank()) fired("rank_killed");
-      break;
     case 4:
-      fired("machine_rebooted");
-      node.daemon.reset();
-      node.machine->Reboot();
-      node.back_at =
-          executor_.Monotonic() + absl::Milliseconds(500 + random_.Below(9000));
-      break;
-    case 5: {
-      fired("partitioned");
-      const std::string name = node.machine->name();
-      network_.Partition(name, "head");
-      executor_.PostAfter(absl::Milliseconds(random_.Below(12'000)),
-                          [this, name] { network_.Heal(name, "head"); });
-      break;
-    }
-    case 6:
-      fired("connections_broken");
-      network_.BreakAll(random_.Below(2) == 0 ? "head" : node.machine->name());
-      break;
-    case 7:
-    case 8:
-      fired("append_fails_landed");
+      Fired("append_fails_landed");
       disk_.FailAfter(static_cast<int>(random_.Below(4)),
                       head::AppendFault::kLanded);
       break;
-    case 9:
-      fired("append_fails_not_landed");
+    case 5:
+      Fired("append_fails_not_landed");
       disk_.FailAfter(static_cast<int>(random_.Below(4)),
                       head::AppendFault::kNotLanded);
       break;
-    case 10:
+    case 6:
+      Fired("append_fails_unsynced");
+      disk_.FailAfter(static_cast<int>(random_.Below(4)),
+                      head::AppendFault::kUnsynced);
+      break;
+    case 7:
       if (head_ == nullptr || head_->stopped()) break;
       // Longer than any lease: nobody may die of it (LS-1).
-      fired("head_paused");
+      Fired("head_paused");
       head_->Stop();
       executor_.PostAfter(absl::Milliseconds(500 + random_.Below(9000)),
                           [this] {
@@ -215,21 +303,130 @@ void SimCluster::Fault() {
                             }
                           });
       break;
-    case 11:
-      fired("disk_full");
+    default:
+      Fired("disk_full");
       disk_.Refuse();
       executor_.PostAfter(absl::Milliseconds(random_.Below(4000)),
                           [this] { disk_.Heal(); });
       break;
+  }
+}
+
+void SimCluster::NodeFault(uint64_t kind, Node& node) {
+  switch (kind) {
+    case 0:
+      if (node.daemon == nullptr) break;
+      Fired("worker_killed");
+      KillDaemon(node, absl::Milliseconds(20), 6000);
+      break;
+    case 1:
+      if (node.machine->KillAKeeper()) Fired("keeper_killed");
+      break;
+    case 2:
+      if (node.machine->KillARank()) Fired("rank_killed");
+      break;
+    case 3:
+      Fired("machine_rebooted");
+      KillDaemon(node, absl::Milliseconds(500), 9000);
+      node.machine->Reboot();
+      break;
+    case 4: {
+      if (node.daemon == nullptr) break;
+      Fired("worker_paused");
+      node.daemon->Stop();
+      const absl::Duration time = absl::Milliseconds(200 + random_.Below(8000));
+      node.disturbed_at = executor_.Monotonic() + time;
+      executor_.PostAfter(time, [&node] {
+        if (node.daemon != nullptr) node.daemon->Continue();
+      });
+      break;
+    }
     default:
-      kill_after_append_ = true;
+      clients_[random_.Below(clients_.size())]->Die();
+      Fired("client_killed");
       break;
   }
 }
 
+void SimCluster::NetworkFault(uint64_t kind, Node& node) {
+  switch (kind) {
+    case 0:
+    case 1:
+      Fired("partitioned");
+      Cut(node, absl::Milliseconds(random_.Below(12'000)));
+      break;
+    case 2:
+      Fired("connections_broken");
+      network_.BreakAll(random_.Below(2) == 0 ? "head" : node.machine->name());
+      break;
+    case 3: {
+      Fired("client_partitioned");
+      const std::string name = absl::StrCat("client-", random_.Below(3));
+      network_.Partition(name, "head");
+      executor_.PostAfter(absl::Milliseconds(random_.Below(9000)),
+                          [this, name] { network_.Heal(name, "head"); });
+      break;
+    }
+    default:
+      // Days, so that whoever counts time by it is found out.
+      Fired("clock_stepped");
+      clock_.Step(absl::Hours(72) * (2 * random_.Double() - 1));
+      break;
+  }
+}
+
+std::optional<head::AppendFault> SimCluster::OnWrite(const head::Batch& batch) {
+  ++writes_;
+  std::optional<head::AppendFault> fault;
+  if (writes_ == options_.crash_at_write) {
+    fault = CrashNow(options_.crash);
+  } else if (faulty_ && crash_at_next_write_.has_value()) {
+    fault = CrashNow(*std::exchange(crash_at_next_write_, std::nullopt));
+  } else if (faulty_ && random_.Below(kCrashAtWriteOneIn) == 0) {
+    fault = CrashNow(static_cast<Crash>(random_.Below(4)));
+  }
+  if (!fault.has_value() && options_.broken != Break::kStoreSkipsSyncs &&
+      options_.broken != Break::kStoreSkipsSyncsUnseen) {
+    const std::string violation = history_.OnDurable(batch);
+    if (!violation.empty()) Violate(violation);
+  }
+  return fault;
+}
+
+std::optional<head::AppendFault> SimCluster::CrashNow(Crash crash) {
+  Fired(CrashName(crash));
+  crashing_ = crash;
+  switch (crash) {
+    case Crash::kBefore:
+      return head::AppendFault::kNotLanded;
+    case Crash::kTorn:
+      return head::AppendFault::kUnsynced;
+    case Crash::kAmidEffects:
+      silenced_before_ = network_.faults().silenced;
+      crash_at_the_latest_ = executor_.Monotonic() + absl::Milliseconds(50);
+      network_.SilenceAfter("head", static_cast<int>(random_.Below(3)));
+      return std::nullopt;
+    case Crash::kAfter:
+      break;
+  }
+  return std::nullopt;
+}
+
+void SimCluster::FinishCrash() {
+  if (!crashing_.has_value()) return;
+  if (*crashing_ == Crash::kAmidEffects &&
+      network_.faults().silenced == silenced_before_ &&
+      executor_.Monotonic() < crash_at_the_latest_) {
+    return;
+  }
+  KillHead();
+  if (*crashing_ == Crash::kTorn) disk_.PowerOff(random_);
+  crashing_.reset();
+}
+
 void SimCluster::HealEverything() {
   faulty_ = false;
-  kill_after_append_ = false;
+  crash_at_next_write_.reset();
   network_.SetBreakProbability(0);
   network_.HealAll();
   disk_.Heal();
@@ -244,11 +441,12 @@ void SimCluster::ReviveTheDead() {
     KillHead();
   }
   if (head_ == nullptr && now >= head_back_at_) {
-    head_ = std::make_unique<HeadDaemon>(world(), disk_, limits_);
+    head_ = std::make_unique<HeadDaemon>(world(), limits_);
     counters_.Count("head_started");
   }
   for (Node& node : nodes_) {
     if (node.daemon != nullptr || now < node.back_at) continue;
+    node.disturbed_at = now;
     node.daemon = std::make_unique<WorkerDaemon>(
         world(), *node.machine, node.id, node.resources, node.gpus);
   }
@@ -261,6 +459,7 @@ SimResult SimCluster::Run() {
   absl::Duration next_fault = start_ + absl::Seconds(2);
   const absl::Duration heal_at = start_ + options_.faults_for;
   const absl::Duration end_at = heal_at + options_.rest_within;
+  bool healed = false;
   // Wakes the loop, so that revivals and faults come at their time.
   absl::AnyInvocable<void()> tick = [this, &tick] {
     executor_.PostAfter(absl::Milliseconds(100), [&tick] { tick(); });
@@ -268,14 +467,18 @@ SimResult SimCluster::Run() {
   tick();
   while (violation_.empty()) {
     ReviveTheDead();
-    if (faulty_ && executor_.Monotonic() >= next_fault) {
+    const absl::Duration now = executor_.Monotonic();
+    if (faulty_ && now >= next_fault) {
       next_fault += kFaultEvery * (0.2 + 1.6 * random_.Double());
       Fault();
     }
-    if (faulty_ && executor_.Monotonic() >= heal_at) HealEverything();
-    if (!faulty_ && AtRest()) break;
-    if (executor_.Monotonic() >= end_at) {
-      Violate(absl::StrCat("not at rest: ", DescribeUnrest()));
+    if (!healed && now >= heal_at) {
+      HealEverything();
+      healed = true;
+    }
+    if (healed && AtRest()) break;
+    if (now >= end_at) {
+      Violate(DescribeUnrest());
       break;
     }
     Step();
@@ -288,9 +491,12 @@ SimResult SimCluster::Run() {
   counters_.Count("net_stream_broken", faults.streams_broken);
   counters_.Count("net_held", faults.held);
   counters_.Count("net_partition_timeout", faults.partition_timeouts);
+  counters_.Count("net_silenced", faults.silenced);
   counters_.Count("append_failed", disk_.faults_fired());
+  counters_.Count("unsynced_batch_lost", disk_.batches_lost());
   return {.violation = violation_,
           .trace = trace_,
+          .writes = writes_,
           .counters = counters_,
           .virtual_time = executor_.Monotonic() - start_};
 }
@@ -303,21 +509,13 @@ void SimCluster::Step() {
 }
 
 void SimCluster::AfterStep() {
-  const int appends = disk_.appends();
-  if (appends != appends_seen_) {
-    appends_seen_ = appends;
+  if (writes_ != writes_seen_) {
+    writes_seen_ = writes_;
     trace_ = (trace_ ^ static_cast<uint64_t>(
                            absl::ToInt64Nanoseconds(executor_.Monotonic()))) *
              1099511628211u;
-    // The batch is durable and none of its effects has left.
-    if (faulty_ && head_ != nullptr &&
-        (kill_after_append_ || random_.Below(kCrashAfterAppendOneIn) == 0)) {
-      kill_after_append_ = false;
-      counters_.Count("head_killed_before_sending");
-      Say("head_killed_before_sending");
-      KillHead();
-    }
   }
+  FinishCrash();
   CheckInvariants();
 }
 
@@ -343,13 +541,27 @@ void SimCluster::CheckInvariants() {
   for (const auto& client : clients_) {
     if (!client->violation().empty()) Violate(client->violation());
   }
-  if (head_ == nullptr || head_->state() == nullptr || head_->read_only()) {
+  if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
+      head_->runs() == head_runs_seen_) {
     return;
   }
+  head_runs_seen_ = head_->runs();
   const ClusterState& state = *head_->state();
-  CheckJobs(state);
-  CheckAttempts(state);
-  CheckHolds(state);
+  const std::string violation = CheckState(state);
+  if (!violation.empty()) Violate(violation);
+  NoteJobs(state);
+  CheckNodes(state);
+  MaybeCheckRebuilt();
+}
+
+void SimCluster::MaybeCheckRebuilt() {
+  const bool always = options_.broken == Break::kRowRots;
+  if (!head_->settled()) return;
+  if (!always && random_.Below(kRebuildOneIn) != 0) return;
+  counters_.Count("rebuilt_and_compared");
+  const std::string violation =
+      CheckRebuilt(*head_->state(), disk_, limits_, clock_);
+  if (!violation.empty()) Violate(violation);
 }
 
 void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
@@ -359,93 +571,53 @@ void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
   Say(absl::StrCat(edge, " ", job.ToText().substr(0, 6)));
 }
 
-void SimCluster::CheckJobs(const ClusterState& state) {
+void SimCluster::NoteJobs(const ClusterState& state) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    const auto [entry, is_new] = seen_.try_emplace(id);
-    Seen& seen = entry->second;
-    if (seen.state != job.state) {
-      // A rebuilt head may be behind what was seen and not yet durable; ended
-      // is durable once a client could know it, so it is checked at rest.
-      NoteEdge(id, seen.state, job.state);
-      seen.state = job.state;
-      trace_ = (trace_ ^ static_cast<uint64_t>(job.state)) * 1099511628211u;
-    }
-    if (!job.checkpoints.empty()) {
-      const int64_t epoch = job.checkpoints.back().epoch;
-      if (epoch > job.epoch) {
-        Violate(absl::StrCat("CK-1: a checkpoint of epoch ", epoch,
-                             " in a job of epoch ", job.epoch));
-      }
-    }
-    if (job.spec.max_failures >= 0 &&
-        job.failures > job.spec.max_failures + 1) {
-      Violate(absl::StrCat("JB-2: ", job.failures, " failures charged of ",
-                           job.spec.max_failures));
-    }
-    if (job.attempts > seen.attempts) seen.attempts = job.attempts;
+    JobState& seen = seen_.try_emplace(id, JobState::kPending).first->second;
+    if (seen == job.state) continue;
+    // A rebuilt head may be behind what was seen and not yet durable.
+    NoteEdge(id, seen, job.state);
+    seen = job.state;
+    trace_ = (trace_ ^ static_cast<uint64_t>(job.state)) * 1099511628211u;
   }
 }
 
-void SimCluster::CheckAttempts(const ClusterState& state) {
-  std::map<JobId, int> open;
-  for (const auto& [id, attempt] : state.attempts().all()) {
-    if (attempt.state == AttemptState::kEnded) continue;
-    if (++open[attempt.job] > 1) {
-      Violate(absl::StrCat("JB-3: job ", attempt.job.ToText(),
-                           " has two attempts"));
-    }
-    // PL-1: whole.
-    size_t ranks = 0;
-    for (const head::AttemptPart& part : attempt.parts) {
-      ranks += part.ranks.size();
-    }
-    const JobRecord* job = state.jobs().Find(attempt.job);
-    if (job == nullptr || ranks != static_cast<size_t>(job->spec.num_workers)) {
-      Violate(absl::StrCat("PL-1: attempt ", id.ToHex(), " holds ", ranks,
-                           " ranks"));
+// LS-1: a node that ran and could be heard all the time is not given up.
+void SimCluster::CheckNodes(const ClusterState& state) {
+  for (Node& node : nodes_) {
+    const head::NodeRecord* record = state.nodes().Find(node.id);
+    if (record == nullptr || record->state == node.seen) continue;
+    node.seen = record->state;
+    if (record->state != head::NodeState::kDead) continue;
+    Fired("node_dead");
+    const absl::Duration heard_for = executor_.Monotonic() - node.disturbed_at;
+    if (!node.cut && node.daemon != nullptr && !node.daemon->stopped() &&
+        heard_for > limits_.node_timeout + kHeardFor) {
+      Violate(absl::StrCat("LS-1: ", node.machine->name(),
+                           " was given up, though it could be heard for ",
+                           absl::FormatDuration(heard_for)));
     }
   }
 }
 
-// PL-2: what is held of a node is not more than it has, device by device.
-void SimCluster::CheckHolds(const ClusterState& state) {
-  std::map<NodeId, std::map<std::string, int64_t>> devices;
-  std::map<NodeId, ResourceSet> sums;
-  for (const auto& [id, attempt] : state.attempts().all()) {
-    if (attempt.state == AttemptState::kEnded) continue;
-    for (const head::AttemptPart& part : attempt.parts) {
-      if (head::IsOver(part)) continue;
-      sums[part.node].Add(part.resources);
-      for (const auto& [gpu, amount] : part.devices) {
-        devices[part.node][gpu] += amount.ten_thousandths();
-      }
-    }
+bool SimCluster::AllJobsEnded(const ClusterState& state) const {
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    if (!head::HasEnded(state.jobs().Find(id)->state)) return false;
   }
-  for (const auto& [node, held] : devices) {
-    for (const auto& [gpu, amount] : held) {
-      if (amount > Amount::kScale) Violate("PL-2: " + gpu + " is held twice");
-    }
-  }
-  for (const auto& [node, sum] : sums) {
-    const head::NodeRecord* record = state.nodes().Find(node);
-    if (record == nullptr || !record->resources.Fits(sum)) {
-      Violate("PL-2: more is held of a node than it has: " + sum.ToString());
-    }
-  }
+  return true;
 }
 
 bool SimCluster::AtRest() const {
-  if (head_ == nullptr || head_->state() == nullptr || head_->read_only()) {
+  if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
+      !head_->settled() || crashing_.has_value()) {
     return false;
   }
   const ClusterState& state = *head_->state();
   for (const auto& client : clients_) {
     if (client->unanswered() > 0) return false;
   }
-  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
-    if (!head::HasEnded(state.jobs().Find(id)->state)) return false;
-  }
+  if (!AllJobsEnded(state)) return false;
   for (const Node& node : nodes_) {
     if (node.daemon == nullptr || !node.daemon->joined() ||
         node.machine->attempts() > 0 || !node.machine->journal.empty() ||
@@ -457,9 +629,13 @@ bool SimCluster::AtRest() const {
 }
 
 std::string SimCluster::DescribeUnrest() const {
-  if (head_ == nullptr || head_->state() == nullptr) return "no head";
+  if (head_ == nullptr || head_->state() == nullptr) {
+    return "LV-1: there is no head";
+  }
   const ClusterState& state = *head_->state();
-  std::string text;
+  std::string text = AllJobsEnded(state)
+                         ? "LK-1: something is left of jobs that ended: "
+                         : "LV-1: not every job ends: ";
   for (const auto& client : clients_) {
     if (client->unanswered() > 0) {
       absl::StrAppend(&text, client->unanswered(), " submits unanswered; ");
@@ -498,42 +674,41 @@ std::string SimCluster::DescribeUnrest() const {
 // What must be true once everything was healed and time has passed.
 void SimCluster::CheckAtRest() {
   const ClusterState& state = *head_->state();
-  std::set<JobId> jobs;
-  for (const auto& client : clients_) {
-    for (const auto& [request, job] : client->acknowledged()) {
-      if (!jobs.insert(job).second) {
-        Violate("RQ-1: two requests were given one job");
-      }
-      if (state.jobs().Find(job) == nullptr) {
-        Violate(absl::StrCat("acknowledged job ", job.ToText(), " is lost"));
-      }
-    }
-  }
-  if (jobs.size() != state.jobs().size()) {
-    Violate(absl::StrCat("RQ-1: ", jobs.size(), " requests made ",
-                         state.jobs().size(), " jobs"));
-  }
+  std::map<std::string, JobId> by_request;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
+    if (!by_request.emplace(job.origin.request_id, id).second) {
+      Violate("RQ-1: one request made two jobs");
+    }
     counters_.Count(absl::StrCat("ended_", head::JobStateName(job.state)));
     counters_.Count("infra_restart", job.infra_restarts);
     counters_.Count("charged_failure", job.failures);
-    const int well = job.state == JobState::kSucceeded ? 1 : 0;
-    if (job.state == JobState::kFailed && job.spec.max_failures >= 0 &&
-        job.failures <= job.spec.max_failures) {
-      Violate(absl::StrCat("JB-2: job ", id.ToText(), " failed with budget: ",
-                           job.failures, " of ", job.spec.max_failures));
+    const std::string violation = CheckBudget(job);
+    if (!violation.empty()) Violate(violation);
+  }
+  for (const auto& client : clients_) {
+    for (const auto& [request, job] : client->acknowledged()) {
+      const auto made = by_request.find(request);
+      if (made == by_request.end() || made->second != job) {
+        Violate(
+            absl::StrCat("AK-1: acknowledged job ", job.ToText(), " is lost"));
+      } else {
+        by_request.erase(made);
+      }
     }
-    if (job.state != JobState::kStopped &&
-        job.attempts > job.failures + job.infra_restarts + well) {
-      Violate(absl::StrCat("JB-2: ", job.attempts, " attempts, ", job.failures,
-                           " failures, ", job.infra_restarts,
-                           " infra restarts"));
+    for (const std::string& request : client->abandoned()) {
+      by_request.erase(request);
     }
+  }
+  if (!by_request.empty()) {
+    Violate(absl::StrCat("AK-1: ", by_request.size(),
+                         " jobs are there that nobody asked for"));
   }
   for (const Node& node : nodes_) {
-    if (node.machine->live_ranks() > 0) Violate("a rank is left behind");
+    if (node.machine->live_ranks() > 0) Violate("LK-1: a rank is left behind");
   }
+  const std::string violation = CheckRebuilt(state, disk_, limits_, clock_);
+  if (!violation.empty()) Violate(violation);
 }
 
 }  // namespace cohort::sim

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,21 +12,51 @@
 #include "head/memory_store.h"
 #include "rpc/loopback.h"
 #include "tests/sim/sim_client.h"
+#include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_counters.h"
 #include "tests/sim/sim_head.h"
+#include "tests/sim/sim_invariants.h"
 #include "tests/sim/sim_machine.h"
 #include "tests/sim/sim_worker.h"
 
 namespace cohort::sim {
 
+// Where a crash of the head falls, seen from one write of its store.
+enum class Crash : uint8_t {
+  kBefore,       // nothing of the batch is there
+  kTorn,         // it was not synced, and the power failed with the head
+  kAfter,        // it is durable, and nothing of its effects has left
+  kAmidEffects,  // some of its effects have left
+};
+
+// What a test breaks on purpose, to see that an invariant notices.
+enum class Break : uint8_t {
+  kNothing,
+  kStoreSkipsSyncs,        // CM-1: acknowledged before it was durable
+  kStoreSkipsSyncsUnseen,  // AK-1: the same, found out only at the end
+  kClientForgetsItsId,     // RQ-1: a repeat under another request id
+  kMachineDoublesDevices,  // PL-2: every rank gets the node's first GPU
+  kRestoreIsForged,        // CK-1: ranks go on from a step nobody wrote
+  kMachineForgetsNothing,  // LK-1: directories stay
+  kRanksNeverEnd,          // LV-1: ranks live for ever
+  kHeartbeatsVanish,       // LS-1: a node that runs and talks is given up
+  kRowRots,                // RS-1: what is stored is not what is known
+};
+
 struct SimOptions {
   uint64_t seed = 1;
   int machines = 3;
-  int jobs = 25;
+  int jobs = 20;
   // How long faults go on; then everything is healed and has to come to rest.
-  absl::Duration faults_for = absl::Seconds(60);
+  absl::Duration faults_for = absl::Seconds(45);
   // Virtual time in which every job must have ended after the last fault.
   absl::Duration rest_within = absl::Minutes(20);
+  // Off: nothing goes wrong but the crash below.
+  bool faulty = true;
+  // The one write of the run, from 1, at which the head crashes; 0: none.
+  int crash_at_write = 0;
+  Crash crash = Crash::kAfter;
+  Break broken = Break::kNothing;
   // Prints each fault and each job's edge.
   bool verbose = false;
 };
@@ -38,15 +67,26 @@ struct SimResult {
   std::string violation;
   // Folded over everything that happened, in order: one seed, one trace.
   uint64_t trace = 0;
+  // Batches that the head gave to its store.
+  int writes = 0;
   Counters counters;
   absl::Duration virtual_time;
 };
 
 // A head, workers, their ranks and clients in one thread, with the very
 // libraries of the binaries; a seed chooses delays, losses, partitions, pauses,
-// crashes and failed appends.  Invariants are checked after every step:
-// PL-1, PL-2, JB-1, JB-2, JB-3, RQ-1, CK-1, CM-1, and at rest that nothing is
-// left and that no acknowledged job was lost.
+// clock steps, crashes at any write, power failures and failed appends.
+//
+// Checked after every step: sim_invariants.h (PL-1, PL-2, JB-1, JB-2, JB-3,
+// CK-1, TM-1, AT-1; RS-1 now and then), PL-2 and CK-1 again as the machines
+// see them, and
+//   CM-1  what a client or a worker was told is durable,
+//   RQ-1  one request, one answer, one job,
+//   LS-1  no node that could be heard is given up.
+// And at the end, once all was healed:
+//   LV-1  every job ends,
+//   AK-1  no acknowledged job is lost, none is there that nobody asked for,
+//   LK-1  nothing is held, no rank lives, no directory is left.
 class SimCluster {
  public:
   explicit SimCluster(SimOptions options);
@@ -62,55 +102,83 @@ class SimCluster {
     absl::Duration back_at;                // when killed
     ResourceSet resources;
     int gpus = 0;
-  };
-  // What was last seen of a job.
-  struct Seen {
-    head::JobState state = head::JobState::kPending;
-    int64_t checkpoint_step = 0;
-    int attempts = 0;
+    bool cut = false;
+    // When it last could not be heard for a reason of ours.
+    absl::Duration disturbed_at;
+    head::NodeState seen = head::NodeState::kAlive;
   };
 
   World world() {
-    return {executor_, executor_, random_, network_, credential_, counters_};
+    return {executor_,   clock_,
+            random_,     network_,
+            credential_, counters_,
+            disk_,       options_.broken != Break::kStoreSkipsSyncsUnseen};
   }
   void Plan();
   v1::JobSpec RandomSpec();
+
+  // ---- faults ----
   void Fault();
+  void HeadFault(uint64_t kind);
+  void NodeFault(uint64_t kind, Node& node);
+  void NetworkFault(uint64_t kind, Node& node);
+  void Fired(const std::string& name);
   void KillHead();
+  void KillDaemon(Node& node, absl::Duration for_at_least, uint64_t and_ms);
+  void Cut(Node& node, absl::Duration time);
+  // The fate of a batch that the head writes now.
+  std::optional<head::AppendFault> OnWrite(const head::Batch& batch);
+  std::optional<head::AppendFault> CrashNow(Crash crash);
+  void FinishCrash();
   void HealEverything();
+  void ReviveTheDead();
+  void BreakOnPurpose();
+
   // Runs one task, or moves time to the next one.
   void Step();
   void AfterStep();
-  void ReviveTheDead();
+
+  // ---- invariants ----
   void CheckInvariants();
-  void CheckJobs(const head::ClusterState& state);
-  void CheckAttempts(const head::ClusterState& state);
-  void CheckHolds(const head::ClusterState& state);
+  void NoteJobs(const head::ClusterState& state);
+  void CheckNodes(const head::ClusterState& state);
+  void MaybeCheckRebuilt();
   void CheckAtRest();
   bool AtRest() const;
+  bool AllJobsEnded(const head::ClusterState& state) const;
+  std::string DescribeUnrest() const;
   void NoteEdge(const JobId& job, head::JobState from, head::JobState to);
   void Violate(const std::string& what);
   void Say(const std::string& what);
-  std::string DescribeUnrest() const;
 
   const SimOptions options_;
   SeededRandom random_;
   ManualExecutor executor_;
+  SteppingClock clock_;
   const absl::Duration start_;
   rpc::Credential credential_;
   rpc::LoopbackNetwork network_;
   Counters counters_;
+  WrittenCheckpoints written_;
   head::MemoryDisk disk_;
   head::ClusterLimits limits_;
   std::unique_ptr<HeadDaemon> head_;
   absl::Duration head_back_at_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<Client>> clients_;
-  // By name, when it comes to life again (SIGCONT).
-  std::map<JobId, Seen> seen_;
+  DurableHistory history_;
+  // What was last seen of each job.
+  std::map<JobId, head::JobState> seen_;
   bool faulty_ = true;
-  bool kill_after_append_ = false;
-  int appends_seen_ = 0;
+  int writes_ = 0;
+  int writes_seen_ = 0;
+  // The next write, or none, is the head's last.
+  std::optional<Crash> crash_at_next_write_;
+  // The head dies after this step, or once some of its effects have left.
+  std::optional<Crash> crashing_;
+  absl::Duration crash_at_the_latest_;
+  int64_t silenced_before_ = 0;
+  uint64_t head_runs_seen_ = 0;
   std::string violation_;
   uint64_t trace_ = 14695981039346656037u;
 };

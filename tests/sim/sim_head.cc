@@ -6,8 +6,7 @@
 
 namespace cohort::sim {
 
-HeadDaemon::HeadDaemon(World world, head::MemoryDisk& disk,
-                       const head::ClusterLimits& limits)
+HeadDaemon::HeadDaemon(World world, const head::ClusterLimits& limits)
     : world_(world),
       process_(world.executor),
       store_(world.executor),
@@ -23,9 +22,14 @@ HeadDaemon::HeadDaemon(World world, head::MemoryDisk& disk,
                       .clock = world.clock,
                       .random = world.random,
                       .packages = packages_},
-      [&disk](
-          head::StoreAccess) -> absl::StatusOr<std::unique_ptr<head::Store>> {
-        return std::make_unique<head::MemoryStore>(disk);
+      [world](head::StoreAccess access)
+          -> absl::StatusOr<std::unique_ptr<head::Store>> {
+        if (access == head::StoreAccess::kRead) {
+          // RS-3: what is shown is synced first.
+          world.disk.Sync();
+          world.counters.Count("opened_to_read");
+        }
+        return std::make_unique<head::MemoryStore>(world.disk);
       },
       [this](const absl::Status& status) {
         COHORT_LOG(kError, "head_fatal", {"why", status.ToString()});

@@ -57,8 +57,7 @@ class NoPackages final : public head::PackageStore {
 class HeadDaemon {
  public:
   // Loads, takes a term, and serves at "head".
-  HeadDaemon(World world, head::MemoryDisk& disk,
-             const head::ClusterLimits& limits);
+  HeadDaemon(World world, const head::ClusterLimits& limits);
   ~HeadDaemon();
 
   void Stop() {
@@ -76,6 +75,10 @@ class HeadDaemon {
   // Null while it loads.
   const head::ClusterState* state() const { return core_->state(); }
   bool read_only() const { return core_->read_only(); }
+  // All that it has decided is durable.
+  bool settled() const { return core_->pending_count() == 0; }
+  // Changes whenever its state may have changed.
+  uint64_t runs() const { return process_.runs(); }
 
  private:
   World world_;

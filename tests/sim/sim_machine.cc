@@ -10,6 +10,7 @@
 
 #include "common/job_id.h"
 #include "rpc/methods.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::sim {
 namespace {
@@ -61,13 +62,13 @@ struct Machine::Attempt {
   bool stopping = false;
 };
 
-Machine::Machine(std::string name, Executor& world, Random& random,
-                 Counters& counters, ConnectRank connect)
-    : name_(std::move(name)),
+Machine::Machine(Parts parts, Executor& world, Random& random,
+                 Counters& counters, WrittenCheckpoints& written)
+    : parts_(std::move(parts)),
       world_(world),
       random_(random),
       counters_(counters),
-      connect_(std::move(connect)) {}
+      written_(written) {}
 
 Machine::~Machine() = default;
 
@@ -82,12 +83,22 @@ absl::Duration Machine::Between(absl::Duration low, absl::Duration high) {
 
 // ---- keepers ----
 
-void Machine::Start(const v1::DesiredAttempt& desired) {
-  CheckDevices(desired);
+void Machine::Start(const v1::DesiredAttempt& wanted) {
+  v1::DesiredAttempt desired = wanted;
+  if (parts_.flaw == Flaw::kDoublesDevices) {
+    for (v1::DesiredRank& rank : *desired.mutable_ranks()) {
+      for (std::string& gpu : *rank.mutable_gpu_ids()) gpu = name() + "-gpu0";
+    }
+  }
+  if (parts_.flaw == Flaw::kForgesRestore && desired.has_restore()) {
+    desired.mutable_restore()->set_step(999);
+  }
+  CheckHolds(desired);
+  CheckRestore(desired);
   const AttemptId id = *AttemptId::FromBytes(desired.attempt_id());
   if (attempts_.count(id) != 0) {
-    violation_ = absl::StrCat("attempt ", id.ToHex(), " started twice");
-    return;
+    return Violate(
+        absl::StrCat("AT-1: attempt ", id.ToHex(), " started twice"));
   }
   auto attempt = std::make_unique<Attempt>();
   attempt->id = id;
@@ -120,6 +131,7 @@ void Machine::RunRank(const std::shared_ptr<Rank>& rank) {
   const v1::DesiredAttempt& attempt = rank->attempt;
   const std::string program = attempt.command(0);
   const auto after = [this, rank](int64_t ms, ExitStatus status) {
+    if (parts_.flaw == Flaw::kRanksNeverEnd) return;
     world_.PostAfter(absl::Milliseconds(ms), [this, rank, status] {
       if (rank->alive) Exit(*rank, status);
     });
@@ -131,7 +143,7 @@ void Machine::RunRank(const std::shared_ptr<Rank>& rank) {
   } else if (program == "segv") {
     after(Number(attempt, 1), Signalled(SIGSEGV, Cause::kItself));
   } else if (program == "train") {
-    rank->channel = connect_(rank->id);
+    rank->channel = parts_.connect(rank->id);
     v1::ExchangeRequest request;
     request.set_attempt_id(attempt.attempt_id());
     request.set_rank(rank->rank);
@@ -153,7 +165,7 @@ void Machine::RunRank(const std::shared_ptr<Rank>& rank) {
                 if (!response.ok()) return Exit(*rank, Exited(9));
                 for (int i = 0; i < response->blobs_size(); ++i) {
                   if (response->blobs(i) != absl::StrCat("rank ", i)) {
-                    violation_ = "an exchange gave another rank's blob";
+                    Violate("EX-1: an exchange gave another rank's blob");
                   }
                 }
                 counters_.Count("exchange_answered");
@@ -187,6 +199,7 @@ void Machine::TrainStep(const std::shared_ptr<Rank>& rank) {
       "/results/", JobIdText(attempt.job_id()), "/attempt-", attempt.number(),
       ".", attempt.epoch(), "/step-", rank->step));
   request.mutable_checkpoint()->set_step(rank->step);
+  written_[attempt.job_id()].insert(rank->step);
   rpc::Call(*rank->channel, rpc::kCommitCheckpoint, request,
             {.deadline = absl::Seconds(5)}, world_,
             [this, rank,
@@ -241,6 +254,7 @@ void Machine::Replay(const AttemptId& id) {
 void Machine::Stop(const AttemptId& id, absl::Duration grace) {
   const auto found = attempts_.find(id);
   if (found == attempts_.end() || found->second->over) return;
+  if (parts_.flaw == Flaw::kRanksNeverEnd) return;
   for (const std::shared_ptr<Rank>& rank : found->second->ranks) {
     const bool stubborn = rank->attempt.command(0) == "stubborn";
     const absl::Duration delay =
@@ -268,9 +282,10 @@ void Machine::Remove(const AttemptId& id) {
   const auto found = attempts_.find(id);
   if (found == attempts_.end()) return;
   if (!found->second->over) {
-    violation_ =
-        absl::StrCat("attempt ", id.ToHex(), " was forgotten while it ran");
+    Violate(absl::StrCat("RC-1: attempt ", id.ToHex(),
+                         " was forgotten while it ran"));
   }
+  if (parts_.flaw == Flaw::kForgetsNothing) return;
   attempts_.erase(found);
 }
 
@@ -326,18 +341,22 @@ std::set<AttemptId> Machine::Live() const {
   return live;
 }
 
+void Machine::Violate(std::string what) {
+  if (violation_.empty()) violation_ = std::move(what);
+}
+
 // PL-2, as the machine sees it.
-void Machine::CheckDevices(const v1::DesiredAttempt& starting) {
+void Machine::CheckHolds(const v1::DesiredAttempt& starting) {
   std::map<std::string, int64_t> used;
-  const auto add = [&used](const v1::DesiredAttempt& attempt) {
-    int64_t per_rank = 0;
-    for (const auto& amount : attempt.resources_per_rank().amounts()) {
-      if (amount.name() == "GPU") per_rank = amount.ten_thousandths();
-    }
+  ResourceSet sum;
+  const auto add = [&used, &sum](const v1::DesiredAttempt& attempt) {
+    const ResourceSet per_rank =
+        rpc::FromWire(attempt.resources_per_rank()).value_or(ResourceSet());
+    const int64_t of_each =
+        std::min(per_rank.Get(kGpu).ten_thousandths(), Amount::kScale);
     for (const v1::DesiredRank& rank : attempt.ranks()) {
-      for (const std::string& gpu : rank.gpu_ids()) {
-        used[gpu] += std::min<int64_t>(per_rank, 10'000);
-      }
+      sum.Add(per_rank);
+      for (const std::string& gpu : rank.gpu_ids()) used[gpu] += of_each;
     }
   };
   add(starting);
@@ -345,10 +364,24 @@ void Machine::CheckDevices(const v1::DesiredAttempt& starting) {
     if (!attempt->over) add(attempt->desired);
   }
   for (const auto& [gpu, amount] : used) {
-    if (amount > 10'000) {
-      violation_ = absl::StrCat("PL-2: ", gpu, " on ", name_,
-                                " is given to ranks more than once");
+    if (amount > Amount::kScale) {
+      Violate(absl::StrCat("PL-2: ", gpu, " on ", name(),
+                           " is given to ranks more than once"));
     }
+  }
+  if (!parts_.resources.Fits(sum)) {
+    Violate(absl::StrCat("PL-2: ", name(),
+                         " runs more than it has: ", sum.ToString()));
+  }
+}
+
+// CK-1, as the machine sees it.
+void Machine::CheckRestore(const v1::DesiredAttempt& starting) {
+  if (!starting.has_restore()) return;
+  counters_.Count("restored");
+  if (!written_[starting.job_id()].contains(starting.restore().step())) {
+    Violate(absl::StrCat("CK-1: ranks are to go on from step ",
+                         starting.restore().step(), ", which nobody wrote"));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "cohort/v1/node.pb.h"
 #include "common/executor.h"
 #include "common/random.h"
+#include "common/resources.h"
 #include "common/strong_id.h"
 #include "rpc/channel.h"
 #include "tests/sim/sim_counters.h"
@@ -20,8 +22,22 @@
 
 namespace cohort::sim {
 
+// What a machine does wrong on purpose, for tests of the invariants.
+enum class Flaw : uint8_t {
+  kNone,
+  kDoublesDevices,  // every rank gets the first GPU
+  kForgesRestore,   // ranks go on from a step that nobody wrote
+  kForgetsNothing,  // directories stay
+  kRanksNeverEnd,   // neither by themselves nor by a signal
+};
+
+// The steps of which each job wrote a checkpoint, on whatever machine.
+using WrittenCheckpoints = std::map<std::string, std::set<int64_t>>;
+
 // A machine with a disk, devices, keepers and ranks: what outlives a worker
-// daemon.  Checks by itself that no device is given to two attempts at once.
+// daemon.  Checks by itself that no device and no amount is given to two
+// attempts at once (PL-2) and that ranks go on from what some rank wrote
+// (CK-1).
 //
 // Ranks do what their command says:
 //   run MS          exits 0 after MS
@@ -38,11 +54,18 @@ class Machine {
   using ConnectRank = absl::AnyInvocable<std::unique_ptr<rpc::Channel>(
       const AttemptId& attempt)>;
 
-  Machine(std::string name, Executor& world, Random& random, Counters& counters,
-          ConnectRank connect);
+  // All passed by reference outlive it.
+  struct Parts {
+    std::string name;
+    ResourceSet resources;
+    Flaw flaw = Flaw::kNone;
+    ConnectRank connect;
+  };
+  Machine(Parts parts, Executor& world, Random& random, Counters& counters,
+          WrittenCheckpoints& written);
   ~Machine();
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return parts_.name; }
 
   // ---- disk ----
   std::map<AttemptId, worker::JournalEntry> journal;
@@ -76,6 +99,8 @@ class Machine {
   size_t attempts() const { return attempts_.size(); }
   // Why the last check failed; empty while all is well.
   const std::string& violation() const { return violation_; }
+  // Something that the daemon here saw.  The first one stays.
+  void Violate(std::string what);
   // Attempts with a living rank.
   std::set<AttemptId> Live() const;
 
@@ -89,15 +114,16 @@ class Machine {
   void Exit(Rank& rank, worker::ExitStatus status);
   void End(Attempt& attempt);
   void Say(Attempt& attempt, worker::KeeperEvent event);
-  void CheckDevices(const v1::DesiredAttempt& starting);
+  void CheckHolds(const v1::DesiredAttempt& starting);
+  void CheckRestore(const v1::DesiredAttempt& starting);
   absl::Duration Between(absl::Duration low, absl::Duration high);
   std::vector<std::shared_ptr<Rank>> LiveRanks() const;
 
-  const std::string name_;
+  Parts parts_;
   Executor& world_;
   Random& random_;
   Counters& counters_;
-  ConnectRank connect_;
+  WrittenCheckpoints& written_;
   Tell tell_;
   TellMetrics tell_metrics_;
   int64_t next_pid_ = 1000;

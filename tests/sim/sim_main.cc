@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -16,6 +17,16 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "How many, one after the other")
       ->capture_default_str();
   app.add_option("--jobs", options.jobs, "Jobs a seed")->capture_default_str();
+  app.add_option("--crash-at-write", options.crash_at_write,
+                 "The head crashes at this write of its store");
+  app.add_option("--crash", options.crash, "before, torn, after, effects")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, cohort::sim::Crash>{
+              {"before", cohort::sim::Crash::kBefore},
+              {"torn", cohort::sim::Crash::kTorn},
+              {"after", cohort::sim::Crash::kAfter},
+              {"effects", cohort::sim::Crash::kAmidEffects}}));
+  app.add_flag("!--calm", options.faulty, "Nothing else goes wrong");
   app.add_flag("--verbose", options.verbose, "Print faults and edges");
   CLI11_PARSE(app, argc, argv);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -30,6 +31,7 @@ class ProcessExecutor final : public Executor {
         state->held.push_back(std::move(task));
         return;
       }
+      ++state->runs;
       std::move(task)();
     });
   }
@@ -41,6 +43,8 @@ class ProcessExecutor final : public Executor {
     for (Task& task : std::exchange(state_->held, {})) Post(std::move(task));
   }
   bool stopped() const { return state_->stopped; }
+  // Tasks that ran.
+  uint64_t runs() const { return state_->runs; }
 
   // SIGKILL: nothing of it runs any more.
   void Kill() {
@@ -52,6 +56,7 @@ class ProcessExecutor final : public Executor {
   struct State {
     bool stopped = false;
     bool dead = false;
+    uint64_t runs = 0;
     std::deque<Task> held;
   };
 

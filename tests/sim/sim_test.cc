@@ -10,31 +10,50 @@
 namespace cohort::sim {
 namespace {
 
-// Enough that every fault, edge and refusal comes up several times.
-constexpr int kSeedsForCoverage = 100;
+// Each shard sees enough seeds that every fault, edge and refusal comes up
+// several times.
+constexpr int kShards = 4;
+constexpr int kSeedsForCoverage = 1000;
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COHORT_SIM_IS_SLOW
+#endif
+#endif
+#if defined(COHORT_SIM_IS_SLOW)
+constexpr int kSeeds = 16;
+#elif defined(NDEBUG)
+constexpr int kSeeds = kSeedsForCoverage;
+#else
+constexpr int kSeeds = 100;
+#endif
 
-// More by COHORT_SIM_SEEDS (tools/check.sh --all); fewer under sanitizers,
-// which look for other things and are ten times slower.
+// More by COHORT_SIM_SEEDS; fewer under sanitizers, which look for other things
+// and are ten times slower.
 int Seeds() {
   const char* text = std::getenv("COHORT_SIM_SEEDS");
-  return text == nullptr ? kSeedsForCoverage : std::atoi(text);
+  return text == nullptr ? kSeeds : std::atoi(text);
 }
 
 // What must have happened at least once over the seeds: a fault, an edge or a
 // refusal that never fires is one that is not tested.
 constexpr const char* kMustHappen[] = {
     // Faults.
-    "head_killed", "head_killed_before_sending", "head_paused", "worker_killed",
-    "keeper_killed", "rank_killed", "machine_rebooted", "partitioned",
-    "connections_broken", "append_fails_landed", "append_fails_not_landed",
+    "head_killed", "head_killed_before_write", "head_killed_write_torn",
+    "head_killed_before_sending", "head_killed_amid_effects", "head_paused",
+    "power_failed", "unsynced_batch_lost", "worker_killed", "worker_paused",
+    "keeper_killed", "rank_killed", "machine_rebooted", "client_killed",
+    "client_partitioned", "clock_stepped", "partitioned", "connections_broken",
+    "append_fails_landed", "append_fails_not_landed", "append_fails_unsynced",
     "append_failed", "disk_full", "prepare_failed", "net_refused",
     "net_request_lost", "net_reply_lost", "net_stream_broken", "net_held",
-    "net_partition_timeout",
+    "net_partition_timeout", "net_silenced", "request_duplicated",
+    "request_abandoned",
     // Recoveries.
     "adopted", "adopted_nothing", "submit_repeated", "submit_answered_again",
     "exchange_answered", "exchange_repeated", "checkpoint_accepted",
-    "checkpoint_unanswered", "checkpoint_removed", "revoked",
-    "killed_after_grace", "infra_restart", "charged_failure",
+    "checkpoint_unanswered", "checkpoint_removed", "restored", "revoked",
+    "killed_after_grace", "infra_restart", "charged_failure", "node_dead",
+    "opened_to_read", "rebuilt_and_compared", "looked",
     // Refusals.
     "refused_invalid", "refused_used_id",
     // Every edge of a job's life.
@@ -43,9 +62,11 @@ constexpr const char* kMustHappen[] = {
     "edge_RUNNING_SUCCEEDED", "edge_RUNNING_PENDING", "edge_RUNNING_FAILED",
     "edge_RUNNING_STOPPING", "edge_STOPPING_STOPPED"};
 
-TEST(SimTest, InvariantsHoldOverAllSeedsAndEverythingHappens) {
+class SimTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(SimTest, InvariantsHoldOverAllSeedsAndEverythingHappens) {
   Counters counters;
-  for (int seed = 1; seed <= Seeds(); ++seed) {
+  for (int seed = 1 + GetParam(); seed <= Seeds(); seed += kShards) {
     SCOPED_TRACE("replay: sim_main --seed " + std::to_string(seed));
     SimOptions options;
     options.seed = static_cast<uint64_t>(seed);
@@ -59,7 +80,9 @@ TEST(SimTest, InvariantsHoldOverAllSeedsAndEverythingHappens) {
   }
 }
 
-TEST(SimTest, OneSeedGivesOneSchedule) {
+INSTANTIATE_TEST_SUITE_P(Shards, SimTest, ::testing::Range(0, kShards));
+
+TEST(SimScheduleTest, OneSeedGivesOneSchedule) {
   SimOptions options;
   options.seed = 7;
   const SimResult first = SimCluster(options).Run();
@@ -70,6 +93,45 @@ TEST(SimTest, OneSeedGivesOneSchedule) {
   options.seed = 8;
   EXPECT_NE(SimCluster(options).Run().trace, first.trace);
 }
+
+// A small run in which nothing else goes wrong, once for each write that the
+// head makes in it: so no transition is left out.
+class CrashTest : public ::testing::TestWithParam<Crash> {
+ protected:
+  static SimOptions Calm() {
+    SimOptions options;
+    options.seed = 3;
+    options.machines = 2;
+    options.jobs = 6;
+    options.faults_for = absl::Seconds(10);
+    options.faulty = false;
+    return options;
+  }
+};
+
+TEST_P(CrashTest, AtEveryWriteLosesNothing) {
+  SimOptions options = Calm();
+  const SimResult undisturbed = SimCluster(options).Run();
+  ASSERT_EQ(undisturbed.violation, "");
+  ASSERT_GT(undisturbed.writes, 40);
+#ifdef COHORT_SIM_IS_SLOW
+  const int step = 16;
+#else
+  const int step = 1;
+#endif
+  options.crash = GetParam();
+  for (int write = 1; write <= undisturbed.writes; write += step) {
+    options.crash_at_write = write;
+    const SimResult result = SimCluster(options).Run();
+    EXPECT_EQ(result.violation, "") << "the crash at write " << write;
+    // It happened, and the head came back.
+    EXPECT_EQ(result.counters.Of("head_started"), 2) << write;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Crashes, CrashTest,
+                         ::testing::Values(Crash::kBefore, Crash::kTorn,
+                                           Crash::kAfter, Crash::kAmidEffects));
 
 }  // namespace
 }  // namespace cohort::sim

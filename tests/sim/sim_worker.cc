@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/job_id.h"
+#include "head/records_codec.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -50,6 +51,7 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
 
   void Prepare(const v1::DesiredAttempt& attempt,
                absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
+    CheckDurable(attempt);
     const bool fails = world_.random.Below(kPrepareFailsOneIn) == 0;
     const int port = static_cast<int>(20'000 + world_.random.Below(10'000));
     process_.PostAfter(
@@ -63,7 +65,9 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
   }
 
   void Start(const v1::DesiredAttempt& attempt, Done done) override {
-    process_.PostAfter(absl::Milliseconds(world_.random.Below(20)),
+    // Long enough, now and then, to be killed meanwhile.
+    const uint64_t ms_max = world_.random.Below(10) == 0 ? 2000 : 20;
+    process_.PostAfter(absl::Milliseconds(world_.random.Below(ms_max)),
                        [this, attempt, done = std::move(done)]() mutable {
                          std::move(done)(absl::OkStatus());
                          machine_.Start(attempt);
@@ -125,6 +129,17 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
   }
   void After(absl::Duration delay, Task task) {
     process_.PostAfter(delay, std::move(task));
+  }
+  // CM-1: nothing is begun that the head could forget.
+  void CheckDurable(const v1::DesiredAttempt& attempt) {
+    const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
+    if (world_.checks_durability &&
+        !world_.disk.FindSynced(head::Table::kAttempts, head::AttemptKey(id))
+             .has_value()) {
+      machine_.Violate(
+          "CM-1: a worker heard of an attempt before it was "
+          "durable");
+    }
   }
 
   World world_;

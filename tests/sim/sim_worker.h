@@ -8,6 +8,7 @@
 #include "common/random.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
+#include "head/memory_store.h"
 #include "rpc/credential.h"
 #include "rpc/loopback.h"
 #include "rpc/router.h"
@@ -28,6 +29,10 @@ struct World {
   rpc::LoopbackNetwork& network;
   const rpc::Credential& credential;
   Counters& counters;
+  // The head's.  Others only look, at what they were told to be durable.
+  head::MemoryDisk& disk;
+  // Off where a test breaks durability and wants others to notice.
+  bool checks_durability = true;
 };
 
 // One life of a worker daemon on a machine: the binary's own HeadLink,
@@ -43,6 +48,7 @@ class WorkerDaemon {
 
   void Stop() { process_.Stop(); }
   void Continue() { process_.Continue(); }
+  bool stopped() const { return process_.stopped(); }
   bool joined() const { return link_->joined(); }
 
  private:

@@ -1,0 +1,254 @@
+// Each invariant of the simulation bites: something is broken on purpose, and
+// the violation is reported under its number.
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+#include "head/records_codec.h"
+#include "head/rows.h"
+#include "tests/sim/sim_cluster.h"
+#include "tests/sim/sim_invariants.h"
+
+namespace cohort::sim {
+namespace {
+
+using ::testing::StartsWith;
+
+// ---- what is broken in a running cluster ----
+
+struct Broken {
+  Break what;
+  const char* invariant;
+};
+
+// For the name of the test.
+void PrintTo(const Broken& broken, std::ostream* out) {
+  *out << broken.invariant;
+}
+
+class BreakTest : public ::testing::TestWithParam<Broken> {};
+
+// Another invariant may notice first in some seeds.
+TEST_P(BreakTest, IsNoticed) {
+  std::string others;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SimOptions options;
+    options.seed = seed;
+    options.broken = GetParam().what;
+    const SimResult result = SimCluster(options).Run();
+    if (absl::StartsWith(result.violation, GetParam().invariant)) return;
+    if (!result.violation.empty()) others += result.violation + "\n";
+  }
+  FAIL() << "40 seeds did not notice as " << GetParam().invariant << ":\n"
+         << others;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BreakTest,
+    ::testing::Values(Broken{Break::kStoreSkipsSyncs, "CM-1"},
+                      Broken{Break::kStoreSkipsSyncsUnseen, "AK-1"},
+                      Broken{Break::kClientForgetsItsId, "RQ-1"},
+                      Broken{Break::kMachineDoublesDevices, "PL-2"},
+                      Broken{Break::kRestoreIsForged, "CK-1"},
+                      Broken{Break::kMachineForgetsNothing, "LK-1"},
+                      Broken{Break::kRanksNeverEnd, "LV-1"},
+                      Broken{Break::kHeartbeatsVanish, "LS-1"},
+                      Broken{Break::kRowRots, "RS-1"}));
+
+// ---- what is wrong with a state ----
+
+class DoctoredStateTest : public ::testing::Test,
+                          public head::NodeLinks,
+                          public head::JobWatchers {
+ protected:
+  DoctoredStateTest() {
+    rows_.cluster =
+        head::ClusterRecord{.cluster = ClusterId::New(random_), .term = 1};
+    head::NodeRecord node;
+    node.id = NodeId::New(random_);
+    node.name = "node-0";
+    node.resources = *ParseResources("CPU=4,GPU=2");
+    rows_.nodes.push_back(node);
+    AddRunningJob(/*gpu=*/"gpu0");
+  }
+
+  // A job of two ranks that share a GPU.
+  void AddRunningJob(const std::string& gpu) {
+    head::JobRecord job;
+    job.id = JobId::New(random_);
+    job.sequence = rows_.jobs.size() + 1;
+    job.state = head::JobState::kRunning;
+    job.spec.command = {"train"};
+    job.spec.num_workers = 2;
+    job.attempts = 1;
+    job.epoch = 1;
+    rows_.jobs.push_back(job);
+    AddAttempt(job.id, gpu);
+  }
+
+  void AddAttempt(const JobId& job, const std::string& gpu) {
+    head::AttemptRecord attempt;
+    attempt.id = AttemptId::New(random_);
+    attempt.job = job;
+    attempt.number = 1;
+    attempt.epoch = 1;
+    attempt.state = head::AttemptState::kRunning;
+    head::AttemptPart& part = attempt.parts.emplace_back();
+    part.node = rows_.nodes[0].id;
+    part.resources = *ParseResources("CPU=2,GPU=1");
+    part.devices[gpu] = Amount::FromUnits(1);
+    for (int rank = 0; rank < 2; ++rank) {
+      part.ranks.push_back(
+          {.rank = rank, .local_rank = rank, .gpu_ids = {gpu}});
+    }
+    rows_.attempts.push_back(std::move(attempt));
+  }
+
+  std::string Check() {
+    return CheckState(
+        head::ClusterState({}, time_, random_, *this, *this, rows_));
+  }
+
+  // NodeLinks, JobWatchers.
+  void SendDesired(const NodeId&, uint64_t,
+                   const std::vector<head::DesiredAttempt>&) override {}
+  void SendAcknowledge(
+      const NodeId&, uint64_t,
+      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
+  void JobChanged(const JobId&) override {}
+
+  SeededRandom random_{1};
+  ManualExecutor time_;
+  head::Rows rows_;
+};
+
+TEST_F(DoctoredStateTest, IsFineAsItIs) {
+  AddRunningJob("gpu1");
+  EXPECT_EQ(Check(), "");
+}
+
+TEST_F(DoctoredStateTest, HalfAGangIsNoticed) {
+  rows_.attempts[0].parts[0].ranks.pop_back();
+  EXPECT_THAT(Check(), StartsWith("PL-1"));
+}
+
+TEST_F(DoctoredStateTest, ARankTwiceInAGangIsNoticed) {
+  rows_.attempts[0].parts[0].ranks[1].rank = 0;
+  EXPECT_THAT(Check(), StartsWith("PL-1"));
+}
+
+TEST_F(DoctoredStateTest, ADeviceHeldTwiceIsNoticed) {
+  AddRunningJob("gpu0");
+  EXPECT_THAT(Check(), StartsWith("PL-2: gpu0"));
+}
+
+TEST_F(DoctoredStateTest, MoreThanANodeHasIsNoticed) {
+  rows_.attempts[0].parts[0].resources = *ParseResources("CPU=5,GPU=1");
+  EXPECT_THAT(Check(), StartsWith("PL-2: more is held"));
+}
+
+TEST_F(DoctoredStateTest, AChargeTooManyIsNoticed) {
+  rows_.jobs[0].failures = 2;
+  EXPECT_THAT(Check(), StartsWith("JB-2"));
+}
+
+TEST_F(DoctoredStateTest, ACheckpointOfALaterEpochIsNoticed) {
+  rows_.jobs[0].checkpoints.push_back({.path = "/x", .step = 1, .epoch = 2});
+  EXPECT_THAT(Check(), StartsWith("CK-1"));
+}
+
+// The table itself would rather die.
+TEST_F(DoctoredStateTest, ASecondAttemptIsNoticed) {
+  AddAttempt(rows_.jobs[0].id, "gpu1");
+  rows_.attempts[1].number = 2;
+  EXPECT_DEATH(Check(), "attempt_table");
+}
+
+TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
+  head::MemoryDisk disk;
+  head::Batch batch = {
+      head::ToWrite(*rows_.cluster), head::ToWrite(rows_.nodes[0]),
+      head::ToWrite(rows_.jobs[0]), head::ToWrite(rows_.attempts[0])};
+  ASSERT_TRUE(head::MemoryStore(disk).Append(0, batch).ok());
+  const head::ClusterState state({}, time_, random_, *this, *this, rows_);
+  EXPECT_EQ(CheckRebuilt(state, disk, {}, time_), "");
+
+  head::AttemptRecord other = rows_.attempts[0];
+  other.parts[0].phase = head::PartPhase::kEnded;
+  ASSERT_TRUE(head::MemoryStore(disk).Append(1, {head::ToWrite(other)}).ok());
+  EXPECT_THAT(CheckRebuilt(state, disk, {}, time_), StartsWith("RS-1"));
+}
+
+TEST(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
+  head::JobRecord job;
+  job.state = head::JobState::kSucceeded;
+  job.attempts = 3;
+  job.failures = 1;
+  job.infra_restarts = 1;
+  job.spec.max_failures = 1;
+  EXPECT_EQ(CheckBudget(job), "");
+  job.attempts = 4;
+  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2"));
+  job.attempts = 2;
+  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2"));
+  job.attempts = 2;
+  job.state = head::JobState::kFailed;
+  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2")) << "it had budget";
+}
+
+// ---- what is wrong with what the disk went through ----
+
+class HistoryTest : public ::testing::Test {
+ protected:
+  template <typename Record>
+  std::string Write(const Record& record) {
+    return history_.OnDurable({head::ToWrite(record)});
+  }
+
+  SeededRandom random_{1};
+  DurableHistory history_;
+};
+
+TEST_F(HistoryTest, AJobThatEndedTwiceIsNoticed) {
+  head::JobRecord job;
+  job.id = JobId::New(random_);
+  job.state = head::JobState::kSucceeded;
+  EXPECT_EQ(Write(job), "");
+  EXPECT_EQ(Write(job), "");
+  job.state = head::JobState::kFailed;
+  EXPECT_THAT(Write(job), StartsWith("JB-1"));
+}
+
+TEST_F(HistoryTest, AJobThatGoesBeforeItsEndIsNoticed) {
+  head::JobRecord job;
+  job.id = JobId::New(random_);
+  EXPECT_EQ(Write(job), "");
+  EXPECT_THAT(history_.OnDurable(
+                  {{head::Table::kJobs, head::JobKey(job.id), std::nullopt}}),
+              StartsWith("JB-1"));
+}
+
+TEST_F(HistoryTest, AnAttemptThatComesBackIsNoticed) {
+  head::AttemptRecord attempt;
+  attempt.id = AttemptId::New(random_);
+  attempt.state = head::AttemptState::kEnded;
+  EXPECT_EQ(Write(attempt), "");
+  attempt.state = head::AttemptState::kRunning;
+  EXPECT_THAT(Write(attempt), StartsWith("AT-1"));
+}
+
+TEST_F(HistoryTest, ATermThatGoesBackIsNoticed) {
+  EXPECT_EQ(Write(head::ClusterRecord{.term = 7}), "");
+  EXPECT_THAT(Write(head::ClusterRecord{.term = 6}), StartsWith("TM-1"));
+}
+
+}  // namespace
+}  // namespace cohort::sim

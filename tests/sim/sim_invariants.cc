@@ -1,0 +1,285 @@
+#include "tests/sim/sim_invariants.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/random.h"
+#include "head/records_codec.h"
+#include "head/rows.h"
+
+namespace cohort::sim {
+namespace {
+
+using head::AttemptRecord;
+using head::AttemptState;
+using head::ClusterState;
+using head::JobRecord;
+using head::JobState;
+
+std::string CheckJob(const JobRecord& job) {
+  if (!job.checkpoints.empty() && job.checkpoints.back().epoch > job.epoch) {
+    return absl::StrCat("CK-1: a checkpoint of epoch ",
+                        job.checkpoints.back().epoch, " in a job of epoch ",
+                        job.epoch);
+  }
+  if (job.spec.max_failures >= 0 && job.failures > job.spec.max_failures + 1) {
+    return absl::StrCat("JB-2: ", job.failures, " failures charged of ",
+                        job.spec.max_failures);
+  }
+  return "";
+}
+
+// PL-1: every rank of the gang once.
+std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
+  const JobRecord* job = state.jobs().Find(attempt.job);
+  std::set<int> ranks;
+  size_t count = 0;
+  for (const head::AttemptPart& part : attempt.parts) {
+    for (const head::AttemptRank& rank : part.ranks) {
+      ranks.insert(rank.rank);
+      ++count;
+    }
+  }
+  const size_t want =
+      job == nullptr ? 0 : static_cast<size_t>(job->spec.num_workers);
+  if (job != nullptr && count == want && ranks.size() == want &&
+      *ranks.begin() == 0 && *ranks.rbegin() == static_cast<int>(want) - 1) {
+    return "";
+  }
+  return absl::StrCat("PL-1: attempt ", attempt.id.ToHex(), " holds ", count,
+                      " ranks of a gang of ", want);
+}
+
+// PL-2: what is held of a node is not more than it has, device by device.
+class Holds {
+ public:
+  void Add(const AttemptRecord& attempt) {
+    for (const head::AttemptPart& part : attempt.parts) {
+      if (head::IsOver(part)) continue;
+      sums_[part.node].Add(part.resources);
+      for (const auto& [gpu, amount] : part.devices) {
+        devices_[{part.node, gpu}] += amount.ten_thousandths();
+      }
+    }
+  }
+
+  std::string Check(const ClusterState& state) const {
+    for (const auto& [device, amount] : devices_) {
+      if (amount > Amount::kScale) {
+        return "PL-2: " + device.second + " is held twice";
+      }
+    }
+    for (const auto& [node, sum] : sums_) {
+      const head::NodeRecord* record = state.nodes().Find(node);
+      if (record == nullptr || !record->resources.Fits(sum)) {
+        return "PL-2: more is held of a node than it has: " + sum.ToString();
+      }
+    }
+    return "";
+  }
+
+ private:
+  std::map<std::pair<NodeId, std::string>, int64_t> devices_;
+  std::map<NodeId, ResourceSet> sums_;
+};
+
+// Nobody: a rebuilt state that is only looked at.
+class NoLinks final : public head::NodeLinks, public head::JobWatchers {
+ public:
+  void SendDesired(const NodeId&, uint64_t,
+                   const std::vector<head::DesiredAttempt>&) override {}
+  void SendAcknowledge(
+      const NodeId&, uint64_t,
+      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
+  void JobChanged(const JobId&) override {}
+};
+
+template <typename Map, typename Records>
+std::string CompareRows(const char* what, const Map& now,
+                        const Records& stored) {
+  if (now.size() != stored.size()) {
+    return absl::StrCat("RS-1: ", now.size(), " ", what, " here, ",
+                        stored.size(), " stored");
+  }
+  for (const auto& record : stored) {
+    const auto found = now.find(record.id);
+    if (found == now.end() || !(found->second == record)) {
+      return absl::StrCat("RS-1: a row of ", what,
+                          " differs: ", record.id.ToHex());
+    }
+  }
+  return "";
+}
+
+std::string CompareJobs(const ClusterState& state,
+                        std::vector<JobRecord> stored) {
+  if (state.jobs().size() != stored.size()) {
+    return absl::StrCat("RS-1: ", state.jobs().size(), " jobs here, ",
+                        stored.size(), " stored");
+  }
+  for (JobRecord& job : stored) {
+    const JobRecord* now = state.jobs().Find(job.id);
+    if (now == nullptr) return "RS-1: a stored job is not here";
+    // At most a second younger than their row, by intent.
+    job.metrics_json = now->metrics_json;
+    job.metrics_count = now->metrics_count;
+    if (!(job == *now)) {
+      return absl::StrCat("RS-1: the row of job ", job.id.ToText(), " differs");
+    }
+  }
+  return "";
+}
+
+std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
+  for (const auto& [node, record] : now.nodes().records()) {
+    if (now.nodes().HeldOn(node) != then.nodes().HeldOn(node)) {
+      return "RS-1: other attempts hold something of node " + record.name;
+    }
+    if (now.attempts().OnNode(node) != then.attempts().OnNode(node)) {
+      return "RS-1: other attempts are known on node " + record.name;
+    }
+  }
+  if (now.jobs().by_sequence() != then.jobs().by_sequence()) {
+    return "RS-1: the jobs are in another order";
+  }
+  for (int state = 1; state <= static_cast<int>(JobState::kStopped); ++state) {
+    const auto each = static_cast<JobState>(state);
+    if (now.jobs().CountOf(each) != then.jobs().CountOf(each)) {
+      return absl::StrCat("RS-1: another count of jobs ",
+                          head::JobStateName(each));
+    }
+  }
+  if (now.waiting_count() != then.waiting_count()) {
+    return absl::StrCat("RS-1: ", now.waiting_count(), " jobs in line, after ",
+                        "a restart ", then.waiting_count());
+  }
+  if (now.requests().size() != then.requests().size()) {
+    return "RS-1: another number of requests is remembered";
+  }
+  for (const std::string& hash : then.packages().Hashes()) {
+    if (now.packages().Find(hash) == nullptr ||
+        now.packages().PinsOf(hash) != then.packages().PinsOf(hash)) {
+      return "RS-1: a package is pinned otherwise";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string CheckState(const ClusterState& state) {
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    std::string violation = CheckJob(*state.jobs().Find(id));
+    if (!violation.empty()) return violation;
+  }
+  std::set<JobId> open;
+  Holds holds;
+  for (const auto& [id, attempt] : state.attempts().all()) {
+    if (attempt.state == AttemptState::kEnded) continue;
+    if (!open.insert(attempt.job).second) {
+      return absl::StrCat("JB-3: job ", attempt.job.ToText(),
+                          " has two attempts");
+    }
+    std::string violation = CheckGang(state, attempt);
+    if (!violation.empty()) return violation;
+    holds.Add(attempt);
+  }
+  return holds.Check(state);
+}
+
+std::string CheckBudget(const JobRecord& job) {
+  if (job.state == JobState::kFailed && job.spec.max_failures >= 0 &&
+      job.failures <= job.spec.max_failures) {
+    return absl::StrCat("JB-2: job ", job.id.ToText(),
+                        " failed with budget: ", job.failures, " of ",
+                        job.spec.max_failures);
+  }
+  // One attempt at most ended otherwise: the last, by success or a stop.
+  const int counted = job.failures + job.infra_restarts;
+  const int most = counted + (job.state == JobState::kFailed ? 0 : 1);
+  const int least = counted + (job.state == JobState::kSucceeded ? 1 : 0);
+  if (job.attempts < least || job.attempts > most) {
+    return absl::StrCat("JB-2: ", job.attempts, " attempts of a job that is ",
+                        head::JobStateName(job.state), ", ", job.failures,
+                        " failures, ", job.infra_restarts, " infra restarts");
+  }
+  return "";
+}
+
+std::string CheckRebuilt(const ClusterState& state, head::MemoryDisk& disk,
+                         const head::ClusterLimits& limits,
+                         const Clock& clock) {
+  head::MemoryStore store(disk);
+  absl::StatusOr<head::Rows> rows = head::LoadRows(store);
+  if (!rows.ok()) return "RS-1: " + rows.status().ToString();
+  if (!rows->cluster.has_value() || !(*rows->cluster == state.cluster())) {
+    return "RS-1: the cluster row differs";
+  }
+  std::string violation =
+      CompareRows("nodes", state.nodes().records(), rows->nodes);
+  if (violation.empty()) {
+    violation = CompareRows("attempts", state.attempts().all(), rows->attempts);
+  }
+  if (violation.empty()) violation = CompareJobs(state, rows->jobs);
+  if (!violation.empty()) return violation;
+  SeededRandom random(1);
+  NoLinks nobody;
+  const ClusterState rebuilt(limits, clock, random, nobody, nobody,
+                             *std::move(rows));
+  return CompareDerived(state, rebuilt);
+}
+
+std::string DurableHistory::OnDurable(const head::Batch& batch) {
+  for (const head::Write& write : batch) {
+    std::string violation;
+    if (write.table == head::Table::kJobs) violation = OnJob(write);
+    if (write.table == head::Table::kAttempts) violation = OnAttempt(write);
+    if (write.table == head::Table::kCluster && write.value.has_value()) {
+      const auto stamp = head::ReadClusterStamp(*write.value);
+      if (!stamp.ok() || stamp->term < term_) {
+        violation = "TM-1: the stored term went back";
+      } else {
+        term_ = stamp->term;
+      }
+    }
+    if (!violation.empty()) return violation;
+  }
+  return "";
+}
+
+std::string DurableHistory::OnJob(const head::Write& write) {
+  if (!write.value.has_value()) {
+    if (ended_jobs_.erase(write.key) == 0) {
+      return "JB-1: a job that has not ended was removed";
+    }
+    return "";
+  }
+  const auto job = head::FromRow<JobRecord>(write.key, *write.value);
+  if (!job.ok()) return "ST-1: " + job.status().ToString();
+  if (const auto ended = ended_jobs_.find(write.key);
+      ended != ended_jobs_.end() && ended->second != job->state) {
+    return absl::StrCat("JB-1: job ", job->id.ToText(), " was ",
+                        head::JobStateName(ended->second), " and is ",
+                        head::JobStateName(job->state));
+  }
+  if (head::HasEnded(job->state)) ended_jobs_[write.key] = job->state;
+  return "";
+}
+
+std::string DurableHistory::OnAttempt(const head::Write& write) {
+  if (!write.value.has_value()) return "";
+  const auto attempt = head::FromRow<AttemptRecord>(write.key, *write.value);
+  if (!attempt.ok()) return "ST-1: " + attempt.status().ToString();
+  if (attempt->state == AttemptState::kEnded) {
+    ended_attempts_.insert(write.key);
+  } else if (ended_attempts_.contains(write.key)) {
+    return absl::StrCat("AT-1: attempt ", attempt->id.ToHex(),
+                        " came back to life");
+  }
+  return "";
+}
+
+}  // namespace cohort::sim
