@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/connection.h"
@@ -202,6 +203,23 @@ absl::Status Cluster::Stop(JobId job, std::optional<absl::Duration> deadline) {
   return core_->head()
       .CallAndWait(rpc::kStopJob, request, core_->Or(deadline))
       .status();
+}
+
+absl::StatusOr<BackupSummary> Cluster::BackupStore(
+    const std::string& directory, std::optional<absl::Duration> deadline) {
+  v1::BackupStoreRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_directory(directory);
+  COHORT_ASSIGN_OR_RETURN(const v1::BackupStoreResponse response,
+                          core_->head().CallAndWait(rpc::kBackupStore, request,
+                                                    core_->Or(deadline)));
+  BackupSummary summary{.files = response.files(),
+                        .size_bytes = response.size_bytes(),
+                        .missing_packages = {}};
+  for (const std::string& hash : response.missing_packages()) {
+    summary.missing_packages.push_back(absl::BytesToHexString(hash));
+  }
+  return summary;
 }
 
 absl::StatusOr<Job> Cluster::Get(JobId job,

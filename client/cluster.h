@@ -139,6 +139,15 @@ class Cluster {
   absl::Status Stop(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
 
+  // Has the head write a backup of its store to `directory`, a path of its
+  // machine that must not exist yet.  AlreadyExists: it does; InvalidArgument:
+  // it cannot be one; ResourceExhausted: no room there, or another backup is
+  // being written.  On an error nothing is left there, but for
+  // DeadlineExceeded: then it goes on.
+  absl::StatusOr<BackupSummary> BackupStore(
+      const std::string& directory,
+      std::optional<absl::Duration> deadline = std::nullopt);
+
   // ---- reads ----
 
   // NotFound.

@@ -182,6 +182,16 @@ std::string StatusJson(const ClusterStatus& status) {
   return Pretty(json);
 }
 
+std::string BackupJson(const std::string& directory,
+                       const BackupSummary& summary) {
+  Json json;
+  json["directory"] = directory;
+  json["files"] = summary.files;
+  json["size_bytes"] = summary.size_bytes;
+  json["missing_packages"] = summary.missing_packages;
+  return Pretty(json);
+}
+
 std::string VersionJson(const BuildInfo& build) {
   return Pretty({{"version", Text(build.version)},
                  {"commit", Text(build.commit)},

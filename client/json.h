@@ -22,6 +22,8 @@ std::string JobsJson(const std::vector<Job>& jobs);
 std::string NodesJson(const std::vector<Node>& nodes);
 std::string ResourcesJson(const ClusterResources& resources);
 std::string StatusJson(const ClusterStatus& status);
+std::string BackupJson(const std::string& directory,
+                       const BackupSummary& summary);
 std::string VersionJson(const BuildInfo& build);
 
 // On one line each.

@@ -48,4 +48,12 @@ struct ClusterStatus {
   bool read_only = false;
 };
 
+// What a backup of the head's store has.
+struct BackupSummary {
+  int64_t files = 0;
+  int64_t size_bytes = 0;
+  // Hex hashes of packages that jobs need and that could not be read.
+  std::vector<std::string> missing_packages;
+};
+
 }  // namespace cohort

@@ -76,6 +76,16 @@ std::string HolderText(int fd, const std::string& path) {
                       absl::CHexEscape(line.substr(space + 1)), ")");
 }
 
+absl::Status Lock(int fd, const std::string& directory, const std::string& path,
+                  int kind) {
+  if (::flock(fd, kind | LOCK_NB) == 0) return absl::OkStatus();
+  if (errno != EWOULDBLOCK) return Failed("lock", path);
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       directory, " is in use by ", HolderText(fd, path),
+                       ": stop it, or choose another directory")),
+                   "locked");
+}
+
 }  // namespace
 
 std::string ParentDirectory(const std::string& path) {
@@ -157,18 +167,21 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
         "remove it, or choose another directory"));
   }
   if (!fd) return Failed("open", path);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return Failed("lock", path);
-    return SetReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            directory, " is in use by ", HolderText(fd.get(), path),
-            ": stop it, or choose another directory")),
-        "locked");
-  }
+  COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, LOCK_EX));
   if (::ftruncate(fd.get(), 0) != 0) return Failed("truncate", path);
   COHORT_RETURN_IF_ERROR(
       WriteAll(fd.get(), path, absl::StrCat(::getpid(), " ", program, "\n")));
   return FileLock(std::move(fd));
+}
+
+absl::StatusOr<std::optional<FileLock>> FileLock::Share(
+    const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/LOCK");
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::optional<FileLock>();
+  if (!fd) return Failed("open", path);
+  COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, LOCK_SH));
+  return std::optional<FileLock>(FileLock(std::move(fd)));
 }
 
 }  // namespace cohort

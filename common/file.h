@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -55,6 +56,12 @@ class FileLock {
   // process has it.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
+
+  // Keeps others from locking a directory while somebody only looks at it;
+  // makes and writes nothing.  Nothing when there is no lock file: then nobody
+  // uses it as such.  Errors as Acquire.
+  static absl::StatusOr<std::optional<FileLock>> Share(
+      const std::string& directory);
 
   FileLock(FileLock&&) = default;
   FileLock& operator=(FileLock&&) = default;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,8 @@
 #include "common/status_macros.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
+#include "head/backup_manifest.h"
+#include "head/disk_backups.h"
 #include "head/disk_package_store.h"
 #include "head/head_core.h"
 #include "head/rocksdb_store.h"
@@ -26,8 +29,8 @@
 namespace cohort::head {
 namespace {
 
-// The state, the store's syncs, and packages.
-constexpr int kThreads = 3;
+// The state, the store's syncs, packages, and a backup that is copied.
+constexpr int kThreads = 4;
 // Calls in flight when the head ends get this long: an answer that waits for a
 // sync is out in a few milliseconds, one that waits for a job is not worth it.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(200);
@@ -40,6 +43,17 @@ absl::Status RefuseTmpfs(const HeadOptions& options) {
       "--state-dir ", options.state_dir,
       " is on a tmpfs: a restart of the machine would lose every job; name a "
       "directory on a disk, or give --volatile if that is what you want"));
+}
+
+// A head on a backup would be a second one of its generation: workers would
+// end, at its word, what it has never heard of.
+absl::Status RefuseBackup(const HeadOptions& options) {
+  const std::string manifest =
+      absl::StrCat(options.state_dir, "/", kBackupManifestName);
+  if (access(manifest.c_str(), F_OK) != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--state-dir ", options.state_dir, " is a backup: `cohort head restore ",
+      options.state_dir, " --state-dir NEW` makes a state directory of it"));
 }
 
 }  // namespace
@@ -55,8 +69,13 @@ class Head::Parts {
         strand_(pool_),
         store_strand_(pool_),
         packages_strand_(pool_),
+        backups_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
                   packages_strand_),
+        backups_({.state_dir = std::filesystem::absolute(options_.state_dir)
+                                   .lexically_normal()
+                                   .string()},
+                 strand_, store_strand_, backups_strand_),
         router_({}, rpc::Authenticator(std::move(credential)), clock_) {}
 
   ~Parts() {
@@ -66,6 +85,7 @@ class Head::Parts {
     strand_.Stop();
     store_strand_.Stop();
     packages_strand_.Stop();
+    backups_strand_.Stop();
     pool_.Stop();
   }
 
@@ -114,7 +134,8 @@ class Head::Parts {
                   .store_executor = store_strand_,
                   .clock = clock_,
                   .random = random_,
-                  .packages = packages_},
+                  .packages = packages_,
+                  .backups = &backups_},
         [path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           return RocksdbStore::Open({.path = path, .access = access});
@@ -142,7 +163,9 @@ class Head::Parts {
   Strand strand_;
   Strand store_strand_;
   Strand packages_strand_;
+  Strand backups_strand_;
   DiskPackageStore packages_;
+  DiskBackups backups_;
   rpc::Router router_;
   std::unique_ptr<HeadCore> core_;  // the strand's
   std::unique_ptr<rpc::GrpcServer> server_;
@@ -152,6 +175,7 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                                                   Fatal on_fatal) {
   COHORT_RETURN_IF_ERROR(options.Validate());
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
+  COHORT_RETURN_IF_ERROR(RefuseBackup(options));
   COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
   COHORT_RETURN_IF_ERROR(RefuseTmpfs(options));
   COHORT_ASSIGN_OR_RETURN(FileLock lock,

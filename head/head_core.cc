@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/backup_service.h"
 #include "head/cluster_service.h"
 #include "head/node_service.h"
 #include "head/package_service.h"
@@ -59,6 +60,11 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       *this, *node_service_, seams_.strand);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
+  backup_service_ = std::make_unique<BackupService>(
+      [this](BackupRequest request, Backups::Done done) {
+        Backup(std::move(request), std::move(done));
+      },
+      seams_.strand, seams_.clock);
 }
 
 HeadCore::~HeadCore() {
@@ -72,6 +78,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   cluster_service_->RegisterOn(router);
   node_service_->RegisterOn(router);
   package_service_->RegisterOn(router);
+  backup_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddress(std::string address) {
@@ -256,6 +263,20 @@ void HeadCore::TrimPackages() {
     if (status.ok()) package_service_->Remove(gone);
   });
   Submit(std::move(transition));
+}
+
+void HeadCore::Backup(BackupRequest request, Backups::Done done) {
+  absl::Status refused = Writable(Admission::kNode).status();
+  if (refused.ok() && seams_.backups == nullptr) {
+    refused = absl::UnimplementedError("this head makes no backups");
+  }
+  if (refused.ok()) {
+    // A store that is dropped meanwhile goes after the tasks that this posts.
+    return seams_.backups->Write(*store_, std::move(request), std::move(done));
+  }
+  seams_.strand.Post([done = std::move(done), refused]() mutable {
+    std::move(done)(refused);
+  });
 }
 
 Task HeadCore::Guarded(Task task) {

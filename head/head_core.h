@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/random.h"
+#include "head/backups.h"
 #include "head/cluster_state.h"
 #include "head/commit.h"
 #include "head/package_store.h"
@@ -21,6 +22,7 @@
 
 namespace cohort::head {
 
+class BackupService;
 class ClusterService;
 class NodeService;
 class PackageService;
@@ -46,6 +48,7 @@ struct HeadSeams {
   const Clock& clock;
   Random& random;
   PackageStore& packages;
+  Backups* backups = nullptr;  // null: this head makes none
 };
 
 // A head without transport, files and threads: state, commit, services, leases
@@ -114,6 +117,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<ClusterState> MakeState(Rows rows);
   void Tick();
   void TrimPackages();
+  void Backup(BackupRequest request, Backups::Done done);
   void Die(const absl::Status& status);
   void DropStore();
   // `task` unless the core is gone when it runs.
@@ -131,6 +135,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<NodeService> node_service_;
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<PackageService> package_service_;
+  std::unique_ptr<BackupService> backup_service_;
   bool ticking_ = false;
   bool dead_ = false;
   absl::Duration packages_trimmed_at_;

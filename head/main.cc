@@ -13,6 +13,7 @@
 #include "common/status_util.h"
 #include "common/stop_signal.h"
 #include "head/head.h"
+#include "head/offline.h"
 #include "head/options.h"
 
 namespace cohort::head {
@@ -44,6 +45,13 @@ void Define(CLI::App& app, Flags& flags) {
                "Allow a state directory on a tmpfs, lost with the machine");
   app.add_flag("--insecure-bind", flags.insecure_bind,
                "Allow an address that is not loopback, without TLS");
+  app.footer(
+      "cohort head backup DIR                   backs up the store of a head "
+      "that runs\n"
+      "cohort head restore DIR --state-dir NEW  makes a state directory of a "
+      "backup\n"
+      "cohort head inspect [TABLE]              prints the records of a store\n"
+      "Each has --help.");
 }
 
 absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
@@ -65,6 +73,7 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  if (const auto ended = RunOffline(argc, argv)) return *ended;
   StopSignal stop;
   SetLogProgram("head");
   CLI::App app("The head daemon: keeps the cluster's state and places work.",

@@ -187,4 +187,8 @@ MemoryStore::LoadAll(Table table) {
   return disk_.All(table);
 }
 
+absl::Status MemoryStore::Checkpoint(const std::string&) {
+  return absl::UnimplementedError("a store in memory has no files to copy");
+}
+
 }  // namespace cohort::head

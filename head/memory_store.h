@@ -110,6 +110,7 @@ class MemoryStore final : public Store {
   absl::Status Append(uint64_t term, const Batch& batch) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
       Table table) override;
+  absl::Status Checkpoint(const std::string& directory) override;
 
  private:
   MemoryDisk& disk_;

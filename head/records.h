@@ -38,6 +38,9 @@ struct ClusterRecord {
   uint64_t next_event = 1;
   uint64_t next_incarnation = 1;
   uint64_t next_job_sequence = 1;
+  // The store was restored from a backup, and nodes with attempts that it does
+  // not know of may still come: nothing is placed.
+  bool settling = false;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
@@ -300,7 +303,12 @@ struct AttemptRecord {
   int failed_rank = -1;
   std::vector<std::string> causes;  // beyond `detail`, the first cause first
   Origin origin;
+  // Since the store was restored from a backup; InfinitePast: it is not.  What
+  // became of it after the backup is not known: a person says whether the job
+  // goes on with it.  Its job does nothing meanwhile.
+  absl::Time unclaimed_since = absl::InfinitePast();
 
+  bool unclaimed() const { return unclaimed_since != absl::InfinitePast(); }
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
 };
 

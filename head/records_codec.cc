@@ -324,6 +324,7 @@ pb::ClusterRow ToProto(const ClusterRecord& record) {
   row.set_next_event(record.next_event);
   row.set_next_incarnation(record.next_incarnation);
   row.set_next_job_sequence(record.next_job_sequence);
+  row.set_settling(record.settling);
   return row;
 }
 
@@ -334,7 +335,8 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
       .term = row.term(),
       .next_event = row.next_event(),
       .next_incarnation = row.next_incarnation(),
-      .next_job_sequence = row.next_job_sequence()};
+      .next_job_sequence = row.next_job_sequence(),
+      .settling = row.settling()};
 }
 
 void ToProto(const Drain& drain, pb::Drain* out) {
@@ -506,6 +508,7 @@ pb::AttemptRow ToProto(const AttemptRecord& record) {
   row.set_failed_rank(record.failed_rank);
   TextsToProto(record.causes, row.mutable_causes());
   ToProto(record.origin, row.mutable_origin());
+  row.set_unclaimed_since_us(ToMicros(record.unclaimed_since));
   return row;
 }
 
@@ -529,6 +532,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.failed_rank = row.failed_rank();
   record.causes.assign(row.causes().begin(), row.causes().end());
   record.origin = FromProto(row.origin());
+  record.unclaimed_since = FromMicros(row.unclaimed_since_us());
   return record;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "rocksdb/listener.h"
 #include "rocksdb/options.h"
 #include "rocksdb/table.h"
+#include "rocksdb/utilities/checkpoint.h"
 #include "rocksdb/write_batch.h"
 
 #include "common/check.h"
@@ -176,6 +178,16 @@ rocksdb::Status ReadLastBlock(rocksdb::Env* env, const std::string& file,
   return status;
 }
 
+// An empty one of that name, durable but for the name.
+rocksdb::Status MakeLog(rocksdb::Env* env, const std::string& file) {
+  std::unique_ptr<rocksdb::WritableFile> writer;
+  rocksdb::Status status =
+      env->NewWritableFile(file, &writer, rocksdb::EnvOptions());
+  if (status.ok()) status = writer->Sync();
+  if (status.ok()) status = writer->Close();
+  return status;
+}
+
 // Makes what the system holds of a log durable, which takes no space.
 rocksdb::Status SyncFile(rocksdb::Env* env, const std::string& file) {
   std::unique_ptr<rocksdb::WritableFile> writer;
@@ -201,7 +213,7 @@ rocksdb::Status CutFile(rocksdb::Env* env, const std::string& file,
 // too harshly (rocksdb_log_tail.h); cuts off what a crash left that it would
 // not take.
 absl::Status CheckLogTail(rocksdb::Env* env, const std::string& path,
-                          const std::string& name) {
+                          const std::string& name, StoreAccess access) {
   const std::string file = absl::StrCat(path, "/", name);
   LastBlock last;
   const rocksdb::Status status = ReadLastBlock(env, file, last);
@@ -211,6 +223,15 @@ absl::Status CheckLogTail(rocksdb::Env* env, const std::string& path,
   if (tail.kind == LogTail::Kind::kDamaged) {
     return DamagedError(path,
                         absl::StrCat("a record in ", name, " at byte ", good));
+  }
+  if (tail.kind == LogTail::Kind::kZeroed && access == StoreAccess::kInspect) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            file, " ends in zeros from byte ", good,
+            " on, as a power cut leaves it, and to look changes nothing: start "
+            "a head on the store once, which cuts them off, or look at a copy "
+            "of the store that is cut there")),
+        "log_tail_zeroed");
   }
   if (tail.kind == LogTail::Kind::kZeroed) {
     COHORT_LOG(kWarning, "log_tail_cut", {"file", file}, {"size", good});
@@ -249,7 +270,7 @@ absl::StatusOr<bool> CheckFiles(rocksdb::Env* env, const std::string& path,
   }
   for (const std::string& file : files) {
     if (!IsLog(file) && absl::StrCat(file, "\n") != manifest) continue;
-    COHORT_RETURN_IF_ERROR(CheckLogTail(env, path, file));
+    COHORT_RETURN_IF_ERROR(CheckLogTail(env, path, file, access));
     // Opening to write copies the log into tables and syncs those; a reader
     // takes it as it is (RS-3).
     if (access == StoreAccess::kRead) {
@@ -292,7 +313,8 @@ RocksdbStore::~RocksdbStore() {
   }
   db_.reset();
   // A store that was refused, or whose end is not known, says nothing new.
-  if (!opened_ || !failure_.ok() || options_.access == StoreAccess::kRead) {
+  if (!opened_ || !failure_.ok() ||
+      options_.access != StoreAccess::kReadWrite) {
     return;
   }
   RocksdbMark::Logs logs;
@@ -303,7 +325,7 @@ absl::Status RocksdbStore::OpenDatabase() {
   const std::string& path = options_.path;
   COHORT_ASSIGN_OR_RETURN(const bool fresh,
                           CheckFiles(env_, path, options_.access));
-  if (fresh && options_.access == StoreAccess::kRead) {
+  if (fresh && options_.access != StoreAccess::kReadWrite) {
     return absl::NotFoundError(
         absl::StrCat("there is no control store at ", path));
   }
@@ -319,7 +341,7 @@ absl::Status RocksdbStore::OpenDatabase() {
   if (options_.access == StoreAccess::kReadWrite) {
     COHORT_RETURN_IF_ERROR(PrepareToWrite(logs, mark));
   }
-  const rocksdb::Status status = OpenFamilies();
+  const rocksdb::Status status = OpenFamilies(present);
   if (status.IsIOError() && absl::StrContains(status.ToString(), "/LOCK")) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
                          "another process has the control store at ", path,
@@ -402,20 +424,32 @@ void RocksdbStore::Mark(RocksdbMark::Logs logs) const {
   }
 }
 
-rocksdb::Status RocksdbStore::OpenFamilies() {
+rocksdb::Status RocksdbStore::OpenFamilies(
+    const std::vector<std::string>& present) {
   const rocksdb::Options options = DatabaseOptions(env_);
+  const bool writes = options_.access == StoreAccess::kReadWrite;
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
   for (const Table table : kAllTables) {
-    wanted.emplace_back(TableName(table), options);
+    const bool there = std::find(present.begin(), present.end(),
+                                 TableName(table)) != present.end();
+    // A reader makes none.
+    if (writes || there) wanted.emplace_back(TableName(table), options);
   }
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
-      options_.access == StoreAccess::kRead
-          ? rocksdb::DB::OpenForReadOnly(options, options_.path, wanted,
-                                         &families_, &db)
-          : rocksdb::DB::Open(options, options_.path, wanted, &families_, &db);
+      writes
+          ? rocksdb::DB::Open(options, options_.path, wanted, &families_, &db)
+          : rocksdb::DB::OpenForReadOnly(options, options_.path, wanted,
+                                         &families_, &db);
   db_.reset(db);
+  for (rocksdb::ColumnFamilyHandle* family : families_) {
+    for (const Table table : kAllTables) {
+      if (family->GetName() == TableName(table)) {
+        by_table_[static_cast<size_t>(table)] = family;
+      }
+    }
+  }
   return status;
 }
 
@@ -447,8 +481,11 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
   std::string value;
   rocksdb::ReadOptions read;
   read.verify_checksums = true;
-  const rocksdb::Status status =
-      db_->Get(read, Family(Table::kCluster), ClusterKey(), &value);
+  rocksdb::ColumnFamilyHandle* const cluster = Family(Table::kCluster);
+  if (cluster == nullptr) {
+    return DamagedError(options_.path, "its first table is missing");
+  }
+  const rocksdb::Status status = db_->Get(read, cluster, ClusterKey(), &value);
   if (status.IsNotFound()) return absl::OkStatus();
   if (!status.ok()) {
     return ToStatus(status, options_.path, Doing::kUsing);
@@ -467,10 +504,7 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
 }
 
 rocksdb::ColumnFamilyHandle* RocksdbStore::Family(Table table) const {
-  const auto* const at =
-      std::find(std::begin(kAllTables), std::end(kAllTables), table);
-  COHORT_CHECK(at != std::end(kAllTables));
-  return families_[1 + static_cast<size_t>(at - std::begin(kAllTables))];
+  return by_table_[static_cast<size_t>(table)];
 }
 
 absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
@@ -515,8 +549,9 @@ RocksdbStore::LoadAll(Table table) {
   read.verify_checksums = true;
   read.fill_cache = false;
   std::vector<std::pair<std::string, std::string>> rows;
-  const std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(read, Family(table)));
+  rocksdb::ColumnFamilyHandle* const family = Family(table);
+  if (family == nullptr) return rows;
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read, family));
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     rows.emplace_back(it->key().ToString(), it->value().ToString());
   }
@@ -525,6 +560,37 @@ RocksdbStore::LoadAll(Table table) {
                     absl::StrCat("reading table ", TableName(table)));
   }
   return rows;
+}
+
+absl::Status RocksdbStore::Checkpoint(const std::string& directory) {
+  if (!failure_.ok()) return failure_;
+  RocksdbMark::Logs logs;
+  rocksdb::Status status = ListLogs(env_, options_.path, logs);
+  uint64_t log_bytes = 0;
+  for (const auto& [log, size] : logs) log_bytes += size;
+  COHORT_RETURN_IF_ERROR(CheckRoom(log_bytes));
+
+  rocksdb::Checkpoint* made = nullptr;
+  if (status.ok()) status = rocksdb::Checkpoint::Create(db_.get(), &made);
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  if (status.ok()) {
+    // Never flushes: that would write tables where the log will do.
+    status = checkpoint->CreateCheckpoint(directory,
+                                          std::numeric_limits<uint64_t>::max());
+  }
+  RocksdbMark::Logs copied;
+  if (status.ok()) status = ListLogs(env_, directory, copied);
+  if (status.ok() && copied.empty() && !logs.empty()) {
+    // An empty one is left out, and a store without any is a damaged one.
+    const std::string& newest = logs.rbegin()->first;
+    status = MakeLog(env_, absl::StrCat(directory, "/", newest));
+    copied[newest] = 0;
+  }
+  if (status.ok()) {
+    status = WriteRocksdbMark(env_, directory,
+                              {.term = term_, .logs = std::move(copied)});
+  }
+  return ToStatus(status, directory, Doing::kMaking);
 }
 
 }  // namespace cohort::head

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,7 +42,8 @@ struct RocksdbStoreOptions {
 //   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.
 //         (A log that was cut short between two records after a crash cannot
 //         be told from one that was never longer; after a clean end it can.)
-//   RS-3: opened to read, it shows durable rows only and needs no space.
+//   RS-3: opened to read, it shows durable rows only and needs no space; opened
+//         to inspect, it changes nothing on the disk.
 //
 // One column family a table, synced writes, checksums on everything that is
 // read.  Used by one thread at a time (the store's executor).  A second process
@@ -63,13 +66,16 @@ class RocksdbStore final : public Store {
   absl::Status Append(uint64_t term, const Batch& batch) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
       Table table) override;
+  // Hard links for table files, a copy of the log (16 MiB at most), and the
+  // mark.
+  absl::Status Checkpoint(const std::string& directory) override;
 
  private:
   explicit RocksdbStore(RocksdbStoreOptions options);
 
   absl::Status OpenDatabase();
   // The half of OpenDatabase that depends on the access.
-  rocksdb::Status OpenFamilies();
+  rocksdb::Status OpenFamilies(const std::vector<std::string>& present);
   // Column families in the database, by its own word; refuses unknown ones.
   absl::StatusOr<std::vector<std::string>> ListFamilies(bool fresh) const;
   absl::Status ReadStamp(bool families_missing);
@@ -81,6 +87,7 @@ class RocksdbStore final : public Store {
   // Unavailable when the disk has no room for `bytes` and what follows.
   absl::Status CheckRoom(uint64_t bytes) const;
   void Mark(RocksdbMark::Logs logs) const;
+  // Null for a table that an older store, opened to be read, does not have.
   rocksdb::ColumnFamilyHandle* Family(Table table) const;
 
   // Set in the constructor.
@@ -89,7 +96,8 @@ class RocksdbStore final : public Store {
 
   // Set by Open.  The handles die before the database.
   std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default, kAllTables
+  std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default first
+  std::array<rocksdb::ColumnFamilyHandle*, std::size(kAllTables)> by_table_{};
   uint64_t term_ = 0;
   bool opened_ = false;  // nothing was found wrong
 

@@ -50,6 +50,9 @@ enum class StoreAccess : uint8_t {
   // To show what is durable while the disk refuses writes.  Append must not be
   // called.
   kRead,
+  // As kRead, for a person: changes nothing on the disk, not even to make
+  // durable what is there.
+  kInspect,
 };
 
 // Where the cluster's state survives.
@@ -74,6 +77,14 @@ class Store {
   // something does not have its checksum.
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
   LoadAll(Table table) = 0;
+
+  // Makes `directory`, which must not exist, a store of all that was appended
+  // so far, and what belongs beside it; little is copied where the file system
+  // is the store's own.  The store goes on as before, also after an error, and
+  // then what is at `directory` is to be removed.  Blocks.
+  //
+  // Unavailable: the disk refused; Unimplemented: it is no store of files.
+  virtual absl::Status Checkpoint(const std::string& directory) = 0;
 };
 
 }  // namespace cohort::head

@@ -52,12 +52,10 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddNodes(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddVersion(*cohort, invocation);
+  AddHead(*cohort, invocation);
   // For the list of commands: main runs the daemons.
-  for (const char* daemon : {"head", "worker"}) {
-    cohort->add_subcommand(
-        daemon, absl::StrCat("Run the ", daemon, " daemon (cohort-", daemon,
-                             "); takes its flags"));
-  }
+  cohort->add_subcommand(
+      "worker", "Run the worker daemon (cohort-worker); takes its flags");
   cohort->footer(
       "`cohort COMMAND --help` says more.  Exit codes: 0; 2 the command line "
       "is\n"

@@ -11,7 +11,10 @@ int main(int argc, char** argv) {
   // `cohort jobs list | head` ends quietly, whatever the parent ignores.
   std::signal(SIGPIPE, SIG_DFL);
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (!arguments.empty() &&
+  // Of the head's commands `backup` asks a head that runs.
+  const bool is_client = arguments.size() > 1 && arguments[0] == "head" &&
+                         arguments[1] == "backup";
+  if (!arguments.empty() && !is_client &&
       (arguments.front() == "head" || arguments.front() == "worker")) {
     const std::string daemon = "cohort-" + arguments.front();
     arguments.erase(arguments.begin());

@@ -1,0 +1,69 @@
+#include "head/backup_manifest.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+BackupManifest SomeManifest() {
+  BackupManifest manifest;
+  manifest.cluster = *ClusterId::FromBytes(std::string(16, 'c'));
+  manifest.generation = *GenerationId::FromBytes(std::string(16, 'g'));
+  manifest.term = 7;
+  manifest.schema = 2;
+  manifest.at = absl::FromUnixMicros(1'700'000'000'000'001);
+  manifest.request_id = "r\n1";
+  manifest.files = {
+      {.name = "store/a b", .size_bytes = 3, .hash = Sha256::Of("abc")},
+      {.name = "credential", .size_bytes = 0, .hash = Sha256::Of("")}};
+  manifest.missing_packages = {"ff00"};
+  return manifest;
+}
+
+TEST(BackupManifestTest, ComesBackAsItWas) {
+  const BackupManifest manifest = SomeManifest();
+  EXPECT_THAT(ParseBackupManifest(ToText(manifest)), IsOkAndHolds(manifest));
+  EXPECT_EQ(manifest.bytes(), 3);
+}
+
+TEST(BackupManifestTest, EveryFlippedBitIsDataLoss) {
+  const std::string text = ToText(SomeManifest());
+  for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string damaged = text;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_THAT(ParseBackupManifest(damaged),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << "bit " << bit;
+  }
+}
+
+TEST(BackupManifestTest, ATruncatedOneIsDataLoss) {
+  const std::string text = ToText(SomeManifest());
+  for (size_t size = 0; size < text.size(); ++size) {
+    ASSERT_THAT(ParseBackupManifest(text.substr(0, size)),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << "size " << size;
+  }
+}
+
+// Whoever wrote it: a restore writes nowhere but below its own directory.
+TEST(BackupManifestTest, NamesThatLeaveTheDirectoryAreRefused) {
+  for (const char* name :
+       {"/etc/passwd", "../x", "store/../../x", "a//b", ""}) {
+    BackupManifest manifest = SomeManifest();
+    manifest.files[0].name = name;
+    EXPECT_THAT(ParseBackupManifest(ToText(manifest)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("list")))
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::head

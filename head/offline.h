@@ -1,0 +1,11 @@
+#pragma once
+
+#include <optional>
+
+namespace cohort::head {
+
+// What cohort-head does with files alone, without serving: `inspect` and
+// `restore`.  Gives the exit code; nothing when the command line names neither.
+std::optional<int> RunOffline(int argc, const char* const* argv);
+
+}  // namespace cohort::head
