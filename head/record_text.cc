@@ -35,8 +35,7 @@ constexpr size_t kChecksumBytes = 4;
 
 // Names of the numbers that stand for enums of records.h; null for others.
 const char* EnumName(const FieldDescriptor& field, uint32_t number) {
-  static constexpr const char* kNodeStates[] = {"", "ALIVE", "DEAD",
-                                                "SUSPECT"};
+  static constexpr const char* kNodeStates[] = {"", "ALIVE", "DEAD", "SUSPECT"};
   static constexpr const char* kRankStates[] = {"", "PENDING", "STARTING",
                                                 "RUNNING", "EXITED"};
   static constexpr const char* kPhases[] = {"",        "ASSIGNED", "PREPARED",

@@ -46,6 +46,8 @@ TEST(RecordTextTest, TextHasALineAField) {
     resources_per_worker: CPU=0.5
     placement_strategy: PACK
     package_hash: ffff
+    grace_us: 10s
+    retry_delay_us: 1s
   state: RUNNING
   exit:
     code: 3
