@@ -1,10 +1,10 @@
-// The floor of `transitions`: gRPC and a disk, and nothing else.
+// The floor of `transitions` and `nodes`: gRPC and a disk, and nothing else.
 //
 //   floor-server LOG BYTES READY
 //
-// One unary method; each call appends BYTES to LOG and is answered once they
-// are synced, by one committer thread that joins all that wait into one write.
-// The address goes to READY.
+// Submit: each call appends BYTES to LOG and is answered once they are synced,
+// by one committer thread that joins all that wait into one write.  Stream:
+// answers the first message and reads the rest.  The address goes to READY.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -84,6 +84,29 @@ class Call final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 };
 
+class Stream final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  Stream() {
+    const grpc::Slice answer(std::string(kAnswerBytes, 'a'));
+    answer_ = grpc::ByteBuffer(&answer, 1);
+    StartRead(&read_);
+    StartWrite(&answer_);
+  }
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      StartRead(&read_);
+    } else {
+      Finish(grpc::Status::OK);
+    }
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer answer_;
+};
+
 class Service final : public grpc::Service {
  public:
   explicit Service(Committer& committer) {
@@ -100,6 +123,14 @@ class Service final : public grpc::Service {
                  auto* const call = new Call();
                  committer.Add(call);
                  return call;
+               }));
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        "/Floor/Stream", grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+    MarkMethodRawCallback(
+        1, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer,
+                                                   grpc::ByteBuffer>(
+               [](grpc::CallbackServerContext* /*context*/) {
+                 return new Stream();
                }));
   }
 };

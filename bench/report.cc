@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -83,6 +84,15 @@ double Samples::min() const {
 
 double Samples::max() const {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+double Samples::Percentile(double percent) const {
+  if (values.empty()) return 0;
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const double count = static_cast<double>(sorted.size());
+  const double rank = std::ceil(percent / 100 * count);
+  return sorted[static_cast<size_t>(std::clamp(rank, 1.0, count)) - 1];
 }
 
 Report::Report(std::string bench, const Flags& flags)

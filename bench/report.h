@@ -23,6 +23,8 @@ struct Samples {
   double median() const;
   double min() const;
   double max() const;
+  // The smallest value that at least `percent` % are not above.
+  double Percentile(double percent) const;
 };
 
 // One promise, measured, beside what the machine can do at best.

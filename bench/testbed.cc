@@ -1,8 +1,11 @@
 #include "bench/testbed.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,6 +177,20 @@ absl::Status AwaitFile(const std::string& path, Child& writer) {
     absl::SleepFor(kGlance);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int> FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  if (!fd || bind(fd.get(), any, size) != 0 ||
+      getsockname(fd.get(), any, &size) != 0) {
+    return ErrnoStatus(errno, "find a free port");
+  }
+  return ntohs(address.sin_port);
 }
 
 std::string ProgramDirectory() {

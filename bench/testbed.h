@@ -32,6 +32,8 @@ class Child {
   void Signal(int signal) const;
   // Blocks; OK when it exited with 0, else Internal with its last words.
   absl::Status Wait();
+  // 0 once it was reaped.
+  pid_t pid() const { return pid_; }
   // Whether it has ended; reaps it.
   bool Ended();
 
@@ -83,6 +85,9 @@ class Testbed {
 // Blocks until `path` exists.  DeadlineExceeded after a minute; Internal when
 // `writer` ends first.
 absl::Status AwaitFile(const std::string& path, Child& writer);
+
+// A TCP port of loopback that was free a moment ago.
+absl::StatusOr<int> FreePort();
 
 // The directory of the programs: that of this one.
 std::string ProgramDirectory();

@@ -1,14 +1,11 @@
 // SubmitJob through the public client against a real head, each answer after
-// its fsync, beside a bare gRPC server that syncs the same bytes.  Then the
-// head is killed and the jobs are counted.  See README.md.
+// its fsync, beside a bare gRPC server that syncs the same bytes, and etcd.
+// Then the head is killed and the jobs are counted.  See README.md.
 
-#include <algorithm>
 #include <cstdio>
-#include <functional>
+#include <filesystem>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,177 +14,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/security/credentials.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/client_callback.h"
 
+#include "bench/closed_loop.h"
 #include "bench/report.h"
+#include "bench/target.h"
 #include "bench/testbed.h"
 #include "client/cluster.h"
-#include "client/wire.h"
 #include "common/file.h"
-#include "common/latch.h"
-#include "common/mutex.h"
 #include "common/status_macros.h"
 
 namespace cohort::bench {
 namespace {
 
-constexpr int kInFlight = 128;
-
-// A job as people submit them; it waits, because no node has joined.
-JobSpec FullSpec(int number) {
-  JobSpec spec;
-  spec.command = {"./train", "--epochs",          "10", "--batch", "64",
-                  "--seed",  absl::StrCat(number)};
-  spec.environment = {{"OMP_NUM_THREADS", "2"}, {"PATH", "/usr/bin:/bin"}};
-  spec.scaling_config = {.num_workers = 2,
-                         .use_gpu = true,
-                         .resources_per_worker = *ParseResources("CPU=4,GPU=1"),
-                         .placement_strategy = PlacementStrategy::kStrictPack};
-  spec.run_config = {.name = absl::StrCat("bench-", number),
-                     .storage_path = "/data/results",
-                     .failure_config = {.max_failures = 3},
-                     .checkpoint_config = {.num_to_keep = 2}};
-  return spec;
-}
-
-// Something that answers calls: the head, or the floor.
-class Target {
- public:
-  virtual ~Target() = default;
-  using Done = std::function<void(absl::Status)>;
-  // `done` runs once, on another thread.
-  virtual void Call(int number, Done done) = 0;
-  // As Call, blocking.
-  virtual absl::Status CallAndWait(int number) = 0;
-};
-
-class HeadTarget final : public Target {
- public:
-  explicit HeadTarget(Cluster& cluster) : cluster_(cluster) {}
-
-  void Call(int number, Done done) override {
-    cluster_.SubmitAsync(
-        FullSpec(number), {},
-        [this, done = std::move(done)](absl::StatusOr<JobId> job) {
-          done(Note(std::move(job)));
-        });
-  }
-  absl::Status CallAndWait(int number) override {
-    return Note(cluster_.Submit(FullSpec(number)));
-  }
-
-  int64_t acknowledged() const {
-    MutexLock lock(mutex_);
-    return static_cast<int64_t>(jobs_.size());
-  }
-
- private:
-  absl::Status Note(absl::StatusOr<JobId> job) {
-    COHORT_RETURN_IF_ERROR(job.status());
-    MutexLock lock(mutex_);
-    return jobs_.insert(*job).second
-               ? absl::OkStatus()
-               : absl::InternalError("two submissions got one job");
-  }
-
-  Cluster& cluster_;
-  mutable Mutex mutex_;
-  std::set<JobId> jobs_ ABSL_GUARDED_BY(mutex_);
-};
-
-class FloorTarget final : public Target {
- public:
-  explicit FloorTarget(const std::string& address)
-      : stub_(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {}
-
-  void Call(int number, Done done) override {
-    // Lives until its reply; gRPC's threads free it.
-    auto* const call = new OneCall();
-    const std::string bytes =
-        client::ToWire(FullSpec(number)).SerializeAsString();
-    const grpc::Slice slice(bytes);
-    call->request = grpc::ByteBuffer(&slice, 1);
-    stub_.UnaryCall(
-        &call->context, "/Floor/Submit", {}, &call->request, &call->response,
-        [call, done = std::move(done)](const grpc::Status& status) {
-          delete call;
-          done(status.ok() ? absl::OkStatus()
-                           : absl::UnavailableError(status.error_message()));
-        });
-  }
-  absl::Status CallAndWait(int number) override {
-    Latch answered;
-    absl::Status result;
-    Call(number, [&](absl::Status status) {
-      result = std::move(status);
-      answered.Open();
-    });
-    answered.Wait();
-    return result;
-  }
-
- private:
-  struct OneCall {
-    grpc::ClientContext context;
-    grpc::ByteBuffer request;
-    grpc::ByteBuffer response;
-  };
-
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
-};
-
-// Keeps `in_flight` calls going until `total` are answered.  Thread-safe.
-class ClosedLoop {
- public:
-  ClosedLoop(Target& target, int total) : target_(target), total_(total) {}
-
-  // Calls a second.
-  absl::StatusOr<double> Run(int in_flight) {
-    const absl::Time start = absl::Now();
-    for (int i = 0; i < in_flight; ++i) Next();
-    MutexLock lock(mutex_);
-    while (answered_ < total_) changed_.Wait(mutex_);
-    COHORT_RETURN_IF_ERROR(failure_);
-    return total_ / absl::ToDoubleSeconds(absl::Now() - start);
-  }
-
- private:
-  void Next() {
-    int number = 0;
-    {
-      MutexLock lock(mutex_);
-      if (begun_ == total_) return;
-      number = begun_++;
-    }
-    target_.Call(number, [this](const absl::Status& status) {
-      Next();
-      MutexLock lock(mutex_);
-      failure_.Update(status);
-      if (++answered_ == total_) changed_.Signal();
-    });
-  }
-
-  Target& target_;
-  const int total_;
-  Mutex mutex_;
-  CondVar changed_;
-  int begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  int answered_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-};
-
-absl::Status TimeOne(Target& target, int number, Samples& samples) {
-  const absl::Time start = absl::Now();
-  COHORT_RETURN_IF_ERROR(target.CallAndWait(number));
-  samples.values.push_back(absl::ToDoubleMicroseconds(absl::Now() - start));
-  return absl::OkStatus();
-}
+constexpr int kInFlight[] = {1, 8, 32, 128, 1024};
 
 // What the head's log grows by for one job.
 absl::StatusOr<int64_t> BytesOfJob(const Testbed& testbed, Target& head) {
@@ -199,39 +38,55 @@ absl::StatusOr<int64_t> BytesOfJob(const Testbed& testbed, Target& head) {
   return (testbed.HeadLogBytes() - before) / kJobs;
 }
 
-absl::Status Measure(const Flags& flags, Report& report, Target& head,
-                     Target& floor) {
-  const int runs = flags.quick ? 3 : 7;
-  const int alone_calls = flags.quick ? 200 : 500;
-  const int total = flags.quick ? 4'000 : 10'000;
-  Figure alone{.name = "alone/p50", .unit = "us"};
-  Figure many{.name = absl::StrCat("in_flight/", kInFlight),
-              .unit = "jobs/s",
-              .less_is_better = false};
-  Samples alone_floor;
-  Samples many_floor;
-  for (int run = -1; run < runs; ++run) {  // the first one warms up
-    // In turn, so that both meet the same disk and the same neighbours.
-    Samples head_calls;
-    Samples floor_calls;
-    for (int i = 0; i < alone_calls; ++i) {
-      COHORT_RETURN_IF_ERROR(TimeOne(head, i, head_calls));
-      COHORT_RETURN_IF_ERROR(TimeOne(floor, i, floor_calls));
-    }
-    COHORT_ASSIGN_OR_RETURN(const double rate,
-                            ClosedLoop(head, total).Run(kInFlight));
-    COHORT_ASSIGN_OR_RETURN(const double floor_rate,
-                            ClosedLoop(floor, total).Run(kInFlight));
-    if (run < 0) continue;
-    alone.samples.values.push_back(head_calls.median());
-    alone_floor.values.push_back(floor_calls.median());
-    many.samples.values.push_back(rate);
-    many_floor.values.push_back(floor_rate);
+// The runs of one target at one number in flight.
+struct Runs {
+  Samples rate;
+  Samples p50;
+  Samples p99;
+
+  absl::Status Add(Target& target, int in_flight, int total) {
+    ClosedLoop loop(target, total);
+    COHORT_ASSIGN_OR_RETURN(const double calls, loop.Run(in_flight));
+    const Samples latencies = loop.latencies();
+    rate.values.push_back(calls);
+    p50.values.push_back(latencies.median());
+    p99.values.push_back(latencies.Percentile(99));
+    return absl::OkStatus();
   }
-  alone.floor = alone_floor.median();
-  many.floor = many_floor.median();
-  report.Add(alone);
-  report.Add(many);
+};
+
+// `peer` may be null.
+absl::Status Measure(const Flags& flags, int in_flight, Target& head,
+                     Target& floor, Target* peer, Report& report) {
+  const int runs = flags.quick ? 3 : 7;
+  const int total = in_flight == 1 ? 500 : flags.quick ? 4'000 : 10'000;
+  Runs ours;
+  Runs best;
+  Runs theirs;
+  for (int run = -1; run < runs; ++run) {  // the first one warms up
+    if (run == 0) ours = best = theirs = {};
+    // In turn, so that all meet the same disk and the same neighbours.
+    COHORT_RETURN_IF_ERROR(ours.Add(head, in_flight, total));
+    COHORT_RETURN_IF_ERROR(best.Add(floor, in_flight, total));
+    if (peer == nullptr) continue;
+    COHORT_RETURN_IF_ERROR(theirs.Add(*peer, in_flight, total));
+  }
+  const auto add = [&](const char* name, const char* unit, bool less_is_better,
+                       Samples Runs::*of) {
+    Figure figure{.name = absl::StrCat(name, "/", in_flight),
+                  .samples = ours.*of,
+                  .unit = unit,
+                  .less_is_better = less_is_better,
+                  .floor = (best.*of).median()};
+    if (peer != nullptr) {
+      figure.peer = "etcd";
+      figure.peer_value = (theirs.*of).median();
+    }
+    report.Add(figure);
+  };
+  add("in_flight", "jobs/s", false, &Runs::rate);
+  add("p50", "us", true, &Runs::p50);
+  add("p99", "us", true, &Runs::p99);
   return absl::OkStatus();
 }
 
@@ -258,6 +113,57 @@ absl::Status CountAgain(Testbed& testbed, const Cluster& cluster,
                                           " are there after kill -9"));
 }
 
+absl::StatusOr<std::unique_ptr<Child>> StartFloor(const Testbed& testbed,
+                                                  int64_t bytes,
+                                                  std::string& address) {
+  const std::string ready = testbed.directory() + "/floor.ready";
+  COHORT_ASSIGN_OR_RETURN(
+      std::unique_ptr<Child> server,
+      Child::Start({BENCH_FLOOR_SERVER, testbed.directory() + "/floor",
+                    absl::StrCat(bytes), ready},
+                   testbed.directory() + "/floor.log"));
+  COHORT_RETURN_IF_ERROR(AwaitFile(ready, *server));
+  COHORT_ASSIGN_OR_RETURN(address, ReadFile(ready));
+  absl::StripAsciiWhitespace(&address);
+  return server;
+}
+
+// One member on its defaults, on the same file system; null without etcd.
+absl::StatusOr<std::unique_ptr<Child>> StartEtcd(const Testbed& testbed,
+                                                 std::string& address) {
+  constexpr char kProgram[] = "/usr/bin/etcd";
+  if (!std::filesystem::exists(kProgram)) {
+    std::fprintf(stderr,
+                 "bench_transitions: no etcd beside it: apt-get install "
+                 "etcd-server\n");
+    return nullptr;
+  }
+  COHORT_ASSIGN_OR_RETURN(const int client_port, FreePort());
+  COHORT_ASSIGN_OR_RETURN(const int peer_port, FreePort());
+  address = absl::StrCat("127.0.0.1:", client_port);
+  const std::string client_url = absl::StrCat("http://", address);
+  const std::string peer_url = absl::StrCat("http://127.0.0.1:", peer_port);
+  COHORT_ASSIGN_OR_RETURN(
+      std::unique_ptr<Child> etcd,
+      Child::Start(
+          {kProgram, "--name", "bench", "--data-dir",
+           testbed.directory() + "/etcd", "--listen-client-urls", client_url,
+           "--advertise-client-urls", client_url, "--listen-peer-urls",
+           peer_url, "--initial-advertise-peer-urls", peer_url,
+           "--initial-cluster", absl::StrCat("bench=", peer_url)},
+          testbed.directory() + "/etcd.log"));
+  const std::unique_ptr<Target> probe = EtcdTarget(address, 1);
+  const absl::Time late = absl::Now() + absl::Seconds(30);
+  while (!probe->CallAndWait(0).ok()) {
+    if (etcd->Ended()) return etcd->Wait();
+    if (absl::Now() > late) {
+      return absl::DeadlineExceededError("etcd does not answer");
+    }
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  return etcd;
+}
+
 absl::Status Run(const Flags& flags) {
   Report report("transitions", flags);
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Testbed> testbed,
@@ -271,17 +177,19 @@ absl::Status Run(const Flags& flags) {
               .samples = {{static_cast<double>(bytes)}},
               .unit = "B"});
 
-  const std::string ready = testbed->directory() + "/floor.ready";
-  COHORT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Child> server,
-      Child::Start({BENCH_FLOOR_SERVER, testbed->directory() + "/floor",
-                    absl::StrCat(bytes), ready},
-                   testbed->directory() + "/floor.log"));
-  COHORT_RETURN_IF_ERROR(AwaitFile(ready, *server));
-  COHORT_ASSIGN_OR_RETURN(std::string address, ReadFile(ready));
-  absl::StripAsciiWhitespace(&address);
-  FloorTarget floor(address);
-  COHORT_RETURN_IF_ERROR(Measure(flags, report, head, floor));
+  std::string floor_address;
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Child> floor_server,
+                          StartFloor(*testbed, bytes, floor_address));
+  const std::unique_ptr<Target> floor = FloorTarget(floor_address);
+  std::string etcd_address;
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Child> etcd,
+                          StartEtcd(*testbed, etcd_address));
+  std::unique_ptr<Target> peer;
+  if (etcd != nullptr) peer = EtcdTarget(etcd_address, bytes);
+  for (const int in_flight : kInFlight) {
+    COHORT_RETURN_IF_ERROR(
+        Measure(flags, in_flight, head, *floor, peer.get(), report));
+  }
   return CountAgain(*testbed, *cluster, head.acknowledged(), report);
 }
 

@@ -23,7 +23,7 @@ for arg in "$@"; do
 done
 
 # stdout is for figures alone.
-tools/setup.sh >&2
+tools/setup.sh --bench >&2
 cmake --preset release >/dev/null
 cmake --build --preset release >&2
 

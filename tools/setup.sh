@@ -4,19 +4,22 @@
 #   tools/setup.sh          what the release build, all tests and the demo need
 #   tools/setup.sh --dev    and clang, its sanitizers, clang-format, clang-tidy,
 #                           ccache and shellcheck (.ci/run, tools/check.sh)
+#   tools/setup.sh --bench  and the peers that benches measure beside
 #   tools/setup.sh --print  the package names only, installs nothing
 #
 # As root, or by sudo.  When everything is there it asks no package server.
 set -euo pipefail
 
 dev=0
+bench=0
 print=0
 for arg in "$@"; do
   case $arg in
     --dev) dev=1 ;;
+    --bench) bench=1 ;;
     --print) print=1 ;;
     *)
-      sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -39,6 +42,9 @@ packages=(
 if ((dev)); then
   # The meta packages: clang 14 on Debian 12, clang 19 on Debian 13.
   packages+=(clang libclang-rt-dev clang-format clang-tidy ccache shellcheck)
+fi
+if ((bench)); then
+  packages+=(etcd-server)
 fi
 
 if ((print)); then
