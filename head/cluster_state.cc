@@ -39,7 +39,11 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       random_(random),
       links_(links),
       watchers_(watchers),
-      controller_(limits.runs),
+      controller_(limits.runs,
+                  [this](const NodeId& node) {
+                    const NodeRecord* record = nodes_.Find(node);
+                    return record == nullptr ? node.ToHex() : record->name;
+                  }),
       requests_(limits.requests, clock),
       packages_(limits.packages, clock),
       leases_(

@@ -66,7 +66,10 @@ struct DesiredAttempt {
 
   std::string master_address;  // with kRun
   int master_port = 0;
-  absl::Duration grace;  // with kStop
+  // How much longer its ranks may run, with kRun.
+  absl::Duration time_limit = absl::InfiniteDuration();
+  // Before SIGKILL, with kStop; with kRun what they get at the limit.
+  absl::Duration grace;
   std::vector<Exchange> exchanges;
   std::vector<std::string> retired_checkpoints;
 

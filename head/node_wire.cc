@@ -86,6 +86,7 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
   observed.removed_checkpoints.assign(wire.removed_checkpoints().begin(),
                                       wire.removed_checkpoints().end());
   observed.stderr_tail = wire.stderr_tail();
+  observed.ran = rpc::FromWire(wire.ran());
   return observed;
 }
 
@@ -127,6 +128,9 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   wire.set_max_failures(desired.max_failures);
   wire.set_master_address(desired.master_address);
   wire.set_master_port(desired.master_port);
+  if (desired.time_limit != absl::InfiniteDuration()) {
+    *wire.mutable_time_limit() = rpc::ToWire(desired.time_limit);
+  }
   *wire.mutable_grace() = rpc::ToWire(desired.grace);
   for (const Exchange& exchange : desired.exchanges) {
     v1::Exchange* out = wire.add_exchanges();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 #include "common/job_id.h"
 #include "common/resources.h"
@@ -33,6 +34,7 @@ enum class ObservedEnd : uint8_t {
   kKeeperLost = 3,
   kMissing = 4,         // desired, but the node knows nothing of it
   kDaemonShutdown = 5,  // its daemon was told to take its ranks along
+  kTimeLimit = 6,       // its ranks ran for as long as they may
 };
 
 struct ObservedRank {
@@ -70,6 +72,7 @@ struct ObservedAttempt {
   std::vector<PendingExchange> exchanges;
   std::vector<std::string> removed_checkpoints;
   std::string stderr_tail;
+  absl::Duration ran;  // since its ranks started; with the end
 };
 
 struct Observed {

@@ -1,10 +1,15 @@
 #include "head/reconciler.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 #include "head/attempt_table.h"
 
 namespace cohort::head {
 namespace {
+
+// An attempt that should not have begun ends at once.
+constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
 
 // The last one committed before the attempt: what it wrote itself is newer than
 // its start.
@@ -14,6 +19,17 @@ std::optional<Checkpoint> RestoreOf(const JobRecord& job,
     if (it->epoch < attempt.epoch) return *it;
   }
   return std::nullopt;
+}
+
+absl::Duration GraceOf(const JobRecord& job, const AttemptRecord& attempt) {
+  switch (attempt.cause) {
+    case EndCause::kStopped:
+    case EndCause::kTimeLimit:
+    case EndCause::kDrained:
+      return job.spec.grace;
+    default:
+      return kSiblingGrace;
+  }
 }
 
 int NodeRankOf(const AttemptRecord& attempt, const AttemptPart& part) {
@@ -82,12 +98,13 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
   if (goal == Goal::kRun) {
     desired.master_address = attempt.master_address;
     desired.master_port = attempt.master_port;
+    // The same throughout the attempt: `ran` grows at its end.
+    desired.time_limit =
+        std::max(job.spec.time_limit - job.ran, kTimeLimitMin);
+    desired.grace = job.spec.grace;
   }
   if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
-  if (goal == Goal::kStop) {
-    desired.grace =
-        attempt.cause == EndCause::kStopped ? kStopGrace : kSiblingGrace;
-  }
+  if (goal == Goal::kStop) desired.grace = GraceOf(job, attempt);
   return desired;
 }
 

@@ -12,10 +12,9 @@ namespace cohort::head {
 // What a node should do about an attempt: a pure function of the two rows, so
 // that every message but a reply can be computed again (RC-2).
 
-// Grace between SIGTERM and SIGKILL when a person stopped the job: time to
-// write a checkpoint.
-inline constexpr absl::Duration kStopGrace = absl::Seconds(10);
-// When a sibling died: the gang cannot do anything useful any more.
+// Between SIGTERM and SIGKILL when a sibling died: the gang cannot do anything
+// useful any more.  For all else it is the spec's grace: time to write a
+// checkpoint.
 inline constexpr absl::Duration kSiblingGrace = absl::Seconds(1);
 
 // The goal for `part` of `attempt`; kForget once the part is over.  While

@@ -301,7 +301,7 @@ struct AttemptRecord {
   std::string detail;
   std::optional<ExitStatus> exit;
   int failed_rank = -1;
-  std::vector<std::string> causes;  // beyond `detail`, the first cause first
+  std::vector<std::string> causes;  // how its end came about, first cause first
   Origin origin;
   // Since the store was restored from a backup; InfinitePast: it is not.  What
   // became of it after the backup is not known: a person says whether the job

@@ -12,21 +12,15 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "head/attempt_table.h"
+#include "head/cause_chain.h"
+#include "head/failure_class.h"
 #include "head/reconciler.h"
 
 namespace cohort::head {
 namespace {
 
-// At most `bytes_max` of `text`, not ending within a UTF-8 character: rows and
-// messages refuse half ones.
-std::string Cut(const std::string& text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return text.substr(0, end);
-}
+// Of what nodes say; longer is no time that a job can have run.
+constexpr absl::Duration kRanMax = absl::Hours(24 * 365 * 100);
 
 bool AllParts(const AttemptRecord& attempt, PartPhase at_least) {
   return std::all_of(
@@ -49,33 +43,45 @@ bool HasRank(const AttemptPart& part, int rank) {
   return FindRank(const_cast<AttemptPart&>(part), rank) != nullptr;
 }
 
-std::string Describe(int rank, const ExitStatus& exit) {
-  std::string text = absl::StrCat("rank ", rank);
-  if (exit.signal != 0) {
-    absl::StrAppend(&text, " was killed by signal ", exit.signal);
-  } else {
-    absl::StrAppend(&text, " exited with code ", exit.code);
-  }
-  if (exit.oom_killed) absl::StrAppend(&text, " (out of memory)");
-  if (!exit.detail.empty()) absl::StrAppend(&text, ": ", exit.detail);
-  return text;
-}
+// Why an attempt ends, as one node or a person says it.
+struct EndReason {
+  EndCause cause = EndCause::kNone;
+  std::string detail;
+  std::vector<std::string> facts;  // for the chain of causes
+  // What it comes from; null: no part.
+  const AttemptPart* part = nullptr;
+};
 
-// The ranks of a gang fail when a sibling is taken from them, and their report
-// may come first: the loss is the cause then.
-bool ExplainsFailure(EndCause cause) {
+bool IsLoss(EndCause cause) {
   return cause == EndCause::kKeeperLost || cause == EndCause::kNodeLost ||
          cause == EndCause::kDaemonShutdown;
 }
 
-void SetCause(AttemptRecord& attempt, EndCause cause, std::string detail,
-              RunOutcome& outcome) {
+// The ranks of a gang fail when a sibling is taken from them, and their report
+// may come first: the loss (or the time limit there) is the cause then.  What
+// failed by itself on the same node did so before its keeper ended; only a
+// machine that dies may take a rank first.
+bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
+  if (attempt.cause != EndCause::kRankFailed) return false;
+  if (reason.cause == EndCause::kNodeLost) return true;
+  const bool elsewhere =
+      reason.part != nullptr && !HasRank(*reason.part, attempt.failed_rank);
+  return elsewhere &&
+         (IsLoss(reason.cause) || reason.cause == EndCause::kTimeLimit);
+}
+
+void SetCause(AttemptRecord& attempt, EndReason reason, RunOutcome& outcome) {
   const bool first = attempt.cause == EndCause::kNone;
-  const bool explains =
-      attempt.cause == EndCause::kRankFailed && ExplainsFailure(cause);
-  if (!first && !explains) return;
-  attempt.cause = cause;
-  attempt.detail = std::move(detail);
+  const bool explains = ExplainsFailure(reason, attempt);
+  if (!first && !explains) {
+    if (!IsLoss(reason.cause)) return;
+    AddCauses(reason.facts, /*in_front=*/false, attempt);
+    outcome.attempt_changed = true;
+    return;
+  }
+  AddCauses(reason.facts, /*in_front=*/explains, attempt);
+  attempt.cause = reason.cause;
+  attempt.detail = std::move(reason.detail);
   outcome.attempt_changed = true;
 }
 
@@ -96,6 +102,14 @@ JobState StateAfter(const JobRecord& job, const RunOutcome& outcome) {
 void MoveJob(JobState to, RunOutcome& outcome) {
   outcome.job_moves.push_back(to);
   outcome.job_changed = true;
+}
+
+// How long the attempt ran: as long as its longest part.  What a node did not
+// live to tell is not counted.
+absl::Duration RanFor(const AttemptRecord& attempt) {
+  absl::Duration ran;
+  for (const AttemptPart& part : attempt.parts) ran = std::max(ran, part.ran);
+  return ran;
 }
 
 // CK-1's fence in the path itself: no two attempts share a directory.
@@ -153,9 +167,7 @@ AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
                                    std::string master_address) const {
   job.attempts += 1;
   job.epoch += 1;
-  job.exit.reset();
-  job.failed_rank = -1;
-  job.stderr_tail.clear();
+  // What the last failure was is told until the next one, or success.
   job.reason.clear();
   job.metrics_count = 0;  // ranks count their reports anew
 
@@ -193,12 +205,17 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
                attempt.number == job.attempts)
       << attempt.id;
   RunOutcome outcome;
+  const int failed_before = attempt.failed_rank;
   ApplyRanks(attempt, *part, observed, outcome);
-  ApplyTail(job, attempt, *part, observed, outcome);
   ApplyMetrics(job, *part, observed, outcome);
   ApplyCheckpoints(job, attempt, observed, outcome);
   ApplyRemoved(job, observed, outcome);
-  ApplyPhase(attempt, *part, observed, outcome);
+  ApplyPhase(job, attempt, *part, observed, outcome);
+  if (attempt.failed_rank != failed_before && !job.stderr_tail.empty()) {
+    job.stderr_tail.clear();  // of the failure before
+    outcome.job_changed = true;
+  }
+  ApplyTail(job, attempt, *part, observed, outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
@@ -223,7 +240,12 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
   part->phase = PartPhase::kLost;
   outcome.attempt_changed = true;
   outcome.parts_over.push_back(node);
-  SetCause(attempt, EndCause::kNodeLost, std::string(why), outcome);
+  SetCause(attempt,
+           {.cause = EndCause::kNodeLost,
+            .detail = std::string(why),
+            .facts = {std::string(why), DescribeLoss(*part, names_(node))},
+            .part = part},
+           outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
@@ -231,7 +253,24 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
 RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt) const {
   RunOutcome outcome;
   MoveJob(JobState::kStopping, outcome);
-  SetCause(attempt, EndCause::kStopped, "stopped on request", outcome);
+  SetCause(attempt,
+           {.cause = EndCause::kStopped,
+            .detail = "stopped on request",
+            .facts = {"stopped on request"}},
+           outcome);
+  Advance(job, attempt, outcome);
+  return outcome;
+}
+
+RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
+                                absl::string_view why) const {
+  COHORT_CHECK(attempt.state != AttemptState::kEnded) << attempt.id;
+  RunOutcome outcome;
+  SetCause(attempt,
+           {.cause = EndCause::kDrained,
+            .detail = std::string(why),
+            .facts = {std::string(why)}},
+           outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
@@ -265,8 +304,13 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
   if (first_failed == nullptr || attempt.cause != EndCause::kNone) return;
   attempt.failed_rank = first_failed->rank;
   attempt.exit = first_failed->exit;
-  SetCause(attempt, EndCause::kRankFailed,
-           Describe(first_failed->rank, *first_failed->exit), outcome);
+  SetCause(attempt,
+           {.cause = EndCause::kRankFailed,
+            .detail = DescribeExit(first_failed->rank, "", *attempt.exit),
+            .facts = {DescribeExit(first_failed->rank, names_(part.node),
+                                   *attempt.exit)},
+            .part = &part},
+           outcome);
 }
 
 void RunController::ApplyTail(JobRecord& job, const AttemptRecord& attempt,
@@ -345,7 +389,8 @@ void RunController::ApplyRemoved(JobRecord& job,
   }
 }
 
-void RunController::ApplyPhase(AttemptRecord& attempt, AttemptPart& part,
+void RunController::ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
+                               AttemptPart& part,
                                const ObservedAttempt& observed,
                                RunOutcome& outcome) const {
   const AttemptPart before = part;
@@ -373,7 +418,7 @@ void RunController::ApplyPhase(AttemptRecord& attempt, AttemptPart& part,
       }
       break;
     case ObservedPhase::kEnded:
-      ApplyEnd(attempt, part, observed, outcome);
+      ApplyEnd(job, attempt, part, observed, outcome);
       break;
   }
   if (part.phase != before.phase || part.master_port != before.master_port) {
@@ -381,37 +426,76 @@ void RunController::ApplyPhase(AttemptRecord& attempt, AttemptPart& part,
   }
 }
 
-void RunController::ApplyEnd(AttemptRecord& attempt, AttemptPart& part,
-                             const ObservedAttempt& observed,
+void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
+                             AttemptPart& part, const ObservedAttempt& observed,
                              RunOutcome& outcome) const {
-  const std::string detail = Cut(observed.detail, limits_.detail_bytes_max);
-  const auto cause = [&](EndCause why, absl::string_view otherwise) {
-    SetCause(attempt, why, detail.empty() ? std::string(otherwise) : detail,
-             outcome);
-  };
   part.phase = observed.end == ObservedEnd::kMissing ? PartPhase::kLost
                                                      : PartPhase::kEnded;
+  part.ran = std::clamp(observed.ran, absl::ZeroDuration(), kRanMax);
   outcome.parts_over.push_back(part.node);
+  const std::string node = names_(part.node);
+  const std::string detail = Cut(observed.detail, limits_.detail_bytes_max);
+  const auto end = [&](EndCause why, absl::string_view otherwise) {
+    EndReason reason{.cause = why,
+                     .detail = detail.empty() ? std::string(otherwise) : detail,
+                     .facts = {},
+                     .part = &part};
+    reason.facts = {absl::StrCat(node, ": ", reason.detail)};
+    if (why == EndCause::kKeeperLost || why == EndCause::kNodeLost) {
+      reason.facts.push_back(DescribeLoss(part, node));
+    }
+    SetCause(attempt, std::move(reason), outcome);
+  };
   switch (observed.end) {
     case ObservedEnd::kPrepareFailed:
-      return cause(EndCause::kPrepareFailed, "it could not be prepared");
+      return end(EndCause::kPrepareFailed, "it could not be prepared");
     case ObservedEnd::kKeeperLost:
-      return cause(EndCause::kKeeperLost, "its keeper died");
+      return end(EndCause::kKeeperLost, "its keeper died");
     case ObservedEnd::kMissing:
-      return cause(EndCause::kNodeLost, "its node knows nothing of it");
+      return end(EndCause::kNodeLost, "its node knows nothing of it");
     case ObservedEnd::kDaemonShutdown:
-      return cause(EndCause::kDaemonShutdown, "its worker was shut down");
+      return end(EndCause::kDaemonShutdown, "its worker was shut down");
+    case ObservedEnd::kTimeLimit:
+      return ApplyTimeLimit(job, attempt, part, observed, outcome);
     case ObservedEnd::kUnspecified:
     case ObservedEnd::kExited:
       break;
   }
   if (attempt.state == AttemptState::kPreparing) {
-    return cause(EndCause::kPrepareFailed, "it ended before its ranks started");
+    return end(EndCause::kPrepareFailed, "it ended before its ranks started");
   }
   for (const AttemptRank& rank : part.ranks) {
     if (rank.exit.has_value() && rank.exit->ok()) continue;
-    return cause(EndCause::kRankFailed,
-                 absl::StrCat("rank ", rank.rank, " ended in an unknown way"));
+    return end(EndCause::kRankFailed,
+               absl::StrCat("rank ", rank.rank, " ended in an unknown way"));
+  }
+}
+
+void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
+                                   const AttemptPart& part,
+                                   const ObservedAttempt& observed,
+                                   RunOutcome& outcome) const {
+  const std::string text = absl::StrCat(
+      "ran for ", absl::FormatDuration(job.spec.time_limit),
+      ", its --time-limit");
+  SetCause(attempt,
+           {.cause = EndCause::kTimeLimit,
+            .detail = text,
+            .facts = {absl::StrCat("it ", text, ", on ", names_(part.node))},
+            .part = &part},
+           outcome);
+  if (attempt.cause != EndCause::kTimeLimit || attempt.failed_rank >= 0) return;
+  // No rank failed; how the first of them ended is kept with its last words.
+  int first_order = std::numeric_limits<int>::max();
+  for (const ObservedRank& seen : observed.ranks) {
+    if (!seen.exit.has_value() || seen.exit_order >= first_order ||
+        !HasRank(part, seen.rank)) {
+      continue;
+    }
+    first_order = seen.exit_order;
+    attempt.failed_rank = seen.rank;
+    attempt.exit = seen.exit;
+    attempt.exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
   }
 }
 
@@ -424,8 +508,11 @@ void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
       if (HoldsRankZero(part)) attempt.master_port = part.master_port;
     }
     if (attempt.master_port <= 0 || attempt.master_port > 65535) {
-      SetCause(attempt, EndCause::kPrepareFailed,
-               "rank 0's node reserved no port", outcome);
+      SetCause(attempt,
+               {.cause = EndCause::kPrepareFailed,
+                .detail = "rank 0's node reserved no port",
+                .facts = {"rank 0's node reserved no port"}},
+               outcome);
     } else {
       MoveAttempt(attempt, AttemptState::kRunning, outcome);
     }
@@ -437,7 +524,7 @@ void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
       MoveJob(JobState::kRunning, outcome);
     }
     if (AllOver(attempt)) {
-      SetCause(attempt, EndCause::kSucceeded, "", outcome);
+      SetCause(attempt, {.cause = EndCause::kSucceeded}, outcome);
       return End(job, attempt, outcome);
     }
   }
@@ -454,40 +541,58 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
   MoveAttempt(attempt, AttemptState::kEnded, outcome);
   outcome.attempt_ended = true;
   outcome.job_changed = true;
+  job.ran = std::min(job.ran + RanFor(attempt), kRanMax);
   if (StateAfter(job, outcome) == JobState::kStopping) {
     job.reason = "stopped on request";
     return MoveJob(JobState::kStopped, outcome);
   }
-  if (attempt.cause == EndCause::kSucceeded) {
-    job.exit = ExitStatus{};
-    job.reason.clear();
-    return MoveJob(JobState::kSucceeded, outcome);
-  }
-  job.exit = attempt.exit;
-  job.failed_rank = attempt.failed_rank;
-  Charge(job, attempt, outcome);
+  if (attempt.cause == EndCause::kSucceeded) return Succeed(job, outcome);
+  Fail(job, attempt, outcome);
 }
 
-void RunController::Charge(JobRecord& job, const AttemptRecord& attempt,
-                           RunOutcome& outcome) const {
+void RunController::Succeed(JobRecord& job, RunOutcome& outcome) const {
+  job.exit = ExitStatus{};
+  job.failed_rank = -1;
+  job.stderr_tail.clear();
+  job.failure_class = FailureClass::kNone;
+  job.causes.clear();
+  job.reason.clear();
+  MoveJob(JobState::kSucceeded, outcome);
+}
+
+void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
+                         RunOutcome& outcome) const {
+  const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
   job.reason = absl::StrCat("attempt ", attempt.number, ": ", attempt.detail);
-  if (attempt.cause == EndCause::kDaemonShutdown) {
+  if (failure == FailureClass::kNone) {
     return MoveJob(JobState::kPending, outcome);
   }
-  if (attempt.cause == EndCause::kKeeperLost ||
-      attempt.cause == EndCause::kNodeLost) {
-    if (job.infra_restarts < limits_.free_infra_restarts) {
-      job.infra_restarts += 1;
-      return MoveJob(JobState::kPending, outcome);
-    }
+  const bool losses_were_free =
+      job.infra_restarts < limits_.free_infra_restarts;
+  const Verdict verdict = Charge(job, failure, limits_.free_infra_restarts);
+  attempt.causes.push_back(DescribeEnd(attempt));
+  job.failure_class = failure;
+  job.causes = attempt.causes;
+  job.exit = attempt.exit;
+  job.failed_rank = attempt.failed_rank;
+  if (attempt.failed_rank < 0) job.stderr_tail.clear();  // of one before
+  if (failure == FailureClass::kTimeout) job.reason = attempt.detail;
+  if (failure == FailureClass::kInfra && !losses_were_free) {
     absl::StrAppend(&job.reason, "; it started again ", job.infra_restarts,
                     " times after the loss of a node or keeper, which is the "
                     "most that --max-failures does not count");
   }
-  job.failures += 1;
-  const bool budget_left =
-      job.spec.max_failures < 0 || job.failures <= job.spec.max_failures;
-  MoveJob(budget_left ? JobState::kPending : JobState::kFailed, outcome);
+  const bool time_left = job.ran < job.spec.time_limit;
+  if (verdict.charged && !verdict.again) {
+    job.causes.push_back(absl::StrCat("--max-failures ", job.spec.max_failures,
+                                      " allows no other attempt"));
+  } else if (verdict.again && !time_left) {
+    absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
+                    absl::FormatDuration(job.spec.time_limit));
+    job.causes.push_back("nothing is left of its --time-limit");
+  }
+  MoveJob(verdict.again && time_left ? JobState::kPending : JobState::kFailed,
+          outcome);
 }
 
 }  // namespace cohort::head

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 
 #include "common/strong_id.h"
+#include "head/cause_chain.h"
 #include "head/observed.h"
 #include "head/placement.h"
 #include "head/records.h"
@@ -80,7 +82,9 @@ class RunController {
     size_t stderr_bytes_max = 64 << 10;
   };
 
-  explicit RunController(Limits limits) : limits_(limits) {}
+  // `names` is asked for what people are told only.
+  RunController(Limits limits, NodeNames names)
+      : limits_(limits), names_(std::move(names)) {}
 
   // The next attempt of a job that was planned; `master_address` is where rank
   // 0's node can be reached.  The caller moves the job to STARTING.
@@ -105,13 +109,23 @@ class RunController {
   // A person stops the job.
   RunOutcome Stop(JobRecord& job, AttemptRecord& attempt) const;
 
+  // A node of the attempt is to be empty: it ends with the job's grace and
+  // starts again elsewhere, uncharged.  Nothing when it ends already.
+  // REQUIRES: the attempt is the job's last and has not ENDED.
+  RunOutcome Evict(JobRecord& job, AttemptRecord& attempt,
+                   absl::string_view why) const;
+
  private:
   void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyPhase(AttemptRecord& attempt, AttemptPart& part,
-                  const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyEnd(AttemptRecord& attempt, AttemptPart& part,
+  void ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
+                  AttemptPart& part, const ObservedAttempt& observed,
+                  RunOutcome& outcome) const;
+  void ApplyEnd(const JobRecord& job, AttemptRecord& attempt, AttemptPart& part,
                 const ObservedAttempt& observed, RunOutcome& outcome) const;
+  void ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
+                      const AttemptPart& part, const ObservedAttempt& observed,
+                      RunOutcome& outcome) const;
   void ApplyTail(JobRecord& job, const AttemptRecord& attempt,
                  const AttemptPart& part, const ObservedAttempt& observed,
                  RunOutcome& outcome) const;
@@ -126,12 +140,13 @@ class RunController {
   void Advance(JobRecord& job, AttemptRecord& attempt,
                RunOutcome& outcome) const;
   void End(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
+  void Succeed(JobRecord& job, RunOutcome& outcome) const;
   // What becomes of the job after an attempt that neither succeeded nor was
   // stopped.
-  void Charge(JobRecord& job, const AttemptRecord& attempt,
-              RunOutcome& outcome) const;
+  void Fail(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
 
   const Limits limits_;
+  const NodeNames names_;
 };
 
 }  // namespace cohort::head

@@ -14,6 +14,7 @@
 #include "common/random.h"
 #include "head/attempt_table.h"
 #include "head/job_table.h"
+#include "head/reconciler.h"
 
 namespace cohort::head {
 namespace {
@@ -21,6 +22,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
+
+NodeNames NamesFor(const NodeId& a, const std::string& name) {
+  return [a, name](const NodeId& node) { return node == a ? name : "b"; };
+}
 
 constexpr AttemptState kStates[] = {
     AttemptState::kPreparing, AttemptState::kRunning, AttemptState::kEnding,
@@ -121,7 +127,7 @@ class RunControllerTest : public ::testing::Test {
   SeededRandom random_{1};
   const NodeId a_ = NodeId::New(random_);
   const NodeId b_ = NodeId::New(random_);
-  const RunController controller_{{}};
+  const RunController controller_{{}, NamesFor(a_, "a")};
   JobRecord job_;
   AttemptRecord attempt_;
 };
@@ -186,7 +192,9 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
 
   Begin();
   EXPECT_EQ(job_.attempts, 2);
-  EXPECT_EQ(job_.exit, std::nullopt);
+  // Why it failed last is told while it runs again.
+  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
   Run();
   Say(a_, Exited(0, 4));
   Say(b_, Exited(1, 143, /*by_order=*/true));
@@ -302,6 +310,256 @@ TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
   EXPECT_EQ(job_.failures, 0);
 }
 
+// ---- classes and causes ----
+
+TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
+  job_.spec.max_failures = 1;
+  Run();
+  Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
+  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
+  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_THAT(job_.failures_by_class,
+              ElementsAre(Pair(FailureClass::kInfra, 1)));
+  EXPECT_THAT(job_.causes, ElementsAre("node b was silent for 10s",
+                                       "rank 1 on b was lost",
+                                       "rank 0 on a exited with code 1",
+                                       "attempt 1 ended"));
+  EXPECT_EQ(attempt_.causes, job_.causes);
+}
+
+TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
+  Run();
+  Say(b_, Exited(1, 3));
+  Say(a_, Exited(0, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_THAT(
+      job_.causes,
+      ElementsAre("rank 1 on b exited with code 3",
+                  "attempt 1 ended; 1 sibling was stopped",
+                  "--max-failures 0 allows no other attempt"));
+}
+
+TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
+  Run();
+  ObservedAttempt oom = Exited(1, 0);
+  oom.ranks[0].exit = ExitStatus{.signal = 9, .oom_killed = true};
+  Say(b_, oom);
+  // Died of it, not charged beside it.
+  Say(a_, Exited(0, 1));
+  EXPECT_EQ(job_.failure_class, FailureClass::kOom);
+  EXPECT_THAT(job_.failures_by_class, ElementsAre(Pair(FailureClass::kOom, 1)));
+  EXPECT_EQ(job_.failures, 1);
+  EXPECT_EQ(job_.failed_rank, 1);
+}
+
+// A keeper that dies after a rank of its own did not take that rank along.
+TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
+  Run();
+  ObservedAttempt failed = Exited(0, 3);
+  failed.phase = ObservedPhase::kRunning;
+  Say(a_, failed);
+  failed.phase = ObservedPhase::kEnded;
+  failed.end = ObservedEnd::kKeeperLost;
+  Say(a_, failed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
+  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_EQ(job_.failures, 1);
+}
+
+TEST_F(RunControllerTest, CountsASecondLossOfOneAttemptOnce) {
+  Run();
+  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+  Made(controller_.LosePart(job_, attempt_, a_, "node a was silent"));
+  EXPECT_EQ(job_.infra_restarts, 1);
+  EXPECT_THAT(job_.failures_by_class,
+              ElementsAre(Pair(FailureClass::kInfra, 1)));
+  EXPECT_THAT(job_.causes,
+              ElementsAre("node b was silent", "rank 1 on b was lost",
+                          "node a was silent", "rank 0 on a was lost",
+                          "attempt 1 ended"));
+}
+
+TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
+  Run();
+  attempt_.causes.assign(kCausesMax, "x");
+  Made(controller_.LosePart(job_, attempt_, b_, std::string(9'000, 'y')));
+  EXPECT_EQ(attempt_.causes.size(), kCausesMax);
+  Say(a_, Exited(0, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.causes.size(), kCausesMax + 1);
+  for (const std::string& cause : job_.causes) {
+    EXPECT_LE(cause.size(), kCauseBytesMax);
+  }
+}
+
+TEST_F(RunControllerTest, EvictsWithoutACharge) {
+  Run();
+  const RunOutcome outcome =
+      Made(controller_.Evict(job_, attempt_, "node b is drained: new kernel"));
+  EXPECT_TRUE(outcome.goals_changed);
+  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, "again")).goals_changed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  Say(a_, Exited(0, 1));  // torn
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.failure_class, FailureClass::kPreempted);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.infra_restarts, 0);
+  EXPECT_THAT(job_.causes, ElementsAre("node b is drained: new kernel",
+                                       "attempt 1 ended; 2 ranks were stopped"));
+}
+
+TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
+  Made(controller_.Evict(job_, attempt_, "node b is drained"));
+  ObservedAttempt stopped = At(ObservedPhase::kEnded);
+  stopped.end = ObservedEnd::kExited;
+  Say(a_, stopped);
+  Say(b_, stopped);
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.failure_class, FailureClass::kPreempted);
+}
+
+TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
+  job_.spec.max_failures = 2;
+  Run();
+  ObservedAttempt failed = Exited(0, 1);
+  failed.stderr_tail = "first";
+  Say(a_, failed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  Begin();
+  Run();
+  EXPECT_EQ(job_.stderr_tail, "first");
+  EXPECT_EQ(job_.failed_rank, 0);
+  failed = Exited(1, 2);
+  failed.phase = ObservedPhase::kRunning;
+  Say(b_, failed);
+  EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
+  failed.phase = ObservedPhase::kEnded;
+  failed.stderr_tail = "second";
+  Say(b_, failed);
+  Say(a_, Exited(0, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.stderr_tail, "second");
+  EXPECT_EQ(job_.failed_rank, 1);
+  Begin();
+  Run();
+  Say(a_, Exited(0, 0));
+  Say(b_, Exited(1, 0));
+  EXPECT_EQ(job_.state, JobState::kSucceeded);
+  EXPECT_EQ(job_.stderr_tail, "");
+  EXPECT_EQ(job_.failed_rank, -1);
+  EXPECT_EQ(job_.failure_class, FailureClass::kNone);
+  EXPECT_THAT(job_.causes, IsEmpty());
+  EXPECT_THAT(job_.failures_by_class,
+              ElementsAre(Pair(FailureClass::kUser, 2)));
+}
+
+TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
+  job_.spec.max_failures = 1;
+  Run();
+  ObservedAttempt failed = Exited(0, 1);
+  failed.stderr_tail = "first";
+  Say(a_, failed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  Begin();
+  Run();
+  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+  Say(a_, Exited(0, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.stderr_tail, "");
+  EXPECT_EQ(job_.exit, std::nullopt);
+}
+
+// ---- the time limit ----
+
+TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
+  job_.spec.max_failures = -1;
+  job_.spec.time_limit = absl::Minutes(5);
+  Run();
+  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
+  limit.end = ObservedEnd::kTimeLimit;
+  limit.ran = absl::Minutes(5);
+  limit.stderr_tail = "step 9";
+  Say(b_, limit);
+  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  ObservedAttempt stopped = Exited(0, 143, /*by_order=*/true);
+  stopped.ran = absl::Minutes(5) + absl::Milliseconds(200);
+  Say(a_, stopped);
+  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.failure_class, FailureClass::kTimeout);
+  EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.exit->code, 143);
+  EXPECT_EQ(job_.failed_rank, 1);
+  EXPECT_EQ(job_.stderr_tail, "step 9");
+  EXPECT_EQ(job_.ran, absl::Minutes(5) + absl::Milliseconds(200));
+  EXPECT_THAT(job_.causes,
+              ElementsAre("it ran for 5m, its --time-limit, on b",
+                          "attempt 1 ended; 2 ranks were stopped"));
+}
+
+// The limit on one node tears the ranks of another, which may report first.
+TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
+  job_.spec.time_limit = absl::Minutes(5);
+  Run();
+  Say(a_, Exited(0, 1));
+  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
+  limit.end = ObservedEnd::kTimeLimit;
+  Say(b_, limit);
+  EXPECT_EQ(job_.failure_class, FailureClass::kTimeout);
+}
+
+TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
+  job_.spec.max_failures = 9;
+  job_.spec.time_limit = absl::Minutes(5);
+  Run();
+  ObservedAttempt failed = Exited(0, 1);
+  failed.ran = absl::Minutes(2);
+  Say(a_, failed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  EXPECT_EQ(job_.ran, absl::Minutes(2));
+  EXPECT_EQ(job_.state, JobState::kPending);
+  Begin();
+  Run();
+  const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
+  EXPECT_EQ(desired.time_limit, absl::Minutes(3));
+  EXPECT_EQ(desired.grace, job_.spec.grace);
+  failed = Exited(0, 1);
+  failed.ran = absl::Minutes(3);
+  Say(a_, failed);
+  Say(b_, Exited(1, 143, /*by_order=*/true));
+  // It failed just before; no time is left for another attempt.
+  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_THAT(job_.reason, HasSubstr("nothing is left of its --time-limit 5m"));
+}
+
+TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
+  Run();
+  ObservedAttempt done = Exited(0, 0);
+  done.ran = -absl::InfiniteDuration();
+  Say(a_, done);
+  Say(b_, Exited(1, 0));
+  EXPECT_EQ(job_.ran, absl::ZeroDuration());
+  EXPECT_EQ(job_.state, JobState::kSucceeded);
+}
+
+TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
+  job_.spec.grace = absl::Seconds(42);
+  Run();
+  AttemptRecord stopped = attempt_;
+  JobRecord job = job_;
+  controller_.Stop(job, stopped);
+  EXPECT_EQ(DesiredFor(job, stopped, stopped.parts[0]).grace,
+            absl::Seconds(42));
+  AttemptRecord evicted = attempt_;
+  controller_.Evict(job, evicted, "drained");
+  EXPECT_EQ(DesiredFor(job, evicted, evicted.parts[0]).grace,
+            absl::Seconds(42));
+  Say(b_, Exited(1, 3));
+  EXPECT_EQ(DesiredFor(job_, attempt_, attempt_.parts[0]).grace,
+            absl::Seconds(1));
+}
+
 // CK-1.
 TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   Run();
@@ -370,7 +628,8 @@ TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
 }
 
 TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
-  const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4});
+  const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4},
+                            NamesFor(a_, "a"));
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.stderr_tail = "abc\xC3\xA9";  // ends with a character of two bytes
