@@ -11,13 +11,16 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/file.h"
+#include "common/mutex.h"
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "common/thread_pool.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
@@ -107,6 +110,42 @@ TEST_F(HeadTest, RefusesAnAddressThatIsTaken) {
   const auto second = Start(other);
   EXPECT_EQ(GetReason(second.status()), "busy_port");
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+// AD-1: one connection asks for all that it can get; another one is answered,
+// and what was too much is refused, not kept.
+TEST_F(HeadTest, AFloodOnOneConnectionLeavesRoomForOthers) {
+  constexpr int kCalls = 20'000;
+  const auto head = Start(Options());
+  COHORT_ASSERT_OK(head);
+  const auto credential =
+      rpc::Credential::Load(dir_.File("head") + "/credential");
+  COHORT_ASSERT_OK(credential);
+  const auto flooding = rpc::NewGrpcChannel((*head)->address(), *credential);
+  COHORT_ASSERT_OK(flooding);
+  ThreadPool pool(1);
+  Mutex mutex;
+  CondVar changed;
+  int answered = 0;
+  int refused = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    rpc::Call<v1::ListJobsRequest, v1::ListJobsResponse>(
+        **flooding, rpc::kListJobs, v1::ListJobsRequest(),
+        {.deadline = absl::Minutes(1)}, pool,
+        [&](const absl::StatusOr<v1::ListJobsResponse>& response) {
+          MutexLock lock(mutex);
+          ++answered;
+          if (GetReason(response.status()) == "busy") ++refused;
+          changed.Signal();
+        });
+    if (i % 1'000 == 0) {
+      COHORT_EXPECT_OK(Submit(**head, absl::StrCat("r", i)));
+    }
+  }
+  MutexLock lock(mutex);
+  while (answered < kCalls) changed.Wait(mutex);
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, kCalls);
 }
 
 TEST_F(HeadTest, RefusesADamagedStoreAndNamesIt) {

@@ -63,9 +63,17 @@ absl::AnyInvocable<void() &&> IncomingCall::CancelLocked() {
   return std::exchange(on_cancel_, nullptr);
 }
 
+void IncomingCall::Post(Task task) {
+  if (admitted_.method->line == nullptr) {
+    admitted_.method->strand->Post(std::move(task));
+  } else {
+    admitted_.method->line->Post(admitted_.caller, std::move(task));
+  }
+}
+
 void IncomingCall::PostUnlessNull(absl::AnyInvocable<void() &&> callback) {
   if (callback == nullptr) return;
-  strand().Post(std::move(callback));
+  Post(std::move(callback));
 }
 
 }  // namespace cohort::rpc

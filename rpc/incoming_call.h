@@ -48,6 +48,7 @@ struct Admitted {
   // Shared: the Router and its calls.
   std::shared_ptr<const Router::Method> method;
   Principal principal;
+  std::string caller;  // whose turn it takes
   Admission::Place place;
 };
 
@@ -75,7 +76,8 @@ class IncomingCall : public ServerCall, public CallContext {
  protected:
   RouterCore& core() { return *core_; }
   const Router::Method& method() const { return *admitted_.method; }
-  Executor& strand() { return *admitted_.method->strand; }
+  // Runs `task` on the method's strand when it is this caller's turn.
+  void Post(Task task);
   bool IsLate() const { return DeadlineLeft() <= absl::ZeroDuration(); }
 
   // Why a cancelled call ended: its deadline or its caller.

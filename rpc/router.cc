@@ -41,6 +41,11 @@ const RouterOptions& Router::options() const { return core_->options(); }
 size_t Router::calls_in_flight() const { return core_->admission().taken(); }
 
 void Router::Add(Method method) {
+  if (method.load != Load::kNode) {
+    std::shared_ptr<FairLine>& line = lines_[method.strand];
+    if (line == nullptr) line = std::make_shared<FairLine>(*method.strand);
+    method.line = line;
+  }
   std::string path = method.path;
   const bool added =
       methods_.emplace(path, std::make_shared<const Method>(std::move(method)))
@@ -78,11 +83,13 @@ std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
     return refuse(absl::PermissionDeniedError(absl::StrCat(
         info.path, " is not for ranks: use the cluster's credential")));
   }
-  absl::StatusOr<Admission::Place> place = core_->admission().Enter(
-      method->second->load, absl::StrCat(principal->name, "@", info.peer));
+  std::string caller = absl::StrCat(principal->name, "@", info.peer);
+  absl::StatusOr<Admission::Place> place =
+      core_->admission().Enter(method->second->load, caller);
   if (!place.ok()) return refuse(std::move(place).status());
   Admitted admitted{.method = method->second,
                     .principal = *std::move(principal),
+                    .caller = std::move(caller),
                     .place = *std::move(place)};
   const auto make =
       method->second->open != nullptr ? NewStreamCall : NewUnaryCall;

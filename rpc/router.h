@@ -20,6 +20,7 @@
 #include "rpc/admission.h"
 #include "rpc/authenticator.h"
 #include "rpc/call_context.h"
+#include "rpc/fair_line.h"
 #include "rpc/method.h"
 #include "rpc/reply.h"
 #include "rpc/stamp.h"
@@ -64,6 +65,8 @@ class RouterCore;
 // RT-4: a peer's garbage, size or number of calls ends that peer's calls only.
 // RT-5: every answer, errors too, carries the stamp of the moment it was given.
 // RT-6: OnClosed comes exactly once to every stream that `open` accepted.
+// RT-7: callers take turns on a strand, and nodes do not wait for them
+//       (Admission, FairLine).
 class Router {
  public:
   template <typename Req, typename Resp>
@@ -127,6 +130,9 @@ class Router {
     Access access;
     Load load;
     Executor* strand;
+    // Before the strand; null for a node's stream, which waits for nobody.
+    // Shared: the methods of a strand.
+    std::shared_ptr<FairLine> line;
     // Makes an empty message of the type that the client sends.
     std::unique_ptr<Message> (*new_message)();
     // One of the two.
@@ -140,6 +146,7 @@ class Router {
   // Shared: this and the calls in flight.
   const std::shared_ptr<RouterCore> core_;
   const Authenticator authenticator_;
+  absl::flat_hash_map<Executor*, std::shared_ptr<FairLine>> lines_;
   // Shared: this and the calls in flight.
   absl::flat_hash_map<std::string, std::shared_ptr<const Method>> methods_;
 };
@@ -180,6 +187,7 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
        .access = access,
        .load = method.load,
        .strand = &strand,
+       .line = nullptr,
        .new_message = &internal::NewMessage<Req>,
        .handler =
            [handler = std::move(handler)](
@@ -199,6 +207,7 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
        .access = access,
        .load = method.load,
        .strand = &strand,
+       .line = nullptr,
        .new_message = &internal::NewMessage<Up>,
        .handler = nullptr,
        .open = [open = std::move(open)](

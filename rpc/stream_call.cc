@@ -42,7 +42,7 @@ class StreamCall final : public IncomingCall,
             core().options().stream_window_bytes) {}
 
   void Start() override {
-    strand().Post(Turn(shared_from_this(), &StreamCall::OpenOnStrand));
+    Post(Turn(shared_from_this(), &StreamCall::OpenOnStrand));
   }
 
   // ServerCall.
@@ -105,9 +105,7 @@ class StreamCall final : public IncomingCall,
   void MaybeWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the caller must post a turn, which it does without the lock.
   bool NeedsTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostTurn() {
-    strand().Post(Turn(shared_from_this(), &StreamCall::TakeTurn));
-  }
+  void PostTurn() { Post(Turn(shared_from_this(), &StreamCall::TakeTurn)); }
 
   SendQueue out_ ABSL_GUARDED_BY(mutex_);
   ReceiveQueue<ReceivedMessage> in_ ABSL_GUARDED_BY(mutex_);

@@ -90,7 +90,7 @@ void UnaryCall::OnRead(std::optional<absl::string_view> message) {
            std::nullopt);
     return;
   }
-  strand().Post(Turn(shared_from_this(), std::move(request)));
+  Post(Turn(shared_from_this(), std::move(request)));
 }
 
 void UnaryCall::RunHandler(const Router::Message& request) {
