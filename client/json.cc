@@ -173,6 +173,7 @@ std::string StatusJson(const ClusterStatus& status) {
   Json json;
   json["cluster_id"] = status.cluster_id.ToHex();
   json["address"] = status.address;
+  json["http_address"] = OrNull(status.http_address);
   json["head_pid"] = status.head_pid;
   json["term"] = status.term;
   json["nodes"] = Counts({"ALIVE", "DEAD"}, status.nodes_by_state);

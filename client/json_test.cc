@@ -169,6 +169,7 @@ TEST(Json, ShowsStatusAndResources) {
   ClusterStatus status;
   status.cluster_id = IdOf<ClusterId>('\x44');
   status.address = "127.0.0.1:7710";
+  status.http_address = "127.0.0.1:7711";
   status.head_pid = 12;
   status.term = 3;
   status.nodes_by_state = {{"ALIVE", 2}};
@@ -176,6 +177,7 @@ TEST(Json, ShowsStatusAndResources) {
   EXPECT_EQ(StatusJson(status), R"({
   "cluster_id": "44444444444444444444444444444444",
   "address": "127.0.0.1:7710",
+  "http_address": "127.0.0.1:7711",
   "head_pid": 12,
   "term": 3,
   "nodes": {

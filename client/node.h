@@ -40,6 +40,7 @@ struct ClusterResources {
 struct ClusterStatus {
   ClusterId cluster_id;
   std::string address;
+  std::string http_address;  // empty: it serves no HTTP
   int64_t head_pid = 0;
   uint64_t term = 0;
   std::map<std::string, int64_t> nodes_by_state;

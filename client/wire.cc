@@ -229,6 +229,7 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
   COHORT_ASSIGN_OR_RETURN(status.cluster_id,
                           IdFromWire<ClusterId>(wire.stamp().cluster_id()));
   status.address = wire.address();
+  status.http_address = wire.http_address();
   status.head_pid = wire.head_pid();
   status.term = wire.stamp().term();
   status.nodes_by_state.insert(wire.nodes_by_state().begin(),

@@ -376,23 +376,18 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   if (!state.ok()) return std::move(reply)(state.status());
   v1::GetStatusResponse response;
   response.set_address(options_.address);
+  response.set_http_address(options_.http_address);
   response.set_head_pid(options_.pid);
   const ClusterRecord& cluster = (*state)->cluster();
   v1::Stamp* stamp = response.mutable_stamp();
   stamp->set_cluster_id(std::string(cluster.cluster.bytes()));
   stamp->set_generation(std::string(cluster.generation.bytes()));
   stamp->set_term(cluster.term);
-  const NodeTable& nodes = (*state)->nodes();
-  (*response.mutable_nodes_by_state())["ALIVE"] =
-      nodes.CountOf(NodeState::kAlive);
-  (*response.mutable_nodes_by_state())["DEAD"] =
-      nodes.CountOf(NodeState::kDead);
-  for (const JobState job :
-       {JobState::kPending, JobState::kStarting, JobState::kRunning,
-        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
-        JobState::kStopped}) {
-    (*response.mutable_jobs_by_state())[JobStateName(job)] =
-        (*state)->jobs().CountOf(job);
+  for (const auto& [name, count] : NodesByState(**state)) {
+    (*response.mutable_nodes_by_state())[name] = count;
+  }
+  for (const auto& [name, count] : JobsByState(**state)) {
+    (*response.mutable_jobs_by_state())[name] = count;
   }
   response.set_read_only(!host_.Writable(Admission::kNode).ok());
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),

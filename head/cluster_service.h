@@ -24,6 +24,7 @@ namespace cohort::head {
 struct ClusterServiceOptions {
   // Shown by GetStatus.
   std::string address;
+  std::string http_address;  // empty: it serves no HTTP
   int64_t pid = 0;
   // WaitJob calls at once.
   size_t waiters_max = 10'000;
@@ -52,8 +53,9 @@ class ClusterService final : public JobWatchers {
   ClusterService& operator=(const ClusterService&) = delete;
 
   void RegisterOn(rpc::Router& router);
-  void SetAddress(std::string address) {
+  void SetAddresses(std::string address, std::string http_address) {
     options_.address = std::move(address);
+    options_.http_address = std::move(http_address);
   }
 
   // The state that waiting calls were waiting on is gone: they are answered

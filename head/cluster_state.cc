@@ -593,6 +593,7 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
   event.number = cluster_.next_event++;
   event.at = clock_.Wall();
   event.origin.cause = std::max(event.origin.cause, change.cause);
+  ++events_by_kind_[event.kind];
   change.cluster = true;
   change.events.push_back(std::move(event));
   return change.events.back().number;

@@ -153,6 +153,10 @@ class ClusterState {
   const RequestTable& requests() const { return requests_; }
   // Jobs that wait for resources.
   size_t waiting_count() const { return line_.size(); }
+  // Added since this state was loaded.
+  const std::map<std::string, uint64_t>& events_by_kind() const {
+    return events_by_kind_;
+  }
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
 
@@ -210,6 +214,7 @@ class ClusterState {
   NodeLeases leases_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;
+  std::map<std::string, uint64_t> events_by_kind_;
 };
 
 }  // namespace cohort::head

@@ -174,6 +174,22 @@ v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
   return wire;
 }
 
+std::map<std::string, int64_t> NodesByState(const ClusterState& state) {
+  return {{"ALIVE", state.nodes().CountOf(NodeState::kAlive)},
+          {"DEAD", state.nodes().CountOf(NodeState::kDead)}};
+}
+
+std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
+  std::map<std::string, int64_t> counts;
+  for (const JobState job :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    counts[JobStateName(job)] = state.jobs().CountOf(job);
+  }
+  return counts;
+}
+
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
   wire.set_job_id(job.id.bytes());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,10 @@ namespace cohort::head {
 // for is ValidateJobSpec's.
 absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire);
 v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space);
+
+// How many there are in each state, those without anybody too.
+std::map<std::string, int64_t> NodesByState(const ClusterState& state);
+std::map<std::string, int64_t> JobsByState(const ClusterState& state);
 
 // A job as lists show it; with `whole` also its spec and its ranks.
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole);

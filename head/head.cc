@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/build_info.h"
 #include "common/file.h"
 #include "common/latch.h"
 #include "common/local_files.h"
@@ -15,22 +18,31 @@
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
 #include "head/backup_manifest.h"
+#include "head/call_metrics.h"
 #include "head/disk_backups.h"
 #include "head/disk_package_store.h"
 #include "head/head_core.h"
+#include "head/head_metrics.h"
+#include "head/http_server.h"
+#include "head/http_service.h"
+#include "head/metered_store.h"
+#include "head/process_metrics.h"
 #include "head/rocksdb_store.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_server.h"
+#include "rpc/local_call.h"
 #include "rpc/router.h"
 
 namespace cohort::head {
 namespace {
 
-// The state, the store's syncs, packages, and a backup that is copied.
-constexpr int kThreads = 4;
+// The state, the store's syncs, packages, a backup that is copied, and what HTTP
+// shows.
+constexpr int kThreads = 5;
 // Calls in flight when the head ends get this long: an answer that waits for a
 // sync is out in a few milliseconds, one that waits for a job is not worth it.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(200);
@@ -58,9 +70,9 @@ absl::Status RefuseBackup(const HeadOptions& options) {
 
 }  // namespace
 
-class Head::Parts {
+class Head::Parts final : public HttpBackend {
  public:
-  Parts(HeadOptions options, FileLock lock, rpc::Credential credential,
+  Parts(HeadOptions options, FileLock lock, const rpc::Credential& credential,
         Fatal on_fatal)
       : options_(std::move(options)),
         lock_(std::move(lock)),
@@ -70,15 +82,21 @@ class Head::Parts {
         store_strand_(pool_),
         packages_strand_(pool_),
         backups_strand_(pool_),
+        http_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
                   packages_strand_),
         backups_({.state_dir = std::filesystem::absolute(options_.state_dir)
                                    .lexically_normal()
                                    .string()},
                  strand_, store_strand_, backups_strand_),
-        router_({}, rpc::Authenticator(std::move(credential)), clock_) {}
+        authenticator_(credential),
+        router_({}, authenticator_, clock_),
+        http_service_({}, authenticator_, *this, http_strand_) {
+    router_.SetObserver(call_metrics_);
+  }
 
-  ~Parts() {
+  ~Parts() override {
+    http_server_.reset();
     if (server_ != nullptr) server_->Shutdown(kShutdownGrace);
     OnStrand([this] { core_.reset(); });
     store_strand_.Drain();
@@ -86,12 +104,15 @@ class Head::Parts {
     store_strand_.Stop();
     packages_strand_.Stop();
     backups_strand_.Stop();
+    http_strand_.Stop();
     pool_.Stop();
   }
 
   absl::Status Start() {
     COHORT_RETURN_IF_ERROR(
         MakeDirectories(options_.state_dir + "/packages", 0700));
+    // Before a term is taken: a port that is not to be had changes nothing.
+    COHORT_RETURN_IF_ERROR(StartHttp());
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
@@ -107,13 +128,13 @@ class Head::Parts {
         server_, rpc::GrpcServer::Start(
                      router_, {.address = options_.address.ToString(),
                                .insecure_bind = options_.insecure_bind}));
-    OnStrand([this] { core_->SetAddress(server_->address()); });
-    if (options_.insecure_bind && !options_.address.IsLoopback()) {
-      COHORT_LOG(
-          kWarning, "insecure_bind", {"address", server_->address()},
-          {"meaning", "whoever reads this network reads the credential"});
-    }
+    OnStrand([this] {
+      core_->SetAddresses(server_->address(), http_server_->address());
+    });
+    WarnOfOpenBind(options_.address, server_->address());
+    WarnOfOpenBind(options_.HttpAddress(), http_server_->address());
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
+               {"http_address", http_server_->address()},
                {"state_dir", options_.state_dir});
     if (options_.ready_file.empty()) return absl::OkStatus();
     return WriteFileAtomically(options_.ready_file,
@@ -122,7 +143,83 @@ class Head::Parts {
 
   const std::string& address() const { return server_->address(); }
 
+  // HttpBackend, for http_strand_.
+  rpc::CallHandle Call(absl::string_view path, absl::string_view authorization,
+                       std::string request, absl::Duration deadline,
+                       rpc::Channel::Done done) override {
+    return rpc::CallLocally(router_, path,
+                            {.authorization = authorization, .peer = "http:"},
+                            request, {.deadline = deadline}, http_strand_,
+                            std::move(done));
+  }
+
+  void CheckHealth(Health done) override {
+    strand_.Post([this, done = std::move(done)]() mutable {
+      absl::Status health =
+          core_ == nullptr
+              ? SetReason(absl::UnavailableError("the head starts"), "loading")
+              : core_->Writable(Admission::kNode).status();
+      http_strand_.Post([done = std::move(done),
+                         health = std::move(health)]() mutable {
+        std::move(done)(std::move(health));
+      });
+    });
+  }
+
+  void Measure(Metrics done) override {
+    strand_.Post([this, done = std::move(done)]() mutable {
+      HeadSample sample;
+      if (core_ != nullptr) sample = core_->Sample();
+      http_strand_.Post([this, done = std::move(done),
+                         sample = std::move(sample)]() mutable {
+        std::move(done)(Families(sample));
+      });
+    });
+  }
+
  private:
+  absl::Status StartHttp() {
+    auto started = HttpServer::Start(
+        {.address = options_.HttpAddress()}, clock_,
+        [this](HttpRequest request, HttpServer::Reply reply) {
+          http_strand_.Post([this, request = std::move(request),
+                             reply = std::move(reply)]() mutable {
+            http_service_.Handle(std::move(request), std::move(reply));
+          });
+        });
+    if (absl::IsAlreadyExists(started.status())) {
+      return SetReason(
+          absl::AlreadyExistsError(absl::StrCat(
+              "--http-address ", options_.HttpAddress().ToString(),
+              ": another program listens there, perhaps the head of another "
+              "cluster: give --http-address another port, or port 0 for a "
+              "free one")),
+          "busy_port");
+    }
+    if (!started.ok()) return Annotate(started.status(), "--http-address");
+    http_server_ = *std::move(started);
+    return WriteFileAtomically(options_.state_dir + "/http_address",
+                               absl::StrCat(http_server_->address(), "\n"),
+                               0644);
+  }
+
+  void WarnOfOpenBind(const HostPort& wanted, const std::string& address) {
+    if (wanted.IsLoopback()) return;
+    COHORT_LOG(kWarning, "insecure_bind", {"address", address},
+               {"meaning", "whoever reads this network reads the credential"});
+  }
+
+  std::vector<MetricFamily> Families(const HeadSample& sample) const {
+    std::vector<MetricFamily> all = BuildMetrics(GetBuildInfo());
+    for (std::vector<MetricFamily> some :
+         {HeadMetrics(sample), call_metrics_.Families(), store_meter_.Families(),
+          StoreSizeMetrics(options_.state_dir + "/store"), ProcessMetrics()}) {
+      all.insert(all.end(), std::make_move_iterator(some.begin()),
+                 std::make_move_iterator(some.end()));
+    }
+    return all;
+  }
+
   void MakeCore() {
     HeadCoreOptions options;
     options.limits.node_timeout = options_.node_timeout;
@@ -136,9 +233,13 @@ class Head::Parts {
                   .random = random_,
                   .packages = packages_,
                   .backups = &backups_},
-        [path = options_.state_dir + "/store"](
+        [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
-          return RocksdbStore::Open({.path = path, .access = access});
+          COHORT_ASSIGN_OR_RETURN(
+              std::unique_ptr<Store> store,
+              RocksdbStore::Open({.path = path, .access = access}));
+          return std::make_unique<MeteredStore>(std::move(store), store_meter_,
+                                                clock_);
         },
         [this](const absl::Status& status) { on_fatal_(status); });
     core_->RegisterOn(router_);
@@ -164,9 +265,15 @@ class Head::Parts {
   Strand store_strand_;
   Strand packages_strand_;
   Strand backups_strand_;
+  Strand http_strand_;
   DiskPackageStore packages_;
   DiskBackups backups_;
+  const rpc::Authenticator authenticator_;
+  CallMetrics call_metrics_;
+  StoreMeter store_meter_;
   rpc::Router router_;
+  HttpService http_service_;  // http_strand_'s
+  std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<HeadCore> core_;  // the strand's
   std::unique_ptr<rpc::GrpcServer> server_;
 };
@@ -183,11 +290,11 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
   COHORT_ASSIGN_OR_RETURN(
-      rpc::Credential credential,
+      const rpc::Credential credential,
       rpc::Credential::LoadOrCreate(options.state_dir + "/credential", random));
   auto parts =
       std::make_unique<Parts>(std::move(options), std::move(lock),
-                              std::move(credential), std::move(on_fatal));
+                              credential, std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }

@@ -81,8 +81,8 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   backup_service_->RegisterOn(router);
 }
 
-void HeadCore::SetAddress(std::string address) {
-  cluster_service_->SetAddress(std::move(address));
+void HeadCore::SetAddresses(std::string address, std::string http_address) {
+  cluster_service_->SetAddresses(std::move(address), std::move(http_address));
 }
 
 const ClusterState* HeadCore::state() const { return state_.get(); }
@@ -95,6 +95,19 @@ Commit::Counters HeadCore::commit_counters() const {
 
 size_t HeadCore::pending_count() const {
   return commit_ == nullptr ? 0 : commit_->pending_count();
+}
+
+HeadSample HeadCore::Sample() const {
+  HeadSample sample;
+  if (state_ != nullptr) sample = SampleOf(*state_);
+  sample.read_only = read_only_;
+  sample.transitions = commit_counters().transitions;
+  if (commit_ != nullptr) {
+    sample.pending_transitions = commit_->pending_count();
+    sample.pending_bytes = commit_->pending_bytes();
+  }
+  sample.node_streams = node_service_->stream_count();
+  return sample;
 }
 
 // ---- a life of the state ----

@@ -15,6 +15,7 @@
 #include "head/backups.h"
 #include "head/cluster_state.h"
 #include "head/commit.h"
+#include "head/head_metrics.h"
 #include "head/package_store.h"
 #include "head/state_host.h"
 #include "head/store.h"
@@ -82,8 +83,8 @@ class HeadCore final : public StateHost {
   // durable, or with why the store cannot be used.  Once.  Serve after it.
   void Start(absl::AnyInvocable<void(const absl::Status&) &&> done);
 
-  // For the address of a server that was started after the core was made.
-  void SetAddress(std::string address);
+  // For the addresses of servers that were started after the core was made.
+  void SetAddresses(std::string address, std::string http_address);
 
   // The state as it is; null before it is loaded.  For tests' invariants.
   const ClusterState* state() const;
@@ -92,6 +93,8 @@ class HeadCore final : public StateHost {
   Commit::Counters commit_counters() const;
   // Transitions that are not durable yet.
   size_t pending_count() const;
+  // What metrics are made of; zeros while the state is loaded.
+  HeadSample Sample() const;
 
   // StateHost.
   absl::StatusOr<const ClusterState*> Readable() override;

@@ -22,6 +22,7 @@ namespace {
 // The command line as it was typed.
 struct Flags {
   std::string address = "127.0.0.1:7710";
+  std::string http_address;
   std::string state_dir;
   std::string ready_file;
   std::string node_timeout = "10s";
@@ -33,6 +34,10 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--address", flags.address,
                  "Where to listen: HOST:PORT, port 0 for a free one")
       ->capture_default_str();
+  app.add_option("--http-address", flags.http_address,
+                 "Where to serve /healthz, /readyz, /metrics and /v1 "
+                 "(default: 127.0.0.1:7711; a free port where --address asks "
+                 "for one)");
   app.add_option("--state-dir", flags.state_dir,
                  "The control store, packages and the credential (default: " +
                      DefaultStateDirectoryText("head") + ")");
@@ -58,6 +63,11 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
   HeadOptions options;
   COHORT_ASSIGN_OR_RETURN(options.address,
                           Of("--address", ParseHostPort(flags.address)));
+  if (!flags.http_address.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        options.http_address,
+        Of("--http-address", ParseHostPort(flags.http_address)));
+  }
   options.state_dir = flags.state_dir;
   if (options.state_dir.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.state_dir, DefaultStateDirectory("head"));

@@ -230,6 +230,12 @@ ResourceSet NodeTable::AvailableOn(const NodeId& node) const {
   return snapshot == nullptr ? ResourceSet() : snapshot->available;
 }
 
+int64_t NodeTable::HoldCount() const {
+  size_t count = 0;
+  for (const auto& [node, ledger] : ledgers_) count += ledger.holds.size();
+  return static_cast<int64_t>(count);
+}
+
 int64_t NodeTable::CountOf(NodeState state) const {
   const auto found = counts_.find(state);
   return found == counts_.end() ? 0 : found->second;

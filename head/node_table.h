@@ -68,6 +68,8 @@ class NodeTable {
 
   const std::map<NodeId, NodeRecord>& records() const { return records_; }
   int64_t CountOf(NodeState state) const;
+  // Parts of attempts that hold something, on all nodes.
+  int64_t HoldCount() const;
   // Sums over the nodes in the index.
   ResourceSet Total() const;
   ResourceSet Available() const;

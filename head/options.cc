@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/duration_text.h"
+#include "common/status_macros.h"
 
 namespace cohort::head {
 namespace {
@@ -12,7 +13,25 @@ namespace {
 constexpr absl::Duration kNodeTimeoutMin = absl::Milliseconds(100);
 constexpr absl::Duration kNodeTimeoutMax = absl::Hours(24);
 
+constexpr uint16_t kHttpPort = 7711;
+
+absl::Status CheckBind(absl::string_view flag, const HostPort& address,
+                       bool insecure_bind) {
+  if (address.IsLoopback() || insecure_bind) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      flag, " ", address.ToString(),
+      ": without TLS the head listens on loopback only; --insecure-bind "
+      "listens there all the same, and whoever reads that network reads the "
+      "credential"));
+}
+
 }  // namespace
+
+HostPort HeadOptions::HttpAddress() const {
+  return http_address.value_or(
+      HostPort{.host = "127.0.0.1",
+               .port = address.port == 0 ? uint16_t{0} : kHttpPort});
+}
 
 absl::Status HeadOptions::Validate() const {
   if (node_timeout < kNodeTimeoutMin || node_timeout > kNodeTimeoutMax) {
@@ -21,12 +40,13 @@ absl::Status HeadOptions::Validate() const {
                      ": between ", DurationToText(kNodeTimeoutMin), " and ",
                      DurationToText(kNodeTimeoutMax)));
   }
-  if (!address.IsLoopback() && !insecure_bind) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--address ", address.ToString(),
-        ": without TLS the head listens on loopback only; --insecure-bind "
-        "listens there all the same, and whoever reads that network reads the "
-        "credential"));
+  COHORT_RETURN_IF_ERROR(CheckBind("--address", address, insecure_bind));
+  COHORT_RETURN_IF_ERROR(
+      CheckBind("--http-address", HttpAddress(), insecure_bind));
+  if (address.port != 0 && address == HttpAddress()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--address and --http-address are both ",
+                     address.ToString(), ": give each a port of its own"));
   }
   return absl::OkStatus();
 }

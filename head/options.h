@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,6 +13,8 @@ namespace cohort::head {
 // What a head daemon is told; main.cc reads it from the command line.
 struct HeadOptions {
   HostPort address = {.host = "127.0.0.1", .port = 7710};
+  // Of /healthz, /metrics and /v1; nothing: HttpAddress says.
+  std::optional<HostPort> http_address;
   std::string state_dir;
   std::string ready_file;
   // Silence after which a node is dead.  Ten heartbeats of a second: a pause of
@@ -21,6 +24,10 @@ struct HeadOptions {
   bool is_volatile = false;
   // Listen where others can read: there is no TLS yet.
   bool insecure_bind = false;
+
+  // As given, else 127.0.0.1:7711, with a free port where `address` asks for
+  // one: who wants any port for a head wants no fixed one beside it.
+  HostPort HttpAddress() const;
 
   // InvalidArgument, naming the flag.
   absl::Status Validate() const;

@@ -23,6 +23,7 @@ IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core, Admitted admitted,
       core_(std::move(core)),
       admitted_(std::move(admitted)),
       peer_(info.peer),
+      began_(core_->clock().Monotonic()),
       deadline_(core_->clock().Monotonic() + info.time_left) {}
 
 IncomingCall::~IncomingCall() = default;
@@ -53,6 +54,8 @@ absl::Status IncomingCall::CancelStatus(absl::Status by_caller) const {
 void IncomingCall::FinishLocked(absl::Status status,
                                 std::optional<std::string> message) {
   ServerTransport* const transport = std::exchange(transport_, nullptr);
+  core_->Observe(method().path, method().open != nullptr, status.code(),
+                 core_->clock().Monotonic() - began_);
   transport->Finish({.status = std::move(status),
                      .message = std::move(message),
                      .stamp = core_->stamp()});

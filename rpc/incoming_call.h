@@ -35,10 +35,20 @@ class RouterCore {
 
   Admission& admission() { return admission_; }
 
+  // Before the first call.
+  void SetObserver(CallObserver& observer) { observer_ = &observer; }
+  void Observe(absl::string_view path, bool is_stream, absl::StatusCode code,
+               absl::Duration took) const {
+    if (observer_ != nullptr) {
+      observer_->OnAnswered(path, is_stream, code, took);
+    }
+  }
+
  private:
   const RouterOptions options_;
   const Clock& clock_;
   Admission admission_;
+  CallObserver* observer_ = nullptr;
   mutable Mutex mutex_;
   std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);
 };
@@ -102,6 +112,7 @@ class IncomingCall : public ServerCall, public CallContext {
   const std::shared_ptr<RouterCore> core_;
   const Admitted admitted_;
   const std::string peer_;
+  const absl::Duration began_;  // on the monotonic clock
   // On the monotonic clock; infinite when there is none.
   const absl::Duration deadline_;
   std::atomic<bool> cancelled_ = false;

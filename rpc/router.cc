@@ -36,6 +36,10 @@ Router::~Router() = default;
 
 void Router::SetStamp(Stamp stamp) { core_->SetStamp(std::move(stamp)); }
 
+void Router::SetObserver(CallObserver& observer) {
+  core_->SetObserver(observer);
+}
+
 const RouterOptions& Router::options() const { return core_->options(); }
 
 size_t Router::calls_in_flight() const { return core_->admission().taken(); }
@@ -64,6 +68,10 @@ std::vector<std::string> Router::UnaryPaths() const {
 std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
                                            ServerTransport& transport) {
   const auto refuse = [&](absl::Status status) {
+    // What the caller made up would make names without end.
+    const bool known = methods_.contains(info.path);
+    core_->Observe(known ? info.path : "unknown", /*is_stream=*/false,
+                   status.code(), absl::ZeroDuration());
     transport.Finish({.status = std::move(status),
                       .message = std::nullopt,
                       .stamp = core_->stamp()});

@@ -48,6 +48,18 @@ struct RouterOptions {
   size_t stream_window_bytes = 1 << 20;
 };
 
+// What is told of every call that a Router answered; for metrics.  Thread-safe,
+// must not block, and calls nothing of the Router.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+
+  // `path` is the method's, or "unknown".  `took`: from the call's arrival to
+  // its answer; of a stream, how long it lived.
+  virtual void OnAnswered(absl::string_view path, bool is_stream,
+                          absl::StatusCode code, absl::Duration took) = 0;
+};
+
 class RouterCore;
 
 // The server side of every call: who may call what, on which strand it runs,
@@ -103,6 +115,9 @@ class Router {
 
   // What every answer from now on carries; nothing until the first call.
   void SetStamp(Stamp stamp);
+
+  // Before the first call; it outlives the Router and its calls.
+  void SetObserver(CallObserver& observer);
 
   const RouterOptions& options() const;
   // Calls and streams that have not ended yet.

@@ -24,6 +24,9 @@ std::string StatusText(const ClusterStatus& status) {
   return absl::StrCat(
       "cluster:  ", status.cluster_id.ToHex(), "\nhead:     ", status.address,
       " (pid ", status.head_pid, ", term ", status.term, ")\n",
+      status.http_address.empty()
+          ? ""
+          : absl::StrCat("http:     http://", status.http_address, "\n"),
       status.read_only ? "store:    refuses writes for now\n" : "",
       "nodes:    ", CountsText(status.nodes_by_state),
       "\njobs:     ", CountsText(status.jobs_by_state), "\n");

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +98,15 @@ void Supervised::ReplaceArgument(const std::string& from,
                                  const std::string& to) {
   for (std::string& argument : command_) {
     if (argument == from) argument = to;
+  }
+}
+
+void Supervised::SetFlag(const std::string& flag, const std::string& value) {
+  const auto given = std::find(command_.begin(), command_.end(), flag);
+  if (given == command_.end()) {
+    command_.insert(command_.end(), {flag, value});
+  } else {
+    *std::next(given) = value;
   }
 }
 

@@ -40,6 +40,9 @@ class Supervised {
   // A port that the system chose becomes the one to keep.
   void ReplaceArgument(const std::string& from, const std::string& to);
 
+  // The flag's value from now on, whether it was given before or not.
+  void SetFlag(const std::string& flag, const std::string& value);
+
   const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }  // 0: not running
   bool running() const { return pid_ != 0; }

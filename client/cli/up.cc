@@ -131,6 +131,9 @@ class Cluster {
                                         directory_ + "/head",
                                         "--ready-file",
                                         ReadyFile("head")};
+    if (!options_.http_address.empty()) {
+      command.insert(command.end(), {"--http-address", options_.http_address});
+    }
     if (!options_.node_timeout.empty()) {
       command.insert(command.end(), {"--node-timeout", options_.node_timeout});
     }
@@ -142,7 +145,16 @@ class Cluster {
     if (stopping_) return absl::OkStatus();
     COHORT_ASSIGN_OR_RETURN(std::string ready, ReadFile(ReadyFile("head")));
     address_ = std::string(absl::StripSuffix(ready, "\n"));
+    return KeepAddresses(wanted);
+  }
+
+  // A head that is started again serves where clients and scrapers know it.
+  absl::Status KeepAddresses(const std::string& wanted) {
+    COHORT_ASSIGN_OR_RETURN(std::string http,
+                            ReadFile(directory_ + "/head/http_address"));
+    http_address_ = std::string(absl::StripSuffix(http, "\n"));
     head_->ReplaceArgument(wanted, address_);
+    head_->SetFlag("--http-address", http_address_);
     return absl::OkStatus();
   }
 
@@ -330,6 +342,7 @@ class Cluster {
   UniqueFd signals_;
   UniqueFd watch_;
   std::string address_;
+  std::string http_address_;
   std::optional<Supervised> head_;
   std::deque<Supervised> workers_;
   bool starting_ = false;  // a daemon that ends now is not started again

@@ -17,6 +17,8 @@ struct UpOptions {
   std::string memory;                // empty: the machine's, divided
   std::string resources;
   int port = 7710;  // 0: a free one
+  // Of the head's HTTP service; empty: the head's default.
+  std::string http_address;
   std::string state_dir;
   std::string ready_file;
   std::string node_timeout;  // empty: the head's default

@@ -8,6 +8,7 @@
 #include "client/cli/up.h"
 #include "client/connection.h"
 #include "common/duration_text.h"
+#include "common/host_port.h"
 #include "common/local_files.h"
 #include "common/resources.h"
 #include "common/size_text.h"
@@ -35,11 +36,22 @@ absl::Status Check(absl::string_view flag, const std::string& text,
   return UsageError(absl::StrCat(flag, ": ", status.message()));
 }
 
+// A cluster on one machine is for that machine.
+absl::StatusOr<HostPort> ParseLoopback(absl::string_view text) {
+  COHORT_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(text));
+  if (address.IsLoopback()) return address;
+  return absl::InvalidArgumentError(absl::StrCat(
+      address.ToString(),
+      ": without TLS `cohort up` listens on loopback only: give 127.0.0.1"));
+}
+
 absl::Status CheckTexts(const UpOptions& options) {
   COHORT_RETURN_IF_ERROR(Check("--num-cpus", options.num_cpus, &Amount::Parse));
   COHORT_RETURN_IF_ERROR(Check("--memory", options.memory, &ParseSize));
   COHORT_RETURN_IF_ERROR(
       Check("--resources", options.resources, &ParseResources));
+  COHORT_RETURN_IF_ERROR(
+      Check("--http-address", options.http_address, &ParseLoopback));
   return Check("--node-timeout", options.node_timeout, &ParseDuration);
 }
 
@@ -103,6 +115,11 @@ void AddHeadFlags(CLI::App& up, UpFlags& flags) {
   up.add_option("--port", flags.port,
                 "The head's on 127.0.0.1; 0: a free one (default: 7710)")
       ->option_text("P");
+  up.add_option("--http-address", options.http_address,
+                "Where the head serves /healthz, /readyz, /metrics and /v1; "
+                "port 0: a free one (default: 127.0.0.1:7711, with --port 0 a "
+                "free one)")
+      ->option_text("HOST:PORT");
   up.add_option(
         "--state-dir", options.state_dir,
         absl::StrCat("Credential, head's store, workers' state (default: ",

@@ -1,0 +1,328 @@
+#include "head/http_service.h"
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+#include "client/json.h"
+#include "client/wire.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/methods.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+// What a client sent, fit for a message.
+std::string Shown(absl::string_view text) {
+  return absl::CHexEscape(text.substr(0, 128));
+}
+
+HttpResponse Text(int status, absl::string_view text) {
+  HttpResponse response;
+  response.status = status;
+  response.content_type = kText;
+  response.body = absl::StrCat(text, "\n");
+  return response;
+}
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+// The command's own words for it (HT-2).
+HttpResponse Error(const absl::Status& error) {
+  HttpResponse response;
+  response.status = HttpStatusOf(error.code());
+  const std::string code = absl::StatusCodeToString(error.code());
+  std::string reason = GetReason(error);
+  if (reason.empty()) reason = absl::AsciiStrToLower(code);
+  response.body = ErrorJson(code, reason, error.message()) + "\n";
+  if (response.status == 401) {
+    response.headers.emplace_back("WWW-Authenticate",
+                                  "Bearer realm=\"cohort\"");
+  }
+  if (response.status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+// Schemes are read in any case; the Authenticator knows one spelling.
+std::string Authorization(absl::string_view field) {
+  constexpr absl::string_view kScheme = "Bearer ";
+  if (!absl::StartsWithIgnoreCase(field, kScheme)) return std::string(field);
+  return absl::StrCat(kScheme, absl::StripAsciiWhitespace(
+                                   field.substr(kScheme.size())));
+}
+
+// InvalidArgument for a parameter that is not one of `known`, or comes twice.
+absl::Status CheckQuery(const HttpRequest& request,
+                        const std::set<std::string>& known) {
+  std::set<std::string> seen;
+  for (const auto& [name, value] : request.query) {
+    if (!known.contains(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the parameter \"", Shown(name), "\" is not known to ",
+          request.path, known.empty() ? ", which takes none" : ": it takes ",
+          absl::StrJoin(known, ", ")));
+    }
+    if (!seen.insert(name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parameter ", name, " is given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Resp>
+absl::StatusOr<Resp> Decode(const std::string& bytes) {
+  Resp response;
+  if (response.ParseFromString(bytes)) return response;
+  return absl::InternalError("the head's answer cannot be decoded");
+}
+
+absl::StatusOr<std::string> RenderStatus(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::GetStatusResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const ClusterStatus status, client::FromWire(wire));
+  return StatusJson(status);
+}
+
+absl::StatusOr<std::string> RenderResources(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::GetResourcesResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const ClusterResources resources,
+                          client::FromWire(wire));
+  return ResourcesJson(resources);
+}
+
+absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::ListNodesResponse>(bytes));
+  std::vector<Node> nodes;
+  for (const v1::Node& node : wire.nodes()) {
+    COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(node));
+  }
+  return NodesJson(nodes);
+}
+
+absl::StatusOr<std::string> RenderJobs(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::ListJobsResponse>(bytes));
+  std::vector<Job> jobs;
+  for (const v1::Job& job : wire.jobs()) {
+    COHORT_ASSIGN_OR_RETURN(jobs.emplace_back(), client::FromWire(job));
+  }
+  return JobsJson(jobs);
+}
+
+absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::GetJobResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const Job job, client::FromWire(wire.job()));
+  return JobJson(job);
+}
+
+constexpr char kPaths[] =
+    "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/jobs, "
+    "/v1/jobs/ID, /v1/resources";
+
+}  // namespace
+
+HttpService::HttpService(HttpServiceOptions options,
+                         const rpc::Authenticator& authenticator,
+                         HttpBackend& backend, Executor& executor)
+    : options_(options),
+      authenticator_(authenticator),
+      backend_(backend),
+      executor_(executor) {}
+
+void HttpService::Handle(HttpRequest request, Reply reply) {
+  const bool health = request.path == "/healthz" || request.path == "/readyz";
+  request.authorization = Authorization(request.authorization);
+  if (!health) {
+    // HT-1, before anything else is said.
+    const absl::StatusOr<rpc::Principal> who =
+        authenticator_.Authenticate(request.authorization);
+    if (!who.ok()) {
+      return std::move(reply)(Error(absl::UnauthenticatedError(
+          "give \"Authorization: Bearer HEX\" with the cluster's credential in "
+          "lower-case hex: the head keeps it as <state-dir>/credential")));
+    }
+    if (who->kind == rpc::Principal::Kind::kRank) {
+      return std::move(reply)(Error(absl::PermissionDeniedError(
+          "a rank's credential is good for its own job only: use the "
+          "cluster's")));
+    }
+  }
+  if (request.method != "GET" && request.method != "HEAD") {
+    HttpResponse response = Error(absl::UnimplementedError(
+        "only GET and HEAD are known here: changes are the command's and the "
+        "client library's"));
+    response.status = 405;
+    response.headers.emplace_back("Allow", "GET, HEAD");
+    return std::move(reply)(std::move(response));
+  }
+  Route(request, std::move(reply));
+}
+
+void HttpService::Route(const HttpRequest& request, Reply reply) {
+  const std::string& path = request.path;
+  const absl::Status no_query = CheckQuery(request, {});
+  if (!no_query.ok()) return std::move(reply)(Error(no_query));
+  if (path == "/healthz" || path == "/readyz") {
+    return AnswerHealth(request, path == "/readyz", std::move(reply));
+  }
+  if (path == "/metrics") return AnswerMetrics(request, std::move(reply));
+  if (path == "/v1/status") {
+    return AnswerCall(request, rpc::kGetStatus.path, "", RenderStatus,
+                      std::move(reply));
+  }
+  if (path == "/v1/resources") {
+    return AnswerCall(request, rpc::kGetResources.path, "", RenderResources,
+                      std::move(reply));
+  }
+  if (path == "/v1/nodes") {
+    return AnswerCall(request, rpc::kListNodes.path, "", RenderNodes,
+                      std::move(reply));
+  }
+  if (path == "/v1/jobs") {
+    return AnswerCall(request, rpc::kListJobs.path, "", RenderJobs,
+                      std::move(reply));
+  }
+  absl::string_view id = path;
+  if (absl::ConsumePrefix(&id, "/v1/jobs/")) {
+    const absl::StatusOr<JobId> job = JobId::FromHex(id);
+    if (!job.ok()) {
+      return std::move(reply)(Error(SetReason(
+          absl::NotFoundError(
+              absl::StrCat("there is no job ", Shown(id),
+                           ": an id is 32 hex digits; /v1/jobs shows them")),
+          "unknown_job")));
+    }
+    v1::GetJobRequest message;
+    message.set_job_id(std::string(job->bytes()));
+    return AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
+                      RenderJob, std::move(reply));
+  }
+  std::move(reply)(Error(absl::NotFoundError(
+      absl::StrCat("there is nothing at ", Shown(path),
+                   ": this head serves ", kPaths))));
+}
+
+// ---- what needs the head ----
+
+std::optional<uint64_t> HttpService::Admit(Reply reply, bool counts) {
+  if (counts && counted_ >= options_.in_flight_max) {
+    std::move(reply)(Error(SetReason(
+        absl::ResourceExhaustedError(
+            absl::StrCat("the head has ", options_.in_flight_max,
+                         " requests in flight: try again")),
+        "overloaded")));
+    return std::nullopt;
+  }
+  const uint64_t number = next_++;
+  if (counts) ++counted_;
+  pending_.emplace(number, Pending{.reply = std::move(reply),
+                                   .call = rpc::CallHandle(),
+                                   .counts = counts});
+  executor_.PostAfter(options_.deadline, [this, number] {
+    const auto late = pending_.find(number);
+    if (late == pending_.end()) return;
+    late->second.call.Cancel();
+    Finish(number, Error(absl::DeadlineExceededError(absl::StrCat(
+                       "the head did not answer within ",
+                       absl::FormatDuration(options_.deadline)))));
+  });
+  return number;
+}
+
+void HttpService::Finish(uint64_t number, HttpResponse response) {
+  auto pending = pending_.extract(number);
+  if (pending.empty()) return;
+  if (pending.mapped().counts) --counted_;
+  std::move(pending.mapped().reply)(std::move(response));
+}
+
+void HttpService::AnswerHealth(const HttpRequest&, bool ready, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/false);
+  if (!number.has_value()) return;
+  backend_.CheckHealth([this, number = *number, ready](absl::Status health) {
+    // An answer from the strand is what a healthy head gives.
+    if (!ready || health.ok()) return Finish(number, Text(200, "ok"));
+    // The open door says which, not why.
+    const std::string reason = GetReason(health);
+    HttpResponse response = Text(503, reason.empty() ? "not ready" : reason);
+    response.headers.emplace_back("Retry-After", "1");
+    Finish(number, std::move(response));
+  });
+}
+
+void HttpService::AnswerMetrics(const HttpRequest& request, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (!number.has_value()) return;
+  backend_.Measure([this, number = *number,
+                    format = FormatFor(request.accept)](
+                       std::vector<MetricFamily> families) {
+    HttpResponse response;
+    const absl::string_view type = ContentTypeOf(format);
+    response.content_type = std::string(type.data(), type.size());
+    response.body = RenderMetrics(families, format);
+    Finish(number, std::move(response));
+  });
+}
+
+void HttpService::AnswerCall(const HttpRequest& request, absl::string_view path,
+                             std::string message, Render render, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (!number.has_value()) return;
+  rpc::CallHandle call = backend_.Call(
+      path, request.authorization, std::move(message), options_.deadline,
+      [this, number = *number,
+       render = std::move(render)](rpc::CallResult result) {
+        // Nobody waits any more: rendering is the dearest part.
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const absl::StatusOr<std::string> json = render(*result.response);
+        if (!json.ok()) return Finish(number, Error(json.status()));
+        HttpResponse response;
+        response.body = *json + "\n";
+        Finish(number, std::move(response));
+      });
+  // Its `done` is posted: it has not run yet.
+  pending_.at(*number).call = std::move(call);
+}
+
+}  // namespace cohort::head
