@@ -25,8 +25,8 @@ void CallMetrics::OnAnswered(absl::string_view path, bool is_stream,
 }
 
 std::vector<MetricFamily> CallMetrics::Families() const {
-  MetricFamily answers = Counter("cohort_rpc_requests_total",
-                                 "Calls answered and streams ended.");
+  MetricFamily answers =
+      Counter("cohort_rpc_requests_total", "Calls answered and streams ended.");
   MetricFamily took;
   took.name = "cohort_rpc_request_duration_seconds";
   took.help = "From a call's arrival to its answer; streams are not in it.";

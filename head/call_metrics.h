@@ -20,8 +20,8 @@ namespace cohort::head {
 class CallMetrics final : public rpc::CallObserver {
  public:
   // CallObserver.
-  void OnAnswered(absl::string_view path, bool is_stream,
-                  absl::StatusCode code, absl::Duration took) override;
+  void OnAnswered(absl::string_view path, bool is_stream, absl::StatusCode code,
+                  absl::Duration took) override;
 
   std::vector<MetricFamily> Families() const;
 

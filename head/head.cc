@@ -40,8 +40,8 @@
 namespace cohort::head {
 namespace {
 
-// The state, the store's syncs, packages, a backup that is copied, and what HTTP
-// shows.
+// The state, the store's syncs, packages, a backup that is copied, and what
+// HTTP shows.
 constexpr int kThreads = 5;
 // Calls in flight when the head ends get this long: an answer that waits for a
 // sync is out in a few milliseconds, one that waits for a job is not worth it.
@@ -147,10 +147,9 @@ class Head::Parts final : public HttpBackend {
   rpc::CallHandle Call(absl::string_view path, absl::string_view authorization,
                        std::string request, absl::Duration deadline,
                        rpc::Channel::Done done) override {
-    return rpc::CallLocally(router_, path,
-                            {.authorization = authorization, .peer = "http:"},
-                            request, {.deadline = deadline}, http_strand_,
-                            std::move(done));
+    return rpc::CallLocally(
+        router_, path, {.authorization = authorization, .peer = "http:"},
+        request, {.deadline = deadline}, http_strand_, std::move(done));
   }
 
   void CheckHealth(Health done) override {
@@ -159,10 +158,10 @@ class Head::Parts final : public HttpBackend {
           core_ == nullptr
               ? SetReason(absl::UnavailableError("the head starts"), "loading")
               : core_->Writable(Admission::kNode).status();
-      http_strand_.Post([done = std::move(done),
-                         health = std::move(health)]() mutable {
-        std::move(done)(std::move(health));
-      });
+      http_strand_.Post(
+          [done = std::move(done), health = std::move(health)]() mutable {
+            std::move(done)(std::move(health));
+          });
     });
   }
 
@@ -170,10 +169,10 @@ class Head::Parts final : public HttpBackend {
     strand_.Post([this, done = std::move(done)]() mutable {
       HeadSample sample;
       if (core_ != nullptr) sample = core_->Sample();
-      http_strand_.Post([this, done = std::move(done),
-                         sample = std::move(sample)]() mutable {
-        std::move(done)(Families(sample));
-      });
+      http_strand_.Post(
+          [this, done = std::move(done), sample = std::move(sample)]() mutable {
+            std::move(done)(Families(sample));
+          });
     });
   }
 
@@ -212,7 +211,8 @@ class Head::Parts final : public HttpBackend {
   std::vector<MetricFamily> Families(const HeadSample& sample) const {
     std::vector<MetricFamily> all = BuildMetrics(GetBuildInfo());
     for (std::vector<MetricFamily> some :
-         {HeadMetrics(sample), call_metrics_.Families(), store_meter_.Families(),
+         {HeadMetrics(sample), call_metrics_.Families(),
+          store_meter_.Families(),
           StoreSizeMetrics(options_.state_dir + "/store"), ProcessMetrics()}) {
       all.insert(all.end(), std::make_move_iterator(some.begin()),
                  std::make_move_iterator(some.end()));
@@ -292,9 +292,8 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   COHORT_ASSIGN_OR_RETURN(
       const rpc::Credential credential,
       rpc::Credential::LoadOrCreate(options.state_dir + "/credential", random));
-  auto parts =
-      std::make_unique<Parts>(std::move(options), std::move(lock),
-                              credential, std::move(on_fatal));
+  auto parts = std::make_unique<Parts>(std::move(options), std::move(lock),
+                                       credential, std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }

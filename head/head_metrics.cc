@@ -68,8 +68,7 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
             static_cast<double>(sample.node_streams)));
   add(ByLabel(Gauge("cohort_jobs", "Jobs that are remembered, by state."),
               "state", sample.jobs_by_state));
-  add(Gauge("cohort_leases",
-            "Parts of attempts that hold resources on a node.",
+  add(Gauge("cohort_leases", "Parts of attempts that hold resources on a node.",
             static_cast<double>(sample.leases)));
   add(Amounts(Gauge("cohort_resource_capacity",
                     "What the nodes that are alive have; memory in bytes."),

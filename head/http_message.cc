@@ -18,7 +18,8 @@ namespace cohort::head {
 namespace {
 
 absl::Status Bad(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("not an HTTP request: ", what));
+  return absl::InvalidArgumentError(
+      absl::StrCat("not an HTTP request: ", what));
 }
 
 // RFC 9110's token: methods and names of fields.
@@ -190,8 +191,8 @@ std::string RenderHttpResponse(const HttpResponse& response, absl::Time now,
   const auto add = [&text](absl::string_view name, absl::string_view value) {
     absl::StrAppend(&text, name, ": ", value, "\r\n");
   };
-  add("Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", now,
-                               absl::UTCTimeZone()));
+  add("Date",
+      absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", now, absl::UTCTimeZone()));
   add("Content-Type", response.content_type);
   add("Content-Length", absl::StrCat(response.body.size()));
   add("Cache-Control", "no-store");

@@ -19,10 +19,10 @@ absl::StatusOr<HttpRequest> Parse(const std::string& lines) {
 }
 
 TEST(HttpMessage, ReadsWhatARequestAsks) {
-  const auto request =
-      Parse("GET /v1/jobs?state=RUNNING&limit=5&name=a%20b+c&flag HTTP/1.1\r\n"
-            "Host: localhost:7711\r\nAUTHORIZATION:  Bearer aa \r\n"
-            "Accept: text/plain\r\nX-Other: 1");
+  const auto request = Parse(
+      "GET /v1/jobs?state=RUNNING&limit=5&name=a%20b+c&flag HTTP/1.1\r\n"
+      "Host: localhost:7711\r\nAUTHORIZATION:  Bearer aa \r\n"
+      "Accept: text/plain\r\nX-Other: 1");
   COHORT_ASSERT_OK(request);
   EXPECT_EQ(request->method, "GET");
   EXPECT_EQ(request->path, "/v1/jobs");
@@ -57,17 +57,17 @@ TEST(HttpMessage, TakesTheFormOfAProxy) {
 
 // HM-1.
 TEST(HttpMessage, RefusesWhatCouldBeReadInTwoWays) {
-  for (const char* head : {
-           "", "GET /", "GET / HTTP/2.0", "GET  / HTTP/1.1", "G@T / HTTP/1.0",
-           "GET nowhere HTTP/1.0", "GET /%zz HTTP/1.0", "GET /%00 HTTP/1.0",
-           "GET /?a=%1 HTTP/1.0", "GET / HTTP/1.1", "GET / HTTP/1.0\r\nnoname",
-           "GET / HTTP/1.0\r\na b: c", "GET / HTTP/1.0\r\n folded: c",
-           "GET / HTTP/1.0\r\na: x\ny",
-           "GET / HTTP/1.0\r\nContent-Length: 1\r\nContent-Length: 2",
-           "GET / HTTP/1.0\r\nContent-Length: -1",
-           "GET / HTTP/1.0\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
-           "GET / HTTP/1.0\r\nAuthorization: a\r\nAuthorization: b",
-           "GET / HTTP/1.1\r\nHost: a\r\nHost: b"}) {
+  for (const char* head :
+       {"", "GET /", "GET / HTTP/2.0", "GET  / HTTP/1.1", "G@T / HTTP/1.0",
+        "GET nowhere HTTP/1.0", "GET /%zz HTTP/1.0", "GET /%00 HTTP/1.0",
+        "GET /?a=%1 HTTP/1.0", "GET / HTTP/1.1", "GET / HTTP/1.0\r\nnoname",
+        "GET / HTTP/1.0\r\na b: c", "GET / HTTP/1.0\r\n folded: c",
+        "GET / HTTP/1.0\r\na: x\ny",
+        "GET / HTTP/1.0\r\nContent-Length: 1\r\nContent-Length: 2",
+        "GET / HTTP/1.0\r\nContent-Length: -1",
+        "GET / HTTP/1.0\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+        "GET / HTTP/1.0\r\nAuthorization: a\r\nAuthorization: b",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b"}) {
     EXPECT_THAT(Parse(head).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument))
         << head;

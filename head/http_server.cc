@@ -109,8 +109,8 @@ class HttpServer::Loop {
        UniqueFd listener, UniqueFd epoll, UniqueFd wake)
       : options_(std::move(options)),
         clock_(clock),
-        address_(HostPort{options_.address.host, PortOf(listener.get())}
-                     .ToString()),
+        address_(
+            HostPort{options_.address.host, PortOf(listener.get())}.ToString()),
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
         wake_(std::move(wake)),
@@ -199,10 +199,10 @@ class HttpServer::Loop {
       first = std::min(first, connection.deadline);
     }
     if (first == absl::InfiniteDuration()) return -1;
-    const absl::Duration left = absl::Ceil(first - clock_.Monotonic(),
-                                           absl::Milliseconds(1));
-    return static_cast<int>(std::clamp<int64_t>(
-        absl::ToInt64Milliseconds(left), 0, 60'000));
+    const absl::Duration left =
+        absl::Ceil(first - clock_.Monotonic(), absl::Milliseconds(1));
+    return static_cast<int>(
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(left), 0, 60'000));
   }
 
   // ---- connections ----
@@ -363,9 +363,8 @@ class HttpServer::Loop {
       response = Problem(503, "too many answers wait for slow readers");
       response.headers.emplace_back("Retry-After", "1");
     }
-    connection.out = RenderHttpResponse(response, clock_.Wall(),
-                                        connection.close_after,
-                                        connection.head_only);
+    connection.out = RenderHttpResponse(
+        response, clock_.Wall(), connection.close_after, connection.head_only);
     connection.sent = 0;
     unsent_bytes_ += connection.out.size();
     connection.state = State::kWriting;
@@ -375,9 +374,9 @@ class HttpServer::Loop {
 
   void Write(uint64_t id, Connection& connection) {
     while (connection.sent < connection.out.size()) {
-      const ssize_t count = send(
-          connection.fd.get(), connection.out.data() + connection.sent,
-          connection.out.size() - connection.sent, MSG_NOSIGNAL);
+      const ssize_t count =
+          send(connection.fd.get(), connection.out.data() + connection.sent,
+               connection.out.size() - connection.sent, MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         return Watch(connection.fd.get(), EPOLLOUT, id, EPOLL_CTL_MOD);

@@ -91,8 +91,9 @@ TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
   EXPECT_THAT(Hear(fd, "/a"), StartsWith("HTTP/1.1 200 OK\r\n"));
   // Two at once, the first in pieces.
   Say(fd, "GET /b HT");
-  Say(fd, "TP/1.1\r\nHost: x\r\n\r\nGET /c HTTP/1.1\r\nHost: x\r\n"
-          "Connection: close\r\n\r\n");
+  Say(fd,
+      "TP/1.1\r\nHost: x\r\n\r\nGET /c HTTP/1.1\r\nHost: x\r\n"
+      "Connection: close\r\n\r\n");
   const std::string both = Hear(fd);
   EXPECT_THAT(both, HasSubstr("/b"));
   EXPECT_THAT(both, EndsWith("/c"));
@@ -186,8 +187,8 @@ TEST_F(HttpServerTest, NamesAPortThatIsTaken) {
   Start();
   HttpServerOptions options;
   options.address = *ParseHostPort(server_->address());
-  const auto second = HttpServer::Start(
-      options, clock_, [](HttpRequest, HttpServer::Reply) {});
+  const auto second =
+      HttpServer::Start(options, clock_, [](HttpRequest, HttpServer::Reply) {});
   EXPECT_THAT(second.status(), StatusIs(absl::StatusCode::kAlreadyExists,
                                         HasSubstr(server_->address())));
 }

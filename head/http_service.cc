@@ -83,8 +83,8 @@ HttpResponse Error(const absl::Status& error) {
 std::string Authorization(absl::string_view field) {
   constexpr absl::string_view kScheme = "Bearer ";
   if (!absl::StartsWithIgnoreCase(field, kScheme)) return std::string(field);
-  return absl::StrCat(kScheme, absl::StripAsciiWhitespace(
-                                   field.substr(kScheme.size())));
+  return absl::StrCat(kScheme,
+                      absl::StripAsciiWhitespace(field.substr(kScheme.size())));
 }
 
 // InvalidArgument for a parameter that is not one of `known`, or comes twice.
@@ -94,8 +94,8 @@ absl::Status CheckQuery(const HttpRequest& request,
   for (const auto& [name, value] : request.query) {
     if (!known.contains(name)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "the parameter \"", Shown(name), "\" is not known to ",
-          request.path, known.empty() ? ", which takes none" : ": it takes ",
+          "the parameter \"", Shown(name), "\" is not known to ", request.path,
+          known.empty() ? ", which takes none" : ": it takes ",
           absl::StrJoin(known, ", ")));
     }
     if (!seen.insert(name).second) {
@@ -222,12 +222,11 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   }
   absl::string_view id = path;
   if (absl::ConsumePrefix(&id, "/v1/jobs/")) {
-    const absl::StatusOr<JobId> job = JobId::FromHex(id);
+    const absl::StatusOr<JobId> job = JobId::FromText(id);
     if (!job.ok()) {
       return std::move(reply)(Error(SetReason(
-          absl::NotFoundError(
-              absl::StrCat("there is no job ", Shown(id),
-                           ": an id is 32 hex digits; /v1/jobs shows them")),
+          absl::NotFoundError(absl::StrCat("there is no job ", Shown(id),
+                                           ": /v1/jobs shows their ids")),
           "unknown_job")));
     }
     v1::GetJobRequest message;
@@ -235,20 +234,19 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
     return AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
                       RenderJob, std::move(reply));
   }
-  std::move(reply)(Error(absl::NotFoundError(
-      absl::StrCat("there is nothing at ", Shown(path),
-                   ": this head serves ", kPaths))));
+  std::move(reply)(Error(absl::NotFoundError(absl::StrCat(
+      "there is nothing at ", Shown(path), ": this head serves ", kPaths))));
 }
 
 // ---- what needs the head ----
 
 std::optional<uint64_t> HttpService::Admit(Reply reply, bool counts) {
   if (counts && counted_ >= options_.in_flight_max) {
-    std::move(reply)(Error(SetReason(
-        absl::ResourceExhaustedError(
-            absl::StrCat("the head has ", options_.in_flight_max,
-                         " requests in flight: try again")),
-        "overloaded")));
+    std::move(reply)(
+        Error(SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                            "the head has ", options_.in_flight_max,
+                            " requests in flight: try again")),
+                        "overloaded")));
     return std::nullopt;
   }
   const uint64_t number = next_++;
@@ -260,9 +258,9 @@ std::optional<uint64_t> HttpService::Admit(Reply reply, bool counts) {
     const auto late = pending_.find(number);
     if (late == pending_.end()) return;
     late->second.call.Cancel();
-    Finish(number, Error(absl::DeadlineExceededError(absl::StrCat(
-                       "the head did not answer within ",
-                       absl::FormatDuration(options_.deadline)))));
+    Finish(number, Error(absl::DeadlineExceededError(
+                       absl::StrCat("the head did not answer within ",
+                                    absl::FormatDuration(options_.deadline)))));
   });
   return number;
 }
@@ -291,8 +289,7 @@ void HttpService::AnswerHealth(const HttpRequest&, bool ready, Reply reply) {
 void HttpService::AnswerMetrics(const HttpRequest& request, Reply reply) {
   const auto number = Admit(std::move(reply), /*counts=*/true);
   if (!number.has_value()) return;
-  backend_.Measure([this, number = *number,
-                    format = FormatFor(request.accept)](
+  backend_.Measure([this, number = *number, format = FormatFor(request.accept)](
                        std::vector<MetricFamily> families) {
     HttpResponse response;
     const absl::string_view type = ContentTypeOf(format);

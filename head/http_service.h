@@ -56,7 +56,8 @@ struct HttpServiceOptions {
 //   HT-1: nothing but /healthz and /readyz is answered without the cluster's
 //         credential; a rank's is not enough.
 //   HT-2: /v1 answers byte for byte what the command prints with --json.
-//   HT-3: each request is answered once, by its deadline whatever the head does.
+//   HT-3: each request is answered once, by its deadline whatever the head
+//   does.
 //
 // Strand-bound, on an executor of its own that is not the head's strand: it
 // renders there.  Lives until that executor has stopped.
@@ -65,8 +66,9 @@ class HttpService {
   using Reply = absl::AnyInvocable<void(HttpResponse response) &&>;
 
   // All outlive the service.
-  HttpService(HttpServiceOptions options, const rpc::Authenticator& authenticator,
-              HttpBackend& backend, Executor& executor);
+  HttpService(HttpServiceOptions options,
+              const rpc::Authenticator& authenticator, HttpBackend& backend,
+              Executor& executor);
 
   HttpService(const HttpService&) = delete;
   HttpService& operator=(const HttpService&) = delete;
@@ -80,8 +82,8 @@ class HttpService {
     rpc::CallHandle call;
     bool counts = true;  // against in_flight_max
   };
-  using Render = std::function<absl::StatusOr<std::string>(
-      const std::string& response)>;
+  using Render =
+      std::function<absl::StatusOr<std::string>(const std::string& response)>;
 
   void Route(const HttpRequest& request, Reply reply);
   void AnswerHealth(const HttpRequest& request, bool ready, Reply reply);

@@ -103,8 +103,8 @@ class HttpServiceTest : public ::testing::Test {
   ManualExecutor executor_;
   const rpc::Authenticator authenticator_{Secret()};
   FakeBackend backend_{executor_};
-  HttpService service_{{.in_flight_max = 2}, authenticator_, backend_,
-                       executor_};
+  HttpService service_{
+      {.in_flight_max = 2}, authenticator_, backend_, executor_};
 };
 
 // HT-1.
@@ -200,7 +200,7 @@ TEST_F(HttpServiceTest, ShowsWhatTheCommandShows) {
   job.mutable_job()->set_job_id(std::string(16, 'j'));
   job.mutable_job()->set_name("train");
   Answers(job);
-  const std::string id = client::FromWire(job.job())->id.ToHex();
+  const std::string id = client::FromWire(job.job())->id.ToText();
   EXPECT_EQ(Ask(Get("/v1/jobs/" + id)).body,
             JobJson(*client::FromWire(job.job())) + "\n");
 

@@ -75,11 +75,11 @@ std::string AsUtf8(absl::string_view text) {
                                                          : 0;
     const absl::string_view rest =
         length > 1 ? text.substr(i + 1, length - 1) : absl::string_view();
-    const bool whole =
-        length > 0 && rest.size() == std::max<size_t>(length, 1) - 1 &&
-        std::all_of(rest.begin(), rest.end(), [](char c) {
-          return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-        });
+    const bool whole = length > 0 &&
+                       rest.size() == std::max<size_t>(length, 1) - 1 &&
+                       std::all_of(rest.begin(), rest.end(), [](char c) {
+                         return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+                       });
     if (whole) {
       clean.append(text.data() + i, length);
       i += length;

@@ -70,12 +70,12 @@ TEST(MetricsPage, WritesAHistogram) {
 
 TEST(MetricsPage, WritesWhatIsNoNumber) {
   const double infinity = std::numeric_limits<double>::infinity();
-  EXPECT_THAT(
-      RenderMetrics({Gauge("a", "A.", infinity), Gauge("b", "B.", -infinity),
-                     Gauge("c", "C.", std::numeric_limits<double>::quiet_NaN())},
-                    MetricsFormat::kText),
-      testing::AllOf(HasSubstr("a +Inf\n"), HasSubstr("b -Inf\n"),
-                     HasSubstr("c NaN\n")));
+  EXPECT_THAT(RenderMetrics(
+                  {Gauge("a", "A.", infinity), Gauge("b", "B.", -infinity),
+                   Gauge("c", "C.", std::numeric_limits<double>::quiet_NaN())},
+                  MetricsFormat::kText),
+              testing::AllOf(HasSubstr("a +Inf\n"), HasSubstr("b -Inf\n"),
+                             HasSubstr("c NaN\n")));
 }
 
 TEST(MetricsPage, GivesOpenMetricsToThoseWhoAskForIt) {

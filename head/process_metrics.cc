@@ -112,8 +112,8 @@ std::vector<MetricFamily> StoreSizeMetrics(const std::string& directory) {
     if (!gone) bytes += static_cast<double>(size);
   }
   if (error) return {};
-  return {Gauge("cohort_store_size_bytes", "The control store's files.",
-                bytes)};
+  return {
+      Gauge("cohort_store_size_bytes", "The control store's files.", bytes)};
 }
 
 }  // namespace cohort::head

@@ -46,9 +46,10 @@ class LocalCall final : public ServerTransport, public CallHandle::Target {
     } else {
       result.response = answer.status;
     }
-    where_.Post([done = std::move(done_), result = std::move(result)]() mutable {
-      std::move(done)(std::move(result));
-    });
+    where_.Post(
+        [done = std::move(done_), result = std::move(result)]() mutable {
+          std::move(done)(std::move(result));
+        });
   }
 
   // CallHandle::Target.

@@ -230,21 +230,25 @@ class Cluster(Client):
         super().__init__("", sandbox.dir / "head/credential")
         self.sandbox = sandbox
         self.node_timeout = node_timeout
+        self.http_address = ""
         self.head = None
         self.workers = {}
         self._worker_flags = {}
 
     def start_head(self, state="head", wait=True):
-        """On the address that it had, once it had one."""
+        """On the addresses that it had, once it had some."""
         ready = self.sandbox.dir / f"{state}.ready"
         ready.unlink(missing_ok=True)
         self.head = self.sandbox.spawn(
             [BIN / "cohort-head", "--address", self.address or "127.0.0.1:0",
+             "--http-address", self.http_address or "127.0.0.1:0",
              "--state-dir", self.sandbox.dir / state, "--ready-file", ready,
              "--node-timeout", self.node_timeout], "head.log")
         if wait:
             self._await_ready("head", self.head, ready)
             self.address = ready.read_text().strip()
+            self.http_address = (
+                self.sandbox.dir / state / "http_address").read_text().strip()
 
     def start_worker(self, name, *flags, wait=True):
         """With the flags that it had, when none are given."""
