@@ -66,8 +66,8 @@ void ClusterState::Load(Rows rows) {
   }
   for (JobRecord& job : rows.jobs) {
     if (job.state == JobState::kPending) line_.Add(job);
-    if (!HasEnded(job.state) && !job.spec.package_hash.empty()) {
-      packages_.Pin(job.spec.package_hash);
+    if (!HasEnded(job.state) && !job.spec->package_hash.empty()) {
+      packages_.Pin(job.spec->package_hash);
     }
     jobs_.Add(std::move(job));
   }
@@ -129,12 +129,13 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                 .request_id = request.request_id,
                 .cause = 0};
   job.spec = std::move(spec);
-  job.held = job.spec.hold;
+  job.held = job.spec->hold;
+  if (job.held) job.held_by = request.principal;
   job.sequence = cluster_.next_job_sequence++;
   job.submitted_at = clock_.Wall();
   const JobId id = job.id;
-  if (!job.spec.package_hash.empty()) packages_.Pin(job.spec.package_hash);
-  AddJobEvent(job, AttemptId(), "job_submitted", job.spec.name, change);
+  if (!job.spec->package_hash.empty()) packages_.Pin(job.spec->package_hash);
+  AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name, change);
   line_.Add(job);
   jobs_.Add(std::move(job));
   change.jobs.insert(id);
@@ -324,7 +325,7 @@ void ClusterState::ApplyObserved(const NodeId& node,
   JobRecord& job = *jobs_.FindMutable(attempt->job);
   std::set<int> local_ranks;
   for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
-  if (exchanges_.Give(attempt->id, job.spec.num_workers, local_ranks,
+  if (exchanges_.Give(attempt->id, job.spec->num_workers, local_ranks,
                       observed.exchanges)) {
     for (const AttemptPart& each : attempt->parts) {
       change.desired[each.node].insert(attempt->id);
@@ -446,7 +447,7 @@ void ClusterState::PlaceWaiting(Change& change) {
 
 void ClusterState::TryPlace(const JobId& id, Change& change) {
   JobRecord& job = *jobs_.FindMutable(id);
-  Placement placement = PlaceGang(nodes_.index(), RequestOf(job.spec));
+  Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
   if (auto* refusal = std::get_if<Refusal>(&placement)) {
     line_.Refuse(job, std::move(*refusal));
     return;
@@ -524,7 +525,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
   if (HasEnded(to)) {
     job.ended_at = now;
     metrics_.Drop(job.id);
-    const std::string& hash = job.spec.package_hash;
+    const std::string& hash = job.spec->package_hash;
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.packages.push_back(*packages_.Find(hash));
     }

@@ -310,7 +310,7 @@ TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
   EXPECT_EQ(second.node_count, 2);
   EXPECT_EQ(second.world_size, 2);
   EXPECT_THAT(second.ranks, ElementsAre(DesiredRank{1, 0, {}}));
-  EXPECT_EQ(second.command, Job(job).spec.command);
+  EXPECT_EQ(second.command, Job(job).spec->command);
   EXPECT_EQ(second.number, 1);
 }
 

@@ -193,7 +193,7 @@ std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
   wire.set_job_id(job.id.bytes());
-  wire.set_name(job.spec.name);
+  wire.set_name(job.spec->name);
   wire.set_state(static_cast<v1::JobState>(job.state));
   wire.set_reason(state.ReasonOf(job));
   wire.set_attempt(job.attempts);
@@ -224,14 +224,14 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     out->set_count(count);
   }
   wire.set_held(job.held);
-  wire.set_priority(job.spec.priority);
-  for (const auto& [key, value] : job.spec.labels) {
+  wire.set_priority(job.spec->priority);
+  for (const auto& [key, value] : job.spec->labels) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(job.origin.name_space);
   if (!whole) return wire;
   wire.set_stderr_tail(job.stderr_tail);
-  *wire.mutable_spec() = ToWire(job.spec, job.origin.name_space);
+  *wire.mutable_spec() = ToWire(*job.spec, job.origin.name_space);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt != nullptr) AddRanks(state, *attempt, wire);
   return wire;

@@ -131,12 +131,12 @@ absl::StatusOr<Rows> ReadBack(const std::string& store) {
 // Of jobs that have not ended, in hex.
 std::set<std::string> NeededPackages(const Rows& rows) {
   std::map<JobId, const JobSpec*> arrays;
-  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &array.spec;
+  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &*array.spec;
   std::set<std::string> needed;
   for (const JobRecord& job : rows.jobs) {
     if (HasEnded(job.state)) continue;
     const auto array = arrays.find(job.id.array());
-    const JobSpec& spec = array == arrays.end() ? job.spec : *array->second;
+    const JobSpec& spec = array == arrays.end() ? *job.spec : *array->second;
     if (spec.package_hash.empty()) continue;
     needed.insert(absl::BytesToHexString(spec.package_hash));
   }

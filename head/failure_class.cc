@@ -59,8 +59,8 @@ Verdict Charge(JobRecord& job, FailureClass failure, int free_infra_restarts) {
   }
   job.failures += 1;
   return {.charged = true,
-          .again = job.spec.max_failures < 0 ||
-                   job.failures <= job.spec.max_failures};
+          .again = job.spec->max_failures < 0 ||
+                   job.failures <= job.spec->max_failures};
 }
 
 bool WasCharged(const JobRecord& job, FailureClass failure) {

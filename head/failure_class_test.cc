@@ -61,7 +61,7 @@ TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
 
 TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
   JobRecord job;
-  job.spec.max_failures = 1;
+  job.spec.Own().max_failures = 1;
   for (int loss = 1; loss <= 5; ++loss) {
     const Verdict verdict = Charge(job, FailureClass::kInfra, 3);
     EXPECT_EQ(verdict.charged, loss > 3) << loss;
@@ -84,7 +84,7 @@ TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
 
 TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
   JobRecord job;
-  job.spec.max_failures = 2;
+  job.spec.Own().max_failures = 2;
   EXPECT_TRUE(Charge(job, FailureClass::kUser, 3).again);
   EXPECT_TRUE(Charge(job, FailureClass::kOom, 3).again);
   EXPECT_FALSE(Charge(job, FailureClass::kHang, 3).again);

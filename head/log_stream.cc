@@ -47,10 +47,10 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
     return absl::NotFoundError(
         absl::StrCat("there is no job ", job->ToText(), " here"));
   }
-  if (request.rank() < 0 || request.rank() >= record->spec.num_workers) {
+  if (request.rank() < 0 || request.rank() >= record->spec->num_workers) {
     return absl::NotFoundError(
         absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
-                     ": it has ", record->spec.num_workers));
+                     ": it has ", record->spec->num_workers));
   }
   if (request.attempt() < 0 || request.attempt() > record->attempts) {
     return absl::NotFoundError(

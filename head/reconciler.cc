@@ -26,7 +26,7 @@ absl::Duration GraceOf(const JobRecord& job, const AttemptRecord& attempt) {
     case EndCause::kStopped:
     case EndCause::kTimeLimit:
     case EndCause::kDrained:
-      return job.spec.grace;
+      return job.spec->grace;
     default:
       return kSiblingGrace;
   }
@@ -80,28 +80,28 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
   desired.number = attempt.number;
   desired.epoch = attempt.epoch;
   desired.goal = goal;
-  desired.job_name = job.spec.name;
-  desired.command = job.spec.command;
-  desired.environment = job.spec.environment;
-  desired.package_hash = job.spec.package_hash;
+  desired.job_name = job.spec->name;
+  desired.command = job.spec->command;
+  desired.environment = job.spec->environment;
+  desired.package_hash = job.spec->package_hash;
   for (const AttemptRank& rank : part.ranks) {
     desired.ranks.push_back({rank.rank, rank.local_rank, rank.gpu_ids});
   }
-  desired.world_size = job.spec.num_workers;
+  desired.world_size = job.spec->num_workers;
   desired.node_rank = NodeRankOf(attempt, part);
   desired.node_count = static_cast<int>(attempt.parts.size());
   desired.holds_rank_zero = HoldsRankZero(part);
-  desired.resources_per_rank = job.spec.resources_per_worker;
-  desired.storage_path = job.spec.storage_path;
+  desired.resources_per_rank = job.spec->resources_per_worker;
+  desired.storage_path = job.spec->storage_path;
   desired.restore = RestoreOf(job, attempt);
-  desired.max_failures = job.spec.max_failures;
+  desired.max_failures = job.spec->max_failures;
   if (goal == Goal::kRun) {
     desired.master_address = attempt.master_address;
     desired.master_port = attempt.master_port;
     // The same throughout the attempt: `ran` grows at its end.
     desired.time_limit =
-        std::max(job.spec.time_limit - job.ran, kTimeLimitMin);
-    desired.grace = job.spec.grace;
+        std::max(job.spec->time_limit - job.ran, kTimeLimitMin);
+    desired.grace = job.spec->grace;
   }
   if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
   if (goal == Goal::kStop) desired.grace = GraceOf(job, attempt);

@@ -20,10 +20,10 @@ std::string TextOf(const Record& record, RecordForm form) {
 JobRecord SomeJob() {
   JobRecord job;
   job.id = *JobId::FromBytes(std::string(16, 'j'));
-  job.spec.command = {"sh", "-c", "echo \"hi\"\n"};
-  job.spec.environment = {{"A", "1"}};
-  job.spec.resources_per_worker.Set("CPU", Amount::FromTenThousandths(5000));
-  job.spec.package_hash = std::string(2, '\xff');
+  job.spec.Own().command = {"sh", "-c", "echo \"hi\"\n"};
+  job.spec.Own().environment = {{"A", "1"}};
+  job.spec.Own().resources_per_worker.Set("CPU", Amount::FromTenThousandths(5000));
+  job.spec.Own().package_hash = std::string(2, '\xff');
   job.state = JobState::kRunning;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);

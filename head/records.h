@@ -12,6 +12,7 @@
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "common/taint.h"
+#include "head/shared.h"
 
 // The rows of the cluster's state as the head's domain sees them.
 //
@@ -198,7 +199,7 @@ enum class FailureClass : uint8_t {
 struct JobRecord {
   JobId id;
   Origin origin;
-  JobSpec spec;
+  Shared<JobSpec> spec;   // of an element: its array's
   uint64_t sequence = 0;  // place in line: order of submission
   JobState state = JobState::kPending;
   std::string reason;
@@ -208,6 +209,7 @@ struct JobRecord {
   int infra_restarts = 0;
   std::map<FailureClass, int> failures_by_class;  // charged or not
   bool held = false;
+  std::string held_by;  // the principal
   // Running time of the attempts that ended, against spec.time_limit.
   absl::Duration ran = absl::ZeroDuration();
   FailureClass failure_class = FailureClass::kNone;  // of the last failure
@@ -316,7 +318,7 @@ struct AttemptRecord {
 struct ArrayRecord {
   JobId id;  // its elements are id.Element(index)
   Origin origin;
-  JobSpec spec;
+  Shared<JobSpec> spec;
   absl::Time submitted_at = absl::InfinitePast();
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;

@@ -416,7 +416,7 @@ pb::JobRow ToProto(const JobRecord& record) {
   pb::JobRow row;
   row.set_job_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  ToProto(record.spec, row.mutable_spec());
+  ToProto(*record.spec, row.mutable_spec());
   row.set_sequence(record.sequence);
   row.set_state(static_cast<uint32_t>(record.state));
   row.set_reason(record.reason);
@@ -445,6 +445,7 @@ pb::JobRow ToProto(const JobRecord& record) {
     out->set_count(count);
   }
   row.set_held(record.held);
+  row.set_held_by(record.held_by);
   row.set_ran_us(absl::ToInt64Microseconds(record.ran));
   row.set_failure_class(static_cast<uint32_t>(record.failure_class));
   TextsToProto(record.causes, row.mutable_causes());
@@ -485,6 +486,7 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
     record.failures_by_class[failure_class] = entry.count();
   }
   record.held = row.held();
+  record.held_by = row.held_by();
   record.ran = absl::Microseconds(row.ran_us());
   record.failure_class = reader.ToEnum(row.failure_class(), FailureClass::kNone,
                                        FailureClass::kTimeout, "failure class");
@@ -540,7 +542,7 @@ pb::ArrayRow ToProto(const ArrayRecord& record) {
   pb::ArrayRow row;
   row.set_array_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  ToProto(record.spec, row.mutable_spec());
+  ToProto(*record.spec, row.mutable_spec());
   row.set_submitted_at_us(ToMicros(record.submitted_at));
   return row;
 }

@@ -83,31 +83,31 @@ JobRecord SomeJob() {
   JobRecord record;
   record.id = IdOf<JobId>('j');
   record.origin = SomeOrigin();
-  record.spec.name = "mnist";
-  record.spec.command = {"./train", "--epochs", "3"};
-  record.spec.environment = {{"B", "2"}, {"A", "1"}};
-  record.spec.num_workers = 4;
-  record.spec.resources_per_worker = *ParseResources("CPU=1,GPU=0.5");
-  record.spec.strategy = PlacementStrategy::kStrictSpread;
-  record.spec.storage_path = "/results";
-  record.spec.max_failures = -1;
-  record.spec.num_to_keep = 2;
-  record.spec.package_hash = std::string(32, 'h');
-  record.spec.labels = {{"team", "vision"}};
-  record.spec.priority = -5;
-  record.spec.hold = true;
-  record.spec.time_limit = absl::Minutes(5);
-  record.spec.grace = absl::Seconds(3);
-  record.spec.retry_delay = absl::Milliseconds(250);
-  record.spec.selectors = {"zone in (a,b)"};
-  record.spec.tolerations = {{.key = "gpu", .value = "only"},
-                             {.key = "bare", .value = std::nullopt}};
-  record.spec.accelerator_type = "H100";
-  record.spec.topology = {.level = "rack", .required = true};
-  record.spec.after = {
+  record.spec.Own().name = "mnist";
+  record.spec.Own().command = {"./train", "--epochs", "3"};
+  record.spec.Own().environment = {{"B", "2"}, {"A", "1"}};
+  record.spec.Own().num_workers = 4;
+  record.spec.Own().resources_per_worker = *ParseResources("CPU=1,GPU=0.5");
+  record.spec.Own().strategy = PlacementStrategy::kStrictSpread;
+  record.spec.Own().storage_path = "/results";
+  record.spec.Own().max_failures = -1;
+  record.spec.Own().num_to_keep = 2;
+  record.spec.Own().package_hash = std::string(32, 'h');
+  record.spec.Own().labels = {{"team", "vision"}};
+  record.spec.Own().priority = -5;
+  record.spec.Own().hold = true;
+  record.spec.Own().time_limit = absl::Minutes(5);
+  record.spec.Own().grace = absl::Seconds(3);
+  record.spec.Own().retry_delay = absl::Milliseconds(250);
+  record.spec.Own().selectors = {"zone in (a,b)"};
+  record.spec.Own().tolerations = {{.key = "gpu", .value = "only"},
+                                   {.key = "bare", .value = std::nullopt}};
+  record.spec.Own().accelerator_type = "H100";
+  record.spec.Own().topology = {.level = "rack", .required = true};
+  record.spec.Own().after = {
       {.job = IdOf<JobId>('k'), .kind = DependencyKind::kAny},
       {.job = IdOf<JobId>('l').Element(7), .kind = DependencyKind::kOk}};
-  record.spec.array = "0-9%2";
+  record.spec.Own().array = "0-9%2";
   record.sequence = 8;
   record.state = JobState::kRunning;
   record.reason = "because";
@@ -128,6 +128,7 @@ JobRecord SomeJob() {
   record.failures_by_class = {{FailureClass::kUser, 1},
                               {FailureClass::kInfra, 1}};
   record.held = true;
+  record.held_by = "cluster";
   record.ran = absl::Seconds(7);
   record.failure_class = FailureClass::kOom;
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
@@ -225,9 +226,9 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
   const std::string odd("\xff\0\xc3(", 4);
   JobRecord job = SomeJob();
   job.stderr_tail = odd;
-  job.spec.name = odd;
-  job.spec.command = {odd};
-  job.spec.environment = {{odd, odd}};
+  job.spec.Own().name = odd;
+  job.spec.Own().command = {odd};
+  job.spec.Own().environment = {{odd, odd}};
   job.checkpoints[0].path = odd;
   job.exit->detail = odd;
   ExpectRoundTrip(job);
@@ -270,7 +271,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6f6e6c795a060a0462617265620e0a0366616e1203626f62180820096a05302e312e30");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "0a75932d0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "0463269d0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
       "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
       "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
       "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
@@ -284,7 +285,8 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
       "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
       "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
-      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564");
+      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
+      "07636c7573746572");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
       "f0e284560a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"

@@ -367,9 +367,9 @@ void RunController::ApplyCheckpoints(JobRecord& job,
         {"checkpoint_committed",
          absl::StrCat("step ", checkpoint.step, ", ", checkpoint.path)});
   }
-  const bool keep_all = job.spec.num_to_keep <= 0;
+  const bool keep_all = job.spec->num_to_keep <= 0;
   const size_t keep = keep_all ? limits_.checkpoints_max
-                               : static_cast<size_t>(job.spec.num_to_keep);
+                               : static_cast<size_t>(job.spec->num_to_keep);
   while (job.checkpoints.size() > keep) {
     if (!keep_all && job.retired.size() < limits_.retired_max) {
       job.retired.push_back(job.checkpoints.front().path);
@@ -475,9 +475,9 @@ void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
                                    const AttemptPart& part,
                                    const ObservedAttempt& observed,
                                    RunOutcome& outcome) const {
-  const std::string text = absl::StrCat(
-      "ran for ", absl::FormatDuration(job.spec.time_limit),
-      ", its --time-limit");
+  const std::string text =
+      absl::StrCat("ran for ", absl::FormatDuration(job.spec->time_limit),
+                   ", its --time-limit");
   SetCause(attempt,
            {.cause = EndCause::kTimeLimit,
             .detail = text,
@@ -582,13 +582,13 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                     " times after the loss of a node or keeper, which is the "
                     "most that --max-failures does not count");
   }
-  const bool time_left = job.ran < job.spec.time_limit;
+  const bool time_left = job.ran < job.spec->time_limit;
   if (verdict.charged && !verdict.again) {
-    job.causes.push_back(absl::StrCat("--max-failures ", job.spec.max_failures,
+    job.causes.push_back(absl::StrCat("--max-failures ", job.spec->max_failures,
                                       " allows no other attempt"));
   } else if (verdict.again && !time_left) {
     absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
-                    absl::FormatDuration(job.spec.time_limit));
+                    absl::FormatDuration(job.spec->time_limit));
     job.causes.push_back("nothing is left of its --time-limit");
   }
   MoveJob(verdict.again && time_left ? JobState::kPending : JobState::kFailed,

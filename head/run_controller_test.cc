@@ -54,7 +54,7 @@ class RunControllerTest : public ::testing::Test {
  protected:
   RunControllerTest() {
     job_.id = JobId::New(random_);
-    job_.spec.num_workers = 2;
+    job_.spec.Own().num_workers = 2;
     job_.state = JobState::kPending;
     Begin();
   }
@@ -177,7 +177,7 @@ TEST_F(RunControllerTest,
 
 // JB-2.
 TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
-  job_.spec.max_failures = 1;
+  job_.spec.Own().max_failures = 1;
   Run();
   Say(b_, Exited(1, 3));
   EXPECT_EQ(attempt_.state, AttemptState::kEnding);
@@ -204,7 +204,7 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
 }
 
 TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
-  job_.spec.max_failures = -1;
+  job_.spec.Own().max_failures = -1;
   for (int i = 1; i <= 20; ++i) {
     if (i > 1) Begin();
     Run();
@@ -300,7 +300,7 @@ TEST_F(RunControllerTest, StopsAlsoWhenAllRanksHappenToSucceed) {
 }
 
 TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
-  job_.spec.max_failures = 5;
+  job_.spec.Own().max_failures = 5;
   Run();
   Say(a_, Exited(0, 1));
   Made(controller_.Stop(job_, attempt_));
@@ -313,7 +313,7 @@ TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
 // ---- classes and causes ----
 
 TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
-  job_.spec.max_failures = 1;
+  job_.spec.Own().max_failures = 1;
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
   Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
@@ -420,7 +420,7 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
 }
 
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
-  job_.spec.max_failures = 2;
+  job_.spec.Own().max_failures = 2;
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.stderr_tail = "first";
@@ -454,7 +454,7 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
 }
 
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
-  job_.spec.max_failures = 1;
+  job_.spec.Own().max_failures = 1;
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.stderr_tail = "first";
@@ -472,8 +472,8 @@ TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
 // ---- the time limit ----
 
 TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
-  job_.spec.max_failures = -1;
-  job_.spec.time_limit = absl::Minutes(5);
+  job_.spec.Own().max_failures = -1;
+  job_.spec.Own().time_limit = absl::Minutes(5);
   Run();
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
   limit.end = ObservedEnd::kTimeLimit;
@@ -499,7 +499,7 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
 
 // The limit on one node tears the ranks of another, which may report first.
 TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
-  job_.spec.time_limit = absl::Minutes(5);
+  job_.spec.Own().time_limit = absl::Minutes(5);
   Run();
   Say(a_, Exited(0, 1));
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
@@ -509,8 +509,8 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
 }
 
 TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
-  job_.spec.max_failures = 9;
-  job_.spec.time_limit = absl::Minutes(5);
+  job_.spec.Own().max_failures = 9;
+  job_.spec.Own().time_limit = absl::Minutes(5);
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.ran = absl::Minutes(2);
@@ -522,7 +522,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Run();
   const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
   EXPECT_EQ(desired.time_limit, absl::Minutes(3));
-  EXPECT_EQ(desired.grace, job_.spec.grace);
+  EXPECT_EQ(desired.grace, job_.spec->grace);
   failed = Exited(0, 1);
   failed.ran = absl::Minutes(3);
   Say(a_, failed);
@@ -544,7 +544,7 @@ TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
 }
 
 TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
-  job_.spec.grace = absl::Seconds(42);
+  job_.spec.Own().grace = absl::Seconds(42);
   Run();
   AttemptRecord stopped = attempt_;
   JobRecord job = job_;
@@ -582,7 +582,7 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
 
 TEST_F(RunControllerTest,
        RetiresAllButTheLastOnesUntilTheirDirectoriesAreGone) {
-  job_.spec.num_to_keep = 1;
+  job_.spec.Own().num_to_keep = 1;
   Run();
   Say(a_, Committing(1));
   const RunOutcome outcome = Say(a_, Committing(2));

@@ -62,11 +62,11 @@ int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
 }  // namespace
 
 WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job) {
-  return {-int64_t{job.spec.priority}, job.sequence};
+  return {-int64_t{job.spec->priority}, job.sequence};
 }
 
 void WaitingLine::Add(const JobRecord& job) {
-  const auto found = shapes_.try_emplace(RequestOf(job.spec)).first;
+  const auto found = shapes_.try_emplace(RequestOf(*job.spec)).first;
   Shape& shape = found->second;
   Unindex(shape);
   COHORT_CHECK(shape.jobs.emplace(PlaceOf(job), job.id).second) << job.id;
@@ -75,7 +75,7 @@ void WaitingLine::Add(const JobRecord& job) {
 }
 
 void WaitingLine::Remove(const JobRecord& job) {
-  const auto found = shapes_.find(RequestOf(job.spec));
+  const auto found = shapes_.find(RequestOf(*job.spec));
   if (found == shapes_.end()) return;
   Shape& shape = found->second;
   if (!shape.jobs.contains(PlaceOf(job))) return;
@@ -103,7 +103,7 @@ std::optional<JobId> WaitingLine::Next() const {
 }
 
 void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
-  Shape& shape = shapes_.at(RequestOf(job.spec));
+  Shape& shape = shapes_.at(RequestOf(*job.spec));
   Unindex(shape);
   shape.refused = true;
   shape.missing = refusal.missing;
@@ -135,7 +135,7 @@ void WaitingLine::Freed(const Gains& gains, const PlacementIndex& nodes) {
 
 std::string WaitingLine::ReasonOf(const JobRecord& job,
                                   const PlacementIndex& nodes) const {
-  const auto found = shapes_.find(RequestOf(job.spec));
+  const auto found = shapes_.find(RequestOf(*job.spec));
   if (found == shapes_.end()) return "";
   const Shape& shape = found->second;
   // A shape with a new reason has been tried against the nodes of then.

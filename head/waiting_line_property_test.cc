@@ -53,20 +53,21 @@ class Churn {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = ++sequence_;
-    job.spec.priority = static_cast<int>(Below(3));
-    job.spec.num_workers = static_cast<int>(1 + Below(5));
+    job.spec.Own().priority = static_cast<int>(Below(3));
+    job.spec.Own().num_workers = static_cast<int>(1 + Below(5));
     const int64_t gpu_parts[] = {0, 2'500, 5'000, 10'000, 20'000};
-    job.spec.resources_per_worker.Set(kCpu, Amount::FromUnits(Below(3)));
-    job.spec.resources_per_worker.Set(
+    job.spec.Own().resources_per_worker.Set(kCpu, Amount::FromUnits(Below(3)));
+    job.spec.Own().resources_per_worker.Set(
         kGpu, Amount::FromTenThousandths(gpu_parts[Below(5)]));
-    job.spec.strategy = static_cast<PlacementStrategy>(1 + Below(4));
+    job.spec.Own().strategy = static_cast<PlacementStrategy>(1 + Below(4));
     const char* const selectors[] = {"rack=r1", "host!=n1", "host in (n2,n3)"};
-    if (Below(4) == 0) job.spec.selectors = {selectors[Below(3)]};
-    if (Below(2) == 0) job.spec.tolerations = {*Toleration::Parse("team")};
-    if (Below(6) == 0) job.spec.accelerator_type = "H100";
+    if (Below(4) == 0) job.spec.Own().selectors = {selectors[Below(3)]};
+    if (Below(2) == 0)
+      job.spec.Own().tolerations = {*Toleration::Parse("team")};
+    if (Below(6) == 0) job.spec.Own().accelerator_type = "H100";
     if (Below(3) == 0) {
-      job.spec.topology = {.level = Below(2) == 0 ? "rack" : "host",
-                           .required = Below(2) == 0};
+      job.spec.Own().topology = {.level = Below(2) == 0 ? "rack" : "host",
+                                 .required = Below(2) == 0};
     }
     line_.Add(job);
     waiting_.emplace(job.id, std::move(job));
@@ -121,7 +122,7 @@ class Churn {
     line_.Freed(nodes_.TakeGains(), nodes_.index());
     while (const std::optional<JobId> next = line_.Next()) {
       const JobRecord job = waiting_.at(*next);
-      Placement placement = PlaceGang(nodes_.index(), RequestOf(job.spec));
+      Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
       if (auto* refusal = std::get_if<Refusal>(&placement)) {
         line_.Refuse(job, std::move(*refusal));
         ++refused;
@@ -144,7 +145,7 @@ class Churn {
 
   void ExpectNobodyFits() const {
     for (const auto& [id, job] : waiting_) {
-      const GangRequest request = RequestOf(job.spec);
+      const GangRequest request = RequestOf(*job.spec);
       ASSERT_TRUE(
           std::holds_alternative<Refusal>(PlaceGang(nodes_.index(), request)))
           << Describe(request) << " fits, but waits";
@@ -221,11 +222,11 @@ class WakeTest : public ::testing::Test {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = ++sequence_;
-    job.spec.num_workers = workers;
-    job.spec.resources_per_worker = *ParseResources(per_worker);
-    if (!selector.empty()) job.spec.selectors = {selector};
+    job.spec.Own().num_workers = workers;
+    job.spec.Own().resources_per_worker = *ParseResources(per_worker);
+    if (!selector.empty()) job.spec.Own().selectors = {selector};
     line_.Add(job);
-    Placement placement = PlaceGang(nodes_.index(), RequestOf(job.spec));
+    Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
     line_.Refuse(job, std::get<Refusal>(std::move(placement)));
     return job;
   }

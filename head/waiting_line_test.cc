@@ -20,13 +20,13 @@ class WaitingLineTest : public ::testing::Test {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = sequence;
-    job.spec.num_workers = workers;
-    job.spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+    job.spec.Own().num_workers = workers;
+    job.spec.Own().resources_per_worker.Set(kCpu, Amount::FromUnits(1));
     return job;
   }
 
   void Refuse(const JobRecord& job) {
-    Placement placement = PlaceGang(nodes_, RequestOf(job.spec));
+    Placement placement = PlaceGang(nodes_, RequestOf(*job.spec));
     auto* refusal = std::get_if<Refusal>(&placement);
     ASSERT_NE(refusal, nullptr);
     line_.Refuse(job, std::move(*refusal));
@@ -66,8 +66,8 @@ TEST_F(WaitingLineTest, GoesInOrderOfSubmission) {
 
 TEST_F(WaitingLineTest, HigherPrioritiesGoFirst) {
   JobRecord early = Job(1, 1), late = Job(2, 2), urgent = Job(3, 1);
-  urgent.spec.priority = 7;
-  late.spec.priority = -1;
+  urgent.spec.Own().priority = 7;
+  late.spec.Own().priority = -1;
   for (const JobRecord& job : {late, early, urgent}) line_.Add(job);
   EXPECT_EQ(line_.Next(), urgent.id);
   line_.Remove(urgent);
@@ -109,7 +109,7 @@ TEST_F(WaitingLineTest, DoesNotTryANewJobWhoseRequestHasFailed) {
 
 TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {
   JobRecord job = Job(1, 1);
-  job.spec.selectors = {"zone="};
+  job.spec.Own().selectors = {"zone="};
   line_.Add(job);
   Refuse(job);
   EXPECT_THAT(line_.ReasonOf(job, nodes_), HasSubstr("column 6"));

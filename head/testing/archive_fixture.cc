@@ -23,7 +23,7 @@ JobRecord Job(char id, uint64_t sequence, JobState state) {
   job.id = FilledId<JobId>(id);
   job.sequence = sequence;
   job.state = state;
-  job.spec.command = {"true"};
+  job.spec.Own().command = {"true"};
   job.epoch = 1;
   return job;
 }
@@ -40,7 +40,7 @@ Batch SomeRows(const std::string& package) {
   JobRecord running = Job('r', 1, JobState::kRunning);
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, JobState::kPending);
-  waiting.spec.package_hash = package;
+  waiting.spec.Own().package_hash = package;
   AttemptRecord attempt;
   attempt.id = FilledId<AttemptId>('a');
   attempt.job = running.id;

@@ -57,8 +57,8 @@ std::vector<std::string> FuzzSeeds() {
   node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
   head::JobRecord job;
   job.origin.principal = "cluster";
-  job.spec.command = {"python3", "train.py"};
-  job.spec.environment = {{"A", "b"}};
+  job.spec.Own().command = {"python3", "train.py"};
+  job.spec.Own().environment = {{"A", "b"}};
   job.checkpoints = {{.path = "/x/step-1", .step = 1}};
   return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
           Input(head::ToWrite(node)),

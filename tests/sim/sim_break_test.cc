@@ -85,8 +85,8 @@ class DoctoredStateTest : public ::testing::Test,
     job.id = JobId::New(random_);
     job.sequence = rows_.jobs.size() + 1;
     job.state = head::JobState::kRunning;
-    job.spec.command = {"train"};
-    job.spec.num_workers = 2;
+    job.spec.Own().command = {"train"};
+    job.spec.Own().num_workers = 2;
     job.attempts = 1;
     job.epoch = 1;
     rows_.jobs.push_back(job);
@@ -193,7 +193,7 @@ TEST(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
   job.attempts = 3;
   job.failures = 1;
   job.infra_restarts = 1;
-  job.spec.max_failures = 1;
+  job.spec.Own().max_failures = 1;
   EXPECT_EQ(CheckBudget(job), "");
   job.attempts = 4;
   EXPECT_THAT(CheckBudget(job), StartsWith("JB-2"));

@@ -645,8 +645,8 @@ std::string SimCluster::DescribeUnrest() const {
     const JobRecord& job = *state.jobs().Find(id);
     if (head::HasEnded(job.state)) continue;
     absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
-                    head::JobStateName(job.state), " (", job.spec.command[0],
-                    " x", job.spec.num_workers, ", ", state.ReasonOf(job),
+                    head::JobStateName(job.state), " (", job.spec->command[0],
+                    " x", job.spec->num_workers, ", ", state.ReasonOf(job),
                     "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",

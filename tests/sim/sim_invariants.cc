@@ -24,9 +24,10 @@ std::string CheckJob(const JobRecord& job) {
                         job.checkpoints.back().epoch, " in a job of epoch ",
                         job.epoch);
   }
-  if (job.spec.max_failures >= 0 && job.failures > job.spec.max_failures + 1) {
+  if (job.spec->max_failures >= 0 &&
+      job.failures > job.spec->max_failures + 1) {
     return absl::StrCat("JB-2: ", job.failures, " failures charged of ",
-                        job.spec.max_failures);
+                        job.spec->max_failures);
   }
   return "";
 }
@@ -43,7 +44,7 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
     }
   }
   const size_t want =
-      job == nullptr ? 0 : static_cast<size_t>(job->spec.num_workers);
+      job == nullptr ? 0 : static_cast<size_t>(job->spec->num_workers);
   if (job != nullptr && count == want && ranks.size() == want &&
       *ranks.begin() == 0 && *ranks.rbegin() == static_cast<int>(want) - 1) {
     return "";
@@ -191,11 +192,11 @@ std::string CheckState(const ClusterState& state) {
 }
 
 std::string CheckBudget(const JobRecord& job) {
-  if (job.state == JobState::kFailed && job.spec.max_failures >= 0 &&
-      job.failures <= job.spec.max_failures) {
+  if (job.state == JobState::kFailed && job.spec->max_failures >= 0 &&
+      job.failures <= job.spec->max_failures) {
     return absl::StrCat("JB-2: job ", job.id.ToText(),
                         " failed with budget: ", job.failures, " of ",
-                        job.spec.max_failures);
+                        job.spec->max_failures);
   }
   // One attempt at most ended otherwise: the last, by success or a stop.
   const int counted = job.failures + job.infra_restarts;
