@@ -202,8 +202,12 @@ ExitStatus ToExitStatus(const keeper::ExitReport& report) {
     case keeper::ExitCause::kCannotRun:
       status.cause = ExitStatus::Cause::kCannotRun;
       break;
+    case keeper::ExitCause::kTimeLimit:
+      status.cause = ExitStatus::Cause::kTimeLimit;
+      break;
   }
   status.message = report.message;
+  status.ran = absl::Milliseconds(report.ran_ms);
   status.started_at = absl::FromUnixNanos(report.started_wall_ns);
   status.ended_at = absl::FromUnixNanos(report.ended_wall_ns);
   return status;

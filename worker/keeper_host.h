@@ -32,10 +32,13 @@ struct ExitStatus {
     kCannotRun,   // never ran: exit_code is 127 (no such program) or 126,
                   // `message` says why and is on its stderr log too
     kKeeperLost,  // no record: the keeper died first (signal is SIGKILL)
+    kTimeLimit,   // it was alive at the spec's time limit
   };
   Cause cause = Cause::kItself;
   std::string message;  // for people; empty unless there is more to say
 
+  // By the keeper's monotonic clock; zero when it is not known.
+  absl::Duration ran;
   absl::Time started_at = absl::InfinitePast();  // unknown: InfinitePast
   absl::Time ended_at = absl::InfinitePast();
 

@@ -4,11 +4,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,7 @@
 #include "common/log.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
+#include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
 #include "worker/keeper_spawn.h"
 #include "worker/log_reader.h"
@@ -53,6 +56,20 @@ LeftoverQuery QueryFor(const std::string& attempt,
                            survey.keeper->boot_id});
   }
   return query;
+}
+
+// From a rank's start until now; zero when it started before the machine did.
+absl::Duration RanSoFar(const AttemptSurvey& survey,
+                        const keeper::StartedReport& started) {
+  if (!survey.keeper || survey.keeper->boot_id != keeper::ReadBootId()) {
+    return absl::ZeroDuration();
+  }
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);  // what start times are counted by
+  const absl::Duration start =
+      absl::Seconds(1) * started.start_time / sysconf(_SC_CLK_TCK);
+  return std::max(absl::DurationFromTimespec(now) - start,
+                  absl::ZeroDuration());
 }
 
 void RemoveCgroup(const AttemptSurvey& survey) {
@@ -318,9 +335,16 @@ void KeptAttempt::TryLater() {
 }
 
 void KeptAttempt::TellRecords(const AttemptSurvey& survey) {
+  std::multimap<int64_t, const keeper::ExitReport*> exits;
   for (const auto& [rank, records] : survey.ranks) {
     if (records.started) TellStarted(*records.started);
-    if (records.exit) TellExited(rank, ToExitStatus(*records.exit));
+    if (records.exit) {
+      exits.emplace(records.exit->ended_wall_ns, &*records.exit);
+    }
+  }
+  // In the order that they happened: the first failure is the one that counts.
+  for (const auto& [ended, exit] : exits) {
+    TellExited(exit->rank, ToExitStatus(*exit));
   }
 }
 
@@ -348,6 +372,7 @@ void KeptAttempt::TellLost(const AttemptSurvey& survey) {
     status.message = why;
     if (records.started) {
       status.started_at = absl::FromUnixNanos(records.started->started_wall_ns);
+      status.ran = RanSoFar(survey, *records.started);
     }
     TellExited(rank, status);
   }

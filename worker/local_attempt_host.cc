@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "rpc/wire_values.h"
 #include "worker/log_reader.h"
 #include "worker/rank_environment.h"
 
@@ -190,6 +192,12 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   spec.runtime_dir = directories_.Runtime(id);
   spec.log_dir = directories_.Logs(attempt.job_id(), attempt.number());
   spec.cgroup_parent = options_.cgroup_parent;
+  if (attempt.has_time_limit()) {
+    spec.time_limit_ms = std::max<int64_t>(
+        absl::ToInt64Milliseconds(rpc::FromWire(attempt.time_limit())), 1);
+    spec.grace_ms =
+        absl::ToInt64Milliseconds(rpc::FromWire(attempt.grace()));
+  }
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     keeper::RankSpec& out = spec.ranks.emplace_back();
     out.rank = rank.rank();

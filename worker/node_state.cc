@@ -37,6 +37,7 @@ bool Failed(const ExitStatus& status) {
 bool EndedByOthers(const ExitStatus& status) {
   return status.cause == ExitStatus::Cause::kStopped ||
          status.cause == ExitStatus::Cause::kKilled ||
+         status.cause == ExitStatus::Cause::kTimeLimit ||
          status.cause == ExitStatus::Cause::kKeeperLost;
 }
 
@@ -404,10 +405,26 @@ void NodeState::OnEvent(const AttemptId& id, const KeeperEvent& event) {
   } else if (const auto* lost = std::get_if<KeeperLost>(&event)) {
     EndAfterTail(*attempt, v1::END_CAUSE_KEEPER_LOST,
                  lost->message.empty() ? "its keeper died" : lost->message);
-  } else if (attempt->taken_along) {
-    EndAfterTail(*attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
   } else {
-    EndAfterTail(*attempt, v1::END_CAUSE_EXITED, "");
+    EndAllDone(*attempt);
+  }
+}
+
+void NodeState::EndAllDone(Attempt& attempt) {
+  const auto& ranks = attempt.observed.ranks();
+  const bool rank_failed =
+      std::any_of(ranks.begin(), ranks.end(), [](const v1::ObservedRank& rank) {
+        return !rank.ended_by_order() &&
+               (rank.exit().code() != 0 || rank.exit().signal() != 0);
+      });
+  // Siblings of a rank that failed while the head was away may well have run
+  // on until their limit; it is the rank that failed first.
+  if (attempt.time_is_up && !rank_failed) {
+    EndAfterTail(attempt, v1::END_CAUSE_TIME_LIMIT, "");
+  } else if (attempt.taken_along) {
+    EndAfterTail(attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
+  } else {
+    EndAfterTail(attempt, v1::END_CAUSE_EXITED, "");
   }
 }
 
@@ -445,7 +462,11 @@ void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
     rank->set_ended_by_order(EndedByOthers(event.status));
     SetExit(event.status, *rank->mutable_exit());
   }
-  if (Failed(event.status) && !EndedByOthers(event.status)) {
+  attempt.observed.mutable_ran()->CopyFrom(rpc::ToWire(std::max(
+      rpc::FromWire(attempt.observed.ran()), event.status.ran)));
+  const bool time_is_up = event.status.cause == ExitStatus::Cause::kTimeLimit;
+  attempt.time_is_up = attempt.time_is_up || time_is_up;
+  if (time_is_up || (Failed(event.status) && !EndedByOthers(event.status))) {
     // Its peers must not wait for it in a collective.
     host_.Revoke(attempt.id);
     if (attempt.observed.stderr_tail().empty() && !attempt.reading_tail) {

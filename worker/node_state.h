@@ -97,6 +97,7 @@ class NodeState {
     bool ordered = false;     // STOP, FORGET or TakeAlong reached the ranks
     bool killed = false;      // FORGET did
     bool taken_along = false;
+    bool time_is_up = false;  // ranks were ended by their time limit
     // The end waits for the failed rank's last words, which it reports.
     bool reading_tail = false;
     std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
@@ -114,6 +115,7 @@ class NodeState {
   void Stop(Attempt& attempt);
   void Forget(Attempt& attempt);
   void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
+  void EndAllDone(Attempt& attempt);
   void EndAfterTail(Attempt& attempt, v1::EndCause cause,
                     const std::string& detail);
   void OnEvent(const AttemptId& id, const KeeperEvent& event);

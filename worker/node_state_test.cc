@@ -351,6 +351,61 @@ TEST_F(NodeStateTest, ALostKeeperEndsThePart) {
   EXPECT_EQ(Seen().detail(), "keeper 12 died");
 }
 
+// ---- the time limit (TL-1): the keeper keeps it, this side says so ----
+
+RankExited TimeIsUp(int rank, absl::Duration ran) {
+  RankExited exited = Exited(rank, 0, 15, ExitStatus::Cause::kTimeLimit);
+  exited.status.ran = ran;
+  return exited;
+}
+
+TEST_F(NodeStateTest, ReportsTheTimeLimitWithHowLongItsRanksRan) {
+  RunToRunning();
+  host_.calls.clear();
+  host_.Tell(id_, TimeIsUp(1, absl::Milliseconds(5'100)));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
+  host_.Tell(id_, TimeIsUp(0, absl::Milliseconds(5'200)));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_TIME_LIMIT);
+  EXPECT_TRUE(Seen().ranks(0).ended_by_order());
+  EXPECT_EQ(Seen().ranks(1).exit().signal(), 15);
+  EXPECT_EQ(Seen().stderr_tail(), "the tail");
+  EXPECT_EQ(Seen().ran().seconds(), 5);
+  EXPECT_EQ(Seen().ran().nanos(), 200'000'000);
+}
+
+TEST_F(NodeStateTest, ARankThatFailedBeforeTheTimeLimitIsWhatEndedIt) {
+  RunToRunning();
+  host_.Tell(id_, Exited(1, 3));  // no head was there to stop its siblings
+  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_EQ(Seen().ran().seconds(), 5);
+}
+
+TEST_F(NodeStateTest, ARestartedDaemonHearsOfTheTimeLimitAgain) {
+  RunToRunning();
+  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
+  Restart();
+  AdoptedAttempt adopted;
+  adopted.phase = AttemptPhase::kDone;
+  std::move(host_.adopted)(adopted);
+  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
+  host_.Tell(id_, TimeIsUp(1, absl::Seconds(6)));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_TIME_LIMIT);
+  EXPECT_EQ(Seen().ran().seconds(), 6);
+}
+
+TEST_F(NodeStateTest, RanksThatEndByThemselvesAreNoTimeout) {
+  RunToRunning();
+  host_.Tell(id_, Exited(0, 0));
+  host_.Tell(id_, Exited(1, 0));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+}
+
 TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   RunToRunning();
   bool ended = false;

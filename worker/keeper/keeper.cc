@@ -3,15 +3,17 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <limits>
 #include <set>
 #include <utility>
+
+#include "worker/keeper/clocks.h"
 
 namespace cohort::keeper {
 namespace {
@@ -24,12 +26,9 @@ constexpr int kSweepEvery_ms = 20;
 constexpr int kRetryEvery_ms = 1000;
 // For a daemon that is alive but slow; one that is dead costs nothing.
 constexpr int kLastWords_ms = 2000;
-
-int64_t MonotonicNow_ms() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-}
+// A poll takes an int; who waits longer looks again.
+constexpr int64_t kWaitMax_ms = 3600 * 1000;
+constexpr int64_t kTimeMax_ms = std::numeric_limits<int64_t>::max();
 
 UniqueFd TakeSignals() {
   sigset_t signals;
@@ -102,8 +101,13 @@ void Keeper::MakeCgroup(KeeperReport* report) {
 
 void Keeper::Run() {
   for (const auto& rank : ranks_) rank->Start();
+  if (const auto& limit_ms = inputs_.spec.time_limit_ms) {
+    const int64_t now = MonotonicNow_ms();
+    limit_at_ms_ = now + std::min(*limit_ms, kTimeMax_ms - now);
+  }
   sweeping_ = true;  // those that could not start settle here
   while (true) {
+    if (limit_at_ms_ && MonotonicNow_ms() >= *limit_at_ms_) OnTimeLimit();
     if (kill_at_ms_ && MonotonicNow_ms() >= *kill_at_ms_) KillAll();
     if (sweeping_) Sweep();
     if (AllSettled() && !done_) Finish();
@@ -118,10 +122,11 @@ void Keeper::Run() {
 int Keeper::NextTimeout_ms() const {
   int64_t timeout = -1;
   const auto within = [&timeout](int64_t ms) {
-    ms = std::max<int64_t>(ms, 0);
+    ms = std::clamp<int64_t>(ms, 0, kWaitMax_ms);
     timeout = timeout < 0 ? ms : std::min(timeout, ms);
   };
   const int64_t now = MonotonicNow_ms();
+  if (limit_at_ms_) within(*limit_at_ms_ - now);
   if (kill_at_ms_) within(*kill_at_ms_ - now);
   if (sweeping_) within(kSweepEvery_ms);
   if (AllSettled()) within(done_ ? leave_at_ms_ - now : kRetryEvery_ms);
@@ -189,6 +194,16 @@ void Keeper::OnStop(const StopCommand& command) {
   if (command.grace_ms == 0) return KillAll();
   if (!first) return;
   for (const auto& rank : ranks_) rank->Stop();
+}
+
+void Keeper::OnTimeLimit() {
+  limit_at_ms_.reset();
+  // Who ended by itself, if only just, was not ended by the limit; nor was who
+  // is being stopped already.
+  Reap();
+  if (kill_at_ms_ || killing_) return;
+  for (const auto& rank : ranks_) rank->TimeIsUp();
+  if (!LiveRanks().empty()) OnStop({inputs_.spec.grace_ms});
 }
 
 void Keeper::KillAll() {

@@ -53,6 +53,8 @@ class Keeper {
   void OnSignals();
   void Reap();
   void OnStop(const StopCommand& command);
+  // TL-1: at most once, and only for ranks that would have run on.
+  void OnTimeLimit();
   void KillAll();
   // Kills what ended ranks (or, after KillAll, any) have left behind, and
   // settles ranks of which nothing is left.
@@ -73,6 +75,7 @@ class Keeper {
   Cgroup group_;
   ReservedFile done_file_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
   std::optional<int64_t> kill_at_ms_;  // monotonic; a Stop's grace ends
   bool killing_ = false;
   bool sweeping_ = false;  // something ended and may have left something

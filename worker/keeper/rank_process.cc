@@ -1,7 +1,6 @@
 #include "worker/keeper/rank_process.h"
 
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/keeper/clocks.h"
 #include "worker/keeper/proc.h"
 
 namespace cohort::keeper {
@@ -22,12 +22,6 @@ constexpr size_t kTurnBytes = 1 << 20;
 // descendants that write on could fill it again and again.
 constexpr size_t kLastBytes = 8 << 20;
 constexpr size_t kExitBytesMax = kMessageBytesMax + 1024;
-
-int64_t WallNow_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 LogLimits LimitsOf(const KeeperSpec& spec) {
   return {.segment_bytes = static_cast<uint64_t>(spec.log_segment_bytes),
@@ -61,6 +55,7 @@ std::string RankProcess::Reserve() {
 void RankProcess::Start() {
   EnterCgroup();
   report_.started_wall_ns = WallNow_ns();
+  started_ms_ = MonotonicNow_ms();
   const UniqueFd procs = group_.OpenProcs();
   ChildEnds ends;
   ChildFailure failure;
@@ -172,6 +167,7 @@ void RankProcess::OnLeaderEnded(const siginfo_t& how) {
 void RankProcess::End() {
   state_ = State::kEnded;
   report_.ended_wall_ns = WallNow_ns();
+  report_.ran_ms = MonotonicNow_ms() - started_ms_;
   if (!report_.message.empty()) {
     const std::string line = "cohort-keeper: " + report_.message + "\n";
     stderr_.log.Append(line.data(), line.size());
@@ -205,6 +201,10 @@ void RankProcess::Stop() {
   SignalGroup(SIGTERM);
 }
 
+void RankProcess::TimeIsUp() {
+  if (live()) SetCause(ExitCause::kTimeLimit);
+}
+
 void RankProcess::Kill() {
   if (!live()) return;
   SetCause(ExitCause::kKilled);
@@ -213,7 +213,11 @@ void RankProcess::Kill() {
 }
 
 void RankProcess::SetCause(ExitCause cause) {
-  if (report_.cause != ExitCause::kCannotRun) report_.cause = cause;
+  if (report_.cause == ExitCause::kCannotRun ||
+      report_.cause == ExitCause::kTimeLimit) {
+    return;
+  }
+  report_.cause = cause;
 }
 
 void RankProcess::SignalGroup(int signal) {

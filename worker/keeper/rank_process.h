@@ -51,6 +51,8 @@ class RankProcess {
   // The leader is a zombie: kills its group and session, reaps it, reports.
   void OnLeaderEnded(const siginfo_t& how);
 
+  // It ran for as long as it may: what ends it from now on is the time limit.
+  void TimeIsUp();
   // SIGTERM to its group.
   void Stop();
   // SIGKILL to its group and cgroup.
@@ -102,7 +104,8 @@ class RankProcess {
   UniqueFd failure_pipe_;
   ReservedFile exit_file_;
   bool exit_recorded_ = false;
-  ExitReport report_;  // as far as it is known
+  int64_t started_ms_ = 0;  // monotonic
+  ExitReport report_;       // as far as it is known
 };
 
 }  // namespace cohort::keeper

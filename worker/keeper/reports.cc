@@ -8,6 +8,8 @@ namespace cohort::keeper {
 namespace {
 
 constexpr int kVersion = 1;
+// 2: ran_ms, and that the time limit ended it.
+constexpr int kExitVersion = 2;
 constexpr int64_t kIntMax = std::numeric_limits<int>::max();
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr int kSignalMax = 64;
@@ -55,7 +57,7 @@ std::string Encode(const StartedReport& report) {
 }
 
 std::string Encode(const ExitReport& report) {
-  return RecordWriter(kExitKind, kVersion)
+  return RecordWriter(kExitKind, kExitVersion)
       .Add("rank", report.rank)
       .Add("cause", static_cast<int64_t>(report.cause))
       .Add("exit_code", report.exit_code)
@@ -64,6 +66,7 @@ std::string Encode(const ExitReport& report) {
       .Add("oom_killed", report.oom_killed ? 1 : 0)
       .Add("started_wall_ns", report.started_wall_ns)
       .Add("ended_wall_ns", report.ended_wall_ns)
+      .Add("ran_ms", report.ran_ms)
       .Add("message", Cut(report.message))
       .Finish();
 }
@@ -111,17 +114,18 @@ std::optional<StartedReport> ParseStarted(const std::string& bytes,
 
 std::optional<ExitReport> ParseExit(const std::string& bytes,
                                     std::string* error) {
-  RecordReader in(bytes, kExitKind, kVersion);
+  RecordReader in(bytes, kExitKind, kExitVersion);
   ExitReport report;
   report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
   report.cause = static_cast<ExitCause>(
-      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kCannotRun)));
+      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kTimeLimit)));
   report.exit_code = static_cast<int>(in.Number("exit_code", -1, 255));
   report.signal = static_cast<int>(in.Number("signal", 0, kSignalMax));
   report.core_dumped = in.Number("core_dumped", 0, 1) == 1;
   report.oom_killed = in.Number("oom_killed", 0, 1) == 1;
   report.started_wall_ns = in.Number("started_wall_ns", 0, kAny);
   report.ended_wall_ns = in.Number("ended_wall_ns", 0, kAny);
+  if (in.version() >= 2) report.ran_ms = in.Number("ran_ms", 0, kAny);
   report.message = in.Text("message");
   if (in.ok() && (report.exit_code >= 0) == (report.signal > 0)) {
     in.Fail("it has to have either an exit code or a signal");

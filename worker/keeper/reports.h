@@ -36,6 +36,7 @@ enum class ExitCause {
   kStopped = 1,
   kKilled = 2,
   kCannotRun = 3,
+  kTimeLimit = 4,
 };
 
 // File `rank-<r>.exit`.
@@ -48,6 +49,7 @@ struct ExitReport {
   bool oom_killed = false;
   int64_t started_wall_ns = 0;
   int64_t ended_wall_ns = 0;
+  int64_t ran_ms = 0;   // by the monotonic clock; 0 in records of version 1
   std::string message;  // why it cannot run; else empty
 
   bool operator==(const ExitReport&) const = default;

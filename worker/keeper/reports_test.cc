@@ -23,15 +23,28 @@ TEST(Reports, ExitIsGolden) {
   report.oom_killed = true;
   report.started_wall_ns = 1'000'000'007;
   report.ended_wall_ns = 2'000'000'007;
+  report.ran_ms = 1'000;
   report.message = "why";
   const std::string bytes = Encode(report);
   EXPECT_EQ(bytes,
-            "cohort-keeper exit 1\nrank 1:2\ncause 1:1\nexit_code 2:-1\n"
+            "cohort-keeper exit 2\nrank 1:2\ncause 1:1\nexit_code 2:-1\n"
             "signal 2:15\ncore_dumped 1:1\noom_killed 1:1\n"
             "started_wall_ns 10:1000000007\nended_wall_ns 10:2000000007\n"
-            "message 3:why\ncrc32 8e2a4273\n");
+            "ran_ms 4:1000\nmessage 3:why\ncrc32 e61e2dde\n");
   std::string error;
   EXPECT_EQ(ParseExit(bytes, &error), report) << error;
+
+  // What the keepers of before wrote.
+  report.ran_ms = 0;
+  EXPECT_EQ(
+      ParseExit("cohort-keeper exit 1\nrank 1:2\ncause 1:1\nexit_code 2:-1\n"
+                "signal 2:15\ncore_dumped 1:1\noom_killed 1:1\n"
+                "started_wall_ns 10:1000000007\n"
+                "ended_wall_ns 10:2000000007\n"
+                "message 3:why\ncrc32 8e2a4273\n",
+                &error),
+      report)
+      << error;
 }
 
 TEST(Reports, ExitHasACodeOrASignalAndNotBoth) {

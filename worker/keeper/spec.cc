@@ -10,7 +10,8 @@ namespace cohort::keeper {
 namespace {
 
 constexpr char kKind[] = "spec";
-constexpr int kVersion = 1;
+// 2: time_limit_ms.
+constexpr int kVersion = 2;
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
@@ -115,6 +116,9 @@ std::string Validate(const KeeperSpec& spec) {
   if (spec.grace_ms < 0 || spec.grace_ms > kGraceMax_ms) {
     return "grace_ms is not within a day";
   }
+  if (spec.time_limit_ms && *spec.time_limit_ms < 1) {
+    return "time_limit_ms is not positive";
+  }
   if (spec.log_segment_bytes < 1 ||
       spec.log_stream_bytes < spec.log_segment_bytes) {
     return "log_segment_bytes and log_stream_bytes have to be positive and "
@@ -145,8 +149,9 @@ std::string EncodeSpec(const KeeperSpec& spec) {
   out.Add("attempt", spec.attempt)
       .Add("runtime_dir", spec.runtime_dir)
       .Add("log_dir", spec.log_dir)
-      .Add("grace_ms", spec.grace_ms)
-      .Add("log_segment_bytes", spec.log_segment_bytes)
+      .Add("grace_ms", spec.grace_ms);
+  if (spec.time_limit_ms) out.Add("time_limit_ms", *spec.time_limit_ms);
+  out.Add("log_segment_bytes", spec.log_segment_bytes)
       .Add("log_stream_bytes", spec.log_stream_bytes)
       .Add("cgroup_parent", spec.cgroup_parent);
   if (spec.rank_memory_bytes) {
@@ -164,6 +169,9 @@ std::optional<KeeperSpec> ParseSpec(const std::string& bytes,
   spec.runtime_dir = in.Text("runtime_dir");
   spec.log_dir = in.Text("log_dir");
   spec.grace_ms = in.Number("grace_ms", 0, kGraceMax_ms);
+  if (in.NextIs("time_limit_ms")) {
+    spec.time_limit_ms = in.Number("time_limit_ms", 1, kAny);
+  }
   spec.log_segment_bytes = in.Number("log_segment_bytes", 1, kAny);
   spec.log_stream_bytes = in.Number("log_stream_bytes", 1, kAny);
   spec.cgroup_parent = in.Text("cgroup_parent");

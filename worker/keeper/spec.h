@@ -44,9 +44,14 @@ struct KeeperSpec {
       runtime_dir;      // absolute; private tmpfs; the control socket's home
   std::string log_dir;  // absolute; where log segments go
 
-  // Between SIGTERM and SIGKILL when the keeper itself gets SIGTERM; a Stop
-  // command brings its own.
+  // Between SIGTERM and SIGKILL when the keeper itself gets SIGTERM and at the
+  // time limit; a Stop command brings its own.
   int64_t grace_ms = 10'000;
+
+  // How long the ranks may run by the keeper's monotonic clock (time that the
+  // machine slept is not counted), from their start on; then they get SIGTERM,
+  // and SIGKILL after grace_ms.
+  std::optional<int64_t> time_limit_ms;
 
   // A stream (rank's stdout or stderr) is cut into files of segment_bytes; the
   // oldest go when the sum passes stream_bytes.  A failed rank's story is in

@@ -28,12 +28,15 @@ KeeperSpec GoodSpec() {
 
 TEST(KeeperSpec, IsGoldenOnDisk) {
   // These bytes lie on disks: a change is a new version.
-  EXPECT_EQ(EncodeSpec(GoodSpec()),
-            "cohort-keeper spec 1\n"
+  KeeperSpec spec = GoodSpec();
+  spec.time_limit_ms = 5'000;
+  EXPECT_EQ(EncodeSpec(spec),
+            "cohort-keeper spec 2\n"
             "attempt 4:0af1\n"
             "runtime_dir 6:/run/a\n"
             "log_dir 5:/logs\n"
             "grace_ms 5:10000\n"
+            "time_limit_ms 4:5000\n"
             "log_segment_bytes 8:16777216\n"
             "log_stream_bytes 9:268435456\n"
             "cgroup_parent 0:\n"
@@ -46,7 +49,32 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
             "limit 4:core\n"
             "soft 1:0\n"
             "hard 2:-1\n"
-            "crc32 b0831bd7\n");
+            "crc32 f475b02f\n");
+}
+
+TEST(KeeperSpec, ReadsWhatWasWrittenBefore) {
+  std::string error;
+  EXPECT_EQ(ParseSpec("cohort-keeper spec 1\n"
+                      "attempt 4:0af1\n"
+                      "runtime_dir 6:/run/a\n"
+                      "log_dir 5:/logs\n"
+                      "grace_ms 5:10000\n"
+                      "log_segment_bytes 8:16777216\n"
+                      "log_stream_bytes 9:268435456\n"
+                      "cgroup_parent 0:\n"
+                      "rank 1:3\n"
+                      "cwd 1:/\n"
+                      "arg 4:echo\n"
+                      "arg 9:two\nlines\n"
+                      "env 3:A=b\n"
+                      "env 6:EMPTY=\n"
+                      "limit 4:core\n"
+                      "soft 1:0\n"
+                      "hard 2:-1\n"
+                      "crc32 b0831bd7\n",
+                      &error),
+            GoodSpec())
+      << error;
 }
 
 TEST(KeeperSpec, ComesBackAsItWas) {
@@ -73,6 +101,7 @@ TEST(KeeperSpec, SaysWhatCannotBeRun) {
       {"log_dir", [](KeeperSpec& s) { s.log_dir = ""; }},
       {"cgroup_parent", [](KeeperSpec& s) { s.cgroup_parent = "x"; }},
       {"grace_ms", [](KeeperSpec& s) { s.grace_ms = -1; }},
+      {"time_limit_ms", [](KeeperSpec& s) { s.time_limit_ms = 0; }},
       {"log_segment_bytes", [](KeeperSpec& s) { s.log_segment_bytes = 0; }},
       {"log_segment_bytes", [](KeeperSpec& s) { s.log_stream_bytes = 1; }},
       {"rank_memory_bytes", [](KeeperSpec& s) { s.rank_memory_bytes = 0; }},
