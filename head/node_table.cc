@@ -186,8 +186,8 @@ std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
 
 // ---- what is free ----
 
-NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record) const {
-  const Ledger& ledger = ledgers_.at(record.id);
+NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
+                                   const Ledger& ledger, NodeGate gate) {
   NodeSnapshot snapshot{.id = record.id,
                         .name = record.name,
                         .total = record.resources,
@@ -196,7 +196,7 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record) const {
                         .labels = record.labels,
                         .taints = record.taints,
                         .accelerator = AcceleratorOf(record),
-                        .gate = GateOf(record, ledger.offered)};
+                        .gate = gate};
   std::sort(snapshot.taints.begin(), snapshot.taints.end());
   const bool nothing =
       snapshot.gate != NodeGate::kOpen || ledger.everything > 0;
@@ -221,8 +221,25 @@ void NodeTable::Refresh(const NodeId& node) {
   if (record.state == NodeState::kDead) {
     index_.Remove(node);
   } else {
-    index_.Put(SnapshotOf(record));
+    const Ledger& ledger = ledgers_.at(node);
+    index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));
   }
+}
+
+bool NodeTable::IsBusy(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found != ledgers_.end() &&
+         (!found->second.holds.empty() || !found->second.ghosts.empty());
+}
+
+NodeSnapshot NodeTable::Imagine(const NodeId& node,
+                                const std::set<AttemptId>& without) const {
+  Ledger ledger = ledgers_.at(node);
+  for (const AttemptId& attempt : without) {
+    const auto hold = ledger.holds.find(attempt);
+    if (hold != ledger.holds.end()) ledger.Refund(hold->second);
+  }
+  return SnapshotOf(records_.at(node), ledger, NodeGate::kOpen);
 }
 
 ResourceSet NodeTable::AvailableOn(const NodeId& node) const {

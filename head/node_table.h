@@ -58,6 +58,13 @@ class NodeTable {
 
   // What each attempt holds of a node; ghosts are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
+  // Whether anything is held there, ghosts too.
+  bool IsBusy(const NodeId& node) const;
+  // The node as it would be in the index if it took new work and `without`
+  // held nothing.  REQUIRES: the node is here.
+  NodeSnapshot Imagine(const NodeId& node,
+                       const std::set<AttemptId>& without) const;
+
   // What could be placed there now: nothing unless offered.
   ResourceSet AvailableOn(const NodeId& node) const;
   // All nodes that are not dead; those not offered with nothing available, so
@@ -94,7 +101,8 @@ class NodeTable {
     void ForgetGhosts();
   };
 
-  NodeSnapshot SnapshotOf(const NodeRecord& record) const;
+  static NodeSnapshot SnapshotOf(const NodeRecord& record,
+                                 const Ledger& ledger, NodeGate gate);
   // Shows the node in the index as it is now.
   void Refresh(const NodeId& node);
 

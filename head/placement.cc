@@ -264,6 +264,11 @@ Placement PlaceGang(std::span<const NodeSnapshot> nodes,
   return PlaceGang(index, request);
 }
 
+bool Fits(const PlacementIndex& nodes, const GangRequest& request) {
+  return !RefuseNonsense(request).has_value() &&
+         PlaceOn(Scope(nodes, request.selector), request).has_value();
+}
+
 std::string WhyNotNow(const PlacementIndex& nodes, const GangRequest& request) {
   if (std::optional<Refusal> nonsense = RefuseNonsense(request)) {
     return std::move(nonsense->reason);

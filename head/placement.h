@@ -86,6 +86,9 @@ Placement PlaceGang(const PlacementIndex& nodes, const GangRequest& request);
 Placement PlaceGang(std::span<const NodeSnapshot> nodes,
                     const GangRequest& request);
 
+// Whether there is a plan, without making up the words for a refusal.
+bool Fits(const PlacementIndex& nodes, const GangRequest& request);
+
 // Why a request waits: the reason of its refusal, as the nodes are now.
 std::string WhyNotNow(const PlacementIndex& nodes, const GangRequest& request);
 

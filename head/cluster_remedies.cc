@@ -1,0 +1,383 @@
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "head/candidates.h"
+#include "head/remedy.h"
+
+namespace cohort::head {
+namespace {
+
+// The domain that the request has to stay in; empty when it need not.
+std::string DomainOf(const NodeSnapshot& node, const GangRequest& request) {
+  return InOneDomain(request) ? node.labels.at(request.topology.level) : "";
+}
+
+int64_t CapacityOf(const NodeSnapshot& node, const GangRequest& request) {
+  const NodeForm form = FormOf(node);
+  if (!FormAllows(form, request)) return 0;
+  return Capacity(form, request.per_worker, request.num_workers);
+}
+
+// As many nodes as matter to the request of those that have room for it: of
+// nodes that are alike no more than it has workers.  The planner says of them
+// what it says of all; changes are tried on them, so they need not be copied
+// again for each.
+class Copy {
+ public:
+  Copy(const PlacementIndex& nodes, const GangRequest& request)
+      : request_(request) {
+    for (const auto& [form, bucket] : nodes.all().buckets()) {
+      if (!FormAllows(*form, request) ||
+          Capacity(*form, request.per_worker, 1) == 0) {
+        continue;
+      }
+      for (const auto& [labels, alike] : bucket.by_labels) AddSome(alike);
+    }
+  }
+
+  const Room& room(const std::string& domain) { return rooms_[domain]; }
+  bool Fits() const { return head::Fits(index_, request_); }
+  void Put(NodeSnapshot node) { index_.Put(std::move(node)); }
+
+  // Undoes Put: what is there now again, or nothing.
+  void Restore(const NodeId& id, const NodeSnapshot* now) {
+    if (now == nullptr) {
+      index_.Remove(id);
+    } else {
+      index_.Put(*now);
+    }
+  }
+
+ private:
+  void AddSome(const NodesById& alike) {
+    int left = request_.num_workers;
+    for (const auto& [id, node] : alike) {
+      if (!LabelsFit(*node, request_)) continue;
+      rooms_[DomainOf(*node, request_)].Add(CapacityOf(*node, request_), 1);
+      index_.Put(*node);
+      if (--left == 0) break;
+    }
+  }
+
+  const GangRequest& request_;
+  PlacementIndex index_;
+  std::map<std::string, Room> rooms_;  // by domain
+};
+
+class ClusterChanges {
+ public:
+  ClusterChanges(const NodeTable& nodes, const Holdings& holdings,
+                 const GangRequest& request, const RemedyLimits& limits,
+                 PlanBudget& budget, Remedies& remedies)
+      : nodes_(nodes),
+        holdings_(holdings),
+        request_(request),
+        limits_(limits),
+        budget_(budget),
+        remedies_(remedies),
+        copy_(nodes.index(), request),
+        missing_(request) {
+    // A gang that must share a node is packed strictly, whoever says so.
+    if (OnOneNode(request)) missing_.strategy = PlacementStrategy::kStrictPack;
+  }
+
+  void Find() {
+    FindOpened(Remedy::Kind::kNodeReturns);
+    FindOpened(Remedy::Kind::kUndrain);
+    FindJobs();
+    FindMoreNodes();
+    if (budget_.used_up()) remedies_.complete = false;
+  }
+
+ private:
+  // Workers that lack room now in the domain.
+  int64_t MissingIn(const std::string& domain) {
+    return copy_.room(domain).MissingFor(missing_);
+  }
+
+  bool CopyFits() { return budget_.Take() && copy_.Fits(); }
+
+  // ---- nodes that take no new work now ----
+
+  struct Closed {
+    NodeSnapshot opened;
+    int64_t capacity = 0;
+  };
+
+  static bool Opens(NodeGate gate, Remedy::Kind kind) {
+    if (kind == Remedy::Kind::kUndrain) return gate == NodeGate::kDrained;
+    return gate == NodeGate::kAbsent || gate == NodeGate::kSuspect;
+  }
+
+  // By domain, those that would hold the most first.
+  std::map<std::string, std::vector<Closed>> ClosedNodes(Remedy::Kind kind) {
+    std::map<std::string, std::vector<Closed>> closed;
+    for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
+      if (!Opens(form->gate, kind) || !FormAllowsIdle(*form, request_)) {
+        continue;
+      }
+      for (const auto& [id, node] : bucket.nodes) {
+        if (!LabelsFit(*node, request_)) continue;
+        Closed one{.opened = nodes_.Imagine(id, {})};
+        one.capacity = CapacityOf(one.opened, request_);
+        if (one.capacity == 0) continue;
+        closed[DomainOf(*node, request_)].push_back(std::move(one));
+      }
+    }
+    for (auto& [domain, list] : closed) {
+      std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+        return std::tie(b.capacity, a.opened.id) <
+               std::tie(a.capacity, b.opened.id);
+      });
+    }
+    return closed;
+  }
+
+  // The fewest are those that hold the most.
+  void FindOpened(Remedy::Kind kind) {
+    Remedy best{.kind = kind};
+    for (const auto& [domain, closed] : ClosedNodes(kind)) {
+      Remedy remedy{.kind = kind};
+      Room room = copy_.room(domain);
+      bool fits = false;
+      for (const Closed& one : closed) {
+        room.Add(one.capacity, 1);
+        copy_.Put(one.opened);
+        remedy.nodes.push_back(one.opened.id);
+        fits = room.Holds(missing_);
+        if (fits) break;
+      }
+      fits = fits && CopyFits();
+      for (const NodeId& id : remedy.nodes) copy_.Restore(id, nullptr);
+      const bool fewer =
+          best.nodes.empty() || remedy.nodes.size() < best.nodes.size();
+      if (fits && fewer) best = std::move(remedy);
+    }
+    if (!best.nodes.empty()) remedies_.found.push_back(std::move(best));
+  }
+
+  // ---- jobs that hold what is missing ----
+
+  using Jobs = std::vector<std::pair<JobId, const Holding*>>;
+
+  // Whether there is a plan once all these have ended.
+  bool FitsWithout(const Jobs& jobs) {
+    std::map<NodeId, std::set<AttemptId>> over;
+    for (const auto& [job, holding] : jobs) {
+      for (const auto& [node, attempt] : holding->nodes) {
+        over[node].insert(attempt);
+      }
+    }
+    for (const auto& [node, without] : over) {
+      copy_.Put(nodes_.Imagine(node, without));
+    }
+    const bool fits = CopyFits();
+    for (const auto& [node, without] : over) {
+      copy_.Restore(node, nodes_.index().Find(node));
+    }
+    return fits;
+  }
+
+  void FindJobs() {
+    if (!holdings_.complete) remedies_.complete = false;
+    Remedy remedy{.kind = Remedy::Kind::kJobEnds};
+    const std::optional<JobId> one = FindOneJob();
+    if (one.has_value()) {
+      remedy.jobs = {*one};
+    } else {
+      remedy.jobs = FindSomeJobs();
+    }
+    if (!remedy.jobs.empty()) remedies_.found.push_back(std::move(remedy));
+  }
+
+  // The least that the gang lacks wherever it may go.
+  int64_t Missing() {
+    if (!InOneDomain(request_)) return MissingIn("");
+    int64_t least = request_.num_workers;
+    for (const auto& [domain, nodes] :
+         nodes_.index().DomainsOf(request_.topology.level)) {
+      least = std::min(least, MissingIn(domain));
+    }
+    return least;
+  }
+
+  std::optional<JobId> FindOneJob() {
+    Jobs jobs;
+    for (const auto& [job, holding] : holdings_.jobs) {
+      jobs.emplace_back(job, &holding);
+    }
+    std::stable_sort(jobs.begin(), jobs.end(),
+                     [](const auto& a, const auto& b) {
+                       return a.second->Size() < b.second->Size();
+                     });
+    const int64_t missing = Missing();
+    int tries = 0;
+    for (const auto& job : jobs) {
+      if (job.second->gain < missing) continue;
+      if (++tries > limits_.tries_max) {
+        remedies_.complete = false;
+        break;
+      }
+      if (FitsWithout({job})) return job.first;
+    }
+    return std::nullopt;
+  }
+
+  // All jobs of the nodes that gain the most by it, of as few as can be.
+  std::set<JobId> JobsInTheWay() {
+    std::map<std::string, std::vector<const NodeLoad*>> domains;
+    for (const NodeLoad& load : holdings_.nodes) {
+      if (load.gain == 0) continue;
+      domains[DomainOf(*load.node, request_)].push_back(&load);
+    }
+    std::set<JobId> best;
+    for (auto& [domain, loads] : domains) {
+      std::stable_sort(loads.begin(), loads.end(),
+                       [](const NodeLoad* a, const NodeLoad* b) {
+                         return std::make_pair(-a->gain, a->jobs.size()) <
+                                std::make_pair(-b->gain, b->jobs.size());
+                       });
+      int64_t missing = MissingIn(domain);
+      std::set<JobId> jobs;
+      for (const NodeLoad* const load : loads) {
+        if (missing <= 0) break;
+        missing -= load->gain;
+        jobs.insert(load->jobs.begin(), load->jobs.end());
+      }
+      if (missing > 0) continue;
+      if (best.empty() || jobs.size() < best.size()) best = std::move(jobs);
+    }
+    return best;
+  }
+
+  // Those, without the ones that are not needed.
+  std::vector<JobId> FindSomeJobs() {
+    Jobs jobs;
+    for (const JobId& job : JobsInTheWay()) {
+      jobs.emplace_back(job, &holdings_.jobs.at(job));
+    }
+    if (jobs.size() > static_cast<size_t>(limits_.tries_max)) {
+      remedies_.complete = false;
+      return {};
+    }
+    if (jobs.empty() || !FitsWithout(jobs)) return {};
+    for (size_t i = jobs.size(); i-- > 0;) {
+      Jobs fewer = jobs;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+      if (FitsWithout(fewer)) jobs = std::move(fewer);
+    }
+    std::vector<JobId> ids;
+    for (const auto& [job, holding] : jobs) ids.push_back(job);
+    return ids;
+  }
+
+  // ---- more nodes ----
+
+  // A kind of node that could hold workers were it idle.
+  struct Model {
+    const NodeSnapshot* node;
+    int64_t capacity;  // of an idle one
+    int64_t count;     // how many it takes
+  };
+
+  // How many idle nodes of this capacity are missing; none when it cannot do.
+  std::optional<int64_t> NodesMissing(int64_t capacity, int64_t missing) const {
+    switch (missing_.strategy) {
+      case PlacementStrategy::kPack:
+      case PlacementStrategy::kSpread:
+        return (missing + capacity - 1) / capacity;
+      case PlacementStrategy::kStrictPack:
+        if (capacity < request_.num_workers) return std::nullopt;
+        return 1;
+      case PlacementStrategy::kStrictSpread:
+        return missing;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Model> BestModel() {
+    std::optional<Model> best;
+    for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
+      if (!FormAllowsIdle(*form, request_)) continue;
+      const int64_t capacity =
+          IdleCapacity(*form, request_.per_worker, request_.num_workers);
+      if (capacity == 0) continue;
+      for (const auto& [labels, alike] : bucket.by_labels) {
+        const NodeSnapshot& node = *alike.begin()->second;
+        if (!LabelsFit(node, request_)) continue;
+        const std::optional<int64_t> count =
+            NodesMissing(capacity, MissingIn(DomainOf(node, request_)));
+        if (!count.has_value()) continue;
+        const auto order = [](const Model& model) {
+          return std::make_tuple(model.count, model.node->total.Get(kGpu),
+                                 model.node->total.Get(kCpu), model.node->id);
+        };
+        const Model model{&node, capacity, *count};
+        if (!best.has_value() || order(model) < order(*best)) best = model;
+      }
+    }
+    return best;
+  }
+
+  void FindMoreNodes() {
+    // A new node has another name.
+    if (SelectsByName(request_.selector)) return;
+    const std::optional<Model> model = BestModel();
+    if (!model.has_value()) return;
+    std::vector<NodeId> added;
+    for (int64_t i = 0; i < model->count; ++i) {
+      NodeSnapshot node = *model->node;
+      node.id = NewNodeId(i);
+      node.name = absl::StrCat(node.name, "+", i + 1);
+      node.available = node.total;
+      for (DeviceShare& device : node.devices) {
+        device.free = Amount::FromUnits(1);
+      }
+      node.gate = NodeGate::kOpen;
+      added.push_back(node.id);
+      copy_.Put(std::move(node));
+    }
+    const bool fits = CopyFits();
+    for (const NodeId& id : added) copy_.Restore(id, nullptr);
+    if (!fits) return;
+    remedies_.found.push_back({.kind = Remedy::Kind::kMoreNodes,
+                               .subject = model->node->name,
+                               .count = model->count,
+                               .form = model->node->total});
+  }
+
+  // Ids are random, so none is like these.
+  static NodeId NewNodeId(int64_t number) {
+    std::string bytes(NodeId::kBytes, '\xff');
+    for (size_t i = 0; i < 8; ++i) {
+      bytes[i] = static_cast<char>((number >> (8 * i)) & 0xff);
+    }
+    return *NodeId::FromBytes(bytes);
+  }
+
+  const NodeTable& nodes_;
+  const Holdings& holdings_;
+  const GangRequest& request_;
+  const RemedyLimits& limits_;
+  PlanBudget& budget_;
+  Remedies& remedies_;
+  Copy copy_;
+  GangRequest missing_;  // as Room counts what is missing
+};
+
+}  // namespace
+
+void AddClusterRemedies(const NodeTable& nodes, const Holdings& holdings,
+                        const GangRequest& request, const RemedyLimits& limits,
+                        PlanBudget& budget, Remedies& remedies) {
+  ClusterChanges(nodes, holdings, request, limits, budget, remedies).Find();
+}
+
+}  // namespace cohort::head
