@@ -1,0 +1,107 @@
+#include "bench/planner_load.h"
+
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+
+namespace cohort::bench {
+
+using head::AttemptPart;
+using head::GangRequest;
+using head::NodeRecord;
+using head::Placement;
+using head::Plan;
+using head::PlannedPart;
+
+NodeRecord GpuNode(const NodeId& id, int number) {
+  NodeRecord node;
+  node.id = id;
+  node.name = absl::StrCat("node-", number);
+  node.resources = *ParseResources("CPU=96,GPU=8,memory=1TiB");
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    node.devices.push_back({.id = absl::StrCat("GPU-", number, "-", gpu),
+                            .kind = "gpu",
+                            .model = "NVIDIA H100 80GB HBM3"});
+  }
+  node.labels = {{"rack", absl::StrCat("r", number / 16)}};
+  return node;
+}
+
+GangRequest NextGang(Random& random) {
+  constexpr int kMembers[] = {1, 1, 1, 1, 1, 1, 1, 1,  2,  2,
+                              4, 4, 4, 8, 8, 8, 8, 16, 16, 64};
+  GangRequest request;
+  request.num_workers = kMembers[random.Below(20)];
+  request.per_worker = *ParseResources("CPU=8,GPU=1,memory=64GiB");
+  return request;
+}
+
+PlannerLoad::PlannerLoad(int nodes, uint64_t seed)
+    : random_(seed), nodes_count_(nodes) {
+  for (int n = 0; n < nodes; ++n) {
+    const NodeId id = NodeId::New(random_);
+    nodes_.Put(GpuNode(id, n));
+    nodes_.Offer(id);
+  }
+  nodes_.TakeGains();
+}
+
+void PlannerLoad::FillTo(double share) {
+  const auto enough = static_cast<int64_t>(share * 8 * nodes_count_);
+  while (held_ < enough && Place(NextGang(random_)) > 0) continue;
+}
+
+int64_t PlannerLoad::Churn(int gangs) {
+  int64_t members = 0;
+  const int64_t full = held_;
+  for (int i = 0; i < gangs; ++i) {
+    const GangRequest request = NextGang(random_);
+    while (held_ + request.num_workers > full) EndOne();
+    int64_t placed = Place(request);
+    while (placed == 0) {
+      EndOne();
+      placed = Place(request);
+    }
+    members += placed;
+  }
+  return members;
+}
+
+int64_t PlannerLoad::Place(const GangRequest& request) {
+  Placement placement = head::PlaceGang(nodes_.index(), request);
+  auto* const plan = std::get_if<Plan>(&placement);
+  if (plan == nullptr) return 0;
+  const AttemptId attempt = AttemptId::New(random_);
+  std::vector<NodeId> on;
+  on.reserve(plan->parts.size());
+  for (const PlannedPart& planned : plan->parts) {
+    AttemptPart part;
+    part.node = planned.node;
+    part.resources = planned.resources;
+    part.devices = planned.devices;
+    nodes_.Hold(attempt, part);
+    on.push_back(planned.node);
+  }
+  running_.emplace_back(attempt, std::move(on));
+  members_[attempt] = request.num_workers;
+  held_ += request.num_workers;
+  if (remembers_) plans_.push_back(std::move(*plan));
+  return request.num_workers;
+}
+
+void PlannerLoad::EndOne() {
+  COHORT_CHECK(!running_.empty());
+  std::swap(running_[random_.Below(running_.size())], running_.back());
+  const auto& [attempt, on] = running_.back();
+  for (const NodeId& node : on) nodes_.Release(attempt, node);
+  held_ -= members_[attempt];
+  members_.erase(attempt);
+  running_.pop_back();
+  // As the waiting line does after each release.
+  nodes_.TakeGains();
+}
+
+}  // namespace cohort::bench

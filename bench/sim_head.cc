@@ -1,0 +1,124 @@
+#include "bench/sim_head.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "head/rows.h"
+
+namespace cohort::bench {
+
+SimHead::SimHead(const std::string& directory, OnDesired on_desired)
+    : on_desired_(std::move(on_desired)) {
+  auto store = head::RocksdbStore::Open({.path = directory});
+  COHORT_CHECK(store.ok()) << store.status().ToString();
+  store_ = std::make_unique<NotingStore>(*std::move(store));
+  OnStrand([this] {
+    head::ClusterLimits limits;
+    limits.node_timeout = absl::Hours(1);  // nobody renews
+    head::NodeLinks& links = *this;
+    head::JobWatchers& watchers = *this;
+    state_ = std::make_unique<head::ClusterState>(
+        limits, clock_, random_, links, watchers, head::Rows());
+    head::Transition transition;
+    state_->TakeTerm(transition);
+    const absl::Status taken = store_->Append(0, transition.TakeBatch());
+    COHORT_CHECK(taken.ok()) << taken.ToString();
+    commit_ = std::make_unique<head::Commit>(
+        *store_, store_strand_, strand_, state_->cluster().term,
+        [](const absl::Status& status) {
+          COHORT_CHECK(status.ok()) << status.ToString();
+        });
+  });
+}
+
+SimHead::~SimHead() {
+  Flush();
+  OnStrand([this] {
+    commit_.reset();
+    state_.reset();
+  });
+  store_strand_.Drain();
+}
+
+void SimHead::OnStrand(const std::function<void()>& task) {
+  Latch done;
+  strand_.Post([&] {
+    task();
+    done.Open();
+  });
+  done.Wait();
+}
+
+void SimHead::Flush() {
+  Latch durable;
+  strand_.Post([&] {
+    commit_->AfterDurable([&](const absl::Status& status) {
+      COHORT_CHECK(status.ok()) << status.ToString();
+      durable.Open();
+    });
+  });
+  durable.Wait();
+}
+
+NodeId SimHead::Join(const head::NodeRecord& record) {
+  head::Registration registration;
+  registration.node = record.id;
+  registration.name = record.name;
+  registration.host = "10.0.0.1";
+  registration.resources = record.resources;
+  registration.devices = record.devices;
+  registration.labels = record.labels;
+  registration.observed.full = true;
+  head::Transition transition;
+  const auto registered = state_->RegisterNode(registration, transition);
+  COHORT_CHECK(registered.ok()) << registered.status().ToString();
+  incarnations_[record.id] = registered->incarnation;
+  transition.Then([this, node = record.id,
+                   incarnation = registered->incarnation,
+                   desired = registered->desired](const absl::Status& status) {
+    COHORT_CHECK(status.ok()) << status.ToString();
+    SendDesired(node, incarnation, desired);
+  });
+  commit_->Submit(std::move(transition));
+  return record.id;
+}
+
+void SimHead::Submit(int num_workers, const std::string& per_worker,
+                     std::function<void()> durable) {
+  head::JobSpec spec;
+  spec.name = "bench";
+  spec.command = {"./train", "--epochs", "10"};
+  spec.num_workers = num_workers;
+  spec.resources_per_worker = *ParseResources(per_worker);
+  head::Transition transition;
+  const auto job =
+      state_->SubmitJob({.principal = "bench",
+                         .request_id = absl::StrCat("request-", ++requests_),
+                         .body_hash = std::string(32, 'h')},
+                        "default", std::move(spec), transition);
+  COHORT_CHECK(job.ok()) << job.status().ToString();
+  transition.Then([durable = std::move(durable)](const absl::Status& status) {
+    COHORT_CHECK(status.ok()) << status.ToString();
+    durable();
+  });
+  commit_->Submit(std::move(transition));
+}
+
+void SimHead::Observe(const NodeId& node, head::ObservedAttempt observed) {
+  head::Transition transition;
+  state_->Observe(node, incarnations_.at(node),
+                  {.full = false, .attempts = {std::move(observed)}},
+                  transition);
+  commit_->Submit(std::move(transition));
+}
+
+void SimHead::SendDesired(const NodeId& node, uint64_t,
+                          const std::vector<head::DesiredAttempt>& attempts) {
+  for (const head::DesiredAttempt& attempt : attempts) {
+    on_desired_(node, attempt);
+  }
+}
+
+}  // namespace cohort::bench
