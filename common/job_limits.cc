@@ -24,6 +24,7 @@ constexpr size_t kEnvironmentMax = 4'096;
 constexpr size_t kArgumentBytesMax = 128 << 10;
 constexpr size_t kCommandBytesMax = 1 << 20;
 constexpr int kFailuresMax = 1'000'000;
+constexpr absl::Duration kTimeLimitMax = absl::Hours(24 * 365);
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
@@ -129,6 +130,15 @@ absl::Status CheckEnvironment(
   return absl::OkStatus();
 }
 
+absl::Status CheckBetween(absl::string_view what, absl::Duration value,
+                          absl::Duration least, absl::Duration most) {
+  if (least <= value && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ", what, " is ", absl::FormatDuration(value), ", ",
+                   absl::FormatDuration(least), " to ",
+                   absl::FormatDuration(most), " are possible"));
+}
+
 }  // namespace
 
 absl::Status CheckJobName(const std::string& name) {
@@ -207,6 +217,21 @@ absl::Status CheckMaxFailures(int max_failures) {
   return absl::InvalidArgumentError(absl::StrCat(
       "max_failures is ", max_failures,
       ", it can be -1 (no limit), 0, or more up to ", kFailuresMax));
+}
+
+absl::Status CheckTimeLimit(absl::Duration time_limit) {
+  if (time_limit == absl::InfiniteDuration()) return absl::OkStatus();
+  return CheckBetween("time limit", time_limit, absl::Milliseconds(1),
+                      kTimeLimitMax);
+}
+
+absl::Status CheckGrace(absl::Duration grace) {
+  return CheckBetween("grace", grace, absl::ZeroDuration(), absl::Hours(1));
+}
+
+absl::Status CheckRetryDelay(absl::Duration retry_delay) {
+  return CheckBetween("retry delay", retry_delay, absl::ZeroDuration(),
+                      absl::Hours(1));
 }
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 #include "common/resources.h"
 
@@ -35,5 +36,12 @@ absl::Status CheckResourcesPerWorker(const ResourceSet& resources);
 
 // -1: no limit.
 absl::Status CheckMaxFailures(int max_failures);
+
+// 1 ms to 365 days, or infinite.
+absl::Status CheckTimeLimit(absl::Duration time_limit);
+// 0 to 1 h.
+absl::Status CheckGrace(absl::Duration grace);
+// 0 to 1 h.
+absl::Status CheckRetryDelay(absl::Duration retry_delay);
 
 }  // namespace cohort

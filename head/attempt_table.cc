@@ -88,4 +88,15 @@ AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node) {
       PartOn(static_cast<const AttemptRecord&>(attempt), node));
 }
 
+AttemptRank* FindRank(AttemptPart& part, int rank) {
+  for (AttemptRank& candidate : part.ranks) {
+    if (candidate.rank == rank) return &candidate;
+  }
+  return nullptr;
+}
+
+bool HasRank(const AttemptPart& part, int rank) {
+  return FindRank(const_cast<AttemptPart&>(part), rank) != nullptr;
+}
+
 }  // namespace cohort::head

@@ -51,6 +51,10 @@ class AttemptTable {
 const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node);
 AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node);
 
+// Null when `part` has no such rank.
+AttemptRank* FindRank(AttemptPart& part, int rank);
+bool HasRank(const AttemptPart& part, int rank);
+
 // Nothing of it runs any more, as far as the head will ever know.
 inline bool IsOver(const AttemptPart& part) {
   return part.phase == PartPhase::kEnded || part.phase == PartPhase::kLost;

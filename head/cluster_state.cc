@@ -46,6 +46,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                   }),
       requests_(limits.requests, clock),
       packages_(limits.packages, clock),
+      backoff_(clock),
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
           clock),
@@ -65,7 +66,6 @@ void ClusterState::Load(Rows rows) {
     packages_.Add(std::move(package));
   }
   for (JobRecord& job : rows.jobs) {
-    if (job.state == JobState::kPending) line_.Add(job);
     if (!HasEnded(job.state) && !job.spec->package_hash.empty()) {
       packages_.Pin(job.spec->package_hash);
     }
@@ -78,6 +78,10 @@ void ClusterState::Load(Rows rows) {
       }
     }
     attempts_.Add(std::move(attempt));
+  }
+  for (const auto& [sequence, id] : jobs_.by_sequence()) {
+    const JobRecord& job = *jobs_.Find(id);
+    if (job.state == JobState::kPending) StandInLine(job);
   }
   requests_.Load(std::move(rows.requests));
 }
@@ -115,9 +119,9 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                          " is not complete here: upload it first")),
                      "no_package");
   }
-  if (line_.size() >= limits_.waiting_jobs_max) {
+  if (waiting_count() >= limits_.waiting_jobs_max) {
     return SetReason(absl::ResourceExhaustedError(absl::StrCat(
-                         line_.size(), " jobs wait already: try again later")),
+                         waiting_count(), " jobs wait already: try again later")),
                      "too_many_jobs");
   }
 
@@ -426,6 +430,9 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 void ClusterState::Tick(Transition& transition) {
   Change change;
   for (const NodeId& node : leases_.Tick()) NodeSilent(node, change);
+  for (const JobId& job : backoff_.TakeDue(kPlacementsPerPass)) {
+    line_.Add(*jobs_.Find(job));
+  }
   metrics_.Due(change.jobs);
   change.requests_gone = requests_.Trim(kRequestsTrimmedPerTick);
   TrimJobs(change);
@@ -435,6 +442,17 @@ void ClusterState::Tick(Transition& transition) {
 }
 
 // ---- placing ----
+
+void ClusterState::StandInLine(const JobRecord& job) {
+  const AttemptRecord* last = attempts_.LastOf(job.id);
+  const absl::Duration delay =
+      last == nullptr ? absl::ZeroDuration() : RetryDelayAfter(job, *last);
+  if (delay > absl::ZeroDuration()) {
+    backoff_.Add(job.id, delay);
+  } else {
+    line_.Add(job);
+  }
+}
 
 void ClusterState::PlaceWaiting(Change& change) {
   line_.Freed(nodes_.TakeGains(), nodes_.index());
@@ -517,8 +535,11 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
   const absl::Time now = clock_.Wall();
   const bool was_waiting = job.state == JobState::kPending;
   jobs_.Move(job.id, to);
-  if (was_waiting) line_.Remove(job);
-  if (to == JobState::kPending) line_.Add(job);
+  if (was_waiting) {
+    line_.Remove(job);
+    backoff_.Remove(job.id);
+  }
+  if (to == JobState::kPending) StandInLine(job);
   if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
     job.started_at = now;
   }
@@ -582,6 +603,9 @@ void ClusterState::TrimNodes(Change& change) {
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (job.state != JobState::kPending) return job.reason;
+  if (backoff_.Waits(job.id)) {
+    return absl::StrCat(backoff_.ReasonOf(job), "; ", job.reason);
+  }
   const std::string waits = line_.ReasonOf(job, nodes_.index());
   if (job.attempts == 0) return waits.empty() ? job.reason : waits;
   if (waits.empty()) return job.reason;

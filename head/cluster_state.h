@@ -27,6 +27,7 @@
 #include "head/package_table.h"
 #include "head/records.h"
 #include "head/request_table.h"
+#include "head/retry_backoff.h"
 #include "head/rows.h"
 #include "head/run_controller.h"
 #include "head/transition.h"
@@ -152,7 +153,7 @@ class ClusterState {
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
   // Jobs that wait for resources.
-  size_t waiting_count() const { return line_.size(); }
+  size_t waiting_count() const { return line_.size() + backoff_.size(); }
   // Added since this state was loaded.
   const std::map<std::string, uint64_t>& events_by_kind() const {
     return events_by_kind_;
@@ -164,6 +165,8 @@ class ClusterState {
   void Load(Rows rows);
 
   // ---- placing ----
+  // Once its back-off, if it has one, is over.
+  void StandInLine(const JobRecord& job);
   void PlaceWaiting(Change& change);
   void TryPlace(const JobId& job, Change& change);
 
@@ -211,6 +214,7 @@ class ClusterState {
 
   // Computed again from rows and observed sets.
   WaitingLine line_;
+  RetryBackoff backoff_;  // PENDING jobs that are not in line yet
   NodeLeases leases_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;

@@ -25,6 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 // A state over a memory store.  Each change is committed at once, and after it
 // a state built from the rows alone must say the same (CM-3).
@@ -410,10 +411,68 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   EXPECT_EQ(StateOf(job), JobState::kRunning);
   const AttemptId first = Attempt(job).id;
   Say(b_, Exited(job, b_, 143, /*by_order=*/true));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)),
+              StartsWith("attempt 2 starts in 1s; attempt 1: rank"));
+  Pass(absl::Seconds(1), {a_, b_});
   EXPECT_EQ(StateOf(job), JobState::kStarting);
   EXPECT_NE(Attempt(job).id, first);
   EXPECT_EQ(Attempt(job).number, 2);
   EXPECT_EQ(Job(job).failures, 1);
+}
+
+TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 5;
+  spec.retry_delay = absl::Seconds(2);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  Pass(absl::Milliseconds(1'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Reload();  // counted anew: never shorter than it was said to be
+  Join(a_, 1);
+  EXPECT_EQ(state_->waiting_count(), 1);
+  Pass(absl::Milliseconds(1'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Pass(absl::Milliseconds(400), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  Pass(absl::Milliseconds(3'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Pass(absl::Milliseconds(400), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 5;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  EXPECT_EQ(state_->waiting_count(), 1);
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(state_->waiting_count(), 0);
+  Pass(absl::Seconds(2), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kUser);
+}
+
+TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  const NodeId first = Attempt(job).parts[0].node;
+  Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Attempt(job).number, 2);
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  // It still tells of the node once that is gone from the attempt.
+  EXPECT_THAT(Job(job).causes[0], HasSubstr("was silent for 10s"));
 }
 
 // PL-3: nothing of a node is offered before it registered in this term.
@@ -625,6 +684,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
 
   sent_.clear();
   Say(a_, Exited(job, a_, 1));
+  Pass(absl::Seconds(1), {a_});
   ASSERT_THAT(sent_[a_], SizeIs(2));
   for (const DesiredAttempt& sent : sent_[a_]) {
     if (sent.goal != Goal::kPrepare) continue;
@@ -727,6 +787,7 @@ TEST_F(ClusterStateTest, BoundsItsHistory) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
   spec.max_failures = -1;
+  spec.retry_delay = absl::ZeroDuration();
   const JobId restless = SubmitJob(spec);
   for (int i = 0; i < 5; ++i) {
     Run(restless);

@@ -708,6 +708,7 @@ TEST_F(HeadLogTest, ReadsToThePresentEnd) {
 TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   v1::SubmitJobRequest submission = Submission("r");
   submission.mutable_spec()->mutable_run()->set_max_failures(1);
+  submission.mutable_spec()->mutable_run()->mutable_retry_delay();  // at once
   const auto submitted = Call(rpc::kSubmitJob, submission);
   COHORT_ASSERT_OK(submitted);
   const std::string job = submitted->job_id();

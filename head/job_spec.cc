@@ -56,6 +56,9 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckNumWorkers(spec.num_workers));
   COHORT_RETURN_IF_ERROR(CheckResourcesPerWorker(spec.resources_per_worker));
   COHORT_RETURN_IF_ERROR(CheckMaxFailures(spec.max_failures));
+  COHORT_RETURN_IF_ERROR(CheckTimeLimit(spec.time_limit));
+  COHORT_RETURN_IF_ERROR(CheckGrace(spec.grace));
+  COHORT_RETURN_IF_ERROR(CheckRetryDelay(spec.retry_delay));
   return CheckWire(spec);
 }
 

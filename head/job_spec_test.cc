@@ -113,6 +113,21 @@ INSTANTIATE_TEST_SUITE_P(
                 [](JobSpec& s) { s.name = "\xed\xa0\x80"; }, "not UTF-8"},
         BadSpec{"BadFailures", [](JobSpec& s) { s.max_failures = -2; },
                 "max_failures is -2"},
+        BadSpec{"NoTime",
+                [](JobSpec& s) { s.time_limit = absl::ZeroDuration(); },
+                "the time limit is 0, 1ms to 8760h are possible"},
+        BadSpec{"TimeOfAges",
+                [](JobSpec& s) { s.time_limit = absl::Hours(9'000); },
+                "the time limit is 9000h"},
+        BadSpec{"NegativeGrace",
+                [](JobSpec& s) { s.grace = -absl::Seconds(1); },
+                "the grace is -1s, 0 to 1h are possible"},
+        BadSpec{"LongGrace",
+                [](JobSpec& s) { s.grace = absl::InfiniteDuration(); },
+                "the grace is inf"},
+        BadSpec{"LongRetryDelay",
+                [](JobSpec& s) { s.retry_delay = absl::Hours(2); },
+                "the retry delay is 2h, 0 to 1h are possible"},
         BadSpec{"BadKeep", [](JobSpec& s) { s.num_to_keep = -1; },
                 "num_to_keep is -1"},
         BadSpec{"ShortHash", [](JobSpec& s) { s.package_hash = "abc"; },
@@ -125,6 +140,9 @@ TEST(JobSpecTest, AcceptsWhatIsSensible) {
   spec.resources_per_worker.Set(kGpu, Amount::FromTenThousandths(2'500));
   spec.storage_path = "/mnt/shared";
   spec.max_failures = -1;
+  spec.time_limit = absl::Minutes(5);
+  spec.grace = absl::ZeroDuration();
+  spec.retry_delay = absl::Hours(1);
   COHORT_EXPECT_OK(ValidateJobSpec(spec, "team-a"));
   spec.resources_per_worker.Set(kGpu, Amount::FromUnits(8));
   spec.name.clear();

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "head/attempt_table.h"
 #include "head/cause_chain.h"
+#include "head/end_reason.h"
 #include "head/failure_class.h"
 #include "head/reconciler.h"
 
@@ -32,57 +33,8 @@ bool AllOver(const AttemptRecord& attempt) {
   return std::all_of(attempt.parts.begin(), attempt.parts.end(), IsOver);
 }
 
-AttemptRank* FindRank(AttemptPart& part, int rank) {
-  for (AttemptRank& candidate : part.ranks) {
-    if (candidate.rank == rank) return &candidate;
-  }
-  return nullptr;
-}
-
-bool HasRank(const AttemptPart& part, int rank) {
-  return FindRank(const_cast<AttemptPart&>(part), rank) != nullptr;
-}
-
-// Why an attempt ends, as one node or a person says it.
-struct EndReason {
-  EndCause cause = EndCause::kNone;
-  std::string detail;
-  std::vector<std::string> facts;  // for the chain of causes
-  // What it comes from; null: no part.
-  const AttemptPart* part = nullptr;
-};
-
-bool IsLoss(EndCause cause) {
-  return cause == EndCause::kKeeperLost || cause == EndCause::kNodeLost ||
-         cause == EndCause::kDaemonShutdown;
-}
-
-// The ranks of a gang fail when a sibling is taken from them, and their report
-// may come first: the loss (or the time limit there) is the cause then.  What
-// failed by itself on the same node did so before its keeper ended; only a
-// machine that dies may take a rank first.
-bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
-  if (attempt.cause != EndCause::kRankFailed) return false;
-  if (reason.cause == EndCause::kNodeLost) return true;
-  const bool elsewhere =
-      reason.part != nullptr && !HasRank(*reason.part, attempt.failed_rank);
-  return elsewhere &&
-         (IsLoss(reason.cause) || reason.cause == EndCause::kTimeLimit);
-}
-
 void SetCause(AttemptRecord& attempt, EndReason reason, RunOutcome& outcome) {
-  const bool first = attempt.cause == EndCause::kNone;
-  const bool explains = ExplainsFailure(reason, attempt);
-  if (!first && !explains) {
-    if (!IsLoss(reason.cause)) return;
-    AddCauses(reason.facts, /*in_front=*/false, attempt);
-    outcome.attempt_changed = true;
-    return;
-  }
-  AddCauses(reason.facts, /*in_front=*/explains, attempt);
-  attempt.cause = reason.cause;
-  attempt.detail = std::move(reason.detail);
-  outcome.attempt_changed = true;
+  if (GiveReason(std::move(reason), attempt)) outcome.attempt_changed = true;
 }
 
 void MoveAttempt(AttemptRecord& attempt, AttemptState to, RunOutcome& outcome) {
