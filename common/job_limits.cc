@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/label_selector.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
@@ -25,6 +26,10 @@ constexpr size_t kArgumentBytesMax = 128 << 10;
 constexpr size_t kCommandBytesMax = 1 << 20;
 constexpr int kFailuresMax = 1'000'000;
 constexpr absl::Duration kTimeLimitMax = absl::Hours(24 * 365);
+
+constexpr size_t kSelectorBytesMax = 16 << 10;
+constexpr size_t kLevelBytesMax = LabelSelector::kKeyBytesMax;
+constexpr size_t kAcceleratorBytesMax = 64;
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
@@ -232,6 +237,57 @@ absl::Status CheckGrace(absl::Duration grace) {
 absl::Status CheckRetryDelay(absl::Duration retry_delay) {
   return CheckBetween("retry delay", retry_delay, absl::ZeroDuration(),
                       absl::Hours(1));
-}
+
+  absl::Status CheckSelectors(const std::vector<std::string>& selectors) {
+    size_t bytes = 0;
+    for (const std::string& selector : selectors) bytes += selector.size();
+    if (bytes > kSelectorBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the selectors have ", bytes, " bytes, at most ",
+                       kSelectorBytesMax, " are possible"));
+    }
+    return LabelSelector::ParseAll(selectors).status();
+  }
+
+  absl::Status CheckTolerations(const std::vector<Toleration>& tolerations) {
+    if (tolerations.size() > kTolerationsMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there are ", tolerations.size(), " tolerations, at most ",
+          kTolerationsMax, " are possible"));
+    }
+    for (const Toleration& toleration : tolerations) {
+      const std::string& key = toleration.key;
+      const std::string value = toleration.value.value_or("");
+      if (key.empty() || key.size() > Taint::kKeyBytesMax ||
+          value.size() > Taint::kValueBytesMax || !IsPrintableUtf8(key) ||
+          !IsPrintableUtf8(value)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the toleration ", Quoted(key), "=", Quoted(value),
+            " is not a key of 1 to ", Taint::kKeyBytesMax,
+            " printable bytes and a value of at most ", Taint::kValueBytesMax));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAcceleratorType(const std::string& type) {
+    if (type.size() <= kAcceleratorBytesMax && IsPrintableUtf8(type)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the accelerator type ", Quoted(type), " is not ", kAcceleratorBytesMax,
+        " printable bytes or fewer: `cohort nodes` shows the models"));
+  }
+
+  absl::Status CheckTopologyLevel(const std::string& level) {
+    if (level.size() <= kLevelBytesMax && IsPrintableUtf8(level)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the level ", Quoted(level),
+                     " is neither \"host\" nor a label of at "
+                     "most ",
+                     kLevelBytesMax, " printable bytes"));
+  }
 
 }  // namespace cohort

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 
 #include "common/resources.h"
+#include "common/taint.h"
 
 // The bounds of what a job may say.  The client checks them before it sends
 // anything, the head because it trusts no client.  All give InvalidArgument
@@ -43,5 +44,15 @@ absl::Status CheckTimeLimit(absl::Duration time_limit);
 absl::Status CheckGrace(absl::Duration grace);
 // 0 to 1 h.
 absl::Status CheckRetryDelay(absl::Duration retry_delay);
+
+// That they parse (label_selector.h); errors name the text and the column.
+absl::Status CheckSelectors(const std::vector<std::string>& selectors);
+absl::Status CheckTolerations(const std::vector<Toleration>& tolerations);
+
+// Empty: any.
+absl::Status CheckAcceleratorType(const std::string& type);
+
+// "host", or a label of nodes; empty: no wish.
+absl::Status CheckTopologyLevel(const std::string& level);
 
 }  // namespace cohort

@@ -59,6 +59,10 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckTimeLimit(spec.time_limit));
   COHORT_RETURN_IF_ERROR(CheckGrace(spec.grace));
   COHORT_RETURN_IF_ERROR(CheckRetryDelay(spec.retry_delay));
+  COHORT_RETURN_IF_ERROR(CheckSelectors(spec.selectors));
+  COHORT_RETURN_IF_ERROR(CheckTolerations(spec.tolerations));
+  COHORT_RETURN_IF_ERROR(CheckAcceleratorType(spec.accelerator_type));
+  COHORT_RETURN_IF_ERROR(CheckTopologyLevel(spec.topology.level));
   return CheckWire(spec);
 }
 
