@@ -51,11 +51,13 @@ function(cohort_note_library name sources deps)
   endif()
 endfunction()
 
-# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE])
+# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE] [MIXED])
 # SHARED: always the shared gRPC, protobuf and Abseil (what links LibTorch must).
 # BARE: none of them at all.
+# MIXED: archives of them and the shared libstdc++, for what needs a C++ library
+# that Debian has as a shared object only.
 function(cohort_executable)
-  cmake_parse_arguments(ARG "SHARED;BARE" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "SHARED;BARE;MIXED" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
   set(kind SHARED)
@@ -68,6 +70,11 @@ function(cohort_executable)
   elseif(TARGET cohort_deps_static AND NOT ARG_SHARED)
     set(kind STATIC)
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_static)
+    if(ARG_MIXED)
+      set(kind MIXED)
+    else()
+      target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc)
+    endif()
   else()
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_shared)
   endif()

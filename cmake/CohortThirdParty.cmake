@@ -32,6 +32,15 @@ find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 
+# By hand: its own config asks for what its pull and push parts need.
+find_path(COHORT_PROMETHEUS_INCLUDE prometheus/text_serializer.h REQUIRED)
+find_library(COHORT_PROMETHEUS_CORE prometheus-cpp-core REQUIRED)
+mark_as_advanced(COHORT_PROMETHEUS_INCLUDE COHORT_PROMETHEUS_CORE)
+add_library(prometheus_core INTERFACE IMPORTED)
+target_include_directories(prometheus_core INTERFACE
+  ${COHORT_PROMETHEUS_INCLUDE})
+target_link_libraries(prometheus_core INTERFACE ${COHORT_PROMETHEUS_CORE})
+
 set(COHORT_HAVE_GLOO OFF)
 if(COHORT_WITH_GLOO)
   find_package(Gloo CONFIG QUIET)
@@ -116,7 +125,7 @@ if(COHORT_STATIC_DEPS)
       -Wl,--start-group ${archives} -Wl,--end-group
       Threads::Threads ${CMAKE_DL_LIBS} rt m)
     target_link_options(cohort_deps_static INTERFACE
-      -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
+      -Wl,--gc-sections -Wl,--as-needed)
     message(STATUS "cohort: programs hold gRPC, protobuf, Abseil and RocksDB statically")
   endif()
 else()

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 
 #include "common/mutex.h"
-#include "head/metrics_page.h"
+#include "head/metric_family.h"
 #include "rpc/router.h"
 
 namespace cohort::head {

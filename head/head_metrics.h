@@ -9,7 +9,7 @@
 #include "common/build_info.h"
 #include "common/resources.h"
 #include "head/cluster_state.h"
-#include "head/metrics_page.h"
+#include "head/metric_family.h"
 
 namespace cohort::head {
 

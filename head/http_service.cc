@@ -15,6 +15,7 @@
 #include "client/wire.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/metrics_page.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {

@@ -15,7 +15,7 @@
 
 #include "common/executor.h"
 #include "head/http_message.h"
-#include "head/metrics_page.h"
+#include "head/metric_family.h"
 #include "rpc/authenticator.h"
 #include "rpc/channel.h"
 

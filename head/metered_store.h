@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "head/metrics_page.h"
+#include "head/metric_family.h"
 #include "head/store.h"
 
 namespace cohort::head {

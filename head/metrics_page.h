@@ -1,72 +1,16 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
-#include "absl/types/span.h"
 
-// Metrics as values, and as the text that Prometheus reads.
+#include "head/metric_family.h"
+
+// Metrics as the text that Prometheus reads.
 //
-// Written here and judged by Prometheus' own tools (tests/itest/test_http.py):
-// Debian's prometheus-cpp is a shared C++ library, which would bring a second
-// libstdc++ into the static head, and it cannot write OpenMetrics.
+// prometheus-cpp writes it; its header is seen by metrics_page.cc alone.
 namespace cohort::head {
-
-// How often something took how long, in buckets of fixed bounds.  A value.
-class Histogram {
- public:
-  // 100 us to 10 s, three a decade: from a memory-only answer to a dead disk.
-  static absl::Span<const double> Bounds();  // seconds
-
-  Histogram() : counts_(Bounds().size() + 1) {}
-
-  void Add(absl::Duration took);
-
-  // At or below each bound, then all: never decreasing.
-  std::vector<uint64_t> Cumulative() const;
-  uint64_t count() const { return count_; }
-  double sum_seconds() const { return sum_seconds_; }
-
- private:
-  std::vector<uint64_t> counts_;
-  uint64_t count_ = 0;
-  double sum_seconds_ = 0;
-};
-
-enum class MetricType { kGauge, kCounter, kHistogram };
-
-using MetricLabels = std::vector<std::pair<std::string, std::string>>;
-
-struct MetricSample {
-  MetricLabels labels;
-  double value = 0;     // of gauges and counters
-  Histogram histogram;  // of histograms
-};
-
-// REQUIRES: names of counters end in _total, and no others do; label names are
-// lower_snake_case; no two samples have the same labels.
-struct MetricFamily {
-  std::string name;
-  std::string help;  // one line
-  MetricType type = MetricType::kGauge;
-  std::vector<MetricSample> samples;
-
-  // Adds a sample.
-  void Add(MetricLabels labels, double value) {
-    samples.push_back({.labels = std::move(labels), .value = value});
-  }
-};
-
-MetricFamily Gauge(absl::string_view name, absl::string_view help);
-MetricFamily Gauge(absl::string_view name, absl::string_view help,
-                   double value);
-MetricFamily Counter(absl::string_view name, absl::string_view help);
-MetricFamily Counter(absl::string_view name, absl::string_view help,
-                     double value);
 
 enum class MetricsFormat {
   kText,         // Prometheus' text format 0.0.4
@@ -78,7 +22,8 @@ enum class MetricsFormat {
 MetricsFormat FormatFor(absl::string_view accept);
 absl::string_view ContentTypeOf(MetricsFormat format);
 
-// MP-1: any text is fit for a label's value and for a help: it is escaped.
+// MP-1: any text is fit for a label's value: it is escaped.
+// REQUIRES: helps without double quotes, which the formats read differently.
 std::string RenderMetrics(const std::vector<MetricFamily>& families,
                           MetricsFormat format);
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "head/metrics_page.h"
+#include "head/metric_family.h"
 
 namespace cohort::head {
 

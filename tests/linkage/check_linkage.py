@@ -1,8 +1,9 @@
 """Reads ldd and nm of each program: one protobuf, one libstdc++.
 
-  check_linkage.py [--static PROGRAM | --shared PROGRAM | --bare PROGRAM]...
+  check_linkage.py [--static P | --mixed P | --shared P | --bare P]...
 
 static: gRPC, protobuf, Abseil, RocksDB and libstdc++ inside, glibc outside.
+mixed:  as static, but libstdc++ is the system's: only one of it.
 shared: protobuf from the shared object alone, or not at all.
 bare:   none of them, inside or outside.
 """
@@ -40,8 +41,9 @@ def problems(kind, objects, has_own_protobuf):
     """What is wrong with a program of this kind, as a list of sentences."""
     found = []
     if kind != "shared":
+        system = ("libstdc++", "libgcc_s") if kind == "mixed" else ()
         found += [f"a {kind} program loads {name}" for name in objects
-                  if name.startswith(OURS)]
+                  if name.startswith(OURS) and not name.startswith(system)]
     if kind == "bare" and has_own_protobuf:
         found.append("a bare program holds protobuf")
     if has_own_protobuf and any(name.startswith("libprotobuf")
@@ -59,7 +61,7 @@ def run(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for kind in ("static", "shared", "bare"):
+    for kind in ("static", "mixed", "shared", "bare"):
         parser.add_argument(f"--{kind}", action="append", default=[])
     arguments = vars(parser.parse_args())
     failures = 0

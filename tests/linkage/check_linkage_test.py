@@ -30,10 +30,12 @@ class CheckLinkageTest(unittest.TestCase):
 
     def test_refuses_a_shared_object_in_a_static_program(self):
         self.assertTrue(problems("static", ["libstdc++.so.6"], True))
+        self.assertTrue(problems("mixed", ["libgrpc++.so.1.51"], True))
         self.assertTrue(problems("bare", ["libgrpc++.so.1.51"], False))
 
     def test_accepts_what_is_meant(self):
         self.assertFalse(problems("static", ["libc.so.6", "libm.so.6"], True))
+        self.assertFalse(problems("mixed", ["libstdc++.so.6"], True))
         self.assertFalse(problems("shared", loaded_objects(LDD), False))
         self.assertFalse(problems("bare", ["libc.so.6"], False))
 
