@@ -237,57 +237,58 @@ absl::Status CheckGrace(absl::Duration grace) {
 absl::Status CheckRetryDelay(absl::Duration retry_delay) {
   return CheckBetween("retry delay", retry_delay, absl::ZeroDuration(),
                       absl::Hours(1));
+}
 
-  absl::Status CheckSelectors(const std::vector<std::string>& selectors) {
-    size_t bytes = 0;
-    for (const std::string& selector : selectors) bytes += selector.size();
-    if (bytes > kSelectorBytesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the selectors have ", bytes, " bytes, at most ",
-                       kSelectorBytesMax, " are possible"));
-    }
-    return LabelSelector::ParseAll(selectors).status();
+absl::Status CheckSelectors(const std::vector<std::string>& selectors) {
+  size_t bytes = 0;
+  for (const std::string& selector : selectors) bytes += selector.size();
+  if (bytes > kSelectorBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the selectors have ", bytes, " bytes, at most ",
+                     kSelectorBytesMax, " are possible"));
   }
+  return LabelSelector::ParseAll(selectors).status();
+}
 
-  absl::Status CheckTolerations(const std::vector<Toleration>& tolerations) {
-    if (tolerations.size() > kTolerationsMax) {
+absl::Status CheckTolerations(const std::vector<Toleration>& tolerations) {
+  if (tolerations.size() > kTolerationsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", tolerations.size(), " tolerations, at most ",
+                     kTolerationsMax, " are possible"));
+  }
+  for (const Toleration& toleration : tolerations) {
+    const std::string& key = toleration.key;
+    const std::string value = toleration.value.value_or("");
+    if (key.empty() || key.size() > Taint::kKeyBytesMax ||
+        value.size() > Taint::kValueBytesMax || !IsPrintableUtf8(key) ||
+        !IsPrintableUtf8(value)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "there are ", tolerations.size(), " tolerations, at most ",
-          kTolerationsMax, " are possible"));
+          "the toleration ", Quoted(key), "=", Quoted(value),
+          " is not a key of 1 to ", Taint::kKeyBytesMax,
+          " printable bytes and a value of at most ", Taint::kValueBytesMax));
     }
-    for (const Toleration& toleration : tolerations) {
-      const std::string& key = toleration.key;
-      const std::string value = toleration.value.value_or("");
-      if (key.empty() || key.size() > Taint::kKeyBytesMax ||
-          value.size() > Taint::kValueBytesMax || !IsPrintableUtf8(key) ||
-          !IsPrintableUtf8(value)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the toleration ", Quoted(key), "=", Quoted(value),
-            " is not a key of 1 to ", Taint::kKeyBytesMax,
-            " printable bytes and a value of at most ", Taint::kValueBytesMax));
-      }
-    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAcceleratorType(const std::string& type) {
+  if (type.size() <= kAcceleratorBytesMax && IsPrintableUtf8(type)) {
     return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the accelerator type ", Quoted(type), " is not ", kAcceleratorBytesMax,
+      " printable bytes or fewer: `cohort nodes` shows the models"));
+}
 
-  absl::Status CheckAcceleratorType(const std::string& type) {
-    if (type.size() <= kAcceleratorBytesMax && IsPrintableUtf8(type)) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the accelerator type ", Quoted(type), " is not ", kAcceleratorBytesMax,
-        " printable bytes or fewer: `cohort nodes` shows the models"));
+absl::Status CheckTopologyLevel(const std::string& level) {
+  if (level.size() <= kLevelBytesMax && IsPrintableUtf8(level)) {
+    return absl::OkStatus();
   }
-
-  absl::Status CheckTopologyLevel(const std::string& level) {
-    if (level.size() <= kLevelBytesMax && IsPrintableUtf8(level)) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat("the level ", Quoted(level),
-                     " is neither \"host\" nor a label of at "
-                     "most ",
-                     kLevelBytesMax, " printable bytes"));
-  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the level ", Quoted(level),
+                   " is neither \"host\" nor a label of at "
+                   "most ",
+                   kLevelBytesMax, " printable bytes"));
+}
 
 }  // namespace cohort
