@@ -1,5 +1,6 @@
 #include "client/cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr size_t kRequestIdBytesMax = 128;
 // One stream each; a reader of more names the rank that it wants.
 constexpr int kRanksReadMax = 1024;
+// Jobs of one page of a list: a few hundred KiB.
+constexpr size_t kPageMax = 2'000;
 
 using SubmitDone = absl::AnyInvocable<void(absl::StatusOr<JobId>) &&>;
 
@@ -222,6 +225,25 @@ absl::StatusOr<BackupSummary> Cluster::BackupStore(
   return summary;
 }
 
+absl::Status Cluster::Hold(JobId job, std::optional<absl::Duration> deadline) {
+  v1::HoldJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(job.bytes());
+  return core_->head()
+      .CallAndWait(rpc::kHoldJob, request, core_->Or(deadline))
+      .status();
+}
+
+absl::Status Cluster::Release(JobId job,
+                              std::optional<absl::Duration> deadline) {
+  v1::ReleaseJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(job.bytes());
+  return core_->head()
+      .CallAndWait(rpc::kReleaseJob, request, core_->Or(deadline))
+      .status();
+}
+
 absl::StatusOr<Job> Cluster::Get(JobId job,
                                  std::optional<absl::Duration> deadline) const {
   v1::GetJobRequest request;
@@ -232,18 +254,29 @@ absl::StatusOr<Job> Cluster::Get(JobId job,
   return client::FromWire(response.job());
 }
 
-absl::StatusOr<std::vector<Job>> Cluster::List(
-    std::optional<absl::Duration> deadline) const {
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::ListJobsResponse response,
-      core_->head().CallAndWait(rpc::kListJobs, v1::ListJobsRequest(),
-                                core_->Or(deadline)));
-  std::vector<Job> jobs;
-  for (const v1::Job& wire : response.jobs()) {
-    COHORT_ASSIGN_OR_RETURN(Job job, client::FromWire(wire));
-    jobs.push_back(std::move(job));
+absl::StatusOr<JobList> Cluster::List(
+    const ListOptions& options, std::optional<absl::Duration> deadline) const {
+  v1::ListJobsRequest request = client::ToWire(options);
+  JobList list;
+  for (;;) {
+    const size_t left = options.limit - list.jobs.size();
+    request.set_page_size(
+        static_cast<int32_t>(std::clamp<size_t>(left, 1, kPageMax)));
+    COHORT_ASSIGN_OR_RETURN(const v1::ListJobsResponse response,
+                            core_->head().CallAndWait(rpc::kListJobs, request,
+                                                      core_->Or(deadline)));
+    for (const v1::Job& wire : response.jobs()) {
+      if (list.jobs.size() == options.limit) break;
+      COHORT_ASSIGN_OR_RETURN(Job job, client::FromWire(wire));
+      list.jobs.push_back(std::move(job));
+    }
+    const bool is_last = response.next_page_token().empty();
+    if (is_last || list.jobs.size() == options.limit) {
+      list.is_cut = !is_last;
+      return list;
+    }
+    request.set_page_token(response.next_page_token());
   }
-  return jobs;
 }
 
 absl::StatusOr<Job> Cluster::Wait(JobId job, absl::Duration deadline) const {
@@ -268,6 +301,14 @@ absl::Status Cluster::Logs(
     JobId job, const LogOptions& options,
     absl::FunctionRef<absl::Status(const LogChunk&)> sink) const {
   COHORT_ASSIGN_OR_RETURN(const Job found, Get(job));
+  if (found.array.has_value()) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            job.ToText(), " is an array of ", found.array->size,
+            " elements: name the one whose log you want, as ", job.ToText(),
+            ".0; `cohort jobs get ", job.ToText(), "` lists them")),
+        "is_array");
+  }
   const int world = found.num_workers;
   std::vector<int> ranks;
   if (options.rank.has_value()) {

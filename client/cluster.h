@@ -148,13 +148,23 @@ class Cluster {
       const std::string& directory,
       std::optional<absl::Duration> deadline = std::nullopt);
 
+  // Keeps a job that waits from starting until it is released; of an array
+  // those elements that wait.  NotFound; FailedPrecondition: nothing of it
+  // waits.
+  absl::Status Hold(JobId job,
+                    std::optional<absl::Duration> deadline = std::nullopt);
+  // OK too when it is not held.  NotFound.
+  absl::Status Release(JobId job,
+                       std::optional<absl::Duration> deadline = std::nullopt);
+
   // ---- reads ----
 
   // NotFound.
   absl::StatusOr<Job> Get(
       JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
-  // Newest first, without ranks.
-  absl::StatusOr<std::vector<Job>> List(
+  // Newest first, without ranks.  The deadline is for each page of it.
+  absl::StatusOr<JobList> List(
+      const ListOptions& options = {},
       std::optional<absl::Duration> deadline = std::nullopt) const;
   // Blocks until the job has ended.  NotFound; DeadlineExceeded, also when the
   // head could not be reached, when it has not ended by then.

@@ -66,7 +66,8 @@ TEST_F(ClusterTest, SubmitsAndAsks) {
   EXPECT_EQ(job->resources_per_worker.ToString(), "GPU 1");
   const auto jobs = cluster->List();
   COHORT_ASSERT_OK(jobs);
-  EXPECT_EQ(jobs->size(), 1u);
+  EXPECT_EQ(jobs->jobs.size(), 1u);
+  EXPECT_FALSE(jobs->is_cut);
   COHORT_ASSERT_OK(cluster->Stop(*id));
   EXPECT_EQ(cluster->Get(*id)->state, JobState::kStopping);
   const auto status = cluster->Status();

@@ -55,6 +55,28 @@ absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling) {
   return resources;
 }
 
+namespace {
+
+// What says when and where the job may start.
+absl::Status CheckOrder(const JobSpec& spec) {
+  COHORT_RETURN_IF_ERROR(CheckLabels(spec.labels));
+  if (!spec.name_space.empty()) {
+    COHORT_RETURN_IF_ERROR(CheckNamespace(spec.name_space));
+  }
+  COHORT_RETURN_IF_ERROR(CheckPriority(spec.priority));
+  COHORT_RETURN_IF_ERROR(CheckArray(spec.array));
+  std::vector<JobId> after;
+  for (const Dependency& each : spec.after) after.push_back(each.job);
+  COHORT_RETURN_IF_ERROR(CheckAfter(after));
+  const ScalingConfig& scaling = spec.scaling_config;
+  COHORT_RETURN_IF_ERROR(CheckSelectors(scaling.selectors));
+  COHORT_RETURN_IF_ERROR(CheckTolerations(scaling.tolerations));
+  COHORT_RETURN_IF_ERROR(CheckAcceleratorType(scaling.accelerator_type));
+  return CheckTopologyLevel(scaling.topology.level);
+}
+
+}  // namespace
+
 absl::Status ValidateJobSpec(const JobSpec& spec) {
   COHORT_RETURN_IF_ERROR(CheckCommand(spec.command, spec.environment));
   COHORT_RETURN_IF_ERROR(CheckNumWorkers(spec.scaling_config.num_workers));
@@ -65,6 +87,10 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
   COHORT_RETURN_IF_ERROR(CheckJobName(run.name));
   COHORT_RETURN_IF_ERROR(CheckStoragePath(run.storage_path));
   COHORT_RETURN_IF_ERROR(CheckMaxFailures(run.failure_config.max_failures));
+  COHORT_RETURN_IF_ERROR(CheckRetryDelay(run.failure_config.retry_delay));
+  COHORT_RETURN_IF_ERROR(CheckTimeLimit(run.time_limit));
+  COHORT_RETURN_IF_ERROR(CheckGrace(run.grace));
+  COHORT_RETURN_IF_ERROR(CheckOrder(spec));
   const std::optional<int> num_to_keep = run.checkpoint_config.num_to_keep;
   if (num_to_keep.value_or(1) >= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -97,6 +123,24 @@ const char* JobStateName(JobState state) {
 bool HasEnded(JobState state) {
   return state == JobState::kSucceeded || state == JobState::kFailed ||
          state == JobState::kStopped;
+}
+
+const char* FailureClassName(FailureClass failure_class) {
+  switch (failure_class) {
+    case FailureClass::kUser:
+      return "user";
+    case FailureClass::kInfra:
+      return "infra";
+    case FailureClass::kPreempted:
+      return "preempted";
+    case FailureClass::kOom:
+      return "oom";
+    case FailureClass::kHang:
+      return "hang";
+    case FailureClass::kTimeout:
+      return "timeout";
+  }
+  return "unknown";
 }
 
 const char* RankStateName(RankState state) {

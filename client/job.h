@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
+#include "common/taint.h"
 
 // What users say about jobs and what they are told.  Names, meanings and
 // defaults are Ray's where Ray has them.  Plain values.
@@ -34,6 +36,13 @@ const char* PlacementStrategyName(PlacementStrategy strategy);
 absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
     absl::string_view text);
 
+// That all workers lie within one `level`: "host" is the node, any other one a
+// node label whose value is the same for all of them.
+struct Topology {
+  std::string level;      // empty: anywhere
+  bool required = false;  // false: when that is possible
+};
+
 struct ScalingConfig {
   // Ranks, placed together or not at all.
   int num_workers = 1;
@@ -42,6 +51,13 @@ struct ScalingConfig {
   // it: what it says and one GPU.
   std::optional<ResourceSet> resources_per_worker;
   PlacementStrategy placement_strategy = PlacementStrategy::kPack;
+  // Expressions over node labels (common/label_selector.h); all must hold.
+  std::vector<std::string> selectors;
+  // Taints of nodes that the job bears.
+  std::vector<Toleration> tolerations;
+  // A GPU model; empty: any.
+  std::string accelerator_type;
+  Topology topology;
 };
 
 // What each worker gets.  InvalidArgument for GPUs without use_gpu, and as
@@ -52,6 +68,9 @@ struct FailureConfig {
   // How often the job starts again after a failure; -1: without limit.  The
   // loss of a node or keeper is not counted here.
   int max_failures = 0;
+  // Before the attempt after a charged failure; doubles with each, up to five
+  // minutes.
+  absl::Duration retry_delay = absl::Seconds(1);
 };
 
 struct CheckpointConfig {
@@ -68,6 +87,21 @@ struct RunConfig {
   std::string storage_path;
   FailureConfig failure_config;
   CheckpointConfig checkpoint_config;
+  // Of running, summed over attempts; then the job FAILED (timeout).
+  absl::Duration time_limit = absl::InfiniteDuration();
+  // Between SIGTERM and SIGKILL when the job is stopped.
+  absl::Duration grace = absl::Seconds(10);
+};
+
+enum class DependencyKind {
+  kOk,   // once that job has SUCCEEDED; this one is FAILED when it cannot
+  kAny,  // once that job has ended
+};
+
+// A job that is to end before another one starts.
+struct Dependency {
+  JobId job;  // a job, or an array: all its elements
+  DependencyKind kind = DependencyKind::kOk;
 };
 
 // A job as it is submitted.
@@ -81,6 +115,19 @@ struct JobSpec {
   RunConfig run_config;
   // A package that the head has (Cluster::UploadPackage).
   std::optional<Digest> package;
+
+  // For people and Cluster::List; at most 64.
+  std::map<std::string, std::string> labels;
+  // Empty: "default".  Names need not be unique in it.
+  std::string name_space;
+  // -1000 to 1000.  Higher ones start first; nobody is preempted.
+  int priority = 0;
+  // Waits until Cluster::Release.
+  bool hold = false;
+  std::vector<Dependency> after;
+  // As "0-99%8" (common/array_spec.h): not one job but an array of them, named
+  // ID.INDEX, whose ranks find COHORT_ARRAY_INDEX in their environment.
+  std::string array;
 };
 
 // InvalidArgument, naming the field and what is possible, for a job that no
@@ -107,6 +154,12 @@ bool HasEnded(JobState state);
 enum class RankState { kUnknown, kPending, kStarting, kRunning, kExited };
 
 const char* RankStateName(RankState state);
+
+// Why an attempt failed, as budgets see it.
+enum class FailureClass { kUser, kInfra, kPreempted, kOom, kHang, kTimeout };
+
+// "user", "infra".
+const char* FailureClassName(FailureClass failure_class);
 
 // How a process ended.
 struct ExitStatus {
@@ -140,6 +193,15 @@ struct Checkpoint {
   int64_t epoch = 0;
 };
 
+// The elements of an array, counted.
+struct ArrayStatus {
+  int64_t size = 0;
+  std::optional<int> at_once;
+  std::map<JobState, int64_t> counts;  // of states that there are
+};
+
+// A job, or an array as a whole: its state is that of its elements together,
+// its end that of the first one, by index, that failed.
 struct Job {
   JobId id;
   std::string name;
@@ -159,6 +221,15 @@ struct Job {
   std::string metrics_json;
   int64_t metrics_count = 0;
   std::optional<Checkpoint> checkpoint;
+  std::map<std::string, std::string> labels;
+  std::string name_space;
+  int priority = 0;
+  bool held = false;
+  // Of the last failure, and how it came about, the first cause first.
+  std::optional<FailureClass> failure_class;
+  std::vector<std::string> causes;
+  std::map<FailureClass, int> failures_by_class;  // charged or not
+  std::optional<ArrayStatus> array;               // set for an array
 
   // Empty in lists.
   std::vector<Rank> ranks;  // of the last attempt
@@ -168,6 +239,31 @@ struct Job {
   PlacementStrategy placement_strategy = PlacementStrategy::kPack;
   std::string storage_path;
   int max_failures = 0;
+  std::string stderr_tail;  // of the failed rank, at most 64 KiB
+  absl::Duration time_limit = absl::InfiniteDuration();
+  absl::Duration grace;
+  absl::Duration retry_delay;
+  std::vector<std::string> selectors;
+  std::vector<Toleration> tolerations;
+  std::string accelerator_type;
+  Topology topology;
+  std::vector<Dependency> after;
+  std::string array_spec;  // "0-99%8"; also of each element
+};
+
+// Which jobs a list shows; everything that is said must hold.
+struct ListOptions {
+  std::vector<JobState> states;  // empty: any
+  std::map<std::string, std::string> labels;
+  std::string name_space;      // empty: any
+  std::optional<JobId> array;  // its elements
+  // The newest ones.
+  size_t limit = 10'000;
+};
+
+struct JobList {
+  std::vector<Job> jobs;  // newest first
+  bool is_cut = false;    // more jobs match
 };
 
 }  // namespace cohort

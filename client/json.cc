@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
+#include "common/duration_text.h"
+
 namespace cohort {
 namespace {
 
@@ -112,6 +114,66 @@ Json JobObject(const Job& job) {
   return json;
 }
 
+Json DurationJson(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return nullptr;
+  return DurationToText(duration);
+}
+
+Json AfterJson(const std::vector<Dependency>& after) {
+  Json json = Json::array();
+  for (const Dependency& each : after) {
+    json.push_back(
+        {{"job", each.job.ToText()},
+         {"kind", each.kind == DependencyKind::kAny ? "any" : "ok"}});
+  }
+  return json;
+}
+
+Json ArrayObject(const ArrayStatus& array) {
+  Json json;
+  json["size"] = array.size;
+  json["at_once"] = OrNull(array.at_once);
+  json["states"] = Json::object();
+  for (const auto& [state, count] : array.counts) {
+    json["states"][JobStateName(state)] = count;
+  }
+  return json;
+}
+
+// What `jobs get` says of a job beyond what lists do.
+void PutDetails(const Job& job, Json& json) {
+  json["class"] = job.failure_class.has_value()
+                      ? Json(FailureClassName(*job.failure_class))
+                      : Json(nullptr);
+  json["causes"] = job.causes;
+  json["stderr_tail"] = OrNull(job.stderr_tail);
+  json["failures_by_class"] = Json::object();
+  for (const auto& [failure_class, count] : job.failures_by_class) {
+    json["failures_by_class"][FailureClassName(failure_class)] = count;
+  }
+  json["namespace"] = job.name_space;
+  json["labels"] = job.labels;
+  json["priority"] = job.priority;
+  json["held"] = job.held;
+  json["time_limit"] = DurationJson(job.time_limit);
+  json["grace"] = DurationJson(job.grace);
+  json["retry_delay"] = DurationJson(job.retry_delay);
+  json["selectors"] = job.selectors;
+  json["tolerations"] = Json::array();
+  for (const Toleration& each : job.tolerations) {
+    json["tolerations"].push_back(each.ToString());
+  }
+  json["accelerator_type"] = OrNull(job.accelerator_type);
+  json["topology"] = job.topology.level.empty()
+                         ? Json(nullptr)
+                         : Json({{"level", job.topology.level},
+                                 {"required", job.topology.required}});
+  json["after"] = AfterJson(job.after);
+  json["array_spec"] = OrNull(job.array_spec);
+  json["array"] =
+      job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);
+}
+
 Json NodeObject(const Node& node) {
   Json json;
   json["id"] = node.id.ToHex();
@@ -146,6 +208,7 @@ Json Counts(std::initializer_list<const char*> states,
 
 std::string JobJson(const Job& job) {
   Json json = JobObject(job);
+  PutDetails(job, json);
   json["ranks"] = Json::array();
   for (const Rank& rank : job.ranks) json["ranks"].push_back(RankJson(rank));
   return Pretty(json);

@@ -124,6 +124,138 @@ std::optional<absl::Time> TimeFromWire(bool is_set,
   return rpc::FromWire(t);
 }
 
+std::optional<FailureClass> FromWire(v1::FailureClass failure_class) {
+  switch (failure_class) {
+    case v1::FAILURE_CLASS_USER:
+      return FailureClass::kUser;
+    case v1::FAILURE_CLASS_INFRA:
+      return FailureClass::kInfra;
+    case v1::FAILURE_CLASS_PREEMPTED:
+      return FailureClass::kPreempted;
+    case v1::FAILURE_CLASS_OOM:
+      return FailureClass::kOom;
+    case v1::FAILURE_CLASS_HANG:
+      return FailureClass::kHang;
+    case v1::FAILURE_CLASS_TIMEOUT:
+      return FailureClass::kTimeout;
+    default:
+      return std::nullopt;
+  }
+}
+
+v1::JobState ToWire(JobState state) {
+  switch (state) {
+    case JobState::kPending:
+      return v1::JOB_STATE_PENDING;
+    case JobState::kStarting:
+      return v1::JOB_STATE_STARTING;
+    case JobState::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobState::kStopping:
+      return v1::JOB_STATE_STOPPING;
+    case JobState::kSucceeded:
+      return v1::JOB_STATE_SUCCEEDED;
+    case JobState::kFailed:
+      return v1::JOB_STATE_FAILED;
+    case JobState::kStopped:
+      return v1::JOB_STATE_STOPPED;
+    case JobState::kUnknown:
+      break;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+// Which nodes a job may have.
+void WishesFromWire(const v1::ScalingConfig& wire, Job& job) {
+  job.selectors.assign(wire.selectors().begin(), wire.selectors().end());
+  for (const v1::Toleration& each : wire.tolerations()) {
+    Toleration& toleration = job.tolerations.emplace_back();
+    toleration.key = each.key();
+    if (!each.any_value()) toleration.value = each.value();
+  }
+  job.accelerator_type = wire.accelerator_type();
+  job.topology = {.level = wire.topology_level(),
+                  .required = wire.topology_required()};
+}
+
+void WishesToWire(const ScalingConfig& scaling, v1::ScalingConfig& wire) {
+  for (const std::string& selector : scaling.selectors) {
+    wire.add_selectors(selector);
+  }
+  for (const Toleration& toleration : scaling.tolerations) {
+    v1::Toleration* const out = wire.add_tolerations();
+    out->set_key(toleration.key);
+    out->set_value(toleration.value.value_or(""));
+    out->set_any_value(!toleration.value.has_value());
+  }
+  wire.set_accelerator_type(scaling.accelerator_type);
+  wire.set_topology_level(scaling.topology.level);
+  wire.set_topology_required(scaling.topology.required);
+}
+
+// When the job starts and ends.
+void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
+  const RunConfig& run = spec.run_config;
+  if (run.time_limit != absl::InfiniteDuration()) {
+    *wire.mutable_time_limit() = rpc::ToWire(run.time_limit);
+  }
+  *wire.mutable_grace() = rpc::ToWire(run.grace);
+  *wire.mutable_run()->mutable_retry_delay() =
+      rpc::ToWire(run.failure_config.retry_delay);
+  for (const auto& [key, value] : spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(spec.name_space);
+  wire.set_priority(spec.priority);
+  wire.set_hold(spec.hold);
+  for (const Dependency& dependency : spec.after) {
+    v1::Dependency* const out = wire.add_after();
+    out->set_job_id(dependency.job.bytes());
+    out->set_kind(dependency.kind == DependencyKind::kAny
+                      ? v1::DEPENDENCY_KIND_ANY
+                      : v1::DEPENDENCY_KIND_OK);
+  }
+  wire.set_array(spec.array);
+}
+
+absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
+  if (wire.has_time_limit()) job.time_limit = rpc::FromWire(wire.time_limit());
+  job.grace = rpc::FromWire(wire.grace());
+  job.retry_delay = rpc::FromWire(wire.run().retry_delay());
+  for (const v1::Dependency& each : wire.after()) {
+    Dependency& dependency = job.after.emplace_back();
+    COHORT_ASSIGN_OR_RETURN(dependency.job, IdFromWire<JobId>(each.job_id()));
+    dependency.kind = each.kind() == v1::DEPENDENCY_KIND_ANY
+                          ? DependencyKind::kAny
+                          : DependencyKind::kOk;
+  }
+  job.array_spec = wire.array();
+  return absl::OkStatus();
+}
+
+void FailuresFromWire(const v1::Job& wire, Job& job) {
+  job.failure_class = FromWire(wire.failure_class());
+  job.causes.assign(wire.causes().begin(), wire.causes().end());
+  job.stderr_tail = wire.stderr_tail();
+  for (const v1::Job::ClassCount& each : wire.failures_by_class()) {
+    const std::optional<FailureClass> failure_class =
+        FromWire(each.failure_class());
+    if (failure_class.has_value()) {
+      job.failures_by_class[*failure_class] = each.count();
+    }
+  }
+}
+
+ArrayStatus FromWire(const v1::ArrayStatus& wire) {
+  ArrayStatus array;
+  array.size = wire.size();
+  if (wire.at_once() != 0) array.at_once = wire.at_once();
+  for (const v1::ArrayStatus::StateCount& each : wire.counts()) {
+    array.counts[FromWire(each.state())] += each.count();
+  }
+  return array;
+}
+
 void SpecFromWire(const v1::JobSpec& wire, Job& job) {
   job.command.assign(wire.command().begin(), wire.command().end());
   job.num_workers = wire.scaling().num_workers();
@@ -154,7 +286,9 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   for (const auto& [name, value] : spec.environment) {
     (*wire.mutable_environment())[name] = value;
   }
+  OrderToWire(spec, wire);
   v1::ScalingConfig& scaling = *wire.mutable_scaling();
+  WishesToWire(spec.scaling_config, scaling);
   scaling.set_num_workers(spec.scaling_config.num_workers);
   *scaling.mutable_resources_per_worker() =
       rpc::ToWire(ResourcesPerWorker(spec.scaling_config).value());
@@ -167,6 +301,17 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   if (spec.package.has_value()) {
     wire.set_package_hash(std::string(spec.package->bytes()));
   }
+  return wire;
+}
+
+v1::ListJobsRequest ToWire(const ListOptions& options) {
+  v1::ListJobsRequest wire;
+  for (const JobState state : options.states) wire.add_states(ToWire(state));
+  for (const auto& [key, value] : options.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(options.name_space);
+  if (options.array.has_value()) wire.set_array_id(options.array->bytes());
   return wire;
 }
 
@@ -195,6 +340,14 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
     job.ranks.push_back(std::move(rank));
   }
   SpecFromWire(wire.spec(), job);
+  WishesFromWire(wire.spec().scaling(), job);
+  COHORT_RETURN_IF_ERROR(OrderFromWire(wire.spec(), job));
+  FailuresFromWire(wire, job);
+  job.labels.insert(wire.labels().begin(), wire.labels().end());
+  job.name_space = wire.namespace_();
+  job.priority = wire.priority();
+  job.held = wire.held();
+  if (wire.has_array()) job.array = FromWire(wire.array());
   return job;
 }
 

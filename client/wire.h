@@ -14,6 +14,9 @@ namespace cohort::client {
 // REQUIRES: ValidateJobSpec(spec).ok().
 v1::JobSpec ToWire(const JobSpec& spec);
 
+// Without its page.
+v1::ListJobsRequest ToWire(const ListOptions& options);
+
 absl::StatusOr<Job> FromWire(const v1::Job& wire);
 absl::StatusOr<Node> FromWire(const v1::Node& wire);
 absl::StatusOr<ClusterResources> FromWire(const v1::GetResourcesResponse& wire);

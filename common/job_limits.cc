@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <iterator>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -10,9 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/array_spec.h"
 #include "common/label_selector.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort {
 namespace {
@@ -26,6 +31,13 @@ constexpr size_t kArgumentBytesMax = 128 << 10;
 constexpr size_t kCommandBytesMax = 1 << 20;
 constexpr int kFailuresMax = 1'000'000;
 constexpr absl::Duration kTimeLimitMax = absl::Hours(24 * 365);
+constexpr size_t kNamespaceBytesMax = 64;
+// As node labels.
+constexpr size_t kLabelsMax = 64;
+constexpr size_t kLabelKeyBytesMax = LabelSelector::kKeyBytesMax;
+constexpr size_t kLabelValueBytesMax = LabelSelector::kValueBytesMax;
+constexpr int kPriorityMax = 1'000;
+constexpr size_t kAfterMax = 100;
 
 constexpr size_t kSelectorBytesMax = 16 << 10;
 constexpr size_t kLevelBytesMax = LabelSelector::kKeyBytesMax;
@@ -33,6 +45,11 @@ constexpr size_t kAcceleratorBytesMax = 64;
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
+}
+
+bool IsLine(absl::string_view text, size_t bytes_min, size_t bytes_max) {
+  return text.size() >= bytes_min && text.size() <= bytes_max &&
+         IsPrintableUtf8(text);
 }
 
 bool FitsExec(absl::string_view text) {
@@ -83,6 +100,8 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ATTEMPT",
       "COHORT_EPOCH",
       "COHORT_KEEPER_RANK",
+      "COHORT_ARRAY_ID",
+      "COHORT_ARRAY_INDEX",
   };
   return std::find(std::begin(kNames), std::end(kNames), name) !=
          std::end(kNames);
@@ -213,6 +232,65 @@ absl::Status CheckResourcesPerWorker(const ResourceSet& resources) {
   return absl::InvalidArgumentError(
       absl::StrCat("GPU ", gpu.ToString(),
                    " per worker: above 1 only whole GPUs can be given"));
+}
+
+absl::Status CheckNamespace(const std::string& name_space) {
+  if (IsLine(name_space, 1, kNamespaceBytesMax)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the namespace ", Quoted(name_space), " is not 1 to ",
+                   kNamespaceBytesMax, " printable bytes"));
+}
+
+absl::Status CheckLabels(const std::map<std::string, std::string>& labels) {
+  if (labels.size() > kLabelsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", labels.size(), " labels, at most ",
+                     kLabelsMax, " are possible"));
+  }
+  for (const auto& [key, value] : labels) {
+    if (!IsLine(key, 1, kLabelKeyBytesMax)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the label ", Quoted(key), " is not named with 1 to ",
+                       kLabelKeyBytesMax, " printable bytes"));
+    }
+    if (!IsLine(value, 0, kLabelValueBytesMax)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the value ", Quoted(value), " of the label ", Quoted(key),
+          " is not one line of at most ", kLabelValueBytesMax, " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPriority(int priority) {
+  if (std::abs(int64_t{priority}) <= kPriorityMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the priority is ", priority,
+                                                 ", it can be -", kPriorityMax,
+                                                 " to ", kPriorityMax));
+}
+
+absl::Status CheckArray(const std::string& array) {
+  if (array.empty()) return absl::OkStatus();
+  return Annotate(ArraySpec::Parse(array).status(),
+                  absl::StrCat("the array ", Quoted(array)));
+}
+
+absl::Status CheckAfter(const std::vector<JobId>& jobs) {
+  if (jobs.size() > kAfterMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it is to start after ", jobs.size(), " jobs, at most ", kAfterMax,
+        " are possible: name an array, or a job that waits for them"));
+  }
+  std::set<JobId> seen;
+  for (const JobId& job : jobs) {
+    if (job.IsNil()) {
+      return absl::InvalidArgumentError("the job to start after has no id");
+    }
+    if (seen.insert(job).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it is to start after job ", job.ToText(), " twice: name it once"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckMaxFailures(int max_failures) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/taint.h"
 
@@ -34,6 +35,21 @@ absl::Status CheckNumWorkers(int num_workers);
 // ResourceSet::Validate, and GPUs that can be given: a share of one, or whole
 // ones.
 absl::Status CheckResourcesPerWorker(const ResourceSet& resources);
+
+// "default" and the like: one line of 1 to 64 bytes of UTF-8.
+absl::Status CheckNamespace(const std::string& name_space);
+
+// At most 64; keys of 1 to 64 printable bytes, values of up to 256.
+absl::Status CheckLabels(const std::map<std::string, std::string>& labels);
+
+// -1000 to 1000.
+absl::Status CheckPriority(int priority);
+
+// What ArraySpec reads; empty: no array.
+absl::Status CheckArray(const std::string& array);
+
+// At most 100, none of them twice.
+absl::Status CheckAfter(const std::vector<JobId>& jobs);
 
 // -1: no limit.
 absl::Status CheckMaxFailures(int max_failures);

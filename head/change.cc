@@ -49,6 +49,7 @@ void PutRows(const Change& change, const TableView& tables, uint64_t events_max,
   for (const AttemptId& attempt : change.attempts) {
     transition.Put(*tables.attempts.Find(attempt));
   }
+  for (const ArrayRecord& array : change.arrays) transition.Put(array);
   for (const RequestRecord& request : change.requests) transition.Put(request);
   for (const PackageRecord& package : change.packages) transition.Put(package);
   for (const EventRecord& event : change.events) {
@@ -63,6 +64,7 @@ void PutRows(const Change& change, const TableView& tables, uint64_t events_max,
   for (const AttemptId& attempt : change.attempts_gone) {
     transition.DeleteAttempt(attempt);
   }
+  for (const JobId& array : change.arrays_gone) transition.DeleteArray(array);
   for (const RequestRecord& request : change.requests_gone) {
     transition.DeleteRequest(request);
   }

@@ -39,6 +39,7 @@ struct Change {
   std::set<JobId> jobs;
   std::set<AttemptId> attempts;
   std::vector<EventRecord> events;
+  std::vector<ArrayRecord> arrays;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
 
@@ -46,6 +47,7 @@ struct Change {
   std::vector<NodeId> nodes_gone;
   std::vector<JobId> jobs_gone;
   std::vector<AttemptId> attempts_gone;
+  std::vector<JobId> arrays_gone;
   std::vector<RequestRecord> requests_gone;
   std::vector<std::string> packages_gone;
 
@@ -59,6 +61,9 @@ struct Change {
   // This node gets its full set with the answer to its registration.
   NodeId registering;
 
+  // One event told what happens to all elements of an array: their moves have
+  // none of their own.
+  bool quietly = false;
   // The event that led to what follows; 0: none.
   uint64_t cause = 0;
 };

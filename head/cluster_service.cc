@@ -1,5 +1,7 @@
 #include "head/cluster_service.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -113,6 +115,8 @@ void ClusterService::RegisterOn(rpc::Router& router) {
   using Self = ClusterService;
   Handle(router, rpc::kSubmitJob, Access::kCluster, &Self::SubmitJob);
   Handle(router, rpc::kStopJob, Access::kCluster, &Self::StopJob);
+  Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
+  Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
   Handle(router, rpc::kGetJob, Access::kRank, &Self::GetJob);
   Handle(router, rpc::kWaitJob, Access::kRank, &Self::WaitJob);
   Handle(router, rpc::kListJobs, Access::kCluster, &Self::ListJobs);
@@ -164,26 +168,45 @@ void ClusterService::SubmitJob(const Context& context,
   host_.Submit(std::move(transition));
 }
 
-void ClusterService::StopJob(const Context& context,
-                             const v1::StopJobRequest& request,
-                             rpc::Reply<v1::StopJobResponse> reply) {
+template <typename Req, typename Resp>
+void ClusterService::ChangeJob(
+    const Context& context, const Req& request,
+    absl::Status (ClusterState::*change)(const RequestKey&, const JobId&,
+                                         Transition&),
+    rpc::Reply<Resp> reply) {
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
   const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
   if (!job.ok()) return std::move(reply)(job.status());
   Transition transition;
-  const absl::Status status = (*state)->StopJob(
+  const absl::Status status = ((*state)->*change)(
       KeyOf(*context, request.request_id(), request), *job, transition);
-  if (!status.ok()) {
-    return AnswerWhenDurable<v1::StopJobResponse>(status, std::move(reply));
-  }
+  if (!status.ok()) return AnswerWhenDurable<Resp>(status, std::move(reply));
   transition.Then(
       [reply = std::move(reply)](const absl::Status& stored) mutable {
         if (!stored.ok()) return std::move(reply)(stored);
-        std::move(reply)(v1::StopJobResponse());
+        std::move(reply)(Resp());
       });
   host_.Submit(std::move(transition));
+}
+
+void ClusterService::StopJob(const Context& context,
+                             const v1::StopJobRequest& request,
+                             rpc::Reply<v1::StopJobResponse> reply) {
+  ChangeJob(context, request, &ClusterState::StopJob, std::move(reply));
+}
+
+void ClusterService::HoldJob(const Context& context,
+                             const v1::HoldJobRequest& request,
+                             rpc::Reply<v1::HoldJobResponse> reply) {
+  ChangeJob(context, request, &ClusterState::HoldJob, std::move(reply));
+}
+
+void ClusterService::ReleaseJob(const Context& context,
+                                const v1::ReleaseJobRequest& request,
+                                rpc::Reply<v1::ReleaseJobResponse> reply) {
+  ChangeJob(context, request, &ClusterState::ReleaseJob, std::move(reply));
 }
 
 // ---- reads ----
@@ -198,7 +221,7 @@ void ClusterService::AnswerWhenDurable(absl::StatusOr<Resp> response,
   });
 }
 
-absl::StatusOr<const JobRecord*> ClusterService::FindJob(
+absl::StatusOr<JobId> ClusterService::FindNamed(
     const ClusterState& state, const rpc::Principal& principal,
     const std::string& bytes) const {
   COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(bytes));
@@ -209,12 +232,23 @@ absl::StatusOr<const JobRecord*> ClusterService::FindJob(
           "a rank's credential is good for its own job only");
     }
   }
+  if (StateOf(state.jobs(), id).has_value()) return id;
+  return absl::NotFoundError(
+      absl::StrCat("there is no job ", id.ToText(), " here"));
+}
+
+absl::StatusOr<const JobRecord*> ClusterService::FindJob(
+    const ClusterState& state, const rpc::Principal& principal,
+    const std::string& bytes) const {
+  COHORT_ASSIGN_OR_RETURN(const JobId id, FindNamed(state, principal, bytes));
   const JobRecord* job = state.jobs().Find(id);
-  if (job == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no job ", id.ToText(), " here"));
-  }
-  return job;
+  if (job != nullptr) return job;
+  const JobId first = state.jobs().Named(id).front();
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          id.ToText(), " is an array of ", state.jobs().arrays().Find(id)->size,
+          " elements: name one of them, as ", first.ToText())),
+      "is_array");
 }
 
 void ClusterService::GetJob(const Context& context,
@@ -222,14 +256,14 @@ void ClusterService::GetJob(const Context& context,
                             rpc::Reply<v1::GetJobResponse> reply) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return std::move(reply)(state.status());
-  const absl::StatusOr<const JobRecord*> job =
-      FindJob(**state, context->principal(), request.job_id());
+  const absl::StatusOr<JobId> job =
+      FindNamed(**state, context->principal(), request.job_id());
   if (!job.ok()) {
     return AnswerWhenDurable<v1::GetJobResponse>(job.status(),
                                                  std::move(reply));
   }
   v1::GetJobResponse response;
-  *response.mutable_job() = JobToWire(**state, **job, /*whole=*/true);
+  *response.mutable_job() = *NamedToWire(**state, *job);
   AnswerWhenDurable<v1::GetJobResponse>(std::move(response), std::move(reply));
 }
 
@@ -238,15 +272,15 @@ void ClusterService::WaitJob(const Context& context,
                              rpc::Reply<v1::WaitJobResponse> reply) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return std::move(reply)(state.status());
-  const absl::StatusOr<const JobRecord*> job =
-      FindJob(**state, context->principal(), request.job_id());
+  const absl::StatusOr<JobId> job =
+      FindNamed(**state, context->principal(), request.job_id());
   if (!job.ok()) {
     return AnswerWhenDurable<v1::WaitJobResponse>(job.status(),
                                                   std::move(reply));
   }
-  if (HasEnded((*job)->state)) {
+  if (HasEnded(*StateOf((*state)->jobs(), *job))) {
     v1::WaitJobResponse response;
-    *response.mutable_job() = JobToWire(**state, **job, /*whole=*/true);
+    *response.mutable_job() = *NamedToWire(**state, *job);
     return AnswerWhenDurable<v1::WaitJobResponse>(std::move(response),
                                                   std::move(reply));
   }
@@ -257,9 +291,8 @@ void ClusterService::WaitJob(const Context& context,
         "overloaded"));
   }
   const uint64_t number = next_waiter_++;
-  waiters_by_job_[(*job)->id].insert(number);
-  waiters_.emplace(number,
-                   Waiter{.job = (*job)->id, .reply = std::move(reply)});
+  waiters_by_job_[*job].insert(number);
+  waiters_.emplace(number, Waiter{.job = *job, .reply = std::move(reply)});
   context->OnCancel([self = self_, number] {
     if (*self != nullptr) (*self)->DropWaiter(number);
   });
@@ -280,22 +313,25 @@ void ClusterService::JobChanged(const JobId& id) {
     const std::set<std::shared_ptr<LogStream>> awake = logs->second;
     for (const std::shared_ptr<LogStream>& log : awake) log->Wake();
   }
+  AnswerWaiters(id);
+  if (id.IsElement()) AnswerWaiters(id.array());
+}
+
+void ClusterService::AnswerWaiters(const JobId& id) {
   const auto waiting = waiters_by_job_.find(id);
   if (waiting == waiters_by_job_.end()) return;
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return;  // they are dropped with the state
-  const JobRecord* job = (*state)->jobs().Find(id);
-  if (job != nullptr && !HasEnded(job->state)) return;
+  const std::optional<JobState> now = StateOf((*state)->jobs(), id);
+  if (now.has_value() && !HasEnded(*now)) return;
   // An ended job does not change any more, so what is shown is durable.
   v1::WaitJobResponse response;
-  if (job != nullptr) {
-    *response.mutable_job() = JobToWire(**state, *job, /*whole=*/true);
-  }
+  if (now.has_value()) *response.mutable_job() = *NamedToWire(**state, id);
   const std::set<uint64_t> numbers = std::move(waiting->second);
   waiters_by_job_.erase(waiting);
   for (const uint64_t number : numbers) {
     auto waiter = waiters_.extract(number);
-    if (job == nullptr) {
+    if (!now.has_value()) {
       std::move(waiter.mapped().reply)(absl::NotFoundError(
           absl::StrCat("job ", id.ToText(), " is not remembered any more")));
     } else {
@@ -321,23 +357,32 @@ void ClusterService::ForgetLog(const std::shared_ptr<LogStream>& log) {
   if (logs->second.empty()) logs_.erase(logs);
 }
 
-void ClusterService::ListJobs(const Context&, const v1::ListJobsRequest&,
+void ClusterService::ListJobs(const Context&,
+                              const v1::ListJobsRequest& request,
                               rpc::Reply<v1::ListJobsResponse> reply) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return std::move(reply)(state.status());
+  const absl::StatusOr<JobQuery> query = FromWire(request);
+  if (!query.ok()) return std::move(reply)(query.status());
+  const size_t asked = request.page_size() <= 0
+                           ? options_.list_jobs_max
+                           : static_cast<size_t>(request.page_size());
+  const JobPage page = FindJobs((*state)->jobs(), *query,
+                                std::min(asked, options_.list_jobs_max),
+                                options_.list_looked_max);
   v1::ListJobsResponse response;
+  std::optional<uint64_t> next = page.next;
   size_t bytes = 0;
-  const auto& jobs = (*state)->jobs().by_sequence();
-  for (auto it = jobs.rbegin(); it != jobs.rend(); ++it) {
-    const JobRecord& job = *(*state)->jobs().Find(it->second);
-    v1::Job wire = JobToWire(**state, job, /*whole=*/false);
+  for (const JobRecord* job : page.jobs) {
+    v1::Job wire = JobToWire(**state, *job, /*whole=*/false);
     bytes += wire.ByteSizeLong();
-    if (bytes > options_.list_bytes_max ||
-        static_cast<size_t>(response.jobs_size()) >= options_.list_jobs_max) {
+    if (bytes > options_.list_bytes_max && response.jobs_size() > 0) {
+      next = job->sequence + 1;
       break;
     }
     *response.add_jobs() = std::move(wire);
   }
+  if (next.has_value()) response.set_next_page_token(PageToken(*next));
   AnswerWhenDurable<v1::ListJobsResponse>(std::move(response),
                                           std::move(reply));
 }

@@ -28,8 +28,10 @@ struct ClusterServiceOptions {
   int64_t pid = 0;
   // WaitJob calls at once.
   size_t waiters_max = 10'000;
-  // Of one ListJobs answer: the newest that fit below the message limit.
+  // Of one ListJobs answer: what fits below the message limit.
   size_t list_jobs_max = 10'000;
+  // Jobs that it looks at to find them.
+  size_t list_looked_max = 20'000;
   size_t list_bytes_max = 6 << 20;
 };
 
@@ -79,6 +81,10 @@ class ClusterService final : public JobWatchers {
                  rpc::Reply<v1::SubmitJobResponse> reply);
   void StopJob(const Context& context, const v1::StopJobRequest& request,
                rpc::Reply<v1::StopJobResponse> reply);
+  void HoldJob(const Context& context, const v1::HoldJobRequest& request,
+               rpc::Reply<v1::HoldJobResponse> reply);
+  void ReleaseJob(const Context& context, const v1::ReleaseJobRequest& request,
+                  rpc::Reply<v1::ReleaseJobResponse> reply);
   void GetJob(const Context& context, const v1::GetJobRequest& request,
               rpc::Reply<v1::GetJobResponse> reply);
   void WaitJob(const Context& context, const v1::WaitJobRequest& request,
@@ -93,7 +99,20 @@ class ClusterService final : public JobWatchers {
   void GetStatus(const Context& context, const v1::GetStatusRequest& request,
                  rpc::Reply<v1::GetStatusResponse> reply);
 
-  // The job that `bytes` names, which the caller may see.
+  // `change`, of the job that `request` names.
+  template <typename Req, typename Resp>
+  void ChangeJob(const Context& context, const Req& request,
+                 absl::Status (ClusterState::*change)(const RequestKey&,
+                                                      const JobId&,
+                                                      Transition&),
+                 rpc::Reply<Resp> reply);
+  // The job or array that `bytes` names, which the caller may see.
+  absl::StatusOr<JobId> FindNamed(const ClusterState& state,
+                                  const rpc::Principal& principal,
+                                  const std::string& bytes) const;
+  void AnswerWaiters(const JobId& job);
+  // The job that `bytes` names, which the caller may see.  FailedPrecondition
+  // for an array: its elements are jobs.
   absl::StatusOr<const JobRecord*> FindJob(const ClusterState& state,
                                            const rpc::Principal& principal,
                                            const std::string& bytes) const;

@@ -20,7 +20,6 @@ namespace {
 
 // Of one decision, so that none takes long: the next tick goes on.
 constexpr int kPlacementsPerPass = 1'000;
-constexpr size_t kRequestsTrimmedAtOnce = 16;
 constexpr size_t kRequestsTrimmedPerTick = 1'000;
 constexpr int kJobsTrimmedAtOnce = 100;
 
@@ -47,6 +46,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       requests_(limits.requests, clock),
       packages_(limits.packages, clock),
       backoff_(clock),
+      eligibility_(jobs_),
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
           clock),
@@ -65,6 +65,7 @@ void ClusterState::Load(Rows rows) {
   for (PackageRecord& package : rows.packages) {
     packages_.Add(std::move(package));
   }
+  for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
     if (!HasEnded(job.state) && !job.spec->package_hash.empty()) {
       packages_.Pin(job.spec->package_hash);
@@ -78,6 +79,10 @@ void ClusterState::Load(Rows rows) {
       }
     }
     attempts_.Add(std::move(attempt));
+  }
+  for (const auto& [sequence, id] : jobs_.by_sequence()) {
+    const JobRecord& job = *jobs_.Find(id);
+    if (!HasEnded(job.state)) eligibility_.Added(job);
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
@@ -102,100 +107,6 @@ void ClusterState::TakeTerm(Transition& transition) {
 }
 
 // ---- clients ----
-
-absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
-                                              const std::string& name_space,
-                                              JobSpec spec,
-                                              Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
-  COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
-  const std::string& package = spec.package_hash;
-  if (!package.empty() && packages_.Find(package) == nullptr) {
-    return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                         "the package ", absl::BytesToHexString(package),
-                         " is not complete here: upload it first")),
-                     "no_package");
-  }
-  if (waiting_count() >= limits_.waiting_jobs_max) {
-    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
-                         waiting_count(), " jobs wait already: try again later")),
-                     "too_many_jobs");
-  }
-
-  Change change;
-  JobRecord job;
-  job.id = JobId::New(random_);
-  job.origin = {.name_space = name_space,
-                .principal = request.principal,
-                .request_id = request.request_id,
-                .cause = 0};
-  job.spec = std::move(spec);
-  job.held = job.spec->hold;
-  if (job.held) job.held_by = request.principal;
-  job.sequence = cluster_.next_job_sequence++;
-  job.submitted_at = clock_.Wall();
-  const JobId id = job.id;
-  if (!job.spec->package_hash.empty()) packages_.Pin(job.spec->package_hash);
-  AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name, change);
-  line_.Add(job);
-  jobs_.Add(std::move(job));
-  change.jobs.insert(id);
-
-  RequestRecord record{.principal = request.principal,
-                       .request_id = request.request_id,
-                       .body_hash = request.body_hash,
-                       .answer = id.bytes(),
-                       .at = clock_.Wall()};
-  requests_.Add(record);
-  change.requests.push_back(std::move(record));
-  change.requests_gone = requests_.Trim(kRequestsTrimmedAtOnce);
-
-  PlaceWaiting(change);
-  JobRecord& added = *jobs_.FindMutable(id);
-  if (added.state == JobState::kPending)
-    added.reason = line_.ReasonOf(added, nodes_.index());
-  Finish(change, transition);
-  return id;
-}
-
-absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
-                                   Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
-  JobRecord* job = jobs_.FindMutable(id);
-  if (job == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no job ", id.ToText(), " here"));
-  }
-  Change change;
-  RequestRecord record{.principal = request.principal,
-                       .request_id = request.request_id,
-                       .body_hash = request.body_hash,
-                       .answer = "",
-                       .at = clock_.Wall()};
-  requests_.Add(record);
-  change.requests.push_back(std::move(record));
-  change.requests_gone = requests_.Trim(kRequestsTrimmedAtOnce);
-
-  if (job->state == JobState::kPending) {
-    job->reason = "stopped on request";
-    MoveJob(*job, JobState::kStopped, change);
-  } else if (job->state == JobState::kStarting ||
-             job->state == JobState::kRunning) {
-    AttemptRecord* attempt = attempts_.FindMutable(attempts_.LastOf(id)->id);
-    AddJobEvent(*job, attempt->id, "job_stop_requested", request.principal,
-                change);
-    ApplyOutcome(*job, *attempt, controller_.Stop(*job, *attempt), change);
-    PlaceWaiting(change);
-  }
-  Finish(change, transition);
-  return absl::OkStatus();
-}
 
 void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
                                    Transition& transition) {
@@ -443,18 +354,8 @@ void ClusterState::Tick(Transition& transition) {
 
 // ---- placing ----
 
-void ClusterState::StandInLine(const JobRecord& job) {
-  const AttemptRecord* last = attempts_.LastOf(job.id);
-  const absl::Duration delay =
-      last == nullptr ? absl::ZeroDuration() : RetryDelayAfter(job, *last);
-  if (delay > absl::ZeroDuration()) {
-    backoff_.Add(job.id, delay);
-  } else {
-    line_.Add(job);
-  }
-}
-
 void ClusterState::PlaceWaiting(Change& change) {
+  AdmitReady(change);
   line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
     const std::optional<JobId> next = line_.Next();
@@ -535,10 +436,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
   const absl::Time now = clock_.Wall();
   const bool was_waiting = job.state == JobState::kPending;
   jobs_.Move(job.id, to);
-  if (was_waiting) {
-    line_.Remove(job);
-    backoff_.Remove(job.id);
-  }
+  if (was_waiting) LeaveLine(job);
   if (to == JobState::kPending) StandInLine(job);
   if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
     job.started_at = now;
@@ -546,15 +444,20 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change) {
   if (HasEnded(to)) {
     job.ended_at = now;
     metrics_.Drop(job.id);
+    eligibility_.Ended(job);
     const std::string& hash = job.spec->package_hash;
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.packages.push_back(*packages_.Find(hash));
     }
   }
-  AddJobEvent(job, AttemptId(), "job_moved",
-              absl::StrCat(JobStateName(to), job.reason.empty() ? "" : ": ",
-                           job.reason),
-              change);
+  if (change.quietly) {
+    job.origin.cause = change.cause;
+  } else {
+    AddJobEvent(job, AttemptId(), "job_moved",
+                absl::StrCat(JobStateName(to), job.reason.empty() ? "" : ": ",
+                             job.reason),
+                change);
+  }
   change.jobs.insert(job.id);
   change.watched.insert(job.id);
 }
@@ -569,20 +472,30 @@ void ClusterState::TrimAttempts(const JobId& job, Change& change) {
 }
 
 void ClusterState::TrimJobs(Change& change) {
-  for (int i = 0; i < kJobsTrimmedAtOnce; ++i) {
-    if (jobs_.ended_count() <= static_cast<int64_t>(limits_.ended_jobs_max)) {
-      return;
-    }
-    const JobId job = *jobs_.OldestEnded();
-    for (const AttemptId& attempt : attempts_.AllOf(job)) {
-      attempts_.Remove(attempt);
-      change.attempts.erase(attempt);
-      change.attempts_gone.push_back(attempt);
-    }
-    jobs_.Remove(job);
-    change.jobs.erase(job);
-    change.jobs_gone.push_back(job);
+  const auto is_over = [this] {
+    return jobs_.ended_count() > static_cast<int64_t>(limits_.ended_jobs_max) ||
+           jobs_.ended_jobs() >
+               static_cast<int64_t>(limits_.ended_elements_max);
+  };
+  for (int i = 0; i < kJobsTrimmedAtOnce && is_over(); ++i) {
+    // An array goes as a whole, so that it never seems to have fewer elements.
+    const JobId oldest = *jobs_.OldestEnded();
+    for (const JobId& job : jobs_.Named(oldest)) ForgetJob(job, change);
+    if (jobs_.arrays().Find(oldest) == nullptr) continue;
+    jobs_.RemoveArray(oldest);
+    change.arrays_gone.push_back(oldest);
   }
+}
+
+void ClusterState::ForgetJob(const JobId& job, Change& change) {
+  for (const AttemptId& attempt : attempts_.AllOf(job)) {
+    attempts_.Remove(attempt);
+    change.attempts.erase(attempt);
+    change.attempts_gone.push_back(attempt);
+  }
+  jobs_.Remove(job);
+  change.jobs.erase(job);
+  change.jobs_gone.push_back(job);
 }
 
 void ClusterState::TrimNodes(Change& change) {
@@ -603,8 +516,9 @@ void ClusterState::TrimNodes(Change& change) {
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (job.state != JobState::kPending) return job.reason;
-  if (backoff_.Waits(job.id)) {
-    return absl::StrCat(backoff_.ReasonOf(job), "; ", job.reason);
+  const std::string kept = KeptBy(job);
+  if (!kept.empty()) {
+    return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);
   }
   const std::string waits = line_.ReasonOf(job, nodes_.index());
   if (job.attempts == 0) return waits.empty() ? job.reason : waits;

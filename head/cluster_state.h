@@ -17,6 +17,7 @@
 #include "head/attempt_table.h"
 #include "head/change.h"
 #include "head/desired.h"
+#include "head/eligibility.h"
 #include "head/exchange_table.h"
 #include "head/job_table.h"
 #include "head/metrics_pace.h"
@@ -43,7 +44,9 @@ struct ClusterLimits {
   absl::Duration tick_period = absl::Milliseconds(200);
   size_t waiting_jobs_max = 1'000'000;
   // 10,000 ended jobs with a stderr tail each stay below 1 GiB.
+  // An array counts as one here, its elements below.
   size_t ended_jobs_max = 10'000;
+  size_t ended_elements_max = 200'000;
   size_t nodes_max = 10'000;  // alive
   size_t dead_nodes_max = 1'000;
   uint64_t events_max = 100'000;
@@ -93,8 +96,9 @@ class ClusterState {
 
   // ---- clients ----
 
-  // Puts a job in line, or gives the one that the same request made.
-  // InvalidArgument: the spec can never run; AlreadyExists: another body under
+  // Makes a job, or an array of jobs with one id for all, or gives what the
+  // same request made.  InvalidArgument: the spec can never run; NotFound: it
+  // is to start after a job that is not here; AlreadyExists: another body under
   // this request id; FailedPrecondition: the package is not complete;
   // ResourceExhausted: too many jobs wait.
   absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
@@ -105,6 +109,16 @@ class ClusterState {
   // AlreadyExists as above.
   absl::Status StopJob(const RequestKey& request, const JobId& job,
                        Transition& transition);
+
+  // Keeps a PENDING job, or those elements of an array that are, from starting
+  // until it is released; OK for one that is held.  NotFound;
+  // FailedPrecondition: nothing of it waits; AlreadyExists as above.
+  absl::Status HoldJob(const RequestKey& request, const JobId& job,
+                       Transition& transition);
+  // Puts it back at its place in line; OK for one that is not held.  NotFound;
+  // AlreadyExists as above.
+  absl::Status ReleaseJob(const RequestKey& request, const JobId& job,
+                          Transition& transition);
 
   // A package is whole on disk.
   void CompletePackage(const std::string& hash, int64_t size_bytes,
@@ -152,8 +166,10 @@ class ClusterState {
   const AttemptTable& attempts() const { return attempts_; }
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
-  // Jobs that wait for resources.
-  size_t waiting_count() const { return line_.size() + backoff_.size(); }
+  // Jobs that wait, whatever for.
+  size_t waiting_count() const {
+    return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+  }
   // Added since this state was loaded.
   const std::map<std::string, uint64_t>& events_by_kind() const {
     return events_by_kind_;
@@ -164,9 +180,29 @@ class ClusterState {
  private:
   void Load(Rows rows);
 
-  // ---- placing ----
-  // Once its back-off, if it has one, is over.
+  // ---- jobs (cluster_state_jobs.cc) ----
+  void Remember(const RequestKey& request, std::string answer, Change& change);
+  absl::Status CheckRoom(const JobSpec& spec, size_t count) const;
+  void AddJob(JobRecord job, Change& change);
+  // One job for each index, all as `model`.
+  void AddArray(JobRecord model, const std::vector<uint32_t>& indices,
+                Change& change);
+  // An event of a job or an array; gives its number.
+  uint64_t TellOf(const JobId& id, const char* kind, std::string text,
+                  Change& change);
+  // A job, or all elements of an array.  NotFound.
+  absl::StatusOr<std::vector<JobId>> JobsOf(const JobId& id) const;
+  // Once nothing but resources and its back-off keeps it (EL-1).
   void StandInLine(const JobRecord& job);
+  void LeaveLine(const JobRecord& job);
+  // Lets in whom others have kept, and ends whom they failed (DP-1).
+  void AdmitReady(Change& change);
+  void FailBroken(Change& change);
+  void FailWaiting(const Dependencies::Broken& broken, Change& change);
+  // What but resources keeps a PENDING job waiting; empty: nothing.
+  std::string KeptBy(const JobRecord& job) const;
+
+  // ---- placing ----
   void PlaceWaiting(Change& change);
   void TryPlace(const JobId& job, Change& change);
 
@@ -187,6 +223,7 @@ class ClusterState {
   void MoveJob(JobRecord& job, JobState to, Change& change);
   void TrimAttempts(const JobId& job, Change& change);
   void TrimJobs(Change& change);
+  void ForgetJob(const JobId& job, Change& change);
   void TrimNodes(Change& change);
 
   // ---- events and the end of a decision ----
@@ -215,6 +252,7 @@ class ClusterState {
   // Computed again from rows and observed sets.
   WaitingLine line_;
   RetryBackoff backoff_;  // PENDING jobs that are not in line yet
+  Eligibility eligibility_;
   NodeLeases leases_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;

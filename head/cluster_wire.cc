@@ -1,5 +1,6 @@
 #include "head/cluster_wire.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
@@ -190,6 +191,56 @@ std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
   return counts;
 }
 
+namespace {
+
+// How an array came to its end: as its first element, by index, that failed.
+void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
+                 v1::Job& wire) {
+  wire.set_failed_rank(-1);
+  if (!array.first_failed.has_value()) return;
+  const JobTable& jobs = state.jobs();
+  const JobRecord& failed =
+      *jobs.Find(jobs.by_sequence().at(*array.first_failed));
+  wire.set_reason(absl::StrCat("element ", failed.id.index(), " FAILED",
+                               failed.reason.empty() ? "" : ": ",
+                               failed.reason));
+  if (failed.exit.has_value()) SetExit(*failed.exit, *wire.mutable_exit());
+  wire.set_failed_rank(failed.failed_rank);
+  wire.set_failure_class(static_cast<v1::FailureClass>(failed.failure_class));
+  for (const std::string& cause : failed.causes) wire.add_causes(cause);
+  wire.set_stderr_tail(failed.stderr_tail);
+}
+
+v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
+  v1::Job wire;
+  const JobSpec& spec = *array.record.spec;
+  wire.set_job_id(array.record.id.bytes());
+  wire.set_name(spec.name);
+  wire.set_state(static_cast<v1::JobState>(array.State()));
+  SetArrayEnd(state, array, wire);
+  *wire.mutable_submitted_at() = rpc::ToWire(array.record.submitted_at);
+  wire.set_priority(spec.priority);
+  for (const auto& [key, value] : spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(array.record.origin.name_space);
+  *wire.mutable_spec() = ToWire(spec, array.record.origin.name_space);
+  wire.mutable_array()->set_size(array.size);
+  wire.mutable_array()->set_at_once(array.at_once.value_or(0));
+  for (const JobState each :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    if (array.CountOf(each) == 0) continue;
+    v1::ArrayStatus::StateCount* const out = wire.mutable_array()->add_counts();
+    out->set_state(static_cast<v1::JobState>(each));
+    out->set_count(array.CountOf(each));
+  }
+  return wire;
+}
+
+}  // namespace
+
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
   wire.set_job_id(job.id.bytes());
@@ -224,6 +275,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     out->set_count(count);
   }
   wire.set_held(job.held);
+  wire.set_held_by(job.held_by);
   wire.set_priority(job.spec->priority);
   for (const auto& [key, value] : job.spec->labels) {
     (*wire.mutable_labels())[key] = value;
@@ -236,6 +288,43 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   if (attempt != nullptr) AddRanks(state, *attempt, wire);
   return wire;
 }
+
+std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id) {
+  if (const JobRecord* job = state.jobs().Find(id)) {
+    return JobToWire(state, *job, /*whole=*/true);
+  }
+  const ArrayTable::Entry* array = state.jobs().arrays().Find(id);
+  if (array == nullptr) return std::nullopt;
+  return ArrayToWire(state, *array);
+}
+
+absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
+  JobQuery query;
+  for (const int state : wire.states()) {
+    if (state < static_cast<int>(JobState::kPending) ||
+        state > static_cast<int>(JobState::kStopped)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("job state ", state, " is not known here"));
+    }
+    query.states.insert(static_cast<JobState>(state));
+  }
+  query.labels.insert(wire.labels().begin(), wire.labels().end());
+  query.name_space = wire.namespace_();
+  if (!wire.array_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(query.array, JobId::FromBytes(wire.array_id()));
+  }
+  if (!wire.page_token().empty()) {
+    uint64_t before = 0;
+    if (!absl::SimpleAtoi(wire.page_token(), &before)) {
+      return absl::InvalidArgumentError(
+          "the page token is none that a list gave");
+    }
+    query.before = before;
+  }
+  return query;
+}
+
+std::string PageToken(uint64_t next) { return absl::StrCat(next); }
 
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   v1::Node wire;

@@ -1,29 +1,17 @@
 #include "head/job_spec.h"
 
 #include <cstddef>
+#include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
-#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::head {
 namespace {
 
-constexpr size_t kNamespaceBytesMax = 64;
 constexpr size_t kHashBytes = 32;
-
-absl::Status CheckNamespace(const std::string& name_space) {
-  if (!name_space.empty() && name_space.size() <= kNamespaceBytesMax &&
-      IsPrintable(name_space)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the namespace \"", absl::CHexEscape(name_space.substr(0, 64)),
-      "\" is not 1 to ", kNamespaceBytesMax, " printable bytes"));
-}
 
 // What a client of ours cannot get wrong.
 absl::Status CheckWire(const JobSpec& spec) {
@@ -63,6 +51,12 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckTolerations(spec.tolerations));
   COHORT_RETURN_IF_ERROR(CheckAcceleratorType(spec.accelerator_type));
   COHORT_RETURN_IF_ERROR(CheckTopologyLevel(spec.topology.level));
+  COHORT_RETURN_IF_ERROR(CheckLabels(spec.labels));
+  COHORT_RETURN_IF_ERROR(CheckPriority(spec.priority));
+  COHORT_RETURN_IF_ERROR(CheckArray(spec.array));
+  std::vector<JobId> after;
+  for (const Dependency& each : spec.after) after.push_back(each.job);
+  COHORT_RETURN_IF_ERROR(CheckAfter(after));
   return CheckWire(spec);
 }
 

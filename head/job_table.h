@@ -6,8 +6,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "common/job_id.h"
+#include "head/array_table.h"
 #include "head/records.h"
 
 namespace cohort::head {
@@ -27,7 +30,8 @@ constexpr bool HasEnded(JobState state) {
 constexpr bool MayMove(JobState from, JobState to) {
   switch (from) {
     case JobState::kPending:
-      return to == JobState::kStarting || to == JobState::kStopped;
+      return to == JobState::kStarting || to == JobState::kStopped ||
+             to == JobState::kFailed;
     case JobState::kStarting:
       return to == JobState::kRunning || to == JobState::kStopping ||
              to == JobState::kPending || to == JobState::kFailed;
@@ -49,7 +53,9 @@ constexpr bool MayMove(JobState from, JobState to) {
 // Thread-compatible; belongs to ClusterState, which alone moves jobs.
 class JobTable {
  public:
-  // REQUIRES: its id and sequence are new.
+  // REQUIRES: its id is new.
+  void AddArray(ArrayRecord record) { arrays_.Put(std::move(record)); }
+  // REQUIRES: its id and sequence are new, and the array of an element is here.
   void Add(JobRecord record);
   // Moves a job along an edge.  REQUIRES: the job is here, and MayMove.
   void Move(const JobId& job, JobState to);
@@ -64,18 +70,44 @@ class JobTable {
   int64_t CountOf(JobState state) const {
     return counts_[static_cast<size_t>(state)];
   }
-  int64_t ended_count() const;
+  const ArrayTable& arrays() const { return arrays_; }
+  // A job; of an array all elements, in order; none when there is no such job.
+  std::vector<JobId> Named(const JobId& id) const;
 
-  // The ended job that was submitted first.
+  // Of what may be forgotten: single jobs that have ended and arrays all of
+  // whose elements have, and on which nobody depends.
+  int64_t ended_count() const { return static_cast<int64_t>(ended_.size()); }
+  // The jobs that they are, elements counted one by one.
+  int64_t ended_jobs() const { return ended_jobs_; }
+  // The one that was submitted first: a job or an array.
   std::optional<JobId> OldestEnded() const;
+  // Forgets the array.  REQUIRES: its elements are removed.
+  void RemoveArray(const JobId& array) { arrays_.Remove(array); }
+
+  // Keeps a job or an array from being forgotten; counted.
+  void Pin(const JobId& id);
+  void Unpin(const JobId& id);
 
   // By order of submission.
   const std::map<uint64_t, JobId>& by_sequence() const { return by_sequence_; }
 
  private:
+  // Where an ended job or array stands in `ended_`; none while it may not be
+  // forgotten.
+  struct Unit {
+    uint64_t sequence = 0;
+    int64_t jobs = 0;
+  };
+  std::optional<Unit> EndedUnit(const JobId& id) const;
+  void NoteEnded(const JobId& id);
+  void ForgetEnded(const JobId& id);
+
   std::map<JobId, JobRecord> jobs_;
+  ArrayTable arrays_;
+  std::map<JobId, int64_t> pins_;
   std::map<uint64_t, JobId> by_sequence_;
-  std::set<uint64_t> ended_;  // sequences
+  std::set<uint64_t> ended_;  // first sequences of units
+  int64_t ended_jobs_ = 0;
   std::array<int64_t, 8> counts_{};
 };
 

@@ -23,6 +23,7 @@ constexpr JobState kStates[] = {JobState::kPending,   JobState::kStarting,
 const std::set<std::pair<JobState, JobState>> kEdges = {
     {JobState::kPending, JobState::kStarting},
     {JobState::kPending, JobState::kStopped},
+    {JobState::kPending, JobState::kFailed},
     {JobState::kStarting, JobState::kRunning},
     {JobState::kStarting, JobState::kStopping},
     {JobState::kStarting, JobState::kPending},

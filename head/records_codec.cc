@@ -416,7 +416,8 @@ pb::JobRow ToProto(const JobRecord& record) {
   pb::JobRow row;
   row.set_job_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  ToProto(*record.spec, row.mutable_spec());
+  // An element's is its array's.
+  if (!record.id.IsElement()) ToProto(*record.spec, row.mutable_spec());
   row.set_sequence(record.sequence);
   row.set_state(static_cast<uint32_t>(record.state));
   row.set_reason(record.reason);
@@ -456,7 +457,7 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   JobRecord record;
   record.id = reader.ToId<JobId>(row.job_id(), "job id");
   record.origin = FromProto(row.origin());
-  record.spec = FromProto(row.spec(), reader);
+  if (!record.id.IsElement()) record.spec = FromProto(row.spec(), reader);
   record.sequence = row.sequence();
   record.state = reader.ToEnum(row.state(), JobState::kPending,
                                JobState::kStopped, "state");

@@ -1,5 +1,6 @@
 #include "head/rows.h"
 
+#include <map>
 #include <set>
 #include <utility>
 
@@ -27,6 +28,13 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
   }
   std::set<JobId> jobs;
   for (const JobRecord& job : rows.jobs) jobs.insert(job.id);
+  std::set<JobId> arrays;
+  for (const ArrayRecord& array : rows.arrays) arrays.insert(array.id);
+  for (const JobRecord& job : rows.jobs) {
+    if (!job.id.IsElement() || arrays.contains(job.id.array())) continue;
+    return absl::DataLossError(
+        absl::StrCat("job ", job.id.ToText(), " is there, its array is not"));
+  }
   std::set<NodeId> nodes;
   for (const NodeRecord& node : rows.nodes) nodes.insert(node.id);
   for (const AttemptRecord& attempt : rows.attempts) {
@@ -47,6 +55,15 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
   return absl::OkStatus();
 }
 
+// The elements of an array share its spec.
+void Share(Rows& rows) {
+  std::map<JobId, const ArrayRecord*> arrays;
+  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &array;
+  for (JobRecord& job : rows.jobs) {
+    if (job.id.IsElement()) job.spec = arrays.at(job.id.array())->spec;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Rows> LoadRows(Store& store) {
@@ -60,6 +77,7 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.requests, LoadRecords<RequestRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
+  Share(rows);
   if (!cluster.empty()) rows.cluster = std::move(cluster.front());
   return rows;
 }

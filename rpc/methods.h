@@ -14,6 +14,10 @@ inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
     kSubmitJob{"/cohort.v1.ClusterService/SubmitJob"};
 inline constexpr UnaryMethod<v1::StopJobRequest, v1::StopJobResponse> kStopJob{
     "/cohort.v1.ClusterService/StopJob"};
+inline constexpr UnaryMethod<v1::HoldJobRequest, v1::HoldJobResponse> kHoldJob{
+    "/cohort.v1.ClusterService/HoldJob"};
+inline constexpr UnaryMethod<v1::ReleaseJobRequest, v1::ReleaseJobResponse>
+    kReleaseJob{"/cohort.v1.ClusterService/ReleaseJob"};
 inline constexpr UnaryMethod<v1::GetJobRequest, v1::GetJobResponse> kGetJob{
     "/cohort.v1.ClusterService/GetJob"};
 inline constexpr UnaryMethod<v1::ListJobsRequest, v1::ListJobsResponse>

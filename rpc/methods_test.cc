@@ -48,6 +48,8 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kSubmitJob);
   Check(kStopJob);
   Check(kGetJob);
+  Check(kHoldJob);
+  Check(kReleaseJob);
   Check(kListJobs);
   Check(kListNodes);
   Check(kGetResources);

@@ -75,6 +75,11 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
   env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;
   env["COHORT_JOB_ID"] = run_id;
+  const absl::StatusOr<JobId> job = JobId::FromBytes(attempt.job_id());
+  if (job.ok() && job->IsElement()) {
+    env["COHORT_ARRAY_ID"] = job->array().ToText();
+    env["COHORT_ARRAY_INDEX"] = absl::StrCat(job->index());
+  }
   env["COHORT_JOB_NAME"] = attempt.job_name();
   env["COHORT_ATTEMPT_ID"] = absl::BytesToHexString(attempt.attempt_id());
   env["COHORT_ATTEMPT"] = absl::StrCat(attempt.number());

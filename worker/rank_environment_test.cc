@@ -92,6 +92,20 @@ TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
   EXPECT_THAT(env, Not(Contains(StartsWith("OLDPWD="))));
 }
 
+TEST_F(RankEnvironmentTest, SaysWhichElementOfAnArrayItIs) {
+  EXPECT_THAT(Make({"COHORT_ARRAY_INDEX=9"}),
+              Not(Contains(StartsWith("COHORT_ARRAY_"))));
+  const JobId array = *JobId::FromBytes(attempt_.job_id());
+  attempt_.set_job_id(array.Element(7).bytes());
+  const std::vector<std::string> env = Make({});
+  EXPECT_THAT(env, Contains("COHORT_ARRAY_INDEX=7"));
+  EXPECT_THAT(env, Contains("COHORT_ARRAY_ID=" + array.ToText()));
+  EXPECT_THAT(env, Contains("COHORT_JOB_ID=" + array.ToText() + ".7"));
+  for (const char* name : {"COHORT_ARRAY_INDEX", "COHORT_ARRAY_ID"}) {
+    EXPECT_FALSE(CheckCommand({"true"}, {{name, "x"}}).ok()) << name;
+  }
+}
+
 // What it sets whatever the job says, a job is not let say.
 TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
   for (const std::string& entry : Make({})) {

@@ -10,7 +10,10 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/table.h"
+#include "common/duration_text.h"
+#include "common/job_limits.h"
 #include "common/key_values.h"
+#include "common/label_selector.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 
@@ -141,7 +144,120 @@ absl::Status PutEnvironment(const std::vector<std::string>& variables,
   return absl::OkStatus();
 }
 
+// What `flag` says, when it says anything, if `check` accepts it.
+absl::Status PutDuration(absl::string_view flag, const std::string& text,
+                         absl::Status (*check)(absl::Duration),
+                         absl::Duration& duration) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<absl::Duration> parsed = ParseDuration(text);
+  if (!parsed.ok()) return Bad(flag, parsed.status());
+  if (const absl::Status fits = check(*parsed); !fits.ok()) {
+    return Bad(flag, fits);
+  }
+  duration = *parsed;
+  return absl::OkStatus();
+}
+
+// JOB, JOB:ok or JOB:any.
+absl::StatusOr<Dependency> ParseAfter(const std::string& text) {
+  const size_t colon = text.find(':');
+  Dependency dependency;
+  const std::string kind =
+      colon == std::string::npos ? "ok" : text.substr(colon + 1);
+  if (kind != "ok" && kind != "any") {
+    return UsageError(absl::StrCat("--after ", OneLine(text), ": column ",
+                                   colon + 2, ": expected ok or any, not \"",
+                                   OneLine(kind), "\""));
+  }
+  const absl::StatusOr<JobId> job = JobId::FromText(text.substr(0, colon));
+  if (!job.ok()) {
+    return UsageError(absl::StrCat(
+        "--after ", OneLine(text),
+        ": column 1: expected a job's id, 32 hex "
+        "digits and for an element of an array its index, as ID.7; `cohort "
+        "jobs list` shows ids"));
+  }
+  dependency.job = *job;
+  dependency.kind = kind == "any" ? DependencyKind::kAny : DependencyKind::kOk;
+  return dependency;
+}
+
+absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
+  RunConfig& run = spec.run_config;
+  COHORT_RETURN_IF_ERROR(PutDuration("--time-limit", flags.time_limit,
+                                     &CheckTimeLimit, run.time_limit));
+  COHORT_RETURN_IF_ERROR(
+      PutDuration("--grace", flags.grace, &CheckGrace, run.grace));
+  COHORT_RETURN_IF_ERROR(PutDuration("--retry-delay", flags.retry_delay,
+                                     &CheckRetryDelay,
+                                     run.failure_config.retry_delay));
+  for (const std::string& text : flags.after) {
+    COHORT_ASSIGN_OR_RETURN(Dependency dependency, ParseAfter(text));
+    spec.after.push_back(dependency);
+  }
+  if (const absl::Status array = CheckArray(flags.array); !array.ok()) {
+    return Bad("--array", array);
+  }
+  spec.array = flags.array;
+  COHORT_ASSIGN_OR_RETURN(spec.labels, ParseLabels(flags.labels));
+  spec.name_space = flags.name_space;
+  if (!flags.priority.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        spec.priority, ParseInt("--priority", flags.priority, -1'000, 1'000));
+  }
+  spec.hold = flags.hold;
+  return absl::OkStatus();
+}
+
+absl::Status PutWishes(const JobFlags& flags, ScalingConfig& scaling) {
+  for (const std::string& text : flags.selectors) {
+    const absl::Status parsed = LabelSelector::Parse(text).status();
+    if (!parsed.ok()) {
+      return Bad(absl::StrCat("--selector ", OneLine(text)), parsed);
+    }
+  }
+  scaling.selectors = flags.selectors;
+  for (const std::string& text : flags.tolerations) {
+    const absl::StatusOr<Toleration> toleration = Toleration::Parse(text);
+    if (!toleration.ok()) {
+      return Bad(absl::StrCat("--tolerate ", OneLine(text)),
+                 toleration.status());
+    }
+    scaling.tolerations.push_back(*toleration);
+  }
+  scaling.accelerator_type = flags.accelerator;
+  if (!flags.same.empty() && !flags.prefer_same.empty()) {
+    return UsageError(
+        "--same and --prefer-same contradict each other: give one of them");
+  }
+  const bool is_required = !flags.same.empty();
+  scaling.topology = {.level = is_required ? flags.same : flags.prefer_same,
+                      .required = is_required};
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
+    const std::vector<std::string>& labels) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return UsageError(
+          absl::StrCat("--label ", OneLine(label), ": write KEY=VALUE"));
+    }
+    const std::string key = label.substr(0, equals);
+    if (!parsed.emplace(key, label.substr(equals + 1)).second) {
+      return UsageError(absl::StrCat("--label ", OneLine(label),
+                                     ": the label has a value already"));
+    }
+  }
+  if (const absl::Status fits = CheckLabels(parsed); !fits.ok()) {
+    return Bad("--label", fits);
+  }
+  return parsed;
+}
 
 absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
                                   std::vector<std::string> command) {
@@ -150,6 +266,8 @@ absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
   COHORT_RETURN_IF_ERROR(PutEnvironment(flags.environment, spec.environment));
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config, ToScaling(flags));
   COHORT_ASSIGN_OR_RETURN(spec.run_config, ToRun(flags));
+  COHORT_RETURN_IF_ERROR(PutWishes(flags, spec.scaling_config));
+  COHORT_RETURN_IF_ERROR(PutOrder(flags, spec));
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));
   return spec;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,29 @@ struct JobFlags {
   std::string storage_path;
   std::string num_to_keep;
   std::vector<std::string> environment;
+  std::string time_limit;
+  std::string grace;
+  std::string retry_delay;
+  std::vector<std::string> after;
+  std::string array;
+  std::vector<std::string> labels;
+  std::string name_space;
+  std::string priority;
+  bool hold = false;
+  std::vector<std::string> selectors;
+  std::vector<std::string> tolerations;
+  std::string accelerator;
+  std::string same;
+  std::string prefer_same;
 };
 
 // The job that they and `command` mean.  InvalidArgument, naming the flag and
 // the fix, when one cannot be.
 absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
                                   std::vector<std::string> command);
+
+// What `--label K=V`, given again and again, means.  InvalidArgument.
+absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
+    const std::vector<std::string>& labels);
 
 }  // namespace cohort::cli

@@ -91,5 +91,66 @@ TEST(JobFlags, TakeEnvironmentAndPathsAsTyped) {
             (std::filesystem::current_path() / "there").string());
 }
 
+TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
+  const std::string job(32, 'a');
+  JobFlags flags;
+  flags.time_limit = "90m";
+  flags.grace = "30s";
+  flags.retry_delay = "250ms";
+  flags.after = {job, job + ".7:any"};
+  flags.array = "0-99%8";
+  flags.labels = {"team=vision", "x=a=b"};
+  flags.name_space = "research";
+  flags.priority = "-5";
+  flags.hold = true;
+  flags.selectors = {"zone in (a,b)"};
+  flags.tolerations = {"gpu", "team=vision"};
+  flags.accelerator = "H100";
+  flags.same = "rack";
+  const auto spec = ToJobSpec(flags, {"true"});
+  COHORT_ASSERT_OK(spec);
+  EXPECT_EQ(spec->run_config.time_limit, absl::Minutes(90));
+  EXPECT_EQ(spec->run_config.grace, absl::Seconds(30));
+  EXPECT_EQ(spec->run_config.failure_config.retry_delay,
+            absl::Milliseconds(250));
+  ASSERT_EQ(spec->after.size(), 2u);
+  EXPECT_EQ(spec->after[0].kind, DependencyKind::kOk);
+  EXPECT_EQ(spec->after[1].job.index(), 7u);
+  EXPECT_EQ(spec->after[1].kind, DependencyKind::kAny);
+  EXPECT_EQ(spec->array, "0-99%8");
+  EXPECT_EQ(spec->labels.at("x"), "a=b");
+  EXPECT_EQ(spec->name_space, "research");
+  EXPECT_EQ(spec->priority, -5);
+  EXPECT_TRUE(spec->hold);
+  EXPECT_EQ(spec->scaling_config.tolerations.size(), 2u);
+  EXPECT_TRUE(spec->scaling_config.topology.required);
+  EXPECT_EQ(spec->scaling_config.topology.level, "rack");
+}
+
+TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
+  const std::string job(32, 'a');
+  ExpectUsage({.time_limit = "soon"}, "--time-limit: \"soon\"");
+  ExpectUsage({.time_limit = "0"}, "--time-limit: ");
+  ExpectUsage({.grace = "2h"}, "--grace: ");
+  ExpectUsage({.retry_delay = "x"}, "--retry-delay: ");
+  ExpectUsage({.after = {"abc"}}, "--after abc: column 1");
+  ExpectUsage({.after = {job + ":now"}}, "column 34: expected ok or any");
+  ExpectUsage({.array = "0-9%"}, "--array: the array \"0-9%\": column 5");
+  ExpectUsage({.array = "0-999999999"}, "more than 100000 elements");
+  ExpectUsage({.labels = {"team"}}, "--label team: write KEY=VALUE");
+  ExpectUsage({.labels = {"a=1", "a=2"}}, "--label a=2");
+  ExpectUsage({.priority = "1001"}, "--priority 1001");
+  ExpectUsage({.selectors = {"zone in a"}}, "--selector zone in a: column 9");
+  ExpectUsage({.tolerations = {"=x"}}, "--tolerate =x: column 1");
+  ExpectUsage({.same = "rack", .prefer_same = "rack"},
+              "--same and --prefer-same");
+}
+
+TEST(JobFlags, NameAJobOnceThatMustEndBefore) {
+  const std::string job(32, 'a');
+  EXPECT_THAT(ToJobSpec({.after = {job, job}}, {"true"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
+}
+
 }  // namespace
 }  // namespace cohort::cli

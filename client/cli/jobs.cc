@@ -1,15 +1,21 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/job_flags.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
 #include "client/cli/progress.h"
@@ -25,6 +31,8 @@ namespace {
 
 // Past this reasons are for `jobs get`.
 constexpr size_t kReasonBytesMax = 60;
+// Of an array, by `jobs get`.
+constexpr size_t kElementsShownMax = 1'000;
 
 std::string Shortened(const std::string& text) {
   const std::string line = OneLine(text);
@@ -76,6 +84,50 @@ std::string RanksTable(const std::vector<Rank>& ranks) {
   return table.ToString();
 }
 
+// What is as it is by default is not worth a line.
+std::string AfterText(const std::vector<Dependency>& after) {
+  std::vector<std::string> parts;
+  for (const Dependency& each : after) {
+    parts.push_back(absl::StrCat(
+        each.job.ToText(), each.kind == DependencyKind::kAny ? ":any" : ":ok"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string NodesText(const Job& job) {
+  std::vector<std::string> parts = job.selectors;
+  for (const Toleration& each : job.tolerations) {
+    parts.push_back(absl::StrCat("tolerating ", each.ToString()));
+  }
+  if (!job.accelerator_type.empty()) parts.push_back(job.accelerator_type);
+  if (!job.topology.level.empty()) {
+    parts.push_back(absl::StrCat(job.topology.required ? "" : "preferably ",
+                                 "the same ", job.topology.level));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string LabelsText(const std::map<std::string, std::string>& labels) {
+  return absl::StrJoin(labels, ", ", absl::PairFormatter("="));
+}
+
+std::string ClassesText(const Job& job) {
+  std::vector<std::string> parts;
+  for (const auto& [failure_class, count] : job.failures_by_class) {
+    parts.push_back(absl::StrCat(count, " ", FailureClassName(failure_class)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+// What the failed rank wrote last, each line set in.
+std::string TailText(const std::string& tail) {
+  std::string text = "\nstderr of the failed rank, its end:\n";
+  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
+    absl::StrAppend(&text, "  ", OneLine(line), "\n");
+  }
+  return text;
+}
+
 // "key: value" lines, then the ranks.
 std::string JobText(const Job& job) {
   std::string text;
@@ -89,10 +141,20 @@ std::string JobText(const Job& job) {
   add("name", job.name);
   add("state", JobStateName(job.state));
   add("reason", job.reason);
+  if (job.array.has_value()) {
+    add("elements",
+        absl::StrCat(job.array->size, ": ", CountsText(*job.array)));
+  }
+  add("array", job.array_spec);
+  add("namespace", job.name_space == "default" ? "" : job.name_space);
+  add("labels", LabelsText(job.labels));
+  add("priority", job.priority == 0 ? "" : absl::StrCat(job.priority));
+  add("after", AfterText(job.after));
   add("command", absl::StrJoin(job.command, " "));
   add("workers",
       absl::StrCat(job.num_workers, " x ", job.resources_per_worker.ToString(),
                    ", ", PlacementStrategyName(job.placement_strategy)));
+  add("nodes", NodesText(job));
   add("attempt", absl::StrCat(job.attempt));
   add("failures",
       absl::StrCat(
@@ -105,6 +167,14 @@ std::string JobText(const Job& job) {
       job.failed_rank.has_value()
           ? absl::StrCat(ExitText(job.exit), " (rank ", *job.failed_rank, ")")
           : ExitText(job.exit));
+  add("class", job.failure_class.has_value()
+                   ? FailureClassName(*job.failure_class)
+                   : "");
+  for (const std::string& cause : job.causes) add("cause", cause);
+  add("by class", ClassesText(job));
+  if (job.time_limit != absl::InfiniteDuration()) {
+    add("time limit", DurationToText(job.time_limit));
+  }
   add("submitted", TimeOrDash(job.submitted_at));
   add("started", TimeOrDash(job.started_at));
   add("ended", TimeOrDash(job.ended_at));
@@ -119,16 +189,94 @@ std::string JobText(const Job& job) {
                                 " reports)"));
   }
   if (!job.ranks.empty()) absl::StrAppend(&text, "\n", RanksTable(job.ranks));
+  if (!job.stderr_tail.empty()) {
+    absl::StrAppend(&text, TailText(job.stderr_tail));
+  }
   return text;
 }
 
-absl::StatusOr<int> ListJobs(const Invocation& invocation) {
+struct ListFlags {
+  std::vector<std::string> states;
+  std::vector<std::string> labels;
+  std::string name_space;
+  std::string array;
+  std::string limit;
+};
+
+absl::StatusOr<JobState> ParseState(const std::string& text) {
+  for (const JobState state :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    if (absl::EqualsIgnoreCase(text, JobStateName(state))) return state;
+  }
+  return UsageError(absl::StrCat(
+      "--state ", OneLine(text),
+      ": give PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, FAILED or "
+      "STOPPED"));
+}
+
+absl::StatusOr<ListOptions> ToListOptions(const ListFlags& flags) {
+  ListOptions options;
+  for (const std::string& text : flags.states) {
+    COHORT_ASSIGN_OR_RETURN(const JobState state, ParseState(text));
+    options.states.push_back(state);
+  }
+  COHORT_ASSIGN_OR_RETURN(options.labels, ParseLabels(flags.labels));
+  options.name_space = flags.name_space;
+  if (!flags.array.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.array, ParseJobId(flags.array));
+  }
+  if (!flags.limit.empty()) {
+    COHORT_ASSIGN_OR_RETURN(const int limit,
+                            ParseInt("--limit", flags.limit, 1, 10'000'000));
+    options.limit = static_cast<size_t>(limit);
+  }
+  return options;
+}
+
+absl::StatusOr<int> ListJobs(const Invocation& invocation,
+                             const ListFlags& flags) {
+  COHORT_ASSIGN_OR_RETURN(const ListOptions options, ToListOptions(flags));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
-  COHORT_ASSIGN_OR_RETURN(const std::vector<Job> jobs, cluster->List());
-  COHORT_RETURN_IF_ERROR(invocation.json ? Print(JobsJson(jobs))
-                                         : PrintRaw(JobsTable(jobs)));
+  COHORT_ASSIGN_OR_RETURN(const JobList list, cluster->List(options));
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(JobsJson(list.jobs))
+                                         : PrintRaw(JobsTable(list.jobs)));
+  if (list.is_cut && !invocation.json) {
+    std::fputs(absl::StrCat("cohort: these are the newest ", list.jobs.size(),
+                            "; there are more: --limit N shows them\n")
+                   .c_str(),
+               stderr);
+  }
   return kExitOk;
+}
+
+// The elements of an array that are shown, in the order of their indices.
+absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
+                                          const JobId& array) {
+  ListOptions options;
+  options.array = array;
+  options.limit = kElementsShownMax;
+  COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
+  std::reverse(list.jobs.begin(), list.jobs.end());
+  return std::move(list.jobs);
+}
+
+// An array and its elements, or the last of them.
+absl::StatusOr<std::string> ArrayText(const Cluster& cluster,
+                                      const Job& array) {
+  COHORT_ASSIGN_OR_RETURN(const std::vector<Job> elements,
+                          Elements(cluster, array.id));
+  std::string text = absl::StrCat(JobText(array), "\n", JobsTable(elements));
+  const auto shown = static_cast<int64_t>(elements.size());
+  if (shown < array.array->size) {
+    absl::StrAppend(&text, "These are the last ", shown, " of ",
+                    array.array->size, " elements; `cohort jobs list --array ",
+                    array.id.ToText(), " --limit ", array.array->size,
+                    "` shows all.\n");
+  }
+  return text;
 }
 
 absl::StatusOr<int> GetJob(const Invocation& invocation,
@@ -137,8 +285,15 @@ absl::StatusOr<int> GetJob(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
-  COHORT_RETURN_IF_ERROR(invocation.json ? Print(JobJson(job))
-                                         : PrintRaw(JobText(job)));
+  if (invocation.json) {
+    COHORT_RETURN_IF_ERROR(Print(JobJson(job)));
+    return kExitOk;
+  }
+  std::string text = JobText(job);
+  if (job.array.has_value()) {
+    COHORT_ASSIGN_OR_RETURN(text, ArrayText(*cluster, job));
+  }
+  COHORT_RETURN_IF_ERROR(PrintRaw(text));
   return kExitOk;
 }
 
@@ -171,12 +326,15 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
   return ExitCodeOf(job);
 }
 
-absl::StatusOr<int> StopJob(const Invocation& invocation,
-                            const std::string& job_text) {
+using JobChange = absl::Status (Cluster::*)(JobId,
+                                            std::optional<absl::Duration>);
+
+absl::StatusOr<int> ChangeJob(const Invocation& invocation,
+                              const std::string& job_text, JobChange change) {
   COHORT_ASSIGN_OR_RETURN(const JobId id, ParseJobId(job_text));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  COHORT_RETURN_IF_ERROR(cluster->Stop(id));
+  COHORT_RETURN_IF_ERROR(((*cluster).*change)(id, std::nullopt));
   if (invocation.json) {
     COHORT_RETURN_IF_ERROR(Print(IdJson(id)));
   } else {
@@ -222,7 +380,10 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
 }
 
 void AddJobArgument(CLI::App& command, std::string& job) {
-  command.add_option("JOB", job, "The job's id")->required();
+  command
+      .add_option("JOB", job,
+                  "The id of a job, of an array, or ID.INDEX of an element")
+      ->required();
 }
 
 void AddJobsGet(CLI::App& jobs, Invocation& invocation) {
@@ -255,13 +416,39 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "Ctrl-C ends the waiting, not the job.");
 }
 
-void AddJobsStop(CLI::App& jobs, Invocation& invocation) {
+void AddJobsChange(CLI::App& jobs, Invocation& invocation,
+                   const std::string& name, const std::string& description,
+                   JobChange change) {
   auto job = std::make_shared<std::string>();
-  CLI::App* stop = AddCommand(
-      jobs, "stop", "Stop a job: SIGTERM to its ranks, SIGKILL after 10 s",
-      invocation, [&invocation, job] { return StopJob(invocation, *job); });
-  AddJobArgument(*stop, *job);
-  AddJsonFlag(*stop, invocation);
+  CLI::App* command = AddCommand(jobs, name, description, invocation,
+                                 [&invocation, job, change] {
+                                   return ChangeJob(invocation, *job, change);
+                                 });
+  AddJobArgument(*command, *job);
+  AddJsonFlag(*command, invocation);
+}
+
+void AddJobsList(CLI::App& jobs, Invocation& invocation) {
+  auto flags = std::make_shared<ListFlags>();
+  CLI::App* list =
+      AddCommand(jobs, "list", "List jobs, newest first", invocation,
+                 [&invocation, flags] { return ListJobs(invocation, *flags); });
+  list->add_option("--state", flags->states,
+                   "Those in this state (may be given again: in any of them)")
+      ->option_text("STATE")
+      ->allow_extra_args(false);
+  list->add_option("--label", flags->labels,
+                   "Those with this label (may be given again: with all)")
+      ->option_text("K=V")
+      ->allow_extra_args(false);
+  list->add_option("--namespace", flags->name_space, "Those of this namespace")
+      ->option_text("S");
+  list->add_option("--array", flags->array, "The elements of this array")
+      ->option_text("ID");
+  list->add_option("--limit", flags->limit,
+                   "The newest N of them (default: 10000)")
+      ->option_text("N");
+  AddJsonFlag(*list, invocation);
 }
 
 void AddJobsLogs(CLI::App& jobs, Invocation& invocation) {
@@ -285,15 +472,22 @@ void AddJobsLogs(CLI::App& jobs, Invocation& invocation) {
 
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
   CLI::App* jobs = cohort.add_subcommand(
-      "jobs", "List jobs, show, wait for or stop one, read its logs");
+      "jobs",
+      "List jobs, show, wait for, stop, hold or release one, read its logs");
   jobs->require_subcommand(1);
-  CLI::App* list =
-      AddCommand(*jobs, "list", "List jobs, newest first", invocation,
-                 [&invocation] { return ListJobs(invocation); });
-  AddJsonFlag(*list, invocation);
+  AddJobsList(*jobs, invocation);
   AddJobsGet(*jobs, invocation);
   AddJobsWait(*jobs, invocation);
-  AddJobsStop(*jobs, invocation);
+  AddJobsChange(*jobs, invocation, "stop",
+                "Stop a job, or all elements of an array: SIGTERM to its "
+                "ranks, SIGKILL after its grace",
+                &Cluster::Stop);
+  AddJobsChange(*jobs, invocation, "hold",
+                "Keep a job that waits from starting; of an array those "
+                "elements that wait",
+                &Cluster::Hold);
+  AddJobsChange(*jobs, invocation, "release",
+                "Let a held job start when its turn comes", &Cluster::Release);
   AddJobsLogs(*jobs, invocation);
 }
 

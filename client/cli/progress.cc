@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/table.h"
 #include "common/duration_text.h"
@@ -74,10 +75,21 @@ std::string AgeText(absl::Duration age) {
   return DurationToText(absl::Trunc(age, absl::Seconds(1)));
 }
 
+std::string CountsText(const ArrayStatus& array) {
+  std::vector<std::string> counts;
+  for (const auto& [state, count] : array.counts) {
+    counts.push_back(absl::StrCat(count, " ", JobStateName(state)));
+  }
+  return absl::StrJoin(counts, ", ");
+}
+
 std::string JobLine(const Job& job) {
   std::string line =
       absl::StrCat("job ", job.id.ToText(), " ", JobStateName(job.state));
   if (job.attempt > 1) absl::StrAppend(&line, " attempt ", job.attempt);
+  if (job.array.has_value()) {
+    absl::StrAppend(&line, " (", CountsText(*job.array), ")");
+  }
   if (!job.reason.empty()) absl::StrAppend(&line, ": ", job.reason);
   return line;
 }

@@ -42,6 +42,9 @@ class Progress {
 // Whole seconds, for people: "0s", "1m30s".
 std::string AgeText(absl::Duration age);
 
+// "3 PENDING, 2 RUNNING".
+std::string CountsText(const ArrayStatus& array);
+
 // "job <id> RUNNING attempt 2 (loss 0.31)".
 std::string JobLine(const Job& job);
 

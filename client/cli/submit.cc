@@ -125,6 +125,8 @@ absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
 absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
                              const JobSpec& spec, bool follow, bool json) {
   SayOnInterrupt(id);
+  // Which element's output would it be?
+  follow = follow && spec.array.empty();
   if (follow) {
     COHORT_RETURN_IF_ERROR(
         Follow(cluster, id, spec.scaling_config.num_workers));
@@ -238,6 +240,78 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->allow_extra_args(false);
 }
 
+void AddOrderFlags(CLI::App& submit, JobFlags& job) {
+  submit
+      .add_option("--time-limit", job.time_limit,
+                  "End the job after T of running, summed over attempts, as "
+                  "90m (default: never)")
+      ->option_text("T");
+  submit
+      .add_option("--grace", job.grace,
+                  "Between SIGTERM and SIGKILL when it is stopped (default: "
+                  "10s)")
+      ->option_text("T");
+  submit
+      .add_option("--retry-delay", job.retry_delay,
+                  "Before the attempt after a failure; doubles with each "
+                  "(default: 1s)")
+      ->option_text("T");
+  submit
+      .add_option("--after", job.after,
+                  "Start once that job, or all of an array, has succeeded (ok, "
+                  "the default) or ended (any) (may be given again)")
+      ->option_text("JOB[:ok|:any]")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--array", job.array,
+                  "One job for each index, as 0-99, 0,3,7-9 or 0-99:10; %N: "
+                  "at most N at once, as 0-99%8")
+      ->option_text("SPEC");
+  submit
+      .add_option("--label", job.labels,
+                  "For `jobs list --label` (may be given again)")
+      ->option_text("K=V")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--namespace", job.name_space,
+                  "The namespace it belongs to (default: default)")
+      ->option_text("S");
+  submit
+      .add_option("--priority", job.priority,
+                  "Higher ones start first, -1000 to 1000; nobody is preempted "
+                  "(default: 0)")
+      ->option_text("N");
+  submit.add_flag("--hold", job.hold, "Wait for `cohort jobs release`");
+}
+
+void AddNodeFlags(CLI::App& submit, JobFlags& job) {
+  submit
+      .add_option("--selector", job.selectors,
+                  "Only nodes whose labels are so: K=V, K!=V, \"K in (A,B)\", "
+                  "\"K !in (A,B)\", \"K exists\"; joined by commas all must "
+                  "hold (may be given again)")
+      ->option_text("EXPR")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--tolerate", job.tolerations,
+                  "Also nodes with this taint (may be given again)")
+      ->option_text("K[=V]")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--accelerator", job.accelerator,
+                  "Only nodes with GPUs of this model")
+      ->option_text("TYPE");
+  submit
+      .add_option("--same", job.same,
+                  "All ranks on nodes that have this label in common, as rack; "
+                  "host: on one node")
+      ->option_text("LEVEL");
+  submit
+      .add_option("--prefer-same", job.prefer_same,
+                  "The same, when that is possible")
+      ->option_text("LEVEL");
+}
+
 }  // namespace
 
 void AddSubmit(CLI::App& cohort, Invocation& invocation) {
@@ -246,7 +320,9 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
       cohort, "submit", "Submit a job and print its id", invocation,
       [&invocation, flags] { return RunSubmit(invocation, *flags); });
   AddResourceFlags(*submit, flags->job);
+  AddNodeFlags(*submit, flags->job);
   AddRunFlags(*submit, *flags);
+  AddOrderFlags(*submit, flags->job);
   submit
       ->add_option("--request-id", flags->request_id,
                    "Submitting again with the same id and job answers the "
@@ -255,7 +331,8 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
   submit->add_flag("--wait", flags->wait,
                    "Wait until the job has ended and end as it did");
   submit->add_flag("-f,--follow", flags->follow,
-                   "As --wait, and print what the ranks write meanwhile");
+                   "As --wait, and print what the ranks write meanwhile (not "
+                   "of an array)");
   AddJsonFlag(*submit, invocation);
   submit->footer(
       "What follows -- is the command of each rank: a program on the ranks' "
@@ -267,7 +344,9 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
       "of\n"
       "the rank that failed first (128+n where signal n ended it), 130 when "
       "the\n"
-      "job was stopped, 125 otherwise.  Ctrl-C leaves the job running.\n"
+      "job was stopped, 125 otherwise; of an array that of the first element, "
+      "by\n"
+      "index, that failed.  Ctrl-C leaves the job running.\n"
       "\n"
       "  cohort submit -- hostname\n"
       "  cohort submit --num-workers 2 --use-gpu --file train.py -f -- python3 "
