@@ -27,8 +27,8 @@ struct HttpServerOptions {
   size_t unsent_bytes_max = 64 << 20;
 };
 
-// An HTTP/1.1 server for requests without bodies: sockets, bounds and time on
-// one thread of its own; what is answered is the handler's.
+// An HTTP/1.1 server for requests without bodies: Boost.Beast on one thread of
+// its own, with bounds and time; what is answered is the handler's.
 //
 //   HS-1: a slow, silent or hostile client costs its connection and nothing
 //         else: no thread waits for it, and its time and memory are bounded.

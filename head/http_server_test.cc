@@ -22,6 +22,7 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -122,7 +123,8 @@ TEST_F(HttpServerTest, AnswersARequestWithABodyThatItDoesNotRead) {
   const UniqueFd fd = Connect();
   Say(fd, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" +
               std::string(50'000, 'b'));
-  EXPECT_THAT(Hear(fd), HasSubstr("Connection: close\r\n\r\n/a"));
+  EXPECT_THAT(Hear(fd),
+              AllOf(HasSubstr("Connection: close\r\n"), EndsWith("\r\n/a")));
 }
 
 // HS-1.
@@ -132,7 +134,7 @@ TEST_F(HttpServerTest, EndsASilentClient) {
   const UniqueFd slow = Connect();
   Say(slow, "GET /a HT");
   EXPECT_EQ(Hear(silent), "");
-  EXPECT_THAT(Hear(slow), StartsWith("HTTP/1.1 408 "));
+  EXPECT_EQ(Hear(slow), "");
 }
 
 // HS-1.

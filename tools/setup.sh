@@ -34,7 +34,7 @@ packages=(
   # The head's store; the CLI.
   librocksdb-dev libcli11-dev nlohmann-json3-dev
   # The head's metrics, and its HTTP server.
-  prometheus-cpp-dev libevent-dev
+  prometheus-cpp-dev libboost-dev
   # Training.  OpenBLAS by name: libtorch is content with any libblas.so.3, and
   # the reference one is 20 times slower.
   libtorch-dev libgloo-dev libopenblas0-pthread

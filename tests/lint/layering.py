@@ -45,6 +45,8 @@ FENCES = {
     # The tiny parent of the ranks and what ranks map stay free of protobuf.
     "google/protobuf/": ["rpc/*", "head/*", "worker/*", "client/*",
                          "trainer/*"],
+    "prometheus/": ["head/metrics_page.*"],
+    "boost/": ["head/http_server.*"],
     "CLI/": ["*/main.cc", "*options.cc", "*options.h", "client/cli/*",
              "head/offline.cc"],
 }
