@@ -5,14 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
-#include "common/log.h"
 #include "head/attempt_table.h"
 #include "head/cause_chain.h"
+#include "head/checkpoint_rows.h"
 #include "head/end_reason.h"
 #include "head/failure_class.h"
 #include "head/reconciler.h"
@@ -62,14 +60,6 @@ absl::Duration RanFor(const AttemptRecord& attempt) {
   absl::Duration ran;
   for (const AttemptPart& part : attempt.parts) ran = std::max(ran, part.ran);
   return ran;
-}
-
-// CK-1's fence in the path itself: no two attempts share a directory.
-bool IsBelowAttempt(const std::string& path, const AttemptRecord& attempt) {
-  const std::string below =
-      absl::StrCat("/attempt-", attempt.number, ".", attempt.epoch, "/");
-  return absl::StartsWith(path, "/") && absl::StrContains(path, below) &&
-         !absl::StrContains(path, "/../") && path.size() <= 4096;
 }
 
 }  // namespace
@@ -160,8 +150,8 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
   const int failed_before = attempt.failed_rank;
   ApplyRanks(attempt, *part, observed, outcome);
   ApplyMetrics(job, *part, observed, outcome);
-  ApplyCheckpoints(job, attempt, observed, outcome);
-  ApplyRemoved(job, observed, outcome);
+  TakeCheckpoints(observed, attempt, limits_, job, outcome);
+  TakeRemoved(observed, job, outcome);
   ApplyPhase(job, attempt, *part, observed, outcome);
   if (attempt.failed_rank != failed_before && !job.stderr_tail.empty()) {
     job.stderr_tail.clear();  // of the failure before
@@ -179,7 +169,7 @@ RunOutcome RunController::ObserveAfterwards(
   const AttemptPart* part = PartOn(attempt, node);
   if (part == nullptr || attempt.number != job.attempts) return outcome;
   ApplyTail(job, attempt, *part, observed, outcome);
-  ApplyRemoved(job, observed, outcome);
+  TakeRemoved(observed, job, outcome);
   return outcome;
 }
 
@@ -290,54 +280,6 @@ void RunController::ApplyMetrics(JobRecord& job, const AttemptPart& part,
     job.metrics_json = report.json;
     job.metrics_count = report.count;
     outcome.metrics_changed = true;
-  }
-}
-
-void RunController::ApplyCheckpoints(JobRecord& job,
-                                     const AttemptRecord& attempt,
-                                     const ObservedAttempt& observed,
-                                     RunOutcome& outcome) const {
-  for (const Checkpoint& checkpoint : observed.checkpoints) {
-    outcome.acknowledged.push_back(checkpoint.path);
-    if (checkpoint.epoch != attempt.epoch ||
-        !IsBelowAttempt(checkpoint.path, attempt)) {
-      COHORT_LOG(kWarning, "checkpoint_refused", {"attempt", attempt.id},
-                 {"path", absl::CHexEscape(checkpoint.path)},
-                 {"epoch", checkpoint.epoch});
-      continue;
-    }
-    // Steps grow within an attempt: what is not newer is a repetition, perhaps
-    // of one that was removed since.
-    if (!job.checkpoints.empty() &&
-        job.checkpoints.back().epoch == checkpoint.epoch &&
-        job.checkpoints.back().step >= checkpoint.step) {
-      continue;
-    }
-    job.checkpoints.push_back(checkpoint);
-    outcome.job_changed = true;
-    outcome.notes.push_back(
-        {"checkpoint_committed",
-         absl::StrCat("step ", checkpoint.step, ", ", checkpoint.path)});
-  }
-  const bool keep_all = job.spec->num_to_keep <= 0;
-  const size_t keep = keep_all ? limits_.checkpoints_max
-                               : static_cast<size_t>(job.spec->num_to_keep);
-  while (job.checkpoints.size() > keep) {
-    if (!keep_all && job.retired.size() < limits_.retired_max) {
-      job.retired.push_back(job.checkpoints.front().path);
-      outcome.retired_changed = true;
-    }
-    job.checkpoints.erase(job.checkpoints.begin());
-  }
-}
-
-void RunController::ApplyRemoved(JobRecord& job,
-                                 const ObservedAttempt& observed,
-                                 RunOutcome& outcome) const {
-  for (const std::string& path : observed.removed_checkpoints) {
-    if (std::erase(job.retired, path) == 0) continue;
-    outcome.job_changed = true;
-    outcome.retired_changed = true;
   }
 }
 

@@ -131,11 +131,6 @@ class RunController {
                  RunOutcome& outcome) const;
   void ApplyMetrics(JobRecord& job, const AttemptPart& part,
                     const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyCheckpoints(JobRecord& job, const AttemptRecord& attempt,
-                        const ObservedAttempt& observed,
-                        RunOutcome& outcome) const;
-  void ApplyRemoved(JobRecord& job, const ObservedAttempt& observed,
-                    RunOutcome& outcome) const;
   // Takes the attempt as far as its parts and its cause let it.
   void Advance(JobRecord& job, AttemptRecord& attempt,
                RunOutcome& outcome) const;

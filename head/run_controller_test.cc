@@ -320,10 +320,9 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
   EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
   EXPECT_THAT(job_.failures_by_class,
               ElementsAre(Pair(FailureClass::kInfra, 1)));
-  EXPECT_THAT(job_.causes, ElementsAre("node b was silent for 10s",
-                                       "rank 1 on b was lost",
-                                       "rank 0 on a exited with code 1",
-                                       "attempt 1 ended"));
+  EXPECT_THAT(job_.causes,
+              ElementsAre("node b was silent for 10s", "rank 1 on b was lost",
+                          "rank 0 on a exited with code 1", "attempt 1 ended"));
   EXPECT_EQ(attempt_.causes, job_.causes);
 }
 
@@ -332,11 +331,10 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
   Say(b_, Exited(1, 3));
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, FailureClass::kUser);
-  EXPECT_THAT(
-      job_.causes,
-      ElementsAre("rank 1 on b exited with code 3",
-                  "attempt 1 ended; 1 sibling was stopped",
-                  "--max-failures 0 allows no other attempt"));
+  EXPECT_THAT(job_.causes,
+              ElementsAre("rank 1 on b exited with code 3",
+                          "attempt 1 ended; 1 sibling was stopped",
+                          "--max-failures 0 allows no other attempt"));
 }
 
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
@@ -405,8 +403,9 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
   EXPECT_EQ(job_.failure_class, FailureClass::kPreempted);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.infra_restarts, 0);
-  EXPECT_THAT(job_.causes, ElementsAre("node b is drained: new kernel",
-                                       "attempt 1 ended; 2 ranks were stopped"));
+  EXPECT_THAT(job_.causes,
+              ElementsAre("node b is drained: new kernel",
+                          "attempt 1 ended; 2 ranks were stopped"));
 }
 
 TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {

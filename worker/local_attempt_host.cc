@@ -195,8 +195,7 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   if (attempt.has_time_limit()) {
     spec.time_limit_ms = std::max<int64_t>(
         absl::ToInt64Milliseconds(rpc::FromWire(attempt.time_limit())), 1);
-    spec.grace_ms =
-        absl::ToInt64Milliseconds(rpc::FromWire(attempt.grace()));
+    spec.grace_ms = absl::ToInt64Milliseconds(rpc::FromWire(attempt.grace()));
   }
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     keeper::RankSpec& out = spec.ranks.emplace_back();

@@ -462,8 +462,8 @@ void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
     rank->set_ended_by_order(EndedByOthers(event.status));
     SetExit(event.status, *rank->mutable_exit());
   }
-  attempt.observed.mutable_ran()->CopyFrom(rpc::ToWire(std::max(
-      rpc::FromWire(attempt.observed.ran()), event.status.ran)));
+  attempt.observed.mutable_ran()->CopyFrom(rpc::ToWire(
+      std::max(rpc::FromWire(attempt.observed.ran()), event.status.ran)));
   const bool time_is_up = event.status.cause == ExitStatus::Cause::kTimeLimit;
   attempt.time_is_up = attempt.time_is_up || time_is_up;
   if (time_is_up || (Failed(event.status) && !EndedByOthers(event.status))) {

@@ -209,8 +209,8 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("S");
   submit
       .add_option("--max-failures", job.max_failures,
-                  "Start again after up to N failures, -1: any number "
-                  "(default: 0)")
+                  "Start again after up to N failures, -1: any number; drains "
+                  "and the first 3 losses of a node do not count (default: 0)")
       ->option_text("N");
   submit
       .add_option("--storage-path", job.storage_path,

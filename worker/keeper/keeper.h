@@ -76,7 +76,7 @@ class Keeper {
   ReservedFile done_file_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
-  std::optional<int64_t> kill_at_ms_;  // monotonic; a Stop's grace ends
+  std::optional<int64_t> kill_at_ms_;   // monotonic; a Stop's grace ends
   bool killing_ = false;
   bool sweeping_ = false;  // something ended and may have left something
   bool done_ = false;
