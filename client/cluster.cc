@@ -22,6 +22,7 @@
 #include "rpc/channel.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
+#include "rpc/wire_values.h"
 
 namespace cohort {
 namespace {
@@ -244,6 +245,33 @@ absl::Status Cluster::Release(JobId job,
       .status();
 }
 
+absl::StatusOr<Node> Cluster::Drain(const std::string& node,
+                                    const DrainOptions& options,
+                                    std::optional<absl::Duration> deadline) {
+  v1::DrainNodeRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_node(node);
+  request.set_reason(options.reason);
+  if (options.deadline != absl::InfiniteDuration()) {
+    *request.mutable_deadline() = rpc::ToWire(options.deadline);
+  }
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::DrainNodeResponse response,
+      core_->head().CallAndWait(rpc::kDrainNode, request, core_->Or(deadline)));
+  return client::FromWire(response.node());
+}
+
+absl::StatusOr<Node> Cluster::Undrain(const std::string& node,
+                                      std::optional<absl::Duration> deadline) {
+  v1::UndrainNodeRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_node(node);
+  COHORT_ASSIGN_OR_RETURN(const v1::UndrainNodeResponse response,
+                          core_->head().CallAndWait(rpc::kUndrainNode, request,
+                                                    core_->Or(deadline)));
+  return client::FromWire(response.node());
+}
+
 absl::StatusOr<Job> Cluster::Get(JobId job,
                                  std::optional<absl::Duration> deadline) const {
   v1::GetJobRequest request;
@@ -347,6 +375,16 @@ absl::StatusOr<std::vector<Node>> Cluster::Nodes(
     nodes.push_back(std::move(node));
   }
   return nodes;
+}
+
+absl::StatusOr<NodeDetails> Cluster::GetNode(
+    const std::string& node, std::optional<absl::Duration> deadline) const {
+  v1::GetNodeRequest request;
+  request.set_node(node);
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::GetNodeResponse response,
+      core_->head().CallAndWait(rpc::kGetNode, request, core_->Or(deadline)));
+  return client::FromWire(response);
 }
 
 absl::StatusOr<ClusterResources> Cluster::Resources(

@@ -48,6 +48,13 @@ struct SubmitOptions {
   std::optional<absl::Duration> deadline;
 };
 
+struct DrainOptions {
+  std::string reason;  // one line, for people
+  // How long what runs there may go on; then it is ended, without charge, and
+  // starts again elsewhere.
+  absl::Duration deadline = absl::InfiniteDuration();
+};
+
 enum class LogStream { kStdout, kStderr };
 
 struct LogOptions {
@@ -147,6 +154,17 @@ class Cluster {
   absl::StatusOr<BackupSummary> BackupStore(
       const std::string& directory,
       std::optional<absl::Duration> deadline = std::nullopt);
+  // Nothing new is placed on a node until it is undrained, whatever restarts
+  // meanwhile.  `node` is its id, the beginning of one, or its name.  Gives the
+  // node as it is then.  NotFound; FailedPrecondition when several are meant,
+  // naming them; InvalidArgument; ResourceExhausted.
+  absl::StatusOr<Node> Drain(
+      const std::string& node, const DrainOptions& options,
+      std::optional<absl::Duration> deadline = std::nullopt);
+  // OK too when it is not drained.  Errors as Drain.
+  absl::StatusOr<Node> Undrain(
+      const std::string& node,
+      std::optional<absl::Duration> deadline = std::nullopt);
 
   // Keeps a job that waits from starting until it is released; of an array
   // those elements that wait.  NotFound; FailedPrecondition: nothing of it
@@ -178,6 +196,10 @@ class Cluster {
       absl::FunctionRef<absl::Status(const LogChunk&)> sink) const;
 
   absl::StatusOr<std::vector<Node>> Nodes(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Everything about one; `node` as for Drain.
+  absl::StatusOr<NodeDetails> GetNode(
+      const std::string& node,
       std::optional<absl::Duration> deadline = std::nullopt) const;
   absl::StatusOr<ClusterResources> Resources(
       std::optional<absl::Duration> deadline = std::nullopt) const;

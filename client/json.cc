@@ -174,6 +174,14 @@ void PutDetails(const Job& job, Json& json) {
       job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);
 }
 
+Json DrainObject(const std::optional<Drain>& drain) {
+  if (!drain.has_value()) return nullptr;
+  return {{"reason", OrNull(drain->reason)},
+          {"principal", OrNull(drain->principal)},
+          {"asked_at", TimeJson(drain->asked_at)},
+          {"deadline", TimeJson(drain->deadline)}};
+}
+
 Json NodeObject(const Node& node) {
   Json json;
   json["id"] = node.id.ToHex();
@@ -191,6 +199,27 @@ Json NodeObject(const Node& node) {
                                {"model", device.model},
                                {"simulated", device.simulated}});
   }
+  json["since"] = TimeJson(node.since);
+  json["taints"] = Json::array();
+  for (const Taint& taint : node.taints) {
+    json["taints"].push_back({{"key", taint.key}, {"value", taint.value}});
+  }
+  json["drain"] = DrainObject(node.drain);
+  json["host"] = OrNull(node.host);
+  json["build"] = OrNull(node.build);
+  return json;
+}
+
+Json HeldObject(const HeldAttempt& held) {
+  Json json;
+  json["attempt_id"] = held.attempt.ToHex();
+  json["job_id"] = held.job.IsNil() ? Json(nullptr) : Json(held.job.ToText());
+  json["job_name"] = OrNull(held.job_name);
+  json["attempt"] = held.number;
+  json["state"] = held.state;
+  json["resources"] = ResourcesObject(held.resources, held.resources);
+  json["ranks"] = Json::array();
+  for (const Rank& rank : held.ranks) json["ranks"].push_back(RankJson(rank));
   return json;
 }
 
@@ -220,6 +249,17 @@ std::string JobsJson(const std::vector<Job>& jobs) {
   return Pretty(json);
 }
 
+std::string NodeJson(const Node& node) { return Pretty(NodeObject(node)); }
+
+std::string NodeDetailsJson(const NodeDetails& details) {
+  Json json = NodeObject(details.node);
+  json["held"] = Json::array();
+  for (const HeldAttempt& held : details.held) {
+    json["held"].push_back(HeldObject(held));
+  }
+  return Pretty(json);
+}
+
 std::string NodesJson(const std::vector<Node>& nodes) {
   Json json = Json::array();
   for (const Node& node : nodes) json.push_back(NodeObject(node));
@@ -239,7 +279,8 @@ std::string StatusJson(const ClusterStatus& status) {
   json["http_address"] = OrNull(status.http_address);
   json["head_pid"] = status.head_pid;
   json["term"] = status.term;
-  json["nodes"] = Counts({"ALIVE", "DEAD"}, status.nodes_by_state);
+  json["nodes"] = Counts({"ALIVE", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
+                         status.nodes_by_state);
   json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
                          "SUCCEEDED", "FAILED", "STOPPED"},
                         status.jobs_by_state);

@@ -19,6 +19,9 @@ namespace cohort {
 std::string JobJson(const Job& job);
 // Without ranks.
 std::string JobsJson(const std::vector<Job>& jobs);
+std::string NodeJson(const Node& node);
+// With what it has.
+std::string NodeDetailsJson(const NodeDetails& details);
 std::string NodesJson(const std::vector<Node>& nodes);
 std::string ResourcesJson(const ClusterResources& resources);
 std::string StatusJson(const ClusterStatus& status);

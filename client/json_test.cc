@@ -160,9 +160,85 @@ TEST(Json, ShowsNodes) {
         "model": "H100",
         "simulated": true
       }
-    ]
+    ],
+    "since": null,
+    "taints": [],
+    "drain": null,
+    "host": null,
+    "build": null
   }
 ])");
+}
+
+TEST(Json, ShowsOneNodeWithWhatItHas) {
+  NodeDetails details;
+  Node& node = details.node;
+  node.id = IdOf<NodeId>('\x33');
+  node.name = "n";
+  node.state = "DRAINING";
+  node.incarnation = 4;
+  node.since = At(0);
+  node.taints = {{.key = "gpu", .value = "only"}};
+  node.drain = Drain{.reason = "fan",
+                     .principal = "ann",
+                     .asked_at = At(0),
+                     .deadline = std::nullopt};
+  node.host = "10.0.0.1";
+  node.build = "0.1.0 abc";
+  HeldAttempt& held = details.held.emplace_back();
+  held.attempt = IdOf<AttemptId>('\x55');
+  held.job = IdOf<JobId>('\x11');
+  held.job_name = "train";
+  held.number = 2;
+  held.state = "RUNNING";
+  held.resources.Set(kCpu, Amount::FromUnits(1));
+  details.held.emplace_back().state = "VOID";
+  const std::string text = NodeDetailsJson(details);
+  EXPECT_EQ(text.substr(text.find("  \"since\"")),
+            R"(  "since": "2026-11-18T11:06:40.000Z",
+  "taints": [
+    {
+      "key": "gpu",
+      "value": "only"
+    }
+  ],
+  "drain": {
+    "reason": "fan",
+    "principal": "ann",
+    "asked_at": "2026-11-18T11:06:40.000Z",
+    "deadline": null
+  },
+  "host": "10.0.0.1",
+  "build": "0.1.0 abc",
+  "held": [
+    {
+      "attempt_id": "55555555555555555555555555555555",
+      "job_id": "11111111111111111111111111111111",
+      "job_name": "train",
+      "attempt": 2,
+      "state": "RUNNING",
+      "resources": {
+        "CPU": 1,
+        "GPU": 0,
+        "memory": 0
+      },
+      "ranks": []
+    },
+    {
+      "attempt_id": "00000000000000000000000000000000",
+      "job_id": null,
+      "job_name": null,
+      "attempt": 0,
+      "state": "VOID",
+      "resources": {
+        "CPU": 0,
+        "GPU": 0,
+        "memory": 0
+      },
+      "ranks": []
+    }
+  ]
+})");
 }
 
 TEST(Json, ShowsStatusAndResources) {
@@ -182,6 +258,9 @@ TEST(Json, ShowsStatusAndResources) {
   "term": 3,
   "nodes": {
     "ALIVE": 2,
+    "SUSPECT": 0,
+    "DRAINING": 0,
+    "DRAINED": 0,
     "DEAD": 0
   },
   "jobs": {

@@ -2,11 +2,16 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
+#include "client/job.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
+#include "common/taint.h"
 
 // What users are told about the cluster.  Plain values.
 namespace cohort {
@@ -19,19 +24,49 @@ struct Device {
   bool simulated = false;
 };
 
+// A person wants a node to take no new work.
+struct Drain {
+  std::string reason;
+  std::string principal;  // who asked
+  std::optional<absl::Time> asked_at;
+  std::optional<absl::Time> deadline;  // nothing: what runs may go on
+};
+
 struct Node {
   NodeId id;
   std::string name;
-  std::string state;  // "ALIVE", "DEAD"
+  std::string state;  // ALIVE, SUSPECT, DRAINING, DRAINED, DEAD
+  std::optional<absl::Time> since;  // it is in this state
   uint64_t incarnation = 0;
   int64_t pid = 0;  // of its worker daemon
   ResourceSet resources;
   ResourceSet available;
   std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
   std::vector<Device> devices;
+  std::optional<Drain> drain;
+  std::string host;   // where its ranks can be reached
+  std::string build;  // of its worker daemon
 };
 
-// Of the nodes that are alive.
+// An attempt that a node has.
+struct HeldAttempt {
+  AttemptId attempt;
+  JobId job;  // nil: the head does not know it
+  std::string job_name;
+  int number = 0;
+  // PREPARING, RUNNING, ENDING; VOID: over, but the node still has it.
+  std::string state;
+  ResourceSet resources;
+  std::vector<Rank> ranks;  // on that node
+};
+
+struct NodeDetails {
+  Node node;
+  std::vector<HeldAttempt> held;
+};
+
+// Of the nodes that are not dead.
 struct ClusterResources {
   ResourceSet total;
   ResourceSet available;

@@ -256,6 +256,30 @@ ArrayStatus FromWire(const v1::ArrayStatus& wire) {
   return array;
 }
 
+Drain FromWire(const v1::Drain& wire) {
+  return {.reason = wire.reason(),
+          .principal = wire.principal(),
+          .asked_at = TimeFromWire(wire.has_asked_at(), wire.asked_at()),
+          .deadline = TimeFromWire(wire.has_deadline(), wire.deadline())};
+}
+
+absl::StatusOr<HeldAttempt> FromWire(const v1::HeldAttempt& wire) {
+  HeldAttempt held;
+  COHORT_ASSIGN_OR_RETURN(held.attempt,
+                          IdFromWire<AttemptId>(wire.attempt_id()));
+  if (!wire.job_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(held.job, IdFromWire<JobId>(wire.job_id()));
+  }
+  held.job_name = wire.job_name();
+  held.number = wire.number();
+  held.state = wire.state();
+  held.resources = ResourcesFromWire(wire.resources());
+  for (const v1::Rank& rank : wire.ranks()) {
+    COHORT_ASSIGN_OR_RETURN(held.ranks.emplace_back(), FromWire(rank));
+  }
+  return held;
+}
+
 void SpecFromWire(const v1::JobSpec& wire, Job& job) {
   job.command.assign(wire.command().begin(), wire.command().end());
   job.num_workers = wire.scaling().num_workers();
@@ -368,7 +392,23 @@ absl::StatusOr<Node> FromWire(const v1::Node& wire) {
                             .memory_bytes = device.memory_bytes(),
                             .simulated = device.simulated()});
   }
+  for (const v1::Taint& taint : wire.taints()) {
+    node.taints.push_back({.key = taint.key(), .value = taint.value()});
+  }
+  if (wire.has_drain()) node.drain = FromWire(wire.drain());
+  node.since = TimeFromWire(wire.has_since(), wire.since());
+  node.host = wire.host();
+  node.build = wire.build();
   return node;
+}
+
+absl::StatusOr<NodeDetails> FromWire(const v1::GetNodeResponse& wire) {
+  NodeDetails details;
+  COHORT_ASSIGN_OR_RETURN(details.node, FromWire(wire.node()));
+  for (const v1::HeldAttempt& held : wire.held()) {
+    COHORT_ASSIGN_OR_RETURN(details.held.emplace_back(), FromWire(held));
+  }
+  return details;
 }
 
 absl::StatusOr<ClusterResources> FromWire(

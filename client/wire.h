@@ -19,6 +19,7 @@ v1::ListJobsRequest ToWire(const ListOptions& options);
 
 absl::StatusOr<Job> FromWire(const v1::Job& wire);
 absl::StatusOr<Node> FromWire(const v1::Node& wire);
+absl::StatusOr<NodeDetails> FromWire(const v1::GetNodeResponse& wire);
 absl::StatusOr<ClusterResources> FromWire(const v1::GetResourcesResponse& wire);
 absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire);
 

@@ -89,7 +89,8 @@ std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
   if (const auto unknown = change.forget.find(node);
       unknown != change.forget.end()) {
     for (const auto& [attempt, job] : unknown->second) {
-      desired.push_back(ForgetOf(attempt, job));
+      desired.push_back(
+          ForgetOf(attempt, job, "the head did not place it there"));
     }
   }
   return desired;

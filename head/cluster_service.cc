@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/cluster_wire.h"
+#include "head/node_finder.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
 
@@ -121,6 +122,9 @@ void ClusterService::RegisterOn(rpc::Router& router) {
   Handle(router, rpc::kWaitJob, Access::kRank, &Self::WaitJob);
   Handle(router, rpc::kListJobs, Access::kCluster, &Self::ListJobs);
   Handle(router, rpc::kListNodes, Access::kCluster, &Self::ListNodes);
+  Handle(router, rpc::kGetNode, Access::kCluster, &Self::GetNode);
+  Handle(router, rpc::kDrainNode, Access::kCluster, &Self::DrainNode);
+  Handle(router, rpc::kUndrainNode, Access::kCluster, &Self::UndrainNode);
   Handle(router, rpc::kGetResources, Access::kCluster, &Self::GetResources);
   Handle(router, rpc::kGetStatus, Access::kRank, &Self::GetStatus);
   router.HandleStream(
@@ -207,6 +211,58 @@ void ClusterService::ReleaseJob(const Context& context,
                                 const v1::ReleaseJobRequest& request,
                                 rpc::Reply<v1::ReleaseJobResponse> reply) {
   ChangeJob(context, request, &ClusterState::ReleaseJob, std::move(reply));
+}
+
+template <typename Resp>
+void ClusterService::AnswerWithNode(const ClusterState& state,
+                                    const absl::StatusOr<NodeId>& node,
+                                    Transition transition,
+                                    rpc::Reply<Resp> reply) {
+  const NodeRecord* record = node.ok() ? state.nodes().Find(*node) : nullptr;
+  if (record == nullptr) {
+    // A repeated request whose node was forgotten meanwhile.
+    return AnswerWhenDurable<Resp>(
+        node.ok() ? absl::NotFoundError(absl::StrCat(
+                        "node ", node->ToHex(), " is not remembered any more"))
+                  : node.status(),
+        std::move(reply));
+  }
+  Resp response;
+  *response.mutable_node() = NodeToWire(state, *record);
+  transition.Then([reply = std::move(reply), response = std::move(response)](
+                      const absl::Status& status) mutable {
+    if (!status.ok()) return std::move(reply)(status);
+    std::move(reply)(std::move(response));
+  });
+  host_.Submit(std::move(transition));
+}
+
+void ClusterService::DrainNode(const Context& context,
+                               const v1::DrainNodeRequest& request,
+                               rpc::Reply<v1::DrainNodeResponse> reply) {
+  const absl::StatusOr<ClusterState*> state =
+      host_.Writable(Admission::kClient);
+  if (!state.ok()) return std::move(reply)(state.status());
+  const absl::StatusOr<DrainOrder> order = FromWire(request);
+  if (!order.ok()) return std::move(reply)(order.status());
+  Transition transition;
+  const absl::StatusOr<NodeId> node =
+      (*state)->DrainNode(KeyOf(*context, request.request_id(), request),
+                          request.node(), *order, transition);
+  AnswerWithNode(**state, node, std::move(transition), std::move(reply));
+}
+
+void ClusterService::UndrainNode(const Context& context,
+                                 const v1::UndrainNodeRequest& request,
+                                 rpc::Reply<v1::UndrainNodeResponse> reply) {
+  const absl::StatusOr<ClusterState*> state =
+      host_.Writable(Admission::kClient);
+  if (!state.ok()) return std::move(reply)(state.status());
+  Transition transition;
+  const absl::StatusOr<NodeId> node =
+      (*state)->UndrainNode(KeyOf(*context, request.request_id(), request),
+                            request.node(), transition);
+  AnswerWithNode(**state, node, std::move(transition), std::move(reply));
 }
 
 // ---- reads ----
@@ -401,6 +457,21 @@ void ClusterService::ListNodes(const Context&, const v1::ListNodesRequest&,
   }
   AnswerWhenDurable<v1::ListNodesResponse>(std::move(response),
                                            std::move(reply));
+}
+
+void ClusterService::GetNode(const Context&, const v1::GetNodeRequest& request,
+                             rpc::Reply<v1::GetNodeResponse> reply) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return std::move(reply)(state.status());
+  const absl::StatusOr<NodeId> node =
+      FindNode((*state)->nodes(), request.node());
+  if (!node.ok()) {
+    return AnswerWhenDurable<v1::GetNodeResponse>(node.status(),
+                                                  std::move(reply));
+  }
+  AnswerWhenDurable<v1::GetNodeResponse>(
+      WholeNodeToWire(**state, *(*state)->nodes().Find(*node)),
+      std::move(reply));
 }
 
 void ClusterService::GetResources(const Context&,

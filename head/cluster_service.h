@@ -93,6 +93,13 @@ class ClusterService final : public JobWatchers {
                 rpc::Reply<v1::ListJobsResponse> reply);
   void ListNodes(const Context& context, const v1::ListNodesRequest& request,
                  rpc::Reply<v1::ListNodesResponse> reply);
+  void GetNode(const Context& context, const v1::GetNodeRequest& request,
+               rpc::Reply<v1::GetNodeResponse> reply);
+  void DrainNode(const Context& context, const v1::DrainNodeRequest& request,
+                 rpc::Reply<v1::DrainNodeResponse> reply);
+  void UndrainNode(const Context& context,
+                   const v1::UndrainNodeRequest& request,
+                   rpc::Reply<v1::UndrainNodeResponse> reply);
   void GetResources(const Context& context,
                     const v1::GetResourcesRequest& request,
                     rpc::Reply<v1::GetResourcesResponse> reply);
@@ -117,6 +124,11 @@ class ClusterService final : public JobWatchers {
                                            const rpc::Principal& principal,
                                            const std::string& bytes) const;
   // Answers after everything that the present state shows is durable.
+  // Ends a change of `node`: the node as it is then, once that is durable.
+  template <typename Resp>
+  void AnswerWithNode(const ClusterState& state,
+                      const absl::StatusOr<NodeId>& node,
+                      Transition transition, rpc::Reply<Resp> reply);
   template <typename Resp>
   void AnswerWhenDurable(absl::StatusOr<Resp> response, rpc::Reply<Resp> reply);
   void DropWaiter(uint64_t number);

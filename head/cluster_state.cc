@@ -50,6 +50,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
           clock),
+      drains_(clock),
       metrics_(limits.metrics_period, clock) {
   Load(std::move(rows));
 }
@@ -59,7 +60,8 @@ ClusterState::~ClusterState() = default;
 void ClusterState::Load(Rows rows) {
   if (rows.cluster.has_value()) cluster_ = *rows.cluster;
   for (NodeRecord& node : rows.nodes) {
-    if (node.state == NodeState::kAlive) leases_.Grant(node.id);
+    if (node.state != NodeState::kDead) leases_.Grant(node.id);
+    if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
     nodes_.Put(std::move(node));
   }
   for (PackageRecord& package : rows.packages) {
@@ -141,9 +143,12 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
     const Registration& registration, Transition& transition) {
   COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
   const NodeId& node = registration.node;
+  COHORT_RETURN_IF_ERROR(CheckGhosts(node, registration.observed));
   const NodeRecord* known = nodes_.Find(node);
-  if ((known == nullptr || known->state == NodeState::kDead) &&
-      nodes_.CountOf(NodeState::kAlive) >=
+  const std::optional<NodeState> before =
+      known == nullptr ? std::nullopt : std::optional(known->state);
+  if (before.value_or(NodeState::kDead) == NodeState::kDead &&
+      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect) >=
           static_cast<int64_t>(limits_.nodes_max)) {
     return SetReason(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -165,14 +170,14 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
                     .taints = registration.taints,
                     .drain = {},
                     .build = registration.build,
+                    .since = clock_.Wall(),
                     .origin = {}};
   // What a person asked of the node outlives its daemon.
   if (known != nullptr) record.drain = known->drain;
-  EventRecord event;
-  event.kind = "node_registered";
-  event.node = node;
-  event.text = absl::StrCat(record.name, ", incarnation ", record.incarnation);
-  change.cause = AddEvent(std::move(event), change);
+  if (before == NodeState::kAlive) record.since = known->since;
+  change.cause = AddNodeEvent(
+      node, "node_registered",
+      absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
   record.origin.cause = change.cause;
   nodes_.Put(record);
   change.nodes.insert(node);
@@ -182,6 +187,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
     ApplyObserved(node, observed, change);
   }
   ApplyAbsence(node, registration.observed, change);
+  if (before == NodeState::kDead) NoteReturn(node, change);
   if (!registration.leaving) nodes_.Offer(node);
   PlaceWaiting(change);
 
@@ -197,28 +203,25 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   return registered;
 }
 
-void ClusterState::Observe(const NodeId& node, uint64_t incarnation,
-                           const Observed& observed, Transition& transition) {
+absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
+                                   const Observed& observed,
+                                   Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state != NodeState::kAlive) {
-    return;
+      record->state == NodeState::kDead) {
+    return absl::OkStatus();
   }
-  leases_.Renew(node);
+  COHORT_RETURN_IF_ERROR(ValidateObserved(observed));
+  COHORT_RETURN_IF_ERROR(CheckGhosts(node, observed));
   Change change;
+  HearAgain(node, change);
   for (const ObservedAttempt& attempt : observed.attempts) {
     ApplyObserved(node, attempt, change);
   }
   if (observed.full) ApplyAbsence(node, observed, change);
   PlaceWaiting(change);
   Finish(change, transition);
-}
-
-void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation) {
-  const NodeRecord* record = nodes_.Find(node);
-  if (record != nullptr && record->incarnation == incarnation) {
-    leases_.Renew(node);
-  }
+  return absl::OkStatus();
 }
 
 void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
@@ -261,9 +264,9 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
   const AttemptPart* part =
       attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (IsLive(observed)) {
-    nodes_.AddGhost(node, observed.attempt, part);
+    AddGhost(node, observed, part, change);
   } else {
-    nodes_.RemoveGhost(node, observed.attempt);
+    RemoveGhost(node, observed.attempt, change);
   }
   if (part == nullptr) {
     change.forget[node].emplace(observed.attempt, observed.job);
@@ -283,8 +286,7 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
     present.insert(attempt.attempt);
   }
   for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
-    if (present.contains(ghost)) continue;
-    nodes_.RemoveGhost(node, ghost);
+    if (!present.contains(ghost)) RemoveGhost(node, ghost, change);
   }
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
@@ -314,12 +316,9 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
                    absl::FormatDuration(limits_.node_timeout));
   COHORT_LOG(kWarning, "node_dead", {"node", node}, {"name", record.name},
              {"timeout", limits_.node_timeout});
-  EventRecord event;
-  event.kind = "node_dead";
-  event.node = node;
-  event.text = why;
-  change.cause = AddEvent(std::move(event), change);
+  change.cause = AddNodeEvent(node, "node_dead", why, change);
   nodes_.MarkDead(node);
+  nodes_.SetSince(node, clock_.Wall());
   change.nodes.insert(node);
   change.disconnects.push_back(
       {.node = node,
@@ -340,7 +339,7 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 
 void ClusterState::Tick(Transition& transition) {
   Change change;
-  for (const NodeId& node : leases_.Tick()) NodeSilent(node, change);
+  TickNodes(change);
   for (const JobId& job : backoff_.TakeDue(kPlacementsPerPass)) {
     line_.Add(*jobs_.Find(job));
   }
@@ -397,6 +396,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
   }
   for (const NodeId& node : outcome.parts_over) {
     nodes_.Release(attempt.id, node);
+    NoteLeft(node, change);
     change.desired[node].insert(attempt.id);
   }
   for (const AttemptPart& part : attempt.parts) {
@@ -504,7 +504,9 @@ void ClusterState::TrimNodes(Change& change) {
   if (surplus <= 0) return;
   std::map<uint64_t, NodeId> dead;  // by incarnation: the oldest first
   for (const auto& [id, record] : nodes_.records()) {
-    if (record.state == NodeState::kDead) dead.emplace(record.incarnation, id);
+    if (record.state == NodeState::kDead && !record.drain.has_value()) {
+      dead.emplace(record.incarnation, id);
+    }
   }
   for (const auto& [incarnation, id] : dead) {
     if (surplus-- <= 0) return;

@@ -17,6 +17,7 @@
 #include "head/attempt_table.h"
 #include "head/change.h"
 #include "head/desired.h"
+#include "head/drain_deadlines.h"
 #include "head/eligibility.h"
 #include "head/exchange_table.h"
 #include "head/job_table.h"
@@ -48,7 +49,9 @@ struct ClusterLimits {
   size_t ended_jobs_max = 10'000;
   size_t ended_elements_max = 200'000;
   size_t nodes_max = 10'000;  // alive
+  // Those with a drain are kept beyond it: it holds when they come back.
   size_t dead_nodes_max = 1'000;
+  size_t drains_max = 10'000;
   uint64_t events_max = 100'000;
   // Of one job, the last ones.
   size_t attempts_per_job_max = 16;
@@ -141,15 +144,32 @@ class ClusterState {
                                               Transition& transition);
 
   // What a node reports.  Nothing when it is not registered as `incarnation`.
-  void Observe(const NodeId& node, uint64_t incarnation,
-               const Observed& observed, Transition& transition);
+  // InvalidArgument, and nothing changed: it cannot be; ResourceExhausted: the
+  // node has too much that nobody gave it.
+  absl::Status Observe(const NodeId& node, uint64_t incarnation,
+                       const Observed& observed, Transition& transition);
 
   // A sign of life.
-  void RenewLease(const NodeId& node, uint64_t incarnation);
+  void RenewLease(const NodeId& node, uint64_t incarnation,
+                  Transition& transition);
 
   // Its stream ended, or it says that it is about to go: not offered until it
   // registers again, not dead either.
   void WithdrawNode(const NodeId& node, uint64_t incarnation);
+
+  // Nothing new is placed on the node that `text` means (FindNode) until it is
+  // undrained, whatever restarts meanwhile; what runs there goes on until the
+  // deadline, then it is moved.  Of a drained node, replaces reason and
+  // deadline.  Gives which node it is.  Errors as ValidateDrainOrder, FindNode
+  // and RequestTable::Find; ResourceExhausted: too many are drained.
+  absl::StatusOr<NodeId> DrainNode(const RequestKey& request,
+                                   const std::string& text,
+                                   const DrainOrder& order,
+                                   Transition& transition);
+  // The node takes work again; OK when it is not drained.
+  absl::StatusOr<NodeId> UndrainNode(const RequestKey& request,
+                                     const std::string& text,
+                                     Transition& transition);
 
   // ---- time ----
 
@@ -215,6 +235,21 @@ class ClusterState {
                     Change& change);
   void NodeSilent(const NodeId& node, Change& change);
 
+  // ---- nodes' health (cluster_state_nodes.cc) ----
+  void TickNodes(Change& change);
+  void Suspect(const NodeId& node, Change& change);
+  void HearAgain(const NodeId& node, Change& change);
+  void EvictFrom(const NodeId& node, Change& change);
+  absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
+  void AddGhost(const NodeId& node, const ObservedAttempt& observed,
+                const AttemptPart* part, Change& change);
+  void RemoveGhost(const NodeId& node, const AttemptId& ghost, Change& change);
+  void NoteReturn(const NodeId& node, Change& change);
+  // Something there is over: a drained node may be empty now.
+  void NoteLeft(const NodeId& node, Change& change);
+  uint64_t AddNodeEvent(const NodeId& node, const char* kind, std::string text,
+                        Change& change, Origin origin = {});
+
   // ---- what follows for jobs ----
   void ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
                     const RunOutcome& outcome, Change& change);
@@ -254,6 +289,7 @@ class ClusterState {
   RetryBackoff backoff_;  // PENDING jobs that are not in line yet
   Eligibility eligibility_;
   NodeLeases leases_;
+  DrainDeadlines drains_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;
   std::map<std::string, uint64_t> events_by_kind_;

@@ -18,25 +18,43 @@ void SetExit(const ExitStatus& exit, v1::ExitStatus& wire) {
   wire.set_detail(exit.detail);
 }
 
-void AddRanks(const ClusterState& state, const AttemptRecord& attempt,
-              v1::Job& wire) {
-  for (const AttemptPart& part : attempt.parts) {
-    const NodeRecord* node = state.nodes().Find(part.node);
-    for (const AttemptRank& rank : part.ranks) {
-      v1::Rank* out = wire.add_ranks();
-      out->set_rank(rank.rank);
-      out->set_local_rank(rank.local_rank);
-      out->set_node_id(std::string(part.node.bytes()));
-      if (node != nullptr) out->set_node_name(node->name);
-      out->set_pid(rank.pid);
-      // What is over does not run, also where nobody could tell how it ended.
-      const bool gone = IsOver(part) && rank.pid != 0;
-      out->set_state(gone ? v1::RANK_STATE_EXITED
-                          : static_cast<v1::RankState>(rank.state));
-      if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
-      for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
-    }
+// The ranks of `part` onto `wire`, which has a list of them.
+template <typename Wire>
+void AddRanks(const ClusterState& state, const AttemptPart& part, Wire& wire) {
+  const NodeRecord* node = state.nodes().Find(part.node);
+  for (const AttemptRank& rank : part.ranks) {
+    v1::Rank* out = wire.add_ranks();
+    out->set_rank(rank.rank);
+    out->set_local_rank(rank.local_rank);
+    out->set_node_id(std::string(part.node.bytes()));
+    if (node != nullptr) out->set_node_name(node->name);
+    out->set_pid(rank.pid);
+    // What is over does not run, also where nobody could tell how it ended.
+    const bool gone = IsOver(part) && rank.pid != 0;
+    out->set_state(gone ? v1::RANK_STATE_EXITED
+                        : static_cast<v1::RankState>(rank.state));
+    if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
+    for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
   }
+}
+
+void AddHeld(const ClusterState& state, const NodeId& node,
+             const AttemptId& attempt, bool is_void,
+             v1::GetNodeResponse& wire) {
+  v1::HeldAttempt* const out = wire.add_held();
+  out->set_attempt_id(std::string(attempt.bytes()));
+  if (is_void) out->set_state("VOID");
+  const AttemptRecord* record = state.attempts().Find(attempt);
+  if (record == nullptr) return;
+  const JobRecord* job = state.jobs().Find(record->job);
+  out->set_job_id(record->job.bytes());
+  if (job != nullptr) out->set_job_name(job->spec->name);
+  out->set_number(record->number);
+  if (!is_void) out->set_state(AttemptStateName(record->state));
+  const AttemptPart* part = PartOn(*record, node);
+  if (part == nullptr) return;
+  *out->mutable_resources() = rpc::ToWire(part->resources);
+  AddRanks(state, *part, *out);
 }
 
 void SetDrain(const Drain& drain, v1::Drain& wire) {
@@ -176,8 +194,14 @@ v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
 }
 
 std::map<std::string, int64_t> NodesByState(const ClusterState& state) {
-  return {{"ALIVE", state.nodes().CountOf(NodeState::kAlive)},
-          {"DEAD", state.nodes().CountOf(NodeState::kDead)}};
+  std::map<std::string, int64_t> counts;
+  for (const ShownNodeState each : kShownNodeStates) {
+    counts[ShownNodeStateName(each)] = 0;
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    ++counts[ShownNodeStateName(state.nodes().ShownState(id))];
+  }
+  return counts;
 }
 
 std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
@@ -285,7 +309,8 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_stderr_tail(job.stderr_tail);
   *wire.mutable_spec() = ToWire(*job.spec, job.origin.name_space);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
-  if (attempt != nullptr) AddRanks(state, *attempt, wire);
+  if (attempt == nullptr) return wire;
+  for (const AttemptPart& part : attempt->parts) AddRanks(state, part, wire);
   return wire;
 }
 
@@ -330,7 +355,7 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   v1::Node wire;
   wire.set_node_id(std::string(node.id.bytes()));
   wire.set_name(node.name);
-  wire.set_state(node.state == NodeState::kAlive ? "ALIVE" : "DEAD");
+  wire.set_state(ShownNodeStateName(state.nodes().ShownState(node.id)));
   wire.set_incarnation(node.incarnation);
   wire.set_pid(node.pid);
   *wire.mutable_resources() = rpc::ToWire(node.resources);
@@ -345,6 +370,10 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   }
   if (node.drain.has_value()) SetDrain(*node.drain, *wire.mutable_drain());
   wire.set_build(node.build);
+  wire.set_host(node.host);
+  if (node.since != absl::InfinitePast()) {
+    *wire.mutable_since() = rpc::ToWire(node.since);
+  }
   for (const Device& device : node.devices) {
     v1::Device* out = wire.add_devices();
     out->set_id(device.id);
@@ -354,6 +383,27 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
     out->set_simulated(device.simulated);
   }
   return wire;
+}
+
+v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,
+                                    const NodeRecord& node) {
+  v1::GetNodeResponse wire;
+  *wire.mutable_node() = NodeToWire(state, node);
+  for (const auto& [attempt, resources] : state.nodes().HeldOn(node.id)) {
+    AddHeld(state, node.id, attempt, /*is_void=*/false, wire);
+  }
+  for (const AttemptId& ghost : state.nodes().GhostsOn(node.id)) {
+    AddHeld(state, node.id, ghost, /*is_void=*/true, wire);
+  }
+  return wire;
+}
+
+absl::StatusOr<DrainOrder> FromWire(const v1::DrainNodeRequest& wire) {
+  DrainOrder order;
+  order.reason = wire.reason();
+  if (wire.has_deadline()) order.deadline = rpc::FromWire(wire.deadline());
+  COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
+  return order;
 }
 
 }  // namespace cohort::head

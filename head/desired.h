@@ -42,7 +42,8 @@ struct Exchange {
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
-// The whole picture of one attempt for one node; with kForget only the ids.
+// The whole picture of one attempt for one node; with kForget only the ids and
+// the reason.
 struct DesiredAttempt {
   AttemptId attempt;
   JobId job;
@@ -70,6 +71,7 @@ struct DesiredAttempt {
   absl::Duration time_limit = absl::InfiniteDuration();
   // Before SIGKILL, with kStop; with kRun what they get at the limit.
   absl::Duration grace;
+  std::string reason;  // with kStop and kForget, for the node's log
   std::vector<Exchange> exchanges;
   std::vector<std::string> retired_checkpoints;
 

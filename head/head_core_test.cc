@@ -432,7 +432,8 @@ TEST_F(HeadCoreTest, RefusesAWorkerWithoutACommonProtocolVersion) {
   ASSERT_TRUE(worker->closed.has_value());
   EXPECT_THAT(*worker->closed,
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("speaks 1 to 1, the worker 5 to 6")));
+                       HasSubstr("speaks 1 to 1, the worker (build ")));
+  EXPECT_THAT(worker->closed->message(), HasSubstr(") 5 to 6"));
   EXPECT_EQ(GetReason(*worker->closed), "protocol_version");
 }
 
@@ -497,6 +498,79 @@ TEST_F(HeadCoreTest, TellsASecondDaemonWithOneStateDirectory) {
   second = Open(copy, "other");
   EXPECT_FALSE(second->closed.has_value());
   EXPECT_TRUE(worker->closed.has_value());
+}
+
+// NS-1: an image that was started twice.
+TEST_F(HeadCoreTest, DoesNotLetTwoCopiesOfANodeTakeTurns) {
+  auto worker = Open(Registration(node_));
+  v1::WorkerMessage copy = Registration(node_);
+  copy.mutable_register_()->set_daemon_nonce(8);
+  copy.mutable_register_()->set_host("10.0.0.2");
+  worker->stream.reset();  // the first one's connection breaks
+  Run();
+  auto second = Open(copy, "other");
+  ASSERT_TRUE(second->closed.has_value());
+  EXPECT_EQ(GetReason(*second->closed), "duplicate_node");
+  EXPECT_THAT(second->closed->message(), HasSubstr("node on 10.0.0.1"));
+  EXPECT_THAT(second->closed->message(), HasSubstr("remove node_id"));
+  // The first one is back in time; one that is not has moved.
+  worker = Open(Registration(node_));
+  EXPECT_FALSE(worker->closed.has_value());
+  worker->stream.reset();
+  Run(absl::Seconds(6));
+  second = Open(copy, "other");
+  EXPECT_FALSE(second->closed.has_value());
+  // A daemon that was started again where it was does not wait.
+  second->stream.reset();
+  Run();
+  copy.mutable_register_()->set_daemon_nonce(9);
+  second = Open(copy, "other");
+  EXPECT_FALSE(second->closed.has_value());
+}
+
+TEST_F(HeadCoreTest, DrainsAndUndrainsANodeForAPerson) {
+  auto worker = Open(Registration(node_));
+  v1::DrainNodeRequest drain;
+  drain.set_request_id("d");
+  drain.set_node("node");
+  drain.set_reason("fan");
+  drain.mutable_deadline()->set_seconds(60);
+  const auto drained = Call(rpc::kDrainNode, drain);
+  COHORT_ASSERT_OK(drained);
+  EXPECT_EQ(drained->node().state(), "DRAINED");
+  EXPECT_EQ(drained->node().drain().reason(), "fan");
+  EXPECT_EQ(drained->node().drain().deadline().seconds() -
+                drained->node().drain().asked_at().seconds(),
+            60);
+  EXPECT_EQ(Status().nodes_by_state().at("DRAINED"), 1);
+  const auto job = Submit("r");
+  EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_PENDING);
+  v1::UndrainNodeRequest undrain;
+  undrain.set_request_id("u");
+  undrain.set_node(node_.ToHex().substr(0, 6));
+  COHORT_ASSERT_OK(Call(rpc::kUndrainNode, undrain));
+  v1::GetNodeRequest get;
+  get.set_node(node_.ToHex());
+  const auto whole = Call(rpc::kGetNode, get);
+  COHORT_ASSERT_OK(whole);
+  EXPECT_EQ(whole->node().state(), "ALIVE");
+  EXPECT_FALSE(whole->node().has_drain());
+  ASSERT_EQ(whole->held_size(), 1);
+  EXPECT_EQ(whole->held(0).job_id(), *job);
+  EXPECT_EQ(whole->held(0).state(), "PREPARING");
+  EXPECT_EQ(whole->held(0).ranks_size(), 1);
+
+  drain.set_node("nobody");
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  drain.set_request_id("d2");
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kNotFound));
+  drain.mutable_deadline()->set_seconds(-1);
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  get.set_node("nobody");
+  EXPECT_THAT(Call(rpc::kGetNode, get), StatusIs(absl::StatusCode::kNotFound));
 }
 
 // NS-1.

@@ -1,5 +1,7 @@
 #include "head/node_lease.h"
 
+#include <utility>
+
 namespace cohort::head {
 
 NodeLeases::NodeLeases(LeaseOptions options, const Clock& clock)
@@ -15,25 +17,26 @@ void NodeLeases::Renew(const NodeId& node) {
 
 void NodeLeases::Drop(const NodeId& node) { leases_.erase(node); }
 
-std::vector<NodeId> NodeLeases::Tick() {
+NodeLeases::Silent NodeLeases::Tick() {
   const absl::Duration now = clock_.Monotonic();
   const absl::Duration gap =
       last_tick_.has_value() ? now - *last_tick_ : absl::ZeroDuration();
   last_tick_ = now;
   // This process did not run: what it did not hear then proves nothing.
   const bool paused = gap > 2 * options_.tick_period;
-  std::vector<NodeId> silent;
+  Silent silent;
   for (auto& [node, lease] : leases_) {
     if (paused) lease.ends += gap;
-    if (lease.ends > now) {
-      lease.suspect = false;
-    } else if (lease.suspect) {
-      silent.push_back(node);
-    } else {
-      lease.suspect = true;
+    const bool was_late =
+        std::exchange(lease.late, lease.ends - options_.timeout / 2 <= now);
+    const bool was_expired = std::exchange(lease.expired, lease.ends <= now);
+    if (lease.expired && was_expired) {
+      silent.dead.push_back(node);
+    } else if (lease.late && was_late && !std::exchange(lease.suspect, true)) {
+      silent.suspect.push_back(node);
     }
   }
-  for (const NodeId& node : silent) leases_.erase(node);
+  for (const NodeId& node : silent.dead) leases_.erase(node);
   return silent;
 }
 

@@ -13,7 +13,7 @@
 namespace cohort::head {
 
 struct LeaseOptions {
-  // Silence after which a node is dead.
+  // Silence after which a node is dead.  After half of it, it is suspect.
   absl::Duration timeout = absl::Seconds(10);
   // How often Tick is to be called.
   absl::Duration tick_period = absl::Milliseconds(200);
@@ -23,9 +23,9 @@ struct LeaseOptions {
 //
 //   LS-1: silence counts only while the head itself ran: a gap between ticks
 //         longer than 2 tick periods is added to every lease; a grant is a full
-//         lease; a node is silent only when a tick found it expired and the
-//         next one does too, so that renewals which were received by then are
-//         handled before.
+//         lease; a node is suspect, or dead, only when a tick found it silent
+//         for that long and the next one does too, so that renewals which were
+//         received by then are handled before.
 //
 // Thread-compatible; belongs to ClusterState.  Monotonic time only.
 class NodeLeases {
@@ -39,16 +39,22 @@ class NodeLeases {
   // Its silence does not count any more.
   void Drop(const NodeId& node);
 
-  // The nodes whose leases ended, in the order of their ids; they have none
-  // afterwards.
-  std::vector<NodeId> Tick();
+  // What a tick found, in the order of the nodes' ids.
+  struct Silent {
+    std::vector<NodeId> suspect;  // each once, until it is heard again
+    std::vector<NodeId> dead;     // they have no lease afterwards
+  };
+  Silent Tick();
 
   size_t size() const { return leases_.size(); }
 
  private:
   struct Lease {
-    absl::Duration ends;   // on the monotonic clock
-    bool suspect = false;  // the last tick found it expired
+    absl::Duration ends;  // on the monotonic clock
+    // What the last tick found already.
+    bool late = false;
+    bool expired = false;
+    bool suspect = false;  // was told
   };
 
   const LeaseOptions options_;

@@ -14,18 +14,22 @@ using ::testing::IsEmpty;
 
 class NodeLeasesTest : public ::testing::Test {
  protected:
-  // Ticks each 100 ms of `span`; the nodes that were found silent.
+  // Ticks each 100 ms of `span`; the nodes that were found dead.
   std::vector<NodeId> Run(absl::Duration span) {
-    std::vector<NodeId> silent;
+    std::vector<NodeId> dead;
     for (absl::Duration t; t < span; t += absl::Milliseconds(100)) {
       time_.AdvanceBy(absl::Milliseconds(100));
-      for (const NodeId& node : leases_.Tick()) silent.push_back(node);
+      const NodeLeases::Silent silent = leases_.Tick();
+      dead.insert(dead.end(), silent.dead.begin(), silent.dead.end());
+      suspect_.insert(suspect_.end(), silent.suspect.begin(),
+                      silent.suspect.end());
     }
-    return silent;
+    return dead;
   }
 
   ManualExecutor time_;
   SeededRandom random_{1};
+  std::vector<NodeId> suspect_;  // since the test emptied it
   const NodeId a_ = NodeId::New(random_);
   const NodeId b_ = NodeId::New(random_);
   NodeLeases leases_{
@@ -64,7 +68,8 @@ TEST_F(NodeLeasesTest, AddsAPauseOfTheHeadToEveryLease) {
   leases_.Grant(a_);
   EXPECT_THAT(Run(absl::Milliseconds(500)), IsEmpty());
   time_.AdvanceBy(absl::Seconds(3));
-  EXPECT_THAT(leases_.Tick(), IsEmpty());
+  EXPECT_THAT(leases_.Tick().dead, IsEmpty());
+  EXPECT_THAT(suspect_, IsEmpty());
   EXPECT_THAT(Run(absl::Milliseconds(400)), IsEmpty());
   EXPECT_THAT(Run(absl::Milliseconds(300)), ElementsAre(a_));
 }
@@ -75,9 +80,37 @@ TEST_F(NodeLeasesTest, CountsAGapOfTwoTicksAsSilence) {
   std::vector<NodeId> silent;
   for (int i = 0; i < 6; ++i) {
     time_.AdvanceBy(absl::Milliseconds(200));
-    for (const NodeId& node : leases_.Tick()) silent.push_back(node);
+    for (const NodeId& node : leases_.Tick().dead) silent.push_back(node);
   }
   EXPECT_THAT(silent, ElementsAre(a_));
+}
+
+TEST_F(NodeLeasesTest, FindsANodeSuspectOnceAfterHalfItsTimeout) {
+  leases_.Grant(a_);
+  leases_.Grant(b_);
+  Run(absl::Milliseconds(500));
+  EXPECT_THAT(suspect_, IsEmpty());
+  leases_.Renew(b_);
+  Run(absl::Milliseconds(100));
+  EXPECT_THAT(suspect_, ElementsAre(a_));
+  Run(absl::Milliseconds(300));
+  EXPECT_THAT(suspect_, ElementsAre(a_));
+  leases_.Renew(a_);
+  suspect_.clear();
+  Run(absl::Milliseconds(600));
+  EXPECT_THAT(suspect_, testing::UnorderedElementsAre(a_, b_));
+}
+
+// LS-1, for both: a pause of the head in the middle of a silence.
+TEST_F(NodeLeasesTest, SuspectsNobodyBecauseOfAPauseOfTheHead) {
+  leases_.Grant(a_);
+  Run(absl::Milliseconds(400));
+  time_.AdvanceBy(absl::Seconds(30));
+  EXPECT_THAT(leases_.Tick().suspect, IsEmpty());
+  Run(absl::Milliseconds(100));
+  EXPECT_THAT(suspect_, IsEmpty());
+  Run(absl::Milliseconds(100));
+  EXPECT_THAT(suspect_, ElementsAre(a_));
 }
 
 TEST_F(NodeLeasesTest, RenewsOnlyWhatHasALease) {

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -20,6 +21,11 @@ absl::Status Refuse(absl::Status status, absl::string_view reason) {
   return SetReason(std::move(status), reason);
 }
 
+std::string OwnBuild() {
+  const BuildInfo build = GetBuildInfo();
+  return absl::StrCat(build.version, " ", build.commit);
+}
+
 absl::Status CheckProtocol(const v1::Protocol& protocol) {
   if (protocol.min_version() <= kProtocolMax &&
       protocol.max_version() >= kProtocolMin) {
@@ -27,12 +33,34 @@ absl::Status CheckProtocol(const v1::Protocol& protocol) {
   }
   return Refuse(
       absl::FailedPreconditionError(absl::StrCat(
-          "no common protocol version: the head speaks ", kProtocolMin, " to ",
-          kProtocolMax, ", the worker ", protocol.min_version(), " to ",
-          protocol.max_version(), " (build ",
-          absl::CHexEscape(protocol.build().substr(0, 64)),
-          "): bring both to one release")),
+          "no common protocol version: the head (build ", OwnBuild(),
+          ") speaks ", kProtocolMin, " to ", kProtocolMax, ", the worker (build ",
+          absl::Utf8SafeCHexEscape(protocol.build().substr(0, 64)), ") ",
+          protocol.min_version(), " to ", protocol.max_version(),
+          ": bring both to one release; the ranks there go on meanwhile")),
       "protocol_version");
+}
+
+constexpr absl::Duration kRefusalLogPeriod = absl::Minutes(1);
+constexpr size_t kRefusalsMax = 1'024;
+
+// Daemons that are remembered for a moment after their streams ended.
+constexpr size_t kDepartedMax = 16'384;
+
+std::string DaemonText(const std::string& name, const std::string& host,
+                       int64_t pid, const std::string& peer) {
+  return absl::StrCat(name, " on ", host, ", pid ", pid, ", ", peer);
+}
+
+absl::Status TwoDaemons(const NodeId& node, const std::string& other) {
+  return Refuse(
+      absl::AlreadyExistsError(absl::StrCat(
+          "node ", node.ToHex(), " is joined already by another daemon (",
+          other,
+          "): two daemons have one node id, from one state directory or a copy "
+          "of one, such as a machine image; if this one is the copy, stop it, "
+          "remove node_id from its --state-dir, and start it again")),
+      "duplicate_node");
 }
 
 }  // namespace
@@ -130,9 +158,18 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
   }
   session = Find(number);
   if (status.ok() || session == nullptr) return;
-  COHORT_LOG(kWarning, "worker_refused", {"peer", session->peer},
-             {"node", session->node}, {"why", status});
+  LogRefusal(*session, status);
   Close(number, status);
+}
+
+void NodeService::LogRefusal(const Session& session, const absl::Status& why) {
+  const absl::Duration now = clock_.Monotonic();
+  if (refusals_.size() >= kRefusalsMax) refusals_.clear();
+  const auto [said, first] = refusals_.emplace(why.message(), now);
+  if (!first && now - said->second < kRefusalLogPeriod) return;
+  said->second = now;
+  COHORT_LOG(kWarning, "worker_refused", {"peer", session.peer},
+             {"node", session.node}, {"why", why});
 }
 
 void NodeService::OnClosed(uint64_t number) {
@@ -186,6 +223,7 @@ absl::Status NodeService::OnRegister(Session& session,
   session.node = registration.node;
   session.node_name = registration.name;
   session.pid = registration.pid;
+  session.host = registration.host;
   session.nonce = request.daemon_nonce();
   session.incarnation = registered->incarnation;
   by_node_[session.node] = session.number;
@@ -204,18 +242,20 @@ absl::Status NodeService::MakeRoom(const Session& session,
                                    const v1::Register& request) {
   const absl::StatusOr<NodeId> node = NodeId::FromBytes(request.node_id());
   const auto known = by_node_.find(*node);
-  if (known == by_node_.end()) return absl::OkStatus();
+  if (known == by_node_.end()) {
+    const auto departed = departed_.extract(*node);
+    if (departed.empty() || departed.mapped().host == request.host() ||
+        departed.mapped().nonce == request.daemon_nonce() ||
+        !IsFresh(departed.mapped().heard_at)) {
+      return absl::OkStatus();
+    }
+    departed_[*node] = departed.mapped();
+    return TwoDaemons(*node, departed.mapped().what);
+  }
   const Session& older = sessions_.at(known->second);
-  const bool fresh =
-      clock_.Monotonic() - older.heard_at <= options_.node_timeout / 2;
-  if (fresh && older.nonce != request.daemon_nonce()) {
-    return Refuse(
-        absl::AlreadyExistsError(absl::StrCat(
-            "node ", node->ToHex(), " is joined already by another daemon (",
-            older.node_name, ", pid ", older.pid, ", ", older.peer,
-            "): two daemons share one state directory, or a copy of one; give "
-            "each its own")),
-        "duplicate_node");
+  if (IsFresh(older.heard_at) && older.nonce != request.daemon_nonce()) {
+    return TwoDaemons(
+        *node, DaemonText(older.node_name, older.host, older.pid, older.peer));
   }
   COHORT_LOG(kInfo, "worker_superseded", {"node", *node}, {"older", older.peer},
              {"newer", session.peer});
@@ -225,10 +265,31 @@ absl::Status NodeService::MakeRoom(const Session& session,
   return absl::OkStatus();
 }
 
+bool NodeService::IsFresh(absl::Duration heard_at) const {
+  return clock_.Monotonic() - heard_at <= options_.node_timeout / 2;
+}
+
+void NodeService::NoteDeparture(const Session& session) {
+  if (departed_.size() >= kDepartedMax) {
+    std::erase_if(departed_, [this](const auto& departed) {
+      return !IsFresh(departed.second.heard_at);
+    });
+  }
+  if (departed_.size() >= kDepartedMax) return;
+  departed_[session.node] = {
+      .host = session.host,
+      .nonce = session.nonce,
+      .what = DaemonText(session.node_name, session.host, session.pid,
+                         session.peer),
+      .heard_at = session.heard_at};
+}
+
 void NodeService::OnHeartbeat(Session& session, bool leaving) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return;
-  (*state)->RenewLease(session.node, session.incarnation);
+  Transition transition;
+  (*state)->RenewLease(session.node, session.incarnation, transition);
+  host_.Submit(std::move(transition));
   if (leaving) (*state)->WithdrawNode(session.node, session.incarnation);
 }
 
@@ -238,7 +299,8 @@ absl::Status NodeService::OnObserved(Session& session,
   COHORT_ASSIGN_OR_RETURN(ClusterState * state,
                           host_.Writable(Admission::kNode));
   Transition transition;
-  state->Observe(session.node, session.incarnation, observed, transition);
+  COHORT_RETURN_IF_ERROR(state->Observe(session.node, session.incarnation,
+                                        observed, transition));
   host_.Submit(std::move(transition));
   return absl::OkStatus();
 }
@@ -376,6 +438,7 @@ void NodeService::Close(uint64_t number, const absl::Status& why) {
   const auto current = by_node_.find(session.node);
   if (current != by_node_.end() && current->second == number) {
     by_node_.erase(current);
+    NoteDeparture(session);
     if (const auto state = host_.Writable(Admission::kNode); state.ok()) {
       (*state)->WithdrawNode(session.node, session.incarnation);
     }

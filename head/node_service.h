@@ -40,7 +40,9 @@ struct NodeServiceOptions {
 //
 //   NS-1: of one node at most one stream is listened to and spoken to; a newer
 //         one supersedes it, unless it is another daemon's while the older one
-//         is alive: then the newer one is told so.
+//         is alive: then the newer one is told so.  A daemon of another host
+//         waits for half of node_timeout also when the older stream has ended,
+//         so that two copies of a node do not take turns at each broken stream.
 //   NS-2: a stream that says what cannot be is closed; nobody else notices.
 //   NS-3: nothing of another cluster or generation changes anything here; a
 //         higher term ends this head (TM-1).
@@ -92,6 +94,7 @@ class NodeService final : public NodeLinks {
     std::string peer;
     NodeId node;  // nil until Register
     std::string node_name;
+    std::string host;
     int64_t pid = 0;
     uint64_t nonce = 0;
     uint64_t incarnation = 0;
@@ -105,9 +108,12 @@ class NodeService final : public NodeLinks {
   void OnMessage(uint64_t number, const v1::WorkerMessage& message);
   void OnClosed(uint64_t number);
 
+  void LogRefusal(const Session& session, const absl::Status& why);
   absl::Status CheckStamp(const v1::Stamp& stamp);
   absl::Status OnRegister(Session& session, const v1::Register& request);
   absl::Status MakeRoom(const Session& session, const v1::Register& request);
+  bool IsFresh(absl::Duration heard_at) const;
+  void NoteDeparture(const Session& session);
   absl::Status OnObserved(Session& session, const v1::Observed& wire);
   void OnHeartbeat(Session& session, bool leaving);
   void OnLogChunk(Session& session, const v1::LogChunk& chunk);
@@ -131,6 +137,16 @@ class NodeService final : public NodeLinks {
 
   std::map<uint64_t, Session> sessions_;
   std::map<NodeId, uint64_t> by_node_;
+  // Of nodes whose streams ended a moment ago: whose they were.
+  struct Departed {
+    std::string host;
+    uint64_t nonce = 0;
+    std::string what;  // for people
+    absl::Duration heard_at;
+  };
+  std::map<NodeId, Departed> departed_;
+  // What was said of refused workers, which try again each second, and when.
+  std::map<std::string, absl::Duration> refusals_;
   uint64_t next_session_ = 1;
   uint64_t next_log_read_ = 1;
 

@@ -107,14 +107,37 @@ bool NodeTable::IsOffered(const NodeId& node) const {
 }
 
 void NodeTable::MarkDead(const NodeId& node) {
-  NodeRecord& record = records_.at(node);
-  --counts_[record.state];
-  record.state = NodeState::kDead;
-  ++counts_[record.state];
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
   ledger.ForgetGhosts();
+  Move(node, NodeState::kDead);
+}
+
+void NodeTable::MarkSuspect(const NodeId& node) {
+  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
+  Move(node, NodeState::kSuspect);
+}
+
+void NodeTable::MarkAlive(const NodeId& node) {
+  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
+  Move(node, NodeState::kAlive);
+}
+
+void NodeTable::Move(const NodeId& node, NodeState to) {
+  NodeRecord& record = records_.at(node);
+  --counts_[record.state];
+  record.state = to;
+  ++counts_[record.state];
   Refresh(node);
+}
+
+void NodeTable::SetDrain(const NodeId& node, std::optional<Drain> drain) {
+  records_.at(node).drain = std::move(drain);
+  Refresh(node);
+}
+
+void NodeTable::SetSince(const NodeId& node, absl::Time since) {
+  records_.at(node).since = since;
 }
 
 void NodeTable::Hold(const AttemptId& attempt, const AttemptPart& part) {
@@ -141,15 +164,16 @@ void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
   Refresh(node);
 }
 
-void NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
+bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
                          const AttemptPart* part) {
   Held held{.resources = {}, .devices = {}, .everything = true};
   if (part != nullptr) held = {part->resources, part->devices, false};
   Ledger& ledger = ledgers_.at(node);
   const auto [ghost, fresh] = ledger.ghosts.emplace(attempt, std::move(held));
-  if (!fresh) return;
+  if (!fresh) return false;
   ledger.Charge(ghost->second);
   Refresh(node);
+  return true;
 }
 
 bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
@@ -182,6 +206,17 @@ std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
     held.emplace(attempt, what.resources);
   }
   return held;
+}
+
+size_t NodeTable::GhostCountOn(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found == ledgers_.end() ? 0 : found->second.ghosts.size();
+}
+
+bool NodeTable::IsEmpty(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found == ledgers_.end() ||
+         (found->second.holds.empty() && found->second.ghosts.empty());
 }
 
 // ---- what is free ----
@@ -256,6 +291,16 @@ int64_t NodeTable::HoldCount() const {
 int64_t NodeTable::CountOf(NodeState state) const {
   const auto found = counts_.find(state);
   return found == counts_.end() ? 0 : found->second;
+}
+
+size_t NodeTable::DrainedCount() const {
+  size_t count = 0;
+  for (const auto& [id, record] : records_) count += record.drain.has_value();
+  return count;
+}
+
+ShownNodeState NodeTable::ShownState(const NodeId& node) const {
+  return ShownStateOf(records_.at(node), IsEmpty(node));
 }
 
 ResourceSet NodeTable::Total() const {

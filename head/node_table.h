@@ -12,6 +12,7 @@
 #include "common/strong_id.h"
 #include "head/placement_index.h"
 #include "head/records.h"
+#include "head/shown_node_state.h"
 
 namespace cohort::head {
 
@@ -39,6 +40,12 @@ class NodeTable {
   bool IsOffered(const NodeId& node) const;
   // Dead nodes are withdrawn and their ghosts forgotten.
   void MarkDead(const NodeId& node);
+  // Silent, but not dead yet; heard again.  REQUIRES: it is not dead.
+  void MarkSuspect(const NodeId& node);
+  void MarkAlive(const NodeId& node);
+  void SetDrain(const NodeId& node, std::optional<Drain> drain);
+  // When its shown state became what it is, for people.
+  void SetSince(const NodeId& node, absl::Time since);
 
   // The part's resources are taken on its node.  A part loaded from rows may
   // hold more than a node that came back smaller has; then nothing is free.
@@ -49,12 +56,16 @@ class NodeTable {
 
   // The node still has `attempt`, whose part on it is over.  With a part, what
   // it held; without one (the head has forgotten it) all of the node.
-  void AddGhost(const NodeId& node, const AttemptId& attempt,
+  // False when it is known already.
+  bool AddGhost(const NodeId& node, const AttemptId& attempt,
                 const AttemptPart* part);
   // True when there was one.
   bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
   // Of a node, in the order of their ids.
   std::vector<AttemptId> GhostsOn(const NodeId& node) const;
+  size_t GhostCountOn(const NodeId& node) const;
+  // Neither holds nor ghosts.
+  bool IsEmpty(const NodeId& node) const;
 
   // What each attempt holds of a node; ghosts are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
@@ -77,6 +88,9 @@ class NodeTable {
   int64_t CountOf(NodeState state) const;
   // Parts of attempts that hold something, on all nodes.
   int64_t HoldCount() const;
+  size_t DrainedCount() const;
+  // Of a node that is here.
+  ShownNodeState ShownState(const NodeId& node) const;
   // Sums over the nodes in the index.
   ResourceSet Total() const;
   ResourceSet Available() const;
@@ -101,6 +115,7 @@ class NodeTable {
     void ForgetGhosts();
   };
 
+  void Move(const NodeId& node, NodeState to);
   static NodeSnapshot SnapshotOf(const NodeRecord& record,
                                  const Ledger& ledger, NodeGate gate);
   // Shows the node in the index as it is now.

@@ -97,6 +97,7 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   wire.set_attempt_id(std::string(desired.attempt.bytes()));
   wire.set_job_id(desired.job.bytes());
   wire.set_goal(ToWire(desired.goal));
+  wire.set_reason(desired.reason);
   if (desired.goal == Goal::kForget) return wire;
   wire.set_number(desired.number);
   wire.set_epoch(desired.epoch);

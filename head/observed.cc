@@ -58,6 +58,47 @@ absl::Status CheckDevices(const Registration& registration) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTaints(const std::vector<Taint>& taints) {
+  if (taints.size() > kTaintsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node has ", taints.size(), " taints, at most ",
+                     kTaintsMax, " are possible"));
+  }
+  for (const Taint& taint : taints) {
+    const absl::StatusOr<Taint> read = Taint::Parse(taint.ToString());
+    if (!read.ok()) return Annotate(read.status(), "the node's taint");
+    if (*read != taint || taint.key.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the node's taint \"",
+                       absl::Utf8SafeCHexEscape(taint.ToString()),
+                       "\" has a key or a value that cannot be"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAttempt(const ObservedAttempt& attempt) {
+  const auto wrong = [&](absl::string_view what, int64_t number) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node says of attempt ", attempt.attempt.ToHex(), ": ",
+                     what, " ", number, ", which cannot be"));
+  };
+  if (attempt.attempt.IsNil()) {
+    return absl::InvalidArgumentError(
+        "the node has an attempt without an id");
+  }
+  if (attempt.master_port < 0 || attempt.master_port > 65'535) {
+    return wrong("port", attempt.master_port);
+  }
+  std::set<int> ranks;
+  for (const ObservedRank& rank : attempt.ranks) {
+    if (rank.rank < 0) return wrong("rank", rank.rank);
+    if (!ranks.insert(rank.rank).second) return wrong("twice rank", rank.rank);
+    if (rank.pid < 0) return wrong("pid", rank.pid);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateRegistration(const Registration& registration) {
@@ -81,7 +122,29 @@ absl::Status ValidateRegistration(const Registration& registration) {
   }
   COHORT_RETURN_IF_ERROR(
       Annotate(registration.resources.Validate(), "the node's resources"));
-  return CheckDevices(registration);
+  COHORT_RETURN_IF_ERROR(CheckText("build", registration.build));
+  COHORT_RETURN_IF_ERROR(CheckTaints(registration.taints));
+  COHORT_RETURN_IF_ERROR(CheckDevices(registration));
+  return ValidateObserved(registration.observed);
+}
+
+absl::Status ValidateObserved(const Observed& observed) {
+  if (observed.attempts.size() > kObservedAttemptsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node has ", observed.attempts.size(),
+                     " attempts, at most ", kObservedAttemptsMax,
+                     " are possible"));
+  }
+  std::set<AttemptId> seen;
+  for (const ObservedAttempt& attempt : observed.attempts) {
+    COHORT_RETURN_IF_ERROR(CheckAttempt(attempt));
+    if (!seen.insert(attempt.attempt).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the node names attempt ", attempt.attempt.ToHex(),
+                       " twice in one message"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cohort::head

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -94,7 +95,14 @@ struct Registration {
   bool leaving = false;
 };
 
+// Attempts that one node may have, and of those it may have though nobody wants
+// them there.
+inline constexpr size_t kObservedAttemptsMax = 16'384;
+inline constexpr size_t kGhostsMax = 4'096;
+
 // InvalidArgument, naming what, when a node cannot be what it says.
 absl::Status ValidateRegistration(const Registration& registration);
+// The same of what it has.
+absl::Status ValidateObserved(const Observed& observed);
 
 }  // namespace cohort::head

@@ -1,6 +1,7 @@
 #include "head/reconciler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "head/attempt_table.h"
@@ -49,6 +50,10 @@ bool HoldsRankZero(const AttemptPart& part) {
   return false;
 }
 
+std::string EndReasonOf(const AttemptRecord& attempt) {
+  return attempt.detail.empty() ? "it has ended" : attempt.detail;
+}
+
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
             const AttemptPart& part) {
   if (part.phase == PartPhase::kEnded && attempt.number == job.attempts &&
@@ -72,7 +77,9 @@ Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
 DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
                           const AttemptPart& part) {
   const Goal goal = GoalOf(job, attempt, part);
-  if (goal == Goal::kForget) return ForgetOf(attempt.id, job.id);
+  if (goal == Goal::kForget) {
+    return ForgetOf(attempt.id, job.id, EndReasonOf(attempt));
+  }
 
   DesiredAttempt desired;
   desired.attempt = attempt.id;
@@ -104,15 +111,20 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
     desired.grace = job.spec->grace;
   }
   if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
-  if (goal == Goal::kStop) desired.grace = GraceOf(job, attempt);
+  if (goal == Goal::kStop) {
+    desired.grace = GraceOf(job, attempt);
+    desired.reason = EndReasonOf(attempt);
+  }
   return desired;
 }
 
-DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job) {
+DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job,
+                        std::string reason) {
   DesiredAttempt desired;
   desired.attempt = attempt;
   desired.job = job;
   desired.goal = Goal::kForget;
+  desired.reason = std::move(reason);
   return desired;
 }
 

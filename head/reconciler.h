@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "absl/time/time.h"
 
 #include "common/job_id.h"
@@ -23,6 +25,9 @@ inline constexpr absl::Duration kSiblingGrace = absl::Seconds(1);
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
             const AttemptPart& part);
 
+// Why an attempt ends or has ended, for people.
+std::string EndReasonOf(const AttemptRecord& attempt);
+
 // Whether rank 0 is in `part`.
 bool HoldsRankZero(const AttemptPart& part);
 
@@ -32,6 +37,7 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
                           const AttemptPart& part);
 
 // That `attempt`, of which the head may know nothing else, is to be forgotten.
-DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job);
+DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job,
+                        std::string reason);
 
 }  // namespace cohort::head

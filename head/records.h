@@ -105,6 +105,8 @@ struct NodeRecord {
   std::vector<Taint> taints;
   std::optional<Drain> drain;
   std::string build;  // of its worker daemon
+  // When its state, as people are shown it, became what it is.
+  absl::Time since = absl::InfinitePast();
   Origin origin;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;

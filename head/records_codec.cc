@@ -381,6 +381,7 @@ pb::NodeRow ToProto(const NodeRecord& record) {
   }
   if (record.drain.has_value()) ToProto(*record.drain, row.mutable_drain());
   row.set_build(record.build);
+  row.set_since_us(ToMicros(record.since));
   ToProto(record.origin, row.mutable_origin());
   return row;
 }
@@ -408,6 +409,7 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   }
   if (row.has_drain()) record.drain = FromProto(row.drain());
   record.build = row.build();
+  record.since = FromMicros(row.since_us());
   record.origin = FromProto(row.origin());
   return record;
 }

@@ -24,6 +24,12 @@ inline constexpr UnaryMethod<v1::ListJobsRequest, v1::ListJobsResponse>
     kListJobs{"/cohort.v1.ClusterService/ListJobs"};
 inline constexpr UnaryMethod<v1::ListNodesRequest, v1::ListNodesResponse>
     kListNodes{"/cohort.v1.ClusterService/ListNodes"};
+inline constexpr UnaryMethod<v1::GetNodeRequest, v1::GetNodeResponse> kGetNode{
+    "/cohort.v1.ClusterService/GetNode"};
+inline constexpr UnaryMethod<v1::DrainNodeRequest, v1::DrainNodeResponse>
+    kDrainNode{"/cohort.v1.ClusterService/DrainNode"};
+inline constexpr UnaryMethod<v1::UndrainNodeRequest, v1::UndrainNodeResponse>
+    kUndrainNode{"/cohort.v1.ClusterService/UndrainNode"};
 inline constexpr UnaryMethod<v1::GetResourcesRequest, v1::GetResourcesResponse>
     kGetResources{"/cohort.v1.ClusterService/GetResources"};
 inline constexpr UnaryMethod<v1::GetStatusRequest, v1::GetStatusResponse>

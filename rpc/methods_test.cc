@@ -52,6 +52,10 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kReleaseJob);
   Check(kListJobs);
   Check(kListNodes);
+  Check(kGetNode);
+  Check(kDrainNode);
+  Check(kUndrainNode);
+  Check(kBackupStore);
   Check(kGetResources);
   Check(kGetStatus);
   Check(kWaitJob);

@@ -38,6 +38,7 @@ struct Flags {
   std::string memory;
   std::string resources;
   std::string labels;
+  std::vector<std::string> taints;
   std::optional<int> num_gpus;
   std::string share = "0/1";
   std::optional<int> simulate_gpus;
@@ -80,6 +81,12 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--resources", flags.resources,
                  "Custom resources: name=amount,...");
   app.add_option("--labels", flags.labels, "Labels: name=value,...");
+  app.add_option("--taint", flags.taints,
+                 "K or K=V, given once for each: jobs that do not tolerate it "
+                 "stay off this node")
+      ->option_text("K[=V]")
+      ->type_size(1)
+      ->allow_extra_args(false);
   app.add_flag("--end-ranks", flags.end_ranks,
                "On SIGTERM end the ranks too; without it they go on and the "
                "next daemon on this state directory takes them over");
@@ -141,6 +148,8 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                           Of("--resources", ParseResources(flags.resources)));
   COHORT_ASSIGN_OR_RETURN(options.labels,
                           Of("--labels", ParseKeyValues(flags.labels)));
+  COHORT_ASSIGN_OR_RETURN(options.taints,
+                          Of("--taint", ParseTaints(flags.taints)));
   options.simulated_gpus = flags.simulate_gpus;
   options.end_ranks = flags.end_ranks;
   COHORT_RETURN_IF_ERROR(options.Validate());

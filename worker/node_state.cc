@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/job_id.h"
 #include "common/log.h"
 #include "rpc/wire_values.h"
 
@@ -160,6 +161,7 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
     }
   } else if (desired.goal() == v1::GOAL_FORGET) {
     attempt->desired.set_goal(v1::GOAL_FORGET);
+    attempt->desired.set_reason(desired.reason());
   } else {
     attempt->desired = desired;
   }
@@ -282,12 +284,21 @@ void NodeState::Stop(Attempt& attempt) {
   }
 }
 
+// The head has given the attempt up while its ranks run here.
+void NodeState::LogVoidLease(const char* event, const Attempt& attempt) {
+  const absl::StatusOr<JobId> job = JobId::FromBytes(attempt.desired.job_id());
+  COHORT_LOG(kWarning, event, {"attempt", attempt.id},
+             {"job", job.ok() ? job->ToText() : ""},
+             {"why", attempt.desired.reason()});
+}
+
 void NodeState::Forget(Attempt& attempt) {
   if (attempt.forgetting || attempt.preparing || attempt.starting) return;
   if (IsLive(attempt.observed)) {
     if (attempt.killed) return;
     attempt.killed = true;
     attempt.ordered = true;
+    LogVoidLease("lease_void", attempt);
     host_.Revoke(attempt.id);
     host_.Kill(attempt.id);
     return;  // AllDone or KeeperLost comes back here
@@ -298,6 +309,7 @@ void NodeState::Forget(Attempt& attempt) {
     attempt.observed.set_end_cause(v1::END_CAUSE_EXITED);
     Changed(attempt);
   }
+  if (attempt.killed) LogVoidLease("lease_ended", attempt);
   attempt.forgetting = true;
   host_.Forget(attempt.id, [this, id = attempt.id](absl::Status status) {
     if (!status.ok()) {

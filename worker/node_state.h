@@ -113,6 +113,7 @@ class NodeState {
   void Start(Attempt& attempt);
   void OnStarted(const AttemptId& id, absl::Status status);
   void Stop(Attempt& attempt);
+  static void LogVoidLease(const char* event, const Attempt& attempt);
   void Forget(Attempt& attempt);
   void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
   void EndAllDone(Attempt& attempt);

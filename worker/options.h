@@ -3,11 +3,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
 #include "common/host_port.h"
+#include "common/taint.h"
 #include "worker/node_inventory.h"
 
 namespace cohort::worker {
@@ -24,6 +26,7 @@ struct WorkerOptions {
   std::string host;
   InventoryOptions inventory;
   std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
   // In place of the machine's devices.
   std::optional<int> simulated_gpus;
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks

@@ -160,8 +160,24 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   for (const auto& [key, value] : options.labels) {
     (*registration.mutable_labels())[key] = value;
   }
+  for (const Taint& taint : options.taints) {
+    v1::Taint* out = registration.add_taints();
+    out->set_key(taint.key);
+    out->set_value(taint.value);
+  }
   registration.set_daemon_nonce(random.Uint64());
   return registration;
+}
+
+// Why the socket of this node's id cannot be had: the state directory is ours,
+// so whoever has it runs on a copy.
+absl::Status NoSocket(const absl::Status& why) {
+  if (!absl::IsAlreadyExists(why)) return why;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "another daemon on this machine has this node's id, from a copy of this "
+      "--state-dir: if this one is the copy, remove node_id from it and start "
+      "again (",
+      why.message(), ")"));
 }
 
 absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
@@ -236,10 +252,11 @@ class Worker::Parts {
     const std::string host =
         options_.host.empty() ? HostTowards(options_.head) : options_.host;
     Build(inventory, host);
-    COHORT_ASSIGN_OR_RETURN(
-        server_, rpc::GrpcServer::Start(
-                     router_, {.address = absl::StrCat(
-                                   "unix:", directories_.WorkerSocket())}));
+    auto server = rpc::GrpcServer::Start(
+        router_,
+        {.address = absl::StrCat("unix:", directories_.WorkerSocket())});
+    if (!server.ok()) return NoSocket(server.status());
+    server_ = *std::move(server);
     Run([this, &entries] {
       node_->Restore(std::move(entries), [this] { link_->Start(); });
     });

@@ -48,6 +48,7 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation);
 void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);
+void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);
 void AddHead(CLI::App& cohort, Invocation& invocation);

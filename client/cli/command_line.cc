@@ -50,6 +50,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddJobs(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
+  AddDrain(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddVersion(*cohort, invocation);
   AddHead(*cohort, invocation);

@@ -55,6 +55,14 @@ void ExpectUsage(std::vector<std::string> arguments,
   }
 }
 
+TEST(CommandLine, NamesWhatIsWrongWithADrain) {
+  ExpectUsage({"drain"}, {"NODE", "`cohort drain --help`"});
+  ExpectUsage({"nodes", "get"}, {"NODE", "`cohort nodes get --help`"});
+  ExpectUsage({"nodes", "sideways"}, {"sideways", "`cohort nodes --help`"});
+  const Outcome soon = RunLine({"drain", "n", "--deadline", "soon"});
+  EXPECT_THAT(soon.err, AllOf(HasSubstr("--deadline"), HasSubstr("soon")));
+}
+
 TEST(CommandLine, NamesTheWordThatItDoesNotKnow) {
   ExpectUsage({}, {"needs a command", "`cohort --help`"});
   ExpectUsage({"frob"}, {"frob", "`cohort --help`"});

@@ -7,8 +7,10 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
+#include "client/cli/errors.h"
 #include "client/cli/table.h"
 #include "client/json.h"
+#include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
@@ -51,17 +53,136 @@ std::string DevicesText(const std::vector<Device>& devices) {
   return absl::StrJoin(parts, ", ");
 }
 
+std::string TaintsText(const std::vector<Taint>& taints) {
+  return absl::StrJoin(taints, ",", [](std::string* out, const Taint& taint) {
+    out->append(taint.ToString());
+  });
+}
+
 std::string NodesTable(const std::vector<Node>& nodes) {
   Table table({"ID", "NAME", "STATE", "PID", "CPU FREE", "GPU FREE",
-               "MEMORY FREE", "CUSTOM FREE", "LABELS", "DEVICES"});
+               "MEMORY FREE", "CUSTOM FREE", "LABELS", "TAINTS", "DEVICES"});
   for (const Node& node : nodes) {
     table.Add({node.id.ToHex(), node.name, node.state, absl::StrCat(node.pid),
                FreeOf(node, kCpu), FreeOf(node, kGpu), FreeOf(node, kMemory),
                Custom(node),
                absl::StrJoin(node.labels, ",", absl::PairFormatter("=")),
-               DevicesText(node.devices)});
+               TaintsText(node.taints), DevicesText(node.devices)});
   }
   return table.ToString();
+}
+
+// "by ann at 2026-11-21T10:00:00.000Z: fan".
+std::string DrainText(const Drain& drain) {
+  std::string text = absl::StrCat("by ", drain.principal);
+  if (drain.asked_at.has_value()) {
+    absl::StrAppend(&text, " at ", TimeText(*drain.asked_at));
+  }
+  if (drain.deadline.has_value()) {
+    absl::StrAppend(&text, ", what runs is moved at ",
+                    TimeText(*drain.deadline));
+  }
+  if (!drain.reason.empty()) absl::StrAppend(&text, ": ", drain.reason);
+  return text;
+}
+
+std::string HeldTable(const std::vector<HeldAttempt>& held) {
+  Table table({"JOB", "NAME", "ATTEMPT", "STATE", "RANKS", "HOLDS", "GPUS"});
+  for (const HeldAttempt& each : held) {
+    std::vector<int> ranks;
+    std::vector<std::string> gpus;
+    for (const Rank& rank : each.ranks) {
+      ranks.push_back(rank.rank);
+      gpus.insert(gpus.end(), rank.gpu_ids.begin(), rank.gpu_ids.end());
+    }
+    table.Add({each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
+               each.number == 0 ? each.attempt.ToHex()
+                                : absl::StrCat(each.number),
+               each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
+               absl::StrJoin(gpus, ",")});
+  }
+  return table.ToString();
+}
+
+// "key: value" lines, then what the node has.
+std::string NodeText(const NodeDetails& details) {
+  const Node& node = details.node;
+  std::string text;
+  const auto add = [&text](absl::string_view key, absl::string_view value) {
+    const std::string line = OneLine(value);
+    if (line.empty()) return;
+    absl::StrAppend(&text, key, ":", std::string(13 - key.size(), ' '), line,
+                    "\n");
+  };
+  add("id", node.id.ToHex());
+  add("name", node.name);
+  add("state", node.since.has_value()
+                   ? absl::StrCat(node.state, " since ", TimeText(*node.since))
+                   : node.state);
+  if (node.drain.has_value()) add("drained", DrainText(*node.drain));
+  add("host", node.host);
+  add("pid", absl::StrCat(node.pid));
+  add("build", node.build);
+  add("incarnation", absl::StrCat(node.incarnation));
+  add("resources", node.resources.ToString());
+  add("available", node.available.ToString());
+  add("taints", TaintsText(node.taints));
+  add("labels", absl::StrJoin(node.labels, ",", absl::PairFormatter("=")));
+  for (const Device& device : node.devices) {
+    add(device.kind, absl::StrCat(device.id, ", ", device.model,
+                                  device.simulated ? " (simulated)" : ""));
+  }
+  if (!details.held.empty()) {
+    absl::StrAppend(&text, "\n", HeldTable(details.held));
+  }
+  return text;
+}
+
+absl::StatusOr<int> GetNode(const Invocation& invocation,
+                            const std::string& node) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kReadDeadline));
+  COHORT_ASSIGN_OR_RETURN(const NodeDetails details, cluster->GetNode(node));
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(NodeDetailsJson(details))
+                                         : PrintRaw(NodeText(details)));
+  return kExitOk;
+}
+
+struct DrainFlags {
+  std::string node;
+  std::string reason;
+  std::string deadline;
+};
+
+absl::StatusOr<int> RunDrain(const Invocation& invocation,
+                             const DrainFlags& flags) {
+  DrainOptions options{.reason = flags.reason};
+  if (!flags.deadline.empty()) {
+    const auto deadline = ParseDuration(flags.deadline);
+    if (!deadline.ok()) {
+      return UsageError(
+          absl::StrCat("--deadline: ", deadline.status().message()));
+    }
+    options.deadline = *deadline;
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kChangeDeadline));
+  COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Drain(flags.node, options));
+  COHORT_RETURN_IF_ERROR(
+      Print(invocation.json ? NodeJson(node)
+                            : absl::StrCat(node.name, " is ", node.state)));
+  return kExitOk;
+}
+
+absl::StatusOr<int> RunUndrain(const Invocation& invocation,
+                               const std::string& name) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kChangeDeadline));
+  COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Undrain(name));
+  COHORT_RETURN_IF_ERROR(
+      Print(invocation.json ? NodeJson(node)
+                            : absl::StrCat(node.name, " is ", node.state)));
+  return kExitOk;
 }
 
 absl::StatusOr<int> RunNodes(const Invocation& invocation) {
@@ -73,13 +194,64 @@ absl::StatusOr<int> RunNodes(const Invocation& invocation) {
   return kExitOk;
 }
 
+void AddNodeArgument(CLI::App& command, std::string& node) {
+  command
+      .add_option("NODE", node, "Its id, the beginning of its id, or its name")
+      ->required();
+}
+
 }  // namespace
 
 void AddNodes(CLI::App& cohort, Invocation& invocation) {
+  const auto list = [&invocation] { return RunNodes(invocation); };
   CLI::App* nodes = AddCommand(
-      cohort, "nodes", "List nodes, what they offer and what is free",
-      invocation, [&invocation] { return RunNodes(invocation); });
+      cohort, "nodes", "List nodes, what they offer and what is free; show one",
+      invocation, list);
   AddJsonFlag(*nodes, invocation);
+  // Runs after those of its commands, whose word holds.
+  nodes->callback([&invocation, nodes, list] {
+    if (nodes->get_subcommands().empty()) invocation.run = list;
+  });
+  AddJsonFlag(*AddCommand(*nodes, "list", "As `cohort nodes`", invocation, list),
+              invocation);
+  auto node = std::make_shared<std::string>();
+  CLI::App* get = AddCommand(
+      *nodes, "get", "Show one node: its state, drain, devices, what it has",
+      invocation,
+      [&invocation, node] { return GetNode(invocation, *node); });
+  AddNodeArgument(*get, *node);
+  AddJsonFlag(*get, invocation);
+}
+
+void AddDrain(CLI::App& cohort, Invocation& invocation) {
+  auto flags = std::make_shared<DrainFlags>();
+  CLI::App* drain = AddCommand(
+      cohort, "drain", "Let a node take no new work until it is undrained",
+      invocation,
+      [&invocation, flags] { return RunDrain(invocation, *flags); });
+  AddNodeArgument(*drain, flags->node);
+  drain
+      ->add_option("--reason", flags->reason,
+                   "Why, for whoever looks at the node later")
+      ->option_text("TEXT");
+  drain
+      ->add_option("--deadline", flags->deadline,
+                   "How long what runs there may go on, as 90s or 5m; then it "
+                   "is ended, without charge, and starts again elsewhere "
+                   "(default: until it ends)")
+      ->option_text("T");
+  AddJsonFlag(*drain, invocation);
+  drain->footer(
+      "The node is DRAINING while something is left there, then DRAINED.  It\n"
+      "stays so through restarts of the head and of its worker.  Draining it\n"
+      "again replaces reason and deadline.");
+
+  auto node = std::make_shared<std::string>();
+  CLI::App* undrain = AddCommand(
+      cohort, "undrain", "Let a drained node take work again", invocation,
+      [&invocation, node] { return RunUndrain(invocation, *node); });
+  AddNodeArgument(*undrain, *node);
+  AddJsonFlag(*undrain, invocation);
 }
 
 }  // namespace cohort::cli

@@ -66,7 +66,8 @@ class Jobs(cluster.ClusterTest):
         node = c.json("nodes")[0]
         self.assertEqual(
             set(node), set("id name state incarnation pid resources available "
-                           "labels devices".split()))
+                           "labels devices since taints drain host "
+                           "build".split()))
         self.assertEqual(set(node["devices"][0]),
                          {"id", "kind", "model", "simulated"})
         self.assertIs(node["devices"][0]["simulated"], True)
