@@ -119,7 +119,14 @@ absl::StatusOr<BackupManifest> ParseBackupManifest(absl::string_view text) {
     if (line == kFirstLine) continue;
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(line, absl::MaxSplits(' ', 1));
-    COHORT_RETURN_IF_ERROR(ParseLine(pair.first, pair.second, manifest));
+    const absl::Status status = ParseLine(pair.first, pair.second, manifest);
+    if (!status.ok()) {
+      return absl::IsDataLoss(status) ? status : Damaged(status.message());
+    }
+  }
+  // Lines twice, in another order, written otherwise.
+  if (absl::string_view(ToText(manifest)) != text) {
+    return Damaged("it is not as it is written");
   }
   return manifest;
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,6 +55,22 @@ TEST(BackupManifestTest, ATruncatedOneIsDataLoss) {
 }
 
 // Whoever wrote it: a restore writes nowhere but below its own directory.
+// Under a right checksum: what no backup writes, found by fuzzing.
+TEST(BackupManifestTest, WhatIsNotWrittenSoIsDataLoss) {
+  const std::string text = ToText(SomeManifest());
+  const size_t last = text.rfind('\n', text.size() - 2) + 1;
+  const size_t sum = text.size() - 1 - 2 * Digest::kBytes;
+  const std::string body = text.substr(0, last);
+  const std::string label = text.substr(last, sum - last);
+  for (const std::string& other :
+       {body + "term 3\n", body + "\n", body + "cluster 00\n"}) {
+    EXPECT_THAT(ParseBackupManifest(absl::StrCat(
+                    other, label, Sha256::Of(other).ToHex(), "\n")),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << other;
+  }
+}
+
 TEST(BackupManifestTest, NamesThatLeaveTheDirectoryAreRefused) {
   for (const char* name :
        {"/etc/passwd", "../x", "store/../../x", "a//b", ""}) {

@@ -38,7 +38,10 @@ google::protobuf::Duration ToWire(absl::Duration duration) {
 }
 
 absl::Duration FromWire(const google::protobuf::Duration& wire) {
-  return absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
+  // Whole microseconds, which is what rows keep: what is decided by it is the
+  // same after a restart.
+  return absl::Microseconds(absl::ToInt64Microseconds(
+      absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos())));
 }
 
 google::protobuf::Timestamp ToWire(absl::Time time) {

@@ -4,11 +4,13 @@
 #   tools/check.sh         both compilers, lint, clang-tidy on the files that
 #                          differ from the main branch, 2,000 fresh seeds of the
 #                          simulation, 40 rounds of faults under a training,
-#                          each fuzzer for 20 s
+#                          20 kills of the head under an audit, each fuzzer for a
+#                          minute
 #   tools/check.sh --all   clang-tidy on every file, 100,000 seeds, 200 rounds and
-#                          3 epochs through each fault, each fuzzer for 5 min,
-#                          every test under AddressSanitizer; on a clang that can
-#                          (16 and later) the LibTorch parts too
+#                          3 epochs through each fault, 200 kills of the head,
+#                          each fuzzer for 5 min, every test under
+#                          AddressSanitizer; on a clang that can (16 and later)
+#                          the LibTorch parts too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -19,7 +21,7 @@ case ${1:-} in
   "") ;;
   --all) all=1 ;;
   *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -82,6 +84,11 @@ faults() {
   if ((all)); then /usr/bin/python3 tests/itest/faults.py --full; fi
 }
 
+audit() {
+  COHORT_BIN=$PWD/build/release/bin \
+    /usr/bin/python3 tests/itest/audit.py --count $((all ? 200 : 20))
+}
+
 # Each fuzzer goes on from the corpus that earlier calls left in build/fuzz.
 fuzz() {
   local fuzzer name corpus status=0
@@ -90,7 +97,7 @@ fuzz() {
     name=$(basename "$fuzzer" er)
     corpus=build/fuzz/corpus/$name
     "build/fuzz/tests/$name" --write-seeds "$corpus"
-    if "$fuzzer" -max_total_time=$((all ? 300 : 20)) -max_len=65536 \
+    if "$fuzzer" -max_total_time=$((all ? 300 : 60)) -max_len=65536 \
       -rss_limit_mb=1024 -print_final_stats=1 \
       -artifact_prefix="build/fuzz/$name-" "$corpus" \
       >"build/fuzz/$name.log" 2>&1; then
@@ -115,6 +122,7 @@ stage "clang-tidy" tidy || failed=1
 build_and_test release || failed=1
 stage "simulation" simulate || failed=1
 stage "faults" faults || failed=1
+stage "audit" audit || failed=1
 stage "fuzzing" fuzz || failed=1
 if ((all)); then
   build_and_test asan || failed=1

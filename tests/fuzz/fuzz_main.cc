@@ -1,14 +1,17 @@
 // Feeds a fuzz target its seeds and mutations of them, a fixed number of them,
 // so that every test run does a little fuzzing with any compiler.
 //
-//   x_fuzz [--runs N]                 COHORT_SEED=N replays a run
+//   x_fuzz [--runs N] [--corpus DIR]  COHORT_SEED=N replays a run; the files
+//                                     of DIR are fed and mutated too
 //   x_fuzz --write-seeds DIRECTORY    a first corpus for libFuzzer
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -70,6 +73,20 @@ int WriteSeeds(const std::string& directory) {
   return 0;
 }
 
+void ReadCorpus(const std::string& directory, std::vector<std::string>& seeds) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    files.push_back(entry.path());
+  }
+  // One order, whatever the file system's.
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    seeds.emplace_back(std::istreambuf_iterator<char>(in),
+                       std::istreambuf_iterator<char>());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,13 +94,20 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--write-seeds") == 0) {
     return WriteSeeds(argv[2]);
   }
-  if (argc == 3 && std::strcmp(argv[1], "--runs") == 0) {
-    runs = std::atoi(argv[2]);
-  } else if (argc != 1) {
-    std::fprintf(stderr, "%s [--runs N | --write-seeds DIRECTORY]\n", argv[0]);
-    return 2;
+  std::vector<std::string> seeds = FuzzSeeds();
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 < argc && std::strcmp(argv[i], "--runs") == 0) {
+      runs = std::atoi(argv[i + 1]);
+    } else if (i + 1 < argc && std::strcmp(argv[i], "--corpus") == 0) {
+      ReadCorpus(argv[i + 1], seeds);
+    } else {
+      std::fprintf(stderr,
+                   "%s [--runs N] [--corpus DIRECTORY] | --write-seeds "
+                   "DIRECTORY\n",
+                   argv[0]);
+      return 2;
+    }
   }
-  const std::vector<std::string> seeds = FuzzSeeds();
   Feed("");
   for (const std::string& seed : seeds) Feed(seed);
   std::mt19937_64 random(cohort::TestSeed());

@@ -187,21 +187,60 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
   EXPECT_THAT(CheckRebuilt(state, disk, {}, time_), StartsWith("RS-1"));
 }
 
-TEST(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
-  head::JobRecord job;
-  job.state = head::JobState::kSucceeded;
-  job.attempts = 3;
-  job.failures = 1;
-  job.infra_restarts = 1;
-  job.spec.Own().max_failures = 1;
-  EXPECT_EQ(CheckBudget(job), "");
-  job.attempts = 4;
-  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2"));
-  job.attempts = 2;
-  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2"));
-  job.attempts = 2;
-  job.state = head::JobState::kFailed;
-  EXPECT_THAT(CheckBudget(job), StartsWith("JB-2")) << "it had budget";
+TEST_F(DoctoredStateTest, ARankWhereItsJobMayNotBeIsNoticed) {
+  rows_.nodes[0].labels = {{"zone", "a"}};
+  head::JobSpec& spec = rows_.jobs[0].spec.Own();
+  spec.selectors = {"zone=a, host=node-0"};
+  EXPECT_EQ(Check(), "");
+  spec.selectors = {"zone=b"};
+  EXPECT_THAT(Check(), StartsWith("PL-4"));
+  spec.selectors.clear();
+  rows_.nodes[0].taints = {{.key = "dedicated", .value = ""}};
+  EXPECT_THAT(Check(), StartsWith("PL-4"));
+  spec.tolerations = {{.key = "dedicated", .value = std::nullopt}};
+  EXPECT_EQ(Check(), "");
+  rows_.nodes[0].devices = {{.id = "gpu0", .kind = "gpu", .model = "Beta"}};
+  spec.accelerator_type = "Alpha";
+  EXPECT_THAT(Check(), StartsWith("PL-4"));
+  spec.accelerator_type = "Beta";
+  spec.topology = {.level = "rack", .required = true};
+  EXPECT_THAT(Check(), StartsWith("PL-4"));
+}
+
+class BudgetTest : public ::testing::Test {
+ protected:
+  BudgetTest() {
+    job_.state = head::JobState::kSucceeded;
+    job_.attempts = 3;
+    job_.failures = 1;
+    job_.infra_restarts = 1;
+    job_.failures_by_class = {{head::FailureClass::kUser, 1},
+                              {head::FailureClass::kInfra, 1}};
+    job_.spec.Own().max_failures = 1;
+  }
+
+  head::JobRecord job_;
+};
+
+TEST_F(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
+  EXPECT_EQ(CheckBudget(job_), "");
+  job_.attempts = 4;
+  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+  job_.attempts = 2;
+  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+  job_.state = head::JobState::kFailed;
+  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2")) << "it had budget";
+}
+
+TEST_F(BudgetTest, AFailureInTwoClassesIsNoticed) {
+  job_.failures_by_class[head::FailureClass::kOom] = 1;
+  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+}
+
+TEST_F(BudgetTest, ATimeLimitThatDidNotEndItsJobIsNoticed) {
+  job_.failures_by_class[head::FailureClass::kTimeout] = 1;
+  job_.attempts = 4;
+  EXPECT_THAT(CheckBudget(job_), StartsWith("TL-1"));
 }
 
 // ---- what is wrong with what the disk went through ----

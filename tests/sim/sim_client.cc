@@ -10,15 +10,10 @@
 #include "rpc/methods.h"
 
 namespace cohort::sim {
-namespace {
 
-constexpr absl::Duration kDeadline = absl::Seconds(5);
-
-bool TryAgain(const absl::Status& status) {
+bool Client::TryAgain(const absl::Status& status) {
   return IsRetryable(status) || absl::IsDeadlineExceeded(status);
 }
-
-}  // namespace
 
 Client::Client(World world, std::string name, bool forgets_its_id)
     : world_(world),
@@ -162,23 +157,13 @@ void Client::StopOne() {
   v1::StopJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-stop-", stops_++));
   request.set_job_id(std::string(chosen->second.bytes()));
-  TryStop(request);
-}
-
-void Client::TryStop(const v1::StopJobRequest& request) {
-  rpc::Call(
-      *channel_, rpc::kStopJob, request, {.deadline = kDeadline},
-      world_.executor,
-      [this, request](absl::StatusOr<v1::StopJobResponse> response) {
-        if (response.ok()) {
-          world_.counters.Count("stop_answered");
-        } else if (TryAgain(response.status())) {
-          world_.executor.PostAfter(absl::Milliseconds(200),
-                                    [this, request] { TryStop(request); });
-        } else {
-          Violate(absl::StrCat("AK-1: stop: ", response.status().ToString()));
-        }
-      });
+  Insist(rpc::kStopJob, request, [this](const absl::Status& status) {
+    if (status.ok()) {
+      world_.counters.Count("stop_answered");
+    } else {
+      Violate(absl::StrCat("AK-1: stop: ", status.ToString()));
+    }
+  });
 }
 
 void Client::SubmitNonsense() {

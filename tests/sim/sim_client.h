@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "cohort/v1/cluster.pb.h"
 #include "common/job_id.h"
+#include "rpc/methods.h"
 #include "tests/sim/sim_worker.h"
 
 namespace cohort::sim {
@@ -43,13 +45,33 @@ class Client {
   size_t unanswered() const { return unanswered_.size(); }
   const std::string& violation() const { return violation_; }
 
+  // Asks again and again, under one request id, until there is an answer.
+  template <typename Request, typename Response>
+  void Insist(const rpc::UnaryMethod<Request, Response>& method,
+              const Request& request,
+              std::function<void(const absl::Status&)> done) {
+    rpc::Call(
+        *channel_, method, request, {.deadline = kDeadline}, world_.executor,
+        [this, &method, request, done](absl::StatusOr<Response> response) {
+          if (!TryAgain(response.status())) {
+            return done(response.status());
+          }
+          world_.executor.PostAfter(absl::Milliseconds(200),
+                                    [this, &method, request, done] {
+                                      Insist(method, request, done);
+                                    });
+        });
+  }
+
  private:
+  static constexpr absl::Duration kDeadline = absl::Seconds(5);
+
+  static bool TryAgain(const absl::Status& status);
   void Try(const std::string& request_id, const v1::SubmitJobRequest& request,
            bool again);
   void OnAnswer(const std::string& request_id,
                 const v1::SubmitJobRequest& request, bool again,
                 absl::StatusOr<v1::SubmitJobResponse> response);
-  void TryStop(const v1::StopJobRequest& request);
   void OnLook(const JobId& job, const absl::StatusOr<v1::GetJobResponse>& seen);
   void CheckDurable(const JobId& job);
   void Violate(std::string what);

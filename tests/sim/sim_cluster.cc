@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "head/records_codec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::sim {
 namespace {
@@ -51,6 +52,19 @@ Flaw FlawOf(Break broken) {
   }
 }
 
+// The last of three is another model, in another zone, and keeps off whoever
+// does not tolerate it.
+NodeKind KindOf(int index, int machines) {
+  const bool is_other = index == 2 && machines == 3;
+  NodeKind kind;
+  kind.resources = *ParseResources("CPU=4,GPU=2,memory=8GiB");
+  kind.gpus = 2;
+  kind.gpu_model = is_other ? "Beta" : "Alpha";
+  kind.labels["zone"] = is_other ? "b" : "a";
+  if (is_other) kind.taint = "dedicated";
+  return kind;
+}
+
 const char* CrashName(Crash crash) {
   switch (crash) {
     case Crash::kBefore:
@@ -80,13 +94,12 @@ SimCluster::SimCluster(SimOptions options)
   for (int i = 0; i < options_.machines; ++i) {
     Node& node = nodes_.emplace_back();
     node.id = NodeId::New(random_);
-    node.gpus = 2;
-    node.resources = *ParseResources("CPU=4,GPU=2,memory=8GiB");
+    node.kind = KindOf(i, options_.machines);
     node.disturbed_at = start_;
     const std::string name = absl::StrCat("node-", i);
     node.machine = std::make_unique<Machine>(
         Machine::Parts{.name = name,
-                       .resources = node.resources,
+                       .resources = node.kind.resources,
                        .flaw = FlawOf(options.broken),
                        .connect =
                            [this, name](const AttemptId& id) {
@@ -94,7 +107,7 @@ SimCluster::SimCluster(SimOptions options)
                                  name + ".ranks", name + ".sock",
                                  rpc::MintRankCredential(credential_, id));
                            }},
-        executor_, random_, counters_, written_);
+        executor_, executor_, random_, counters_, written_);
   }
   for (int i = 0; i < 3; ++i) {
     clients_.push_back(
@@ -166,7 +179,57 @@ v1::JobSpec SimCluster::RandomSpec() {
   }
   spec.mutable_run()->set_max_failures(static_cast<int>(random_.Below(4)));
   spec.mutable_run()->set_num_to_keep(static_cast<int>(random_.Below(3)));
+  spec.set_priority(static_cast<int>(random_.Below(3)) - 1);
+  if (random_.Below(2) == 0) AddWhere(spec);
+  AddTimes(spec);
   return spec;
+}
+
+// Wishes about nodes; the gang fits each node that they leave, when it is idle.
+void SimCluster::AddWhere(v1::JobSpec& spec) {
+  auto& scaling = *spec.mutable_scaling();
+  if (random_.Below(2) == 0) {
+    v1::Toleration* toleration = scaling.add_tolerations();
+    toleration->set_key("dedicated");
+    toleration->set_any_value(true);
+  }
+  if (random_.Below(3) == 0) return;
+  counters_.Count("job_with_wishes");
+  scaling.set_num_workers(std::min(scaling.num_workers(), 2));
+  scaling.set_placement_strategy(v1::PLACEMENT_STRATEGY_PACK);
+  switch (random_.Below(5)) {
+    case 0:
+      scaling.add_selectors("zone=a");
+      break;
+    case 1:
+      scaling.add_selectors("zone exists");
+      scaling.add_selectors("host in (node-0, node-1)");
+      break;
+    case 2:
+      scaling.set_accelerator_type("Alpha");
+      break;
+    case 3:
+      scaling.set_topology_level("zone");
+      scaling.set_topology_required(true);
+      break;
+    default:
+      scaling.set_topology_level("host");
+      scaling.set_topology_required(random_.Below(2) == 0);
+      break;
+  }
+}
+
+void SimCluster::AddTimes(v1::JobSpec& spec) {
+  if (random_.Below(4) == 0) {
+    *spec.mutable_time_limit() =
+        rpc::ToWire(absl::Milliseconds(100 + random_.Below(6000)));
+  }
+  if (random_.Below(3) == 0) {
+    *spec.mutable_grace() =
+        rpc::ToWire(absl::Milliseconds(random_.Below(4000)));
+  }
+  *spec.mutable_run()->mutable_retry_delay() =
+      rpc::ToWire(absl::Milliseconds(random_.Below(3000)));
 }
 
 void SimCluster::Plan() {
@@ -447,8 +510,8 @@ void SimCluster::ReviveTheDead() {
   for (Node& node : nodes_) {
     if (node.daemon != nullptr || now < node.back_at) continue;
     node.disturbed_at = now;
-    node.daemon = std::make_unique<WorkerDaemon>(
-        world(), *node.machine, node.id, node.resources, node.gpus);
+    node.daemon = std::make_unique<WorkerDaemon>(world(), *node.machine,
+                                                 node.id, node.kind);
   }
 }
 
@@ -585,9 +648,15 @@ void SimCluster::NoteJobs(const ClusterState& state) {
 
 // LS-1: a node that ran and could be heard all the time is not given up.
 void SimCluster::CheckNodes(const ClusterState& state) {
+  if (std::exchange(term_seen_, state.cluster().term) != state.cluster().term) {
+    // An attempt whose end was not durable is there again.
+    for (Node& node : nodes_) node.closed_with.reset();
+  }
   for (Node& node : nodes_) {
     const head::NodeRecord* record = state.nodes().Find(node.id);
-    if (record == nullptr || record->state == node.seen) continue;
+    if (record == nullptr) continue;
+    CheckClosed(state, *record, node);
+    if (record->state == node.seen) continue;
     node.seen = record->state;
     if (record->state != head::NodeState::kDead) continue;
     Fired("node_dead");
@@ -599,6 +668,24 @@ void SimCluster::CheckNodes(const ClusterState& state) {
                            absl::FormatDuration(heard_for)));
     }
   }
+}
+
+void SimCluster::CheckClosed(const ClusterState& state,
+                             const head::NodeRecord& record, Node& node) {
+  if (state.nodes().IsOffered(node.id) && !record.drain.has_value() &&
+      record.state == head::NodeState::kAlive) {
+    node.closed_with.reset();
+    return;
+  }
+  const std::vector<AttemptId> there = state.attempts().OnNode(node.id);
+  std::set<AttemptId> now(there.begin(), there.end());
+  if (node.closed_with.has_value() &&
+      !std::includes(node.closed_with->begin(), node.closed_with->end(),
+                     now.begin(), now.end())) {
+    Violate(absl::StrCat("DR-1: something new was placed on ", record.name,
+                         ", which takes nothing"));
+  }
+  node.closed_with = std::move(now);
 }
 
 bool SimCluster::AllJobsEnded(const ClusterState& state) const {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,7 +83,8 @@ struct SimResult {
 // see them, and
 //   CM-1  what a client or a worker was told is durable,
 //   RQ-1  one request, one answer, one job,
-//   LS-1  no node that could be heard is given up.
+//   LS-1  no node that could be heard is given up,
+//   DR-1  nothing new goes to a node that is suspect, drained or withdrawn.
 // And at the end, once all was healed:
 //   LV-1  every job ends,
 //   AK-1  no acknowledged job is lost, none is there that nobody asked for,
@@ -100,12 +102,14 @@ class SimCluster {
     std::unique_ptr<Machine> machine;
     std::unique_ptr<WorkerDaemon> daemon;  // null: killed
     absl::Duration back_at;                // when killed
-    ResourceSet resources;
-    int gpus = 0;
+    NodeKind kind;
     bool cut = false;
     // When it last could not be heard for a reason of ours.
     absl::Duration disturbed_at;
     head::NodeState seen = head::NodeState::kAlive;
+    // What it had when nothing new could be placed there any more; none while
+    // something can.
+    std::optional<std::set<AttemptId>> closed_with;
   };
 
   World world() {
@@ -116,6 +120,8 @@ class SimCluster {
   }
   void Plan();
   v1::JobSpec RandomSpec();
+  void AddWhere(v1::JobSpec& spec);
+  void AddTimes(v1::JobSpec& spec);
 
   // ---- faults ----
   void Fault();
@@ -142,6 +148,8 @@ class SimCluster {
   void CheckInvariants();
   void NoteJobs(const head::ClusterState& state);
   void CheckNodes(const head::ClusterState& state);
+  void CheckClosed(const head::ClusterState& state,
+                   const head::NodeRecord& record, Node& node);
   void MaybeCheckRebuilt();
   void CheckAtRest();
   bool AtRest() const;
@@ -179,6 +187,7 @@ class SimCluster {
   absl::Duration crash_at_the_latest_;
   int64_t silenced_before_ = 0;
   uint64_t head_runs_seen_ = 0;
+  uint64_t term_seen_ = 0;
   std::string violation_;
   uint64_t trace_ = 14695981039346656037u;
 };

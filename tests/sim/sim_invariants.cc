@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/label_selector.h"
 #include "common/random.h"
+#include "common/taint.h"
 #include "head/records_codec.h"
 #include "head/rows.h"
 
@@ -51,6 +53,54 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
   }
   return absl::StrCat("PL-1: attempt ", attempt.id.ToHex(), " holds ", count,
                       " ranks of a gang of ", want);
+}
+
+// The value of a level of a node; "host" is the node itself.
+std::string LevelOf(const head::NodeRecord& node, const std::string& level) {
+  if (level == "host") return node.id.ToHex();
+  const auto label = node.labels.find(level);
+  return label == node.labels.end() ? "" : label->second;
+}
+
+std::string WhyNotAllowed(const head::JobSpec& spec,
+                          const head::NodeRecord& node) {
+  const auto selector = LabelSelector::ParseAll(spec.selectors);
+  std::map<std::string, std::string> labels = node.labels;
+  labels["host"] = node.name;
+  if (!selector.ok() || !selector->Matches(labels)) return "its selectors";
+  if (FirstUntolerated(node.taints, spec.tolerations) != nullptr) {
+    return "a taint";
+  }
+  for (const head::Device& device : node.devices) {
+    if (!spec.accelerator_type.empty() &&
+        device.model != spec.accelerator_type) {
+      return "its accelerator type";
+    }
+  }
+  return "";
+}
+
+// PL-4: every rank lies where its job may be.
+std::string CheckWhere(const ClusterState& state,
+                       const AttemptRecord& attempt) {
+  const head::JobSpec& spec = *state.jobs().Find(attempt.job)->spec;
+  std::set<std::string> levels;
+  for (const head::AttemptPart& part : attempt.parts) {
+    const head::NodeRecord* node = state.nodes().Find(part.node);
+    if (node == nullptr) continue;  // it died, and nothing is left there
+    const std::string why = WhyNotAllowed(spec, *node);
+    if (!why.empty()) {
+      return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(), " is on ",
+                          node->name, " in spite of ", why);
+    }
+    levels.insert(LevelOf(*node, spec.topology.level));
+  }
+  if (spec.topology.required && !spec.topology.level.empty() &&
+      (levels.size() > 1 || levels.contains(""))) {
+    return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(),
+                        " is not within one ", spec.topology.level);
+  }
+  return "";
 }
 
 // PL-2: what is held of a node is not more than it has, device by device.
@@ -185,6 +235,7 @@ std::string CheckState(const ClusterState& state) {
                           " has two attempts");
     }
     std::string violation = CheckGang(state, attempt);
+    if (violation.empty()) violation = CheckWhere(state, attempt);
     if (!violation.empty()) return violation;
     holds.Add(attempt);
   }
@@ -192,20 +243,39 @@ std::string CheckState(const ClusterState& state) {
 }
 
 std::string CheckBudget(const JobRecord& job) {
+  const auto wrong = [&job](const std::string& what) {
+    return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
+                        head::JobStateName(job.state), " with ", what, ": ",
+                        job.attempts, " attempts, ", job.failures, " of ",
+                        job.spec->max_failures, " failures, ",
+                        job.infra_restarts, " infra restarts");
+  };
+  const auto of_class = [&job](head::FailureClass failure) {
+    const auto found = job.failures_by_class.find(failure);
+    return found == job.failures_by_class.end() ? 0 : found->second;
+  };
+  int failed = 0;
+  for (const auto& [failure, times] : job.failures_by_class) failed += times;
+  const int timeouts = of_class(head::FailureClass::kTimeout);
+  if (timeouts > 1 || (timeouts == 1 && job.state != JobState::kFailed &&
+                       job.state != JobState::kStopped)) {
+    return absl::StrCat("TL-1: ", wrong("a time limit that fired"));
+  }
+  // BG-1: charged, free, or without a budget.
+  if (failed != job.failures + job.infra_restarts + timeouts +
+                    of_class(head::FailureClass::kPreempted)) {
+    return wrong(absl::StrCat(failed, " failures by class"));
+  }
+  const bool time_left = job.ran < job.spec->time_limit;
   if (job.state == JobState::kFailed && job.spec->max_failures >= 0 &&
-      job.failures <= job.spec->max_failures) {
-    return absl::StrCat("JB-2: job ", job.id.ToText(),
-                        " failed with budget: ", job.failures, " of ",
-                        job.spec->max_failures);
+      job.failures <= job.spec->max_failures && timeouts == 0 && time_left) {
+    return wrong("budget left");
   }
   // One attempt at most ended otherwise: the last, by success or a stop.
-  const int counted = job.failures + job.infra_restarts;
-  const int most = counted + (job.state == JobState::kFailed ? 0 : 1);
-  const int least = counted + (job.state == JobState::kSucceeded ? 1 : 0);
+  const int most = failed + (job.state == JobState::kFailed ? 0 : 1);
+  const int least = failed + (job.state == JobState::kSucceeded ? 1 : 0);
   if (job.attempts < least || job.attempts > most) {
-    return absl::StrCat("JB-2: ", job.attempts, " attempts of a job that is ",
-                        head::JobStateName(job.state), ", ", job.failures,
-                        " failures, ", job.infra_restarts, " infra restarts");
+    return wrong("attempts that nobody counted");
   }
   return "";
 }

@@ -17,10 +17,12 @@
 namespace cohort::sim {
 
 // Of a state at any time: PL-1 (gangs are whole), PL-2 (no device and no amount
-// is held twice), JB-2 (budgets), JB-3 (one attempt), CK-1 (checkpoints).
+// is held twice), PL-4 (every rank where its job may be), JB-2 (budgets), JB-3
+// (one attempt), CK-1 (checkpoints).
 std::string CheckState(const head::ClusterState& state);
 
-// Of an ended job, JB-2: each attempt is accounted for exactly once.
+// Of an ended job, JB-2 and BG-1: each attempt is accounted for exactly once,
+// in one class; TL-1: a time limit fires once and ends the job.
 std::string CheckBudget(const head::JobRecord& job);
 
 // RS-1: what a restart would find is what is: every row, and what is derived

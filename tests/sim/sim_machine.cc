@@ -49,6 +49,7 @@ struct Machine::Rank {
   bool exited = false;
   int64_t step = 0;
   uint64_t reports = 0;
+  absl::Duration started_at;
   std::unique_ptr<rpc::Channel> channel;
 };
 
@@ -62,10 +63,12 @@ struct Machine::Attempt {
   bool stopping = false;
 };
 
-Machine::Machine(Parts parts, Executor& world, Random& random,
-                 Counters& counters, WrittenCheckpoints& written)
+Machine::Machine(Parts parts, Executor& world, const Clock& clock,
+                 Random& random, Counters& counters,
+                 WrittenCheckpoints& written)
     : parts_(std::move(parts)),
       world_(world),
+      clock_(clock),
       random_(random),
       counters_(counters),
       written_(written) {}
@@ -115,10 +118,25 @@ void Machine::Start(const v1::DesiredAttempt& wanted) {
   for (const std::shared_ptr<Rank>& rank : started.ranks) {
     StartRank(started, *rank);
   }
+  if (desired.has_time_limit()) {
+    world_.PostAfter(rpc::FromWire(desired.time_limit()),
+                     [this, id] { TimeIsUp(id); });
+  }
+}
+
+// The keeper's own clock, whoever else is there: each rank that still lives
+// gets its grace.
+void Machine::TimeIsUp(const AttemptId& id) {
+  const auto found = attempts_.find(id);
+  if (found == attempts_.end() || found->second->over) return;
+  counters_.Count("time_limit_fired");
+  EndRanks(*found->second, rpc::FromWire(found->second->desired.grace()),
+           Cause::kTimeLimit, Cause::kTimeLimit);
 }
 
 void Machine::StartRank(Attempt& attempt, Rank& rank) {
   rank.alive = true;
+  rank.started_at = clock_.Monotonic();
   rank.pid = next_pid_++;
   rank.step = attempt.desired.restore().step();
   Say(attempt, worker::RankStarted{rank.rank, rank.pid});
@@ -217,6 +235,7 @@ void Machine::Exit(Rank& rank, ExitStatus status) {
   const auto found = attempts_.find(rank.id);
   if (found == attempts_.end()) return;
   Attempt& attempt = *found->second;
+  status.ran = clock_.Monotonic() - rank.started_at;
   Say(attempt, worker::RankExited{rank.rank, std::move(status)});
   End(attempt);
 }
@@ -255,12 +274,17 @@ void Machine::Stop(const AttemptId& id, absl::Duration grace) {
   const auto found = attempts_.find(id);
   if (found == attempts_.end() || found->second->over) return;
   if (parts_.flaw == Flaw::kRanksNeverEnd) return;
-  for (const std::shared_ptr<Rank>& rank : found->second->ranks) {
+  EndRanks(*found->second, grace, Cause::kStopped, Cause::kKilled);
+}
+
+void Machine::EndRanks(Attempt& attempt, absl::Duration grace, Cause asked,
+                       Cause forced) {
+  for (const std::shared_ptr<Rank>& rank : attempt.ranks) {
     const bool stubborn = rank->attempt.command(0) == "stubborn";
     const absl::Duration delay =
         stubborn ? grace : Between(absl::Milliseconds(1), grace / 2);
-    const ExitStatus status = stubborn ? Signalled(SIGKILL, Cause::kKilled)
-                                       : Signalled(SIGTERM, Cause::kStopped);
+    const ExitStatus status =
+        stubborn ? Signalled(SIGKILL, forced) : Signalled(SIGTERM, asked);
     if (stubborn) counters_.Count("killed_after_grace");
     world_.PostAfter(delay, [this, rank, status] {
       if (rank->alive) Exit(*rank, status);

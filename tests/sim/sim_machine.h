@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/random.h"
 #include "common/resources.h"
@@ -47,6 +48,7 @@ using WrittenCheckpoints = std::map<std::string, std::set<int64_t>>;
 //                   every third step, and exits 0; goes on from the last
 //                   committed one
 //   stubborn MS     as run, and ignores SIGTERM
+// They live no longer than their time limit and its grace.
 // Thread-compatible.
 class Machine {
  public:
@@ -61,8 +63,8 @@ class Machine {
     Flaw flaw = Flaw::kNone;
     ConnectRank connect;
   };
-  Machine(Parts parts, Executor& world, Random& random, Counters& counters,
-          WrittenCheckpoints& written);
+  Machine(Parts parts, Executor& world, const Clock& clock, Random& random,
+          Counters& counters, WrittenCheckpoints& written);
   ~Machine();
 
   const std::string& name() const { return parts_.name; }
@@ -113,6 +115,11 @@ class Machine {
   void TrainStep(const std::shared_ptr<Rank>& rank);
   void Exit(Rank& rank, worker::ExitStatus status);
   void End(Attempt& attempt);
+  // SIGTERM, and SIGKILL after `grace` to those who do not mind it.
+  void EndRanks(Attempt& attempt, absl::Duration grace,
+                worker::ExitStatus::Cause asked,
+                worker::ExitStatus::Cause forced);
+  void TimeIsUp(const AttemptId& attempt);
   void Say(Attempt& attempt, worker::KeeperEvent event);
   void CheckHolds(const v1::DesiredAttempt& starting);
   void CheckRestore(const v1::DesiredAttempt& starting);
@@ -121,6 +128,7 @@ class Machine {
 
   Parts parts_;
   Executor& world_;
+  const Clock& clock_;
   Random& random_;
   Counters& counters_;
   WrittenCheckpoints& written_;

@@ -53,7 +53,8 @@ constexpr const char* kMustHappen[] = {
     "exchange_answered", "exchange_repeated", "checkpoint_accepted",
     "checkpoint_unanswered", "checkpoint_removed", "restored", "revoked",
     "killed_after_grace", "infra_restart", "charged_failure", "node_dead",
-    "opened_to_read", "rebuilt_and_compared", "looked",
+    "opened_to_read", "rebuilt_and_compared", "looked", "time_limit_fired",
+    "job_with_wishes",
     // Refusals.
     "refused_invalid", "refused_used_id",
     // Every edge of a job's life.

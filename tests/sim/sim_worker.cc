@@ -170,7 +170,7 @@ class WorkerDaemon::Binding final : public worker::ClusterBinding {
 };
 
 WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
-                           const ResourceSet& resources, int gpus)
+                           const NodeKind& kind)
     : world_(world),
       machine_(machine),
       process_(world.executor),
@@ -187,13 +187,18 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
   registration.set_name(machine.name());
   registration.set_host(machine.name());
   registration.set_daemon_nonce(world.random.Uint64());
-  *registration.mutable_resources() = rpc::ToWire(resources);
-  for (int i = 0; i < gpus; ++i) {
+  *registration.mutable_resources() = rpc::ToWire(kind.resources);
+  for (int i = 0; i < kind.gpus; ++i) {
     v1::Device* device = registration.add_devices();
     device->set_id(absl::StrCat(machine.name(), "-gpu", i));
     device->set_kind("gpu");
+    device->set_model(kind.gpu_model);
     device->set_simulated(true);
   }
+  for (const auto& [key, value] : kind.labels) {
+    (*registration.mutable_labels())[key] = value;
+  }
+  if (!kind.taint.empty()) registration.add_taints()->set_key(kind.taint);
   link_.emplace(std::move(options), *channel_, *node_, *binding_, process_,
                 world.random,
                 worker::HeadLink::Events{

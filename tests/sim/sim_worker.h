@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,15 @@ struct World {
   bool checks_durability = true;
 };
 
+// What a node says of itself when it registers.
+struct NodeKind {
+  ResourceSet resources;
+  int gpus = 0;
+  std::string gpu_model;
+  std::map<std::string, std::string> labels;
+  std::string taint;  // empty: none
+};
+
 // One life of a worker daemon on a machine: the binary's own HeadLink,
 // NodeState and RunService over a host that acts on the simulated machine.
 //
@@ -43,7 +53,7 @@ class WorkerDaemon {
  public:
   // Restores what the machine's disk has and joins the head at "head".
   WorkerDaemon(World world, Machine& machine, const NodeId& node,
-               const ResourceSet& resources, int gpus);
+               const NodeKind& kind);
   ~WorkerDaemon();
 
   void Stop() { process_.Stop(); }

@@ -1,0 +1,216 @@
+// A worker that lies: whatever it sends, the head's state holds its invariants
+// and is what a restart would find.
+//
+// An input is a row of WorkerMessages, each after two bytes with its length.
+
+#include <utility>
+
+#include "absl/strings/match.h"
+
+#include "common/check.h"
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+#include "head/cluster_state.h"
+#include "head/memory_store.h"
+#include "head/node_wire.h"
+#include "head/records_codec.h"
+#include "head/rows.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/sim/sim_invariants.h"
+
+namespace head = cohort::head;
+namespace v1 = cohort::v1;
+
+namespace {
+
+class Nobody final : public head::NodeLinks, public head::JobWatchers {
+ public:
+  void SendDesired(const cohort::NodeId&, uint64_t,
+                   const std::vector<head::DesiredAttempt>&) override {}
+  void SendAcknowledge(
+      const cohort::NodeId&, uint64_t,
+      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void Disconnect(const cohort::NodeId&, uint64_t,
+                  const absl::Status&) override {}
+  void JobChanged(const cohort::JobId&) override {}
+};
+
+// Ids that the seeds know.
+std::string Id(char c) { return std::string(16, c); }
+
+head::Rows Stored() {
+  head::Rows rows;
+  rows.cluster = head::ClusterRecord{
+      .cluster = *cohort::ClusterId::FromBytes(Id('c')), .term = 1};
+  head::NodeRecord node;
+  node.id = *cohort::NodeId::FromBytes(Id('n'));
+  node.name = "node";
+  node.resources = *cohort::ParseResources("CPU=4,GPU=2");
+  node.devices = {{.id = "g0", .kind = "gpu"}, {.id = "g1", .kind = "gpu"}};
+  rows.nodes.push_back(node);
+  for (const char c : {'1', '2'}) {
+    head::JobRecord job;
+    job.id = *cohort::JobId::FromBytes(Id(c));
+    job.sequence = static_cast<uint64_t>(c - '0');
+    job.state = c == '1' ? head::JobState::kRunning : head::JobState::kStarting;
+    job.spec.Own().command = {"train"};
+    job.spec.Own().num_workers = 2;
+    job.spec.Own().num_to_keep = 1;
+    job.spec.Own().max_failures = 1;
+    job.spec.Own().resources_per_worker = *cohort::ParseResources("CPU=1");
+    job.attempts = 1;
+    job.epoch = 1;
+    rows.jobs.push_back(job);
+    head::AttemptRecord attempt;
+    attempt.id = *cohort::AttemptId::FromBytes(Id(c));
+    attempt.job = job.id;
+    attempt.number = 1;
+    attempt.epoch = 1;
+    attempt.state = c == '1' ? head::AttemptState::kRunning
+                             : head::AttemptState::kPreparing;
+    head::AttemptPart& part = attempt.parts.emplace_back();
+    part.node = node.id;
+    part.resources = *cohort::ParseResources("CPU=2");
+    part.ranks = {{.rank = 0}, {.rank = 1, .local_rank = 1}};
+    rows.attempts.push_back(attempt);
+  }
+  return rows;
+}
+
+// A head with two jobs on one node, and what it stores.
+class World {
+ public:
+  World()
+      : node_(*cohort::NodeId::FromBytes(Id('n'))),
+        state_({}, time_, random_, nobody_, nobody_, Stored()) {
+    const head::Rows rows = Stored();
+    head::Batch batch = {head::ToWrite(*rows.cluster)};
+    for (const auto& node : rows.nodes) batch.push_back(head::ToWrite(node));
+    for (const auto& job : rows.jobs) batch.push_back(head::ToWrite(job));
+    for (const auto& each : rows.attempts) batch.push_back(head::ToWrite(each));
+    COHORT_CHECK(head::MemoryStore(disk_).Append(0, batch).ok());
+  }
+
+  void Take(const v1::WorkerMessage& message) {
+    head::Transition transition;
+    if (message.has_register_()) {
+      const auto registration = head::FromWire(message.register_());
+      if (!registration.ok()) return;
+      const auto registered = state_.RegisterNode(*registration, transition);
+      if (registered.ok() && registration->node == node_) {
+        incarnation_ = registered->incarnation;
+      }
+    } else if (message.has_observed()) {
+      const auto observed = head::FromWire(message.observed());
+      if (!observed.ok()) return;
+      state_.Observe(node_, incarnation_, *observed, transition);
+    } else {
+      time_.AdvanceBy(absl::Seconds(1));
+      state_.Tick(transition);
+    }
+    COHORT_CHECK(
+        head::MemoryStore(disk_).Append(1, transition.TakeBatch()).ok());
+  }
+
+  void Check() {
+    const std::string violation = cohort::sim::CheckState(state_);
+    // It came back smaller than what it holds: nothing more is placed there.
+    COHORT_CHECK(violation.empty() ||
+                 absl::StartsWith(violation, "PL-2: more is held"))
+        << violation;
+    const std::string rebuilt =
+        cohort::sim::CheckRebuilt(state_, disk_, {}, time_);
+    COHORT_CHECK(rebuilt.empty()) << rebuilt;
+  }
+
+ private:
+  cohort::ManualExecutor time_;
+  cohort::SeededRandom random_{1};
+  Nobody nobody_;
+  head::MemoryDisk disk_;
+  const cohort::NodeId node_;
+  uint64_t incarnation_ = 0;
+  head::ClusterState state_;
+};
+
+std::string Framed(const v1::WorkerMessage& message) {
+  const std::string bytes = message.SerializeAsString();
+  COHORT_CHECK(bytes.size() < 1 << 16);
+  std::string framed;
+  framed.push_back(static_cast<char>(bytes.size() >> 8));
+  framed.push_back(static_cast<char>(bytes.size()));
+  return framed + bytes;
+}
+
+v1::WorkerMessage Register() {
+  v1::WorkerMessage message;
+  v1::Register& reg = *message.mutable_register_();
+  reg.set_node_id(Id('n'));
+  reg.set_name("node");
+  reg.set_host("127.0.0.1");
+  for (const auto& [name, units] : {std::pair("CPU", 4), std::pair("GPU", 2)}) {
+    auto* amount = reg.mutable_resources()->add_amounts();
+    amount->set_name(name);
+    amount->set_ten_thousandths(units * 10'000);
+  }
+  for (const char* id : {"g0", "g1"}) {
+    v1::Device* device = reg.add_devices();
+    device->set_id(id);
+    device->set_kind("gpu");
+  }
+  reg.mutable_observed()->set_full(true);
+  return message;
+}
+
+v1::WorkerMessage Observe(char c, v1::Phase phase) {
+  v1::WorkerMessage message;
+  v1::ObservedAttempt& attempt = *message.mutable_observed()->add_attempts();
+  attempt.set_attempt_id(Id(c));
+  attempt.set_job_id(Id(c));
+  attempt.set_epoch(1);
+  attempt.set_phase(phase);
+  attempt.set_master_port(4000);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::ObservedRank& seen = *attempt.add_ranks();
+    seen.set_rank(rank);
+    seen.set_pid(100 + rank);
+    if (phase != v1::PHASE_ENDED) continue;
+    seen.set_state(v1::RANK_STATE_EXITED);
+    seen.mutable_exit()->set_code(rank);
+    seen.set_exit_order(2 - rank);
+  }
+  auto& checkpoint = *attempt.add_checkpoints();
+  checkpoint.set_path("/results/x/attempt-1.1/step-3");
+  checkpoint.set_step(3);
+  checkpoint.set_epoch(1);
+  return message;
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  const std::string begin = Framed(Register());
+  const std::string tick = Framed(v1::WorkerMessage());
+  return {
+      begin + Framed(Observe('1', v1::PHASE_RUNNING)) + tick,
+      begin + Framed(Observe('1', v1::PHASE_ENDED)) + tick,
+      begin + Framed(Observe('2', v1::PHASE_PREPARED)) +
+          Framed(Observe('2', v1::PHASE_RUNNING)) +
+          Framed(Observe('2', v1::PHASE_ENDED)),
+      begin + tick + tick + begin + Framed(Observe('9', v1::PHASE_RUNNING))};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  World world;
+  for (int messages = 0; size >= 2 && messages < 16; ++messages) {
+    const size_t length = std::min<size_t>(size - 2, data[0] << 8 | data[1]);
+    v1::WorkerMessage message;
+    if (message.ParseFromArray(data + 2, static_cast<int>(length))) {
+      world.Take(message);
+    }
+    data += 2 + length;
+    size -= 2 + length;
+  }
+  world.Check();
+  return 0;
+}
