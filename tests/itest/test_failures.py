@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 
 import cluster
 
@@ -106,10 +107,14 @@ class Failures(cluster.ClusterTest):
 
     def test_the_time_limit_is_of_all_attempts(self):
         c = self.cluster()
-        job = c.submit("--time-limit", "3s", "--max-failures", "9",
+        third = self.sandbox.dir / "third"
+        job = c.submit("--time-limit", "8s", "--max-failures", "9",
                        "--retry-delay", "0s", "--", "sh", "-c",
-                       "sleep 1.2; exit 3")
+                       f"test $COHORT_ATTEMPT = 3 && touch {third} && "
+                       "exec sleep 600; sleep 1.5; exit 3")
         ended = self.ends(c, job)
+        # What the first two left of it: 5 s, or less on a busy machine.
+        self.assertLess(time.time() - third.stat().st_mtime, 7.9)
         self.assertEqual(ended["class"], "timeout")
         self.assertEqual(ended["failures_by_class"],
                          {"user": 2, "timeout": 1})
