@@ -31,6 +31,20 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.ended_at = At(300) + absl::Microseconds(999);
   job.metrics_json = R"({"loss": 0.5, "epoch": 3})";
   job.checkpoint = Checkpoint{.path = "/r/step-7", .step = 7, .epoch = 2};
+  job.failure_class = FailureClass::kOom;
+  job.causes = {"rank 1 was killed for memory", "attempt 2 ended"};
+  job.stderr_tail = "Killed\n";
+  job.failures_by_class = {{FailureClass::kUser, 1}, {FailureClass::kOom, 1}};
+  job.labels = {{"team", "vision"}};
+  job.name_space = "research";
+  job.priority = 5;
+  job.time_limit = absl::Minutes(90);
+  job.grace = absl::Seconds(10);
+  job.retry_delay = absl::Milliseconds(250);
+  job.selectors = {"zone=a"};
+  job.tolerations = {{.key = "gpu", .value = "only"}};
+  job.topology = {.level = "rack", .required = true};
+  job.after = {{.job = IdOf<JobId>('\x33'), .kind = DependencyKind::kAny}};
   job.ranks = {{.rank = 0,
                 .local_rank = 0,
                 .node = IdOf<NodeId>('\x22'),
@@ -61,6 +75,44 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     "step": 7,
     "epoch": 2
   },
+  "class": "oom",
+  "causes": [
+    "rank 1 was killed for memory",
+    "attempt 2 ended"
+  ],
+  "stderr_tail": "Killed\n",
+  "failures_by_class": {
+    "user": 1,
+    "oom": 1
+  },
+  "namespace": "research",
+  "labels": {
+    "team": "vision"
+  },
+  "priority": 5,
+  "held": false,
+  "time_limit": "1h30m",
+  "grace": "10s",
+  "retry_delay": "250ms",
+  "selectors": [
+    "zone=a"
+  ],
+  "tolerations": [
+    "gpu=only"
+  ],
+  "accelerator_type": null,
+  "topology": {
+    "level": "rack",
+    "required": true
+  },
+  "after": [
+    {
+      "job": "33333333333333333333333333333333",
+      "kind": "any"
+    }
+  ],
+  "array_spec": null,
+  "array": null,
   "ranks": [
     {
       "rank": 0,
@@ -87,6 +139,27 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     }
   ]
 })");
+}
+
+TEST(Json, ShowsHowTheElementsOfAnArrayAre) {
+  Job job;
+  job.id = IdOf<JobId>('\x11');
+  job.array_spec = "0-9%2";
+  job.array = ArrayStatus{
+      .size = 10,
+      .at_once = 2,
+      .counts = {{JobState::kPending, 8}, {JobState::kRunning, 2}}};
+  EXPECT_NE(JobJson(job).find(R"("array_spec": "0-9%2",
+  "array": {
+    "size": 10,
+    "at_once": 2,
+    "states": {
+      "PENDING": 8,
+      "RUNNING": 2
+    }
+  })"),
+            std::string::npos)
+      << JobJson(job);
 }
 
 TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
