@@ -363,6 +363,45 @@ absl::Status Cluster::Logs(
       .Run();
 }
 
+absl::Status Cluster::Events(
+    const EventOptions& options,
+    absl::FunctionRef<absl::Status(const Event& event, bool more)> sink) const {
+  v1::ListEventsRequest request;
+  request.set_after(options.after);
+  if (options.since.has_value()) {
+    *request.mutable_since() = rpc::ToWire(*options.since);
+  }
+  if (options.job.has_value()) request.set_job_id(options.job->bytes());
+  request.set_node(options.node);
+  const absl::Duration ends = core_->head().clock().Monotonic() +
+                              options.deadline.value_or(
+                                  absl::InfiniteDuration());
+  uint64_t skipped = 0;
+  for (;;) {
+    const absl::Duration left = ends - core_->head().clock().Monotonic();
+    COHORT_ASSIGN_OR_RETURN(
+        const v1::ListEventsResponse page,
+        core_->head().CallAndWait(
+            rpc::kListEvents, request,
+            request.wait() ? left : std::min(left, core_->Or(std::nullopt))));
+    // Before the first event that is asked for nobody misses anything.
+    if (request.after() > 0) skipped += page.skipped();
+    for (int i = 0; i < page.events_size(); ++i) {
+      COHORT_ASSIGN_OR_RETURN(Event event, client::FromWire(page.events(i)));
+      event.skipped = std::exchange(skipped, 0);
+      COHORT_RETURN_IF_ERROR(
+          sink(event, /*more=*/i + 1 < page.events_size()));
+    }
+    if (page.next() < request.after()) {
+      return absl::InternalError("the head's events went back");
+    }
+    request.set_after(page.next());
+    if (page.more()) continue;
+    if (!options.follow) return absl::OkStatus();
+    request.set_wait(true);
+  }
+}
+
 absl::StatusOr<std::vector<Node>> Cluster::Nodes(
     std::optional<absl::Duration> deadline) const {
   COHORT_ASSIGN_OR_RETURN(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/event.h"
 #include "client/job.h"
 #include "client/node.h"
 #include "client/package.h"
@@ -81,6 +83,21 @@ struct LogChunk {
   absl::string_view data;
   // Bytes before this that the worker had rotated away.
   int64_t skipped = 0;
+};
+
+struct EventOptions {
+  // Numbers above it: to go on where an earlier read ended.
+  uint64_t after = 0;
+  // Nothing: from the first that is kept.
+  std::optional<absl::Time> since;
+  // An array's names its elements too.
+  std::optional<JobId> job;
+  std::string node;  // name or id; empty: any
+  // Go on with what happens.
+  bool follow = false;
+  // Of the whole read; nothing: none for one that follows, else
+  // ClusterOptions' for each page.
+  std::optional<absl::Duration> deadline;
 };
 
 // A cluster, seen from a program: submit jobs, ask about them, wait, stop.
@@ -194,6 +211,15 @@ class Cluster {
   absl::Status Logs(
       JobId job, const LogOptions& options,
       absl::FunctionRef<absl::Status(const LogChunk&)> sink) const;
+
+  // Gives what happened to `sink`, in order, each event once, also across
+  // restarts of the head; `more` says that another one is there already.  On
+  // this thread; an error from `sink` ends the read and is returned.  NotFound:
+  // the node; OutOfRange: `after` is beyond the last event.
+  absl::Status Events(
+      const EventOptions& options,
+      absl::FunctionRef<absl::Status(const Event& event, bool more)> sink)
+      const;
 
   absl::StatusOr<std::vector<Node>> Nodes(
       std::optional<absl::Duration> deadline = std::nullopt) const;

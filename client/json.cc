@@ -303,6 +303,26 @@ std::string VersionJson(const BuildInfo& build) {
                  {"build", Text(build.build)}});
 }
 
+std::string EventJson(const Event& event) {
+  Json json;
+  json["number"] = event.number;
+  json["time"] = TimeJson(event.at);
+  json["kind"] = event.kind;
+  json["job"] =
+      event.job.has_value() ? Json(event.job->ToText()) : Json(nullptr);
+  json["attempt"] =
+      event.attempt.has_value() ? Json(event.attempt->ToHex()) : Json(nullptr);
+  json["node"] =
+      event.node.has_value() ? Json(event.node->ToHex()) : Json(nullptr);
+  json["node_name"] = OrNull(event.node_name);
+  json["principal"] = OrNull(event.principal);
+  json["namespace"] = OrNull(event.name_space);
+  json["request_id"] = OrNull(event.request_id);
+  json["cause"] = event.cause == 0 ? Json(nullptr) : Json(event.cause);
+  json["text"] = event.text;
+  return OnOneLine(json);
+}
+
 std::string IdJson(const JobId& job) {
   Json json;
   json["id"] = job.ToText();

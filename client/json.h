@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/event.h"
 #include "client/job.h"
 #include "client/node.h"
 #include "common/build_info.h"
@@ -30,6 +31,7 @@ std::string BackupJson(const std::string& directory,
 std::string VersionJson(const BuildInfo& build);
 
 // On one line each.
+std::string EventJson(const Event& event);
 std::string IdJson(const JobId& job);
 std::string ErrorJson(absl::string_view code, absl::string_view reason,
                       absl::string_view message);

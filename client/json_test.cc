@@ -314,6 +314,35 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
 })");
 }
 
+TEST(Json, ShowsAnEventOnOneLine) {
+  Event event;
+  event.number = 12;
+  event.kind = "head_started";
+  event.text = "term 1\n";
+  EXPECT_EQ(EventJson(event),
+            R"({"number":12,"time":null,"kind":"head_started","job":null,)"
+            R"("attempt":null,"node":null,"node_name":null,"principal":null,)"
+            R"("namespace":null,"request_id":null,"cause":null,)"
+            R"("text":"term 1\n"})");
+  event.at = At(5);
+  event.job = IdOf<JobId>('\x11').Element(3);
+  event.attempt = IdOf<AttemptId>('\x22');
+  event.node = IdOf<NodeId>('\x33');
+  event.node_name = "n1";
+  event.principal = "cluster";
+  event.name_space = "default";
+  event.request_id = "r";
+  event.cause = 11;
+  EXPECT_EQ(EventJson(event),
+            R"({"number":12,"time":"2026-11-18T12:26:40.005Z",)"
+            R"("kind":"head_started",)"
+            R"("job":"11111111111111111111111111111111.3",)"
+            R"("attempt":"22222222222222222222222222222222",)"
+            R"("node":"33333333333333333333333333333333","node_name":"n1",)"
+            R"("principal":"cluster","namespace":"default","request_id":"r",)"
+            R"("cause":11,"text":"term 1\n"})");
+}
+
 TEST(Json, ShowsStatusAndResources) {
   ClusterStatus status;
   status.cluster_id = IdOf<ClusterId>('\x44');

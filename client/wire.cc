@@ -411,6 +411,30 @@ absl::StatusOr<NodeDetails> FromWire(const v1::GetNodeResponse& wire) {
   return details;
 }
 
+absl::StatusOr<Event> FromWire(const v1::Event& wire) {
+  Event event;
+  event.number = wire.number();
+  if (wire.has_at()) event.at = rpc::FromWire(wire.at());
+  event.kind = wire.kind();
+  if (!wire.job_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(event.job, IdFromWire<JobId>(wire.job_id()));
+  }
+  if (!wire.attempt_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(event.attempt,
+                            IdFromWire<AttemptId>(wire.attempt_id()));
+  }
+  if (!wire.node_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(event.node, IdFromWire<NodeId>(wire.node_id()));
+  }
+  event.node_name = wire.node_name();
+  event.principal = wire.principal();
+  event.name_space = wire.namespace_();
+  event.request_id = wire.request_id();
+  event.cause = wire.cause();
+  event.text = wire.text();
+  return event;
+}
+
 absl::StatusOr<ClusterResources> FromWire(
     const v1::GetResourcesResponse& wire) {
   return ClusterResources{.total = ResourcesFromWire(wire.total()),

@@ -2,6 +2,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "client/event.h"
 #include "client/job.h"
 #include "client/node.h"
 #include "cohort/v1/cluster.pb.h"
@@ -20,6 +21,7 @@ v1::ListJobsRequest ToWire(const ListOptions& options);
 absl::StatusOr<Job> FromWire(const v1::Job& wire);
 absl::StatusOr<Node> FromWire(const v1::Node& wire);
 absl::StatusOr<NodeDetails> FromWire(const v1::GetNodeResponse& wire);
+absl::StatusOr<Event> FromWire(const v1::Event& wire);
 absl::StatusOr<ClusterResources> FromWire(const v1::GetResourcesResponse& wire);
 absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire);
 

@@ -351,6 +351,28 @@ absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
 
 std::string PageToken(uint64_t next) { return absl::StrCat(next); }
 
+v1::Event EventToWire(const ClusterState& state, const EventRecord& event) {
+  v1::Event wire;
+  wire.set_number(event.number);
+  *wire.mutable_at() = rpc::ToWire(event.at);
+  wire.set_kind(event.kind);
+  if (!event.job.IsNil()) wire.set_job_id(event.job.bytes());
+  if (!event.attempt.IsNil()) {
+    wire.set_attempt_id(std::string(event.attempt.bytes()));
+  }
+  if (!event.node.IsNil()) {
+    wire.set_node_id(std::string(event.node.bytes()));
+    const NodeRecord* node = state.nodes().Find(event.node);
+    if (node != nullptr) wire.set_node_name(node->name);
+  }
+  wire.set_principal(event.origin.principal);
+  wire.set_namespace_(event.origin.name_space);
+  wire.set_request_id(event.origin.request_id);
+  wire.set_cause(event.origin.cause);
+  wire.set_text(event.text);
+  return wire;
+}
+
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   v1::Node wire;
   wire.set_node_id(std::string(node.id.bytes()));

@@ -91,7 +91,7 @@ class Head::Parts final : public HttpBackend {
                  strand_, store_strand_, backups_strand_),
         authenticator_(credential),
         router_({}, authenticator_, clock_),
-        http_service_({}, authenticator_, *this, http_strand_) {
+        http_service_({}, authenticator_, *this, http_strand_, clock_) {
     router_.SetObserver(call_metrics_);
   }
 

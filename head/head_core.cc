@@ -10,6 +10,7 @@
 #include "common/status_util.h"
 #include "head/backup_service.h"
 #include "head/cluster_service.h"
+#include "head/event_service.h"
 #include "head/node_service.h"
 #include "head/package_service.h"
 #include "head/rows.h"
@@ -65,6 +66,12 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
         Backup(std::move(request), std::move(done));
       },
       seams_.strand, seams_.clock);
+  event_service_ = std::make_unique<EventService>(
+      *this,
+      [this](EventQuery query, EventsRead done) {
+        ReadEvents(std::move(query), std::move(done));
+      },
+      seams_.strand);
 }
 
 HeadCore::~HeadCore() {
@@ -79,6 +86,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   node_service_->RegisterOn(router);
   package_service_->RegisterOn(router);
   backup_service_->RegisterOn(router);
+  event_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -232,6 +240,7 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   state_.reset();
   node_service_->CloseAll(Reloading(refusal_));
   cluster_service_->DropWaiting(Reloading(refusal_));
+  event_service_->DropWaiting(Reloading(refusal_));
   DropStore();
   if (absl::IsFailedPrecondition(status)) return Die(status);
   OpenToWrite();
@@ -242,6 +251,20 @@ void HeadCore::DropStore() {
   // After what its executor still does with it.
   seams_.store_executor.Post(
       [store = std::move(store_)]() mutable { store.reset(); });
+}
+
+void HeadCore::ReadEvents(EventQuery query, EventsRead done) {
+  if (store_ == nullptr) return std::move(done)(Reloading(refusal_));
+  seams_.store_executor.Post([&store = *store_, query = std::move(query),
+                              &strand = seams_.strand,
+                              alive = std::weak_ptr<char>(alive_),
+                              done = std::move(done)]() mutable {
+    absl::StatusOr<EventPage> page = head::ReadEvents(store, query);
+    strand.Post([alive = std::move(alive), done = std::move(done),
+                 page = std::move(page)]() mutable {
+      if (alive.lock() != nullptr) std::move(done)(std::move(page));
+    });
+  });
 }
 
 void HeadCore::Die(const absl::Status& status) {
@@ -336,6 +359,7 @@ void HeadCore::Submit(Transition transition) {
     transition.Then(Guarded(std::move(effect)));
   }
   commit_->Submit(std::move(transition));
+  event_service_->EventsAdded();
 }
 
 void HeadCore::AfterDurable(Effect effect) {

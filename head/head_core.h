@@ -15,6 +15,7 @@
 #include "head/backups.h"
 #include "head/cluster_state.h"
 #include "head/commit.h"
+#include "head/event_reader.h"
 #include "head/head_metrics.h"
 #include "head/package_store.h"
 #include "head/state_host.h"
@@ -24,6 +25,7 @@
 namespace cohort::head {
 
 class BackupService;
+class EventService;
 class ClusterService;
 class NodeService;
 class PackageService;
@@ -121,6 +123,9 @@ class HeadCore final : public StateHost {
   void Tick();
   void TrimPackages();
   void Backup(BackupRequest request, Backups::Done done);
+  // Reads events on the store's executor; `done` on the strand, or dropped
+  // with the core.
+  void ReadEvents(EventQuery query, EventsRead done);
   void Die(const absl::Status& status);
   void DropStore();
   // `task` unless the core is gone when it runs.
@@ -139,6 +144,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<PackageService> package_service_;
   std::unique_ptr<BackupService> backup_service_;
+  std::unique_ptr<EventService> event_service_;
   bool ticking_ = false;
   bool dead_ = false;
   absl::Duration packages_trimmed_at_;

@@ -1,5 +1,7 @@
 #include "head/http_service.h"
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -7,16 +9,19 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 #include "client/json.h"
 #include "client/wire.h"
+#include "common/since_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/metrics_page.h"
 #include "rpc/methods.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -156,17 +161,47 @@ absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
 
 constexpr char kPaths[] =
     "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/jobs, "
-    "/v1/jobs/ID, /v1/resources";
+    "/v1/jobs/ID, /v1/resources, /v1/events";
+
+// Of one answer: 10 MB of the largest events there are.
+constexpr int64_t kEventsMax = 10'000;
+constexpr size_t kEventsBytesMax = 8 << 20;
+
+absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
+                                    const std::string& text, uint64_t min,
+                                    uint64_t max) {
+  uint64_t value = 0;
+  const bool digits =
+      !text.empty() &&
+      std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+  if (digits && absl::SimpleAtoi(text, &value) && value >= min &&
+      value <= max) {
+    return value;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the parameter ", name, " is \"", Shown(text),
+                   "\": give a whole number from ", min, " to ", max));
+}
 
 }  // namespace
 
+struct HttpService::EventsRead {
+  v1::ListEventsRequest request;
+  std::string authorization;
+  int64_t limit = kEventsMax;
+  int64_t count = 0;
+  std::string body;
+};
+
 HttpService::HttpService(HttpServiceOptions options,
                          const rpc::Authenticator& authenticator,
-                         HttpBackend& backend, Executor& executor)
+                         HttpBackend& backend, Executor& executor,
+                         const Clock& clock)
     : options_(options),
       authenticator_(authenticator),
       backend_(backend),
-      executor_(executor) {}
+      executor_(executor),
+      clock_(clock) {}
 
 void HttpService::Handle(HttpRequest request, Reply reply) {
   const bool health = request.path == "/healthz" || request.path == "/readyz";
@@ -199,6 +234,7 @@ void HttpService::Handle(HttpRequest request, Reply reply) {
 
 void HttpService::Route(const HttpRequest& request, Reply reply) {
   const std::string& path = request.path;
+  if (path == "/v1/events") return AnswerEvents(request, std::move(reply));
   const absl::Status no_query = CheckQuery(request, {});
   if (!no_query.ok()) return std::move(reply)(Error(no_query));
   if (path == "/healthz" || path == "/readyz") {
@@ -321,6 +357,81 @@ void HttpService::AnswerCall(const HttpRequest& request, absl::string_view path,
       });
   // Its `done` is posted: it has not run yet.
   pending_.at(*number).call = std::move(call);
+}
+
+// ---- events ----
+
+void HttpService::AnswerEvents(const HttpRequest& request, Reply reply) {
+  auto read = std::make_shared<EventsRead>();
+  read->authorization = request.authorization;
+  const absl::Status status = [&]() -> absl::Status {
+    COHORT_RETURN_IF_ERROR(
+        CheckQuery(request, {"after", "job", "limit", "node", "since"}));
+    for (const auto& [name, value] : request.query) {
+      if (name == "after") {
+        COHORT_ASSIGN_OR_RETURN(
+            const uint64_t after,
+            ParseCount(name, value, 0, std::numeric_limits<int64_t>::max()));
+        read->request.set_after(after);
+      } else if (name == "limit") {
+        COHORT_ASSIGN_OR_RETURN(const uint64_t limit,
+                                ParseCount(name, value, 1, kEventsMax));
+        read->limit = static_cast<int64_t>(limit);
+      } else if (name == "since") {
+        const absl::StatusOr<absl::Time> since =
+            ParseSince(value, clock_.Wall());
+        if (!since.ok()) {
+          return Annotate(since.status(), "the parameter since");
+        }
+        *read->request.mutable_since() = rpc::ToWire(*since);
+      } else if (name == "job") {
+        const absl::StatusOr<JobId> job = JobId::FromText(value);
+        if (!job.ok()) return Annotate(job.status(), "the parameter job");
+        read->request.set_job_id(job->bytes());
+      } else {
+        read->request.set_node(value);
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (!status.ok()) return std::move(reply)(Error(status));
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (number.has_value()) ReadEvents(*number, std::move(read));
+}
+
+void HttpService::ReadEvents(uint64_t number,
+                             std::shared_ptr<EventsRead> read) {
+  read->request.set_limit(
+      static_cast<int32_t>(std::min<int64_t>(1'000, read->limit - read->count)));
+  rpc::CallHandle call = backend_.Call(
+      rpc::kListEvents.path, read->authorization,
+      read->request.SerializeAsString(), options_.deadline,
+      [this, number, read](rpc::CallResult result) {
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const auto page = Decode<v1::ListEventsResponse>(*result.response);
+        if (!page.ok()) return Finish(number, Error(page.status()));
+        for (const v1::Event& wire : page->events()) {
+          const absl::StatusOr<Event> event = client::FromWire(wire);
+          if (!event.ok()) return Finish(number, Error(event.status()));
+          absl::StrAppend(&read->body, EventJson(*event), "\n");
+        }
+        read->count += page->events_size();
+        read->request.set_after(page->next());
+        const bool enough = read->count >= read->limit ||
+                            read->body.size() >= kEventsBytesMax;
+        if (page->more() && !enough) return ReadEvents(number, read);
+        HttpResponse response;
+        response.content_type = "application/x-ndjson";
+        response.body = std::move(read->body);
+        // Where to go on, also when there is nothing yet.
+        response.headers.emplace_back("X-Cohort-Next",
+                                      absl::StrCat(page->next()));
+        Finish(number, std::move(response));
+      });
+  pending_.at(number).call = std::move(call);
 }
 
 }  // namespace cohort::head

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "common/clock.h"
 #include "common/executor.h"
 #include "head/http_message.h"
 #include "head/metric_family.h"
@@ -68,7 +70,7 @@ class HttpService {
   // All outlive the service.
   HttpService(HttpServiceOptions options,
               const rpc::Authenticator& authenticator, HttpBackend& backend,
-              Executor& executor);
+              Executor& executor, const Clock& clock);
 
   HttpService(const HttpService&) = delete;
   HttpService& operator=(const HttpService&) = delete;
@@ -82,6 +84,8 @@ class HttpService {
     rpc::CallHandle call;
     bool counts = true;  // against in_flight_max
   };
+  // A read of events, page by page.
+  struct EventsRead;
   using Render =
       std::function<absl::StatusOr<std::string>(const std::string& response)>;
 
@@ -92,6 +96,10 @@ class HttpService {
   void AnswerCall(const HttpRequest& request, absl::string_view path,
                   std::string message, Render render, Reply reply);
 
+  void AnswerEvents(const HttpRequest& request, Reply reply);
+  // Reads pages until there are no more or enough.
+  void ReadEvents(uint64_t number, std::shared_ptr<EventsRead> read);
+
   // Makes room for a request, answered 503 when there is none; its number.
   std::optional<uint64_t> Admit(Reply reply, bool counts);
   // Answers it, unless its deadline has.
@@ -101,6 +109,7 @@ class HttpService {
   const rpc::Authenticator& authenticator_;
   HttpBackend& backend_;
   Executor& executor_;
+  const Clock& clock_;
 
   std::map<uint64_t, Pending> pending_;
   uint64_t next_ = 1;

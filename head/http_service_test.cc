@@ -104,7 +104,7 @@ class HttpServiceTest : public ::testing::Test {
   const rpc::Authenticator authenticator_{Secret()};
   FakeBackend backend_{executor_};
   HttpService service_{
-      {.in_flight_max = 2}, authenticator_, backend_, executor_};
+      {.in_flight_max = 2}, authenticator_, backend_, executor_, executor_};
 };
 
 // HT-1.
@@ -228,6 +228,44 @@ TEST_F(HttpServiceTest, SaysWhatIsWrongWithARequest) {
   query.query = {{"colour", "red\n"}};
   EXPECT_EQ(Ask(query).status, 400);
   EXPECT_THAT(Ask(query).body, HasSubstr("colour"));
+}
+
+TEST_F(HttpServiceTest, ReadsEventsPageByPage) {
+  v1::ListEventsResponse page;
+  page.add_events()->set_number(8);
+  page.set_next(9);
+  page.set_more(true);
+  HttpRequest request = Get("/v1/events");
+  request.query = {{"after", "7"}, {"limit", "2"}, {"since", "10m"},
+                   {"job", std::string(32, 'a')}, {"node", "n1"}};
+  Answers(page);
+  const HttpResponse response = Ask(request);
+  EXPECT_EQ(response.status, 200);
+  const std::string line = EventJson(*client::FromWire(page.events(0))) + "\n";
+  EXPECT_EQ(response.body, line + line);  // the fake's pages are all the same
+  EXPECT_THAT(response.headers, Contains(Pair("X-Cohort-Next", "9")));
+  v1::ListEventsRequest asked;
+  ASSERT_TRUE(asked.ParseFromString(backend_.request_));
+  EXPECT_EQ(asked.after(), 9u);
+  EXPECT_EQ(asked.limit(), 1);
+  EXPECT_EQ(asked.node(), "n1");
+  EXPECT_EQ(asked.job_id(), std::string(16, '\xaa'));
+  EXPECT_EQ(absl::FromUnixSeconds(asked.since().seconds()),
+            absl::FromUnixSeconds(absl::ToUnixSeconds(executor_.Wall() -
+                                                      absl::Minutes(10))));
+}
+
+TEST_F(HttpServiceTest, NamesAParameterThatItCannotRead) {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"after", "-1"}, {"after", ""}, {"limit", "0"}, {"limit", "10001"},
+      {"since", "yesterday"}, {"job", "x"}, {"colour", "red"}};
+  for (const auto& [name, value] : wrong) {
+    HttpRequest request = Get("/v1/events");
+    request.query = {{name, value}};
+    const HttpResponse response = Ask(request);
+    EXPECT_EQ(response.status, 400) << name << "=" << value;
+    EXPECT_THAT(response.body, HasSubstr(name));
+  }
 }
 
 TEST_F(HttpServiceTest, MapsTheHeadsErrors) {

@@ -175,6 +175,19 @@ std::vector<std::pair<std::string, std::string>> MemoryDisk::All(
   return {rows->second.begin(), rows->second.end()};
 }
 
+std::vector<std::pair<std::string, std::string>> MemoryDisk::Range(
+    Table table, const std::string& first, size_t limit) const {
+  MutexLock lock(mutex_);
+  const auto rows = tables_.find(table);
+  if (rows == tables_.end()) return {};
+  std::vector<std::pair<std::string, std::string>> range;
+  for (auto it = rows->second.lower_bound(first);
+       it != rows->second.end() && range.size() < limit; ++it) {
+    range.push_back(*it);
+  }
+  return range;
+}
+
 absl::Status MemoryStore::Append(uint64_t term, const Batch& batch) {
   COHORT_CHECK(failure_.ok())
       << "a failed store was used again (CM-3): " << failure_.ToString();
@@ -185,6 +198,11 @@ absl::Status MemoryStore::Append(uint64_t term, const Batch& batch) {
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
 MemoryStore::LoadAll(Table table) {
   return disk_.All(table);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+MemoryStore::LoadRange(Table table, const std::string& first, size_t limit) {
+  return disk_.Range(table, first, limit);
 }
 
 absl::Status MemoryStore::Checkpoint(const std::string&) {

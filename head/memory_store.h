@@ -76,6 +76,8 @@ class MemoryDisk {
 
   absl::Status Append(uint64_t term, const Batch& batch);
   std::vector<std::pair<std::string, std::string>> All(Table table) const;
+  std::vector<std::pair<std::string, std::string>> Range(
+      Table table, const std::string& first, size_t limit) const;
 
   absl::Status CheckFence(uint64_t term) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -110,6 +112,8 @@ class MemoryStore final : public Store {
   absl::Status Append(uint64_t term, const Batch& batch) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
       Table table) override;
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
+      Table table, const std::string& first, size_t limit) override;
   absl::Status Checkpoint(const std::string& directory) override;
 
  private:

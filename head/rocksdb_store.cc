@@ -545,6 +545,11 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
 RocksdbStore::LoadAll(Table table) {
+  return LoadRange(table, "", std::numeric_limits<size_t>::max());
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+RocksdbStore::LoadRange(Table table, const std::string& first, size_t limit) {
   rocksdb::ReadOptions read;
   read.verify_checksums = true;
   read.fill_cache = false;
@@ -552,7 +557,7 @@ RocksdbStore::LoadAll(Table table) {
   rocksdb::ColumnFamilyHandle* const family = Family(table);
   if (family == nullptr) return rows;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read, family));
-  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+  for (it->Seek(first); it->Valid() && rows.size() < limit; it->Next()) {
     rows.emplace_back(it->key().ToString(), it->value().ToString());
   }
   if (!it->status().ok()) {

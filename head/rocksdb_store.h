@@ -68,6 +68,8 @@ class RocksdbStore final : public Store {
       Table table) override;
   // Hard links for table files, a copy of the log (16 MiB at most), and the
   // mark.
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
+      Table table, const std::string& first, size_t limit) override;
   absl::Status Checkpoint(const std::string& directory) override;
 
  private:

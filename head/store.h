@@ -78,6 +78,11 @@ class Store {
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
   LoadAll(Table table) = 0;
 
+  // The rows of a table whose keys are `first` or after it, in key order, at
+  // most `limit` of them.  Errors as LoadAll.
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+  LoadRange(Table table, const std::string& first, size_t limit) = 0;
+
   // Makes `directory`, which must not exist, a store of all that was appended
   // so far, and what belongs beside it; little is copied where the file system
   // is the store's own.  The store goes on as before, also after an error, and

@@ -50,6 +50,8 @@ inline constexpr UnaryMethod<v1::FetchPackageRequest, v1::FetchPackageResponse>
     kFetchPackage{"/cohort.v1.ClusterService/FetchPackage", Load::kBulk};
 inline constexpr UnaryMethod<v1::BackupStoreRequest, v1::BackupStoreResponse>
     kBackupStore{"/cohort.v1.ClusterService/BackupStore", Load::kWaiting};
+inline constexpr UnaryMethod<v1::ListEventsRequest, v1::ListEventsResponse>
+    kListEvents{"/cohort.v1.ClusterService/ListEvents", Load::kWaiting};
 
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{

@@ -50,6 +50,7 @@ void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddResources(CLI::App& cohort, Invocation& invocation);
+void AddEvents(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);
 void AddHead(CLI::App& cohort, Invocation& invocation);
 void AddUp(CLI::App& cohort, Invocation& invocation);

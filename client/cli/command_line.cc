@@ -52,6 +52,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddNodes(*cohort, invocation);
   AddDrain(*cohort, invocation);
   AddResources(*cohort, invocation);
+  AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);
   AddHead(*cohort, invocation);
   // For the list of commands: main runs the daemons.

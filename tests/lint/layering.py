@@ -25,7 +25,7 @@ ALLOWED = {
 }
 # What users say and are told, as plain values and as JSON.  It lies in client/,
 # because it is their header, and below the head, which serves the same JSON.
-VALUES = re.compile(r"client/(job|json|node|wire)(_test)?\.(h|cc)$")
+VALUES = re.compile(r"client/(event|job|json|node|wire)(_test)?\.(h|cc)$")
 # Programs on top of everything.
 UNFENCED = ("tests/", "bench/", "examples/")
 

@@ -1,0 +1,125 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/command.h"
+#include "client/cli/errors.h"
+#include "client/cli/table.h"
+#include "client/json.h"
+#include "common/exit_code.h"
+#include "common/real_clock.h"
+#include "common/since_text.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+struct EventsFlags {
+  std::string since;
+  std::string job;
+  std::string node;
+  bool follow = false;
+};
+
+// Lines are written in pieces, so that a long history is not a million writes.
+constexpr size_t kPrintBytes = 64 << 10;
+
+std::string WhatText(const Event& event) {
+  std::string what;
+  const auto add = [&what](absl::string_view noun, absl::string_view name) {
+    absl::StrAppend(&what, what.empty() ? "" : " ", noun, " ", name);
+  };
+  if (event.job.has_value()) add("job", event.job->ToText());
+  if (event.attempt.has_value()) {
+    add("attempt", event.attempt->ToHex().substr(0, 12));
+  }
+  if (event.node.has_value()) {
+    add("node",
+        event.node_name.empty() ? event.node->ToHex() : event.node_name);
+  }
+  return what;
+}
+
+// "12  2026-11-21T10:00:00.123Z  job_moved  cluster  job 3f.. (after 11)".
+std::string EventLine(const Event& event) {
+  const std::string what = WhatText(event);
+  return absl::StrCat(
+      event.number, "  ",
+      TimeText(event.at.value_or(absl::InfinitePast())), "  ", event.kind,
+      "  by ", event.principal.empty() ? "head" : OneLine(event.principal),
+      what.empty() ? "" : absl::StrCat("  ", OneLine(what)),
+      event.text.empty() ? "" : absl::StrCat("  ", OneLine(event.text)),
+      event.cause == 0 ? "" : absl::StrCat("  (because of ", event.cause, ")"));
+}
+
+absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
+  EventOptions options;
+  options.follow = flags.follow;
+  options.node = flags.node;
+  if (!flags.since.empty()) {
+    const absl::StatusOr<absl::Time> since =
+        ParseSince(flags.since, MachineClock().Wall());
+    if (!since.ok()) {
+      return UsageError(absl::StrCat("--since ", since.status().message()));
+    }
+    options.since = *since;
+  }
+  if (!flags.job.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.job, ParseJobId(flags.job));
+  }
+  return options;
+}
+
+absl::StatusOr<int> RunEvents(const Invocation& invocation,
+                              const EventsFlags& flags) {
+  COHORT_ASSIGN_OR_RETURN(const EventOptions options, ToOptions(flags));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kReadDeadline));
+  std::string text;
+  const absl::Status status = cluster->Events(
+      options, [&](const Event& event, bool more) -> absl::Status {
+        if (event.skipped > 0) {
+          std::fputs(absl::StrCat("cohort: ", event.skipped,
+                                  " events before number ", event.number,
+                                  " are not kept any more\n")
+                         .c_str(),
+                     stderr);
+        }
+        absl::StrAppend(
+            &text, invocation.json ? EventJson(event) : EventLine(event), "\n");
+        if (more && text.size() < kPrintBytes) return absl::OkStatus();
+        const absl::Status printed = PrintRaw(text);
+        text.clear();
+        return printed;
+      });
+  COHORT_RETURN_IF_ERROR(PrintRaw(text));
+  COHORT_RETURN_IF_ERROR(status);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddEvents(CLI::App& cohort, Invocation& invocation) {
+  auto flags = std::make_shared<EventsFlags>();
+  CLI::App* events = AddCommand(
+      cohort, "events", "Show what happened, to whom, by whom and why",
+      invocation,
+      [&invocation, flags] { return RunEvents(invocation, *flags); });
+  events->add_flag("-f,--follow", flags->follow, "Go on with what happens");
+  events
+      ->add_option("--since", flags->since,
+                   "Not what happened before: so long ago, as 10m, or a time, "
+                   "as 2026-11-21T10:00:00Z (default: all that is kept)")
+      ->option_text("T");
+  events
+      ->add_option("--job", flags->job,
+                   "Only of this job; an array's names its elements too")
+      ->option_text("JOB");
+  events->add_option("--node", flags->node, "Only of this node: name or id")
+      ->option_text("NODE");
+  AddJsonFlag(*events, invocation);
+}
+
+}  // namespace cohort::cli

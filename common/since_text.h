@@ -1,0 +1,14 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace cohort {
+
+// The moment that people mean by "10m", "2h30m" (so long before `now`), or by
+// "2026-11-21T10:00:00Z", "2026-11-21T12:00:00.5+02:00" (RFC 3339).
+// InvalidArgument, naming the text and what is accepted, otherwise.
+absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now);
+
+}  // namespace cohort

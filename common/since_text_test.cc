@@ -1,0 +1,41 @@
+#include "common/since_text.h"
+
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+
+namespace cohort {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
+
+TEST(SinceText, ReadsHowLongAgo) {
+  EXPECT_THAT(ParseSince("10m", kNow), IsOkAndHolds(kNow - absl::Minutes(10)));
+  EXPECT_THAT(ParseSince("1h30m", kNow),
+              IsOkAndHolds(kNow - absl::Minutes(90)));
+  EXPECT_THAT(ParseSince("0", kNow), IsOkAndHolds(kNow));
+}
+
+TEST(SinceText, ReadsATime) {
+  const absl::Time time = absl::FromUnixSeconds(1'763'719'200);
+  EXPECT_THAT(ParseSince("2025-11-21T10:00:00Z", kNow), IsOkAndHolds(time));
+  EXPECT_THAT(ParseSince("2025-11-21T12:00:00+02:00", kNow),
+              IsOkAndHolds(time));
+  EXPECT_THAT(ParseSince("2025-11-21T10:00:00.5Z", kNow),
+              IsOkAndHolds(time + absl::Milliseconds(500)));
+}
+
+TEST(SinceText, NamesWhatItCannotRead) {
+  for (const char* text :
+       {"", " ", "yesterday", "-5m", "2025-11-21", "2025-11-21T10:00:00",
+        "2025-13-21T10:00:00Z", "infinite-past", "2025-11-21T10:00:00Z ",
+        "10 bananas", "\x01"}) {
+    EXPECT_THAT(ParseSince(text, kNow).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         testing::HasSubstr("10m")))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace cohort
