@@ -97,6 +97,15 @@ foreach(kind IN ITEMS STATIC SHARED BARE)
     install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+# systemd units that name the programs where they were installed, also by --prefix.
+foreach(unit IN ITEMS cohort-head cohort-worker)
+  install(CODE "
+    set(CMAKE_INSTALL_FULL_BINDIR \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR})
+    set(unit \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/${unit}.service)
+    configure_file(${CMAKE_SOURCE_DIR}/docker/deploy/systemd/${unit}.service.in
+      \${unit} @ONLY)
+    message(STATUS \"Installing: \${unit}\")")
+endforeach()
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

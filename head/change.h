@@ -66,6 +66,9 @@ struct Change {
   bool quietly = false;
   // The event that led to what follows; 0: none.
   uint64_t cause = 0;
+  // By whom, and with which request; empty: the head's own decision.
+  std::string principal;
+  std::string request_id;
 };
 
 // The tables as the decision left them.  Lives within one call.

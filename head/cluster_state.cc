@@ -157,6 +157,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   }
 
   Change change;
+  change.principal = absl::StrCat("node/", registration.name);
   change.registering = node;
   NodeRecord record{.id = node,
                     .name = registration.name,
@@ -178,6 +179,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   change.cause = AddNodeEvent(
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
+  change.principal.clear();  // what follows is the head's
   record.origin.cause = change.cause;
   nodes_.Put(record);
   change.nodes.insert(node);
@@ -534,6 +536,8 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
   event.number = cluster_.next_event++;
   event.at = clock_.Wall();
   event.origin.cause = std::max(event.origin.cause, change.cause);
+  event.origin.principal = change.principal.empty() ? "head" : change.principal;
+  event.origin.request_id = change.request_id;
   ++events_by_kind_[event.kind];
   change.cluster = true;
   change.events.push_back(std::move(event));
@@ -545,7 +549,8 @@ void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
                                Change& change) {
   EventRecord event;
   event.kind = kind;
-  event.origin = job.origin;  // its cause: the event of this job before
+  event.origin.name_space = job.origin.name_space;
+  event.origin.cause = job.origin.cause;  // the event of this job before
   event.job = job.id;
   event.attempt = attempt;
   event.text = std::move(text);

@@ -51,6 +51,8 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
 
 void ClusterState::Remember(const RequestKey& request, std::string answer,
                             Change& change) {
+  change.principal = request.principal;
+  change.request_id = request.request_id;
   RequestRecord record{.principal = request.principal,
                        .request_id = request.request_id,
                        .body_hash = request.body_hash,

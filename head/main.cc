@@ -9,6 +9,7 @@
 #include "common/local_files.h"
 #include "common/log.h"
 #include "common/options/daemon_options.h"
+#include "common/service_notify.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
@@ -101,7 +102,9 @@ int Main(int argc, char** argv) {
     stop.Raise();
   });
   if (!head.ok()) return FailToStart(app, head.status());
+  NotifyServiceManager("READY=1");
   stop.Wait();
+  NotifyServiceManager("STOPPING=1");
   return fatal ? kExitFailure : kExitOk;
 }
 
