@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/failure_class.h"
 #include "head/job_spec.h"
 #include "head/reconciler.h"
 
@@ -382,6 +383,7 @@ void ClusterState::TryPlace(const JobId& id, Change& change) {
     nodes_.Hold(attempt.id, part);
     change.desired[part.node].insert(attempt.id);
   }
+  ++counters_.placements;
   change.attempts.insert(attempt.id);
   attempts_.Add(std::move(attempt));
   TrimAttempts(id, change);
@@ -429,6 +431,10 @@ void ClusterState::ApplyAttemptState(JobRecord& job,
   }
   AddJobEvent(job, attempt.id, "attempt_moved", std::move(text), change);
   if (outcome.attempt_ended) {
+    const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
+    ++counters_.attempts_ended[failure == FailureClass::kNone
+                                   ? EndCauseName(attempt.cause)
+                                   : FailureClassName(failure)];
     attempts_.Retire(attempt.id);
     exchanges_.Drop(attempt.id);
   }
@@ -530,6 +536,15 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   return absl::StrCat(job.reason, "; to start again it ", waits);
 }
 
+std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
+  const auto resources = static_cast<int64_t>(line_.size());
+  const auto retry = static_cast<int64_t>(backoff_.size());
+  return {{"resources", resources},
+          {"retry", retry},
+          {"conditions",
+           jobs_.CountOf(JobState::kPending) - resources - retry}};
+}
+
 // ---- events and the end of a decision ----
 
 uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
@@ -538,7 +553,7 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
   event.origin.cause = std::max(event.origin.cause, change.cause);
   event.origin.principal = change.principal.empty() ? "head" : change.principal;
   event.origin.request_id = change.request_id;
-  ++events_by_kind_[event.kind];
+  ++counters_.events_by_kind[event.kind];
   change.cluster = true;
   change.events.push_back(std::move(event));
   return change.events.back().number;

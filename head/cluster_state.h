@@ -190,10 +190,16 @@ class ClusterState {
   size_t waiting_count() const {
     return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
   }
-  // Added since this state was loaded.
-  const std::map<std::string, uint64_t>& events_by_kind() const {
-    return events_by_kind_;
-  }
+  // What happened since this state was loaded, for metrics.
+  struct Counters {
+    std::map<std::string, uint64_t> events_by_kind;
+    uint64_t placements = 0;  // of whole gangs
+    // By failure class, or how else: "user", "infra", "succeeded", "stopped".
+    std::map<std::string, uint64_t> attempts_ended;
+  };
+  const Counters& counters() const { return counters_; }
+  // PENDING jobs by what they wait for.
+  std::map<std::string, int64_t> WaitingByReason() const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
 
@@ -292,7 +298,7 @@ class ClusterState {
   DrainDeadlines drains_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;
-  std::map<std::string, uint64_t> events_by_kind_;
+  Counters counters_;
 };
 
 }  // namespace cohort::head

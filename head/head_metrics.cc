@@ -48,7 +48,8 @@ HeadSample SampleOf(const ClusterState& state) {
   sample.total = state.nodes().Total();
   sample.available = state.nodes().Available();
   sample.leases = state.nodes().HoldCount();
-  sample.events_by_kind = state.events_by_kind();
+  sample.counters = state.counters();
+  sample.waiting_by_reason = state.WaitingByReason();
   return sample;
 }
 
@@ -68,6 +69,14 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
             static_cast<double>(sample.node_streams)));
   add(ByLabel(Gauge("cohort_jobs", "Jobs that are remembered, by state."),
               "state", sample.jobs_by_state));
+  add(ByLabel(
+      Gauge("cohort_jobs_waiting", "PENDING jobs by what they wait for."),
+      "reason", sample.waiting_by_reason));
+  add(Counter("cohort_placements_total", "Gangs that were placed.",
+              static_cast<double>(sample.counters.placements)));
+  add(ByLabel(Counter("cohort_attempts_ended_total",
+                      "Attempts that ended, by failure class or how else."),
+              "class", sample.counters.attempts_ended));
   add(Gauge("cohort_leases", "Parts of attempts that hold resources on a node.",
             static_cast<double>(sample.leases)));
   add(Amounts(Gauge("cohort_resource_capacity",
@@ -78,7 +87,7 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
               sample.available, sample.total));
   add(ByLabel(Counter("cohort_events_total",
                       "Events since the state was loaded, by kind."),
-              "kind", sample.events_by_kind));
+              "kind", sample.counters.events_by_kind));
   add(Counter("cohort_commit_transitions_total",
               "Changes of the state that were made durable.",
               static_cast<double>(sample.transitions)));

@@ -22,7 +22,8 @@ struct HeadSample {
   ResourceSet total;
   ResourceSet available;
   int64_t leases = 0;
-  std::map<std::string, uint64_t> events_by_kind;
+  ClusterState::Counters counters;
+  std::map<std::string, int64_t> waiting_by_reason;
   uint64_t transitions = 0;
   size_t pending_transitions = 0;
   size_t pending_bytes = 0;
