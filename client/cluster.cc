@@ -373,9 +373,9 @@ absl::Status Cluster::Events(
   }
   if (options.job.has_value()) request.set_job_id(options.job->bytes());
   request.set_node(options.node);
-  const absl::Duration ends = core_->head().clock().Monotonic() +
-                              options.deadline.value_or(
-                                  absl::InfiniteDuration());
+  const absl::Duration ends =
+      core_->head().clock().Monotonic() +
+      options.deadline.value_or(absl::InfiniteDuration());
   uint64_t skipped = 0;
   for (;;) {
     const absl::Duration left = ends - core_->head().clock().Monotonic();
@@ -389,8 +389,7 @@ absl::Status Cluster::Events(
     for (int i = 0; i < page.events_size(); ++i) {
       COHORT_ASSIGN_OR_RETURN(Event event, client::FromWire(page.events(i)));
       event.skipped = std::exchange(skipped, 0);
-      COHORT_RETURN_IF_ERROR(
-          sink(event, /*more=*/i + 1 < page.events_size()));
+      COHORT_RETURN_IF_ERROR(sink(event, /*more=*/i + 1 < page.events_size()));
     }
     if (page.next() < request.after()) {
       return absl::InternalError("the head's events went back");

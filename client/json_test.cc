@@ -334,7 +334,7 @@ TEST(Json, ShowsAnEventOnOneLine) {
   event.request_id = "r";
   event.cause = 11;
   EXPECT_EQ(EventJson(event),
-            R"({"number":12,"time":"2026-11-18T12:26:40.005Z",)"
+            R"({"number":12,"time":"2026-11-18T11:06:40.005Z",)"
             R"("kind":"head_started",)"
             R"("job":"11111111111111111111111111111111.3",)"
             R"("attempt":"22222222222222222222222222222222",)"

@@ -30,9 +30,9 @@ TEST(SinceText, NamesWhatItCannotRead) {
        {"", " ", "yesterday", "-5m", "2025-11-21", "2025-11-21T10:00:00",
         "2025-13-21T10:00:00Z", "infinite-past", "2025-11-21T10:00:00Z ",
         "10 bananas", "\x01"}) {
-    EXPECT_THAT(ParseSince(text, kNow).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         testing::HasSubstr("10m")))
+    EXPECT_THAT(
+        ParseSince(text, kNow).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("10m")))
         << text;
   }
 }

@@ -21,14 +21,15 @@ absl::StatusOr<EventPage> ReadEvents(Store& store, const EventQuery& query) {
   page.next = query.after;
   if (query.last <= query.after) return page;
   COHORT_ASSIGN_OR_RETURN(
-      const auto rows, store.LoadRange(Table::kEvents,
-                                       EventKey(query.after + 1),
-                                       query.rows_max));
+      const auto rows,
+      store.LoadRange(Table::kEvents, EventKey(query.after + 1),
+                      query.rows_max));
   // What is not there was trimmed: from the oldest on.
   page.skipped = query.last - query.after;
   bool first = true;
   for (const auto& [key, value] : rows) {
-    COHORT_ASSIGN_OR_RETURN(EventRecord event, FromRow<EventRecord>(key, value));
+    COHORT_ASSIGN_OR_RETURN(EventRecord event,
+                            FromRow<EventRecord>(key, value));
     if (first && event.number <= query.last) {
       page.skipped = event.number - query.after - 1;
     }

@@ -255,16 +255,15 @@ void HeadCore::DropStore() {
 
 void HeadCore::ReadEvents(EventQuery query, EventsRead done) {
   if (store_ == nullptr) return std::move(done)(Reloading(refusal_));
-  seams_.store_executor.Post([&store = *store_, query = std::move(query),
-                              &strand = seams_.strand,
-                              alive = std::weak_ptr<char>(alive_),
-                              done = std::move(done)]() mutable {
-    absl::StatusOr<EventPage> page = head::ReadEvents(store, query);
-    strand.Post([alive = std::move(alive), done = std::move(done),
-                 page = std::move(page)]() mutable {
-      if (alive.lock() != nullptr) std::move(done)(std::move(page));
-    });
-  });
+  seams_.store_executor.Post(
+      [&store = *store_, query = std::move(query), &strand = seams_.strand,
+       alive = std::weak_ptr<char>(alive_), done = std::move(done)]() mutable {
+        absl::StatusOr<EventPage> page = head::ReadEvents(store, query);
+        strand.Post([alive = std::move(alive), done = std::move(done),
+                     page = std::move(page)]() mutable {
+          if (alive.lock() != nullptr) std::move(done)(std::move(page));
+        });
+      });
 }
 
 void HeadCore::Die(const absl::Status& status) {

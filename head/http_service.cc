@@ -171,9 +171,8 @@ absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
                                     const std::string& text, uint64_t min,
                                     uint64_t max) {
   uint64_t value = 0;
-  const bool digits =
-      !text.empty() &&
-      std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   absl::ascii_isdigit);
   if (digits && absl::SimpleAtoi(text, &value) && value >= min &&
       value <= max) {
     return value;
@@ -401,8 +400,8 @@ void HttpService::AnswerEvents(const HttpRequest& request, Reply reply) {
 
 void HttpService::ReadEvents(uint64_t number,
                              std::shared_ptr<EventsRead> read) {
-  read->request.set_limit(
-      static_cast<int32_t>(std::min<int64_t>(1'000, read->limit - read->count)));
+  read->request.set_limit(static_cast<int32_t>(
+      std::min<int64_t>(1'000, read->limit - read->count)));
   rpc::CallHandle call = backend_.Call(
       rpc::kListEvents.path, read->authorization,
       read->request.SerializeAsString(), options_.deadline,
@@ -420,8 +419,8 @@ void HttpService::ReadEvents(uint64_t number,
         }
         read->count += page->events_size();
         read->request.set_after(page->next());
-        const bool enough = read->count >= read->limit ||
-                            read->body.size() >= kEventsBytesMax;
+        const bool enough =
+            read->count >= read->limit || read->body.size() >= kEventsBytesMax;
         if (page->more() && !enough) return ReadEvents(number, read);
         HttpResponse response;
         response.content_type = "application/x-ndjson";

@@ -236,8 +236,11 @@ TEST_F(HttpServiceTest, ReadsEventsPageByPage) {
   page.set_next(9);
   page.set_more(true);
   HttpRequest request = Get("/v1/events");
-  request.query = {{"after", "7"}, {"limit", "2"}, {"since", "10m"},
-                   {"job", std::string(32, 'a')}, {"node", "n1"}};
+  request.query = {{"after", "7"},
+                   {"limit", "2"},
+                   {"since", "10m"},
+                   {"job", std::string(32, 'a')},
+                   {"node", "n1"}};
   Answers(page);
   const HttpResponse response = Ask(request);
   EXPECT_EQ(response.status, 200);
@@ -251,14 +254,15 @@ TEST_F(HttpServiceTest, ReadsEventsPageByPage) {
   EXPECT_EQ(asked.node(), "n1");
   EXPECT_EQ(asked.job_id(), std::string(16, '\xaa'));
   EXPECT_EQ(absl::FromUnixSeconds(asked.since().seconds()),
-            absl::FromUnixSeconds(absl::ToUnixSeconds(executor_.Wall() -
-                                                      absl::Minutes(10))));
+            absl::FromUnixSeconds(
+                absl::ToUnixSeconds(executor_.Wall() - absl::Minutes(10))));
 }
 
 TEST_F(HttpServiceTest, NamesAParameterThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"after", "-1"}, {"after", ""}, {"limit", "0"}, {"limit", "10001"},
-      {"since", "yesterday"}, {"job", "x"}, {"colour", "red"}};
+      {"after", "-1"},    {"after", ""},          {"limit", "0"},
+      {"limit", "10001"}, {"since", "yesterday"}, {"job", "x"},
+      {"colour", "red"}};
   for (const auto& [name, value] : wrong) {
     HttpRequest request = Get("/v1/events");
     request.query = {{name, value}};

@@ -46,9 +46,9 @@ std::string WhatText(const Event& event) {
 std::string EventLine(const Event& event) {
   const std::string what = WhatText(event);
   return absl::StrCat(
-      event.number, "  ",
-      TimeText(event.at.value_or(absl::InfinitePast())), "  ", event.kind,
-      "  by ", event.principal.empty() ? "head" : OneLine(event.principal),
+      event.number, "  ", TimeText(event.at.value_or(absl::InfinitePast())),
+      "  ", event.kind, "  by ",
+      event.principal.empty() ? "head" : OneLine(event.principal),
       what.empty() ? "" : absl::StrCat("  ", OneLine(what)),
       event.text.empty() ? "" : absl::StrCat("  ", OneLine(event.text)),
       event.cause == 0 ? "" : absl::StrCat("  (because of ", event.cause, ")"));
@@ -81,11 +81,11 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
   const absl::Status status = cluster->Events(
       options, [&](const Event& event, bool more) -> absl::Status {
         if (event.skipped > 0) {
-          std::fputs(absl::StrCat("cohort: ", event.skipped,
-                                  " events before number ", event.number,
-                                  " are not kept any more\n")
-                         .c_str(),
-                     stderr);
+          std::fputs(
+              absl::StrCat("cohort: ", event.skipped, " events before number ",
+                           event.number, " are not kept any more\n")
+                  .c_str(),
+              stderr);
         }
         absl::StrAppend(
             &text, invocation.json ? EventJson(event) : EventLine(event), "\n");

@@ -19,14 +19,21 @@ class Events(cluster.ClusterTest):
     def follow(self, c, *flags):
         """Starts `events -f`; gives its process and the list that grows."""
         process = c.popen("events", "-f", "--json", *flags, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.kill)
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         seen = []
 
         def read():
             for line in process.stdout:
                 seen.append(json.loads(line))
-        threading.Thread(target=read, daemon=True).start()
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+
+        def end():
+            process.kill()
+            process.wait()
+            reader.join()
+            process.stdout.close()
+        self.addCleanup(end)
         return process, seen
 
     def test_tells_the_story_of_a_job(self):
