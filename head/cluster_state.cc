@@ -539,10 +539,10 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
 std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   const auto resources = static_cast<int64_t>(line_.size());
   const auto retry = static_cast<int64_t>(backoff_.size());
-  return {{"resources", resources},
-          {"retry", retry},
-          {"conditions",
-           jobs_.CountOf(JobState::kPending) - resources - retry}};
+  return {
+      {"resources", resources},
+      {"retry", retry},
+      {"conditions", jobs_.CountOf(JobState::kPending) - resources - retry}};
 }
 
 // ---- events and the end of a decision ----
