@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "client/json.h"
@@ -144,15 +145,6 @@ absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
   return NodesJson(nodes);
 }
 
-absl::StatusOr<std::string> RenderJobs(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::ListJobsResponse>(bytes));
-  std::vector<Job> jobs;
-  for (const v1::Job& job : wire.jobs()) {
-    COHORT_ASSIGN_OR_RETURN(jobs.emplace_back(), client::FromWire(job));
-  }
-  return JobsJson(jobs);
-}
-
 absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
   COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::GetJobResponse>(bytes));
   COHORT_ASSIGN_OR_RETURN(const Job job, client::FromWire(wire.job()));
@@ -182,7 +174,31 @@ absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
                    "\": give a whole number from ", min, " to ", max));
 }
 
+// Of one answer, as the command's default.
+constexpr size_t kJobsMax = 10'000;
+
+absl::StatusOr<v1::JobState> ParseJobState(absl::string_view text) {
+  for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
+    const std::string name =
+        v1::JobState_Name(static_cast<v1::JobState>(state));
+    if (absl::EqualsIgnoreCase(absl::StrCat("JOB_STATE_", text), name)) {
+      return static_cast<v1::JobState>(state);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the parameter state is \"", Shown(text),
+      "\": give some of PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, "
+      "FAILED, STOPPED, with commas between"));
+}
+
 }  // namespace
+
+struct HttpService::JobsRead {
+  v1::ListJobsRequest request;
+  std::string authorization;
+  size_t limit = kJobsMax;
+  std::vector<Job> jobs;
+};
 
 struct HttpService::EventsRead {
   v1::ListEventsRequest request;
@@ -234,6 +250,7 @@ void HttpService::Handle(HttpRequest request, Reply reply) {
 void HttpService::Route(const HttpRequest& request, Reply reply) {
   const std::string& path = request.path;
   if (path == "/v1/events") return AnswerEvents(request, std::move(reply));
+  if (path == "/v1/jobs") return AnswerJobs(request, std::move(reply));
   const absl::Status no_query = CheckQuery(request, {});
   if (!no_query.ok()) return std::move(reply)(Error(no_query));
   if (path == "/healthz" || path == "/readyz") {
@@ -250,10 +267,6 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   }
   if (path == "/v1/nodes") {
     return AnswerCall(request, rpc::kListNodes.path, "", RenderNodes,
-                      std::move(reply));
-  }
-  if (path == "/v1/jobs") {
-    return AnswerCall(request, rpc::kListJobs.path, "", RenderJobs,
                       std::move(reply));
   }
   absl::string_view id = path;
@@ -356,6 +369,68 @@ void HttpService::AnswerCall(const HttpRequest& request, absl::string_view path,
       });
   // Its `done` is posted: it has not run yet.
   pending_.at(*number).call = std::move(call);
+}
+
+// ---- jobs ----
+
+void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
+  auto read = std::make_shared<JobsRead>();
+  read->authorization = request.authorization;
+  const absl::Status status = [&]() -> absl::Status {
+    COHORT_RETURN_IF_ERROR(
+        CheckQuery(request, {"limit", "namespace", "page", "state"}));
+    for (const auto& [name, value] : request.query) {
+      if (name == "limit") {
+        COHORT_ASSIGN_OR_RETURN(read->limit,
+                                ParseCount(name, value, 1, kJobsMax));
+      } else if (name == "page") {
+        read->request.set_page_token(value);
+      } else if (name == "namespace") {
+        read->request.set_namespace_(value);
+      } else {
+        for (const absl::string_view text : absl::StrSplit(value, ',')) {
+          COHORT_ASSIGN_OR_RETURN(const v1::JobState state,
+                                  ParseJobState(text));
+          read->request.add_states(state);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (!status.ok()) return std::move(reply)(Error(status));
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (number.has_value()) ReadJobs(*number, std::move(read));
+}
+
+void HttpService::ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read) {
+  read->request.set_page_size(
+      static_cast<int32_t>(read->limit - read->jobs.size()));
+  rpc::CallHandle call = backend_.Call(
+      rpc::kListJobs.path, read->authorization,
+      read->request.SerializeAsString(), options_.deadline,
+      [this, number, read](rpc::CallResult result) {
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const auto page = Decode<v1::ListJobsResponse>(*result.response);
+        if (!page.ok()) return Finish(number, Error(page.status()));
+        for (const v1::Job& wire : page->jobs()) {
+          absl::StatusOr<Job> job = client::FromWire(wire);
+          if (!job.ok()) return Finish(number, Error(job.status()));
+          read->jobs.push_back(*std::move(job));
+        }
+        const std::string& next = page->next_page_token();
+        read->request.set_page_token(next);
+        if (!next.empty() && read->jobs.size() < read->limit) {
+          return ReadJobs(number, read);
+        }
+        HttpResponse response;
+        response.body = JobsJson(read->jobs) + "\n";
+        if (!next.empty()) response.headers.emplace_back("X-Cohort-Next", next);
+        Finish(number, std::move(response));
+      });
+  pending_.at(number).call = std::move(call);
 }
 
 // ---- events ----

@@ -84,7 +84,8 @@ class HttpService {
     rpc::CallHandle call;
     bool counts = true;  // against in_flight_max
   };
-  // A read of events, page by page.
+  // Reads of jobs and events, page by page.
+  struct JobsRead;
   struct EventsRead;
   using Render =
       std::function<absl::StatusOr<std::string>(const std::string& response)>;
@@ -96,8 +97,10 @@ class HttpService {
   void AnswerCall(const HttpRequest& request, absl::string_view path,
                   std::string message, Render render, Reply reply);
 
-  void AnswerEvents(const HttpRequest& request, Reply reply);
+  void AnswerJobs(const HttpRequest& request, Reply reply);
   // Reads pages until there are no more or enough.
+  void ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read);
+  void AnswerEvents(const HttpRequest& request, Reply reply);
   void ReadEvents(uint64_t number, std::shared_ptr<EventsRead> read);
 
   // Makes room for a request, answered 503 when there is none; its number.

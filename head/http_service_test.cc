@@ -258,6 +258,33 @@ TEST_F(HttpServiceTest, ReadsEventsPageByPage) {
                 absl::ToUnixSeconds(executor_.Wall() - absl::Minutes(10))));
 }
 
+TEST_F(HttpServiceTest, ReadsJobsPageByPage) {
+  v1::ListJobsResponse page;
+  page.add_jobs()->set_job_id(std::string(16, 'j'));
+  page.set_next_page_token("7");
+  HttpRequest request = Get("/v1/jobs");
+  request.query = {{"state", "pending,RUNNING"},
+                   {"limit", "2"},
+                   {"page", "9"},
+                   {"namespace", "lab"}};
+  Answers(page);
+  const HttpResponse response = Ask(request);
+  EXPECT_EQ(response.status, 200);
+  const Job job = *client::FromWire(page.jobs(0));
+  EXPECT_EQ(response.body, JobsJson({job, job}) + "\n");
+  EXPECT_THAT(response.headers, Contains(Pair("X-Cohort-Next", "7")));
+  v1::ListJobsRequest asked;
+  ASSERT_TRUE(asked.ParseFromString(backend_.request_));
+  EXPECT_EQ(asked.page_size(), 1);
+  EXPECT_EQ(asked.page_token(), "7");
+  EXPECT_EQ(asked.namespace_(), "lab");
+  EXPECT_THAT(asked.states(), testing::ElementsAre(v1::JOB_STATE_PENDING,
+                                                   v1::JOB_STATE_RUNNING));
+  request.query = {{"state", "SLEEPING"}};
+  EXPECT_EQ(Ask(request).status, 400);
+  EXPECT_THAT(Ask(request).body, HasSubstr("SLEEPING"));
+}
+
 TEST_F(HttpServiceTest, NamesAParameterThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"after", "-1"},    {"after", ""},          {"limit", "0"},
