@@ -551,8 +551,12 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
   event.number = cluster_.next_event++;
   event.at = clock_.Wall();
   event.origin.cause = std::max(event.origin.cause, change.cause);
-  event.origin.principal = change.principal.empty() ? "head" : change.principal;
-  event.origin.request_id = change.request_id;
+  if (!change.principal.empty()) {
+    event.origin.principal = change.principal;
+    event.origin.request_id = change.request_id;
+  } else if (event.origin.principal.empty()) {
+    event.origin.principal = "head";
+  }
   ++counters_.events_by_kind[event.kind];
   change.cluster = true;
   change.events.push_back(std::move(event));
