@@ -422,7 +422,17 @@ absl::StatusOr<NodeDetails> Cluster::GetNode(
   COHORT_ASSIGN_OR_RETURN(
       const v1::GetNodeResponse response,
       core_->head().CallAndWait(rpc::kGetNode, request, core_->Or(deadline)));
-  return client::FromWire(response);
+  COHORT_ASSIGN_OR_RETURN(NodeDetails details, client::FromWire(response));
+  EventOptions events;
+  events.node = details.node.id.ToHex();
+  events.deadline = core_->Or(deadline);
+  std::vector<Event>& history = details.history;
+  COHORT_RETURN_IF_ERROR(Events(events, [&](const Event& event, bool) {
+    if (history.size() == kNodeHistoryMax) history.erase(history.begin());
+    history.push_back(event);
+    return absl::OkStatus();
+  }));
+  return details;
 }
 
 absl::StatusOr<ClusterResources> Cluster::Resources(

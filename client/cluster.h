@@ -223,7 +223,8 @@ class Cluster {
 
   absl::StatusOr<std::vector<Node>> Nodes(
       std::optional<absl::Duration> deadline = std::nullopt) const;
-  // Everything about one; `node` as for Drain.
+  // Everything about one, with the last that happened to it; `node` as for
+  // Drain.
   absl::StatusOr<NodeDetails> GetNode(
       const std::string& node,
       std::optional<absl::Duration> deadline = std::nullopt) const;

@@ -210,6 +210,26 @@ Json NodeObject(const Node& node) {
   return json;
 }
 
+Json EventObject(const Event& event) {
+  Json json;
+  json["number"] = event.number;
+  json["time"] = TimeJson(event.at);
+  json["kind"] = event.kind;
+  json["job"] =
+      event.job.has_value() ? Json(event.job->ToText()) : Json(nullptr);
+  json["attempt"] =
+      event.attempt.has_value() ? Json(event.attempt->ToHex()) : Json(nullptr);
+  json["node"] =
+      event.node.has_value() ? Json(event.node->ToHex()) : Json(nullptr);
+  json["node_name"] = OrNull(event.node_name);
+  json["principal"] = OrNull(event.principal);
+  json["namespace"] = OrNull(event.name_space);
+  json["request_id"] = OrNull(event.request_id);
+  json["cause"] = event.cause == 0 ? Json(nullptr) : Json(event.cause);
+  json["text"] = event.text;
+  return json;
+}
+
 Json HeldObject(const HeldAttempt& held) {
   Json json;
   json["attempt_id"] = held.attempt.ToHex();
@@ -256,6 +276,10 @@ std::string NodeDetailsJson(const NodeDetails& details) {
   json["held"] = Json::array();
   for (const HeldAttempt& held : details.held) {
     json["held"].push_back(HeldObject(held));
+  }
+  json["history"] = Json::array();
+  for (const Event& event : details.history) {
+    json["history"].push_back(EventObject(event));
   }
   return Pretty(json);
 }
@@ -304,23 +328,7 @@ std::string VersionJson(const BuildInfo& build) {
 }
 
 std::string EventJson(const Event& event) {
-  Json json;
-  json["number"] = event.number;
-  json["time"] = TimeJson(event.at);
-  json["kind"] = event.kind;
-  json["job"] =
-      event.job.has_value() ? Json(event.job->ToText()) : Json(nullptr);
-  json["attempt"] =
-      event.attempt.has_value() ? Json(event.attempt->ToHex()) : Json(nullptr);
-  json["node"] =
-      event.node.has_value() ? Json(event.node->ToHex()) : Json(nullptr);
-  json["node_name"] = OrNull(event.node_name);
-  json["principal"] = OrNull(event.principal);
-  json["namespace"] = OrNull(event.name_space);
-  json["request_id"] = OrNull(event.request_id);
-  json["cause"] = event.cause == 0 ? Json(nullptr) : Json(event.cause);
-  json["text"] = event.text;
-  return OnOneLine(json);
+  return OnOneLine(EventObject(event));
 }
 
 std::string IdJson(const JobId& job) {

@@ -266,6 +266,13 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
   held.state = "RUNNING";
   held.resources.Set(kCpu, Amount::FromUnits(1));
   details.held.emplace_back().state = "VOID";
+  Event& event = details.history.emplace_back();
+  event.number = 7;
+  event.at = At(0);
+  event.kind = "node_drained";
+  event.node = node.id;
+  event.principal = "ann";
+  event.text = "ann drained node n: fan";
   const std::string text = NodeDetailsJson(details);
   EXPECT_EQ(text.substr(text.find("  \"since\"")),
             R"(  "since": "2026-11-18T11:06:40.000Z",
@@ -309,6 +316,22 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
         "memory": 0
       },
       "ranks": []
+    }
+  ],
+  "history": [
+    {
+      "number": 7,
+      "time": "2026-11-18T11:06:40.000Z",
+      "kind": "node_drained",
+      "job": null,
+      "attempt": null,
+      "node": "33333333333333333333333333333333",
+      "node_name": null,
+      "principal": "ann",
+      "namespace": null,
+      "request_id": null,
+      "cause": null,
+      "text": "ann drained node n: fan"
     }
   ]
 })");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "absl/time/time.h"
 
+#include "client/event.h"
 #include "client/job.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -64,7 +66,11 @@ struct HeldAttempt {
 struct NodeDetails {
   Node node;
   std::vector<HeldAttempt> held;
+  std::vector<Event> history;  // the last that happened to it, newest last
 };
+
+// Of NodeDetails::history.
+inline constexpr size_t kNodeHistoryMax = 32;
 
 // Of the nodes that are not dead.
 struct ClusterResources {

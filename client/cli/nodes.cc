@@ -104,7 +104,16 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
   return table.ToString();
 }
 
-// "key: value" lines, then what the node has.
+std::string HistoryTable(const std::vector<Event>& history) {
+  Table table({"TIME", "EVENT", "BY", "TEXT"});
+  for (const Event& event : history) {
+    table.Add({event.at.has_value() ? TimeText(*event.at) : "-", event.kind,
+               event.principal.empty() ? "head" : event.principal, event.text});
+  }
+  return table.ToString();
+}
+
+// "key: value" lines, then what the node has and what happened to it.
 std::string NodeText(const NodeDetails& details) {
   const Node& node = details.node;
   std::string text;
@@ -134,6 +143,9 @@ std::string NodeText(const NodeDetails& details) {
   }
   if (!details.held.empty()) {
     absl::StrAppend(&text, "\n", HeldTable(details.held));
+  }
+  if (!details.history.empty()) {
+    absl::StrAppend(&text, "\n", HistoryTable(details.history));
   }
   return text;
 }
@@ -216,7 +228,7 @@ void AddNodes(CLI::App& cohort, Invocation& invocation) {
               invocation);
   auto node = std::make_shared<std::string>();
   CLI::App* get = AddCommand(
-      *nodes, "get", "Show one node: its state, drain, devices, what it has",
+      *nodes, "get", "Show one node: its state, drain, devices, what it has, its history",
       invocation,
       [&invocation, node] { return GetNode(invocation, *node); });
   AddNodeArgument(*get, *node);

@@ -69,6 +69,10 @@ class Nodes(cluster.ClusterTest):
         done = c.run("undrain", "w0")
         self.assertEqual((done.returncode, done.stdout), (0, "w0 is ALIVE\n"))
         self.await_running(c, waiting, w0)
+        kinds = [event["kind"] for event in self.node(c, "w0")["history"]]
+        for kind in ("node_registered", "node_drained", "node_empty",
+                     "node_undrained"):
+            self.assertIn(kind, kinds)
         held = self.node(c, "w0")["held"]
         self.assertEqual([(each["job_id"], each["state"]) for each in held],
                          [(waiting, "RUNNING")])
