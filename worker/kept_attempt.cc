@@ -65,7 +65,8 @@ absl::Duration RanSoFar(const AttemptSurvey& survey,
     return absl::ZeroDuration();
   }
   timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);  // what start times are counted by
+  // NOLINT(cohort-clock): start times of processes count from the boot.
+  clock_gettime(CLOCK_BOOTTIME, &now);
   const absl::Duration start =
       absl::Seconds(1) * started.start_time / sysconf(_SC_CLK_TCK);
   return std::max(absl::DurationFromTimespec(now) - start,
