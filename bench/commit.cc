@@ -58,7 +58,8 @@ class Submitter {
  public:
   Submitter() : random_(1) {
     job_.spec.Own().command = {"./train", "--epochs", "10", "--batch", "64"};
-    job_.spec.Own().environment = {{"OMP_NUM_THREADS", "2"}, {"PATH", "/usr/bin"}};
+    job_.spec.Own().environment = {{"OMP_NUM_THREADS", "2"},
+                                   {"PATH", "/usr/bin"}};
     job_.spec.Own().resources_per_worker = *ParseResources("CPU=1,GPU=1");
     job_.spec.Own().storage_path = "/data/results";
     job_.origin = {.principal = "bench", .request_id = "0123456789abcdef"};

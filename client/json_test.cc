@@ -145,10 +145,10 @@ TEST(Json, ShowsHowTheElementsOfAnArrayAre) {
   Job job;
   job.id = IdOf<JobId>('\x11');
   job.array_spec = "0-9%2";
-  job.array = ArrayStatus{
-      .size = 10,
-      .at_once = 2,
-      .counts = {{JobState::kPending, 8}, {JobState::kRunning, 2}}};
+  job.array =
+      ArrayStatus{.size = 10,
+                  .at_once = 2,
+                  .counts = {{JobState::kPending, 8}, {JobState::kRunning, 2}}};
   EXPECT_NE(JobJson(job).find(R"("array_spec": "0-9%2",
   "array": {
     "size": 10,

@@ -37,7 +37,7 @@ struct Drain {
 struct Node {
   NodeId id;
   std::string name;
-  std::string state;  // ALIVE, SUSPECT, DRAINING, DRAINED, DEAD
+  std::string state;                // ALIVE, SUSPECT, DRAINING, DRAINED, DEAD
   std::optional<absl::Time> since;  // it is in this state
   uint64_t incarnation = 0;
   int64_t pid = 0;  // of its worker daemon

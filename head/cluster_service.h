@@ -127,8 +127,8 @@ class ClusterService final : public JobWatchers {
   // Ends a change of `node`: the node as it is then, once that is durable.
   template <typename Resp>
   void AnswerWithNode(const ClusterState& state,
-                      const absl::StatusOr<NodeId>& node,
-                      Transition transition, rpc::Reply<Resp> reply);
+                      const absl::StatusOr<NodeId>& node, Transition transition,
+                      rpc::Reply<Resp> reply);
   template <typename Resp>
   void AnswerWhenDurable(absl::StatusOr<Resp> response, rpc::Reply<Resp> reply);
   void DropWaiter(uint64_t number);

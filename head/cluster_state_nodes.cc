@@ -106,19 +106,19 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
   Change change;
   const absl::Time now = clock_.Wall();
   const bool has_deadline = order.deadline != absl::InfiniteDuration();
-  nodes_.SetDrain(
-      node, Drain{.reason = order.reason,
-                  .principal = request.principal,
-                  .asked_at = now,
-                  .deadline = has_deadline ? now + order.deadline
-                                           : absl::InfiniteFuture()});
+  nodes_.SetDrain(node,
+                  Drain{.reason = order.reason,
+                        .principal = request.principal,
+                        .asked_at = now,
+                        .deadline = has_deadline ? now + order.deadline
+                                                 : absl::InfiniteFuture()});
   drains_.Set(node, order.deadline);
   if (!is_drained) nodes_.SetSince(node, now);
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
-      absl::StrCat(request.principal, " drained node ",
-                   nodes_.Find(node)->name, ForReason(order.reason),
+      absl::StrCat(request.principal, " drained node ", nodes_.Find(node)->name,
+                   ForReason(order.reason),
                    has_deadline
                        ? absl::StrCat("; what runs there is moved in ",
                                       absl::FormatDuration(order.deadline))
@@ -214,10 +214,11 @@ void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
                             const AttemptPart* part, Change& change) {
   if (!nodes_.AddGhost(node, observed.attempt, part)) return;
   const AttemptRecord* attempt = attempts_.Find(observed.attempt);
-  const std::string text = absl::StrCat(
-      "node ", nodes_.Find(node)->name, " still has attempt ",
-      observed.attempt.ToHex(), ", whose lease there is void: ",
-      VoidReason(attempt, part), "; it is to end it");
+  const std::string text =
+      absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
+                   observed.attempt.ToHex(),
+                   ", whose lease there is void: ", VoidReason(attempt, part),
+                   "; it is to end it");
   COHORT_LOG(kWarning, "lease_void", {"node", node},
              {"attempt", observed.attempt}, {"why", VoidReason(attempt, part)});
   EventRecord event;
@@ -238,9 +239,9 @@ void ClusterState::RemoveGhost(const NodeId& node, const AttemptId& ghost,
   event.node = node;
   event.attempt = ghost;
   if (attempt != nullptr) event.job = attempt->job;
-  event.text = absl::StrCat("node ", nodes_.Find(node)->name,
-                            " has ended attempt ", ghost.ToHex(),
-                            ", whose lease was void");
+  event.text =
+      absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
+                   ghost.ToHex(), ", whose lease was void");
   AddEvent(std::move(event), change);
   NoteLeft(node, change);
 }
@@ -253,7 +254,8 @@ void ClusterState::NoteReturn(const NodeId& node, Change& change) {
     absl::StrAppend(&text, "; nothing of before runs there");
   } else {
     absl::StrAppend(&text, "; its leases are void, and it still has ",
-                    ghosts.size(), ghosts.size() == 1 ? " attempt" : " attempts");
+                    ghosts.size(),
+                    ghosts.size() == 1 ? " attempt" : " attempts");
     for (size_t i = 0; i < ghosts.size() && i < kAttemptsNamed; ++i) {
       absl::StrAppend(&text, i == 0 ? ": " : ", ", ghosts[i].ToHex());
     }

@@ -86,8 +86,8 @@ TEST_F(NodeHealthTest, SuspectsANodeBeforeItIsDeadAndPlacesNothingThere) {
   Pass(limits_.tick_period, {a_});
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
   EXPECT_EQ(StateOf(job), JobState::kStarting);
-  EXPECT_THAT(EventsOf(a_), ElementsAre("node_registered", "node_suspect",
-                                        "node_alive"));
+  EXPECT_THAT(EventsOf(a_),
+              ElementsAre("node_registered", "node_suspect", "node_alive"));
 }
 
 TEST_F(NodeHealthTest, KeepsWhatRunsOnASuspectNodeAndEndsItWhenThatIsDead) {
@@ -100,8 +100,8 @@ TEST_F(NodeHealthTest, KeepsWhatRunsOnASuspectNodeAndEndsItWhenThatIsDead) {
   Pass(absl::Seconds(5));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
   EXPECT_EQ(StateOf(job), JobState::kPending);
-  EXPECT_THAT(EventsOf(a_), ElementsAre("node_registered", "node_suspect",
-                                        "node_dead"));
+  EXPECT_THAT(EventsOf(a_),
+              ElementsAre("node_registered", "node_suspect", "node_dead"));
 }
 
 TEST_F(NodeHealthTest, AReportIsASignOfLifeToo) {
@@ -291,9 +291,8 @@ TEST_F(NodeHealthTest, RefusesADrainThatCannotBeAndChangesNothing) {
   EXPECT_THAT(Drain("nobody"), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(Drain(a_.ToHex(), {.reason = "a\nb"}),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(
-      Drain(a_.ToHex(), {.reason = "", .deadline = -absl::Seconds(1)}),
-      StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Drain(a_.ToHex(), {.reason = "", .deadline = -absl::Seconds(1)}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
   limits_.drains_max = 1;
   Reload();

@@ -17,8 +17,7 @@ constexpr absl::Duration kDeadlineMax = absl::Hours(24 * 366 * 100);
 }  // namespace
 
 absl::Status ValidateDrainOrder(const DrainOrder& order) {
-  if (order.reason.size() > kReasonBytesMax ||
-      !IsPrintableUtf8(order.reason)) {
+  if (order.reason.size() > kReasonBytesMax || !IsPrintableUtf8(order.reason)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the reason of a drain is one line of printable UTF-8, at "
                      "most ",

@@ -34,7 +34,8 @@ absl::Status CheckProtocol(const v1::Protocol& protocol) {
   return Refuse(
       absl::FailedPreconditionError(absl::StrCat(
           "no common protocol version: the head (build ", OwnBuild(),
-          ") speaks ", kProtocolMin, " to ", kProtocolMax, ", the worker (build ",
+          ") speaks ", kProtocolMin, " to ", kProtocolMax,
+          ", the worker (build ",
           absl::Utf8SafeCHexEscape(protocol.build().substr(0, 64)), ") ",
           protocol.min_version(), " to ", protocol.max_version(),
           ": bring both to one release; the ranks there go on meanwhile")),
@@ -276,12 +277,11 @@ void NodeService::NoteDeparture(const Session& session) {
     });
   }
   if (departed_.size() >= kDepartedMax) return;
-  departed_[session.node] = {
-      .host = session.host,
-      .nonce = session.nonce,
-      .what = DaemonText(session.node_name, session.host, session.pid,
-                         session.peer),
-      .heard_at = session.heard_at};
+  departed_[session.node] = {.host = session.host,
+                             .nonce = session.nonce,
+                             .what = DaemonText(session.node_name, session.host,
+                                                session.pid, session.peer),
+                             .heard_at = session.heard_at};
 }
 
 void NodeService::OnHeartbeat(Session& session, bool leaving) {
@@ -299,8 +299,8 @@ absl::Status NodeService::OnObserved(Session& session,
   COHORT_ASSIGN_OR_RETURN(ClusterState * state,
                           host_.Writable(Admission::kNode));
   Transition transition;
-  COHORT_RETURN_IF_ERROR(state->Observe(session.node, session.incarnation,
-                                        observed, transition));
+  COHORT_RETURN_IF_ERROR(
+      state->Observe(session.node, session.incarnation, observed, transition));
   host_.Submit(std::move(transition));
   return absl::OkStatus();
 }

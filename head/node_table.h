@@ -116,8 +116,8 @@ class NodeTable {
   };
 
   void Move(const NodeId& node, NodeState to);
-  static NodeSnapshot SnapshotOf(const NodeRecord& record,
-                                 const Ledger& ledger, NodeGate gate);
+  static NodeSnapshot SnapshotOf(const NodeRecord& record, const Ledger& ledger,
+                                 NodeGate gate);
   // Shows the node in the index as it is now.
   void Refresh(const NodeId& node);
 

@@ -68,10 +68,9 @@ absl::Status CheckTaints(const std::vector<Taint>& taints) {
     const absl::StatusOr<Taint> read = Taint::Parse(taint.ToString());
     if (!read.ok()) return Annotate(read.status(), "the node's taint");
     if (*read != taint || taint.key.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the node's taint \"",
-                       absl::Utf8SafeCHexEscape(taint.ToString()),
-                       "\" has a key or a value that cannot be"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the node's taint \"", absl::Utf8SafeCHexEscape(taint.ToString()),
+          "\" has a key or a value that cannot be"));
     }
   }
   return absl::OkStatus();
@@ -84,8 +83,7 @@ absl::Status CheckAttempt(const ObservedAttempt& attempt) {
                      what, " ", number, ", which cannot be"));
   };
   if (attempt.attempt.IsNil()) {
-    return absl::InvalidArgumentError(
-        "the node has an attempt without an id");
+    return absl::InvalidArgumentError("the node has an attempt without an id");
   }
   if (attempt.master_port < 0 || attempt.master_port > 65'535) {
     return wrong("port", attempt.master_port);
@@ -130,18 +128,17 @@ absl::Status ValidateRegistration(const Registration& registration) {
 
 absl::Status ValidateObserved(const Observed& observed) {
   if (observed.attempts.size() > kObservedAttemptsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the node has ", observed.attempts.size(),
-                     " attempts, at most ", kObservedAttemptsMax,
-                     " are possible"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the node has ", observed.attempts.size(), " attempts, at most ",
+        kObservedAttemptsMax, " are possible"));
   }
   std::set<AttemptId> seen;
   for (const ObservedAttempt& attempt : observed.attempts) {
     COHORT_RETURN_IF_ERROR(CheckAttempt(attempt));
     if (!seen.insert(attempt.attempt).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the node names attempt ", attempt.attempt.ToHex(),
-                       " twice in one message"));
+      return absl::InvalidArgumentError(absl::StrCat("the node names attempt ",
+                                                     attempt.attempt.ToHex(),
+                                                     " twice in one message"));
     }
   }
   return absl::OkStatus();

@@ -67,11 +67,11 @@ class PhaseTest : public ClusterStateTest,
       case Phase::kPreparing:
         return At(job_, ObservedPhase::kPreparing);
       case Phase::kPrepared:
-        return At(job_, first ? ObservedPhase::kPrepared
-                              : ObservedPhase::kPreparing);
+        return At(job_,
+                  first ? ObservedPhase::kPrepared : ObservedPhase::kPreparing);
       case Phase::kStarting:
-        return At(job_, first ? ObservedPhase::kStarting
-                              : ObservedPhase::kPrepared);
+        return At(job_,
+                  first ? ObservedPhase::kStarting : ObservedPhase::kPrepared);
       case Phase::kEnding:
         if (first) return Exited(job_, a_, 1);
         return At(job_, ObservedPhase::kRunning);
@@ -148,8 +148,8 @@ TEST_P(PhaseTest, GoesOnAfterARestartOfTheHead) {
   ASSERT_THAT(b.desired, SizeIs(1));
   EXPECT_EQ(b.desired[0].goal, ExpectedGoal());
   ASSERT_THAT(a.desired, SizeIs(1));
-  EXPECT_EQ(a.desired[0].goal, GetParam() == Phase::kEnding ? Goal::kForget
-                                                            : ExpectedGoal());
+  EXPECT_EQ(a.desired[0].goal,
+            GetParam() == Phase::kEnding ? Goal::kForget : ExpectedGoal());
   GoOn();
   ExpectEndedCleanly(1, 0);
 }
@@ -229,11 +229,11 @@ std::string PhaseName(const ::testing::TestParamInfo<Phase>& phase) {
   return kNames[static_cast<int>(phase.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Phases, PhaseTest,
-    ::testing::Values(Phase::kPreparing, Phase::kPrepared, Phase::kStarting,
-                      Phase::kRunning, Phase::kEnding, Phase::kStopping),
-    &PhaseName);
+INSTANTIATE_TEST_SUITE_P(Phases, PhaseTest,
+                         ::testing::Values(Phase::kPreparing, Phase::kPrepared,
+                                           Phase::kStarting, Phase::kRunning,
+                                           Phase::kEnding, Phase::kStopping),
+                         &PhaseName);
 
 // ---- nodes that say what cannot be ----
 
@@ -455,10 +455,9 @@ TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
     ObservedAttempt lie = Exited(job_, a_, 1);
     tell(lie);
     Transition transition;
-    EXPECT_THAT(
-        state_->Observe(a_, incarnations_[a_],
-                        {.full = false, .attempts = {lie}}, transition),
-        StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(state_->Observe(a_, incarnations_[a_],
+                                {.full = false, .attempts = {lie}}, transition),
+                StatusIs(absl::StatusCode::kInvalidArgument));
     EXPECT_TRUE(transition.empty());
     ExpectUndisturbed();
   }

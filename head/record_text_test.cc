@@ -22,7 +22,8 @@ JobRecord SomeJob() {
   job.id = *JobId::FromBytes(std::string(16, 'j'));
   job.spec.Own().command = {"sh", "-c", "echo \"hi\"\n"};
   job.spec.Own().environment = {{"A", "1"}};
-  job.spec.Own().resources_per_worker.Set("CPU", Amount::FromTenThousandths(5000));
+  job.spec.Own().resources_per_worker.Set("CPU",
+                                          Amount::FromTenThousandths(5000));
   job.spec.Own().package_hash = std::string(2, '\xff');
   job.state = JobState::kRunning;
   job.submitted_at = absl::FromUnixMicros(1);

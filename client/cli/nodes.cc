@@ -95,11 +95,11 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
       ranks.push_back(rank.rank);
       gpus.insert(gpus.end(), rank.gpu_ids.begin(), rank.gpu_ids.end());
     }
-    table.Add({each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
-               each.number == 0 ? each.attempt.ToHex()
-                                : absl::StrCat(each.number),
-               each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
-               absl::StrJoin(gpus, ",")});
+    table.Add(
+        {each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
+         each.number == 0 ? each.attempt.ToHex() : absl::StrCat(each.number),
+         each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
+         absl::StrJoin(gpus, ",")});
   }
   return table.ToString();
 }
@@ -224,13 +224,14 @@ void AddNodes(CLI::App& cohort, Invocation& invocation) {
   nodes->callback([&invocation, nodes, list] {
     if (nodes->get_subcommands().empty()) invocation.run = list;
   });
-  AddJsonFlag(*AddCommand(*nodes, "list", "As `cohort nodes`", invocation, list),
-              invocation);
+  AddJsonFlag(
+      *AddCommand(*nodes, "list", "As `cohort nodes`", invocation, list),
+      invocation);
   auto node = std::make_shared<std::string>();
   CLI::App* get = AddCommand(
-      *nodes, "get", "Show one node: its state, drain, devices, what it has, its history",
-      invocation,
-      [&invocation, node] { return GetNode(invocation, *node); });
+      *nodes, "get",
+      "Show one node: its state, drain, devices, what it has, its history",
+      invocation, [&invocation, node] { return GetNode(invocation, *node); });
   AddNodeArgument(*get, *node);
   AddJsonFlag(*get, invocation);
 }
