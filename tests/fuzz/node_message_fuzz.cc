@@ -103,7 +103,9 @@ class World {
     } else if (message.has_observed()) {
       const auto observed = head::FromWire(message.observed());
       if (!observed.ok()) return;
-      state_.Observe(node_, incarnation_, *observed, transition);
+      const absl::Status taken =
+          state_.Observe(node_, incarnation_, *observed, transition);
+      COHORT_CHECK(taken.ok() || transition.empty()) << taken;
     } else {
       time_.AdvanceBy(absl::Seconds(1));
       state_.Tick(transition);
