@@ -209,6 +209,28 @@ absl::Status Cluster::Stop(JobId job, std::optional<absl::Duration> deadline) {
       .status();
 }
 
+absl::StatusOr<JobId> Cluster::Adopt(AttemptId attempt,
+                                     std::optional<absl::Duration> deadline) {
+  v1::AdoptAttemptRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_attempt_id(std::string(attempt.bytes()));
+  COHORT_ASSIGN_OR_RETURN(const v1::AdoptAttemptResponse response,
+                          core_->head().CallAndWait(rpc::kAdoptAttempt, request,
+                                                    core_->Or(deadline)));
+  return JobId::FromBytes(response.job_id());
+}
+
+absl::StatusOr<JobId> Cluster::End(AttemptId attempt,
+                                   std::optional<absl::Duration> deadline) {
+  v1::EndAttemptRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_attempt_id(std::string(attempt.bytes()));
+  COHORT_ASSIGN_OR_RETURN(const v1::EndAttemptResponse response,
+                          core_->head().CallAndWait(rpc::kEndAttempt, request,
+                                                    core_->Or(deadline)));
+  return JobId::FromBytes(response.job_id());
+}
+
 absl::StatusOr<BackupSummary> Cluster::BackupStore(
     const std::string& directory, std::optional<absl::Duration> deadline) {
   v1::BackupStoreRequest request;

@@ -163,6 +163,15 @@ class Cluster {
   absl::Status Stop(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
 
+  // Speaks for an attempt that is unclaimed since the head's store was
+  // restored: its job, which is given, goes on with it, or its ranks are ended
+  // and the job goes on without it.  NotFound: it is not unclaimed;
+  // FailedPrecondition, saying why: it cannot be adopted.
+  absl::StatusOr<JobId> Adopt(
+      AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);
+  absl::StatusOr<JobId> End(
+      AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);
+
   // Has the head write a backup of its store to `directory`, a path of its
   // machine that must not exist yet.  AlreadyExists: it does; InvalidArgument:
   // it cannot be one; ResourceExhausted: no room there, or another backup is

@@ -308,6 +308,17 @@ std::string StatusJson(const ClusterStatus& status) {
   json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
                          "SUCCEEDED", "FAILED", "STOPPED"},
                         status.jobs_by_state);
+  json["settling"] = status.settling;
+  json["unclaimed"] = Json::array();
+  for (const UnclaimedAttempt& each : status.unclaimed) {
+    Json one;
+    one["attempt"] = each.attempt.ToHex();
+    one["job"] = each.job.ToText();
+    one["nodes"] = each.nodes;
+    one["state"] = each.state;
+    one["since"] = TimeText(each.since);
+    json["unclaimed"].push_back(std::move(one));
+  }
   return Pretty(json);
 }
 

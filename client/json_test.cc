@@ -375,6 +375,11 @@ TEST(Json, ShowsStatusAndResources) {
   status.term = 3;
   status.nodes_by_state = {{"ALIVE", 2}};
   status.jobs_by_state = {{"RUNNING", 1}, {"NEW", 5}};
+  status.unclaimed = {{.attempt = IdOf<AttemptId>('a'),
+                       .job = IdOf<JobId>('j'),
+                       .nodes = {"node-1"},
+                       .state = "RUNNING",
+                       .since = absl::FromUnixSeconds(1)}};
   EXPECT_EQ(StatusJson(status), R"({
   "cluster_id": "44444444444444444444444444444444",
   "address": "127.0.0.1:7710",
@@ -397,7 +402,19 @@ TEST(Json, ShowsStatusAndResources) {
     "FAILED": 0,
     "STOPPED": 0,
     "NEW": 5
-  }
+  },
+  "settling": false,
+  "unclaimed": [
+    {
+      "attempt": "61616161616161616161616161616161",
+      "job": "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "nodes": [
+        "node-1"
+      ],
+      "state": "RUNNING",
+      "since": "1970-01-01T00:00:01.000Z"
+    }
+  ]
 })");
   EXPECT_EQ(ResourcesJson({}), R"({
   "total": {

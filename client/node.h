@@ -11,6 +11,7 @@
 
 #include "client/event.h"
 #include "client/job.h"
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "common/taint.h"
@@ -78,6 +79,16 @@ struct ClusterResources {
   ResourceSet available;
 };
 
+// An attempt that nobody has spoken for since the head's store was restored.
+struct UnclaimedAttempt {
+  AttemptId attempt;
+  JobId job;
+  std::vector<std::string> nodes;  // names
+  // "RUNNING", "PREPARED", "ENDED", "MISSING", "AWAY".
+  std::string state;
+  absl::Time since;
+};
+
 struct ClusterStatus {
   ClusterId cluster_id;
   std::string address;
@@ -88,6 +99,9 @@ struct ClusterStatus {
   std::map<std::string, int64_t> jobs_by_state;
   // The head's store refuses writes for now.
   bool read_only = false;
+  // The store was restored a moment ago: nothing starts yet.
+  bool settling = false;
+  std::vector<UnclaimedAttempt> unclaimed;
 };
 
 // What a backup of the head's store has.

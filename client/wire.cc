@@ -454,6 +454,16 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
   status.jobs_by_state.insert(wire.jobs_by_state().begin(),
                               wire.jobs_by_state().end());
   status.read_only = wire.read_only();
+  status.settling = wire.settling();
+  for (const v1::UnclaimedAttempt& each : wire.unclaimed()) {
+    UnclaimedAttempt& out = status.unclaimed.emplace_back();
+    COHORT_ASSIGN_OR_RETURN(out.attempt,
+                            IdFromWire<AttemptId>(each.attempt_id()));
+    COHORT_ASSIGN_OR_RETURN(out.job, IdFromWire<JobId>(each.job_id()));
+    out.nodes.assign(each.node_names().begin(), each.node_names().end());
+    out.state = each.state();
+    out.since = rpc::FromWire(each.since());
+  }
   return status;
 }
 

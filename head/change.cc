@@ -80,7 +80,8 @@ std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
       known != change.desired.end()) {
     for (const AttemptId& id : known->second) {
       const AttemptRecord* attempt = tables.attempts.Find(id);
-      if (attempt == nullptr) continue;  // trimmed in this very decision
+      if (attempt == nullptr) continue;    // trimmed in this very decision
+      if (attempt->unclaimed()) continue;  // nothing is wanted of it (UN-1)
       if (const AttemptPart* part = PartOn(*attempt, node)) {
         desired.push_back(Desired(*attempt, *part, tables));
       }

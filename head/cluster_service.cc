@@ -13,6 +13,7 @@
 #include "common/status_util.h"
 #include "head/cluster_wire.h"
 #include "head/node_finder.h"
+#include "head/unclaimed_service.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
 
@@ -506,6 +507,7 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
     (*response.mutable_jobs_by_state())[name] = count;
   }
   response.set_read_only(!host_.Writable(Admission::kNode).ok());
+  AddUnclaimed(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),
                                            std::move(reply));
 }

@@ -48,6 +48,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       packages_(limits.packages, clock),
       backoff_(clock),
       eligibility_(jobs_),
+      loaded_at_(clock.Monotonic()),
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
           clock),
@@ -60,6 +61,7 @@ ClusterState::~ClusterState() = default;
 
 void ClusterState::Load(Rows rows) {
   if (rows.cluster.has_value()) cluster_ = *rows.cluster;
+  first_incarnation_ = cluster_.next_incarnation;
   for (NodeRecord& node : rows.nodes) {
     if (node.state != NodeState::kDead) leases_.Grant(node.id);
     if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
@@ -81,6 +83,7 @@ void ClusterState::Load(Rows rows) {
         if (!IsOver(part)) nodes_.Hold(attempt.id, part);
       }
     }
+    if (attempt.unclaimed()) unclaimed_.Add(attempt);
     attempts_.Add(std::move(attempt));
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
@@ -237,6 +240,7 @@ void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
 void ClusterState::ApplyObserved(const NodeId& node,
                                  const ObservedAttempt& observed,
                                  Change& change) {
+  if (TakeUnclaimed(node, observed, change)) return;
   AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
   AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (part == nullptr || IsOver(*part) ||
@@ -291,25 +295,34 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
   for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
     if (!present.contains(ghost)) RemoveGhost(node, ghost, change);
   }
+  for (const JobId& job : unclaimed_.NoteFullSet(node, present)) LetGo(job);
   for (const AttemptId& id : attempts_.OnNode(node)) {
-    AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (present.contains(id) || IsOver(*PartOn(attempt, node))) continue;
-    JobRecord& job = *jobs_.FindMutable(attempt.job);
-    if (attempt.state == AttemptState::kPreparing) {
-      // It never arrived, or was lost before anything ran: sent again.
-      ObservedAttempt nothing_yet;
-      nothing_yet.attempt = id;
-      nothing_yet.phase = ObservedPhase::kPreparing;
-      ApplyOutcome(job, attempt,
-                   controller_.Observe(job, attempt, node, nothing_yet),
-                   change);
-      continue;
-    }
-    const std::string why = absl::StrCat("node ", nodes_.Find(node)->name,
-                                         " does not know the attempt any more");
-    ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
-                 change);
+    if (present.contains(id) || attempts_.Find(id)->unclaimed()) continue;
+    ApplyMissing(node, id, change);
   }
+}
+
+void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
+                                Change& change) {
+  AttemptRecord& attempt = *attempts_.FindMutable(id);
+  if (IsOver(*PartOn(attempt, node))) return;
+  JobRecord& job = *jobs_.FindMutable(attempt.job);
+  const NodeRecord* record = nodes_.Find(node);
+  const bool is_dead = record->state == NodeState::kDead;
+  if (attempt.state == AttemptState::kPreparing && !is_dead) {
+    // It never arrived, or was lost before anything ran: sent again.
+    ObservedAttempt nothing_yet;
+    nothing_yet.attempt = id;
+    nothing_yet.phase = ObservedPhase::kPreparing;
+    return ApplyOutcome(job, attempt,
+                        controller_.Observe(job, attempt, node, nothing_yet),
+                        change);
+  }
+  const std::string why = absl::StrCat(
+      "node ", record->name,
+      is_dead ? " is dead" : " does not know the attempt any more");
+  ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+               change);
 }
 
 void ClusterState::NodeSilent(const NodeId& node, Change& change) {
@@ -331,7 +344,7 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
            "node_dead")});
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (IsOver(*PartOn(attempt, node))) continue;
+    if (IsOver(*PartOn(attempt, node)) || attempt.unclaimed()) continue;
     JobRecord& job = *jobs_.FindMutable(attempt.job);
     ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
                  change);
@@ -350,6 +363,7 @@ void ClusterState::Tick(Transition& transition) {
   change.requests_gone = requests_.Trim(kRequestsTrimmedPerTick);
   TrimJobs(change);
   TrimNodes(change);
+  Settle(change);
   PlaceWaiting(change);
   Finish(change, transition);
 }
@@ -358,6 +372,7 @@ void ClusterState::Tick(Transition& transition) {
 
 void ClusterState::PlaceWaiting(Change& change) {
   AdmitReady(change);
+  if (cluster_.settling) return;
   line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
     const std::optional<JobId> next = line_.Next();
@@ -518,6 +533,8 @@ void ClusterState::TrimNodes(Change& change) {
   }
   for (const auto& [incarnation, id] : dead) {
     if (surplus-- <= 0) return;
+    // An unclaimed attempt's.
+    if (!nodes_.HeldOn(id).empty()) continue;
     nodes_.Remove(id);
     change.nodes.erase(id);
     change.nodes_gone.push_back(id);
@@ -525,7 +542,14 @@ void ClusterState::TrimNodes(Change& change) {
 }
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
+  if (const auto* unclaimed = unclaimed_.OfJob(job.id)) {
+    return UnclaimedReason(*unclaimed);
+  }
   if (job.state != JobState::kPending) return job.reason;
+  if (cluster_.settling) {
+    return "the store was restored: nothing starts before its nodes were heard "
+           "of, or are dead";
+  }
   const std::string kept = KeptBy(job);
   if (!kept.empty()) {
     return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);

@@ -33,6 +33,7 @@
 #include "head/rows.h"
 #include "head/run_controller.h"
 #include "head/transition.h"
+#include "head/unclaimed.h"
 #include "head/waiting_line.h"
 
 namespace cohort::head {
@@ -170,6 +171,21 @@ class ClusterState {
   absl::StatusOr<NodeId> UndrainNode(const RequestKey& request,
                                      const std::string& text,
                                      Transition& transition);
+  // ---- after a restore ----
+
+  // A person speaks for an attempt that is unclaimed (UN-1); each gives its
+  // job.  NotFound: it is not; AlreadyExists as above.
+
+  // Its job goes on with it.  FailedPrecondition, saying why: it has no row,
+  // and none can be made of what its nodes know.
+  absl::StatusOr<JobId> AdoptAttempt(const RequestKey& request,
+                                     const AttemptId& attempt,
+                                     Transition& transition);
+  // Its ranks are ended; its job goes on as after a lost node, uncharged.  One
+  // without a row is killed where it is.
+  absl::StatusOr<JobId> EndAttempt(const RequestKey& request,
+                                   const AttemptId& attempt,
+                                   Transition& transition);
 
   // ---- time ----
 
@@ -186,6 +202,7 @@ class ClusterState {
   const AttemptTable& attempts() const { return attempts_; }
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
+  const UnclaimedTable& unclaimed() const { return unclaimed_; }
   // Jobs that wait, whatever for.
   size_t waiting_count() const {
     return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
@@ -256,6 +273,26 @@ class ClusterState {
   uint64_t AddNodeEvent(const NodeId& node, const char* kind, std::string text,
                         Change& change, Origin origin = {});
 
+  // A part is not there any more, or its node is dead.
+  void ApplyMissing(const NodeId& node, const AttemptId& attempt,
+                    Change& change);
+
+  // ---- after a restore (cluster_state_unclaimed.cc) ----
+  // False when `observed` is of an attempt to be dealt with as any other.
+  bool TakeUnclaimed(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  // Makes rows for one that the store does not know.
+  absl::Status GiveRows(const UnclaimedTable::Entry& entry,
+                        const RequestKey& request, Change& change);
+  void EndStranger(const UnclaimedTable::Entry& entry,
+                   const RequestKey& request, Change& change);
+  // From now on an attempt as any other: what was said of it is applied.
+  void Claim(const AttemptId& attempt, Change& change);
+  // The job waits again as any other, unless another attempt is unclaimed.
+  void LetGo(const JobId& job);
+  // Nodes that may know of more attempts were heard of, or are dead.
+  void Settle(Change& change);
+
   // ---- what follows for jobs ----
   void ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
                     const RunOutcome& outcome, Change& change);
@@ -294,6 +331,10 @@ class ClusterState {
   WaitingLine line_;
   RetryBackoff backoff_;  // PENDING jobs that are not in line yet
   Eligibility eligibility_;
+  UnclaimedTable unclaimed_;
+  // Of this life of the state.
+  const absl::Duration loaded_at_;
+  uint64_t first_incarnation_ = 0;
   NodeLeases leases_;
   DrainDeadlines drains_;
   ExchangeTable exchanges_;

@@ -205,6 +205,9 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
     change.cause = TellOf(id, "job_stop_requested", request.principal, change);
   }
   for (const JobId& each : jobs) {
+    // Who stops the job speaks for its attempt.
+    const AttemptRecord* last = attempts_.LastOf(each);
+    if (last != nullptr && last->unclaimed()) Claim(last->id, change);
     JobRecord& job = *jobs_.FindMutable(each);
     if (job.state == JobState::kPending) {
       change.quietly = is_array;
@@ -295,6 +298,7 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
 // ---- what keeps jobs from the line ----
 
 void ClusterState::StandInLine(const JobRecord& job) {
+  if (unclaimed_.OfJob(job.id) != nullptr) return;  // LetGo asks again (UN-2)
   if (!eligibility_.Admit(job)) return;
   const AttemptRecord* last = attempts_.LastOf(job.id);
   const absl::Duration delay =

@@ -166,7 +166,7 @@ void ClusterState::EvictFrom(const NodeId& node, Change& change) {
                    ForReason(record.drain->reason));
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (IsOver(*PartOn(attempt, node)) ||
+    if (attempt.unclaimed() || IsOver(*PartOn(attempt, node)) ||
         attempt.state == AttemptState::kEnding ||
         attempt.state == AttemptState::kEnded) {
       continue;

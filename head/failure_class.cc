@@ -30,6 +30,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
     case EndCause::kSucceeded:
     case EndCause::kStopped:
     case EndCause::kDaemonShutdown:
+    case EndCause::kUnclaimed:
       return FailureClass::kNone;
     case EndCause::kRankFailed:
       return exit.has_value() && exit->oom_killed ? FailureClass::kOom

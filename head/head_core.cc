@@ -11,9 +11,11 @@
 #include "head/backup_service.h"
 #include "head/cluster_service.h"
 #include "head/event_service.h"
+#include "head/migration.h"
 #include "head/node_service.h"
 #include "head/package_service.h"
 #include "head/rows.h"
+#include "head/unclaimed_service.h"
 
 namespace cohort::head {
 namespace {
@@ -61,6 +63,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       *this, *node_service_, seams_.strand);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
+  unclaimed_service_ = std::make_unique<UnclaimedService>(*this, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -87,6 +90,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   package_service_->RegisterOn(router);
   backup_service_->RegisterOn(router);
   event_service_->RegisterOn(router);
+  unclaimed_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -132,6 +136,11 @@ void HeadCore::Open(StoreAccess access, OnOpen done) {
     auto opened = [&]() -> absl::StatusOr<Opened> {
       Opened result;
       COHORT_ASSIGN_OR_RETURN(result.store, (*open_store)(access));
+      if (access == StoreAccess::kReadWrite) {
+        COHORT_RETURN_IF_ERROR(MigrateStore(*result.store));
+      } else {
+        COHORT_ASSIGN_OR_RETURN(result.store, MigratedCopy(*result.store));
+      }
       COHORT_ASSIGN_OR_RETURN(result.rows, LoadRows(*result.store));
       // Only rows are wanted, and the next open wants the store to itself.
       if (access == StoreAccess::kRead) result.store.reset();

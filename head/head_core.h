@@ -29,6 +29,7 @@ class EventService;
 class ClusterService;
 class NodeService;
 class PackageService;
+class UnclaimedService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -145,6 +146,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<PackageService> package_service_;
   std::unique_ptr<BackupService> backup_service_;
   std::unique_ptr<EventService> event_service_;
+  std::unique_ptr<UnclaimedService> unclaimed_service_;
   bool ticking_ = false;
   bool dead_ = false;
   absl::Duration packages_trimmed_at_;

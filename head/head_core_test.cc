@@ -450,7 +450,20 @@ TEST_F(HeadCoreTest, RefusesAWorkerOfAnotherCluster) {
   message.mutable_stamp()->set_generation(std::string(16, 'x'));
   worker = Open(message);
   ASSERT_TRUE(worker->closed.has_value());
-  EXPECT_EQ(GetReason(*worker->closed), "foreign_cluster");
+  EXPECT_EQ(GetReason(*worker->closed), "stale_generation");
+  EXPECT_FALSE(fatal_.has_value());
+}
+
+// Terms order generations: this head's store was restored after the worker was
+// here last.
+TEST_F(HeadCoreTest, TakesAWorkerFromBeforeTheStoreWasRestored) {
+  v1::WorkerMessage message = Registration(node_);
+  *message.mutable_stamp() = Stamp();
+  message.mutable_stamp()->set_generation(std::string(16, 'x'));
+  message.mutable_stamp()->set_term(0);
+  auto worker = Open(message);
+  EXPECT_FALSE(worker->closed.has_value());
+  EXPECT_EQ(core_->state()->nodes().records().size(), 1u);
 }
 
 // TM-1.

@@ -192,12 +192,17 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
         "foreign_cluster");
   }
   if (absl::string_view(stamp.generation()) != ours.generation.bytes()) {
+    // Terms order generations: a worker from before this store was restored
+    // follows it from now on.
+    if (stamp.term() < ours.term) return absl::OkStatus();
     return Refuse(
         absl::FailedPreconditionError(absl::StrCat(
-            "the worker follows another generation of cluster ",
-            ours.cluster.ToHex(),
-            " (this head's store is a restored one): nothing was changed")),
-        "foreign_cluster");
+            "the worker follows a store of cluster ", ours.cluster.ToHex(),
+            " that was restored later (term ", stamp.term(),
+            ") than this head's (term ", ours.term,
+            "): nothing was changed; start the head on that one, or restore "
+            "the other anew")),
+        "stale_generation");
   }
   if (stamp.term() > ours.term) {
     host_.HigherTermSeen(stamp.term());

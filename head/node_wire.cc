@@ -55,6 +55,38 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   return rank;
 }
 
+// What a restored head needs of an attempt that it never heard of.
+absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
+  DesiredAttempt wanted;
+  COHORT_ASSIGN_OR_RETURN(wanted.attempt,
+                          AttemptId::FromBytes(wire.attempt_id()));
+  COHORT_ASSIGN_OR_RETURN(wanted.job, JobId::FromBytes(wire.job_id()));
+  wanted.number = wire.number();
+  wanted.epoch = wire.epoch();
+  wanted.job_name = wire.job_name();
+  wanted.command.assign(wire.command().begin(), wire.command().end());
+  wanted.environment.insert(wire.environment().begin(),
+                            wire.environment().end());
+  wanted.package_hash = wire.package_hash();
+  for (const v1::DesiredRank& rank : wire.ranks()) {
+    wanted.ranks.push_back(
+        {.rank = rank.rank(),
+         .local_rank = rank.local_rank(),
+         .gpu_ids = {rank.gpu_ids().begin(), rank.gpu_ids().end()}});
+  }
+  wanted.world_size = wire.world_size();
+  wanted.node_rank = wire.node_rank();
+  wanted.node_count = wire.node_count();
+  wanted.holds_rank_zero = wire.holds_rank_zero();
+  COHORT_ASSIGN_OR_RETURN(wanted.resources_per_rank,
+                          rpc::FromWire(wire.resources_per_rank()));
+  wanted.storage_path = wire.storage_path();
+  wanted.max_failures = wire.max_failures();
+  wanted.master_address = wire.master_address();
+  wanted.master_port = wire.master_port();
+  return wanted;
+}
+
 absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
   ObservedAttempt observed;
   COHORT_ASSIGN_OR_RETURN(observed.attempt,
@@ -87,6 +119,10 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
                                       wire.removed_checkpoints().end());
   observed.stderr_tail = wire.stderr_tail();
   observed.ran = rpc::FromWire(wire.ran());
+  observed.generation = wire.generation();
+  if (wire.has_wanted()) {
+    COHORT_ASSIGN_OR_RETURN(observed.wanted, FromWire(wire.wanted()));
+  }
   return observed;
 }
 

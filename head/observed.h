@@ -13,6 +13,7 @@
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
+#include "head/desired.h"
 #include "head/records.h"
 
 // What a node says that it has, as the domain hears it; node_service makes it
@@ -73,7 +74,10 @@ struct ObservedAttempt {
   std::vector<PendingExchange> exchanges;
   std::vector<std::string> removed_checkpoints;
   std::string stderr_tail;
-  absl::Duration ran;  // since its ranks started; with the end
+  absl::Duration ran;      // since its ranks started; with the end
+  std::string generation;  // that it began under; empty: of an older worker
+  // What was wanted of it, when that generation is not this head's.
+  std::optional<DesiredAttempt> wanted;
 };
 
 struct Observed {

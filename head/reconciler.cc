@@ -27,6 +27,7 @@ absl::Duration GraceOf(const JobRecord& job, const AttemptRecord& attempt) {
     case EndCause::kStopped:
     case EndCause::kTimeLimit:
     case EndCause::kDrained:
+    case EndCause::kUnclaimed:
       return job.spec->grace;
     default:
       return kSiblingGrace;

@@ -42,6 +42,8 @@ struct ClusterRecord {
   // The store was restored from a backup, and nodes with attempts that it does
   // not know of may still come: nothing is placed.
   bool settling = false;
+  // Unclaimed attempts without rows that a person has ended: the last ones.
+  std::vector<AttemptId> ended_unclaimed;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
@@ -289,7 +291,8 @@ enum class EndCause : uint8_t {
   kStopped = 6,         // a person stopped the job
   kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
   kTimeLimit = 8,
-  kDrained = 9,  // its node was to be empty by now
+  kDrained = 9,     // its node was to be empty by now
+  kUnclaimed = 10,  // a person ended it after a restore; not counted at all
 };
 
 struct AttemptRecord {

@@ -325,11 +325,14 @@ pb::ClusterRow ToProto(const ClusterRecord& record) {
   row.set_next_incarnation(record.next_incarnation);
   row.set_next_job_sequence(record.next_job_sequence);
   row.set_settling(record.settling);
+  for (const AttemptId& attempt : record.ended_unclaimed) {
+    row.add_ended_unclaimed(IdBytes(attempt));
+  }
   return row;
 }
 
 ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
-  return {
+  ClusterRecord record = {
       .cluster = reader.ToId<ClusterId>(row.cluster_id(), "cluster id"),
       .generation = reader.ToId<GenerationId>(row.generation(), "generation"),
       .term = row.term(),
@@ -337,6 +340,11 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
       .next_incarnation = row.next_incarnation(),
       .next_job_sequence = row.next_job_sequence(),
       .settling = row.settling()};
+  for (const std::string& attempt : row.ended_unclaimed()) {
+    record.ended_unclaimed.push_back(
+        reader.ToId<AttemptId>(attempt, "ended attempt"));
+  }
+  return record;
 }
 
 void ToProto(const Drain& drain, pb::Drain* out) {
@@ -530,8 +538,8 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
-  record.cause =
-      reader.ToEnum(row.cause(), EndCause::kNone, EndCause::kDrained, "cause");
+  record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
+                               EndCause::kUnclaimed, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
@@ -786,6 +794,15 @@ absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value) {
     COHORT_RETURN_IF_ERROR(CheckSchema(stamp));
   }
   return Decode<Record>(key, value);
+}
+
+absl::StatusOr<absl::string_view> UnsealRow(Table table, absl::string_view key,
+                                            absl::string_view value) {
+  return Verified(table, key, value);
+}
+
+std::string SealRow(absl::string_view key, absl::string_view message) {
+  return absl::StrCat(Checksum(key, message), message);
 }
 
 template <typename Record>

@@ -53,6 +53,13 @@ Write ToWrite(const EventRecord& record);
 template <typename Record>
 absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value);
 
+// The message of a stored row, once it is what was written; valid as long as
+// `value`.  DataLoss, naming table and key.  For migration.h.
+absl::StatusOr<absl::string_view> UnsealRow(Table table, absl::string_view key,
+                                            absl::string_view value);
+// And back.
+std::string SealRow(absl::string_view key, absl::string_view message);
+
 // All records of `store`, in key order; the first error of the store or a row.
 template <typename Record>
 absl::StatusOr<std::vector<Record>> LoadRecords(Store& store);

@@ -50,7 +50,9 @@ ClusterRecord SomeCluster() {
           .term = 3,
           .next_event = 12,
           .next_incarnation = 5,
-          .next_job_sequence = 9};
+          .next_job_sequence = 9,
+          .settling = true,
+          .ended_unclaimed = {IdOf<AttemptId>('a')}};
 }
 
 NodeRecord SomeNode() {
@@ -167,6 +169,7 @@ AttemptRecord SomeAttempt() {
   record.failed_rank = 2;
   record.causes = {"rank 2"};
   record.origin = SomeOrigin();
+  record.unclaimed_since = At(8);
   return record;
 }
 
@@ -260,8 +263,9 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "c67f2c7908021210636363636363636363636363636363631a10676767676767676767"
-      "676767676767672003280c30053809");
+      "790e168d08021210636363636363636363636363636363631a10676767676767676767"
+      "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
+      "6161");
   ExpectGolden(
       SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
       "c83b041e0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
@@ -291,13 +295,13 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "07636c7573746572");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
-      "f0e284560a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
+      "4248a7e90a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
       "6a6a6a6a6a180220062803325f0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
       "43505510904e12080a034750551088271a0a0a054750552d61108827221c080210011a"
       "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013880"
       "9bee023a0831302e302e302e3140bce6014802520672616e6b20325a160a0764656661"
       "756c741205616c6963651a0272312007620b08031009180122036f6f6d680272067261"
-      "6e6b2032");
+      "6e6b2032a00108");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "18f522160a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"

@@ -20,6 +20,7 @@
 #include "head/backup_manifest.h"
 #include "head/hashed_file.h"
 #include "head/job_table.h"
+#include "head/migration.h"
 #include "head/records_codec.h"
 #include "head/rocksdb_store.h"
 
@@ -112,6 +113,7 @@ absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
                                       const Clock& clock, Random& random) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<RocksdbStore> store,
                           RocksdbStore::Open({.path = directory + "/store"}));
+  COHORT_RETURN_IF_ERROR(MigrateStore(*store));
   COHORT_ASSIGN_OR_RETURN(Rows rows, LoadRows(*store));
   if (!rows.cluster.has_value()) {
     return absl::DataLossError("the backup's store has no cluster row");

@@ -100,6 +100,8 @@ const char* EndCauseName(EndCause cause) {
       return "time_limit";
     case EndCause::kDrained:
       return "drained";
+    case EndCause::kUnclaimed:
+      return "unclaimed";
   }
   return "unknown";
 }
@@ -187,6 +189,17 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
             .detail = std::string(why),
             .facts = {std::string(why), DescribeLoss(*part, names_(node))},
             .part = part},
+           outcome);
+  Advance(job, attempt, outcome);
+  return outcome;
+}
+
+RunOutcome RunController::EndUnclaimed(JobRecord& job,
+                                       AttemptRecord& attempt) const {
+  RunOutcome outcome;
+  SetCause(attempt,
+           {.cause = EndCause::kUnclaimed,
+            .detail = "ended on request after the store was restored"},
            outcome);
   Advance(job, attempt, outcome);
   return outcome;

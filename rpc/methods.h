@@ -52,6 +52,10 @@ inline constexpr UnaryMethod<v1::BackupStoreRequest, v1::BackupStoreResponse>
     kBackupStore{"/cohort.v1.ClusterService/BackupStore", Load::kWaiting};
 inline constexpr UnaryMethod<v1::ListEventsRequest, v1::ListEventsResponse>
     kListEvents{"/cohort.v1.ClusterService/ListEvents", Load::kWaiting};
+inline constexpr UnaryMethod<v1::AdoptAttemptRequest, v1::AdoptAttemptResponse>
+    kAdoptAttempt{"/cohort.v1.ClusterService/AdoptAttempt"};
+inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
+    kEndAttempt{"/cohort.v1.ClusterService/EndAttempt"};
 
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{

@@ -56,6 +56,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kDrainNode);
   Check(kUndrainNode);
   Check(kBackupStore);
+  Check(kListEvents);
   Check(kGetResources);
   Check(kGetStatus);
   Check(kWaitJob);
@@ -64,6 +65,9 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kUploadPackage);
   Check(kFinishPackage);
   Check(kFetchPackage);
+  Check(kBackupStore);
+  Check(kAdoptAttempt);
+  Check(kEndAttempt);
   Check(kConnect);
   Check(kJoinRun);
   Check(kExchange);

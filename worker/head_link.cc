@@ -37,6 +37,9 @@ HeadLink::~HeadLink() { *self_ = nullptr; }
 
 void HeadLink::Start() {
   COHORT_CHECK(state_ == State::kIdle);
+  if (const auto bound = binding_.Current(); bound.has_value()) {
+    node_.Follow(bound->generation());
+  }
   Join();
 }
 
@@ -131,6 +134,14 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
   heartbeat_interval_ = std::max(rpc::FromWire(registered.heartbeat_interval()),
                                  absl::Milliseconds(1));
   backoff_ = options_.backoff_min;
+  const std::optional<v1::Stamp> bound = binding_.Current();
+  if (bound.has_value() &&
+      bound->generation() != message.stamp().generation()) {
+    COHORT_LOG(kWarning, "head_restored", {"head", channel_.address()},
+               {"term", message.stamp().term()},
+               {"meaning", "its store is a restored backup; ranks go on"});
+  }
+  node_.Follow(message.stamp().generation());
   binding_.Save(message.stamp(), [this, stream, self = self_](absl::Status s) {
     if (*self == nullptr || stream != stream_number_) return;
     if (!s.ok()) return Leave(std::move(s));
@@ -155,11 +166,14 @@ absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
         ": its ranks go on; start the right head there, or this worker with "
         "another --state-dir"));
   }
-  if (stamp.generation() != bound->generation()) {
+  if (stamp.generation() != bound->generation() &&
+      stamp.term() <= bound->term()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the head at ", channel_.address(),
-        " has a store of another generation (a restored backup); the ranks "
-        "here go on"));
+        "the head at ", channel_.address(), " has a store of term ",
+        stamp.term(), ", one that was restored from a backup later, of term ",
+        bound->term(),
+        ", was here: its ranks go on; start the head on that one, or restore "
+        "the other anew"));
   }
   if (stamp.term() < bound->term()) {
     return absl::FailedPreconditionError(absl::StrCat(

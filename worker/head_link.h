@@ -59,8 +59,9 @@ struct HeadLinkOptions {
 //
 // Strand-bound: everything happens on `strand`.  Lives as long as Worker.
 //
-// HL-1: a message of another cluster or generation, or of a lower term, changes
-//       nothing here: the stream is dropped, the ranks go on.
+// HL-1: a message of another cluster, or of a lower term, changes nothing here:
+//       the stream is dropped, the ranks go on.  Terms order generations: a
+//       store that is restored takes a higher one, and is followed.
 // HL-2: the binding is on disk before the first desired set of a cluster or
 //       term is applied.
 // HL-3: observed changes are never lost: what could not be written goes up

@@ -131,6 +131,12 @@ class HeadLinkTest : public testing::Test {
     message.mutable_stamp()->set_term(term);
     return message;
   }
+  // As Registered, of the store that was restored.
+  v1::HeadMessage Restored(const std::string& generation, uint64_t term) {
+    v1::HeadMessage message = Registered("c", term);
+    message.mutable_stamp()->set_generation(generation);
+    return message;
+  }
   v1::HeadMessage Registered(const std::string& cluster = "c",
                              uint64_t term = 1) {
     v1::HeadMessage message = From(cluster, term);
@@ -188,6 +194,45 @@ TEST_F(HeadLinkTest, RegistersFirstAndJoinsOnceTheBindingIsOnDisk) {
   binding_.Land();
   EXPECT_EQ(joined_, 1);
   EXPECT_EQ(binding_.stamp_->cluster_id(), "c");
+}
+
+// HL-1: terms order generations.
+TEST_F(HeadLinkTest, FollowsARestoredStoreAndKeepsWhatItHas) {
+  JoinNow();
+  channel_.Say(Prepare());
+  executor_.RunUntilIdle();
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("away"),
+                                              {});
+  executor_.AdvanceBy(absl::Seconds(1));
+  channel_.Say(Restored("h", 1000));
+  binding_.Land();
+  executor_.RunUntilIdle();
+  EXPECT_EQ(joined_, 2);
+  EXPECT_EQ(binding_.stamp_->generation(), "h");
+  EXPECT_EQ(node_.size(), 1u);
+  // It says what was wanted of the attempt of before.
+  const v1::WorkerMessage& told = channel_.last().written.back();
+  ASSERT_EQ(told.observed().attempts_size(), 1);
+  EXPECT_EQ(told.observed().attempts(0).generation(), "g");
+  EXPECT_TRUE(told.observed().attempts(0).has_wanted());
+}
+
+TEST_F(HeadLinkTest, AnOlderStoreThanTheRestoredOneIsRefused) {
+  link_.Start();
+  channel_.Say(Restored("h", 1000));
+  binding_.Land();
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              {});
+  for (const uint64_t term : {uint64_t{7}, uint64_t{1000}}) {
+    executor_.AdvanceBy(absl::Seconds(2));
+    channel_.Say(Restored("g", term));
+    ASSERT_FALSE(refused_.empty());
+    EXPECT_THAT(refused_.back(),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("restored from a backup later")));
+    EXPECT_EQ(binding_.stamp_->generation(), "h");
+    refused_.clear();
+  }
 }
 
 // HL-2

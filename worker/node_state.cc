@@ -122,6 +122,19 @@ void NodeState::OnAdopted(const AttemptId& id,
 
 // ---- from and to the head ----
 
+void NodeState::Follow(const std::string& generation) {
+  if (generation == generation_) return;
+  // An older daemon did not write it down; it followed one all its life.
+  const std::string before = generation_.empty() ? generation : generation_;
+  generation_ = generation;
+  for (auto& [id, attempt] : attempts_) {
+    if (attempt.observed.generation().empty()) {
+      attempt.observed.set_generation(before);
+    }
+    if (attempt.observed.generation() != generation_) Changed(attempt);
+  }
+}
+
 void NodeState::Apply(const v1::Desired& desired) {
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     ApplyOne(attempt);
@@ -143,6 +156,7 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
     attempt->observed.set_attempt_id(desired.attempt_id());
     attempt->observed.set_job_id(desired.job_id());
     attempt->observed.set_epoch(desired.epoch());
+    attempt->observed.set_generation(generation_);
     for (const v1::DesiredRank& rank : desired.ranks()) {
       v1::ObservedRank* observed = attempt->observed.add_ranks();
       observed->set_rank(rank.rank());
@@ -164,6 +178,12 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
     attempt->desired.set_reason(desired.reason());
   } else {
     attempt->desired = desired;
+    if (attempt->observed.generation() != generation_) {
+      // Adopted.
+      attempt->observed.set_generation(generation_);
+      Changed(*attempt);
+      Save(*attempt);
+    }
   }
   Drive(*attempt);
 }
@@ -356,7 +376,7 @@ v1::Observed NodeState::FullObserved() {
   v1::Observed observed;
   observed.set_full(true);
   for (const auto& [id, attempt] : attempts_) {
-    *observed.add_attempts() = attempt.observed;
+    AddReport(attempt, observed);
   }
   return observed;
 }
@@ -364,7 +384,7 @@ v1::Observed NodeState::FullObserved() {
 v1::Observed NodeState::TakeDelta() {
   v1::Observed observed;
   for (const AttemptId& id : dirty_) {
-    *observed.add_attempts() = attempts_.at(id).observed;
+    AddReport(attempts_.at(id), observed);
   }
   dirty_.clear();
   return observed;
@@ -617,6 +637,15 @@ void NodeState::RemoveRetired(Attempt& attempt) {
 }
 
 // ---- small things ----
+
+void NodeState::AddReport(const Attempt& attempt,
+                          v1::Observed& observed) const {
+  v1::ObservedAttempt* const report = observed.add_attempts();
+  *report = attempt.observed;
+  if (report->generation() != generation_) {
+    *report->mutable_wanted() = attempt.desired;
+  }
+}
 
 void NodeState::Changed(Attempt& attempt) {
   dirty_.insert(attempt.id);

@@ -52,6 +52,11 @@ class NodeState {
 
   // ---- from and to the head ----
 
+  // The store generation of the head that is followed: attempts that begin now
+  // are its; those of another are reported with what was wanted of them, and
+  // stay as they are (RC-1).
+  void Follow(const std::string& generation);
+
   // Attempts that are not in `desired` stay as they are, full set or not
   // (RC-1).
   void Apply(const v1::Desired& desired);
@@ -127,6 +132,7 @@ class NodeState {
   void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);
   void RemoveRetired(Attempt& attempt);
   void ReadTail(Attempt& attempt, int rank);
+  void AddReport(const Attempt& attempt, v1::Observed& observed) const;
   void Changed(Attempt& attempt);
   void Save(Attempt& attempt);
   void MaybeAllEnded();
@@ -137,6 +143,7 @@ class NodeState {
   absl::AnyInvocable<void()> on_change_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
+  std::string generation_;  // empty before the first head
   int adopting_ = 0;
   absl::AnyInvocable<void() &&> on_restored_;
   bool leaving_ = false;  // TakeAlong was called

@@ -150,6 +150,30 @@ class NodeStateTest : public testing::Test {
   bool restored_ = false;
 };
 
+// RC-1: a restored head ends nothing that it has never heard of.
+TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyAre) {
+  state_->Follow("g");
+  v1::Desired desired;
+  *desired.add_attempts() = Want(v1::GOAL_PREPARE);
+  state_->Apply(desired);
+  EXPECT_FALSE(state_->FullObserved().attempts(0).has_wanted());
+  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0);
+
+  state_->Follow("h");
+  v1::Observed told = state_->TakeDelta();
+  ASSERT_EQ(told.attempts_size(), 1);
+  EXPECT_EQ(told.attempts(0).generation(), "g");
+  EXPECT_EQ(told.attempts(0).wanted().attempt_id(), id_.bytes());
+  state_->Apply(v1::Desired());
+  EXPECT_EQ(state_->size(), 1u);
+
+  // Adopted: wanted by the one that is followed.
+  state_->Apply(desired);
+  told = state_->FullObserved();
+  EXPECT_EQ(told.attempts(0).generation(), "h");
+  EXPECT_FALSE(told.attempts(0).has_wanted());
+}
+
 TEST_F(NodeStateTest, PreparesThenWaitsForTheOrderToRun) {
   Apply(Want(v1::GOAL_PREPARE));
   EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARING);

@@ -54,6 +54,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);
+  AddUnclaimed(*cohort, invocation);
   AddHead(*cohort, invocation);
   // For the list of commands: main runs the daemons.
   cohort->add_subcommand(

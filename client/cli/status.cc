@@ -1,10 +1,12 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
+#include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
 #include "common/status_macros.h"
@@ -20,6 +22,18 @@ std::string CountsText(const std::map<std::string, int64_t>& counts) {
   return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
 }
 
+std::string UnclaimedText(const std::vector<UnclaimedAttempt>& unclaimed) {
+  if (unclaimed.empty()) return "";
+  Table table({"UNCLAIMED ATTEMPT", "JOB", "STATE", "NODES", "SINCE"});
+  for (const UnclaimedAttempt& each : unclaimed) {
+    table.Add({each.attempt.ToHex(), each.job.ToText(), each.state,
+               absl::StrJoin(each.nodes, ","), TimeText(each.since)});
+  }
+  return absl::StrCat("\n", table.ToString(),
+                      "`cohort adopt ATTEMPT` goes on with one, `cohort end "
+                      "ATTEMPT` ends it.\n");
+}
+
 std::string StatusText(const ClusterStatus& status) {
   return absl::StrCat(
       "cluster:  ", status.cluster_id.ToHex(), "\nhead:     ", status.address,
@@ -29,7 +43,11 @@ std::string StatusText(const ClusterStatus& status) {
           : absl::StrCat("http:     http://", status.http_address, "\n"),
       status.read_only ? "store:    refuses writes for now\n" : "",
       "nodes:    ", CountsText(status.nodes_by_state),
-      "\njobs:     ", CountsText(status.jobs_by_state), "\n");
+      "\njobs:     ", CountsText(status.jobs_by_state), "\n",
+      status.settling ? "restored: nothing starts before the nodes were heard "
+                        "of\n"
+                      : "",
+      UnclaimedText(status.unclaimed));
 }
 
 absl::StatusOr<int> RunStatus(const Invocation& invocation) {

@@ -1,0 +1,201 @@
+"""The control store: backup under load, restore, inspect, unclaimed attempts."""
+
+import json
+import shutil
+import subprocess
+import threading
+
+import cluster
+
+WAIT = "echo $$ > {0}.pid; until [ -e {0}.go ]; do sleep 0.05; done"
+
+
+class Store(cluster.ClusterTest):
+
+    def head_command(self, *args):
+        return subprocess.run(
+            [str(cluster.BIN / "cohort"), "head", *(str(arg) for arg in args)],
+            capture_output=True, text=True, timeout=60, check=False,
+            cwd=self.sandbox.dir)
+
+    def begin(self, c, name):
+        """A job that runs until it is let go; its id and its rank's pid."""
+        job = c.submit("--", "sh", "-c",
+                       WAIT.format(self.sandbox.dir / name))
+        c.await_state(job, "RUNNING")
+        path = self.sandbox.dir / f"{name}.pid"
+        pid = cluster.until("the rank wrote its pid",
+                            lambda: path.exists() and path.read_text().strip())
+        return job, int(pid)
+
+    def let_go(self, name):
+        (self.sandbox.dir / f"{name}.go").touch()
+
+    def backup(self, c, name):
+        done = c.run("head", "backup", name, cwd=self.sandbox.dir)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.sandbox.dir / name
+
+    def restore(self, c, backup, state):
+        c.kill_head()
+        done = self.head_command("restore", backup, "--state-dir", state)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        c.start_head(state)
+
+    def unclaimed(self, c, *jobs):
+        """All unclaimed attempts by job, once those of `jobs` run."""
+        def reached():
+            found = c.json("status")["unclaimed"]
+            running = {each["job"] for each in found
+                       if each["state"] == "RUNNING"}
+            if running >= set(jobs):
+                return {each["job"]: each["attempt"] for each in found}
+            return None
+        return cluster.until(f"unclaimed: {jobs}", reached)
+
+    def test_restored_under_running_workers(self):
+        c = self.cluster("--num-cpus", "3", workers=2, node_timeout="2s")
+        adopted, adopted_pid = self.begin(c, "adopted")
+        ended, ended_pid = self.begin(c, "ended")
+        acknowledged = []
+        stop = threading.Event()
+
+        def submit():
+            while not stop.is_set():
+                acknowledged.append(c.submit("--", "true"))
+        load = threading.Thread(target=submit)
+        load.start()
+        try:
+            cluster.until("load", lambda: len(acknowledged) > 3)
+            before = list(acknowledged)
+            backup = self.backup(c, "backup")
+        finally:
+            stop.set()
+            load.join()
+        later, later_pid = self.begin(c, "later")
+
+        self.restore(c, backup, "restored")
+        attempts = self.unclaimed(c, adopted, ended, later)
+        for pid in (adopted_pid, ended_pid, later_pid):
+            self.assertTrue(cluster.alive(pid))
+        # Of the load, what was in flight: it ended, and nobody knows how.
+        for job in set(attempts) - {adopted, ended, later}:
+            done = c.run("end", attempts[job])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for job in before:
+            self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("the rest is free", lambda: c.json(
+            "resources")["available"]["CPU"] == 3)
+        self.assertIn("unclaimed", c.job(adopted)["reason"])
+
+        done = c.run("adopt", attempts[adopted])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.let_go("adopted")
+        job = c.await_end(adopted)
+        self.assertEqual((job["state"], job["attempt"]), ("SUCCEEDED", 1))
+
+        (self.sandbox.dir / "ended.pid").unlink()
+        done = c.run("end", attempts[ended])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cluster.until("the rank is gone", lambda: not cluster.alive(ended_pid))
+        cluster.until("the next attempt",
+                      lambda: c.job(ended)["attempt"] == 2)
+        self.assertEqual(c.await_state(ended, "RUNNING")["failures"], 0)
+        self.let_go("ended")
+        self.assertEqual(c.await_end(ended)["state"], "SUCCEEDED")
+
+        # Of this job the backup knows nothing.
+        self.assertEqual(c.run("jobs", "get", later).returncode, 125)
+        self.assertEqual(c.run("adopt", attempts[later]).returncode, 0)
+        self.assertEqual(c.job(later)["state"], "RUNNING")
+        self.assertTrue(cluster.alive(later_pid))
+        self.let_go("later")
+        self.assertEqual(c.await_end(later)["state"], "SUCCEEDED")
+        self.assertEqual(c.json("status")["unclaimed"], [])
+        cluster.until("everything is free", lambda: c.json(
+            "resources")["available"]["CPU"] == 6)
+
+    def test_the_store_before_a_restore_is_not_followed_any_more(self):
+        c = self.cluster(node_timeout="2s")
+        job, pid = self.begin(c, "job")
+        backup = self.backup(c, "backup")
+        self.restore(c, backup, "restored")
+        self.unclaimed(c, job)
+        c.kill_head()
+        c.start_head("head")  # the old one again
+        log = self.sandbox.dir / "w0.log"
+        cluster.until("the worker refuses it",
+                      lambda: "restored" in log.read_text())
+        self.assertTrue(cluster.alive(pid))
+        c.kill_head()
+        c.start_head("restored")
+        attempts = self.unclaimed(c, job)
+        self.assertEqual(c.run("adopt", attempts[job]).returncode, 0)
+        self.assertTrue(cluster.alive(pid))
+        self.let_go("job")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
+    def test_bad_directories_and_commands(self):
+        c = self.cluster()
+        backup = self.backup(c, "backup")
+        self.assert_fails(c.run("head", "backup", backup), 125,
+                          "is there already", backup)
+        self.assert_fails(c.run("head", "backup", "/nowhere/b"), 2,
+                          "/nowhere")
+        self.assert_fails(c.run("head", "backup"), 2, "DIR")
+        self.assert_fails(c.run("adopt", "x"), 125, "cohort status")
+        self.assert_fails(c.run("end", 32 * "a"), 125, "is unclaimed")
+        head = self.sandbox.dir / "head"
+        self.assert_fails(self.head_command("inspect", "--state-dir", head),
+                          125, "cohort-head", head)
+        self.assert_fails(
+            self.head_command("restore", backup, "--state-dir", head), 2,
+            "is not empty", head)
+        self.assert_fails(
+            self.head_command("restore", head, "--state-dir", "new"), 2,
+            "is no backup")
+        self.assert_fails(self.head_command("--state-dir", backup), 2,
+                          "is a backup")
+        self.assert_fails(
+            self.head_command("inspect", "--state-dir", backup, "x"), 2,
+            "there are cluster, nodes")
+        damaged = next(backup.glob("store/MANIFEST*"))
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+        self.assert_fails(
+            self.head_command("restore", backup, "--state-dir", "new"), 125,
+            damaged.name, "nothing was restored")
+        self.assertFalse((self.sandbox.dir / "new").exists())
+
+    def test_inspect_prints_records_and_changes_nothing(self):
+        c = self.cluster()
+        job = c.submit("--", "true")
+        c.await_end(job)
+        c.kill_head()
+        head = self.sandbox.dir / "head"
+        copy = self.sandbox.dir / "copy"
+        shutil.copytree(head, copy)
+        done = self.head_command("inspect", "--state-dir", head, "jobs",
+                                 "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads(done.stdout)
+        self.assertEqual((record["table"], record["key"]), ("jobs", job))
+        self.assertEqual(record["record"]["state"], "SUCCEEDED")
+        done = self.head_command("inspect", "--state-dir", head)
+        self.assertIn(f"jobs {job}\n  job_id: {job}\n", done.stdout)
+        same = subprocess.run(["diff", "-r", head, copy], check=False)
+        self.assertEqual(same.returncode, 0)
+
+    def test_a_full_disk_leaves_nothing(self):
+        small = self.sandbox.tmpfs("small", "16m")
+        if small is None:
+            self.skipTest("may not mount")
+        c = self.cluster()
+        self.assert_fails(c.run("head", "backup", small / "b"), 125,
+                          "no room", small)
+        self.assertEqual(list(small.iterdir()), [])
+        job = c.submit("--", "true")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
+
+if __name__ == "__main__":
+    cluster.main()
