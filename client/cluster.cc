@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/connection.h"
+#include "client/explanation_wire.h"
 #include "client/head_client.h"
 #include "client/log_follower.h"
 #include "client/package_upload.h"
@@ -302,6 +303,21 @@ absl::StatusOr<Job> Cluster::Get(JobId job,
       const v1::GetJobResponse response,
       core_->head().CallAndWait(rpc::kGetJob, request, core_->Or(deadline)));
   return client::FromWire(response.job());
+}
+
+absl::StatusOr<Explanation> Cluster::Explain(JobId job,
+                                             ExplainOptions options) const {
+  v1::ExplainJobRequest request;
+  request.set_job_id(job.bytes());
+  if (options.at.has_value()) {
+    *request.mutable_at() = rpc::ToWire(*options.at);
+  }
+  request.set_history(options.history);
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::ExplainJobResponse response,
+      core_->head().CallAndWait(rpc::kExplainJob, request,
+                                core_->Or(options.deadline)));
+  return client::FromWire(response);
 }
 
 absl::StatusOr<JobList> Cluster::List(

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 
 #include "client/event.h"
+#include "client/explanation.h"
 #include "client/job.h"
 #include "client/node.h"
 #include "client/package.h"
@@ -206,6 +207,9 @@ class Cluster {
   // NotFound.
   absl::StatusOr<Job> Get(
       JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Why a job waits, and what would let it start.  NotFound.
+  absl::StatusOr<Explanation> Explain(JobId job,
+                                      ExplainOptions options = {}) const;
   // Newest first, without ranks.  The deadline is for each page of it.
   absl::StatusOr<JobList> List(
       const ListOptions& options = {},

@@ -208,6 +208,8 @@ struct Job {
   JobState state = JobState::kUnknown;
   // Why it waits, or why it ended.
   std::string reason;
+  // It waits although it would not fit if all nodes were idle.  Not in lists.
+  bool never_fits = false;
   int attempt = 0;         // 0: none yet
   int failures = 0;        // charged to max_failures
   int infra_restarts = 0;  // not charged

@@ -257,6 +257,7 @@ Json Counts(std::initializer_list<const char*> states,
 
 std::string JobJson(const Job& job) {
   Json json = JobObject(job);
+  json["never_fits"] = job.never_fits;
   PutDetails(job, json);
   json["ranks"] = Json::array();
   for (const Rank& rank : job.ranks) json["ranks"].push_back(RankJson(rank));

@@ -75,6 +75,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     "step": 7,
     "epoch": 2
   },
+  "never_fits": false,
   "class": "oom",
   "causes": [
     "rank 1 was killed for memory",

@@ -60,27 +60,6 @@ PlacementStrategy FromWire(v1::PlacementStrategy strategy) {
   }
 }
 
-JobState FromWire(v1::JobState state) {
-  switch (state) {
-    case v1::JOB_STATE_PENDING:
-      return JobState::kPending;
-    case v1::JOB_STATE_STARTING:
-      return JobState::kStarting;
-    case v1::JOB_STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::JOB_STATE_STOPPING:
-      return JobState::kStopping;
-    case v1::JOB_STATE_SUCCEEDED:
-      return JobState::kSucceeded;
-    case v1::JOB_STATE_FAILED:
-      return JobState::kFailed;
-    case v1::JOB_STATE_STOPPED:
-      return JobState::kStopped;
-    default:
-      return JobState::kUnknown;
-  }
-}
-
 RankState FromWire(v1::RankState state) {
   switch (state) {
     case v1::RANK_STATE_PENDING:
@@ -251,7 +230,7 @@ ArrayStatus FromWire(const v1::ArrayStatus& wire) {
   array.size = wire.size();
   if (wire.at_once() != 0) array.at_once = wire.at_once();
   for (const v1::ArrayStatus::StateCount& each : wire.counts()) {
-    array.counts[FromWire(each.state())] += each.count();
+    array.counts[JobStateFromWire(each.state())] += each.count();
   }
   return array;
 }
@@ -302,6 +281,27 @@ void ExitFromWire(const v1::Job& wire, Job& job) {
 
 }  // namespace
 
+JobState JobStateFromWire(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_PENDING:
+      return JobState::kPending;
+    case v1::JOB_STATE_STARTING:
+      return JobState::kStarting;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_STOPPING:
+      return JobState::kStopping;
+    case v1::JOB_STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    case v1::JOB_STATE_STOPPED:
+      return JobState::kStopped;
+    default:
+      return JobState::kUnknown;
+  }
+}
+
 v1::JobSpec ToWire(const JobSpec& spec) {
   v1::JobSpec wire;
   const RunConfig& run = spec.run_config;
@@ -343,8 +343,9 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
   Job job;
   COHORT_ASSIGN_OR_RETURN(job.id, IdFromWire<JobId>(wire.job_id()));
   job.name = wire.name();
-  job.state = FromWire(wire.state());
+  job.state = JobStateFromWire(wire.state());
   job.reason = wire.reason();
+  job.never_fits = wire.never_fits();
   job.attempt = wire.attempt();
   job.failures = wire.failures();
   job.infra_restarts = wire.infra_restarts();

@@ -18,6 +18,7 @@ v1::JobSpec ToWire(const JobSpec& spec);
 // Without its page.
 v1::ListJobsRequest ToWire(const ListOptions& options);
 
+JobState JobStateFromWire(v1::JobState state);
 absl::StatusOr<Job> FromWire(const v1::Job& wire);
 absl::StatusOr<Node> FromWire(const v1::Node& wire);
 absl::StatusOr<NodeDetails> FromWire(const v1::GetNodeResponse& wire);

@@ -127,16 +127,9 @@ class Counter {
 
   // A node that takes no new work, as people see it.
   std::string StateOf(const NodeSnapshot& node) const {
-    switch (node.gate) {
-      case NodeGate::kDrained:
-        return nodes_.IsBusy(node.id) ? "DRAINING" : "DRAINED";
-      case NodeGate::kSuspect:
-        return "SUSPECT";
-      case NodeGate::kAbsent:
-      case NodeGate::kOpen:
-        return "ABSENT";
-    }
-    return "ABSENT";
+    const ShownNodeState state = nodes_.ShownState(node.id);
+    return state == ShownNodeState::kAlive ? "ABSENT"
+                                           : ShownNodeStateName(state);
   }
 
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {

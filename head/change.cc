@@ -71,6 +71,12 @@ void PutRows(const Change& change, const TableView& tables, uint64_t events_max,
   for (const std::string& hash : change.packages_gone) {
     transition.DeletePackage(hash);
   }
+  for (const WaitReasonRecord& reason : change.wait_reasons) {
+    transition.Put(reason);
+  }
+  for (const uint64_t number : change.wait_reasons_gone) {
+    transition.DeleteWaitReason(number);
+  }
 }
 
 std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,

@@ -42,6 +42,7 @@ struct Change {
   std::vector<ArrayRecord> arrays;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
+  std::vector<WaitReasonRecord> wait_reasons;
 
   // Rows that go.
   std::vector<NodeId> nodes_gone;
@@ -50,6 +51,7 @@ struct Change {
   std::vector<JobId> arrays_gone;
   std::vector<RequestRecord> requests_gone;
   std::vector<std::string> packages_gone;
+  std::vector<uint64_t> wait_reasons_gone;
 
   // Messages.
   std::map<NodeId, std::set<AttemptId>> desired;

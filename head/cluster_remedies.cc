@@ -111,20 +111,23 @@ class ClusterChanges {
     int64_t capacity = 0;
   };
 
-  static bool Opens(NodeGate gate, Remedy::Kind kind) {
-    if (kind == Remedy::Kind::kUndrain) return gate == NodeGate::kDrained;
-    return gate == NodeGate::kAbsent || gate == NodeGate::kSuspect;
+  // Whether this alone is what keeps the node from taking new work.
+  bool Opens(const NodeId& id, Remedy::Kind kind) const {
+    const bool is_drained = nodes_.Find(id)->drain.has_value();
+    const bool is_there =
+        nodes_.IsOffered(id) && nodes_.Find(id)->state == NodeState::kAlive;
+    return kind == Remedy::Kind::kUndrain ? is_drained && is_there
+                                          : !is_drained && !is_there;
   }
 
   // By domain, those that would hold the most first.
   std::map<std::string, std::vector<Closed>> ClosedNodes(Remedy::Kind kind) {
     std::map<std::string, std::vector<Closed>> closed;
     for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
-      if (!Opens(form->gate, kind) || !FormAllowsIdle(*form, request_)) {
-        continue;
-      }
+      if (form->gate == NodeGate::kOpen) continue;
+      if (!FormAllowsIdle(*form, request_)) continue;
       for (const auto& [id, node] : bucket.nodes) {
-        if (!LabelsFit(*node, request_)) continue;
+        if (!Opens(id, kind) || !LabelsFit(*node, request_)) continue;
         Closed one{.opened = nodes_.Imagine(id, {})};
         one.capacity = CapacityOf(one.opened, request_);
         if (one.capacity == 0) continue;

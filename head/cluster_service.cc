@@ -12,6 +12,8 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/cluster_wire.h"
+#include "head/explanation.h"
+#include "head/explanation_wire.h"
 #include "head/node_finder.h"
 #include "head/unclaimed_service.h"
 #include "rpc/methods.h"
@@ -120,6 +122,7 @@ void ClusterService::RegisterOn(rpc::Router& router) {
   Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
   Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
   Handle(router, rpc::kGetJob, Access::kRank, &Self::GetJob);
+  Handle(router, rpc::kExplainJob, Access::kRank, &Self::ExplainJob);
   Handle(router, rpc::kWaitJob, Access::kRank, &Self::WaitJob);
   Handle(router, rpc::kListJobs, Access::kCluster, &Self::ListJobs);
   Handle(router, rpc::kListNodes, Access::kCluster, &Self::ListNodes);
@@ -322,6 +325,25 @@ void ClusterService::GetJob(const Context& context,
   v1::GetJobResponse response;
   *response.mutable_job() = *NamedToWire(**state, *job);
   AnswerWhenDurable<v1::GetJobResponse>(std::move(response), std::move(reply));
+}
+
+void ClusterService::ExplainJob(const Context& context,
+                                const v1::ExplainJobRequest& request,
+                                rpc::Reply<v1::ExplainJobResponse> reply) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return std::move(reply)(state.status());
+  const absl::StatusOr<const JobRecord*> job =
+      FindJob(**state, context->principal(), request.job_id());
+  if (!job.ok()) {
+    return AnswerWhenDurable<v1::ExplainJobResponse>(job.status(),
+                                                     std::move(reply));
+  }
+  const bool read_only = !host_.Writable(Admission::kNode).ok();
+  ExplainWhen when{.at = std::nullopt, .history = request.history()};
+  if (request.has_at()) when.at = rpc::FromWire(request.at());
+  AnswerWhenDurable<v1::ExplainJobResponse>(
+      ToWire(Explain(**state, **job, read_only, when), (*state)->jobs()),
+      std::move(reply));
 }
 
 void ClusterService::WaitJob(const Context& context,

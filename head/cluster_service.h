@@ -87,6 +87,8 @@ class ClusterService final : public JobWatchers {
                   rpc::Reply<v1::ReleaseJobResponse> reply);
   void GetJob(const Context& context, const v1::GetJobRequest& request,
               rpc::Reply<v1::GetJobResponse> reply);
+  void ExplainJob(const Context& context, const v1::ExplainJobRequest& request,
+                  rpc::Reply<v1::ExplainJobResponse> reply);
   void WaitJob(const Context& context, const v1::WaitJobRequest& request,
                rpc::Reply<v1::WaitJobResponse> reply);
   void ListJobs(const Context& context, const v1::ListJobsRequest& request,

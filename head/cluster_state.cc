@@ -53,7 +53,8 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
           clock),
       drains_(clock),
-      metrics_(limits.metrics_period, clock) {
+      metrics_(limits.metrics_period, clock),
+      wait_history_(limits.wait_reasons, clock) {
   Load(std::move(rows));
 }
 
@@ -95,6 +96,7 @@ void ClusterState::Load(Rows rows) {
     if (job.state == JobState::kPending) StandInLine(job);
   }
   requests_.Load(std::move(rows.requests));
+  wait_history_.Load(std::move(rows.wait_reasons));
 }
 
 void ClusterState::TakeTerm(Transition& transition) {
@@ -365,6 +367,7 @@ void ClusterState::Tick(Transition& transition) {
   TrimNodes(change);
   Settle(change);
   PlaceWaiting(change);
+  wait_history_.Look(line_, nodes_, attempts_, change);
   Finish(change, transition);
 }
 

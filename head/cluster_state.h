@@ -17,6 +17,7 @@
 #include "head/attempt_table.h"
 #include "head/change.h"
 #include "head/desired.h"
+#include "head/diagnosis_cache.h"
 #include "head/drain_deadlines.h"
 #include "head/eligibility.h"
 #include "head/exchange_table.h"
@@ -34,6 +35,7 @@
 #include "head/run_controller.h"
 #include "head/transition.h"
 #include "head/unclaimed.h"
+#include "head/wait_history.h"
 #include "head/waiting_line.h"
 
 namespace cohort::head {
@@ -60,6 +62,7 @@ struct ClusterLimits {
   RequestTable::Limits requests;
   PackageTable::Limits packages;
   RunController::Limits runs;
+  WaitHistory::Limits wait_reasons;
 };
 
 // A mutating request as the client identifies it (RQ-1).
@@ -217,8 +220,20 @@ class ClusterState {
   const Counters& counters() const { return counters_; }
   // PENDING jobs by what they wait for.
   std::map<std::string, int64_t> WaitingByReason() const;
+  const WaitingLine& line() const { return line_; }
+  const Eligibility& eligibility() const { return eligibility_; }
+  const RetryBackoff& backoff() const { return backoff_; }
+  const WaitHistory& wait_history() const { return wait_history_; }
+  // Why a request has no place now; valid until the next call or change.
+  const FullDiagnosis& DiagnosisOf(const GangRequest& request) const {
+    return diagnoses_.Of(nodes_, attempts_, request);
+  }
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
+  // Whether it waits although not even idle nodes would hold it.
+  bool NeverFits(const JobRecord& job) const {
+    return line_.NeverFits(job, nodes_.index());
+  }
 
  private:
   void Load(Rows rows);
@@ -340,6 +355,8 @@ class ClusterState {
   ExchangeTable exchanges_;
   MetricsPace metrics_;
   Counters counters_;
+  mutable DiagnosisCache diagnoses_;
+  WaitHistory wait_history_;
 };
 
 }  // namespace cohort::head

@@ -271,6 +271,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_name(job.spec->name);
   wire.set_state(static_cast<v1::JobState>(job.state));
   wire.set_reason(state.ReasonOf(job));
+  if (whole) wire.set_never_fits(state.NeverFits(job));
   wire.set_attempt(job.attempts);
   wire.set_failures(job.failures);
   wire.set_infra_restarts(job.infra_restarts);

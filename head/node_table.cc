@@ -261,12 +261,6 @@ void NodeTable::Refresh(const NodeId& node) {
   }
 }
 
-bool NodeTable::IsBusy(const NodeId& node) const {
-  const auto found = ledgers_.find(node);
-  return found != ledgers_.end() &&
-         (!found->second.holds.empty() || !found->second.ghosts.empty());
-}
-
 NodeSnapshot NodeTable::Imagine(const NodeId& node,
                                 const std::set<AttemptId>& without) const {
   Ledger ledger = ledgers_.at(node);

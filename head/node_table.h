@@ -69,8 +69,6 @@ class NodeTable {
 
   // What each attempt holds of a node; ghosts are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
-  // Whether anything is held there, ghosts too.
-  bool IsBusy(const NodeId& node) const;
   // The node as it would be in the index if it took new work and `without`
   // held nothing.  REQUIRES: the node is here.
   NodeSnapshot Imagine(const NodeId& node,

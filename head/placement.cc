@@ -269,11 +269,11 @@ bool Fits(const PlacementIndex& nodes, const GangRequest& request) {
          PlaceOn(Scope(nodes, request.selector), request).has_value();
 }
 
-std::string WhyNotNow(const PlacementIndex& nodes, const GangRequest& request) {
+Refusal WhyNotNow(const PlacementIndex& nodes, const GangRequest& request) {
   if (std::optional<Refusal> nonsense = RefuseNonsense(request)) {
-    return std::move(nonsense->reason);
+    return *std::move(nonsense);
   }
-  return Refuse(Scope(nodes, request.selector), request).reason;
+  return Refuse(Scope(nodes, request.selector), request);
 }
 
 int64_t GainedWorkers(const GangRequest& request, const NodeSnapshot& node,

@@ -89,8 +89,8 @@ Placement PlaceGang(std::span<const NodeSnapshot> nodes,
 // Whether there is a plan, without making up the words for a refusal.
 bool Fits(const PlacementIndex& nodes, const GangRequest& request);
 
-// Why a request waits: the reason of its refusal, as the nodes are now.
-std::string WhyNotNow(const PlacementIndex& nodes, const GangRequest& request);
+// What a request that waits would be refused with, as the nodes are now.
+Refusal WhyNotNow(const PlacementIndex& nodes, const GangRequest& request);
 
 // Workers of a refused request that a node may hold beyond what it could have
 // before it changed, counted as Refusal::missing is.

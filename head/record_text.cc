@@ -276,6 +276,8 @@ absl::StatusOr<std::unique_ptr<Message>> ParseRow(Table table,
       return Parse<EventRecord, pb::EventRow>(key, value);
     case Table::kArrays:
       return Parse<ArrayRecord, pb::ArrayRow>(key, value);
+    case Table::kWaitReasons:
+      return Parse<WaitReasonRecord, pb::WaitReasonRow>(key, value);
   }
   return absl::InternalError("a table without records");
 }

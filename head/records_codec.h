@@ -36,6 +36,7 @@ std::string RequestRowKey(absl::string_view principal,
                           absl::string_view request_id);
 std::string PackageKey(absl::string_view hash);
 std::string EventKey(uint64_t number);
+std::string WaitReasonKey(uint64_t number);
 
 // The write that stores a record under its key.
 Write ToWrite(const ClusterRecord& record);
@@ -46,6 +47,7 @@ Write ToWrite(const ArrayRecord& record);
 Write ToWrite(const RequestRecord& record);
 Write ToWrite(const PackageRecord& record);
 Write ToWrite(const EventRecord& record);
+Write ToWrite(const WaitReasonRecord& record);
 
 // The record of a stored row.  Defined for each record type of records.h.
 // DataLoss, naming table and key, when the checksum, the encoding, the key or a

@@ -206,6 +206,31 @@ EventRecord SomeEvent() {
           .text = "mnist"};
 }
 
+WaitReasonRecord SomeWaitReason() {
+  return {.number = 259,
+          .shape_key = std::string(16, 's'),
+          .since = At(8),
+          .until = At(9),
+          .shape = "1 x {GPU 8} (PACK)",
+          .text = "no room",
+          .num_workers = 1,
+          .nodes = 3,
+          .nodes_that_fit = 1,
+          .workers_that_fit = 2,
+          .never_fits = true,
+          .failures = {{.by = "resource",
+                        .what = "GPU",
+                        .nodes = 2,
+                        .nodes_in_all = 3,
+                        .short_least = Amount::FromUnits(4),
+                        .short_median = Amount::FromUnits(7),
+                        .closest = "n1"}},
+          .holders = {{.resource = "GPU",
+                       .job = IdOf<JobId>('j'),
+                       .amount = Amount::FromUnits(5),
+                       .nodes = 1}}};
+}
+
 template <typename Record>
 void ExpectRoundTrip(const Record& record) {
   const Write write = ToWrite(record);
@@ -223,6 +248,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeRequest());
   ExpectRoundTrip(SomePackage());
   ExpectRoundTrip(SomeEvent());
+  ExpectRoundTrip(SomeWaitReason());
 }
 
 // The end of a program's stderr is whatever it wrote.
@@ -247,6 +273,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(RequestRecord());
   ExpectRoundTrip(PackageRecord());
   ExpectRoundTrip(EventRecord());
+  ExpectRoundTrip(WaitReasonRecord());
 }
 
 // What is on disk stays readable: these bytes never change.  A new field makes

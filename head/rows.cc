@@ -74,6 +74,8 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.jobs, LoadRecords<JobRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.attempts, LoadRecords<AttemptRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.arrays, LoadRecords<ArrayRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.wait_reasons,
+                          LoadRecords<WaitReasonRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.requests, LoadRecords<RequestRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));

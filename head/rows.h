@@ -19,6 +19,7 @@ struct Rows {
   std::vector<JobRecord> jobs;
   std::vector<AttemptRecord> attempts;
   std::vector<ArrayRecord> arrays;
+  std::vector<WaitReasonRecord> wait_reasons;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
 };

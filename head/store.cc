@@ -25,6 +25,8 @@ const char* TableName(Table table) {
       return "events";
     case Table::kArrays:
       return "arrays";
+    case Table::kWaitReasons:
+      return "wait_reasons";
   }
   COHORT_CHECK(false) << "no table " << static_cast<int>(table);
   return "";

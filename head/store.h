@@ -22,10 +22,12 @@ enum class Table : uint8_t {
   kPackages,
   kEvents,
   kArrays,
+  kWaitReasons,
 };
 inline constexpr Table kAllTables[] = {
-    Table::kCluster,  Table::kNodes,    Table::kJobs,   Table::kAttempts,
-    Table::kRequests, Table::kPackages, Table::kEvents, Table::kArrays};
+    Table::kCluster,  Table::kNodes,    Table::kJobs,
+    Table::kAttempts, Table::kRequests, Table::kPackages,
+    Table::kEvents,   Table::kArrays,   Table::kWaitReasons};
 
 // The name of a table on disk and for people: "jobs".
 const char* TableName(Table table);

@@ -36,6 +36,10 @@ void Transition::Put(const EventRecord& record) {
   batch_.push_back(ToWrite(record));
 }
 
+void Transition::Put(const WaitReasonRecord& record) {
+  batch_.push_back(ToWrite(record));
+}
+
 void Transition::DeleteNode(const NodeId& node) {
   batch_.push_back({Table::kNodes, NodeKey(node), std::nullopt});
 }
@@ -64,6 +68,10 @@ void Transition::DeletePackage(const std::string& hash) {
 
 void Transition::DeleteEvent(uint64_t number) {
   batch_.push_back({Table::kEvents, EventKey(number), std::nullopt});
+}
+
+void Transition::DeleteWaitReason(uint64_t number) {
+  batch_.push_back({Table::kWaitReasons, WaitReasonKey(number), std::nullopt});
 }
 
 }  // namespace cohort::head

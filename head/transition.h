@@ -34,6 +34,7 @@ class Transition {
   void Put(const RequestRecord& record);
   void Put(const PackageRecord& record);
   void Put(const EventRecord& record);
+  void Put(const WaitReasonRecord& record);
 
   void DeleteNode(const NodeId& node);
   void DeleteJob(const JobId& job);
@@ -42,6 +43,7 @@ class Transition {
   void DeleteRequest(const RequestRecord& record);
   void DeletePackage(const std::string& hash);
   void DeleteEvent(uint64_t number);
+  void DeleteWaitReason(uint64_t number);
 
   void Then(Effect effect) { effects_.push_back(std::move(effect)); }
 

@@ -1,6 +1,7 @@
 #include "head/waiting_line.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -106,6 +107,7 @@ void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
   Shape& shape = shapes_.at(RequestOf(*job.spec));
   Unindex(shape);
   shape.refused = true;
+  shape.never_fits = refusal.never_fits_known_nodes;
   shape.missing = refusal.missing;
   shape.reason = std::move(refusal.reason);
   shape.reason_version = 0;
@@ -133,18 +135,72 @@ void WaitingLine::Freed(const Gains& gains, const PlacementIndex& nodes) {
   }
 }
 
-std::string WaitingLine::ReasonOf(const JobRecord& job,
-                                  const PlacementIndex& nodes) const {
+bool WaitingLine::Contains(const JobRecord& job) const {
   const auto found = shapes_.find(RequestOf(*job.spec));
-  if (found == shapes_.end()) return "";
+  return found != shapes_.end() && found->second.jobs.contains(PlaceOf(job));
+}
+
+const GangRequest* WaitingLine::NextRefused(const GangRequest* request) const {
+  auto at =
+      request == nullptr ? shapes_.begin() : shapes_.upper_bound(*request);
+  while (at != shapes_.end() && !at->second.refused) ++at;
+  return at == shapes_.end() ? nullptr : &at->first;
+}
+
+Ahead WaitingLine::AheadOf(const JobRecord& job, size_t shown) const {
+  const Place own = PlaceOf(job);
+  Ahead ahead;
+  std::map<Place, JobId> first;
+  // Before all others the first ones of each shape, so that they are right
+  // also where there are more jobs than are counted.
+  for (const auto& [request, shape] : shapes_) {
+    auto at = shape.jobs.begin();
+    for (size_t i = 0; i < shown && at != shape.jobs.end(); ++i, ++at) {
+      if (!(at->first < own)) break;
+      first.insert(*at);
+      if (first.size() > shown) first.erase(std::prev(first.end()));
+    }
+  }
+  for (const auto& [place, id] : first) ahead.first.push_back(id);
+  for (const auto& [request, shape] : shapes_) {
+    for (const auto& [place, id] : shape.jobs) {
+      if (!(place < own)) break;
+      if (ahead.jobs == kCountedMax) {
+        ahead.more = true;
+        return ahead;
+      }
+      ++ahead.jobs;
+    }
+  }
+  return ahead;
+}
+
+const WaitingLine::Shape* WaitingLine::Refreshed(
+    const JobRecord& job, const PlacementIndex& nodes) const {
+  const auto found = shapes_.find(RequestOf(*job.spec));
+  if (found == shapes_.end()) return nullptr;
   const Shape& shape = found->second;
   // A shape with a new reason has been tried against the nodes of then.
-  const bool stale = shape.refused && shape.reason_version != nodes.version();
-  if (stale) {
-    shape.reason = WhyNotNow(nodes, found->first);
+  if (shape.refused && shape.reason_version != nodes.version()) {
+    Refusal now = WhyNotNow(nodes, found->first);
+    shape.reason = std::move(now.reason);
+    shape.never_fits = now.never_fits_known_nodes;
     shape.reason_version = nodes.version();
   }
-  return shape.reason;
+  return &shape;
+}
+
+bool WaitingLine::NeverFits(const JobRecord& job,
+                            const PlacementIndex& nodes) const {
+  const Shape* const shape = Refreshed(job, nodes);
+  return shape != nullptr && shape->refused && shape->never_fits &&
+         nodes.size() > 0;
+}
+
+std::string WaitingLine::ReasonOf(const JobRecord& job,
+                                  const PlacementIndex& nodes) const {
+  const Shape* const shape = Refreshed(job, nodes);
+  return shape == nullptr ? "" : shape->reason;
 }
 
 GangRequest RequestOf(const JobSpec& spec) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/job_id.h"
 #include "head/placement.h"
@@ -13,6 +14,15 @@
 #include "head/records.h"
 
 namespace cohort::head {
+
+// Who is tried before a job.
+struct Ahead {
+  int64_t jobs = 0;
+  bool more = false;         // there are more than were counted
+  std::vector<JobId> first;  // the first of them, in line
+
+  friend bool operator==(const Ahead&, const Ahead&) = default;
+};
 
 // Jobs that wait for resources, the highest priority first, then in order of
 // submission; grouped by what they ask for: equal requests share one failed
@@ -44,10 +54,26 @@ class WaitingLine {
   // differ.
   void Freed(const Gains& gains, const PlacementIndex& nodes);
 
+  bool Contains(const JobRecord& job) const;
+  // Whether any job waits that asks for this.
+  bool Waits(const GangRequest& request) const {
+    return shapes_.contains(request);
+  }
+  // The first request after `request`, of all when null, that was refused and
+  // not woken since; null: none.  Valid while a job waits with it.
+  const GangRequest* NextRefused(const GangRequest* request) const;
+  // Of a job that waits, and of one that would: those before it, the first
+  // `shown` of them by name.  Looks at kCountedMax of them at most.
+  Ahead AheadOf(const JobRecord& job, size_t shown) const;
+  // Whether it waits although there are nodes and not even idle they hold it.
+  bool NeverFits(const JobRecord& job, const PlacementIndex& nodes) const;
   // Why a waiting job waits, as the nodes are now; empty before it was tried.
   std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;
 
  private:
+  // Jobs that one answer counts: a few milliseconds.
+  static constexpr int64_t kCountedMax = 100'000;
+
   // The order of jobs: (-priority, sequence).
   using Place = std::pair<int64_t, uint64_t>;
   struct Shape {
@@ -56,6 +82,7 @@ class WaitingLine {
     // Workers for which no room is known; meaningful when refused.
     int64_t missing = 0;
     mutable std::string reason;
+    mutable bool never_fits = false;
     mutable uint64_t reason_version = 0;  // of the index it was made from
   };
   using Shapes = std::map<GangRequest, Shape>;
@@ -64,6 +91,9 @@ class WaitingLine {
   void Index(const Shape& shape);
   void Unindex(const Shape& shape);
   void TryAgain(Shape& shape);
+  // The shape of `job` with its reason as the nodes are now; null: none.
+  const Shape* Refreshed(const JobRecord& job,
+                         const PlacementIndex& nodes) const;
 
   Shapes shapes_;
   // First place of each shape that may be tried.

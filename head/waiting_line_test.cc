@@ -115,5 +115,51 @@ TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {
   EXPECT_THAT(line_.ReasonOf(job, nodes_), HasSubstr("column 6"));
 }
 
+TEST_F(WaitingLineTest, KnowsWhoIsAheadAcrossShapes) {
+  const JobRecord a = Job(1, 1), b = Job(2, 2), c = Job(3, 1), d = Job(4, 3);
+  JobRecord urgent = Job(5, 2);
+  urgent.spec.Own().priority = 7;
+  for (const JobRecord& job : {a, b, c, d, urgent}) line_.Add(job);
+
+  EXPECT_EQ(line_.AheadOf(urgent, 2), Ahead());
+  EXPECT_EQ(line_.AheadOf(a, 2),
+            (Ahead{.jobs = 1, .more = false, .first = {urgent.id}}));
+  EXPECT_EQ(line_.AheadOf(d, 2),
+            (Ahead{.jobs = 4, .more = false, .first = {urgent.id, a.id}}));
+  // One that is held would stand there.
+  EXPECT_EQ(line_.AheadOf(Job(6, 9), 1).jobs, 5);
+}
+
+TEST_F(WaitingLineTest, KnowsWhatNeverFitsAsTheNodesAreNow) {
+  const JobRecord big = Job(1, 300), small = Job(2, 2);
+  PutNode(1);
+  for (const JobRecord& job : {big, small}) {
+    line_.Add(job);
+    Refuse(job);
+  }
+  EXPECT_TRUE(line_.NeverFits(big, nodes_));
+  EXPECT_FALSE(line_.NeverFits(small, nodes_));
+
+  nodes_.Remove(node_);
+  EXPECT_FALSE(line_.NeverFits(big, nodes_)) << "nodes may be on their way";
+}
+
+TEST_F(WaitingLineTest, GoesRoundThoseThatWereRefused) {
+  const JobRecord a = Job(1, 2), b = Job(2, 3), untried = Job(3, 4);
+  PutNode(1);
+  for (const JobRecord& job : {a, b, untried}) line_.Add(job);
+  Refuse(a);
+  Refuse(b);
+
+  const GangRequest* const first = line_.NextRefused(nullptr);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(*first, RequestOf(*a.spec));
+  const GangRequest* const second = line_.NextRefused(first);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(*second, RequestOf(*b.spec));
+  EXPECT_EQ(line_.NextRefused(second), nullptr);
+  EXPECT_TRUE(line_.Waits(RequestOf(*untried.spec)));
+}
+
 }  // namespace
 }  // namespace cohort::head

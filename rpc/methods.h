@@ -34,6 +34,8 @@ inline constexpr UnaryMethod<v1::GetResourcesRequest, v1::GetResourcesResponse>
     kGetResources{"/cohort.v1.ClusterService/GetResources"};
 inline constexpr UnaryMethod<v1::GetStatusRequest, v1::GetStatusResponse>
     kGetStatus{"/cohort.v1.ClusterService/GetStatus"};
+inline constexpr UnaryMethod<v1::ExplainJobRequest, v1::ExplainJobResponse>
+    kExplainJob{"/cohort.v1.ClusterService/ExplainJob"};
 inline constexpr UnaryMethod<v1::WaitJobRequest, v1::WaitJobResponse> kWaitJob{
     "/cohort.v1.ClusterService/WaitJob", Load::kWaiting};
 inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{

@@ -48,6 +48,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddUp(*cohort, invocation);
   AddSubmit(*cohort, invocation);
   AddJobs(*cohort, invocation);
+  AddExplain(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
   AddDrain(*cohort, invocation);

@@ -147,6 +147,18 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
   return ExitCodeOf(job);
 }
 
+// So that nobody waits for what cannot come.  Brief: it is beside the point.
+void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
+  const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
+  if (!job.ok() || job->state != JobState::kPending || !job->never_fits) return;
+  std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
+                          "until other nodes join: ",
+                          OneLine(job->reason), "\ncohort: `cohort explain ",
+                          id.ToText(), "` says what would let it start\n")
+                 .c_str(),
+             stderr);
+}
+
 absl::StatusOr<int> RunSubmit(const Invocation& invocation,
                               const SubmitFlags& flags) {
   // Everything that can be wrong here is said before anybody is called.
@@ -169,6 +181,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   }
   if (!id.ok()) return id.status();
   COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
+  if (!invocation.json) SayWhenItNeverFits(*cluster, *id);
   if (!flags.wait && !flags.follow) return kExitOk;
   return AwaitEnd(*cluster, *id, spec, flags.follow, invocation.json);
 }

@@ -1,0 +1,83 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "client/cli/command.h"
+#include "client/cli/errors.h"
+#include "client/cli/explain_text.h"
+#include "client/explanation_json.h"
+#include "common/duration_text.h"
+#include "common/exit_code.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+
+namespace cohort::cli {
+namespace {
+
+struct ExplainFlags {
+  std::string job;
+  std::string at;
+  bool history = false;
+};
+
+// A time, or how long ago.
+absl::StatusOr<absl::Time> ParseAt(const std::string& text) {
+  absl::Time time;
+  std::string error;
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return time;
+  const absl::StatusOr<absl::Duration> ago = ParseDuration(text);
+  if (ago.ok()) return MachineClock().Wall() - *ago;
+  return UsageError(
+      absl::StrCat("--at ", text,
+                   " is neither how long ago (1h, 90s) nor a time "
+                   "(2026-11-21T10:00:00Z)"));
+}
+
+absl::StatusOr<int> RunExplain(const Invocation& invocation,
+                               const ExplainFlags& flags) {
+  ExplainOptions options;
+  options.history = flags.history;
+  if (!flags.at.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.at, ParseAt(flags.at));
+  }
+  COHORT_ASSIGN_OR_RETURN(const JobId id, ParseJobId(flags.job));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kReadDeadline));
+  COHORT_ASSIGN_OR_RETURN(const Explanation explanation,
+                          cluster->Explain(id, options));
+  COHORT_RETURN_IF_ERROR(invocation.json
+                             ? Print(ExplanationJson(explanation))
+                             : PrintRaw(ExplanationText(explanation)));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddExplain(CLI::App& cohort, Invocation& invocation) {
+  auto flags = std::make_shared<ExplainFlags>();
+  CLI::App* explain = AddCommand(
+      cohort, "explain", "Say why a job waits and what would let it start",
+      invocation,
+      [&invocation, flags] { return RunExplain(invocation, *flags); });
+  explain->add_option("JOB", flags->job, "Its id")->required();
+  CLI::Option* const at =
+      explain
+          ->add_option("--at", flags->at,
+                       "Why it waited then: how long ago (1h), or a time "
+                       "(2026-11-21T10:00:00Z)")
+          ->option_text("T");
+  explain
+      ->add_flag("--history", flags->history,
+                 "Why it waited, as far as the head remembers")
+      ->excludes(at);
+  AddJsonFlag(*explain, invocation);
+  explain->footer(
+      "Each node is counted once, under the first thing that keeps it: state, "
+      "taint,\n"
+      "accelerator, label, topology, resource.  What it lists as a change was "
+      "tried on a\n"
+      "copy of the cluster; the smallest is first.");
+}
+
+}  // namespace cohort::cli

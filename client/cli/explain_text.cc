@@ -1,0 +1,209 @@
+#include "client/cli/explain_text.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "client/cli/table.h"
+#include "client/json.h"
+
+namespace cohort::cli {
+namespace {
+
+// Past these `--json` has more.
+constexpr size_t kFailuresShown = 10;
+constexpr size_t kHoldersShown = 3;  // of each resource
+constexpr size_t kChangesShown = 6;
+
+std::string Count(int64_t n, absl::string_view noun) {
+  return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
+}
+
+// "4", "64GiB".
+std::string AmountText(const std::string& resource, Amount amount) {
+  if (amount.IsZero()) return "0";
+  ResourceSet set;
+  set.Set(resource, amount);
+  return set.ToString().substr(resource.size() + 1);
+}
+
+// What `n` nodes do or are, without the number.
+std::string FailureText(const NodeFailure& failure) {
+  const bool one = failure.nodes == 1;
+  const std::string have = one ? "has " : "have ";
+  const std::string are = one ? "is " : "are ";
+  if (failure.by == "resource") {
+    const Amount least = failure.short_least.value_or(Amount());
+    const Amount middle = failure.short_median.value_or(Amount());
+    std::string text = absl::StrCat(one ? "lacks " : "lack ", failure.what, " ",
+                                    AmountText(failure.what, least));
+    if (!one) absl::StrAppend(&text, " or more (", failure.closest, ")");
+    if (one) absl::StrAppend(&text, " (", failure.closest, ")");
+    if (middle > least) {
+      absl::StrAppend(&text, ", half of them ",
+                      AmountText(failure.what, middle), " or more");
+    }
+    return text;
+  }
+  if (failure.by == "taint") {
+    return absl::StrCat(have, "the taint ", failure.what,
+                        ", which it does not tolerate");
+  }
+  if (failure.by == "accelerator") {
+    if (failure.what.empty()) {
+      return absl::StrCat(have, "no GPU, or several models");
+    }
+    return absl::StrCat(have, failure.what);
+  }
+  if (failure.by == "label") {
+    return absl::StrCat(one ? "does" : "do", " not match ", failure.what);
+  }
+  if (failure.by == "topology") {
+    return absl::StrCat(have, "no label ", failure.what);
+  }
+  if (failure.what == "ABSENT") {
+    return absl::StrCat(have, "not registered with this head yet");
+  }
+  return absl::StrCat(are, failure.what);
+}
+
+std::string Workers(int64_t n) { return Count(n, "worker"); }
+
+void AppendNodes(const Blocker& blocker, std::string* text) {
+  absl::StrAppend(text, "\nOf ", Count(blocker.nodes, "node"), ":\n");
+  std::vector<std::pair<int64_t, std::string>> lines;
+  size_t shown = 0;
+  int64_t others = 0;
+  for (const NodeFailure& failure : blocker.failures) {
+    if (failure.nodes == 0) continue;
+    if (++shown > kFailuresShown) {
+      others += failure.nodes;
+    } else {
+      lines.emplace_back(failure.nodes, FailureText(failure));
+    }
+  }
+  if (others > 0) lines.emplace_back(others, "for other reasons");
+  if (blocker.nodes_that_fit > 0) {
+    lines.emplace_back(
+        blocker.nodes_that_fit,
+        absl::StrCat(blocker.nodes_that_fit == 1 ? "has" : "have",
+                     " room, for ", Workers(blocker.workers_that_fit)));
+  }
+  size_t width = 0;
+  for (const auto& [nodes, line] : lines) {
+    width = std::max(width, absl::StrCat(nodes).size());
+  }
+  for (const auto& [nodes, line] : lines) {
+    const std::string number = absl::StrCat(nodes);
+    absl::StrAppend(text, "  ", std::string(width - number.size(), ' '), number,
+                    "  ", OneLine(line), "\n");
+  }
+}
+
+void AppendHolders(const Blocker& blocker, std::string* text) {
+  if (blocker.holders.empty()) return;
+  absl::StrAppend(text, "\nHeld by:\n");
+  std::string resource;
+  size_t shown = 0;
+  for (const Holder& holder : blocker.holders) {
+    if (holder.resource != resource) shown = 0;
+    resource = holder.resource;
+    if (++shown > kHoldersShown) continue;
+    absl::StrAppend(text, "  ", holder.resource, " ",
+                    AmountText(holder.resource, holder.amount), " on ",
+                    Count(holder.nodes, "node"), "  job ", holder.job.ToText(),
+                    "\n");
+  }
+}
+
+void AppendBlocker(const Blocker& blocker, std::string* text) {
+  if (blocker.shape.empty()) {
+    absl::StrAppend(text, "\n", OneLine(blocker.text), "\n");
+    return;
+  }
+  absl::StrAppend(text, "\nIt needs ", OneLine(blocker.shape), ".\n");
+  if (blocker.nodes == 0) {
+    absl::StrAppend(text, "No node is registered.\n");
+    return;
+  }
+  if (blocker.never_fits) {
+    absl::StrAppend(text,
+                    "It does not fit this cluster, not even if all nodes were "
+                    "idle: it waits for other nodes.\n");
+  } else {
+    absl::StrAppend(text, "There is not room for that now.\n");
+  }
+  AppendNodes(blocker, text);
+  // The end of none of them would help.
+  if (!blocker.never_fits) AppendHolders(blocker, text);
+}
+
+void AppendAhead(const Ahead& ahead, std::string* text) {
+  if (ahead.jobs == 0) return;
+  std::vector<std::string> first;
+  for (const Ahead::Job& job : ahead.first) {
+    first.push_back(job.name.empty()
+                        ? job.id.ToText()
+                        : absl::StrCat(job.id.ToText(), " (", job.name, ")"));
+  }
+  absl::StrAppend(text, "\nAhead in line: ", ahead.more ? "more than " : "",
+                  Count(ahead.jobs, "job"), ", first ",
+                  OneLine(absl::StrJoin(first, ", ")),
+                  ".\nWhoever fits starts, so a job behind it may come first, "
+                  "and it before those ahead.\n");
+}
+
+void AppendChanges(const Explanation& explanation, std::string* text) {
+  if (explanation.changes.empty()) return;
+  absl::StrAppend(text, "\nAny one of these would let it start:\n");
+  size_t shown = 0;
+  for (const Remedy& change : explanation.changes) {
+    if (++shown > kChangesShown) {
+      absl::StrAppend(text, "  and ",
+                      explanation.changes.size() - kChangesShown,
+                      " more with --json\n");
+      break;
+    }
+    absl::StrAppend(text, "  - ", OneLine(change.text));
+    if (!change.how.empty()) {
+      absl::StrAppend(text, "  [", OneLine(change.how), "]");
+    }
+    absl::StrAppend(text, "\n");
+  }
+}
+
+void AppendHistory(const WaitReason& reason, std::string* text) {
+  absl::StrAppend(text, "\n", TimeText(reason.since), " to ",
+                  reason.until.has_value() ? TimeText(*reason.until) : "now",
+                  "\n  ", OneLine(reason.blocker.text), "\n");
+}
+
+}  // namespace
+
+std::string ExplanationText(const Explanation& explanation) {
+  std::string text =
+      absl::StrCat("Job ", explanation.job.ToText(),
+                   explanation.name.empty()
+                       ? ""
+                       : absl::StrCat(" (", OneLine(explanation.name), ")"),
+                   " is ", JobStateName(explanation.state));
+  if (explanation.blockers.empty() && !explanation.summary.empty()) {
+    absl::StrAppend(&text, ": ", OneLine(explanation.summary));
+  }
+  absl::StrAppend(&text, ".\n");
+  for (const Blocker& blocker : explanation.blockers) {
+    AppendBlocker(blocker, &text);
+  }
+  AppendAhead(explanation.ahead, &text);
+  AppendChanges(explanation, &text);
+  for (const WaitReason& reason : explanation.history) {
+    AppendHistory(reason, &text);
+  }
+  return text;
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "client/explanation.h"
+
+namespace cohort::cli {
+
+// An explanation for a person who has ten seconds: what is missing, who has it,
+// what would help.  Ends with a newline.
+std::string ExplanationText(const Explanation& explanation);
+
+}  // namespace cohort::cli
