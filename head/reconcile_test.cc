@@ -55,7 +55,9 @@ class PhaseTest : public ClusterStateTest,
     Say(a_, At(job_, ObservedPhase::kRunning));
     Say(b_, At(job_, ObservedPhase::kRunning));
     if (GetParam() == Phase::kEnding) Say(a_, Exited(job_, a_, 1));
-    if (GetParam() == Phase::kStopping) COHORT_EXPECT_OK(StopJob(job_));
+    if (GetParam() == Phase::kStopping) {
+      COHORT_EXPECT_OK(StopJob(job_));
+    }
   }
 
   bool Runs() const { return GetParam() >= Phase::kStarting; }
@@ -374,7 +376,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          SomeAttempt('x'));
             },
             "16385 attempts"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& lie) { return lie.param.name; });
 
 class StrangeReportTest : public ClusterStateTest {
  protected:

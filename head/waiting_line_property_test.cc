@@ -91,7 +91,8 @@ class Churn {
       case 1: {
         const AttemptId ghost = AttemptId::New(random_);
         ghosts_.emplace_back(ids_[n], ghost);
-        return nodes_.AddGhost(ids_[n], ghost, nullptr);
+        nodes_.AddGhost(ids_[n], ghost, nullptr);
+        return;
       }
       case 2:
         for (const auto& [node, ghost] : ghosts_) {
