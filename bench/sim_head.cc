@@ -108,10 +108,9 @@ void SimHead::Submit(int num_workers, const std::string& per_worker,
 
 void SimHead::Observe(const NodeId& node, head::ObservedAttempt observed) {
   head::Transition transition;
-  const absl::Status said =
-      state_->Observe(node, incarnations_.at(node),
-                      {.full = false, .attempts = {std::move(observed)}},
-                      transition);
+  const absl::Status said = state_->Observe(
+      node, incarnations_.at(node),
+      {.full = false, .attempts = {std::move(observed)}}, transition);
   COHORT_CHECK(said.ok()) << said.ToString();
   commit_->Submit(std::move(transition));
 }
