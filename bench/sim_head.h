@@ -35,6 +35,10 @@ class NotingStore final : public head::Store {
       head::Table table) override {
     return store_->LoadAll(table);
   }
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
+      head::Table table, const std::string& first, size_t limit) override {
+    return store_->LoadRange(table, first, limit);
+  }
   absl::Status Checkpoint(const std::string& directory) override {
     return store_->Checkpoint(directory);
   }
