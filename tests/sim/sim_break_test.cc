@@ -207,6 +207,17 @@ TEST_F(DoctoredStateTest, ARankWhereItsJobMayNotBeIsNoticed) {
   EXPECT_THAT(Check(), StartsWith("PL-4"));
 }
 
+TEST_F(DoctoredStateTest, AHeldJobThatRunsIsNoticed) {
+  rows_.jobs[0].held = true;
+  EXPECT_THAT(Check(), StartsWith("EL-1"));
+}
+
+TEST_F(DoctoredStateTest, AJobBeforeItsTurnIsNoticed) {
+  AddRunningJob("gpu1");
+  rows_.jobs[1].spec.Own().after = {{rows_.jobs[0].id}};
+  EXPECT_THAT(Check(), StartsWith("DP-1"));
+}
+
 class BudgetTest : public ::testing::Test {
  protected:
   BudgetTest() {

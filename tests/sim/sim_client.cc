@@ -38,6 +38,16 @@ void Client::Submit(const std::string& request_id, v1::JobSpec spec) {
   v1::SubmitJobRequest request;
   request.set_request_id(request_id);
   *request.mutable_spec() = std::move(spec);
+  if (!acknowledged_.empty() && world_.random.Below(6) == 0) {
+    const auto chosen = std::next(
+        acknowledged_.begin(),
+        static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
+    v1::Dependency& after = *request.mutable_spec()->add_after();
+    after.set_job_id(chosen->second.bytes());
+    after.set_kind(world_.random.Below(2) == 0 ? v1::DEPENDENCY_KIND_OK
+                                               : v1::DEPENDENCY_KIND_ANY);
+    world_.counters.Count("submitted_after");
+  }
   unanswered_.insert(request_id);
   Try(request_id, request, /*again=*/false);
 }
@@ -107,8 +117,9 @@ void Client::OnAnswer(const std::string& request_id,
 
 void Client::CheckDurable(const JobId& job) {
   if (!world_.checks_durability) return;
-  if (!world_.disk.FindSynced(head::Table::kJobs, head::JobKey(job))
-           .has_value()) {
+  const std::string key = head::JobKey(job);  // of an array too
+  if (!world_.disk.FindSynced(head::Table::kJobs, key).has_value() &&
+      !world_.disk.FindSynced(head::Table::kArrays, key).has_value()) {
     Violate(absl::StrCat("CM-1: job ", job.ToText(),
                          " was acknowledged before it was durable"));
   }
@@ -155,7 +166,7 @@ void Client::StopOne() {
       acknowledged_.begin(),
       static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
   v1::StopJobRequest request;
-  request.set_request_id(absl::StrCat(name_, "-stop-", stops_++));
+  request.set_request_id(absl::StrCat(name_, "-stop-", requests_++));
   request.set_job_id(std::string(chosen->second.bytes()));
   Insist(rpc::kStopJob, request, [this](const absl::Status& status) {
     if (status.ok()) {
@@ -163,6 +174,31 @@ void Client::StopOne() {
     } else {
       Violate(absl::StrCat("AK-1: stop: ", status.ToString()));
     }
+  });
+}
+
+void Client::HoldOne() {
+  if (acknowledged_.empty()) return;
+  const auto chosen = std::next(
+      acknowledged_.begin(),
+      static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
+  v1::HoldJobRequest request;
+  request.set_request_id(absl::StrCat(name_, "-hold-", requests_++));
+  request.set_job_id(chosen->second.bytes());
+  Insist(rpc::kHoldJob, request, [this](const absl::Status& status) {
+    if (absl::IsNotFound(status)) {
+      return Violate(absl::StrCat("AK-1: hold: ", status.ToString()));
+    }
+    world_.counters.Count(status.ok() ? "held" : "hold_refused");
+  });
+}
+
+void Client::Release(const JobId& job) {
+  v1::ReleaseJobRequest request;
+  request.set_request_id(absl::StrCat(name_, "-release-", requests_++));
+  request.set_job_id(job.bytes());
+  Insist(rpc::kReleaseJob, request, [this](const absl::Status& status) {
+    if (status.ok()) world_.counters.Count("released");
   });
 }
 

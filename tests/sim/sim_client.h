@@ -28,6 +28,9 @@ class Client {
   void Submit(const std::string& request_id, v1::JobSpec spec);
   // Stops a job of this client, if it has one.
   void StopOne();
+  // Holds one of its jobs, if it waits; lets any job go.
+  void HoldOne();
+  void Release(const JobId& job);
   // Asks how one of its jobs is.
   void LookAtOne();
   // The program dies: what it has not heard by now it never will.
@@ -87,7 +90,7 @@ class Client {
   std::set<std::string> repeating_;
   // Jobs that it was told to have ended, and how.
   std::map<JobId, v1::JobState> ended_;
-  int stops_ = 0;
+  int requests_ = 0;  // other than submits
   // Of this program; answers to an earlier life are not heard.
   int life_ = 0;
   std::string violation_;

@@ -182,7 +182,35 @@ v1::JobSpec SimCluster::RandomSpec() {
   spec.set_priority(static_cast<int>(random_.Below(3)) - 1);
   if (random_.Below(2) == 0) AddWhere(spec);
   AddTimes(spec);
+  AddOrder(spec);
   return spec;
+}
+
+// Arrays, and jobs that wait for a person; whom a job comes after is chosen
+// when it is submitted.
+void SimCluster::AddOrder(v1::JobSpec& spec) {
+  if (random_.Below(8) == 0) {
+    counters_.Count("array");
+    spec.set_array(random_.Below(2) == 0 ? "0-3%2" : "1,5-6");
+    spec.mutable_scaling()->set_num_workers(1);
+  }
+  if (random_.Below(8) == 0) {
+    counters_.Count("submitted_held");
+    spec.set_hold(true);
+  }
+}
+
+// Persons hold jobs and forget about it; somebody lets them go in the end.
+void SimCluster::ReleaseTheHeld() {
+  executor_.PostAfter(absl::Seconds(2), [this] { ReleaseTheHeld(); });
+  if (head_ == nullptr || head_->state() == nullptr) return;
+  const ClusterState& state = *head_->state();
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    const JobRecord& job = *state.jobs().Find(id);
+    if (!job.held || head::HasEnded(job.state)) continue;
+    if (faulty_ && random_.Below(3) != 0) continue;
+    clients_[random_.Below(clients_.size())]->Release(id);
+  }
 }
 
 // Wishes about nodes; the gang fits each node that they leave, when it is idle.
@@ -248,6 +276,11 @@ void SimCluster::Plan() {
     executor_.PostAfter(some_time(), [&client] { client.SubmitNonsense(); });
     executor_.PostAfter(some_time(), [&client] { client.SubmitUnderUsedId(); });
   }
+  for (int i = 0; i < 4; ++i) {
+    Client& client = *clients_[random_.Below(clients_.size())];
+    executor_.PostAfter(some_time(), [&client] { client.HoldOne(); });
+  }
+  executor_.PostAfter(absl::Seconds(2), [this] { ReleaseTheHeld(); });
   for (int i = 0; i < 12; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
     executor_.PostAfter(some_time(), [&client] { client.LookAtOne(); });
@@ -292,6 +325,7 @@ void SimCluster::KillHead() {
   if (head_ == nullptr) return;
   head_.reset();
   head_runs_seen_ = 0;
+  next_event_seen_ = 0;
   head_back_at_ =
       executor_.Monotonic() + absl::Milliseconds(20 + random_.Below(3000));
 }
@@ -315,12 +349,54 @@ void SimCluster::Cut(Node& node, absl::Duration time) {
   });
 }
 
+void SimCluster::Drain(Node& node) {
+  if (node.drain_asked) return;
+  node.drain_asked = true;
+  Fired("node_drained");
+  v1::DrainNodeRequest request;
+  request.set_request_id(absl::StrCat("drain-", drains_++));
+  request.set_node(node.machine->name());
+  request.set_reason("to be mended");
+  if (random_.Below(2) == 0) {
+    *request.mutable_deadline() =
+        rpc::ToWire(absl::Milliseconds(random_.Below(4000)));
+  }
+  const absl::Duration time = absl::Milliseconds(200 + random_.Below(9000));
+  const auto done = [this, &node, request, time](const absl::Status& status) {
+    if (!status.ok()) {
+      // It has not registered yet.
+      counters_.Count("drain_refused");
+      node.drain_asked = false;
+      return;
+    }
+    executor_.PostAfter(time, [this, &node] { Undrain(node); });
+    // A copy of the request that comes late drains nobody (RQ-1).
+    executor_.PostAfter(time + absl::Seconds(3), [this, request] {
+      clients_[1]->Insist(rpc::kDrainNode, request, [](const absl::Status&) {});
+    });
+  };
+  clients_[0]->Insist(rpc::kDrainNode, request, done);
+}
+
+void SimCluster::Undrain(Node& node) {
+  v1::UndrainNodeRequest request;
+  request.set_request_id(absl::StrCat("undrain-", drains_++));
+  request.set_node(node.machine->name());
+  clients_[0]->Insist(rpc::kUndrainNode, request,
+                      [this, &node](const absl::Status& status) {
+                        if (!status.ok()) {
+                          Violate("DR-1: undrain: " + status.ToString());
+                        }
+                        node.drain_asked = false;
+                      });
+}
+
 void SimCluster::Fault() {
   Node& node = nodes_[random_.Below(nodes_.size())];
-  const uint64_t kind = random_.Below(20);
+  const uint64_t kind = random_.Below(21);
   if (kind < 9) return HeadFault(kind);
-  if (kind < 15) return NodeFault(kind - 9, node);
-  NetworkFault(kind - 15, node);
+  if (kind < 16) return NodeFault(kind - 9, node);
+  NetworkFault(kind - 16, node);
 }
 
 void SimCluster::HeadFault(uint64_t kind) {
@@ -404,6 +480,9 @@ void SimCluster::NodeFault(uint64_t kind, Node& node) {
       });
       break;
     }
+    case 5:
+      Drain(node);
+      break;
     default:
       clients_[random_.Below(clients_.size())]->Die();
       Fired("client_killed");
@@ -610,10 +689,14 @@ void SimCluster::CheckInvariants() {
   }
   head_runs_seen_ = head_->runs();
   const ClusterState& state = *head_->state();
-  const std::string violation = CheckState(state);
-  if (!violation.empty()) Violate(violation);
-  NoteJobs(state);
   CheckNodes(state);
+  // Whatever moves a job or an attempt is an event.
+  const uint64_t next_event = state.cluster().next_event;
+  if (std::exchange(next_event_seen_, next_event) != next_event) {
+    const std::string violation = CheckState(state);
+    if (!violation.empty()) Violate(violation);
+    NoteJobs(state);
+  }
   MaybeCheckRebuilt();
 }
 
@@ -706,7 +789,7 @@ bool SimCluster::AtRest() const {
   }
   if (!AllJobsEnded(state)) return false;
   for (const Node& node : nodes_) {
-    if (node.daemon == nullptr || !node.daemon->joined() ||
+    if (node.drain_asked || node.daemon == nullptr || !node.daemon->joined() ||
         node.machine->attempts() > 0 || !node.machine->journal.empty() ||
         !state.nodes().IsOffered(node.id)) {
       return false;
@@ -764,7 +847,13 @@ void SimCluster::CheckAtRest() {
   std::map<std::string, JobId> by_request;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (!by_request.emplace(job.origin.request_id, id).second) {
+    // Of an element the array's row says it.
+    const std::string& request =
+        id.IsElement()
+            ? state.jobs().arrays().Find(id.array())->record.origin.request_id
+            : job.origin.request_id;
+    const auto [made, first] = by_request.emplace(request, id.array());
+    if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");
     }
     counters_.Count(absl::StrCat("ended_", head::JobStateName(job.state)));
@@ -793,6 +882,9 @@ void SimCluster::CheckAtRest() {
   }
   for (const Node& node : nodes_) {
     if (node.machine->live_ranks() > 0) Violate("LK-1: a rank is left behind");
+    if (state.nodes().Find(node.id)->drain.has_value()) {
+      Violate("DR-1: " + node.machine->name() + " stays drained");
+    }
   }
   const std::string violation = CheckRebuilt(state, disk_, limits_, clock_);
   if (!violation.empty()) Violate(violation);

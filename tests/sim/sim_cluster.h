@@ -104,6 +104,7 @@ class SimCluster {
     absl::Duration back_at;                // when killed
     NodeKind kind;
     bool cut = false;
+    bool drain_asked = false;  // and not undrained yet
     // When it last could not be heard for a reason of ours.
     absl::Duration disturbed_at;
     head::NodeState seen = head::NodeState::kAlive;
@@ -122,6 +123,8 @@ class SimCluster {
   v1::JobSpec RandomSpec();
   void AddWhere(v1::JobSpec& spec);
   void AddTimes(v1::JobSpec& spec);
+  void AddOrder(v1::JobSpec& spec);
+  void ReleaseTheHeld();
 
   // ---- faults ----
   void Fault();
@@ -132,6 +135,9 @@ class SimCluster {
   void KillHead();
   void KillDaemon(Node& node, absl::Duration for_at_least, uint64_t and_ms);
   void Cut(Node& node, absl::Duration time);
+  // A person drains the node, and undrains it later.
+  void Drain(Node& node);
+  void Undrain(Node& node);
   // The fate of a batch that the head writes now.
   std::optional<head::AppendFault> OnWrite(const head::Batch& batch);
   std::optional<head::AppendFault> CrashNow(Crash crash);
@@ -178,6 +184,7 @@ class SimCluster {
   // What was last seen of each job.
   std::map<JobId, head::JobState> seen_;
   bool faulty_ = true;
+  int drains_ = 0;
   int writes_ = 0;
   int writes_seen_ = 0;
   // The next write, or none, is the head's last.
@@ -188,6 +195,7 @@ class SimCluster {
   int64_t silenced_before_ = 0;
   uint64_t head_runs_seen_ = 0;
   uint64_t term_seen_ = 0;
+  uint64_t next_event_seen_ = 0;
   std::string violation_;
   uint64_t trace_ = 14695981039346656037u;
 };

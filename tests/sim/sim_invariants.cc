@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/array_spec.h"
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
@@ -99,6 +100,55 @@ std::string CheckWhere(const ClusterState& state,
       (levels.size() > 1 || levels.contains(""))) {
     return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(),
                         " is not within one ", spec.topology.level);
+  }
+  return "";
+}
+
+bool HasAttempt(const JobRecord& job) {
+  return job.state == JobState::kStarting || job.state == JobState::kRunning ||
+         job.state == JobState::kStopping;
+}
+
+// Whether all that `dependency` names have ended as it wants.
+bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    if (id != dependency.job && id.array() != dependency.job) continue;
+    const JobState is = state.jobs().Find(id)->state;
+    if (!head::HasEnded(is)) return false;
+    if (dependency.kind == head::DependencyKind::kOk &&
+        is != JobState::kSucceeded) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Of a job with an attempt: nothing kept it from having one.
+std::string CheckEligible(const ClusterState& state, const JobRecord& job) {
+  if (job.held) {
+    return absl::StrCat("EL-1: job ", job.id.ToText(), " is held and runs");
+  }
+  for (const head::Dependency& dependency : job.spec->after) {
+    if (!IsMet(state, dependency)) {
+      return absl::StrCat("DP-1: job ", job.id.ToText(), " runs before ",
+                          dependency.job.ToText(), " has ended");
+    }
+  }
+  return "";
+}
+
+// EL-2: `running` elements of each array.
+std::string CheckArrays(const ClusterState& state,
+                        const std::map<JobId, std::vector<JobId>>& running) {
+  for (const auto& [array, elements] : running) {
+    const auto spec =
+        ArraySpec::Parse(state.jobs().Find(elements[0])->spec->array);
+    if (!spec.ok() || !spec->at_once.has_value()) continue;
+    if (elements.size() > static_cast<size_t>(*spec->at_once)) {
+      return absl::StrCat("EL-2: ", elements.size(), " elements of ",
+                          array.ToText(), " run, its limit is ",
+                          *spec->at_once);
+    }
   }
   return "";
 }
@@ -222,10 +272,18 @@ std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
 }  // namespace
 
 std::string CheckState(const ClusterState& state) {
+  std::map<JobId, std::vector<JobId>> elements;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
-    std::string violation = CheckJob(*state.jobs().Find(id));
+    const JobRecord& job = *state.jobs().Find(id);
+    std::string violation = CheckJob(job);
+    if (violation.empty() && HasAttempt(job)) {
+      violation = CheckEligible(state, job);
+      if (id.IsElement()) elements[id.array()].push_back(id);
+    }
     if (!violation.empty()) return violation;
   }
+  std::string too_many = CheckArrays(state, elements);
+  if (!too_many.empty()) return too_many;
   std::set<JobId> open;
   Holds holds;
   for (const auto& [id, attempt] : state.attempts().all()) {
@@ -268,7 +326,8 @@ std::string CheckBudget(const JobRecord& job) {
   }
   const bool time_left = job.ran < job.spec->time_limit;
   if (job.state == JobState::kFailed && job.spec->max_failures >= 0 &&
-      job.failures <= job.spec->max_failures && timeouts == 0 && time_left) {
+      job.failures <= job.spec->max_failures && timeouts == 0 && time_left &&
+      job.spec->after.empty()) {
     return wrong("budget left");
   }
   // One attempt at most ended otherwise: the last, by success or a stop.

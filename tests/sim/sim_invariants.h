@@ -17,8 +17,9 @@
 namespace cohort::sim {
 
 // Of a state at any time: PL-1 (gangs are whole), PL-2 (no device and no amount
-// is held twice), PL-4 (every rank where its job may be), JB-2 (budgets), JB-3
-// (one attempt), CK-1 (checkpoints).
+// is held twice), PL-4 (every rank where its job may be), EL-1 (held jobs do
+// not run), EL-2 (arrays keep to their limit), DP-1 (order of jobs), JB-2
+// (budgets), JB-3 (one attempt), CK-1 (checkpoints).
 std::string CheckState(const head::ClusterState& state);
 
 // Of an ended job, JB-2 and BG-1: each attempt is accounted for exactly once,

@@ -42,11 +42,11 @@ constexpr const char* kMustHappen[] = {
     "head_killed_before_sending", "head_killed_amid_effects", "head_paused",
     "power_failed", "unsynced_batch_lost", "worker_killed", "worker_paused",
     "keeper_killed", "rank_killed", "machine_rebooted", "client_killed",
-    "client_partitioned", "clock_stepped", "partitioned", "connections_broken",
-    "append_fails_landed", "append_fails_not_landed", "append_fails_unsynced",
-    "append_failed", "disk_full", "prepare_failed", "net_refused",
-    "net_request_lost", "net_reply_lost", "net_stream_broken", "net_held",
-    "net_partition_timeout", "net_silenced", "request_duplicated",
+    "node_drained", "client_partitioned", "clock_stepped", "partitioned",
+    "connections_broken", "append_fails_landed", "append_fails_not_landed",
+    "append_fails_unsynced", "append_failed", "disk_full", "prepare_failed",
+    "net_refused", "net_request_lost", "net_reply_lost", "net_stream_broken",
+    "net_held", "net_partition_timeout", "net_silenced", "request_duplicated",
     "request_abandoned",
     // Recoveries.
     "adopted", "adopted_nothing", "submit_repeated", "submit_answered_again",
@@ -54,7 +54,8 @@ constexpr const char* kMustHappen[] = {
     "checkpoint_unanswered", "checkpoint_removed", "restored", "revoked",
     "killed_after_grace", "infra_restart", "charged_failure", "node_dead",
     "opened_to_read", "rebuilt_and_compared", "looked", "time_limit_fired",
-    "job_with_wishes",
+    "job_with_wishes", "array", "submitted_held", "submitted_after", "held",
+    "hold_refused", "released", "edge_PENDING_FAILED",
     // Refusals.
     "refused_invalid", "refused_used_id",
     // Every edge of a job's life.
