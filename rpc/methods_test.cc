@@ -56,6 +56,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kDrainNode);
   Check(kUndrainNode);
   Check(kBackupStore);
+  Check(kExplainJob);
   Check(kListEvents);
   Check(kGetResources);
   Check(kGetStatus);

@@ -193,10 +193,11 @@ class Faults:
         """Both are alive and, if `before` is given, registered again since."""
         def back():
             nodes = self.cluster.json("nodes")
-            dead = [node for node in nodes if node["state"] != "ALIVE"]
+            dead = [node for node in nodes if node["state"] == "DEAD"]
             check(not dead, f"no node dies: {dead}")
             return len(nodes) == 2 and all(
-                node["incarnation"] > (before or {}).get(node["id"], 0)
+                node["state"] == "ALIVE"
+                and node["incarnation"] > (before or {}).get(node["id"], 0)
                 for node in nodes)
         cluster.until("both nodes are back", back)
 

@@ -183,7 +183,8 @@ class Daemons(cluster.ClusterTest):
 
     def test_a_busy_port_names_its_holder(self):
         c = self.cluster()
-        done = self.head("--address", c.address, "--state-dir",
+        done = self.head("--address", c.address, "--http-address",
+                         "127.0.0.1:0", "--state-dir",
                          self.sandbox.dir / "second")
         self.assert_fails(done, 125, c.address, c.head.pid, "cohort-head")
 

@@ -131,7 +131,7 @@ class Failures(cluster.ClusterTest):
         job = c.submit("--max-failures", "2", "--retry-delay", "1s", "--",
                        "sh", "-c", f"date +%s.%N >>{starts}; exit 3")
         cluster.until("it backs off", lambda: "attempt 2 starts in" in
-                      c.job(job)["reason"])
+                      (c.job(job)["reason"] or ""))
         ended = self.ends(c, job)
         self.assertEqual(ended["failures_by_class"], {"user": 3})
         times = [float(line) for line in starts.read_text().split()]

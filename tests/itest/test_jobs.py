@@ -56,7 +56,10 @@ class Jobs(cluster.ClusterTest):
             set(got),
             set("id name state reason attempt failures exit_code signal "
                 "submitted_at started_at ended_at metrics checkpoint "
-                "ranks".split()))
+                "ranks labels namespace priority held class causes "
+                "failures_by_class array never_fits stderr_tail time_limit "
+                "grace retry_delay selectors tolerations accelerator_type "
+                "topology after array_spec".split()))
         self.assertEqual(
             set(got["ranks"][0]),
             set("rank local_rank node pid state exit_code signal "
