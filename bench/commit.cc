@@ -1,7 +1,7 @@
 // How fast the head makes decisions durable: transitions with real rows through
 // Commit and RocksdbStore, beside what the disk itself can do in the same run.
 
-#include "head/commit.h"
+#include "head/store/commit.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@
 #include "common/random.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
-#include "head/records_codec.h"
-#include "head/rocksdb_store.h"
+#include "head/store/records_codec.h"
+#include "head/store/rocksdb_store.h"
 
 namespace cohort::head {
 namespace {

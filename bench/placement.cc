@@ -1,7 +1,7 @@
 // How fast gangs are placed, how that grows with the cluster, and how well they
 // are placed.  See README.md.
 
-#include "head/placement.h"
+#include "head/placement/placement.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@
 #include "bench/sim_head.h"
 #include "common/check.h"
 #include "common/latch.h"
-#include "head/records.h"
+#include "head/store/records.h"
 
 namespace cohort::bench {
 namespace {

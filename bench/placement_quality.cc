@@ -16,9 +16,9 @@
 #include "bench/planner_load.h"
 #include "common/check.h"
 #include "common/random.h"
-#include "head/node_table.h"
-#include "head/placement.h"
-#include "head/waiting_line.h"
+#include "head/placement/placement.h"
+#include "head/state/node_table.h"
+#include "head/state/waiting_line.h"
 
 namespace cohort::bench {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "common/random.h"
 #include "common/strong_id.h"
-#include "head/node_table.h"
-#include "head/placement.h"
+#include "head/placement/placement.h"
+#include "head/state/node_table.h"
 
 namespace cohort::bench {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
-#include "head/rows.h"
+#include "head/state/rows.h"
 
 namespace cohort::bench {
 

@@ -15,9 +15,9 @@
 #include "common/real_clock.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
-#include "head/cluster_state.h"
-#include "head/commit.h"
-#include "head/rocksdb_store.h"
+#include "head/state/cluster_state.h"
+#include "head/store/commit.h"
+#include "head/store/rocksdb_store.h"
 
 namespace cohort::bench {
 

@@ -138,7 +138,7 @@ void Swarm::Beat() {
   constexpr int kTicks = 100;
   absl::Time next = absl::Now();
   for (int tick = 0; !ending_; tick = (tick + 1) % kTicks) {
-    for (size_t i = static_cast<size_t>(tick); i < streams_.size();
+    for (size_t i = static_cast<size_t>(tick); i < streams_.size() && !paused_;
          i += kTicks) {
       streams_[i]->Beat();
     }

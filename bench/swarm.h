@@ -40,6 +40,9 @@ class Swarm {
   // Blocks until every stream was answered.  DeadlineExceeded after
   // `patience`; the first error that ended a stream.
   absl::Status AwaitAnswers(absl::Duration patience);
+  // Says nothing until it is resumed.
+  void Pause() { paused_ = true; }
+  void Resume() { paused_ = false; }
   // Streams that ended although nobody ended them.
   int lost() const { return lost_; }
   // Beats sent so far.
@@ -56,6 +59,7 @@ class Swarm {
   std::atomic<int> lost_ = 0;
   std::atomic<int64_t> beats_ = 0;
   std::atomic<bool> ending_ = false;
+  std::atomic<bool> paused_ = false;
   std::thread beater_;
 };
 

@@ -120,7 +120,9 @@ absl::Status Testbed::StartHead() {
       head_,
       Child::Start({ProgramDirectory() + "/cohort-head", "--address",
                     address_.empty() ? "127.0.0.1:0" : address_, "--state-dir",
-                    directory_ + "/head", "--ready-file", ready},
+                    directory_ + "/head", "--ready-file", ready,
+                    // Other heads run on a machine too.
+                    "--http-address", "127.0.0.1:0"},
                    directory_ + "/head.log"));
   COHORT_RETURN_IF_ERROR(AwaitFile(ready, *head_));
   COHORT_ASSIGN_OR_RETURN(address_, ReadFile(ready));

@@ -41,7 +41,7 @@ struct Holder {
 // One thing that keeps a job from starting.
 struct Blocker {
   // "resources"; "held", "after", "array", "back_off", "package", "read_only",
-  // "not_tried", "waits".
+  // "restored", "unclaimed", "not_tried", "waits".
   std::string kind;
   std::string text;  // on one line
 
@@ -58,8 +58,8 @@ struct Blocker {
   bool never_fits = false;
 };
 
-// Jobs that are tried before it.  It may start before them where they do not
-// fit and it does.
+// Jobs that are tried before it and may take what it needs.  It may start
+// before them where they do not fit and it does.
 struct Ahead {
   struct Job {
     JobId id;
@@ -86,6 +86,13 @@ struct WaitReason {
   Blocker blocker;
 };
 
+// Elements of an array that wait for the same; each is counted once.
+struct WaitingElements {
+  std::string kind;  // as Blocker::kind
+  int64_t count = 0;
+  std::optional<JobId> first;  // nothing: not known
+};
+
 struct Explanation {
   JobId job;
   std::string name;
@@ -97,6 +104,9 @@ struct Explanation {
   bool changes_complete = true;  // false: the search was cut short
   // What was asked for of the past, oldest first.
   std::vector<WaitReason> history;
+  // Of an array: whom the rest is about, and what all that wait wait for.
+  std::optional<JobId> element;
+  std::vector<WaitingElements> elements;
 };
 
 struct ExplainOptions {

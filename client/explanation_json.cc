@@ -17,6 +17,10 @@ Json OrNull(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
 }
 
+Json IdJson(const std::optional<JobId>& id) {
+  return id.has_value() ? Json(id->ToText()) : Json(nullptr);
+}
+
 Json AmountJson(Amount amount) {
   if (amount.ten_thousandths() % Amount::kScale == 0) {
     return amount.WholeUnits();
@@ -100,6 +104,14 @@ Json RemedyJson(const Remedy& remedy) {
   return json;
 }
 
+Json ElementsJson(const WaitingElements& elements) {
+  Json json;
+  json["kind"] = elements.kind;
+  json["count"] = elements.count;
+  json["first"] = IdJson(elements.first);
+  return json;
+}
+
 Json WaitReasonJson(const WaitReason& reason) {
   Json json;
   json["since"] = TimeText(reason.since);
@@ -133,6 +145,11 @@ std::string ExplanationJson(const Explanation& explanation) {
   json["history"] = Json::array();
   for (const WaitReason& reason : explanation.history) {
     json["history"].push_back(WaitReasonJson(reason));
+  }
+  json["element"] = IdJson(explanation.element);
+  json["elements"] = Json::array();
+  for (const WaitingElements& elements : explanation.elements) {
+    json["elements"].push_back(ElementsJson(elements));
   }
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    Json::error_handler_t::replace);

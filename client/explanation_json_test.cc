@@ -40,6 +40,10 @@ Explanation Some() {
   explanation.ahead = {.jobs = 1,
                        .more = false,
                        .first = {{.id = Job("3"), .name = "a", .priority = 5}}};
+  explanation.element = Job("1").Element(3);
+  explanation.elements = {
+      {.kind = "array", .count = 2, .first = Job("1").Element(3)},
+      {.kind = "after", .count = 1, .first = {}}};
   explanation.changes = {{.kind = "FEWER_WORKERS",
                           .of_request = true,
                           .text = "1 worker instead of 2",
@@ -129,7 +133,20 @@ TEST(ExplanationJson, HasEveryKey) {
     }
   ],
   "changes_complete": true,
-  "history": []
+  "history": [],
+  "element": "11111111111111111111111111111111.3",
+  "elements": [
+    {
+      "kind": "array",
+      "count": 2,
+      "first": "11111111111111111111111111111111.3"
+    },
+    {
+      "kind": "after",
+      "count": 1,
+      "first": null
+    }
+  ]
 })json");
 }
 

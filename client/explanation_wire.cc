@@ -91,6 +91,17 @@ absl::StatusOr<Explanation> FromWire(const v1::ExplainJobResponse& wire) {
     if (reason.has_until()) out.until = rpc::FromWire(reason.until());
     COHORT_ASSIGN_OR_RETURN(out.blocker, FromWire(reason.blocker()));
   }
+  if (!wire.element_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(explanation.element,
+                            JobFromWire(wire.element_id()));
+  }
+  for (const v1::WaitingElements& elements : wire.elements()) {
+    WaitingElements& out = explanation.elements.emplace_back();
+    out.kind = elements.kind();
+    out.count = elements.count();
+    if (elements.first_id().empty()) continue;
+    COHORT_ASSIGN_OR_RETURN(out.first, JobFromWire(elements.first_id()));
+  }
   return explanation;
 }
 

@@ -111,6 +111,13 @@ Json JobObject(const Job& job) {
   json["ended_at"] = TimeJson(job.ended_at);
   json["metrics"] = MetricsJson(job.metrics_json);
   json["checkpoint"] = CheckpointJson(job.checkpoint);
+  json["namespace"] = job.name_space;
+  json["labels"] = job.labels;
+  json["priority"] = job.priority;
+  json["held"] = job.held;
+  json["class"] = job.failure_class.has_value()
+                      ? Json(FailureClassName(*job.failure_class))
+                      : Json(nullptr);
   return json;
 }
 
@@ -142,19 +149,12 @@ Json ArrayObject(const ArrayStatus& array) {
 
 // What `jobs get` says of a job beyond what lists do.
 void PutDetails(const Job& job, Json& json) {
-  json["class"] = job.failure_class.has_value()
-                      ? Json(FailureClassName(*job.failure_class))
-                      : Json(nullptr);
   json["causes"] = job.causes;
   json["stderr_tail"] = OrNull(job.stderr_tail);
   json["failures_by_class"] = Json::object();
   for (const auto& [failure_class, count] : job.failures_by_class) {
     json["failures_by_class"][FailureClassName(failure_class)] = count;
   }
-  json["namespace"] = job.name_space;
-  json["labels"] = job.labels;
-  json["priority"] = job.priority;
-  json["held"] = job.held;
   json["time_limit"] = DurationJson(job.time_limit);
   json["grace"] = DurationJson(job.grace);
   json["retry_delay"] = DurationJson(job.retry_delay);

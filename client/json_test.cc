@@ -75,8 +75,14 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     "step": 7,
     "epoch": 2
   },
-  "never_fits": false,
+  "namespace": "research",
+  "labels": {
+    "team": "vision"
+  },
+  "priority": 5,
+  "held": false,
   "class": "oom",
+  "never_fits": false,
   "causes": [
     "rank 1 was killed for memory",
     "attempt 2 ended"
@@ -86,12 +92,6 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     "user": 1,
     "oom": 1
   },
-  "namespace": "research",
-  "labels": {
-    "team": "vision"
-  },
-  "priority": 5,
-  "held": false,
   "time_limit": "1h30m",
   "grace": "10s",
   "retry_delay": "250ms",
@@ -168,6 +168,11 @@ TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
   job.id = IdOf<JobId>('\x11');
   job.state = JobState::kPending;
   job.submitted_at = At(0);
+  job.name_space = "research";
+  job.labels = {{"team", "vision"}};
+  job.priority = -2;
+  job.held = true;
+  job.failure_class = FailureClass::kUser;
   EXPECT_EQ(JobsJson({job}), R"([
   {
     "id": "11111111111111111111111111111111",
@@ -182,7 +187,14 @@ TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
     "started_at": null,
     "ended_at": null,
     "metrics": null,
-    "checkpoint": null
+    "checkpoint": null,
+    "namespace": "research",
+    "labels": {
+      "team": "vision"
+    },
+    "priority": -2,
+    "held": true,
+    "class": "user"
   }
 ])");
   EXPECT_EQ(JobsJson({}), "[]");

@@ -26,15 +26,62 @@ if(COHORT_SANITIZE)
   target_link_options(cohort_flags INTERFACE -fsanitize=${COHORT_SANITIZE})
 endif()
 
+# With COHORT_PRECOMPILE: what most of our files read of other people's headers is
+# parsed once, for libraries and programs (cohort_headers) and for tests
+# (cohort_test_headers).  A compiler cache and precompiled headers get in each
+# other's way: with a launcher there are none.
+if(COHORT_PRECOMPILE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(COHORT_PRECOMPILE_HEADERS ON)
+endif()
+set(COHORT_COMMON_HEADERS
+  <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <string>
+  <utility> <vector> <absl/functional/any_invocable.h> <absl/status/statusor.h>
+  <absl/strings/str_cat.h> <absl/strings/string_view.h> <absl/time/time.h>)
+# Tests are run once and compiled each time: they are not worth optimising, what
+# they call is.
+set(COHORT_TEST_FLAGS -O0)
+
+# cohort_precompiled(NAME n HEADERS ... [DEPS ...] [OPTIONS ...])
+function(cohort_precompiled)
+  cmake_parse_arguments(ARG "" "NAME" "HEADERS;DEPS;OPTIONS" ${ARGN})
+  if(NOT COHORT_PRECOMPILE_HEADERS)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/gen/${ARG_NAME}.cc
+       CONTENT "// Only there for its precompiled headers.\n")
+  add_library(${ARG_NAME} OBJECT ${CMAKE_BINARY_DIR}/gen/${ARG_NAME}.cc)
+  target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
+  target_compile_options(${ARG_NAME} PRIVATE ${ARG_OPTIONS})
+  target_precompile_headers(${ARG_NAME} PRIVATE ${ARG_HEADERS})
+endfunction()
+cohort_precompiled(NAME cohort_headers HEADERS ${COHORT_COMMON_HEADERS})
+if(COHORT_BUILD_TESTS)
+  cohort_precompiled(NAME cohort_test_headers
+    HEADERS ${COHORT_COMMON_HEADERS} <gmock/gmock.h> <gtest/gtest.h>
+    DEPS GTest::gmock GTest::gtest OPTIONS ${COHORT_TEST_FLAGS})
+endif()
+
+# What reads LibTorch's headers is compiled with other definitions.
+function(cohort_reuse_headers target headers)
+  if(COHORT_PRECOMPILE_HEADERS AND NOT COHORT_OWN_DEFINITIONS)
+    target_precompile_headers(${target} REUSE_FROM ${headers})
+  endif()
+endfunction()
+
 # What the sanitizer stages of .ci/run build.
 add_custom_target(unit_and_sim_tests)
 
-# cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...])
+# cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...] [PRECOMPILED headers])
+# PRECOMPILED: of a cohort_precompiled, in place of cohort_headers.
 function(cohort_library)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;HDRS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;PRECOMPILED" "SRCS;HDRS;DEPS" ${ARGN})
+  if(NOT ARG_PRECOMPILED)
+    set(ARG_PRECOMPILED cohort_headers)
+  endif()
   if(ARG_SRCS)
     add_library(${ARG_NAME} STATIC ${ARG_SRCS} ${ARG_HDRS})
     target_link_libraries(${ARG_NAME} PUBLIC cohort_flags ${ARG_DEPS})
+    cohort_reuse_headers(${ARG_NAME} ${ARG_PRECOMPILED})
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE cohort_flags ${ARG_DEPS})
@@ -60,6 +107,7 @@ function(cohort_executable)
   cmake_parse_arguments(ARG "SHARED;BARE;MIXED" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
+  cohort_reuse_headers(${ARG_NAME} cohort_headers)
   set(kind SHARED)
   if(ARG_BARE)
     set(kind BARE)
@@ -105,6 +153,8 @@ function(cohort_test)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${ARG_NAME} PRIVATE
     cohort_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main cohort_deps_shared)
+  target_compile_options(${ARG_NAME} PRIVATE ${COHORT_TEST_FLAGS})
+  cohort_reuse_headers(${ARG_NAME} cohort_test_headers)
   if("unit" IN_LIST ARG_LABELS OR "sim" IN_LIST ARG_LABELS)
     add_dependencies(unit_and_sim_tests ${ARG_NAME})
   endif()

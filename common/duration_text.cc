@@ -28,43 +28,70 @@ std::optional<uint64_t> UnitNanoseconds(absl::string_view unit) {
   return std::nullopt;
 }
 
-// Takes one number and its unit off the front of `rest`.
-std::optional<absl::Duration> TakePart(absl::string_view& rest) {
-  const size_t digits =
-      std::min(rest.find_first_not_of("0123456789."), rest.size());
-  const std::optional<Decimal> number = ParseDecimal(rest.substr(0, digits));
-  rest.remove_prefix(digits);
-  const size_t letters =
-      std::min(rest.find_first_of("0123456789."), rest.size());
-  const std::optional<uint64_t> unit = UnitNanoseconds(rest.substr(0, letters));
-  rest.remove_prefix(letters);
-  if (!number.has_value() || !unit.has_value()) return std::nullopt;
+// Where reading stopped, and why.
+struct Fault {
+  size_t at = 0;  // in the text, from 0
+  const char* what = "";
+};
+
+constexpr char kTooLong[] = "longer than a hundred years";
+
+// Takes one number and its unit off the front of `text` from `at` on.
+std::optional<absl::Duration> TakePart(absl::string_view text, size_t& at,
+                                       Fault& fault) {
+  const size_t begin = at;
+  at = std::min(text.find_first_not_of("0123456789.", begin), text.size());
+  const std::optional<Decimal> number =
+      ParseDecimal(text.substr(begin, at - begin));
+  if (!number.has_value()) {
+    fault = {begin, "expected a number"};
+    return std::nullopt;
+  }
+  const size_t letters = at;
+  at = std::min(text.find_first_of("0123456789.", letters), text.size());
+  const std::optional<uint64_t> unit =
+      UnitNanoseconds(text.substr(letters, at - letters));
+  if (!unit.has_value()) {
+    fault = {letters, "expected a unit (ns, us, ms, s, m, h or d)"};
+    return std::nullopt;
+  }
   const std::optional<int64_t> nanoseconds = number->Times(*unit);
-  if (!nanoseconds.has_value()) return std::nullopt;
+  if (!nanoseconds.has_value()) {
+    fault = {begin, kTooLong};
+    return std::nullopt;
+  }
   return absl::Nanoseconds(*nanoseconds);
 }
 
-std::optional<absl::Duration> Parse(absl::string_view rest) {
+std::optional<absl::Duration> Parse(absl::string_view text, Fault& fault) {
   absl::Duration sum;
+  size_t at = 0;
   do {
-    const std::optional<absl::Duration> part = TakePart(rest);
+    const size_t begin = at;
+    const std::optional<absl::Duration> part = TakePart(text, at, fault);
     if (!part.has_value()) return std::nullopt;
     sum += *part;
-  } while (!rest.empty());
-  if (sum > kLongest) return std::nullopt;
+    if (sum > kLongest) {
+      fault = {begin, kTooLong};
+      return std::nullopt;
+    }
+  } while (at < text.size());
   return sum;
 }
 
 }  // namespace
 
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text) {
+  const absl::string_view stripped = absl::StripLeadingAsciiWhitespace(text);
+  Fault fault;
   const std::optional<absl::Duration> duration =
-      Parse(absl::StripAsciiWhitespace(text));
+      Parse(absl::StripTrailingAsciiWhitespace(stripped), fault);
   if (duration.has_value()) return *duration;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),
-                   "\" is not a duration: write 90s, 1.5m, 2h, 500ms, 1d or a "
-                   "number of seconds"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::CHexEscape(text.substr(0, 64)),
+      "\" is not a duration: column ",
+      text.size() - stripped.size() + fault.at + 1, ": ", fault.what,
+      "; write 90s, 1.5m, 2h, 500ms, 1d or a number of seconds"));
 }
 
 std::string DurationToText(absl::Duration duration) {

@@ -33,6 +33,22 @@ TEST(DurationTextTest, RefusesTheRestAndSaysWhatIsAccepted) {
   }
 }
 
+TEST(DurationTextTest, NamesTheColumn) {
+  const auto expect = [](const char* text, const char* what) {
+    EXPECT_THAT(ParseDuration(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)))
+        << text;
+  };
+  expect("soon", "column 1: expected a number");
+  expect("1h-30m", "column 2: expected a unit");
+  expect("1h30x", "column 5: expected a unit");
+  expect("  1h1.5.5m", "column 5: expected a number");
+  expect("5 s", "column 2: expected a unit");
+  expect("", "column 1: expected a number");
+  expect("999999999999h", "column 1: longer than a hundred years");
+  expect("1s40000d", "column 3: longer than a hundred years");
+}
+
 TEST(DurationTextTest, PrintsWhatReadsBack) {
   for (const absl::Duration duration :
        {absl::ZeroDuration(), absl::Milliseconds(500), absl::Seconds(90),

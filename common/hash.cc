@@ -107,14 +107,16 @@ std::string Digest::ToHex() const { return absl::BytesToHexString(bytes()); }
 struct Sha256::Context {
   Context() : evp(EVP_MD_CTX_new()) {
     COHORT_CHECK(evp != nullptr);
-    Start();
+    COHORT_CHECK(EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) == 1);
   }
   ~Context() { EVP_MD_CTX_free(evp); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  void Start() {
-    COHORT_CHECK(EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) == 1);
+  // With the algorithm that it has: to look for one costs more than to hash a
+  // short text.
+  void StartAgain() {
+    COHORT_CHECK(EVP_DigestInit_ex(evp, nullptr, nullptr) == 1);
   }
 
   EVP_MD_CTX* const evp;
@@ -136,12 +138,12 @@ Digest Sha256::Finish() {
   COHORT_CHECK(EVP_DigestFinal_ex(context_->evp, digest.bytes_.data(), &size) ==
                1);
   COHORT_CHECK(size == Digest::kBytes);
-  context_->Start();
+  context_->StartAgain();
   return digest;
 }
 
 Digest Sha256::Of(absl::string_view bytes) {
-  Sha256 sha;
+  thread_local Sha256 sha;
   sha.Update(bytes);
   return sha.Finish();
 }

@@ -1,5 +1,7 @@
 #include "common/since_text.h"
 
+#include <cstddef>
+#include <iterator>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +12,49 @@
 #include "common/duration_text.h"
 
 namespace cohort {
+namespace {
+
+// The parts of a time, each with all before it.
+struct Part {
+  const char* format;
+  size_t first;  // columns, from 1
+  size_t last;
+};
+constexpr Part kParts[] = {{"%Y", 1, 4},
+                           {"%Y-%m", 6, 7},
+                           {"%Y-%m-%d", 9, 10},
+                           {"%Y-%m-%dT%H", 12, 13},
+                           {"%Y-%m-%dT%H:%M", 15, 16},
+                           {"%Y-%m-%dT%H:%M:%S", 18, 19}};
+
+// Where a text that begins as a time ceases to be one.
+size_t ColumnOfTime(absl::string_view text) {
+  for (const Part& part : kParts) {
+    absl::Time time;
+    if (text.size() < part.last) return text.size() + 1;
+    const std::string so_far(text.substr(0, part.last));
+    if (!absl::ParseTime(part.format, so_far, &time, nullptr)) {
+      return part.first;
+    }
+  }
+  return kParts[std::size(kParts) - 1].last + 1;  // a fraction or its zone
+}
+
+// Where one ceases to be a duration.
+size_t ColumnOfDuration(absl::string_view text) {
+  for (size_t size = text.size(); size > 0; --size) {
+    if (ParseDuration(text.substr(0, size)).ok()) return size + 1;
+  }
+  return 1;
+}
+
+size_t ColumnOf(absl::string_view text) {
+  const bool is_time =
+      text.size() > 4 && text[4] == '-' && absl::ascii_isdigit(text.front());
+  return is_time ? ColumnOfTime(text) : ColumnOfDuration(text);
+}
+
+}  // namespace
 
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text);
@@ -24,10 +69,12 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
       absl::ParseTime(absl::RFC3339_full, std::string(text), &time, &error)) {
     return time;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::CHexEscape(text.substr(0, 64)),
-      "\" is neither how long ago, as 10m or 2h30m, nor a time with its zone, "
-      "as 2026-11-21T10:00:00Z"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\", column ",
+                   ColumnOf(text.substr(0, 64)),
+                   ": this is neither how long ago, as 10m or 2h30m, nor a "
+                   "time with its zone, "
+                   "as 2026-11-21T10:00:00Z"));
 }
 
 }  // namespace cohort

@@ -1,5 +1,7 @@
 #include "common/since_text.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
@@ -35,6 +37,20 @@ TEST(SinceText, NamesWhatItCannotRead) {
         StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("10m")))
         << text;
   }
+}
+
+TEST(SinceText, NamesTheColumn) {
+  const auto column = [](const char* text) {
+    return std::string(ParseSince(text, kNow).status().message());
+  };
+  EXPECT_THAT(column(""), testing::HasSubstr("column 1:"));
+  EXPECT_THAT(column("yesterday"), testing::HasSubstr("column 1:"));
+  EXPECT_THAT(column("10x"), testing::HasSubstr("column 3:"));
+  EXPECT_THAT(column("1h30y"), testing::HasSubstr("column 5:"));
+  EXPECT_THAT(column("2025-11-21"), testing::HasSubstr("column 11:"));
+  EXPECT_THAT(column("2025-13-21T10:00:00Z"), testing::HasSubstr("column 6:"));
+  EXPECT_THAT(column("2025-11-21T25:00:00Z"), testing::HasSubstr("column 12:"));
+  EXPECT_THAT(column("2025-11-21T10:00:00"), testing::HasSubstr("column 20:"));
 }
 
 }  // namespace

@@ -21,17 +21,18 @@
 #include "common/status_util.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
-#include "head/backup_manifest.h"
-#include "head/call_metrics.h"
-#include "head/disk_backups.h"
-#include "head/disk_package_store.h"
+#include "head/archive/backup_manifest.h"
+#include "head/archive/disk_backups.h"
 #include "head/head_core.h"
-#include "head/head_metrics.h"
-#include "head/http_server.h"
-#include "head/http_service.h"
-#include "head/metered_store.h"
-#include "head/process_metrics.h"
-#include "head/rocksdb_store.h"
+#include "head/head_credential.h"
+#include "head/http/http_server.h"
+#include "head/http/http_service.h"
+#include "head/metrics/call_metrics.h"
+#include "head/metrics/head_metrics.h"
+#include "head/metrics/metered_store.h"
+#include "head/metrics/process_metrics.h"
+#include "head/services/disk_package_store.h"
+#include "head/store/rocksdb_store.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_server.h"
 #include "rpc/local_call.h"
@@ -43,9 +44,10 @@ namespace {
 // The state, the store's syncs, packages, a backup that is copied, and what
 // HTTP shows.
 constexpr int kThreads = 5;
-// Calls in flight when the head ends get this long: an answer that waits for a
-// sync is out in a few milliseconds, one that waits for a job is not worth it.
-constexpr absl::Duration kShutdownGrace = absl::Milliseconds(200);
+// Calls in flight when the head ends get this long.  What waits for a job or an
+// event was answered before; what is left waits for a sync, or for a client
+// that does not read.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 
 absl::Status RefuseTmpfs(const HeadOptions& options) {
   if (options.is_volatile) return absl::OkStatus();
@@ -96,8 +98,12 @@ class Head::Parts final : public HttpBackend {
   }
 
   ~Parts() override {
-    http_server_.reset();
+    // Readiness goes first, with the state: HTTP stays to say so.
+    OnStrand([this] {
+      if (core_ != nullptr) core_->BeginEnd();
+    });
     if (server_ != nullptr) server_->Shutdown(kShutdownGrace);
+    http_server_.reset();
     OnStrand([this] { core_.reset(); });
     store_strand_.Drain();
     strand_.Stop();
@@ -112,11 +118,17 @@ class Head::Parts final : public HttpBackend {
     COHORT_RETURN_IF_ERROR(
         MakeDirectories(options_.state_dir + "/packages", 0700));
     // Before a term is taken: a port that is not to be had changes nothing.
+    // Until the state is loaded calls are told so.
     COHORT_RETURN_IF_ERROR(StartHttp());
+    OnStrand([this] { MakeCore(); });
+    COHORT_ASSIGN_OR_RETURN(
+        server_, rpc::GrpcServer::Start(
+                     router_, {.address = options_.address.ToString(),
+                               .insecure_bind = options_.insecure_bind}));
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
-      MakeCore();
+      core_->SetAddresses(server_->address(), http_server_->address());
       core_->Start([&started, done](const absl::Status& status) {
         started = status;
         done->Open();
@@ -124,13 +136,9 @@ class Head::Parts final : public HttpBackend {
     });
     done->Wait();
     COHORT_RETURN_IF_ERROR(started);
-    COHORT_ASSIGN_OR_RETURN(
-        server_, rpc::GrpcServer::Start(
-                     router_, {.address = options_.address.ToString(),
-                               .insecure_bind = options_.insecure_bind}));
-    OnStrand([this] {
-      core_->SetAddresses(server_->address(), http_server_->address());
-    });
+    COHORT_RETURN_IF_ERROR(
+        WriteFileAtomically(options_.state_dir + "/http_address",
+                            absl::StrCat(http_server_->address(), "\n"), 0644));
     WarnOfOpenBind(options_.address, server_->address());
     WarnOfOpenBind(options_.HttpAddress(), http_server_->address());
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
@@ -197,9 +205,7 @@ class Head::Parts final : public HttpBackend {
     }
     if (!started.ok()) return Annotate(started.status(), "--http-address");
     http_server_ = *std::move(started);
-    return WriteFileAtomically(options_.state_dir + "/http_address",
-                               absl::StrCat(http_server_->address(), "\n"),
-                               0644);
+    return absl::OkStatus();
   }
 
   void WarnOfOpenBind(const HostPort& wanted, const std::string& address) {
@@ -223,6 +229,12 @@ class Head::Parts final : public HttpBackend {
   void MakeCore() {
     HeadCoreOptions options;
     options.limits.node_timeout = options_.node_timeout;
+    HistoryLimits& history = options.limits.history;
+    history.jobs.count_max = options_.keep_jobs;
+    history.elements_max = std::max(history.elements_max, options_.keep_jobs);
+    history.jobs.age_max = options_.keep_for;
+    history.events.age_max = options_.keep_for;
+    history.nodes.age_max = options_.keep_for;
     options.address = options_.address.ToString();
     options.pid = getpid();
     core_ = std::make_unique<HeadCore>(
@@ -289,9 +301,8 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                           FileLock::Acquire(options.state_dir, "cohort-head"));
   RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
-  COHORT_ASSIGN_OR_RETURN(
-      const rpc::Credential credential,
-      rpc::Credential::LoadOrCreate(options.state_dir + "/credential", random));
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          LoadHeadCredential(options, random));
   auto parts = std::make_unique<Parts>(std::move(options), std::move(lock),
                                        credential, std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());

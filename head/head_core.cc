@@ -8,14 +8,14 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "head/backup_service.h"
-#include "head/cluster_service.h"
-#include "head/event_service.h"
-#include "head/migration.h"
-#include "head/node_service.h"
-#include "head/package_service.h"
-#include "head/rows.h"
-#include "head/unclaimed_service.h"
+#include "head/services/backup_service.h"
+#include "head/services/cluster_service.h"
+#include "head/services/event_service.h"
+#include "head/services/node_service.h"
+#include "head/services/package_service.h"
+#include "head/services/unclaimed_service.h"
+#include "head/state/rows.h"
+#include "head/store/migration.h"
 
 namespace cohort::head {
 namespace {
@@ -38,6 +38,12 @@ absl::Status ReadOnly(const absl::Status& store) {
 
 absl::Status Reloading(const absl::Status& store) {
   return Refusal("the head is loading its state, try again", store, "loading");
+}
+
+absl::Status Ending() {
+  return SetReason(
+      absl::UnavailableError("the head is shutting down, try again"),
+      "shutting_down");
 }
 
 }  // namespace
@@ -80,7 +86,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
 HeadCore::~HeadCore() {
   alive_.reset();
   commit_.reset();
-  DropStore();
+  DropStores();
 }
 
 void HeadCore::RegisterOn(rpc::Router& router) {
@@ -142,8 +148,10 @@ void HeadCore::Open(StoreAccess access, OnOpen done) {
         COHORT_ASSIGN_OR_RETURN(result.store, MigratedCopy(*result.store));
       }
       COHORT_ASSIGN_OR_RETURN(result.rows, LoadRows(*result.store));
-      // Only rows are wanted, and the next open wants the store to itself.
-      if (access == StoreAccess::kRead) result.store.reset();
+      if (access == StoreAccess::kRead) {
+        COHORT_ASSIGN_OR_RETURN(result.store,
+                                CopyOfTable(*result.store, Table::kEvents));
+      }
       return result;
     }();
     strand.Post([done = std::move(done), alive = std::move(alive),
@@ -164,6 +172,7 @@ void HeadCore::OpenToRead() {
     // Then reads wait for the disk too.
     if (!opened.ok()) return;
     COHORT_LOG(kWarning, "read_only", {"why", refusal_});
+    shown_events_ = std::move(opened->store);
     state_ = MakeState(std::move(opened->rows));
   });
 }
@@ -200,6 +209,10 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
   if (dead_) return;
   if (!status.ok()) return GiveUpOrReopen(status);
   state_ = std::move(next_state_);
+  DropStore(std::move(shown_events_));
+  node_service_->CloseAll(
+      SetReason(absl::UnavailableError("the head's state was loaded anew"),
+                "state_reloaded"));
   const ClusterRecord& cluster = state_->cluster();
   commit_ = std::make_unique<Commit>(
       *store_, seams_.store_executor, seams_.strand, cluster.term,
@@ -217,12 +230,13 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
     packages_trimmed_at_ = seams_.clock.Monotonic();
     Tick();
   }
+  event_service_->EventsAdded();
   if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
 }
 
 void HeadCore::GiveUpOrReopen(const absl::Status& status) {
   next_state_.reset();
-  DropStore();
+  DropStore(std::move(store_));
   if (on_started_) {
     // At the start a person waits for the answer.
     return std::exchange(on_started_, nullptr)(status);
@@ -247,25 +261,38 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   // CM-3: nobody sees or uses the old state again.
   commit_.reset();
   state_.reset();
-  node_service_->CloseAll(Reloading(refusal_));
+  node_service_->Suspend(Reloading(refusal_));
   cluster_service_->DropWaiting(Reloading(refusal_));
   event_service_->DropWaiting(Reloading(refusal_));
-  DropStore();
+  DropStores();
   if (absl::IsFailedPrecondition(status)) return Die(status);
   OpenToWrite();
 }
 
-void HeadCore::DropStore() {
-  if (store_ == nullptr) return;
+void HeadCore::BeginEnd() {
+  if (std::exchange(ending_, true)) return;
+  node_service_->CloseAll(Ending());
+  cluster_service_->DropWaiting(Ending());
+  event_service_->DropWaiting(Ending());
+}
+
+void HeadCore::DropStores() {
+  DropStore(std::move(store_));
+  DropStore(std::move(shown_events_));
+}
+
+void HeadCore::DropStore(std::unique_ptr<Store> store) {
+  if (store == nullptr) return;
   // After what its executor still does with it.
   seams_.store_executor.Post(
-      [store = std::move(store_)]() mutable { store.reset(); });
+      [store = std::move(store)]() mutable { store.reset(); });
 }
 
 void HeadCore::ReadEvents(EventQuery query, EventsRead done) {
-  if (store_ == nullptr) return std::move(done)(Reloading(refusal_));
+  Store* const store = store_ != nullptr ? store_.get() : shown_events_.get();
+  if (store == nullptr) return std::move(done)(Reloading(refusal_));
   seams_.store_executor.Post(
-      [&store = *store_, query = std::move(query), &strand = seams_.strand,
+      [&store = *store, query = std::move(query), &strand = seams_.strand,
        alive = std::weak_ptr<char>(alive_), done = std::move(done)]() mutable {
         absl::StatusOr<EventPage> page = head::ReadEvents(store, query);
         strand.Post([alive = std::move(alive), done = std::move(done),
@@ -341,11 +368,13 @@ Effect HeadCore::Guarded(Effect effect) {
 // ---- StateHost ----
 
 absl::StatusOr<const ClusterState*> HeadCore::Readable() {
+  if (ending_) return Ending();
   if (state_ == nullptr) return Reloading(refusal_);
   return state_.get();
 }
 
 absl::StatusOr<ClusterState*> HeadCore::Writable(Admission admission) {
+  if (ending_) return Ending();
   if (state_ == nullptr) return Reloading(refusal_);
   if (read_only_) return ReadOnly(refusal_);
   if (admission == Admission::kClient &&

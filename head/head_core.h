@@ -12,14 +12,14 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/random.h"
-#include "head/backups.h"
-#include "head/cluster_state.h"
-#include "head/commit.h"
-#include "head/event_reader.h"
-#include "head/head_metrics.h"
-#include "head/package_store.h"
-#include "head/state_host.h"
-#include "head/store.h"
+#include "head/archive/backups.h"
+#include "head/metrics/head_metrics.h"
+#include "head/services/event_reader.h"
+#include "head/services/package_store.h"
+#include "head/services/state_host.h"
+#include "head/state/cluster_state.h"
+#include "head/store/commit.h"
+#include "head/store/store.h"
 #include "rpc/router.h"
 
 namespace cohort::head {
@@ -86,6 +86,11 @@ class HeadCore final : public StateHost {
   // durable, or with why the store cannot be used.  Once.  Serve after it.
   void Start(absl::AnyInvocable<void(const absl::Status&) &&> done);
 
+  // The process is about to end: what waits for something else than the disk
+  // is answered UNAVAILABLE, and so is whatever comes from now on, for another
+  // head to do; what was decided becomes durable and is answered.
+  void BeginEnd();
+
   // For the addresses of servers that were started after the core was made.
   void SetAddresses(std::string address, std::string http_address);
 
@@ -128,7 +133,8 @@ class HeadCore final : public StateHost {
   // with the core.
   void ReadEvents(EventQuery query, EventsRead done);
   void Die(const absl::Status& status);
-  void DropStore();
+  void DropStores();
+  void DropStore(std::unique_ptr<Store> store);
   // `task` unless the core is gone when it runs.
   Task Guarded(Task task);
   // `effect`, which is told UNAVAILABLE when the core is gone by then.
@@ -149,10 +155,13 @@ class HeadCore final : public StateHost {
   std::unique_ptr<UnclaimedService> unclaimed_service_;
   bool ticking_ = false;
   bool dead_ = false;
+  bool ending_ = false;
   absl::Duration packages_trimmed_at_;
 
   // One life of the state; replaced as a whole.
   std::unique_ptr<Store> store_;
+  // The events that the state knows of, while there is no store.
+  std::unique_ptr<Store> shown_events_;
   std::unique_ptr<ClusterState> state_;
   std::unique_ptr<Commit> commit_;
   // Of the next life, while its term is not durable.

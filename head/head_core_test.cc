@@ -21,8 +21,8 @@
 #include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
-#include "head/memory_store.h"
-#include "head/testing/memory_package_store.h"
+#include "head/services/testing/memory_package_store.h"
+#include "head/store/memory_store.h"
 #include "rpc/loopback.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -297,6 +297,44 @@ TEST_F(HeadCoreTest, MakesOneJobOfARequestThroughFailedAppends) {
     EXPECT_EQ(core_->state()->jobs().size(), before + 1);
   }
   EXPECT_EQ(disk_.faults_fired(), 2);
+}
+
+// RQ-1: the requests have the same fields.
+TEST_F(HeadCoreTest, TellsRequestsOfDifferentMethodsApart) {
+  const auto job = Submit("s");
+  COHORT_ASSERT_OK(job);
+  v1::HoldJobRequest hold;
+  hold.set_request_id("r");
+  hold.set_job_id(*job);
+  COHORT_EXPECT_OK(Call(rpc::kHoldJob, hold));
+  COHORT_EXPECT_OK(Call(rpc::kHoldJob, hold));
+  v1::StopJobRequest stop;
+  stop.set_request_id("r");
+  stop.set_job_id(*job);
+  EXPECT_THAT(Call(rpc::kStopJob, stop),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  v1::ReleaseJobRequest release;
+  release.set_request_id("r");
+  release.set_job_id(*job);
+  EXPECT_THAT(Call(rpc::kReleaseJob, release),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_TRUE(Get(*job).held());
+}
+
+TEST_F(HeadCoreTest, SaysOfAnArrayWhetherItIsHeld) {
+  v1::SubmitJobRequest request = Submission("a");
+  request.mutable_spec()->set_array("0-3");
+  request.mutable_spec()->set_hold(true);
+  const auto submitted = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(submitted);
+  const v1::Job held = Get(submitted->job_id());
+  EXPECT_TRUE(held.held());
+  EXPECT_FALSE(held.held_by().empty());
+  v1::ReleaseJobRequest release;
+  release.set_request_id("r");
+  release.set_job_id(JobId::FromBytes(submitted->job_id())->Element(2).bytes());
+  COHORT_EXPECT_OK(Call(rpc::kReleaseJob, release));
+  EXPECT_FALSE(Get(submitted->job_id()).held());
 }
 
 TEST_F(HeadCoreTest, AnswersReadsAndRefusesWritesWhileTheDiskIsFull) {
@@ -649,6 +687,35 @@ TEST_F(HeadCoreTest, AnswersAWaitWhenTheJobEnds) {
   EXPECT_EQ(again->job().failed_rank(), 0);
 }
 
+TEST_F(HeadCoreTest, AnswersWhatWaitsWhenItBeginsToEnd) {
+  const auto job = Submit("r");
+  COHORT_ASSERT_OK(job);
+  auto worker = Open(Registration(node_));
+  auto channel = network_.Connect("client", kHead, credential_);
+  v1::WaitJobRequest wait;
+  wait.set_job_id(*job);
+  std::optional<absl::StatusOr<v1::WaitJobResponse>> waited;
+  rpc::Call<v1::WaitJobRequest, v1::WaitJobResponse>(
+      *channel, rpc::kWaitJob, wait, {.deadline = absl::Hours(1)}, time_,
+      [&](auto response) { waited = std::move(response); });
+  Run(absl::Seconds(1));
+  ASSERT_FALSE(waited.has_value());
+  core_->BeginEnd();
+  Run();
+  ASSERT_TRUE(waited.has_value());
+  EXPECT_THAT(*waited, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(GetReason(waited->status()), "shutting_down");
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_EQ(GetReason(*worker->closed), "shutting_down");
+  // Whatever comes now is for the next head.
+  EXPECT_EQ(GetReason(Submit("late").status()), "shutting_down");
+  EXPECT_THAT(Call(rpc::kGetJob, v1::GetJobRequest()),
+              StatusIs(absl::StatusCode::kUnavailable));
+  Crash();
+  Start();
+  EXPECT_EQ(core_->state()->jobs().size(), 1u);
+}
+
 TEST_F(HeadCoreTest, EndsAWaitAtItsDeadlineAndForgetsIt) {
   const auto job = Submit("r");
   v1::WaitJobRequest request;
@@ -846,6 +913,64 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
   EXPECT_EQ(GetReason(*reader->closed), "node_away");
 }
 
+// NS-4
+TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  const v1::DesiredAttempt desired = RunJob(*worker);
+  worker->messages.clear();
+  const uint64_t events = core_->state()->cluster().next_event - 1;
+  disk_.Refuse();
+  EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));
+  // Longer than any lease, and with words of the node in every state of it.
+  for (int i = 0; i < 15; ++i) {
+    v1::WorkerMessage beat;
+    beat.set_incarnation(worker->incarnation);
+    beat.mutable_heartbeat();
+    COHORT_ASSERT_OK(worker->stream->Write(beat));
+    Run(absl::Seconds(1));
+  }
+  Say(*worker, Exited(desired, 0));
+  EXPECT_TRUE(core_->read_only());
+  EXPECT_FALSE(worker->closed.has_value()) << *worker->closed;
+
+  auto reader = Read(Request(*job, /*follow=*/false));
+  const auto questions = TakeQuestions(*worker);
+  ASSERT_THAT(questions, SizeIs(1));
+  Answer(*worker, questions[0], "hello", true);
+  ASSERT_THAT(reader->chunks, SizeIs(1));
+  EXPECT_EQ(reader->chunks[0].data(), "hello");
+  const auto listed = Call(rpc::kListEvents, v1::ListEventsRequest());
+  COHORT_ASSERT_OK(listed);
+  EXPECT_EQ(listed->events_size(), static_cast<int>(events));
+
+  // The daemon starts anew: it is taken in as what its row says.
+  worker->stream.reset();
+  Run();
+  auto again = Open(Registration(node_));
+  EXPECT_FALSE(again->closed.has_value()) << *again->closed;
+  EXPECT_EQ(again->incarnation, worker->incarnation);
+  EXPECT_THAT(again->Desired(), IsEmpty());
+  auto second = Read(Request(*job, /*follow=*/false));
+  EXPECT_THAT(TakeQuestions(*again), SizeIs(1));
+  // Of one without a row nothing is known.
+  auto stranger = Open(Registration(NodeId::New(random_)), "stranger");
+  ASSERT_TRUE(stranger->closed.has_value());
+  EXPECT_EQ(GetReason(*stranger->closed), "read_only");
+
+  disk_.Heal();
+  Run(absl::Seconds(2));
+  EXPECT_FALSE(core_->read_only());
+  ASSERT_TRUE(again->closed.has_value());  // and registers with everything
+  EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
+  v1::WorkerMessage registration = Registration(node_);
+  *registration.mutable_register_()->mutable_observed()->add_attempts() =
+      Exited(desired, 0);
+  auto third = Open(registration);
+  EXPECT_GT(third->incarnation, again->incarnation);
+  EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(HeadLogTest, RefusesWhatIsNotThere) {
   const auto job = Submit("r");
   v1::ReadLogRequest request = Request(*job, false);
@@ -881,6 +1006,35 @@ TEST_F(HeadLogTest, AsksForNoMoreThanASlowReaderTakes) {
 }
 
 // ---- packages ----
+
+TEST_F(HeadCoreTest, APackageWhoseFileIsGoneIsUploadedAgain) {
+  const std::string bytes = "the bytes of a package";
+  const std::string hash(Sha256::Of(bytes).bytes());
+  v1::BeginPackageRequest begin;
+  begin.set_hash(hash);
+  begin.set_size_bytes(static_cast<int64_t>(bytes.size()));
+  v1::UploadPackageRequest upload;
+  upload.set_hash(hash);
+  upload.set_data(bytes);
+  v1::FinishPackageRequest finish;
+  finish.set_hash(hash);
+  finish.set_size_bytes(begin.size_bytes());
+  for (int round = 0; round < 2; ++round) {
+    const auto begun = Call(rpc::kBeginPackage, begin);
+    COHORT_ASSERT_OK(begun);
+    EXPECT_FALSE(begun->complete());
+    EXPECT_EQ(begun->offset(), 0);
+    COHORT_ASSERT_OK(Call(rpc::kUploadPackage, upload));
+    COHORT_ASSERT_OK(Call(rpc::kFinishPackage, finish));
+    EXPECT_TRUE(Call(rpc::kBeginPackage, begin)->complete());
+    packages_.Lose(hash);
+  }
+  // All came, and the answer to Finish was lost.
+  COHORT_ASSERT_OK(Call(rpc::kBeginPackage, begin));
+  COHORT_ASSERT_OK(Call(rpc::kUploadPackage, upload));
+  EXPECT_TRUE(Call(rpc::kBeginPackage, begin)->complete());
+  EXPECT_TRUE(packages_.Has(hash));
+}
 
 TEST_F(HeadCoreTest, TakesAPackageAndKeepsItForTheJobThatNamesIt) {
   const std::string bytes = "the bytes of a package";

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class HeadTest : public ::testing::Test {
@@ -160,6 +162,74 @@ TEST_F(HeadTest, RefusesADamagedStoreAndNamesIt) {
   const auto head = Start(Options());
   EXPECT_THAT(head, StatusIs(absl::StatusCode::kDataLoss,
                              HasSubstr(dir_.File("head") + "/store")));
+}
+
+// All files below the state directory with their bytes, but for the lock's.
+std::map<std::string, std::string> BytesOf(const std::string& directory) {
+  std::map<std::string, std::string> bytes;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    if (entry.path() == directory + "/LOCK") continue;
+    bytes[entry.path()] = *ReadFile(entry.path());
+  }
+  return bytes;
+}
+
+// Workers would follow the higher term and refuse the head that has the port.
+TEST_F(HeadTest, APortThatIsTakenChangesNothing) {
+  COHORT_ASSERT_OK(Start(Options()));
+  HeadOptions other = Options();
+  other.state_dir = dir_.File("other");
+  const auto taken = Start(other);
+  COHORT_ASSERT_OK(taken);
+  const auto before = BytesOf(dir_.File("head"));
+  HeadOptions options = Options();
+  options.http_address = HostPort{.host = "127.0.0.1", .port = 0};
+  const std::string address = (*taken)->address();
+  options.address.port =
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  EXPECT_EQ(GetReason(Start(options).status()), "busy_port");
+  EXPECT_EQ(BytesOf(dir_.File("head")), before);
+}
+
+TEST_F(HeadTest, ALostOrDamagedCredentialIsNotMadeAnewUnasked) {
+  COHORT_ASSERT_OK(Start(Options()));
+  const std::string path = dir_.File("head") + "/credential";
+  const auto first = ReadFile(path);
+  COHORT_ASSERT_OK(first);
+  const auto expect_refused = [&](const std::string& why) {
+    const auto before = BytesOf(dir_.File("head"));
+    const auto refused = Start(Options());
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  AllOf(HasSubstr(path), HasSubstr(why),
+                                        HasSubstr("--new-credential"))));
+    EXPECT_EQ(GetReason(refused.status()), "no_credential");
+    EXPECT_EQ(BytesOf(dir_.File("head")), before);
+  };
+  std::filesystem::remove(path);
+  expect_refused("is missing");
+  for (const size_t bytes : {0, 16, 31}) {
+    COHORT_ASSERT_OK(WriteFileAtomically(path, first->substr(0, bytes), 0600));
+    expect_refused("is damaged");
+  }
+  COHORT_ASSERT_OK(WriteFileAtomically(path, std::string(48, 'r'), 0600));
+  expect_refused("is one of a rank");
+  for (size_t i = 0; i < first->size(); ++i) {
+    std::string flipped = *first;
+    flipped[i] = static_cast<char>(flipped[i] ^ 1);
+    COHORT_ASSERT_OK(WriteFileAtomically(path, flipped, 0600));
+    expect_refused("is not the one that was there before");
+  }
+
+  COHORT_ASSERT_OK(WriteFileAtomically(path, *first, 0600));
+  COHORT_EXPECT_OK(Start(Options()));
+  std::filesystem::remove(path);
+  HeadOptions options = Options();
+  options.new_credential = true;
+  COHORT_EXPECT_OK(Start(options));
+  EXPECT_NE(*ReadFile(path), *first);
+  COHORT_EXPECT_OK(Start(Options()));
 }
 
 TEST_F(HeadTest, RefusesOptionsThatCannotBe) {

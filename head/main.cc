@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -13,9 +14,10 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
+#include "head/archive/offline.h"
 #include "head/head.h"
-#include "head/offline.h"
 #include "head/options.h"
+#include "head/state/history_limits.h"
 
 namespace cohort::head {
 namespace {
@@ -27,7 +29,10 @@ struct Flags {
   std::string state_dir;
   std::string ready_file;
   std::string node_timeout = "10s";
+  int64_t keep_jobs = HistoryLimits().jobs.count_max;
+  std::string keep_for = "30d";
   bool is_volatile = false;
+  bool new_credential = false;
   bool insecure_bind = false;
 };
 
@@ -47,8 +52,18 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--node-timeout", flags.node_timeout,
                  "Silence after which a node is dead")
       ->capture_default_str();
+  app.add_option("--keep-jobs", flags.keep_jobs,
+                 "Ended jobs and arrays that are remembered, the last ones")
+      ->capture_default_str();
+  app.add_option("--keep-for", flags.keep_for,
+                 "How long ended jobs, events and dead nodes are remembered, "
+                 "if not forgotten for room before")
+      ->capture_default_str();
   app.add_flag("--volatile", flags.is_volatile,
                "Allow a state directory on a tmpfs, lost with the machine");
+  app.add_flag("--new-credential", flags.new_credential,
+               "Make a new credential where this cluster's is lost: every "
+               "worker and client then needs it");
   app.add_flag("--insecure-bind", flags.insecure_bind,
                "Allow an address that is not loopback, without TLS");
   app.footer(
@@ -77,7 +92,11 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
   COHORT_ASSIGN_OR_RETURN(
       options.node_timeout,
       Of("--node-timeout", ParseDuration(flags.node_timeout)));
+  options.keep_jobs = flags.keep_jobs;
+  COHORT_ASSIGN_OR_RETURN(options.keep_for,
+                          Of("--keep-for", ParseDuration(flags.keep_for)));
   options.is_volatile = flags.is_volatile;
+  options.new_credential = flags.new_credential;
   options.insecure_bind = flags.insecure_bind;
   COHORT_RETURN_IF_ERROR(options.Validate());
   return options;

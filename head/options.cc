@@ -13,6 +13,11 @@ namespace {
 constexpr absl::Duration kNodeTimeoutMin = absl::Milliseconds(100);
 constexpr absl::Duration kNodeTimeoutMax = absl::Hours(24);
 
+// The bytes of their rows are bounded besides.
+constexpr int64_t kKeepJobsMax = 1'000'000;
+// Who waited for a job through a restart of the head still learns its end.
+constexpr absl::Duration kKeepForMin = absl::Minutes(1);
+
 constexpr uint16_t kHttpPort = 7711;
 
 absl::Status CheckBind(absl::string_view flag, const HostPort& address,
@@ -39,6 +44,15 @@ absl::Status HeadOptions::Validate() const {
         absl::StrCat("--node-timeout ", DurationToText(node_timeout),
                      ": between ", DurationToText(kNodeTimeoutMin), " and ",
                      DurationToText(kNodeTimeoutMax)));
+  }
+  if (keep_jobs < 1 || keep_jobs > kKeepJobsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--keep-jobs ", keep_jobs, ": between 1 and ", kKeepJobsMax));
+  }
+  if (keep_for < kKeepForMin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--keep-for ", DurationToText(keep_for), ": at least ",
+                     DurationToText(kKeepForMin)));
   }
   COHORT_RETURN_IF_ERROR(CheckBind("--address", address, insecure_bind));
   COHORT_RETURN_IF_ERROR(

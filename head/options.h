@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include "absl/time/time.h"
 
 #include "common/host_port.h"
+#include "head/state/history_limits.h"
 
 namespace cohort::head {
 
@@ -20,8 +22,13 @@ struct HeadOptions {
   // Silence after which a node is dead.  Ten heartbeats of a second: a pause of
   // the network is not a death.
   absl::Duration node_timeout = absl::Seconds(10);
+  // What is remembered of what is over (head/state/history_limits.h).
+  int64_t keep_jobs = HistoryLimits().jobs.count_max;
+  absl::Duration keep_for = HistoryLimits().jobs.age_max;
   // The state directory may be on a tmpfs: everything is lost with the machine.
   bool is_volatile = false;
+  // Where the credential of the store that is there is missing, make another.
+  bool new_credential = false;
   // Listen where others can read: there is no TLS yet.
   bool insecure_bind = false;
 

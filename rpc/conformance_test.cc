@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -146,7 +147,10 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
           chat->echo = echo_chats_;
           chats_.Put(chat);
           return std::make_unique<ChatReader>(chat);
-        });
+        },
+        {.delay = patience_, .may_wait = [](const StringValue& message) {
+           return absl::StartsWith(message.value(), "later");
+         }});
     transport_->Serve(*router_);
     channel_ = transport_->Connect(credential_, channel_options_);
   }
@@ -258,6 +262,8 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
   Inbox<Response> answers_;
   Inbox<std::shared_ptr<Chat>> chats_;
   absl::Status refuse_chats_;
+  // How long a Chat's "later" may wait; for ever unless a test says otherwise.
+  absl::Duration patience_ = absl::Hours(1);
   Latch* slow_chats_ = nullptr;
   bool echo_chats_ = false;
   Latch* slow_client_ = nullptr;
@@ -508,6 +514,56 @@ TEST_P(ConformanceTest, KeepsTheOrderOfAStreamBothWays) {
   EXPECT_TRUE(status.ok()) << status;
   ASSERT_TRUE(stamp.has_value());
   EXPECT_EQ(stamp->term, 7u);
+}
+
+// RT-8
+TEST_P(ConformanceTest, HandlesWhatMayWaitBeforeWhatComesAfterIt) {
+  Serve();
+  const auto client = Open();
+  ASSERT_TRUE(client->stream->Write(Text("later 1")).ok());
+  ASSERT_TRUE(client->stream->Write(Text("later 2")).ok());
+  ASSERT_TRUE(client->stream->Write(Text("now")).ok());
+  const auto chat = chats_.Take();
+  EXPECT_EQ(chat->messages.Take(), "later 1");
+  EXPECT_EQ(chat->messages.Take(), "later 2");
+  EXPECT_EQ(chat->messages.Take(), "now");
+  ASSERT_TRUE(client->stream->Write(Text("later 3")).ok());
+  client->stream->HalfClose();
+  EXPECT_EQ(chat->messages.Take(), "later 3");
+  EXPECT_TRUE(chat->half_closed.Take());
+}
+
+TEST_P(ConformanceTest, HandlesWhatMayWaitOnceItHasWaited) {
+  patience_ = absl::Milliseconds(1);
+  Serve();
+  const auto client = Open();
+  const auto other = Open();
+  ASSERT_TRUE(client->stream->Write(Text("later 1")).ok());
+  ASSERT_TRUE(other->stream->Write(Text("later 2")).ok());
+  const auto chat = chats_.Take();
+  const auto other_chat = chats_.Take();
+  const std::string heard = chat->messages.Take();
+  EXPECT_THAT(heard, ::testing::StartsWith("later"));
+  EXPECT_NE(other_chat->messages.Take(), heard);
+  ASSERT_TRUE(client->stream->Write(Text("later")).ok());
+  ASSERT_TRUE(other->stream->Write(Text("later")).ok());
+  EXPECT_EQ(chat->messages.Take(), "later");
+  EXPECT_EQ(other_chat->messages.Take(), "later");
+}
+
+TEST_P(ConformanceTest, DoesNotWaitWithAFullWindow) {
+  RouterOptions options;
+  options.stream_window_messages = 4;
+  Serve(options);
+  const auto client = Open();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(client->stream->Write(Text(absl::StrCat("later ", i))).ok());
+  }
+  const auto chat = chats_.Take();
+  // The last three may leave room.
+  for (int i = 0; i < 97; ++i) {
+    EXPECT_EQ(chat->messages.Take(), absl::StrCat("later ", i));
+  }
 }
 
 TEST_P(ConformanceTest, StreamsToAClientThatHalfClosed) {

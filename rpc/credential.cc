@@ -124,8 +124,10 @@ absl::StatusOr<Credential> Credential::FromBytes(absl::string_view bytes) {
 
 absl::StatusOr<Credential> Credential::FromHex(absl::string_view hex) {
   if (hex.size() % 2 != 0 || hex.size() > 2 * kRankBytes ||
-      !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
-    return absl::InvalidArgumentError("a credential is hex digits");
+      !std::all_of(hex.begin(), hex.end(), [](unsigned char c) {
+        return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
+      })) {
+    return absl::InvalidArgumentError("a credential is lower-case hex digits");
   }
   return FromBytes(HexToBytes(hex));
 }

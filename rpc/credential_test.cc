@@ -120,6 +120,7 @@ TEST_F(CredentialTest, HexRoundTrips) {
   EXPECT_FALSE(Credential::FromHex("").ok());
   EXPECT_FALSE(Credential::FromHex(std::string(64, 'g')).ok());
   EXPECT_FALSE(Credential::FromHex(std::string(63, 'a')).ok());
+  EXPECT_FALSE(Credential::FromHex(std::string(64, 'A')).ok());
   EXPECT_FALSE(Credential::FromHex(std::string(98, 'a')).ok());
 }
 

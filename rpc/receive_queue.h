@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <utility>
+
+#include "rpc/fifo.h"
 
 namespace cohort::rpc {
 
@@ -23,26 +24,25 @@ class ReceiveQueue {
 
   void Push(Message message, size_t bytes) {
     bytes_ += bytes;
-    waiting_.emplace_back(std::move(message), bytes);
+    waiting_.Push({std::move(message), bytes});
   }
 
   // REQUIRES: !empty().
   Message Pop() {
-    Message message = std::move(waiting_.front().first);
-    bytes_ -= waiting_.front().second;
-    waiting_.pop_front();
-    return message;
+    std::pair<Message, size_t> next = waiting_.Pop();
+    bytes_ -= next.second;
+    return std::move(next.first);
   }
 
   void Clear() {
-    waiting_.clear();
+    waiting_.Clear();
     bytes_ = 0;
   }
 
  private:
   const size_t messages_max_;
   const size_t bytes_max_;
-  std::deque<std::pair<Message, size_t>> waiting_;
+  Fifo<std::pair<Message, size_t>> waiting_;
   size_t bytes_ = 0;
 };
 

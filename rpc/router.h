@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/protobuf/arena.h"
 #include "google/protobuf/message_lite.h"
 
 #include "common/clock.h"
@@ -22,6 +24,7 @@
 #include "rpc/call_context.h"
 #include "rpc/fair_line.h"
 #include "rpc/method.h"
+#include "rpc/patient_line.h"
 #include "rpc/reply.h"
 #include "rpc/stamp.h"
 #include "rpc/stream.h"
@@ -60,6 +63,16 @@ class CallObserver {
                           absl::StatusCode code, absl::Duration took) = 0;
 };
 
+// Which messages of a stream may wait a moment before they are handled.  Those
+// of thousands of streams then wake the strand once, not once each.
+template <typename Up>
+struct Patience {
+  // At most; null `may_wait`: none may.
+  absl::Duration delay;
+  // Called on the transport's threads.
+  bool (*may_wait)(const Up& message) = nullptr;
+};
+
 class RouterCore;
 
 // The server side of every call: who may call what, on which strand it runs,
@@ -79,6 +92,8 @@ class RouterCore;
 // RT-6: OnClosed comes exactly once to every stream that `open` accepted.
 // RT-7: callers take turns on a strand, and nodes do not wait for them
 //       (Admission, FairLine).
+// RT-8: a stream's message that may wait (Patience) is handled before what
+//       comes after it on the same stream.
 class Router {
  public:
   template <typename Req, typename Resp>
@@ -110,8 +125,8 @@ class Router {
   // as Handle.
   template <typename Up, typename Down>
   void HandleStream(const StreamMethod<Up, Down>& method, Access access,
-                    Executor& strand,
-                    std::type_identity_t<Open<Up, Down>> open);
+                    Executor& strand, std::type_identity_t<Open<Up, Down>> open,
+                    std::type_identity_t<Patience<Up>> patience = {});
 
   // What every answer from now on carries; nothing until the first call.
   void SetStamp(Stamp stamp);
@@ -148,11 +163,15 @@ class Router {
     // Before the strand; null for a node's stream, which waits for nobody.
     // Shared: the methods of a strand.
     std::shared_ptr<FairLine> line;
-    // Makes an empty message of the type that the client sends.
-    std::unique_ptr<Message> (*new_message)();
+    // Makes an empty message of the type that the client sends, on the arena,
+    // or by itself and the caller's where there is none.
+    Message* (*new_message)(google::protobuf::Arena* arena);
     // One of the two.
     RawHandler handler;
     RawOpen open;
+    // Of a stream: which messages may wait, and where they do; null for none.
+    std::function<bool(const Message&)> may_wait;
+    std::unique_ptr<PatientLine> patient_line;
   };
 
  private:
@@ -169,8 +188,8 @@ class Router {
 namespace internal {
 
 template <typename M>
-std::unique_ptr<google::protobuf::MessageLite> NewMessage() {
-  return std::make_unique<M>();
+google::protobuf::MessageLite* NewMessage(google::protobuf::Arena* arena) {
+  return google::protobuf::Arena::CreateMessage<M>(arena);
 }
 
 // Gives a typed reader the Router's untyped messages.
@@ -211,13 +230,24 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
              handler(context, static_cast<const Req&>(request),
                      Reply<Resp>(std::move(sink)));
            },
-       .open = nullptr});
+       .open = nullptr,
+       .may_wait = nullptr,
+       .patient_line = nullptr});
 }
 
 template <typename Up, typename Down>
 void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
                           Executor& strand,
-                          std::type_identity_t<Open<Up, Down>> open) {
+                          std::type_identity_t<Open<Up, Down>> open,
+                          std::type_identity_t<Patience<Up>> patience) {
+  std::function<bool(const Message&)> may_wait;
+  std::unique_ptr<PatientLine> patient_line;
+  if (patience.may_wait != nullptr) {
+    patient_line = std::make_unique<PatientLine>(strand, patience.delay);
+    may_wait = [rule = patience.may_wait](const Message& message) {
+      return rule(static_cast<const Up&>(message));
+    };
+  }
   Add({.path = method.path,
        .access = access,
        .load = method.load,
@@ -233,7 +263,9 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
              context, std::make_unique<StreamWriter<Down>>(std::move(sink)));
          if (!reader.ok()) return reader.status();
          return std::make_unique<internal::TypedReader<Up>>(*std::move(reader));
-       }});
+       },
+       .may_wait = std::move(may_wait),
+       .patient_line = std::move(patient_line)});
 }
 
 }  // namespace cohort::rpc

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+
+#include "rpc/fifo.h"
 
 namespace cohort::rpc {
 
@@ -27,7 +28,7 @@ class SendQueue {
                        " messages of ", bytes_, " bytes wait for it"));
     }
     bytes_ += message.size();
-    messages_.push_back(std::move(message));
+    messages_.Push(std::move(message));
     return absl::OkStatus();
   }
 
@@ -41,8 +42,7 @@ class SendQueue {
   // The next message, whose write is now open.  REQUIRES: Ready().
   std::string Take() {
     writing_ = true;
-    std::string message = std::move(messages_.front());
-    messages_.pop_front();
+    std::string message = messages_.Pop();
     bytes_ -= message.size();
     return message;
   }
@@ -52,14 +52,14 @@ class SendQueue {
 
   // Drops what waits; an open write stays open.
   void Clear() {
-    messages_.clear();
+    messages_.Clear();
     bytes_ = 0;
   }
 
  private:
   const size_t messages_max_;
   const size_t bytes_max_;
-  std::deque<std::string> messages_;
+  Fifo<std::string> messages_;
   size_t bytes_ = 0;
   bool writing_ = false;
 };

@@ -42,7 +42,7 @@ class StreamCall final : public IncomingCall,
             core().options().stream_window_bytes) {}
 
   void Start() override {
-    Post(Turn(shared_from_this(), &StreamCall::OpenOnStrand));
+    Post(Turn<&StreamCall::OpenOnStrand>(shared_from_this()));
   }
 
   // ServerCall.
@@ -61,24 +61,24 @@ class StreamCall final : public IncomingCall,
   using Reader = Router::RawReader;
   using ReceivedMessage = std::unique_ptr<Router::Message>;
 
-  // A turn on the strand.  Dropped unrun, as by a strand that has stopped, it
-  // ends the stream without its reader.
+  // A turn on the strand, which calls `run`: as small as a task holds without
+  // an allocation.  Dropped unrun, as by a strand that has stopped, it ends the
+  // stream without its reader.
+  template <void (StreamCall::*run)()>
   class Turn {
    public:
-    Turn(std::shared_ptr<StreamCall> call, void (StreamCall::*run)())
-        : call_(std::move(call)), run_(run) {}
+    explicit Turn(std::shared_ptr<StreamCall> call) : call_(std::move(call)) {}
     Turn(Turn&&) = default;
     ~Turn() {
       if (call_ != nullptr) call_->StrandGone();
     }
     void operator()() && {
       const std::shared_ptr<StreamCall> call = std::move(call_);
-      ((*call).*run_)();
+      ((*call).*run)();
     }
 
    private:
     std::shared_ptr<StreamCall> call_;
-    void (StreamCall::*run_)();
   };
 
   // What a turn does next.
@@ -93,6 +93,7 @@ class StreamCall final : public IncomingCall,
   // On the strand.
   void OpenOnStrand();
   void TakeTurn();
+  void TakePatientTurn();
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Step step);
 
@@ -105,7 +106,13 @@ class StreamCall final : public IncomingCall,
   void MaybeWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the caller must post a turn, which it does without the lock.
   bool NeedsTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostTurn() { Post(Turn(shared_from_this(), &StreamCall::TakeTurn)); }
+  void PostTurn() { Post(Turn<&StreamCall::TakeTurn>(shared_from_this())); }
+  // The same after a message that may wait.
+  bool NeedsPatientTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostPatientTurn() {
+    method().patient_line->Post(
+        Turn<&StreamCall::TakePatientTurn>(shared_from_this()));
+  }
 
   SendQueue out_ ABSL_GUARDED_BY(mutex_);
   ReceiveQueue<ReceivedMessage> in_ ABSL_GUARDED_BY(mutex_);
@@ -118,6 +125,8 @@ class StreamCall final : public IncomingCall,
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   // A turn is posted or runs.
   bool turn_ ABSL_GUARDED_BY(mutex_) = false;
+  // One is posted for messages that may wait.
+  bool patient_turn_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared: the turn that runs it and this.
   std::shared_ptr<absl::AnyInvocable<void()>> on_drained_
       ABSL_GUARDED_BY(mutex_);
@@ -159,21 +168,25 @@ void StreamCall::OpenOnStrand() {
 void StreamCall::OnRead(std::optional<absl::string_view> bytes) {
   ReceivedMessage message;
   absl::Status refusal;
+  bool may_wait = false;
   if (bytes.has_value()) {
     if (bytes->size() > core().options().message_bytes_max) {
       refusal = absl::ResourceExhaustedError(absl::StrCat(
           "a message of ", bytes->size(), " bytes on ", method().path,
           " is over the limit of ", core().options().message_bytes_max));
     } else {
-      message = method().new_message();
+      message.reset(method().new_message(nullptr));
       if (!message->ParseFromArray(bytes->data(),
                                    static_cast<int>(bytes->size()))) {
         refusal = absl::InvalidArgumentError(
             absl::StrCat("a message on ", method().path, " cannot be decoded"));
+      } else if (method().may_wait != nullptr) {
+        may_wait = method().may_wait(*message);
       }
     }
   }
   bool post = false;
+  bool post_patient = false;
   {
     MutexLock lock(mutex_);
     reading_ = false;
@@ -184,11 +197,18 @@ void StreamCall::OnRead(std::optional<absl::string_view> bytes) {
       EndLocked(refusal);
     } else {
       in_.Push(std::move(message), bytes->size());
+      // With the window full the next message is not seen, and may be urgent.
+      may_wait = may_wait && in_.HasRoom();
       MaybeRead();
     }
-    post = NeedsTurn();
+    if (may_wait) {
+      post_patient = NeedsPatientTurn();
+    } else {
+      post = NeedsTurn();
+    }
   }
   if (post) PostTurn();
+  if (post_patient) PostPatientTurn();
 }
 
 void StreamCall::OnWriteDone(bool ok) {
@@ -307,6 +327,16 @@ void StreamCall::TakeTurn() {
   PostTurn();
 }
 
+void StreamCall::TakePatientTurn() {
+  {
+    MutexLock lock(mutex_);
+    patient_turn_ = false;
+    if (turn_) return;  // Which handles what waited for this one.
+    turn_ = true;
+  }
+  TakeTurn();
+}
+
 StreamCall::Step StreamCall::NextStep() {
   Step step;
   if (reader_ == nullptr) return step;
@@ -406,6 +436,11 @@ bool StreamCall::NeedsTurn() {
                          (drained_ && on_drained_ != nullptr);
   if (something) turn_ = true;
   return something;
+}
+
+bool StreamCall::NeedsPatientTurn() {
+  if (turn_ || reader_ == nullptr) return false;
+  return !std::exchange(patient_turn_, true);
 }
 
 }  // namespace

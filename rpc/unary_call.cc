@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/arena.h"
 
 #include "common/check.h"
 #include "common/executor.h"
@@ -15,6 +16,21 @@
 
 namespace cohort::rpc {
 namespace {
+
+// A request and where its parts lie: most take no memory but this.
+class Request {
+ public:
+  explicit Request(const Router::Method& method)
+      : arena_(block_, sizeof(block_)), message_(method.new_message(&arena_)) {}
+
+  Router::Message& operator*() { return *message_; }
+  Router::Message* operator->() { return message_; }
+
+ private:
+  alignas(8) char block_[2048];
+  google::protobuf::Arena arena_;
+  Router::Message* const message_;  // the arena's
+};
 
 class UnaryCall final : public IncomingCall,
                         public ReplySink,
@@ -43,8 +59,7 @@ class UnaryCall final : public IncomingCall,
   // answers for the handler.
   class Turn {
    public:
-    Turn(std::shared_ptr<UnaryCall> call,
-         std::unique_ptr<Router::Message> request)
+    Turn(std::shared_ptr<UnaryCall> call, std::unique_ptr<Request> request)
         : call_(std::move(call)), request_(std::move(request)) {}
     Turn(Turn&&) = default;
     ~Turn() {
@@ -55,12 +70,12 @@ class UnaryCall final : public IncomingCall,
 
     void operator()() && {
       const std::shared_ptr<UnaryCall> call = std::move(call_);
-      call->RunHandler(*request_);
+      call->RunHandler(**request_);
     }
 
    private:
     std::shared_ptr<UnaryCall> call_;
-    std::unique_ptr<Router::Message> request_;
+    std::unique_ptr<Request> request_;
   };
 
   void RunHandler(const Router::Message& request);
@@ -82,9 +97,9 @@ void UnaryCall::OnRead(std::optional<absl::string_view> message) {
            std::nullopt);
     return;
   }
-  std::unique_ptr<Router::Message> request = method().new_message();
-  if (!request->ParseFromArray(message->data(),
-                               static_cast<int>(message->size()))) {
+  auto request = std::make_unique<Request>(method());
+  if (!(*request)->ParseFromArray(message->data(),
+                                  static_cast<int>(message->size()))) {
     Finish(absl::InvalidArgumentError(absl::StrCat(
                "the request to ", method().path, " cannot be decoded")),
            std::nullopt);

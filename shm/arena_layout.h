@@ -9,15 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/gang_limits.h"
 #include "shm/metrics_cell.h"
 #include "shm/segment.h"
 #include "shm/seq_cell.h"
 
 namespace cohort::shm {
 
-// Ranks of one attempt on one node: the largest machines have 16 GPUs; a CPU
-// rank a core on 64 cores is past what one attempt uses.
-inline constexpr int kLocalRanksMax = 64;
+// Ranks of one attempt on one node: the head places no more.
+inline constexpr int kLocalRanksMax = kRanksPerNodeMax;
 // Data segments a rank may take: small allocations share one, and a trainer
 // asks for a few large ones.
 inline constexpr uint32_t kRegionsMax = 64;

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -26,6 +27,22 @@ absl::Status Damaged(const std::string& path) {
       path,
       " is damaged: restore it, or move the worker's state directory "
       "away and start afresh (its ranks are then unknown here)"));
+}
+
+absl::Status DamagedNodeId(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(
+      path,
+      " is damaged: write this node's id there (32 hex digits, as `cohort "
+      "nodes "
+      "list --json` shows it) or put back a copy; or move the whole state "
+      "directory away and start as a new node, which does not know the ranks "
+      "of this one"));
+}
+
+// One flipped digit would be another node.
+std::string NodeIdText(const NodeId& id) {
+  const std::string hex = id.ToHex();
+  return absl::StrCat(hex, "\n", absl::Hex(Crc32c(hex), absl::kZeroPad8), "\n");
 }
 
 std::string Seal(absl::string_view bytes) {
@@ -80,16 +97,21 @@ absl::Status Journal::Open() {
 absl::StatusOr<NodeId> Journal::LoadNodeId(Random& random) {
   const std::string path = directories_.NodeIdFile();
   const absl::StatusOr<std::string> file = ReadFile(path);
+  NodeId id;
   if (absl::IsNotFound(file.status())) {
-    const NodeId id = NodeId::New(random);
-    COHORT_RETURN_IF_ERROR(
-        WriteFileAtomically(path, absl::StrCat(id.ToHex(), "\n"), 0600));
-    return id;
+    id = NodeId::New(random);
+  } else {
+    COHORT_RETURN_IF_ERROR(file.status());
+    const absl::StatusOr<NodeId> read = NodeId::FromHex(file->substr(0, 32));
+    if (read.ok() && *file == NodeIdText(*read)) return *read;
+    // Older daemons wrote no checksum, and a person writes none.
+    if (!read.ok() || absl::StripTrailingAsciiWhitespace(*file).size() != 32) {
+      return DamagedNodeId(path);
+    }
+    id = *read;
   }
-  COHORT_RETURN_IF_ERROR(file.status());
-  const absl::StatusOr<NodeId> id = NodeId::FromHex(file->substr(0, 32));
-  if (!id.ok()) return Damaged(path);
-  return *id;
+  COHORT_RETURN_IF_ERROR(WriteFileAtomically(path, NodeIdText(id), 0600));
+  return id;
 }
 
 absl::StatusOr<std::optional<v1::Stamp>> Journal::LoadBinding() {

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/file.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 
@@ -43,6 +44,26 @@ TEST_F(JournalTest, ANodeKeepsItsId) {
   std::ofstream(directories_.NodeIdFile()) << "nonsense";
   EXPECT_THAT(journal_.LoadNodeId(random_).status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("node_id")));
+}
+
+TEST_F(JournalTest, AFlippedDigitIsNotAnotherNode) {
+  const absl::StatusOr<NodeId> first = journal_.LoadNodeId(random_);
+  ASSERT_THAT(first, IsOk());
+  const absl::StatusOr<std::string> whole = ReadFile(directories_.NodeIdFile());
+  ASSERT_THAT(whole, IsOk());
+  for (size_t i = 0; i < whole->size(); ++i) {
+    std::string flipped = *whole;
+    flipped[i] = flipped[i] == '1' ? '2' : '1';
+    std::ofstream(directories_.NodeIdFile()) << flipped;
+    EXPECT_THAT(journal_.LoadNodeId(random_).status(),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("write this node's id there")))
+        << i;
+  }
+  // What an older daemon wrote gets its checksum.
+  std::ofstream(directories_.NodeIdFile()) << first->ToHex() << "\n";
+  EXPECT_EQ(*journal_.LoadNodeId(random_), *first);
+  EXPECT_EQ(*ReadFile(directories_.NodeIdFile()), *whole);
 }
 
 TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {

@@ -137,8 +137,7 @@ absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
     COHORT_RETURN_IF_ERROR(RemoveTree(path));
     COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
   }
-  COHORT_RETURN_IF_ERROR(MakeDirectories(
-      directories_.Logs(attempt.job_id(), attempt.number()), 0700));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(attempt), 0700));
   if (!archive.empty()) COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
 
   Prepared prepared;
@@ -159,6 +158,11 @@ absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
   return prepared;
 }
 
+std::string LocalAttemptHost::LogsOf(const v1::DesiredAttempt& attempt) const {
+  return directories_.Logs(attempt.job_id(), attempt.number(),
+                           attempt.attempt_id());
+}
+
 LocalAttemptHost::Open& LocalAttemptHost::Remember(
     const v1::DesiredAttempt& attempt) {
   Open& open = open_[*IdOf(attempt)];
@@ -166,7 +170,7 @@ LocalAttemptHost::Open& LocalAttemptHost::Remember(
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     open.ranks.push_back(rank.rank());
   }
-  open.log_directory = directories_.Logs(attempt.job_id(), attempt.number());
+  open.log_directory = LogsOf(attempt);
   open.metrics_seen.resize(open.ranks.size());
   if (!polling_) {
     polling_ = true;
@@ -190,7 +194,7 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   KeeperSpec spec;
   spec.attempt = id.ToHex();
   spec.runtime_dir = directories_.Runtime(id);
-  spec.log_dir = directories_.Logs(attempt.job_id(), attempt.number());
+  spec.log_dir = LogsOf(attempt);
   spec.cgroup_parent = options_.cgroup_parent;
   if (attempt.has_time_limit()) {
     spec.time_limit_ms = std::max<int64_t>(
@@ -227,7 +231,17 @@ void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
     COHORT_LOG(kWarning, "arena_not_opened", {"attempt", id.ToHex()},
                {"error", arena.status().message()});
   }
-  keepers_.Adopt(id.ToHex(), std::move(done));
+  keepers_.Adopt(id.ToHex(),
+                 [this, id, done = std::move(done)](
+                     absl::StatusOr<AdoptedAttempt> adopted) mutable {
+                   // An older daemon chose another name.
+                   const auto found = open_.find(id);
+                   if (adopted.ok() && !adopted->spec.log_dir.empty() &&
+                       found != open_.end()) {
+                     found->second.log_directory = adopted->spec.log_dir;
+                   }
+                   std::move(done)(std::move(adopted));
+                 });
 }
 
 void LocalAttemptHost::OnKeeperEvent(const std::string& attempt,

@@ -87,6 +87,7 @@ class LocalAttemptHost final : public AttemptHost {
   };
   using PreparedDone = absl::AnyInvocable<void(absl::StatusOr<int>) &&>;
 
+  std::string LogsOf(const v1::DesiredAttempt& attempt) const;
   Open& Remember(const v1::DesiredAttempt& attempt);
   void PrepareDirectories(v1::DesiredAttempt attempt, std::string archive,
                           PreparedDone done);

@@ -11,17 +11,23 @@ namespace {
 
 v1::LogChunk ReadChunk(const NodeDirectories& directories,
                        const v1::ReadLogChunk& question, int32_t bytes_max) {
-  const LogReader reader(
-      directories.Logs(question.job_id(), question.attempt_number()),
-      question.rank(),
-      question.stream() == v1::LOG_STREAM_STDERR ? LogStream::kStderr
-                                                 : LogStream::kStdout);
+  const LogStream stream = question.stream() == v1::LOG_STREAM_STDERR
+                               ? LogStream::kStderr
+                               : LogStream::kStdout;
+  const auto read = [&](const std::string& directory) {
+    return LogReader(directory, question.rank(), stream)
+        .Read(static_cast<uint64_t>(std::max<int64_t>(question.offset(), 0)),
+              static_cast<size_t>(bytes_max));
+  };
   v1::LogChunk answer;
   answer.set_read_id(question.read_id());
   answer.set_offset(question.offset());
-  const auto chunk = reader.Read(
-      static_cast<uint64_t>(std::max<int64_t>(question.offset(), 0)),
-      static_cast<size_t>(bytes_max));
+  absl::StatusOr<LogChunk> chunk = read(directories.Logs(
+      question.job_id(), question.attempt_number(), question.attempt_id()));
+  if (absl::IsNotFound(chunk.status())) {
+    chunk =
+        read(directories.OldLogs(question.job_id(), question.attempt_number()));
+  }
   if (!chunk.ok()) return answer;
   answer.set_known(true);
   answer.set_offset(static_cast<int64_t>(chunk->offset));

@@ -24,7 +24,7 @@ class LogServiceTest : public testing::Test {
  protected:
   LogServiceTest()
       : directories_(temp_.path(), temp_.path()),
-        logs_(directories_.Logs(kJob, 1)) {
+        logs_(directories_.Logs(kJob, 1, kAttempt)) {
     EXPECT_THAT(MakeDirectories(logs_, 0700), IsOk());
   }
 
@@ -33,6 +33,7 @@ class LogServiceTest : public testing::Test {
     question.set_read_id(1);
     question.set_job_id(kJob);
     question.set_attempt_number(1);
+    question.set_attempt_id(kAttempt);
     question.set_rank(0);
     question.set_stream(v1::LOG_STREAM_STDOUT);
     question.set_offset(offset);
@@ -45,6 +46,7 @@ class LogServiceTest : public testing::Test {
   }
 
   const std::string kJob = std::string(16, 'j');
+  const std::string kAttempt = std::string(16, 'a');
   TempDir temp_;
   NodeDirectories directories_;
   const std::string logs_;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/build_info.h"
@@ -44,6 +45,7 @@
 #include "worker/package_cache.h"
 #include "worker/run_service.h"
 #include "worker/simulated_devices.h"
+#include "worker/stray_attempts.h"
 
 extern char** environ;
 
@@ -54,6 +56,8 @@ namespace {
 constexpr absl::Duration kTakeAlongSlack = absl::Milliseconds(2'500);
 // A head that has not recorded the ends by then is away.
 constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
+// Only a process in uninterruptible sleep takes longer to die.
+constexpr absl::Duration kStraysTimeout = absl::Seconds(5);
 
 // The node strand, small writes, and one long-running piece of disk work.
 constexpr int kThreads = 3;
@@ -257,6 +261,8 @@ class Worker::Parts {
         {.address = absl::StrCat("unix:", directories_.WorkerSocket())});
     if (!server.ok()) return NoSocket(server.status());
     server_ = *std::move(server);
+    // Ours alone now; before the head hears what there is.
+    COHORT_RETURN_IF_ERROR(EndStrays(entries));
     Run([this, &entries] {
       node_->Restore(std::move(entries), [this] { link_->Start(); });
     });
@@ -333,6 +339,27 @@ class Worker::Parts {
                      [this](const v1::DesiredAttempt& attempt) {
                        return directories_.CheckpointRoot(attempt);
                      }});
+  }
+
+  // A directory that was put back from an older copy does not know what was
+  // started in between, and those ranks would keep their GPUs.
+  absl::Status EndStrays(const std::vector<JournalEntry>& entries) {
+    StrayQuery query{.directories = directories_,
+                     .known = {},
+                     .live = {},
+                     .cgroup_parent = DelegatedCgroup().value_or("")};
+    for (const JournalEntry& entry : entries) {
+      const std::string attempt =
+          absl::BytesToHexString(entry.desired.attempt_id());
+      query.known.insert(attempt);
+      const v1::Phase phase = entry.observed.phase();
+      if (phase == v1::PHASE_STARTING || phase == v1::PHASE_RUNNING) {
+        query.live.insert(attempt);
+      }
+    }
+    return Annotate(EndStrayAttempts(query, kStraysTimeout),
+                    "--state-dir was put back from an older copy, and what it "
+                    "does not know still runs");
   }
 
   void OnJoined() {

@@ -7,9 +7,9 @@
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
 #include "client/explanation_json.h"
-#include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/real_clock.h"
+#include "common/since_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
@@ -21,17 +21,17 @@ struct ExplainFlags {
   bool history = false;
 };
 
-// A time, or how long ago.
 absl::StatusOr<absl::Time> ParseAt(const std::string& text) {
-  absl::Time time;
-  std::string error;
-  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return time;
-  const absl::StatusOr<absl::Duration> ago = ParseDuration(text);
-  if (ago.ok()) return MachineClock().Wall() - *ago;
-  return UsageError(
-      absl::StrCat("--at ", text,
-                   " is neither how long ago (1h, 90s) nor a time "
-                   "(2026-11-21T10:00:00Z)"));
+  const absl::Time now = MachineClock().Wall();
+  const absl::StatusOr<absl::Time> at = ParseSince(text, now);
+  if (!at.ok()) {
+    return UsageError(absl::StrCat("--at ", at.status().message()));
+  }
+  if (*at > now) {
+    return UsageError(
+        absl::StrCat("--at ", text, " is still to come: nobody knows it"));
+  }
+  return at;
 }
 
 absl::StatusOr<int> RunExplain(const Invocation& invocation,
@@ -60,7 +60,10 @@ void AddExplain(CLI::App& cohort, Invocation& invocation) {
       cohort, "explain", "Say why a job waits and what would let it start",
       invocation,
       [&invocation, flags] { return RunExplain(invocation, *flags); });
-  explain->add_option("JOB", flags->job, "Its id")->required();
+  explain
+      ->add_option("JOB", flags->job,
+                   "The id of a job, of an array, or ID.INDEX of an element")
+      ->required();
   CLI::Option* const at =
       explain
           ->add_option("--at", flags->at,

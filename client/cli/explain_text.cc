@@ -158,7 +158,18 @@ void AppendAhead(const Ahead& ahead, std::string* text) {
 }
 
 void AppendChanges(const Explanation& explanation, std::string* text) {
-  if (explanation.changes.empty()) return;
+  if (explanation.changes.empty()) {
+    const bool short_of_room = std::any_of(
+        explanation.blockers.begin(), explanation.blockers.end(),
+        [](const Blocker& blocker) { return !blocker.shape.empty(); });
+    if (!short_of_room) return;
+    absl::StrAppend(text, explanation.changes_complete
+                              ? "\nNo change that is known would let it "
+                                "start.\n"
+                              : "\nNo change was found that would let it "
+                                "start; the search was cut short.\n");
+    return;
+  }
   absl::StrAppend(text, "\nAny one of these would let it start:\n");
   size_t shown = 0;
   for (const Remedy& change : explanation.changes) {
@@ -182,19 +193,47 @@ void AppendHistory(const WaitReason& reason, std::string* text) {
                   "\n  ", OneLine(reason.blocker.text), "\n");
 }
 
+// What they wait for, in a few words.
+std::string WaitText(const std::string& kind) {
+  if (kind == "resources") return "for room";
+  if (kind == "held") return "held";
+  if (kind == "after") return "for the end of other jobs";
+  if (kind == "array") return "for a place among those that may run at once";
+  if (kind == "back_off") return "until their next attempt is due";
+  return "for something else";
+}
+
+void AppendElements(const Explanation& explanation, std::string* text) {
+  if (!explanation.element.has_value()) return;
+  absl::StrAppend(text, "\n", OneLine(explanation.summary), "\n");
+  if (explanation.elements.empty()) return;
+  absl::StrAppend(text, "\nElements that wait:\n");
+  for (const WaitingElements& elements : explanation.elements) {
+    absl::StrAppend(text, "  ", elements.count, "  ", WaitText(elements.kind));
+    if (elements.first.has_value()) {
+      absl::StrAppend(text, ", first ", elements.first->ToText());
+    }
+    absl::StrAppend(text, "\n");
+  }
+  absl::StrAppend(text, "\nOf ", explanation.element->ToText(), ":\n");
+}
+
 }  // namespace
 
 std::string ExplanationText(const Explanation& explanation) {
   std::string text =
-      absl::StrCat("Job ", explanation.job.ToText(),
+      absl::StrCat(explanation.element.has_value() ? "Array " : "Job ",
+                   explanation.job.ToText(),
                    explanation.name.empty()
                        ? ""
                        : absl::StrCat(" (", OneLine(explanation.name), ")"),
                    " is ", JobStateName(explanation.state));
-  if (explanation.blockers.empty() && !explanation.summary.empty()) {
+  if (!explanation.element.has_value() && explanation.blockers.empty() &&
+      !explanation.summary.empty()) {
     absl::StrAppend(&text, ": ", OneLine(explanation.summary));
   }
   absl::StrAppend(&text, ".\n");
+  AppendElements(explanation, &text);
   for (const Blocker& blocker : explanation.blockers) {
     AppendBlocker(blocker, &text);
   }

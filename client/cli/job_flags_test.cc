@@ -131,6 +131,7 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
   const std::string job(32, 'a');
   ExpectUsage({.time_limit = "soon"}, "--time-limit: \"soon\"");
   ExpectUsage({.time_limit = "0"}, "--time-limit: ");
+  ExpectUsage({.time_limit = "1h3x"}, "column 4: expected a unit");
   ExpectUsage({.grace = "2h"}, "--grace: ");
   ExpectUsage({.retry_delay = "x"}, "--retry-delay: ");
   ExpectUsage({.after = {"abc"}}, "--after abc: column 1");

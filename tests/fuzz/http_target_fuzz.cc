@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 
 #include "common/check.h"
-#include "head/http_message.h"
+#include "head/http/http_message.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -2,11 +2,11 @@
 // the store gives back as it was and that the planner answers.
 
 #include "common/check.h"
-#include "head/cluster_wire.h"
-#include "head/job_spec.h"
-#include "head/placement.h"
-#include "head/records_codec.h"
-#include "head/waiting_line.h"
+#include "head/placement/placement.h"
+#include "head/services/cluster_wire.h"
+#include "head/state/job_spec.h"
+#include "head/state/waiting_line.h"
+#include "head/store/records_codec.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace head = cohort::head;

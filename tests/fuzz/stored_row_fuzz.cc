@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/resources.h"
-#include "head/records_codec.h"
+#include "head/store/records_codec.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace head = cohort::head;
@@ -60,13 +60,27 @@ std::vector<std::string> FuzzSeeds() {
   job.spec.Own().command = {"python3", "train.py"};
   job.spec.Own().environment = {{"A", "b"}};
   job.checkpoints = {{.path = "/x/step-1", .step = 1}};
+  head::ArrayRecord array;
+  array.spec = job.spec;
+  head::WaitReasonRecord reason;
+  reason.number = 7;
+  reason.shape = "2 workers of GPU=1";
+  reason.failures = {{.by = "resource", .what = "GPU", .nodes = 3}};
+  reason.holders = {{.resource = "GPU", .nodes = 1}};
+  head::AttemptRecord attempt;
+  attempt.number = 1;
+  attempt.parts = {{.ranks = {{.rank = 0, .gpu_ids = {"0"}}}}};
+  attempt.unclaimed_since = absl::FromUnixSeconds(1'800'000'000);
   return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
           Input(head::ToWrite(node)),
           Input(head::ToWrite(job)),
           Input(head::ToWrite(head::AttemptRecord())),
           Input(head::ToWrite(head::RequestRecord())),
           Input(head::ToWrite(head::PackageRecord())),
-          Input(head::ToWrite(head::EventRecord()))};
+          Input(head::ToWrite(head::EventRecord())),
+          Input(head::ToWrite(array)),
+          Input(head::ToWrite(reason)),
+          Input(head::ToWrite(attempt))};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -76,6 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string value = WithChecksum(key, input.substr(1 + key.size()));
   CheckEach<head::ClusterRecord, head::NodeRecord, head::JobRecord,
             head::AttemptRecord, head::RequestRecord, head::PackageRecord,
-            head::EventRecord>(key, value);
+            head::EventRecord, head::ArrayRecord, head::WaitReasonRecord>(
+      key, value);
   return 0;
 }

@@ -232,6 +232,7 @@ class Cluster(Client):
         self.node_timeout = node_timeout
         self.http_address = ""
         self.head = None
+        self.head_flags = ()
         self.workers = {}
         self._worker_flags = {}
 
@@ -243,7 +244,8 @@ class Cluster(Client):
             [BIN / "cohort-head", "--address", self.address or "127.0.0.1:0",
              "--http-address", self.http_address or "127.0.0.1:0",
              "--state-dir", self.sandbox.dir / state, "--ready-file", ready,
-             "--node-timeout", self.node_timeout], "head.log")
+             "--node-timeout", self.node_timeout, *self.head_flags],
+            "head.log")
         if wait:
             self._await_ready("head", self.head, ready)
             self.address = ready.read_text().strip()

@@ -73,6 +73,13 @@ class Events(cluster.ClusterTest):
                  if event["kind"] == "job_stop_requested"]
         self.assertEqual([event["principal"] for event in asked], ["cluster"])
 
+    def test_nil_names_nothing(self):
+        c = self.cluster()
+        nil = "0" * 32
+        for command in (("events", "--job", nil), ("events", "--node", nil),
+                        ("jobs", "list", "--array", nil)):
+            self.assert_fails(c.run(*command), 125, "there is no")
+
     def test_filters_by_node_and_time(self):
         c = self.cluster(workers=2)
         everything = self.events(c)

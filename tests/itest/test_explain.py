@@ -70,6 +70,9 @@ class Explain(cluster.ClusterTest):
         self.assertEqual((gpu["nodes"], gpu["short"]), (1, 7))
         self.assertIn("not even if all nodes were idle",
                       c.run("explain", job).stdout)
+        array = c.run("submit", "--array", "0-9", "--gpus", "8", "--", "true")
+        self.assertIn("does not fit this cluster", array.stderr)
+        self.assertTrue(c.job(array.stdout.strip())["never_fits"])
         fits = c.run("submit", "--gpus", "1", "--", "true")
         self.assertNotIn("does not fit", fits.stderr)
 
@@ -126,6 +129,44 @@ class Explain(cluster.ClusterTest):
             self.assertIn(word, blocker["text"])
             self.assertIn(word, c.run("explain", job).stdout)
 
+    def test_an_array_is_explained_as_one(self):
+        c = self.cluster("--num-cpus", "4")
+        array = c.submit("--array", "0-9%2", "--", "sleep", "600")
+        for element in ("0", "1"):
+            c.await_state(f"{array}.{element}", "RUNNING")
+        c.run("jobs", "hold", f"{array}.9")
+        why = self.explain(c, array)
+        self.assertEqual((why["job"], why["element"]), (array, f"{array}.2"))
+        self.assertEqual(why["elements"], [
+            {"kind": "array", "count": 7, "first": f"{array}.2"},
+            {"kind": "held", "count": 1, "first": f"{array}.9"}])
+        kinds = {change["kind"]: change for change in why["changes"]}
+        self.assertEqual(kinds["RAISE_ARRAY_LIMIT"]["how"], "--array 0-9%3")
+        text = c.run("explain", array).stdout
+        self.assertIn(f"Array {array} is RUNNING", text)
+        self.assertIn(f"7  for a place among those that may run at once, first "
+                      f"{array}.2", text)
+        # What it said is true.
+        c.run("jobs", "stop", f"{array}.0")
+        c.await_state(f"{array}.2", "RUNNING")
+
+    def test_changes_are_true_in_spite_of_the_line(self):
+        c = self.cluster("--num-cpus", "2")
+        holder = c.submit("--cpus", "2", "--", "sleep", "600")
+        c.await_state(holder, "RUNNING")
+        ahead = c.submit("--cpus", "2", "--", "sleep", "600")
+        job = c.submit("--cpus", "2", "--", "sleep", "600")
+        [ends] = [change for change in self.explain(c, job)["changes"]
+                  if change["kind"] == "JOB_ENDS"]
+        self.assertIn(holder, ends["text"])
+        self.assertIn(f"with {ahead} held", ends["text"])
+        c.run("jobs", "hold", ahead)
+        c.run("jobs", "stop", holder)
+        c.await_state(job, "RUNNING")
+        held = self.explain(c, ahead)
+        self.assertTrue(all("release it" in change["text"]
+                            for change in held["changes"]))
+
     def test_bad_input_is_named(self):
         c = self.cluster("--num-cpus", "1")
         unknown = c.run("explain", "0" * 31 + "1")
@@ -135,6 +176,10 @@ class Explain(cluster.ClusterTest):
         when = c.run("explain", job, "--at", "yesterday")
         self.assertEqual(when.returncode, 2)
         self.assertIn("yesterday", when.stderr)
+        self.assert_fails(c.run("explain", job, "--at", "bla"), 2, "column 1")
+        self.assert_fails(
+            c.run("explain", job, "--at", "2999-01-01T00:00:00Z"), 2,
+            "still to come")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ except ImportError:  # Debian: python3-prometheus-client
 LEAST = ("cohort_build_info", "cohort_head_term", "cohort_head_read_only",
          "cohort_nodes", "cohort_jobs", "cohort_resource_capacity",
          "cohort_resource_available", "cohort_store_size_bytes",
+         "cohort_history_entries", "cohort_history_bytes_limit",
          "process_resident_memory_bytes", "process_start_time_seconds")
 
 
@@ -109,6 +110,23 @@ class Http(cluster.ClusterTest):
             printed = c.run(*command, "--json").stdout
             self.assertEqual(answer.body.decode(), printed, path)
 
+    def test_jobs_are_chosen_as_the_command_chooses_them(self):
+        c = self.cluster("--num-cpus", "2")
+        c.await_end(c.submit("--label", "team=nlp", "--", "true"))
+        c.await_end(c.submit("--namespace", "lab", "--", "false"))
+        array = c.submit("--array", "0-2", "--", "true")
+        c.await_end(array)
+        for query, flags in (
+                ("label=team%3Dnlp", ("--label", "team=nlp")),
+                ("namespace=lab", ("--namespace", "lab")),
+                (f"array={array}", ("--array", array)),
+                ("state=failed", ("--state", "FAILED"))):
+            answer = self.get(c, "/v1/jobs?" + query)
+            self.assertEqual(answer.status, 200, query)
+            self.assertGreaterEqual(len(answer.json()), 1, query)
+            printed = c.run("jobs", "list", *flags, "--json").stdout
+            self.assertEqual(answer.body.decode(), printed, query)
+
     def test_names_what_is_wrong(self):
         c = self.cluster(workers=0)
         for path, status, word in (
@@ -117,7 +135,12 @@ class Http(cluster.ClusterTest):
                 ("/v1/jobs/zz", 404, "zz"),
                 ("/v1/jobs/" + "0" * 32, 404, "0" * 32),
                 ("/v1/status?colour=red", 400, "colour"),
-                ("/v1/nodes?a=1", 400, "a")):
+                ("/v1/nodes?a=1", 400, "a"),
+                ("/v1/jobs?label=team", 400, "label"),
+                ("/v1/jobs?array=zz", 400, "array"),
+                ("/v1/jobs?page=", 400, "page"),
+                ("/v1/jobs?page=x", 400, "page"),
+                ("/v1/jobs?state=%zz", 400, "escape")):
             answer = self.get(c, path)
             self.assertEqual(answer.status, status, path)
             self.assertEqual(set(answer.json()), {"code", "reason", "message"})

@@ -53,14 +53,14 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
         got = c.job(job)
         details = set(
-            "labels namespace priority held class causes failures_by_class "
-            "array never_fits stderr_tail time_limit grace retry_delay "
-            "selectors tolerations accelerator_type topology after "
-            "array_spec".split())
+            "causes failures_by_class array never_fits stderr_tail "
+            "time_limit grace retry_delay selectors tolerations "
+            "accelerator_type topology after array_spec".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "
                 "submitted_at started_at ended_at metrics checkpoint "
+                "labels namespace priority held class "
                 "ranks".split()) | details)
         self.assertEqual(
             set(got["ranks"][0]),

@@ -141,6 +141,53 @@ class Nodes(cluster.ClusterTest):
         cluster.until("both have joined", lambda: len(c.json("nodes")) == 2)
         self.assertEqual(self.node(c, "copy")["state"], "ALIVE")
 
+    def test_a_directory_put_back_from_a_copy_leaves_no_rank_behind(self):
+        c = self.cluster("--num-cpus", "3", node_timeout="60s")
+        before = c.submit("--", "sleep", "1000")
+        self.await_running(c, before)
+        copy = self.sandbox.dir / "older"
+        subprocess.run(["cp", "-a", self.sandbox.dir / "w0", copy], check=True)
+        # What is between has no trace in the copy, a child without its
+        # environment included.
+        between = c.submit("--num-workers", "2", "--", "sh", "-c",
+                           "env -i sleep 1000 & wait")
+        self.await_running(c, between)
+        # Head, worker, two keepers, three ranks and two children of ranks.
+        cluster.until("all are there",
+                      lambda: len(cluster.descendants()) >= 9)
+        old = cluster.descendants() - {c.head.pid, c.workers["w0"].pid}
+        c.kill_worker("w0")
+        shutil.rmtree(self.sandbox.dir / "w0")
+        copy.rename(self.sandbox.dir / "w0")
+        c.start_worker("w0")
+        for job in (before, between):
+            cluster.until(f"{job} runs again", lambda job=job: (
+                c.job(job)["attempt"], c.job(job)["state"]) == (2, "RUNNING"))
+        cluster.until("nothing of before runs", lambda: not any(
+            cluster.alive(pid) for pid in old))
+        self.assertIn("stray_attempt_ended", self.log("w0"))
+
+    def harm_spec(self, harm):
+        """Of a rank whose worker is away: it may not run beside its next one."""
+        c = self.cluster("--num-cpus", "2", node_timeout="60s")
+        job = c.submit("--cpus", "2", "--", "sleep", "1000")
+        self.await_running(c, job)
+        old = cluster.descendants() - {c.head.pid, c.workers["w0"].pid}
+        c.kill_worker("w0")
+        (spec,) = (self.sandbox.dir / "w0/attempts").glob("*/spec")
+        spec.chmod(0o600)
+        harm(spec)
+        c.start_worker("w0")
+        cluster.until("it runs again", lambda: (
+            c.job(job)["attempt"], c.job(job)["state"]) == (2, "RUNNING"))
+        self.assertFalse([pid for pid in old if cluster.alive(pid)])
+
+    def test_a_rank_whose_spec_is_gone_ends_first(self):
+        self.harm_spec(lambda spec: spec.unlink())
+
+    def test_a_rank_whose_spec_is_damaged_ends_first(self):
+        self.harm_spec(lambda spec: spec.write_bytes(spec.read_bytes()[:-1]))
+
     def test_a_name_that_means_two_nodes_is_refused(self):
         c = self.cluster()
         self.worker(c, "twin", "--name", "w0", "--state-dir",

@@ -53,6 +53,27 @@ class Store(cluster.ClusterTest):
             return None
         return cluster.until(f"unclaimed: {jobs}", reached)
 
+    def test_a_job_beyond_what_is_kept_is_said_to_be_trimmed(self):
+        c = cluster.Cluster(self.sandbox)
+        c.head_flags = ("--keep-jobs", "2", "--keep-for", "1d")
+        c.start_head()
+        jobs = [c.submit("--", "true") for _ in range(5)]
+        for job in jobs:
+            self.assertEqual(c.run("jobs", "stop", job).returncode, 0)
+        cluster.until("the oldest were trimmed",
+                      lambda: len(c.json("jobs", "list")) == 2)
+        for command in (("jobs", "get"), ("jobs", "wait"), ("jobs", "logs"),
+                        ("jobs", "stop"), ("explain",)):
+            done = c.run(*command, jobs[0])
+            self.assertNotEqual(done.returncode, 0, command)
+            self.assertIn(f"there is no job {jobs[0]} here", done.stderr)
+            self.assertIn("trimmed", done.stderr)
+        self.assertEqual(c.job(jobs[4])["state"], "STOPPED")
+        c.kill_head()
+        c.start_head()
+        self.assertEqual({job["id"] for job in c.json("jobs", "list")},
+                         set(jobs[3:]))
+
     def test_restored_under_running_workers(self):
         c = self.cluster("--num-cpus", "3", workers=2, node_timeout="2s")
         adopted, adopted_pid = self.begin(c, "adopted")
@@ -165,6 +186,53 @@ class Store(cluster.ClusterTest):
             self.head_command("restore", backup, "--state-dir", "new"), 125,
             damaged.name, "nothing was restored")
         self.assertFalse((self.sandbox.dir / "new").exists())
+
+    def test_a_log_cut_between_records_is_refused_until_it_is_whole(self):
+        c = self.cluster("--num-cpus", "2")
+        running, pid = self.begin(c, "running")
+        c.submit("--", "true")
+        c.kill_head()  # kill -9
+        head = self.sandbox.dir / "head"
+        log = max(head.glob("store/*.log"))
+        whole = log.read_bytes()
+        # A store without its last batch says of itself that it is whole.
+        log.write_bytes(b"")
+        before = self.files(head)
+        for _ in range(2):
+            done = self.head_command("--state-dir", head, "--address",
+                                     "127.0.0.1:0")
+            self.assert_fails(done, 125, log.name, "cut short", head / "store",
+                              "cohort head restore")
+            self.assertEqual(self.files(head), before)
+        log.write_bytes(whole)
+        c.start_head("head")
+        self.assertEqual(c.await_state(running, "RUNNING")["attempt"], 1)
+        self.assertTrue(cluster.alive(pid))
+        self.let_go("running")
+        self.assertEqual(c.await_end(running)["state"], "SUCCEEDED")
+
+    def test_a_lost_credential_is_not_replaced_unasked(self):
+        c = self.cluster()
+        c.kill_head()
+        head = self.sandbox.dir / "head"
+        credential = head / "credential"
+        secret = credential.read_bytes()
+        credential.unlink()
+        command = ("--state-dir", head, "--address", "127.0.0.1:0")
+        self.assert_fails(self.head_command(*command), 125, credential,
+                          "--new-credential")
+        self.assertFalse(credential.exists())
+        credential.write_bytes(secret)
+        credential.chmod(0o600)
+        c.start_head("head")
+        self.assertEqual(c.await_end(c.submit("--", "true"))["state"],
+                         "SUCCEEDED")
+
+    @staticmethod
+    def files(directory):
+        """All bytes below it, but for the lock's."""
+        return {path: path.read_bytes() for path in directory.rglob("*")
+                if path.is_file() and path.name != "LOCK"}
 
     def test_inspect_prints_records_and_changes_nothing(self):
         c = self.cluster()

@@ -33,7 +33,7 @@ UNFENCED = ("tests/", "bench/", "examples/")
 FENCES = {
     "grpcpp/": ["rpc/*"],
     "grpc/": ["rpc/*"],
-    "rocksdb/": ["head/rocksdb_store.*", "head/rocksdb_*"],
+    "rocksdb/": ["head/store/rocksdb_*"],
     "gloo/": ["trainer/comm/*"],
     "torch/": ["trainer/torch/*"],
     "ATen/": ["trainer/torch/*"],
@@ -45,10 +45,10 @@ FENCES = {
     # The tiny parent of the ranks and what ranks map stay free of protobuf.
     "google/protobuf/": ["rpc/*", "head/*", "worker/*", "client/*",
                          "trainer/*"],
-    "prometheus/": ["head/metrics_page.*"],
-    "boost/": ["head/http_server.*"],
+    "prometheus/": ["head/metrics/metrics_page.*"],
+    "boost/": ["head/http/http_server.*"],
     "CLI/": ["*/main.cc", "*options.cc", "*options.h", "client/cli/*",
-             "head/offline.cc"],
+             "head/archive/offline.cc"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)

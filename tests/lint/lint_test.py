@@ -17,22 +17,22 @@ class LayeringTest(unittest.TestCase):
         return layering.check_file(path, f'#include "{header}"\n')
 
     def test_refuses_an_include_upwards(self):
-        self.assertTrue(self.errors("common/x.cc", "head/node_table.h"))
-        self.assertTrue(self.errors("worker/x.cc", "head/node_lease.h"))
+        self.assertTrue(self.errors("common/x.cc", "head/state/node_table.h"))
+        self.assertTrue(self.errors("worker/x.cc", "head/state/node_lease.h"))
         self.assertTrue(self.errors("rpc/x.h", "client/cluster.h"))
         self.assertTrue(self.errors("common/x.h", "tests/mini_cluster.h"))
 
     def test_allows_an_include_downwards(self):
         self.assertFalse(self.errors("head/x.cc", "common/clock.h"))
-        self.assertFalse(self.errors("head/x.cc", "head/node_table.h"))
+        self.assertFalse(self.errors("head/x.cc", "head/state/node_table.h"))
         self.assertFalse(self.errors("trainer/x.cc", "client/cluster.h"))
-        self.assertFalse(self.errors("tests/sim/x.cc", "head/node_table.h"))
+        self.assertFalse(self.errors("tests/sim/x.cc", "head/state/node_table.h"))
 
     def test_lets_the_head_show_what_the_client_shows(self):
-        self.assertFalse(self.errors("head/http_service.cc", "client/json.h"))
-        self.assertTrue(self.errors("head/http_service.cc", "client/cluster.h"))
+        self.assertFalse(self.errors("head/http/http_service.cc", "client/json.h"))
+        self.assertTrue(self.errors("head/http/http_service.cc", "client/cluster.h"))
         self.assertTrue(self.errors("client/wire.cc", "client/cluster.h"))
-        self.assertTrue(self.errors("client/json.h", "head/records.h"))
+        self.assertTrue(self.errors("client/json.h", "head/store/records.h"))
 
     def test_keeps_the_wire_out_of_the_ground_floor(self):
         self.assertTrue(self.errors("shm/x.h", "cohort/v1/run.pb.h"))
@@ -41,7 +41,7 @@ class LayeringTest(unittest.TestCase):
 
     def test_fences_third_parties(self):
         for path, header in [("head/x.cc", "grpcpp/grpcpp.h"),
-                             ("head/commit.cc", "rocksdb/db.h"),
+                             ("head/store/commit.cc", "rocksdb/db.h"),
                              ("trainer/reducer.cc", "torch/torch.h"),
                              ("trainer/reducer.cc", "gloo/allreduce.h"),
                              ("worker/attempt.cc", "cuda_runtime.h"),
@@ -52,10 +52,10 @@ class LayeringTest(unittest.TestCase):
 
     def test_allows_third_parties_within_their_fence(self):
         for path, header in [("rpc/server.cc", "grpcpp/grpcpp.h"),
-                             ("head/rocksdb_store.cc", "rocksdb/db.h"),
+                             ("head/store/rocksdb_store.cc", "rocksdb/db.h"),
                              ("trainer/torch/ddp.cc", "torch/torch.h"),
                              ("trainer/comm/gloo_comm.cc", "gloo/context.h"),
-                             ("head/commit_test.cc", "rocksdb/db.h"),
+                             ("head/store/commit_test.cc", "rocksdb/db.h"),
                              ("bench/transitions.cc", "grpcpp/grpcpp.h")]:
             self.assertFalse(self.errors(path, header), (path, header))
 

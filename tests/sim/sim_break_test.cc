@@ -11,10 +11,11 @@
 
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
-#include "head/records_codec.h"
-#include "head/rows.h"
+#include "head/state/rows.h"
+#include "head/store/records_codec.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_invariants.h"
+#include "tests/sim/sim_watch.h"
 
 namespace cohort::sim {
 namespace {
@@ -23,6 +24,9 @@ using ::testing::StartsWith;
 
 // ---- what is broken in a running cluster ----
 
+// Each ends with the first seed that notices.
+constexpr uint64_t kSeeds = 300;
+
 struct Broken {
   Break what;
   const char* invariant;
@@ -30,7 +34,7 @@ struct Broken {
 
 // For the name of the test.
 void PrintTo(const Broken& broken, std::ostream* out) {
-  *out << broken.invariant;
+  *out << broken.invariant << " " << static_cast<int>(broken.what);
 }
 
 class BreakTest : public ::testing::TestWithParam<Broken> {};
@@ -38,7 +42,7 @@ class BreakTest : public ::testing::TestWithParam<Broken> {};
 // Another invariant may notice first in some seeds.
 TEST_P(BreakTest, IsNoticed) {
   std::string others;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SimOptions options;
     options.seed = seed;
     options.broken = GetParam().what;
@@ -46,7 +50,8 @@ TEST_P(BreakTest, IsNoticed) {
     if (absl::StartsWith(result.violation, GetParam().invariant)) return;
     if (!result.violation.empty()) others += result.violation + "\n";
   }
-  FAIL() << "40 seeds did not notice as " << GetParam().invariant << ":\n"
+  FAIL() << kSeeds << " seeds did not notice as " << GetParam().invariant
+         << ":\n"
          << others;
 }
 
@@ -60,7 +65,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{Break::kMachineForgetsNothing, "LK-1"},
                       Broken{Break::kRanksNeverEnd, "LV-1"},
                       Broken{Break::kHeartbeatsVanish, "LS-1"},
-                      Broken{Break::kRowRots, "RS-1"}));
+                      Broken{Break::kRowRots, "RS-1"},
+                      Broken{Break::kStoreLosesEvents, "EV-1"},
+                      Broken{Break::kStoreSplitsBatches, "CM-2"},
+                      Broken{Break::kWorkerEndsOnItsOwn, "RC-1"},
+                      Broken{Break::kWorkerLosesReports, "LK-1"},
+                      Broken{Break::kHeadFallsSilent, "LV-1"},
+                      Broken{Break::kHeadClockCrawls, "DR-2"},
+                      Broken{Break::kRestoreKeepsGeneration, "UN-1"}));
 
 // ---- what is wrong with a state ----
 
@@ -218,6 +230,113 @@ TEST_F(DoctoredStateTest, AJobBeforeItsTurnIsNoticed) {
   EXPECT_THAT(Check(), StartsWith("DP-1"));
 }
 
+TEST_F(DoctoredStateTest, AnArrayBeyondItsLimitIsNoticed) {
+  AddRunningJob("gpu1");
+  head::ArrayRecord& array = rows_.arrays.emplace_back();
+  array.id = JobId::New(random_);
+  for (uint32_t index = 0; index < 2; ++index) {
+    rows_.jobs[index].id = array.id.Element(index);
+    rows_.attempts[index].job = rows_.jobs[index].id;
+  }
+  const auto limit = [this](const std::string& spec) {
+    for (head::JobRecord& element : rows_.jobs) {
+      element.spec.Own().array = spec;
+    }
+    rows_.arrays[0].spec = rows_.jobs[0].spec;
+  };
+  limit("0-1%2");
+  EXPECT_EQ(Check(), "");
+  limit("0-1%1");
+  EXPECT_THAT(Check(), StartsWith("EL-2"));
+}
+
+// ---- what is wrong from one look at a head to the next ----
+
+class WatchTest : public DoctoredStateTest {
+ protected:
+  head::ClusterState State() {
+    return head::ClusterState({}, time_, random_, *this, *this, rows_);
+  }
+  // The same cluster, with its node registered.
+  void Register(head::ClusterState& state) {
+    head::Transition transition;
+    head::Registration registration;
+    registration.node = rows_.nodes[0].id;
+    registration.name = "node-0";
+    registration.host = "host-0";
+    registration.resources = rows_.nodes[0].resources;
+    for (const char* gpu : {"gpu0", "gpu1"}) {
+      registration.devices.push_back({.id = gpu, .kind = "gpu", .model = ""});
+    }
+    ASSERT_TRUE(state.RegisterNode(registration, transition).ok());
+  }
+  void MakePending() {
+    rows_.jobs[0].state = head::JobState::kPending;
+    rows_.attempts.clear();
+  }
+  std::string Watch(const head::ClusterState& state) {
+    return watch_.Check(state, [](const AttemptId&) { return false; });
+  }
+
+  NodeWatch watch_;
+};
+
+TEST_F(WatchTest, APlacementOnAClosedNodeIsNoticed) {
+  EXPECT_EQ(Watch(State()), "");
+  EXPECT_EQ(Watch(State()), "");
+  AddRunningJob("gpu1");
+  EXPECT_THAT(Watch(State()), StartsWith("DR-1"));
+}
+
+TEST_F(WatchTest, ANodeThatIsOfferedTooEarlyIsNoticed) {
+  head::ClusterState early = State();
+  rows_.cluster->next_incarnation = 7;
+  EXPECT_EQ(Watch(State()), "");
+  Register(early);  // as the first of its head's, and no such head began
+  EXPECT_THAT(Watch(early), StartsWith("PL-3"));
+}
+
+TEST_F(WatchTest, WorkThatOutstaysADeadlineIsNoticed) {
+  const absl::Time now = time_.Wall();
+  rows_.nodes[0].drain =
+      head::Drain{.asked_at = now, .deadline = now + absl::Seconds(5)};
+  const head::ClusterState state = State();
+  DrainWatch drains;
+  const absl::Duration at = time_.Monotonic();
+  EXPECT_EQ(drains.Check(state, at, at), "");
+  EXPECT_EQ(drains.Check(state, at + absl::Seconds(5), at), "");
+  EXPECT_THAT(drains.Check(state, at + absl::Seconds(7), at),
+              StartsWith("DR-2"));
+  // A head that stood still is given a moment.
+  EXPECT_EQ(drains.Check(state, at + absl::Seconds(7), at + absl::Seconds(7)),
+            "");
+}
+
+TEST_F(WatchTest, AJobThatNothingKeepsOutOfLineIsNoticed) {
+  MakePending();
+  const auto stands = [](bool yes) {
+    return [yes](const head::JobRecord&) { return yes; };
+  };
+  EXPECT_EQ(CheckLine(State(), stands(true)), "");
+  EXPECT_THAT(CheckLine(State(), stands(false)), StartsWith("EL-1"));
+  rows_.jobs[0].held = true;
+  EXPECT_EQ(CheckLine(State(), stands(false)), "");
+  EXPECT_THAT(CheckLine(State(), stands(true)), StartsWith("EL-1"));
+}
+
+TEST_F(WatchTest, AJobThatSleepsThoughThereIsRoomIsNoticed) {
+  head::Rows idle = rows_;
+  idle.jobs.clear();
+  idle.attempts.clear();
+  MakePending();
+  const head::ClusterState waiting = State();
+  EXPECT_EQ(CheckWoken(waiting, waiting.nodes().index()), "");
+  rows_ = idle;
+  head::ClusterState free = State();
+  Register(free);
+  EXPECT_THAT(CheckWoken(waiting, free.nodes().index()), StartsWith("PL-5"));
+}
+
 class BudgetTest : public ::testing::Test {
  protected:
   BudgetTest() {
@@ -234,24 +353,25 @@ class BudgetTest : public ::testing::Test {
 };
 
 TEST_F(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
-  EXPECT_EQ(CheckBudget(job_), "");
+  EXPECT_EQ(CheckBudget(job_, /*is_whole=*/true), "");
   job_.attempts = 4;
-  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+  EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
   job_.attempts = 2;
-  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+  EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
   job_.state = head::JobState::kFailed;
-  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2")) << "it had budget";
+  EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"))
+      << "it had budget";
 }
 
 TEST_F(BudgetTest, AFailureInTwoClassesIsNoticed) {
   job_.failures_by_class[head::FailureClass::kOom] = 1;
-  EXPECT_THAT(CheckBudget(job_), StartsWith("JB-2"));
+  EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("BG-1"));
 }
 
 TEST_F(BudgetTest, ATimeLimitThatDidNotEndItsJobIsNoticed) {
   job_.failures_by_class[head::FailureClass::kTimeout] = 1;
   job_.attempts = 4;
-  EXPECT_THAT(CheckBudget(job_), StartsWith("TL-1"));
+  EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("TL-1"));
 }
 
 // ---- what is wrong with what the disk went through ----

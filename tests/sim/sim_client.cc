@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_util.h"
-#include "head/records_codec.h"
+#include "head/store/records_codec.h"
 #include "rpc/methods.h"
 
 namespace cohort::sim {
@@ -32,6 +32,20 @@ void Client::Die() {
                         static_cast<int64_t>(unanswered_.size()));
   unanswered_.clear();
   repeating_.clear();
+}
+
+void Client::Restored(const std::function<bool(const JobId&)>& holds) {
+  Die();
+  ended_.clear();
+  for (auto it = acknowledged_.begin(); it != acknowledged_.end();) {
+    if (holds(it->second)) {
+      ++it;
+      continue;
+    }
+    world_.counters.Count("acknowledged_after_backup");
+    abandoned_.insert(it->first);
+    it = acknowledged_.erase(it);
+  }
 }
 
 void Client::Submit(const std::string& request_id, v1::JobSpec spec) {
@@ -132,15 +146,19 @@ void Client::LookAtOne() {
       static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
   v1::GetJobRequest request;
   request.set_job_id(std::string(chosen->second.bytes()));
+  std::optional<v1::JobState> was;
+  if (const auto ended = ended_.find(chosen->second); ended != ended_.end()) {
+    was = ended->second;
+  }
   rpc::Call(*channel_, rpc::kGetJob, request, {.deadline = kDeadline},
             world_.executor,
-            [this, job = chosen->second](
-                absl::StatusOr<v1::GetJobResponse> response) {
-              OnLook(job, response);
+            [this, job = chosen->second, was,
+             life = life_](absl::StatusOr<v1::GetJobResponse> response) {
+              if (life == life_) OnLook(job, was, response);
             });
 }
 
-void Client::OnLook(const JobId& job,
+void Client::OnLook(const JobId& job, std::optional<v1::JobState> was,
                     const absl::StatusOr<v1::GetJobResponse>& seen) {
   if (absl::IsNotFound(seen.status()) && world_.checks_durability) {
     return Violate(absl::StrCat("AK-1: job ", job.ToText(),
@@ -149,8 +167,8 @@ void Client::OnLook(const JobId& job,
   if (!seen.ok()) return;
   world_.counters.Count("looked");
   const v1::JobState state = seen->job().state();
-  if (const auto ended = ended_.find(job);
-      ended != ended_.end() && ended->second != state) {
+  // An answer may be late, and older than one that came before it.
+  if (was.has_value() && *was != state) {
     return Violate(
         absl::StrCat("JB-1: job ", job.ToText(), " had ended, said the head"));
   }
@@ -168,13 +186,14 @@ void Client::StopOne() {
   v1::StopJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-stop-", requests_++));
   request.set_job_id(std::string(chosen->second.bytes()));
-  Insist(rpc::kStopJob, request, [this](const absl::Status& status) {
-    if (status.ok()) {
-      world_.counters.Count("stop_answered");
-    } else {
-      Violate(absl::StrCat("AK-1: stop: ", status.ToString()));
-    }
-  });
+  Insist(rpc::kStopJob, request,
+         [this, life = life_](const absl::Status& status) {
+           if (status.ok()) {
+             world_.counters.Count("stop_answered");
+           } else if (life == life_) {
+             Violate(absl::StrCat("AK-1: stop: ", status.ToString()));
+           }
+         });
 }
 
 void Client::HoldOne() {
@@ -185,12 +204,13 @@ void Client::HoldOne() {
   v1::HoldJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-hold-", requests_++));
   request.set_job_id(chosen->second.bytes());
-  Insist(rpc::kHoldJob, request, [this](const absl::Status& status) {
-    if (absl::IsNotFound(status)) {
-      return Violate(absl::StrCat("AK-1: hold: ", status.ToString()));
-    }
-    world_.counters.Count(status.ok() ? "held" : "hold_refused");
-  });
+  Insist(rpc::kHoldJob, request,
+         [this, life = life_](const absl::Status& status) {
+           if (absl::IsNotFound(status) && life == life_) {
+             return Violate(absl::StrCat("AK-1: hold: ", status.ToString()));
+           }
+           world_.counters.Count(status.ok() ? "held" : "hold_refused");
+         });
 }
 
 void Client::Release(const JobId& job) {

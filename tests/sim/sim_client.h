@@ -35,6 +35,9 @@ class Client {
   void LookAtOne();
   // The program dies: what it has not heard by now it never will.
   void Die();
+  // The store is an older one now, which holds what `holds` says: the program
+  // dies, and nobody expects what was acknowledged since.
+  void Restored(const std::function<bool(const JobId&)>& holds);
   // A submit that can never succeed, and one with another's request id.
   void SubmitNonsense();
   void SubmitUnderUsedId();
@@ -75,7 +78,9 @@ class Client {
   void OnAnswer(const std::string& request_id,
                 const v1::SubmitJobRequest& request, bool again,
                 absl::StatusOr<v1::SubmitJobResponse> response);
-  void OnLook(const JobId& job, const absl::StatusOr<v1::GetJobResponse>& seen);
+  // `was`: how it had ended when it was looked at, as far as was known.
+  void OnLook(const JobId& job, std::optional<v1::JobState> was,
+              const absl::StatusOr<v1::GetJobResponse>& seen);
   void CheckDurable(const JobId& job);
   void Violate(std::string what);
 

@@ -26,4 +26,21 @@ class SteppingClock final : public Clock {
   absl::Duration offset_;
 };
 
+// A clock whose monotonic time crawls, for tests of who relies on it.
+class CrawlingClock final : public Clock {
+ public:
+  // `clock` outlives it.
+  explicit CrawlingClock(const Clock& clock)
+      : clock_(clock), start_(clock.Monotonic()) {}
+
+  absl::Duration Monotonic() const override {
+    return start_ + (clock_.Monotonic() - start_) / 8;
+  }
+  absl::Time Wall() const override { return clock_.Wall(); }
+
+ private:
+  const Clock& clock_;
+  const absl::Duration start_;
+};
+
 }  // namespace cohort::sim

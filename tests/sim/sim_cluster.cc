@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "head/records_codec.h"
+#include "head/store/records_codec.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -21,14 +21,15 @@ using head::JobState;
 // Faults come about this often: several during each job, and time to recover
 // from some before the next.
 constexpr absl::Duration kFaultEvery = absl::Milliseconds(700);
-// One write in so many is the head's last.
-constexpr uint64_t kCrashAtWriteOneIn = 40;
 // One settled moment in so many is compared with what a restart would find.
 constexpr uint64_t kRebuildOneIn = 150;
 // A node that could be heard for so long beyond its lease is not given up: it
 // needs a second at most to join again after a broken connection, and several
 // may break one after the other.
 constexpr absl::Duration kHeardFor = absl::Seconds(12);
+// One seed in so many has two workers of one name; a restore from a backup.
+constexpr uint64_t kOneNameOneIn = 5;
+constexpr uint64_t kRestoreOneIn = 3;
 
 rpc::LoopbackOptions NetworkOptions(bool faulty) {
   rpc::LoopbackOptions options;
@@ -47,8 +48,23 @@ Flaw FlawOf(Break broken) {
       return Flaw::kForgetsNothing;
     case Break::kRanksNeverEnd:
       return Flaw::kRanksNeverEnd;
+    case Break::kWorkerEndsOnItsOwn:
+      return Flaw::kEndsOnItsOwn;
+    case Break::kWorkerLosesReports:
+      return Flaw::kLosesReports;
     default:
       return Flaw::kNone;
+  }
+}
+
+StoreFlaw StoreFlawOf(Break broken) {
+  switch (broken) {
+    case Break::kStoreLosesEvents:
+      return StoreFlaw::kLosesEvents;
+    case Break::kStoreSplitsBatches:
+      return StoreFlaw::kSplitsBatches;
+    default:
+      return StoreFlaw::kNone;
   }
 }
 
@@ -57,26 +73,14 @@ Flaw FlawOf(Break broken) {
 NodeKind KindOf(int index, int machines) {
   const bool is_other = index == 2 && machines == 3;
   NodeKind kind;
+  kind.name = absl::StrCat("node-", index);
+  kind.host = absl::StrCat("host-", index);
   kind.resources = *ParseResources("CPU=4,GPU=2,memory=8GiB");
-  kind.gpus = 2;
+  kind.gpus = {kind.name + "-gpu0", kind.name + "-gpu1"};
   kind.gpu_model = is_other ? "Beta" : "Alpha";
   kind.labels["zone"] = is_other ? "b" : "a";
   if (is_other) kind.taint = "dedicated";
   return kind;
-}
-
-const char* CrashName(Crash crash) {
-  switch (crash) {
-    case Crash::kBefore:
-      return "head_killed_before_write";
-    case Crash::kTorn:
-      return "head_killed_write_torn";
-    case Crash::kAfter:
-      return "head_killed_before_sending";
-    case Crash::kAmidEffects:
-      return "head_killed_amid_effects";
-  }
-  return "";
 }
 
 }  // namespace
@@ -85,29 +89,34 @@ SimCluster::SimCluster(SimOptions options)
     : options_(options),
       random_(options.seed),
       clock_(executor_),
+      crawling_clock_(clock_),
       start_(executor_.Monotonic()),
       credential_(*rpc::Credential::FromBytes(
           std::string(rpc::Credential::kClusterBytes, 'k'))),
       network_(NetworkOptions(options.faulty), executor_, executor_, random_),
       faulty_(options.faulty) {
   limits_.node_timeout = absl::Seconds(3);
+  // So few that they go all the time, also across crashes.
+  limits_.history.events.count_max = kEventsKept;
+  limits_.history.wait_reasons.count_max = 5;
   for (int i = 0; i < options_.machines; ++i) {
     Node& node = nodes_.emplace_back();
     node.id = NodeId::New(random_);
     node.kind = KindOf(i, options_.machines);
     node.disturbed_at = start_;
-    const std::string name = absl::StrCat("node-", i);
-    node.machine = std::make_unique<Machine>(
-        Machine::Parts{.name = name,
-                       .resources = node.kind.resources,
-                       .flaw = FlawOf(options.broken),
-                       .connect =
-                           [this, name](const AttemptId& id) {
-                             return network_.Connect(
-                                 name + ".ranks", name + ".sock",
-                                 rpc::MintRankCredential(credential_, id));
-                           }},
-        executor_, executor_, random_, counters_, written_);
+    node.machine =
+        std::make_unique<Machine>(PartsOf(node.kind.name, node.id), executor_,
+                                  executor_, random_, counters_, written_);
+  }
+  if (options.seed % kOneNameOneIn == 0 && nodes_.size() > 1) {
+    nodes_[1].kind.name = nodes_[0].kind.name;
+    counters_.Count("two_workers_of_one_name");
+  }
+  for (int i = 0; i < 2; ++i) {
+    followers_.push_back(std::make_unique<Follower>(
+        world(), absl::StrCat("follower-", i), shown_, [this](uint64_t number) {
+          return SimStore::IsTrimmed(disk_, number);
+        }));
   }
   for (int i = 0; i < 3; ++i) {
     clients_.push_back(
@@ -119,8 +128,47 @@ SimCluster::SimCluster(SimOptions options)
 }
 
 SimCluster::~SimCluster() {
-  for (Node& node : nodes_) node.daemon.reset();
+  for (Node& node : nodes_) {
+    node.daemon.reset();
+    node.copy_daemon.reset();
+  }
   head_.reset();
+}
+
+World SimCluster::WorldBy(const Clock& clock) {
+  return {.executor = executor_,
+          .clock = clock,
+          .random = random_,
+          .network = network_,
+          .credential = credential_,
+          .counters = counters_,
+          .disk = disk_,
+          .checks_durability = options_.broken != Break::kStoreSkipsSyncsUnseen,
+          .before_restore = restores_.before(),
+          .store_flaw = StoreFlawOf(options_.broken),
+          .violate = [this](const std::string& what) { Violate(what); }};
+}
+
+Machine::Parts SimCluster::PartsOf(const std::string& name,
+                                   const NodeId& node) {
+  const auto connect = [this, name](const AttemptId& id) {
+    return network_.Connect(name + ".ranks", name + ".sock",
+                            rpc::MintRankCredential(credential_, id));
+  };
+  return {.name = name,
+          .resources = nodes_.front().kind.resources,
+          .flaw = FlawOf(options_.broken),
+          .connect = connect,
+          .may_end =
+              [this, node](const AttemptId& attempt) {
+                return options_.broken == Break::kStoreSkipsSyncsUnseen
+                           ? std::string()
+                           : restores_.MayEnd(node, attempt);
+              },
+          .may_start =
+              [this](const v1::DesiredAttempt& starting) {
+                return MayStart(starting);
+              }};
 }
 
 // ---- the plan of a seed ----
@@ -281,10 +329,121 @@ void SimCluster::Plan() {
     executor_.PostAfter(some_time(), [&client] { client.HoldOne(); });
   }
   executor_.PostAfter(absl::Seconds(2), [this] { ReleaseTheHeld(); });
+  followers_[0]->Start();
+  executor_.PostAfter(some_time(), [this] { followers_[1]->Start(); });
+  if (options_.broken == Break::kRestoreKeepsGeneration ||
+      (faulty_ && random_.Below(kRestoreOneIn) == 0)) {
+    const absl::Duration backup_at = some_time() * 0.6;
+    executor_.PostAfter(backup_at, [this] { TakeBackup(); });
+    executor_.PostAfter(backup_at + some_time() * 0.4,
+                        [this] { RestoreBackup(); });
+  }
   for (int i = 0; i < 12; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
     executor_.PostAfter(some_time(), [&client] { client.LookAtOne(); });
   }
+}
+
+// ---- restores ----
+
+void SimCluster::TakeBackup() {
+  if (!faulty_ && options_.faulty) return;
+  if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
+      !head_->settled()) {
+    executor_.PostAfter(absl::Milliseconds(20), [this] { TakeBackup(); });
+    return;
+  }
+  Fired("backup_taken");
+  disk_.Sync();
+  restores_.TakeBackup();
+}
+
+void SimCluster::RestoreBackup() {
+  if (!restores_.has_backup()) return;
+  Fired("backup_restored");
+  KillHead();
+  crashing_.reset();
+  crash_at_next_write_.reset();
+  disk_.Heal();
+  restoring_ = true;
+  const head::Batch rows =
+      restores_.Restore(clock_.Wall(), random_,
+                        options_.broken == Break::kRestoreKeepsGeneration);
+  restoring_ = false;
+  const std::string violation = history_.OnRestored(rows);
+  if (!violation.empty()) Violate(violation);
+  for (const auto& client : clients_) {
+    client->Restored([this](const JobId& job) {
+      const std::string key = head::JobKey(job);
+      return disk_.Find(head::Table::kJobs, key).has_value() ||
+             disk_.Find(head::Table::kArrays, key).has_value();
+    });
+  }
+  shown_.clear();
+  // The backup may be of a time when one of them was given up.
+  for (Node& node : nodes_) node.disturbed_at = executor_.Monotonic();
+  for (const auto& follower : followers_) follower->StartAnew();
+  executor_.PostAfter(absl::Seconds(3), [this] { UndrainAll(); });
+  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForUnclaimed(); });
+}
+
+// Nobody remembers who was drained when the backup was taken.
+void SimCluster::UndrainAll() {
+  for (Node& node : nodes_) {
+    node.drain_asked = true;
+    Undrain(node);
+  }
+}
+
+void SimCluster::SpeakForUnclaimed() {
+  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForUnclaimed(); });
+  if (head_ == nullptr || head_->state() == nullptr) return;
+  for (const auto& [id, entry] : head_->state()->unclaimed().all()) {
+    if (faulty_ && random_.Below(3) != 0) continue;
+    SpeakFor(entry);
+  }
+}
+
+void SimCluster::SpeakFor(const head::UnclaimedTable::Entry& entry) {
+  Client& person = *clients_[random_.Below(clients_.size())];
+  const std::string id = absl::StrCat("word-", words_++);
+  spoken_jobs_.insert(entry.job);
+  if (random_.Below(2) == 0) {
+    adopt_requests_.insert(id);
+    adopted_jobs_.insert(entry.job);
+    v1::AdoptAttemptRequest request;
+    request.set_request_id(id);
+    request.set_attempt_id(std::string(entry.attempt.bytes()));
+    person.Insist(
+        rpc::kAdoptAttempt, request, [this](const absl::Status& status) {
+          counters_.Count(status.ok() ? "unclaimed_adopted" : "adopt_refused");
+        });
+    return;
+  }
+  restores_.SpokenFor(entry.attempt);
+  v1::EndAttemptRequest request;
+  request.set_request_id(id);
+  request.set_attempt_id(std::string(entry.attempt.bytes()));
+  person.Insist(rpc::kEndAttempt, request, [this](const absl::Status& status) {
+    counters_.Count(status.ok() ? "unclaimed_ended" : "end_refused");
+  });
+}
+
+std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
+  const AttemptId id = *AttemptId::FromBytes(starting.attempt_id());
+  if (restores_.count() == 0 || restores_.WasWanted(id) || head_ == nullptr ||
+      head_->state() == nullptr) {
+    return "";
+  }
+  for (const auto& [other, entry] : head_->state()->unclaimed().all()) {
+    if (other == id || entry.job.bytes() != starting.job_id()) continue;
+    for (const Node& node : nodes_) {
+      if (!node.machine->Live().contains(other)) continue;
+      return absl::StrCat("UN-2: attempt ", id.ToHex(),
+                          " begins while another of its job is unclaimed");
+    }
+  }
+  return "";
 }
 
 void SimCluster::BreakOnPurpose() {
@@ -294,10 +453,13 @@ void SimCluster::BreakOnPurpose() {
       disk_.SkipSyncs();
       break;
     case Break::kHeartbeatsVanish:
-      // Behind the invariants' back.
-      executor_.PostAfter(absl::Seconds(20), [this] {
-        network_.Partition(nodes_[0].machine->name(), "head");
-      });
+      // Behind the invariants' back; again when all else is healed.
+      for (const absl::Duration at :
+           {absl::Seconds(20), options_.faults_for + absl::Milliseconds(500)}) {
+        executor_.PostAfter(at, [this] {
+          network_.Partition(nodes_[0].machine->name(), "head");
+        });
+      }
       break;
     case Break::kRowRots:
       executor_.PostAfter(absl::Seconds(20), [this] {
@@ -314,268 +476,6 @@ void SimCluster::BreakOnPurpose() {
   }
 }
 
-// ---- faults ----
-
-void SimCluster::Fired(const std::string& name) {
-  counters_.Count(name);
-  Say(name);
-}
-
-void SimCluster::KillHead() {
-  if (head_ == nullptr) return;
-  head_.reset();
-  head_runs_seen_ = 0;
-  next_event_seen_ = 0;
-  head_back_at_ =
-      executor_.Monotonic() + absl::Milliseconds(20 + random_.Below(3000));
-}
-
-void SimCluster::KillDaemon(Node& node, absl::Duration for_at_least,
-                            uint64_t and_ms) {
-  node.daemon.reset();
-  node.back_at = executor_.Monotonic() + for_at_least +
-                 absl::Milliseconds(random_.Below(and_ms));
-  node.disturbed_at = node.back_at;
-}
-
-void SimCluster::Cut(Node& node, absl::Duration time) {
-  const std::string name = node.machine->name();
-  network_.Partition(name, "head");
-  node.cut = true;
-  executor_.PostAfter(time, [this, &node, name] {
-    network_.Heal(name, "head");
-    node.cut = false;
-    node.disturbed_at = executor_.Monotonic();
-  });
-}
-
-void SimCluster::Drain(Node& node) {
-  if (node.drain_asked) return;
-  node.drain_asked = true;
-  Fired("node_drained");
-  v1::DrainNodeRequest request;
-  request.set_request_id(absl::StrCat("drain-", drains_++));
-  request.set_node(node.machine->name());
-  request.set_reason("to be mended");
-  if (random_.Below(2) == 0) {
-    *request.mutable_deadline() =
-        rpc::ToWire(absl::Milliseconds(random_.Below(4000)));
-  }
-  const absl::Duration time = absl::Milliseconds(200 + random_.Below(9000));
-  const auto done = [this, &node, request, time](const absl::Status& status) {
-    if (!status.ok()) {
-      // It has not registered yet.
-      counters_.Count("drain_refused");
-      node.drain_asked = false;
-      return;
-    }
-    executor_.PostAfter(time, [this, &node] { Undrain(node); });
-    // A copy of the request that comes late drains nobody (RQ-1).
-    executor_.PostAfter(time + absl::Seconds(3), [this, request] {
-      clients_[1]->Insist(rpc::kDrainNode, request, [](const absl::Status&) {});
-    });
-  };
-  clients_[0]->Insist(rpc::kDrainNode, request, done);
-}
-
-void SimCluster::Undrain(Node& node) {
-  v1::UndrainNodeRequest request;
-  request.set_request_id(absl::StrCat("undrain-", drains_++));
-  request.set_node(node.machine->name());
-  clients_[0]->Insist(rpc::kUndrainNode, request,
-                      [this, &node](const absl::Status& status) {
-                        if (!status.ok()) {
-                          Violate("DR-1: undrain: " + status.ToString());
-                        }
-                        node.drain_asked = false;
-                      });
-}
-
-void SimCluster::Fault() {
-  Node& node = nodes_[random_.Below(nodes_.size())];
-  const uint64_t kind = random_.Below(21);
-  if (kind < 9) return HeadFault(kind);
-  if (kind < 16) return NodeFault(kind - 9, node);
-  NetworkFault(kind - 16, node);
-}
-
-void SimCluster::HeadFault(uint64_t kind) {
-  switch (kind) {
-    case 0:
-      if (head_ == nullptr) break;
-      Fired("head_killed");
-      KillHead();
-      break;
-    case 1:
-      Fired("power_failed");
-      KillHead();
-      disk_.PowerOff(random_);
-      break;
-    case 2:
-      crash_at_next_write_ = static_cast<Crash>(random_.Below(4));
-      break;
-    case 3:
-    case 4:
-      Fired("append_fails_landed");
-      disk_.FailAfter(static_cast<int>(random_.Below(4)),
-                      head::AppendFault::kLanded);
-      break;
-    case 5:
-      Fired("append_fails_not_landed");
-      disk_.FailAfter(static_cast<int>(random_.Below(4)),
-                      head::AppendFault::kNotLanded);
-      break;
-    case 6:
-      Fired("append_fails_unsynced");
-      disk_.FailAfter(static_cast<int>(random_.Below(4)),
-                      head::AppendFault::kUnsynced);
-      break;
-    case 7:
-      if (head_ == nullptr || head_->stopped()) break;
-      // Longer than any lease: nobody may die of it (LS-1).
-      Fired("head_paused");
-      head_->Stop();
-      executor_.PostAfter(absl::Milliseconds(500 + random_.Below(9000)),
-                          [this] {
-                            if (head_ != nullptr && head_->stopped()) {
-                              head_->Continue();
-                            }
-                          });
-      break;
-    default:
-      Fired("disk_full");
-      disk_.Refuse();
-      executor_.PostAfter(absl::Milliseconds(random_.Below(4000)),
-                          [this] { disk_.Heal(); });
-      break;
-  }
-}
-
-void SimCluster::NodeFault(uint64_t kind, Node& node) {
-  switch (kind) {
-    case 0:
-      if (node.daemon == nullptr) break;
-      Fired("worker_killed");
-      KillDaemon(node, absl::Milliseconds(20), 6000);
-      break;
-    case 1:
-      if (node.machine->KillAKeeper()) Fired("keeper_killed");
-      break;
-    case 2:
-      if (node.machine->KillARank()) Fired("rank_killed");
-      break;
-    case 3:
-      Fired("machine_rebooted");
-      KillDaemon(node, absl::Milliseconds(500), 9000);
-      node.machine->Reboot();
-      break;
-    case 4: {
-      if (node.daemon == nullptr) break;
-      Fired("worker_paused");
-      node.daemon->Stop();
-      const absl::Duration time = absl::Milliseconds(200 + random_.Below(8000));
-      node.disturbed_at = executor_.Monotonic() + time;
-      executor_.PostAfter(time, [&node] {
-        if (node.daemon != nullptr) node.daemon->Continue();
-      });
-      break;
-    }
-    case 5:
-      Drain(node);
-      break;
-    default:
-      clients_[random_.Below(clients_.size())]->Die();
-      Fired("client_killed");
-      break;
-  }
-}
-
-void SimCluster::NetworkFault(uint64_t kind, Node& node) {
-  switch (kind) {
-    case 0:
-    case 1:
-      Fired("partitioned");
-      Cut(node, absl::Milliseconds(random_.Below(12'000)));
-      break;
-    case 2:
-      Fired("connections_broken");
-      network_.BreakAll(random_.Below(2) == 0 ? "head" : node.machine->name());
-      break;
-    case 3: {
-      Fired("client_partitioned");
-      const std::string name = absl::StrCat("client-", random_.Below(3));
-      network_.Partition(name, "head");
-      executor_.PostAfter(absl::Milliseconds(random_.Below(9000)),
-                          [this, name] { network_.Heal(name, "head"); });
-      break;
-    }
-    default:
-      // Days, so that whoever counts time by it is found out.
-      Fired("clock_stepped");
-      clock_.Step(absl::Hours(72) * (2 * random_.Double() - 1));
-      break;
-  }
-}
-
-std::optional<head::AppendFault> SimCluster::OnWrite(const head::Batch& batch) {
-  ++writes_;
-  std::optional<head::AppendFault> fault;
-  if (writes_ == options_.crash_at_write) {
-    fault = CrashNow(options_.crash);
-  } else if (faulty_ && crash_at_next_write_.has_value()) {
-    fault = CrashNow(*std::exchange(crash_at_next_write_, std::nullopt));
-  } else if (faulty_ && random_.Below(kCrashAtWriteOneIn) == 0) {
-    fault = CrashNow(static_cast<Crash>(random_.Below(4)));
-  }
-  if (!fault.has_value() && options_.broken != Break::kStoreSkipsSyncs &&
-      options_.broken != Break::kStoreSkipsSyncsUnseen) {
-    const std::string violation = history_.OnDurable(batch);
-    if (!violation.empty()) Violate(violation);
-  }
-  return fault;
-}
-
-std::optional<head::AppendFault> SimCluster::CrashNow(Crash crash) {
-  Fired(CrashName(crash));
-  crashing_ = crash;
-  switch (crash) {
-    case Crash::kBefore:
-      return head::AppendFault::kNotLanded;
-    case Crash::kTorn:
-      return head::AppendFault::kUnsynced;
-    case Crash::kAmidEffects:
-      silenced_before_ = network_.faults().silenced;
-      crash_at_the_latest_ = executor_.Monotonic() + absl::Milliseconds(50);
-      network_.SilenceAfter("head", static_cast<int>(random_.Below(3)));
-      return std::nullopt;
-    case Crash::kAfter:
-      break;
-  }
-  return std::nullopt;
-}
-
-void SimCluster::FinishCrash() {
-  if (!crashing_.has_value()) return;
-  if (*crashing_ == Crash::kAmidEffects &&
-      network_.faults().silenced == silenced_before_ &&
-      executor_.Monotonic() < crash_at_the_latest_) {
-    return;
-  }
-  KillHead();
-  if (*crashing_ == Crash::kTorn) disk_.PowerOff(random_);
-  crashing_.reset();
-}
-
-void SimCluster::HealEverything() {
-  faulty_ = false;
-  crash_at_next_write_.reset();
-  network_.SetBreakProbability(0);
-  network_.HealAll();
-  disk_.Heal();
-  if (head_ != nullptr && head_->stopped()) head_->Continue();
-  Say("healed");
-}
-
 void SimCluster::ReviveTheDead() {
   const absl::Duration now = executor_.Monotonic();
   if (head_ != nullptr && head_->ended()) {
@@ -583,7 +483,10 @@ void SimCluster::ReviveTheDead() {
     KillHead();
   }
   if (head_ == nullptr && now >= head_back_at_) {
-    head_ = std::make_unique<HeadDaemon>(world(), limits_);
+    head_ = std::make_unique<HeadDaemon>(
+        options_.broken == Break::kHeadClockCrawls ? WorldBy(crawling_clock_)
+                                                   : world(),
+        limits_);
     counters_.Count("head_started");
   }
   for (Node& node : nodes_) {
@@ -679,6 +582,15 @@ void SimCluster::Say(const std::string& what) {
 void SimCluster::CheckInvariants() {
   for (const Node& node : nodes_) {
     if (!node.machine->violation().empty()) Violate(node.machine->violation());
+    if (node.copy != nullptr && !node.copy->violation().empty()) {
+      Violate(node.copy->violation());
+    }
+  }
+  for (const auto& follower : followers_) {
+    if (!follower->violation().empty()) Violate(follower->violation());
+  }
+  if (head_ == nullptr || head_->stopped()) {
+    steady_since_ = executor_.Monotonic();
   }
   for (const auto& client : clients_) {
     if (!client->violation().empty()) Violate(client->violation());
@@ -693,7 +605,7 @@ void SimCluster::CheckInvariants() {
   // Whatever moves a job or an attempt is an event.
   const uint64_t next_event = state.cluster().next_event;
   if (std::exchange(next_event_seen_, next_event) != next_event) {
-    const std::string violation = CheckState(state);
+    const std::string violation = CheckState(state, adopted_jobs_);
     if (!violation.empty()) Violate(violation);
     NoteJobs(state);
   }
@@ -705,8 +617,14 @@ void SimCluster::MaybeCheckRebuilt() {
   if (!head_->settled()) return;
   if (!always && random_.Below(kRebuildOneIn) != 0) return;
   counters_.Count("rebuilt_and_compared");
-  const std::string violation =
-      CheckRebuilt(*head_->state(), disk_, limits_, clock_);
+  const ClusterState& state = *head_->state();
+  std::string violation = CheckRebuilt(state, disk_, limits_, clock_);
+  if (violation.empty()) violation = CheckWoken(state, state.nodes().index());
+  if (violation.empty()) {
+    violation = CheckLine(state, [&state](const JobRecord& job) {
+      return state.line().Contains(job);
+    });
+  }
   if (!violation.empty()) Violate(violation);
 }
 
@@ -731,14 +649,17 @@ void SimCluster::NoteJobs(const ClusterState& state) {
 
 // LS-1: a node that ran and could be heard all the time is not given up.
 void SimCluster::CheckNodes(const ClusterState& state) {
-  if (std::exchange(term_seen_, state.cluster().term) != state.cluster().term) {
-    // An attempt whose end was not durable is there again.
-    for (Node& node : nodes_) node.closed_with.reset();
+  std::string violation =
+      node_watch_.Check(state, [this](const AttemptId& attempt) {
+        return restores_.before().contains(attempt);
+      });
+  if (violation.empty()) {
+    violation = drain_watch_.Check(state, executor_.Monotonic(), steady_since_);
   }
+  if (!violation.empty()) Violate(violation);
   for (Node& node : nodes_) {
     const head::NodeRecord* record = state.nodes().Find(node.id);
     if (record == nullptr) continue;
-    CheckClosed(state, *record, node);
     if (record->state == node.seen) continue;
     node.seen = record->state;
     if (record->state != head::NodeState::kDead) continue;
@@ -751,24 +672,6 @@ void SimCluster::CheckNodes(const ClusterState& state) {
                            absl::FormatDuration(heard_for)));
     }
   }
-}
-
-void SimCluster::CheckClosed(const ClusterState& state,
-                             const head::NodeRecord& record, Node& node) {
-  if (state.nodes().IsOffered(node.id) && !record.drain.has_value() &&
-      record.state == head::NodeState::kAlive) {
-    node.closed_with.reset();
-    return;
-  }
-  const std::vector<AttemptId> there = state.attempts().OnNode(node.id);
-  std::set<AttemptId> now(there.begin(), there.end());
-  if (node.closed_with.has_value() &&
-      !std::includes(node.closed_with->begin(), node.closed_with->end(),
-                     now.begin(), now.end())) {
-    Violate(absl::StrCat("DR-1: something new was placed on ", record.name,
-                         ", which takes nothing"));
-  }
-  node.closed_with = std::move(now);
 }
 
 bool SimCluster::AllJobsEnded(const ClusterState& state) const {
@@ -788,10 +691,15 @@ bool SimCluster::AtRest() const {
     if (client->unanswered() > 0) return false;
   }
   if (!AllJobsEnded(state)) return false;
+  if (!state.unclaimed().all().empty() || state.cluster().settling)
+    return false;
+  for (const auto& follower : followers_) {
+    if (follower->last() + 1 != state.cluster().next_event) return false;
+  }
   for (const Node& node : nodes_) {
-    if (node.drain_asked || node.daemon == nullptr || !node.daemon->joined() ||
-        node.machine->attempts() > 0 || !node.machine->journal.empty() ||
-        !state.nodes().IsOffered(node.id)) {
+    if (node.copy != nullptr || node.drain_asked || node.daemon == nullptr ||
+        !node.daemon->joined() || node.machine->attempts() > 0 ||
+        !node.machine->journal.empty() || !state.nodes().IsOffered(node.id)) {
       return false;
     }
   }
@@ -836,6 +744,7 @@ std::string SimCluster::DescribeUnrest() const {
                                                         : "not joined",
         state.nodes().IsOffered(node.id) ? "" : ", not offered", "; ");
   }
+  absl::StrAppend(&text, state.unclaimed().all().size(), " unclaimed; ");
   absl::StrAppend(&text, "available ", state.nodes().Available().ToString(),
                   " of ", state.nodes().Total().ToString());
   return text;
@@ -859,7 +768,7 @@ void SimCluster::CheckAtRest() {
     counters_.Count(absl::StrCat("ended_", head::JobStateName(job.state)));
     counters_.Count("infra_restart", job.infra_restarts);
     counters_.Count("charged_failure", job.failures);
-    const std::string violation = CheckBudget(job);
+    const std::string violation = CheckBudget(job, !spoken_jobs_.contains(id));
     if (!violation.empty()) Violate(violation);
   }
   for (const auto& client : clients_) {
@@ -876,6 +785,7 @@ void SimCluster::CheckAtRest() {
       by_request.erase(request);
     }
   }
+  for (const std::string& request : adopt_requests_) by_request.erase(request);
   if (!by_request.empty()) {
     Violate(absl::StrCat("AK-1: ", by_request.size(),
                          " jobs are there that nobody asked for"));

@@ -10,14 +10,17 @@
 
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
-#include "head/memory_store.h"
+#include "head/store/memory_store.h"
 #include "rpc/loopback.h"
 #include "tests/sim/sim_client.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_counters.h"
+#include "tests/sim/sim_follower.h"
 #include "tests/sim/sim_head.h"
 #include "tests/sim/sim_invariants.h"
 #include "tests/sim/sim_machine.h"
+#include "tests/sim/sim_restore.h"
+#include "tests/sim/sim_watch.h"
 #include "tests/sim/sim_worker.h"
 
 namespace cohort::sim {
@@ -33,15 +36,22 @@ enum class Crash : uint8_t {
 // What a test breaks on purpose, to see that an invariant notices.
 enum class Break : uint8_t {
   kNothing,
-  kStoreSkipsSyncs,        // CM-1: acknowledged before it was durable
-  kStoreSkipsSyncsUnseen,  // AK-1: the same, found out only at the end
-  kClientForgetsItsId,     // RQ-1: a repeat under another request id
-  kMachineDoublesDevices,  // PL-2: every rank gets the node's first GPU
-  kRestoreIsForged,        // CK-1: ranks go on from a step nobody wrote
-  kMachineForgetsNothing,  // LK-1: directories stay
-  kRanksNeverEnd,          // LV-1: ranks live for ever
-  kHeartbeatsVanish,       // LS-1: a node that runs and talks is given up
-  kRowRots,                // RS-1: what is stored is not what is known
+  kStoreSkipsSyncs,         // CM-1: acknowledged before it was durable
+  kStoreSkipsSyncsUnseen,   // AK-1: the same, found out only at the end
+  kClientForgetsItsId,      // RQ-1: a repeat under another request id
+  kMachineDoublesDevices,   // PL-2: every rank gets the node's first GPU
+  kRestoreIsForged,         // CK-1: ranks go on from a step nobody wrote
+  kMachineForgetsNothing,   // LK-1: directories stay
+  kRanksNeverEnd,           // LV-1: ranks live for ever
+  kHeartbeatsVanish,        // LS-1: a node that runs and talks is given up
+  kRowRots,                 // RS-1: what is stored is not what is known
+  kStoreLosesEvents,        // EV-1: an event is never written
+  kStoreSplitsBatches,      // CM-2: half of a transition is durable alone
+  kWorkerEndsOnItsOwn,      // RC-1: a daemon ends what nobody told it to
+  kWorkerLosesReports,      // RC-3: a daemon that starts anew knows nothing
+  kHeadFallsSilent,         // RC-2: messages are lost, and no connection breaks
+  kHeadClockCrawls,         // DR-2: deadlines come too late
+  kRestoreKeepsGeneration,  // UN-1: workers are not told that it is older
 };
 
 struct SimOptions {
@@ -84,7 +94,10 @@ struct SimResult {
 //   CM-1  what a client or a worker was told is durable,
 //   RQ-1  one request, one answer, one job,
 //   LS-1  no node that could be heard is given up,
-//   DR-1  nothing new goes to a node that is suspect, drained or withdrawn.
+//   CM-2  sim_store.h, EV-1 there and sim_follower.h,
+//   RC-1, UN-1, UN-2  sim_restore.h: nothing is ended that is wanted or that
+//         nobody spoke for, and nothing begins beside it,
+//   DR-1, DR-2, PL-3, and now and then EL-1, PL-5  sim_watch.h.
 // And at the end, once all was healed:
 //   LV-1  every job ends,
 //   AK-1  no acknowledged job is lost, none is there that nobody asked for,
@@ -103,22 +116,19 @@ class SimCluster {
     std::unique_ptr<WorkerDaemon> daemon;  // null: killed
     absl::Duration back_at;                // when killed
     NodeKind kind;
+    // Another machine that booted from an image of this one; often null.
+    std::unique_ptr<Machine> copy;
+    std::unique_ptr<WorkerDaemon> copy_daemon;
     bool cut = false;
     bool drain_asked = false;  // and not undrained yet
     // When it last could not be heard for a reason of ours.
     absl::Duration disturbed_at;
     head::NodeState seen = head::NodeState::kAlive;
-    // What it had when nothing new could be placed there any more; none while
-    // something can.
-    std::optional<std::set<AttemptId>> closed_with;
   };
 
-  World world() {
-    return {executor_,   clock_,
-            random_,     network_,
-            credential_, counters_,
-            disk_,       options_.broken != Break::kStoreSkipsSyncsUnseen};
-  }
+  World world() { return WorldBy(clock_); }
+  World WorldBy(const Clock& clock);
+  Machine::Parts PartsOf(const std::string& name, const NodeId& node);
   void Plan();
   v1::JobSpec RandomSpec();
   void AddWhere(v1::JobSpec& spec);
@@ -126,8 +136,19 @@ class SimCluster {
   void AddOrder(v1::JobSpec& spec);
   void ReleaseTheHeld();
 
-  // ---- faults ----
+  // ---- restores ----
+  void TakeBackup();
+  void RestoreBackup();
+  void UndrainAll();
+  // Persons speak for what is unclaimed.
+  void SpeakForUnclaimed();
+  void SpeakFor(const head::UnclaimedTable::Entry& entry);
+  // UN-2: why an attempt must not begin now.
+  std::string MayStart(const v1::DesiredAttempt& starting) const;
+
+  // ---- faults (sim_faults.cc) ----
   void Fault();
+  void RareFault(uint64_t kind, Node& node);
   void HeadFault(uint64_t kind);
   void NodeFault(uint64_t kind, Node& node);
   void NetworkFault(uint64_t kind, Node& node);
@@ -135,6 +156,9 @@ class SimCluster {
   void KillHead();
   void KillDaemon(Node& node, absl::Duration for_at_least, uint64_t and_ms);
   void Cut(Node& node, absl::Duration time);
+  void BootACopy(Node& node);
+  void EndTheCopy(Node& node);
+  void SpeakAnotherVersion(Node& node);
   // A person drains the node, and undrains it later.
   void Drain(Node& node);
   void Undrain(Node& node);
@@ -154,8 +178,6 @@ class SimCluster {
   void CheckInvariants();
   void NoteJobs(const head::ClusterState& state);
   void CheckNodes(const head::ClusterState& state);
-  void CheckClosed(const head::ClusterState& state,
-                   const head::NodeRecord& record, Node& node);
   void MaybeCheckRebuilt();
   void CheckAtRest();
   bool AtRest() const;
@@ -169,6 +191,7 @@ class SimCluster {
   SeededRandom random_;
   ManualExecutor executor_;
   SteppingClock clock_;
+  CrawlingClock crawling_clock_;
   const absl::Duration start_;
   rpc::Credential credential_;
   rpc::LoopbackNetwork network_;
@@ -179,12 +202,28 @@ class SimCluster {
   std::unique_ptr<HeadDaemon> head_;
   absl::Duration head_back_at_;
   std::vector<Node> nodes_;
+  // Copies that were switched off; what they posted may still come.
+  std::vector<std::unique_ptr<Machine>> switched_off_;
   std::vector<std::unique_ptr<Client>> clients_;
+  ShownEvents shown_;
+  std::vector<std::unique_ptr<Follower>> followers_;
   DurableHistory history_;
+  NodeWatch node_watch_;
+  DrainWatch drain_watch_;
+  // When the head last came back from standing still.
+  absl::Duration steady_since_;
+  Restores restores_{disk_};
+  bool restoring_ = false;
+  // Of persons who adopted something, and of which jobs.
+  std::set<std::string> adopt_requests_;
+  std::set<JobId> adopted_jobs_;
+  // Of which an attempt was unclaimed, and ended uncounted.
+  std::set<JobId> spoken_jobs_;
   // What was last seen of each job.
   std::map<JobId, head::JobState> seen_;
   bool faulty_ = true;
   int drains_ = 0;
+  int words_ = 0;  // spoken for attempts
   int writes_ = 0;
   int writes_seen_ = 0;
   // The next write, or none, is the head's last.
@@ -194,7 +233,6 @@ class SimCluster {
   absl::Duration crash_at_the_latest_;
   int64_t silenced_before_ = 0;
   uint64_t head_runs_seen_ = 0;
-  uint64_t term_seen_ = 0;
   uint64_t next_event_seen_ = 0;
   std::string violation_;
   uint64_t trace_ = 14695981039346656037u;

@@ -29,7 +29,8 @@ HeadDaemon::HeadDaemon(World world, const head::ClusterLimits& limits)
           world.disk.Sync();
           world.counters.Count("opened_to_read");
         }
-        return std::make_unique<head::MemoryStore>(world.disk);
+        return std::make_unique<SimStore>(world.disk, world.store_flaw,
+                                          world.violate);
       },
       [this](const absl::Status& status) {
         COHORT_LOG(kError, "head_fatal", {"why", status.ToString()});

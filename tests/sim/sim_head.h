@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "head/head_core.h"
-#include "head/memory_store.h"
-#include "head/package_store.h"
+#include "head/services/package_store.h"
+#include "head/store/memory_store.h"
 #include "rpc/router.h"
 #include "tests/sim/sim_process.h"
 #include "tests/sim/sim_worker.h"

@@ -9,8 +9,8 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
-#include "head/records_codec.h"
-#include "head/rows.h"
+#include "head/state/rows.h"
+#include "head/store/records_codec.h"
 
 namespace cohort::sim {
 namespace {
@@ -107,20 +107,6 @@ std::string CheckWhere(const ClusterState& state,
 bool HasAttempt(const JobRecord& job) {
   return job.state == JobState::kStarting || job.state == JobState::kRunning ||
          job.state == JobState::kStopping;
-}
-
-// Whether all that `dependency` names have ended as it wants.
-bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
-  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
-    if (id != dependency.job && id.array() != dependency.job) continue;
-    const JobState is = state.jobs().Find(id)->state;
-    if (!head::HasEnded(is)) return false;
-    if (dependency.kind == head::DependencyKind::kOk &&
-        is != JobState::kSucceeded) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // Of a job with an attempt: nothing kept it from having one.
@@ -260,6 +246,15 @@ std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
   if (now.requests().size() != then.requests().size()) {
     return "RS-1: another number of requests is remembered";
   }
+  const std::vector<head::HistoryLevel> kept = now.HistoryLevels();
+  const std::vector<head::HistoryLevel> found = then.HistoryLevels();
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].count != found[i].count || kept[i].bytes != found[i].bytes) {
+      return absl::StrCat("HI-1: ", kept[i].count, " ", kept[i].kind, ", ",
+                          kept[i].bytes, " bytes are counted, there are ",
+                          found[i].count, ", ", found[i].bytes);
+    }
+  }
   for (const std::string& hash : then.packages().Hashes()) {
     if (now.packages().Find(hash) == nullptr ||
         now.packages().PinsOf(hash) != then.packages().PinsOf(hash)) {
@@ -269,14 +264,39 @@ std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
   return "";
 }
 
+std::string CheckHistory(const ClusterState& state) {
+  for (const head::HistoryLevel& level : state.HistoryLevels()) {
+    const bool too_much = level.count > level.caps.count_max ||
+                          level.bytes > level.caps.bytes_max;
+    if (!too_much || level.caps.age_min > absl::ZeroDuration()) continue;
+    return absl::StrCat("HI-1: ", level.count, " ", level.kind, ", ",
+                        level.bytes, " bytes");
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string CheckState(const ClusterState& state) {
+bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    if (id != dependency.job && id.array() != dependency.job) continue;
+    const JobState is = state.jobs().Find(id)->state;
+    if (!head::HasEnded(is)) return false;
+    if (dependency.kind == head::DependencyKind::kOk &&
+        is != JobState::kSucceeded) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string CheckState(const ClusterState& state,
+                       const std::set<JobId>& adopted) {
   std::map<JobId, std::vector<JobId>> elements;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     std::string violation = CheckJob(job);
-    if (violation.empty() && HasAttempt(job)) {
+    if (violation.empty() && HasAttempt(job) && !adopted.contains(id)) {
       violation = CheckEligible(state, job);
       if (id.IsElement()) elements[id.array()].push_back(id);
     }
@@ -293,14 +313,20 @@ std::string CheckState(const ClusterState& state) {
                           " has two attempts");
     }
     std::string violation = CheckGang(state, attempt);
-    if (violation.empty()) violation = CheckWhere(state, attempt);
+    // Its nodes know only part of an adopted job's wishes.
+    if (violation.empty() && !adopted.contains(attempt.job)) {
+      violation = CheckWhere(state, attempt);
+    }
     if (!violation.empty()) return violation;
-    holds.Add(attempt);
+    // What was adopted may have what an attempt had that is over, and that
+    // nobody has spoken for.
+    if (adopted.empty() || !attempt.unclaimed()) holds.Add(attempt);
   }
-  return holds.Check(state);
+  const std::string violation = holds.Check(state);
+  return violation.empty() ? CheckHistory(state) : violation;
 }
 
-std::string CheckBudget(const JobRecord& job) {
+std::string CheckBudget(const JobRecord& job, bool is_whole) {
   const auto wrong = [&job](const std::string& what) {
     return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
                         head::JobStateName(job.state), " with ", what, ": ",
@@ -319,10 +345,10 @@ std::string CheckBudget(const JobRecord& job) {
                        job.state != JobState::kStopped)) {
     return absl::StrCat("TL-1: ", wrong("a time limit that fired"));
   }
-  // BG-1: charged, free, or without a budget.
+  // Charged, free, or without a budget.
   if (failed != job.failures + job.infra_restarts + timeouts +
                     of_class(head::FailureClass::kPreempted)) {
-    return wrong(absl::StrCat(failed, " failures by class"));
+    return "BG-1: " + wrong(absl::StrCat(failed, " failures by class"));
   }
   const bool time_left = job.ran < job.spec->time_limit;
   if (job.state == JobState::kFailed && job.spec->max_failures >= 0 &&
@@ -330,6 +356,7 @@ std::string CheckBudget(const JobRecord& job) {
       job.spec->after.empty()) {
     return wrong("budget left");
   }
+  if (!is_whole) return "";
   // One attempt at most ended otherwise: the last, by success or a stop.
   const int most = failed + (job.state == JobState::kFailed ? 0 : 1);
   const int least = failed + (job.state == JobState::kSucceeded ? 1 : 0);
@@ -360,6 +387,12 @@ std::string CheckRebuilt(const ClusterState& state, head::MemoryDisk& disk,
   const ClusterState rebuilt(limits, clock, random, nobody, nobody,
                              *std::move(rows));
   return CompareDerived(state, rebuilt);
+}
+
+std::string DurableHistory::OnRestored(const head::Batch& rows) {
+  ended_jobs_.clear();
+  ended_attempts_.clear();
+  return OnDurable(rows);
 }
 
 std::string DurableHistory::OnDurable(const head::Batch& batch) {

@@ -99,10 +99,13 @@ void Machine::Start(const v1::DesiredAttempt& wanted) {
   CheckHolds(desired);
   CheckRestore(desired);
   const AttemptId id = *AttemptId::FromBytes(desired.attempt_id());
-  if (attempts_.count(id) != 0) {
+  if (!started_.insert(id).second) {
     return Violate(
         absl::StrCat("AT-1: attempt ", id.ToHex(), " started twice"));
   }
+  const std::string why_not =
+      parts_.may_start ? parts_.may_start(desired) : std::string();
+  if (!why_not.empty()) return Violate(why_not);
   auto attempt = std::make_unique<Attempt>();
   attempt->id = id;
   attempt->desired = desired;
@@ -273,6 +276,7 @@ void Machine::Replay(const AttemptId& id) {
 void Machine::Stop(const AttemptId& id, absl::Duration grace) {
   const auto found = attempts_.find(id);
   if (found == attempts_.end() || found->second->over) return;
+  CheckMayEnd(id);
   if (parts_.flaw == Flaw::kRanksNeverEnd) return;
   EndRanks(*found->second, grace, Cause::kStopped, Cause::kKilled);
 }
@@ -294,7 +298,8 @@ void Machine::EndRanks(Attempt& attempt, absl::Duration grace, Cause asked,
 
 void Machine::Kill(const AttemptId& id) {
   const auto found = attempts_.find(id);
-  if (found == attempts_.end()) return;
+  if (found == attempts_.end() || found->second->over) return;
+  CheckMayEnd(id);
   for (const std::shared_ptr<Rank>& rank : found->second->ranks) {
     world_.PostAfter(absl::Milliseconds(1), [this, rank] {
       if (rank->alive) Exit(*rank, Signalled(SIGKILL, Cause::kKilled));
@@ -311,6 +316,31 @@ void Machine::Remove(const AttemptId& id) {
   }
   if (parts_.flaw == Flaw::kForgetsNothing) return;
   attempts_.erase(found);
+}
+
+void Machine::BootFromImageOf(const Machine& from) {
+  journal = from.journal;
+  binding = from.binding;
+  started_ = from.started_;
+  for (const auto& [id, there] : from.attempts_) {
+    auto attempt = std::make_unique<Attempt>();
+    attempt->id = id;
+    attempt->desired = there->desired;
+    attempt->story = there->story;
+    for (const std::shared_ptr<Rank>& theirs : there->ranks) {
+      auto rank = std::make_shared<Rank>();
+      rank->attempt = theirs->attempt;
+      rank->id = id;
+      rank->rank = theirs->rank;
+      rank->alive = theirs->alive;
+      rank->exited = theirs->exited;
+      attempt->ranks.push_back(std::move(rank));
+    }
+    attempt->keeper_alive = there->keeper_alive;
+    attempt->over = there->over;
+    attempts_[id] = std::move(attempt);
+  }
+  Reboot();
 }
 
 // ---- faults ----
@@ -367,6 +397,13 @@ std::set<AttemptId> Machine::Live() const {
 
 void Machine::Violate(std::string what) {
   if (violation_.empty()) violation_ = std::move(what);
+}
+
+// RC-1, UN-1.
+void Machine::CheckMayEnd(const AttemptId& id) {
+  if (!parts_.may_end) return;
+  const std::string why_not = parts_.may_end(id);
+  if (!why_not.empty()) Violate(why_not);
 }
 
 // PL-2, as the machine sees it.

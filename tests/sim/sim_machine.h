@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,8 @@ enum class Flaw : uint8_t {
   kForgesRestore,   // ranks go on from a step that nobody wrote
   kForgetsNothing,  // directories stay
   kRanksNeverEnd,   // neither by themselves nor by a signal
+  kEndsOnItsOwn,    // its daemon ends what runs when it joins again
+  kLosesReports,    // its daemon's journal is gone when it starts
 };
 
 // The steps of which each job wrote a checkpoint, on whatever machine.
@@ -62,16 +65,24 @@ class Machine {
     ResourceSet resources;
     Flaw flaw = Flaw::kNone;
     ConnectRank connect;
+    // Why ranks must not be ended, or begin, by order of the daemon now; empty
+    // when they may.  Null: always.
+    std::function<std::string(const AttemptId&)> may_end = nullptr;
+    std::function<std::string(const v1::DesiredAttempt&)> may_start = nullptr;
   };
   Machine(Parts parts, Executor& world, const Clock& clock, Random& random,
           Counters& counters, WrittenCheckpoints& written);
   ~Machine();
 
   const std::string& name() const { return parts_.name; }
+  Flaw flaw() const { return parts_.flaw; }
 
   // ---- disk ----
   std::map<AttemptId, worker::JournalEntry> journal;
   std::optional<v1::Stamp> binding;
+  // Becomes what an image of `from`, made now, is when it boots: its files, and
+  // no process.
+  void BootFromImageOf(const Machine& from);
 
   // ---- for the daemon's host ----
   using Tell =
@@ -121,6 +132,7 @@ class Machine {
                 worker::ExitStatus::Cause forced);
   void TimeIsUp(const AttemptId& attempt);
   void Say(Attempt& attempt, worker::KeeperEvent event);
+  void CheckMayEnd(const AttemptId& id);
   void CheckHolds(const v1::DesiredAttempt& starting);
   void CheckRestore(const v1::DesiredAttempt& starting);
   absl::Duration Between(absl::Duration low, absl::Duration high);
@@ -136,6 +148,8 @@ class Machine {
   TellMetrics tell_metrics_;
   int64_t next_pid_ = 1000;
   std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
+  // Also those that were removed since.
+  std::set<AttemptId> started_;
   std::string violation_;
 };
 

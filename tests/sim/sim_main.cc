@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
       std::printf("seed %llu: %s\n",
                   static_cast<unsigned long long>(options.seed),
                   result.violation.c_str());
+      std::fflush(stdout);  // of a long run, while it goes on
       ++failed;
     } else if (seeds == 1) {
       std::printf("seed %llu: ok, trace %016llx\n",

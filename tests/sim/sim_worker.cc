@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/job_id.h"
-#include "head/records_codec.h"
+#include "common/status_util.h"
+#include "head/store/records_codec.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -133,7 +134,7 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
   // CM-1: nothing is begun that the head could forget.
   void CheckDurable(const v1::DesiredAttempt& attempt) {
     const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
-    if (world_.checks_durability &&
+    if (world_.checks_durability && !world_.before_restore.contains(id) &&
         !world_.disk.FindSynced(head::Table::kAttempts, head::AttemptKey(id))
              .has_value()) {
       machine_.Violate(
@@ -181,16 +182,19 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
   node_.emplace(*host_, [this] { link_->NoteChange(); });
   worker::HeadLinkOptions options;
   v1::Register& registration = options.registration;
-  registration.mutable_protocol()->set_min_version(worker::kProtocolMin);
-  registration.mutable_protocol()->set_max_version(worker::kProtocolMax);
+  const bool is_other = kind.protocol != 0;
+  registration.mutable_protocol()->set_min_version(
+      is_other ? kind.protocol : worker::kProtocolMin);
+  registration.mutable_protocol()->set_max_version(
+      is_other ? kind.protocol : worker::kProtocolMax);
   registration.set_node_id(std::string(node.bytes()));
-  registration.set_name(machine.name());
-  registration.set_host(machine.name());
+  registration.set_name(kind.name);
+  registration.set_host(kind.host);
   registration.set_daemon_nonce(world.random.Uint64());
   *registration.mutable_resources() = rpc::ToWire(kind.resources);
-  for (int i = 0; i < kind.gpus; ++i) {
+  for (const std::string& gpu : kind.gpus) {
     v1::Device* device = registration.add_devices();
-    device->set_id(absl::StrCat(machine.name(), "-gpu", i));
+    device->set_id(gpu);
     device->set_kind("gpu");
     device->set_model(kind.gpu_model);
     device->set_simulated(true);
@@ -199,15 +203,17 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
     (*registration.mutable_labels())[key] = value;
   }
   if (!kind.taint.empty()) registration.add_taints()->set_key(kind.taint);
-  link_.emplace(std::move(options), *channel_, *node_, *binding_, process_,
-                world.random,
-                worker::HeadLink::Events{
-                    .on_joined = [this] { world_.counters.Count("joined"); },
-                    .on_read_log = [](const v1::ReadLogChunk&) {},
-                    .on_refused =
-                        [this](const absl::Status&) {
-                          world_.counters.Count("worker_refused");
-                        }});
+  link_.emplace(
+      std::move(options), *channel_, *node_, *binding_, process_, world.random,
+      worker::HeadLink::Events{
+          .on_joined = [this] { OnJoined(); },
+          .on_read_log = [](const v1::ReadLogChunk&) {},
+          .on_refused =
+              [this](const absl::Status& why) {
+                const std::string reason = GetReason(why);
+                world_.counters.Count(absl::StrCat(
+                    "worker_refused_", reason.empty() ? "otherwise" : reason));
+              }});
   run_service_.emplace(
       router_, process_, *node_,
       worker::RunPaths{
@@ -220,11 +226,20 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
                                     attempt.epoch());
               }});
   world.network.Listen(machine.name() + ".sock", &router_);
+  if (machine.flaw() == Flaw::kLosesReports) machine.journal.clear();
   std::vector<worker::JournalEntry> entries;
   for (const auto& [id, entry] : machine.journal) entries.push_back(entry);
   process_.Post([this, entries = std::move(entries)]() mutable {
     node_->Restore(std::move(entries), [this] { link_->Start(); });
   });
+}
+
+void WorkerDaemon::OnJoined() {
+  world_.counters.Count("joined");
+  if (machine_.flaw() != Flaw::kEndsOnItsOwn) return;
+  for (const AttemptId& id : machine_.Live()) {
+    machine_.Stop(id, absl::Seconds(1));
+  }
 }
 
 WorkerDaemon::~WorkerDaemon() {

@@ -3,19 +3,22 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/memory_store.h"
+#include "head/store/memory_store.h"
 #include "rpc/credential.h"
 #include "rpc/loopback.h"
 #include "rpc/router.h"
 #include "tests/sim/sim_counters.h"
 #include "tests/sim/sim_machine.h"
 #include "tests/sim/sim_process.h"
+#include "tests/sim/sim_store.h"
 #include "worker/head_link.h"
 #include "worker/node_state.h"
 #include "worker/run_service.h"
@@ -34,12 +37,22 @@ struct World {
   head::MemoryDisk& disk;
   // Off where a test breaks durability and wants others to notice.
   bool checks_durability = true;
+  // Attempts that the store had before it was restored: those it lacks now were
+  // durable once.
+  const std::set<AttemptId>& before_restore;
+  // What the head's store does wrong on purpose, and who hears of it.
+  StoreFlaw store_flaw = StoreFlaw::kNone;
+  SimStore::Violate violate = nullptr;
 };
 
 // What a node says of itself when it registers.
 struct NodeKind {
+  std::string name;
+  std::string host;
+  // The only version that it speaks; 0: those of this build.
+  uint32_t protocol = 0;
   ResourceSet resources;
-  int gpus = 0;
+  std::vector<std::string> gpus;  // ids
   std::string gpu_model;
   std::map<std::string, std::string> labels;
   std::string taint;  // empty: none
@@ -64,6 +77,8 @@ class WorkerDaemon {
  private:
   class Host;
   class Binding;
+
+  void OnJoined();
 
   World world_;
   Machine& machine_;

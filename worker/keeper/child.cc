@@ -60,8 +60,10 @@ int LimitNumber(const std::string& name) {
 
 std::vector<std::string> MarkedEnvironment(const RankSpec& rank,
                                            const std::string& attempt) {
-  const std::string attempt_prefix = std::string(kAttemptVariable) + "=";
-  const std::string rank_prefix = std::string(kRankVariable) + "=";
+  std::string attempt_prefix = kAttemptVariable;
+  attempt_prefix += '=';
+  std::string rank_prefix = kRankVariable;
+  rank_prefix += '=';
   std::vector<std::string> environment;
   for (const std::string& variable : rank.env) {
     if (variable.compare(0, attempt_prefix.size(), attempt_prefix) != 0 &&

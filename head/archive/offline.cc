@@ -1,0 +1,115 @@
+#include "head/archive/offline.h"
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "common/exit_code.h"
+#include "common/local_files.h"
+#include "common/options/daemon_options.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "head/archive/inspect.h"
+#include "head/archive/restore.h"
+
+namespace cohort::head {
+namespace {
+
+absl::Status PrintRaw(absl::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError("cannot write to standard output");
+}
+
+int RunInspect(int argc, const char* const* argv) {
+  CLI::App app(
+      "Prints the records of a control store: of a head that does not run, or "
+      "of a backup. Changes nothing.",
+      "cohort-head inspect");
+  InspectOptions options;
+  std::string table;
+  bool json = false;
+  app.add_option("TABLE", table, "One of " + TableNames() + " (default: all)");
+  app.add_option("--state-dir", options.state_dir,
+                 "The head's state directory, or a backup (default: " +
+                     DefaultStateDirectoryText("head") + ")");
+  app.add_flag("--json", json, "Print one JSON object a record, one a line");
+  app.footer("Fields that are zero or empty are not shown; ids are in hex.");
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
+  const absl::Status done = [&]() -> absl::Status {
+    if (options.state_dir.empty()) {
+      COHORT_ASSIGN_OR_RETURN(options.state_dir, DefaultStateDirectory("head"));
+    }
+    if (!table.empty()) {
+      COHORT_ASSIGN_OR_RETURN(options.table, ParseTable(table));
+    }
+    if (json) options.form = RecordForm::kJson;
+    return Inspect(options, PrintRaw, [](absl::string_view complaint) {
+      std::fprintf(stderr, "cohort-head inspect: %s\n",
+                   std::string(complaint).c_str());
+    });
+  }();
+  std::fflush(stdout);
+  return done.ok() ? kExitOk : FailToStart(app, done);
+}
+
+std::string ReportText(const RestoreReport& report,
+                       const std::string& state_dir) {
+  std::string text = absl::StrCat(
+      "restored cluster ", report.cluster.ToHex(), " as of ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", report.backed_up_at,
+                       absl::UTCTimeZone()),
+      " to ", state_dir, "\ngeneration ", report.generation.ToHex(), ", term ",
+      report.term, "\n", report.jobs, " jobs have not ended, ",
+      report.unclaimed, " attempts are unclaimed\n");
+  for (const std::string& hash : report.missing_packages) {
+    absl::StrAppend(&text, "the backup lacks package ", hash,
+                    ", which jobs need: they fail when they start\n");
+  }
+  absl::StrAppend(
+      &text, "Start the head: cohort head --state-dir ", state_dir,
+      "\nThen `cohort status` lists what is unclaimed; `cohort adopt ATTEMPT` "
+      "goes on with one, `cohort end ATTEMPT` ends it.\n");
+  return text;
+}
+
+int RunRestore(int argc, const char* const* argv) {
+  CLI::App app(
+      "Makes a backup the state directory of a new head, under a new "
+      "generation; starts none. Ends no rank.",
+      "cohort-head restore");
+  std::string backup;
+  std::string state_dir;
+  app.add_option("DIR", backup, "The backup")->required();
+  app.add_option("--state-dir", state_dir,
+                 "The new state directory: must not exist, or be empty")
+      ->required();
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
+  SystemRandom random;
+  const absl::StatusOr<RestoreReport> report =
+      RestoreBackup(backup, state_dir, MachineClock(), random);
+  if (!report.ok()) return FailToStart(app, report.status());
+  const absl::Status printed = PrintRaw(ReportText(*report, state_dir));
+  return printed.ok() ? kExitOk : FailToStart(app, printed);
+}
+
+}  // namespace
+
+std::optional<int> RunOffline(int argc, const char* const* argv) {
+  if (argc < 2) return std::nullopt;
+  const absl::string_view command = argv[1];
+  if (command != "inspect" && command != "restore") return std::nullopt;
+  // `cohort head inspect | head` ends quietly, whatever the parent ignores.
+  std::signal(SIGPIPE, SIG_DFL);
+  return command == "inspect" ? RunInspect(argc - 1, argv + 1)
+                              : RunRestore(argc - 1, argv + 1);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,92 @@
+#include "head/archive/record_text.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+template <typename Record>
+std::string TextOf(const Record& record, RecordForm form) {
+  const Write write = ToWrite(record);
+  return RecordText(write.table, write.key, *write.value, form).value_or("");
+}
+
+JobRecord SomeJob() {
+  JobRecord job;
+  job.id = *JobId::FromBytes(std::string(16, 'j'));
+  job.spec.Own().command = {"sh", "-c", "echo \"hi\"\n"};
+  job.spec.Own().environment = {{"A", "1"}};
+  job.spec.Own().resources_per_worker.Set("CPU",
+                                          Amount::FromTenThousandths(5000));
+  job.spec.Own().package_hash = std::string(2, '\xff');
+  job.state = JobState::kRunning;
+  job.submitted_at = absl::FromUnixMicros(1);
+  job.stderr_tail = std::string("bad \xff\0", 6);
+  job.exit = ExitStatus{.code = 3};
+  return job;
+}
+
+TEST(RecordTextTest, TextHasALineAField) {
+  EXPECT_EQ(TextOf(SomeJob(), RecordForm::kText),
+            R"(jobs 6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a
+  job_id: 6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a
+  origin:
+    namespace: default
+  spec:
+    command: sh
+    command: -c
+    command: echo \"hi\"\n
+    environment: A=1
+    num_workers: 1
+    resources_per_worker: CPU=0.5
+    placement_strategy: PACK
+    package_hash: ffff
+    grace_us: 10s
+    retry_delay_us: 1s
+  state: RUNNING
+  exit:
+    code: 3
+  failed_rank: -1
+  submitted_at_us: 1970-01-01T00:00:00.000001Z
+  stderr_tail: bad \xff\x00
+)");
+}
+
+TEST(RecordTextTest, JsonIsOneLine) {
+  EventRecord event;
+  event.number = 258;
+  event.kind = "a\"b";
+  event.text = "line\n";
+  EXPECT_EQ(TextOf(event, RecordForm::kJson),
+            R"({"table":"events","key":"0000000000000102","record":{)"
+            R"("number":258,"kind":"a\"b","origin":{"namespace":"default"},)"
+            R"("text":"line\\n"}})"
+            "\n");
+}
+
+TEST(RecordTextTest, EveryTableHasText) {
+  for (const RecordForm form : {RecordForm::kText, RecordForm::kJson}) {
+    EXPECT_NE(TextOf(ClusterRecord(), form), "");
+    EXPECT_NE(TextOf(NodeRecord(), form), "");
+    EXPECT_NE(TextOf(AttemptRecord(), form), "");
+    EXPECT_NE(TextOf(RequestRecord(), form), "");
+    EXPECT_NE(TextOf(PackageRecord(), form), "");
+  }
+}
+
+TEST(RecordTextTest, DamageIsDataLoss) {
+  Write write = ToWrite(SomeJob());
+  write.value->back() ^= 1;
+  EXPECT_THAT(
+      RecordText(write.table, write.key, *write.value, RecordForm::kText),
+      StatusIs(absl::StatusCode::kDataLoss));
+}
+
+}  // namespace
+}  // namespace cohort::head

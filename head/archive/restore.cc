@@ -1,0 +1,265 @@
+#include "head/archive/restore.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/archive/backup_manifest.h"
+#include "head/archive/hashed_file.h"
+#include "head/state/job_table.h"
+#include "head/store/migration.h"
+#include "head/store/records_codec.h"
+#include "head/store/rocksdb_store.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr uint64_t kTermStep = 1'000'000;
+constexpr int64_t kEpochStep = 1'000'000;
+
+absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
+  const std::string path = absl::StrCat(backup, "/", kBackupManifestName);
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        backup, " is no backup, or one that was not finished: it has no file ",
+        kBackupManifestName,
+        "; name a directory that `cohort head backup` made"));
+  }
+  if (!text.ok()) return text.status();
+  absl::StatusOr<BackupManifest> manifest = ParseBackupManifest(*text);
+  if (manifest.ok()) return manifest;
+  if (absl::IsFailedPrecondition(manifest.status())) {
+    return Annotate(manifest.status(), path);
+  }
+  return SetReason(
+      absl::DataLossError(absl::StrCat(
+          path, ": ", manifest.status().message(),
+          "; nothing was restored: take another copy of this backup, or an "
+          "older one")),
+      "backup_damaged");
+}
+
+absl::Status CheckTarget(const std::string& state_dir) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(state_dir, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    return absl::OkStatus();
+  }
+  std::string why;
+  if (status.type() != std::filesystem::file_type::directory) {
+    why = "is there and not a directory";
+  } else if (!std::filesystem::is_empty(state_dir, error) || error) {
+    why = "is not empty";
+  }
+  if (why.empty()) return absl::OkStatus();
+  return SetReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "--state-dir ", state_dir, " ", why,
+          ": a restore never touches a store that is there; name a new "
+          "directory (nothing was changed)")),
+      "directory_exists");
+}
+
+// Whether `path` is `directory` or below it, through links too.
+bool LiesIn(const std::filesystem::path& path,
+            const std::filesystem::path& directory) {
+  std::error_code error;
+  const auto inner = std::filesystem::weakly_canonical(path, error);
+  if (error) return false;
+  const auto outer = std::filesystem::weakly_canonical(directory, error);
+  if (error) return false;
+  const auto ends =
+      std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return ends.first == outer.end() || ends.first->empty();
+}
+
+// Directories that were made for a restore that failed.
+void RemoveMade(std::filesystem::path from, const std::filesystem::path& last) {
+  std::error_code error;
+  for (; from != last && from.has_relative_path(); from = from.parent_path()) {
+    if (!std::filesystem::remove(from, error) || error) return;
+  }
+}
+
+// The nearest directory above `path` that is there.
+std::filesystem::path ExistingParent(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path parent = path.parent_path();
+  while (!std::filesystem::exists(parent, error) &&
+         parent.has_relative_path()) {
+    parent = parent.parent_path();
+  }
+  return parent;
+}
+
+absl::Status DamagedFile(const std::string& backup, const std::string& name,
+                         absl::string_view what) {
+  return SetReason(
+      absl::DataLossError(absl::StrCat(
+          backup, "/", name, " is damaged: ", what,
+          "; nothing was restored: take another copy of this backup, or an "
+          "older one")),
+      "backup_damaged");
+}
+
+absl::Status CopyFiles(const std::string& backup,
+                       const BackupManifest& manifest, const std::string& to) {
+  for (const char* part : {"/store", "/packages"}) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(to + part, 0700));
+  }
+  for (const BackupManifest::File& file : manifest.files) {
+    const std::string from = absl::StrCat(backup, "/", file.name);
+    const absl::StatusOr<HashedFile> copied =
+        CopyAndHash(from, absl::StrCat(to, "/", file.name), 0600);
+    if (absl::IsNotFound(copied.status())) {
+      return DamagedFile(backup, file.name, "it is missing");
+    }
+    COHORT_RETURN_IF_ERROR(copied.status());
+    if (copied->size_bytes != file.size_bytes) {
+      return DamagedFile(backup, file.name,
+                         absl::StrCat("it has ", copied->size_bytes,
+                                      " bytes, it had ", file.size_bytes));
+    }
+    if (copied->hash != file.hash) {
+      return DamagedFile(backup, file.name, "its checksum is wrong");
+    }
+  }
+  for (const char* part : {"/store", "/packages"}) {
+    COHORT_RETURN_IF_ERROR(SyncDirectory(to + part));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
+                                      const BackupManifest& manifest,
+                                      const Clock& clock, Random& random) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<RocksdbStore> store,
+                          RocksdbStore::Open({.path = directory + "/store"}));
+  COHORT_RETURN_IF_ERROR(MigrateStore(*store));
+  COHORT_ASSIGN_OR_RETURN(Rows rows, LoadRows(*store));
+  if (!rows.cluster.has_value()) {
+    return absl::DataLossError("the backup's store has no cluster row");
+  }
+  const uint64_t term_before = rows.cluster->term;
+  const Batch changes = ChangeGeneration(rows, clock.Wall(), random);
+  COHORT_RETURN_IF_ERROR(store->Append(term_before, changes));
+  RestoreReport report{.cluster = rows.cluster->cluster,
+                       .generation = rows.cluster->generation,
+                       .term = rows.cluster->term,
+                       .backed_up_at = manifest.at,
+                       .missing_packages = manifest.missing_packages};
+  for (const JobRecord& job : rows.jobs) report.jobs += !HasEnded(job.state);
+  for (const AttemptRecord& attempt : rows.attempts) {
+    report.unclaimed += attempt.unclaimed();
+  }
+  return report;
+}
+
+// A head may be serving the directory above.
+absl::Status CheckOutsideOfStores(const std::filesystem::path& target) {
+  for (std::filesystem::path above = target.parent_path();;
+       above = above.parent_path()) {
+    std::error_code ignored;
+    if (std::filesystem::exists(above / "store.mark", ignored) ||
+        std::filesystem::exists(above / "CURRENT", ignored)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--state-dir ", target.string(), " lies in ", above.string(),
+          ", which is a head's own: name a directory outside (nothing was "
+          "changed)"));
+    }
+    if (above == above.parent_path()) return absl::OkStatus();
+  }
+}
+
+}  // namespace
+
+Batch ChangeGeneration(Rows& rows, absl::Time now, Random& random) {
+  ClusterRecord& cluster = *rows.cluster;
+  const uint64_t seconds =
+      static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixSeconds(now)));
+  cluster.generation = GenerationId::New(random);
+  cluster.term = std::max(cluster.term + kTermStep, seconds);
+  cluster.settling = true;
+  Batch batch;
+  for (JobRecord& job : rows.jobs) {
+    if (HasEnded(job.state)) continue;
+    job.epoch += kEpochStep;
+    batch.push_back(ToWrite(job));
+  }
+  for (AttemptRecord& attempt : rows.attempts) {
+    // Unclaimed since an earlier restore: that is when nobody knew any more.
+    if (attempt.state == AttemptState::kEnded || attempt.unclaimed()) continue;
+    attempt.unclaimed_since = now;
+    batch.push_back(ToWrite(attempt));
+  }
+  EventRecord event;
+  event.number = cluster.next_event++;
+  event.at = now;
+  event.kind = "store_restored";
+  event.text = absl::StrCat("generation ", cluster.generation.ToHex());
+  batch.push_back(ToWrite(event));
+  batch.push_back(ToWrite(cluster));
+  return batch;
+}
+
+absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
+                                            const std::string& state_dir,
+                                            const Clock& clock,
+                                            Random& random) {
+  COHORT_ASSIGN_OR_RETURN(const BackupManifest manifest, ReadManifest(backup));
+  COHORT_RETURN_IF_ERROR(Annotate(
+      CheckSchema({.schema_version = manifest.schema, .term = manifest.term}),
+      backup));
+  std::string target = std::filesystem::absolute(state_dir).lexically_normal();
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  COHORT_RETURN_IF_ERROR(CheckTarget(target));
+  if (LiesIn(target, backup)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--state-dir ", state_dir, " lies in the backup ", backup,
+        ", which a restore does not change: name a directory outside "
+        "(nothing was changed)"));
+  }
+
+  COHORT_RETURN_IF_ERROR(CheckOutsideOfStores(target));
+
+  const std::filesystem::path parent = ExistingParent(target);
+  const std::string partial = target + ".restoring";
+  COHORT_RETURN_IF_ERROR(MakeDirectories(partial, 0700));
+  COHORT_ASSIGN_OR_RETURN(const FileLock lock,
+                          FileLock::Acquire(partial, "cohort-head restore"));
+  absl::Cleanup remove = [&partial, &parent] {
+    (void)RemoveTree(partial);
+    RemoveMade(std::filesystem::path(partial).parent_path(), parent);
+  };
+  for (const char* part :
+       {"/store", "/store.mark", "/credential", "/packages"}) {
+    COHORT_RETURN_IF_ERROR(RemoveTree(partial + part));
+  }
+  COHORT_RETURN_IF_ERROR(CopyFiles(backup, manifest, partial));
+  COHORT_ASSIGN_OR_RETURN(RestoreReport report,
+                          Rewrite(partial, manifest, clock, random));
+  COHORT_RETURN_IF_ERROR(SyncDirectory(partial));
+  // Takes the place of an empty directory, of nothing else.
+  if (rename(partial.c_str(), target.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename ", partial, " to ", target));
+  }
+  std::move(remove).Cancel();
+  COHORT_RETURN_IF_ERROR(SyncDirectory(ParentDirectory(target)));
+  return report;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,247 @@
+#include "head/archive/restore.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/random.h"
+#include "common/status_util.h"
+#include "common/testing/seed.h"
+#include "common/testing/status_matchers.h"
+#include "head/archive/testing/archive_fixture.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+class RestoreTest : public ::testing::Test {
+ protected:
+  RestoreTest() {
+    EXPECT_THAT(fixture_.Backup(backup()).status(), IsOk());
+    fixture_.CloseStore();
+  }
+
+  std::string backup() const { return fixture_.path("backup"); }
+  std::string target() const { return fixture_.path("new"); }
+
+  absl::StatusOr<RestoreReport> Restore() {
+    return RestoreBackup(backup(), target(), fixture_.executor(), random_);
+  }
+
+  static absl::StatusOr<Rows> RowsIn(const std::string& state_dir) {
+    auto store = RocksdbStore::Open(
+        {.path = state_dir + "/store", .access = StoreAccess::kInspect});
+    if (!store.ok()) return store.status();
+    return LoadRows(**store);
+  }
+
+  void ExpectNothingMade() {
+    EXPECT_FALSE(fs::exists(target()));
+    EXPECT_FALSE(fs::exists(target() + ".restoring"));
+  }
+
+  ArchiveFixture fixture_;
+  SeededRandom random_{TestSeed()};
+};
+
+// RT-1, RT-2, RT-3.
+TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreUnclaimed) {
+  const auto report = Restore();
+  COHORT_ASSERT_OK(report);
+  EXPECT_EQ(report->cluster, FilledId<ClusterId>('c'));
+  EXPECT_EQ(report->jobs, 2);
+  EXPECT_EQ(report->unclaimed, 1);
+
+  const auto rows = RowsIn(target());
+  COHORT_ASSERT_OK(rows);
+  EXPECT_EQ(rows->cluster->cluster, FilledId<ClusterId>('c'));
+  EXPECT_EQ(rows->cluster->generation, report->generation);
+  EXPECT_NE(rows->cluster->generation, FilledId<GenerationId>('g'));
+  EXPECT_GE(rows->cluster->term, 1'000'003u);
+  EXPECT_TRUE(rows->cluster->settling);
+  ASSERT_EQ(rows->attempts.size(), 1u);
+  EXPECT_EQ(rows->attempts[0].unclaimed_since, fixture_.executor().Wall());
+  EXPECT_EQ(rows->attempts[0].epoch, 1);
+  for (const JobRecord& job : rows->jobs) {
+    EXPECT_EQ(job.epoch, job.id == FilledId<JobId>('e') ? 1 : 1'000'001);
+  }
+  EXPECT_THAT(ReadFile(target() + "/credential"),
+              IsOkAndHolds(std::string(32, 's')));
+  EXPECT_TRUE(fs::exists(target() + "/packages/" + fixture_.package_hex()));
+  EXPECT_FALSE(fs::exists(target() + "/BACKUP"));
+  EXPECT_FALSE(fs::exists(target() + ".restoring"));
+  // It opens to write, with a mark that fits.
+  COHORT_EXPECT_OK(RocksdbStore::Open({.path = target() + "/store"}));
+}
+
+TEST_F(RestoreTest, AnEmptyDirectoryIsTaken) {
+  fs::create_directory(target());
+  COHORT_EXPECT_OK(Restore());
+}
+
+TEST_F(RestoreTest, TheBackupIsNotChanged) {
+  const auto before = ReadTree(backup());
+  COHORT_ASSERT_OK(Restore());
+  EXPECT_EQ(ReadTree(backup()), before);
+}
+
+TEST_F(RestoreTest, AStoreThatIsThereIsNotTouched) {
+  const auto before = ReadTree(fixture_.state_dir());
+  for (const std::string& there :
+       {fixture_.state_dir(), fixture_.state_dir() + "/credential", backup()}) {
+    const auto refused =
+        RestoreBackup(backup(), there, fixture_.executor(), random_);
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument,
+                                  AllOf(HasSubstr(there),
+                                        HasSubstr("name a new directory"))));
+    EXPECT_EQ(GetReason(refused.status()), "directory_exists");
+  }
+  EXPECT_EQ(ReadTree(fixture_.state_dir()), before);
+}
+
+TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
+  for (const std::string& directory :
+       {fixture_.state_dir(), fixture_.path("missing")}) {
+    EXPECT_THAT(
+        RestoreBackup(directory, target(), fixture_.executor(), random_),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr(directory), HasSubstr("is no backup"))));
+  }
+  ExpectNothingMade();
+}
+
+TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
+  const auto before = ReadTree(backup());
+  fs::create_directory_symlink(backup(), fixture_.path("link"));
+  for (const std::string& inside :
+       {backup(), backup() + "/new", backup() + "/packages/a/b",
+        fixture_.path("link") + "/new"}) {
+    SCOPED_TRACE(inside);
+    EXPECT_THAT(
+        RestoreBackup(backup(), inside, fixture_.executor(), random_),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
+    EXPECT_EQ(ReadTree(backup()), before);
+  }
+}
+
+TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
+  const std::string head = fixture_.path("head_of_another");
+  COHORT_ASSERT_OK(RestoreBackup(backup(), head, fixture_.executor(), random_));
+  const auto before = ReadTree(head);
+  for (const std::string& inside : {head + "/new", head + "/store/a/b"}) {
+    EXPECT_THAT(
+        RestoreBackup(backup(), inside, fixture_.executor(), random_),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
+    EXPECT_EQ(ReadTree(head), before);
+  }
+}
+
+TEST_F(RestoreTest, ParentsThatWereMadeForNothingAreRemoved) {
+  const std::string name = "store.mark";
+  fs::remove(backup() + "/" + name);
+  EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c",
+                            fixture_.executor(), random_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
+  EXPECT_FALSE(fs::exists(fixture_.path("a")));
+}
+
+TEST_F(RestoreTest, ABackupFromTheFutureIsRefused) {
+  BackupManifest manifest =
+      *ParseBackupManifest(*ReadFile(backup() + "/BACKUP"));
+  manifest.schema = kSchemaVersion + 1;
+  COHORT_ASSERT_OK(
+      WriteFileAtomically(backup() + "/BACKUP", ToText(manifest), 0600));
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("from the future")));
+  const std::string text = "cohort backup 2\nsomething new\n";
+  COHORT_ASSERT_OK(WriteFileAtomically(
+      backup() + "/BACKUP",
+      absl::StrCat(text, "end ", Sha256::Of(text).ToHex(), "\n"), 0600));
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  AllOf(HasSubstr("BACKUP"),
+                                        HasSubstr("from the future"))));
+  ExpectNothingMade();
+}
+
+// Every file, cut short, made longer, missing, and with one bit flipped.
+TEST_F(RestoreTest, ADamagedFileIsNamedAndNothingIsMade) {
+  const uint64_t seed = TestSeed();
+  const auto files = ReadTree(backup());
+  for (const auto& [name, bytes] : files) {
+    const std::string path = absl::StrCat(backup(), "/", name);
+    for (int kind = 0; kind < 6; ++kind) {
+      std::string damaged = bytes;
+      if (kind == 0) damaged.resize(bytes.size() / 2);
+      if (kind == 1) damaged.push_back('\0');
+      if (kind >= 2 && kind < 5 && !bytes.empty()) {
+        const size_t bit = random_.Below(8 * bytes.size());
+        damaged[bit / 8] =
+            static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+      }
+      if (damaged == bytes && kind != 5) continue;
+      std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+      if (kind == 5) fs::remove(path);
+      SCOPED_TRACE(absl::StrCat("seed ", seed, " ", name, " kind ", kind));
+
+      const auto refused = Restore();
+      const bool no_manifest = name == "BACKUP" && kind == 5;
+      EXPECT_THAT(refused,
+                  StatusIs(no_manifest ? absl::StatusCode::kInvalidArgument
+                                       : absl::StatusCode::kDataLoss,
+                           HasSubstr(name)));
+      ExpectNothingMade();
+      std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    }
+  }
+  COHORT_EXPECT_OK(Restore());
+}
+
+// A restore that was killed is done again.
+TEST_F(RestoreTest, WhatAKilledRestoreLeftIsNotInTheWay) {
+  fs::create_directories(target() + ".restoring/store");
+  COHORT_ASSERT_OK(
+      WriteFileAtomically(target() + ".restoring/store/junk.log", "x", 0600));
+  COHORT_EXPECT_OK(Restore());
+  EXPECT_FALSE(fs::exists(target() + "/store/junk.log"));
+}
+
+TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
+  const auto first = Restore();
+  COHORT_ASSERT_OK(first);
+  Rows rows = *RowsIn(target());
+  const absl::Time since = rows.attempts[0].unclaimed_since;
+  (void)ChangeGeneration(rows, since + absl::Hours(1), random_);
+  EXPECT_NE(rows.cluster->generation, first->generation);
+  EXPECT_GT(rows.cluster->term, first->term);
+  EXPECT_EQ(rows.attempts[0].unclaimed_since, since);
+}
+
+// Of two backups the older one may be restored last.
+TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
+  SeededRandom random(TestSeed());
+  Rows newer;
+  newer.cluster.emplace();
+  newer.cluster->term = 1000;
+  Rows older = newer;
+  older.cluster->term = 1;
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  (void)ChangeGeneration(newer, now, random);
+  (void)ChangeGeneration(older, now + absl::Minutes(1), random);
+  EXPECT_GT(older.cluster->term, newer.cluster->term);
+}
+
+}  // namespace
+}  // namespace cohort::head

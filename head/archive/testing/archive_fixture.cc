@@ -1,0 +1,124 @@
+#include "head/archive/testing/archive_fixture.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+
+#include "common/check.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr char kPackage[] = "the bytes of a package";
+
+JobRecord Job(char id, uint64_t sequence, JobState state) {
+  JobRecord job;
+  job.id = FilledId<JobId>(id);
+  job.sequence = sequence;
+  job.state = state;
+  job.spec.Own().command = {"true"};
+  job.epoch = 1;
+  return job;
+}
+
+Batch SomeRows(const std::string& package) {
+  ClusterRecord cluster;
+  cluster.cluster = FilledId<ClusterId>('c');
+  cluster.generation = FilledId<GenerationId>('g');
+  cluster.term = 3;
+  cluster.next_event = 2;
+  NodeRecord node;
+  node.id = FilledId<NodeId>('n');
+  node.name = "node-1";
+  JobRecord running = Job('r', 1, JobState::kRunning);
+  running.attempts = 1;
+  JobRecord waiting = Job('w', 2, JobState::kPending);
+  waiting.spec.Own().package_hash = package;
+  AttemptRecord attempt;
+  attempt.id = FilledId<AttemptId>('a');
+  attempt.job = running.id;
+  attempt.number = 1;
+  attempt.epoch = 1;
+  attempt.state = AttemptState::kRunning;
+  AttemptPart part;
+  part.node = node.id;
+  part.phase = PartPhase::kRunning;
+  attempt.parts = {part};
+  EventRecord event;
+  event.number = 1;
+  event.kind = "job_submitted";
+  return {ToWrite(cluster),
+          ToWrite(node),
+          ToWrite(running),
+          ToWrite(waiting),
+          ToWrite(Job('e', 3, JobState::kSucceeded)),
+          ToWrite(attempt),
+          ToWrite(event),
+          ToWrite(PackageRecord{.hash = package,
+                                .size_bytes = sizeof(kPackage) - 1}),
+          ToWrite(RequestRecord{.principal = "cluster", .request_id = "q"})};
+}
+
+}  // namespace
+
+ArchiveFixture::ArchiveFixture() : package_hex_(Sha256::Of(kPackage).ToHex()) {
+  COHORT_CHECK(MakeDirectories(state_dir() + "/packages", 0700).ok());
+  COHORT_CHECK(WriteFileAtomically(state_dir() + "/credential",
+                                   std::string(32, 's'), 0600)
+                   .ok());
+  COHORT_CHECK(WriteFileAtomically(state_dir() + "/packages/" + package_hex_,
+                                   kPackage, 0600)
+                   .ok());
+  COHORT_CHECK(
+      store()
+          .Append(0, SomeRows(std::string(Sha256::Of(kPackage).bytes())))
+          .ok());
+}
+
+RocksdbStore& ArchiveFixture::store() {
+  if (store_ == nullptr) {
+    auto opened = RocksdbStore::Open({.path = state_dir() + "/store"});
+    COHORT_CHECK(opened.ok()) << opened.status().ToString();
+    store_ = *std::move(opened);
+  }
+  return *store_;
+}
+
+absl::StatusOr<BackupManifest> ArchiveFixture::Backup(
+    const std::string& directory, const std::string& request_id,
+    int64_t bytes_kept_free) {
+  DiskBackups backups(
+      {.state_dir = state_dir(), .bytes_kept_free = bytes_kept_free}, executor_,
+      executor_, executor_);
+  absl::StatusOr<BackupManifest> result = absl::InternalError("no answer");
+  backups.Write(store(),
+                {.directory = directory,
+                 .request_id = request_id,
+                 .at = executor_.Wall()},
+                [&result](absl::StatusOr<BackupManifest> manifest) {
+                  result = std::move(manifest);
+                });
+  executor_.RunUntilIdle();
+  return result;
+}
+
+std::map<std::string, std::string> ReadTree(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    files[fs::relative(entry.path(), directory).string()] =
+        std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  return files;
+}
+
+}  // namespace cohort::head

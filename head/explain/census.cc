@@ -1,0 +1,198 @@
+#include "head/explain/census.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "head/placement/candidates.h"
+
+namespace cohort::head {
+namespace {
+
+// What `workers` lack of a resource on a node of this form.
+Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
+                   int64_t workers) {
+  ResourceSet one;
+  one.Set(need.first, need.second);
+  const Amount all = one.Times(workers).Get(need.first);
+  const Amount free = form.available.Get(need.first);
+  if (free < all) return all - free;
+  // The amount is there, but not on devices that can give it.
+  return one.Times(workers - CapacityBy(form, need)).Get(need.first);
+}
+
+// As WhyNodeCannot, but for all workers where they must share a node.
+std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
+                              const GangRequest& request) {
+  std::vector<Misfit> misfits = WhyNodeCannot(node, request);
+  if (form.gate != NodeGate::kOpen) {
+    // Such a node shows nothing as free, which is not what keeps it.
+    misfits.erase(std::remove_if(misfits.begin(), misfits.end(),
+                                 [](const Misfit& misfit) {
+                                   return misfit.by == Misfit::By::kResource;
+                                 }),
+                  misfits.end());
+  }
+  if (!misfits.empty() || !OnOneNode(request)) return misfits;
+  for (const ResourceSet::Entry& need : request.per_worker) {
+    if (CapacityBy(form, need) >= request.num_workers) continue;
+    misfits.push_back(
+        {.by = Misfit::By::kResource,
+         .what = need.first,
+         .short_by = ShortForAll(form, need, request.num_workers)});
+  }
+  return misfits;
+}
+
+// Of several resources the one of which the most is missing for what is asked.
+const Misfit& Foremost(const std::vector<Misfit>& misfits,
+                       const ResourceSet& per_worker) {
+  const Misfit* foremost = &misfits.front();
+  if (foremost->by != Misfit::By::kResource) return *foremost;
+  const auto share = [&per_worker](const Misfit& misfit) {
+    return misfit.short_by.ToDouble() / per_worker.Get(misfit.what).ToDouble();
+  };
+  for (const Misfit& misfit : misfits) {
+    if (share(misfit) > share(*foremost)) foremost = &misfit;
+  }
+  return *foremost;
+}
+
+class Counter {
+ public:
+  Counter(const NodeTable& nodes, const GangRequest& request)
+      : nodes_(nodes), request_(request) {}
+
+  void AddBucket(const NodeForm& form, const NodeGroup::Bucket& bucket) {
+    // Nodes of one form and label set are alike, unless their names or what
+    // still runs on them matter.
+    const bool apart =
+        form.gate != NodeGate::kOpen || SelectsByName(request_.selector);
+    for (const auto& [labels, alike] : bucket.by_labels) {
+      if (!apart) {
+        Add(form, *alike.begin()->second, static_cast<int64_t>(alike.size()));
+        continue;
+      }
+      for (const auto& [id, node] : alike) Add(form, *node, 1);
+    }
+  }
+
+  void AddDead(int64_t nodes) {
+    if (nodes == 0) return;
+    census_.nodes += nodes;
+    Failure& failure = failures_[{Misfit::By::kState, "DEAD"}];
+    failure.nodes += nodes;
+    failure.nodes_in_all += nodes;
+  }
+
+  Census Finish() && {
+    for (const auto& [key, failure] : failures_) {
+      NodeFailure& out = census_.failures.emplace_back();
+      out.by = key.first;
+      out.what = key.second;
+      out.nodes = failure.nodes;
+      out.nodes_in_all = failure.nodes_in_all;
+      if (failure.shortages.empty()) continue;
+      out.short_least = failure.shortages.begin()->first;
+      out.short_median = Median(failure.shortages, failure.nodes_in_all);
+      out.closest = failure.closest;
+    }
+    std::stable_sort(census_.failures.begin(), census_.failures.end(),
+                     [](const NodeFailure& a, const NodeFailure& b) {
+                       return std::tie(b.nodes, b.nodes_in_all) <
+                              std::tie(a.nodes, a.nodes_in_all);
+                     });
+    return std::move(census_);
+  }
+
+ private:
+  struct Failure {
+    int64_t nodes = 0;
+    int64_t nodes_in_all = 0;
+    std::map<Amount, int64_t> shortages;  // and how many nodes have it
+    std::string closest;
+  };
+
+  static Amount Median(const std::map<Amount, int64_t>& shortages,
+                       int64_t nodes) {
+    int64_t before = 0;
+    for (const auto& [amount, count] : shortages) {
+      before += count;
+      if (2 * before >= nodes) return amount;
+    }
+    return Amount();
+  }
+
+  // A node that takes no new work, as people see it.
+  std::string StateOf(const NodeSnapshot& node) const {
+    const ShownNodeState state = nodes_.ShownState(node.id);
+    return state == ShownNodeState::kAlive ? "ABSENT"
+                                           : ShownNodeStateName(state);
+  }
+
+  void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
+    census_.nodes += count;
+    std::vector<Misfit> misfits = WhyCannot(node, form, request_);
+    if (misfits.empty()) {
+      census_.nodes_that_fit += count;
+      census_.workers_that_fit +=
+          count * Capacity(form, request_.per_worker, request_.num_workers);
+      return;
+    }
+    for (Misfit& misfit : misfits) {
+      if (misfit.by == Misfit::By::kState) misfit.what = StateOf(node);
+    }
+    const Misfit* const foremost = &Foremost(misfits, request_.per_worker);
+    for (const Misfit& misfit : misfits) {
+      Failure& failure = failures_[{misfit.by, misfit.what}];
+      failure.nodes_in_all += count;
+      if (&misfit == foremost) failure.nodes += count;
+      if (misfit.by != Misfit::By::kResource) continue;
+      const bool first = failure.shortages.empty();
+      const Amount least = first ? Amount() : failure.shortages.begin()->first;
+      if (first || std::tie(misfit.short_by, node.name) <
+                       std::tie(least, failure.closest)) {
+        failure.closest = node.name;
+      }
+      failure.shortages[misfit.short_by] += count;
+    }
+  }
+
+  const NodeTable& nodes_;
+  const GangRequest& request_;
+  Census census_;
+  std::map<std::pair<Misfit::By, std::string>, Failure> failures_;
+};
+
+}  // namespace
+
+Census CountNodes(const NodeTable& nodes, const GangRequest& request) {
+  Counter counter(nodes, request);
+  for (const auto& [form, bucket] : nodes.index().all().buckets()) {
+    counter.AddBucket(*form, bucket);
+  }
+  counter.AddDead(nodes.CountOf(NodeState::kDead));
+  return std::move(counter).Finish();
+}
+
+const char* MisfitName(Misfit::By by) {
+  switch (by) {
+    case Misfit::By::kState:
+      return "state";
+    case Misfit::By::kTaint:
+      return "taint";
+    case Misfit::By::kAccelerator:
+      return "accelerator";
+    case Misfit::By::kLabel:
+      return "label";
+    case Misfit::By::kTopology:
+      return "topology";
+    case Misfit::By::kResource:
+      return "resource";
+  }
+  return "unknown";
+}
+
+}  // namespace cohort::head

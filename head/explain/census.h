@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/resources.h"
+#include "head/placement/gang_request.h"
+#include "head/placement/node_form.h"
+#include "head/state/node_table.h"
+
+// What keeps the nodes from a request, in numbers.
+namespace cohort::head {
+
+// Nodes that one thing keeps from holding a worker of the request, or all of
+// them where they must share a node.
+struct NodeFailure {
+  Misfit::By by = Misfit::By::kResource;
+  // The state, taint, GPU model, requirement, level or resource, as text.
+  std::string what;
+  // Counted here: each node once, under the first of the things that keep it,
+  // in the order of Misfit::By; of resources under the one it lacks most.
+  int64_t nodes = 0;
+  // All that it keeps, those too that are counted under another.
+  int64_t nodes_in_all = 0;
+  // Of a resource: what the closest node and the one in the middle lack.
+  Amount short_least;
+  Amount short_median;
+  std::string closest;  // that node's name
+
+  friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
+};
+
+//   EX-1: nodes = nodes_that_fit + the sum over failures of their nodes.
+struct Census {
+  int64_t nodes = 0;  // all that are known, dead ones too
+  int64_t nodes_that_fit = 0;
+  // That these hold now, counted up to the gang on each.
+  int64_t workers_that_fit = 0;
+  // Those that keep the most nodes first.
+  std::vector<NodeFailure> failures;
+
+  friend bool operator==(const Census&, const Census&) = default;
+};
+
+// Takes time linear in the nodes' forms and label sets, and in the nodes
+// themselves that take no new work; with a selector on `host`, in all nodes.
+Census CountNodes(const NodeTable& nodes, const GangRequest& request);
+
+// "resource", "state".
+const char* MisfitName(Misfit::By by);
+
+}  // namespace cohort::head

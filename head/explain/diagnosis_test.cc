@@ -1,0 +1,646 @@
+#include "head/explain/diagnosis.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/seed.h"
+#include "head/explain/testing/world.h"
+#include "head/placement/placement.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+std::vector<std::string> Kinds(const FullDiagnosis& full) {
+  std::vector<std::string> kinds;
+  for (const Remedy& remedy : full.remedies.found) {
+    kinds.push_back(RemedyName(remedy.kind));
+  }
+  return kinds;
+}
+
+const Remedy& Find(const FullDiagnosis& full, Remedy::Kind kind) {
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind == kind) return remedy;
+  }
+  ADD_FAILURE() << "no " << RemedyName(kind);
+  static const Remedy none;
+  return none;
+}
+
+NodeFailure Failure(const FullDiagnosis& full, Misfit::By by,
+                    const std::string& what) {
+  for (const NodeFailure& failure : full.diagnosis.census.failures) {
+    if (failure.by == by && failure.what == what) return failure;
+  }
+  ADD_FAILURE() << "nothing fails by " << MisfitName(by) << " " << what;
+  return {};
+}
+
+TEST(DiagnosisTest, SaysNothingOfARequestThatFits) {
+  World world;
+  world.AddNode("CPU=4");
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1"));
+
+  EXPECT_TRUE(full.diagnosis.fits);
+  EXPECT_THAT(full.remedies.found, IsEmpty());
+}
+
+TEST(DiagnosisTest, TellsByHowMuchNodesAreShortAndWhoHoldsIt) {
+  World world;
+  world.AddNode("CPU=8,GPU=4");
+  world.AddNode("CPU=8,GPU=2");
+  const JobId big = *world.Run(Gang(3, "GPU=1,CPU=1"));
+  GangRequest on_n2 = Gang(1, "GPU=1,CPU=1");
+  on_n2.selector = *LabelSelector::Parse("host=n2");
+  const JobId small = *world.Run(on_n2);
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1,GPU=2"));
+
+  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  EXPECT_EQ(gpu.nodes, 2);
+  EXPECT_EQ(gpu.short_least, Units(1));
+  EXPECT_EQ(gpu.short_median, Units(1));
+  EXPECT_FALSE(full.diagnosis.never_fits);
+  EXPECT_THAT(full.diagnosis.holders,
+              ElementsAre(Holder{"GPU", big, Units(3), 1},
+                          Holder{"GPU", small, Units(1), 1}));
+  // The one that holds less.
+  EXPECT_THAT(Find(full, Remedy::Kind::kJobEnds).jobs, ElementsAre(small));
+}
+
+TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
+  World world;
+  world.AddNode("CPU=4,GPU=1", {{"zone", "a"}});
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).taints = {{.key = "lab"}};
+  world.AddNode("CPU=4", {{"zone", "b"}});
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).drain = Drain{};
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = NodeState::kDead;
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = NodeState::kSuspect;
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
+  world.nodes().back().offered = false;
+  world.AddNode("CPU=2,GPU=1", {{"zone", "b"}});
+  GangRequest request = Gang(1, "CPU=4,GPU=1");
+  request.selector = *LabelSelector::Parse("zone=b");
+
+  const FullDiagnosis full = world.Explain(request);
+
+  EXPECT_EQ(full.diagnosis.census.nodes, 8);
+  EXPECT_EQ(full.diagnosis.census.nodes_that_fit, 0);
+  EXPECT_EQ(Failure(full, Misfit::By::kLabel, "zone=b").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kTaint, "lab").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kResource, "GPU").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "DRAINED").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "DEAD").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "SUSPECT").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "ABSENT").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").short_least, Units(2));
+  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").closest, "n8");
+  EXPECT_THAT(Kinds(full),
+              ElementsAre("TOLERATE_TAINT", "DROP_SELECTOR", "LESS_OF_RESOURCE",
+                          "NODE_RETURNS", "UNDRAIN", "MORE_NODES"));
+}
+
+TEST(DiagnosisTest, ANodeThatIsEmptiedIsDraining) {
+  World world;
+  world.AddNode("CPU=4");
+  ASSERT_TRUE(world.Run(Gang(1, "CPU=1")).has_value());
+  world.nodes()[0].record.drain = Drain{};
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1"));
+
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "DRAINING").nodes, 1);
+  EXPECT_THAT(Find(full, Remedy::Kind::kUndrain).nodes, SizeIs(1));
+}
+
+TEST(DiagnosisTest, KnowsWhatNeverFits) {
+  World world;
+  world.AddNode("CPU=4,GPU=1");
+
+  const FullDiagnosis full = world.Explain(Gang(1, "GPU=8"));
+
+  EXPECT_TRUE(full.diagnosis.never_fits);
+  EXPECT_THAT(full.diagnosis.reason, HasSubstr("never fits these nodes"));
+  EXPECT_THAT(Kinds(full), ElementsAre("LESS_OF_RESOURCE", "OTHER_NODES"));
+  EXPECT_EQ(full.remedies.found[0].to, Units(1));
+  EXPECT_EQ(full.remedies.found[1].count, 1);
+  EXPECT_EQ(full.remedies.found[1].model->total, Resources("GPU=8"));
+}
+
+TEST(DiagnosisTest, OtherNodesAreWhatTheRequestAsksFor) {
+  World world;
+  world.AddNode("CPU=4");
+  GangRequest request = Gang(3, "CPU=1,GPU=0.5");
+  request.selector = *LabelSelector::Parse("zone in (b,c),fast exists");
+  request.accelerator_type = "H100";
+  request.topology = {.level = "rack", .required = true};
+
+  const FullDiagnosis full = world.Explain(request);
+
+  const Remedy& other = Find(full, Remedy::Kind::kOtherNodes);
+  EXPECT_EQ(other.count, 3);
+  EXPECT_EQ(other.model->total, Resources("CPU=1,GPU=1"));
+  EXPECT_EQ(other.model->labels,
+            (std::map<std::string, std::string>{
+                {"fast", "any"}, {"rack", "new"}, {"zone", "b"}}));
+  EXPECT_EQ(other.model->accelerator, "H100");
+}
+
+TEST(DiagnosisTest, ADeadNodeMayComeBack) {
+  World world;
+  world.AddNode("CPU=4");
+  world.AddNode("CPU=8").state = NodeState::kDead;
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=6"));
+
+  EXPECT_THAT(Find(full, Remedy::Kind::kNodeReturns).nodes,
+              ElementsAre(world.nodes()[1].record.id));
+}
+
+// Neither fewer CPUs nor fewer GPUs alone are enough.
+TEST(DiagnosisTest, TellsOfSeveralChangesWhereNoSingleOneIsEnough) {
+  World world;
+  world.AddNode("CPU=4,GPU=2", {{"zone", "a"}}).taints = {{.key = "lab"}};
+  GangRequest request = Gang(1, "CPU=6,GPU=4");
+  request.selector = *LabelSelector::Parse("zone exists");
+
+  const FullDiagnosis full = world.Explain(request);
+
+  EXPECT_THAT(Kinds(full), ElementsAre("SEVERAL", "OTHER_NODES"));
+  const Remedy& several = Find(full, Remedy::Kind::kSeveralOfRequest);
+  ASSERT_THAT(several.parts, SizeIs(3));
+  EXPECT_EQ(several.parts[0].kind, Remedy::Kind::kTolerateTaint);
+  EXPECT_EQ(several.parts[1].to, Units(4));  // CPU
+  EXPECT_EQ(several.parts[2].to, Units(2));  // GPU
+}
+
+TEST(DiagnosisTest, TellsOfSeveralChangesOfTheCluster) {
+  World world;
+  world.AddNode("CPU=4");
+  const JobId job = *world.Run(Gang(1, "CPU=1"));
+  world.AddNode("CPU=4").drain = Drain{};
+  world.AddNode("CPU=4").state = NodeState::kSuspect;
+
+  const FullDiagnosis full = world.Explain(Gang(3, "CPU=4"));
+
+  const Remedy& several = Find(full, Remedy::Kind::kSeveralOfCluster);
+  ASSERT_THAT(several.parts, SizeIs(3));
+  EXPECT_THAT(several.parts[0].nodes, ElementsAre(world.nodes()[2].record.id));
+  EXPECT_THAT(several.parts[1].nodes, ElementsAre(world.nodes()[1].record.id));
+  EXPECT_THAT(several.parts[2].jobs, ElementsAre(job));
+}
+
+TEST(DiagnosisTest, WithoutNodesItCountsNone) {
+  const FullDiagnosis full = World().Explain(Gang(1, "CPU=1"));
+
+  EXPECT_TRUE(full.diagnosis.never_fits);
+  EXPECT_EQ(full.diagnosis.census.nodes, 0);
+  EXPECT_THAT(Kinds(full), ElementsAre("OTHER_NODES"));
+}
+
+TEST(DiagnosisTest, AGangOnOneNodeIsShortOfWhatAllItsWorkersLack) {
+  World world;
+  world.AddNode("CPU=3");
+  world.AddNode("CPU=2");
+
+  const FullDiagnosis full =
+      world.Explain(Gang(4, "CPU=1", PlacementStrategy::kStrictPack));
+
+  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  EXPECT_EQ(cpu.nodes, 2);
+  EXPECT_EQ(cpu.short_least, Units(1));
+  EXPECT_EQ(cpu.closest, "n1");
+  EXPECT_THAT(Kinds(full), ElementsAre("OTHER_STRATEGY", "LESS_OF_RESOURCE",
+                                       "FEWER_WORKERS", "OTHER_NODES"));
+  EXPECT_EQ(Find(full, Remedy::Kind::kFewerWorkers).to, Units(3));
+  EXPECT_EQ(Find(full, Remedy::Kind::kLessOfResource).to, Units(0.75));
+}
+
+TEST(DiagnosisTest, SeveralJobsHaveToEndForAWholeNode) {
+  World world;
+  world.AddNode("CPU=8,GPU=4");
+  world.AddNode("CPU=8,GPU=2");
+  std::vector<JobId> jobs;
+  for (int i = 0; i < 6; ++i) jobs.push_back(*world.Run(Gang(1, "GPU=1")));
+
+  const FullDiagnosis full = world.Explain(Gang(1, "GPU=4"));
+
+  EXPECT_THAT(Find(full, Remedy::Kind::kJobEnds).jobs, SizeIs(4));
+}
+
+TEST(DiagnosisTest, MoreNodesAreAsFewAsCanBe) {
+  World world;
+  world.AddNode("CPU=2");
+  world.AddNode("CPU=4");
+
+  const FullDiagnosis full = world.Explain(Gang(15, "CPU=1"));
+
+  const Remedy& more = Find(full, Remedy::Kind::kMoreNodes);
+  EXPECT_EQ(more.count, 3);
+  EXPECT_EQ(more.subject, "n2");
+  EXPECT_EQ(more.model->total, Resources("CPU=4"));
+}
+
+TEST(DiagnosisTest, StaysWithinItsLimits) {
+  World world;
+  for (int i = 0; i < 20; ++i) {
+    world.AddNode(absl::StrCat("CPU=", i + 1));
+    ASSERT_TRUE(world.Run(Gang(1, absl::StrCat("CPU=", i + 1))).has_value());
+  }
+  DiagnosisLimits limits;
+  limits.leases_max = 3;
+  limits.remedies.forms_max = 100;
+
+  const FullDiagnosis full = DiagnoseFully(*world.Nodes(), world.Attempts(),
+                                           Gang(1, "CPU=20"), limits);
+
+  EXPECT_FALSE(full.diagnosis.holders_complete);
+  EXPECT_FALSE(full.remedies.complete);
+  EXPECT_THAT(full.diagnosis.holders, SizeIs(3));
+}
+
+// ---- against brute force ----------------------------------------------------
+
+bool TakesPart(const World::Node& node, Remedy::Kind kind) {
+  if (kind == Remedy::Kind::kUndrain) return node.record.drain.has_value();
+  if (node.record.drain.has_value()) return false;
+  return node.record.state != NodeState::kAlive || !node.offered;
+}
+
+// The fewest nodes of the kind that have to take new work again.
+std::optional<int> FewestOpened(const World& world, const GangRequest& request,
+                                Remedy::Kind kind) {
+  uint64_t closed = 0;
+  for (size_t i = 0; i < world.nodes().size(); ++i) {
+    if (TakesPart(world.nodes()[i], kind)) closed |= uint64_t{1} << i;
+  }
+  std::optional<int> fewest;
+  for (uint64_t which = 1; which <= closed; ++which) {
+    if ((which & ~closed) != 0) continue;
+    const int count = __builtin_popcountll(which);
+    if (fewest.has_value() && *fewest <= count) continue;
+    if (Opened(world, which).Holds(request)) fewest = count;
+  }
+  return fewest;
+}
+
+void CheckOpened(const World& world, const GangRequest& request,
+                 const FullDiagnosis& full, Remedy::Kind kind) {
+  const std::optional<int> fewest = FewestOpened(world, request, kind);
+  const Remedy* told = nullptr;
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind == kind) told = &remedy;
+  }
+  ASSERT_EQ(told != nullptr, fewest.has_value()) << RemedyName(kind);
+  if (told == nullptr) return;
+  EXPECT_EQ(static_cast<int>(told->nodes.size()), *fewest) << RemedyName(kind);
+  uint64_t which = 0;
+  for (size_t i = 0; i < world.nodes().size(); ++i) {
+    if (std::count(told->nodes.begin(), told->nodes.end(),
+                   world.nodes()[i].record.id) > 0) {
+      which |= uint64_t{1} << i;
+    }
+  }
+  EXPECT_TRUE(Opened(world, which).Holds(request)) << RemedyName(kind);
+}
+
+bool HoldsWithout(World world, const std::vector<JobId>& jobs,
+                  const GangRequest& request) {
+  for (const JobId& job : jobs) world.EndJob(job);
+  return world.Holds(request);
+}
+
+void CheckJobs(const World& world, const GangRequest& request,
+               const FullDiagnosis& full) {
+  std::vector<JobId> all;
+  for (const AttemptRecord& attempt : world.attempts()) {
+    all.push_back(attempt.job);
+  }
+  const Remedy* told = nullptr;
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind == Remedy::Kind::kJobEnds) told = &remedy;
+  }
+  ASSERT_EQ(told != nullptr, HoldsWithout(world, all, request));
+  if (told == nullptr) return;
+  EXPECT_TRUE(HoldsWithout(world, told->jobs, request));
+  const auto held = [&](const JobId& job) {
+    ResourceSet sum;
+    for (const AttemptRecord& attempt : world.attempts()) {
+      if (attempt.job != job) continue;
+      for (const AttemptPart& part : attempt.parts) sum.Add(part.resources);
+    }
+    return std::make_pair(sum.Get(kGpu), sum.Get(kCpu));
+  };
+  for (const JobId& job : all) {
+    const bool enough = HoldsWithout(world, {job}, request);
+    if (told->jobs.size() > 1 || held(job) < held(told->jobs[0])) {
+      EXPECT_FALSE(enough) << job;
+    }
+  }
+  for (size_t i = 0; told->jobs.size() > 1 && i < told->jobs.size(); ++i) {
+    std::vector<JobId> fewer = told->jobs;
+    fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+    EXPECT_FALSE(HoldsWithout(world, fewer, request));
+  }
+}
+
+World WithMore(World world, size_t like, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const NodeRecord model = world.nodes()[like].record;
+    NodeRecord& added = world.AddNode("");
+    const NodeId id = added.id;
+    const std::string name = added.name;
+    added = model;
+    added.id = id;
+    added.name = name;
+    added.drain.reset();
+    added.state = NodeState::kAlive;
+    for (Device& device : added.devices) device.id += name;
+  }
+  return world;
+}
+
+void CheckMoreNodes(const World& world, const GangRequest& request,
+                    const FullDiagnosis& full) {
+  const Remedy* told = nullptr;
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind == Remedy::Kind::kMoreNodes) told = &remedy;
+  }
+  // A gang never takes more nodes than it has workers.
+  std::optional<int64_t> fewest;
+  for (size_t like = 0; like < world.nodes().size(); ++like) {
+    if (world.nodes()[like].record.state == NodeState::kDead) continue;
+    for (int64_t n = 1; n <= request.num_workers; ++n) {
+      if (fewest.has_value() && *fewest <= n) break;
+      if (WithMore(world, like, n).Holds(request)) fewest = n;
+    }
+  }
+  ASSERT_EQ(told != nullptr, fewest.has_value());
+  if (told == nullptr) return;
+  EXPECT_EQ(told->count, *fewest);
+  for (size_t like = 0; like < world.nodes().size(); ++like) {
+    if (world.nodes()[like].record.name != told->subject) continue;
+    EXPECT_TRUE(WithMore(world, like, told->count).Holds(request));
+  }
+}
+
+// What is known of the told one of a kind, null: none.
+const Remedy* Told(const FullDiagnosis& full, Remedy::Kind kind) {
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind == kind) return &remedy;
+  }
+  return nullptr;
+}
+
+// None of its parts can be left out; told where no single one is enough.
+void CheckSeveralOfRequest(const World& world, const GangRequest& request,
+                           const FullDiagnosis& full) {
+  const Remedy* const told = Told(full, Remedy::Kind::kSeveralOfRequest);
+  if (told == nullptr) return;
+  const std::unique_ptr<NodeTable> nodes = world.Nodes();
+  EXPECT_EQ(std::count_if(
+                full.remedies.found.begin(), full.remedies.found.end(),
+                [](const Remedy& remedy) { return IsOfRequest(remedy.kind); }),
+            1);
+  ASSERT_GE(told->parts.size(), 2u);
+  for (size_t i = 0; i < told->parts.size(); ++i) {
+    Remedy fewer = *told;
+    fewer.parts.erase(fewer.parts.begin() + static_cast<ptrdiff_t>(i));
+    EXPECT_FALSE(Fits(nodes->index(), Apply(fewer, request)));
+  }
+}
+
+struct ClusterStep {
+  std::optional<size_t> opened;  // a node, by number
+  std::optional<JobId> ended;
+};
+
+bool HoldsAfter(const World& before, const std::vector<ClusterStep>& steps,
+                const GangRequest& request) {
+  uint64_t opened = 0;
+  for (const ClusterStep& step : steps) {
+    if (step.opened.has_value()) opened |= uint64_t{1} << *step.opened;
+  }
+  World world = Opened(before, opened);
+  for (const ClusterStep& step : steps) {
+    if (step.ended.has_value()) world.EndJob(*step.ended);
+  }
+  return world.Holds(request);
+}
+
+std::vector<ClusterStep> StepsOf(const World& world, const Remedy& several) {
+  std::set<NodeId> opened;
+  std::vector<ClusterStep> steps;
+  for (const Remedy& part : several.parts) {
+    opened.insert(part.nodes.begin(), part.nodes.end());
+    for (const JobId& job : part.jobs) {
+      steps.push_back({.opened = {}, .ended = job});
+    }
+  }
+  for (size_t i = 0; i < world.nodes().size(); ++i) {
+    if (opened.contains(world.nodes()[i].record.id)) {
+      steps.push_back({.opened = i, .ended = {}});
+    }
+  }
+  return steps;
+}
+
+// Everything that could be done: what is closed opens, who holds something
+// where the request may go ends.
+std::vector<ClusterStep> AllSteps(const World& world,
+                                  const GangRequest& request) {
+  const std::unique_ptr<NodeTable> nodes = world.Nodes();
+  std::vector<ClusterStep> steps;
+  for (size_t i = 0; i < world.nodes().size(); ++i) {
+    const World::Node& node = world.nodes()[i];
+    if (node.record.drain.has_value() || !node.offered ||
+        node.record.state != NodeState::kAlive) {
+      steps.push_back({.opened = i, .ended = {}});
+    }
+  }
+  for (const AttemptRecord& attempt : world.attempts()) {
+    const bool matters = std::any_of(
+        attempt.parts.begin(), attempt.parts.end(),
+        [&](const AttemptPart& part) {
+          const NodeSnapshot* const node = nodes->index().Find(part.node);
+          return node != nullptr && FormAllowsIdle(FormOf(*node), request) &&
+                 LabelsFit(*node, request);
+        });
+    if (matters) steps.push_back({.opened = {}, .ended = attempt.job});
+  }
+  return steps;
+}
+
+void CheckSeveralOfCluster(const World& world, const GangRequest& request,
+                           const FullDiagnosis& full) {
+  using Kind = Remedy::Kind;
+  const bool single = Told(full, Kind::kNodeReturns) != nullptr ||
+                      Told(full, Kind::kUndrain) != nullptr ||
+                      Told(full, Kind::kJobEnds) != nullptr;
+  const Remedy* const told = Told(full, Kind::kSeveralOfCluster);
+  ASSERT_EQ(told != nullptr,
+            !single && HoldsAfter(world, AllSteps(world, request), request));
+  if (told == nullptr) return;
+  const std::vector<ClusterStep> steps = StepsOf(world, *told);
+  EXPECT_TRUE(HoldsAfter(world, steps, request));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    std::vector<ClusterStep> fewer = steps;
+    fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+    EXPECT_FALSE(HoldsAfter(world, fewer, request));
+  }
+}
+
+void CheckOtherNodes(const World& world, const GangRequest& request,
+                     const FullDiagnosis& full) {
+  const Remedy* const told = Told(full, Remedy::Kind::kOtherNodes);
+  if (told == nullptr) {
+    EXPECT_NE(Told(full, Remedy::Kind::kMoreNodes), nullptr);
+    return;
+  }
+  const std::unique_ptr<NodeTable> nodes = world.Nodes();
+  for (int64_t count : {told->count - 1, told->count}) {
+    std::vector<NodeSnapshot> all;
+    for (const auto& [form, bucket] : nodes->index().all().buckets()) {
+      for (const auto& [id, node] : bucket.nodes) all.push_back(*node);
+    }
+    Remedy some = *told;
+    some.count = count;
+    for (NodeSnapshot& node : NewNodes(some)) all.push_back(std::move(node));
+    EXPECT_EQ(std::holds_alternative<Plan>(PlaceGang(all, request)),
+              count == told->count);
+  }
+}
+
+void CheckLess(const World& world, const GangRequest& request,
+               const FullDiagnosis& full) {
+  const std::unique_ptr<NodeTable> nodes = world.Nodes();
+  for (const auto& [name, amount] : request.per_worker) {
+    const Amount step = name == kGpu && amount >= Units(1)
+                            ? Units(1)
+                            : Amount::FromTenThousandths(1);
+    Remedy one_more{.kind = Remedy::Kind::kLessOfResource, .subject = name};
+    one_more.to = step;
+    for (const Remedy& remedy : full.remedies.found) {
+      if (remedy.kind != one_more.kind || remedy.subject != name) continue;
+      EXPECT_TRUE(Fits(nodes->index(), Apply(remedy, request)));
+      one_more.to = remedy.to + step;
+    }
+    if (one_more.to >= amount) continue;
+    EXPECT_FALSE(Fits(nodes->index(), Apply(one_more, request))) << name;
+  }
+}
+
+void CheckFewer(const World& world, const GangRequest& request,
+                const FullDiagnosis& full) {
+  const std::unique_ptr<NodeTable> nodes = world.Nodes();
+  int most = 0;
+  for (int n = 1; n < request.num_workers; ++n) {
+    GangRequest fewer = request;
+    fewer.num_workers = n;
+    if (Fits(nodes->index(), fewer)) most = n;
+  }
+  int told = 0;
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind != Remedy::Kind::kFewerWorkers) continue;
+    told = static_cast<int>(remedy.to.WholeUnits());
+  }
+  EXPECT_EQ(told, most);
+}
+
+// EX-1.
+void CheckCensus(const World& world, const FullDiagnosis& full) {
+  const Census& census = full.diagnosis.census;
+  EXPECT_EQ(census.nodes, static_cast<int64_t>(world.nodes().size()));
+  int64_t sum = census.nodes_that_fit;
+  for (const NodeFailure& failure : census.failures) {
+    sum += failure.nodes;
+    EXPECT_GE(failure.nodes_in_all, failure.nodes);
+    EXPECT_LE(failure.short_least, failure.short_median);
+    EXPECT_EQ(failure.by == Misfit::By::kResource,
+              failure.short_least > Amount());
+  }
+  EXPECT_EQ(sum, census.nodes);
+}
+
+std::string Show(const World& world, const GangRequest& request) {
+  std::string text = Describe(request);
+  const std::unique_ptr<NodeTable> table = world.Nodes();
+  for (const World::Node& node : world.nodes()) {
+    const NodeSnapshot shown = table->Imagine(node.record.id, {});
+    absl::StrAppend(&text, "\n", shown.name, ": ", shown.available.ToString(),
+                    " of ", shown.total.ToString(), ", ",
+                    ShownNodeStateName(table->ShownState(node.record.id)),
+                    node.offered ? "" : ", not offered");
+    for (const auto& [key, value] : shown.labels) {
+      absl::StrAppend(&text, " ", key, "=", value);
+    }
+    for (const DeviceShare& device : shown.devices) {
+      absl::StrAppend(&text, " ", device.free.ToString());
+    }
+  }
+  return text;
+}
+
+// EX-2: each change that is told makes it fit, no smaller one of its kind does,
+// and none is told only where there is none.
+TEST(DiagnosisPropertyTest, TellsWhatAnExhaustiveSearchFinds) {
+  const uint64_t seed = TestSeed();
+  SeededRandom random(seed);
+  int refused = 0;
+  std::map<std::string, int> told;
+  for (int i = 0; i < 500; ++i) {
+    const World world = RandomWorld(random);
+    const GangRequest request = RandomRequest(random);
+    SCOPED_TRACE(absl::StrCat("case ", i, " of COHORT_SEED=", seed, "\n",
+                              Show(world, request)));
+    const FullDiagnosis full = world.Explain(request);
+    ASSERT_EQ(full.diagnosis.fits, world.Holds(request));
+    if (full.diagnosis.fits) continue;
+    ++refused;
+    for (const std::string& kind : Kinds(full)) ++told[kind];
+    EXPECT_TRUE(full.remedies.complete);
+    CheckCensus(world, full);
+    if (request.strategy == PlacementStrategy::kStrictSpread &&
+        request.num_workers > 1 && request.topology.required &&
+        request.topology.level == kHostLevel) {
+      continue;  // makes no sense, whatever is changed in the cluster
+    }
+    const std::unique_ptr<NodeTable> nodes = world.Nodes();
+    for (const Remedy& remedy : full.remedies.found) {
+      if (!IsOfRequest(remedy.kind)) continue;
+      EXPECT_TRUE(Fits(nodes->index(), Apply(remedy, request)));
+    }
+    CheckFewer(world, request, full);
+    CheckLess(world, request, full);
+    CheckOpened(world, request, full, Remedy::Kind::kUndrain);
+    CheckOpened(world, request, full, Remedy::Kind::kNodeReturns);
+    CheckJobs(world, request, full);
+    CheckMoreNodes(world, request, full);
+    CheckSeveralOfRequest(world, request, full);
+    CheckSeveralOfCluster(world, request, full);
+    CheckOtherNodes(world, request, full);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_THAT(told, SizeIs(13)) << "kinds that were never told";
+}
+
+}  // namespace
+}  // namespace cohort::head

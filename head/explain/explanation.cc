@@ -1,0 +1,538 @@
+#include "head/explain/explanation.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "head/explain/competition.h"
+#include "head/placement/placement.h"
+#include "head/state/dependencies.h"
+#include "head/state/job_table.h"
+
+namespace cohort::head {
+namespace {
+
+using Kind = OtherBlocker::Kind;
+
+constexpr size_t kAheadShown = 3;
+
+// ---- what else keeps it ----
+
+NamedChange OfCluster(const char* kind, std::string text,
+                      std::string how = "") {
+  return {.kind = kind,
+          .of_request = false,
+          .text = std::move(text),
+          .how = std::move(how)};
+}
+
+OtherBlocker HeldBlocker(const JobRecord& job) {
+  const std::string release =
+      absl::StrCat("cohort jobs release ", job.id.ToText());
+  return {Kind::kHeld,
+          absl::StrCat("held by ", job.held_by, "; `", release, "` lets it go"),
+          {OfCluster("RELEASE_HOLD", "release it", release)}};
+}
+
+// ":ok" is what ends it FAILED otherwise.
+OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
+                          const std::string& why) {
+  std::vector<std::string> ends;
+  for (const Dependency& each : job.spec->after) {
+    const std::optional<JobState> first = StateOf(state.jobs(), each.job);
+    if (!first.has_value() || HasEnded(*first)) continue;
+    ends.push_back(absl::StrCat(
+        each.job.ToText(),
+        each.kind == DependencyKind::kOk ? " succeeding" : " ending"));
+  }
+  return {Kind::kAfter,
+          why,
+          {OfCluster("DEPENDENCY_ENDS", absl::StrCat("job ", NamesText(ends))),
+           {.kind = "DROP_DEPENDENCY",
+            .of_request = true,
+            .text = "without --after",
+            .how = ""}}};
+}
+
+// Elements of an array that all find room now: `most` of them, or fewer.
+bool HasRoomFor(const ClusterState& state, const JobRecord& job,
+                int64_t elements) {
+  // Their workers together: a stricter thing than one after the other, and one
+  // question to the planner.
+  constexpr int64_t kElementsTried = 64;
+  if (elements > kElementsTried) return false;
+  GangRequest request = RequestOf(*job.spec);
+  if (elements == 1) return Fits(state.nodes().index(), request);
+  if (request.strategy == PlacementStrategy::kStrictPack ||
+      request.strategy == PlacementStrategy::kStrictSpread ||
+      !request.topology.level.empty()) {
+    return false;
+  }
+  request.num_workers *= static_cast<int>(elements);
+  return Fits(state.nodes().index(), request);
+}
+
+OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
+                          const Eligibility::Kept& kept) {
+  const int64_t more = kept.before + 1;
+  OtherBlocker blocker{
+      Kind::kArray,
+      absl::StrCat(kept.admitted, " elements of ", job.id.array().ToText(),
+                   " run or are about to, its limit",
+                   kept.before == 0
+                       ? ""
+                       : absl::StrCat("; ", kept.before, " come before it")),
+      {}};
+  const int64_t limit = kept.admitted + more;
+  const std::string& spec = job.spec->array;
+  if (HasRoomFor(state, job, more)) {
+    blocker.lifted_by.push_back(
+        {.kind = "RAISE_ARRAY_LIMIT",
+         .of_request = true,
+         .text = absl::StrCat(limit, " elements at once instead of ",
+                              kept.admitted),
+         .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
+                             limit)});
+  }
+  blocker.lifted_by.push_back(OfCluster(
+      "ELEMENT_ENDS", more == 1
+                          ? "the end of one of the elements that run"
+                          : absl::StrCat("the end of ", more, " elements")));
+  return blocker;
+}
+
+// Held, others first, an array's limit, a back-off: as many as there are.
+void AddWhatKeeps(const ClusterState& state, const JobRecord& job,
+                  std::vector<OtherBlocker>& others) {
+  const Eligibility::Kept kept = state.eligibility().KeptBy(job);
+  if (!kept.held.empty()) others.push_back(HeldBlocker(job));
+  if (!kept.after.empty()) {
+    others.push_back(AfterBlocker(state, job, kept.after));
+  }
+  if (kept.at_limit) others.push_back(ArrayBlocker(state, job, kept));
+  const std::string pause = state.backoff().ReasonOf(job);
+  if (!pause.empty()) {
+    others.push_back(
+        {Kind::kBackOff,
+         pause,
+         {OfCluster("BACK_OFF_ENDS", absl::StrCat("time: ", pause))}});
+  }
+}
+
+std::vector<OtherBlocker> OthersOf(const ClusterState& state,
+                                   const JobRecord& job, bool read_only) {
+  std::vector<OtherBlocker> others;
+  if (read_only) {
+    others.push_back(
+        {Kind::kReadOnly,
+         "the head cannot write to its store, and starts nothing until it "
+         "can; `cohort status` says why",
+         {OfCluster("STORE_WRITABLE", "a store that can be written")}});
+  }
+  if (state.unclaimed().OfJob(job.id) != nullptr) {
+    // Its reason says of which attempt, and what to do.
+    others.push_back({Kind::kUnclaimed, state.ReasonOf(job), {}});
+    return others;
+  }
+  if (state.cluster().settling) {
+    others.push_back(
+        {Kind::kRestored,
+         "the store was restored: nothing starts before its nodes were heard "
+         "of, or are dead",
+         {OfCluster("NODES_HEARD_OF", "its nodes heard of, or dead")}});
+  }
+  AddWhatKeeps(state, job, others);
+  const std::string& package = job.spec->package_hash;
+  if (!package.empty() && state.packages().Find(package) == nullptr) {
+    others.push_back(
+        {Kind::kPackage,
+         absl::StrCat("its package ", absl::BytesToHexString(package),
+                      " is not at the head any more: submit it again"),
+         {{.kind = "SUBMIT_AGAIN",
+           .of_request = true,
+           .text = "submit it again, with its package",
+           .how = ""}}});
+  }
+  if (others.empty() && !state.line().Contains(job)) {
+    others.push_back({Kind::kOther, state.ReasonOf(job), {}});
+  }
+  return others;
+}
+
+// ---- what would let it start ----
+
+// Those that the planner found, smallest first; such as need somebody else to
+// be held come after the others.
+std::vector<NamedChange> ChangesForRoom(const ClusterState& state,
+                                        const JobRecord& job,
+                                        const FullDiagnosis& full,
+                                        bool& complete) {
+  std::vector<NamedChange> changes;
+  std::vector<NamedChange> with_holds;
+  complete = full.remedies.complete;
+  for (const Remedy& remedy : full.remedies.found) {
+    NamedChange change = NameChange(remedy, state.nodes());
+    if (IsOfRequest(remedy.kind)) {
+      changes.push_back(std::move(change));
+      continue;
+    }
+    const Overtaking overtaking =
+        WhoTakesIt(state.nodes(), state.attempts(), state.line(), job,
+                   full.diagnosis.request, remedy);
+    if (!overtaking.known) {
+      complete = false;
+      continue;
+    }
+    if (overtaking.first.empty()) {
+      changes.push_back(std::move(change));
+      continue;
+    }
+    absl::StrAppend(&change.text, ", with ", NamesText(overtaking.first),
+                    " held, ahead in line, which would take the room");
+    change.how.clear();
+    with_holds.push_back(std::move(change));
+  }
+  for (NamedChange& change : with_holds) changes.push_back(std::move(change));
+  return changes;
+}
+
+// Of an element that nothing but its array's limit keeps: another one's end
+// gives it the place and the room, as they ask for the same.
+std::optional<NamedChange> ElementEnds(const ClusterState& state,
+                                       const JobRecord& job,
+                                       const GangRequest& request) {
+  const Eligibility::Kept kept = state.eligibility().KeptBy(job);
+  if (!kept.first_admitted.has_value() || kept.before > 0) return std::nullopt;
+  const JobId first = state.jobs().by_sequence().at(*kept.first_admitted);
+  if (state.jobs().Find(first)->state == JobState::kPending) {
+    return std::nullopt;
+  }
+  const Remedy ends{.kind = Remedy::Kind::kJobEnds, .jobs = {first}};
+  const Overtaking overtaking = WhoTakesIt(state.nodes(), state.attempts(),
+                                           state.line(), job, request, ends);
+  if (!overtaking.known || !overtaking.first.empty()) return std::nullopt;
+  return OfCluster("ELEMENT_ENDS", absl::StrCat("the end of ", first.ToText()));
+}
+
+// All of `others` have to be lifted, and for want of room one of `room` made.
+std::vector<NamedChange> CombineChanges(const std::vector<OtherBlocker>& others,
+                                        bool has_room,
+                                        std::vector<NamedChange> room) {
+  if (others.empty()) return room;
+  std::vector<NamedChange> lifts;
+  for (const OtherBlocker& other : others) {
+    if (other.lifted_by.empty()) return {};
+    lifts.push_back(other.lifted_by.front());
+  }
+  if (has_room && others.size() == 1) return others.front().lifted_by;
+  if (has_room) return {JoinChanges(lifts)};
+  std::vector<NamedChange> changes;
+  for (NamedChange& change : room) {
+    lifts.push_back(std::move(change));
+    changes.push_back(JoinChanges(lifts));
+    lifts.pop_back();
+  }
+  return changes;
+}
+
+// ---- those that do not wait ----
+
+std::vector<std::string> NodesOf(const ClusterState& state,
+                                 const JobRecord& job) {
+  std::vector<std::string> names;
+  const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
+  if (attempt == nullptr) return names;
+  for (const AttemptPart& part : attempt->parts) {
+    const NodeRecord* const node = state.nodes().Find(part.node);
+    names.push_back(node == nullptr ? part.node.ToHex() : node->name);
+  }
+  return names;
+}
+
+// "; n2 still prepares": for whom the others wait.
+std::string Preparing(const ClusterState& state, const JobRecord& job) {
+  const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
+  std::vector<std::string> names;
+  for (const AttemptPart& part : attempt->parts) {
+    if (part.phase != PartPhase::kAssigned) continue;
+    const NodeRecord* const node = state.nodes().Find(part.node);
+    names.push_back(node == nullptr ? part.node.ToHex() : node->name);
+  }
+  if (attempt->state != AttemptState::kPreparing || names.empty()) return "";
+  return absl::StrCat("; ", NamesText(names),
+                      names.size() == 1 ? " still prepares" : " still prepare");
+}
+
+std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
+  const std::vector<std::string> nodes = NodesOf(state, job);
+  const std::string where =
+      nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));
+  switch (job.state) {
+    case JobState::kPending:
+      return "";
+    case JobState::kStarting:
+      return absl::StrCat("it waits for nothing: attempt ", job.attempts,
+                          " is starting", where, Preparing(state, job));
+    case JobState::kRunning:
+      return absl::StrCat("it waits for nothing: attempt ", job.attempts,
+                          " runs", where);
+    case JobState::kStopping:
+      return absl::StrCat("it waits for nothing: it is being stopped", where);
+    case JobState::kSucceeded:
+    case JobState::kFailed:
+    case JobState::kStopped:
+      return absl::StrCat("it has ended: ", job.reason.empty()
+                                                ? JobStateName(job.state)
+                                                : job.reason.c_str());
+  }
+  return "";
+}
+
+// ---- the past ----
+
+constexpr size_t kHistoryMax = 100;
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
+}
+
+std::string WhyThen(const JobRecord& job, absl::Time at,
+                    const WaitReasonRecord* reason) {
+  if (at < job.submitted_at) {
+    return absl::StrCat("it was submitted later, at ",
+                        TimeText(job.submitted_at));
+  }
+  if (job.ended_at != absl::InfinitePast() && job.ended_at <= at) {
+    return absl::StrCat("it had ended, at ", TimeText(job.ended_at));
+  }
+  const bool started =
+      job.started_at != absl::InfinitePast() && job.started_at <= at;
+  std::string text;
+  if (started) {
+    absl::StrAppend(&text, "it had started, at ", TimeText(job.started_at));
+  }
+  if (reason != nullptr) {
+    absl::StrAppend(
+        &text,
+        started ? "; jobs that ask for the same waited: " : "it waited: ",
+        reason->text);
+  } else if (!started) {
+    absl::StrAppend(&text,
+                    "no reason is remembered of then: it waited for something "
+                    "else than room, or for less than a second, or it is "
+                    "longer ago than reasons are kept");
+  }
+  return text;
+}
+
+Explanation ExplainThen(const ClusterState& state, const JobRecord& job,
+                        absl::Time at) {
+  Explanation explanation{
+      .job = job.id, .name = job.spec->name, .state = job.state};
+  const WaitReasonRecord* const reason =
+      state.wait_history().At(ShapeKeyOf(RequestOf(*job.spec)), at);
+  explanation.summary = WhyThen(job, at, reason);
+  const bool waited =
+      at >= job.submitted_at &&
+      (job.ended_at == absl::InfinitePast() || at < job.ended_at);
+  if (reason != nullptr && waited) explanation.history.push_back(*reason);
+  return explanation;
+}
+
+void AddHistory(const ClusterState& state, const JobRecord& job,
+                Explanation& explanation) {
+  absl::Time end = job.ended_at == absl::InfinitePast() ? absl::InfiniteFuture()
+                                                        : job.ended_at;
+  // Afterwards others that ask for the same waited, not it.
+  if (job.attempts <= 1 && job.started_at != absl::InfinitePast()) {
+    end = job.started_at;
+  }
+  for (const WaitReasonRecord* const reason :
+       state.wait_history().Between(ShapeKeyOf(RequestOf(*job.spec)),
+                                    job.submitted_at, end, kHistoryMax)) {
+    explanation.history.push_back(*reason);
+  }
+}
+
+std::string Summary(const Explanation& explanation) {
+  std::vector<std::string> parts;
+  for (const OtherBlocker& other : explanation.others) {
+    parts.push_back(other.text);
+  }
+  if (explanation.diagnosis.has_value()) {
+    parts.push_back(explanation.diagnosis->reason);
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+// ---- arrays ----
+
+// Which elements wait for what.  Costs no more than counting those that stand
+// in line or back off.
+class Elements {
+ public:
+  Elements(const ClusterState& state, const JobId& array,
+           const ArrayTable::Entry& entry)
+      : state_(state), entry_(entry) {
+    const auto& sequences = state.jobs().by_sequence();
+    const auto id_of = [&sequences](std::optional<uint64_t> sequence) {
+      return sequence.has_value()
+                 ? std::optional<JobId>(sequences.at(*sequence))
+                 : std::nullopt;
+    };
+    any_ = state.jobs().Find(sequences.at(entry.first_sequence));
+    const auto in_line = state.line().CountSome(
+        RequestOf(*any_->spec), any_->spec->priority, entry.first_sequence,
+        entry.first_sequence + static_cast<uint64_t>(entry.size));
+    Add("resources", in_line.jobs, in_line.first);
+    const auto pauses = state.backoff().ElementsOf(array);
+    Add(BlockerName(Kind::kBackOff), pauses.count, pauses.first);
+    const auto kept = state.eligibility().KeptOf(array);
+    Add(BlockerName(Kind::kArray), kept.at_limit, id_of(kept.first_at_limit));
+    Add(BlockerName(Kind::kAfter), kept.after, std::nullopt);
+    Add(BlockerName(Kind::kHeld), kept.held, id_of(kept.first_held));
+    int64_t rest = entry.CountOf(JobState::kPending);
+    for (const WaitingElements& each : waiting_) rest -= each.count;
+    Add(BlockerName(Kind::kOther), rest, std::nullopt);
+  }
+
+  // By what they wait for.
+  const std::vector<WaitingElements>& Waiting() const { return waiting_; }
+
+  // Of those that come soonest; of an array of which none waits, its first.
+  const JobRecord& FirstToWait() const {
+    for (const WaitingElements& each : waiting_) {
+      if (each.first.has_value()) return *state_.jobs().Find(*each.first);
+    }
+    if (entry_.CountOf(JobState::kPending) == 0) return *any_;
+    // All wait for the same, so that any one is as good.
+    const auto& sequences = state_.jobs().by_sequence();
+    for (int64_t i = 0; i < entry_.size; ++i) {
+      const JobRecord& job = *state_.jobs().Find(
+          sequences.at(entry_.first_sequence + static_cast<uint64_t>(i)));
+      if (job.state == JobState::kPending) return job;
+    }
+    return *any_;
+  }
+
+  std::string Summary(const std::string& of_first) const {
+    std::vector<std::string> states;
+    for (size_t state = 0; state < entry_.counts.size(); ++state) {
+      if (entry_.counts[state] == 0) continue;
+      states.push_back(
+          absl::StrCat(entry_.counts[state], " ",
+                       JobStateName(static_cast<JobState>(state))));
+    }
+    std::string text =
+        absl::StrCat("an array of ", entry_.size,
+                     entry_.size == 1 ? " element: " : " elements: ",
+                     absl::StrJoin(states, ", "));
+    if (entry_.at_once.has_value()) {
+      absl::StrAppend(&text, ", at most ", *entry_.at_once, " at once");
+    }
+    if (waiting_.empty()) return text;
+    return absl::StrCat(text, "; ", FirstToWait().id.ToText(), ": ", of_first);
+  }
+
+ private:
+  void Add(const char* kind, int64_t count, std::optional<JobId> first) {
+    if (count > 0) waiting_.push_back({kind, count, first});
+  }
+
+  const ClusterState& state_;
+  const ArrayTable::Entry& entry_;
+  const JobRecord* any_ = nullptr;
+  std::vector<WaitingElements> waiting_;
+};
+
+}  // namespace
+
+const char* BlockerName(OtherBlocker::Kind kind) {
+  switch (kind) {
+    case Kind::kHeld:
+      return "held";
+    case Kind::kAfter:
+      return "after";
+    case Kind::kArray:
+      return "array";
+    case Kind::kBackOff:
+      return "back_off";
+    case Kind::kPackage:
+      return "package";
+    case Kind::kReadOnly:
+      return "read_only";
+    case Kind::kRestored:
+      return "restored";
+    case Kind::kUnclaimed:
+      return "unclaimed";
+    case Kind::kNotTried:
+      return "not_tried";
+    case Kind::kOther:
+      return "waits";
+  }
+  return "waits";
+}
+
+Explanation Explain(const ClusterState& state, const JobRecord& job,
+                    bool read_only, const ExplainWhen& when) {
+  if (when.at.has_value()) return ExplainThen(state, job, *when.at);
+  Explanation explanation{.job = job.id,
+                          .name = job.spec->name,
+                          .state = job.state,
+                          .summary = WhatBecame(state, job)};
+  if (when.history) AddHistory(state, job, explanation);
+  if (job.state != JobState::kPending) return explanation;
+  explanation.others = OthersOf(state, job, read_only);
+  const GangRequest request = RequestOf(*job.spec);
+  Competition competition(state.nodes().index(), request);
+  explanation.ahead = state.line().AheadOf(
+      job, kAheadShown, [&competition](const GangRequest& other) {
+        return competition.With(other);
+      });
+  const FullDiagnosis& full = state.DiagnosisOf(request);
+  const bool has_room = full.diagnosis.fits;
+  std::vector<NamedChange> room;
+  if (!has_room) {
+    explanation.diagnosis = full.diagnosis;
+    room = ChangesForRoom(state, job, full, explanation.changes_complete);
+  }
+  explanation.changes =
+      CombineChanges(explanation.others, has_room, std::move(room));
+  if (!has_room && explanation.others.size() == 1 &&
+      explanation.others.front().kind == Kind::kArray) {
+    const auto ends = ElementEnds(state, job, request);
+    if (ends.has_value()) {
+      explanation.changes.insert(explanation.changes.begin(), *ends);
+    }
+  }
+  if (has_room && explanation.others.empty()) {
+    explanation.others.push_back(
+        {Kind::kNotTried,
+         "there is room for it now: it starts when its turn comes",
+         {}});
+  }
+  explanation.summary = Summary(explanation);
+  return explanation;
+}
+
+Explanation ExplainArray(const ClusterState& state, const JobId& array,
+                         bool read_only, const ExplainWhen& when) {
+  const ArrayTable::Entry& entry = *state.jobs().arrays().Find(array);
+  const Elements elements(state, array, entry);
+  const JobRecord& element = elements.FirstToWait();
+  Explanation explanation = Explain(state, element, read_only, when);
+  explanation.job = array;
+  explanation.state = entry.State();
+  explanation.element = element.id;
+  explanation.elements = elements.Waiting();
+  if (!when.at.has_value()) {
+    explanation.summary = elements.Summary(explanation.summary);
+  }
+  return explanation;
+}
+
+}  // namespace cohort::head

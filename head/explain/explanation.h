@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "common/job_id.h"
+#include "head/explain/diagnosis.h"
+#include "head/explain/named_change.h"
+#include "head/state/cluster_state.h"
+#include "head/state/waiting_line.h"
+#include "head/store/records.h"
+
+// Why a job waits, and what would let it start; of one that does not wait, what
+// became of it.
+namespace cohort::head {
+
+// What keeps a job that is not the want of room.
+struct OtherBlocker {
+  enum class Kind : uint8_t {
+    kHeld = 1,
+    kAfter = 2,       // another job has not ended
+    kArray = 7,       // its array runs as many elements as it may
+    kBackOff = 8,     // its next attempt is not due yet
+    kPackage = 3,     // the head has lost its package
+    kReadOnly = 4,    // the head cannot write
+    kRestored = 9,    // nothing starts yet after a restore
+    kUnclaimed = 10,  // an attempt of before the restore may still run
+    kNotTried = 5,    // its turn has not come since something changed
+    kOther = 6,       // the job's reason says what
+  };
+  Kind kind = Kind::kOther;
+  std::string text;
+  // Each lifts it by itself; none: no change that is known does.
+  std::vector<NamedChange> lifted_by;
+
+  friend bool operator==(const OtherBlocker&, const OtherBlocker&) = default;
+};
+
+// As JSON has it: "held", "back_off".
+const char* BlockerName(OtherBlocker::Kind kind);
+
+// Elements of an array that wait for the same, each counted once.
+struct WaitingElements {
+  std::string kind;  // "resources", or as BlockerName
+  int64_t count = 0;
+  std::optional<JobId> first;  // in the order of the array, where it is known
+
+  friend bool operator==(const WaitingElements&,
+                         const WaitingElements&) = default;
+};
+
+struct Explanation {
+  JobId job;
+  std::string name;
+  JobState state = JobState::kPending;
+  // One line: what it waits for, that it runs, why it ended.
+  std::string summary;
+  // Of an array: whom the rest is about, which is the first that waits for
+  // room, or for what comes before that; and what all wait for.
+  std::optional<JobId> element;
+  std::vector<WaitingElements> elements;
+  std::vector<OtherBlocker> others;
+  // Set when there is no room for it now.
+  std::optional<Diagnosis> diagnosis;
+  // Each is enough for it to start; smallest first.
+  std::vector<NamedChange> changes;
+  bool changes_complete = true;
+  Ahead ahead;
+  // What was asked for of the past, oldest first.
+  std::vector<WaitReasonRecord> history;
+};
+
+// Of which time.
+struct ExplainWhen {
+  std::optional<absl::Time> at;  // nothing: now
+  bool history = false;          // all that is remembered beside it
+};
+
+// `read_only`: the head's store refuses writes.  With the limits of what it
+// calls it takes some tens of milliseconds, however many jobs wait.
+Explanation Explain(const ClusterState& state, const JobRecord& job,
+                    bool read_only, const ExplainWhen& when = {});
+
+// Of an array: what its elements wait for, and the rest of the first of them.
+// REQUIRES: it is here.
+Explanation ExplainArray(const ClusterState& state, const JobId& array,
+                         bool read_only, const ExplainWhen& when = {});
+
+}  // namespace cohort::head

@@ -1,0 +1,316 @@
+#include "head/explain/explanation.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class ExplanationTest : public ClusterStateTest {
+ protected:
+  Explanation Why(const JobId& job, const ExplainWhen& when = {}) {
+    return Explain(*state_, Job(job), /*read_only=*/false, when);
+  }
+  Explanation WhyArray(const JobId& array) {
+    return ExplainArray(*state_, array, /*read_only=*/false);
+  }
+
+  static JobSpec ArraySpecOf(const std::string& array, int cpus) {
+    JobSpec spec = Spec(1, cpus);
+    spec.array = array;
+    return spec;
+  }
+
+  void Hold(const JobId& job) {
+    Transition transition;
+    COHORT_ASSERT_OK(state_->HoldJob(Key(), job, transition));
+    Submit(std::move(transition));
+  }
+  void Release(const JobId& job) {
+    Transition transition;
+    COHORT_ASSERT_OK(state_->ReleaseJob(Key(), job, transition));
+    Submit(std::move(transition));
+  }
+  // It ends by itself.
+  void End(const JobId& job, int code = 0) {
+    if (StateOf(job) == JobState::kStarting) Run(job);
+    Say(a_, Exited(job, a_, code));
+  }
+
+  static std::vector<std::string> Kinds(const Explanation& explanation) {
+    std::vector<std::string> kinds;
+    for (const NamedChange& change : explanation.changes) {
+      kinds.push_back(change.kind);
+    }
+    return kinds;
+  }
+  static std::vector<std::string> Blockers(const Explanation& explanation) {
+    std::vector<std::string> kinds;
+    for (const OtherBlocker& other : explanation.others) {
+      kinds.push_back(BlockerName(other.kind));
+    }
+    return kinds;
+  }
+  static NamedChange Find(const Explanation& explanation,
+                          const std::string& kind) {
+    for (const NamedChange& change : explanation.changes) {
+      if (change.kind == kind) return change;
+    }
+    ADD_FAILURE() << "no " << kind;
+    return {};
+  }
+
+ private:
+  RequestKey Key() {
+    return {.principal = "ada",
+            .request_id = absl::StrCat("key-", ++keys_),
+            .body_hash = "h"};
+  }
+  int keys_ = 0;
+};
+
+TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
+  Join(a_, 4);
+  Join(b_, 4);
+  const JobId job = SubmitJob(Spec(8, 1));
+  const std::string both = absl::StrCat(
+      state_->nodes().Find(Attempt(job).parts[0].node)->name, " and ",
+      state_->nodes().Find(Attempt(job).parts[1].node)->name);
+
+  EXPECT_EQ(Why(job).summary,
+            absl::StrCat("it waits for nothing: attempt 1 is starting on ",
+                         both, "; ", both, " still prepare"));
+  Say(a_, At(job, ObservedPhase::kPrepared));
+  EXPECT_THAT(Why(job).summary,
+              HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->name,
+                                     " still prepares")));
+  EXPECT_THAT(Why(job).changes, IsEmpty());
+
+  COHORT_ASSERT_OK(StopJob(job));
+  EXPECT_THAT(Why(job).summary, HasSubstr("it is being stopped on "));
+
+  const JobId other = SubmitJob(Spec(1, 99));
+  COHORT_ASSERT_OK(StopJob(other));
+  EXPECT_THAT(Why(other).summary, HasSubstr("it has ended: "));
+  EXPECT_THAT(Why(other).others, IsEmpty());
+}
+
+TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.hold = true;
+  const JobId job = SubmitJob(spec);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("held"));
+  EXPECT_THAT(Kinds(why), ElementsAre("RELEASE_HOLD"));
+  EXPECT_EQ(why.changes[0].how, "cohort jobs release " + job.ToText());
+  Release(job);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// One change alone would not do: all of them are told as one.
+TEST_F(ExplanationTest, WhatIsKeptByMuchNeedsAllOfItLifted) {
+  Join(a_, 4);
+  const JobId first = SubmitJob(Spec(1, 4));
+  JobSpec spec = Spec(2, 2);
+  spec.hold = true;
+  spec.after = {{.job = first, .kind = DependencyKind::kOk}};
+  const JobId job = SubmitJob(spec);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("held", "after"));
+  ASSERT_TRUE(why.diagnosis.has_value());
+  ASSERT_FALSE(why.changes.empty());
+  for (const NamedChange& change : why.changes) {
+    EXPECT_EQ(change.kind, "SEVERAL");
+    EXPECT_THAT(change.text, HasSubstr("release it and job " + first.ToText() +
+                                       " succeeding"));
+  }
+  End(first);
+  EXPECT_THAT(Kinds(Why(job)), ElementsAre("RELEASE_HOLD"));
+  Release(job);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ExplanationTest, ABackOffEndsByItself) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 3;
+  spec.retry_delay = absl::Seconds(8);
+  const JobId job = SubmitJob(spec);
+  End(job, 1);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("back_off"));
+  EXPECT_THAT(Kinds(why), ElementsAre("BACK_OFF_ENDS"));
+  EXPECT_THAT(why.changes[0].text, HasSubstr("attempt 2 starts in 8s"));
+  Pass(absl::Seconds(9), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// What came free would go to the one ahead, so it has to be held for that.
+TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
+  Join(a_, 4);
+  const JobId holder = SubmitJob(Spec(1, 4));
+  const JobId ahead = SubmitJob(Spec(1, 3));
+  const JobId job = SubmitJob(Spec(2, 2));
+
+  EXPECT_THAT(Find(Why(ahead), "JOB_ENDS").text, Not(HasSubstr("held")));
+  const Explanation why = Why(job);
+  EXPECT_EQ(why.ahead.jobs, 1);
+  EXPECT_THAT(why.ahead.first, ElementsAre(ahead));
+  EXPECT_EQ(Find(why, "JOB_ENDS").text,
+            absl::StrCat("the end of job ", holder.ToText(), ", with ",
+                         ahead.ToText(),
+                         " held, ahead in line, which would take the room"));
+
+  Hold(ahead);
+  EXPECT_THAT(Find(Why(job), "JOB_ENDS").text, Not(HasSubstr("held")));
+  End(holder);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ExplanationTest, WhoWantsOtherNodesIsNotAhead) {
+  Registration a = Node(a_, 4);
+  a.labels = {{"zone", "a"}};
+  Registration b = Node(b_, 4);
+  b.labels = {{"zone", "b"}};
+  Join(a);
+  Join(b);
+  SubmitJob(Spec(2, 4));
+  const auto in_zone = [&](const std::string& zone) {
+    JobSpec spec = Spec(1, 2);
+    spec.selectors = {"zone=" + zone};
+    return SubmitJob(spec);
+  };
+  in_zone("a");
+  const JobId b1 = in_zone("b"), b2 = in_zone("b");
+
+  EXPECT_EQ(Why(b1).ahead, Ahead());
+  EXPECT_THAT(Why(b2).ahead.first, ElementsAre(b1));
+}
+
+// ---- arrays ----
+
+TEST_F(ExplanationTest, AnArrayIsExplainedByWhatItsElementsWaitFor) {
+  Join(a_, 4);
+  const JobId array = SubmitJob(ArraySpecOf("0-9%3", 1));
+  Hold(array.Element(8));
+
+  const Explanation why = WhyArray(array);
+
+  EXPECT_EQ(why.job, array);
+  EXPECT_EQ(why.element, array.Element(3));
+  EXPECT_THAT(why.elements,
+              ElementsAre(WaitingElements{"array", 6, array.Element(3)},
+                          WaitingElements{"held", 1, array.Element(8)}));
+  EXPECT_THAT(why.summary, HasSubstr("an array of 10 elements: 7 PENDING, 3 "
+                                     "STARTING, at most 3 at once"));
+  EXPECT_THAT(Blockers(why), ElementsAre("array"));
+  EXPECT_THAT(Kinds(why), ElementsAre("RAISE_ARRAY_LIMIT", "ELEMENT_ENDS"));
+  EXPECT_EQ(why.changes[0].how, "--array 0-9%4");
+  End(array.Element(0));
+  EXPECT_EQ(StateOf(array.Element(3)), JobState::kStarting);
+  // There is no room for four more.
+  EXPECT_THAT(Kinds(Why(array.Element(7))), ElementsAre("ELEMENT_ENDS"));
+}
+
+TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
+  Join(a_, 2);
+  const JobId array = SubmitJob(ArraySpecOf("0-3%2", 1));
+
+  const Explanation why = WhyArray(array);
+
+  ASSERT_TRUE(why.diagnosis.has_value());
+  ASSERT_FALSE(why.changes.empty());
+  EXPECT_EQ(why.changes[0].kind, "ELEMENT_ENDS");
+  EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
+  End(array.Element(0));
+  EXPECT_EQ(StateOf(array.Element(2)), JobState::kStarting);
+}
+
+TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {
+  Join(a_, 2);
+  const JobId array = SubmitJob(ArraySpecOf("0-9999", 1));
+
+  const Explanation why = WhyArray(array);
+
+  EXPECT_THAT(why.elements, ElementsAre(WaitingElements{"resources", 9'998,
+                                                        array.Element(2)}));
+  EXPECT_EQ(why.element, array.Element(2));
+  EXPECT_THAT(Find(why, "MORE_NODES").text, HasSubstr("1 more node like"));
+  EXPECT_EQ(why.ahead.jobs, 0);
+}
+
+TEST_F(ExplanationTest, AnArrayOfWhichNoneWaitsSaysSo) {
+  Join(a_, 2);
+  const JobId array = SubmitJob(ArraySpecOf("3,5", 1));
+
+  const Explanation why = WhyArray(array);
+
+  EXPECT_EQ(why.state, JobState::kStarting);
+  EXPECT_THAT(why.elements, IsEmpty());
+  EXPECT_THAT(why.others, IsEmpty());
+  EXPECT_EQ(why.summary, "an array of 2 elements: 2 STARTING");
+}
+
+TEST_F(ExplanationTest, AnArrayMayWaitForOthers) {
+  Join(a_, 2);
+  const JobId first = SubmitJob(Spec(1, 1));
+  JobSpec spec = ArraySpecOf("0-4%2", 1);
+  spec.after = {{.job = first, .kind = DependencyKind::kAny}};
+  const JobId array = SubmitJob(spec);
+
+  const Explanation why = WhyArray(array);
+
+  EXPECT_THAT(why.elements,
+              ElementsAre(WaitingElements{"after", 5, std::nullopt}));
+  EXPECT_EQ(why.element, array.Element(0));
+  EXPECT_EQ(why.changes[0].text,
+            absl::StrCat("job ", first.ToText(), " ending"));
+}
+
+// ---- the past ----
+
+TEST_F(ExplanationTest, TellsOfThePastAlsoAfterARestart) {
+  Join(a_, 4);
+  const JobId holder = SubmitJob(Spec(1, 4));
+  const absl::Time before = time_.Wall();
+  time_.AdvanceBy(absl::Seconds(1));
+  const JobId job = SubmitJob(Spec(1, 2));
+  Pass(absl::Seconds(2), {a_});
+  const absl::Time then = time_.Wall();
+  time_.AdvanceBy(absl::Seconds(1));
+  End(holder);
+  ASSERT_EQ(StateOf(job), JobState::kStarting);
+  Run(job);
+  Pass(absl::Seconds(8), {a_});
+  End(job);
+  Reload();
+
+  EXPECT_THAT(Why(job, {.at = before}).summary, HasSubstr("submitted later"));
+  EXPECT_THAT(Why(job, {.at = then}).summary,
+              HasSubstr("it waited: needs 1 x {CPU 2}"));
+  EXPECT_THAT(Why(job, {.at = time_.Wall()}).summary,
+              HasSubstr("it had ended"));
+  EXPECT_THAT(Why(job, {.at = {}, .history = true}).history, SizeIs(1));
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/job_id.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "head/placement/gang_request.h"
+#include "head/placement/node_form.h"
+#include "head/state/attempt_table.h"
+#include "head/state/node_table.h"
+
+// Who holds the nodes that a request could use.
+namespace cohort::head {
+
+// What a job holds of them.
+struct Holding {
+  std::vector<std::pair<NodeId, AttemptId>> nodes;
+  ResourceSet resources;
+  ResourceSet everywhere;  // on other nodes too
+  // Workers of the request that its end makes room for, at most.
+  int64_t gain = 0;
+
+  // What a person would rather see end: little.
+  auto Size() const {
+    return std::make_tuple(everywhere.Get(kGpu), everywhere.Get(kCpu),
+                           everywhere.Get(kMemory));
+  }
+};
+
+// What is held of a node.
+struct NodeLoad {
+  const NodeSnapshot* node = nullptr;
+  std::vector<JobId> jobs;
+  // Workers that it gains once all of them have ended, at most.
+  int64_t gain = 0;
+};
+
+struct Holdings {
+  std::map<JobId, Holding> jobs;
+  std::vector<NodeLoad> nodes;  // that hold anything, by id
+  // On nodes that take no new work now, but would suit the request else.
+  std::map<JobId, std::set<AttemptId>> closed;
+  // False when more is held than was looked at.
+  bool complete = true;
+};
+
+// Looks at `leases_max` leases at most.  Valid until the tables change.
+Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
+                      const GangRequest& request, int64_t leases_max);
+
+// Whether labels and name let the request use the node.
+bool LabelsFit(const NodeSnapshot& node, const GangRequest& request);
+// Whether its ranks must share the value of a label.
+bool InOneDomain(const GangRequest& request);
+
+}  // namespace cohort::head

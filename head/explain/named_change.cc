@@ -1,0 +1,213 @@
+#include "head/explain/named_change.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace cohort::head {
+namespace {
+
+// Of a list of names.
+constexpr size_t kNamesShown = 3;
+
+std::string Count(int64_t n, const char* noun) {
+  return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
+}
+
+// "4", "64GiB": of a resource whose name is said beside it.
+std::string Only(const std::string& resource, Amount amount) {
+  if (amount.IsZero()) return "0";
+  ResourceSet set;
+  set.Set(resource, amount);
+  return set.ToString().substr(resource.size() + 1);
+}
+
+// The flag of `cohort submit` for an amount of a resource.
+std::string FlagFor(const std::string& resource, Amount amount) {
+  if (resource == kCpu) return absl::StrCat("--cpus ", amount.ToString());
+  if (resource == kGpu) return absl::StrCat("--gpus ", amount.ToString());
+  if (resource == kMemory) {
+    // Whole MiB, which reads back as it is; sizes for people are rounded.
+    return absl::StrCat("--memory ", amount.WholeUnits() >> 20, "MiB");
+  }
+  return absl::StrCat("--resources ", resource, "=", amount.ToString());
+}
+
+class Wording {
+ public:
+  explicit Wording(const NodeTable& nodes) : nodes_(nodes) {}
+
+  NamedChange Of(const Remedy& remedy) const {
+    if (!remedy.parts.empty()) {
+      std::vector<NamedChange> parts;
+      for (const Remedy& part : remedy.parts) parts.push_back(Of(part));
+      return JoinChanges(parts);
+    }
+    return {.kind = RemedyName(remedy.kind),
+            .of_request = IsOfRequest(remedy.kind),
+            .text = Text(remedy),
+            .how = How(remedy)};
+  }
+
+ private:
+  std::vector<std::string> NodeNames(const Remedy& remedy) const {
+    std::vector<std::string> names;
+    for (const NodeId& node : remedy.nodes) {
+      names.push_back(nodes_.Find(node)->name);
+    }
+    return names;
+  }
+
+  std::string Text(const Remedy& remedy) const {
+    switch (remedy.kind) {
+      case Remedy::Kind::kPreferTopology:
+        return absl::StrCat("prefer one ", remedy.subject,
+                            " instead of requiring it");
+      case Remedy::Kind::kOtherStrategy:
+        return absl::StrCat("strategy ", remedy.subject);
+      case Remedy::Kind::kTolerateTaint:
+        return absl::StrCat("tolerate the taint ", remedy.subject);
+      case Remedy::Kind::kDropSelector:
+        return absl::StrCat("without the selector ", remedy.subject);
+      case Remedy::Kind::kAnyAccelerator:
+        return absl::StrCat("any accelerator instead of ", remedy.subject);
+      case Remedy::Kind::kLessOfResource:
+        return absl::StrCat(
+            remedy.subject, " ", Only(remedy.subject, remedy.to),
+            " a worker instead of ", Only(remedy.subject, remedy.from));
+      case Remedy::Kind::kFewerWorkers:
+        return absl::StrCat(Count(remedy.to.WholeUnits(), "worker"),
+                            " instead of ", remedy.from.WholeUnits());
+      case Remedy::Kind::kNodeReturns:
+        return absl::StrCat(NamesText(NodeNames(remedy)), " coming back");
+      case Remedy::Kind::kUndrain:
+        return absl::StrCat("undrain ", NamesText(NodeNames(remedy)));
+      case Remedy::Kind::kJobEnds:
+        return absl::StrCat(remedy.jobs.size() == 1 ? "the end of job "
+                                                    : "the end of all of jobs ",
+                            NamesText(remedy.jobs));
+      case Remedy::Kind::kMoreNodes:
+        return absl::StrCat(remedy.count, " more ",
+                            remedy.count == 1 ? "node" : "nodes", " like ",
+                            remedy.subject, " (",
+                            remedy.model->total.ToString(), ")");
+      case Remedy::Kind::kOtherNodes:
+        return absl::StrCat(Count(remedy.count, "node"), " with ",
+                            NodeText(*remedy.model),
+                            remedy.count == 1 ? "" : " each");
+      case Remedy::Kind::kSeveralOfRequest:
+      case Remedy::Kind::kSeveralOfCluster:
+        break;  // their parts are told
+    }
+    return RemedyName(remedy.kind);
+  }
+
+  std::string How(const Remedy& remedy) const {
+    switch (remedy.kind) {
+      case Remedy::Kind::kPreferTopology:
+        return absl::StrCat("--prefer-same ", remedy.subject);
+      case Remedy::Kind::kOtherStrategy:
+        return absl::StrCat("--strategy ", remedy.subject);
+      case Remedy::Kind::kTolerateTaint:
+        return absl::StrCat("--tolerate '", remedy.subject, "'");
+      case Remedy::Kind::kLessOfResource:
+        return FlagFor(remedy.subject, remedy.to);
+      case Remedy::Kind::kFewerWorkers:
+        return absl::StrCat("--num-workers ", remedy.to.WholeUnits());
+      case Remedy::Kind::kUndrain:
+        if (remedy.nodes.size() > 1) return "";
+        return absl::StrCat("cohort undrain ", Address(remedy.nodes.front()));
+      case Remedy::Kind::kDropSelector:
+      case Remedy::Kind::kAnyAccelerator:
+      case Remedy::Kind::kNodeReturns:
+      case Remedy::Kind::kJobEnds:
+      case Remedy::Kind::kMoreNodes:
+      case Remedy::Kind::kOtherNodes:
+      case Remedy::Kind::kSeveralOfRequest:
+      case Remedy::Kind::kSeveralOfCluster:
+        return "";
+    }
+    return "";
+  }
+
+  // Its name, or its id where others are named so too.
+  std::string Address(const NodeId& node) const {
+    const std::string& name = nodes_.Find(node)->name;
+    const auto& all = nodes_.records();
+    const auto same = std::count_if(
+        all.begin(), all.end(),
+        [&name](const auto& each) { return each.second.name == name; });
+    return same == 1 ? name : node.ToHex();
+  }
+
+  // "CPU 4, GPU 2 (H100), labelled rack=new".
+  static std::string NodeText(const NodeSnapshot& node) {
+    std::string text = node.total.ToString();
+    if (!node.accelerator.empty()) {
+      absl::StrAppend(&text, " (", node.accelerator, ")");
+    }
+    const char* before = ", labelled ";
+    for (const auto& [key, value] : node.labels) {
+      absl::StrAppend(&text, std::exchange(before, ","), key, "=", value);
+    }
+    return text;
+  }
+
+  const NodeTable& nodes_;
+};
+
+}  // namespace
+
+NamedChange NameChange(const Remedy& remedy, const NodeTable& nodes) {
+  return Wording(nodes).Of(remedy);
+}
+
+NamedChange JoinChanges(const std::vector<NamedChange>& changes) {
+  NamedChange all = changes.front();
+  if (changes.size() == 1) return all;
+  all.kind = "SEVERAL";
+  std::vector<std::string> texts;
+  std::vector<std::string> commands;
+  std::vector<std::string> flags;
+  bool all_told = true;
+  for (const NamedChange& change : changes) {
+    all.of_request = all.of_request && change.of_request;
+    texts.push_back(change.text);
+    all_told = all_told && !change.how.empty();
+    const bool is_flag = !change.how.empty() && change.how[0] == '-';
+    (is_flag ? flags : commands).push_back(change.how);
+  }
+  all.text = absl::StrJoin(texts, " and ");
+  // Half of a recipe would mislead.
+  all.how.clear();
+  if (!all_told) return all;
+  if (!flags.empty()) commands.push_back(absl::StrJoin(flags, " "));
+  all.how = absl::StrJoin(commands, "; ");
+  return all;
+}
+
+std::string NamesText(const std::vector<std::string>& names) {
+  if (names.size() > kNamesShown) {
+    const std::vector<std::string> shown(names.begin(),
+                                         names.begin() + kNamesShown);
+    return absl::StrCat(absl::StrJoin(shown, ", "), " and ",
+                        names.size() - kNamesShown, " more");
+  }
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool last = i + 1 == names.size();
+    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", names[i]);
+  }
+  return text;
+}
+
+std::string NamesText(const std::vector<JobId>& jobs) {
+  std::vector<std::string> names;
+  for (const JobId& job : jobs) names.push_back(job.ToText());
+  return NamesText(names);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,218 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/random.h"
+#include "head/explain/diagnosis.h"
+#include "head/placement/placement.h"
+#include "head/state/attempt_table.h"
+#include "head/state/node_table.h"
+
+// Small clusters for those who explain, as they are and at random.
+namespace cohort::head {
+
+inline Amount Units(double units) { return *Amount::FromDouble(units); }
+
+inline ResourceSet Resources(const std::string& text) {
+  return text.empty() ? ResourceSet() : *ParseResources(text);
+}
+
+// A cluster as a value, from which tables are built again after each change.
+class World {
+ public:
+  struct Node {
+    NodeRecord record;
+    bool offered = true;
+  };
+
+  NodeRecord& AddNode(const std::string& resources,
+                      std::map<std::string, std::string> labels = {}) {
+    NodeRecord record;
+    record.id = NodeId::New(random_);
+    record.name = absl::StrCat("n", nodes_.size() + 1);
+    record.resources = Resources(resources);
+    record.labels = std::move(labels);
+    const int64_t gpus = record.resources.Get(kGpu).WholeUnits();
+    for (int64_t g = 0; g < gpus; ++g) {
+      record.devices.push_back({.id = absl::StrCat(record.name, "-g", g),
+                                .kind = "gpu",
+                                .model = "NVIDIA H100"});
+    }
+    nodes_.push_back({.record = std::move(record)});
+    return nodes_.back().record;
+  }
+
+  // Places a job as the planner does; nothing when it does not fit.
+  std::optional<JobId> Run(const GangRequest& request) {
+    const Placement placement = PlaceGang(Nodes()->index(), request);
+    const Plan* const plan = std::get_if<Plan>(&placement);
+    if (plan == nullptr) return std::nullopt;
+    AttemptRecord attempt;
+    attempt.id = AttemptId::New(random_);
+    attempt.job = JobId::New(random_);
+    for (const PlannedPart& part : plan->parts) {
+      AttemptPart& out = attempt.parts.emplace_back();
+      out.node = part.node;
+      out.resources = part.resources;
+      out.devices = part.devices;
+    }
+    attempts_.push_back(attempt);
+    return attempt.job;
+  }
+
+  void EndJob(const JobId& job) {
+    std::erase_if(attempts_, [&job](const AttemptRecord& attempt) {
+      return attempt.job == job;
+    });
+  }
+
+  std::unique_ptr<NodeTable> Nodes() const {
+    auto table = std::make_unique<NodeTable>();
+    for (const Node& node : nodes_) {
+      table->Put(node.record);
+      if (node.offered && node.record.state == NodeState::kAlive) {
+        table->Offer(node.record.id);
+      }
+    }
+    for (const AttemptRecord& attempt : attempts_) {
+      for (const AttemptPart& part : attempt.parts) {
+        table->Hold(attempt.id, part);
+      }
+    }
+    return table;
+  }
+
+  AttemptTable Attempts() const {
+    AttemptTable table;
+    for (const AttemptRecord& attempt : attempts_) table.Add(attempt);
+    return table;
+  }
+
+  bool Holds(const GangRequest& request) const {
+    return Fits(Nodes()->index(), request);
+  }
+  FullDiagnosis Explain(const GangRequest& request) const {
+    return DiagnoseFully(*Nodes(), Attempts(), request);
+  }
+
+  std::vector<Node>& nodes() { return nodes_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::vector<AttemptRecord>& attempts() { return attempts_; }
+  const std::vector<AttemptRecord>& attempts() const { return attempts_; }
+
+ private:
+  SeededRandom random_{1};
+  std::vector<Node> nodes_;
+  std::vector<AttemptRecord> attempts_;
+};
+
+inline GangRequest Gang(int workers, const std::string& per_worker,
+                        PlacementStrategy strategy = PlacementStrategy::kPack) {
+  return {.num_workers = workers,
+          .per_worker = Resources(per_worker),
+          .strategy = strategy};
+}
+
+// ---- at random ----
+
+inline int64_t Below(Random& random, uint64_t n) {
+  return static_cast<int64_t>(random.Below(n));
+}
+
+inline GangRequest RandomRequest(Random& random) {
+  const double gpus[] = {0, 0, 0.5, 1, 2};
+  GangRequest request;
+  request.num_workers = static_cast<int>(1 + random.Below(5));
+  request.per_worker.Set(kCpu, Amount::FromUnits(Below(random, 4)));
+  request.per_worker.Set(kGpu, Units(gpus[random.Below(5)]));
+  request.strategy = static_cast<PlacementStrategy>(1 + random.Below(4));
+  const char* selectors[] = {"zone=a", "zone!=a", "zone=b,rack exists",
+                             "zone=\"\""};
+  if (random.Below(3) == 0) {
+    request.selector = *LabelSelector::Parse(selectors[random.Below(4)]);
+  }
+  if (random.Below(4) == 0) request.tolerations = {{.key = "lab", .value = {}}};
+  if (random.Below(6) == 0) request.accelerator_type = "A100";
+  const char* levels[] = {"host", "rack", "zone"};
+  if (random.Below(3) == 0) {
+    request.topology = {.level = levels[random.Below(3)],
+                        .required = random.Below(3) != 0};
+  }
+  return request;
+}
+
+inline void AddRandomNode(Random& random, World& world) {
+  std::map<std::string, std::string> labels;
+  const char* zones[] = {"a", "b", ""};
+  if (random.Below(4) != 0) labels["zone"] = zones[random.Below(3)];
+  if (random.Below(4) != 0) labels["rack"] = zones[random.Below(3)];
+  NodeRecord& node = world.AddNode(
+      absl::StrCat("CPU=", 1 + random.Below(6), ",GPU=", random.Below(4)),
+      std::move(labels));
+  if (random.Below(5) == 0) node.taints = {{.key = "lab"}};
+  if (random.Below(3) == 0) {
+    for (Device& device : node.devices) device.model = "NVIDIA A100";
+  }
+}
+
+inline void Disturb(Random& random, World& world) {
+  for (World::Node& node : world.nodes()) {
+    const bool holds = std::any_of(
+        world.attempts().begin(), world.attempts().end(),
+        [&](const AttemptRecord& attempt) {
+          return std::any_of(attempt.parts.begin(), attempt.parts.end(),
+                             [&](const AttemptPart& part) {
+                               return part.node == node.record.id;
+                             });
+        });
+    switch (random.Below(9)) {
+      case 3:
+        if (!holds) node.record.state = NodeState::kDead;
+        break;
+      case 0:
+        node.record.drain = Drain{};
+        break;
+      case 1:
+        node.record.state = NodeState::kSuspect;
+        break;
+      case 2:
+        node.offered = false;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+inline World RandomWorld(Random& random) {
+  World world;
+  const int64_t nodes = 1 + Below(random, 4);
+  for (int64_t n = 0; n < nodes; ++n) AddRandomNode(random, world);
+  const int64_t jobs = Below(random, 6);
+  for (int64_t j = 0; j < jobs; ++j) world.Run(RandomRequest(random));
+  Disturb(random, world);
+  return world;
+}
+
+// Nodes by number, as bits, that take new work again.
+inline World Opened(World world, uint64_t which) {
+  for (size_t i = 0; i < world.nodes().size(); ++i) {
+    if ((which >> i & 1) == 0) continue;
+    world.nodes()[i].record.drain.reset();
+    world.nodes()[i].record.state = NodeState::kAlive;
+    world.nodes()[i].offered = true;
+  }
+  return world;
+}
+
+}  // namespace cohort::head

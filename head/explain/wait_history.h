@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "head/explain/diagnosis.h"
+#include "head/placement/gang_request.h"
+#include "head/state/attempt_table.h"
+#include "head/state/change.h"
+#include "head/state/history_limits.h"
+#include "head/state/history_line.h"
+#include "head/state/node_table.h"
+#include "head/state/waiting_line.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Names a request in rows: equal ones have equal keys, in every head.
+std::string ShapeKeyOf(const GangRequest& request);
+
+// Why jobs waited, noted down for later: once for all that ask for the same,
+// and again only when what keeps them has changed.
+//
+//   EX-3: of each shape at most one reason holds, and none once no job of it
+//         waits; never more than history's caps are kept, the newest.
+//
+// Costs a submit and a plan nothing: Look goes round the line, a few shapes
+// each tick.  Thread-compatible; belongs to ClusterState.
+class WaitHistory {
+ public:
+  struct Limits {
+    // Of one shape, while nodes change.
+    absl::Duration pace = absl::Seconds(5);
+    // Requests that are diagnosed in one look, and leases looked at for each:
+    // together about a millisecond on 1,000 nodes.
+    int diagnoses_per_look = 2;
+    int64_t leases_max = 1'000;
+    // Shapes passed over in one look.
+    int steps_per_look = 64;
+  };
+
+  WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock)
+      : limits_(limits), clock_(clock), kept_(caps, clock) {}
+
+  void Load(std::vector<WaitReasonRecord> records);
+
+  // Goes on with its round: puts what is new or over into `change`.
+  void Look(const WaitingLine& line, const NodeTable& nodes,
+            const AttemptTable& attempts, Change& change);
+
+  // Why jobs of this shape waited at `at`; null when nothing is noted.  Valid
+  // until the next Look.
+  const WaitReasonRecord* At(const std::string& shape_key, absl::Time at) const;
+  // Those that held between the two times, oldest first, the `most` newest.
+  std::vector<const WaitReasonRecord*> Between(const std::string& shape_key,
+                                               absl::Time from, absl::Time to,
+                                               size_t most) const;
+
+  size_t size() const { return records_.size(); }
+  HistoryLevel Level() const { return kept_.Level("wait_reasons"); }
+
+ private:
+  // A shape that waits.
+  struct Open {
+    uint64_t number = 0;   // of the reason that holds
+    uint64_t version = 0;  // of the index when it was looked at
+    absl::Duration looked_at;
+  };
+
+  // False when this look may diagnose no more.
+  bool LookAt(const GangRequest& request, const NodeTable& nodes,
+              const AttemptTable& attempts, int& diagnoses, Change& change);
+  void Note(const GangRequest& request, const Diagnosis& diagnosis, Open& open,
+            Change& change);
+  void CloseThoseGone(const WaitingLine& line, Change& change);
+  void Close(uint64_t number, Change& change);
+  void Insert(WaitReasonRecord record);
+  void Drop(uint64_t number);
+  void Trim(Change& change);
+
+  const Limits limits_;
+  const Clock& clock_;
+  std::map<uint64_t, WaitReasonRecord> records_;
+  std::map<std::string, std::set<uint64_t>> by_shape_;
+  // By when they were over; those that hold have just begun, or been renewed.
+  HistoryLine<uint64_t> kept_;
+  uint64_t next_number_ = 1;
+  std::map<GangRequest, Open> open_;
+  // Held when they were loaded, and not met in line since.
+  std::set<uint64_t> unmet_;
+  // Where the rounds are: through the line, and through those that wait.
+  std::optional<GangRequest> at_;
+  std::optional<GangRequest> closing_at_;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,201 @@
+#include "head/explain/wait_history.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class WaitHistoryTest : public ::testing::Test {
+ protected:
+  WaitHistoryTest() { Start(); }
+
+  // As a restart of the head: what is in `rows_`.
+  void Start() {
+    history_ = std::make_unique<WaitHistory>(limits_, caps_, time_);
+    std::vector<WaitReasonRecord> records;
+    for (const auto& [number, record] : rows_) records.push_back(record);
+    history_->Load(std::move(records));
+  }
+
+  void AddNode(int cpus) {
+    NodeRecord record;
+    record.id = NodeId::New(random_);
+    record.name = absl::StrCat("n", nodes_.records().size());
+    record.resources.Set(kCpu, Amount::FromUnits(cpus));
+    nodes_.Put(record);
+    nodes_.Offer(record.id);
+  }
+
+  JobRecord Job(int cpus) {
+    JobRecord job;
+    job.id = JobId::New(random_);
+    job.sequence = ++sequence_;
+    JobSpec spec;
+    spec.num_workers = 1;
+    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(cpus));
+    job.spec = spec;
+    return job;
+  }
+  JobRecord Wait(int cpus) {
+    const JobRecord job = Job(cpus);
+    line_.Add(job);
+    line_.Refuse(job, {.reason = "no room"});
+    return job;
+  }
+
+  // A tick: its rows are stored.
+  size_t Look() {
+    Change change;
+    history_->Look(line_, nodes_, attempts_, change);
+    for (const WaitReasonRecord& record : change.wait_reasons) {
+      rows_[record.number] = record;
+    }
+    for (const uint64_t number : change.wait_reasons_gone) rows_.erase(number);
+    return change.wait_reasons.size() + change.wait_reasons_gone.size();
+  }
+
+  const WaitReasonRecord* At(const JobRecord& job, absl::Time at) {
+    return history_->At(ShapeKeyOf(RequestOf(*job.spec)), at);
+  }
+  absl::Time Now() { return time_.Wall(); }
+
+  ManualExecutor time_;
+  SeededRandom random_{1};
+  uint64_t sequence_ = 0;
+  NodeTable nodes_;
+  AttemptTable attempts_;
+  WaitingLine line_;
+  WaitHistory::Limits limits_;
+  HistoryCaps caps_ = HistoryLimits().wait_reasons;
+  std::map<uint64_t, WaitReasonRecord> rows_;
+  std::unique_ptr<WaitHistory> history_;
+};
+
+TEST_F(WaitHistoryTest, EqualRequestsShareAReasonThatIsStoredOnce) {
+  AddNode(2);
+  const JobRecord job = Wait(4);
+  Wait(4);
+
+  EXPECT_EQ(Look(), 1u);
+  EXPECT_EQ(Look(), 0u);
+
+  ASSERT_THAT(rows_, SizeIs(1));
+  const WaitReasonRecord* const reason = At(job, Now());
+  ASSERT_NE(reason, nullptr);
+  EXPECT_EQ(reason->nodes, 1);
+  ASSERT_THAT(reason->failures, SizeIs(1));
+  EXPECT_EQ(reason->failures[0].by, "resource");
+  EXPECT_EQ(reason->failures[0].what, "CPU");
+  EXPECT_EQ(reason->failures[0].short_least, Amount::FromUnits(2));
+}
+
+TEST_F(WaitHistoryTest, NotesAnotherReasonOnlyWhenItChangedAndNotTooOften) {
+  AddNode(2);
+  const JobRecord job = Wait(4);
+  Look();
+  const absl::Time first = Now();
+
+  time_.AdvanceBy(absl::Seconds(1));
+  AddNode(3);
+  EXPECT_EQ(Look(), 0u) << "sooner than the pace";
+  time_.AdvanceBy(limits_.pace);
+  EXPECT_EQ(Look(), 2u) << "one ends, one begins";
+
+  EXPECT_EQ(At(job, first)->nodes, 1);
+  EXPECT_EQ(At(job, Now())->nodes, 2);
+  EXPECT_THAT(
+      history_->Between(ShapeKeyOf(RequestOf(*job.spec)), first, Now(), 10),
+      SizeIs(2));
+}
+
+// EX-3.
+TEST_F(WaitHistoryTest, AReasonIsOverOnceNobodyWaits) {
+  AddNode(2);
+  const JobRecord job = Wait(4);
+  Look();
+  time_.AdvanceBy(absl::Hours(1));
+  line_.Remove(job);
+  EXPECT_EQ(Look(), 1u);
+
+  time_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(At(job, Now()), nullptr);
+  EXPECT_NE(At(job, Now() - absl::Minutes(1)), nullptr);
+}
+
+TEST_F(WaitHistoryTest, OutlivesAHead) {
+  AddNode(2);
+  const JobRecord waits = Wait(4);
+  const JobRecord gone = Wait(5);
+  while (Look() > 0) {
+  }
+  ASSERT_THAT(rows_, SizeIs(2));
+  const absl::Time before = Now();
+  line_.Remove(gone);
+  Start();
+  time_.AdvanceBy(absl::Seconds(1));
+  while (Look() > 0) {
+  }
+
+  EXPECT_THAT(rows_, SizeIs(2)) << "the one that still holds goes on";
+  EXPECT_EQ(At(waits, Now())->since, At(waits, before)->since);
+  EXPECT_NE(At(gone, before), nullptr);
+  time_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(At(gone, Now()), nullptr);
+}
+
+TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
+  caps_.count_max = 5;
+  Start();
+  AddNode(2);
+  for (int cpus = 3; cpus < 13; ++cpus) Wait(cpus);
+  while (Look() > 0) {
+    ASSERT_LE(history_->size(), 5u);
+  }
+  EXPECT_THAT(rows_, SizeIs(5));
+
+  caps_ = HistoryLimits().wait_reasons;
+  caps_.bytes_max = history_->Level().bytes / 2;
+  Start();
+  Look();
+  EXPECT_LE(history_->Level().bytes, caps_.bytes_max);
+  EXPECT_EQ(rows_.size(), history_->size());
+
+  line_ = WaitingLine();
+  while (Look() > 0) {
+  }
+  time_.AdvanceBy(caps_.age_max + absl::Hours(1));
+  Look();
+  EXPECT_THAT(rows_, IsEmpty());
+}
+
+TEST_F(WaitHistoryTest, ALookIsShort) {
+  AddNode(2);
+  for (int cpus = 3; cpus < 103; ++cpus) Wait(cpus);
+
+  EXPECT_LE(Look(), static_cast<size_t>(limits_.diagnoses_per_look));
+  int looks = 1;
+  while (Look() > 0) ++looks;
+
+  EXPECT_THAT(rows_, SizeIs(100));
+  EXPECT_GE(looks, 50);
+}
+
+TEST(ShapeKeyTest, DiffersWithWhatIsAskedFor) {
+  GangRequest request;
+  const std::string key = ShapeKeyOf(request);
+  EXPECT_EQ(key.size(), 16u);
+  EXPECT_EQ(key, ShapeKeyOf(request));
+  request.tolerations = {{.key = "lab", .value = {}}};
+  EXPECT_NE(key, ShapeKeyOf(request));
+}
+
+}  // namespace
+}  // namespace cohort::head

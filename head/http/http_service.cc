@@ -1,0 +1,539 @@
+#include "head/http/http_service.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+#include "client/json.h"
+#include "client/wire.h"
+#include "common/since_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/metrics/metrics_page.h"
+#include "rpc/methods.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+// What a client sent, fit for a message.
+std::string Shown(absl::string_view text) {
+  return absl::CHexEscape(text.substr(0, 128));
+}
+
+HttpResponse Text(int status, absl::string_view text) {
+  HttpResponse response;
+  response.status = status;
+  response.content_type = kText;
+  response.body = absl::StrCat(text, "\n");
+  return response;
+}
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+// The command's own words for it (HT-2).
+HttpResponse Error(const absl::Status& error) {
+  HttpResponse response;
+  response.status = HttpStatusOf(error.code());
+  const std::string code = absl::StatusCodeToString(error.code());
+  std::string reason = GetReason(error);
+  if (reason.empty()) reason = absl::AsciiStrToLower(code);
+  response.body = ErrorJson(code, reason, error.message()) + "\n";
+  if (response.status == 401) {
+    response.headers.emplace_back("WWW-Authenticate",
+                                  "Bearer realm=\"cohort\"");
+  }
+  if (response.status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+// Schemes are read in any case; the Authenticator knows one spelling.
+std::string Authorization(absl::string_view field) {
+  constexpr absl::string_view kScheme = "Bearer ";
+  if (!absl::StartsWithIgnoreCase(field, kScheme)) return std::string(field);
+  return absl::StrCat(kScheme,
+                      absl::StripAsciiWhitespace(field.substr(kScheme.size())));
+}
+
+// May come again: all of them must hold.
+constexpr absl::string_view kLabelParameter = "label";
+
+// InvalidArgument for a parameter that is not one of `known`, is empty, or
+// comes twice.
+absl::Status CheckQuery(const HttpRequest& request,
+                        const std::set<std::string>& known) {
+  std::set<std::string> seen;
+  for (const auto& [name, value] : request.query) {
+    if (!known.contains(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the parameter \"", Shown(name), "\" is not known to ", request.path,
+          known.empty() ? ", which takes none" : ": it takes ",
+          absl::StrJoin(known, ", ")));
+    }
+    if (value.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parameter ", name, " is empty: leave it out"));
+    }
+    if (!seen.insert(name).second && name != kLabelParameter) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parameter ", name, " is given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Resp>
+absl::StatusOr<Resp> Decode(const std::string& bytes) {
+  Resp response;
+  if (response.ParseFromString(bytes)) return response;
+  return absl::InternalError("the head's answer cannot be decoded");
+}
+
+absl::StatusOr<std::string> RenderStatus(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::GetStatusResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const ClusterStatus status, client::FromWire(wire));
+  return StatusJson(status);
+}
+
+absl::StatusOr<std::string> RenderResources(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::GetResourcesResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const ClusterResources resources,
+                          client::FromWire(wire));
+  return ResourcesJson(resources);
+}
+
+absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire,
+                          Decode<v1::ListNodesResponse>(bytes));
+  std::vector<Node> nodes;
+  for (const v1::Node& node : wire.nodes()) {
+    COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(node));
+  }
+  return NodesJson(nodes);
+}
+
+absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::GetJobResponse>(bytes));
+  COHORT_ASSIGN_OR_RETURN(const Job job, client::FromWire(wire.job()));
+  return JobJson(job);
+}
+
+constexpr char kPaths[] =
+    "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/jobs, "
+    "/v1/jobs/ID, /v1/resources, /v1/events";
+
+// Of one answer: 10 MB of the largest events there are.
+constexpr int64_t kEventsMax = 10'000;
+constexpr size_t kEventsBytesMax = 8 << 20;
+
+absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
+                                    const std::string& text, uint64_t min,
+                                    uint64_t max) {
+  uint64_t value = 0;
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   absl::ascii_isdigit);
+  if (digits && absl::SimpleAtoi(text, &value) && value >= min &&
+      value <= max) {
+    return value;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the parameter ", name, " is \"", Shown(text),
+                   "\": give a whole number from ", min, " to ", max));
+}
+
+// Of one answer, as the command's default.
+constexpr size_t kJobsMax = 10'000;
+
+absl::StatusOr<v1::JobState> ParseJobState(absl::string_view text) {
+  for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
+    const std::string name =
+        v1::JobState_Name(static_cast<v1::JobState>(state));
+    if (absl::EqualsIgnoreCase(absl::StrCat("JOB_STATE_", text), name)) {
+      return static_cast<v1::JobState>(state);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the parameter state is \"", Shown(text),
+      "\": give some of PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, "
+      "FAILED, STOPPED, with commas between"));
+}
+
+}  // namespace
+
+struct HttpService::JobsRead {
+  v1::ListJobsRequest request;
+  std::string authorization;
+  size_t limit = kJobsMax;
+  std::vector<Job> jobs;
+};
+
+struct HttpService::EventsRead {
+  v1::ListEventsRequest request;
+  std::string authorization;
+  int64_t limit = kEventsMax;
+  int64_t count = 0;
+  std::string body;
+};
+
+HttpService::HttpService(HttpServiceOptions options,
+                         const rpc::Authenticator& authenticator,
+                         HttpBackend& backend, Executor& executor,
+                         const Clock& clock)
+    : options_(options),
+      authenticator_(authenticator),
+      backend_(backend),
+      executor_(executor),
+      clock_(clock) {}
+
+void HttpService::Handle(HttpRequest request, Reply reply) {
+  const bool health = request.path == "/healthz" || request.path == "/readyz";
+  request.authorization = Authorization(request.authorization);
+  if (!health) {
+    // HT-1, before anything else is said.
+    const absl::StatusOr<rpc::Principal> who =
+        authenticator_.Authenticate(request.authorization);
+    if (!who.ok()) {
+      return std::move(reply)(Error(absl::UnauthenticatedError(
+          "give \"Authorization: Bearer HEX\" with the cluster's credential in "
+          "lower-case hex: the head keeps it as <state-dir>/credential")));
+    }
+    if (who->kind == rpc::Principal::Kind::kRank) {
+      return std::move(reply)(Error(absl::PermissionDeniedError(
+          "a rank's credential is good for its own job only: use the "
+          "cluster's")));
+    }
+  }
+  if (request.method != "GET" && request.method != "HEAD") {
+    HttpResponse response = Error(absl::UnimplementedError(
+        "only GET and HEAD are known here: changes are the command's and the "
+        "client library's"));
+    response.status = 405;
+    response.headers.emplace_back("Allow", "GET, HEAD");
+    return std::move(reply)(std::move(response));
+  }
+  Route(request, std::move(reply));
+}
+
+void HttpService::Route(const HttpRequest& request, Reply reply) {
+  const std::string& path = request.path;
+  if (path == "/v1/events") return AnswerEvents(request, std::move(reply));
+  if (path == "/v1/jobs") return AnswerJobs(request, std::move(reply));
+  const absl::Status no_query = CheckQuery(request, {});
+  if (!no_query.ok()) return std::move(reply)(Error(no_query));
+  if (path == "/healthz" || path == "/readyz") {
+    return AnswerHealth(request, path == "/readyz", std::move(reply));
+  }
+  if (path == "/metrics") return AnswerMetrics(request, std::move(reply));
+  if (path == "/v1/status") {
+    return AnswerCall(request, rpc::kGetStatus.path, "", RenderStatus,
+                      std::move(reply));
+  }
+  if (path == "/v1/resources") {
+    return AnswerCall(request, rpc::kGetResources.path, "", RenderResources,
+                      std::move(reply));
+  }
+  if (path == "/v1/nodes") {
+    return AnswerCall(request, rpc::kListNodes.path, "", RenderNodes,
+                      std::move(reply));
+  }
+  absl::string_view id = path;
+  if (absl::ConsumePrefix(&id, "/v1/jobs/")) {
+    const absl::StatusOr<JobId> job = JobId::FromText(id);
+    if (!job.ok()) {
+      return std::move(reply)(Error(SetReason(
+          absl::NotFoundError(absl::StrCat("there is no job ", Shown(id),
+                                           ": /v1/jobs shows their ids")),
+          "unknown_job")));
+    }
+    v1::GetJobRequest message;
+    message.set_job_id(std::string(job->bytes()));
+    return AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
+                      RenderJob, std::move(reply));
+  }
+  std::move(reply)(Error(absl::NotFoundError(absl::StrCat(
+      "there is nothing at ", Shown(path), ": this head serves ", kPaths))));
+}
+
+// ---- what needs the head ----
+
+std::optional<uint64_t> HttpService::Admit(Reply reply, bool counts) {
+  if (counts && counted_ >= options_.in_flight_max) {
+    std::move(reply)(
+        Error(SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                            "the head has ", options_.in_flight_max,
+                            " requests in flight: try again")),
+                        "overloaded")));
+    return std::nullopt;
+  }
+  const uint64_t number = next_++;
+  if (counts) ++counted_;
+  pending_.emplace(number, Pending{.reply = std::move(reply),
+                                   .call = rpc::CallHandle(),
+                                   .counts = counts});
+  executor_.PostAfter(options_.deadline, [this, number] {
+    const auto late = pending_.find(number);
+    if (late == pending_.end()) return;
+    late->second.call.Cancel();
+    Finish(number, Error(absl::DeadlineExceededError(
+                       absl::StrCat("the head did not answer within ",
+                                    absl::FormatDuration(options_.deadline)))));
+  });
+  return number;
+}
+
+void HttpService::Finish(uint64_t number, HttpResponse response) {
+  auto pending = pending_.extract(number);
+  if (pending.empty()) return;
+  if (pending.mapped().counts) --counted_;
+  std::move(pending.mapped().reply)(std::move(response));
+}
+
+void HttpService::AnswerHealth(const HttpRequest&, bool ready, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/false);
+  if (!number.has_value()) return;
+  backend_.CheckHealth([this, number = *number, ready](absl::Status health) {
+    // An answer from the strand is what a healthy head gives.
+    if (!ready || health.ok()) return Finish(number, Text(200, "ok"));
+    // The open door says which, not why.
+    const std::string reason = GetReason(health);
+    HttpResponse response = Text(503, reason.empty() ? "not ready" : reason);
+    response.headers.emplace_back("Retry-After", "1");
+    Finish(number, std::move(response));
+  });
+}
+
+void HttpService::AnswerMetrics(const HttpRequest& request, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (!number.has_value()) return;
+  backend_.Measure([this, number = *number, format = FormatFor(request.accept)](
+                       std::vector<MetricFamily> families) {
+    HttpResponse response;
+    const absl::string_view type = ContentTypeOf(format);
+    response.content_type = std::string(type.data(), type.size());
+    response.body = RenderMetrics(families, format);
+    Finish(number, std::move(response));
+  });
+}
+
+void HttpService::AnswerCall(const HttpRequest& request, absl::string_view path,
+                             std::string message, Render render, Reply reply) {
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (!number.has_value()) return;
+  rpc::CallHandle call = backend_.Call(
+      path, request.authorization, std::move(message), options_.deadline,
+      [this, number = *number,
+       render = std::move(render)](rpc::CallResult result) {
+        // Nobody waits any more: rendering is the dearest part.
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const absl::StatusOr<std::string> json = render(*result.response);
+        if (!json.ok()) return Finish(number, Error(json.status()));
+        HttpResponse response;
+        response.body = *json + "\n";
+        Finish(number, std::move(response));
+      });
+  // Its `done` is posted: it has not run yet.
+  pending_.at(*number).call = std::move(call);
+}
+
+// ---- jobs ----
+
+void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
+  auto read = std::make_shared<JobsRead>();
+  read->authorization = request.authorization;
+  const absl::Status status = [&]() -> absl::Status {
+    COHORT_RETURN_IF_ERROR(
+        CheckQuery(request, {"array", std::string(kLabelParameter), "limit",
+                             "namespace", "page", "state"}));
+    for (const auto& [name, value] : request.query) {
+      if (name == "limit") {
+        COHORT_ASSIGN_OR_RETURN(read->limit,
+                                ParseCount(name, value, 1, kJobsMax));
+      } else if (name == "page") {
+        read->request.set_page_token(value);
+      } else if (name == "namespace") {
+        read->request.set_namespace_(value);
+      } else if (name == "array") {
+        const absl::StatusOr<JobId> array = JobId::FromText(value);
+        if (!array.ok()) return Annotate(array.status(), "the parameter array");
+        read->request.set_array_id(array->bytes());
+      } else if (name == kLabelParameter) {
+        const size_t equals = value.find('=');
+        if (equals == 0 || equals == std::string::npos) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "the parameter label is \"", Shown(value), "\": give K=V"));
+        }
+        const bool fresh =
+            read->request.mutable_labels()
+                ->insert({value.substr(0, equals), value.substr(equals + 1)})
+                .second;
+        if (!fresh) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("the parameter label is given twice with the key \"",
+                           Shown(value.substr(0, equals)), "\""));
+        }
+      } else {
+        for (const absl::string_view text : absl::StrSplit(value, ',')) {
+          COHORT_ASSIGN_OR_RETURN(const v1::JobState state,
+                                  ParseJobState(text));
+          read->request.add_states(state);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (!status.ok()) return std::move(reply)(Error(status));
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (number.has_value()) ReadJobs(*number, std::move(read));
+}
+
+void HttpService::ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read) {
+  read->request.set_page_size(
+      static_cast<int32_t>(read->limit - read->jobs.size()));
+  rpc::CallHandle call = backend_.Call(
+      rpc::kListJobs.path, read->authorization,
+      read->request.SerializeAsString(), options_.deadline,
+      [this, number, read](rpc::CallResult result) {
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const auto page = Decode<v1::ListJobsResponse>(*result.response);
+        if (!page.ok()) return Finish(number, Error(page.status()));
+        for (const v1::Job& wire : page->jobs()) {
+          absl::StatusOr<Job> job = client::FromWire(wire);
+          if (!job.ok()) return Finish(number, Error(job.status()));
+          read->jobs.push_back(*std::move(job));
+        }
+        const std::string& next = page->next_page_token();
+        read->request.set_page_token(next);
+        if (!next.empty() && read->jobs.size() < read->limit) {
+          return ReadJobs(number, read);
+        }
+        HttpResponse response;
+        response.body = JobsJson(read->jobs) + "\n";
+        if (!next.empty()) response.headers.emplace_back("X-Cohort-Next", next);
+        Finish(number, std::move(response));
+      });
+  pending_.at(number).call = std::move(call);
+}
+
+// ---- events ----
+
+void HttpService::AnswerEvents(const HttpRequest& request, Reply reply) {
+  auto read = std::make_shared<EventsRead>();
+  read->authorization = request.authorization;
+  const absl::Status status = [&]() -> absl::Status {
+    COHORT_RETURN_IF_ERROR(
+        CheckQuery(request, {"after", "job", "limit", "node", "since"}));
+    for (const auto& [name, value] : request.query) {
+      if (name == "after") {
+        COHORT_ASSIGN_OR_RETURN(
+            const uint64_t after,
+            ParseCount(name, value, 0, std::numeric_limits<int64_t>::max()));
+        read->request.set_after(after);
+      } else if (name == "limit") {
+        COHORT_ASSIGN_OR_RETURN(const uint64_t limit,
+                                ParseCount(name, value, 1, kEventsMax));
+        read->limit = static_cast<int64_t>(limit);
+      } else if (name == "since") {
+        const absl::StatusOr<absl::Time> since =
+            ParseSince(value, clock_.Wall());
+        if (!since.ok()) {
+          return Annotate(since.status(), "the parameter since");
+        }
+        *read->request.mutable_since() = rpc::ToWire(*since);
+      } else if (name == "job") {
+        const absl::StatusOr<JobId> job = JobId::FromText(value);
+        if (!job.ok()) return Annotate(job.status(), "the parameter job");
+        read->request.set_job_id(job->bytes());
+      } else {
+        read->request.set_node(value);
+      }
+    }
+    return absl::OkStatus();
+  }();
+  if (!status.ok()) return std::move(reply)(Error(status));
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (number.has_value()) ReadEvents(*number, std::move(read));
+}
+
+void HttpService::ReadEvents(uint64_t number,
+                             std::shared_ptr<EventsRead> read) {
+  read->request.set_limit(static_cast<int32_t>(
+      std::min<int64_t>(1'000, read->limit - read->count)));
+  rpc::CallHandle call = backend_.Call(
+      rpc::kListEvents.path, read->authorization,
+      read->request.SerializeAsString(), options_.deadline,
+      [this, number, read](rpc::CallResult result) {
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const auto page = Decode<v1::ListEventsResponse>(*result.response);
+        if (!page.ok()) return Finish(number, Error(page.status()));
+        for (const v1::Event& wire : page->events()) {
+          const absl::StatusOr<Event> event = client::FromWire(wire);
+          if (!event.ok()) return Finish(number, Error(event.status()));
+          absl::StrAppend(&read->body, EventJson(*event), "\n");
+        }
+        read->count += page->events_size();
+        read->request.set_after(page->next());
+        const bool enough =
+            read->count >= read->limit || read->body.size() >= kEventsBytesMax;
+        if (page->more() && !enough) return ReadEvents(number, read);
+        HttpResponse response;
+        response.content_type = "application/x-ndjson";
+        response.body = std::move(read->body);
+        // Where to go on, also when there is nothing yet.
+        response.headers.emplace_back("X-Cohort-Next",
+                                      absl::StrCat(page->next()));
+        Finish(number, std::move(response));
+      });
+  pending_.at(number).call = std::move(call);
+}
+
+}  // namespace cohort::head

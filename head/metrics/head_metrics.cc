@@ -1,0 +1,146 @@
+#include "head/metrics/head_metrics.h"
+
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+#include "head/services/cluster_wire.h"
+
+namespace cohort::head {
+namespace {
+
+// Nodes may make up names of resources: a scraper sees this many of them.
+constexpr size_t kResourceNamesMax = 64;
+
+std::string Text(absl::string_view text) {
+  return std::string(text.data(), text.size());
+}
+
+template <typename Count>
+MetricFamily ByLabel(MetricFamily family, const char* label,
+                     const std::map<std::string, Count>& counts) {
+  for (const auto& [value, count] : counts) {
+    family.Add({{label, value}}, static_cast<double>(count));
+  }
+  return family;
+}
+
+MetricFamily Amounts(MetricFamily family, const ResourceSet& resources,
+                     const ResourceSet& all) {
+  for (const char* name : {kCpu, kGpu, kMemory}) {
+    family.Add({{"resource", name}}, resources.Get(name).ToDouble());
+  }
+  for (const auto& [name, amount] : all) {
+    if (name == kCpu || name == kGpu || name == kMemory) continue;
+    if (family.samples.size() >= kResourceNamesMax) break;
+    family.Add({{"resource", name}}, resources.Get(name).ToDouble());
+  }
+  return family;
+}
+
+// What is remembered of what is over, against its caps (HI-1).
+std::vector<MetricFamily> HistoryMetrics(
+    const std::vector<HistoryLevel>& history) {
+  MetricFamily entries = Gauge("cohort_history_entries",
+                               "What is remembered of what is over, by kind.");
+  MetricFamily bytes =
+      Gauge("cohort_history_bytes",
+            "Its size: of its rows, of packages that of their files.");
+  MetricFamily entries_limit = Gauge("cohort_history_entries_limit",
+                                     "Beyond it the oldest are forgotten.");
+  MetricFamily bytes_limit = Gauge("cohort_history_bytes_limit",
+                                   "Beyond it the oldest are forgotten.");
+  MetricFamily age_limit =
+      Gauge("cohort_history_age_limit_seconds", "What is older is forgotten.");
+  MetricFamily trimmed =
+      Counter("cohort_history_trimmed_total",
+              "What was forgotten since the state was loaded.");
+  for (const HistoryLevel& level : history) {
+    const MetricLabels kind = {{"kind", level.kind}};
+    entries.Add(kind, static_cast<double>(level.count));
+    bytes.Add(kind, static_cast<double>(level.bytes));
+    entries_limit.Add(kind, static_cast<double>(level.caps.count_max));
+    bytes_limit.Add(kind, static_cast<double>(level.caps.bytes_max));
+    age_limit.Add(kind, absl::ToDoubleSeconds(level.caps.age_max));
+    trimmed.Add(kind, static_cast<double>(level.trimmed));
+  }
+  return {std::move(entries),       std::move(bytes),
+          std::move(entries_limit), std::move(bytes_limit),
+          std::move(age_limit),     std::move(trimmed)};
+}
+
+}  // namespace
+
+HeadSample SampleOf(const ClusterState& state) {
+  HeadSample sample;
+  sample.term = state.cluster().term;
+  sample.nodes_by_state = NodesByState(state);
+  sample.jobs_by_state = JobsByState(state);
+  sample.total = state.nodes().Total();
+  sample.available = state.nodes().Available();
+  sample.leases = state.nodes().HoldCount();
+  sample.counters = state.counters();
+  sample.waiting_by_reason = state.WaitingByReason();
+  sample.history = state.HistoryLevels();
+  return sample;
+}
+
+std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
+  std::vector<MetricFamily> families;
+  const auto add = [&families](MetricFamily family) {
+    families.push_back(std::move(family));
+  };
+  add(Gauge("cohort_head_term", "Number of this life of the cluster's head.",
+            static_cast<double>(sample.term)));
+  add(Gauge("cohort_head_read_only",
+            "1 while the store refuses writes, else 0.",
+            sample.read_only ? 1 : 0));
+  add(ByLabel(Gauge("cohort_nodes", "Nodes by state."), "state",
+              sample.nodes_by_state));
+  add(Gauge("cohort_node_streams", "Workers that are connected.",
+            static_cast<double>(sample.node_streams)));
+  add(ByLabel(Gauge("cohort_jobs", "Jobs that are remembered, by state."),
+              "state", sample.jobs_by_state));
+  add(ByLabel(
+      Gauge("cohort_jobs_waiting", "PENDING jobs by what they wait for."),
+      "reason", sample.waiting_by_reason));
+  add(Counter("cohort_placements_total", "Gangs that were placed.",
+              static_cast<double>(sample.counters.placements)));
+  add(ByLabel(Counter("cohort_attempts_ended_total",
+                      "Attempts that ended, by failure class or how else."),
+              "class", sample.counters.attempts_ended));
+  add(Gauge("cohort_leases", "Parts of attempts that hold resources on a node.",
+            static_cast<double>(sample.leases)));
+  add(Amounts(Gauge("cohort_resource_capacity",
+                    "What the nodes that are alive have; memory in bytes."),
+              sample.total, sample.total));
+  add(Amounts(Gauge("cohort_resource_available",
+                    "What of it is free; memory in bytes."),
+              sample.available, sample.total));
+  add(ByLabel(Counter("cohort_events_total",
+                      "Events since the state was loaded, by kind."),
+              "kind", sample.counters.events_by_kind));
+  for (MetricFamily& family : HistoryMetrics(sample.history)) {
+    add(std::move(family));
+  }
+  add(Counter("cohort_commit_transitions_total",
+              "Changes of the state that were made durable.",
+              static_cast<double>(sample.transitions)));
+  add(Gauge("cohort_commit_pending_transitions",
+            "Changes that wait to become durable.",
+            static_cast<double>(sample.pending_transitions)));
+  add(Gauge("cohort_commit_pending_bytes", "The size of their rows.",
+            static_cast<double>(sample.pending_bytes)));
+  return families;
+}
+
+std::vector<MetricFamily> BuildMetrics(const BuildInfo& build) {
+  MetricFamily family = Gauge("cohort_build_info", "1; what this head is.");
+  family.Add({{"version", Text(build.version)},
+              {"commit", Text(build.commit)},
+              {"build", Text(build.build)}},
+             1);
+  return {std::move(family)};
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,37 @@
+#include "head/placement/gang_request.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace cohort::head {
+
+const char* StrategyName(PlacementStrategy strategy) {
+  switch (strategy) {
+    case PlacementStrategy::kPack:
+      return "PACK";
+    case PlacementStrategy::kSpread:
+      return "SPREAD";
+    case PlacementStrategy::kStrictPack:
+      return "STRICT_PACK";
+    case PlacementStrategy::kStrictSpread:
+      return "STRICT_SPREAD";
+  }
+  return "unknown strategy";
+}
+
+std::string Describe(const GangRequest& request) {
+  std::string text =
+      absl::StrCat(request.num_workers, " x {", request.per_worker.ToString(),
+                   "} (", StrategyName(request.strategy), ")");
+  if (!request.selector.empty()) {
+    absl::StrAppend(&text, " with ", request.selector.ToString());
+  }
+  if (!request.accelerator_type.empty()) {
+    absl::StrAppend(&text, " on ", request.accelerator_type);
+  }
+  if (request.topology.required) {
+    absl::StrAppend(&text, " in one ", request.topology.level);
+  }
+  return text;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "common/label_selector.h"
+#include "common/resources.h"
+#include "common/taint.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// The level that every node has: itself.  Any other is a label.
+inline constexpr char kHostLevel[] = "host";
+
+// What a job asks of the planner.  A value; requests that compare equal get
+// equal answers.
+struct GangRequest {
+  int num_workers = 1;
+  ResourceSet per_worker;
+  PlacementStrategy strategy = PlacementStrategy::kPack;
+  LabelSelector selector;
+  std::vector<Toleration> tolerations;
+  std::string accelerator_type;  // empty: any
+  TopologyWish topology;
+  // Why it can never be placed, in words; empty: nothing is wrong with it.
+  std::string fault;
+
+  friend bool operator==(const GangRequest&, const GangRequest&) = default;
+  friend auto operator<=>(const GangRequest&, const GangRequest&) = default;
+};
+
+// "PACK".
+const char* StrategyName(PlacementStrategy strategy);
+
+// "8 x {CPU 1, GPU 1} (PACK) with zone=a, on H100, all in one rack".
+std::string Describe(const GangRequest& request);
+
+}  // namespace cohort::head

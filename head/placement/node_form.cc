@@ -1,0 +1,206 @@
+#include "head/placement/node_form.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/gang_limits.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr Amount kWholeDevice = Amount::FromTenThousandths(Amount::kScale);
+
+bool IsFraction(Amount gpus) { return gpus < kWholeDevice; }
+
+// Workers that fit into `free` of a resource.
+int64_t WorkersIn(Amount free, Amount need) {
+  return std::max<int64_t>(free.ten_thousandths(), 0) / need.ten_thousandths();
+}
+
+// Workers that fit on the devices alone; `shares` ascend.
+int64_t DeviceCapacity(const std::vector<Amount>& shares, Amount gpus) {
+  if (!IsFraction(gpus)) {
+    const auto whole =
+        std::lower_bound(shares.begin(), shares.end(), kWholeDevice);
+    return (shares.end() - whole) / gpus.WholeUnits();
+  }
+  int64_t workers = 0;
+  for (auto share = std::lower_bound(shares.begin(), shares.end(), gpus);
+       share != shares.end(); ++share) {
+    workers += WorkersIn(*share, gpus);
+  }
+  return workers;
+}
+
+int64_t IdleDeviceCapacity(size_t devices, Amount gpus) {
+  const auto n = static_cast<int64_t>(devices);
+  return IsFraction(gpus) ? n * WorkersIn(kWholeDevice, gpus)
+                          : n / gpus.WholeUnits();
+}
+
+// What a resource lacks for one worker here.
+Amount ShortOf(const NodeForm& form, const ResourceSet::Entry& need) {
+  const Amount free = form.available.Get(need.first);
+  if (free < need.second) return need.second - free;
+  // The amount is there, but not on devices that can give it.
+  if (!IsFraction(need.second)) {
+    const auto whole =
+        std::lower_bound(form.shares.begin(), form.shares.end(), kWholeDevice);
+    return need.second - Amount::FromUnits(form.shares.end() - whole);
+  }
+  return form.shares.empty() ? need.second : need.second - form.shares.back();
+}
+
+bool IsWordEnd(absl::string_view text, size_t at) {
+  return at == 0 || at >= text.size() || !absl::ascii_isalnum(text[at]) ||
+         !absl::ascii_isalnum(text[at - 1]);
+}
+
+}  // namespace
+
+NodeForm FormOf(const NodeSnapshot& node) {
+  NodeForm form{.total = node.total,
+                .available = node.available,
+                .shares = {},
+                .taints = node.taints,
+                .accelerator = node.accelerator,
+                .gate = node.gate};
+  form.shares.reserve(node.devices.size());
+  for (const DeviceShare& device : node.devices) {
+    form.shares.push_back(device.free);
+  }
+  std::sort(form.shares.begin(), form.shares.end());
+  return form;
+}
+
+bool FormAllows(const NodeForm& form, const GangRequest& request) {
+  return form.gate == NodeGate::kOpen && FormAllowsIdle(form, request);
+}
+
+bool FormAllowsIdle(const NodeForm& form, const GangRequest& request) {
+  return FirstUntolerated(form.taints, request.tolerations) == nullptr &&
+         (request.accelerator_type.empty() ||
+          IsAccelerator(form.accelerator, request.accelerator_type));
+}
+
+bool IsAccelerator(absl::string_view model, absl::string_view type) {
+  const std::string in = absl::AsciiStrToLower(model);
+  const std::string word = absl::AsciiStrToLower(type);
+  for (size_t at = in.find(word); !word.empty() && at != std::string::npos;
+       at = in.find(word, at + 1)) {
+    if (IsWordEnd(in, at) && IsWordEnd(in, at + word.size())) return true;
+  }
+  return false;
+}
+
+bool SelectsByName(const LabelSelector& selector) {
+  const auto& all = selector.requirements();
+  return std::any_of(all.begin(), all.end(),
+                     [](const LabelSelector::Requirement& requirement) {
+                       return requirement.key == kHostLevel;
+                     });
+}
+
+bool LabelsAllow(const Labels& labels, const LabelSelector& selector) {
+  const auto& all = selector.requirements();
+  return std::all_of(all.begin(), all.end(),
+                     [&labels](const LabelSelector::Requirement& requirement) {
+                       if (requirement.key == kHostLevel) return true;
+                       const auto found = labels.find(requirement.key);
+                       return requirement.HoldsFor(
+                           found == labels.end() ? nullptr : &found->second);
+                     });
+}
+
+bool NameAllows(const std::string& name, const LabelSelector& selector) {
+  const auto& all = selector.requirements();
+  return std::all_of(all.begin(), all.end(),
+                     [&name](const LabelSelector::Requirement& requirement) {
+                       return requirement.key != kHostLevel ||
+                              requirement.HoldsFor(&name);
+                     });
+}
+
+int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need) {
+  const int64_t by_amount =
+      WorkersIn(form.available.Get(need.first), need.second);
+  if (need.first != kGpu || by_amount == 0) return by_amount;
+  return std::min(by_amount, DeviceCapacity(form.shares, need.second));
+}
+
+int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
+                 int64_t most) {
+  int64_t workers = std::min(most, int64_t{kRanksPerNodeMax});
+  for (const ResourceSet::Entry& need : per_worker) {
+    if (workers == 0) break;
+    workers = std::min(workers, CapacityBy(form, need));
+  }
+  return workers;
+}
+
+int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
+                     int64_t most) {
+  int64_t workers = std::min(most, int64_t{kRanksPerNodeMax});
+  for (const auto& [name, amount] : per_worker) {
+    workers = std::min(workers, WorkersIn(form.total.Get(name), amount));
+    if (name == kGpu) {
+      workers =
+          std::min(workers, IdleDeviceCapacity(form.shares.size(), amount));
+    }
+  }
+  return workers;
+}
+
+std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
+                                  const GangRequest& request) {
+  using By = Misfit::By;
+  std::vector<Misfit> misfits;
+  if (node.gate != NodeGate::kOpen) {
+    misfits.push_back({By::kState, GateName(node.gate), {}});
+  }
+  if (const Taint* taint = FirstUntolerated(node.taints, request.tolerations)) {
+    misfits.push_back({By::kTaint, taint->ToString(), {}});
+  }
+  if (!request.accelerator_type.empty() &&
+      !IsAccelerator(node.accelerator, request.accelerator_type)) {
+    misfits.push_back({By::kAccelerator, node.accelerator, {}});
+  }
+  const auto label = [&node](const std::string& key) -> const std::string* {
+    if (key == kHostLevel) return &node.name;
+    const auto found = node.labels.find(key);
+    return found == node.labels.end() ? nullptr : &found->second;
+  };
+  if (const auto* requirement = request.selector.FirstFailing(label)) {
+    misfits.push_back({By::kLabel, requirement->ToString(), {}});
+  }
+  const std::string& level = request.topology.level;
+  if (request.topology.required && label(level) == nullptr) {
+    misfits.push_back({By::kTopology, level, {}});
+  }
+  const NodeForm form = FormOf(node);
+  for (const ResourceSet::Entry& need : request.per_worker) {
+    if (CapacityBy(form, need) > 0) continue;
+    misfits.push_back({By::kResource, need.first, ShortOf(form, need)});
+  }
+  return misfits;
+}
+
+const char* GateName(NodeGate gate) {
+  switch (gate) {
+    case NodeGate::kOpen:
+      return "open";
+    case NodeGate::kAbsent:
+      return "absent";
+    case NodeGate::kSuspect:
+      return "suspect";
+    case NodeGate::kDrained:
+      return "drained";
+  }
+  return "unknown";
+}
+
+}  // namespace cohort::head

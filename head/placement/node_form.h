@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "common/label_selector.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "common/taint.h"
+#include "head/placement/gang_request.h"
+
+namespace cohort::head {
+
+using Labels = std::map<std::string, std::string>;
+
+// One GPU of a node.
+struct DeviceShare {
+  std::string id;
+  Amount free;  // what is left of 1
+
+  friend bool operator==(const DeviceShare&, const DeviceShare&) = default;
+};
+
+// Whether a node takes new work, and why not.
+enum class NodeGate : uint8_t {
+  kOpen = 0,
+  kAbsent = 1,   // has not registered with this head yet, or is leaving (PL-3)
+  kSuspect = 2,  // silent
+  kDrained = 3,  // a person wants it empty
+};
+
+// What one node has now.
+struct NodeSnapshot {
+  NodeId id;
+  std::string name;
+  ResourceSet total;
+  ResourceSet available;             // GPU included
+  std::vector<DeviceShare> devices;  // its GPUs, in the node's order
+  Labels labels;
+  std::vector<Taint> taints;  // ascending
+  std::string accelerator;    // the model of its GPUs; empty: none, or several
+  NodeGate gate = NodeGate::kOpen;
+};
+
+// Everything that decides how much a node can take but its labels and its name:
+// nodes of one form are interchangeable to a request that does not select by
+// labels, and a cluster has few forms however many nodes it has.  A value.
+struct NodeForm {
+  ResourceSet total;
+  ResourceSet available;
+  std::vector<Amount> shares;  // what is left of each GPU, ascending
+  std::vector<Taint> taints;
+  std::string accelerator;
+  NodeGate gate = NodeGate::kOpen;
+
+  friend bool operator==(const NodeForm&, const NodeForm&) = default;
+
+  template <typename H>
+  friend H AbslHashValue(H h, const NodeForm& form) {
+    return H::combine(std::move(h), form.total, form.available, form.shares,
+                      form.accelerator, form.taints.size(), form.gate);
+  }
+};
+
+NodeForm FormOf(const NodeSnapshot& node);
+
+// ---- why a node cannot ----
+// The planner and those who explain it share these.
+
+// Whether a node of this form may be used at all: it takes new work, its taints
+// are tolerated, its GPUs are of the type asked for.
+bool FormAllows(const NodeForm& form, const GangRequest& request);
+// A node without new work on it, however it comes: FormAllows but for the gate.
+bool FormAllowsIdle(const NodeForm& form, const GangRequest& request);
+// `type` is the model or some words of it, whatever their case: "h100" of
+// "NVIDIA H100 80GB HBM3".
+bool IsAccelerator(absl::string_view model, absl::string_view type);
+// Whether the selector asks for more than labels: by the label `host`.
+bool SelectsByName(const LabelSelector& selector);
+// The requirements on labels hold, those on `host` aside.
+bool LabelsAllow(const Labels& labels, const LabelSelector& selector);
+// Those on `host` hold.
+bool NameAllows(const std::string& name, const LabelSelector& selector);
+// Workers that fit, at most `most` and kRanksPerNodeMax; on an idle one.
+// Workers are equal, so this is exact: any way of filling the node reaches it.
+int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
+                 int64_t most);
+int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
+                     int64_t most);
+// Workers that fit as far as one resource goes.
+int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need);
+
+// One thing that keeps a node from holding a worker.
+struct Misfit {
+  enum class By : uint8_t {
+    kState,
+    kTaint,
+    kAccelerator,
+    kLabel,     // a requirement of the selector
+    kTopology,  // no label of the level
+    kResource,
+  };
+  By by = By::kResource;
+  // The gate, taint, model, requirement, level or resource, as text.
+  std::string what;
+  Amount short_by;  // of a resource: how much one worker lacks
+
+  friend bool operator==(const Misfit&, const Misfit&) = default;
+};
+
+// All that keeps one worker of the request off this node now; empty: nothing.
+// A GPU's share that no single device has left is a shortage of GPU.
+std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
+                                  const GangRequest& request);
+
+// "drained".
+const char* GateName(NodeGate gate);
+
+}  // namespace cohort::head

@@ -1,0 +1,462 @@
+#include "head/services/cluster_wire.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+void SetExit(const ExitStatus& exit, v1::ExitStatus& wire) {
+  wire.set_code(exit.code);
+  wire.set_signal(exit.signal);
+  wire.set_oom_killed(exit.oom_killed);
+  wire.set_detail(exit.detail);
+}
+
+// The ranks of `part` onto `wire`, which has a list of them.
+template <typename Wire>
+void AddRanks(const ClusterState& state, const AttemptPart& part, Wire& wire) {
+  const NodeRecord* node = state.nodes().Find(part.node);
+  for (const AttemptRank& rank : part.ranks) {
+    v1::Rank* out = wire.add_ranks();
+    out->set_rank(rank.rank);
+    out->set_local_rank(rank.local_rank);
+    out->set_node_id(std::string(part.node.bytes()));
+    if (node != nullptr) out->set_node_name(node->name);
+    out->set_pid(rank.pid);
+    // What is over does not run, also where nobody could tell how it ended.
+    const bool gone = IsOver(part) && rank.pid != 0;
+    out->set_state(gone ? v1::RANK_STATE_EXITED
+                        : static_cast<v1::RankState>(rank.state));
+    if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
+    for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
+  }
+}
+
+void AddHeld(const ClusterState& state, const NodeId& node,
+             const AttemptId& attempt, bool is_void,
+             v1::GetNodeResponse& wire) {
+  v1::HeldAttempt* const out = wire.add_held();
+  out->set_attempt_id(std::string(attempt.bytes()));
+  if (is_void) out->set_state("VOID");
+  const AttemptRecord* record = state.attempts().Find(attempt);
+  if (record == nullptr) return;
+  const JobRecord* job = state.jobs().Find(record->job);
+  out->set_job_id(record->job.bytes());
+  if (job != nullptr) out->set_job_name(job->spec->name);
+  out->set_number(record->number);
+  if (!is_void) out->set_state(AttemptStateName(record->state));
+  const AttemptPart* part = PartOn(*record, node);
+  if (part == nullptr) return;
+  *out->mutable_resources() = rpc::ToWire(part->resources);
+  AddRanks(state, *part, *out);
+}
+
+void SetDrain(const Drain& drain, v1::Drain& wire) {
+  wire.set_reason(drain.reason);
+  wire.set_principal(drain.principal);
+  *wire.mutable_asked_at() = rpc::ToWire(drain.asked_at);
+  if (drain.deadline != absl::InfiniteFuture()) {
+    *wire.mutable_deadline() = rpc::ToWire(drain.deadline);
+  }
+}
+
+// Where the ranks may lie.
+void PlacementFromWire(const v1::ScalingConfig& wire, JobSpec& spec) {
+  spec.selectors.assign(wire.selectors().begin(), wire.selectors().end());
+  for (const v1::Toleration& each : wire.tolerations()) {
+    Toleration& toleration = spec.tolerations.emplace_back();
+    toleration.key = each.key();
+    if (!each.any_value()) toleration.value = each.value();
+  }
+  spec.accelerator_type = wire.accelerator_type();
+  spec.topology = {.level = wire.topology_level(),
+                   .required = wire.topology_required()};
+}
+
+void PlacementToWire(const JobSpec& spec, v1::ScalingConfig& wire) {
+  for (const std::string& selector : spec.selectors) {
+    wire.add_selectors(selector);
+  }
+  for (const Toleration& toleration : spec.tolerations) {
+    v1::Toleration* const out = wire.add_tolerations();
+    out->set_key(toleration.key);
+    out->set_value(toleration.value.value_or(""));
+    out->set_any_value(!toleration.value.has_value());
+  }
+  wire.set_accelerator_type(spec.accelerator_type);
+  wire.set_topology_level(spec.topology.level);
+  wire.set_topology_required(spec.topology.required);
+}
+
+void TimesFromWire(const v1::JobSpec& wire, JobSpec& spec) {
+  if (wire.has_time_limit()) {
+    spec.time_limit = rpc::FromWire(wire.time_limit());
+  }
+  if (wire.has_grace()) spec.grace = rpc::FromWire(wire.grace());
+  if (wire.run().has_retry_delay()) {
+    spec.retry_delay = rpc::FromWire(wire.run().retry_delay());
+  }
+}
+
+absl::Status AfterFromWire(const v1::JobSpec& wire, JobSpec& spec) {
+  for (const v1::Dependency& each : wire.after()) {
+    Dependency& dependency = spec.after.emplace_back();
+    COHORT_ASSIGN_OR_RETURN(dependency.job, JobId::FromBytes(each.job_id()));
+    if (!v1::DependencyKind_IsValid(each.kind())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dependency kind ", static_cast<int>(each.kind()),
+                       " is not known here"));
+    }
+    dependency.kind = each.kind() == v1::DEPENDENCY_KIND_ANY
+                          ? DependencyKind::kAny
+                          : DependencyKind::kOk;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
+  JobSpec spec;
+  spec.name = wire.name();
+  spec.command.assign(wire.command().begin(), wire.command().end());
+  spec.environment.insert(wire.environment().begin(), wire.environment().end());
+  spec.num_workers = wire.scaling().num_workers();
+  absl::StatusOr<ResourceSet> resources =
+      rpc::FromWire(wire.scaling().resources_per_worker());
+  if (!resources.ok()) {
+    return Annotate(resources.status(), "resources_per_worker");
+  }
+  spec.resources_per_worker = *std::move(resources);
+  const int strategy = wire.scaling().placement_strategy();
+  spec.strategy = strategy == v1::PLACEMENT_STRATEGY_UNSPECIFIED
+                      ? PlacementStrategy::kPack
+                      : static_cast<PlacementStrategy>(strategy);
+  if (!v1::PlacementStrategy_IsValid(strategy)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement strategy ", strategy, " is not known here"));
+  }
+  spec.storage_path = wire.run().storage_path();
+  spec.max_failures = wire.run().max_failures();
+  spec.num_to_keep = wire.run().num_to_keep();
+  spec.package_hash = wire.package_hash();
+  spec.labels.insert(wire.labels().begin(), wire.labels().end());
+  spec.priority = wire.priority();
+  spec.hold = wire.hold();
+  spec.array = wire.array();
+  PlacementFromWire(wire.scaling(), spec);
+  TimesFromWire(wire, spec);
+  COHORT_RETURN_IF_ERROR(AfterFromWire(wire, spec));
+  return spec;
+}
+
+v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
+  v1::JobSpec wire;
+  wire.set_name(spec.name);
+  for (const std::string& argument : spec.command) wire.add_command(argument);
+  for (const auto& [name, value] : spec.environment) {
+    (*wire.mutable_environment())[name] = value;
+  }
+  wire.mutable_scaling()->set_num_workers(spec.num_workers);
+  *wire.mutable_scaling()->mutable_resources_per_worker() =
+      rpc::ToWire(spec.resources_per_worker);
+  wire.mutable_scaling()->set_placement_strategy(
+      static_cast<v1::PlacementStrategy>(spec.strategy));
+  wire.mutable_run()->set_storage_path(spec.storage_path);
+  wire.mutable_run()->set_max_failures(spec.max_failures);
+  wire.mutable_run()->set_num_to_keep(spec.num_to_keep);
+  wire.set_package_hash(spec.package_hash);
+  wire.set_namespace_(name_space);
+  for (const auto& [key, value] : spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_priority(spec.priority);
+  wire.set_hold(spec.hold);
+  wire.set_array(spec.array);
+  PlacementToWire(spec, *wire.mutable_scaling());
+  if (spec.time_limit != absl::InfiniteDuration()) {
+    *wire.mutable_time_limit() = rpc::ToWire(spec.time_limit);
+  }
+  *wire.mutable_grace() = rpc::ToWire(spec.grace);
+  *wire.mutable_run()->mutable_retry_delay() = rpc::ToWire(spec.retry_delay);
+  for (const Dependency& dependency : spec.after) {
+    v1::Dependency* const out = wire.add_after();
+    out->set_job_id(dependency.job.bytes());
+    out->set_kind(static_cast<v1::DependencyKind>(dependency.kind));
+  }
+  return wire;
+}
+
+std::map<std::string, int64_t> NodesByState(const ClusterState& state) {
+  std::map<std::string, int64_t> counts;
+  for (const ShownNodeState each : kShownNodeStates) {
+    counts[ShownNodeStateName(each)] = 0;
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    ++counts[ShownNodeStateName(state.nodes().ShownState(id))];
+  }
+  return counts;
+}
+
+std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
+  std::map<std::string, int64_t> counts;
+  for (const JobState job :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    counts[JobStateName(job)] = state.jobs().CountOf(job);
+  }
+  return counts;
+}
+
+namespace {
+
+// How an array came to its end: as its first element, by index, that failed.
+void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
+                 v1::Job& wire) {
+  wire.set_failed_rank(-1);
+  if (!array.first_failed.has_value()) return;
+  const JobTable& jobs = state.jobs();
+  const JobRecord& failed =
+      *jobs.Find(jobs.by_sequence().at(*array.first_failed));
+  wire.set_reason(absl::StrCat("element ", failed.id.index(), " FAILED",
+                               failed.reason.empty() ? "" : ": ",
+                               failed.reason));
+  if (failed.exit.has_value()) SetExit(*failed.exit, *wire.mutable_exit());
+  wire.set_failed_rank(failed.failed_rank);
+  wire.set_failure_class(static_cast<v1::FailureClass>(failed.failure_class));
+  for (const std::string& cause : failed.causes) wire.add_causes(cause);
+  wire.set_stderr_tail(failed.stderr_tail);
+}
+
+// The first element of those that wait when all of them are held; null
+// otherwise.
+const JobRecord* HeldOf(const ClusterState& state,
+                        const ArrayTable::Entry& array) {
+  const Eligibility::KeptElements kept =
+      state.eligibility().KeptOf(array.record.id);
+  if (kept.held == 0 || kept.held != array.CountOf(JobState::kPending)) {
+    return nullptr;
+  }
+  const JobTable& jobs = state.jobs();
+  return jobs.Find(jobs.by_sequence().at(*kept.first_held));
+}
+
+// Its elements ask for the same, so what is told of the first holds of all.
+void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
+                  v1::Job& wire) {
+  const JobTable& jobs = state.jobs();
+  const JobRecord& first =
+      *jobs.Find(jobs.by_sequence().at(array.first_sequence));
+  if (first.state != JobState::kPending || !state.NeverFits(first)) return;
+  wire.set_never_fits(true);
+  if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
+}
+
+v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
+  v1::Job wire;
+  const JobSpec& spec = *array.record.spec;
+  wire.set_job_id(array.record.id.bytes());
+  wire.set_name(spec.name);
+  wire.set_state(static_cast<v1::JobState>(array.State()));
+  SetArrayEnd(state, array, wire);
+  SetNeverFits(state, array, wire);
+  *wire.mutable_submitted_at() = rpc::ToWire(array.record.submitted_at);
+  if (const JobRecord* held = HeldOf(state, array)) {
+    wire.set_held(true);
+    wire.set_held_by(held->held_by);
+  }
+  wire.set_priority(spec.priority);
+  for (const auto& [key, value] : spec.labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(array.record.origin.name_space);
+  *wire.mutable_spec() = ToWire(spec, array.record.origin.name_space);
+  wire.mutable_array()->set_size(array.size);
+  wire.mutable_array()->set_at_once(array.at_once.value_or(0));
+  for (const JobState each :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    if (array.CountOf(each) == 0) continue;
+    v1::ArrayStatus::StateCount* const out = wire.mutable_array()->add_counts();
+    out->set_state(static_cast<v1::JobState>(each));
+    out->set_count(array.CountOf(each));
+  }
+  return wire;
+}
+
+}  // namespace
+
+v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
+  v1::Job wire;
+  wire.set_job_id(job.id.bytes());
+  wire.set_name(job.spec->name);
+  wire.set_state(static_cast<v1::JobState>(job.state));
+  wire.set_reason(state.ReasonOf(job));
+  if (whole) wire.set_never_fits(state.NeverFits(job));
+  wire.set_attempt(job.attempts);
+  wire.set_failures(job.failures);
+  wire.set_infra_restarts(job.infra_restarts);
+  if (job.exit.has_value()) SetExit(*job.exit, *wire.mutable_exit());
+  wire.set_failed_rank(job.failed_rank);
+  *wire.mutable_submitted_at() = rpc::ToWire(job.submitted_at);
+  if (job.started_at != absl::InfinitePast()) {
+    *wire.mutable_started_at() = rpc::ToWire(job.started_at);
+  }
+  if (job.ended_at != absl::InfinitePast()) {
+    *wire.mutable_ended_at() = rpc::ToWire(job.ended_at);
+  }
+  wire.set_metrics_json(job.metrics_json);
+  wire.set_metrics_count(static_cast<int64_t>(job.metrics_count));
+  if (!job.checkpoints.empty()) {
+    const Checkpoint& last = job.checkpoints.back();
+    wire.mutable_checkpoint()->set_path(last.path);
+    wire.mutable_checkpoint()->set_step(last.step);
+    wire.mutable_checkpoint()->set_epoch(last.epoch);
+  }
+  wire.set_failure_class(static_cast<v1::FailureClass>(job.failure_class));
+  for (const std::string& cause : job.causes) wire.add_causes(cause);
+  for (const auto& [failure_class, count] : job.failures_by_class) {
+    v1::Job::ClassCount* const out = wire.add_failures_by_class();
+    out->set_failure_class(static_cast<v1::FailureClass>(failure_class));
+    out->set_count(count);
+  }
+  wire.set_held(job.held);
+  wire.set_held_by(job.held_by);
+  wire.set_priority(job.spec->priority);
+  for (const auto& [key, value] : job.spec->labels) {
+    (*wire.mutable_labels())[key] = value;
+  }
+  wire.set_namespace_(job.origin.name_space);
+  if (!whole) return wire;
+  wire.set_stderr_tail(job.stderr_tail);
+  *wire.mutable_spec() = ToWire(*job.spec, job.origin.name_space);
+  const AttemptRecord* attempt = state.attempts().LastOf(job.id);
+  if (attempt == nullptr) return wire;
+  for (const AttemptPart& part : attempt->parts) AddRanks(state, part, wire);
+  return wire;
+}
+
+std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id) {
+  if (const JobRecord* job = state.jobs().Find(id)) {
+    return JobToWire(state, *job, /*whole=*/true);
+  }
+  const ArrayTable::Entry* array = state.jobs().arrays().Find(id);
+  if (array == nullptr) return std::nullopt;
+  return ArrayToWire(state, *array);
+}
+
+absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
+  JobQuery query;
+  for (const int state : wire.states()) {
+    if (state < static_cast<int>(JobState::kPending) ||
+        state > static_cast<int>(JobState::kStopped)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("job state ", state, " is not known here"));
+    }
+    query.states.insert(static_cast<JobState>(state));
+  }
+  query.labels.insert(wire.labels().begin(), wire.labels().end());
+  query.name_space = wire.namespace_();
+  if (!wire.array_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(query.array, JobId::FromBytes(wire.array_id()));
+    if (query.array.IsNil()) return NoSuchJob(query.array);
+  }
+  if (!wire.page_token().empty()) {
+    uint64_t before = 0;
+    if (!absl::SimpleAtoi(wire.page_token(), &before)) {
+      return absl::InvalidArgumentError(
+          "the page token is none that a list gave");
+    }
+    query.before = before;
+  }
+  return query;
+}
+
+std::string PageToken(uint64_t next) { return absl::StrCat(next); }
+
+v1::Event EventToWire(const ClusterState& state, const EventRecord& event) {
+  v1::Event wire;
+  wire.set_number(event.number);
+  *wire.mutable_at() = rpc::ToWire(event.at);
+  wire.set_kind(event.kind);
+  if (!event.job.IsNil()) wire.set_job_id(event.job.bytes());
+  if (!event.attempt.IsNil()) {
+    wire.set_attempt_id(std::string(event.attempt.bytes()));
+  }
+  if (!event.node.IsNil()) {
+    wire.set_node_id(std::string(event.node.bytes()));
+    const NodeRecord* node = state.nodes().Find(event.node);
+    if (node != nullptr) wire.set_node_name(node->name);
+  }
+  wire.set_principal(event.origin.principal);
+  wire.set_namespace_(event.origin.name_space);
+  wire.set_request_id(event.origin.request_id);
+  wire.set_cause(event.origin.cause);
+  wire.set_text(event.text);
+  return wire;
+}
+
+v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
+  v1::Node wire;
+  wire.set_node_id(std::string(node.id.bytes()));
+  wire.set_name(node.name);
+  wire.set_state(ShownNodeStateName(state.nodes().ShownState(node.id)));
+  wire.set_incarnation(node.incarnation);
+  wire.set_pid(node.pid);
+  *wire.mutable_resources() = rpc::ToWire(node.resources);
+  *wire.mutable_available() = rpc::ToWire(state.nodes().AvailableOn(node.id));
+  for (const auto& [name, value] : node.labels) {
+    (*wire.mutable_labels())[name] = value;
+  }
+  for (const Taint& taint : node.taints) {
+    v1::Taint* const out = wire.add_taints();
+    out->set_key(taint.key);
+    out->set_value(taint.value);
+  }
+  if (node.drain.has_value()) SetDrain(*node.drain, *wire.mutable_drain());
+  wire.set_build(node.build);
+  wire.set_host(node.host);
+  if (node.since != absl::InfinitePast()) {
+    *wire.mutable_since() = rpc::ToWire(node.since);
+  }
+  for (const Device& device : node.devices) {
+    v1::Device* out = wire.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+  }
+  return wire;
+}
+
+v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,
+                                    const NodeRecord& node) {
+  v1::GetNodeResponse wire;
+  *wire.mutable_node() = NodeToWire(state, node);
+  for (const auto& [attempt, resources] : state.nodes().HeldOn(node.id)) {
+    AddHeld(state, node.id, attempt, /*is_void=*/false, wire);
+  }
+  for (const AttemptId& ghost : state.nodes().GhostsOn(node.id)) {
+    AddHeld(state, node.id, ghost, /*is_void=*/true, wire);
+  }
+  return wire;
+}
+
+absl::StatusOr<DrainOrder> FromWire(const v1::DrainNodeRequest& wire) {
+  DrainOrder order;
+  order.reason = wire.reason();
+  if (wire.has_deadline()) order.deadline = rpc::FromWire(wire.deadline());
+  COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
+  return order;
+}
+
+}  // namespace cohort::head

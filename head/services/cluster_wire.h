@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "cohort/v1/cluster.pb.h"
+#include "head/state/cluster_state.h"
+#include "head/state/job_query.h"
+#include "head/store/records.h"
+
+// cluster.proto to the head's domain and back.  Stateless.
+namespace cohort::head {
+
+// InvalidArgument when an enum or an amount in it cannot be; what a job may ask
+// for is ValidateJobSpec's.
+absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire);
+// InvalidArgument when a token is none of ours, an id or a state no such.
+absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire);
+std::string PageToken(uint64_t next);
+v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space);
+
+// How many there are in each state, those without anybody too.
+std::map<std::string, int64_t> NodesByState(const ClusterState& state);
+std::map<std::string, int64_t> JobsByState(const ClusterState& state);
+
+// A job as lists show it; with `whole` also its spec and its ranks.
+v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole);
+// A job, or an array as a whole; none when nothing here has this id.
+std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id);
+v1::Event EventToWire(const ClusterState& state, const EventRecord& event);
+v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node);
+// With what the node has.
+v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,
+                                    const NodeRecord& node);
+// Errors as ValidateDrainOrder.
+absl::StatusOr<DrainOrder> FromWire(const v1::DrainNodeRequest& wire);
+
+}  // namespace cohort::head

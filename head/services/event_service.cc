@@ -1,0 +1,197 @@
+#include "head/services/event_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/services/cluster_wire.h"
+#include "rpc/methods.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr size_t kEventsMax = 1'000;
+
+absl::Status Gone() {
+  return absl::UnavailableError("the head is shutting down");
+}
+
+// The nodes that `text` names, by id or name.
+absl::StatusOr<std::set<NodeId>> NodesNamed(const ClusterState& state,
+                                            const std::string& text) {
+  std::set<NodeId> nodes;
+  if (const absl::StatusOr<NodeId> id = NodeId::FromHex(text);
+      id.ok() && !id->IsNil()) {
+    nodes.insert(*id);  // the head may have forgotten it, its events not yet
+    return nodes;
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    if (node.name == text) nodes.insert(id);
+  }
+  if (!nodes.empty()) return nodes;
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "there is no node ", absl::CHexEscape(text.substr(0, 128)),
+          ": give a name or an id that `cohort nodes` shows")),
+      "unknown_node");
+}
+
+absl::StatusOr<EventQuery> QueryOf(const ClusterState& state,
+                                   const v1::ListEventsRequest& request) {
+  EventQuery query;
+  query.after = request.after();
+  if (request.has_since()) query.filter.since = rpc::FromWire(request.since());
+  if (!request.job_id().empty()) {
+    COHORT_ASSIGN_OR_RETURN(query.filter.job,
+                            JobId::FromBytes(request.job_id()));
+    if (query.filter.job->IsNil()) return NoSuchJob(*query.filter.job);
+  }
+  if (!request.node().empty()) {
+    COHORT_ASSIGN_OR_RETURN(query.filter.nodes,
+                            NodesNamed(state, request.node()));
+  }
+  if (request.limit() < 0) {
+    return absl::InvalidArgumentError("a limit of events is above zero");
+  }
+  query.events_max =
+      request.limit() == 0
+          ? kEventsMax
+          : std::min(kEventsMax, static_cast<size_t>(request.limit()));
+  return query;
+}
+
+}  // namespace
+
+EventService::EventService(StateHost& host, Read read, Executor& strand)
+    : host_(host),
+      read_(std::move(read)),
+      strand_(strand),
+      self_(std::make_shared<EventService*>(this)) {}
+
+EventService::~EventService() {
+  DropWaiting(Gone());
+  *self_ = nullptr;
+}
+
+void EventService::RegisterOn(rpc::Router& router) {
+  router.Handle(
+      rpc::kListEvents, rpc::Access::kCluster, strand_,
+      [self = self_](const Context& context,
+                     const v1::ListEventsRequest& request, Reply reply) {
+        if (*self == nullptr) return std::move(reply)(Gone());
+        (*self)->List(context, request, std::move(reply));
+      });
+}
+
+void EventService::List(const Context& context,
+                        const v1::ListEventsRequest& request, Reply reply) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return std::move(reply)(state.status());
+  absl::StatusOr<EventQuery> query = QueryOf(**state, request);
+  if (!query.ok()) return std::move(reply)(query.status());
+  const uint64_t last = (*state)->cluster().next_event - 1;
+  if (query->after > last) {
+    return std::move(reply)(SetReason(
+        absl::OutOfRangeError(absl::StrCat(
+            "there is no event ", query->after, " yet, the last one is ", last,
+            ": the store was restored since; start anew")),
+        "no_such_event"));
+  }
+  const uint64_t number = next_++;
+  pending_.emplace(number, Pending{.query = *std::move(query),
+                                   .wait = request.wait(),
+                                   .parked = false,
+                                   .reply = std::move(reply)});
+  context->OnCancel([self = self_, number] {
+    if (*self != nullptr) {
+      (*self)->Answer(number,
+                      absl::DeadlineExceededError("there was no such event"));
+    }
+  });
+  Proceed(number);
+}
+
+void EventService::Proceed(uint64_t number) {
+  Pending& pending = pending_.at(number);
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Answer(number, state.status());
+  pending.query.last = (*state)->cluster().next_event - 1;
+  if (pending.wait && pending.query.last <= pending.query.after) {
+    pending.parked = true;
+    ++parked_;
+    return;
+  }
+  // ES-1: the last event is read after it is durable, and none beyond it.
+  host_.AfterDurable([self = self_, number](const absl::Status& status) {
+    if (*self == nullptr) return;
+    EventService& service = **self;
+    const auto it = service.pending_.find(number);
+    if (it == service.pending_.end()) return;
+    if (!status.ok()) return service.Answer(number, status);
+    service.read_(it->second.query,
+                  [self, number](absl::StatusOr<EventPage> page) {
+                    if (*self != nullptr) {
+                      (*self)->OnPage(number, std::move(page));
+                    }
+                  });
+  });
+}
+
+void EventService::OnPage(uint64_t number, absl::StatusOr<EventPage> page) {
+  const auto it = pending_.find(number);
+  if (it == pending_.end()) return;
+  if (!page.ok()) return Answer(number, page.status());
+  Pending& pending = it->second;
+  if (pending.wait && page->events.empty() && page->skipped == 0) {
+    pending.query.after = page->next;
+    return Proceed(number);
+  }
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Answer(number, state.status());
+  v1::ListEventsResponse response;
+  for (const EventRecord& event : page->events) {
+    *response.add_events() = EventToWire(**state, event);
+  }
+  response.set_next(page->next);
+  response.set_more(page->next < pending.query.last);
+  response.set_skipped(page->skipped);
+  Answer(number, std::move(response));
+}
+
+void EventService::Answer(uint64_t number,
+                          absl::StatusOr<v1::ListEventsResponse> response) {
+  auto pending = pending_.extract(number);
+  if (pending.empty()) return;
+  if (pending.mapped().parked) --parked_;
+  std::move(pending.mapped().reply)(std::move(response));
+}
+
+void EventService::EventsAdded() {
+  if (parked_ == 0) return;
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return;  // they are dropped with the state
+  const uint64_t last = (*state)->cluster().next_event - 1;
+  std::vector<uint64_t> awake;
+  for (auto& [number, pending] : pending_) {
+    if (!pending.parked || last <= pending.query.after) continue;
+    pending.parked = false;
+    --parked_;
+    awake.push_back(number);
+  }
+  for (const uint64_t number : awake) Proceed(number);
+}
+
+void EventService::DropWaiting(const absl::Status& why) {
+  parked_ = 0;
+  for (auto& [number, pending] : std::exchange(pending_, {})) {
+    std::move(pending.reply)(why);
+  }
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,201 @@
+#include "head/services/log_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_util.h"
+
+namespace cohort::head {
+namespace {
+
+const AttemptPart* PartOfRank(const AttemptRecord& attempt, int rank) {
+  for (const AttemptPart& part : attempt.parts) {
+    for (const AttemptRank& each : part.ranks) {
+      if (each.rank == rank) return &part;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+LogStream::LogStream(StateHost& host, NodeService& nodes, Executor& strand,
+                     std::unique_ptr<Writer> writer)
+    : host_(host), nodes_(nodes), strand_(strand), writer_(std::move(writer)) {}
+
+void LogStream::Begin(const v1::ReadLogRequest& request) {
+  begun_ = true;
+  const absl::Status status = CheckRequest(request);
+  if (!status.ok()) return Close(status);
+  writer_->SetOnDrained([weak = weak_from_this()] {
+    const std::shared_ptr<LogStream> self = weak.lock();
+    if (self == nullptr || !std::exchange(self->draining_, false)) return;
+    self->Step();
+  });
+  Step();
+}
+
+absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
+  const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
+  if (!job.ok()) return job.status();
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return state.status();
+  const JobRecord* record = (*state)->jobs().Find(*job);
+  if (record == nullptr) return NoSuchJob(*job);
+  if (request.rank() < 0 || request.rank() >= record->spec->num_workers) {
+    return absl::NotFoundError(
+        absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
+                     ": it has ", record->spec->num_workers));
+  }
+  if (request.attempt() < 0 || request.attempt() > record->attempts) {
+    return absl::NotFoundError(
+        absl::StrCat("job ", job->ToText(), " has no attempt ",
+                     request.attempt(), ": it has ", record->attempts));
+  }
+  if (request.offset() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset ", request.offset(), " is negative"));
+  }
+  job_ = *job;
+  rank_ = request.rank();
+  stream_ = request.stream() == v1::LOG_STREAM_UNSPECIFIED
+                ? static_cast<int>(v1::LOG_STREAM_STDOUT)
+                : static_cast<int>(request.stream());
+  follow_ = request.follow();
+  offset_ = request.offset();
+  attempt_ = request.attempt() > 0 ? request.attempt() : record->attempts;
+  return absl::OkStatus();
+}
+
+void LogStream::Wake() {
+  if (std::exchange(waiting_, false)) Step();
+}
+
+void LogStream::Step() {
+  if (closed_ || asking_ || draining_) return;
+  if (finished_) return NextAttempt();
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Close(state.status());
+  const JobRecord* job = (*state)->jobs().Find(job_);
+  if (job == nullptr) {
+    return Close(absl::NotFoundError(absl::StrCat(
+        "job ", job_.ToText(), " is not remembered here any more")));
+  }
+  if (attempt_ == 0) attempt_ = std::min(job->attempts, 1);
+  if (attempt_ == 0) {
+    if (!follow_ || HasEnded(job->state)) return Close(absl::OkStatus());
+    waiting_ = true;
+    return;
+  }
+  const AttemptRecord* attempt = (*state)->attempts().OfJob(job_, attempt_);
+  if (attempt == nullptr) return NextAttempt();  // trimmed
+  const AttemptPart* part = PartOfRank(*attempt, rank_);
+  if (part == nullptr) return NextAttempt();
+  Ask(attempt->id, part->node);
+}
+
+void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
+  v1::ReadLogChunk question;
+  question.set_attempt_id(std::string(attempt.bytes()));
+  question.set_job_id(std::string(job_.bytes()));
+  question.set_attempt_number(attempt_);
+  question.set_rank(rank_);
+  question.set_stream(stream_);
+  question.set_offset(offset_);
+  question.set_max_bytes(kChunkBytesMax);
+  question.set_wait(follow_);
+  asking_ = true;
+  nodes_.ReadLog(node, std::move(question),
+                 [weak = weak_from_this()](absl::StatusOr<v1::LogChunk> chunk) {
+                   const std::shared_ptr<LogStream> self = weak.lock();
+                   if (self != nullptr) self->OnChunk(std::move(chunk));
+                 });
+}
+
+void LogStream::OnChunk(absl::StatusOr<v1::LogChunk> chunk) {
+  asking_ = false;
+  if (closed_) return;
+  if (!chunk.ok()) return OnUnavailable(chunk.status());
+  away_retries_ = 0;
+  if (!chunk->data().empty() && !Send(*chunk)) return;
+  if (chunk->end()) return NextAttempt();
+  if (!chunk->known()) return OnUnknown();
+  if (chunk->data().empty() && !follow_) return Close(absl::OkStatus());
+  if (writer_->QueuedBytes() > 0) {
+    draining_ = true;  // LG-1
+    return;
+  }
+  Step();
+}
+
+bool LogStream::Send(const v1::LogChunk& chunk) {
+  v1::ReadLogResponse response;
+  response.set_attempt(attempt_);
+  response.set_offset(chunk.offset());
+  response.set_data(chunk.data());
+  response.set_skipped(std::max<int64_t>(chunk.offset() - offset_, 0));
+  offset_ = chunk.offset() + static_cast<int64_t>(chunk.data().size());
+  const absl::Status status = writer_->Write(response);
+  if (!status.ok()) Close(status);
+  return status.ok();
+}
+
+void LogStream::OnUnavailable(const absl::Status& status) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  const JobRecord* job = state.ok() ? (*state)->jobs().Find(job_) : nullptr;
+  if (!absl::IsUnavailable(status) || !follow_ || job == nullptr) {
+    return Close(status);
+  }
+  // With the node its log is away; what follows on other nodes is not.
+  if (attempt_ < job->attempts) return NextAttempt();
+  if (HasEnded(job->state) || ++away_retries_ > kAwayRetriesMax) {
+    return Close(status);
+  }
+  RetryLater();
+}
+
+void LogStream::OnUnknown() {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Close(state.status());
+  const AttemptRecord* attempt = (*state)->attempts().OfJob(job_, attempt_);
+  const AttemptPart* part =
+      attempt == nullptr ? nullptr : PartOfRank(*attempt, rank_);
+  // No log, and none will come.
+  if (part == nullptr || IsOver(*part) || !follow_) return NextAttempt();
+  RetryLater();
+}
+
+void LogStream::RetryLater() {
+  asking_ = true;  // nothing else asks meanwhile
+  strand_.PostAfter(kRetryDelay, [weak = weak_from_this()] {
+    const std::shared_ptr<LogStream> self = weak.lock();
+    if (self == nullptr) return;
+    self->asking_ = false;
+    self->Step();
+  });
+}
+
+void LogStream::NextAttempt() {
+  finished_ = true;
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Close(state.status());
+  const JobRecord* job = (*state)->jobs().Find(job_);
+  if (!follow_ || job == nullptr) return Close(absl::OkStatus());
+  if (attempt_ < job->attempts) {
+    attempt_ += 1;
+    offset_ = 0;
+    finished_ = false;
+    return Step();
+  }
+  if (HasEnded(job->state)) return Close(absl::OkStatus());
+  waiting_ = true;
+}
+
+void LogStream::Close(const absl::Status& status) {
+  if (std::exchange(closed_, true)) return;
+  writer_->Close(status);
+}
+
+}  // namespace cohort::head

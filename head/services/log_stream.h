@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/cluster.pb.h"
+#include "cohort/v1/node.pb.h"
+#include "common/executor.h"
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/services/node_service.h"
+#include "head/services/state_host.h"
+#include "rpc/call_context.h"
+#include "rpc/stream.h"
+
+namespace cohort::head {
+
+// One reader of one rank's log: asks the rank's node piece by piece and passes
+// on what comes, across attempts when it follows.
+//
+//   LG-1: one question is open at a time, and none while the client has not
+//         taken what was sent, so a slow client costs one chunk.
+//   LG-2: bytes leave in order, each once; a gap is told (`skipped`).
+//   LG-3: it ends with OK only when everything was sent: the rank has ended
+//         and, when following, so has the job.
+//
+// Strand-bound.  Shared: the Router's reader and the questions that it has
+// open; ClusterService wakes it through a weak pointer.
+class LogStream final : public std::enable_shared_from_this<LogStream> {
+ public:
+  using Writer = rpc::StreamWriter<v1::ReadLogResponse>;
+
+  // Of one answer from a node.
+  static constexpr int kChunkBytesMax = 256 << 10;
+  // Before a log that a node does not have yet is asked for again.
+  static constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
+  // How often a follower asks a node that is away before it gives up: 5 s, in
+  // which a restarted daemon is back.
+  static constexpr int kAwayRetriesMax = 25;
+
+  // All outlive the stream's end.
+  LogStream(StateHost& host, NodeService& nodes, Executor& strand,
+            std::unique_ptr<Writer> writer);
+
+  // The client's one message.
+  void Begin(const v1::ReadLogRequest& request);
+  // The job changed: what was waited for may be there.
+  void Wake();
+  // Ends it; nothing is done afterwards.
+  void Close(const absl::Status& status);
+
+  bool begun() const { return begun_; }
+  const JobId& job() const { return job_; }
+
+ private:
+  // Takes the next step: asks, goes to the next attempt, waits or ends.
+  void Step();
+  absl::Status CheckRequest(const v1::ReadLogRequest& request);
+  void Ask(const AttemptId& attempt, const NodeId& node);
+  void OnChunk(absl::StatusOr<v1::LogChunk> chunk);
+  void OnUnknown();
+  void OnUnavailable(const absl::Status& status);
+  // Everything of this attempt was sent, or nothing more of it can be had.
+  void NextAttempt();
+  void RetryLater();
+  bool Send(const v1::LogChunk& chunk);
+
+  StateHost& host_;
+  NodeService& nodes_;
+  Executor& strand_;
+  const std::unique_ptr<Writer> writer_;
+
+  bool begun_ = false;
+  bool closed_ = false;
+  JobId job_;
+  int rank_ = 0;
+  int stream_ = 0;
+  bool follow_ = false;
+  int attempt_ = 0;  // 0: the job has none yet
+  int64_t offset_ = 0;
+
+  bool asking_ = false;    // or about to ask again
+  bool draining_ = false;  // the client has to take what was sent
+  bool waiting_ = false;   // for the job to change
+  bool finished_ = false;  // with this attempt
+  int away_retries_ = 0;
+};
+
+}  // namespace cohort::head

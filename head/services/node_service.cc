@@ -1,0 +1,527 @@
+#include "head/services/node_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/build_info.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/services/node_wire.h"
+#include "rpc/methods.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+absl::Status Refuse(absl::Status status, absl::string_view reason) {
+  return SetReason(std::move(status), reason);
+}
+
+std::string OwnBuild() {
+  const BuildInfo build = GetBuildInfo();
+  return absl::StrCat(build.version, " ", build.commit);
+}
+
+absl::Status CheckProtocol(const v1::Protocol& protocol) {
+  if (protocol.min_version() <= kProtocolMax &&
+      protocol.max_version() >= kProtocolMin) {
+    return absl::OkStatus();
+  }
+  return Refuse(
+      absl::FailedPreconditionError(absl::StrCat(
+          "no common protocol version: the head (build ", OwnBuild(),
+          ") speaks ", kProtocolMin, " to ", kProtocolMax,
+          ", the worker (build ",
+          absl::Utf8SafeCHexEscape(protocol.build().substr(0, 64)), ") ",
+          protocol.min_version(), " to ", protocol.max_version(),
+          ": bring both to one release; the ranks there go on meanwhile")),
+      "protocol_version");
+}
+
+constexpr absl::Duration kRefusalLogPeriod = absl::Minutes(1);
+constexpr size_t kRefusalsMax = 1'024;
+
+// Daemons that are remembered for a moment after their streams ended.
+constexpr size_t kDepartedMax = 16'384;
+
+std::string DaemonText(const std::string& name, const std::string& host,
+                       int64_t pid, const std::string& peer) {
+  return absl::StrCat(name, " on ", host, ", pid ", pid, ", ", peer);
+}
+
+absl::Status TwoDaemons(const NodeId& node, const std::string& other) {
+  return Refuse(
+      absl::AlreadyExistsError(absl::StrCat(
+          "node ", node.ToHex(), " is joined already by another daemon (",
+          other,
+          "): two daemons have one node id, from one state directory or a copy "
+          "of one, such as a machine image; if this one is the copy, stop it, "
+          "remove node_id from its --state-dir, and start it again")),
+      "duplicate_node");
+}
+
+}  // namespace
+
+// What the Router drives; it may live a task longer than the service.
+class NodeService::Reader final : public rpc::StreamReader<v1::WorkerMessage> {
+ public:
+  Reader(std::shared_ptr<NodeService*> service, uint64_t number)
+      : service_(std::move(service)), number_(number) {}
+
+  void OnMessage(const v1::WorkerMessage& message) override {
+    if (*service_ != nullptr) (*service_)->OnMessage(number_, message);
+  }
+  void OnHalfClosed() override {
+    // A worker that only listens renews nothing.
+    if (*service_ == nullptr) return;
+    (*service_)->Close(number_, absl::UnavailableError(
+                                    "the worker closed its end of the stream"));
+  }
+  void OnClosed(absl::Status) override {
+    if (*service_ != nullptr) (*service_)->OnClosed(number_);
+  }
+
+ private:
+  const std::shared_ptr<NodeService*> service_;
+  const uint64_t number_;
+};
+
+NodeService::NodeService(NodeServiceOptions options, StateHost& host,
+                         Executor& strand, const Clock& clock)
+    : options_(options),
+      host_(host),
+      strand_(strand),
+      clock_(clock),
+      self_(std::make_shared<NodeService*>(this)) {}
+
+NodeService::~NodeService() { *self_ = nullptr; }
+
+void NodeService::RegisterOn(rpc::Router& router) {
+  router.HandleStream(
+      rpc::kConnect, rpc::Access::kCluster, strand_,
+      [self = self_](const std::shared_ptr<rpc::CallContext>& context,
+                     std::unique_ptr<Writer> writer)
+          -> absl::StatusOr<
+              std::unique_ptr<rpc::StreamReader<v1::WorkerMessage>>> {
+        if (*self == nullptr) {
+          return absl::UnavailableError("the head is shutting down");
+        }
+        NodeService& service = **self;
+        const uint64_t number = service.next_session_++;
+        service.Open(number, std::move(writer), context->peer());
+        return std::make_unique<Reader>(self, number);
+      },
+      // A sign of life is as good a moment later.
+      {.delay = std::min(options_.beat_delay_max, options_.node_timeout / 100),
+       .may_wait = [](const v1::WorkerMessage& message) {
+         return message.has_heartbeat() && !message.heartbeat().leaving();
+       }});
+}
+
+void NodeService::Open(uint64_t number, std::unique_ptr<Writer> writer,
+                       std::string peer) {
+  std::unique_ptr<Session>& place = sessions_[number];
+  place = std::make_unique<Session>();
+  Session& session = *place;
+  session.number = number;
+  session.writer = std::move(writer);
+  session.peer = std::move(peer);
+  session.heard_at = clock_.Monotonic();
+}
+
+void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
+  Session* session = Find(number);
+  if (session == nullptr) return;  // closed by us; the rest is not heard
+  session->heard_at = clock_.Monotonic();
+  if (session->registered && !host_.Readable().ok()) {  // NS-4
+    if (message.has_log_chunk()) OnLogChunk(*session, message.log_chunk());
+    return;
+  }
+  absl::Status status = CheckStamp(message.stamp());
+  const bool first = session->node.IsNil();
+  if (status.ok() && first != message.has_register_()) {
+    status = absl::InvalidArgumentError(
+        first ? "the first message of a worker's stream is Register"
+              : "Register came twice on one stream");
+  }
+  if (status.ok()) {
+    switch (message.body_case()) {
+      case v1::WorkerMessage::kRegister:
+        status = OnRegister(*session, message.register_());
+        break;
+      case v1::WorkerMessage::kHeartbeat:
+        OnHeartbeat(*session, message.heartbeat().leaving());
+        break;
+      case v1::WorkerMessage::kObserved:
+        if (message.incarnation() == session->incarnation) {
+          status = OnObserved(*session, message.observed());
+        }
+        break;
+      case v1::WorkerMessage::kLogChunk:
+        OnLogChunk(*session, message.log_chunk());
+        break;
+      case v1::WorkerMessage::BODY_NOT_SET:
+        break;  // of a newer worker: it does not rely on us
+    }
+  }
+  if (status.ok()) return;
+  session = Find(number);
+  if (session == nullptr) return;
+  LogRefusal(*session, status);
+  Close(number, status);
+}
+
+void NodeService::LogRefusal(const Session& session, const absl::Status& why) {
+  const absl::Duration now = clock_.Monotonic();
+  if (refusals_.size() >= kRefusalsMax) refusals_.clear();
+  const auto [said, first] = refusals_.emplace(why.message(), now);
+  if (!first && now - said->second < kRefusalLogPeriod) return;
+  said->second = now;
+  COHORT_LOG(kWarning, "worker_refused", {"peer", session.peer},
+             {"node", session.node}, {"why", why});
+}
+
+void NodeService::OnClosed(uint64_t number) {
+  Close(number, absl::UnavailableError("the worker's stream ended"));
+}
+
+absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
+  if (stamp.cluster_id().empty()) return absl::OkStatus();  // follows nobody
+  COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
+  const ClusterRecord& ours = state->cluster();
+  if (absl::string_view(stamp.cluster_id()) != ours.cluster.bytes()) {
+    return Refuse(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the worker belongs to cluster ",
+            absl::BytesToHexString(stamp.cluster_id()), ", this head to ",
+            ours.cluster.ToHex(),
+            ": nothing was changed; start the right head here, or the worker "
+            "with another --state-dir")),
+        "foreign_cluster");
+  }
+  if (absl::string_view(stamp.generation()) != ours.generation.bytes()) {
+    // Terms order generations: a worker from before this store was restored
+    // follows it from now on.
+    if (stamp.term() < ours.term) return absl::OkStatus();
+    return Refuse(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the worker follows a store of cluster ", ours.cluster.ToHex(),
+            " that was restored later (term ", stamp.term(),
+            ") than this head's (term ", ours.term,
+            "): nothing was changed; start the head on that one, or restore "
+            "the other anew")),
+        "stale_generation");
+  }
+  if (stamp.term() > ours.term) {
+    host_.HigherTermSeen(stamp.term());
+    return Refuse(absl::FailedPreconditionError(absl::StrCat(
+                      "this head is of term ", ours.term, ", one of term ",
+                      stamp.term(), " was seen: it ends now")),
+                  "stale_term");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NodeService::OnRegister(Session& session,
+                                     const v1::Register& request) {
+  COHORT_RETURN_IF_ERROR(CheckProtocol(request.protocol()));
+  COHORT_ASSIGN_OR_RETURN(const Registration registration, FromWire(request));
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) {
+    return RegisterToRead(session, request, registration, state.status());
+  }
+  COHORT_RETURN_IF_ERROR(MakeRoom(session, request));
+  Transition transition;
+  absl::StatusOr<RegisteredNode> registered =
+      (*state)->RegisterNode(registration, transition);
+  if (!registered.ok()) return registered.status();
+
+  Name(session, request, registration, registered->incarnation);
+  transition.Then(
+      [self = self_, number = session.number,
+       registered = *std::move(registered)](const absl::Status& status) {
+        if (status.ok() && *self != nullptr) {
+          (*self)->SendRegistered(number, registered);
+        }
+      });
+  host_.Submit(std::move(transition));
+  return absl::OkStatus();
+}
+
+absl::Status NodeService::RegisterToRead(Session& session,
+                                         const v1::Register& request,
+                                         const Registration& registration,
+                                         const absl::Status& read_only) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  const NodeRecord* known =
+      state.ok() ? (*state)->nodes().Find(registration.node) : nullptr;
+  // One that has no row, or is dead there, cannot be taken in now.
+  if (known == nullptr || known->state == NodeState::kDead) return read_only;
+  COHORT_RETURN_IF_ERROR(MakeRoom(session, request));
+  Name(session, request, registration, known->incarnation);
+  SendRegistered(
+      session.number,
+      {.incarnation = known->incarnation, .desired = {}, .acknowledged = {}});
+  return absl::OkStatus();
+}
+
+void NodeService::Name(Session& session, const v1::Register& request,
+                       const Registration& registration, uint64_t incarnation) {
+  session.node = registration.node;
+  session.node_name = registration.name;
+  session.pid = registration.pid;
+  session.host = registration.host;
+  session.nonce = request.daemon_nonce();
+  session.incarnation = incarnation;
+  by_node_[session.node] = session.number;
+}
+
+absl::Status NodeService::MakeRoom(const Session& session,
+                                   const v1::Register& request) {
+  const absl::StatusOr<NodeId> node = NodeId::FromBytes(request.node_id());
+  const auto known = by_node_.find(*node);
+  if (known == by_node_.end()) {
+    const auto departed = departed_.extract(*node);
+    if (departed.empty() || departed.mapped().host == request.host() ||
+        departed.mapped().nonce == request.daemon_nonce() ||
+        !IsFresh(departed.mapped().heard_at)) {
+      return absl::OkStatus();
+    }
+    departed_[*node] = departed.mapped();
+    return TwoDaemons(*node, departed.mapped().what);
+  }
+  const Session& older = *sessions_.at(known->second);
+  if (IsFresh(older.heard_at) && older.nonce != request.daemon_nonce()) {
+    return TwoDaemons(
+        *node, DaemonText(older.node_name, older.host, older.pid, older.peer));
+  }
+  COHORT_LOG(kInfo, "worker_superseded", {"node", *node}, {"older", older.peer},
+             {"newer", session.peer});
+  Close(older.number,
+        Refuse(absl::FailedPreconditionError("the node is connected anew"),
+               "superseded"));
+  return absl::OkStatus();
+}
+
+bool NodeService::IsFresh(absl::Duration heard_at) const {
+  return clock_.Monotonic() - heard_at <= options_.node_timeout / 2;
+}
+
+void NodeService::NoteDeparture(const Session& session) {
+  if (departed_.size() >= kDepartedMax) {
+    std::erase_if(departed_, [this](const auto& departed) {
+      return !IsFresh(departed.second.heard_at);
+    });
+  }
+  if (departed_.size() >= kDepartedMax) return;
+  departed_[session.node] = {.host = session.host,
+                             .nonce = session.nonce,
+                             .what = DaemonText(session.node_name, session.host,
+                                                session.pid, session.peer),
+                             .heard_at = session.heard_at};
+}
+
+void NodeService::OnHeartbeat(Session& session, bool leaving) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  Transition transition;
+  (*state)->RenewLease(session.node, session.incarnation, transition);
+  host_.Submit(std::move(transition));
+  if (leaving) (*state)->WithdrawNode(session.node, session.incarnation);
+}
+
+absl::Status NodeService::OnObserved(Session& session,
+                                     const v1::Observed& wire) {
+  COHORT_ASSIGN_OR_RETURN(const Observed observed, FromWire(wire));
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return absl::OkStatus();  // NS-4
+  Transition transition;
+  COHORT_RETURN_IF_ERROR((*state)->Observe(session.node, session.incarnation,
+                                           observed, transition));
+  host_.Submit(std::move(transition));
+  return absl::OkStatus();
+}
+
+void NodeService::OnLogChunk(Session& session, const v1::LogChunk& chunk) {
+  const auto read = session.log_reads.find(chunk.read_id());
+  if (read == session.log_reads.end()) return;
+  LogDone done = std::move(read->second);
+  session.log_reads.erase(read);
+  std::move(done)(chunk);
+}
+
+void NodeService::SendRegistered(uint64_t number,
+                                 const RegisteredNode& registered) {
+  Session* session = Find(number);
+  if (session == nullptr) return;
+  session->registered = true;
+  OnHeartbeat(*session, /*leaving=*/false);  // however long the commit took
+  v1::HeadMessage message;
+  v1::Registered* body = message.mutable_registered();
+  body->mutable_protocol()->set_min_version(kProtocolMin);
+  body->mutable_protocol()->set_max_version(kProtocolMax);
+  body->set_version(kProtocolMax);
+  body->set_incarnation(registered.incarnation);
+  *body->mutable_node_timeout() = rpc::ToWire(options_.node_timeout);
+  *body->mutable_heartbeat_interval() = rpc::ToWire(options_.node_timeout / 5);
+  Write(*session, std::move(message));
+  session = Find(number);
+  if (session == nullptr) return;
+  COHORT_LOG(kInfo, "node_registered", {"node", session->node},
+             {"name", session->node_name}, {"peer", session->peer},
+             {"incarnation", registered.incarnation});
+  WriteDesired(*session, registered.desired, /*full=*/true);
+  SendAcknowledge(session->node, registered.incarnation,
+                  registered.acknowledged);
+}
+
+void NodeService::SendDesired(const NodeId& node, uint64_t incarnation,
+                              const std::vector<DesiredAttempt>& attempts) {
+  Session* session = FindRegistered(node, incarnation);
+  if (session != nullptr) WriteDesired(*session, attempts, /*full=*/false);
+}
+
+void NodeService::SendAcknowledge(
+    const NodeId& node, uint64_t incarnation,
+    const std::vector<AcknowledgedCheckpoints>& checkpoints) {
+  Session* session = FindRegistered(node, incarnation);
+  if (session == nullptr || checkpoints.empty()) return;
+  v1::HeadMessage message;
+  *message.mutable_acknowledge() = ToWire(checkpoints);
+  Write(*session, std::move(message));
+}
+
+void NodeService::Disconnect(const NodeId& node, uint64_t incarnation,
+                             const absl::Status& reason) {
+  const auto known = by_node_.find(node);
+  if (known == by_node_.end()) return;
+  if (sessions_.at(known->second)->incarnation != incarnation) return;
+  Close(known->second, reason);
+}
+
+void NodeService::WriteDesired(Session& session,
+                               const std::vector<DesiredAttempt>& attempts,
+                               bool full) {
+  // A full set may come in several messages: absence means nothing (RC-1).
+  const uint64_t number = session.number;
+  size_t next = 0;
+  do {
+    Session* current = Find(number);
+    if (current == nullptr) return;
+    v1::HeadMessage message;
+    v1::Desired* desired = message.mutable_desired();
+    desired->set_version(++current->desired_version);
+    desired->set_full(full);
+    full = false;
+    size_t bytes = 0;
+    while (next < attempts.size() && bytes < options_.desired_bytes_max) {
+      *desired->add_attempts() = ToWire(attempts[next++]);
+      bytes += desired->attempts().rbegin()->ByteSizeLong();
+    }
+    Write(*current, std::move(message));
+  } while (next < attempts.size());
+}
+
+void NodeService::Write(Session& session, v1::HeadMessage message) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return Close(session.number, state.status());
+  const ClusterRecord& cluster = (*state)->cluster();
+  v1::Stamp* stamp = message.mutable_stamp();
+  stamp->set_cluster_id(std::string(cluster.cluster.bytes()));
+  stamp->set_generation(std::string(cluster.generation.bytes()));
+  stamp->set_term(cluster.term);
+  const absl::Status status = session.writer->Write(message);
+  // A worker that does not read starts over with its whole set.
+  if (!status.ok()) Close(session.number, status);
+}
+
+void NodeService::ReadLog(const NodeId& node, v1::ReadLogChunk question,
+                          LogDone done) {
+  const auto known = by_node_.find(node);
+  Session* session = known == by_node_.end() ? nullptr : Find(known->second);
+  absl::Status refused = host_.Readable().status();
+  if (!refused.ok()) {
+    // Nothing is said while there is no state.
+  } else if (session == nullptr || !session->registered) {
+    refused =
+        SetReason(absl::UnavailableError(absl::StrCat(
+                      "node ", node.ToHex(), " is away, and its logs with it")),
+                  "node_away");
+  } else if (session->log_reads.size() >= options_.log_reads_max) {
+    refused = absl::ResourceExhaustedError(
+        absl::StrCat(options_.log_reads_max, " readers of logs of node ",
+                     session->node_name, " wait already"));
+  }
+  if (!refused.ok()) {
+    strand_.Post([done = std::move(done), refused]() mutable {
+      std::move(done)(refused);
+    });
+    return;
+  }
+  const uint64_t id = next_log_read_++;
+  session->log_reads.emplace(id, std::move(done));
+  question.set_read_id(id);
+  v1::HeadMessage message;
+  *message.mutable_read_log() = std::move(question);
+  Write(*session, std::move(message));
+}
+
+void NodeService::Suspend(const absl::Status& why) {
+  std::vector<uint64_t> unregistered;
+  for (const auto& [number, session] : sessions_) {
+    if (!session->registered) unregistered.push_back(number);
+  }
+  for (const uint64_t number : unregistered) Close(number, why);
+}
+
+void NodeService::CloseAll(const absl::Status& why) {
+  while (!sessions_.empty()) Close(sessions_.begin()->first, why);
+}
+
+void NodeService::Close(uint64_t number, const absl::Status& why) {
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end()) return;
+  const std::unique_ptr<Session> closed = std::move(found->second);
+  sessions_.erase(found);
+  Session& session = *closed;
+  const auto current = by_node_.find(session.node);
+  if (current != by_node_.end() && current->second == number) {
+    by_node_.erase(current);
+    NoteDeparture(session);
+    if (const auto state = host_.Writable(Admission::kNode); state.ok()) {
+      (*state)->WithdrawNode(session.node, session.incarnation);
+    }
+  }
+  session.writer->Close(why);
+  FailLogReads(session, SetReason(absl::UnavailableError(absl::StrCat(
+                                      "node ", session.node_name,
+                                      " went away, and its logs with it")),
+                                  "node_away"));
+}
+
+void NodeService::FailLogReads(Session& session, const absl::Status& why) {
+  for (auto& [id, done] : std::exchange(session.log_reads, {})) {
+    strand_.Post(
+        [done = std::move(done), why]() mutable { std::move(done)(why); });
+  }
+}
+
+NodeService::Session* NodeService::Find(uint64_t number) {
+  const auto found = sessions_.find(number);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+NodeService::Session* NodeService::FindRegistered(const NodeId& node,
+                                                  uint64_t incarnation) {
+  const auto known = by_node_.find(node);
+  if (known == by_node_.end()) return nullptr;
+  Session* session = Find(known->second);
+  return session->registered && session->incarnation == incarnation ? session
+                                                                    : nullptr;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/strong_id.h"
+#include "head/services/state_host.h"
+#include "head/state/node_links.h"
+#include "rpc/router.h"
+
+namespace cohort::head {
+
+// The protocol versions that this build speaks on NodeService.
+inline constexpr uint32_t kProtocolMin = 1;
+inline constexpr uint32_t kProtocolMax = 1;
+
+struct NodeServiceOptions {
+  // Told to workers, which beat five times as often.
+  absl::Duration node_timeout = absl::Seconds(10);
+  // Questions about logs that one node has not answered yet.
+  size_t log_reads_max = 1'024;
+  // A heartbeat waits at most so long for others, so that those of thousands of
+  // nodes do not wake the strand each.  Below LeaseOptions::tick_period (LS-1).
+  absl::Duration beat_delay_max = absl::Milliseconds(50);
+  // Of one Desired message, so that a full set stays below the message limit.
+  size_t desired_bytes_max = 1 << 20;
+};
+
+// NodeService: the streams of the workers.
+//
+//   NS-1: of one node at most one stream is listened to and spoken to; a newer
+//         one supersedes it, unless it is another daemon's while the older one
+//         is alive: then the newer one is told so.  A daemon of another host
+//         waits for half of node_timeout also when the older stream has ended,
+//         so that two copies of a node do not take turns at each broken stream.
+//   NS-2: a stream that says what cannot be is closed; nobody else notices.
+//   NS-3: nothing of another cluster or generation changes anything here; a
+//         higher term ends this head (TM-1).
+//   NS-4: while the state cannot change, streams stay and logs are read through
+//         them; what nodes say is not heard, and they register anew, with
+//         everything, once it can.
+//
+// Strand-bound; HeadCore owns it.  Its streams may outlive it by a task, and
+// then do nothing.
+class NodeService final : public NodeLinks {
+ public:
+  // All outlive the service.
+  NodeService(NodeServiceOptions options, StateHost& host, Executor& strand,
+              const Clock& clock);
+  ~NodeService() override;
+
+  NodeService(const NodeService&) = delete;
+  NodeService& operator=(const NodeService&) = delete;
+
+  void RegisterOn(rpc::Router& router);
+
+  // The state that the streams belong to is gone.  Those that are registered
+  // stay, as their rows do (NS-4); the others are closed with `why`.
+  void Suspend(const absl::Status& why);
+  // All are closed with `why`, and nodes register again.
+  void CloseAll(const absl::Status& why);
+
+  using LogDone = absl::AnyInvocable<void(absl::StatusOr<v1::LogChunk>) &&>;
+  // Asks a node for a piece of a log; read_id is filled in.  `done` on the
+  // strand, never inside the call: Unavailable when the node is away or goes
+  // away; ResourceExhausted when it has too many questions open.
+  void ReadLog(const NodeId& node, v1::ReadLogChunk question, LogDone done);
+
+  // Streams that have not ended.
+  size_t stream_count() const { return sessions_.size(); }
+
+  // NodeLinks.
+  void SendDesired(const NodeId& node, uint64_t incarnation,
+                   const std::vector<DesiredAttempt>& attempts) override;
+  void SendAcknowledge(
+      const NodeId& node, uint64_t incarnation,
+      const std::vector<AcknowledgedCheckpoints>& checkpoints) override;
+  void Disconnect(const NodeId& node, uint64_t incarnation,
+                  const absl::Status& reason) override;
+
+ private:
+  using Writer = rpc::StreamWriter<v1::HeadMessage>;
+  class Reader;
+
+  // One stream.
+  struct Session {
+    uint64_t number = 0;
+    std::unique_ptr<Writer> writer;
+    std::string peer;
+    NodeId node;  // nil until Register
+    std::string node_name;
+    std::string host;
+    int64_t pid = 0;
+    uint64_t nonce = 0;
+    uint64_t incarnation = 0;
+    bool registered = false;  // Registered has left
+    absl::Duration heard_at;
+    uint64_t desired_version = 0;
+    std::map<uint64_t, LogDone> log_reads;
+  };
+
+  void Open(uint64_t number, std::unique_ptr<Writer> writer, std::string peer);
+  void OnMessage(uint64_t number, const v1::WorkerMessage& message);
+  void OnClosed(uint64_t number);
+
+  void LogRefusal(const Session& session, const absl::Status& why);
+  absl::Status CheckStamp(const v1::Stamp& stamp);
+  absl::Status OnRegister(Session& session, const v1::Register& request);
+  absl::Status RegisterToRead(Session& session, const v1::Register& request,
+                              const Registration& registration,
+                              const absl::Status& read_only);
+  void Name(Session& session, const v1::Register& request,
+            const Registration& registration, uint64_t incarnation);
+  absl::Status MakeRoom(const Session& session, const v1::Register& request);
+  bool IsFresh(absl::Duration heard_at) const;
+  void NoteDeparture(const Session& session);
+  absl::Status OnObserved(Session& session, const v1::Observed& wire);
+  void OnHeartbeat(Session& session, bool leaving);
+  void OnLogChunk(Session& session, const v1::LogChunk& chunk);
+
+  void SendRegistered(uint64_t number, const RegisteredNode& registered);
+  void WriteDesired(Session& session,
+                    const std::vector<DesiredAttempt>& attempts, bool full);
+  // Closes the session when its queue is full.
+  void Write(Session& session, v1::HeadMessage message);
+  // Ends the stream and forgets it.
+  void Close(uint64_t number, const absl::Status& why);
+  void FailLogReads(Session& session, const absl::Status& why);
+  Session* Find(uint64_t number);
+  // The node's registered stream under that incarnation.
+  Session* FindRegistered(const NodeId& node, uint64_t incarnation);
+
+  const NodeServiceOptions options_;
+  StateHost& host_;
+  Executor& strand_;
+  const Clock& clock_;
+
+  // By number, which is the order of opening.
+  absl::btree_map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::map<NodeId, uint64_t> by_node_;
+  // Of nodes whose streams ended a moment ago: whose they were.
+  struct Departed {
+    std::string host;
+    uint64_t nonce = 0;
+    std::string what;  // for people
+    absl::Duration heard_at;
+  };
+  std::map<NodeId, Departed> departed_;
+  // What was said of refused workers, which try again each second, and when.
+  std::map<std::string, absl::Duration> refusals_;
+  uint64_t next_session_ = 1;
+  uint64_t next_log_read_ = 1;
+
+  // Shared: this and its streams' readers, which find it empty once this is
+  // gone.
+  const std::shared_ptr<NodeService*> self_;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,230 @@
+#include "head/services/node_wire.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+v1::Goal ToWire(Goal goal) {
+  switch (goal) {
+    case Goal::kPrepare:
+      return v1::GOAL_PREPARE;
+    case Goal::kRun:
+      return v1::GOAL_RUN;
+    case Goal::kStop:
+      return v1::GOAL_STOP;
+    case Goal::kForget:
+      return v1::GOAL_FORGET;
+  }
+  return v1::GOAL_UNSPECIFIED;
+}
+
+// Values of a newer worker read as unspecified: they change nothing.
+ObservedPhase FromWire(v1::Phase phase) {
+  return v1::Phase_IsValid(phase) ? static_cast<ObservedPhase>(phase)
+                                  : ObservedPhase::kUnspecified;
+}
+
+ObservedEnd FromWire(v1::EndCause cause) {
+  return v1::EndCause_IsValid(cause) ? static_cast<ObservedEnd>(cause)
+                                     : ObservedEnd::kUnspecified;
+}
+
+RankState FromWire(v1::RankState state) {
+  return v1::RankState_IsValid(state) && state != v1::RANK_STATE_UNSPECIFIED
+             ? static_cast<RankState>(state)
+             : RankState::kPending;
+}
+
+ObservedRank FromWire(const v1::ObservedRank& wire) {
+  ObservedRank rank;
+  rank.rank = wire.rank();
+  rank.state = FromWire(wire.state());
+  rank.pid = wire.pid();
+  if (wire.has_exit()) {
+    rank.exit = ExitStatus{.code = wire.exit().code(),
+                           .signal = wire.exit().signal(),
+                           .oom_killed = wire.exit().oom_killed(),
+                           .detail = wire.exit().detail()};
+  }
+  rank.exit_order = wire.exit_order();
+  rank.ended_by_order = wire.ended_by_order();
+  return rank;
+}
+
+// What a restored head needs of an attempt that it never heard of.
+absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
+  DesiredAttempt wanted;
+  COHORT_ASSIGN_OR_RETURN(wanted.attempt,
+                          AttemptId::FromBytes(wire.attempt_id()));
+  COHORT_ASSIGN_OR_RETURN(wanted.job, JobId::FromBytes(wire.job_id()));
+  wanted.number = wire.number();
+  wanted.epoch = wire.epoch();
+  wanted.job_name = wire.job_name();
+  wanted.command.assign(wire.command().begin(), wire.command().end());
+  wanted.environment.insert(wire.environment().begin(),
+                            wire.environment().end());
+  wanted.package_hash = wire.package_hash();
+  for (const v1::DesiredRank& rank : wire.ranks()) {
+    wanted.ranks.push_back(
+        {.rank = rank.rank(),
+         .local_rank = rank.local_rank(),
+         .gpu_ids = {rank.gpu_ids().begin(), rank.gpu_ids().end()}});
+  }
+  wanted.world_size = wire.world_size();
+  wanted.node_rank = wire.node_rank();
+  wanted.node_count = wire.node_count();
+  wanted.holds_rank_zero = wire.holds_rank_zero();
+  COHORT_ASSIGN_OR_RETURN(wanted.resources_per_rank,
+                          rpc::FromWire(wire.resources_per_rank()));
+  wanted.storage_path = wire.storage_path();
+  wanted.max_failures = wire.max_failures();
+  wanted.master_address = wire.master_address();
+  wanted.master_port = wire.master_port();
+  return wanted;
+}
+
+absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
+  ObservedAttempt observed;
+  COHORT_ASSIGN_OR_RETURN(observed.attempt,
+                          AttemptId::FromBytes(wire.attempt_id()));
+  COHORT_ASSIGN_OR_RETURN(observed.job, JobId::FromBytes(wire.job_id()));
+  observed.epoch = wire.epoch();
+  observed.phase = FromWire(wire.phase());
+  observed.end = FromWire(wire.end_cause());
+  observed.detail = wire.detail();
+  observed.master_port = wire.master_port();
+  for (const v1::ObservedRank& rank : wire.ranks()) {
+    observed.ranks.push_back(FromWire(rank));
+  }
+  for (const v1::MetricsReport& report : wire.metrics()) {
+    observed.metrics.push_back({.rank = report.rank(),
+                                .count = report.count(),
+                                .json = report.json()});
+  }
+  for (const v1::Checkpoint& checkpoint : wire.checkpoints()) {
+    observed.checkpoints.push_back({.path = checkpoint.path(),
+                                    .step = checkpoint.step(),
+                                    .epoch = checkpoint.epoch()});
+  }
+  for (const v1::PendingExchange& exchange : wire.exchanges()) {
+    observed.exchanges.push_back({.tag = exchange.tag(),
+                                  .rank = exchange.rank(),
+                                  .blob = exchange.blob()});
+  }
+  observed.removed_checkpoints.assign(wire.removed_checkpoints().begin(),
+                                      wire.removed_checkpoints().end());
+  observed.stderr_tail = wire.stderr_tail();
+  observed.ran = rpc::FromWire(wire.ran());
+  observed.generation = wire.generation();
+  if (wire.has_wanted()) {
+    COHORT_ASSIGN_OR_RETURN(observed.wanted, FromWire(wire.wanted()));
+  }
+  return observed;
+}
+
+}  // namespace
+
+v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
+  v1::DesiredAttempt wire;
+  wire.set_attempt_id(std::string(desired.attempt.bytes()));
+  wire.set_job_id(desired.job.bytes());
+  wire.set_goal(ToWire(desired.goal));
+  wire.set_reason(desired.reason);
+  if (desired.goal == Goal::kForget) return wire;
+  wire.set_number(desired.number);
+  wire.set_epoch(desired.epoch);
+  wire.set_job_name(desired.job_name);
+  for (const std::string& argument : desired.command) {
+    wire.add_command(argument);
+  }
+  for (const auto& [name, value] : desired.environment) {
+    (*wire.mutable_environment())[name] = value;
+  }
+  wire.set_package_hash(desired.package_hash);
+  for (const DesiredRank& rank : desired.ranks) {
+    v1::DesiredRank* out = wire.add_ranks();
+    out->set_rank(rank.rank);
+    out->set_local_rank(rank.local_rank);
+    for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
+  }
+  wire.set_world_size(desired.world_size);
+  wire.set_node_rank(desired.node_rank);
+  wire.set_node_count(desired.node_count);
+  wire.set_holds_rank_zero(desired.holds_rank_zero);
+  *wire.mutable_resources_per_rank() = rpc::ToWire(desired.resources_per_rank);
+  wire.set_storage_path(desired.storage_path);
+  if (desired.restore.has_value()) {
+    wire.mutable_restore()->set_path(desired.restore->path);
+    wire.mutable_restore()->set_step(desired.restore->step);
+    wire.mutable_restore()->set_epoch(desired.restore->epoch);
+  }
+  wire.set_max_failures(desired.max_failures);
+  wire.set_master_address(desired.master_address);
+  wire.set_master_port(desired.master_port);
+  if (desired.time_limit != absl::InfiniteDuration()) {
+    *wire.mutable_time_limit() = rpc::ToWire(desired.time_limit);
+  }
+  *wire.mutable_grace() = rpc::ToWire(desired.grace);
+  for (const Exchange& exchange : desired.exchanges) {
+    v1::Exchange* out = wire.add_exchanges();
+    out->set_tag(exchange.tag);
+    for (const std::string& blob : exchange.blobs) out->add_blobs(blob);
+  }
+  for (const std::string& path : desired.retired_checkpoints) {
+    wire.add_retired_checkpoints(path);
+  }
+  return wire;
+}
+
+v1::Acknowledge ToWire(
+    const std::vector<AcknowledgedCheckpoints>& checkpoints) {
+  v1::Acknowledge wire;
+  for (const AcknowledgedCheckpoints& each : checkpoints) {
+    auto* out = wire.add_checkpoints();
+    out->set_attempt_id(std::string(each.attempt.bytes()));
+    for (const std::string& path : each.paths) out->add_paths(path);
+  }
+  return wire;
+}
+
+absl::StatusOr<Observed> FromWire(const v1::Observed& wire) {
+  Observed observed;
+  observed.full = wire.full();
+  for (const v1::ObservedAttempt& attempt : wire.attempts()) {
+    COHORT_ASSIGN_OR_RETURN(observed.attempts.emplace_back(),
+                            FromWire(attempt));
+  }
+  return observed;
+}
+
+absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
+  Registration registration;
+  COHORT_ASSIGN_OR_RETURN(registration.node, NodeId::FromBytes(wire.node_id()));
+  registration.name = wire.name();
+  registration.host = wire.host();
+  registration.pid = wire.pid();
+  COHORT_ASSIGN_OR_RETURN(registration.resources,
+                          rpc::FromWire(wire.resources()));
+  for (const v1::Device& device : wire.devices()) {
+    registration.devices.push_back({.id = device.id(),
+                                    .kind = device.kind(),
+                                    .model = device.model(),
+                                    .memory_bytes = device.memory_bytes(),
+                                    .simulated = device.simulated()});
+  }
+  registration.labels.insert(wire.labels().begin(), wire.labels().end());
+  for (const v1::Taint& taint : wire.taints()) {
+    registration.taints.push_back({.key = taint.key(), .value = taint.value()});
+  }
+  registration.build = wire.protocol().build();
+  COHORT_ASSIGN_OR_RETURN(registration.observed, FromWire(wire.observed()));
+  registration.observed.full = true;
+  registration.leaving = wire.leaving();
+  return registration;
+}
+
+}  // namespace cohort::head

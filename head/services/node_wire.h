@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "cohort/v1/node.pb.h"
+#include "head/state/desired.h"
+#include "head/state/node_links.h"
+#include "head/state/observed.h"
+
+// node.proto to the head's domain and back.  Stateless.
+namespace cohort::head {
+
+v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
+v1::Acknowledge ToWire(const std::vector<AcknowledgedCheckpoints>& checkpoints);
+
+// InvalidArgument when an id or an amount in it cannot be.
+absl::StatusOr<Registration> FromWire(const v1::Register& wire);
+absl::StatusOr<Observed> FromWire(const v1::Observed& wire);
+
+}  // namespace cohort::head

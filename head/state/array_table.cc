@@ -1,0 +1,111 @@
+#include "head/state/array_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+#include "common/array_spec.h"
+#include "common/check.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+
+JobState ArrayTable::Entry::State() const {
+  for (const JobState state :
+       {JobState::kRunning, JobState::kStarting, JobState::kStopping}) {
+    if (CountOf(state) > 0) return state;
+  }
+  if (!HasEnded()) return JobState::kPending;
+  for (const JobState state : {JobState::kFailed, JobState::kStopped}) {
+    if (CountOf(state) > 0) return state;
+  }
+  return JobState::kSucceeded;
+}
+
+void ArrayTable::Put(ArrayRecord record) {
+  const JobId id = record.id;
+  Entry entry;
+  // What was accepted parses; an older row that does not has no limit.
+  const absl::StatusOr<ArraySpec> spec = ArraySpec::Parse(record.spec->array);
+  if (spec.ok()) {
+    entry.at_once = spec->at_once;
+    entry.elements = static_cast<int64_t>(spec->indices.size());
+  }
+  entry.row_bytes = static_cast<int64_t>(StoredBytes(record));
+  entry.record = std::move(record);
+  COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
+}
+
+void ArrayTable::Remove(const JobId& array) {
+  const auto found = arrays_.find(array);
+  COHORT_CHECK(found != arrays_.end() && found->second.size == 0) << array;
+  arrays_.erase(found);
+  going_.erase(array);
+}
+
+void ArrayTable::Added(const JobRecord& element) {
+  Entry* entry = OfElement(element);
+  if (entry == nullptr) return;
+  ++entry->counts[static_cast<size_t>(element.state)];
+  entry->first_sequence =
+      entry->size == 0 ? element.sequence
+                       : std::min(entry->first_sequence, element.sequence);
+  ++entry->size;
+  NoteFailure(element, *entry);
+}
+
+void ArrayTable::Moved(const JobRecord& element, JobState from) {
+  Entry* entry = OfElement(element);
+  if (entry == nullptr) return;
+  --entry->counts[static_cast<size_t>(from)];
+  ++entry->counts[static_cast<size_t>(element.state)];
+  NoteFailure(element, *entry);
+}
+
+void ArrayTable::Removed(const JobRecord& element) {
+  Entry* entry = OfElement(element);
+  if (entry == nullptr) return;
+  --entry->counts[static_cast<size_t>(element.state)];
+  --entry->size;
+}
+
+void ArrayTable::Grow(const JobRecord& element, int64_t delta) {
+  Entry* entry = OfElement(element);
+  if (entry == nullptr) return;
+  entry->bytes += delta;
+  entry->ended_at = std::max(entry->ended_at, element.ended_at);
+}
+
+void ArrayTable::BeginToForget(const JobId& array) {
+  Entry& entry = arrays_.at(array);
+  COHORT_CHECK(entry.HasEnded()) << array;
+  entry.is_going = true;
+  going_.insert(array);
+}
+
+std::optional<JobId> ArrayTable::Going() const {
+  if (going_.empty()) return std::nullopt;
+  return *going_.begin();
+}
+
+const ArrayTable::Entry* ArrayTable::Find(const JobId& array) const {
+  const auto found = arrays_.find(array);
+  const bool is_here = found != arrays_.end() && !found->second.is_going;
+  return is_here ? &found->second : nullptr;
+}
+
+void ArrayTable::NoteFailure(const JobRecord& element, Entry& entry) {
+  if (element.state != JobState::kFailed) return;
+  entry.first_failed =
+      std::min(entry.first_failed.value_or(element.sequence), element.sequence);
+}
+
+ArrayTable::Entry* ArrayTable::OfElement(const JobRecord& element) {
+  if (!element.id.IsElement()) return nullptr;
+  const auto found = arrays_.find(element.id.array());
+  COHORT_CHECK(found != arrays_.end()) << element.id;
+  return &found->second;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/time/time.h"
+
+#include "common/job_id.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Arrays of jobs, and in which states their elements are.
+//
+// Thread-compatible; belongs to JobTable, which tells it of every element.
+class ArrayTable {
+ public:
+  struct Entry {
+    ArrayRecord record;
+    // How many elements may run at once; none: any number.
+    std::optional<int> at_once;
+    std::array<int64_t, 8> counts{};  // by JobState
+    int64_t size = 0;
+    uint64_t first_sequence = 0;  // its elements' sequences have no holes
+    int64_t elements = 0;         // that it was made of
+    int64_t row_bytes = 0;        // of its own row
+    int64_t bytes = 0;            // of its ended elements' rows
+    absl::Time ended_at = absl::InfinitePast();  // the last of these
+    bool is_going = false;                       // elements are being forgotten
+    std::optional<uint64_t> first_failed;  // the lowest FAILED one's sequence
+
+    int64_t CountOf(JobState state) const {
+      return counts[static_cast<size_t>(state)];
+    }
+    int64_t ended_count() const {
+      return CountOf(JobState::kSucceeded) + CountOf(JobState::kFailed) +
+             CountOf(JobState::kStopped);
+    }
+    bool HasEnded() const { return ended_count() == size; }
+    // What the array is as a whole: once all elements have ended FAILED when
+    // one did, else STOPPED when one was, else SUCCEEDED; before that RUNNING,
+    // STARTING or STOPPING when any element is, else PENDING.
+    JobState State() const;
+  };
+
+  // REQUIRES: its id is new.
+  void Put(ArrayRecord record);
+  // REQUIRES: it has no elements any more.
+  void Remove(const JobId& array);
+
+  // For elements; nothing for other jobs.  REQUIRES: the array is here.
+  void Added(const JobRecord& element);
+  void Moved(const JobRecord& element, JobState from);
+  void Removed(const JobRecord& element);
+  // The rows of an ended element are by so much larger.
+  void Grow(const JobRecord& element, int64_t delta);
+  // REQUIRES: it is here, and all of its elements have ended.
+  void BeginToForget(const JobId& array);
+
+  // Null when there is none, or when it is being forgotten.
+  const Entry* Find(const JobId& array) const;
+  // Those that are being forgotten too.
+  const std::map<JobId, Entry>& all() const { return arrays_; }
+  // One that is being forgotten, if any.
+  std::optional<JobId> Going() const;
+
+ private:
+  Entry* OfElement(const JobRecord& element);
+  static void NoteFailure(const JobRecord& element, Entry& entry);
+
+  std::map<JobId, Entry> arrays_;
+  std::set<JobId> going_;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,102 @@
+#include "head/state/attempt_table.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace cohort::head {
+
+void AttemptTable::Add(AttemptRecord record) {
+  const AttemptId id = record.id;
+  for (const auto& [number, sibling] : by_job_[record.job]) {
+    const AttemptState state = attempts_.at(sibling).state;
+    COHORT_CHECK(state == AttemptState::kEnded ||
+                 record.state == AttemptState::kEnded)
+        << "two attempts of job " << record.job;
+  }
+  COHORT_CHECK(by_job_[record.job].emplace(record.number, id).second) << id;
+  if (record.state != AttemptState::kEnded) {
+    for (const AttemptPart& part : record.parts) by_node_[part.node].insert(id);
+  }
+  COHORT_CHECK(attempts_.emplace(id, std::move(record)).second) << id;
+}
+
+void AttemptTable::Remove(const AttemptId& attempt) {
+  Retire(attempt);
+  const AttemptRecord& record = attempts_.at(attempt);
+  const auto siblings = by_job_.find(record.job);
+  siblings->second.erase(record.number);
+  if (siblings->second.empty()) by_job_.erase(siblings);
+  attempts_.erase(attempt);
+}
+
+const AttemptRecord* AttemptTable::Find(const AttemptId& attempt) const {
+  const auto found = attempts_.find(attempt);
+  return found == attempts_.end() ? nullptr : &found->second;
+}
+
+AttemptRecord* AttemptTable::FindMutable(const AttemptId& attempt) {
+  const auto found = attempts_.find(attempt);
+  return found == attempts_.end() ? nullptr : &found->second;
+}
+
+const AttemptRecord* AttemptTable::OfJob(const JobId& job, int number) const {
+  const auto numbers = by_job_.find(job);
+  if (numbers == by_job_.end()) return nullptr;
+  const auto found = numbers->second.find(number);
+  return found == numbers->second.end() ? nullptr : Find(found->second);
+}
+
+const AttemptRecord* AttemptTable::LastOf(const JobId& job) const {
+  const auto numbers = by_job_.find(job);
+  if (numbers == by_job_.end()) return nullptr;
+  return Find(numbers->second.rbegin()->second);
+}
+
+std::vector<AttemptId> AttemptTable::AllOf(const JobId& job) const {
+  std::vector<AttemptId> all;
+  const auto numbers = by_job_.find(job);
+  if (numbers == by_job_.end()) return all;
+  for (const auto& [number, id] : numbers->second) all.push_back(id);
+  return all;
+}
+
+std::vector<AttemptId> AttemptTable::OnNode(const NodeId& node) const {
+  const auto found = by_node_.find(node);
+  if (found == by_node_.end()) return {};
+  return std::vector<AttemptId>(found->second.begin(), found->second.end());
+}
+
+void AttemptTable::Retire(const AttemptId& attempt) {
+  for (const AttemptPart& part : attempts_.at(attempt).parts) {
+    const auto found = by_node_.find(part.node);
+    if (found == by_node_.end()) continue;
+    found->second.erase(attempt);
+    if (found->second.empty()) by_node_.erase(found);
+  }
+}
+
+const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node) {
+  for (const AttemptPart& part : attempt.parts) {
+    if (part.node == node) return &part;
+  }
+  return nullptr;
+}
+
+AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node) {
+  return const_cast<AttemptPart*>(
+      PartOn(static_cast<const AttemptRecord&>(attempt), node));
+}
+
+AttemptRank* FindRank(AttemptPart& part, int rank) {
+  for (AttemptRank& candidate : part.ranks) {
+    if (candidate.rank == rank) return &candidate;
+  }
+  return nullptr;
+}
+
+bool HasRank(const AttemptPart& part, int rank) {
+  return FindRank(const_cast<AttemptPart&>(part), rank) != nullptr;
+}
+
+}  // namespace cohort::head

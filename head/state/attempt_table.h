@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// All attempts that the head remembers: of each job the last ones.
+//
+//   JB-3: at most one attempt of a job is not ENDED.
+//
+// Thread-compatible; belongs to ClusterState.
+class AttemptTable {
+ public:
+  // REQUIRES: its id is new, and every other attempt of its job has ENDED.
+  void Add(AttemptRecord record);
+  // REQUIRES: it is here.
+  void Remove(const AttemptId& attempt);
+
+  const AttemptRecord* Find(const AttemptId& attempt) const;
+  // For everything but id, job, number and where its parts are.
+  AttemptRecord* FindMutable(const AttemptId& attempt);
+
+  // Of a job, by number; null when it has none (any more).
+  const AttemptRecord* OfJob(const JobId& job, int number) const;
+  const AttemptRecord* LastOf(const JobId& job) const;
+  // Ids in the order of their numbers.
+  std::vector<AttemptId> AllOf(const JobId& job) const;
+
+  // Attempts with a part on `node` that are not known to be ENDED; the caller
+  // looks at their state.
+  std::vector<AttemptId> OnNode(const NodeId& node) const;
+  // An attempt has ENDED: it is not asked for by node any more.
+  void Retire(const AttemptId& attempt);
+
+  const std::map<AttemptId, AttemptRecord>& all() const { return attempts_; }
+
+ private:
+  std::map<AttemptId, AttemptRecord> attempts_;
+  std::map<JobId, std::map<int, AttemptId>> by_job_;
+  std::map<NodeId, std::set<AttemptId>> by_node_;  // not retired
+};
+
+// The part of `attempt` on `node`; null when it has none.
+const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node);
+AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node);
+
+// Null when `part` has no such rank.
+AttemptRank* FindRank(AttemptPart& part, int rank);
+bool HasRank(const AttemptPart& part, int rank);
+
+// Nothing of it runs any more, as far as the head will ever know.
+inline bool IsOver(const AttemptPart& part) {
+  return part.phase == PartPhase::kEnded || part.phase == PartPhase::kLost;
+}
+
+}  // namespace cohort::head

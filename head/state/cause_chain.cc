@@ -1,0 +1,106 @@
+#include "head/state/cause_chain.h"
+
+#include <cstdint>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr size_t kRanksNamedMax = 8;
+
+}  // namespace
+
+std::string Cut(const std::string& text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  return text.substr(0, end);
+}
+
+std::string DescribeExit(int rank, const std::string& node,
+                         const ExitStatus& exit) {
+  std::string text = absl::StrCat("rank ", rank);
+  if (!node.empty()) absl::StrAppend(&text, " on ", node);
+  if (exit.signal != 0) {
+    absl::StrAppend(&text, " was killed by signal ", exit.signal);
+  } else {
+    absl::StrAppend(&text, " exited with code ", exit.code);
+  }
+  if (exit.oom_killed) absl::StrAppend(&text, " (out of memory)");
+  if (!exit.detail.empty()) absl::StrAppend(&text, ": ", exit.detail);
+  return text;
+}
+
+std::string DescribeLoss(const AttemptPart& part, const std::string& node) {
+  std::string text = part.ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < part.ranks.size() && i < kRanksNamedMax; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", part.ranks[i].rank);
+  }
+  if (part.ranks.size() > kRanksNamedMax) {
+    absl::StrAppend(&text, " and ", part.ranks.size() - kRanksNamedMax,
+                    " more");
+  }
+  return absl::StrCat(text, " on ", node,
+                      part.ranks.size() == 1 ? " was lost" : " were lost");
+}
+
+std::string DescribeEnd(const AttemptRecord& attempt) {
+  const bool siblings = attempt.cause == EndCause::kRankFailed ||
+                        attempt.cause == EndCause::kKeeperLost ||
+                        attempt.cause == EndCause::kNodeLost;
+  int stopped = 0;
+  for (const AttemptPart& part : attempt.parts) {
+    if (part.phase != PartPhase::kEnded) continue;
+    for (const AttemptRank& rank : part.ranks) {
+      if (siblings && rank.rank == attempt.failed_rank) continue;
+      // One that says why it ended was not stopped: its keeper died, or it
+      // could not run.
+      stopped += rank.exit.has_value() && !rank.exit->ok() &&
+                 rank.exit->detail.empty();
+    }
+  }
+  std::string text = absl::StrCat("attempt ", attempt.number, " ended");
+  if (stopped > 0) {
+    absl::StrAppend(&text, "; ", stopped, siblings ? " sibling" : " rank",
+                    stopped == 1 ? " was" : "s were", " stopped");
+  }
+  return text;
+}
+
+void AddCauses(const std::vector<std::string>& facts, bool in_front,
+               AttemptRecord& attempt) {
+  std::vector<std::string>& causes = attempt.causes;
+  auto at = in_front ? causes.begin() : causes.end();
+  for (const std::string& fact : facts) {
+    at = causes.insert(at, Cut(fact, kCauseBytesMax)) + 1;
+  }
+  Shorten(causes);
+}
+
+void Shorten(std::vector<std::string>& causes) {
+  if (causes.size() <= kCausesMax) return;
+  size_t left_out = 0;
+  for (auto it = causes.begin(); it != causes.end(); ++it) {
+    absl::string_view mark = *it;
+    if (!absl::ConsumePrefix(&mark, "... ") ||
+        !absl::ConsumeSuffix(&mark, " more") ||
+        !absl::SimpleAtoi(mark, &left_out)) {
+      continue;
+    }
+    causes.erase(it);
+    break;
+  }
+  const size_t more = causes.size() + 1 - kCausesMax;
+  const auto second = causes.begin() + 1;
+  causes.erase(second, second + static_cast<int64_t>(more));
+  causes.insert(causes.begin() + 1,
+                absl::StrCat("... ", left_out + more, " more"));
+}
+
+}  // namespace cohort::head

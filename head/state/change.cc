@@ -1,0 +1,138 @@
+#include "head/state/change.h"
+
+#include <utility>
+
+#include "head/state/reconciler.h"
+
+namespace cohort::head {
+namespace {
+
+DesiredAttempt Desired(const AttemptRecord& attempt, const AttemptPart& part,
+                       const TableView& tables) {
+  DesiredAttempt desired =
+      DesiredFor(*tables.jobs.Find(attempt.job), attempt, part);
+  if (desired.goal == Goal::kRun) {
+    desired.exchanges = tables.exchanges.CompleteOf(attempt.id);
+  }
+  return desired;
+}
+
+void SendDesired(const Change& change, const TableView& tables,
+                 NodeLinks& links, Transition& transition) {
+  std::set<NodeId> spoken_to;
+  for (const auto& [node, attempts] : change.desired) spoken_to.insert(node);
+  for (const auto& [node, attempts] : change.forget) spoken_to.insert(node);
+  spoken_to.erase(change.registering);
+  for (const NodeId& node : spoken_to) {
+    const NodeRecord* record = tables.nodes.Find(node);
+    std::vector<DesiredAttempt> desired = DesiredOf(node, change, tables);
+    if (record == nullptr || record->state == NodeState::kDead ||
+        desired.empty()) {
+      continue;
+    }
+    transition.Then([&links, node, incarnation = record->incarnation,
+                     desired = std::move(desired)](const absl::Status& status) {
+      if (status.ok()) links.SendDesired(node, incarnation, desired);
+    });
+  }
+}
+
+}  // namespace
+
+std::vector<size_t> PutRows(const Change& change, const TableView& tables,
+                            Transition& transition) {
+  for (const NodeId& node : change.nodes) {
+    transition.Put(*tables.nodes.Find(node));
+  }
+  for (const JobId& job : change.jobs) transition.Put(*tables.jobs.Find(job));
+  for (const AttemptId& attempt : change.attempts) {
+    transition.Put(*tables.attempts.Find(attempt));
+  }
+  for (const ArrayRecord& array : change.arrays) transition.Put(array);
+  for (const RequestRecord& request : change.requests) transition.Put(request);
+  for (const PackageRecord& package : change.packages) transition.Put(package);
+  for (const WaitReasonRecord& reason : change.wait_reasons) {
+    transition.Put(reason);
+  }
+  std::vector<size_t> event_bytes;
+  for (const EventRecord& event : change.events) {
+    event_bytes.push_back(transition.Put(event));
+  }
+  return event_bytes;
+}
+
+void DeleteRows(const Change& change, const TableView& tables,
+                Transition& transition) {
+  for (const NodeId& node : change.nodes_gone) transition.DeleteNode(node);
+  for (const JobId& job : change.jobs_gone) transition.DeleteJob(job);
+  for (const AttemptId& attempt : change.attempts_gone) {
+    transition.DeleteAttempt(attempt);
+  }
+  for (const JobId& array : change.arrays_gone) transition.DeleteArray(array);
+  for (const RequestRecord& request : change.requests_gone) {
+    transition.DeleteRequest(request);
+  }
+  for (const std::string& hash : change.packages_gone) {
+    transition.DeletePackage(hash);
+  }
+  for (const uint64_t number : change.wait_reasons_gone) {
+    transition.DeleteWaitReason(number);
+  }
+  for (const uint64_t number : change.events_gone) {
+    transition.DeleteEvent(number);
+  }
+  if (change.cluster) transition.Put(tables.cluster);
+}
+
+std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
+                                      const TableView& tables) {
+  std::vector<DesiredAttempt> desired;
+  if (const auto known = change.desired.find(node);
+      known != change.desired.end()) {
+    for (const AttemptId& id : known->second) {
+      const AttemptRecord* attempt = tables.attempts.Find(id);
+      if (attempt == nullptr) continue;    // trimmed in this very decision
+      if (attempt->unclaimed()) continue;  // nothing is wanted of it (UN-1)
+      if (const AttemptPart* part = PartOn(*attempt, node)) {
+        desired.push_back(Desired(*attempt, *part, tables));
+      }
+    }
+  }
+  if (const auto unknown = change.forget.find(node);
+      unknown != change.forget.end()) {
+    for (const auto& [attempt, job] : unknown->second) {
+      desired.push_back(
+          ForgetOf(attempt, job, "the head did not place it there"));
+    }
+  }
+  return desired;
+}
+
+void AddEffects(Change change, const TableView& tables, NodeLinks& links,
+                JobWatchers& watchers, Transition& transition) {
+  SendDesired(change, tables, links, transition);
+  for (auto& [node, checkpoints] : change.acknowledged) {
+    transition.Then(
+        [&links, node = node,
+         incarnation = tables.nodes.Find(node)->incarnation,
+         checkpoints = std::move(checkpoints)](const absl::Status& status) {
+          if (status.ok())
+            links.SendAcknowledge(node, incarnation, checkpoints);
+        });
+  }
+  for (Change::Disconnect& disconnect : change.disconnects) {
+    transition.Then([&links, disconnect = std::move(disconnect)](
+                        const absl::Status& status) {
+      if (!status.ok()) return;
+      links.Disconnect(disconnect.node, disconnect.incarnation,
+                       disconnect.reason);
+    });
+  }
+  for (const JobId& job : change.watched) {
+    transition.Then([&watchers, job](const absl::Status& status) {
+      if (status.ok()) watchers.JobChanged(job);
+    });
+  }
+}
+
+}  // namespace cohort::head

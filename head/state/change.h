@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/state/attempt_table.h"
+#include "head/state/desired.h"
+#include "head/state/exchange_table.h"
+#include "head/state/job_table.h"
+#include "head/state/node_links.h"
+#include "head/state/node_table.h"
+#include "head/state/observed.h"
+#include "head/store/records.h"
+#include "head/store/transition.h"
+
+namespace cohort::head {
+
+// What one decision of ClusterState has touched so far: each row is stored once
+// at its end, whatever happened to it in between, and each message is computed
+// from the final state.  A value of one decision.
+struct Change {
+  // A message to the node of the part (or the attempt as a whole).
+  struct Disconnect {
+    NodeId node;
+    uint64_t incarnation = 0;
+    absl::Status reason;
+  };
+
+  // Rows to store.
+  bool cluster = false;
+  std::set<NodeId> nodes;
+  std::set<JobId> jobs;
+  std::set<AttemptId> attempts;
+  std::vector<EventRecord> events;
+  std::vector<ArrayRecord> arrays;
+  std::vector<RequestRecord> requests;
+  std::vector<PackageRecord> packages;
+  std::vector<WaitReasonRecord> wait_reasons;
+
+  // Rows that go.
+  std::vector<NodeId> nodes_gone;
+  std::vector<JobId> jobs_gone;
+  std::vector<AttemptId> attempts_gone;
+  std::vector<JobId> arrays_gone;
+  std::vector<RequestRecord> requests_gone;
+  std::vector<std::string> packages_gone;
+  std::vector<uint64_t> wait_reasons_gone;
+  std::vector<uint64_t> events_gone;
+
+  // Messages.
+  std::map<NodeId, std::set<AttemptId>> desired;
+  // Attempts that the head does not know, or not on that node.
+  std::map<NodeId, std::map<AttemptId, JobId>> forget;
+  std::map<NodeId, std::vector<AcknowledgedCheckpoints>> acknowledged;
+  std::vector<Disconnect> disconnects;
+  std::set<JobId> watched;
+  // This node gets its full set with the answer to its registration.
+  NodeId registering;
+
+  // One event told what happens to all elements of an array: their moves have
+  // none of their own.
+  bool quietly = false;
+  // Rows of each kind that history may forget with it, besides twice those that
+  // it adds.
+  size_t may_forget = 0;
+  // The event that led to what follows; 0: none.
+  uint64_t cause = 0;
+  // The last one that made room: why those who waited for it are placed.
+  uint64_t freed_by = 0;
+  // By whom, and with which request; empty: the head's own decision.
+  std::string principal;
+  std::string request_id;
+};
+
+// The tables as the decision left them.  Lives within one call.
+struct TableView {
+  const ClusterRecord& cluster;
+  const NodeTable& nodes;
+  const JobTable& jobs;
+  const AttemptTable& attempts;
+  const ExchangeTable& exchanges;
+};
+
+// Puts every row that `change` touched into `transition`, but the cluster's;
+// gives the sizes of its events.
+std::vector<size_t> PutRows(const Change& change, const TableView& tables,
+                            Transition& transition);
+// Takes those out that are gone, and puts the cluster's row.
+void DeleteRows(const Change& change, const TableView& tables,
+                Transition& transition);
+
+// What `node` is told: its part of every attempt that `change` touched.
+std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
+                                      const TableView& tables);
+
+// Adds the messages and wake-ups of `change` to `transition`; they hold values
+// only.  `links` and `watchers` outlive them.
+void AddEffects(Change change, const TableView& tables, NodeLinks& links,
+                JobWatchers& watchers, Transition& transition);
+
+}  // namespace cohort::head

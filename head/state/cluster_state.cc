@@ -1,0 +1,611 @@
+#include "head/state/cluster_state.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/state/failure_class.h"
+#include "head/state/job_spec.h"
+#include "head/state/reconciler.h"
+
+namespace cohort::head {
+namespace {
+
+// Of one decision, so that none takes long: the next tick goes on.
+constexpr int kPlacementsPerPass = 1'000;
+constexpr size_t kForgottenPerTick = 1'000;
+
+// Of an attempt, in the text of one event.
+constexpr size_t kNodesNamed = 8;
+
+bool IsLive(const ObservedAttempt& observed) {
+  return observed.phase == ObservedPhase::kStarting ||
+         observed.phase == ObservedPhase::kRunning;
+}
+
+}  // namespace
+
+ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
+                           Random& random, NodeLinks& links,
+                           JobWatchers& watchers, Rows rows)
+    : limits_(limits),
+      clock_(clock),
+      random_(random),
+      links_(links),
+      watchers_(watchers),
+      controller_(limits.runs,
+                  [this](const NodeId& node) {
+                    const NodeRecord* record = nodes_.Find(node);
+                    return record == nullptr ? node.ToHex() : record->name;
+                  }),
+      requests_(limits.history.requests, clock),
+      packages_(limits.history.packages, clock),
+      backoff_(clock),
+      eligibility_(jobs_),
+      loaded_at_(clock.Monotonic()),
+      leases_(
+          {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
+          clock),
+      drains_(clock),
+      metrics_(limits.metrics_period, clock),
+      wait_history_(limits.wait_reasons, limits.history.wait_reasons, clock),
+      history_(limits.history, clock, jobs_, attempts_, nodes_) {
+  Load(std::move(rows));
+}
+
+ClusterState::~ClusterState() = default;
+
+void ClusterState::Load(Rows rows) {
+  if (rows.cluster.has_value()) cluster_ = *rows.cluster;
+  first_incarnation_ = cluster_.next_incarnation;
+  for (NodeRecord& node : rows.nodes) {
+    if (node.state != NodeState::kDead) leases_.Grant(node.id);
+    if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
+    nodes_.Put(std::move(node));
+  }
+  for (PackageRecord& package : rows.packages) {
+    packages_.Add(std::move(package));
+  }
+  for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
+  for (JobRecord& job : rows.jobs) {
+    if (!HasEnded(job.state) && !job.spec->package_hash.empty()) {
+      packages_.Pin(job.spec->package_hash);
+    }
+    jobs_.Add(std::move(job));
+  }
+  for (AttemptRecord& attempt : rows.attempts) {
+    if (attempt.state != AttemptState::kEnded) {
+      for (const AttemptPart& part : attempt.parts) {
+        if (!IsOver(part)) nodes_.Hold(attempt.id, part);
+      }
+    }
+    if (attempt.unclaimed()) unclaimed_.Add(attempt);
+    attempts_.Add(std::move(attempt));
+  }
+  for (const auto& [sequence, id] : jobs_.by_sequence()) {
+    const JobRecord& job = *jobs_.Find(id);
+    if (!HasEnded(job.state)) eligibility_.Added(job);
+  }
+  for (const auto& [sequence, id] : jobs_.by_sequence()) {
+    const JobRecord& job = *jobs_.Find(id);
+    if (job.state == JobState::kPending) StandInLine(job);
+  }
+  requests_.Load(std::move(rows.requests));
+  wait_history_.Load(std::move(rows.wait_reasons));
+  history_.Load(rows.events);
+}
+
+void ClusterState::TakeTerm(Transition& transition) {
+  Change change;
+  if (cluster_.cluster.IsNil()) {
+    cluster_.cluster = ClusterId::New(random_);
+    cluster_.generation = GenerationId::New(random_);
+  }
+  cluster_.term += 1;
+  change.cluster = true;
+  EventRecord event;
+  event.kind = "head_started";
+  event.text = absl::StrCat("term ", cluster_.term);
+  AddEvent(std::move(event), change);
+  Finish(change, transition);
+}
+
+// ---- clients ----
+
+void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
+                                   Transition& transition) {
+  if (packages_.Find(hash) != nullptr) return;
+  Change change;
+  const absl::Time now = clock_.Wall();
+  PackageRecord record{.hash = hash,
+                       .size_bytes = size_bytes,
+                       .completed_at = now,
+                       .unpinned_at = now};
+  packages_.Add(record);
+  change.packages.push_back(std::move(record));
+  EventRecord event;
+  event.kind = "package_completed";
+  event.text = absl::BytesToHexString(hash);
+  AddEvent(std::move(event), change);
+  Finish(change, transition);
+}
+
+std::vector<std::string> ClusterState::TrimPackages(
+    const std::set<std::string>& uploading, Transition& transition) {
+  Change change;
+  change.packages_gone = packages_.Trim(uploading);
+  std::vector<std::string> gone = change.packages_gone;
+  Finish(change, transition);
+  return gone;
+}
+
+// ---- nodes ----
+
+absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
+    const Registration& registration, Transition& transition) {
+  COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
+  const NodeId& node = registration.node;
+  COHORT_RETURN_IF_ERROR(CheckGhosts(node, registration.observed));
+  COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, registration.observed));
+  COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
+  const NodeRecord* known = nodes_.Find(node);
+  const std::optional<NodeState> before =
+      known == nullptr ? std::nullopt : std::optional(known->state);
+  if (before.value_or(NodeState::kDead) == NodeState::kDead &&
+      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect) >=
+          static_cast<int64_t>(limits_.nodes_max)) {
+    return SetReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the cluster has ", limits_.nodes_max, " nodes already")),
+        "too_many_nodes");
+  }
+
+  Change change;
+  change.principal = absl::StrCat("node/", registration.name);
+  change.registering = node;
+  NodeRecord record{.id = node,
+                    .name = registration.name,
+                    .state = NodeState::kAlive,
+                    .incarnation = cluster_.next_incarnation++,
+                    .host = registration.host,
+                    .pid = registration.pid,
+                    .resources = registration.resources,
+                    .devices = registration.devices,
+                    .labels = registration.labels,
+                    .taints = registration.taints,
+                    .drain = {},
+                    .build = registration.build,
+                    .since = clock_.Wall(),
+                    .origin = {}};
+  // What a person asked of the node outlives its daemon.
+  if (known != nullptr) record.drain = known->drain;
+  if (before == NodeState::kAlive) record.since = known->since;
+  change.cause = AddNodeEvent(
+      node, "node_registered",
+      absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
+  change.principal.clear();  // what follows is the head's
+  record.origin.cause =
+      record.drain.has_value() ? known->origin.cause : change.cause;
+  nodes_.Put(record);
+  change.nodes.insert(node);
+  leases_.Grant(node);
+
+  for (const ObservedAttempt& observed : registration.observed.attempts) {
+    ApplyObserved(node, observed, change);
+  }
+  ApplyAbsence(node, registration.observed, change);
+  if (before == NodeState::kDead) NoteReturn(node, change);
+  if (!registration.leaving) nodes_.Offer(node);
+  PlaceWaiting(change);
+
+  RegisteredNode registered{
+      .incarnation = record.incarnation, .desired = {}, .acknowledged = {}};
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    change.desired[node].insert(id);
+  }
+  registered.desired = DesiredOf(node, change, view());
+  registered.acknowledged = std::move(change.acknowledged[node]);
+  change.acknowledged.erase(node);
+  Finish(change, transition);
+  return registered;
+}
+
+absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
+                                   const Observed& observed,
+                                   Transition& transition) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || record->incarnation != incarnation ||
+      record->state == NodeState::kDead) {
+    return absl::OkStatus();
+  }
+  COHORT_RETURN_IF_ERROR(ValidateObserved(observed));
+  COHORT_RETURN_IF_ERROR(CheckGhosts(node, observed));
+  COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, observed));
+  Change change;
+  HearAgain(node, change);
+  for (const ObservedAttempt& attempt : observed.attempts) {
+    ApplyObserved(node, attempt, change);
+  }
+  if (observed.full) ApplyAbsence(node, observed, change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return absl::OkStatus();
+}
+
+void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record != nullptr && record->incarnation == incarnation) {
+    nodes_.Withdraw(node);
+  }
+}
+
+void ClusterState::ApplyObserved(const NodeId& node,
+                                 const ObservedAttempt& observed,
+                                 Change& change) {
+  if (TakeUnclaimed(node, observed, change)) return;
+  AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
+  AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
+  if (part == nullptr || IsOver(*part) ||
+      attempt->state == AttemptState::kEnded) {
+    return ApplyUnwanted(node, observed, change);
+  }
+  JobRecord& job = *jobs_.FindMutable(attempt->job);
+  std::set<int> local_ranks;
+  for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
+  if (exchanges_.Give(attempt->id, job.spec->num_workers, local_ranks,
+                      observed.exchanges)) {
+    for (const AttemptPart& each : attempt->parts) {
+      change.desired[each.node].insert(attempt->id);
+    }
+  }
+  const RunOutcome outcome = controller_.Observe(job, *attempt, node, observed);
+  if (!outcome.acknowledged.empty()) {
+    change.acknowledged[node].push_back(
+        {.attempt = attempt->id, .paths = outcome.acknowledged});
+  }
+  ApplyOutcome(job, *attempt, outcome, change);
+}
+
+void ClusterState::ApplyUnwanted(const NodeId& node,
+                                 const ObservedAttempt& observed,
+                                 Change& change) {
+  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  const AttemptPart* part =
+      attempt == nullptr ? nullptr : PartOn(*attempt, node);
+  if (IsLive(observed)) {
+    AddGhost(node, observed, part, change);
+  } else {
+    RemoveGhost(node, observed.attempt, change);
+  }
+  if (part == nullptr) {
+    change.forget[node].emplace(observed.attempt, observed.job);
+    return;
+  }
+  JobRecord& job = *jobs_.FindMutable(attempt->job);
+  const RunOutcome outcome =
+      controller_.ObserveAfterwards(job, *attempt, node, observed);
+  if (outcome.job_changed) change.jobs.insert(job.id);
+  change.desired[node].insert(attempt->id);
+}
+
+void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
+                                Change& change) {
+  std::set<AttemptId> present;
+  for (const ObservedAttempt& attempt : observed.attempts) {
+    present.insert(attempt.attempt);
+  }
+  for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
+    if (!present.contains(ghost)) RemoveGhost(node, ghost, change);
+  }
+  for (const JobId& job : unclaimed_.NoteFullSet(node, present)) LetGo(job);
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    if (present.contains(id) || attempts_.Find(id)->unclaimed()) continue;
+    ApplyMissing(node, id, change);
+  }
+}
+
+void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
+                                Change& change) {
+  AttemptRecord& attempt = *attempts_.FindMutable(id);
+  if (IsOver(*PartOn(attempt, node))) return;
+  JobRecord& job = *jobs_.FindMutable(attempt.job);
+  const NodeRecord* record = nodes_.Find(node);
+  const bool is_dead = record->state == NodeState::kDead;
+  if (attempt.state == AttemptState::kPreparing && !is_dead) {
+    // It never arrived, or was lost before anything ran: sent again.
+    ObservedAttempt nothing_yet;
+    nothing_yet.attempt = id;
+    nothing_yet.phase = ObservedPhase::kPreparing;
+    return ApplyOutcome(job, attempt,
+                        controller_.Observe(job, attempt, node, nothing_yet),
+                        change);
+  }
+  const std::string why = absl::StrCat(
+      "node ", record->name,
+      is_dead ? " is dead" : " does not know the attempt any more");
+  ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+               change);
+}
+
+void ClusterState::NodeSilent(const NodeId& node, Change& change) {
+  const NodeRecord& record = *nodes_.Find(node);
+  const std::string why =
+      absl::StrCat("node ", record.name, " was silent for ",
+                   absl::FormatDuration(limits_.node_timeout));
+  change.cause = 0;  // nothing of this decision
+  COHORT_LOG(kWarning, "node_dead", {"node", node}, {"name", record.name},
+             {"timeout", limits_.node_timeout});
+  change.cause = AddNodeEvent(node, "node_dead", why, change);
+  nodes_.MarkDead(node);
+  nodes_.SetSince(node, clock_.Wall());
+  change.nodes.insert(node);
+  change.disconnects.push_back(
+      {.node = node,
+       .incarnation = record.incarnation,
+       .reason = SetReason(
+           absl::UnavailableError(absl::StrCat(why, ": register again")),
+           "node_dead")});
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    AttemptRecord& attempt = *attempts_.FindMutable(id);
+    if (IsOver(*PartOn(attempt, node)) || attempt.unclaimed()) continue;
+    JobRecord& job = *jobs_.FindMutable(attempt.job);
+    ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+                 change);
+  }
+}
+
+// ---- time ----
+
+void ClusterState::Tick(Transition& transition) {
+  Change change;
+  TickNodes(change);
+  for (const JobId& job : backoff_.TakeDue(kPlacementsPerPass)) {
+    line_.Add(*jobs_.Find(job));
+  }
+  metrics_.Due(change.jobs);
+  Settle(change);
+  PlaceWaiting(change);
+  wait_history_.Look(line_, nodes_, attempts_, change);
+  change.may_forget = kForgottenPerTick;
+  Finish(change, transition);
+}
+
+// ---- placing ----
+
+void ClusterState::PlaceWaiting(Change& change) {
+  // What follows is the head's: who waited is placed because of what made room.
+  change.principal.clear();
+  change.request_id.clear();
+  AdmitReady(change);
+  change.cause = std::max(change.cause, change.freed_by);
+  if (cluster_.settling) return;
+  line_.Freed(nodes_.TakeGains(), nodes_.index());
+  for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
+    const std::optional<JobId> next = line_.Next();
+    if (!next.has_value()) return;
+    TryPlace(*next, change);
+  }
+}
+
+void ClusterState::TryPlace(const JobId& id, Change& change) {
+  JobRecord& job = *jobs_.FindMutable(id);
+  Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
+  if (auto* refusal = std::get_if<Refusal>(&placement)) {
+    line_.Refuse(job, std::move(*refusal));
+    return;
+  }
+  const Plan& plan = std::get<Plan>(placement);
+  AttemptRecord attempt =
+      controller_.Begin(job, AttemptId::New(random_), plan,
+                        nodes_.Find(plan.parts.front().node)->host);
+  for (const AttemptPart& part : attempt.parts) {
+    nodes_.Hold(attempt.id, part);
+    change.desired[part.node].insert(attempt.id);
+  }
+  ++counters_.placements;
+  const AttemptId attempt_id = attempt.id;
+  change.attempts.insert(attempt_id);
+  attempts_.Add(std::move(attempt));
+  MoveJob(job, JobState::kStarting, change, attempt_id);
+  attempts_.FindMutable(attempt_id)->origin = job.origin;
+  history_.TrimAttempts(id, change);
+}
+
+// ---- what follows for jobs ----
+
+void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+                                const RunOutcome& outcome, Change& change) {
+  if (outcome.job_changed) change.jobs.insert(job.id);
+  if (outcome.attempt_changed) change.attempts.insert(attempt.id);
+  if (outcome.metrics_changed && metrics_.Changed(job.id)) {
+    change.jobs.insert(job.id);
+  }
+  for (const NodeId& node : outcome.parts_over) {
+    nodes_.Release(attempt.id, node);
+    NoteLeft(node, change);
+    change.desired[node].insert(attempt.id);
+  }
+  for (const AttemptPart& part : attempt.parts) {
+    const bool retires = outcome.retired_changed && HoldsRankZero(part);
+    if ((outcome.goals_changed && !IsOver(part)) || retires) {
+      change.desired[part.node].insert(attempt.id);
+    }
+  }
+  for (const RunOutcome::Note& note : outcome.notes) {
+    AddJobEvent(job, attempt.id, note.kind, note.text, change);
+  }
+  ApplyAttemptState(job, attempt, outcome, change);
+  for (const JobState state : outcome.job_moves) {
+    MoveJob(job, state, change, attempt.id);
+  }
+  if (!outcome.parts_over.empty()) change.freed_by = job.origin.cause;
+}
+
+void ClusterState::ApplyAttemptState(JobRecord& job,
+                                     const AttemptRecord& attempt,
+                                     const RunOutcome& outcome,
+                                     Change& change) {
+  if (!outcome.goals_changed) return;
+  change.watched.insert(job.id);
+  std::string text = AttemptStateName(attempt.state);
+  if (attempt.cause != EndCause::kNone) {
+    absl::StrAppend(&text, " (", EndCauseName(attempt.cause), ") ",
+                    attempt.detail);
+  }
+  AddJobEvent(job, attempt.id, "attempt_moved", std::move(text), change);
+  if (outcome.attempt_ended) {
+    const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
+    ++counters_.attempts_ended[failure == FailureClass::kNone
+                                   ? EndCauseName(attempt.cause)
+                                   : FailureClassName(failure)];
+    attempts_.Retire(attempt.id);
+    exchanges_.Drop(attempt.id);
+  }
+}
+
+void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
+                           const AttemptId& attempt) {
+  const absl::Time now = clock_.Wall();
+  const bool was_waiting = job.state == JobState::kPending;
+  jobs_.Move(job.id, to);
+  if (was_waiting) LeaveLine(job);
+  if (to == JobState::kPending) StandInLine(job);
+  if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
+    job.started_at = now;
+  }
+  if (HasEnded(to)) {
+    job.ended_at = now;
+    metrics_.Drop(job.id);
+    eligibility_.Ended(job);
+    const std::string& hash = job.spec->package_hash;
+    if (!hash.empty() && packages_.Unpin(hash, now)) {
+      change.packages.push_back(*packages_.Find(hash));
+    }
+  }
+  if (change.quietly) {
+    job.origin.cause = change.cause;
+  } else {
+    AddJobEvent(
+        job, attempt, "job_moved",
+        absl::StrCat(JobStateName(to),
+                     to == JobState::kStarting ? NodesText(attempt) : "",
+                     job.reason.empty() ? "" : ": ", job.reason),
+        change);
+  }
+  change.jobs.insert(job.id);
+  change.watched.insert(job.id);
+}
+
+std::string ClusterState::NodesText(const AttemptId& attempt) const {
+  const AttemptRecord* record = attempts_.Find(attempt);
+  if (record == nullptr) return "";  // one that no row knows
+  const std::vector<AttemptPart>& parts = record->parts;
+  std::string text;
+  for (size_t i = 0; i < parts.size() && i < kNodesNamed; ++i) {
+    absl::StrAppend(&text, i == 0 ? " on " : ", ",
+                    nodes_.Find(parts[i].node)->name);
+  }
+  if (parts.size() > kNodesNamed) {
+    absl::StrAppend(&text, " and ", parts.size() - kNodesNamed, " more");
+  }
+  return text;
+}
+
+std::string ClusterState::ReasonOf(const JobRecord& job) const {
+  if (const auto* unclaimed = unclaimed_.OfJob(job.id)) {
+    return UnclaimedReason(*unclaimed);
+  }
+  if (job.state != JobState::kPending) return job.reason;
+  if (cluster_.settling) {
+    return "the store was restored: nothing starts before its nodes were heard "
+           "of, or are dead";
+  }
+  const std::string kept = KeptBy(job);
+  if (!kept.empty()) {
+    return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);
+  }
+  const std::string waits = line_.ReasonOf(job, nodes_.index());
+  if (job.attempts == 0) return waits.empty() ? job.reason : waits;
+  if (waits.empty()) return job.reason;
+  return absl::StrCat(job.reason, "; to start again it ", waits);
+}
+
+std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
+  std::vector<HistoryLevel> levels = history_.Levels();
+  levels.push_back(requests_.Level());
+  levels.push_back(packages_.Level());
+  levels.push_back(wait_history_.Level());
+  return levels;
+}
+
+std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
+  const auto resources = static_cast<int64_t>(line_.size());
+  const auto retry = static_cast<int64_t>(backoff_.size());
+  return {
+      {"resources", resources},
+      {"retry", retry},
+      {"conditions", jobs_.CountOf(JobState::kPending) - resources - retry}};
+}
+
+// ---- events and the end of a decision ----
+
+uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
+  event.number = cluster_.next_event++;
+  event.at = clock_.Wall();
+  event.origin.cause = std::max(event.origin.cause, change.cause);
+  if (!change.principal.empty()) {
+    event.origin.principal = change.principal;
+    event.origin.request_id = change.request_id;
+  } else if (event.origin.principal.empty()) {
+    event.origin.principal = "head";
+  }
+  ++counters_.events_by_kind[event.kind];
+  change.cluster = true;
+  change.events.push_back(std::move(event));
+  return change.events.back().number;
+}
+
+void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
+                               const char* kind, std::string text,
+                               Change& change) {
+  EventRecord event;
+  event.kind = kind;
+  event.origin.name_space = job.origin.name_space;
+  event.origin.cause = job.origin.cause;  // the event of this job before
+  event.job = job.id;
+  event.attempt = attempt;
+  event.text = std::move(text);
+  job.origin.cause = AddEvent(std::move(event), change);
+  change.jobs.insert(job.id);
+}
+
+TableView ClusterState::view() const {
+  return {.cluster = cluster_,
+          .nodes = nodes_,
+          .jobs = jobs_,
+          .attempts = attempts_,
+          .exchanges = exchanges_};
+}
+
+void ClusterState::Finish(Change& change, Transition& transition) {
+  const std::vector<size_t> event_bytes = PutRows(change, view(), transition);
+  history_.Note(change, event_bytes);
+  history_.Trim(change.may_forget, change);
+  change.requests_gone =
+      requests_.Trim(2 * change.requests.size() + change.may_forget);
+  if (!change.jobs_gone.empty() || !change.nodes_gone.empty()) {
+    change.cluster = true;
+  }
+  DeleteRows(change, view(), transition);
+  AddEffects(std::move(change), view(), links_, watchers_, transition);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,363 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "common/job_id.h"
+#include "common/random.h"
+#include "common/strong_id.h"
+#include "head/explain/diagnosis_cache.h"
+#include "head/explain/wait_history.h"
+#include "head/state/attempt_table.h"
+#include "head/state/change.h"
+#include "head/state/desired.h"
+#include "head/state/drain_deadlines.h"
+#include "head/state/eligibility.h"
+#include "head/state/exchange_table.h"
+#include "head/state/history.h"
+#include "head/state/job_table.h"
+#include "head/state/metrics_pace.h"
+#include "head/state/node_lease.h"
+#include "head/state/node_links.h"
+#include "head/state/node_table.h"
+#include "head/state/observed.h"
+#include "head/state/package_table.h"
+#include "head/state/request_table.h"
+#include "head/state/retry_backoff.h"
+#include "head/state/rows.h"
+#include "head/state/run_controller.h"
+#include "head/state/unclaimed.h"
+#include "head/state/waiting_line.h"
+#include "head/store/records.h"
+#include "head/store/transition.h"
+
+namespace cohort::head {
+
+// What bounds the head's memory and disk however long it runs.
+struct ClusterLimits {
+  // Silence after which a node is dead.
+  absl::Duration node_timeout = absl::Seconds(10);
+  // Between two calls of Tick.
+  absl::Duration tick_period = absl::Milliseconds(200);
+  size_t waiting_jobs_max = 1'000'000;
+  size_t nodes_max = 10'000;  // alive
+  size_t drains_max = 10'000;
+  absl::Duration metrics_period = absl::Seconds(1);
+  HistoryLimits history;
+  RunController::Limits runs;
+  WaitHistory::Limits wait_reasons;
+};
+
+// A mutating request as the client identifies it (RQ-1).
+struct RequestKey {
+  std::string principal;
+  std::string request_id;
+  std::string body_hash;  // SHA-256 of the request
+};
+
+// What a node is told first, then sent.
+struct RegisteredNode {
+  uint64_t incarnation = 0;
+  std::vector<DesiredAttempt> desired;  // the full set
+  std::vector<AcknowledgedCheckpoints> acknowledged;
+};
+
+// The cluster's truth: all tables, and the only thing that changes them.
+//
+// Built from rows alone, so that it can be thrown away and built again at any
+// time (CM-3).  Each change takes a Transition, into which it puts the rows
+// that changed, events and effects; the caller submits it, also when the call
+// gave an error (then it is empty).  Decides at once and speaks through effects
+// only.  Thread-compatible; the head strand owns it.  Everything passed by
+// reference outlives it; effects do not refer to it.
+class ClusterState {
+ public:
+  // All nodes get full leases and are not offered (PL-3, LS-1).
+  ClusterState(ClusterLimits limits, const Clock& clock, Random& random,
+               NodeLinks& links, JobWatchers& watchers, Rows rows);
+  ~ClusterState();
+
+  ClusterState(const ClusterState&) = delete;
+  ClusterState& operator=(const ClusterState&) = delete;
+
+  // Takes the next term, and makes the cluster's ids when the store was empty.
+  // The first change of each head's life and of each rebuilt state (TM-1).
+  void TakeTerm(Transition& transition);
+
+  // ---- clients ----
+
+  // Makes a job, or an array of jobs with one id for all, or gives what the
+  // same request made.  InvalidArgument: the spec can never run; NotFound: it
+  // is to start after a job that is not here; AlreadyExists: another body under
+  // this request id; FailedPrecondition: the package is not complete;
+  // ResourceExhausted: too many jobs wait.
+  absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
+                                  const std::string& name_space, JobSpec spec,
+                                  Transition& transition);
+
+  // Asks a job to stop; OK for one that is stopping or ended.  NotFound;
+  // AlreadyExists as above.
+  absl::Status StopJob(const RequestKey& request, const JobId& job,
+                       Transition& transition);
+
+  // Keeps a PENDING job, or those elements of an array that are, from starting
+  // until it is released; OK for one that is held.  NotFound;
+  // FailedPrecondition: nothing of it waits; AlreadyExists as above.
+  absl::Status HoldJob(const RequestKey& request, const JobId& job,
+                       Transition& transition);
+  // Puts it back at its place in line; OK for one that is not held.  NotFound;
+  // AlreadyExists as above.
+  absl::Status ReleaseJob(const RequestKey& request, const JobId& job,
+                          Transition& transition);
+
+  // A package is whole on disk.
+  void CompletePackage(const std::string& hash, int64_t size_bytes,
+                       Transition& transition);
+
+  // Somebody is about to name a package: it stays for another hour.
+  void TouchPackage(const std::string& hash) { packages_.Touch(hash); }
+
+  // Packages that history has no room for and that `uploading` does not name
+  // go; gives their hashes, whose files are to go once that is durable.
+  std::vector<std::string> TrimPackages(const std::set<std::string>& uploading,
+                                        Transition& transition);
+
+  // ---- nodes ----
+
+  // Takes a node in under a new incarnation and applies its full observed set
+  // before anything of it is offered (PL-3).  InvalidArgument: what it says of
+  // itself cannot be; ResourceExhausted: too many nodes.
+  absl::StatusOr<RegisteredNode> RegisterNode(const Registration& registration,
+                                              Transition& transition);
+
+  // What a node reports.  Nothing when it is not registered as `incarnation`.
+  // InvalidArgument, and nothing changed: it cannot be; ResourceExhausted: the
+  // node has too much that nobody gave it.
+  absl::Status Observe(const NodeId& node, uint64_t incarnation,
+                       const Observed& observed, Transition& transition);
+
+  // A sign of life.
+  void RenewLease(const NodeId& node, uint64_t incarnation,
+                  Transition& transition);
+
+  // Its stream ended, or it says that it is about to go: not offered until it
+  // registers again, not dead either.
+  void WithdrawNode(const NodeId& node, uint64_t incarnation);
+
+  // Nothing new is placed on the node that `text` means (FindNode) until it is
+  // undrained, whatever restarts meanwhile; what runs there goes on until the
+  // deadline, then it is moved.  Of a drained node, replaces reason and
+  // deadline.  Gives which node it is.  Errors as ValidateDrainOrder, FindNode
+  // and RequestTable::Find; ResourceExhausted: too many are drained.
+  absl::StatusOr<NodeId> DrainNode(const RequestKey& request,
+                                   const std::string& text,
+                                   const DrainOrder& order,
+                                   Transition& transition);
+  // The node takes work again; OK when it is not drained.
+  absl::StatusOr<NodeId> UndrainNode(const RequestKey& request,
+                                     const std::string& text,
+                                     Transition& transition);
+  // ---- after a restore ----
+
+  // A person speaks for an attempt that is unclaimed (UN-1); each gives its
+  // job.  NotFound: it is not; AlreadyExists as above.
+
+  // Its job goes on with it.  FailedPrecondition, saying why: it has no row,
+  // and none can be made of what its nodes know.
+  absl::StatusOr<JobId> AdoptAttempt(const RequestKey& request,
+                                     const AttemptId& attempt,
+                                     Transition& transition);
+  // Its ranks are ended; its job goes on as after a lost node, uncharged.  One
+  // without a row is killed where it is.
+  absl::StatusOr<JobId> EndAttempt(const RequestKey& request,
+                                   const AttemptId& attempt,
+                                   Transition& transition);
+
+  // ---- time ----
+
+  // Expires leases, trims history, stores metrics that waited, and goes on with
+  // a pass over the line that was cut short.  Every tick_period.
+  void Tick(Transition& transition);
+
+  // ---- reads ----
+
+  const ClusterLimits& limits() const { return limits_; }
+  const ClusterRecord& cluster() const { return cluster_; }
+  const NodeTable& nodes() const { return nodes_; }
+  const JobTable& jobs() const { return jobs_; }
+  const AttemptTable& attempts() const { return attempts_; }
+  const PackageTable& packages() const { return packages_; }
+  const RequestTable& requests() const { return requests_; }
+  const UnclaimedTable& unclaimed() const { return unclaimed_; }
+  // Jobs that wait, whatever for.
+  size_t waiting_count() const {
+    return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+  }
+  // What happened since this state was loaded, for metrics.
+  struct Counters {
+    std::map<std::string, uint64_t> events_by_kind;
+    uint64_t placements = 0;  // of whole gangs
+    // By failure class, or how else: "user", "infra", "succeeded", "stopped".
+    std::map<std::string, uint64_t> attempts_ended;
+  };
+  const Counters& counters() const { return counters_; }
+  // PENDING jobs by what they wait for.
+  std::map<std::string, int64_t> WaitingByReason() const;
+  const WaitingLine& line() const { return line_; }
+  const Eligibility& eligibility() const { return eligibility_; }
+  const RetryBackoff& backoff() const { return backoff_; }
+  const WaitHistory& wait_history() const { return wait_history_; }
+  // How much is remembered of what is over, by kind (HI-1).
+  std::vector<HistoryLevel> HistoryLevels() const;
+  // Why a request has no place now; valid until the next call or change.
+  const FullDiagnosis& DiagnosisOf(const GangRequest& request) const {
+    return diagnoses_.Of(nodes_, attempts_, request);
+  }
+  // Why a job waits or ended.
+  std::string ReasonOf(const JobRecord& job) const;
+  // Whether it waits although not even idle nodes would hold it.
+  bool NeverFits(const JobRecord& job) const {
+    return line_.NeverFits(job, nodes_.index());
+  }
+
+ private:
+  void Load(Rows rows);
+
+  // ---- jobs (cluster_state_jobs.cc) ----
+  void Remember(const RequestKey& request, std::string answer, Change& change);
+  absl::Status CheckRoom(const JobSpec& spec, size_t count) const;
+  void AddJob(JobRecord job, Change& change);
+  // One job for each index, all as `model`.
+  void AddArray(JobRecord model, const std::vector<uint32_t>& indices,
+                Change& change);
+  // An event of a job or an array; gives its number.
+  uint64_t TellOf(const JobId& id, const char* kind, std::string text,
+                  Change& change);
+  // A job, or all elements of an array.  NotFound.
+  absl::StatusOr<std::vector<JobId>> JobsOf(const JobId& id) const;
+  // Once nothing but resources and its back-off keeps it (EL-1).
+  void StandInLine(const JobRecord& job);
+  void LeaveLine(const JobRecord& job);
+  // Something of a PENDING job runs already: it does not wait for a place.
+  void Occupy(const JobRecord& job);
+  // Lets in whom others have kept, and ends whom they failed (DP-1).
+  void AdmitReady(Change& change);
+  void FailBroken(Change& change);
+  void FailWaiting(const Dependencies::Broken& broken, Change& change);
+  // What but resources keeps a PENDING job waiting; empty: nothing.
+  std::string KeptBy(const JobRecord& job) const;
+
+  // ---- placing ----
+  void PlaceWaiting(Change& change);
+  void TryPlace(const JobId& job, Change& change);
+
+  // ---- what nodes say ----
+  void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  void ApplyAbsence(const NodeId& node, const Observed& observed,
+                    Change& change);
+  void NodeSilent(const NodeId& node, Change& change);
+
+  // ---- nodes' health (cluster_state_nodes.cc) ----
+  void TickNodes(Change& change);
+  void Suspect(const NodeId& node, Change& change);
+  void HearAgain(const NodeId& node, Change& change);
+  void EvictFrom(const NodeId& node, Change& change);
+  absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
+  void AddGhost(const NodeId& node, const ObservedAttempt& observed,
+                const AttemptPart* part, Change& change);
+  void RemoveGhost(const NodeId& node, const AttemptId& ghost, Change& change);
+  void NoteReturn(const NodeId& node, Change& change);
+  // Something there is over: a drained node may be empty now.
+  void NoteLeft(const NodeId& node, Change& change);
+  uint64_t AddNodeEvent(const NodeId& node, const char* kind, std::string text,
+                        Change& change, Origin origin = {});
+
+  // A part is not there any more, or its node is dead.
+  void ApplyMissing(const NodeId& node, const AttemptId& attempt,
+                    Change& change);
+
+  // ---- after a restore (cluster_state_unclaimed.cc) ----
+  bool IsUnclaimed(const NodeId& node, const ObservedAttempt& observed) const;
+  absl::Status CheckUnclaimed(const NodeId& node,
+                              const Observed& observed) const;
+  // FailedPrecondition, saying why, unless what it holds can be held.
+  absl::Status CheckParts(const AttemptRecord& attempt) const;
+  // False when `observed` is of an attempt to be dealt with as any other.
+  bool TakeUnclaimed(const NodeId& node, const ObservedAttempt& observed,
+                     Change& change);
+  // Makes rows for one that the store does not know.
+  absl::Status GiveRows(const UnclaimedTable::Entry& entry,
+                        const RequestKey& request, Change& change);
+  void EndStranger(const UnclaimedTable::Entry& entry,
+                   const RequestKey& request, Change& change);
+  // From now on an attempt as any other: what was said of it is applied.
+  void Claim(const AttemptId& attempt, Change& change);
+  // The job waits again as any other, unless another attempt is unclaimed.
+  void LetGo(const JobId& job);
+  // Nodes that may know of more attempts were heard of, or are dead.
+  void Settle(Change& change);
+
+  // ---- what follows for jobs ----
+  void ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+                    const RunOutcome& outcome, Change& change);
+  void ApplyAttemptState(JobRecord& job, const AttemptRecord& attempt,
+                         const RunOutcome& outcome, Change& change);
+  // `attempt`: the one that starts or moved it; nil for none.
+  void MoveJob(JobRecord& job, JobState to, Change& change,
+               const AttemptId& attempt = AttemptId());
+  // " on a, b and 3 more".
+  std::string NodesText(const AttemptId& attempt) const;
+
+  // ---- events and the end of a decision ----
+  uint64_t AddEvent(EventRecord event, Change& change);
+  void AddJobEvent(JobRecord& job, const AttemptId& attempt, const char* kind,
+                   std::string text, Change& change);
+  TableView view() const;
+  void Finish(Change& change, Transition& transition);
+
+  // Set in the constructor.
+  const ClusterLimits limits_;
+  const Clock& clock_;
+  Random& random_;
+  NodeLinks& links_;
+  JobWatchers& watchers_;
+  const RunController controller_;
+
+  // Rows.
+  ClusterRecord cluster_;
+  NodeTable nodes_;
+  JobTable jobs_;
+  AttemptTable attempts_;
+  RequestTable requests_;
+  PackageTable packages_;
+
+  // Computed again from rows and observed sets.
+  WaitingLine line_;
+  RetryBackoff backoff_;  // PENDING jobs that are not in line yet
+  Eligibility eligibility_;
+  UnclaimedTable unclaimed_;
+  // Of this life of the state.
+  const absl::Duration loaded_at_;
+  uint64_t first_incarnation_ = 0;
+  NodeLeases leases_;
+  DrainDeadlines drains_;
+  ExchangeTable exchanges_;
+  MetricsPace metrics_;
+  Counters counters_;
+  mutable DiagnosisCache diagnoses_;
+  WaitHistory wait_history_;
+  History history_;
+};
+
+}  // namespace cohort::head

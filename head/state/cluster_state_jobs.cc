@@ -1,0 +1,380 @@
+// What clients ask of jobs: ClusterState's part about submit, stop, hold and
+// release, one job or all elements of an array.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/array_spec.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/state/cause_chain.h"
+#include "head/state/cluster_state.h"
+#include "head/state/job_spec.h"
+
+namespace cohort::head {
+namespace {
+
+// A job; of an array the element that failed it, when one has.
+JobId DecidingJob(const JobTable& jobs, const JobId& id) {
+  const ArrayTable::Entry* array = jobs.arrays().Find(id);
+  if (array == nullptr || !array->first_failed.has_value()) return id;
+  return jobs.by_sequence().at(*array->first_failed);
+}
+
+// The last event of a job; 0: unknown.
+uint64_t LastEventOf(const JobTable& jobs, const JobId& id) {
+  const JobRecord* job = jobs.Find(DecidingJob(jobs, id));
+  return job == nullptr ? 0 : job->origin.cause;
+}
+
+// How a job that others waited for came to its end, the first cause first.
+std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
+  const JobId named = DecidingJob(jobs, id);
+  const JobRecord* job = jobs.Find(named);
+  std::vector<std::string> chain;
+  if (job != nullptr) chain = job->causes;
+  const JobState state =
+      job != nullptr ? job->state : jobs.arrays().Find(id)->State();
+  chain.push_back(
+      absl::StrCat("job ", named.ToText(), " ended ", JobStateName(state),
+                   job == nullptr || job->reason.empty() ? "" : ": ",
+                   job == nullptr ? "" : Cut(job->reason, kCauseBytesMax)));
+  Shorten(chain);
+  return chain;
+}
+
+}  // namespace
+
+void ClusterState::Remember(const RequestKey& request, std::string answer,
+                            Change& change) {
+  change.principal = request.principal;
+  change.request_id = request.request_id;
+  RequestRecord record{.principal = request.principal,
+                       .request_id = request.request_id,
+                       .body_hash = request.body_hash,
+                       .answer = std::move(answer),
+                       .at = clock_.Wall()};
+  requests_.Add(record);
+  change.requests.push_back(std::move(record));
+}
+
+// ---- submit ----
+
+absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
+  const std::string& package = spec.package_hash;
+  if (!package.empty() && packages_.Find(package) == nullptr) {
+    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                         "the package ", absl::BytesToHexString(package),
+                         " is not complete here: upload it first")),
+                     "no_package");
+  }
+  for (const Dependency& dependency : spec.after) {
+    if (StateOf(jobs_, dependency.job).has_value()) continue;
+    return SetReason(
+        absl::NotFoundError(absl::StrCat(
+            "there is no job ", dependency.job.ToText(),
+            " here to start after: it was never submitted, or ended so long "
+            "ago that it is not remembered any more")),
+        "unknown_job");
+  }
+  const auto waiting = static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+  if (waiting + count <= limits_.waiting_jobs_max) return absl::OkStatus();
+  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                       waiting, " jobs wait already: try again later")),
+                   "too_many_jobs");
+}
+
+absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
+                                              const std::string& name_space,
+                                              JobSpec spec,
+                                              Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
+  ArraySpec array;
+  if (!spec.array.empty()) {
+    COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array));
+  }
+  COHORT_RETURN_IF_ERROR(
+      CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
+
+  Change change;
+  JobRecord job;
+  job.id = JobId::New(random_);
+  job.origin = {.name_space = name_space,
+                .principal = request.principal,
+                .request_id = request.request_id,
+                .cause = 0};
+  job.spec = std::move(spec);
+  job.held = job.spec->hold;
+  if (job.held) job.held_by = request.principal;
+  job.submitted_at = clock_.Wall();
+  const JobId id = job.id;
+  Remember(request, id.bytes(), change);
+  if (array.indices.empty()) {
+    AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name, change);
+    AddJob(std::move(job), change);
+  } else {
+    AddArray(std::move(job), array.indices, change);
+  }
+  PlaceWaiting(change);
+  JobRecord* added = jobs_.FindMutable(id);
+  if (added != nullptr && added->state == JobState::kPending) {
+    added->reason = ReasonOf(*added);
+  }
+  Finish(change, transition);
+  return id;
+}
+
+void ClusterState::AddJob(JobRecord job, Change& change) {
+  const JobId id = job.id;
+  job.sequence = cluster_.next_job_sequence++;
+  if (!job.spec->package_hash.empty()) packages_.Pin(job.spec->package_hash);
+  jobs_.Add(std::move(job));
+  const JobRecord& added = *jobs_.Find(id);
+  eligibility_.Added(added);
+  StandInLine(added);
+  change.cluster = true;
+  change.jobs.insert(id);
+}
+
+void ClusterState::AddArray(JobRecord model,
+                            const std::vector<uint32_t>& indices,
+                            Change& change) {
+  const JobId id = model.id;
+  AddJobEvent(
+      model, AttemptId(), "job_submitted",
+      absl::StrCat(model.spec->name, model.spec->name.empty() ? "" : ", ",
+                   indices.size(), " elements"),
+      change);
+  change.jobs.erase(id);  // it is no job itself
+  ArrayRecord record{.id = id,
+                     .origin = model.origin,
+                     .spec = model.spec,
+                     .submitted_at = model.submitted_at};
+  jobs_.AddArray(record);
+  change.arrays.push_back(std::move(record));
+  model.origin.request_id.clear();  // the array's row says it
+  for (const uint32_t index : indices) {
+    JobRecord element = model;
+    element.id = id.Element(index);
+    AddJob(std::move(element), change);
+  }
+}
+
+// ---- stop, hold, release ----
+
+uint64_t ClusterState::TellOf(const JobId& id, const char* kind,
+                              std::string text, Change& change) {
+  if (JobRecord* job = jobs_.FindMutable(id)) {
+    AddJobEvent(*job, AttemptId(), kind, std::move(text), change);
+    return job->origin.cause;
+  }
+  EventRecord event;
+  event.kind = kind;
+  event.origin = jobs_.arrays().Find(id)->record.origin;
+  event.job = id;
+  event.text = std::move(text);
+  return AddEvent(std::move(event), change);
+}
+
+absl::StatusOr<std::vector<JobId>> ClusterState::JobsOf(const JobId& id) const {
+  std::vector<JobId> jobs = jobs_.Named(id);
+  if (jobs.empty()) return NoSuchJob(id);
+  return jobs;
+}
+
+absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
+                                   Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  Change change;
+  Remember(request, "", change);
+  const bool is_array = jobs.front() != id;
+  if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
+    change.cause = TellOf(id, "job_stop_requested", request.principal, change);
+  }
+  for (const JobId& each : jobs) {
+    // Who stops the job speaks for its attempt.
+    const AttemptRecord* last = attempts_.LastOf(each);
+    if (last != nullptr && last->unclaimed()) Claim(last->id, change);
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (job.state == JobState::kPending) {
+      change.quietly = is_array;
+      job.reason = "stopped on request";
+      MoveJob(job, JobState::kStopped, change);
+      change.quietly = false;
+    } else if (job.state == JobState::kStarting ||
+               job.state == JobState::kRunning) {
+      AttemptRecord* attempt =
+          attempts_.FindMutable(attempts_.LastOf(each)->id);
+      if (!is_array) {
+        AddJobEvent(job, attempt->id, "job_stop_requested", request.principal,
+                    change);
+      }
+      ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt), change);
+    }
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
+                                   Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
+  const auto runs = [this](const JobId& each) {
+    return jobs_.Find(each)->state != JobState::kPending;
+  };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs), jobs.end());
+  if (jobs.empty()) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "job ", id.ToText(), " is ", JobStateName(*StateOf(jobs_, id)),
+            ": only what waits can be held; `cohort jobs stop` ends what "
+            "runs")),
+        "not_waiting");
+  }
+  Change change;
+  Remember(request, "", change);
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (job.held) continue;
+    job.held = true;
+    job.held_by = request.principal;
+    LeaveLine(job);
+    // What runs of it unclaimed keeps its place (EL-2).
+    if (unclaimed_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
+    change.jobs.insert(each);
+  }
+  if (!change.jobs.empty()) {
+    TellOf(id, "job_held", request.principal, change);
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::ReleaseJob(const RequestKey& request,
+                                      const JobId& id, Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  Change change;
+  Remember(request, "", change);
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (!job.held || job.state != JobState::kPending) continue;
+    job.held = false;
+    job.held_by.clear();
+    // What it says now is not why it waits any more.
+    if (job.attempts == 0) job.reason.clear();
+    StandInLine(job);
+    change.jobs.insert(each);
+  }
+  if (!change.jobs.empty()) {
+    TellOf(id, "job_released", request.principal, change);
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return absl::OkStatus();
+}
+
+// ---- what keeps jobs from the line ----
+
+void ClusterState::StandInLine(const JobRecord& job) {
+  if (unclaimed_.OfJob(job.id) != nullptr) return;  // LetGo asks again (UN-2)
+  if (!eligibility_.Admit(job)) return;
+  const AttemptRecord* last = attempts_.LastOf(job.id);
+  const absl::Duration delay =
+      last == nullptr ? absl::ZeroDuration() : RetryDelayAfter(job, *last);
+  if (delay > absl::ZeroDuration()) {
+    backoff_.Add(job.id, delay);
+  } else {
+    line_.Add(job);
+  }
+}
+
+void ClusterState::LeaveLine(const JobRecord& job) {
+  line_.Remove(job);
+  backoff_.Remove(job.id);
+}
+
+void ClusterState::Occupy(const JobRecord& job) {
+  LeaveLine(job);
+  for (const JobId& displaced : eligibility_.Occupy(job)) {
+    LeaveLine(*jobs_.Find(displaced));
+  }
+}
+
+void ClusterState::AdmitReady(Change& change) {
+  FailBroken(change);
+  for (const JobId& id : eligibility_.TakeReady()) {
+    const JobRecord* job = jobs_.Find(id);
+    if (job != nullptr && job->state == JobState::kPending) StandInLine(*job);
+  }
+}
+
+void ClusterState::FailBroken(Change& change) {
+  for (;;) {
+    const std::vector<Dependencies::Broken> broken = eligibility_.TakeBroken();
+    if (broken.empty()) return;
+    for (const Dependencies::Broken& each : broken) FailWaiting(each, change);
+  }
+}
+
+void ClusterState::FailWaiting(const Dependencies::Broken& broken,
+                               Change& change) {
+  const JobState state = *StateOf(jobs_, broken.dependency);
+  const std::string reason =
+      absl::StrCat("it was to start after ", broken.dependency.ToText(),
+                   " had SUCCEEDED, which ended ", JobStateName(state));
+  const std::vector<std::string> chain = ChainOf(jobs_, broken.dependency);
+  // Of an array some elements may have been stopped; one that was adopted runs.
+  std::vector<JobId> jobs = jobs_.Named(broken.who);
+  const bool is_array = !jobs.empty() && jobs.front() != broken.who;
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                            [this](const JobId& each) {
+                              return jobs_.Find(each)->state !=
+                                     JobState::kPending;
+                            }),
+             jobs.end());
+  if (jobs.empty()) return;
+  const uint64_t before =
+      std::exchange(change.cause, LastEventOf(jobs_, broken.dependency));
+  if (is_array) {
+    change.cause = TellOf(broken.who, "job_moved",
+                          absl::StrCat("FAILED: ", reason), change);
+  }
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    job.reason = reason;
+    job.causes = chain;
+    change.quietly = is_array;
+    MoveJob(job, JobState::kFailed, change);
+    change.quietly = false;
+  }
+  change.cause = before;
+}
+
+std::string ClusterState::KeptBy(const JobRecord& job) const {
+  const std::string kept = eligibility_.ReasonOf(job);
+  return kept.empty() ? backoff_.ReasonOf(job) : kept;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,521 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/cause_chain.h"
+#include "head/state/cluster_state.h"
+#include "head/state/job_query.h"
+#include "head/store/memory_store.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// A state over a memory store with one node, whose ranks do as they are told.
+class ClusterStateJobsTest : public ::testing::Test,
+                             public NodeLinks,
+                             public JobWatchers {
+ protected:
+  ClusterStateJobsTest() {
+    node_.node = NodeId::New(random_);
+    node_.name = "n1";
+    node_.host = "10.0.0.1";
+    node_.resources = *ParseResources("CPU=4");
+    node_.observed.full = true;
+    Reload();
+  }
+
+  // As a restart of the head: what is built from the rows alone.
+  void Reload() {
+    store_ = std::make_unique<MemoryStore>(disk_);
+    absl::StatusOr<Rows> rows = LoadRows(*store_);
+    COHORT_ASSERT_OK(rows);
+    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
+                                            *this, *std::move(rows));
+    Transition transition;
+    state_->TakeTerm(transition);
+    COHORT_ASSERT_OK(store_->Append(term, transition.TakeBatch()));
+  }
+
+  void Commit(Transition transition) {
+    const Batch batch = transition.TakeBatch();
+    if (!batch.empty()) {
+      COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
+    }
+    for (Effect& effect : transition.TakeEffects()) {
+      std::move(effect)(absl::OkStatus());
+    }
+  }
+
+  void SendDesired(const NodeId&, uint64_t,
+                   const std::vector<DesiredAttempt>&) override {}
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<AcknowledgedCheckpoints>&) override {}
+  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
+  void JobChanged(const JobId& job) override { changed_.push_back(job); }
+
+  // The node with all that it has to do, and nothing of it begun.
+  void JoinNode() {
+    node_.observed.attempts.clear();
+    for (const AttemptId& id : state_->attempts().OnNode(node_.node)) {
+      ObservedAttempt attempt;
+      attempt.attempt = id;
+      attempt.job = state_->attempts().Find(id)->job;
+      attempt.phase = ObservedPhase::kPreparing;
+      node_.observed.attempts.push_back(attempt);
+    }
+    Transition transition;
+    const auto registered = state_->RegisterNode(node_, transition);
+    COHORT_ASSERT_OK(registered);
+    incarnation_ = registered->incarnation;
+    Commit(std::move(transition));
+  }
+
+  static JobSpec Spec() {
+    JobSpec spec;
+    spec.command = {"run"};
+    spec.resources_per_worker = *ParseResources("CPU=1");
+    return spec;
+  }
+
+  absl::StatusOr<JobId> TrySubmit(JobSpec spec, std::string request = "") {
+    if (request.empty()) request = absl::StrCat("r", ++requests_);
+    Transition transition;
+    const absl::StatusOr<JobId> id =
+        state_->SubmitJob(Key(request), "default", std::move(spec), transition);
+    Commit(std::move(transition));
+    return id;
+  }
+  JobId Submit(JobSpec spec) { return *TrySubmit(std::move(spec)); }
+  JobId SubmitAfter(JobId job, DependencyKind kind = DependencyKind::kOk) {
+    JobSpec spec = Spec();
+    spec.after = {{.job = job, .kind = kind}};
+    return Submit(std::move(spec));
+  }
+  JobId SubmitArray(const std::string& array) {
+    JobSpec spec = Spec();
+    spec.array = array;
+    return Submit(std::move(spec));
+  }
+
+  RequestKey Key(const std::string& request) {
+    return {.principal = "cluster", .request_id = request, .body_hash = "h"};
+  }
+  using Call = absl::Status (ClusterState::*)(const RequestKey&, const JobId&,
+                                              Transition&);
+  absl::Status Do(Call call, const JobId& job) {
+    Transition transition;
+    const absl::Status status =
+        ((*state_).*call)(Key(absl::StrCat("r", ++requests_)), job, transition);
+    Commit(std::move(transition));
+    return status;
+  }
+
+  const JobRecord& Job(const JobId& id) { return *state_->jobs().Find(id); }
+  JobState StateOfJob(const JobId& id) { return *StateOf(state_->jobs(), id); }
+  std::string Reason(const JobId& id) { return state_->ReasonOf(Job(id)); }
+  int64_t Count(const JobId& array, JobState state) {
+    return state_->jobs().arrays().Find(array)->CountOf(state);
+  }
+
+  // The job's attempt, which is placed, ends by itself.
+  void End(const JobId& job, int code = 0) {
+    const AttemptRecord& attempt = *state_->attempts().LastOf(job);
+    Observed observed;
+    ObservedAttempt seen;
+    seen.attempt = attempt.id;
+    seen.job = job;
+    const auto say = [&](ObservedPhase phase) {
+      seen.phase = phase;
+      observed.attempts = {seen};
+      Transition transition;
+      static_cast<void>(
+          state_->Observe(node_.node, incarnation_, observed, transition));
+      Commit(std::move(transition));
+    };
+    seen.master_port = 1234;
+    say(ObservedPhase::kPrepared);
+    ObservedRank rank;
+    rank.rank = 0;
+    rank.state = RankState::kRunning;
+    rank.pid = 7;
+    seen.ranks = {rank};
+    say(ObservedPhase::kRunning);
+    seen.ranks[0].state = RankState::kExited;
+    seen.ranks[0].exit = ExitStatus{.code = code};
+    say(ObservedPhase::kEnded);
+  }
+
+  const uint64_t seed_ = 11;
+  SeededRandom random_{seed_};
+  ManualExecutor time_;
+  MemoryDisk disk_;
+  ClusterLimits limits_;
+  std::unique_ptr<MemoryStore> store_;
+  std::unique_ptr<ClusterState> state_;
+  Registration node_;
+  uint64_t incarnation_ = 0;
+  int requests_ = 0;
+  std::vector<JobId> changed_;
+};
+
+// ---- hold and release ----
+
+TEST_F(ClusterStateJobsTest, AHeldJobWaitsUntilItIsReleased) {
+  JoinNode();
+  JobSpec spec = Spec();
+  spec.hold = true;
+  const JobId job = Submit(spec);
+  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Reason(job), "held by cluster");
+  Reload();
+  JoinNode();
+  EXPECT_EQ(Reason(job), "held by cluster");
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
+  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
+}
+
+TEST_F(ClusterStateJobsTest, AJobThatWaitsCanBeHeldAndOneThatRunsCannot) {
+  const JobId job = Submit(Spec());
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, job));
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, job));
+  JoinNode();
+  EXPECT_EQ(Reason(job), "held by cluster");
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
+  EXPECT_THAT(Do(&ClusterState::HoldJob, job),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("is STARTING: only what waits")));
+  EXPECT_THAT(Do(&ClusterState::HoldJob, JobId::New(random_)),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
+  const JobId first = Submit(Spec());
+  const JobId second = Submit(Spec());
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, first));
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, first));
+  node_.resources = *ParseResources("CPU=1");
+  JoinNode();
+  EXPECT_EQ(Job(first).state, JobState::kStarting);
+  EXPECT_EQ(Job(second).state, JobState::kPending);
+}
+
+TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
+  JobSpec urgent = Spec();
+  urgent.priority = 5;
+  const JobId first = Submit(Spec());
+  const JobId second = Submit(urgent);
+  node_.resources = *ParseResources("CPU=1");
+  JoinNode();
+  EXPECT_EQ(Job(first).state, JobState::kPending);
+  EXPECT_EQ(Job(second).state, JobState::kStarting);
+}
+
+// ---- after ----
+
+TEST_F(ClusterStateJobsTest, AJobStartsOnceTheOneBeforeHasSucceeded) {
+  JoinNode();
+  const JobId first = Submit(Spec());
+  const JobId second = SubmitAfter(first);
+  EXPECT_EQ(Reason(second),
+            absl::StrCat("after ", first.ToText(), ", which is STARTING"));
+  Reload();
+  JoinNode();
+  EXPECT_EQ(Job(second).state, JobState::kPending);
+  End(first);
+  EXPECT_EQ(Job(first).state, JobState::kSucceeded);
+  EXPECT_EQ(Job(second).state, JobState::kStarting);
+}
+
+// DP-1
+TEST_F(ClusterStateJobsTest, WhoCanNeverStartFailsAndSaysWhy) {
+  JoinNode();
+  const JobId first = Submit(Spec());
+  const JobId second = SubmitAfter(first);
+  const JobId third = SubmitAfter(second);
+  const JobId anyway = SubmitAfter(first, DependencyKind::kAny);
+  End(first, 3);
+  EXPECT_EQ(Job(first).state, JobState::kFailed);
+  EXPECT_EQ(Job(second).state, JobState::kFailed);
+  EXPECT_THAT(Job(second).reason,
+              HasSubstr(absl::StrCat("after ", first.ToText())));
+  EXPECT_EQ(Job(third).state, JobState::kFailed);
+  ASSERT_THAT(Job(third).causes, Not(IsEmpty()));
+  EXPECT_THAT(
+      Job(third).causes.back(),
+      StartsWith(absl::StrCat("job ", second.ToText(), " ended FAILED")));
+  EXPECT_THAT(absl::StrJoin(Job(third).causes, "\n"),
+              HasSubstr(absl::StrCat("job ", first.ToText(), " ended FAILED")));
+  EXPECT_EQ(Job(anyway).state, JobState::kStarting);
+  Reload();
+  EXPECT_EQ(Job(third).state, JobState::kFailed);
+}
+
+TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
+  JoinNode();
+  const JobId good = Submit(Spec());
+  const JobId bad = Submit(Spec());
+  End(good);
+  End(bad, 1);
+  EXPECT_EQ(Job(SubmitAfter(good)).state, JobState::kStarting);
+  EXPECT_EQ(Job(SubmitAfter(bad)).state, JobState::kFailed);
+  EXPECT_EQ(Job(SubmitAfter(bad, DependencyKind::kAny)).state,
+            JobState::kStarting);
+  JobSpec spec = Spec();
+  spec.after = {{.job = JobId::New(random_), .kind = DependencyKind::kOk}};
+  EXPECT_THAT(TrySubmit(spec), StatusIs(absl::StatusCode::kNotFound,
+                                        HasSubstr(spec.after[0].job.ToText())));
+  spec.after = {{.job = good}, {.job = good}};
+  EXPECT_THAT(TrySubmit(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
+}
+
+TEST_F(ClusterStateJobsTest, AStoppedJobFailsWhoWaitsForItsSuccess) {
+  const JobId first = Submit(Spec());
+  const JobId second = SubmitAfter(first);
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, first));
+  EXPECT_EQ(Job(second).state, JobState::kFailed);
+}
+
+TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
+  limits_.history.jobs.count_max = 1;
+  Reload();
+  JoinNode();
+  const JobId first = Submit(Spec());
+  End(first);
+  JobSpec spec = Spec();
+  spec.after = {{.job = first}};
+  spec.hold = true;
+  const JobId second = Submit(spec);
+  for (int i = 0; i < 3; ++i) End(Submit(Spec()));
+  Transition transition;
+  state_->Tick(transition);
+  Commit(std::move(transition));
+  EXPECT_NE(state_->jobs().Find(first), nullptr);
+  Reload();
+  JoinNode();
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, second));
+  time_.AdvanceBy(absl::Seconds(1));
+  End(second);
+  Transition again;
+  state_->Tick(again);
+  Commit(std::move(again));
+  EXPECT_EQ(state_->jobs().Find(first), nullptr);
+}
+
+// ---- arrays ----
+
+TEST_F(ClusterStateJobsTest, AnArrayIsOneRequestOneEventAndManyJobs) {
+  JobSpec spec = Spec();
+  spec.array = "0-2,9";
+  const uint64_t events = state_->cluster().next_event;
+  const JobId array = *TrySubmit(spec, "same");
+  EXPECT_EQ(state_->cluster().next_event, events + 1);
+  EXPECT_EQ(*TrySubmit(spec, "same"), array);
+  EXPECT_EQ(state_->jobs().size(), 4u);
+  EXPECT_THAT(state_->jobs().Named(array),
+              ElementsAre(array.Element(0), array.Element(1), array.Element(2),
+                          array.Element(9)));
+  EXPECT_TRUE(
+      Job(array.Element(0)).spec.IsSharedWith(Job(array.Element(9)).spec));
+  Reload();
+  EXPECT_EQ(state_->jobs().size(), 4u);
+  EXPECT_EQ(*Job(array.Element(9)).spec, spec);
+  EXPECT_TRUE(
+      Job(array.Element(0)).spec.IsSharedWith(Job(array.Element(9)).spec));
+}
+
+// EL-2
+TEST_F(ClusterStateJobsTest, NoMoreElementsRunThanTheArrayAllows) {
+  JoinNode();
+  const JobId array = SubmitArray("0-5%2");
+  EXPECT_EQ(Count(array, JobState::kStarting), 2);
+  EXPECT_THAT(Reason(array.Element(4)), HasSubstr("its limit"));
+  Reload();
+  JoinNode();
+  EXPECT_EQ(Count(array, JobState::kStarting), 2);
+  for (uint32_t i = 0; i < 6; ++i) {
+    EXPECT_LE(Count(array, JobState::kStarting), 2);
+    End(array.Element(i));
+  }
+  EXPECT_EQ(Count(array, JobState::kSucceeded), 6);
+  EXPECT_EQ(StateOfJob(array), JobState::kSucceeded);
+}
+
+TEST_F(ClusterStateJobsTest, AHeldElementGivesItsPlaceToAnother) {
+  const JobId array = SubmitArray("0-3%1");
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, array.Element(0)));
+  JoinNode();
+  EXPECT_EQ(Job(array.Element(0)).state, JobState::kPending);
+  EXPECT_EQ(Job(array.Element(1)).state, JobState::kStarting);
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, array.Element(0)));
+  EXPECT_EQ(Count(array, JobState::kStarting), 1);
+  End(array.Element(1));
+  EXPECT_EQ(Job(array.Element(0)).state, JobState::kStarting);
+}
+
+TEST_F(ClusterStateJobsTest, TheArraysIdNamesAllItsElements) {
+  const JobId array = SubmitArray("0-3");
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, array));
+  JoinNode();
+  EXPECT_EQ(Count(array, JobState::kPending), 4);
+  COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, array));
+  EXPECT_EQ(Count(array, JobState::kStarting), 4);
+  End(array.Element(2), 1);
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
+  EXPECT_EQ(Count(array, JobState::kStopping), 3);
+  EXPECT_EQ(Count(array, JobState::kFailed), 1);
+}
+
+TEST_F(ClusterStateJobsTest, StoppingWaitingElementsIsOneEvent) {
+  const JobId array = SubmitArray("0-99");
+  const uint64_t events = state_->cluster().next_event;
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
+  EXPECT_EQ(StateOfJob(array), JobState::kStopped);
+  EXPECT_EQ(state_->cluster().next_event, events + 1);
+}
+
+TEST_F(ClusterStateJobsTest, AJobWaitsForAllElementsAndAnArrayForAJob) {
+  JoinNode();
+  const JobId array = SubmitArray("0-1");
+  const JobId after = SubmitAfter(array);
+  JobSpec spec = Spec();
+  spec.array = "0-1";
+  spec.after = {{.job = after}};
+  const JobId last = Submit(spec);
+  End(array.Element(0));
+  EXPECT_EQ(Job(after).state, JobState::kPending);
+  End(array.Element(1));
+  EXPECT_EQ(Job(after).state, JobState::kStarting);
+  EXPECT_EQ(Count(last, JobState::kPending), 2);
+  End(after, 1);
+  EXPECT_EQ(Count(last, JobState::kFailed), 2);
+  EXPECT_EQ(StateOfJob(last), JobState::kFailed);
+}
+
+// DP-1, whichever element ended before.
+TEST_F(ClusterStateJobsTest, AnArrayFailsWithItsDependencyAlsoInPart) {
+  JoinNode();
+  for (const bool restart : {false, true}) {
+    const JobId first = Submit(Spec());
+    JobSpec spec = Spec();
+    spec.array = "0-2";
+    spec.after = {{.job = first}};
+    const JobId array = Submit(spec);
+    const JobId last = SubmitAfter(array);
+    COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array.Element(0)));
+    if (restart) {
+      Reload();
+      JoinNode();
+    }
+    End(first, 1);
+    EXPECT_EQ(StateOfJob(array), JobState::kFailed);
+    EXPECT_EQ(Count(array, JobState::kFailed), 2);
+    EXPECT_EQ(Job(last).state, JobState::kFailed);
+  }
+}
+
+TEST_F(ClusterStateJobsTest, ALongChainSaysHowManyCausesItLeavesOut) {
+  JoinNode();
+  const JobId first = Submit(Spec());
+  JobId last = first;
+  for (size_t i = 0; i < kCausesMax + 5; ++i) last = SubmitAfter(last);
+  End(first, 3);
+  const std::vector<std::string>& causes = Job(last).causes;
+  ASSERT_THAT(causes, SizeIs(kCausesMax));
+  EXPECT_THAT(causes[0], HasSubstr("exited with code 3"));
+  EXPECT_THAT(causes[1], ::testing::MatchesRegex("\\.\\.\\. [0-9]+ more"));
+}
+
+TEST_F(ClusterStateJobsTest, AnArrayIsForgottenAsAWhole) {
+  limits_.history.jobs.count_max = 1;
+  Reload();
+  const JobId array = SubmitArray("0-9");
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array.Element(3)));
+  const JobId other = Submit(Spec());
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, other));
+  Transition first;
+  state_->Tick(first);
+  Commit(std::move(first));
+  EXPECT_EQ(state_->jobs().size(), 11u);
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
+  EXPECT_EQ(state_->jobs().Find(other), nullptr);
+  EXPECT_EQ(state_->jobs().size(), 10u);
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, Submit(Spec())));
+  Transition second;
+  state_->Tick(second);
+  Commit(std::move(second));
+  EXPECT_EQ(state_->jobs().size(), 1u);
+  EXPECT_EQ(state_->jobs().arrays().Find(array), nullptr);
+  Reload();
+  EXPECT_EQ(state_->jobs().size(), 1u);
+  EXPECT_TRUE(state_->jobs().arrays().all().empty());
+}
+
+// ---- lists ----
+
+TEST_F(ClusterStateJobsTest, PagesNeitherShiftNorDoubleWhatTheyShow) {
+  std::vector<JobId> jobs;
+  for (int i = 0; i < 5; ++i) jobs.push_back(Submit(Spec()));
+  JobPage page = FindJobs(state_->jobs(), {}, 2, 100);
+  ASSERT_THAT(page.jobs, SizeIs(2));
+  EXPECT_EQ(page.jobs[0]->id, jobs[4]);
+  Submit(Spec());
+  page = FindJobs(state_->jobs(), {.before = page.next}, 2, 100);
+  ASSERT_THAT(page.jobs, SizeIs(2));
+  EXPECT_EQ(page.jobs[0]->id, jobs[2]);
+  page = FindJobs(state_->jobs(), {.before = page.next}, 2, 100);
+  ASSERT_THAT(page.jobs, SizeIs(1));
+  EXPECT_FALSE(page.next.has_value());
+}
+
+TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
+  JobSpec labelled = Spec();
+  labelled.labels = {{"team", "a"}, {"x", "y"}};
+  const JobId job = Submit(labelled);
+  const JobId stopped = Submit(Spec());
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, stopped));
+  const JobId array = SubmitArray("0-2");
+  const auto ids = [this](const JobQuery& query) {
+    std::vector<JobId> found;
+    for (const JobRecord* each :
+         FindJobs(state_->jobs(), query, 10, 100).jobs) {
+      found.push_back(each->id);
+    }
+    return found;
+  };
+  EXPECT_THAT(ids({.labels = {{"team", "a"}}}), ElementsAre(job));
+  EXPECT_THAT(ids({.labels = {{"team", "b"}}}), IsEmpty());
+  EXPECT_THAT(ids({.states = {JobState::kStopped}}), ElementsAre(stopped));
+  EXPECT_THAT(ids({.name_space = "other"}), IsEmpty());
+  EXPECT_THAT(
+      ids({.array = array}),
+      ElementsAre(array.Element(2), array.Element(1), array.Element(0)));
+  // Looks at no more than it may, and goes on.
+  const JobPage page =
+      FindJobs(state_->jobs(), {.labels = {{"team", "a"}}}, 10, 2);
+  EXPECT_THAT(page.jobs, IsEmpty());
+  EXPECT_TRUE(page.next.has_value());
+}
+
+}  // namespace
+}  // namespace cohort::head

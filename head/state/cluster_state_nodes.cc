@@ -1,0 +1,289 @@
+// ClusterState's word on the health of nodes: silence, drains, and what is left
+// on a node whose leases are void.
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/state/cluster_state.h"
+#include "head/state/node_finder.h"
+#include "head/state/reconciler.h"
+
+namespace cohort::head {
+namespace {
+
+// Of a returned node's attempts, in the text of one event.
+constexpr size_t kAttemptsNamed = 8;
+
+// Why the lease of an attempt on a node that still has it is void.
+std::string VoidReason(const AttemptRecord* attempt, const AttemptPart* part) {
+  if (attempt == nullptr) return "the head knows no such attempt";
+  if (part == nullptr) return "it was never placed there";
+  return EndReasonOf(*attempt);
+}
+
+std::string ForReason(const std::string& reason) {
+  return reason.empty() ? "" : absl::StrCat(": ", reason);
+}
+
+}  // namespace
+
+// ---- silence ----
+
+void ClusterState::TickNodes(Change& change) {
+  const NodeLeases::Silent silent = leases_.Tick();
+  for (const NodeId& node : silent.suspect) Suspect(node, change);
+  for (const NodeId& node : silent.dead) NodeSilent(node, change);
+  for (const NodeId& node : drains_.TakeDue()) EvictFrom(node, change);
+  change.cause = 0;  // each of these had its own
+}
+
+void ClusterState::Suspect(const NodeId& node, Change& change) {
+  const NodeRecord& record = *nodes_.Find(node);
+  // So it was when the head before this one ended.
+  if (record.state == NodeState::kSuspect) return;
+  const std::string why =
+      absl::StrCat("node ", record.name, " was silent for ",
+                   absl::FormatDuration(limits_.node_timeout / 2));
+  COHORT_LOG(kWarning, "node_suspect", {"node", node}, {"name", record.name},
+             {"silent", limits_.node_timeout / 2});
+  AddNodeEvent(node, "node_suspect", why, change);
+  nodes_.MarkSuspect(node);
+  nodes_.SetSince(node, clock_.Wall());
+  change.nodes.insert(node);
+}
+
+void ClusterState::HearAgain(const NodeId& node, Change& change) {
+  leases_.Renew(node);
+  const NodeRecord& record = *nodes_.Find(node);
+  if (record.state != NodeState::kSuspect) return;
+  COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.name});
+  AddNodeEvent(node, "node_alive",
+               absl::StrCat("node ", record.name, " is heard again"), change);
+  nodes_.MarkAlive(node);
+  nodes_.SetSince(node, clock_.Wall());
+  change.nodes.insert(node);
+}
+
+void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
+                              Transition& transition) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || record->incarnation != incarnation ||
+      record->state == NodeState::kDead) {
+    return;
+  }
+  if (record->state == NodeState::kAlive) return leases_.Renew(node);
+  Change change;
+  HearAgain(node, change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+}
+
+// ---- drains ----
+
+absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
+                                               const std::string& text,
+                                               const DrainOrder& order,
+                                               Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return NodeId::FromBytes(earlier->answer);
+  COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
+  const bool is_drained = nodes_.Find(node)->drain.has_value();
+  if (!is_drained && nodes_.DrainedCount() >= limits_.drains_max) {
+    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                         nodes_.DrainedCount(),
+                         " nodes are drained already: undrain some that will "
+                         "not come back")),
+                     "too_many_drains");
+  }
+
+  Change change;
+  const absl::Time now = clock_.Wall();
+  const bool has_deadline = order.deadline != absl::InfiniteDuration();
+  nodes_.SetDrain(node,
+                  Drain{.reason = order.reason,
+                        .principal = request.principal,
+                        .asked_at = now,
+                        .deadline = has_deadline ? now + order.deadline
+                                                 : absl::InfiniteFuture()});
+  drains_.Set(node, order.deadline);
+  if (!is_drained) nodes_.SetSince(node, now);
+  change.nodes.insert(node);
+  change.cause = AddNodeEvent(
+      node, "node_drained",
+      absl::StrCat(request.principal, " drained node ", nodes_.Find(node)->name,
+                   ForReason(order.reason),
+                   has_deadline
+                       ? absl::StrCat("; what runs there is moved in ",
+                                      absl::FormatDuration(order.deadline))
+                       : ""),
+      change,
+      {.principal = request.principal, .request_id = request.request_id});
+  nodes_.SetCause(node, change.cause);
+  if (!is_drained) NoteLeft(node, change);
+  Remember(request, std::string(node.bytes()), change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return node;
+}
+
+absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
+                                                 const std::string& text,
+                                                 Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return NodeId::FromBytes(earlier->answer);
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
+  Change change;
+  if (nodes_.Find(node)->drain.has_value()) {
+    nodes_.SetDrain(node, std::nullopt);
+    nodes_.SetSince(node, clock_.Wall());
+    drains_.Clear(node);
+    change.nodes.insert(node);
+    // Who is placed there now is so because of it.
+    change.freed_by = AddNodeEvent(
+        node, "node_undrained",
+        absl::StrCat(request.principal, " undrained node ",
+                     nodes_.Find(node)->name),
+        change,
+        {.principal = request.principal, .request_id = request.request_id});
+  }
+  Remember(request, std::string(node.bytes()), change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return node;
+}
+
+void ClusterState::EvictFrom(const NodeId& node, Change& change) {
+  const NodeRecord& record = *nodes_.Find(node);
+  const std::string why =
+      absl::StrCat("node ", record.name, " is drained and its deadline passed",
+                   ForReason(record.drain->reason));
+  // Its own is what a person asked for, not what else this decision saw.
+  change.cause = record.origin.cause;
+  change.cause = AddNodeEvent(node, "node_deadline_passed", why, change);
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    AttemptRecord& attempt = *attempts_.FindMutable(id);
+    if (attempt.unclaimed() || IsOver(*PartOn(attempt, node)) ||
+        attempt.state == AttemptState::kEnding ||
+        attempt.state == AttemptState::kEnded) {
+      continue;
+    }
+    JobRecord& job = *jobs_.FindMutable(attempt.job);
+    ApplyOutcome(job, attempt, controller_.Evict(job, attempt, why), change);
+  }
+}
+
+void ClusterState::NoteLeft(const NodeId& node, Change& change) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || !record->drain.has_value() ||
+      nodes_.ShownState(node) != ShownNodeState::kDrained) {
+    return;
+  }
+  AddNodeEvent(node, "node_empty",
+               absl::StrCat("nothing is left on drained node ", record->name),
+               change);
+  nodes_.SetSince(node, clock_.Wall());
+  change.nodes.insert(node);
+}
+
+// ---- void leases ----
+
+absl::Status ClusterState::CheckGhosts(const NodeId& node,
+                                       const Observed& observed) const {
+  size_t ghosts = nodes_.GhostCountOn(node);
+  if (ghosts + observed.attempts.size() <= kGhostsMax) return absl::OkStatus();
+  for (const ObservedAttempt& each : observed.attempts) {
+    const AttemptRecord* attempt = attempts_.Find(each.attempt);
+    const AttemptPart* part =
+        attempt == nullptr ? nullptr : PartOn(*attempt, node);
+    ghosts += part == nullptr || IsOver(*part);
+  }
+  if (ghosts <= kGhostsMax) return absl::OkStatus();
+  return SetReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the node has more than ", kGhostsMax,
+          " attempts that nobody wants there: end what runs on it, then start "
+          "its daemon with a new --state-dir")),
+      "too_many_ghosts");
+}
+
+void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
+                            const AttemptPart* part, Change& change) {
+  if (!nodes_.AddGhost(node, observed.attempt, part)) return;
+  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  const std::string text =
+      absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
+                   observed.attempt.ToHex(),
+                   ", whose lease there is void: ", VoidReason(attempt, part),
+                   "; it is to end it");
+  COHORT_LOG(kWarning, "lease_void", {"node", node},
+             {"attempt", observed.attempt}, {"why", VoidReason(attempt, part)});
+  EventRecord event;
+  event.kind = "lease_void";
+  event.node = node;
+  event.attempt = observed.attempt;
+  if (attempt != nullptr) event.job = attempt->job;
+  event.text = text;
+  nodes_.SetGhostEvent(node, observed.attempt,
+                       AddEvent(std::move(event), change));
+}
+
+void ClusterState::RemoveGhost(const NodeId& node, const AttemptId& ghost,
+                               Change& change) {
+  const uint64_t told_by = nodes_.GhostEvent(node, ghost);
+  if (!nodes_.RemoveGhost(node, ghost)) return;
+  const AttemptRecord* attempt = attempts_.Find(ghost);
+  EventRecord event;
+  event.origin.cause = told_by;
+  event.kind = "lease_ended";
+  event.node = node;
+  event.attempt = ghost;
+  if (attempt != nullptr) event.job = attempt->job;
+  event.text =
+      absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
+                   ghost.ToHex(), ", whose lease was void");
+  change.freed_by = AddEvent(std::move(event), change);
+  NoteLeft(node, change);
+}
+
+void ClusterState::NoteReturn(const NodeId& node, Change& change) {
+  const std::vector<AttemptId> ghosts = nodes_.GhostsOn(node);
+  std::string text = absl::StrCat("node ", nodes_.Find(node)->name,
+                                  " returned after it was declared dead");
+  if (ghosts.empty()) {
+    absl::StrAppend(&text, "; nothing of before runs there");
+  } else {
+    absl::StrAppend(&text, "; its leases are void, and it still has ",
+                    ghosts.size(),
+                    ghosts.size() == 1 ? " attempt" : " attempts");
+    for (size_t i = 0; i < ghosts.size() && i < kAttemptsNamed; ++i) {
+      absl::StrAppend(&text, i == 0 ? ": " : ", ", ghosts[i].ToHex());
+    }
+    if (ghosts.size() > kAttemptsNamed) absl::StrAppend(&text, ", ...");
+  }
+  AddNodeEvent(node, "node_returned", std::move(text), change);
+}
+
+// ---- events ----
+
+uint64_t ClusterState::AddNodeEvent(const NodeId& node, const char* kind,
+                                    std::string text, Change& change,
+                                    Origin origin) {
+  EventRecord event;
+  event.kind = kind;
+  event.origin = std::move(origin);
+  event.node = node;
+  event.text = std::move(text);
+  return AddEvent(std::move(event), change);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,635 @@
+#include "head/state/cluster_state.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+TEST_F(ClusterStateTest, TakesAHigherTermAtEachStartAndKeepsItsIds) {
+  const ClusterRecord before = state_->cluster();
+  EXPECT_EQ(before.term, 1);
+  EXPECT_FALSE(before.cluster.IsNil());
+  Reload();
+  EXPECT_EQ(state_->cluster().term, 2);
+  EXPECT_EQ(state_->cluster().cluster, before.cluster);
+  EXPECT_EQ(state_->cluster().generation, before.generation);
+}
+
+TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
+  const JobId job = SubmitJob(Spec(2, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("no node is registered"));
+
+  EXPECT_THAT(GoalsOf(Join(a_, 2)), ElementsAre(Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+
+  Say(a_, At(job, ObservedPhase::kPrepared));
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kRun));
+  Say(a_, At(job, ObservedPhase::kRunning));
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(Job(job).started_at, time_.Wall());
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(2));
+  EXPECT_THAT(changed_, testing::Contains(job));
+}
+
+TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(2, 1));
+  std::vector<DesiredAttempt> sent = sent_[a_];
+  sent.insert(sent.end(), sent_[b_].begin(), sent_[b_].end());
+  ASSERT_THAT(sent, SizeIs(2));
+  const bool a_first = sent[0].holds_rank_zero;
+  const DesiredAttempt& first = a_first ? sent[0] : sent[1];
+  const DesiredAttempt& second = a_first ? sent[1] : sent[0];
+  EXPECT_EQ(first.node_rank, 0);
+  EXPECT_EQ(second.node_rank, 1);
+  EXPECT_FALSE(second.holds_rank_zero);
+  EXPECT_EQ(second.node_count, 2);
+  EXPECT_EQ(second.world_size, 2);
+  EXPECT_THAT(second.ranks, ElementsAre(DesiredRank{1, 0, {}}));
+  EXPECT_EQ(second.command, Job(job).spec->command);
+  EXPECT_EQ(second.number, 1);
+}
+
+// RQ-1, also through a restart.
+TEST_F(ClusterStateTest, MakesOneJobOfARepeatedRequest) {
+  const auto first = TrySubmitJob(Spec(1, 1), "r");
+  COHORT_ASSERT_OK(first);
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "r"), IsOkAndHolds(*first));
+  Reload();
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "r"), IsOkAndHolds(*first));
+  EXPECT_EQ(state_->jobs().size(), 1);
+  EXPECT_THAT(TrySubmitJob(Spec(2, 1), "r", "another body"),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(ClusterStateTest, ChangesNothingForARequestItRefuses) {
+  JobSpec bad = Spec(1, 1);
+  bad.command.clear();
+  const int appends = disk_.appends();
+  EXPECT_THAT(TrySubmitJob(bad, "r"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  JobSpec unpackaged = Spec(1, 1);
+  unpackaged.package_hash = std::string(32, 'h');
+  EXPECT_THAT(TrySubmitJob(unpackaged, "r"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(disk_.appends(), appends);
+  EXPECT_THAT(StopJob(JobId::New(random_)),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ClusterStateTest, RefusesAJobWhenTooManyWait) {
+  limits_.waiting_jobs_max = 2;
+  Reload();
+  SubmitJob(Spec(1, 1));
+  SubmitJob(Spec(1, 1));
+  EXPECT_THAT(TrySubmitJob(Spec(1, 1), "third"),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+// PL-1, and a release wakes the line at once.
+TEST_F(ClusterStateTest, PlacesWhatFitsInOrderWhenResourcesReturn) {
+  Join(a_, 2);
+  const JobId running = SubmitJob(Spec(2, 1));
+  const JobId huge = SubmitJob(Spec(100, 1));
+  const JobId second = SubmitJob(Spec(2, 1));
+  const JobId third = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(second), JobState::kPending);
+  EXPECT_EQ(StateOf(third), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(huge)), HasSubstr("100"));
+  Run(running);
+  Say(a_, Exited(running, a_, 0));
+  EXPECT_EQ(StateOf(second), JobState::kStarting);
+  EXPECT_EQ(StateOf(third), JobState::kPending);
+  EXPECT_EQ(StateOf(huge), JobState::kPending);
+  // Two more CPUs: the small one starts past the one that fits nowhere.
+  Join(b_, 2);
+  EXPECT_EQ(StateOf(third), JobState::kStarting);
+  EXPECT_EQ(StateOf(huge), JobState::kPending);
+}
+
+TEST_F(ClusterStateTest, StopsAWaitingJobAtOnce) {
+  const JobId job = SubmitJob(Spec(1, 1));
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  COHORT_EXPECT_OK(StopJob(job));
+  Join(a_, 1);
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+}
+
+TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  sent_.clear();
+  COHORT_EXPECT_OK(StopJob(job));
+  ASSERT_THAT(sent_[a_], SizeIs(1));
+  EXPECT_EQ(sent_[a_][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
+  EXPECT_EQ(StateOf(job), JobState::kStopping);
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+}
+
+TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
+  Join(a_, 1);
+  Join(b_, 1);
+  JobSpec spec = Spec(2, 1);
+  spec.max_failures = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  sent_.clear();
+  Say(a_, Exited(job, a_, 3));
+  // The sibling is ended with a short grace; the ended part is forgotten.
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  ASSERT_THAT(sent_[b_], SizeIs(1));
+  EXPECT_EQ(sent_[b_][0].grace, absl::Seconds(1));
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  const AttemptId first = Attempt(job).id;
+  Say(b_, Exited(job, b_, 143, /*by_order=*/true));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)),
+              StartsWith("attempt 2 starts in 1s; attempt 1: rank"));
+  Pass(absl::Seconds(1), {a_, b_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_NE(Attempt(job).id, first);
+  EXPECT_EQ(Attempt(job).number, 2);
+  EXPECT_EQ(Job(job).failures, 1);
+}
+
+TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 5;
+  spec.retry_delay = absl::Seconds(2);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  Pass(absl::Milliseconds(1'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Reload();  // counted anew: never shorter than it was said to be
+  Join(a_, 1);
+  EXPECT_EQ(state_->waiting_count(), 1);
+  Pass(absl::Milliseconds(1'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Pass(absl::Milliseconds(400), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  Pass(absl::Milliseconds(3'800), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Pass(absl::Milliseconds(400), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 5;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Say(a_, Exited(job, a_, 3));
+  EXPECT_EQ(state_->waiting_count(), 1);
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(state_->waiting_count(), 0);
+  Pass(absl::Seconds(2), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kUser);
+}
+
+TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  const NodeId first = Attempt(job).parts[0].node;
+  Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Attempt(job).number, 2);
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  // It still tells of the node once that is gone from the attempt.
+  EXPECT_THAT(Job(job).causes[0], HasSubstr("was silent for 10s"));
+}
+
+// PL-3: nothing of a node is offered before it registered in this term.
+TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
+  Join(a_, 4);
+  Reload();
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), Not(IsEmpty()));
+  Join(a_, 4);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, RefusesANodeWhoseTextsCannotBeShownOrReached) {
+  std::vector<Registration> bad(4, Node(a_, 1));
+  bad[0].name = "a\nb";
+  bad[1].labels = {{"rack", "\x1b[31m"}};
+  bad[2].labels = {{"\xff", "7"}};
+  bad[3].host = "a b";
+  for (const Registration& registration : bad) {
+    Transition transition;
+    EXPECT_THAT(state_->RegisterNode(registration, transition),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(transition.empty());
+  }
+}
+
+TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
+  Join(a_, 4);
+  state_->WithdrawNode(a_, incarnations_[a_]);
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Join(a_, 4);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  state_->WithdrawNode(a_, incarnations_[a_]);
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+  ObservedAttempt ended = Exited(job, a_, 1, /*by_order=*/true);
+  ended.end = ObservedEnd::kDaemonShutdown;
+  TakeGoals(a_);
+  Say(a_, ended);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  // Its stream broke and it came again before it went.
+  Registration again = Node(a_, 1);
+  again.leaving = true;
+  Join(again);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  // The next daemon.
+  Join(a_, 1);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+  EXPECT_EQ(Job(job).failures, 0);
+}
+
+// P1: the head dies and comes back, the ranks go on.
+TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Reload();
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kRun));
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_EQ(Job(job).attempts, 1);
+}
+
+TEST_F(ClusterStateTest, TakesAnEndThatHappenedWhileTheHeadWasAway) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Reload();
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {Exited(job, a_, 0)};
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kForget));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+}
+
+// RC-2: a PREPARE that never arrived is simply sent again.
+TEST_F(ClusterStateTest, SendsAgainWhatANodeDoesNotHaveYet) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_THAT(GoalsOf(Join(a_, 1)), ElementsAre(Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+}
+
+TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  // A reboot: the node comes back and knows nothing.
+  EXPECT_THAT(GoalsOf(Join(a_, 1)),
+              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Job(job).infra_restarts, 1);
+  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Attempt(job).number, 2);
+}
+
+// RC-1: an attempt that the head does not know is to be forgotten, and what it
+// may hold stays unavailable until it is gone.
+TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
+  Registration registration = Node(a_, 4);
+  ObservedAttempt stray;
+  stray.attempt = AttemptId::New(random_);
+  stray.phase = ObservedPhase::kRunning;
+  registration.observed.attempts = {stray};
+  EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(Goal::kForget));
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  stray.phase = ObservedPhase::kEnded;
+  Say(a_, stray);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Join(b_, 1);
+  Pass(absl::Seconds(9.9), {b_});
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  Pass(absl::Seconds(1), {b_});
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kDead);
+  EXPECT_THAT(disconnected_, ElementsAre(a_));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Job(job).infra_restarts, 1);
+  EXPECT_EQ(Job(job).failures, 0);
+}
+
+TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
+  Join(a_, 2);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  ObservedAttempt old = At(job, ObservedPhase::kRunning);
+  Pass(absl::Seconds(11));
+  ASSERT_EQ(StateOf(job), JobState::kPending);  // no other node
+  Registration back = Node(a_, 2);
+  back.observed.attempts = {old};
+  const RegisteredNode registered = Join(back);
+  // The new attempt goes beside the ghost, never on top of it (PL-2).
+  EXPECT_THAT(GoalsOf(registered),
+              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  old.phase = ObservedPhase::kEnded;
+  Say(a_, old);
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
+}
+
+// LS-1.
+TEST_F(ClusterStateTest, DeclaresNobodyDeadAfterAPauseOfTheHead) {
+  Join(a_, 1);
+  Pass(absl::Seconds(1), {a_});
+  time_.AdvanceBy(absl::Seconds(30));
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+}
+
+TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  const uint64_t old = incarnations_[a_];
+  Registration again = Node(a_, 1);
+  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  Join(again);
+  Transition transition;
+  COHORT_EXPECT_OK(state_->Observe(
+      a_, old, {.full = false, .attempts = {Exited(job, a_, 1)}}, transition));
+  EXPECT_TRUE(transition.empty());
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+}
+
+// CK-1.
+TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 1;
+  spec.num_to_keep = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  sent_.clear();
+  ObservedAttempt committing = At(job, ObservedPhase::kRunning);
+  committing.checkpoints = {
+      {.path = "/s/attempt-1.1/step-5", .step = 5, .epoch = 1}};
+  Say(a_, committing);
+  EXPECT_THAT(acknowledged_, ElementsAre("/s/attempt-1.1/step-5"));
+  committing.checkpoints[0].path = "/s/attempt-1.1/step-9";
+  committing.checkpoints[0].step = 9;
+  Say(a_, committing);
+  ASSERT_THAT(sent_[a_], SizeIs(1));
+  EXPECT_THAT(sent_[a_][0].retired_checkpoints,
+              ElementsAre("/s/attempt-1.1/step-5"));
+  ObservedAttempt removed = At(job, ObservedPhase::kRunning);
+  removed.removed_checkpoints = {"/s/attempt-1.1/step-5"};
+  Say(a_, removed);
+
+  sent_.clear();
+  Say(a_, Exited(job, a_, 1));
+  Pass(absl::Seconds(1), {a_});
+  ASSERT_THAT(sent_[a_], SizeIs(2));
+  for (const DesiredAttempt& sent : sent_[a_]) {
+    if (sent.goal != Goal::kPrepare) continue;
+    EXPECT_EQ(sent.restore->path, "/s/attempt-1.1/step-9");
+    EXPECT_EQ(sent.epoch, 2);
+  }
+}
+
+TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.num_to_keep = 1;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  ObservedAttempt last = Exited(job, a_, 0);
+  last.checkpoints = {{.path = "/s/attempt-1.1/step-1", .step = 1, .epoch = 1},
+                      {.path = "/s/attempt-1.1/step-2", .step = 2, .epoch = 1}};
+  sent_.clear();
+  Say(a_, last);
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kStop));
+  last.removed_checkpoints = {"/s/attempt-1.1/step-1"};
+  Say(a_, last);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_THAT(Job(job).retired, IsEmpty());
+}
+
+TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(2, 1));
+  Run(job);
+  const bool a_first = PartOn(Attempt(job), a_)->ranks[0].rank == 0;
+  ObservedAttempt of_a = At(job, ObservedPhase::kRunning);
+  of_a.exchanges = {{"address", a_first ? 0 : 1, "blob-a"}};
+  ObservedAttempt of_b = At(job, ObservedPhase::kRunning);
+  of_b.exchanges = {{"address", a_first ? 1 : 0, "blob-b"}};
+  sent_.clear();
+  Say(a_, of_a);
+  EXPECT_THAT(sent_[a_], IsEmpty());
+  Reload();
+  Registration node_b = Node(b_, 1);
+  node_b.observed.attempts = {of_b};
+  Join(node_b);
+  Registration node_a = Node(a_, 1);
+  node_a.observed.attempts = {of_a};
+  const RegisteredNode registered = Join(node_a);
+  ASSERT_THAT(registered.desired, SizeIs(1));
+  ASSERT_THAT(registered.desired[0].exchanges, SizeIs(1));
+  ASSERT_THAT(sent_[b_], SizeIs(1));
+  EXPECT_EQ(sent_[b_][0].exchanges, registered.desired[0].exchanges);
+}
+
+TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  ObservedAttempt report = At(job, ObservedPhase::kRunning);
+  const int before = disk_.appends();
+  for (uint64_t i = 1; i <= 20; ++i) {
+    report.metrics = {
+        {.rank = 0, .count = i, .json = absl::StrCat("{", i, "}")}};
+    Say(a_, report);
+    Pass(absl::Milliseconds(200), {a_});
+  }
+  EXPECT_EQ(Job(job).metrics_json, "{20}");
+  EXPECT_LE(disk_.appends() - before, 5);
+  report.metrics[0].count = 21;
+  report.metrics[0].json = "{21}";
+  Say(a_, report);
+  Say(a_, Exited(job, a_, 0));
+  Reload();
+  EXPECT_EQ(Job(job).metrics_json, "{21}");
+  EXPECT_EQ(Job(job).metrics_count, 21);
+}
+
+TEST_F(ClusterStateTest, PinsThePackageOfAJobUntilItEnds) {
+  const std::string hash(32, 'h');
+  Transition transition;
+  state_->CompletePackage(hash, 100, transition);
+  Submit(std::move(transition));
+  JobSpec spec = Spec(1, 1);
+  spec.package_hash = hash;
+  const JobId job = SubmitJob(spec);
+  Reload();
+  EXPECT_EQ(state_->packages().PinsOf(hash), 1);
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(state_->packages().PinsOf(hash), 0);
+  time_.AdvanceBy(absl::Hours(1));
+  Transition trim;
+  EXPECT_THAT(state_->TrimPackages({}, trim), ElementsAre(hash));
+  Submit(std::move(trim));
+}
+
+TEST_F(ClusterStateTest, BoundsItsHistory) {
+  limits_.history.jobs.count_max = 3;
+  limits_.history.events.count_max = 10;
+  limits_.history.attempts_per_job_max = 2;
+  Reload();
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = -1;
+  spec.retry_delay = absl::ZeroDuration();
+  const JobId restless = SubmitJob(spec);
+  for (int i = 0; i < 5; ++i) {
+    Run(restless);
+    Say(a_, Exited(restless, a_, 1));
+  }
+  EXPECT_THAT(state_->attempts().AllOf(restless), SizeIs(2));
+  for (int i = 0; i < 6; ++i) COHORT_EXPECT_OK(StopJob(SubmitJob(Spec(9, 9))));
+  Pass(absl::Seconds(1), {a_});
+  EXPECT_EQ(state_->jobs().CountOf(JobState::kStopped), 3);
+  MemoryStore reader(disk_);
+  EXPECT_THAT(LoadRecords<EventRecord>(reader), IsOkAndHolds(SizeIs(10)));
+}
+
+TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Pass(absl::Seconds(11));
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  std::map<uint64_t, const EventRecord*> by_number;
+  for (const EventRecord& event : *events) by_number[event.number] = &event;
+  // From the job's last move back to the node's death.
+  uint64_t number = Job(job).origin.cause;
+  std::vector<std::string> chain;
+  while (number != 0) {
+    chain.push_back(by_number.at(number)->kind);
+    number = by_number.at(number)->origin.cause;
+  }
+  EXPECT_THAT(chain, ElementsAre("job_moved", "attempt_moved", "node_dead"));
+}
+
+TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
+  Join(a_, 2);
+  const JobId one = SubmitJob(Spec(1, 1));
+  const JobId two = SubmitJob(Spec(1, 1));
+  Run(one);
+  Run(two);
+  Pass(absl::Seconds(11));
+  Join(b_, 2);
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  uint64_t dead = 0;
+  uint64_t joined = 0;
+  for (const EventRecord& event : *events) {
+    if (event.kind == "node_dead") dead = event.number;
+    if (event.kind == "node_registered") joined = event.number;
+  }
+  for (const JobId& job : {one, two}) {
+    std::vector<uint64_t> causes;
+    for (const EventRecord& event : *events) {
+      if (event.job != job || event.number < dead) continue;
+      causes.push_back(event.origin.cause);
+      EXPECT_EQ(event.origin.principal, "head");
+      EXPECT_FALSE(event.attempt.IsNil()) << event.text;
+    }
+    // Its attempt ended, it waits, and is placed where a node has joined.
+    ASSERT_THAT(causes, SizeIs(3));
+    EXPECT_EQ(causes[0], dead);
+    EXPECT_GT(causes[1], dead);
+    EXPECT_EQ(causes[2], joined);
+  }
+  EXPECT_EQ(events->back().text,
+            absl::StrCat("STARTING on ", Node(b_, 2).name));
+}
+
+TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
+  const JobId first = SubmitJob(Spec(1, 1));
+  JobSpec spec = Spec(1, 1);
+  spec.after = {{.job = first, .kind = DependencyKind::kOk}};
+  const JobId second = SubmitJob(spec);
+  COHORT_ASSERT_OK(StopJob(first));
+  ASSERT_EQ(StateOf(second), JobState::kFailed);
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  EXPECT_EQ(events->back().job, second);
+  EXPECT_EQ(events->back().origin.cause, Job(first).origin.cause);
+  EXPECT_EQ(events->back().origin.principal, "head");
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,331 @@
+// The part of ClusterState that deals with what it did not decide: attempts of
+// an earlier generation of a restored store (docs/design/0003-head.md, UN-1).
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/state/adoption.h"
+#include "head/state/cluster_state.h"
+#include "head/state/job_spec.h"
+
+namespace cohort::head {
+namespace {
+
+// Of attempts that a person has ended and whose nodes may not know it yet.
+constexpr size_t kEndedRemembered = 256;
+
+absl::Status NotUnclaimed(const AttemptId& attempt,
+                          const AttemptRecord* known) {
+  const std::string what =
+      known == nullptr
+          ? absl::StrCat("no attempt ", attempt.ToHex(), " is unclaimed")
+          : absl::StrCat("attempt ", attempt.ToHex(), " of job ",
+                         known->job.ToText(), " is ",
+                         AttemptStateName(known->state), " and not unclaimed");
+  return SetReason(absl::NotFoundError(absl::StrCat(
+                       what, ": `cohort status` lists those that are")),
+                   "unknown_attempt");
+}
+
+absl::Status CannotAdopt(const AttemptId& attempt, absl::string_view why) {
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       "attempt ", attempt.ToHex(), " cannot be adopted: ", why,
+                       "; `cohort end ", attempt.ToHex(), "` ends it")),
+                   "cannot_adopt");
+}
+
+}  // namespace
+
+absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
+                                                 const AttemptId& attempt,
+                                                 Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  const UnclaimedTable::Entry* entry = unclaimed_.Find(attempt);
+  if (entry == nullptr) return NotUnclaimed(attempt, attempts_.Find(attempt));
+  const JobId job = entry->job;
+  Change change;
+  if (entry->has_row) {
+    COHORT_RETURN_IF_ERROR(CheckNotOver(*entry, *attempts_.Find(attempt)));
+  } else {
+    COHORT_RETURN_IF_ERROR(GiveRows(*entry, request, change));
+  }
+  Remember(request, job.bytes(), change);
+  AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted",
+              request.principal, change);
+  Claim(attempt, change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return job;
+}
+
+absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
+                                               const AttemptId& attempt,
+                                               Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  const UnclaimedTable::Entry* entry = unclaimed_.Find(attempt);
+  if (entry == nullptr) return NotUnclaimed(attempt, attempts_.Find(attempt));
+  const JobId id = entry->job;
+  Change change;
+  Remember(request, id.bytes(), change);
+  if (entry->has_row) {
+    JobRecord& job = *jobs_.FindMutable(id);
+    AddJobEvent(job, attempt, "attempt_ended", request.principal, change);
+    Claim(attempt, change);
+    AttemptRecord& record = *attempts_.FindMutable(attempt);
+    if (record.state != AttemptState::kEnded) {
+      ApplyOutcome(job, record, controller_.EndUnclaimed(job, record), change);
+    }
+  } else {
+    EndStranger(*entry, request, change);
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return id;
+}
+
+void ClusterState::EndStranger(const UnclaimedTable::Entry& entry,
+                               const RequestKey& request, Change& change) {
+  EventRecord event;
+  event.kind = "attempt_ended";
+  event.origin.principal = request.principal;
+  event.job = entry.job;
+  event.attempt = entry.attempt;
+  event.text = "unclaimed, without a row";
+  AddEvent(std::move(event), change);
+  std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
+  ended.push_back(entry.attempt);
+  if (ended.size() > kEndedRemembered) ended.erase(ended.begin());
+  for (const auto& [node, observed] : entry.seen) {
+    change.forget[node].emplace(entry.attempt, entry.job);
+  }
+  const JobId job = entry.job;
+  unclaimed_.Take(entry.attempt);
+  LetGo(job);
+}
+
+bool ClusterState::IsUnclaimed(const NodeId& node,
+                               const ObservedAttempt& observed) const {
+  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  if (attempt != nullptr) {
+    // It was never placed on another node than its row names.
+    return attempt->unclaimed() && PartOn(*attempt, node) != nullptr;
+  }
+  const std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
+  const bool is_ours =
+      observed.generation.empty() ||
+      absl::string_view(observed.generation) == cluster_.generation.bytes();
+  return !is_ours &&
+         std::find(ended.begin(), ended.end(), observed.attempt) == ended.end();
+}
+
+absl::Status ClusterState::CheckUnclaimed(const NodeId& node,
+                                          const Observed& observed) const {
+  std::vector<const ObservedAttempt*> unclaimed;
+  for (const ObservedAttempt& each : observed.attempts) {
+    if (IsUnclaimed(node, each)) unclaimed.push_back(&each);
+  }
+  return unclaimed_.CheckRoom(node, unclaimed);
+}
+
+bool ClusterState::TakeUnclaimed(const NodeId& node,
+                                 const ObservedAttempt& observed,
+                                 Change& change) {
+  if (!IsUnclaimed(node, observed)) return false;
+  if (attempts_.Find(observed.attempt) != nullptr) {
+    unclaimed_.Observe(node, observed, clock_.Wall());
+    return true;
+  }
+  nodes_.RemoveGhost(node, observed.attempt);
+  if (unclaimed_.Observe(node, observed, clock_.Wall())) {
+    COHORT_LOG(kWarning, "attempt_unclaimed", {"attempt", observed.attempt},
+               {"job", observed.job}, {"node", node});
+    EventRecord event;
+    event.kind = "attempt_unclaimed";
+    event.job = observed.job;
+    event.attempt = observed.attempt;
+    event.node = node;
+    AddEvent(std::move(event), change);
+  }
+  // What it holds there is not free; all of the node until it is said what.
+  const UnclaimedTable::Entry& entry = *unclaimed_.Find(observed.attempt);
+  if (observed.phase != ObservedPhase::kEnded) {
+    std::optional<AttemptPart> part;
+    if (entry.seen.at(node).wanted.has_value()) {
+      part = PartOf(node, *entry.seen.at(node).wanted);
+    }
+    nodes_.AddGhost(node, observed.attempt,
+                    part.has_value() ? &*part : nullptr);
+  }
+  // The entry's job, whatever this report says: that is the one that it keeps
+  // waiting, and LetGo lets go.
+  const JobRecord* job = jobs_.Find(entry.job);
+  if (job == nullptr || job->state != JobState::kPending) return true;
+  const bool runs =
+      std::any_of(entry.seen.begin(), entry.seen.end(), [](const auto& seen) {
+        return seen.second.phase != ObservedPhase::kEnded;
+      });
+  if (runs) {
+    Occupy(*job);
+  } else {
+    LeaveLine(*job);
+    eligibility_.Withdraw(*job);
+  }
+  return true;
+}
+
+absl::Status ClusterState::CheckParts(const AttemptRecord& attempt) const {
+  for (const AttemptPart& part : attempt.parts) {
+    const NodeRecord* node = nodes_.Find(part.node);
+    if (node == nullptr || node->state == NodeState::kDead) {
+      return CannotAdopt(
+          attempt.id,
+          absl::StrCat("its node ",
+                       node == nullptr ? part.node.ToHex() : node->name,
+                       " is dead: start its worker again and try again"));
+    }
+    const std::string obstacle = nodes_.ObstacleTo(attempt.id, part);
+    if (obstacle.empty()) continue;
+    return CannotAdopt(attempt.id,
+                       absl::StrCat("on node ", node->name, " ", obstacle));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
+                                    const RequestKey& request, Change& change) {
+  COHORT_ASSIGN_OR_RETURN(AttemptRecord attempt, RecordOf(entry));
+  const JobRecord* known = jobs_.Find(entry.job);
+  JobRecord job = known != nullptr ? *known : JobOf(entry);
+  if (known != nullptr && known->state != JobState::kPending) {
+    return CannotAdopt(
+        entry.attempt,
+        absl::StrCat("its job is ", JobStateName(known->state), " here"));
+  }
+  const DesiredAttempt& wanted = *entry.seen.begin()->second.wanted;
+  if (wanted.world_size != job.spec->num_workers ||
+      wanted.resources_per_rank != job.spec->resources_per_worker) {
+    return CannotAdopt(
+        entry.attempt,
+        absl::StrCat("its node says that it is ", wanted.world_size,
+                     " ranks of ", wanted.resources_per_rank.ToString(),
+                     ", its job here asks for ", job.spec->num_workers, " of ",
+                     job.spec->resources_per_worker.ToString()));
+  }
+  COHORT_RETURN_IF_ERROR(CheckParts(attempt));
+  for (const AttemptId& sibling : attempts_.AllOf(entry.job)) {
+    const AttemptRecord& other = *attempts_.Find(sibling);
+    if (other.number >= attempt.number) {
+      return CannotAdopt(entry.attempt,
+                         absl::StrCat("a later attempt of its job, ",
+                                      other.number, ", is known here"));
+    }
+  }
+  if (known == nullptr) {
+    if (entry.job.IsElement()) {
+      return CannotAdopt(entry.attempt, "its array is not known here");
+    }
+    COHORT_RETURN_IF_ERROR(
+        Annotate(ValidateJobSpec(*job.spec, job.origin.name_space),
+                 "its node says nonsense of the job"));
+    const std::string& package = job.spec->package_hash;
+    if (!package.empty()) {
+      if (packages_.Find(package) == nullptr) {
+        return CannotAdopt(
+            entry.attempt,
+            absl::StrCat("the backup lacks its package ",
+                         absl::BytesToHexString(package),
+                         ", so that it could never start again"));
+      }
+      packages_.Pin(package);
+    }
+    job.origin.principal = request.principal;
+    job.origin.request_id = request.request_id;
+    job.sequence = cluster_.next_job_sequence++;
+    job.submitted_at = clock_.Wall();
+    job.epoch = attempt.epoch;
+    change.cluster = true;
+    jobs_.Add(job);
+    eligibility_.Added(*jobs_.Find(entry.job));
+  }
+  JobRecord& row = *jobs_.FindMutable(entry.job);
+  row.attempts = attempt.number;
+  row.epoch = std::max(row.epoch, attempt.epoch);
+  row.reason.clear();
+  for (const AttemptPart& part : attempt.parts) {
+    nodes_.RemoveGhost(part.node, attempt.id);
+    nodes_.Hold(attempt.id, part);
+  }
+  attempt.origin = row.origin;
+  const AttemptId adopted = attempt.id;
+  change.attempts.insert(adopted);
+  attempts_.Add(std::move(attempt));
+  Occupy(row);
+  MoveJob(row, JobState::kStarting, change, adopted);
+  return absl::OkStatus();
+}
+
+void ClusterState::Claim(const AttemptId& id, Change& change) {
+  const UnclaimedTable::Entry entry = unclaimed_.Take(id);
+  AttemptRecord& attempt = *attempts_.FindMutable(id);
+  attempt.unclaimed_since = absl::InfinitePast();
+  change.attempts.insert(id);
+  change.jobs.insert(attempt.job);
+  for (const AttemptPart& part : attempt.parts) {
+    change.desired[part.node].insert(id);
+  }
+  // What its nodes said meanwhile.
+  for (const auto& [node, observed] : entry.seen) {
+    ApplyObserved(node, observed, change);
+  }
+  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
+    const NodeRecord* node = nodes_.Find(part.node);
+    const bool is_dead = node == nullptr || node->state == NodeState::kDead;
+    if (!is_dead && !entry.missing.contains(part.node)) continue;
+    ApplyMissing(part.node, id, change);
+  }
+  // It was left alone when their time came (DR-2).
+  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
+    if (drains_.HasPassed(part.node)) EvictFrom(part.node, change);
+  }
+  LetGo(attempt.job);
+}
+
+void ClusterState::LetGo(const JobId& id) {
+  const JobRecord* job = jobs_.Find(id);
+  if (job == nullptr || unclaimed_.OfJob(id) != nullptr) return;
+  eligibility_.Vacate(*job);
+  if (job->state != JobState::kPending) return;
+  // It may stand there already.
+  LeaveLine(*job);
+  StandInLine(*job);
+}
+
+void ClusterState::Settle(Change& change) {
+  if (!cluster_.settling ||
+      clock_.Monotonic() - loaded_at_ < limits_.node_timeout) {
+    return;
+  }
+  for (const auto& [id, node] : nodes_.records()) {
+    const bool was_heard = node.incarnation >= first_incarnation_;
+    if (!was_heard && node.state != NodeState::kDead) return;
+  }
+  cluster_.settling = false;
+  EventRecord event;
+  event.kind = "restore_settled";
+  event.text = absl::StrCat(unclaimed_.all().size(), " attempts unclaimed");
+  AddEvent(std::move(event), change);
+}
+
+}  // namespace cohort::head

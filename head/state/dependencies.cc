@@ -1,0 +1,124 @@
+#include "head/state/dependencies.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cohort::head {
+namespace {
+
+// Of the ids that a reason names; the rest is counted.
+constexpr size_t kNamedMax = 3;
+
+}  // namespace
+
+std::optional<JobState> StateOf(const JobTable& jobs, const JobId& id) {
+  if (const JobRecord* job = jobs.Find(id)) return job->state;
+  if (const ArrayTable::Entry* array = jobs.arrays().Find(id)) {
+    return array->State();
+  }
+  return std::nullopt;
+}
+
+Dependencies::Verdict Dependencies::Judge(const Dependency& dependency) const {
+  const std::optional<JobState> state = StateOf(jobs_, dependency.job);
+  if (!state.has_value()) return Verdict::kDone;
+  if (!HasEnded(*state)) return Verdict::kOpen;
+  const bool is_ok =
+      dependency.kind == DependencyKind::kAny || *state == JobState::kSucceeded;
+  return is_ok ? Verdict::kDone : Verdict::kBroken;
+}
+
+void Dependencies::Add(const JobId& who, const std::vector<Dependency>& after) {
+  if (after.empty()) return;
+  named_.emplace(who, after);
+  for (const Dependency& dependency : after) {
+    jobs_.Pin(dependency.job);
+    switch (Judge(dependency)) {
+      case Verdict::kOpen:
+        waits_for_[who].emplace(dependency.job, dependency.kind);
+        waited_for_by_[dependency.job].insert(who);
+        break;
+      case Verdict::kBroken:
+        Break(who, dependency.job);
+        break;
+      case Verdict::kDone:
+        break;
+    }
+  }
+}
+
+void Dependencies::Remove(const JobId& who) {
+  const auto named = named_.find(who);
+  if (named == named_.end()) return;
+  for (const Dependency& dependency : named->second) {
+    jobs_.Unpin(dependency.job);
+    const auto waiting = waited_for_by_.find(dependency.job);
+    if (waiting == waited_for_by_.end()) continue;
+    waiting->second.erase(who);
+    if (waiting->second.empty()) waited_for_by_.erase(waiting);
+  }
+  waits_for_.erase(who);
+  broken_.erase(who);
+  to_tell_.erase(who);
+  named_.erase(named);
+}
+
+void Dependencies::Break(const JobId& who, const JobId& dependency) {
+  broken_.emplace(who, dependency);
+  to_tell_.insert(who);
+}
+
+bool Dependencies::RepeatIfBroken(const JobId& who) {
+  if (!broken_.contains(who)) return false;
+  to_tell_.insert(who);
+  return true;
+}
+
+std::vector<Dependencies::Broken> Dependencies::TakeBroken() {
+  std::vector<Broken> broken;
+  for (const JobId& who : std::exchange(to_tell_, {})) {
+    broken.push_back({.who = who, .dependency = broken_.at(who)});
+  }
+  return broken;
+}
+
+std::vector<JobId> Dependencies::Ended(const JobId& dependency) {
+  std::vector<JobId> ready;
+  const auto waiting = waited_for_by_.extract(dependency);
+  if (waiting.empty()) return ready;
+  for (const JobId& who : waiting.mapped()) {
+    const auto open = waits_for_.find(who);
+    const DependencyKind kind = open->second.at(dependency);
+    if (Judge({.job = dependency, .kind = kind}) == Verdict::kBroken) {
+      Break(who, dependency);
+      continue;  // it ends, so what else it waits for does not matter
+    }
+    open->second.erase(dependency);
+    if (!open->second.empty()) continue;
+    waits_for_.erase(open);
+    ready.push_back(who);
+  }
+  return ready;
+}
+
+std::string Dependencies::ReasonOf(const JobId& who) const {
+  const auto open = waits_for_.find(who);
+  if (open == waits_for_.end()) return "";
+  std::string reason;
+  size_t named = 0;
+  for (const auto& [dependency, kind] : open->second) {
+    if (named == kNamedMax) {
+      absl::StrAppend(&reason, " and ", open->second.size() - named, " more");
+      break;
+    }
+    const std::optional<JobState> state = StateOf(jobs_, dependency);
+    absl::StrAppend(&reason, named == 0 ? "after " : ", ", dependency.ToText(),
+                    ", which is ",
+                    state.has_value() ? JobStateName(*state) : "gone");
+    ++named;
+  }
+  return reason;
+}
+
+}  // namespace cohort::head

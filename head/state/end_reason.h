@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Why an attempt ends, as one node or a person says it.
+struct EndReason {
+  EndCause cause = EndCause::kNone;
+  std::string detail;
+  std::vector<std::string> facts;  // for the chain of causes
+  // What it comes from; null: no part.
+  const AttemptPart* part = nullptr;
+};
+
+// Gives `attempt` a reason to end; false when that changes nothing.
+//
+// The first one stays, except that ranks of a gang fail when a sibling is taken
+// from them, and their report may come first: the loss of another node, keeper
+// or daemon, or the time limit there, is the cause then.  What failed by itself
+// on the same node did so before its keeper ended; only a machine that dies may
+// take a rank first.  Pure.
+bool GiveReason(EndReason reason, AttemptRecord& attempt);
+
+}  // namespace cohort::head

@@ -1,0 +1,63 @@
+#include "head/state/exchange_table.h"
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace cohort::head {
+
+bool ExchangeTable::Give(const AttemptId& id, int world_size,
+                         const std::set<int>& local_ranks,
+                         const std::vector<PendingExchange>& given) {
+  if (given.empty()) return false;
+  Attempt& attempt = attempts_[id];
+  const size_t world = static_cast<size_t>(world_size);
+  bool completed = false;
+  for (const PendingExchange& exchange : given) {
+    if (!local_ranks.contains(exchange.rank) ||
+        exchange.tag.size() > kTagBytesMax ||
+        exchange.blob.size() > kBlobBytesMax) {
+      continue;
+    }
+    const size_t rank = static_cast<size_t>(exchange.rank);
+    const auto known = attempt.tags.find(exchange.tag);
+    if (known != attempt.tags.end() && known->second.blobs[rank].has_value()) {
+      continue;
+    }
+    if (attempt.bytes + exchange.blob.size() > kAttemptBytesMax ||
+        (known == attempt.tags.end() && attempt.tags.size() >= kTagsMax)) {
+      COHORT_LOG(kWarning, "exchange_not_taken", {"attempt", id},
+                 {"rank", exchange.rank}, {"kept_bytes", attempt.bytes});
+      continue;
+    }
+    Tag& tag = attempt.tags[exchange.tag];
+    if (tag.blobs.empty()) {
+      tag.blobs.resize(world);
+      attempt.order.push_back(exchange.tag);
+    }
+    tag.blobs[rank] = exchange.blob;
+    attempt.bytes += exchange.blob.size();
+    if (++tag.given == world) completed = true;
+  }
+  return completed;
+}
+
+std::vector<Exchange> ExchangeTable::CompleteOf(const AttemptId& id) const {
+  std::vector<Exchange> complete;
+  const auto attempt = attempts_.find(id);
+  if (attempt == attempts_.end()) return complete;
+  for (const std::string& name : attempt->second.order) {
+    const Tag& tag = attempt->second.tags.at(name);
+    if (tag.given < tag.blobs.size()) continue;
+    Exchange exchange{.tag = name, .blobs = {}};
+    for (const std::optional<std::string>& blob : tag.blobs) {
+      exchange.blobs.push_back(*blob);
+    }
+    complete.push_back(std::move(exchange));
+  }
+  return complete;
+}
+
+void ExchangeTable::Drop(const AttemptId& id) { attempts_.erase(id); }
+
+}  // namespace cohort::head

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/strong_id.h"
+#include "head/state/desired.h"
+#include "head/state/observed.h"
+
+namespace cohort::head {
+
+// What ranks of running attempts gave each other.
+//
+// Kept in memory only: workers repeat all that their ranks gave in each
+// observed set, so a new head puts it together again.  Thread-compatible;
+// belongs to ClusterState.
+class ExchangeTable {
+ public:
+  // Of one attempt.  A tag is used by one phase of a run (transport addresses,
+  // file names); what is kept goes down with each message about the attempt, so
+  // it stays below the largest message (8 MiB): 1,000 ranks with 6 KiB each.
+  static constexpr size_t kTagsMax = 256;
+  static constexpr size_t kTagBytesMax = 64;
+  static constexpr size_t kBlobBytesMax = 64 << 10;
+  static constexpr size_t kAttemptBytesMax = 6 << 20;
+
+  // Takes what the ranks of one node gave in an attempt of `world_size` ranks;
+  // others than `local_ranks` are not heard, nor what is beyond the bounds. The
+  // first blob of a rank under a tag stays.  True when a tag became complete.
+  bool Give(const AttemptId& attempt, int world_size,
+            const std::set<int>& local_ranks,
+            const std::vector<PendingExchange>& given);
+
+  // The complete ones, in the order in which their tags were first given.
+  std::vector<Exchange> CompleteOf(const AttemptId& attempt) const;
+
+  void Drop(const AttemptId& attempt);
+  size_t size() const { return attempts_.size(); }
+
+ private:
+  struct Tag {
+    std::vector<std::optional<std::string>> blobs;  // by rank
+    size_t given = 0;
+  };
+  struct Attempt {
+    std::map<std::string, Tag> tags;
+    std::vector<std::string> order;  // of first mention
+    size_t bytes = 0;
+  };
+
+  std::map<AttemptId, Attempt> attempts_;
+};
+
+}  // namespace cohort::head

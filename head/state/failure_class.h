@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Why an attempt failed, and what that costs.  Pure.
+//
+//   BG-1: each failed attempt is in exactly one class, is counted there once,
+//         and is charged by that class's rule:
+//
+//   class      what                                  budget
+//   user       exit code, signal, cannot be prepared --max-failures
+//   oom        a rank was killed for memory          --max-failures
+//   hang       no producer yet                       --max-failures
+//   infra      node or keeper lost                   the first few are free,
+//                                                    then --max-failures
+//   preempted  its node was drained                  free
+//   timeout    --time-limit                          none: the job ends
+
+// "user"; "none" for kNone.
+const char* FailureClassName(FailureClass failure);
+
+// The class of an attempt that ended for `cause`; `exit` is of the rank that
+// failed first.  kNone when that is no failure: it succeeded, a person stopped
+// it, or its daemon took it along.
+FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit);
+
+struct Verdict {
+  bool charged = false;  // to max_failures
+  bool again = false;    // another attempt is due
+};
+
+// Counts a failed attempt in `job`'s budgets and says what follows.
+// REQUIRES: `failure` is not kNone.
+Verdict Charge(JobRecord& job, FailureClass failure, int free_infra_restarts);
+
+// Whether the last failure of that class, which `job` has counted, was charged.
+bool WasCharged(const JobRecord& job, FailureClass failure);
+
+}  // namespace cohort::head

@@ -1,0 +1,53 @@
+#include "head/state/job_query.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace cohort::head {
+namespace {
+
+bool Matches(const JobQuery& query, const JobRecord& job) {
+  if (!query.states.empty() && !query.states.contains(job.state)) return false;
+  if (!query.name_space.empty() && job.origin.name_space != query.name_space) {
+    return false;
+  }
+  for (const auto& [key, value] : query.labels) {
+    const auto label = job.spec->labels.find(key);
+    if (label == job.spec->labels.end() || label->second != value) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+JobPage FindJobs(const JobTable& jobs, const JobQuery& query, size_t size,
+                 size_t looked_max) {
+  const std::map<uint64_t, JobId>& all = jobs.by_sequence();
+  // What is looked at: sequences from `first` up to, not including, `past`.
+  uint64_t first = 0;
+  uint64_t past = query.before.value_or(std::numeric_limits<uint64_t>::max());
+  if (!query.array.IsNil()) {
+    const ArrayTable::Entry* array = jobs.arrays().Find(query.array);
+    if (array == nullptr) return {};
+    first = array->first_sequence;
+    past = std::min(past, first + static_cast<uint64_t>(array->size));
+  }
+  if (past <= first) return {};
+  const auto begin = all.lower_bound(first);
+  auto end = all.lower_bound(past);
+  JobPage page;
+  size_t looked = 0;
+  while (end != begin) {
+    if (page.jobs.size() == size || looked == looked_max) {
+      page.next = end == all.end() ? past : end->first;
+      return page;
+    }
+    --end;
+    ++looked;
+    const JobRecord& job = *jobs.Find(end->second);
+    if (Matches(query, job)) page.jobs.push_back(&job);
+  }
+  return page;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/job_id.h"
+#include "head/state/job_table.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Which jobs a list shows; everything that is said must hold.
+struct JobQuery {
+  std::set<JobState> states;  // empty: any
+  std::map<std::string, std::string> labels;
+  std::string name_space;  // empty: any
+  JobId array;             // its elements; nil: all jobs
+  // Only those that were submitted before the one with this sequence: where the
+  // page before ended.
+  std::optional<uint64_t> before;
+};
+
+// A part of a list, newest first.
+struct JobPage {
+  std::vector<const JobRecord*> jobs;
+  // Where the next page begins; none: there is nothing more.
+  std::optional<uint64_t> next;
+};
+
+// Up to `size` jobs that match, looking at no more than `looked_max`, so that
+// no list holds up the head: a page may be short, even empty, and go on.  Jobs
+// that are added meanwhile neither shift nor double what later pages show.
+JobPage FindJobs(const JobTable& jobs, const JobQuery& query, size_t size,
+                 size_t looked_max);
+
+}  // namespace cohort::head

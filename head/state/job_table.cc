@@ -1,0 +1,142 @@
+#include "head/state/job_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_util.h"
+
+namespace cohort::head {
+
+const char* JobStateName(JobState state) {
+  switch (state) {
+    case JobState::kPending:
+      return "PENDING";
+    case JobState::kStarting:
+      return "STARTING";
+    case JobState::kRunning:
+      return "RUNNING";
+    case JobState::kStopping:
+      return "STOPPING";
+    case JobState::kSucceeded:
+      return "SUCCEEDED";
+    case JobState::kFailed:
+      return "FAILED";
+    case JobState::kStopped:
+      return "STOPPED";
+  }
+  return "UNKNOWN";
+}
+
+absl::Status NoSuchJob(const JobId& id) {
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "there is no job ", id.ToText(),
+          " here: it was never submitted, or it ended and its record was "
+          "trimmed from the head's history (--keep-jobs, --keep-for)")),
+      "unknown_job");
+}
+
+void JobTable::Add(JobRecord record) {
+  const JobId id = record.id;
+  const uint64_t sequence = record.sequence;
+  const JobState state = record.state;
+  const auto [entry, is_new] =
+      jobs_.emplace(id, Entry{.record = std::move(record)});
+  COHORT_CHECK(is_new) << id;
+  COHORT_CHECK(by_sequence_.emplace(sequence, id).second) << sequence;
+  ++counts_[static_cast<size_t>(state)];
+  arrays_.Added(entry->second.record);
+  touched_.insert(id.array());
+}
+
+void JobTable::Move(const JobId& job, JobState to) {
+  JobRecord* record = FindMutable(job);
+  COHORT_CHECK(record != nullptr) << job;
+  const JobState from = record->state;
+  COHORT_CHECK(MayMove(from, to))
+      << job << " " << JobStateName(from) << " " << JobStateName(to);
+  --counts_[static_cast<size_t>(from)];
+  ++counts_[static_cast<size_t>(to)];
+  record->state = to;
+  arrays_.Moved(*record, from);
+  touched_.insert(job.array());
+}
+
+void JobTable::Remove(const JobId& job) {
+  const JobRecord* record = Find(job);
+  COHORT_CHECK(record != nullptr && HasEnded(record->state)) << job;
+  SetBytes(job, 0);
+  --counts_[static_cast<size_t>(record->state)];
+  arrays_.Removed(*record);
+  by_sequence_.erase(record->sequence);
+  jobs_.erase(job);
+}
+
+std::vector<JobId> JobTable::Named(const JobId& id) const {
+  if (Find(id) != nullptr) return {id};
+  std::vector<JobId> elements;
+  const ArrayTable::Entry* array = arrays_.Find(id);
+  if (array == nullptr) return elements;
+  elements.reserve(static_cast<size_t>(array->size));
+  auto it = by_sequence_.find(array->first_sequence);
+  for (int64_t i = 0; i < array->size; ++i, ++it) {
+    elements.push_back(it->second);
+  }
+  return elements;
+}
+
+// ---- what may be forgotten ----
+
+std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
+  if (pins_.contains(id)) return std::nullopt;
+  const auto array = arrays_.all().find(id);
+  if (array != arrays_.all().end()) {
+    const ArrayTable::Entry& entry = array->second;
+    if (entry.size == 0 || !entry.HasEnded()) return std::nullopt;
+    return Unit{.jobs = entry.size,
+                .bytes = entry.row_bytes + entry.bytes,
+                .ended_at = entry.ended_at};
+  }
+  const auto job = jobs_.find(id);
+  if (job == jobs_.end() || !HasEnded(job->second.record.state)) {
+    return std::nullopt;
+  }
+  return Unit{.jobs = 1,
+              .bytes = job->second.bytes,
+              .ended_at = job->second.record.ended_at};
+}
+
+void JobTable::SetBytes(const JobId& job, int64_t bytes) {
+  Entry& entry = jobs_.at(job);
+  COHORT_CHECK(HasEnded(entry.record.state)) << job;
+  arrays_.Grow(entry.record, bytes - entry.bytes);
+  entry.bytes = bytes;
+  touched_.insert(job.array());
+}
+
+void JobTable::Pin(const JobId& id) {
+  ++pins_[id.array()];
+  touched_.insert(id.array());
+}
+
+void JobTable::Unpin(const JobId& id) {
+  const auto pin = pins_.find(id.array());
+  COHORT_CHECK(pin != pins_.end()) << id;
+  if (--pin->second > 0) return;
+  pins_.erase(pin);
+  touched_.insert(id.array());
+}
+
+const JobRecord* JobTable::Find(const JobId& job) const {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : &found->second.record;
+}
+
+JobRecord* JobTable::FindMutable(const JobId& job) {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : &found->second.record;
+}
+
+}  // namespace cohort::head

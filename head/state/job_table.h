@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/job_id.h"
+#include "head/state/array_table.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// PENDING, as text: people and wire names agree.
+const char* JobStateName(JobState state);
+
+constexpr bool HasEnded(JobState state) {
+  return state == JobState::kSucceeded || state == JobState::kFailed ||
+         state == JobState::kStopped;
+}
+
+// NotFound, with what may have become of it.
+absl::Status NoSuchJob(const JobId& id);
+
+// The edges of a job's life, drawn in docs/design/0001-first-light.md.
+//
+//   JB-1: each job ends, in exactly one of SUCCEEDED, FAILED, STOPPED, and
+//         never leaves it.
+constexpr bool MayMove(JobState from, JobState to) {
+  switch (from) {
+    case JobState::kPending:
+      return to == JobState::kStarting || to == JobState::kStopped ||
+             to == JobState::kFailed;
+    case JobState::kStarting:
+      return to == JobState::kRunning || to == JobState::kStopping ||
+             to == JobState::kPending || to == JobState::kFailed;
+    case JobState::kRunning:
+      return to == JobState::kSucceeded || to == JobState::kStopping ||
+             to == JobState::kPending || to == JobState::kFailed;
+    case JobState::kStopping:
+      return to == JobState::kStopped;
+    case JobState::kSucceeded:
+    case JobState::kFailed:
+    case JobState::kStopped:
+      return false;
+  }
+  return false;
+}
+
+// All jobs that the head remembers.
+//
+// Thread-compatible; belongs to ClusterState, which alone moves jobs.
+class JobTable {
+ public:
+  // REQUIRES: its id is new.
+  void AddArray(ArrayRecord record) { arrays_.Put(std::move(record)); }
+  // REQUIRES: its id and sequence are new, and the array of an element is here.
+  void Add(JobRecord record);
+  // Moves a job along an edge.  REQUIRES: the job is here, and MayMove.
+  void Move(const JobId& job, JobState to);
+  // REQUIRES: the job is here and has ended; of an array's elements it is the
+  // last one.
+  void Remove(const JobId& job);
+
+  const JobRecord* Find(const JobId& job) const;
+  // For everything but state, id and sequence.
+  JobRecord* FindMutable(const JobId& job);
+  // How large its rows are, its attempts' too.  REQUIRES: it has ended.
+  void SetBytes(const JobId& job, int64_t bytes);
+
+  size_t size() const { return jobs_.size(); }
+  int64_t CountOf(JobState state) const {
+    return counts_[static_cast<size_t>(state)];
+  }
+  const ArrayTable& arrays() const { return arrays_; }
+  // A job; of an array all elements, in order; none when there is no such job.
+  std::vector<JobId> Named(const JobId& id) const;
+
+  // What may be forgotten: a single job that has ended, or an array all of
+  // whose elements have, on which nobody depends.
+  struct Unit {
+    int64_t jobs = 0;
+    int64_t bytes = 0;
+    absl::Time ended_at;
+  };
+  // None while the job or array may not be forgotten, or is not here.
+  std::optional<Unit> EndedUnit(const JobId& id) const;
+  // Jobs and arrays for which that may be otherwise than when this was called
+  // last.
+  std::set<JobId> TakeTouched() { return std::exchange(touched_, {}); }
+  // From now on the array is not found by its id.
+  void BeginToForget(const JobId& array) { arrays_.BeginToForget(array); }
+  // Forgets the array.  REQUIRES: its elements are removed.
+  void RemoveArray(const JobId& array) { arrays_.Remove(array); }
+
+  // Keeps a job or an array from being forgotten; counted.
+  void Pin(const JobId& id);
+  void Unpin(const JobId& id);
+
+  // By order of submission.
+  const std::map<uint64_t, JobId>& by_sequence() const { return by_sequence_; }
+
+ private:
+  struct Entry {
+    JobRecord record;
+    int64_t bytes = 0;  // once it has ended
+  };
+
+  std::map<JobId, Entry> jobs_;
+  ArrayTable arrays_;
+  std::map<JobId, int64_t> pins_;
+  std::map<uint64_t, JobId> by_sequence_;
+  std::set<JobId> touched_;
+  std::array<int64_t, 8> counts_{};
+};
+
+}  // namespace cohort::head

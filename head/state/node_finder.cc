@@ -1,0 +1,77 @@
+#include "head/state/node_finder.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_util.h"
+#include "head/state/shown_node_state.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr size_t kTextBytesMax = 256;
+constexpr size_t kCandidatesShown = 8;
+
+using Matches = std::vector<const NodeRecord*>;
+
+// Those that are not dead, unless all are.
+Matches Preferred(Matches all) {
+  Matches living;
+  for (const NodeRecord* node : all) {
+    if (node->state != NodeState::kDead) living.push_back(node);
+  }
+  return living.empty() ? all : living;
+}
+
+absl::Status Ambiguous(const std::string& shown, const Matches& nodes) {
+  std::string message =
+      absl::StrCat("\"", shown, "\" is ", nodes.size(), " nodes:");
+  for (size_t i = 0; i < nodes.size() && i < kCandidatesShown; ++i) {
+    absl::StrAppend(&message, i == 0 ? " " : ", ", nodes[i]->id.ToHex(), " (",
+                    nodes[i]->name, " on ", nodes[i]->host, ")");
+  }
+  if (nodes.size() > kCandidatesShown) absl::StrAppend(&message, ", ...");
+  absl::StrAppend(&message, ": give more of the id");
+  return SetReason(absl::FailedPreconditionError(message), "ambiguous_node");
+}
+
+}  // namespace
+
+absl::StatusOr<NodeId> FindNode(const NodeTable& nodes,
+                                absl::string_view text) {
+  const std::string shown =
+      absl::Utf8SafeCHexEscape(text.substr(0, kTextBytesMax));
+  if (text.empty() || text.size() > kTextBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a node is named by its id, the beginning of its id, or its name, in 1 "
+        "to ",
+        kTextBytesMax, " bytes; this has ", text.size()));
+  }
+  const std::string lower = absl::AsciiStrToLower(text);
+  Matches named;
+  Matches begun;
+  for (const auto& [id, record] : nodes.records()) {
+    const std::string hex = id.ToHex();
+    if (hex == lower) return id;
+    if (record.name == text) named.push_back(&record);
+    if (absl::StartsWith(hex, lower)) begun.push_back(&record);
+  }
+  const Matches matches = Preferred(named.empty() ? begun : named);
+  if (matches.empty()) {
+    return SetReason(
+        absl::NotFoundError(absl::StrCat("there is no node \"", shown,
+                                         "\" here: `cohort nodes` lists them")),
+        "unknown_node");
+  }
+  if (matches.size() > 1) return Ambiguous(shown, matches);
+  return matches.front()->id;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,438 @@
+#include "head/state/node_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_util.h"
+
+namespace cohort::head {
+namespace {
+
+// What is left of `from` after `what` is gone, nothing less than nothing.
+ResourceSet LeftOf(ResourceSet from, const ResourceSet& what) {
+  for (const auto& [name, amount] : what) {
+    const Amount there = from.Get(name);
+    from.Set(name, there > amount ? there - amount : Amount());
+  }
+  return from;
+}
+
+// Whether the sum stays within the bounds of an Amount: it could not be given
+// back otherwise.
+bool CanAdd(const ResourceSet& sum, const ResourceSet& what) {
+  const Amount most =
+      Amount::FromTenThousandths(std::numeric_limits<int64_t>::max());
+  return std::all_of(what.begin(), what.end(), [&](const auto& entry) {
+    return sum.Get(entry.first) <= most - entry.second;
+  });
+}
+
+bool IsGpu(const Device& device) { return device.kind == "gpu"; }
+
+bool IsRealGpu(const Device& device) {
+  return IsGpu(device) && !device.simulated;
+}
+
+// The model that all GPUs of a node have.
+std::string AcceleratorOf(const NodeRecord& record) {
+  std::optional<std::string> model;
+  for (const Device& device : record.devices) {
+    if (!IsGpu(device)) continue;
+    if (model.has_value() && *model != device.model) return "";
+    model = device.model;
+  }
+  return model.value_or("");
+}
+
+NodeGate GateOf(const NodeRecord& record, bool offered) {
+  if (record.drain.has_value()) return NodeGate::kDrained;
+  if (record.state == NodeState::kSuspect) return NodeGate::kSuspect;
+  return offered ? NodeGate::kOpen : NodeGate::kAbsent;
+}
+
+}  // namespace
+
+// ---- ledgers ----
+
+void NodeTable::Ledger::Charge(const Held& held) {
+  resources.Add(held.resources);
+  for (const auto& [id, amount] : held.devices) devices[id] += amount;
+  everything += held.everything ? 1 : 0;
+}
+
+void NodeTable::Ledger::Refund(const Held& held) {
+  COHORT_CHECK(resources.Take(held.resources)) << held.resources;
+  for (const auto& [id, amount] : held.devices) {
+    const auto charged = devices.find(id);
+    charged->second -= amount;
+    if (charged->second.IsZero()) devices.erase(charged);
+  }
+  everything -= held.everything ? 1 : 0;
+}
+
+void NodeTable::Ledger::ForgetGhosts() {
+  for (const auto& [attempt, held] : ghosts) Refund(held);
+  ghosts.clear();
+  ghost_events.clear();
+}
+
+// ---- nodes ----
+
+void NodeTable::Put(NodeRecord record) {
+  const NodeId id = record.id;
+  if (const NodeRecord* known = Find(id)) {
+    --counts_[known->state];
+    ForgetGpus(*known);
+  }
+  ++counts_[record.state];
+  if (record.state != NodeState::kDead) {
+    for (const Device& device : record.devices) {
+      if (IsRealGpu(device)) gpus_.emplace(device.id, id);
+    }
+  }
+  NodeRecord& place = records_[id];
+  place = std::move(record);
+  by_id_[id] = &place;
+  Ledger& ledger = ledgers_[id];
+  ledger.offered = false;
+  ledger.ForgetGhosts();
+  Refresh(id);
+}
+
+void NodeTable::Remove(const NodeId& node) {
+  const NodeRecord* record = Find(node);
+  COHORT_CHECK(record != nullptr && record->state == NodeState::kDead &&
+               ledgers_.at(node).holds.empty())
+      << node;
+  ++version_;
+  --counts_[record->state];
+  by_id_.erase(node);
+  records_.erase(node);
+  ledgers_.erase(node);
+}
+
+const NodeRecord* NodeTable::Find(const NodeId& node) const {
+  const auto found = by_id_.find(node);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+void NodeTable::Offer(const NodeId& node) {
+  COHORT_CHECK(records_.at(node).state == NodeState::kAlive) << node;
+  ledgers_.at(node).offered = true;
+  Refresh(node);
+}
+
+void NodeTable::Withdraw(const NodeId& node) {
+  ledgers_.at(node).offered = false;
+  Refresh(node);
+}
+
+bool NodeTable::IsOffered(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found != ledgers_.end() && found->second.offered;
+}
+
+void NodeTable::MarkDead(const NodeId& node) {
+  Ledger& ledger = ledgers_.at(node);
+  ledger.offered = false;
+  ledger.ForgetGhosts();
+  ForgetGpus(records_.at(node));
+  Move(node, NodeState::kDead);
+}
+
+void NodeTable::ForgetGpus(const NodeRecord& record) {
+  for (const Device& device : record.devices) {
+    const auto found = gpus_.find(device.id);
+    if (found != gpus_.end() && found->second == record.id) gpus_.erase(found);
+  }
+}
+
+absl::Status NodeTable::CheckGpus(const NodeId& node,
+                                  const std::vector<Device>& devices) const {
+  for (const Device& device : devices) {
+    const auto found = gpus_.find(device.id);
+    if (!IsRealGpu(device) || found == gpus_.end() || found->second == node) {
+      continue;
+    }
+    const NodeRecord& other = records_.at(found->second);
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the node offers GPU ", device.id, ", which node ", other.name,
+            " (", other.id.ToHex(),
+            ") offers already: workers on one machine divide its GPUs with "
+            "--share; when that node is gone, this one is accepted once it is "
+            "declared dead")),
+        "gpu_offered_twice");
+  }
+  return absl::OkStatus();
+}
+
+void NodeTable::MarkSuspect(const NodeId& node) {
+  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
+  Move(node, NodeState::kSuspect);
+}
+
+void NodeTable::MarkAlive(const NodeId& node) {
+  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
+  Move(node, NodeState::kAlive);
+}
+
+void NodeTable::Move(const NodeId& node, NodeState to) {
+  NodeRecord& record = records_.at(node);
+  --counts_[record.state];
+  record.state = to;
+  ++counts_[record.state];
+  Refresh(node);
+}
+
+void NodeTable::SetDrain(const NodeId& node, std::optional<Drain> drain) {
+  records_.at(node).drain = std::move(drain);
+  Refresh(node);
+}
+
+void NodeTable::SetSince(const NodeId& node, absl::Time since) {
+  records_.at(node).since = since;
+}
+
+void NodeTable::SetCause(const NodeId& node, uint64_t event) {
+  records_.at(node).origin.cause = event;
+}
+
+void NodeTable::Hold(const AttemptId& attempt, const AttemptPart& part) {
+  Ledger& ledger = ledgers_.at(part.node);
+  // Were it a ghost too, its amounts would count twice.
+  COHORT_CHECK(!ledger.ghosts.contains(attempt)) << attempt;
+  const auto [hold, fresh] =
+      ledger.holds.emplace(attempt, Held{.resources = part.resources,
+                                         .devices = part.devices,
+                                         .everything = false});
+  COHORT_CHECK(fresh) << attempt;
+  ledger.Charge(hold->second);
+  Refresh(part.node);
+}
+
+void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return;
+  Ledger& ledger = found->second;
+  const auto hold = ledger.holds.find(attempt);
+  if (hold == ledger.holds.end()) return;
+  ledger.Refund(hold->second);
+  ledger.holds.erase(hold);
+  Refresh(node);
+}
+
+bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
+                         const AttemptPart* part) {
+  Held held{.resources = {}, .devices = {}, .everything = true};
+  Ledger& ledger = ledgers_.at(node);
+  // What all of the node could not hold is a lie, or it became smaller.  With
+  // what is held there it may be more than the node: rows of a restored store
+  // hold what has long ended.
+  if (part != nullptr && records_.at(node).resources.Fits(part->resources) &&
+      CanAdd(ledger.resources, part->resources)) {
+    held = {part->resources, part->devices, false};
+  }
+  const auto [ghost, fresh] = ledger.ghosts.emplace(attempt, std::move(held));
+  if (!fresh) return false;
+  ledger.Charge(ghost->second);
+  Refresh(node);
+  return true;
+}
+
+bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return false;
+  Ledger& ledger = found->second;
+  const auto ghost = ledger.ghosts.find(attempt);
+  if (ghost == ledger.ghosts.end()) return false;
+  ledger.Refund(ghost->second);
+  ledger.ghosts.erase(ghost);
+  ledger.ghost_events.erase(attempt);
+  Refresh(node);
+  return true;
+}
+
+void NodeTable::SetGhostEvent(const NodeId& node, const AttemptId& attempt,
+                              uint64_t event) {
+  ledgers_.at(node).ghost_events[attempt] = event;
+}
+
+uint64_t NodeTable::GhostEvent(const NodeId& node,
+                               const AttemptId& attempt) const {
+  const auto ledger = ledgers_.find(node);
+  if (ledger == ledgers_.end()) return 0;
+  const auto event = ledger->second.ghost_events.find(attempt);
+  return event == ledger->second.ghost_events.end() ? 0 : event->second;
+}
+
+std::vector<AttemptId> NodeTable::GhostsOn(const NodeId& node) const {
+  std::vector<AttemptId> ghosts;
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return ghosts;
+  for (const auto& [attempt, held] : found->second.ghosts) {
+    ghosts.push_back(attempt);
+  }
+  return ghosts;
+}
+
+std::string NodeTable::ObstacleTo(const AttemptId& attempt,
+                                  const AttemptPart& part) const {
+  const NodeRecord& record = records_.at(part.node);
+  Ledger rest = ledgers_.at(part.node);
+  if (const auto own = rest.ghosts.find(attempt); own != rest.ghosts.end()) {
+    rest.Refund(own->second);
+    rest.ghosts.erase(own);
+  }
+  if (!record.resources.Fits(part.resources)) {
+    return absl::StrCat("it would hold ", part.resources.ToString(),
+                        ", and all that is there is ",
+                        record.resources.ToString());
+  }
+  const Amount whole = Amount::FromUnits(1);
+  for (const auto& [id, amount] : part.devices) {
+    const bool there = std::any_of(
+        record.devices.begin(), record.devices.end(),
+        [&id = id](const Device& d) { return IsGpu(d) && d.id == id; });
+    if (!there) return absl::StrCat("there is no GPU ", id);
+    if (rest.devices[id] + amount <= whole) continue;
+    for (const auto* holders : {&rest.holds, &rest.ghosts}) {
+      for (const auto& [holder, held] : *holders) {
+        if (!held.devices.contains(id)) continue;
+        return absl::StrCat("GPU ", id, " is held by attempt ", holder.ToHex());
+      }
+    }
+    return absl::StrCat("more than one rank would hold GPU ", id);
+  }
+  const ResourceSet missing =
+      LeftOf(record.resources, rest.resources).Shortfall(part.resources);
+  if (missing.empty()) return "";
+  return absl::StrCat(
+      "other attempts hold what it needs: ", missing.ToString(),
+      " is missing; adopt or end first those that are unclaimed");
+}
+
+std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
+  std::map<AttemptId, ResourceSet> held;
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return held;
+  for (const auto& [attempt, what] : found->second.holds) {
+    held.emplace(attempt, what.resources);
+  }
+  return held;
+}
+
+size_t NodeTable::GhostCountOn(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found == ledgers_.end() ? 0 : found->second.ghosts.size();
+}
+
+bool NodeTable::IsEmpty(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found == ledgers_.end() ||
+         (found->second.holds.empty() && found->second.ghosts.empty());
+}
+
+// ---- what is free ----
+
+NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
+                                   const Ledger& ledger, NodeGate gate) {
+  NodeSnapshot snapshot{.id = record.id,
+                        .name = record.name,
+                        .total = record.resources,
+                        .available = {},
+                        .devices = {},
+                        .labels = record.labels,
+                        .taints = record.taints,
+                        .accelerator = AcceleratorOf(record),
+                        .gate = gate};
+  std::sort(snapshot.taints.begin(), snapshot.taints.end());
+  const bool nothing =
+      snapshot.gate != NodeGate::kOpen || ledger.everything > 0;
+  if (!nothing) {
+    snapshot.available = LeftOf(record.resources, ledger.resources);
+  }
+  const Amount whole = Amount::FromUnits(1);
+  for (const Device& device : record.devices) {
+    if (!IsGpu(device)) continue;
+    const auto taken = ledger.devices.find(device.id);
+    Amount free = taken == ledger.devices.end() ? whole
+                  : taken->second < whole       ? whole - taken->second
+                                                : Amount();
+    if (nothing) free = Amount();
+    snapshot.devices.push_back({.id = device.id, .free = free});
+  }
+  return snapshot;
+}
+
+void NodeTable::Refresh(const NodeId& node) {
+  ++version_;
+  const NodeRecord& record = records_.at(node);
+  if (record.state == NodeState::kDead) {
+    index_.Remove(node);
+  } else {
+    const Ledger& ledger = ledgers_.at(node);
+    index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));
+  }
+}
+
+NodeSnapshot NodeTable::Imagine(const NodeId& node,
+                                const std::set<AttemptId>& without) const {
+  Ledger ledger = ledgers_.at(node);
+  for (const AttemptId& attempt : without) {
+    const auto hold = ledger.holds.find(attempt);
+    if (hold != ledger.holds.end()) ledger.Refund(hold->second);
+  }
+  return SnapshotOf(records_.at(node), ledger, NodeGate::kOpen);
+}
+
+ResourceSet NodeTable::AvailableOn(const NodeId& node) const {
+  const NodeSnapshot* snapshot = index_.Find(node);
+  return snapshot == nullptr ? ResourceSet() : snapshot->available;
+}
+
+int64_t NodeTable::HoldCount() const {
+  size_t count = 0;
+  for (const auto& [node, ledger] : ledgers_) count += ledger.holds.size();
+  return static_cast<int64_t>(count);
+}
+
+int64_t NodeTable::CountOf(NodeState state) const {
+  const auto found = counts_.find(state);
+  return found == counts_.end() ? 0 : found->second;
+}
+
+size_t NodeTable::DrainedCount() const {
+  size_t count = 0;
+  for (const auto& [id, record] : records_) count += record.drain.has_value();
+  return count;
+}
+
+ShownNodeState NodeTable::ShownState(const NodeId& node) const {
+  return ShownStateOf(records_.at(node), IsEmpty(node));
+}
+
+ResourceSet NodeTable::Total() const {
+  ResourceSet total;
+  for (const auto& [form, bucket] : index_.all().buckets()) {
+    total.Add(form->total.Times(static_cast<int64_t>(bucket.nodes.size())));
+  }
+  return total;
+}
+
+ResourceSet NodeTable::Available() const {
+  ResourceSet available;
+  for (const auto& [form, bucket] : index_.all().buckets()) {
+    available.Add(
+        form->available.Times(static_cast<int64_t>(bucket.nodes.size())));
+  }
+  return available;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "head/placement/placement_index.h"
+#include "head/state/shown_node_state.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Which nodes there are, what each offers and what is held of it.
+//
+//   PL-2: no device and no amount is held twice: Hold takes only what the
+//         snapshot shows as free, and no two nodes offer one real GPU.
+//   PL-3: a node's resources are offered only between Offer, which follows the
+//         registration in this term and its full observed set, and Withdraw.
+//         Until then they count as held.
+//
+// A ghost is an attempt whose part the head has ended but the node still has:
+// what it holds stays unavailable until the node says that it is gone.
+// Thread-compatible; belongs to ClusterState.
+class NodeTable {
+ public:
+  NodeTable() = default;
+  NodeTable(const NodeTable&) = delete;
+  NodeTable& operator=(const NodeTable&) = delete;
+
+  // Adds or replaces the record; not offered, ghosts forgotten, holds stay.
+  void Put(NodeRecord record);
+  // REQUIRES: it is here, dead, and holds nothing.
+  void Remove(const NodeId& node);
+  const NodeRecord* Find(const NodeId& node) const;
+
+  void Offer(const NodeId& node);
+  void Withdraw(const NodeId& node);
+  bool IsOffered(const NodeId& node) const;
+  // Dead nodes are withdrawn and their ghosts forgotten.
+  void MarkDead(const NodeId& node);
+  // Silent, but not dead yet; heard again.  REQUIRES: it is not dead.
+  void MarkSuspect(const NodeId& node);
+  void MarkAlive(const NodeId& node);
+  void SetDrain(const NodeId& node, std::optional<Drain> drain);
+  // When its shown state became what it is, for people.
+  void SetSince(const NodeId& node, absl::Time since);
+  // The event that a drain comes from; of a node without one, its registration.
+  void SetCause(const NodeId& node, uint64_t event);
+
+  // The part's resources are taken on its node.  A part loaded from rows may
+  // hold more than a node that came back smaller has; then nothing is free.
+  // REQUIRES: the node is here, and `attempt` holds nothing on it.
+  void Hold(const AttemptId& attempt, const AttemptPart& part);
+  // Gives back; nothing when it holds nothing.
+  void Release(const AttemptId& attempt, const NodeId& node);
+
+  // The node still has `attempt`, whose part on it is over.  With a part, what
+  // it held; without one (the head has forgotten it), or with one that the
+  // whole node could not hold, all of the node.
+  // False when it is known already.
+  bool AddGhost(const NodeId& node, const AttemptId& attempt,
+                const AttemptPart* part);
+  // True when there was one.
+  bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
+  // The event that told of it; 0: none.
+  void SetGhostEvent(const NodeId& node, const AttemptId& attempt,
+                     uint64_t event);
+  uint64_t GhostEvent(const NodeId& node, const AttemptId& attempt) const;
+  // Of a node, in the order of their ids.
+  std::vector<AttemptId> GhostsOn(const NodeId& node) const;
+  size_t GhostCountOn(const NodeId& node) const;
+  // Neither holds nor ghosts.
+  bool IsEmpty(const NodeId& node) const;
+
+  // Why `attempt` cannot hold `part`, for people: "it has no GPU x", "GPU x is
+  // held by attempt y"; empty when it can.  What the attempt holds there as a
+  // ghost is its own.  REQUIRES: the node is here.
+  std::string ObstacleTo(const AttemptId& attempt,
+                         const AttemptPart& part) const;
+  // FailedPrecondition, naming both, when another node that is not dead offers
+  // one of these GPUs.  Simulated ones are no one's.
+  absl::Status CheckGpus(const NodeId& node,
+                         const std::vector<Device>& devices) const;
+
+  // What each attempt holds of a node; ghosts are not among them.
+  std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
+  // The node as it would be in the index if it took new work and `without`
+  // held nothing.  REQUIRES: the node is here.
+  NodeSnapshot Imagine(const NodeId& node,
+                       const std::set<AttemptId>& without) const;
+
+  // What could be placed there now: nothing unless offered.
+  ResourceSet AvailableOn(const NodeId& node) const;
+  // All nodes that are not dead; those not offered with nothing available, so
+  // that a request which only they can hold is not told that it never fits.
+  const PlacementIndex& index() const { return index_; }
+  // What came free since this was last asked.
+  Gains TakeGains() { return index_.TakeGains(); }
+
+  // Another one after each change, also of dead nodes, which are in no index.
+  uint64_t version() const { return version_; }
+
+  const std::map<NodeId, NodeRecord>& records() const { return records_; }
+  int64_t CountOf(NodeState state) const;
+  // Parts of attempts that hold something, on all nodes.
+  int64_t HoldCount() const;
+  size_t DrainedCount() const;
+  // Of a node that is here.
+  ShownNodeState ShownState(const NodeId& node) const;
+  // Sums over the nodes in the index.
+  ResourceSet Total() const;
+  ResourceSet Available() const;
+
+ private:
+  struct Held {
+    ResourceSet resources;
+    std::map<std::string, Amount> devices;
+    bool everything = false;
+  };
+  struct Ledger {
+    bool offered = false;
+    std::map<AttemptId, Held> holds;
+    std::map<AttemptId, Held> ghosts;
+    std::map<AttemptId, uint64_t> ghost_events;
+    // Sums over both.
+    ResourceSet resources;
+    std::map<std::string, Amount> devices;
+    int everything = 0;
+
+    void Charge(const Held& held);
+    void Refund(const Held& held);
+    void ForgetGhosts();
+  };
+
+  void Move(const NodeId& node, NodeState to);
+  void ForgetGpus(const NodeRecord& record);
+  static NodeSnapshot SnapshotOf(const NodeRecord& record, const Ledger& ledger,
+                                 NodeGate gate);
+  // Shows the node in the index as it is now.
+  void Refresh(const NodeId& node);
+
+  std::map<NodeId, NodeRecord> records_;
+  // Where in records_, for each heartbeat's look.
+  absl::flat_hash_map<NodeId, NodeRecord*> by_id_;
+  std::map<NodeId, Ledger> ledgers_;
+  std::map<NodeState, int64_t> counts_;
+  std::map<std::string, NodeId> gpus_;  // real ones of nodes that are not dead
+  PlacementIndex index_;
+  uint64_t version_ = 0;
+};
+
+}  // namespace cohort::head

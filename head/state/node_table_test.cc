@@ -1,0 +1,111 @@
+#include "head/state/node_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+
+Amount Units(int64_t units) { return Amount::FromUnits(units); }
+
+class NodeTableTest : public ::testing::Test {
+ protected:
+  NodeTableTest() {
+    NodeRecord record;
+    record.id = node_;
+    record.name = "a";
+    record.resources.Set(kCpu, Units(4));
+    record.resources.Set(kGpu, Units(2));
+    record.devices = {{.id = "g0", .kind = "gpu"}, {.id = "g1", .kind = "gpu"}};
+    table_.Put(record);
+  }
+
+  AttemptPart Part(int cpus, const std::string& gpu) {
+    AttemptPart part;
+    part.node = node_;
+    part.resources.Set(kCpu, Units(cpus));
+    if (!gpu.empty()) {
+      part.resources.Set(kGpu, Units(1));
+      part.devices[gpu] = Units(1);
+    }
+    return part;
+  }
+
+  const NodeSnapshot& Shown() const { return *table_.index().Find(node_); }
+
+  SeededRandom random_{1};
+  const NodeId node_ = NodeId::New(random_);
+  const AttemptId attempt_ = AttemptId::New(random_);
+  NodeTable table_;
+};
+
+// PL-3.
+TEST_F(NodeTableTest, ShowsNothingAvailableUntilTheNodeIsOffered) {
+  ASSERT_EQ(table_.index().size(), 1u);
+  EXPECT_TRUE(Shown().available.empty());
+  EXPECT_EQ(Shown().total.Get(kCpu), Units(4));
+  EXPECT_EQ(Shown().devices[0].free, Units(0));
+  table_.Offer(node_);
+  EXPECT_EQ(Shown().available.Get(kCpu), Units(4));
+  EXPECT_EQ(Shown().devices[0].free, Units(1));
+  table_.Withdraw(node_);
+  EXPECT_TRUE(table_.Available().empty());
+  EXPECT_EQ(table_.Total().Get(kCpu), Units(4));
+}
+
+// PL-2.
+TEST_F(NodeTableTest, HoldsAndReleasesAmountsAndDevices) {
+  table_.Offer(node_);
+  table_.Hold(attempt_, Part(3, "g1"));
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
+  EXPECT_EQ(Shown().devices[0].free, Units(1));
+  EXPECT_EQ(Shown().devices[1].free, Units(0));
+  EXPECT_DEATH(table_.Hold(attempt_, Part(1, "")), "");
+  table_.Release(attempt_, node_);
+  table_.Release(attempt_, node_);
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(4));
+}
+
+TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
+  table_.Hold(attempt_, Part(3, "g1"));
+  NodeRecord smaller = *table_.Find(node_);
+  smaller.resources.Set(kCpu, Units(2));
+  table_.Put(smaller);
+  table_.Offer(node_);
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(0));
+}
+
+TEST_F(NodeTableTest, WithholdsWhatAGhostHoldsUntilItIsGone) {
+  const AttemptPart part = Part(3, "g0");
+  table_.AddGhost(node_, attempt_, &part);
+  table_.Offer(node_);
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
+  EXPECT_EQ(Shown().devices[0].free, Units(0));
+  EXPECT_THAT(table_.GhostsOn(node_), ElementsAre(attempt_));
+  EXPECT_TRUE(table_.RemoveGhost(node_, attempt_));
+  EXPECT_FALSE(table_.RemoveGhost(node_, attempt_));
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(4));
+}
+
+TEST_F(NodeTableTest, WithholdsAllOfANodeWithAGhostThatNobodyKnows) {
+  table_.Offer(node_);
+  table_.AddGhost(node_, attempt_, nullptr);
+  EXPECT_TRUE(table_.AvailableOn(node_).empty());
+}
+
+TEST_F(NodeTableTest, ADeadNodeIsNotShown) {
+  table_.Offer(node_);
+  table_.MarkDead(node_);
+  EXPECT_EQ(table_.index().size(), 0u);
+  EXPECT_FALSE(table_.IsOffered(node_));
+  EXPECT_EQ(table_.CountOf(NodeState::kDead), 1);
+  table_.Remove(node_);
+  EXPECT_EQ(table_.Find(node_), nullptr);
+}
+
+}  // namespace
+}  // namespace cohort::head

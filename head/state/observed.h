@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/job_id.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "head/state/desired.h"
+#include "head/store/records.h"
+
+// What a node says that it has, as the domain hears it; node_service makes it
+// from node.proto.  Peers' words: every number and text is to be checked.
+namespace cohort::head {
+
+enum class ObservedPhase : uint8_t {
+  kUnspecified = 0,  // of a newer worker: changes nothing
+  kPreparing = 1,
+  kPrepared = 2,
+  kStarting = 3,
+  kRunning = 4,  // every rank of this node was started
+  kEnded = 5,    // no process is left
+};
+
+enum class ObservedEnd : uint8_t {
+  kUnspecified = 0,
+  kExited = 1,  // each rank ended by itself or because it was asked
+  kPrepareFailed = 2,
+  kKeeperLost = 3,
+  kMissing = 4,         // desired, but the node knows nothing of it
+  kDaemonShutdown = 5,  // its daemon was told to take its ranks along
+  kTimeLimit = 6,       // its ranks ran for as long as they may
+};
+
+struct ObservedRank {
+  int rank = 0;
+  RankState state = RankState::kPending;
+  int64_t pid = 0;
+  std::optional<ExitStatus> exit;
+  int exit_order = 0;  // on this node, 1 ended first; 0: not yet
+  bool ended_by_order = false;
+};
+
+struct MetricsReport {
+  int rank = 0;
+  uint64_t count = 0;
+  std::string json;
+};
+
+struct PendingExchange {
+  std::string tag;
+  int rank = 0;
+  std::string blob;
+};
+
+struct ObservedAttempt {
+  AttemptId attempt;
+  JobId job;
+  int64_t epoch = 0;
+  ObservedPhase phase = ObservedPhase::kUnspecified;
+  ObservedEnd end = ObservedEnd::kUnspecified;
+  std::string detail;
+  int master_port = 0;
+  std::vector<ObservedRank> ranks;
+  std::vector<MetricsReport> metrics;
+  std::vector<Checkpoint> checkpoints;
+  std::vector<PendingExchange> exchanges;
+  std::vector<std::string> removed_checkpoints;
+  std::string stderr_tail;
+  absl::Duration ran;      // since its ranks started; with the end
+  std::string generation;  // that it began under; empty: of an older worker
+  // What was wanted of it, when that generation is not this head's.
+  std::optional<DesiredAttempt> wanted;
+};
+
+struct Observed {
+  bool full = false;
+  std::vector<ObservedAttempt> attempts;
+};
+
+struct Registration {
+  NodeId node;
+  std::string name;
+  std::string host;
+  int64_t pid = 0;
+  ResourceSet resources;
+  std::vector<Device> devices;
+  std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
+  std::string build;  // of its worker daemon
+  Observed observed;  // everything that it has
+  bool leaving = false;
+};
+
+// Attempts that one node may have, and of those it may have though nobody wants
+// them there.
+inline constexpr size_t kObservedAttemptsMax = 16'384;
+inline constexpr size_t kGhostsMax = 4'096;
+
+// InvalidArgument, naming what, when a node cannot be what it says.
+absl::Status ValidateRegistration(const Registration& registration);
+// The same of what it has.
+absl::Status ValidateObserved(const Observed& observed);
+
+}  // namespace cohort::head

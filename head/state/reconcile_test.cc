@@ -1,0 +1,484 @@
+// Whatever restarts, dies and comes back in whatever phase of a job: it goes on
+// or starts again, is charged for its own failures only, and nothing is left
+// anywhere.  And nodes that say what cannot be.
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// Of a job with one rank on each of two nodes.
+enum class Phase {
+  kPreparing,  // nobody has answered
+  kPrepared,   // one node has
+  kStarting,   // both have; one starts its rank
+  kRunning,
+  kEnding,    // one rank failed, the other is to end
+  kStopping,  // a person stopped it
+};
+
+class PhaseTest : public ClusterStateTest,
+                  public ::testing::WithParamInterface<Phase> {
+ protected:
+  PhaseTest() {
+    Join(a_, 1);
+    Join(b_, 1);
+    job_ = SubmitJob(Spec(2, 1));
+    Reach();
+  }
+
+  void Reach() {
+    if (GetParam() == Phase::kPreparing) return;
+    Say(a_, At(job_, ObservedPhase::kPrepared));
+    if (GetParam() == Phase::kPrepared) return;
+    Say(b_, At(job_, ObservedPhase::kPrepared));
+    if (GetParam() == Phase::kStarting) {
+      return Say(a_, At(job_, ObservedPhase::kStarting));
+    }
+    Say(a_, At(job_, ObservedPhase::kRunning));
+    Say(b_, At(job_, ObservedPhase::kRunning));
+    if (GetParam() == Phase::kEnding) Say(a_, Exited(job_, a_, 1));
+    if (GetParam() == Phase::kStopping) {
+      COHORT_EXPECT_OK(StopJob(job_));
+    }
+  }
+
+  bool Runs() const { return GetParam() >= Phase::kStarting; }
+
+  // What `node` has of the attempt in this phase.
+  ObservedAttempt Has(const NodeId& node) {
+    const bool first = node == a_;
+    switch (GetParam()) {
+      case Phase::kPreparing:
+        return At(job_, ObservedPhase::kPreparing);
+      case Phase::kPrepared:
+        return At(job_,
+                  first ? ObservedPhase::kPrepared : ObservedPhase::kPreparing);
+      case Phase::kStarting:
+        return At(job_,
+                  first ? ObservedPhase::kStarting : ObservedPhase::kPrepared);
+      case Phase::kEnding:
+        if (first) return Exited(job_, a_, 1);
+        return At(job_, ObservedPhase::kRunning);
+      case Phase::kRunning:
+      case Phase::kStopping:
+        return At(job_, ObservedPhase::kRunning);
+    }
+    return {};
+  }
+  RegisteredNode Rejoin(const NodeId& node,
+                        std::vector<ObservedAttempt> attempts) {
+    Registration registration = Node(node, 1);
+    registration.observed.attempts = std::move(attempts);
+    return Join(registration);
+  }
+  Goal ExpectedGoal() const {
+    switch (GetParam()) {
+      case Phase::kPreparing:
+      case Phase::kPrepared:
+        return Goal::kPrepare;
+      case Phase::kStarting:
+      case Phase::kRunning:
+        return Goal::kRun;
+      case Phase::kEnding:
+      case Phase::kStopping:
+        return Goal::kStop;
+    }
+    return Goal::kForget;
+  }
+
+  // Both nodes do what they are told until the job has ended.
+  void GoOn() {
+    if (Attempt(job_).state == AttemptState::kPreparing) {
+      Say(a_, At(job_, ObservedPhase::kPrepared));
+      Say(b_, At(job_, ObservedPhase::kPrepared));
+    }
+    const bool ends = Attempt(job_).state == AttemptState::kEnding;
+    for (const NodeId& node : {a_, b_}) {
+      if (IsOver(*PartOn(Attempt(job_), node))) continue;
+      if (!ends) Say(node, At(job_, ObservedPhase::kRunning));
+    }
+    for (const NodeId& node : {a_, b_}) {
+      if (IsOver(*PartOn(Attempt(job_), node))) continue;
+      Say(node, Exited(job_, node, ends ? 143 : 0, /*by_order=*/ends));
+    }
+  }
+  JobState ExpectedEnd() const {
+    if (GetParam() == Phase::kEnding) return JobState::kFailed;
+    if (GetParam() == Phase::kStopping) return JobState::kStopped;
+    return JobState::kSucceeded;
+  }
+  void ExpectEndedCleanly(int attempts, int infra_restarts) {
+    const JobState end = attempts == 1 ? ExpectedEnd() : JobState::kSucceeded;
+    EXPECT_EQ(StateOf(job_), end) << Job(job_).reason;
+    EXPECT_EQ(Job(job_).attempts, attempts);
+    EXPECT_EQ(Job(job_).failures, end == JobState::kFailed ? 1 : 0);
+    EXPECT_EQ(Job(job_).infra_restarts, infra_restarts);
+    for (const NodeId& node : {a_, b_}) {
+      EXPECT_TRUE(state_->nodes().IsEmpty(node));
+      EXPECT_EQ(state_->nodes().AvailableOn(node).Get(kCpu),
+                Amount::FromUnits(1));
+    }
+  }
+
+  JobId job_;
+};
+
+TEST_P(PhaseTest, GoesOnAfterARestartOfTheHead) {
+  Reload();
+  // Nothing is offered before both are back (PL-3).
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  const RegisteredNode a = Rejoin(a_, {Has(a_)});
+  const RegisteredNode b = Rejoin(b_, {Has(b_)});
+  ASSERT_THAT(b.desired, SizeIs(1));
+  EXPECT_EQ(b.desired[0].goal, ExpectedGoal());
+  ASSERT_THAT(a.desired, SizeIs(1));
+  EXPECT_EQ(a.desired[0].goal,
+            GetParam() == Phase::kEnding ? Goal::kForget : ExpectedGoal());
+  GoOn();
+  ExpectEndedCleanly(1, 0);
+}
+
+// RC-2: told twice, and in the other order, it is the same.
+TEST_P(PhaseTest, GoesOnHoweverOftenEverythingIsToldAgain) {
+  for (int i = 0; i < 3; ++i) {
+    Reload();
+    for (int j = 0; j < 2; ++j) {
+      Rejoin(b_, {Has(b_)});
+      Rejoin(a_, {Has(a_)});
+      Say(a_, Has(a_));
+    }
+  }
+  GoOn();
+  ExpectEndedCleanly(1, 0);
+}
+
+TEST_P(PhaseTest, TakesTheEndThatCameWhileTheHeadWasAway) {
+  if (!Runs()) return;  // nothing runs before the head says so
+  const bool ends = GetParam() >= Phase::kEnding;
+  Reload();
+  Rejoin(a_, {GetParam() == Phase::kEnding
+                  ? Has(a_)
+                  : Exited(job_, a_, ends ? 143 : 0, /*by_order=*/ends)});
+  Rejoin(b_, {Exited(job_, b_, ends ? 143 : 0, /*by_order=*/ends)});
+  ExpectEndedCleanly(1, 0);
+}
+
+// A machine that lost power with the head.
+TEST_P(PhaseTest, StartsAgainWhatBothSidesLost) {
+  Reload();
+  Rejoin(a_, {});
+  Rejoin(b_, {});
+  // That a rank failed is explained by the loss of its sibling.
+  const bool again = Runs() && GetParam() != Phase::kStopping;
+  if (!Runs() || again) GoOn();
+  ExpectEndedCleanly(again ? 2 : 1, again ? 1 : 0);
+}
+
+TEST_P(PhaseTest, TakesANodeBackThatWasDeclaredDead) {
+  const ObservedAttempt had = Has(a_);
+  Pass(absl::Seconds(11), {b_});
+  ASSERT_EQ(state_->nodes().ShownState(a_), ShownNodeState::kDead);
+  if (GetParam() != Phase::kEnding) {
+    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, PartPhase::kLost);
+  }
+  // The rest of the gang ends.
+  if (Runs()) {
+    Say(b_, Exited(job_, b_, 143, /*by_order=*/true));
+  } else {
+    ObservedAttempt ended = At(job_, ObservedPhase::kEnded);
+    ended.end = ObservedEnd::kExited;
+    Say(b_, ended);
+  }
+  const RegisteredNode back = Rejoin(a_, {had});
+  for (const DesiredAttempt& desired : back.desired) {
+    if (desired.attempt != had.attempt) continue;
+    EXPECT_EQ(desired.goal, Goal::kForget);
+  }
+  EXPECT_THAT(back.desired, Not(IsEmpty()));
+  // What runs there is in the way until the node has ended it.
+  ObservedAttempt gone = had;
+  gone.phase = ObservedPhase::kEnded;
+  Say(a_, gone);
+  const bool again = GetParam() < Phase::kEnding;
+  if (again) {
+    ASSERT_EQ(StateOf(job_), JobState::kStarting);
+    GoOn();
+  }
+  ExpectEndedCleanly(again ? 2 : 1, again ? 1 : 0);
+}
+
+std::string PhaseName(const ::testing::TestParamInfo<Phase>& phase) {
+  constexpr const char* kNames[] = {"Preparing", "Prepared", "Starting",
+                                    "Running",   "Ending",   "Stopping"};
+  return kNames[static_cast<int>(phase.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, PhaseTest,
+                         ::testing::Values(Phase::kPreparing, Phase::kPrepared,
+                                           Phase::kStarting, Phase::kRunning,
+                                           Phase::kEnding, Phase::kStopping),
+                         &PhaseName);
+
+// ---- nodes that say what cannot be ----
+
+struct Lie {
+  const char* name;
+  std::function<void(Registration&)> tell;
+  const char* answer;
+};
+
+class LyingNodeTest : public ClusterStateTest,
+                      public ::testing::WithParamInterface<Lie> {};
+
+TEST_P(LyingNodeTest, IsToldWhatAndNothingChanges) {
+  Join(a_, 2);
+  const JobId job = SubmitJob(Spec(1, 2));
+  Run(job);
+  const JobId waits = SubmitJob(Spec(1, 2));
+  Registration liar = Node(b_, 8);
+  GetParam().tell(liar);
+  Transition transition;
+  const auto registered = state_->RegisterNode(liar, transition);
+  EXPECT_THAT(registered, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr(GetParam().answer)));
+  EXPECT_TRUE(transition.empty());
+  EXPECT_EQ(state_->nodes().Find(b_), nullptr);
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(waits), JobState::kPending);
+}
+
+ObservedAttempt SomeAttempt(char c) {
+  ObservedAttempt attempt;
+  attempt.attempt = *AttemptId::FromBytes(std::string(16, c));
+  attempt.job = *JobId::FromBytes(std::string(16, c));
+  attempt.phase = ObservedPhase::kRunning;
+  return attempt;
+}
+
+void AddGpu(Registration& node, const std::string& id) {
+  node.devices.push_back({.id = id,
+                          .kind = "gpu",
+                          .model = "H100",
+                          .memory_bytes = 1,
+                          .simulated = false});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lies, LyingNodeTest,
+    ::testing::Values(
+        Lie{"MoreGpusThanDevices",
+            [](Registration& n) {
+              AddGpu(n, "g0");
+              n.resources.Set(kGpu, Amount::FromUnits(8));
+            },
+            "GPU 8 and 1 GPU devices"},
+        Lie{"FewerGpusThanDevices", [](Registration& n) { AddGpu(n, "g0"); },
+            "GPU 0 and 1 GPU devices"},
+        Lie{"OneDeviceTwice",
+            [](Registration& n) {
+              AddGpu(n, "g0");
+              AddGpu(n, "g0");
+              n.resources.Set(kGpu, Amount::FromUnits(2));
+            },
+            "\"g0\" twice"},
+        Lie{"ADeviceWithoutId",
+            [](Registration& n) {
+              AddGpu(n, "");
+              n.resources.Set(kGpu, Amount::FromUnits(1));
+            },
+            "without an id"},
+        Lie{"AbsurdlyManyDevices",
+            [](Registration& n) {
+              for (int i = 0; i < 2'000; ++i) AddGpu(n, absl::StrCat("g", i));
+              n.resources.Set(kGpu, Amount::FromUnits(2'000));
+            },
+            "2000 devices"},
+        Lie{"AmountsThatOverflow",
+            [](Registration& n) {
+              n.resources.Set(kCpu, Amount::FromTenThousandths(
+                                        std::numeric_limits<int64_t>::max()));
+            },
+            "CPU"},
+        Lie{"NegativeAmounts",
+            [](Registration& n) {
+              n.resources.Set("license", Amount::FromTenThousandths(-1));
+            },
+            "license"},
+        Lie{"ATaintWithoutKey",
+            [](Registration& n) { n.taints = {{.key = "", .value = "v"}}; },
+            "taint"},
+        Lie{"ATaintOfTwoLines",
+            [](Registration& n) { n.taints = {{.key = "a\nb", .value = ""}}; },
+            "taint"},
+        Lie{"AbsurdlyManyTaints",
+            [](Registration& n) {
+              for (int i = 0; i < 65; ++i) {
+                n.taints.push_back({.key = absl::StrCat("k", i), .value = ""});
+              }
+            },
+            "65 taints"},
+        Lie{"AnAttemptWithoutId",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x')};
+              n.observed.attempts[0].attempt = AttemptId();
+            },
+            "without an id"},
+        Lie{"OneAttemptTwice",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x'), SomeAttempt('x')};
+            },
+            "twice"},
+        Lie{"AnImpossiblePort",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x')};
+              n.observed.attempts[0].master_port = 70'000;
+            },
+            "port 70000"},
+        Lie{"ANegativeRank",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x')};
+              n.observed.attempts[0].ranks = {{.rank = -1}};
+            },
+            "rank -1"},
+        Lie{"OneRankTwice",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x')};
+              n.observed.attempts[0].ranks = {{.rank = 3}, {.rank = 3}};
+            },
+            "twice rank 3"},
+        Lie{"ANegativePid",
+            [](Registration& n) {
+              n.observed.attempts = {SomeAttempt('x')};
+              n.observed.attempts[0].ranks = {{.rank = 3, .pid = -7}};
+            },
+            "pid -7"},
+        Lie{"AbsurdlyManyAttempts",
+            [](Registration& n) {
+              n.observed.attempts.resize(kObservedAttemptsMax + 1,
+                                         SomeAttempt('x'));
+            },
+            "16385 attempts"}),
+    [](const auto& lie) { return lie.param.name; });
+
+class StrangeReportTest : public ClusterStateTest {
+ protected:
+  StrangeReportTest() {
+    Join(a_, 1);
+    Join(b_, 1);
+    job_ = SubmitJob(Spec(2, 1));
+    Run(job_);
+  }
+  void ExpectUndisturbed() {
+    EXPECT_EQ(StateOf(job_), JobState::kRunning);
+    EXPECT_EQ(Attempt(job_).state, AttemptState::kRunning);
+    EXPECT_EQ(Job(job_).failures, 0);
+  }
+  JobId job_;
+};
+
+TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
+  const int other = PartOn(Attempt(job_), b_)->ranks[0].rank;
+  ObservedAttempt lie = At(job_, ObservedPhase::kRunning);
+  lie.ranks = {{.rank = other,
+                .state = RankState::kExited,
+                .pid = 1,
+                .exit = ExitStatus{.code = 1},
+                .exit_order = 1},
+               {.rank = 1'000'000,
+                .state = RankState::kExited,
+                .pid = 1,
+                .exit = ExitStatus{.code = 1},
+                .exit_order = 2}};
+  lie.metrics = {{.rank = 0, .count = ~uint64_t{0}, .json = "{}"},
+                 {.rank = -5, .count = 1, .json = "{}"}};
+  lie.checkpoints = {{.path = "/etc/passwd", .step = -1, .epoch = 99}};
+  lie.removed_checkpoints = {"/"};
+  Say(PartOn(Attempt(job_), a_)->ranks[0].rank == 0 ? b_ : a_, lie);
+  ExpectUndisturbed();
+  EXPECT_EQ(PartOn(Attempt(job_), b_)->ranks[0].exit, std::nullopt);
+  EXPECT_THAT(Job(job_).checkpoints, IsEmpty());
+}
+
+TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
+  const NodeId c = NodeId::New(random_);
+  Join(c, 4);
+  ObservedAttempt lie = At(job_, ObservedPhase::kEnded);
+  lie.end = ObservedEnd::kKeeperLost;
+  Say(c, lie);
+  ExpectUndisturbed();
+  Say(c, At(job_, ObservedPhase::kRunning));
+  ExpectUndisturbed();
+  ASSERT_FALSE(sent_[c].empty());
+  EXPECT_EQ(sent_[c].back().goal, Goal::kForget);
+  EXPECT_TRUE(state_->nodes().AvailableOn(c).empty());
+  EXPECT_FALSE(state_->nodes().IsEmpty(a_));
+}
+
+TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
+  Observed observed;
+  for (size_t i = 0; i <= kGhostsMax; ++i) {
+    ObservedAttempt& attempt = observed.attempts.emplace_back();
+    attempt.attempt = AttemptId::New(random_);
+    attempt.job = JobId::New(random_);
+    attempt.phase = ObservedPhase::kRunning;
+  }
+  Transition transition;
+  EXPECT_THAT(state_->Observe(a_, incarnations_[a_], observed, transition),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("4096 attempts")));
+  EXPECT_TRUE(transition.empty());
+  EXPECT_THAT(state_->nodes().GhostsOn(a_), IsEmpty());
+  ExpectUndisturbed();
+}
+
+TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
+  for (const auto& tell : std::vector<std::function<void(ObservedAttempt&)>>{
+           [](ObservedAttempt& a) { a.master_port = -1; },
+           [](ObservedAttempt& a) { a.ranks = {{.rank = -1}}; },
+           [](ObservedAttempt& a) { a.attempt = AttemptId(); }}) {
+    ObservedAttempt lie = Exited(job_, a_, 1);
+    tell(lie);
+    Transition transition;
+    EXPECT_THAT(state_->Observe(a_, incarnations_[a_],
+                                {.full = false, .attempts = {lie}}, transition),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(transition.empty());
+    ExpectUndisturbed();
+  }
+}
+
+// A node that comes back smaller than what it holds.
+TEST_F(StrangeReportTest, ANodeThatLostItsDevicesIsFullUntilTheyAreReleased) {
+  Registration smaller = Node(a_, 1);
+  smaller.resources = ResourceSet();
+  smaller.resources.Set(kMemory, Amount::FromUnits(1));
+  smaller.observed.attempts = {At(job_, ObservedPhase::kRunning)};
+  Join(smaller);
+  ExpectUndisturbed();
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());
+  Say(a_, Exited(job_, a_, 0));
+  Say(b_, Exited(job_, b_, 0));
+  EXPECT_EQ(StateOf(job_), JobState::kSucceeded);
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());
+}
+
+}  // namespace
+}  // namespace cohort::head

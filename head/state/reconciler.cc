@@ -1,0 +1,132 @@
+#include "head/state/reconciler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "head/state/attempt_table.h"
+
+namespace cohort::head {
+namespace {
+
+// An attempt that should not have begun ends at once.
+constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
+
+// The last one committed before the attempt: what it wrote itself is newer than
+// its start.
+std::optional<Checkpoint> RestoreOf(const JobRecord& job,
+                                    const AttemptRecord& attempt) {
+  for (auto it = job.checkpoints.rbegin(); it != job.checkpoints.rend(); ++it) {
+    if (it->epoch < attempt.epoch) return *it;
+  }
+  return std::nullopt;
+}
+
+absl::Duration GraceOf(const JobRecord& job, const AttemptRecord& attempt) {
+  switch (attempt.cause) {
+    case EndCause::kStopped:
+    case EndCause::kTimeLimit:
+    case EndCause::kDrained:
+    case EndCause::kUnclaimed:
+      return job.spec->grace;
+    default:
+      return kSiblingGrace;
+  }
+}
+
+int NodeRankOf(const AttemptRecord& attempt, const AttemptPart& part) {
+  for (size_t i = 0; i < attempt.parts.size(); ++i) {
+    if (attempt.parts[i].node == part.node) return static_cast<int>(i);
+  }
+  COHORT_CHECK(false) << "no part on " << part.node;
+  return 0;
+}
+
+}  // namespace
+
+bool HoldsRankZero(const AttemptPart& part) {
+  for (const AttemptRank& rank : part.ranks) {
+    if (rank.rank == 0) return true;
+  }
+  return false;
+}
+
+std::string EndReasonOf(const AttemptRecord& attempt) {
+  return attempt.detail.empty() ? "it has ended" : attempt.detail;
+}
+
+Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
+            const AttemptPart& part) {
+  if (part.phase == PartPhase::kEnded && attempt.number == job.attempts &&
+      HoldsRankZero(part) && !job.retired.empty()) {
+    return Goal::kStop;
+  }
+  if (IsOver(part)) return Goal::kForget;
+  switch (attempt.state) {
+    case AttemptState::kPreparing:
+      return Goal::kPrepare;
+    case AttemptState::kRunning:
+      return Goal::kRun;
+    case AttemptState::kEnding:
+      return Goal::kStop;
+    case AttemptState::kEnded:
+      return Goal::kForget;
+  }
+  return Goal::kForget;
+}
+
+DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
+                          const AttemptPart& part) {
+  const Goal goal = GoalOf(job, attempt, part);
+  if (goal == Goal::kForget) {
+    return ForgetOf(attempt.id, job.id, EndReasonOf(attempt));
+  }
+
+  DesiredAttempt desired;
+  desired.attempt = attempt.id;
+  desired.job = job.id;
+  desired.number = attempt.number;
+  desired.epoch = attempt.epoch;
+  desired.goal = goal;
+  desired.job_name = job.spec->name;
+  desired.command = job.spec->command;
+  desired.environment = job.spec->environment;
+  desired.package_hash = job.spec->package_hash;
+  for (const AttemptRank& rank : part.ranks) {
+    desired.ranks.push_back({rank.rank, rank.local_rank, rank.gpu_ids});
+  }
+  desired.world_size = job.spec->num_workers;
+  desired.node_rank = NodeRankOf(attempt, part);
+  desired.node_count = static_cast<int>(attempt.parts.size());
+  desired.holds_rank_zero = HoldsRankZero(part);
+  desired.resources_per_rank = job.spec->resources_per_worker;
+  desired.storage_path = job.spec->storage_path;
+  desired.restore = RestoreOf(job, attempt);
+  desired.max_failures = job.spec->max_failures;
+  if (goal == Goal::kRun) {
+    desired.master_address = attempt.master_address;
+    desired.master_port = attempt.master_port;
+    // The same throughout the attempt: `ran` grows at its end.
+    desired.time_limit =
+        std::max(job.spec->time_limit - job.ran, kTimeLimitMin);
+    desired.grace = job.spec->grace;
+  }
+  if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
+  if (goal == Goal::kStop) {
+    desired.grace = GraceOf(job, attempt);
+    desired.reason = EndReasonOf(attempt);
+  }
+  return desired;
+}
+
+DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job,
+                        std::string reason) {
+  DesiredAttempt desired;
+  desired.attempt = attempt;
+  desired.job = job;
+  desired.goal = Goal::kForget;
+  desired.reason = std::move(reason);
+  return desired;
+}
+
+}  // namespace cohort::head

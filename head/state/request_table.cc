@@ -1,0 +1,77 @@
+#include "head/state/request_table.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_util.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr size_t kRequestIdBytesMax = 128;
+
+}  // namespace
+
+RequestTable::RequestTable(HistoryCaps caps, const Clock& clock)
+    : line_(caps, clock) {}
+
+void RequestTable::Load(std::vector<RequestRecord> records) {
+  std::stable_sort(records.begin(), records.end(),
+                   [](const RequestRecord& a, const RequestRecord& b) {
+                     return a.at < b.at;
+                   });
+  for (RequestRecord& record : records) Add(std::move(record));
+}
+
+absl::StatusOr<const RequestRecord*> RequestTable::Find(
+    absl::string_view principal, absl::string_view request_id,
+    absl::string_view body_hash) const {
+  if (request_id.empty() || request_id.size() > kRequestIdBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request id has 1 to ", kRequestIdBytesMax,
+                     " bytes, this one has ", request_id.size(),
+                     ": make a new one for each request and keep it for "
+                     "its retries"));
+  }
+  const auto found =
+      records_.find(Key(std::string(principal), std::string(request_id)));
+  if (found == records_.end()) return nullptr;
+  if (absl::string_view(found->second.body_hash) != body_hash) {
+    return SetReason(absl::AlreadyExistsError(absl::StrCat(
+                         "the request id \"", absl::CHexEscape(request_id),
+                         "\" was used for another request: take a new one")),
+                     "request_id_reused");
+  }
+  return &found->second;
+}
+
+void RequestTable::Add(RequestRecord record) {
+  Key key(record.principal, record.request_id);
+  const auto bytes = static_cast<int64_t>(StoredBytes(record));
+  const auto [place, is_new] =
+      records_.emplace(std::move(key), std::move(record));
+  COHORT_CHECK(is_new);
+  line_.Put(&place->second, bytes);
+}
+
+std::vector<RequestRecord> RequestTable::Trim(size_t n) {
+  std::vector<RequestRecord> gone;
+  while (gone.size() < n) {
+    const std::optional<const RequestRecord*> oldest = line_.Due();
+    if (!oldest.has_value()) break;
+    line_.Trim(*oldest);
+    auto record =
+        records_.extract(Key((*oldest)->principal, (*oldest)->request_id));
+    gone.push_back(std::move(record.mapped()));
+  }
+  return gone;
+}
+
+}  // namespace cohort::head

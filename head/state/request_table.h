@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "common/clock.h"
+#include "head/state/history_limits.h"
+#include "head/state/history_line.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// What each mutating request was answered.
+//
+//   RQ-1: one request id of one principal, one outcome, whatever the client
+//         saw; another body under it is ALREADY_EXISTS.
+//
+// Remembered within the caps of history, by time of the head's own life: a
+// restart only lengthens it.  Thread-compatible; belongs to ClusterState.
+class RequestTable {
+ public:
+  RequestTable(HistoryCaps caps, const Clock& clock);
+
+  // In any order; age starts now.
+  void Load(std::vector<RequestRecord> records);
+
+  // The record of an earlier call, or null when this is the first.
+  // AlreadyExists when that one had another body; InvalidArgument for an id
+  // that is empty or longer than 128 bytes.
+  absl::StatusOr<const RequestRecord*> Find(absl::string_view principal,
+                                            absl::string_view request_id,
+                                            absl::string_view body_hash) const;
+
+  // REQUIRES: Find gave null.
+  void Add(RequestRecord record);
+
+  // Forgets the oldest ones beyond a cap, at most `n`, and gives them.
+  std::vector<RequestRecord> Trim(size_t n);
+
+  size_t size() const { return records_.size(); }
+  HistoryLevel Level() const { return line_.Level("requests"); }
+
+ private:
+  using Key = std::pair<std::string, std::string>;  // principal, request id
+
+  std::map<Key, RequestRecord> records_;
+  HistoryLine<const RequestRecord*> line_;
+};
+
+}  // namespace cohort::head

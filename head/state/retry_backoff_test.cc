@@ -1,0 +1,91 @@
+#include "head/state/retry_backoff.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class RetryBackoffTest : public ::testing::Test {
+ protected:
+  JobRecord Job(int failures, absl::Duration retry_delay = absl::Seconds(1)) {
+    JobRecord job;
+    job.id = JobId::New(random_);
+    job.spec.Own().retry_delay = retry_delay;
+    job.attempts = failures;
+    job.failures = failures;
+    return job;
+  }
+
+  SeededRandom random_{1};
+  ManualExecutor time_;
+  RetryBackoff backoff_{time_};
+};
+
+TEST_F(RetryBackoffTest, DoublesWithEachChargedFailureUpToItsCap) {
+  EXPECT_EQ(RetryDelay(Job(1)), absl::Seconds(1));
+  EXPECT_EQ(RetryDelay(Job(2)), absl::Seconds(2));
+  EXPECT_EQ(RetryDelay(Job(3)), absl::Seconds(4));
+  EXPECT_EQ(RetryDelay(Job(9)), absl::Seconds(256));
+  EXPECT_EQ(RetryDelay(Job(10)), absl::Minutes(5));
+  EXPECT_EQ(RetryDelay(Job(1'000'000)), absl::Minutes(5));
+  EXPECT_EQ(RetryDelay(Job(1, absl::Hours(1))), absl::Minutes(5));
+  EXPECT_EQ(RetryDelay(Job(1'000'000, absl::ZeroDuration())),
+            absl::ZeroDuration());
+}
+
+TEST_F(RetryBackoffTest, WaitsOnlyAfterWhatWasCharged) {
+  JobRecord job = Job(1);
+  job.infra_restarts = 3;
+  job.failures_by_class = {{FailureClass::kInfra, 3}};
+  AttemptRecord last;
+  last.cause = EndCause::kRankFailed;
+  EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
+  last.cause = EndCause::kDrained;
+  EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
+  last.cause = EndCause::kDaemonShutdown;
+  EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
+  last.cause = EndCause::kNodeLost;
+  EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
+  job.failures_by_class[FailureClass::kInfra] = 4;
+  EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
+}
+
+TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
+  const JobRecord late = Job(1);
+  const JobRecord early = Job(1);
+  const JobRecord gone = Job(1);
+  backoff_.Add(late.id, absl::Seconds(3));
+  backoff_.Add(early.id, absl::Seconds(2));
+  backoff_.Add(gone.id, absl::Seconds(1));
+  backoff_.Remove(gone.id);
+  backoff_.Remove(gone.id);
+  time_.AdvanceBy(absl::Milliseconds(1'999));
+  EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
+  time_.AdvanceBy(absl::Seconds(2));
+  EXPECT_THAT(backoff_.TakeDue(1), ElementsAre(early.id));
+  EXPECT_FALSE(backoff_.Waits(early.id));
+  EXPECT_TRUE(backoff_.Waits(late.id));
+  EXPECT_THAT(backoff_.TakeDue(10), ElementsAre(late.id));
+  EXPECT_EQ(backoff_.size(), 0);
+}
+
+TEST_F(RetryBackoffTest, SaysWhenTheNextAttemptStarts) {
+  const JobRecord job = Job(1);
+  EXPECT_EQ(backoff_.ReasonOf(job), "");
+  backoff_.Add(job.id, absl::Seconds(4));
+  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 4s");
+  time_.AdvanceBy(absl::Milliseconds(1'500));
+  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 3s");
+  time_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 0");
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,120 @@
+#include "head/state/rows.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+namespace {
+
+// Rows are checked one by one by their checksums; this is about those that are
+// missing beside others.
+absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
+  if (cluster_rows > 1) {
+    return absl::DataLossError("the store has two cluster rows");
+  }
+  const bool anything = !rows.nodes.empty() || !rows.jobs.empty() ||
+                        !rows.attempts.empty() || !rows.requests.empty() ||
+                        !rows.packages.empty() || !rows.arrays.empty();
+  if (cluster_rows == 0 && anything) {
+    return absl::DataLossError(
+        "the store has rows but no cluster row: restore it from a backup");
+  }
+  std::set<JobId> jobs;
+  for (const JobRecord& job : rows.jobs) jobs.insert(job.id);
+  std::set<JobId> arrays;
+  for (const ArrayRecord& array : rows.arrays) arrays.insert(array.id);
+  for (const JobRecord& job : rows.jobs) {
+    if (!job.id.IsElement() || arrays.contains(job.id.array())) continue;
+    return absl::DataLossError(
+        absl::StrCat("job ", job.id.ToText(), " is there, its array is not"));
+  }
+  std::set<NodeId> nodes;
+  for (const NodeRecord& node : rows.nodes) nodes.insert(node.id);
+  for (const AttemptRecord& attempt : rows.attempts) {
+    if (!jobs.contains(attempt.job)) {
+      return absl::DataLossError(absl::StrCat("attempt ", attempt.id.ToHex(),
+                                              " is there, its job ",
+                                              attempt.job.ToText(), " is not"));
+    }
+    if (attempt.state == AttemptState::kEnded) continue;
+    for (const AttemptPart& part : attempt.parts) {
+      if (!nodes.contains(part.node)) {
+        return absl::DataLossError(
+            absl::StrCat("attempt ", attempt.id.ToHex(), " is on node ",
+                         part.node.ToHex(), ", which is not there"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// How many events are read at once, and how many share a time, which saves
+// reading each of 100,000 rows at every start.
+constexpr size_t kEventsRead = 10'000;
+constexpr size_t kEventsPerTime = 100;
+
+// Which events there are.  A row that cannot be read is found by who reads it.
+absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
+  std::vector<StoredEvent> events;
+  std::string first;
+  for (;;) {
+    COHORT_ASSIGN_OR_RETURN(
+        const auto rows, store.LoadRange(Table::kEvents, first, kEventsRead));
+    const size_t begin = events.size();
+    for (const auto& [key, value] : rows) {
+      events.push_back(
+          {.number = EventNumber(key),
+           .at = absl::InfinitePast(),
+           .bytes = static_cast<int64_t>(key.size() + value.size())});
+    }
+    absl::Time at = absl::InfinitePast();
+    for (size_t i = rows.size(); i-- > 0;) {
+      if (i + 1 == rows.size() || i % kEventsPerTime == 0) {
+        const auto event = FromRow<EventRecord>(rows[i].first, rows[i].second);
+        if (event.ok()) at = event->at;
+      }
+      events[begin + i].at = at;
+    }
+    if (rows.size() < kEventsRead) return events;
+    first = EventKey(events.back().number + 1);
+  }
+}
+
+// The elements of an array share its spec.
+void Share(Rows& rows) {
+  std::map<JobId, const ArrayRecord*> arrays;
+  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &array;
+  for (JobRecord& job : rows.jobs) {
+    if (job.id.IsElement()) job.spec = arrays.at(job.id.array())->spec;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Rows> LoadRows(Store& store) {
+  Rows rows;
+  COHORT_ASSIGN_OR_RETURN(std::vector<ClusterRecord> cluster,
+                          LoadRecords<ClusterRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.nodes, LoadRecords<NodeRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.jobs, LoadRecords<JobRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.attempts, LoadRecords<AttemptRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.arrays, LoadRecords<ArrayRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.wait_reasons,
+                          LoadRecords<WaitReasonRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.requests, LoadRecords<RequestRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.events, LoadEvents(store));
+  COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
+  Share(rows);
+  if (!cluster.empty()) rows.cluster = std::move(cluster.front());
+  return rows;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,28 @@
+#include "head/state/shown_node_state.h"
+
+namespace cohort::head {
+
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty) {
+  if (node.state == NodeState::kDead) return ShownNodeState::kDead;
+  if (node.state == NodeState::kSuspect) return ShownNodeState::kSuspect;
+  if (!node.drain.has_value()) return ShownNodeState::kAlive;
+  return empty ? ShownNodeState::kDrained : ShownNodeState::kDraining;
+}
+
+const char* ShownNodeStateName(ShownNodeState state) {
+  switch (state) {
+    case ShownNodeState::kAlive:
+      return "ALIVE";
+    case ShownNodeState::kSuspect:
+      return "SUSPECT";
+    case ShownNodeState::kDraining:
+      return "DRAINING";
+    case ShownNodeState::kDrained:
+      return "DRAINED";
+    case ShownNodeState::kDead:
+      return "DEAD";
+  }
+  return "UNKNOWN";
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// What people are told of a node: what the head hears of it and what a person
+// wants of it, in one word.
+enum class ShownNodeState : uint8_t {
+  kAlive = 1,
+  kSuspect = 2,
+  kDraining = 3,  // takes no new work; something is left there
+  kDrained = 4,   // takes no new work; nothing is left there
+  kDead = 5,
+};
+
+inline constexpr std::array<ShownNodeState, 5> kShownNodeStates = {
+    ShownNodeState::kAlive, ShownNodeState::kSuspect, ShownNodeState::kDraining,
+    ShownNodeState::kDrained, ShownNodeState::kDead};
+
+// What is wrong with it comes first: a drained node that is dead is DEAD, its
+// drain is still in the record.  `empty`: it holds nothing, ghosts included.
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty);
+
+// DRAINING, as text.
+const char* ShownNodeStateName(ShownNodeState state);
+
+}  // namespace cohort::head

@@ -1,0 +1,260 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/cluster_state.h"
+#include "head/store/memory_store.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::head {
+
+// A state over a memory store.  Each change is committed at once, and after it
+// a state built from the rows alone must say the same (CM-3).
+class ClusterStateTest : public ::testing::Test,
+                         public NodeLinks,
+                         public JobWatchers {
+ protected:
+  ClusterStateTest() { Reload(); }
+
+  // As a restart of the head.
+  void Reload() {
+    store_ = std::make_unique<MemoryStore>(disk_);
+    absl::StatusOr<Rows> rows = LoadRows(*store_);
+    COHORT_ASSERT_OK(rows);
+    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
+                                            *this, *std::move(rows));
+    Transition transition;
+    state_->TakeTerm(transition);
+    COHORT_ASSERT_OK(store_->Append(term, transition.TakeBatch()));
+  }
+
+  void Submit(Transition transition) {
+    const Batch batch = transition.TakeBatch();
+    if (!batch.empty()) {
+      COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
+    }
+    for (Effect& effect : transition.TakeEffects()) {
+      std::move(effect)(absl::OkStatus());
+    }
+    ExpectRowsMatch();
+  }
+
+  void ExpectRowsMatch() {
+    MemoryStore reader(disk_);
+    absl::StatusOr<Rows> rows = LoadRows(reader);
+    COHORT_ASSERT_OK(rows);
+    EXPECT_EQ(*rows->cluster, state_->cluster());
+    EXPECT_EQ(rows->jobs.size(), state_->jobs().size());
+    for (JobRecord& job : rows->jobs) {
+      const JobRecord* current = state_->jobs().Find(job.id);
+      ASSERT_NE(current, nullptr);
+      // Metrics may be a second younger than their row.
+      job.metrics_json = current->metrics_json;
+      job.metrics_count = current->metrics_count;
+      EXPECT_EQ(job, *current) << JobStateName(job.state);
+    }
+    EXPECT_EQ(rows->attempts.size(), state_->attempts().all().size());
+    for (const AttemptRecord& attempt : rows->attempts) {
+      const AttemptRecord* current = state_->attempts().Find(attempt.id);
+      ASSERT_NE(current, nullptr);
+      EXPECT_EQ(attempt, *current);
+    }
+    EXPECT_EQ(rows->nodes.size(), state_->nodes().records().size());
+    for (const NodeRecord& node : rows->nodes) {
+      ASSERT_NE(state_->nodes().Find(node.id), nullptr);
+      EXPECT_EQ(node, *state_->nodes().Find(node.id));
+    }
+    EXPECT_EQ(rows->requests.size(), state_->requests().size());
+    EXPECT_EQ(rows->packages.size(), state_->packages().Hashes().size());
+  }
+
+  // NodeLinks, JobWatchers.
+  void SendDesired(const NodeId& node, uint64_t incarnation,
+                   const std::vector<DesiredAttempt>& attempts) override {
+    if (incarnations_[node] != incarnation) return;
+    for (const DesiredAttempt& attempt : attempts) {
+      sent_[node].push_back(attempt);
+    }
+  }
+  void SendAcknowledge(
+      const NodeId&, uint64_t,
+      const std::vector<AcknowledgedCheckpoints>& checkpoints) override {
+    for (const auto& each : checkpoints) {
+      acknowledged_.insert(acknowledged_.end(), each.paths.begin(),
+                           each.paths.end());
+    }
+  }
+  void Disconnect(const NodeId& node, uint64_t, const absl::Status&) override {
+    disconnected_.push_back(node);
+  }
+  void JobChanged(const JobId& job) override { changed_.push_back(job); }
+
+  // ---- clients ----
+
+  static JobSpec Spec(int workers, int cpus) {
+    JobSpec spec;
+    spec.command = {"train"};
+    spec.num_workers = workers;
+    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(cpus));
+    return spec;
+  }
+
+  absl::StatusOr<JobId> TrySubmitJob(JobSpec spec, const std::string& request,
+                                     const std::string& body = "body") {
+    Transition transition;
+    absl::StatusOr<JobId> job = state_->SubmitJob(
+        {.principal = "cluster", .request_id = request, .body_hash = body},
+        "default", std::move(spec), transition);
+    Submit(std::move(transition));
+    return job;
+  }
+  JobId SubmitJob(JobSpec spec) {
+    const auto job =
+        TrySubmitJob(std::move(spec), absl::StrCat("request-", ++requests_));
+    EXPECT_THAT(job, IsOk());
+    return job.value_or(JobId());
+  }
+  absl::Status StopJob(const JobId& job) {
+    Transition transition;
+    const absl::Status status =
+        state_->StopJob({.principal = "cluster",
+                         .request_id = absl::StrCat("request-", ++requests_),
+                         .body_hash = "stop"},
+                        job, transition);
+    Submit(std::move(transition));
+    return status;
+  }
+  const JobRecord& Job(const JobId& job) { return *state_->jobs().Find(job); }
+  JobState StateOf(const JobId& job) { return Job(job).state; }
+  const AttemptRecord& Attempt(const JobId& job) {
+    return *state_->attempts().LastOf(job);
+  }
+
+  // ---- nodes ----
+
+  Registration Node(const NodeId& node, int cpus) {
+    Registration registration;
+    registration.node = node;
+    registration.name = absl::StrCat("node-", node.ToHex().substr(0, 4));
+    registration.host = "10.0.0.1";
+    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.observed.full = true;
+    return registration;
+  }
+  RegisteredNode Join(const Registration& registration) {
+    Transition transition;
+    const auto registered = state_->RegisterNode(registration, transition);
+    EXPECT_THAT(registered, IsOk());
+    incarnations_[registration.node] = registered->incarnation;
+    Submit(std::move(transition));
+    return *registered;
+  }
+  RegisteredNode Join(const NodeId& node, int cpus) {
+    return Join(Node(node, cpus));
+  }
+
+  ObservedAttempt At(const JobId& job, ObservedPhase phase) {
+    ObservedAttempt observed;
+    observed.attempt = Attempt(job).id;
+    observed.job = job;
+    observed.epoch = Attempt(job).epoch;
+    observed.phase = phase;
+    observed.master_port = 29500;
+    return observed;
+  }
+  // All ranks of the part on `node` exited with `code`.
+  ObservedAttempt Exited(const JobId& job, const NodeId& node, int code,
+                         bool by_order = false) {
+    ObservedAttempt observed = At(job, ObservedPhase::kEnded);
+    observed.end = ObservedEnd::kExited;
+    int order = 0;
+    for (const AttemptRank& rank : PartOn(Attempt(job), node)->ranks) {
+      observed.ranks.push_back({.rank = rank.rank,
+                                .state = RankState::kExited,
+                                .pid = 1,
+                                .exit = ExitStatus{.code = code},
+                                .exit_order = ++order,
+                                .ended_by_order = by_order});
+    }
+    return observed;
+  }
+  void Say(const NodeId& node, ObservedAttempt observed) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->Observe(
+        node, incarnations_[node],
+        {.full = false, .attempts = {std::move(observed)}}, transition));
+    Submit(std::move(transition));
+  }
+  void Run(const JobId& job) {
+    const std::vector<AttemptPart> parts = Attempt(job).parts;
+    for (const AttemptPart& part : parts) {
+      Say(part.node, At(job, ObservedPhase::kPrepared));
+    }
+    for (const AttemptPart& part : parts) {
+      Say(part.node, At(job, ObservedPhase::kRunning));
+    }
+    ASSERT_EQ(StateOf(job), JobState::kRunning);
+  }
+  // The goals sent to `node` since the last call, for one attempt after the
+  // other.
+  std::vector<Goal> TakeGoals(const NodeId& node) {
+    std::vector<Goal> goals;
+    for (const DesiredAttempt& sent : std::exchange(sent_[node], {})) {
+      goals.push_back(sent.goal);
+    }
+    return goals;
+  }
+  static std::vector<Goal> GoalsOf(const RegisteredNode& registered) {
+    std::vector<Goal> goals;
+    for (const DesiredAttempt& desired : registered.desired) {
+      goals.push_back(desired.goal);
+    }
+    return goals;
+  }
+
+  // ---- time ----
+
+  // Ticks through `span`; nodes in `alive` renew.
+  void Pass(absl::Duration span, const std::vector<NodeId>& alive = {}) {
+    for (absl::Duration t; t < span; t += limits_.tick_period) {
+      time_.AdvanceBy(limits_.tick_period);
+      for (const NodeId& node : alive) {
+        Transition renewal;
+        state_->RenewLease(node, incarnations_[node], renewal);
+        Submit(std::move(renewal));
+      }
+      Transition transition;
+      state_->Tick(transition);
+      Submit(std::move(transition));
+    }
+  }
+
+  ClusterLimits limits_;
+  ManualExecutor time_;
+  SeededRandom random_{7};
+  MemoryDisk disk_;
+  std::unique_ptr<MemoryStore> store_;
+  std::unique_ptr<ClusterState> state_;
+  int requests_ = 0;
+
+  const NodeId a_ = NodeId::New(random_);
+  const NodeId b_ = NodeId::New(random_);
+  std::map<NodeId, uint64_t> incarnations_;
+  std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::vector<std::string> acknowledged_;
+  std::vector<NodeId> disconnected_;
+  std::vector<JobId> changed_;
+};
+
+}  // namespace cohort::head

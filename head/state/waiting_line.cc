@@ -1,0 +1,256 @@
+#include "head/state/waiting_line.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "common/check.h"
+#include "common/label_selector.h"
+
+namespace cohort::head {
+namespace {
+
+// Gains that no request can tell apart, but by the nodes' names.
+struct Alike {
+  const Gain* gain;
+  const NodeSnapshot* node;
+  int64_t count = 0;
+};
+
+std::vector<Alike> Group(const Gains& gains, const PlacementIndex& nodes) {
+  std::map<std::tuple<const NodeForm*, const NodeForm*, Labels>, Alike> groups;
+  for (const Gain& gain : gains.gains) {
+    const NodeSnapshot* const node = nodes.Find(gain.node);
+    if (node == nullptr) continue;  // died since
+    groups
+        .try_emplace({gain.before.get(), gain.after.get(), node->labels},
+                     Alike{&gain, node})
+        .first->second.count += 1;
+  }
+  std::vector<Alike> alike;
+  for (auto& [key, group] : groups) alike.push_back(group);
+  return alike;
+}
+
+// One by one, for requests that select by name.
+std::vector<Alike> Apart(const Gains& gains, const PlacementIndex& nodes) {
+  std::vector<Alike> apart;
+  for (const Gain& gain : gains.gains) {
+    const NodeSnapshot* const node = nodes.Find(gain.node);
+    if (node != nullptr) apart.push_back({&gain, node, 1});
+  }
+  return apart;
+}
+
+// Workers of `request` that found room, as soon as they are `enough`.
+int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
+               int64_t enough) {
+  int64_t workers = 0;
+  for (const Alike& alike : gains) {
+    const int64_t each = GainedWorkers(
+        request, *alike.node, alike.gain->before.get(), *alike.gain->after);
+    if (each >= enough) return enough;
+    workers += each * alike.count;
+    if (workers >= enough) return enough;
+  }
+  return workers;
+}
+
+}  // namespace
+
+WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job) {
+  return {-int64_t{job.spec->priority}, job.sequence};
+}
+
+void WaitingLine::Add(const JobRecord& job) {
+  const auto found = shapes_.try_emplace(RequestOf(*job.spec)).first;
+  Shape& shape = found->second;
+  Unindex(shape);
+  COHORT_CHECK(shape.jobs.emplace(PlaceOf(job), job.id).second) << job.id;
+  ++size_;
+  Index(shape);
+}
+
+void WaitingLine::Remove(const JobRecord& job) {
+  const auto found = shapes_.find(RequestOf(*job.spec));
+  if (found == shapes_.end()) return;
+  Shape& shape = found->second;
+  if (!shape.jobs.contains(PlaceOf(job))) return;
+  Unindex(shape);
+  shape.jobs.erase(PlaceOf(job));
+  --size_;
+  if (shape.jobs.empty()) {
+    shapes_.erase(found);
+  } else {
+    Index(shape);
+  }
+}
+
+void WaitingLine::Index(const Shape& shape) {
+  if (!shape.refused) heads_.emplace(shape.jobs.begin()->first, &shape);
+}
+
+void WaitingLine::Unindex(const Shape& shape) {
+  if (!shape.jobs.empty()) heads_.erase(shape.jobs.begin()->first);
+}
+
+std::optional<JobId> WaitingLine::Next() const {
+  if (heads_.empty()) return std::nullopt;
+  return heads_.begin()->second->jobs.begin()->second;
+}
+
+void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
+  Shape& shape = shapes_.at(RequestOf(*job.spec));
+  Unindex(shape);
+  shape.refused = true;
+  shape.never_fits = refusal.never_fits_known_nodes;
+  shape.missing = refusal.missing;
+  shape.reason = std::move(refusal.reason);
+  shape.reason_version = 0;
+}
+
+void WaitingLine::TryAgain(Shape& shape) {
+  shape.refused = false;
+  Index(shape);
+}
+
+void WaitingLine::Freed(const Gains& gains, const PlacementIndex& nodes) {
+  if (!gains.lost && gains.gains.empty()) return;
+  const std::vector<Alike> grouped = Group(gains, nodes);
+  std::vector<Alike> apart;
+  for (auto& [request, shape] : shapes_) {
+    if (!shape.refused) continue;
+    if (gains.lost) {
+      TryAgain(shape);
+      continue;
+    }
+    const bool by_name = SelectsByName(request.selector);
+    if (by_name && apart.empty()) apart = Apart(gains, nodes);
+    shape.missing -= Gained(request, by_name ? apart : grouped, shape.missing);
+    if (shape.missing <= 0) TryAgain(shape);
+  }
+}
+
+bool WaitingLine::Contains(const JobRecord& job) const {
+  const auto found = shapes_.find(RequestOf(*job.spec));
+  return found != shapes_.end() && found->second.jobs.contains(PlaceOf(job));
+}
+
+const GangRequest* WaitingLine::NextRefused(const GangRequest* request) const {
+  auto at =
+      request == nullptr ? shapes_.begin() : shapes_.upper_bound(*request);
+  while (at != shapes_.end() && !at->second.refused) ++at;
+  return at == shapes_.end() ? nullptr : &at->first;
+}
+
+std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
+    const JobRecord& job, size_t most_each, Competes competes) const {
+  const Place own = PlaceOf(job);
+  std::map<Place, Waiting> first;
+  for (const auto& [request, shape] : shapes_) {
+    if (!(shape.jobs.begin()->first < own) || !competes(request)) continue;
+    auto at = shape.jobs.begin();
+    for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
+      if (!(at->first < own)) break;
+      first.emplace(at->first, Waiting{at->second, &request});
+    }
+  }
+  std::vector<Waiting> waiting;
+  for (const auto& [place, each] : first) waiting.push_back(each);
+  return waiting;
+}
+
+Ahead WaitingLine::AheadOf(const JobRecord& job, size_t shown,
+                           Competes competes) const {
+  const Place own = PlaceOf(job);
+  Ahead ahead;
+  // Before all others the first ones of each shape, so that they are right
+  // also where there are more jobs than are counted.
+  std::set<const GangRequest*> counted;
+  for (const Waiting& first :
+       FirstAheadOf(job, shown, [&](const GangRequest& request) {
+         return competes(request) && counted.insert(&request).second;
+       })) {
+    if (ahead.first.size() < shown) ahead.first.push_back(first.job);
+  }
+  for (const GangRequest* const request : counted) {
+    for (const auto& [place, id] : shapes_.at(*request).jobs) {
+      if (!(place < own)) break;
+      if (ahead.jobs == kCountedMax) {
+        ahead.more = true;
+        return ahead;
+      }
+      ++ahead.jobs;
+    }
+  }
+  return ahead;
+}
+
+WaitingLine::Some WaitingLine::CountSome(const GangRequest& request,
+                                         int priority, uint64_t from,
+                                         uint64_t to) const {
+  Some some;
+  const auto found = shapes_.find(request);
+  if (found == shapes_.end()) return some;
+  const auto& jobs = found->second.jobs;
+  const auto begin = jobs.lower_bound({-int64_t{priority}, from});
+  const auto end = jobs.lower_bound({-int64_t{priority}, to});
+  if (begin == end) return some;
+  some.first = begin->second;
+  some.jobs = std::distance(begin, end);
+  return some;
+}
+
+const WaitingLine::Shape* WaitingLine::Refreshed(
+    const JobRecord& job, const PlacementIndex& nodes) const {
+  const auto found = shapes_.find(RequestOf(*job.spec));
+  if (found == shapes_.end()) return nullptr;
+  const Shape& shape = found->second;
+  // A shape with a new reason has been tried against the nodes of then.
+  if (shape.refused && shape.reason_version != nodes.version()) {
+    Refusal now = WhyNotNow(nodes, found->first);
+    shape.reason = std::move(now.reason);
+    shape.never_fits = now.never_fits_known_nodes;
+    shape.reason_version = nodes.version();
+  }
+  return &shape;
+}
+
+bool WaitingLine::NeverFits(const JobRecord& job,
+                            const PlacementIndex& nodes) const {
+  const Shape* const shape = Refreshed(job, nodes);
+  return shape != nullptr && shape->refused && shape->never_fits &&
+         nodes.size() > 0;
+}
+
+std::string WaitingLine::ReasonOf(const JobRecord& job,
+                                  const PlacementIndex& nodes) const {
+  const Shape* const shape = Refreshed(job, nodes);
+  return shape == nullptr ? "" : shape->reason;
+}
+
+GangRequest RequestOf(const JobSpec& spec) {
+  GangRequest request;
+  request.num_workers = spec.num_workers;
+  request.per_worker = spec.resources_per_worker;
+  request.strategy = spec.strategy;
+  absl::StatusOr<LabelSelector> selector =
+      LabelSelector::ParseAll(spec.selectors);
+  if (selector.ok()) {
+    request.selector = *std::move(selector);
+  } else {
+    request.fault = std::string(selector.status().message());
+  }
+  request.tolerations = spec.tolerations;
+  std::sort(request.tolerations.begin(), request.tolerations.end());
+  request.accelerator_type = spec.accelerator_type;
+  request.topology = spec.topology;
+  return request;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/job_id.h"
+#include "head/placement/placement.h"
+#include "head/placement/placement_index.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Who is tried before a job, of those who want what it wants.
+struct Ahead {
+  int64_t jobs = 0;
+  bool more = false;         // there are more than were counted
+  std::vector<JobId> first;  // the first of them, in line
+
+  friend bool operator==(const Ahead&, const Ahead&) = default;
+};
+
+// Jobs that wait for resources, the highest priority first, then in order of
+// submission; grouped by what they ask for: equal requests share one failed
+// attempt and one reason.
+//
+//   WL-1: a request that failed is tried again no later than something came
+//         free with which it fits.
+//   WL-2: it is not tried again before the nodes that changed may hold as many
+//         more of its workers as found no room when it failed.
+//
+// A job may start before an earlier one that does not fit (there is no
+// reservation yet); each release tries the line from its front.
+// Thread-compatible; belongs to ClusterState, which rebuilds it from rows.
+class WaitingLine {
+ public:
+  // REQUIRES: `job` waits nowhere.
+  void Add(const JobRecord& job);
+  // Nothing when it does not wait.
+  void Remove(const JobRecord& job);
+  size_t size() const { return size_; }
+
+  // A pass over the line: the first job whose request may fit as far as is
+  // known.  None: nothing that waits can be placed.
+  std::optional<JobId> Next() const;
+  // The request of `job` does not fit.
+  void Refuse(const JobRecord& job, Refusal refusal);
+  // What nodes of `nodes` have gained; who may fit now is tried again.  Takes
+  // time linear in the distinct requests that failed and in the gains that
+  // differ.
+  void Freed(const Gains& gains, const PlacementIndex& nodes);
+
+  bool Contains(const JobRecord& job) const;
+  // Whether any job waits that asks for this.
+  bool Waits(const GangRequest& request) const {
+    return shapes_.contains(request);
+  }
+  // The first request after `request`, of all when null, that was refused and
+  // not woken since; null: none.  Valid while a job waits with it.
+  const GangRequest* NextRefused(const GangRequest* request) const;
+  // Of a job that waits, and of one that would: those before it whose requests
+  // `competes` picks, the first `shown` of them by name.  Looks at kCountedMax
+  // of them at most.
+  using Competes = absl::FunctionRef<bool(const GangRequest& other)>;
+  Ahead AheadOf(const JobRecord& job, size_t shown, Competes competes) const;
+  // Those in their order, the first `most_each` of each request.  Valid until
+  // the line changes.
+  struct Waiting {
+    JobId job;
+    const GangRequest* request = nullptr;
+  };
+  std::vector<Waiting> FirstAheadOf(const JobRecord& job, size_t most_each,
+                                    Competes competes) const;
+  // Of the jobs with sequences in [from, to) that wait with this request and
+  // priority, as the elements of an array do: how many, and the first.
+  struct Some {
+    int64_t jobs = 0;
+    std::optional<JobId> first;
+  };
+  Some CountSome(const GangRequest& request, int priority, uint64_t from,
+                 uint64_t to) const;
+  // Whether it waits although there are nodes and not even idle they hold it.
+  bool NeverFits(const JobRecord& job, const PlacementIndex& nodes) const;
+  // Why a waiting job waits, as the nodes are now; empty before it was tried.
+  std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;
+
+ private:
+  // Jobs that one answer counts: a few milliseconds.
+  static constexpr int64_t kCountedMax = 100'000;
+
+  // The order of jobs: (-priority, sequence).
+  using Place = std::pair<int64_t, uint64_t>;
+  struct Shape {
+    std::map<Place, JobId> jobs;
+    bool refused = false;
+    // Workers for which no room is known; meaningful when refused.
+    int64_t missing = 0;
+    mutable std::string reason;
+    mutable bool never_fits = false;
+    mutable uint64_t reason_version = 0;  // of the index it was made from
+  };
+  using Shapes = std::map<GangRequest, Shape>;
+
+  static Place PlaceOf(const JobRecord& job);
+  void Index(const Shape& shape);
+  void Unindex(const Shape& shape);
+  void TryAgain(Shape& shape);
+  // The shape of `job` with its reason as the nodes are now; null: none.
+  const Shape* Refreshed(const JobRecord& job,
+                         const PlacementIndex& nodes) const;
+
+  Shapes shapes_;
+  // First place of each shape that may be tried.
+  std::map<Place, const Shape*> heads_;
+  size_t size_ = 0;
+};
+
+// What a job asks of the planner.  Texts that do not parse, which no validated
+// spec has, make a request with a fault.
+GangRequest RequestOf(const JobSpec& spec);
+
+}  // namespace cohort::head

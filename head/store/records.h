@@ -1,0 +1,407 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "common/job_id.h"
+#include "common/resources.h"
+#include "common/strong_id.h"
+#include "common/taint.h"
+#include "head/store/shared.h"
+
+// The rows of the cluster's state as the head's domain sees them.
+//
+// Plain values: ClusterState's tables own the current ones, Transition carries
+// changed ones, records_codec turns them into storage.proto bytes and back.
+// Wall times are for people; nothing is decided by them.
+namespace cohort::head {
+
+// Who caused a row, and by which request.
+struct Origin {
+  std::string name_space = "default";
+  std::string principal;
+  std::string request_id;
+  uint64_t cause = 0;  // number of the event that led to it; 0: none
+
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+// One row: what the store belongs to and who may write it.
+struct ClusterRecord {
+  ClusterId cluster;
+  GenerationId generation;
+  uint64_t term = 0;
+  uint64_t next_event = 1;
+  uint64_t next_incarnation = 1;
+  uint64_t next_job_sequence = 1;
+  // The store was restored from a backup, and nodes with attempts that it does
+  // not know of may still come: nothing is placed.
+  bool settling = false;
+  // Unclaimed attempts without rows that a person has ended: the last ones.
+  std::vector<AttemptId> ended_unclaimed;
+
+  friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
+};
+
+struct ExitStatus {
+  int code = 0;  // meaningful when signal is 0
+  int signal = 0;
+  bool oom_killed = false;
+  std::string detail;
+
+  bool ok() const { return code == 0 && signal == 0; }
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+struct Checkpoint {
+  std::string path;
+  int64_t step = 0;
+  int64_t epoch = 0;
+
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
+};
+
+struct Device {
+  std::string id;
+  std::string kind;  // "gpu"
+  std::string model;
+  int64_t memory_bytes = 0;
+  bool simulated = false;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Whether the head hears of a node.  What a person wants of it is its Drain.
+enum class NodeState : uint8_t {
+  kAlive = 1,
+  kDead = 2,
+  kSuspect = 3,  // silent, not yet for long enough to be dead
+};
+
+// A person wants a node to take no new work, until it is undrained.
+struct Drain {
+  std::string reason;
+  std::string principal;  // who asked
+  absl::Time asked_at = absl::InfinitePast();
+  // What still runs there then is moved; InfiniteFuture: it may go on.
+  absl::Time deadline = absl::InfiniteFuture();
+
+  friend bool operator==(const Drain&, const Drain&) = default;
+};
+
+struct NodeRecord {
+  NodeId id;
+  std::string name;
+  NodeState state = NodeState::kAlive;
+  uint64_t incarnation = 0;
+  std::string host;
+  int64_t pid = 0;
+  ResourceSet resources;
+  std::vector<Device> devices;
+  std::map<std::string, std::string> labels;
+  std::vector<Taint> taints;
+  std::optional<Drain> drain;
+  std::string build;  // of its worker daemon
+  // When its state, as people are shown it, became what it is.
+  absl::Time since = absl::InfinitePast();
+  Origin origin;
+
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+
+// Ray's names and meanings.
+enum class PlacementStrategy : uint8_t {
+  kPack = 1,
+  kSpread = 2,
+  kStrictPack = 3,
+  kStrictSpread = 4,
+};
+
+// All ranks are to lie within one `level`: "host" is the node, any other is a
+// node label whose value is the same for all of them.
+struct TopologyWish {
+  std::string level;      // empty: no wish
+  bool required = false;  // false: when that is possible
+
+  friend bool operator==(const TopologyWish&, const TopologyWish&) = default;
+  friend auto operator<=>(const TopologyWish&, const TopologyWish&) = default;
+};
+
+enum class DependencyKind : uint8_t {
+  kOk = 1,   // once that job has SUCCEEDED
+  kAny = 2,  // once that job has ended
+};
+
+// `--after`: a job, or all elements of an array.
+struct Dependency {
+  JobId job;
+  DependencyKind kind = DependencyKind::kOk;
+
+  friend bool operator==(const Dependency&, const Dependency&) = default;
+};
+
+inline constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
+inline constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
+
+struct JobSpec {
+  std::string name;
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  int num_workers = 1;
+  ResourceSet resources_per_worker;
+  PlacementStrategy strategy = PlacementStrategy::kPack;
+  std::string storage_path;
+  int max_failures = 0;      // -1: no limit
+  int num_to_keep = 0;       // 0: all
+  std::string package_hash;  // 32 bytes; empty: none
+  std::map<std::string, std::string> labels;
+  int priority = 0;   // higher ones are tried first; nobody is preempted
+  bool hold = false;  // waits until it is released
+  // Of running, summed over attempts, by the workers' monotonic clocks.
+  absl::Duration time_limit = absl::InfiniteDuration();
+  // Between SIGTERM and SIGKILL when the job is stopped.
+  absl::Duration grace = kDefaultGrace;
+  // Before the attempt after a charged failure; doubles with each.
+  absl::Duration retry_delay = kDefaultRetryDelay;
+  std::vector<std::string> selectors;  // common/label_selector.h; all must hold
+  std::vector<Toleration> tolerations;
+  std::string accelerator_type;  // a GPU model; empty: any
+  TopologyWish topology;
+  std::vector<Dependency> after;
+  std::string array;  // "0-99%8"; empty: a single job
+
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+// docs/design/0001-first-light.md draws the edges.
+enum class JobState : uint8_t {
+  kPending = 1,
+  kStarting = 2,
+  kRunning = 3,
+  kStopping = 4,
+  kSucceeded = 5,
+  kFailed = 6,
+  kStopped = 7,
+};
+
+// Why an attempt failed, as budgets see it.
+enum class FailureClass : uint8_t {
+  kNone = 0,
+  kUser = 1,       // exit code, signal, exception
+  kInfra = 2,      // node, device, keeper, network
+  kPreempted = 3,  // taken from its node: drained
+  kOom = 4,        // killed for memory
+  kHang = 5,
+  kTimeout = 6,  // the time limit
+};
+
+struct JobRecord {
+  JobId id;
+  Origin origin;
+  Shared<JobSpec> spec;   // of an element: its array's
+  uint64_t sequence = 0;  // place in line: order of submission
+  JobState state = JobState::kPending;
+  std::string reason;
+  int attempts = 0;   // number of the last attempt
+  int64_t epoch = 0;  // of the last attempt's membership
+  int failures = 0;
+  int infra_restarts = 0;
+  std::map<FailureClass, int> failures_by_class;  // charged or not
+  bool held = false;
+  std::string held_by;  // the principal
+  // Running time of the attempts that ended, against spec.time_limit.
+  absl::Duration ran = absl::ZeroDuration();
+  FailureClass failure_class = FailureClass::kNone;  // of the last failure
+  // How the last failure came about, the first cause first.
+  std::vector<std::string> causes;
+  std::optional<ExitStatus> exit;  // of the rank that failed first
+  int failed_rank = -1;
+  std::string stderr_tail;
+  absl::Time submitted_at = absl::InfinitePast();
+  absl::Time started_at = absl::InfinitePast();  // InfinitePast: not yet
+  absl::Time ended_at = absl::InfinitePast();
+  std::string metrics_json;
+  uint64_t metrics_count = 0;
+  std::vector<Checkpoint> checkpoints;  // committed, oldest first
+  std::vector<std::string> retired;     // directories still to be removed
+
+  friend bool operator==(const JobRecord&, const JobRecord&) = default;
+};
+
+enum class RankState : uint8_t {
+  kPending = 1,
+  kStarting = 2,
+  kRunning = 3,
+  kExited = 4,
+};
+
+struct AttemptRank {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::string> gpu_ids;
+  RankState state = RankState::kPending;
+  int64_t pid = 0;
+  std::optional<ExitStatus> exit;
+
+  friend bool operator==(const AttemptRank&, const AttemptRank&) = default;
+};
+
+enum class PartPhase : uint8_t {
+  kAssigned = 1,  // sent, or to be sent
+  kPrepared = 2,
+  kRunning = 3,  // every rank of the part was started
+  kEnded = 4,    // the node reported the end
+  kLost = 5,     // the node is dead or knows nothing of it
+};
+
+// The part of an attempt on one node: its lease.
+struct AttemptPart {
+  NodeId node;
+  ResourceSet resources;                  // sum over its ranks, GPU included
+  std::map<std::string, Amount> devices;  // GPU id -> how much of it
+  std::vector<AttemptRank> ranks;
+  PartPhase phase = PartPhase::kAssigned;
+  int master_port = 0;  // reserved by the node that holds rank 0
+  // How long its ranks ran, by the node's monotonic clock; known at its end.
+  absl::Duration ran = absl::ZeroDuration();
+
+  friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
+};
+
+enum class AttemptState : uint8_t {
+  kPreparing = 1,
+  kRunning = 2,
+  kEnding = 3,
+  kEnded = 4,
+};
+
+// Why an attempt ends; the first cause stays.
+enum class EndCause : uint8_t {
+  kNone = 0,
+  kSucceeded = 1,
+  kRankFailed = 2,
+  kPrepareFailed = 3,
+  kKeeperLost = 4,
+  kNodeLost = 5,
+  kStopped = 6,         // a person stopped the job
+  kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
+  kTimeLimit = 8,
+  kDrained = 9,     // its node was to be empty by now
+  kUnclaimed = 10,  // a person ended it after a restore; not counted at all
+};
+
+struct AttemptRecord {
+  AttemptId id;
+  JobId job;
+  int number = 0;
+  int64_t epoch = 0;
+  AttemptState state = AttemptState::kPreparing;
+  std::vector<AttemptPart> parts;
+  std::string master_address;
+  int master_port = 0;
+  EndCause cause = EndCause::kNone;
+  std::string detail;
+  std::optional<ExitStatus> exit;
+  int failed_rank = -1;
+  std::vector<std::string> causes;  // how its end came about, first cause first
+  Origin origin;
+  // Since the store was restored from a backup; InfinitePast: it is not.  What
+  // became of it after the backup is not known: a person says whether the job
+  // goes on with it.  Its job does nothing meanwhile.
+  absl::Time unclaimed_since = absl::InfinitePast();
+
+  bool unclaimed() const { return unclaimed_since != absl::InfinitePast(); }
+  friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// What the elements of an array have in common.
+struct ArrayRecord {
+  JobId id;  // its elements are id.Element(index)
+  Origin origin;
+  Shared<JobSpec> spec;
+  absl::Time submitted_at = absl::InfinitePast();
+
+  friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
+};
+
+// The answer that the first call with this id got.
+struct RequestRecord {
+  std::string principal;
+  std::string request_id;
+  std::string body_hash;  // SHA-256 of the request
+  std::string answer;     // what it said: the job id's bytes
+  absl::Time at = absl::InfinitePast();
+
+  friend bool operator==(const RequestRecord&, const RequestRecord&) = default;
+};
+
+// A complete package.  Pinned while a job that has not ended names it.
+struct PackageRecord {
+  std::string hash;
+  int64_t size_bytes = 0;
+  absl::Time completed_at = absl::InfinitePast();
+  absl::Time unpinned_at = absl::InfinitePast();
+
+  friend bool operator==(const PackageRecord&, const PackageRecord&) = default;
+};
+
+// Why the jobs that ask for the same waited, for a time: what the planner's
+// refusal came to.
+struct WaitReasonRecord {
+  struct Failure {
+    std::string by;    // "state", "resource"
+    std::string what;  // "DRAINED", "GPU"
+    int64_t nodes = 0;
+    int64_t nodes_in_all = 0;
+    Amount short_least;
+    Amount short_median;
+    std::string closest;
+
+    friend bool operator==(const Failure&, const Failure&) = default;
+  };
+  struct Holder {
+    std::string resource;
+    JobId job;
+    Amount amount;
+    int64_t nodes = 0;
+
+    friend bool operator==(const Holder&, const Holder&) = default;
+  };
+
+  uint64_t number = 0;
+  std::string shape_key;  // of what they ask for (head/explain/wait_history.h)
+  absl::Time since = absl::InfinitePast();
+  absl::Time until = absl::InfinitePast();  // InfinitePast: it still holds
+  std::string shape;                        // for people
+  std::string text;
+  int num_workers = 0;
+  int64_t nodes = 0;
+  int64_t nodes_that_fit = 0;
+  int64_t workers_that_fit = 0;
+  bool never_fits = false;
+  std::vector<Failure> failures;
+  std::vector<Holder> holders;
+
+  friend bool operator==(const WaitReasonRecord&,
+                         const WaitReasonRecord&) = default;
+};
+
+struct EventRecord {
+  uint64_t number = 0;
+  absl::Time at = absl::InfinitePast();
+  std::string kind;  // e.g. "job_submitted"
+  Origin origin;
+  JobId job;          // nil: none
+  AttemptId attempt;  // nil: none
+  NodeId node;        // nil: none
+  std::string text;
+
+  friend bool operator==(const EventRecord&, const EventRecord&) = default;
+};
+
+}  // namespace cohort::head

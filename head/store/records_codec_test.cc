@@ -1,0 +1,501 @@
+#include "head/store/records_codec.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "cohort/v1/storage.pb.h"
+#include "common/hash.h"
+#include "common/random.h"
+#include "common/status_util.h"
+#include "common/testing/seed.h"
+#include "common/testing/status_matchers.h"
+#include "head/store/memory_store.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <typename Id>
+Id IdOf(char fill) {
+  return *Id::FromBytes(std::string(Id::kBytes, fill));
+}
+
+absl::Time At(int64_t micros) { return absl::FromUnixMicros(micros); }
+
+Origin SomeOrigin() {
+  return {.name_space = "default",
+          .principal = "alice",
+          .request_id = "r1",
+          .cause = 7};
+}
+
+ExitStatus SomeExit() {
+  return {.code = 3, .signal = 9, .oom_killed = true, .detail = "oom"};
+}
+
+// One record of each kind with every field set.
+
+ClusterRecord SomeCluster() {
+  return {.cluster = IdOf<ClusterId>('c'),
+          .generation = IdOf<GenerationId>('g'),
+          .term = 3,
+          .next_event = 12,
+          .next_incarnation = 5,
+          .next_job_sequence = 9,
+          .settling = true,
+          .ended_unclaimed = {IdOf<AttemptId>('a')}};
+}
+
+NodeRecord SomeNode() {
+  NodeRecord record;
+  record.id = IdOf<NodeId>('n');
+  record.name = "node-1";
+  record.state = NodeState::kDead;
+  record.incarnation = 4;
+  record.host = "10.0.0.1";
+  record.pid = 321;
+  record.resources = *ParseResources("CPU=4,GPU=2,memory=1GiB");
+  record.devices = {{.id = "GPU-a",
+                     .kind = "gpu",
+                     .model = "H100",
+                     .memory_bytes = 80,
+                     .simulated = true}};
+  record.labels = {{"rack", "r1"}, {"zone", "z"}, {"a", "b"}};
+  record.taints = {{.key = "gpu", .value = "only"},
+                   {.key = "bare", .value = ""}};
+  record.drain = Drain{.reason = "fan",
+                       .principal = "bob",
+                       .asked_at = At(8),
+                       .deadline = At(9)};
+  record.build = "0.1.0";
+  record.since = At(10);
+  record.origin = SomeOrigin();
+  return record;
+}
+
+JobRecord SomeJob() {
+  JobRecord record;
+  record.id = IdOf<JobId>('j');
+  record.origin = SomeOrigin();
+  record.spec.Own().name = "mnist";
+  record.spec.Own().command = {"./train", "--epochs", "3"};
+  record.spec.Own().environment = {{"B", "2"}, {"A", "1"}};
+  record.spec.Own().num_workers = 4;
+  record.spec.Own().resources_per_worker = *ParseResources("CPU=1,GPU=0.5");
+  record.spec.Own().strategy = PlacementStrategy::kStrictSpread;
+  record.spec.Own().storage_path = "/results";
+  record.spec.Own().max_failures = -1;
+  record.spec.Own().num_to_keep = 2;
+  record.spec.Own().package_hash = std::string(32, 'h');
+  record.spec.Own().labels = {{"team", "vision"}};
+  record.spec.Own().priority = -5;
+  record.spec.Own().hold = true;
+  record.spec.Own().time_limit = absl::Minutes(5);
+  record.spec.Own().grace = absl::Seconds(3);
+  record.spec.Own().retry_delay = absl::Milliseconds(250);
+  record.spec.Own().selectors = {"zone in (a,b)"};
+  record.spec.Own().tolerations = {{.key = "gpu", .value = "only"},
+                                   {.key = "bare", .value = std::nullopt}};
+  record.spec.Own().accelerator_type = "H100";
+  record.spec.Own().topology = {.level = "rack", .required = true};
+  record.spec.Own().after = {
+      {.job = IdOf<JobId>('k'), .kind = DependencyKind::kAny},
+      {.job = IdOf<JobId>('l').Element(7), .kind = DependencyKind::kOk}};
+  record.spec.Own().array = "0-9%2";
+  record.sequence = 8;
+  record.state = JobState::kRunning;
+  record.reason = "because";
+  record.attempts = 2;
+  record.epoch = 6;
+  record.failures = 1;
+  record.infra_restarts = 1;
+  record.exit = SomeExit();
+  record.failed_rank = 3;
+  record.stderr_tail = "Traceback";
+  record.submitted_at = At(1);
+  record.started_at = At(2);
+  record.ended_at = At(3);
+  record.metrics_json = R"({"loss":0.5})";
+  record.metrics_count = 11;
+  record.checkpoints = {{.path = "/results/step-5", .step = 5, .epoch = 6}};
+  record.retired = {"/results/step-1"};
+  record.failures_by_class = {{FailureClass::kUser, 1},
+                              {FailureClass::kInfra, 1}};
+  record.held = true;
+  record.held_by = "cluster";
+  record.ran = absl::Seconds(7);
+  record.failure_class = FailureClass::kOom;
+  record.causes = {"node-1 was out of memory", "rank 3 was killed"};
+  return record;
+}
+
+AttemptRecord SomeAttempt() {
+  AttemptRank rank{.rank = 2,
+                   .local_rank = 1,
+                   .gpu_ids = {"GPU-a"},
+                   .state = RankState::kExited,
+                   .pid = 77,
+                   .exit = SomeExit()};
+  AttemptPart part;
+  part.node = IdOf<NodeId>('n');
+  part.resources = *ParseResources("CPU=1,GPU=0.5");
+  part.devices = {{"GPU-a", Amount::FromTenThousandths(5000)}};
+  part.ranks = {rank, AttemptRank()};
+  part.phase = PartPhase::kEnded;
+  part.master_port = 29500;
+  part.ran = absl::Seconds(6);
+
+  AttemptRecord record;
+  record.id = IdOf<AttemptId>('a');
+  record.job = IdOf<JobId>('j');
+  record.number = 2;
+  record.epoch = 6;
+  record.state = AttemptState::kEnding;
+  record.parts = {part};
+  record.master_address = "10.0.0.1";
+  record.master_port = 29500;
+  record.cause = EndCause::kRankFailed;
+  record.detail = "rank 2";
+  record.exit = SomeExit();
+  record.failed_rank = 2;
+  record.causes = {"rank 2"};
+  record.origin = SomeOrigin();
+  record.unclaimed_since = At(8);
+  return record;
+}
+
+ArrayRecord SomeArray() {
+  return {.id = IdOf<JobId>('j'),
+          .origin = SomeOrigin(),
+          .spec = SomeJob().spec,
+          .submitted_at = At(1)};
+}
+
+RequestRecord SomeRequest() {
+  return {.principal = "alice",
+          .request_id = "r1",
+          .body_hash = std::string(32, 'b'),
+          .answer = "answer",
+          .at = At(4)};
+}
+
+PackageRecord SomePackage() {
+  return {.hash = std::string(32, 'h'),
+          .size_bytes = 1000,
+          .completed_at = At(5),
+          .unpinned_at = At(6)};
+}
+
+EventRecord SomeEvent() {
+  return {.number = 258,
+          .at = At(7),
+          .kind = "job_submitted",
+          .origin = SomeOrigin(),
+          .job = IdOf<JobId>('j'),
+          .attempt = IdOf<AttemptId>('a'),
+          .node = IdOf<NodeId>('n'),
+          .text = "mnist"};
+}
+
+WaitReasonRecord SomeWaitReason() {
+  return {.number = 259,
+          .shape_key = std::string(16, 's'),
+          .since = At(8),
+          .until = At(9),
+          .shape = "1 x {GPU 8} (PACK)",
+          .text = "no room",
+          .num_workers = 1,
+          .nodes = 3,
+          .nodes_that_fit = 1,
+          .workers_that_fit = 2,
+          .never_fits = true,
+          .failures = {{.by = "resource",
+                        .what = "GPU",
+                        .nodes = 2,
+                        .nodes_in_all = 3,
+                        .short_least = Amount::FromUnits(4),
+                        .short_median = Amount::FromUnits(7),
+                        .closest = "n1"}},
+          .holders = {{.resource = "GPU",
+                       .job = IdOf<JobId>('j'),
+                       .amount = Amount::FromUnits(5),
+                       .nodes = 1}}};
+}
+
+template <typename Record>
+void ExpectRoundTrip(const Record& record) {
+  const Write write = ToWrite(record);
+  SCOPED_TRACE(TableName(write.table));
+  ASSERT_TRUE(write.value.has_value());
+  EXPECT_THAT(FromRow<Record>(write.key, *write.value), IsOkAndHolds(record));
+}
+
+TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
+  ExpectRoundTrip(SomeCluster());
+  ExpectRoundTrip(SomeNode());
+  ExpectRoundTrip(SomeJob());
+  ExpectRoundTrip(SomeAttempt());
+  ExpectRoundTrip(SomeArray());
+  ExpectRoundTrip(SomeRequest());
+  ExpectRoundTrip(SomePackage());
+  ExpectRoundTrip(SomeEvent());
+  ExpectRoundTrip(SomeWaitReason());
+}
+
+// The end of a program's stderr is whatever it wrote.
+TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
+  const std::string odd("\xff\0\xc3(", 4);
+  JobRecord job = SomeJob();
+  job.stderr_tail = odd;
+  job.spec.Own().name = odd;
+  job.spec.Own().command = {odd};
+  job.spec.Own().environment = {{odd, odd}};
+  job.checkpoints[0].path = odd;
+  job.exit->detail = odd;
+  ExpectRoundTrip(job);
+}
+
+TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
+  ExpectRoundTrip(ClusterRecord());
+  ExpectRoundTrip(NodeRecord());
+  ExpectRoundTrip(ArrayRecord());
+  ExpectRoundTrip(JobRecord());
+  ExpectRoundTrip(AttemptRecord());
+  ExpectRoundTrip(RequestRecord());
+  ExpectRoundTrip(PackageRecord());
+  ExpectRoundTrip(EventRecord());
+  ExpectRoundTrip(WaitReasonRecord());
+}
+
+// What is on disk stays readable: these bytes never change.  A new field makes
+// the record above richer, the schema version higher and its line longer.
+template <typename Record>
+void ExpectGolden(const Record& record, absl::string_view key,
+                  absl::string_view value) {
+  const Write write = ToWrite(record);
+  SCOPED_TRACE(TableName(write.table));
+  EXPECT_EQ(absl::BytesToHexString(write.key), key);
+  EXPECT_EQ(absl::BytesToHexString(*write.value), value);
+}
+
+TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
+  ExpectGolden(
+      SomeCluster(), "636c7573746572",
+      "790e168d08021210636363636363636363636363636363631a10676767676767676767"
+      "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
+      "6161");
+  ExpectGolden(
+      SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
+      "c83b041e0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
+      "0831302e302e302e3132090a0343505510c0b80232090a0347505510a09c0132100a06"
+      "6d656d6f72791080808080c0b8023a160a054750552d6112036770751a044831303020"
+      "50280142060a0161120162420a0a047261636b1202723142090a047a6f6e6512017a4a"
+      "160a0764656661756c741205616c6963651a027231200750c1025a0b0a036770751204"
+      "6f6e6c795a060a0462617265620e0a0366616e1203626f62180820096a05302e312e30"
+      "700a");
+  ExpectGolden(
+      SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "0463269d0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
+      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
+      "0252206868686868686868686868686868686868686868686868686868686868686868"
+      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
+      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
+      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c6c000000071001ba0105302d3925322008280332076265636175736538"
+      "0240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f737322"
+      "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
+      "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
+      "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
+      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
+      "07636c7573746572");
+  ExpectGolden(
+      SomeAttempt(), "61616161616161616161616161616161",
+      "4248a7e90a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
+      "6a6a6a6a6a180220062803325f0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
+      "43505510904e12080a034750551088271a0a0a054750552d61108827221c080210011a"
+      "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013880"
+      "9bee023a0831302e302e302e3140bce6014802520672616e6b20325a160a0764656661"
+      "756c741205616c6963651a0272312007620b08031009180122036f6f6d680272067261"
+      "6e6b2032a00108");
+  ExpectGolden(
+      SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "18f522160a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
+      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
+      "0252206868686868686868686868686868686868686868686868686868686868686868"
+      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
+      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
+      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c6c000000071001ba0105302d3925322001");
+  ExpectGolden(
+      SomeRequest(), "00000005616c6963657231",
+      "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
+      "62626262626262626262626262622206616e737765722804");
+  ExpectGolden(
+      SomePackage(),
+      "6868686868686868686868686868686868686868686868686868686868686868",
+      "61a0e11c0a206868686868686868686868686868686868686868686868686868686868"
+      "68686810e80718052006");
+  ExpectGolden(
+      SomeEvent(), "0000000000000102",
+      "42be322108820210071a0d6a6f625f7375626d697474656422160a0764656661756c74"
+      "1205616c6963651a02723120072a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a32106161"
+      "61616161616161616161616161613a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e42056d"
+      "6e697374");
+  ExpectGolden(
+      SomeWaitReason(), "0000000000000103",
+      "5fe07fd2088302121073737373737373737373737373737373180820092a1231207820"
+      "7b47505520387d20285041434b2932076e6f20726f6f6d38014003480150025801621f"
+      "0a087265736f7572636512034750551802200328c0b80230f0a2043a026e316a1d0a03"
+      "47505512106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a18d086032001");
+}
+
+TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
+  NodeRecord forward = SomeNode();
+  NodeRecord backward = SomeNode();
+  forward.labels.clear();
+  backward.labels.clear();
+  for (int i = 0; i < 100; ++i) {
+    forward.labels[absl::StrCat("k", i)] = "v";
+    backward.labels[absl::StrCat("k", 99 - i)] = "v";
+  }
+  EXPECT_EQ(ToWrite(forward).value, ToWrite(backward).value);
+}
+
+TEST(RecordsCodecTest, EventKeysSortByNumber) {
+  EXPECT_LT(EventKey(255), EventKey(256));
+  EXPECT_LT(EventKey(256), EventKey(uint64_t{1} << 40));
+}
+
+TEST(RecordsCodecTest, RequestKeysDoNotRunTogether) {
+  EXPECT_NE(RequestRowKey("a", "bc"), RequestRowKey("ab", "c"));
+}
+
+// RS-2: whatever bit of a row flips, it is found.
+TEST(RecordsCodecTest, EveryFlippedBitIsDataLoss) {
+  const Write write = ToWrite(SomeAttempt());
+  for (size_t bit = 0; bit < 8 * write.value->size(); ++bit) {
+    std::string value = *write.value;
+    value[bit / 8] = static_cast<char>(value[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_THAT(FromRow<AttemptRecord>(write.key, value),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << "bit " << bit;
+  }
+}
+
+TEST(RecordsCodecTest, ATruncatedRowIsDataLoss) {
+  const Write write = ToWrite(SomeJob());
+  for (size_t size = 0; size < write.value->size(); ++size) {
+    ASSERT_THAT(FromRow<JobRecord>(write.key, write.value->substr(0, size)),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << "size " << size;
+  }
+}
+
+TEST(RecordsCodecTest, DamageNamesTableAndKey) {
+  EXPECT_THAT(FromRow<JobRecord>("\x01\x02", "nonsense"),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("0102"), HasSubstr("table jobs"),
+                             HasSubstr("backup"))));
+}
+
+TEST(RecordsCodecTest, AValueUnderAnotherKeyIsDataLoss) {
+  const Write write = ToWrite(SomeJob());
+  EXPECT_THAT(FromRow<JobRecord>(JobKey(IdOf<JobId>('x')), *write.value),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
+// `row` as the store would hold it, its checksum right.
+template <typename Row>
+std::string Sealed(absl::string_view key, const Row& row) {
+  const std::string bytes = row.SerializeAsString();
+  const uint32_t crc = Crc32c(bytes, Crc32c(key));
+  std::string sealed;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    sealed.push_back(static_cast<char>((crc >> shift) & 0xff));
+  }
+  return sealed + bytes;
+}
+
+TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
+  storage::v1::JobRow row;
+  const JobId id = IdOf<JobId>('j');
+  row.set_job_id(std::string(id.bytes()));
+  row.mutable_spec()->set_placement_strategy(1);
+  row.set_state(99);
+  EXPECT_THAT(FromRow<JobRecord>(JobKey(id), Sealed(JobKey(id), row)),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));
+}
+
+TEST(RecordsCodecTest, UnknownFieldsAreDataLoss) {
+  storage::v1::PackageRow row;
+  row.set_hash("h");
+  row.GetReflection()->MutableUnknownFields(&row)->AddVarint(99, 1);
+  EXPECT_THAT(
+      FromRow<PackageRecord>("h", Sealed("h", row)),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("unknown fields")));
+}
+
+TEST(RecordsCodecTest, ANewerSchemaIsRefused) {
+  storage::v1::ClusterRow row;
+  row.set_schema_version(kSchemaVersion + 1);
+  row.set_term(4);
+  row.GetReflection()->MutableUnknownFields(&row)->AddVarint(99, 1);
+  const std::string value = Sealed(ClusterKey(), row);
+
+  const auto record = FromRow<ClusterRecord>(ClusterKey(), value);
+  EXPECT_THAT(record, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("from the future")));
+  EXPECT_EQ(GetReason(record.status()), "store_from_the_future");
+  const auto stamp = ReadClusterStamp(value);
+  COHORT_ASSERT_OK(stamp);
+  EXPECT_EQ(stamp->schema_version, kSchemaVersion + 1);
+  EXPECT_EQ(stamp->term, 4u);
+}
+
+TEST(RecordsCodecTest, GarbageIsNeverARecord) {
+  SeededRandom random(TestSeed());
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string value = random.Bytes(random.Below(64));
+    EXPECT_FALSE(FromRow<JobRecord>("0123456789abcdef", value).ok());
+  }
+}
+
+TEST(RecordsCodecTest, LoadRecordsComesInKeyOrderAndStopsAtDamage) {
+  MemoryDisk disk;
+  MemoryStore store(disk);
+  Batch batch;
+  for (const uint64_t number : {300, 2, 70000}) {
+    EventRecord event = SomeEvent();
+    event.number = number;
+    batch.push_back(ToWrite(event));
+  }
+  COHORT_ASSERT_OK(store.Append(0, batch));
+
+  const auto events = LoadRecords<EventRecord>(store);
+  COHORT_ASSERT_OK(events);
+  ASSERT_EQ(events->size(), 3u);
+  EXPECT_EQ((*events)[0].number, 2u);
+  EXPECT_EQ((*events)[2].number, 70000u);
+
+  disk.Corrupt(Table::kEvents, EventKey(300), "x");
+  EXPECT_THAT(LoadRecords<EventRecord>(store),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("events")));
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "head/store/rocksdb_errors.h"
+#include "head/store/rocksdb_files.h"
+#include "head/store/rocksdb_mark.h"
+#include "head/store/store.h"
+
+namespace rocksdb {
+class ColumnFamilyHandle;
+class DB;
+class Env;
+class FileLock;
+class Status;
+}  // namespace rocksdb
+
+namespace cohort::head {
+
+struct RocksdbStoreOptions {
+  // A directory of its own; made when its parent exists and it does not.
+  std::string path;
+  StoreAccess access = StoreAccess::kReadWrite;
+  // The file system beneath; null: the machine's.  Outlives the store.
+  rocksdb::Env* env = nullptr;
+  // False makes acknowledged rows mortal: only for the test which shows that
+  // tests would notice.
+  bool sync = true;
+  // False where rows are not those of records_codec.h: for tests of the store
+  // alone, since each of those has a checksum of its own.
+  bool check_rows = true;
+};
+
+// The cluster's state on this machine's disk.
+//
+//   RS-1: a batch whose Append returned OK is there whole after any crash of
+//         the process or the machine; one that did not is there whole or not at
+//         all.
+//   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.  A
+//         log or manifest that was cut short, also between two records and also
+//         after a crash of the process, is found by the mark (rocksdb_mark.h);
+//         after a power cut the mark may be some changes behind.
+//   RS-3: opened to read, it shows durable rows only and needs no space; opened
+//         to inspect, it changes nothing on the disk.
+//   RS-4: a store is judged before it is opened to write: all of its tables and
+//         its log are read, each block and row against its checksum.  One that
+//         is refused is left as it was, to the byte.
+//
+// One column family a table, synced writes, checksums on everything that is
+// read.  Used by one thread at a time (the store's executor).  A second process
+// that opens the directory is refused.
+class RocksdbStore final : public Store {
+ public:
+  // Opens the store; makes it where there is none, unless it is only read.
+  // Blocks.
+  //
+  // DataLoss: files are damaged or missing.  FailedPrecondition: another
+  // process holds it, or a newer cohort wrote it.  Unavailable: the disk
+  // refused (reason "disk_full" when it is full).  NotFound: there is nothing
+  // to read.  Messages name the path and what to do.
+  static absl::StatusOr<std::unique_ptr<RocksdbStore>> Open(
+      RocksdbStoreOptions options);
+
+  ~RocksdbStore() override;
+
+  // Store.  Unavailable has reason "disk_full" when that is why.
+  absl::Status Append(uint64_t term, const Batch& batch) override;
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
+      Table table) override;
+  // Hard links for table files, a copy of the log (16 MiB at most), and the
+  // mark.
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
+      Table table, const std::string& first, size_t limit) override;
+  absl::Status Checkpoint(const std::string& directory) override;
+
+ private:
+  explicit RocksdbStore(RocksdbStoreOptions options);
+
+  class Listener;
+
+  absl::Status OpenDatabase();
+  // Opens what is there without changing it, and compares it with the mark.
+  absl::Status OpenToRead(const StoreFiles& files, const RocksdbMark& mark);
+  // Reads all of it.  REQUIRES: it is open.
+  absl::Status CheckEverything();
+  // REQUIRES: it is fresh, or was judged and is closed again.
+  absl::Status OpenToWrite(const StoreFiles& files);
+  // Keeps other processes out as RocksDB does, which keeps its own lock only
+  // where it writes.  Null when there is no lock file.
+  absl::Status LockAgainstOthers(rocksdb::FileLock*& lock) const;
+  // What the opening of the database says, in our words.
+  absl::Status OpenError(const rocksdb::Status& status, Doing doing) const;
+  rocksdb::Status OpenFamilies(rocksdb::Env* env,
+                               const std::vector<std::string>& present,
+                               bool writes);
+  void Close();
+  // Column families in the database, by its own word; refuses unknown ones.
+  absl::StatusOr<std::vector<std::string>> ListFamilies(
+      rocksdb::Env* env) const;
+  absl::Status ReadStamp(bool families_missing);
+  // Unavailable when the disk has no room for `bytes` and what follows.
+  absl::Status CheckRoom(uint64_t bytes) const;
+  // Null for a table that an older store, opened to be read, does not have.
+  rocksdb::ColumnFamilyHandle* Family(Table table) const;
+
+  // Set in the constructor.
+  const RocksdbStoreOptions options_;
+  rocksdb::Env* const env_;
+  // Shared: with RocksDB.
+  const std::shared_ptr<Listener> listener_;
+
+  // Set by Open.  The view outlives the database; the handles die before it.
+  std::unique_ptr<rocksdb::Env> view_;  // null where the files are as they are
+  std::unique_ptr<rocksdb::DB> db_;
+  std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default first
+  std::array<rocksdb::ColumnFamilyHandle*, std::size(kAllTables)> by_table_{};
+  std::unique_ptr<RocksdbMarkKeeper> keeper_;  // null where it is only read
+  uint64_t term_ = 0;
+
+  absl::Status failure_;  // of an append
+};
+
+}  // namespace cohort::head

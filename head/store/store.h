@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cohort::head {
+
+// One column family each.  On disk by name (TableName): add, never rename.
+enum class Table : uint8_t {
+  kCluster,
+  kNodes,
+  kJobs,
+  kAttempts,
+  kRequests,
+  kPackages,
+  kEvents,
+  kArrays,
+  kWaitReasons,
+};
+inline constexpr Table kAllTables[] = {
+    Table::kCluster,  Table::kNodes,    Table::kJobs,
+    Table::kAttempts, Table::kRequests, Table::kPackages,
+    Table::kEvents,   Table::kArrays,   Table::kWaitReasons};
+
+// The name of a table on disk and for people: "jobs".
+const char* TableName(Table table);
+
+// The fence of Store::Append: FailedPrecondition, naming both, unless the term
+// of the one who writes is the stored one (0: none is stored yet).
+absl::Status CheckTerm(uint64_t term, uint64_t stored);
+
+// One changed row; no value deletes it.
+struct Write {
+  Table table;
+  std::string key;
+  std::optional<std::string> value;
+};
+using Batch = std::vector<Write>;
+
+// Of all keys and values.
+size_t BytesOf(const Write& write);
+size_t BytesOf(const Batch& batch);
+
+enum class StoreAccess : uint8_t {
+  kReadWrite,
+  // To show what is durable while the disk refuses writes.  Append must not be
+  // called.
+  kRead,
+  // As kRead, for a person: changes nothing on the disk, not even to make
+  // durable what is there.
+  kInspect,
+};
+
+// Where the cluster's state survives.
+//
+// Used by one thread at a time (the store's executor).  A store that failed an
+// append must not be used again: its owner opens a new one (CM-3), because
+// whether the failed batch landed is unknown.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Makes all writes durable, or (on a crash) none: one synced batch.  Blocks.
+  //
+  // `term` is the fence: FailedPrecondition when the stored term is another,
+  // so that of two heads on one store only the newer can write.  A batch that
+  // raises the term itself passes `term` = the one it read.
+  // Unavailable: the disk refused (full, I/O); whether the batch landed is
+  // unknown.
+  virtual absl::Status Append(uint64_t term, const Batch& batch) = 0;
+
+  // Every row of a table in key order.  DataLoss, naming the path, when
+  // something does not have its checksum.
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+  LoadAll(Table table) = 0;
+
+  // The rows of a table whose keys are `first` or after it, in key order, at
+  // most `limit` of them.  Errors as LoadAll.
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
+  LoadRange(Table table, const std::string& first, size_t limit) = 0;
+
+  // Makes `directory`, which must not exist, a store of all that was appended
+  // so far, and what belongs beside it; little is copied where the file system
+  // is the store's own.  The store goes on as before, also after an error, and
+  // then what is at `directory` is to be removed.  Blocks.
+  //
+  // Unavailable: the disk refused; Unimplemented: it is no store of files.
+  virtual absl::Status Checkpoint(const std::string& directory) = 0;
+};
+
+}  // namespace cohort::head

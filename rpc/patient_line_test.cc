@@ -1,0 +1,79 @@
+#include "rpc/patient_line.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/strand.h"
+#include "common/testing/manual_executor.h"
+
+namespace cohort::rpc {
+namespace {
+
+constexpr absl::Duration kDelay = absl::Milliseconds(50);
+
+class PatientLineTest : public ::testing::Test {
+ protected:
+  void Post(int number) {
+    line_.Post([this, number] { absl::StrAppend(&ran_, number, " "); });
+  }
+
+  ManualExecutor strand_;
+  PatientLine line_{strand_, kDelay};
+  std::string ran_;
+};
+
+// PT-1
+TEST_F(PatientLineTest, RunsWhatCameMeanwhileInOrderAndInOneTask) {
+  Post(0);
+  strand_.AdvanceBy(kDelay / 2);
+  Post(1);
+  Post(2);
+  EXPECT_EQ(strand_.pending(), 1);
+  EXPECT_EQ(ran_, "");
+  strand_.AdvanceBy(kDelay / 2);
+  EXPECT_EQ(ran_, "0 1 2 ");
+  Post(3);
+  strand_.AdvanceBy(kDelay);
+  EXPECT_EQ(ran_, "0 1 2 3 ");
+  EXPECT_EQ(strand_.pending(), 0);
+}
+
+// PT-2
+TEST_F(PatientLineTest, WhatElseTheStrandHasComesBetweenBursts) {
+  for (size_t i = 0; i < 2 * PatientLine::kBurst; ++i) Post(7);
+  std::string before;
+  strand_.PostAfter(kDelay, [&] { before = ran_; });
+  strand_.AdvanceBy(kDelay);
+  EXPECT_EQ(before.size(), 2 * PatientLine::kBurst);
+  EXPECT_EQ(ran_.size(), 4 * PatientLine::kBurst);
+}
+
+TEST_F(PatientLineTest, ATaskMayPost) {
+  line_.Post([this] { Post(1); });
+  strand_.AdvanceBy(kDelay);
+  EXPECT_EQ(ran_, "");
+  strand_.AdvanceBy(kDelay);
+  EXPECT_EQ(ran_, "1 ");
+}
+
+TEST(PatientLineEndTest, DestroysWhatWaitsWithItsStrandAndWhatComesLater) {
+  ManualExecutor executor;
+  auto strand = std::make_unique<Strand>(executor);
+  PatientLine line(*strand, kDelay);
+  const auto held = std::make_shared<int>();
+  line.Post([held] { FAIL() << "the strand has stopped"; });
+  EXPECT_EQ(held.use_count(), 2);
+  strand->Stop();
+  EXPECT_EQ(held.use_count(), 1);
+  line.Post([held] { FAIL() << "the strand has stopped"; });
+  EXPECT_EQ(held.use_count(), 1);
+  executor.AdvanceBy(kDelay);
+}
+
+}  // namespace
+}  // namespace cohort::rpc

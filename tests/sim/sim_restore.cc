@@ -1,0 +1,112 @@
+#include "tests/sim/sim_restore.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "head/archive/restore.h"
+#include "head/state/attempt_table.h"
+#include "head/state/rows.h"
+#include "head/store/records_codec.h"
+
+namespace cohort::sim {
+namespace {
+
+using head::AttemptRecord;
+using head::AttemptState;
+using head::Batch;
+using head::Table;
+
+Batch RowsOf(head::MemoryDisk& disk) {
+  Batch rows;
+  head::MemoryStore store(disk);
+  for (const Table table : head::kAllTables) {
+    const auto all = store.LoadAll(table);
+    COHORT_CHECK(all.ok()) << all.status();
+    for (const auto& [key, value] : *all) rows.push_back({table, key, value});
+  }
+  return rows;
+}
+
+bool IsWanted(const AttemptRecord& attempt) {
+  return attempt.state == AttemptState::kPreparing ||
+         attempt.state == AttemptState::kRunning;
+}
+
+uint64_t TermOf(const head::MemoryDisk& disk) {
+  const auto row = disk.Find(Table::kCluster, head::ClusterKey());
+  COHORT_CHECK(row.has_value());
+  const auto stamp = head::ReadClusterStamp(*row);
+  COHORT_CHECK(stamp.ok()) << stamp.status();
+  return stamp->term;
+}
+
+}  // namespace
+
+void Restores::TakeBackup() { backup_ = RowsOf(disk_); }
+
+Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
+  ++count_;
+  const Batch there = RowsOf(disk_);
+  Batch batch;
+  for (const head::Write& row : there) {
+    batch.push_back({row.table, row.key, std::nullopt});
+    if (row.table != Table::kAttempts) continue;
+    const auto attempt = head::FromRow<AttemptRecord>(row.key, *row.value);
+    COHORT_CHECK(attempt.ok()) << attempt.status();
+    before_.insert(attempt->id);
+    if (IsWanted(*attempt)) wanted_.insert(attempt->id);
+  }
+  batch.insert(batch.end(), backup_->begin(), backup_->end());
+  const absl::Status back =
+      head::MemoryStore(disk_).Append(TermOf(disk_), batch);
+  COHORT_CHECK(back.ok()) << back;
+
+  head::MemoryStore store(disk_);
+  absl::StatusOr<head::Rows> rows = head::LoadRows(store);
+  COHORT_CHECK(rows.ok()) << rows.status();
+  const uint64_t term = rows->cluster->term;
+  const GenerationId generation = rows->cluster->generation;
+  Batch changes = head::ChangeGeneration(*rows, now, random);
+  if (keep_generation) {
+    rows->cluster->generation = generation;
+    rows->cluster->settling = false;
+    changes.push_back(head::ToWrite(*rows->cluster));
+  }
+  const absl::Status changed = store.Append(term, changes);
+  COHORT_CHECK(changed.ok()) << changed;
+  return RowsOf(disk_);
+}
+
+std::string Restores::MayEnd(const NodeId& node,
+                             const AttemptId& attempt) const {
+  // The head before may have ordered it.
+  const bool may_be_older =
+      before_.contains(attempt) && !wanted_.contains(attempt);
+  if (may_be_older) return "";
+  const auto row =
+      disk_.FindSynced(Table::kAttempts, head::AttemptKey(attempt));
+  if (!row.has_value()) {
+    if (!before_.contains(attempt) || spoken_for_.contains(attempt)) return "";
+    return absl::StrCat("UN-1: attempt ", attempt.ToHex(),
+                        ", which began after the backup, is ended unasked");
+  }
+  const auto record =
+      head::FromRow<AttemptRecord>(head::AttemptKey(attempt), *row);
+  if (!record.ok()) return "ST-1: " + record.status().ToString();
+  if (record->unclaimed()) {
+    return absl::StrCat("UN-1: attempt ", attempt.ToHex(),
+                        " is ended while it is unclaimed");
+  }
+  if (!IsWanted(*record)) return "";
+  for (const head::AttemptPart& part : record->parts) {
+    if (part.node != node || head::IsOver(part)) continue;
+    return absl::StrCat("RC-1: attempt ", attempt.ToHex(),
+                        " is ended, which the head wants to run");
+  }
+  return "";
+}
+
+}  // namespace cohort::sim

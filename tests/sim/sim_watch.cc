@@ -1,0 +1,183 @@
+#include "tests/sim/sim_watch.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/array_spec.h"
+#include "tests/sim/sim_invariants.h"
+
+namespace cohort::sim {
+namespace {
+
+using head::AttemptRecord;
+using head::AttemptState;
+using head::ClusterState;
+using head::JobRecord;
+using head::JobState;
+using head::NodeRecord;
+
+// A tick, and the moment until the head is looked at.
+constexpr absl::Duration kDeadlineSlack = absl::Seconds(1);
+
+// Whether `job` takes one of its array's places.
+bool TakesPlace(const ClusterState& state, const JobRecord& job,
+                const std::function<bool(const JobRecord&)>& in_line) {
+  if (head::HasEnded(job.state)) return false;
+  return job.state != JobState::kPending || in_line(job) ||
+         state.backoff().Waits(job.id) ||
+         state.unclaimed().OfJob(job.id) != nullptr;
+}
+
+bool ArrayIsFull(const ClusterState& state, const JobRecord& job,
+                 const std::function<bool(const JobRecord&)>& in_line) {
+  if (!job.id.IsElement()) return false;
+  const auto spec = ArraySpec::Parse(job.spec->array);
+  if (!spec.ok() || !spec->at_once.has_value()) return false;
+  int64_t places = 0;
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    if (id.array() != job.id.array() || id == job.id) continue;
+    places += TakesPlace(state, *state.jobs().Find(id), in_line);
+  }
+  return places >= static_cast<int64_t>(*spec->at_once);
+}
+
+// What but resources, a back-off and its array keeps it; empty: nothing.
+std::string KeptBy(const ClusterState& state, const JobRecord& job) {
+  if (job.held) return "a hold";
+  for (const head::Dependency& dependency : job.spec->after) {
+    if (!IsMet(state, dependency)) return "a job before it";
+  }
+  if (state.unclaimed().OfJob(job.id) != nullptr) return "an unclaimed attempt";
+  return "";
+}
+
+}  // namespace
+
+std::string CheckLine(const ClusterState& state,
+                      const std::function<bool(const JobRecord&)>& in_line) {
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    const JobRecord& job = *state.jobs().Find(id);
+    if (job.state != JobState::kPending) continue;
+    const std::string kept = KeptBy(state, job);
+    const bool backs_off = state.backoff().Waits(id);
+    if (in_line(job)) {
+      if (kept.empty() && !backs_off) continue;
+      return absl::StrCat("EL-1: job ", id.ToText(),
+                          " stands in line in spite ", "of ",
+                          kept.empty() ? "its back-off" : kept);
+    }
+    if (kept.empty() && !backs_off && !ArrayIsFull(state, job, in_line)) {
+      return absl::StrCat("EL-1: nothing keeps job ", id.ToText(),
+                          ", and it does not stand in line");
+    }
+  }
+  return "";
+}
+
+std::string CheckWoken(const ClusterState& state,
+                       const head::PlacementIndex& nodes) {
+  if (state.cluster().settling) return "";
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    const JobRecord& job = *state.jobs().Find(id);
+    if (job.state != JobState::kPending || !state.line().Contains(job)) {
+      continue;
+    }
+    const head::Placement placement =
+        head::PlaceGang(nodes, head::RequestOf(*job.spec));
+    if (std::holds_alternative<head::Plan>(placement)) {
+      return absl::StrCat("PL-5: job ", id.ToText(),
+                          " waits although there is room for it");
+    }
+  }
+  return "";
+}
+
+// ---- nodes that take nothing ----
+
+std::string NodeWatch::Check(
+    const ClusterState& state,
+    const std::function<bool(const AttemptId&)>& was_there) {
+  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+    // An attempt whose end was not durable is there again.
+    closed_.clear();
+    first_incarnation_ = state.cluster().next_incarnation;
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    const bool is_offered = state.nodes().IsOffered(id);
+    if (is_offered && node.incarnation < first_incarnation_) {
+      return absl::StrCat("PL-3: ", node.name,
+                          " is offered before it has registered");
+    }
+    if (is_offered && !node.drain.has_value() &&
+        node.state == head::NodeState::kAlive) {
+      closed_.erase(id);
+      continue;
+    }
+    Closed now{.is_offered = is_offered,
+               .incarnation = node.incarnation,
+               .state = node.state,
+               .drain = node.drain,
+               .attempts = {}};
+    for (const AttemptId& attempt : state.attempts().OnNode(id)) {
+      now.attempts.insert(attempt);
+    }
+    const auto [closed, first] = closed_.try_emplace(id);
+    // Closed for another reason, it may have been open in between.
+    const bool is_same = !first && closed->second.is_offered == is_offered &&
+                         closed->second.incarnation == node.incarnation &&
+                         closed->second.state == node.state &&
+                         closed->second.drain == node.drain;
+    for (const AttemptId& attempt : now.attempts) {
+      if (!is_same || closed->second.attempts.contains(attempt) ||
+          was_there(attempt)) {
+        continue;
+      }
+      return absl::StrCat("DR-1: something new was placed on ", node.name,
+                          ", which takes nothing");
+    }
+    closed->second = std::move(now);
+  }
+  return "";
+}
+
+// ---- drains with a deadline ----
+
+std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
+                              absl::Duration steady_since) {
+  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+    drained_.clear();
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    if (!node.drain.has_value() ||
+        node.drain->deadline == absl::InfiniteFuture()) {
+      drained_.erase(id);
+      continue;
+    }
+    const head::Drain& drain = *node.drain;
+    Seen& seen = drained_[id];
+    if (seen.asked_at != drain.asked_at) {
+      seen = {.asked_at = drain.asked_at,
+              .due = now + (drain.deadline - drain.asked_at)};
+    }
+    if (now < std::max(seen.due, steady_since) + kDeadlineSlack) continue;
+    for (const AttemptId& attempt : state.attempts().OnNode(id)) {
+      const AttemptRecord& record = *state.attempts().Find(attempt);
+      if (record.unclaimed() || record.state == AttemptState::kEnding ||
+          record.state == AttemptState::kEnded) {
+        continue;
+      }
+      for (const head::AttemptPart& part : record.parts) {
+        if (part.node != id || head::IsOver(part)) continue;
+        return absl::StrCat("DR-2: something is on ", node.name,
+                            " beyond its drain's deadline");
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace cohort::sim

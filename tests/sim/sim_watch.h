@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "common/strong_id.h"
+#include "head/placement/placement_index.h"
+#include "head/state/cluster_state.h"
+
+// What must hold of a head from one look at it to the next.  As in
+// sim_invariants.h, each check gives the first violation or nothing.
+namespace cohort::sim {
+
+// EL-1: whoever waits stands in line unless something but resources keeps it.
+// `in_line` is asked for PENDING jobs.
+std::string CheckLine(
+    const head::ClusterState& state,
+    const std::function<bool(const head::JobRecord&)>& in_line);
+
+// PL-5, WL-1: nothing stands in line that `nodes` could hold now.
+std::string CheckWoken(const head::ClusterState& state,
+                       const head::PlacementIndex& nodes);
+
+// DR-1: nothing new goes to a node that is suspect, drained or withdrawn.
+// PL-3: no node is offered before it registered with this head.
+class NodeWatch {
+ public:
+  // `was_there`: attempts that are not new though this head may first see them
+  // now, because a person adopted them.
+  std::string Check(const head::ClusterState& state,
+                    const std::function<bool(const AttemptId&)>& was_there);
+
+ private:
+  uint64_t term_ = 0;
+  // Nodes of this term have it or a higher one.
+  uint64_t first_incarnation_ = 0;
+  // A node that takes nothing, why it does not, and what it has.
+  struct Closed {
+    bool is_offered = false;
+    uint64_t incarnation = 0;
+    head::NodeState state = head::NodeState::kAlive;
+    std::optional<head::Drain> drain;
+    std::set<AttemptId> attempts;
+  };
+  std::map<NodeId, Closed> closed_;
+};
+
+// DR-2: on a drained node everything is on its way out once the deadline has
+// come, counted on the monotonic clock; a new head begins with what was asked
+// for at most.
+class DrainWatch {
+ public:
+  // `now` is the world's; `steady_since`: when the head last came back from
+  // standing still.
+  std::string Check(const head::ClusterState& state, absl::Duration now,
+                    absl::Duration steady_since);
+
+ private:
+  struct Seen {
+    absl::Time asked_at;
+    absl::Duration due;
+  };
+  uint64_t term_ = 0;
+  std::map<NodeId, Seen> drained_;
+};
+
+}  // namespace cohort::sim

@@ -1,0 +1,163 @@
+#include "worker/stray_attempts.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+#include "common/file.h"
+#include "common/log.h"
+#include "common/strong_id.h"
+#include "worker/attempt_dir.h"
+#include "worker/keeper/files.h"
+#include "worker/keeper/proc.h"
+#include "worker/process_tree.h"
+
+namespace cohort::worker {
+namespace {
+
+using keeper::ProcessStat;
+
+constexpr size_t kCommandLineBytesMax = 64 << 10;
+
+struct Found {
+  std::vector<ProcessStat> keepers;
+  std::vector<ProcessStat> ranks;
+};
+using FoundAttempts = std::map<std::string, Found>;
+
+std::string ValueOf(const std::vector<std::string>& environment,
+                    absl::string_view name) {
+  for (const std::string& entry : environment) {
+    absl::string_view value = entry;
+    if (absl::ConsumePrefix(&value, name) && absl::ConsumePrefix(&value, "=")) {
+      return std::string(value);
+    }
+  }
+  return "";
+}
+
+// The attempt whose keeper `pid` is, by its command line: PROGRAM DIRECTORY.
+std::string AttemptOfKeeper(pid_t pid, const NodeDirectories& directories) {
+  int error = 0;
+  const std::optional<std::string> line = keeper::ReadWhole(
+      absl::StrCat("/proc/", pid, "/cmdline"), kCommandLineBytesMax, &error);
+  if (!line.has_value()) return "";
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(*line, absl::ByChar('\0'), absl::SkipEmpty());
+  if (words.size() != 2 || !absl::EndsWith(words[0], "cohort-keeper")) {
+    return "";
+  }
+  absl::string_view attempt = words[1];
+  const bool ours =
+      absl::ConsumePrefix(&attempt, absl::StrCat(directories.Attempts(), "/"));
+  return ours && AttemptId::FromHex(attempt).ok() ? std::string(attempt) : "";
+}
+
+// The attempt whose rank, or what a rank started, `pid` is; of the copy of the
+// state directory that is ours.
+std::string AttemptOfRank(pid_t pid, const NodeDirectories& directories) {
+  const std::vector<std::string> environment = keeper::ReadEnvironment(pid);
+  const std::string text = ValueOf(environment, keeper::kAttemptVariable);
+  const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(text);
+  if (!attempt.ok() || ValueOf(environment, "COHORT_WORKER_SOCKET") !=
+                           directories.WorkerSocket()) {
+    return "";
+  }
+  const bool ours =
+      absl::StartsWith(ValueOf(environment, "TORCHELASTIC_ERROR_FILE"),
+                       absl::StrCat(directories.Work(*attempt), "/"));
+  return ours ? text : "";
+}
+
+FoundAttempts Look(const NodeDirectories& directories) {
+  FoundAttempts found;
+  for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    if (process.dead() || pid == getpid()) continue;
+    const std::string kept = AttemptOfKeeper(pid, directories);
+    if (!kept.empty()) {
+      found[kept].keepers.push_back(process);
+      continue;
+    }
+    const std::string attempt = AttemptOfRank(pid, directories);
+    if (!attempt.empty()) found[attempt].ranks.push_back(process);
+  }
+  return found;
+}
+
+// Whether the keeper that lives is the one that will be adopted.
+bool IsKept(const StrayQuery& query, const std::string& attempt) {
+  if (!query.live.contains(attempt)) return false;
+  const absl::StatusOr<AttemptSurvey> survey =
+      SurveyAttempt(absl::StrCat(query.directories.Attempts(), "/", attempt));
+  // When it cannot be read nothing is known, and adoption says so.
+  if (!survey.ok()) return !absl::IsNotFound(survey.status());
+  // Without its spec a keeper is not adopted: its attempt would be told as over
+  // while its ranks run on.
+  return survey->locked && survey->phase != AttemptPhase::kSpecDamaged &&
+         survey->phase != AttemptPhase::kNoSpec;
+}
+
+absl::Status End(const std::string& attempt, const Found& found,
+                 const std::string& cgroup_parent, absl::Duration timeout) {
+  LeftoverQuery leftovers;
+  leftovers.attempt = attempt;
+  if (!cgroup_parent.empty()) {
+    leftovers.cgroup = absl::StrCat(cgroup_parent, "/cohort-", attempt);
+  }
+  const std::string boot_id = keeper::ReadBootId();
+  for (const ProcessStat& rank : found.ranks) {
+    leftovers.ranks.push_back({rank.pid, rank.start_time, boot_id});
+  }
+  // First, so that it starts nothing and writes nothing any more; its ranks die
+  // of it.
+  for (const ProcessStat& keeper : found.keepers) {
+    keeper::SignalExactly(keeper, SIGKILL);
+  }
+  const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
+  COHORT_LOG(kWarning, "stray_attempt_ended", {"attempt", attempt},
+             {"keepers", found.keepers.size()}, {"ranks", found.ranks.size()},
+             {"status", killed.status()},
+             {"why",
+              "this state directory does not know it, or not any more "
+              "what it was asked for"});
+  return killed.status();
+}
+
+void RemoveRuntimeDirectories(const StrayQuery& query) {
+  int error = 0;
+  for (const std::string& name :
+       keeper::ListDirectory(query.directories.runtime(), &error)) {
+    const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(name);
+    if (!attempt.ok() || query.known.contains(name)) continue;
+    const absl::Status removed =
+        RemoveTree(query.directories.Runtime(*attempt));
+    if (!removed.ok()) {
+      COHORT_LOG(kWarning, "runtime_directory_not_removed",
+                 {"attempt", *attempt}, {"error", removed.message()});
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
+  for (const auto& [attempt, found] : Look(query.directories)) {
+    if (IsKept(query, attempt)) continue;
+    const absl::Status ended =
+        End(attempt, found, query.cgroup_parent, timeout);
+    if (!ended.ok()) return ended;
+  }
+  RemoveRuntimeDirectories(query);
+  return absl::OkStatus();
+}
+
+}  // namespace cohort::worker

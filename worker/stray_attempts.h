@@ -1,0 +1,34 @@
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "worker/node_directories.h"
+
+namespace cohort::worker {
+
+// What to look for.
+struct StrayQuery {
+  const NodeDirectories& directories;
+  // The journal's attempts (hex), and those of them whose ranks run as far as
+  // it knows: these stay when their keepers hold the locks of this directory.
+  std::set<std::string> known;
+  std::set<std::string> live;
+  std::string cgroup_parent;  // where keepers made theirs; may be empty
+};
+
+// Ends what earlier daemons of this state directory started and it does not
+// know of, because it was put back from an older copy, or whose spec it has not
+// any more, because a disk lost it: keepers by the directory
+// in their command line, ranks by their environment, cgroup and session.  Their
+// runtime directories, which take memory, go too.
+//
+// DeadlineExceeded, naming what, when something still lives after `timeout`.
+// Processes of another copy of the directory are left alone.  REQUIRES: no
+// other daemon has this node's id.  Blocks: for the start of a daemon.
+absl::Status EndStrayAttempts(const StrayQuery& query, absl::Duration timeout);
+
+}  // namespace cohort::worker
