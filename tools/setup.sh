@@ -2,8 +2,8 @@
 # Installs the packages that cohort builds and tests with, on Debian 12 or 13.
 #
 #   tools/setup.sh          what the release build, all tests and the demo need
-#   tools/setup.sh --dev    and clang, its sanitizers, clang-format, clang-tidy,
-#                           ccache and shellcheck (.ci/run, tools/check.sh)
+#   tools/setup.sh --dev    and clang, its sanitizers, clang-format, clang-tidy
+#                           and shellcheck (.ci/run, tools/check.sh)
 #   tools/setup.sh --bench  and the peers that benches measure beside
 #   tools/setup.sh --print  the package names only, installs nothing
 #
@@ -44,7 +44,7 @@ packages=(
 )
 if ((dev)); then
   # The meta packages: clang 14 on Debian 12, clang 19 on Debian 13.
-  packages+=(clang libclang-rt-dev clang-format clang-tidy ccache shellcheck)
+  packages+=(clang libclang-rt-dev clang-format clang-tidy shellcheck)
 fi
 if ((bench)); then
   packages+=(etcd-server)
