@@ -16,6 +16,10 @@ namespace {
 // The strand whose task this thread is running.
 thread_local const void* current_strand = nullptr;
 
+// What was posted during a batch is the next one.  So many are run without a
+// word to the executor, which wakes a thread for each.
+constexpr int kBatchesATurn = 4;
+
 }  // namespace
 
 class Strand::State : public std::enable_shared_from_this<State> {
@@ -23,6 +27,7 @@ class Strand::State : public std::enable_shared_from_this<State> {
   explicit State(Executor& executor) : executor_(executor) {}
 
   void Post(Task task);
+  void Dispatch(Task task);
   void PostAfter(absl::Duration delay, Task task);
   bool Held() const { return current_strand == this; }
   void Drain();
@@ -47,6 +52,8 @@ class Strand::State : public std::enable_shared_from_this<State> {
 
   void RunTurn();
   void RunBatch(std::vector<Task>& batch);
+  // Whether another batch waits; when none does the turn is over.
+  bool EndBatch();
   void FireTimer(uint64_t timer);
 
   Executor& executor_;
@@ -72,6 +79,24 @@ void Strand::State::Post(Task task) {
     has_turn_ = true;
   }
   executor_.Post(Turn(shared_from_this()));
+}
+
+void Strand::State::Dispatch(Task task) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    if (has_turn_) {
+      queue_.push_back(std::move(task));
+      return;
+    }
+    has_turn_ = true;
+    running_ = true;
+  }
+  std::vector<Task> batch;
+  batch.push_back(std::move(task));
+  RunBatch(batch);
+  // The caller's thread is lent for its own task only.
+  if (EndBatch()) executor_.Post(Turn(shared_from_this()));
 }
 
 void Strand::State::PostAfter(absl::Duration delay, Task task) {
@@ -104,23 +129,27 @@ void Strand::State::FireTimer(uint64_t timer) {
 }
 
 void Strand::State::RunTurn() {
-  std::vector<Task> batch;
-  {
-    MutexLock lock(mutex_);
-    batch.swap(queue_);
-    running_ = true;
-  }
-  RunBatch(batch);
-  {
-    MutexLock lock(mutex_);
-    running_ = false;
-    has_turn_ = !stopped_ && !queue_.empty();
-    if (!has_turn_ || stopped_) idle_.SignalAll();
-    if (!has_turn_) return;
+  for (int i = 0; i < kBatchesATurn; ++i) {
+    std::vector<Task> batch;
+    {
+      MutexLock lock(mutex_);
+      batch.swap(queue_);
+      running_ = true;
+    }
+    RunBatch(batch);
+    if (!EndBatch()) return;
   }
   // Behind whatever else waits for the executor: a busy strand must not starve
   // the others.
   executor_.Post(Turn(shared_from_this()));
+}
+
+bool Strand::State::EndBatch() {
+  MutexLock lock(mutex_);
+  running_ = false;
+  has_turn_ = !stopped_ && !queue_.empty();
+  if (!has_turn_) idle_.SignalAll();
+  return has_turn_;
 }
 
 void Strand::State::RunBatch(std::vector<Task>& batch) {
@@ -160,6 +189,8 @@ Strand::Strand(Executor& executor)
 Strand::~Strand() { Stop(); }
 
 void Strand::Post(Task task) { state_->Post(std::move(task)); }
+
+void Strand::Dispatch(Task task) { state_->Dispatch(std::move(task)); }
 
 void Strand::PostAfter(absl::Duration delay, Task task) {
   state_->PostAfter(delay, std::move(task));

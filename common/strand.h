@@ -36,6 +36,9 @@ class ABSL_LOCKABLE Strand final : public Executor {
   // ST-1: tasks of one strand never overlap and run in the order of posting;
   // what one did, the next sees.
   void Post(Task task) override;
+  // ST-4: on the caller's thread when the strand is idle; what was posted
+  // meanwhile then goes on elsewhere.
+  void Dispatch(Task task) override;
   // ST-2: a task that waits for its time is destroyed by Stop, not by its time.
   void PostAfter(absl::Duration delay, Task task) override;
 

@@ -1,7 +1,9 @@
 #include "common/strand.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -23,6 +25,12 @@ class Counter {
 
   void Add() {
     strand_.Post([this] {
+      strand_.AssertHeld();
+      ++n_;
+    });
+  }
+  void AddInline() {
+    strand_.Dispatch([this] {
       strand_.AssertHeld();
       ++n_;
     });
@@ -96,17 +104,59 @@ TEST(StrandTest, DrainWaitsForWhatTasksPost) {
   EXPECT_EQ(n, 3);
 }
 
-TEST(StrandTest, LetsOthersRunBetweenItsBatches) {
+TEST(StrandTest, LetsOthersRunBetweenItsTurns) {
   ManualExecutor executor;
   Strand busy(executor);
+  int batches = 0;
+  std::function<void()> again = [&] {
+    if (++batches < 100) busy.Post([&] { again(); });
+  };
+  busy.Post([&] { again(); });
+  int before_other = 0;
+  executor.Post([&] { before_other = batches; });
+  executor.RunUntilIdle();
+  EXPECT_GT(before_other, 0);
+  EXPECT_LT(before_other, 10);
+  EXPECT_EQ(batches, 100);
+}
+
+// ST-4.
+TEST(StrandTest, DispatchRunsInlineOnlyWhenNothingIsAhead) {
+  ManualExecutor executor;
+  Strand strand(executor);
   std::vector<int> order;
-  busy.Post([&] {
+  strand.Dispatch([&] {
+    strand.AssertHeld();
+    strand.Dispatch([&] { order.push_back(2); });  // its own task is ahead
     order.push_back(1);
-    busy.Post([&] { order.push_back(3); });
   });
-  executor.Post([&] { order.push_back(2); });
+  EXPECT_THAT(order, ElementsAre(1));
+  strand.Dispatch([&] { order.push_back(3); });
+  EXPECT_THAT(order, ElementsAre(1));
   executor.RunUntilIdle();
   EXPECT_THAT(order, ElementsAre(1, 2, 3));
+  strand.Stop();
+  strand.Dispatch([] { FAIL(); });
+}
+
+// ST-1.
+TEST(StrandTest, DispatchedAndPostedTasksDoNotOverlap) {
+  ThreadPool pool(2);
+  Counter counter(pool);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&counter, i] {
+      for (int j = 0; j < 5000; ++j) {
+        if ((i + j) % 2 == 0) {
+          counter.Add();
+        } else {
+          counter.AddInline();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(counter.Read(), 20000);
 }
 
 TEST(StrandTest, RunsTimersOnTheStrandAtTheirTime) {

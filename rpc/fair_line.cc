@@ -102,4 +102,10 @@ void FairLine::Post(const std::string& caller, Task task) {
   }
 }
 
+void FairLine::Dispatch(const std::string& caller, Task task) {
+  if (lines_->Add(caller, std::move(task))) {
+    lines_->strand().Dispatch(Burst(lines_));
+  }
+}
+
 }  // namespace cohort::rpc

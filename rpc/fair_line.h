@@ -24,6 +24,8 @@ class FairLine {
   explicit FairLine(Executor& strand);
 
   void Post(const std::string& caller, Task task);
+  // The same, inside this call where the strand can (Executor::Dispatch).
+  void Dispatch(const std::string& caller, Task task);
 
  private:
   class Lines;

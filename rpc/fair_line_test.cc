@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/strand.h"
 #include "common/testing/manual_executor.h"
 
 namespace cohort::rpc {
@@ -42,6 +43,19 @@ TEST_F(FairLineTest, WhatElseTheStrandHasComesBetweenBursts) {
   strand_.Post([&] { before_node = ran_; });
   strand_.RunUntilIdle();
   EXPECT_THAT(before_node, ::testing::EndsWith("a7 "));
+}
+
+TEST_F(FairLineTest, DispatchRunsOnAnIdleStrandAtOnceAndKeepsTurns) {
+  Strand strand(strand_);
+  FairLine line(strand);
+  std::string ran;
+  line.Dispatch("a", [&] {
+    ran += "a0 ";
+    line.Dispatch("a", [&] { ran += "a1 "; });
+    line.Dispatch("a", [&] { ran += "a2 "; });
+    line.Dispatch("b", [&] { ran += "b0 "; });
+  });
+  EXPECT_EQ(ran, "a0 a1 b0 a2 ");
 }
 
 TEST_F(FairLineTest, GoesOnAfterItWasEmpty) {

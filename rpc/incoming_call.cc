@@ -74,6 +74,14 @@ void IncomingCall::Post(Task task) {
   }
 }
 
+void IncomingCall::Dispatch(Task task) {
+  if (admitted_.method->line == nullptr) {
+    admitted_.method->strand->Dispatch(std::move(task));
+  } else {
+    admitted_.method->line->Dispatch(admitted_.caller, std::move(task));
+  }
+}
+
 void IncomingCall::PostUnlessNull(absl::AnyInvocable<void() &&> callback) {
   if (callback == nullptr) return;
   Post(std::move(callback));

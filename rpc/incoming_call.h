@@ -88,6 +88,8 @@ class IncomingCall : public ServerCall, public CallContext {
   const Router::Method& method() const { return *admitted_.method; }
   // Runs `task` on the method's strand when it is this caller's turn.
   void Post(Task task);
+  // The same, inside this call where the strand can (Executor::Dispatch).
+  void Dispatch(Task task);
   bool IsLate() const { return DeadlineLeft() <= absl::ZeroDuration(); }
 
   // Why a cancelled call ended: its deadline or its caller.

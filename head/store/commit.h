@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -25,7 +25,8 @@ namespace cohort::head {
 //         submitted later too, get UNAVAILABLE.
 //
 // While one batch syncs, all that is submitted meanwhile is joined into the
-// next, so a slow disk makes batches larger, not the line longer.
+// next, so a slow disk makes batches larger, not the line longer.  The store's
+// side takes them by itself: the disk does not wait for the strand.
 //
 // Strand-bound: made, used and destroyed on `strand`, on which effects run too;
 // never inside the call that brought them.  The store is touched in tasks of
@@ -77,40 +78,45 @@ class Commit {
   const Counters& counters() const;
 
  private:
-  // What is to be one batch, with the effects that wait for it.
-  struct Group {
-    bool HasRows() const { return !batch.empty() || cluster.has_value(); }
+  class Appender;
 
-    Batch batch;
-    // Written once a batch, as the last transition left it: nearly each one
-    // moves the cluster's counters on.
-    std::optional<ClusterRecord> cluster;
+  // A transition that is not durable yet.
+  struct Waiting {
+    uint64_t number = 0;
+    size_t bytes = 0;
+    // Its own and those of later reads.
     std::vector<Effect> effects;
-    size_t transitions = 0;
+  };
+
+  // A batch that the store was given, and what it said.
+  struct Appended {
+    absl::Status status;
+    uint64_t last = 0;  // transition in it
+    size_t rows = 0;
     size_t bytes = 0;
   };
 
-  void StartAppend();
-  void OnAppended(const absl::Status& status);
+  void OnAppended(const Appended& appended);
   void Fail(const absl::Status& status);
+  // The effects of all transitions up to this one, which wait no longer.
+  std::vector<Effect> TakeEffects(uint64_t last);
   void PostAll(std::vector<Effect> effects, absl::Status status);
 
   // Set in the constructor.
-  Store& store_;
-  Executor& store_executor_;
   Executor& strand_;
-  const uint64_t term_;
 
   // The strand.
   FailureCallback on_failed_;
-  bool appending_ = false;
-  Group running_;  // its batch is with the store
-  Group queued_;
+  uint64_t last_number_ = 0;
+  std::deque<Waiting> waiting_;  // by number
+  size_t waiting_bytes_ = 0;
   absl::Status failure_;  // what effects get once an append failed
   Counters counters_;
 
   // A completion that reaches the strand after the commit's end does nothing.
   std::shared_ptr<char> alive_;  // Shared: only observed by that task.
+  // Shared: its task on the store's executor may outlive the commit.
+  const std::shared_ptr<Appender> appender_;
 };
 
 }  // namespace cohort::head

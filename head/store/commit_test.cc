@@ -95,6 +95,7 @@ TEST_F(CommitTest, EffectsLeaveAfterTheRowsAreDurable) {
 
 TEST_F(CommitTest, WhatQueuesDuringASyncIsOneBatch) {
   commit_->Submit(Event(1, "one"));
+  store_executor_.RunUntilIdle();
   commit_->Submit(Event(2, "two"));
   commit_->Submit(Event(3, "three"));
   EXPECT_EQ(commit_->pending_count(), 3u);
@@ -117,6 +118,7 @@ TEST_F(CommitTest, TheClusterRowIsWrittenOnceABatchAsItWasLeft) {
     return transition;
   };
   commit_->Submit(counted(1));
+  store_executor_.RunUntilIdle();
   for (uint64_t number = 2; number <= 4; ++number) {
     commit_->Submit(counted(number));
   }
@@ -134,13 +136,13 @@ TEST_F(CommitTest, TheClusterRowIsWrittenOnceABatchAsItWasLeft) {
 
 TEST_F(CommitTest, ATransitionOfTheClusterRowAloneIsARowToo) {
   commit_->Submit(Event(1, "one"));
+  store_executor_.RunUntilIdle();
   Transition transition;
   transition.Put(ClusterRecord{});
   transition.Then([this](const absl::Status&) { left_.push_back("cluster"); });
   commit_->Submit(std::move(transition));
   commit_->AfterDurable(
       [this](const absl::Status&) { left_.push_back("read"); });
-  store_executor_.RunUntilIdle();
   strand_.RunUntilIdle();
   EXPECT_THAT(left_, ElementsAre("one"));
   RunAll();
@@ -151,6 +153,7 @@ TEST_F(CommitTest, ATransitionOfTheClusterRowAloneIsARowToo) {
 TEST_F(CommitTest, RowsOfOneTransitionAreThereTogether) {
   disk_.FailAfter(1, AppendFault::kNotLanded);
   commit_->Submit(Event(1, "one"));
+  store_executor_.RunUntilIdle();
   Transition two = Event(2, "two");
   two.Put(JobRecord());
   two.DeleteEvent(1);
@@ -183,9 +186,9 @@ TEST_F(CommitTest, TheLaterWriteOfARowWins) {
 TEST_F(CommitTest, AReadWaitsForWhatItCouldHaveSeen) {
   commit_->Submit(Event(1, "one"));
   commit_->AfterDurable(Note("read1"));
+  store_executor_.RunUntilIdle();
   commit_->Submit(Event(2, "two"));
   commit_->AfterDurable(Note("read2"));
-  store_executor_.RunUntilIdle();
   strand_.RunOne();
 
   EXPECT_THAT(left_, ElementsAre("one", "read1"));
@@ -216,6 +219,7 @@ TEST_F(CommitTest, ATransitionWithoutRowsIsARead) {
 TEST_F(CommitTest, AFailureEndsAllEffectsAndIsToldOnce) {
   disk_.FailAfter(0, AppendFault::kLanded);
   commit_->Submit(Event(1, "one"));
+  store_executor_.RunUntilIdle();
   commit_->Submit(Event(2, "two"));
   commit_->AfterDurable(Note("read"));
   RunAll();
@@ -282,6 +286,7 @@ TEST_F(CommitTest, AnEffectMayEndTheCommit) {
   transition.Then([this](const absl::Status&) { commit_.reset(); });
   transition.Then(Note("later"));
   commit_->Submit(std::move(transition));
+  store_executor_.RunUntilIdle();
   commit_->Submit(Event(2, "two"));
   RunAll();
   EXPECT_THAT(left_, ElementsAre("later", "two:failed"));
