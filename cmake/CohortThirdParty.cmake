@@ -77,7 +77,8 @@ set_target_properties(cohort_public_deps PROPERTIES EXPORT_NAME public_deps)
 target_link_libraries(cohort_public_deps INTERFACE
   gRPC::grpc++ protobuf::libprotobuf OpenSSL::SSL OpenSSL::Crypto
   absl::base absl::status absl::statusor absl::strings absl::str_format
-  absl::cord absl::time absl::flat_hash_map absl::flat_hash_set absl::btree
+  absl::cord absl::time absl::flat_hash_map absl::flat_hash_set
+  absl::node_hash_map absl::node_hash_set absl::btree
   absl::any_invocable absl::cleanup absl::span absl::hash
   absl::random_random absl::synchronization absl::symbolize
   absl::failure_signal_handler absl::debugging

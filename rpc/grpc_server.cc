@@ -72,7 +72,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor,
 
   void Begin(Router& router, absl::string_view path,
              const grpc::ByteBuffer& request) {
-    call_ = router.Accept(InfoOf(path, context_), *this);
+    CallInfo info = InfoOf(path, context_);
+    info.lends_thread = true;
+    call_ = router.Accept(info, *this);
     if (!read_wanted_) return;       // Refused.
     grpc::ByteBuffer mine(request);  // Another hold on the same bytes.
     call_->OnRead(ReceivedBytes(mine).view());

@@ -21,6 +21,9 @@ struct CallInfo {
   std::string peer;
   // Until the deadline; infinite when there is none.
   absl::Duration time_left = absl::InfiniteDuration();
+  // The handler of a unary call may run inside OnRead when its strand is idle:
+  // the transport has other threads to go on with meanwhile.
+  bool lends_thread = false;
 };
 
 // How a call ends.

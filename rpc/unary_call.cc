@@ -36,7 +36,11 @@ class UnaryCall final : public IncomingCall,
                         public ReplySink,
                         public std::enable_shared_from_this<UnaryCall> {
  public:
-  using IncomingCall::IncomingCall;
+  UnaryCall(std::shared_ptr<RouterCore> router_core, Admitted admitted,
+            const CallInfo& info, ServerTransport& transport)
+      : IncomingCall(std::move(router_core), std::move(admitted), info,
+                     transport),
+        lends_thread_(info.lends_thread) {}
 
   void Start() override {
     MutexLock lock(mutex_);
@@ -81,6 +85,8 @@ class UnaryCall final : public IncomingCall,
   void RunHandler(const Router::Message& request);
   // Unless the call has ended.
   void Finish(absl::Status status, std::optional<std::string> message);
+
+  const bool lends_thread_;
 };
 
 void UnaryCall::OnRead(std::optional<absl::string_view> message) {
@@ -105,9 +111,12 @@ void UnaryCall::OnRead(std::optional<absl::string_view> message) {
            std::nullopt);
     return;
   }
-  // On the transport's thread when nobody is before it: a call that finds the
-  // head idle costs no switch of threads.
-  Dispatch(Turn(shared_from_this(), std::move(request)));
+  Turn turn(shared_from_this(), std::move(request));
+  if (lends_thread_) {
+    Dispatch(std::move(turn));
+  } else {
+    Post(std::move(turn));
+  }
 }
 
 void UnaryCall::RunHandler(const Router::Message& request) {

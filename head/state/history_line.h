@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
 #include "common/clock.h"
@@ -140,7 +141,7 @@ class HistoryLine {
   const HistoryCaps caps_;
   const Clock& clock_;
   std::map<uint64_t, Entry> entries_;
-  std::map<Key, uint64_t> places_;
+  absl::flat_hash_map<Key, uint64_t> places_;
   uint64_t next_ = 0;
   int64_t bytes_ = 0;
   uint64_t trimmed_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
@@ -113,7 +114,7 @@ class JobTable {
     int64_t bytes = 0;  // once it has ended
   };
 
-  std::map<JobId, Entry> jobs_;
+  absl::node_hash_map<JobId, Entry> jobs_;
   ArrayTable arrays_;
   std::map<JobId, int64_t> pins_;
   std::map<uint64_t, JobId> by_sequence_;

@@ -40,25 +40,22 @@ absl::StatusOr<const RequestRecord*> RequestTable::Find(
                      ": make a new one for each request and keep it for "
                      "its retries"));
   }
-  const auto found =
-      records_.find(Key(std::string(principal), std::string(request_id)));
+  const auto found = records_.find(Key(principal, request_id));
   if (found == records_.end()) return nullptr;
-  if (absl::string_view(found->second.body_hash) != body_hash) {
+  if (absl::string_view(found->body_hash) != body_hash) {
     return SetReason(absl::AlreadyExistsError(absl::StrCat(
                          "the request id \"", absl::CHexEscape(request_id),
                          "\" was used for another request: take a new one")),
                      "request_id_reused");
   }
-  return &found->second;
+  return &*found;
 }
 
 void RequestTable::Add(RequestRecord record) {
-  Key key(record.principal, record.request_id);
   const auto bytes = static_cast<int64_t>(StoredBytes(record));
-  const auto [place, is_new] =
-      records_.emplace(std::move(key), std::move(record));
+  const auto [place, is_new] = records_.insert(std::move(record));
   COHORT_CHECK(is_new);
-  line_.Put(&place->second, bytes);
+  line_.Put(&*place, bytes);
 }
 
 std::vector<RequestRecord> RequestTable::Trim(size_t n) {
@@ -67,9 +64,8 @@ std::vector<RequestRecord> RequestTable::Trim(size_t n) {
     const std::optional<const RequestRecord*> oldest = line_.Due();
     if (!oldest.has_value()) break;
     line_.Trim(*oldest);
-    auto record =
-        records_.extract(Key((*oldest)->principal, (*oldest)->request_id));
-    gone.push_back(std::move(record.mapped()));
+    auto record = records_.extract(KeyOf(**oldest));
+    gone.push_back(std::move(record.value()));
   }
   return gone;
 }

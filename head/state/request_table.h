@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/node_hash_set.h"
+#include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -47,9 +47,30 @@ class RequestTable {
   HistoryLevel Level() const { return line_.Level("requests"); }
 
  private:
-  using Key = std::pair<std::string, std::string>;  // principal, request id
+  // Of principal and request id, which a record holds already.
+  using Key = std::pair<absl::string_view, absl::string_view>;
+  static Key KeyOf(const RequestRecord& record) {
+    return {record.principal, record.request_id};
+  }
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(const Key& key) const { return absl::HashOf(key); }
+    size_t operator()(const RequestRecord& record) const {
+      return absl::HashOf(KeyOf(record));
+    }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const RequestRecord& record, const Key& key) const {
+      return KeyOf(record) == key;
+    }
+    bool operator()(const RequestRecord& a, const RequestRecord& b) const {
+      return KeyOf(a) == KeyOf(b);
+    }
+  };
 
-  std::map<Key, RequestRecord> records_;
+  // Records stay where they are: the line has their addresses.
+  absl::node_hash_set<RequestRecord, Hash, Equal> records_;
   HistoryLine<const RequestRecord*> line_;
 };
 
