@@ -8,6 +8,7 @@
 #include "common/hex_text.h"
 #include "common/log.h"
 #include "common/status_util.h"
+#include "head/services/state_host.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
@@ -16,10 +17,6 @@ namespace {
 constexpr size_t kRequestIdBytesMax = 128;
 // Who repeats the running backup.
 constexpr size_t kWaitersMax = 16;
-
-absl::Status Gone() {
-  return absl::UnavailableError("the head is shutting down");
-}
 
 }  // namespace
 

@@ -53,10 +53,6 @@ RequestKey KeyOfSubmit(const rpc::CallContext& context,
           .body_hash = HashOf("", request)};
 }
 
-absl::Status Gone() {
-  return absl::UnavailableError("the head is shutting down");
-}
-
 }  // namespace
 
 // What the Router drives; it may live a task longer than the service.
@@ -159,6 +155,17 @@ void ClusterService::RegisterOn(rpc::Router& router) {
 
 // ---- changes ----
 
+template <typename Resp>
+void ClusterService::SubmitAndAnswer(Transition transition, Resp response,
+                                     rpc::Reply<Resp> reply) {
+  transition.Then([reply = std::move(reply), response = std::move(response)](
+                      const absl::Status& status) mutable {
+    if (!status.ok()) return std::move(reply)(status);
+    std::move(reply)(std::move(response));
+  });
+  host_.Submit(std::move(transition));
+}
+
 void ClusterService::SubmitJob(const Context& context,
                                const v1::SubmitJobRequest& request,
                                rpc::Reply<v1::SubmitJobResponse> reply) {
@@ -179,12 +186,7 @@ void ClusterService::SubmitJob(const Context& context,
   }
   v1::SubmitJobResponse response;
   response.set_job_id(std::string(job->bytes()));
-  transition.Then([reply = std::move(reply), response = std::move(response)](
-                      const absl::Status& status) mutable {
-    if (!status.ok()) return std::move(reply)(status);
-    std::move(reply)(std::move(response));
-  });
-  host_.Submit(std::move(transition));
+  SubmitAndAnswer(std::move(transition), std::move(response), std::move(reply));
 }
 
 template <typename Req, typename Resp>
@@ -202,12 +204,7 @@ void ClusterService::ChangeJob(
   const absl::Status status = ((*state)->*change)(
       KeyOf(*context, request.request_id(), request), *job, transition);
   if (!status.ok()) return AnswerWhenDurable<Resp>(status, std::move(reply));
-  transition.Then(
-      [reply = std::move(reply)](const absl::Status& stored) mutable {
-        if (!stored.ok()) return std::move(reply)(stored);
-        std::move(reply)(Resp());
-      });
-  host_.Submit(std::move(transition));
+  SubmitAndAnswer(std::move(transition), Resp(), std::move(reply));
 }
 
 void ClusterService::StopJob(const Context& context,
@@ -244,12 +241,7 @@ void ClusterService::AnswerWithNode(const ClusterState& state,
   }
   Resp response;
   *response.mutable_node() = NodeToWire(state, *record);
-  transition.Then([reply = std::move(reply), response = std::move(response)](
-                      const absl::Status& status) mutable {
-    if (!status.ok()) return std::move(reply)(status);
-    std::move(reply)(std::move(response));
-  });
-  host_.Submit(std::move(transition));
+  SubmitAndAnswer(std::move(transition), std::move(response), std::move(reply));
 }
 
 void ClusterService::DrainNode(const Context& context,

@@ -125,12 +125,16 @@ class ClusterService final : public JobWatchers {
   absl::StatusOr<const JobRecord*> FindJob(const ClusterState& state,
                                            const rpc::Principal& principal,
                                            const std::string& bytes) const;
-  // Answers after everything that the present state shows is durable.
-  // Ends a change of `node`: the node as it is then, once that is durable.
+  // Ends a change: the answer to it, once it is durable.
+  template <typename Resp>
+  void SubmitAndAnswer(Transition transition, Resp response,
+                       rpc::Reply<Resp> reply);
+  // Ends a change of `node`: the node as it is then.
   template <typename Resp>
   void AnswerWithNode(const ClusterState& state,
                       const absl::StatusOr<NodeId>& node, Transition transition,
                       rpc::Reply<Resp> reply);
+  // Answers after everything that the present state shows is durable.
   template <typename Resp>
   void AnswerWhenDurable(absl::StatusOr<Resp> response, rpc::Reply<Resp> reply);
   void DropWaiter(uint64_t number);

@@ -18,10 +18,6 @@ namespace {
 
 constexpr size_t kEventsMax = 1'000;
 
-absl::Status Gone() {
-  return absl::UnavailableError("the head is shutting down");
-}
-
 // The nodes that `text` names, by id or name.
 absl::StatusOr<std::set<NodeId>> NodesNamed(const ClusterState& state,
                                             const std::string& text) {

@@ -108,7 +108,7 @@ void NodeService::RegisterOn(rpc::Router& router) {
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::WorkerMessage>>> {
         if (*self == nullptr) {
-          return absl::UnavailableError("the head is shutting down");
+          return Gone();
         }
         NodeService& service = **self;
         const uint64_t number = service.next_session_++;

@@ -8,14 +8,6 @@
 #include "rpc/methods.h"
 
 namespace cohort::head {
-namespace {
-
-absl::Status Gone() {
-  return absl::UnavailableError("the head is shutting down");
-}
-
-}  // namespace
-
 PackageService::PackageService(StateHost& host, PackageStore& packages,
                                Executor& strand)
     : host_(host),

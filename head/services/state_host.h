@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "head/state/cluster_state.h"
@@ -12,6 +13,11 @@ namespace cohort::head {
 // Who asks for a change: a client's request waits its turn and may be told to
 // come back, a node's word is never refused for load.
 enum class Admission { kClient, kNode };
+
+// What a call gets whose service is gone.
+inline absl::Status Gone() {
+  return absl::UnavailableError("the head is shutting down");
+}
 
 // The one current ClusterState and its Commit, for the services.  A failed
 // append replaces both, so nobody keeps what it gets here beyond one task.

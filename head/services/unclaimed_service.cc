@@ -15,10 +15,6 @@ namespace {
 
 constexpr int kListedMax = 1'000;
 
-absl::Status Gone() {
-  return absl::UnavailableError("the head is shutting down");
-}
-
 }  // namespace
 
 UnclaimedService::UnclaimedService(StateHost& host, Executor& strand)
