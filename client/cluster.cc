@@ -14,6 +14,7 @@
 #include "client/wire.h"
 #include "common/duration_text.h"
 #include "common/gate.h"
+#include "common/job_limits.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -28,7 +29,6 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kRequestIdBytesMax = 128;
 // One stream each; a reader of more names the rank that it wants.
 constexpr int kRanksReadMax = 1024;
 // Jobs of one page of a list: a few hundred KiB.
@@ -62,10 +62,8 @@ absl::StatusOr<v1::SubmitJobRequest> ToRequest(const JobSpec& spec,
                                                const SubmitOptions& options,
                                                Random& random) {
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));
-  if (options.request_id.size() > kRequestIdBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the request id has ", options.request_id.size(),
-                     " bytes, at most ", kRequestIdBytesMax, " are possible"));
+  if (!options.request_id.empty()) {
+    COHORT_RETURN_IF_ERROR(CheckRequestId(options.request_id));
   }
   v1::SubmitJobRequest request;
   request.set_request_id(options.request_id.empty()

@@ -1,10 +1,10 @@
 #include "client/job.h"
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort {
@@ -32,9 +32,9 @@ absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
       return strategy;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the strategy ", "\"", absl::CHexEscape(text.substr(0, 64)), "\"",
-      " is not one of PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the strategy ", Quoted(text),
+                   " is not one of PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"));
 }
 
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling) {

@@ -32,12 +32,6 @@ absl::StatusOr<uint32_t> TakeNumber(TextScanner& scanner,
   return static_cast<uint32_t>(number);
 }
 
-absl::Status TooMany() {
-  return absl::InvalidArgumentError(
-      absl::StrCat("it has more than ", ArraySpec::kElementsMax,
-                   " elements: submit several arrays"));
-}
-
 // Reads "A", "A-B" or "A-B:STEP" into `indices`.
 absl::Status TakeRange(TextScanner& scanner, std::set<uint32_t>& indices) {
   const size_t begin = scanner.position();
@@ -62,7 +56,10 @@ absl::Status TakeRange(TextScanner& scanner, std::set<uint32_t>& indices) {
     }
   }
   if (indices.size() + (last - first) / step + 1 > ArraySpec::kElementsMax) {
-    return TooMany();
+    return scanner.ErrorAt(
+        begin,
+        absl::StrCat("with it there are more than ", ArraySpec::kElementsMax,
+                     " elements: submit several arrays"));
   }
   for (uint64_t index = first; index <= last; index += step) {
     if (!indices.insert(static_cast<uint32_t>(index)).second) {

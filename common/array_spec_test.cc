@@ -46,9 +46,11 @@ TEST(ArraySpec, SaysWhereItWentWrong) {
 }
 
 TEST(ArraySpec, RefusesAbsurdCounts) {
-  ExpectError("0-100000", "more than 100000 elements");
+  ExpectError("0-100000",
+              "column 1: with it there are more than 100000 elements");
   ExpectError("0-999999999", "more than 100000 elements");
-  ExpectError("0-99999,200000", "more than 100000 elements");
+  ExpectError("0-99999,200000",
+              "column 9: with it there are more than 100000 elements");
   ExpectError("0-9%100001", "at most 100000");
 }
 

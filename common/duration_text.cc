@@ -5,10 +5,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/decimal_text.h"
+#include "common/printable_text.h"
 
 namespace cohort {
 namespace {
@@ -88,8 +88,7 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text) {
       Parse(absl::StripTrailingAsciiWhitespace(stripped), fault);
   if (duration.has_value()) return *duration;
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::CHexEscape(text.substr(0, 64)),
-      "\" is not a duration: column ",
+      Quoted(text), " is not a duration: column ",
       text.size() - stripped.size() + fault.at + 1, ": ", fault.what,
       "; write 90s, 1.5m, 2h, 500ms, 1d or a number of seconds"));
 }

@@ -8,9 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
+#include "common/printable_text.h"
 
 namespace cohort {
 namespace {
@@ -79,8 +80,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   std::optional<HostPort> parsed = Parse(absl::StripAsciiWhitespace(text));
   if (parsed.has_value()) return *std::move(parsed);
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),
-                   "\" is not HOST:PORT: write 127.0.0.1:7710, node-7:7710 or "
+      absl::StrCat(Quoted(text),
+                   " is not HOST:PORT: write 127.0.0.1:7710, node-7:7710 or "
                    "[::1]:7710"));
 }
 

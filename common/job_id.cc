@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort {
@@ -70,8 +71,8 @@ absl::StatusOr<JobId> JobId::FromText(absl::string_view text) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("a job id is ", kHexDigits,
-                   " hex digits, and .INDEX for an element of an array, not \"",
-                   absl::CHexEscape(text.substr(0, 64)), "\""));
+                   " hex digits, and .INDEX for an element of an array, not ",
+                   Quoted(text)));
 }
 
 JobId JobId::Element(uint32_t index) const {

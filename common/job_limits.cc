@@ -8,7 +8,6 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +21,7 @@
 namespace cohort {
 namespace {
 
+constexpr size_t kRequestIdBytesMax = 128;
 constexpr int kWorkersMax = 10'000;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kPathBytesMax = 1024;
@@ -43,13 +43,8 @@ constexpr size_t kSelectorBytesMax = 16 << 10;
 constexpr size_t kLevelBytesMax = LabelSelector::kKeyBytesMax;
 constexpr size_t kAcceleratorBytesMax = 64;
 
-std::string Quoted(absl::string_view text) {
-  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\"");
-}
-
-bool IsLine(absl::string_view text, size_t bytes_min, size_t bytes_max) {
-  return text.size() >= bytes_min && text.size() <= bytes_max &&
-         IsPrintableUtf8(text);
+bool IsName(absl::string_view text, size_t bytes_max) {
+  return text.size() <= bytes_max && IsNameText(text);
 }
 
 bool FitsExec(absl::string_view text) {
@@ -165,18 +160,26 @@ absl::Status CheckBetween(absl::string_view what, absl::Duration value,
 
 }  // namespace
 
+absl::Status CheckRequestId(const std::string& id) {
+  if (!id.empty() && id.size() <= kRequestIdBytesMax && IsPrintableUtf8(id)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the request id ", Quoted(id), " is not 1 to ", kRequestIdBytesMax,
+      " bytes of printable UTF-8: make a new one for each request and keep it "
+      "for its retries"));
+}
+
 absl::Status CheckJobName(const std::string& name) {
   if (!IsUtf8(name)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the name ", Quoted(name),
                      " is not UTF-8: names go into messages and JSON"));
   }
-  if (name.size() <= kNameBytesMax && IsPrintable(name)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("the name ", Quoted(name),
-                                                 " is not one line of at most ",
-                                                 kNameBytesMax, " bytes"));
+  if (name.empty() || IsName(name, kNameBytesMax)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the name ", Quoted(name), " is not one line of at most ",
+                   kNameBytesMax, " bytes, without spaces at its ends"));
 }
 
 absl::Status CheckStoragePath(const std::string& path) {
@@ -235,10 +238,10 @@ absl::Status CheckResourcesPerWorker(const ResourceSet& resources) {
 }
 
 absl::Status CheckNamespace(const std::string& name_space) {
-  if (IsLine(name_space, 1, kNamespaceBytesMax)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the namespace ", Quoted(name_space), " is not 1 to ",
-                   kNamespaceBytesMax, " printable bytes"));
+  if (IsName(name_space, kNamespaceBytesMax)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the namespace ", Quoted(name_space), " is not 1 to ", kNamespaceBytesMax,
+      " printable bytes without spaces at its ends"));
 }
 
 absl::Status CheckLabels(const std::map<std::string, std::string>& labels) {
@@ -248,12 +251,12 @@ absl::Status CheckLabels(const std::map<std::string, std::string>& labels) {
                      kLabelsMax, " are possible"));
   }
   for (const auto& [key, value] : labels) {
-    if (!IsLine(key, 1, kLabelKeyBytesMax)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the label ", Quoted(key), " is not named with 1 to ",
-                       kLabelKeyBytesMax, " printable bytes"));
+    if (!IsName(key, kLabelKeyBytesMax)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the label ", Quoted(key), " is not named with 1 to ",
+          kLabelKeyBytesMax, " printable bytes without spaces at the ends"));
     }
-    if (!IsLine(value, 0, kLabelValueBytesMax)) {
+    if (value.size() > kLabelValueBytesMax || !IsPrintableUtf8(value)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the value ", Quoted(value), " of the label ", Quoted(key),
           " is not one line of at most ", kLabelValueBytesMax, " bytes"));
@@ -325,6 +328,11 @@ absl::Status CheckSelectors(const std::vector<std::string>& selectors) {
         absl::StrCat("the selectors have ", bytes, " bytes, at most ",
                      kSelectorBytesMax, " are possible"));
   }
+  for (const std::string& selector : selectors) {
+    if (!absl::StripAsciiWhitespace(selector).empty()) continue;
+    return absl::InvalidArgumentError(
+        "a selector is blank: write one as rack=r1, or leave it out");
+  }
   return LabelSelector::ParseAll(selectors).status();
 }
 
@@ -350,18 +358,23 @@ absl::Status CheckTolerations(const std::vector<Toleration>& tolerations) {
 }
 
 absl::Status CheckAcceleratorType(const std::string& type) {
-  if (type.size() <= kAcceleratorBytesMax && IsPrintableUtf8(type)) {
+  if (type.empty() || IsName(type, kAcceleratorBytesMax)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "the accelerator type ", Quoted(type), " is not ", kAcceleratorBytesMax,
-      " printable bytes or fewer: `cohort nodes` shows the models"));
+      " printable bytes or fewer, without spaces at the ends: `cohort nodes` "
+      "shows the models"));
 }
 
 absl::Status CheckTopologyLevel(const std::string& level) {
-  if (level.size() <= kLevelBytesMax && IsPrintableUtf8(level)) {
-    return absl::OkStatus();
+  if (level.find_first_of("=,!()\"") != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the level ", Quoted(level),
+        " is an expression: give a label's key alone, as rack, and what its "
+        "value is to be as a selector"));
   }
+  if (level.empty() || IsName(level, kLevelBytesMax)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the level ", Quoted(level),
                    " is neither \"host\" nor a label of at "

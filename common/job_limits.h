@@ -16,7 +16,10 @@
 // that names the thing and what is possible.
 namespace cohort {
 
-// One line of UTF-8: names go into messages, tables and JSON.
+// What makes repeats of a request one: 1 to 128 bytes of printable UTF-8.
+absl::Status CheckRequestId(const std::string& id);
+
+// One line of UTF-8, or empty: names go into messages, tables and JSON.
 absl::Status CheckJobName(const std::string& name);
 
 // Absolute, without control characters, or empty for the worker's own.
@@ -36,10 +39,11 @@ absl::Status CheckNumWorkers(int num_workers);
 // ones.
 absl::Status CheckResourcesPerWorker(const ResourceSet& resources);
 
-// "default" and the like: one line of 1 to 64 bytes of UTF-8.
+// "default" and the like: 1 to 64 bytes (IsNameText).
 absl::Status CheckNamespace(const std::string& name_space);
 
-// At most 64; keys of 1 to 64 printable bytes, values of up to 256.
+// At most 64; keys of 1 to 64 bytes (IsNameText), printable values of up to
+// 256.
 absl::Status CheckLabels(const std::map<std::string, std::string>& labels);
 
 // -1000 to 1000.
@@ -61,14 +65,15 @@ absl::Status CheckGrace(absl::Duration grace);
 // 0 to 1 h.
 absl::Status CheckRetryDelay(absl::Duration retry_delay);
 
-// That they parse (label_selector.h); errors name the text and the column.
+// That they ask for something and parse (label_selector.h); errors name the
+// text and the column.
 absl::Status CheckSelectors(const std::vector<std::string>& selectors);
 absl::Status CheckTolerations(const std::vector<Toleration>& tolerations);
 
 // Empty: any.
 absl::Status CheckAcceleratorType(const std::string& type);
 
-// "host", or a label of nodes; empty: no wish.
+// "host", or the key of a label of nodes; empty: no wish.
 absl::Status CheckTopologyLevel(const std::string& level);
 
 }  // namespace cohort

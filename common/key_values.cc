@@ -4,9 +4,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
+#include "common/printable_text.h"
 
 namespace cohort {
 
@@ -18,10 +19,9 @@ absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(pair.first);
-    const std::string shown = absl::CHexEscape(part.substr(0, 64));
     if (key.empty() || part.find('=') == absl::string_view::npos) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", shown, "\" is not key=value: write k=v,k2=v2"));
+          absl::StrCat(Quoted(part), " is not key=value: write k=v,k2=v2"));
     }
     const bool fresh =
         values
@@ -30,7 +30,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(
             .second;
     if (!fresh) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", shown, "\" gives its key a second value"));
+          absl::StrCat(Quoted(part), " gives its key a second value"));
     }
   }
   return values;

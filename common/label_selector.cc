@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/text_scanner.h"
@@ -159,10 +159,7 @@ absl::StatusOr<LabelSelector> LabelSelector::ParseAll(
   for (const std::string& text : texts) {
     absl::StatusOr<LabelSelector> one = Parse(text);
     if (!one.ok()) {
-      return Annotate(
-          one.status(),
-          absl::StrCat("selector \"",
-                       absl::Utf8SafeCHexEscape(text.substr(0, 256)), "\""));
+      return Annotate(one.status(), absl::StrCat("selector ", Quoted(text)));
     }
     for (Requirement& requirement : one->requirements_) {
       all.Add(std::move(requirement));

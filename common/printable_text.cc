@@ -4,9 +4,14 @@
 #include <cstddef>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 
 namespace cohort {
 namespace {
+
+constexpr size_t kShownBytesMax = 128;
+constexpr size_t kMessageBytesMax = 4'096;
 
 // How many bytes the character takes that `text` begins with, by RFC 3629; 0
 // for what is no UTF-8.  REQUIRES: !text.empty().
@@ -54,6 +59,48 @@ bool IsPrintableUtf8(absl::string_view text) {
     }
   }
   return true;
+}
+
+bool IsNameText(absl::string_view text) {
+  return !text.empty() && text.front() != ' ' && text.back() != ' ' &&
+         IsPrintableUtf8(text);
+}
+
+std::string Cut(absl::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return std::string(text);
+  size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  return std::string(text.substr(0, end));
+}
+
+std::string Shown(absl::string_view text) {
+  std::string shown = Cut(text, kShownBytesMax);
+  const char* const rest = shown.size() < text.size() ? "..." : "";
+  if (!IsPrintableUtf8(shown)) shown = absl::CHexEscape(shown);
+  return absl::StrCat(shown, rest);
+}
+
+std::string Quoted(absl::string_view text) {
+  return absl::StrCat("\"", Shown(text), "\"");
+}
+
+std::string OneLine(absl::string_view text) {
+  std::string line(absl::StripAsciiWhitespace(text));
+  for (char& c : line) {
+    if (absl::ascii_isspace(static_cast<unsigned char>(c))) {
+      c = ' ';
+    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      c = '?';
+    }
+  }
+  return line;
+}
+
+std::string MessageLine(absl::string_view message) {
+  const std::string line = Cut(message, kMessageBytesMax);
+  return absl::StrCat(OneLine(line), line.size() < message.size() ? "..." : "");
 }
 
 }  // namespace cohort

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -16,6 +15,7 @@
 #include "common/check.h"
 #include "common/decimal_text.h"
 #include "common/key_values.h"
+#include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -97,8 +97,8 @@ absl::StatusOr<Amount> Amount::Parse(absl::string_view text) {
                      *parts <= kUnitsMax * kScale;
   if (!sound) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),
-                     "\" is not an amount: write 2 or 0.5, at most four "
+        absl::StrCat(Quoted(text),
+                     " is not an amount: write 2 or 0.5, at most four "
                      "decimals, from 0 to 1000000000"));
   }
   return Amount(*parts);
@@ -229,8 +229,8 @@ absl::Status ValidateResourceName(absl::string_view name) {
       });
   if (sound) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(name.substr(0, 64)),
-                   "\" is not a resource name: a letter, then up to 62 "
+      absl::StrCat(Quoted(name),
+                   " is not a resource name: a letter, then up to 62 "
                    "letters, digits, or any of _.-"));
 }
 

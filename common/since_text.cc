@@ -6,13 +6,16 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/duration_text.h"
+#include "common/printable_text.h"
 
 namespace cohort {
 namespace {
+
+// What is later is a mistake, and not another machine's clock.
+constexpr absl::Duration kClocksDiffer = absl::Hours(24);
 
 // The parts of a time, each with all before it.
 struct Part {
@@ -67,11 +70,14 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   if (!text.empty() && absl::ascii_isdigit(text.front()) &&
       !absl::ascii_isspace(text.back()) &&
       absl::ParseTime(absl::RFC3339_full, std::string(text), &time, &error)) {
-    return time;
+    if (time <= now + kClocksDiffer) return time;
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text),
+                     " is still to come: give a time that was, as 10m or "
+                     "2026-11-21T10:00:00Z"));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)), "\", column ",
-                   ColumnOf(text.substr(0, 64)),
+      absl::StrCat(Quoted(text), ", column ", ColumnOf(text.substr(0, 64)),
                    ": this is neither how long ago, as 10m or 2h30m, nor a "
                    "time with its zone, "
                    "as 2026-11-21T10:00:00Z"));

@@ -8,7 +8,8 @@ namespace cohort {
 
 // The moment that people mean by "10m", "2h30m" (so long before `now`), or by
 // "2026-11-21T10:00:00Z", "2026-11-21T12:00:00.5+02:00" (RFC 3339).
-// InvalidArgument, naming the text and what is accepted, otherwise.
+// InvalidArgument, naming the text and what is accepted, otherwise, and for a
+// time more than a day after `now`: no two clocks differ so much.
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now);
 
 }  // namespace cohort

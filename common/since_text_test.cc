@@ -39,6 +39,17 @@ TEST(SinceText, NamesWhatItCannotRead) {
   }
 }
 
+TEST(SinceText, RefusesATimeThatIsStillToCome) {
+  const absl::Time soon =
+      kNow + absl::Hours(1);  // where another clock is ahead
+  EXPECT_THAT(ParseSince(absl::FormatTime(soon, absl::UTCTimeZone()), kNow),
+              IsOkAndHolds(soon));
+  EXPECT_THAT(ParseSince("2999-01-01T00:00:00Z", kNow),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("still to come")));
+  COHORT_EXPECT_OK(ParseSince("1066-10-14T09:00:00Z", kNow));
+}
+
 TEST(SinceText, NamesTheColumn) {
   const auto column = [](const char* text) {
     return std::string(ParseSince(text, kNow).status().message());

@@ -6,13 +6,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
 #include "common/decimal_text.h"
+#include "common/printable_text.h"
 
 namespace cohort {
 namespace {
@@ -51,8 +51,8 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
     if (bytes.has_value()) return *bytes;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::CHexEscape(text.substr(0, 64)),
-      "\" is not a size: write 64GiB, 512MB, 1.5G, 1k or a number of bytes"));
+      Quoted(text),
+      " is not a size: write 64GiB, 512MB, 1.5G, 1k or a number of bytes"));
 }
 
 std::string SizeToText(int64_t bytes) {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/text_scanner.h"
@@ -45,10 +45,7 @@ absl::StatusOr<std::vector<T>> ParseEach(const std::vector<std::string>& texts,
   for (const std::string& text : texts) {
     absl::StatusOr<T> one = T::Parse(text);
     if (!one.ok()) {
-      return Annotate(
-          one.status(),
-          absl::StrCat(noun, " \"",
-                       absl::Utf8SafeCHexEscape(text.substr(0, 256)), "\""));
+      return Annotate(one.status(), absl::StrCat(noun, " ", Quoted(text)));
     }
     all.push_back(*std::move(one));
   }

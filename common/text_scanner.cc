@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/printable_text.h"
@@ -60,9 +59,8 @@ absl::StatusOr<std::string> TextScanner::TakeWord(absl::string_view what,
                                 " bytes, this has ", word.size()));
   }
   if (!IsPrintableUtf8(word)) {
-    return ErrorAt(
-        start, absl::StrCat("expected ", what, ", \"", absl::CHexEscape(word),
-                            "\" is not printable UTF-8"));
+    return ErrorAt(start, absl::StrCat("expected ", what, ", ", Quoted(word),
+                                       " is not printable UTF-8"));
   }
   return std::string(word);
 }
@@ -79,10 +77,8 @@ absl::Status TextScanner::Expected(absl::string_view what) const {
     ++end;
   }
   const absl::string_view there = text_.substr(position_, end - position_);
-  const std::string shown =
-      IsPrintableUtf8(there) ? std::string(there) : absl::CHexEscape(there);
   return ErrorAt(position_,
-                 absl::StrCat("expected ", what, ", not \"", shown, "\""));
+                 absl::StrCat("expected ", what, ", not ", Quoted(there)));
 }
 
 absl::Status TextScanner::ErrorAt(size_t position,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/printable_text.h"
 #include "common/status_util.h"
 
 namespace cohort::rpc {
@@ -29,9 +30,9 @@ absl::string_view Trailer(const grpc::ClientContext& context, const char* key) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  absl::string_view message = status.message();
-  std::string text(message.substr(0, kMessageBytesMax));
-  if (message.size() > kMessageBytesMax) text += "...";
+  const absl::string_view message = status.message();
+  std::string text = Cut(message, kMessageBytesMax);
+  if (text.size() < message.size()) text += "...";
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                       std::move(text));
 }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::rpc {
@@ -21,7 +22,7 @@ absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire) {
   for (const v1::ResourceSet::Amount& amount : wire.amounts()) {
     if (!resources.Get(amount.name()).IsZero()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("resource ", amount.name(), " comes twice"));
+          absl::StrCat("resource ", Quoted(amount.name()), " comes twice"));
     }
     resources.Set(amount.name(),
                   Amount::FromTenThousandths(amount.ten_thousandths()));

@@ -16,6 +16,7 @@
 #include "common/local_files.h"
 #include "common/log.h"
 #include "common/options/daemon_options.h"
+#include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -92,15 +93,22 @@ void Define(CLI::App& app, Flags& flags) {
                "next daemon on this state directory takes them over");
 }
 
+// Of one machine; as many as `cohort up` starts.
+constexpr int kShareMax = 1'024;
+
 absl::Status ParseShare(const std::string& text, InventoryOptions& inventory) {
   const std::vector<std::string> parts = absl::StrSplit(text, '/');
   if (parts.size() != 2 ||
       !absl::SimpleAtoi(parts[0], &inventory.share_index) ||
       !absl::SimpleAtoi(parts[1], &inventory.share_count) ||
       inventory.share_index < 0 ||
-      inventory.share_index >= inventory.share_count) {
+      inventory.share_index >= inventory.share_count ||
+      inventory.share_count > kShareMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--share ", text, ": write I/N with 0 <= I < N"));
+        absl::StrCat("--share ", Shown(text),
+                     ": write I/N with 0 <= I < N and N "
+                     "at most ",
+                     kShareMax));
   }
   return absl::OkStatus();
 }
@@ -139,8 +147,8 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                             Of("--memory", ParseSize(flags.memory)));
     ResourceSet memory;
     memory.Set(kMemory, Amount::FromUnits(*options.inventory.memory_bytes));
-    COHORT_RETURN_IF_ERROR(
-        Annotate(memory.Validate(), absl::StrCat("--memory ", flags.memory)));
+    COHORT_RETURN_IF_ERROR(Annotate(
+        memory.Validate(), absl::StrCat("--memory ", Shown(flags.memory))));
   }
   options.inventory.gpus = flags.num_gpus;
   COHORT_RETURN_IF_ERROR(ParseShare(flags.share, options.inventory));

@@ -1,10 +1,12 @@
 #include "worker/options.h"
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/host_port.h"
+#include "common/node_labels.h"
 #include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort::worker {
 
@@ -23,27 +25,18 @@ absl::Status WorkerOptions::Validate() const {
         "--num-gpus and --simulate-gpus: offer real devices or simulated ones, "
         "not both");
   }
-  if (name.size() > 128 || !IsPrintableUtf8(name)) {
+  if (name.size() > 128 || (!name.empty() && !IsNameText(name))) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--name \"", absl::Utf8SafeCHexEscape(name.substr(0, 64)),
-                     "\": a name is one line of printable UTF-8, at most 128 "
-                     "bytes"));
+        absl::StrCat("--name ", Quoted(name),
+                     ": a name is one line of printable UTF-8, at most 128 "
+                     "bytes, without spaces at its ends"));
   }
   if (!host.empty() && !IsHost(host)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--host \"", absl::Utf8SafeCHexEscape(host.substr(0, 64)),
-        "\": give a name or an address of this machine, without a port"));
+        "--host ", Quoted(host),
+        ": give a name or an address of this machine, without a port"));
   }
-  for (const auto& [key, value] : labels) {
-    if (key.empty() || key.size() > 64 || value.size() > 256 ||
-        !IsPrintableUtf8(key) || !IsPrintableUtf8(value)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--labels \"", absl::Utf8SafeCHexEscape(key.substr(0, 64)), "=",
-          absl::Utf8SafeCHexEscape(value.substr(0, 64)),
-          "\": a label has a key of 1 to 64 bytes and a value of at most 256, "
-          "both printable UTF-8"));
-    }
-  }
+  COHORT_RETURN_IF_ERROR(Annotate(CheckNodeLabels(labels), "--labels"));
   return inventory.custom.Validate();
 }
 

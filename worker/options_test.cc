@@ -45,6 +45,12 @@ TEST(WorkerOptions, RefuseTextThatCannotBeShown) {
   }
 }
 
+TEST(WorkerOptions, RefuseALabelThatEveryNodeHas) {
+  WorkerOptions options = Sound();
+  options.labels = {{"host", "x"}};
+  ExpectRefused(options, "--labels: the label \"host=x\" cannot be given");
+}
+
 TEST(WorkerOptions, RefuseAHostThatIsNone) {
   for (const char* host : {"a b", "a\n", "node:7710", "[::1]", "-\xff"}) {
     WorkerOptions options = Sound();

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "common/host_port.h"
 #include "common/mutex.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -40,7 +40,7 @@ class AwayNotice {
     if (said_ || now - since_ < absl::Seconds(1)) return;
     said_ = true;
     std::fputs(
-        absl::StrCat("cohort: ", OneLine(why.message()), "; trying again\n")
+        absl::StrCat("cohort: ", MessageLine(why.message()), "; trying again\n")
             .c_str(),
         stderr);
   }
@@ -57,11 +57,10 @@ absl::Status CheckFlags(const Invocation& invocation) {
   if (!invocation.address.empty()) {
     const absl::StatusOr<HostPort> address = ParseHostPort(invocation.address);
     if (!address.ok()) {
-      return UsageError(
-          absl::StrCat("--address: ", address.status().message()));
+      return FlagError("--address", address.status());
     }
     if (address->port == 0) {
-      return UsageError(absl::StrCat("--address ", invocation.address,
+      return UsageError(absl::StrCat("--address ", Shown(invocation.address),
                                      ": give the port that the head has"));
     }
   }
@@ -69,7 +68,7 @@ absl::Status CheckFlags(const Invocation& invocation) {
     const absl::Status loaded =
         rpc::Credential::Load(invocation.credential_file).status();
     if (!loaded.ok()) {
-      return UsageError(absl::StrCat("--credential-file: ", loaded.message()));
+      return FlagError("--credential-file", loaded);
     }
   }
   return absl::OkStatus();
@@ -126,7 +125,7 @@ absl::StatusOr<JobId> ParseJobId(const std::string& text) {
   absl::StatusOr<JobId> job = JobId::FromText(text);
   if (job.ok()) return job;
   return SetReason(
-      absl::NotFoundError(absl::StrCat("there is no job ", OneLine(text),
+      absl::NotFoundError(absl::StrCat("there is no job ", Shown(text),
                                        ": an id is 32 hex digits; `cohort jobs "
                                        "list` shows them")),
       "unknown_job");
@@ -145,9 +144,8 @@ absl::StatusOr<int> ParseInt(absl::string_view flag, const std::string& text,
       value <= max) {
     return value;
   }
-  return UsageError(absl::StrCat(flag, " ", OneLine(text),
-                                 ": give a whole number from ", min, " to ",
-                                 max));
+  return UsageError(absl::StrCat(
+      flag, " ", Shown(text), ": give a whole number from ", min, " to ", max));
 }
 
 absl::Status Print(absl::string_view text) {

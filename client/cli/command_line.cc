@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "common/options/empty_options.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
@@ -134,7 +134,7 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
     what =
         absl::StrCat("`", name, "` needs a command, and flags come after it");
   } else if (!unread.empty()) {
-    what = absl::StrCat("`", name, "` does not know ", OneLine(unread.front()));
+    what = absl::StrCat("`", name, "` does not know ", Shown(unread.front()));
     if (name == "cohort submit" && !absl::StartsWith(unread.front(), "-")) {
       absl::StrAppend(&what, "; the command goes after --");
     }

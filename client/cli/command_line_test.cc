@@ -105,9 +105,11 @@ TEST(CommandLine, RefusesEmptyValues) {
        {"--request-id", "--working-dir", "--file", "--cpus", "--gpus",
         "--memory", "--strategy", "--storage-path", "--resources", "--name",
         "--num-workers", "--max-failures", "--num-to-keep", "--env",
-        "--address", "--credential-file"}) {
+        "--accelerator", "--selector", "--same", "--address",
+        "--credential-file"}) {
     const std::string says = std::string(flag) + " is empty";
     ExpectUsage({"submit", flag, "", "--", "true"}, {says});
+    ExpectUsage({"submit", flag, "  ", "--", "true"}, {says});
     ExpectUsage({"submit", std::string(flag) + "=", "--", "true"}, {says});
     ExpectUsage({"submit", std::string(flag) + "=", "word", "--", "true"},
                 {says});

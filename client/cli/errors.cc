@@ -5,15 +5,19 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_util.h"
 
 namespace cohort::cli {
 
 absl::Status UsageError(absl::string_view message) {
   return SetReason(absl::InvalidArgumentError(message), "usage");
+}
+
+absl::Status FlagError(absl::string_view flag, const absl::Status& why) {
+  return UsageError(absl::StrCat(flag, ": ", why.message()));
 }
 
 int ExitCodeFor(const absl::Status& error) {
@@ -23,11 +27,12 @@ int ExitCodeFor(const absl::Status& error) {
 }
 
 std::string ErrorText(const absl::Status& error, bool json) {
-  if (!json) return absl::StrCat("cohort: ", OneLine(error.message()), "\n");
+  if (!json)
+    return absl::StrCat("cohort: ", MessageLine(error.message()), "\n");
   const std::string code = absl::StatusCodeToString(error.code());
   std::string reason = GetReason(error);
   if (reason.empty()) reason = absl::AsciiStrToLower(code);
-  return ErrorJson(code, reason, error.message()) + "\n";
+  return ErrorJson(code, reason, MessageLine(error.message())) + "\n";
 }
 
 int Fail(const absl::Status& error, bool json) {

@@ -12,6 +12,9 @@ namespace cohort::cli {
 // What the command line got wrong.
 absl::Status UsageError(absl::string_view message);
 
+// What `flag` got wrong: "--since: why".
+absl::Status FlagError(absl::string_view flag, const absl::Status& why);
+
 // 2 for what the caller can fix in the command line (InvalidArgument), 124 for
 // a deadline, 125 otherwise.  REQUIRES: !error.ok().
 int ExitCodeFor(const absl::Status& error);

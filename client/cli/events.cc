@@ -6,9 +6,9 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/since_text.h"
 #include "common/status_macros.h"
@@ -62,7 +62,7 @@ absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
     const absl::StatusOr<absl::Time> since =
         ParseSince(flags.since, MachineClock().Wall());
     if (!since.ok()) {
-      return UsageError(absl::StrCat("--since ", since.status().message()));
+      return FlagError("--since", since.status());
     }
     options.since = *since;
   }

@@ -8,6 +8,7 @@
 #include "client/cli/explain_text.h"
 #include "client/explanation_json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/since_text.h"
 #include "common/status_macros.h"
@@ -25,11 +26,11 @@ absl::StatusOr<absl::Time> ParseAt(const std::string& text) {
   const absl::Time now = MachineClock().Wall();
   const absl::StatusOr<absl::Time> at = ParseSince(text, now);
   if (!at.ok()) {
-    return UsageError(absl::StrCat("--at ", at.status().message()));
+    return FlagError("--at", at.status());
   }
   if (*at > now) {
-    return UsageError(
-        absl::StrCat("--at ", text, " is still to come: nobody knows it"));
+    return UsageError(absl::StrCat("--at ", Shown(text),
+                                   " is still to come: nobody knows it"));
   }
   return at;
 }

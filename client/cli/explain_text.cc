@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "client/cli/table.h"
 #include "client/json.h"
+#include "common/printable_text.h"
 
 namespace cohort::cli {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {

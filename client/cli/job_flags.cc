@@ -9,20 +9,16 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "common/duration_text.h"
 #include "common/job_limits.h"
 #include "common/key_values.h"
 #include "common/label_selector.h"
+#include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
 namespace {
-
-absl::Status Bad(absl::string_view flag, const absl::Status& why) {
-  return UsageError(absl::StrCat(flag, ": ", why.message()));
-}
 
 // Puts what `flag` says of the resource `name` into `resources`, unless
 // --resources has said it.
@@ -30,7 +26,7 @@ absl::Status PutAmount(absl::string_view flag, const char* name,
                        const absl::StatusOr<Amount>& amount,
                        const std::map<std::string, std::string>& named,
                        ResourceSet& resources) {
-  if (!amount.ok()) return Bad(flag, amount.status());
+  if (!amount.ok()) return FlagError(flag, amount.status());
   if (named.contains(name)) {
     return UsageError(absl::StrCat(flag, " and --resources ", name,
                                    "=... say the same; give one of them"));
@@ -69,7 +65,7 @@ absl::Status PutGpus(const JobFlags& flags,
 
 absl::StatusOr<ResourceSet> ToResources(const JobFlags& flags) {
   absl::StatusOr<ResourceSet> parsed = ParseResources(flags.resources);
-  if (!parsed.ok()) return Bad("--resources", parsed.status());
+  if (!parsed.ok()) return FlagError("--resources", parsed.status());
   ResourceSet resources = *std::move(parsed);
   // Zero leaves no trace in a ResourceSet, but it was said.
   COHORT_ASSIGN_OR_RETURN(const auto named, ParseKeyValues(flags.resources));
@@ -99,7 +95,7 @@ absl::StatusOr<ScalingConfig> ToScaling(const JobFlags& flags) {
   if (!flags.strategy.empty()) {
     const absl::StatusOr<PlacementStrategy> strategy =
         ParsePlacementStrategy(flags.strategy);
-    if (!strategy.ok()) return Bad("--strategy", strategy.status());
+    if (!strategy.ok()) return FlagError("--strategy", strategy.status());
     scaling.placement_strategy = *strategy;
   }
   return scaling;
@@ -137,9 +133,14 @@ absl::Status PutEnvironment(const std::vector<std::string>& variables,
     const size_t equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) {
       return UsageError(
-          absl::StrCat("--env ", OneLine(variable), ": write NAME=VALUE"));
+          absl::StrCat("--env ", Shown(variable), ": write NAME=VALUE"));
     }
-    environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+    const std::string name = variable.substr(0, equals);
+    if (!environment.emplace(name, variable.substr(equals + 1)).second) {
+      return UsageError(absl::StrCat("--env ", Shown(variable), ": ",
+                                     Shown(name),
+                                     " has a value already: give it once"));
+    }
   }
   return absl::OkStatus();
 }
@@ -150,9 +151,9 @@ absl::Status PutDuration(absl::string_view flag, const std::string& text,
                          absl::Duration& duration) {
   if (text.empty()) return absl::OkStatus();
   const absl::StatusOr<absl::Duration> parsed = ParseDuration(text);
-  if (!parsed.ok()) return Bad(flag, parsed.status());
+  if (!parsed.ok()) return FlagError(flag, parsed.status());
   if (const absl::Status fits = check(*parsed); !fits.ok()) {
-    return Bad(flag, fits);
+    return FlagError(flag, fits);
   }
   duration = *parsed;
   return absl::OkStatus();
@@ -165,14 +166,14 @@ absl::StatusOr<Dependency> ParseAfter(const std::string& text) {
   const std::string kind =
       colon == std::string::npos ? "ok" : text.substr(colon + 1);
   if (kind != "ok" && kind != "any") {
-    return UsageError(absl::StrCat("--after ", OneLine(text), ": column ",
+    return UsageError(absl::StrCat("--after ", Shown(text), ": column ",
                                    colon + 2, ": expected ok or any, not \"",
-                                   OneLine(kind), "\""));
+                                   Shown(kind), "\""));
   }
   const absl::StatusOr<JobId> job = JobId::FromText(text.substr(0, colon));
   if (!job.ok()) {
     return UsageError(absl::StrCat(
-        "--after ", OneLine(text),
+        "--after ", Shown(text),
         ": column 1: expected a job's id, 32 hex "
         "digits and for an element of an array its index, as ID.7; `cohort "
         "jobs list` shows ids"));
@@ -196,7 +197,7 @@ absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
     spec.after.push_back(dependency);
   }
   if (const absl::Status array = CheckArray(flags.array); !array.ok()) {
-    return Bad("--array", array);
+    return FlagError("--array", array);
   }
   spec.array = flags.array;
   COHORT_ASSIGN_OR_RETURN(spec.labels, ParseLabels(flags.labels));
@@ -213,19 +214,21 @@ absl::Status PutWishes(const JobFlags& flags, ScalingConfig& scaling) {
   for (const std::string& text : flags.selectors) {
     const absl::Status parsed = LabelSelector::Parse(text).status();
     if (!parsed.ok()) {
-      return Bad(absl::StrCat("--selector ", OneLine(text)), parsed);
+      return FlagError(absl::StrCat("--selector ", Shown(text)), parsed);
     }
   }
   scaling.selectors = flags.selectors;
   for (const std::string& text : flags.tolerations) {
     const absl::StatusOr<Toleration> toleration = Toleration::Parse(text);
     if (!toleration.ok()) {
-      return Bad(absl::StrCat("--tolerate ", OneLine(text)),
-                 toleration.status());
+      return FlagError(absl::StrCat("--tolerate ", Shown(text)),
+                       toleration.status());
     }
     scaling.tolerations.push_back(*toleration);
   }
   scaling.accelerator_type = flags.accelerator;
+  const absl::Status type = CheckAcceleratorType(scaling.accelerator_type);
+  if (!type.ok()) return FlagError("--accelerator", type);
   if (!flags.same.empty() && !flags.prefer_same.empty()) {
     return UsageError(
         "--same and --prefer-same contradict each other: give one of them");
@@ -233,7 +236,9 @@ absl::Status PutWishes(const JobFlags& flags, ScalingConfig& scaling) {
   const bool is_required = !flags.same.empty();
   scaling.topology = {.level = is_required ? flags.same : flags.prefer_same,
                       .required = is_required};
-  return absl::OkStatus();
+  const absl::Status level = CheckTopologyLevel(scaling.topology.level);
+  if (level.ok()) return level;
+  return FlagError(is_required ? "--same" : "--prefer-same", level);
 }
 
 }  // namespace
@@ -245,16 +250,16 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
       return UsageError(
-          absl::StrCat("--label ", OneLine(label), ": write KEY=VALUE"));
+          absl::StrCat("--label ", Shown(label), ": write KEY=VALUE"));
     }
     const std::string key = label.substr(0, equals);
     if (!parsed.emplace(key, label.substr(equals + 1)).second) {
-      return UsageError(absl::StrCat("--label ", OneLine(label),
+      return UsageError(absl::StrCat("--label ", Shown(label),
                                      ": the label has a value already"));
     }
   }
   if (const absl::Status fits = CheckLabels(parsed); !fits.ok()) {
-    return Bad("--label", fits);
+    return FlagError("--label", fits);
   }
   return parsed;
 }

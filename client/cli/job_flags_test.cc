@@ -141,10 +141,35 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
   ExpectUsage({.labels = {"team"}}, "--label team: write KEY=VALUE");
   ExpectUsage({.labels = {"a=1", "a=2"}}, "--label a=2");
   ExpectUsage({.priority = "1001"}, "--priority 1001");
+  ExpectUsage({.array = "0-100000"}, "column 1: with it there are more than");
   ExpectUsage({.selectors = {"zone in a"}}, "--selector zone in a: column 9");
+  ExpectUsage({.selectors = {" "}}, "a selector is blank");
+  ExpectUsage({.accelerator = " "}, "--accelerator: ");
+  ExpectUsage({.same = "a=b"}, "--same: the level \"a=b\" is an expression");
+  ExpectUsage({.prefer_same = "a=b"}, "--prefer-same: ");
+  ExpectUsage({.environment = {"A=1", "A=2"}}, "--env A=2: A has a value");
   ExpectUsage({.tolerations = {"=x"}}, "--tolerate =x: column 1");
   ExpectUsage({.same = "rack", .prefer_same = "rack"},
               "--same and --prefer-same");
+}
+
+TEST(JobFlags, DoNotSayAgainInFullWhatIsTooLong) {
+  const std::string huge(70'000, 'x');
+  for (const JobFlags& flags :
+       {JobFlags{.name = huge}, JobFlags{.num_workers = huge},
+        JobFlags{.cpus = huge}, JobFlags{.memory = huge},
+        JobFlags{.resources = huge}, JobFlags{.strategy = huge},
+        JobFlags{.environment = {huge}}, JobFlags{.time_limit = huge},
+        JobFlags{.after = {huge}}, JobFlags{.after = {"a:" + huge}},
+        JobFlags{.array = huge}, JobFlags{.labels = {huge}},
+        JobFlags{.name_space = huge}, JobFlags{.priority = huge},
+        JobFlags{.selectors = {huge}}, JobFlags{.tolerations = {huge}},
+        JobFlags{.accelerator = huge}, JobFlags{.same = huge}}) {
+    const absl::Status status = ToJobSpec(flags, {"true"}).status();
+    EXPECT_EQ(ExitCodeFor(status), 2) << status;
+    EXPECT_THAT(status.message(), HasSubstr("xxx..."));
+    EXPECT_LT(status.message().size(), 1'000u);
+  }
 }
 
 TEST(JobFlags, NameAJobOnceThatMustEndBefore) {

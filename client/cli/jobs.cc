@@ -23,6 +23,8 @@
 #include "client/json.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
+#include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 
@@ -37,7 +39,7 @@ constexpr size_t kElementsShownMax = 1'000;
 std::string Shortened(const std::string& text) {
   const std::string line = OneLine(text);
   if (line.size() <= kReasonBytesMax) return line;
-  return line.substr(0, kReasonBytesMax - 3) + "...";
+  return Cut(line, kReasonBytesMax - 3) + "...";
 }
 
 std::string TimeOrDash(const std::optional<absl::Time>& time) {
@@ -211,7 +213,7 @@ absl::StatusOr<JobState> ParseState(const std::string& text) {
     if (absl::EqualsIgnoreCase(text, JobStateName(state))) return state;
   }
   return UsageError(absl::StrCat(
-      "--state ", OneLine(text),
+      "--state ", Shown(text),
       ": give PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, FAILED or "
       "STOPPED"));
 }
@@ -224,6 +226,12 @@ absl::StatusOr<ListOptions> ToListOptions(const ListFlags& flags) {
   }
   COHORT_ASSIGN_OR_RETURN(options.labels, ParseLabels(flags.labels));
   options.name_space = flags.name_space;
+  if (!flags.name_space.empty()) {
+    const absl::Status fits = CheckNamespace(flags.name_space);
+    if (!fits.ok()) {
+      return FlagError("--namespace", fits);
+    }
+  }
   if (!flags.array.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.array, ParseJobId(flags.array));
   }
@@ -304,7 +312,7 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
   if (!timeout_text.empty()) {
     const absl::StatusOr<absl::Duration> parsed = ParseDuration(timeout_text);
     if (!parsed.ok()) {
-      return UsageError(absl::StrCat("--timeout: ", parsed.status().message()));
+      return FlagError("--timeout", parsed.status());
     }
     timeout = *parsed;
   }

@@ -12,6 +12,7 @@
 #include "client/json.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 
@@ -172,8 +173,7 @@ absl::StatusOr<int> RunDrain(const Invocation& invocation,
   if (!flags.deadline.empty()) {
     const auto deadline = ParseDuration(flags.deadline);
     if (!deadline.ok()) {
-      return UsageError(
-          absl::StrCat("--deadline: ", deadline.status().message()));
+      return FlagError("--deadline", deadline.status());
     }
     options.deadline = *deadline;
   }

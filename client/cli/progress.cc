@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "client/cli/table.h"
 #include "common/duration_text.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 
 namespace cohort::cli {

@@ -18,10 +18,10 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
 #include "client/cli/progress.h"
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "client/package.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/printable_text.h"
 
 namespace cohort::cli {
 
@@ -40,18 +41,6 @@ std::string Table::ToString() const {
     absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
   return text;
-}
-
-std::string OneLine(absl::string_view text) {
-  std::string line(absl::StripAsciiWhitespace(text));
-  for (char& c : line) {
-    if (absl::ascii_isspace(static_cast<unsigned char>(c))) {
-      c = ' ';
-    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
-      c = '?';
-    }
-  }
-  return line;
 }
 
 size_t ColumnsOf(absl::string_view text) {

@@ -24,10 +24,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// `text` without what would break a line or drive a terminal: line breaks
-// become spaces, other control characters "?".
-std::string OneLine(absl::string_view text);
-
 // How many columns it takes on a terminal, for UTF-8 without wide characters.
 size_t ColumnsOf(absl::string_view text);
 

@@ -22,7 +22,6 @@ TEST(Table, LeavesNoSpacesWhereTheLastCellIsShort) {
 }
 
 TEST(Table, ShowsNothingThatDrivesATerminal) {
-  EXPECT_EQ(OneLine("a\nb\r\tc\033[31m"), "a b  c?[31m");
   Table table({"A"});
   table.Add({"x\ny"});
   EXPECT_EQ(table.ToString(), "A\nx y\n");

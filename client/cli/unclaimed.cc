@@ -6,9 +6,9 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -27,7 +27,7 @@ absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
   if (!attempt.ok()) {
     return SetReason(
         absl::NotFoundError(absl::StrCat(
-            "there is no attempt ", OneLine(text),
+            "there is no attempt ", Shown(text),
             ": an id is 32 hex digits; `cohort status` shows them")),
         "unknown_attempt");
   }

@@ -23,6 +23,7 @@
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/local_files.h"
+#include "common/printable_text.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -58,7 +59,7 @@ class Cluster {
     const absl::Status status = Start();
     if (!status.ok()) {
       std::fprintf(stderr, "cohort up: %s\n",
-                   std::string(status.message()).c_str());
+                   MessageLine(status.message()).c_str());
       End();
       return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
     }

@@ -33,7 +33,7 @@ absl::Status Check(absl::string_view flag, const std::string& text,
   if (text.empty()) return absl::OkStatus();
   const absl::Status status = parse(text).status();
   if (status.ok()) return absl::OkStatus();
-  return UsageError(absl::StrCat(flag, ": ", status.message()));
+  return FlagError(flag, status);
 }
 
 // A cluster on one machine is for that machine.

@@ -5,13 +5,12 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 
 #include "common/build_info.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort {
@@ -22,8 +21,7 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unread = app.remaining();
   const std::string what =
       unread.empty() ? error.what()
-                     : absl::StrCat("it does not know ",
-                                    absl::Utf8SafeCHexEscape(unread.front()));
+                     : absl::StrCat("it does not know ", Shown(unread.front()));
   return absl::InvalidArgumentError(
       absl::StrCat(what, "; see `", app.get_name(), " --help`"));
 }
@@ -48,8 +46,8 @@ std::optional<int> ParseDaemonOptions(CLI::App& app, int argc,
 }
 
 int FailToStart(const CLI::App& app, const absl::Status& status) {
-  const std::string line = absl::StrReplaceAll(status.message(), {{"\n", " "}});
-  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), line.c_str());
+  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(),
+               MessageLine(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
 }
 

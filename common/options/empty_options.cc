@@ -3,17 +3,18 @@
 #include <algorithm>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
+#include "common/printable_text.h"
 
 namespace cohort {
 namespace {
 
 absl::Status Empty(const std::string& flag) {
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::Utf8SafeCHexEscape(flag),
-                   " is empty: give it a value or leave it out"));
+      absl::StrCat(Shown(flag), " is empty: give it a value or leave it out"));
 }
 
 }  // namespace
@@ -21,10 +22,11 @@ absl::Status Empty(const std::string& flag) {
 absl::Status CheckNoEmptyOptions(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
-    if (option->nonpositional() &&
-        std::find(values.begin(), values.end(), "") != values.end()) {
-      return Empty(option->get_name());
-    }
+    const bool blank =
+        std::any_of(values.begin(), values.end(), [](const std::string& value) {
+          return absl::StripAsciiWhitespace(value).empty();
+        });
+    if (option->nonpositional() && blank) return Empty(option->get_name());
   }
   return absl::OkStatus();
 }

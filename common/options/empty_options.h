@@ -8,8 +8,9 @@
 
 namespace cohort {
 
-// InvalidArgument, naming the flag, when one has an empty value: a script whose
-// variable is not set would get the default in place of what it asks for.
+// InvalidArgument, naming the flag, when one has an empty value, or one of
+// spaces alone: a script whose variable is not set would get the default in
+// place of what it asks for.
 
 // Of what `app` has read.
 absl::Status CheckNoEmptyOptions(const CLI::App& app);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +16,8 @@
 
 #include "client/json.h"
 #include "client/wire.h"
+#include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/since_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -28,11 +29,6 @@ namespace cohort::head {
 namespace {
 
 constexpr char kText[] = "text/plain; charset=utf-8";
-
-// What a client sent, fit for a message.
-std::string Shown(absl::string_view text) {
-  return absl::CHexEscape(text.substr(0, 128));
-}
 
 HttpResponse Text(int status, absl::string_view text) {
   HttpResponse response;
@@ -104,10 +100,11 @@ absl::Status CheckQuery(const HttpRequest& request,
   std::set<std::string> seen;
   for (const auto& [name, value] : request.query) {
     if (!known.contains(name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the parameter \"", Shown(name), "\" is not known to ", request.path,
-          known.empty() ? ", which takes none" : ": it takes ",
-          absl::StrJoin(known, ", ")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parameter ", Quoted(name), " is not known to ",
+                       Shown(request.path),
+                       known.empty() ? ", which takes none" : ": it takes ",
+                       absl::StrJoin(known, ", ")));
     }
     if (value.empty()) {
       return absl::InvalidArgumentError(
@@ -178,8 +175,8 @@ absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
     return value;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the parameter ", name, " is \"", Shown(text),
-                   "\": give a whole number from ", min, " to ", max));
+      absl::StrCat("the parameter ", name, " is ", Quoted(text),
+                   ": give a whole number from ", min, " to ", max));
 }
 
 // Of one answer, as the command's default.
@@ -194,8 +191,8 @@ absl::StatusOr<v1::JobState> ParseJobState(absl::string_view text) {
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "the parameter state is \"", Shown(text),
-      "\": give some of PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, "
+      "the parameter state is ", Quoted(text),
+      ": give some of PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, "
       "FAILED, STOPPED, with commas between"));
 }
 
@@ -395,6 +392,8 @@ void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
       } else if (name == "page") {
         read->request.set_page_token(value);
       } else if (name == "namespace") {
+        COHORT_RETURN_IF_ERROR(
+            Annotate(CheckNamespace(value), "the parameter namespace"));
         read->request.set_namespace_(value);
       } else if (name == "array") {
         const absl::StatusOr<JobId> array = JobId::FromText(value);
@@ -404,7 +403,7 @@ void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
         const size_t equals = value.find('=');
         if (equals == 0 || equals == std::string::npos) {
           return absl::InvalidArgumentError(absl::StrCat(
-              "the parameter label is \"", Shown(value), "\": give K=V"));
+              "the parameter label is ", Quoted(value), ": give K=V"));
         }
         const bool fresh =
             read->request.mutable_labels()
@@ -412,8 +411,8 @@ void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
                 .second;
         if (!fresh) {
           return absl::InvalidArgumentError(
-              absl::StrCat("the parameter label is given twice with the key \"",
-                           Shown(value.substr(0, equals)), "\""));
+              absl::StrCat("the parameter label is given twice with the key ",
+                           Quoted(value.substr(0, equals))));
         }
       } else {
         for (const absl::string_view text : absl::StrSplit(value, ',')) {

@@ -7,14 +7,12 @@
 #include "absl/strings/string_view.h"
 
 #include "common/label_selector.h"
+#include "common/node_labels.h"
 #include "common/resources.h"
 #include "common/taint.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
-
-// The level that every node has: itself.  Any other is a label.
-inline constexpr char kHostLevel[] = "host";
 
 // What a job asks of the planner.  A value; requests that compare equal get
 // equal answers.

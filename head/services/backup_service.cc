@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/hex_text.h"
+#include "common/job_limits.h"
 #include "common/log.h"
 #include "common/status_util.h"
 #include "head/services/state_host.h"
@@ -14,7 +15,6 @@
 namespace cohort::head {
 namespace {
 
-constexpr size_t kRequestIdBytesMax = 128;
 // Who repeats the running backup.
 constexpr size_t kWaitersMax = 16;
 
@@ -43,9 +43,8 @@ void BackupService::RegisterOn(rpc::Router& router) {
 
 void BackupService::Backup(const v1::BackupStoreRequest& request, Reply reply) {
   const std::string& id = request.request_id();
-  if (id.empty() || id.size() > kRequestIdBytesMax) {
-    return std::move(reply)(absl::InvalidArgumentError(
-        absl::StrCat("a request id has 1 to ", kRequestIdBytesMax, " bytes")));
+  if (const absl::Status sound = CheckRequestId(id); !sound.ok()) {
+    return std::move(reply)(sound);
   }
   if (!waiting_.empty()) {
     const bool same = id == request_id_ && request.directory() == directory_;

@@ -448,6 +448,10 @@ void ClusterService::ListJobs(const Context&,
   if (!state.ok()) return std::move(reply)(state.status());
   const absl::StatusOr<JobQuery> query = FromWire(request);
   if (!query.ok()) return std::move(reply)(query.status());
+  const absl::Status valid = ValidateJobQuery((*state)->jobs(), *query);
+  if (!valid.ok()) {
+    return AnswerWhenDurable<v1::ListJobsResponse>(valid, std::move(reply));
+  }
   const size_t asked = request.page_size() <= 0
                            ? options_.list_jobs_max
                            : static_cast<size_t>(request.page_size());

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/services/cluster_wire.h"
@@ -31,11 +31,10 @@ absl::StatusOr<std::set<NodeId>> NodesNamed(const ClusterState& state,
     if (node.name == text) nodes.insert(id);
   }
   if (!nodes.empty()) return nodes;
-  return SetReason(
-      absl::NotFoundError(absl::StrCat(
-          "there is no node ", absl::CHexEscape(text.substr(0, 128)),
-          ": give a name or an id that `cohort nodes` shows")),
-      "unknown_node");
+  return SetReason(absl::NotFoundError(absl::StrCat(
+                       "there is no node ", Shown(text),
+                       ": give a name or an id that `cohort nodes` shows")),
+                   "unknown_node");
 }
 
 absl::StatusOr<EventQuery> QueryOf(const ClusterState& state,

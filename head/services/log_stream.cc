@@ -58,6 +58,11 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("offset ", request.offset(), " is negative"));
   }
+  if (!v1::LogStream_IsValid(request.stream())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("log stream ", static_cast<int>(request.stream()),
+                     " is not known here"));
+  }
   job_ = *job;
   rank_ = request.rank();
   stream_ = request.stream() == v1::LOG_STREAM_UNSPECIFIED

@@ -8,6 +8,7 @@
 
 #include "common/build_info.h"
 #include "common/log.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/services/node_wire.h"
@@ -35,8 +36,7 @@ absl::Status CheckProtocol(const v1::Protocol& protocol) {
       absl::FailedPreconditionError(absl::StrCat(
           "no common protocol version: the head (build ", OwnBuild(),
           ") speaks ", kProtocolMin, " to ", kProtocolMax,
-          ", the worker (build ",
-          absl::Utf8SafeCHexEscape(protocol.build().substr(0, 64)), ") ",
+          ", the worker (build ", Shown(protocol.build()), ") ",
           protocol.min_version(), " to ", protocol.max_version(),
           ": bring both to one release; the ranks there go on meanwhile")),
       "protocol_version");
@@ -197,8 +197,8 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
     return Refuse(
         absl::FailedPreconditionError(absl::StrCat(
             "the worker belongs to cluster ",
-            absl::BytesToHexString(stamp.cluster_id()), ", this head to ",
-            ours.cluster.ToHex(),
+            absl::BytesToHexString(stamp.cluster_id().substr(0, 16)),
+            ", this head to ", ours.cluster.ToHex(),
             ": nothing was changed; start the right head here, or the worker "
             "with another --state-dir")),
         "foreign_cluster");

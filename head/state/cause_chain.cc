@@ -7,21 +7,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
+#include "common/printable_text.h"
+
 namespace cohort::head {
 namespace {
 
 constexpr size_t kRanksNamedMax = 8;
 
 }  // namespace
-
-std::string Cut(const std::string& text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
-    --end;
-  }
-  return text.substr(0, end);
-}
 
 std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit) {

@@ -20,10 +20,6 @@ using NodeNames = std::function<std::string(const NodeId&)>;
 inline constexpr size_t kCausesMax = 12;
 inline constexpr size_t kCauseBytesMax = 1'024;
 
-// At most `bytes_max` of `text`, not ending within a UTF-8 character: rows and
-// messages refuse half ones.
-std::string Cut(const std::string& text, size_t bytes_max);
-
 // "rank 3 exited with code 1: why"; with `node` not empty "rank 3 on n1 ...".
 std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/array_spec.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cause_chain.h"

@@ -510,6 +510,15 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
   EXPECT_THAT(
       ids({.array = array}),
       ElementsAre(array.Element(2), array.Element(1), array.Element(0)));
+  COHORT_EXPECT_OK(ValidateJobQuery(state_->jobs(), {.array = array}));
+  EXPECT_THAT(ValidateJobQuery(state_->jobs(), {.array = array.Element(1)}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("name its array, " + array.ToText())));
+  EXPECT_THAT(
+      ValidateJobQuery(state_->jobs(), {.array = job}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no array")));
+  EXPECT_THAT(ValidateJobQuery(state_->jobs(), {.array = JobId::New(random_)}),
+              StatusIs(absl::StatusCode::kNotFound));
   // Looks at no more than it may, and goes on.
   const JobPage page =
       FindJobs(state_->jobs(), {.labels = {{"team", "a"}}}, 10, 2);

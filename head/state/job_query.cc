@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
 namespace cohort::head {
 namespace {
 
@@ -19,6 +21,21 @@ bool Matches(const JobQuery& query, const JobRecord& job) {
 }
 
 }  // namespace
+
+absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query) {
+  const JobId& array = query.array;
+  if (array.IsNil() || jobs.arrays().Find(array) != nullptr) {
+    return absl::OkStatus();
+  }
+  if (jobs.Find(array) == nullptr) return NoSuchJob(array);
+  if (array.IsElement()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", array.ToText(), " is an element: name its array, ",
+                     array.array().ToText()));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("job ", array.ToText(), " is no array of jobs"));
+}
 
 JobPage FindJobs(const JobTable& jobs, const JobQuery& query, size_t size,
                  size_t looked_max) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "common/job_id.h"
 #include "head/state/job_table.h"
 #include "head/store/records.h"
@@ -24,6 +26,9 @@ struct JobQuery {
   // page before ended.
   std::optional<uint64_t> before;
 };
+
+// NotFound or InvalidArgument, with the fix, when `query.array` is no array.
+absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query);
 
 // A part of a list, newest first.
 struct JobPage {

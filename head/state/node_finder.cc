@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_util.h"
 #include "head/state/shown_node_state.h"
 
@@ -30,9 +30,9 @@ Matches Preferred(Matches all) {
   return living.empty() ? all : living;
 }
 
-absl::Status Ambiguous(const std::string& shown, const Matches& nodes) {
+absl::Status Ambiguous(absl::string_view text, const Matches& nodes) {
   std::string message =
-      absl::StrCat("\"", shown, "\" is ", nodes.size(), " nodes:");
+      absl::StrCat(Quoted(text), " is ", nodes.size(), " nodes:");
   for (size_t i = 0; i < nodes.size() && i < kCandidatesShown; ++i) {
     absl::StrAppend(&message, i == 0 ? " " : ", ", nodes[i]->id.ToHex(), " (",
                     nodes[i]->name, " on ", nodes[i]->host, ")");
@@ -46,8 +46,6 @@ absl::Status Ambiguous(const std::string& shown, const Matches& nodes) {
 
 absl::StatusOr<NodeId> FindNode(const NodeTable& nodes,
                                 absl::string_view text) {
-  const std::string shown =
-      absl::Utf8SafeCHexEscape(text.substr(0, kTextBytesMax));
   if (text.empty() || text.size() > kTextBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a node is named by its id, the beginning of its id, or its name, in 1 "
@@ -66,11 +64,11 @@ absl::StatusOr<NodeId> FindNode(const NodeTable& nodes,
   const Matches matches = Preferred(named.empty() ? begun : named);
   if (matches.empty()) {
     return SetReason(
-        absl::NotFoundError(absl::StrCat("there is no node \"", shown,
-                                         "\" here: `cohort nodes` lists them")),
+        absl::NotFoundError(absl::StrCat("there is no node ", Quoted(text),
+                                         " here: `cohort nodes` lists them")),
         "unknown_node");
   }
-  if (matches.size() > 1) return Ambiguous(shown, matches);
+  if (matches.size() > 1) return Ambiguous(text, matches);
   return matches.front()->id;
 }
 

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <set>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/host_port.h"
+#include "common/node_labels.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -16,14 +16,12 @@ namespace {
 
 constexpr size_t kTextBytesMax = 256;
 constexpr size_t kDevicesMax = 1'024;
-constexpr size_t kLabelsMax = 256;
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
   if (text.size() <= kTextBytesMax) {
     if (IsPrintableUtf8(text)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("the node's ", what, " \"", absl::Utf8SafeCHexEscape(text),
-                     "\" has unprintable characters"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the node's ", what, " ", Quoted(text), " has unprintable characters"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the node's ", what, " has ", text.size(),
@@ -68,9 +66,9 @@ absl::Status CheckTaints(const std::vector<Taint>& taints) {
     const absl::StatusOr<Taint> read = Taint::Parse(taint.ToString());
     if (!read.ok()) return Annotate(read.status(), "the node's taint");
     if (*read != taint || taint.key.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the node's taint \"", absl::Utf8SafeCHexEscape(taint.ToString()),
-          "\" has a key or a value that cannot be"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the node's taint ", Quoted(taint.ToString()),
+                       " has a key or a value that cannot be"));
     }
   }
   return absl::OkStatus();
@@ -109,15 +107,8 @@ absl::Status ValidateRegistration(const Registration& registration) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the node's host \"", registration.host, "\" is no name or address"));
   }
-  if (registration.labels.size() > kLabelsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the node has ", registration.labels.size(),
-                     " labels, at most ", kLabelsMax, " are possible"));
-  }
-  for (const auto& [name, value] : registration.labels) {
-    COHORT_RETURN_IF_ERROR(CheckText("label", name));
-    COHORT_RETURN_IF_ERROR(CheckText("label", value));
-  }
+  COHORT_RETURN_IF_ERROR(
+      Annotate(CheckNodeLabels(registration.labels), "the node's labels"));
   COHORT_RETURN_IF_ERROR(
       Annotate(registration.resources.Validate(), "the node's resources"));
   COHORT_RETURN_IF_ERROR(CheckText("build", registration.build));

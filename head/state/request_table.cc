@@ -5,20 +5,16 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/job_limits.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/store/records_codec.h"
 
 namespace cohort::head {
-namespace {
-
-constexpr size_t kRequestIdBytesMax = 128;
-
-}  // namespace
-
 RequestTable::RequestTable(HistoryCaps caps, const Clock& clock)
     : line_(caps, clock) {}
 
@@ -33,19 +29,13 @@ void RequestTable::Load(std::vector<RequestRecord> records) {
 absl::StatusOr<const RequestRecord*> RequestTable::Find(
     absl::string_view principal, absl::string_view request_id,
     absl::string_view body_hash) const {
-  if (request_id.empty() || request_id.size() > kRequestIdBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a request id has 1 to ", kRequestIdBytesMax,
-                     " bytes, this one has ", request_id.size(),
-                     ": make a new one for each request and keep it for "
-                     "its retries"));
-  }
+  COHORT_RETURN_IF_ERROR(CheckRequestId(std::string(request_id)));
   const auto found = records_.find(Key(principal, request_id));
   if (found == records_.end()) return nullptr;
   if (absl::string_view(found->body_hash) != body_hash) {
     return SetReason(absl::AlreadyExistsError(absl::StrCat(
-                         "the request id \"", absl::CHexEscape(request_id),
-                         "\" was used for another request: take a new one")),
+                         "the request id ", Quoted(request_id),
+                         " was used for another request: take a new one")),
                      "request_id_reused");
   }
   return &*found;

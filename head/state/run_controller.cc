@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/printable_text.h"
 #include "head/state/attempt_table.h"
 #include "head/state/cause_chain.h"
 #include "head/state/checkpoint_rows.h"

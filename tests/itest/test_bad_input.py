@@ -47,6 +47,30 @@ class CommandLine(cluster.ClusterTest):
                 ("--json", "status"),
                 ("submit", "--max-failures", "-2", "--", "true"),
                 ("submit", "--use-gpu", "--gpus", "0", "--", "true"),
+                ("submit", "--accelerator", "", "--", "true"),
+                ("submit", "--accelerator", "  ", "--", "true"),
+                ("submit", "--selector", " ", "--", "true"),
+                ("submit", "--env", "A=1", "--env", "A=2", "--", "true"),
+                ("submit", "--same", "a=b", "--", "true"),
+                ("submit", "--prefer-same", "rack in (a)", "--", "true"),
+                ("submit", "--namespace", " x", "--", "true"),
+                ("submit", "--label", "a\nb=x", "--", "true"),
+                ("submit", "--label", " =x", "--", "true"),
+                ("submit", "--name", "a\u009bb", "--", "true"),
+                ("submit", "--request-id", "\udcff", "--", "true"),
+                ("submit", "--priority", "99999999999", "--", "true"),
+                ("submit", "--time-limit", "1e9h", "--", "true"),
+                ("submit", "--time-limit", "-5s", "--", "true"),
+                ("submit", "--after", "0" * 32, "--", "true"),
+                ("jobs", "list", "--limit", "0"),
+                ("jobs", "list", "--namespace", "\udcff"),
+                ("jobs", "get", ""), ("nodes", "get", ""),
+                ("nodes", "get", "x" * 1000),
+                ("drain", "w0", "--reason", "a\nb"),
+                ("drain", "w0", "--reason", " "),
+                ("drain", "w0", "--deadline", "999999999h"),
+                ("adopt", ""), ("head", "backup", ""),
+                ("explain", "0" * 32, "--at", "2999-01-01T00:00:00Z"),
                 ("submit", "--file", "/no/such/file", "--", "true"),
                 ("submit", "--working-dir", "/no/such/dir", "--", "true"),
                 ("jobs",), ("jobs", "get"),
@@ -67,6 +91,42 @@ class CommandLine(cluster.ClusterTest):
                           "--memory", "lots")
         self.assert_fails(c.run("submit", "--strategy", "SIDEWAYS", "--",
                                 "true"), 2, "SIDEWAYS", "STRICT_SPREAD")
+        self.assert_fails(c.run("submit", "--env", "A=1", "--env", "A=2", "--",
+                                "true"), 2, "--env A=2", "give it once")
+        self.assert_fails(c.run("submit", "--same", "a=b", "--", "true"), 2,
+                          "--same", "a=b", "label's key")
+        self.assert_fails(c.run("submit", "--array", "0-100000", "--", "true"),
+                          2, "--array", "column 1", "100000")
+        job = c.submit("--hold", "--", "true")
+        array = c.submit("--hold", "--array", "0-1", "--", "true")
+        self.assert_fails(c.run("jobs", "list", "--array", job), 2, "no array")
+        self.assert_fails(c.run("jobs", "list", "--array", f"{array}.1"), 2,
+                          "name its array", array)
+        self.assert_fails(c.run("jobs", "list", "--array", "f" * 32), 125,
+                          "f" * 32)
+
+    def test_what_is_too_long_is_not_said_again_in_full(self):
+        c = self.cluster()
+        huge = "x" * 70_000
+        for args in (("submit", "--selector", huge, "--", "true"),
+                     ("submit", "--name", huge, "--", "true"),
+                     ("submit", "--file", huge, "--", "true"),
+                     ("submit", "--storage-path", huge, "--", "true"),
+                     ("submit", "--request-id", huge, "--", "true"),
+                     (huge,), ("jobs", "get", huge), ("nodes", "get", huge),
+                     ("events", "--node", huge), ("events", "--since", huge),
+                     ("drain", "w0", "--reason", huge), ("adopt", huge),
+                     ("head", "backup", f"/{huge}"),
+                     ("status", "--address", huge),
+                     ("status", "--credential-file", huge),
+                     ("up", "--memory", huge), ("up", "--state-dir", huge)):
+            for json_flag in ((), ("--json",)):
+                if args[0] in ("submit", "up", huge) and json_flag:
+                    continue
+                done = c.run(*args, *json_flag)
+                self.assertIn(done.returncode, (2, 125), args[:2])
+                self.assertLess(len(done.stderr), 6_000, args[:2])
+                self.assertEqual(done.stderr.count("\n"), 1, args[:2])
 
     def test_unknown_jobs_are_125(self):
         c = self.cluster()
@@ -108,6 +168,14 @@ class CommandLine(cluster.ClusterTest):
                  ("--memory 1PiB", "900000000000000 bytes")),
                 ((*worker, *known, "--name", "a\nb"), ("--name",)),
                 ((*worker, *known, "--labels", "a=\x1b"), ("--labels",)),
+                ((*worker, *known, "--labels", "host=x"),
+                 ("--labels", "host=x", "another key")),
+                ((*worker, *known, "--taint", " "), ("--taint is empty",)),
+                ((*worker, *known, "--share", "1/9999999"), ("--share",)),
+                ((*worker, *known, "--memory", "x" * 70_000),
+                 ("--memory", "xxx...")),
+                ((*head, *state, "--node-timeout", "1e9h"),
+                 ("--node-timeout", "column")),
                 ((*worker, *known, "--host", "a b"), ("--host",)),
                 ((*worker, *known, "--host", "nohost.invalid"),
                  ("nohost.invalid", "resolve"))):

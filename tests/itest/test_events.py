@@ -99,6 +99,7 @@ class Events(cluster.ClusterTest):
                 (("--since", "yesterday"), 2, "10m"),
                 (("--since", "2026-11-21"), 2, "2026-11-21T10:00:00Z"),
                 (("--since", ""), 2, "--since"),
+                (("--since", "2999-01-01T00:00:00Z"), 2, "still to come"),
                 (("--job", "zz"), 125, "zz"),
                 (("--node", "nowhere"), 125, "nowhere")):
             self.assert_fails(c.run("events", *flags), code, word)

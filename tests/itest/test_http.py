@@ -140,11 +140,18 @@ class Http(cluster.ClusterTest):
                 ("/v1/jobs?array=zz", 400, "array"),
                 ("/v1/jobs?page=", 400, "page"),
                 ("/v1/jobs?page=x", 400, "page"),
-                ("/v1/jobs?state=%zz", 400, "escape")):
+                ("/v1/jobs?state=%zz", 400, "escape"),
+                ("/v1/jobs?namespace=%ff", 400, "namespace"),
+                ("/v1/jobs?limit=99999999999", 400, "limit"),
+                ("/v1/jobs?array=" + "f" * 32, 404, "f" * 32),
+                ("/v1/jobs?" + "x" * 9_000 + "=1", 400, "xxx..."),
+                ("/v1/" + "x" * 9_000 + "?a=1", 400, "xxx..."),
+                ("/v1/jobs/" + "x" * 9_000, 404, "xxx...")):
             answer = self.get(c, path)
             self.assertEqual(answer.status, status, path)
             self.assertEqual(set(answer.json()), {"code", "reason", "message"})
             self.assertIn(word, answer.json()["message"])
+            self.assertLess(len(answer.json()["message"]), 500)
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW"):
             answer = self.get(c, "/v1/jobs", method=method, body=b"x" * 9999)
             self.assertEqual(answer.status, 405, method)
