@@ -1036,6 +1036,49 @@ TEST_F(HeadCoreTest, APackageWhoseFileIsGoneIsUploadedAgain) {
   EXPECT_TRUE(packages_.Has(hash));
 }
 
+TEST_F(HeadCoreTest, TellsOnceThatAPackageIsLostAndTakesItAgain) {
+  const std::string bytes = "the bytes of a package";
+  const std::string hash(Sha256::Of(bytes).bytes());
+  v1::BeginPackageRequest begin;
+  begin.set_hash(hash);
+  begin.set_size_bytes(static_cast<int64_t>(bytes.size()));
+  v1::UploadPackageRequest upload;
+  upload.set_hash(hash);
+  upload.set_data(bytes);
+  v1::FinishPackageRequest finish;
+  finish.set_hash(hash);
+  finish.set_size_bytes(begin.size_bytes());
+  const auto put = [&] {
+    COHORT_ASSERT_OK(Call(rpc::kBeginPackage, begin));
+    COHORT_ASSERT_OK(Call(rpc::kUploadPackage, upload));
+    COHORT_ASSERT_OK(Call(rpc::kFinishPackage, finish));
+  };
+  const auto losses = [&] {
+    int count = 0;
+    const auto events =
+        Call(rpc::kListEvents, v1::ListEventsRequest())->events();
+    for (const v1::Event& event : events)
+      count += event.kind() == "package_lost";
+    return count;
+  };
+  put();
+  packages_.Lose(hash);
+  v1::FetchPackageRequest fetch;
+  fetch.set_hash(hash);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(Call(rpc::kFetchPackage, fetch),
+                StatusIs(absl::StatusCode::kNotFound));
+  }
+  EXPECT_EQ(losses(), 1);
+  v1::SubmitJobRequest submission = Submission("r");
+  submission.mutable_spec()->set_package_hash(hash);
+  EXPECT_THAT(Call(rpc::kSubmitJob, submission),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  put();
+  COHORT_EXPECT_OK(Call(rpc::kSubmitJob, submission));
+  COHORT_EXPECT_OK(Call(rpc::kFetchPackage, fetch));
+}
+
 TEST_F(HeadCoreTest, TakesAPackageAndKeepsItForTheJobThatNamesIt) {
   const std::string bytes = "the bytes of a package";
   const std::string hash(Sha256::Of(bytes).bytes());

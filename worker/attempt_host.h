@@ -21,6 +21,10 @@ struct JournalEntry {
   v1::ObservedAttempt observed;
 };
 
+// The reason of a failed Prepare that no node can mend: the head does not have
+// the package any more, or only a damaged one.
+inline constexpr char kPackageLost[] = "package_lost";
+
 // Everything that NodeState does to the machine.
 //
 // LocalAttemptHost is the real one (directories, packages, ports, keepers,
@@ -50,7 +54,7 @@ class AttemptHost {
 
   // Makes the attempt's directories and control segment, unpacks its package,
   // and, when it holds rank zero, reserves a port: the agreed one if there is
-  // one already.  `done` gets it (else 0).
+  // one already.  `done` gets it (else 0), or why not.
   // May be called again for an attempt that it prepared before.
   virtual void Prepare(
       const v1::DesiredAttempt& attempt,

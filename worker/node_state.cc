@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/job_id.h"
 #include "common/log.h"
+#include "common/status_util.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::worker {
@@ -241,7 +242,9 @@ void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
     return;
   }
   if (!port.ok()) {
-    End(*attempt, v1::END_CAUSE_PREPARE_FAILED,
+    End(*attempt,
+        GetReason(port.status()) == kPackageLost ? v1::END_CAUSE_PACKAGE_LOST
+                                                 : v1::END_CAUSE_PREPARE_FAILED,
         std::string(port.status().message()));
     return;
   }

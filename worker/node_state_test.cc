@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 
 namespace cohort::worker {
@@ -310,6 +311,14 @@ TEST_F(NodeStateTest, AFailedPreparationEndsThePartWithItsReason) {
   std::move(host_.prepared)(absl::ResourceExhaustedError("/dev/shm is full"));
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
   EXPECT_EQ(Seen().detail(), "/dev/shm is full");
+}
+
+TEST_F(NodeStateTest, SaysWhenTheHeadHasLostThePackage) {
+  Apply(Want(v1::GOAL_PREPARE));
+  std::move(host_.prepared)(
+      SetReason(absl::NotFoundError("no package"), kPackageLost));
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PACKAGE_LOST);
+  EXPECT_EQ(Seen().detail(), "no package");
 }
 
 TEST_F(NodeStateTest, NothingIsMadeThatTheJournalDoesNotHold) {

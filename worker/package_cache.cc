@@ -19,6 +19,7 @@
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 #include "rpc/methods.h"
+#include "worker/attempt_host.h"
 #include "worker/tar_reader.h"
 
 namespace cohort::worker {
@@ -55,12 +56,23 @@ absl::Status Complete(const std::string& part, const std::string& path,
     unlink(part.c_str());
     return absl::DataLossError(absl::StrCat(
         "the package that came from the head does not have the hash ",
-        hash.ToHex()));
+        hash.ToHex(), "; submit the job again, which uploads it"));
   }
   if (fsync(fd.get()) != 0 || rename(part.c_str(), path.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("keep ", path));
   }
   return absl::OkStatus();
+}
+
+// Whether asking later is all there is to do.
+bool IsAway(const absl::Status& status) {
+  return IsRetryable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// What the head says of a package that it lost, marked as that.
+absl::Status MarkLoss(absl::Status status) {
+  if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) return status;
+  return SetReason(std::move(status), kPackageLost);
 }
 
 // The directories above `path`, which lies below `directory`, which exists.
@@ -132,9 +144,13 @@ void PackageCache::FetchNext(const Digest& hash) {
   rpc::Call(
       head_, rpc::kFetchPackage, request, {.deadline = options_.chunk_deadline},
       strand_, [this, hash](absl::StatusOr<v1::FetchPackageResponse> response) {
+        if (IsAway(response.status())) {
+          return strand_.PostAfter(options_.retry_delay,
+                                   [this, hash] { FetchNext(hash); });
+        }
         if (!response.ok()) {
           return End(hash,
-                     Annotate(response.status(),
+                     Annotate(MarkLoss(response.status()),
                               absl::StrCat("fetching package ", hash.ToHex())));
         }
         Append(hash, std::move(*response->mutable_data()),
@@ -146,8 +162,9 @@ void PackageCache::Append(const Digest& hash, std::string data, int64_t size) {
   const int64_t offset = transfers_[hash].offset;
   const int64_t next = offset + static_cast<int64_t>(data.size());
   if (data.empty() && offset < size) {
-    return End(hash, absl::DataLossError(absl::StrCat(
-                         "the head sent nothing of package ", hash.ToHex())));
+    return End(hash, MarkLoss(absl::DataLossError(absl::StrCat(
+                         "the head sent nothing of package ", hash.ToHex(),
+                         "; submit the job again, which uploads it"))));
   }
   disk_.Post([this, hash, data = std::move(data), offset, next, size] {
     const absl::Status written = AppendAt(PartPath(hash), offset, data);
@@ -164,8 +181,15 @@ void PackageCache::Finish(const Digest& hash) {
   disk_.Post([this, hash] {
     absl::Status status = Complete(PartPath(hash), Path(hash), hash);
     if (status.ok()) Evict();
-    strand_.Post([this, hash, status = std::move(status)] {
-      if (!status.ok()) return End(hash, status);
+    strand_.Post([this, hash, status = std::move(status)]() mutable {
+      Transfer& transfer = transfers_[hash];
+      if (absl::IsDataLoss(status) && !transfer.is_second) {
+        // It may be the part from before a restart that was damaged here.
+        transfer.is_second = true;
+        transfer.offset = 0;
+        return FetchNext(hash);
+      }
+      if (!status.ok()) return End(hash, MarkLoss(std::move(status)));
       End(hash, Path(hash));
     });
   });

@@ -23,6 +23,8 @@ struct PackageCacheOptions {
   int archives_max = 32;
   // One chunk of 1 MiB takes this long only if the head is in trouble.
   absl::Duration chunk_deadline = absl::Seconds(30);
+  // Between two tries while the head is away or has too much to do.
+  absl::Duration retry_delay = absl::Seconds(1);
 };
 
 // Packages by content hash, fetched from the head once and kept.
@@ -38,14 +40,17 @@ class PackageCache {
   PackageCache(PackageCacheOptions options, rpc::Channel& head,
                Executor& strand, Executor& disk);
 
-  // `done` gets the archive's path.  Unavailable when the head is away;
-  // NotFound when it does not have the package; DataLoss when what it sent does
-  // not have the hash (it is dropped).  Calls for one hash share one fetch.
+  // `done` gets the archive's path, once the head is there: that it is away is
+  // no failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
+  // when it does not have the package or what it has is damaged.  What came and
+  // does not have the hash is dropped and fetched once more.  Calls for one
+  // hash share one fetch.
   void Fetch(const Digest& hash, Done done);
 
  private:
   struct Transfer {
     int64_t offset = 0;
+    bool is_second = false;  // the first one brought another hash
     std::vector<Done> waiting;
   };
 

@@ -15,10 +15,12 @@
 #include "gtest/gtest.h"
 
 #include "common/file.h"
+#include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "rpc/methods.h"
+#include "worker/attempt_host.h"
 
 namespace cohort::worker {
 namespace {
@@ -181,7 +183,9 @@ class PackageHead : public rpc::Channel {
     offsets.push_back(fetch.offset());
     rpc::CallResult result;
     const auto found = packages.find(fetch.hash());
-    if (found == packages.end()) {
+    if (!why_not.ok()) {
+      result.response = why_not;
+    } else if (found == packages.end()) {
       result.response = absl::NotFoundError("no such package");
     } else {
       v1::FetchPackageResponse response;
@@ -204,6 +208,7 @@ class PackageHead : public rpc::Channel {
 
   std::map<std::string, std::string> packages;
   std::vector<int64_t> offsets;
+  absl::Status why_not;
   size_t chunk_bytes = 10;
 
  private:
@@ -258,14 +263,44 @@ TEST_F(PackageCacheTest, GoesOnWhereAnEarlierDaemonStopped) {
 TEST_F(PackageCacheTest, AnAnswerWithoutTheHashIsDroppedAndTheNextTryIsClean) {
   const Digest hash = Publish("the right bytes");
   head_.packages[std::string(hash.bytes())] = "the wrong bytes";
-  EXPECT_THAT(Fetch(hash).status(), StatusIs(absl::StatusCode::kDataLoss));
+  const absl::Status lost = Fetch(hash).status();
+  EXPECT_THAT(lost, StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(GetReason(lost), kPackageLost);
   Publish("the right bytes");
   EXPECT_THAT(Fetch(hash), IsOk());
 }
 
+TEST_F(PackageCacheTest, APartThatWasDamagedHereIsFetchedAnew) {
+  const std::string bytes = "0123456789abcdefghij!";
+  const Digest hash = Publish(bytes);
+  std::ofstream(temp_.path() + "/" + hash.ToHex() + ".part") << "0123456789XYZ";
+  const auto path = Fetch(hash);
+  ASSERT_THAT(path, IsOk());
+  EXPECT_EQ(*ReadFile(*path), bytes);
+}
+
 TEST_F(PackageCacheTest, SaysWhenTheHeadHasNoSuchPackage) {
-  EXPECT_THAT(Fetch(Sha256::Of("unknown")).status(),
+  const absl::Status lost = Fetch(Sha256::Of("unknown")).status();
+  EXPECT_THAT(lost,
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("package")));
+  EXPECT_EQ(GetReason(lost), kPackageLost);
+}
+
+TEST_F(PackageCacheTest, WaitsForAHeadThatIsAway) {
+  const Digest hash = Publish(std::string(25, 'p'));
+  for (const absl::Status& why :
+       {absl::UnavailableError("away"), absl::DeadlineExceededError("slow"),
+        absl::ResourceExhaustedError("flooded")}) {
+    head_.why_not = why;
+    absl::StatusOr<std::string> path = absl::UnknownError("not answered");
+    cache_.Fetch(hash, [&](auto result) { path = std::move(result); });
+    executor_.AdvanceBy(absl::Minutes(5));
+    EXPECT_THAT(path.status(), StatusIs(absl::StatusCode::kUnknown));
+    head_.why_not = absl::OkStatus();
+    executor_.AdvanceBy(absl::Seconds(2));
+    ASSERT_THAT(path, IsOk());
+    std::filesystem::remove(*path);
+  }
 }
 
 TEST_F(PackageCacheTest, TwoThatWantOnePackageShareTheFetch) {

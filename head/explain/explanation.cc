@@ -147,11 +147,11 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
   }
   AddWhatKeeps(state, job, others);
   const std::string& package = job.spec->package_hash;
-  if (!package.empty() && state.packages().Find(package) == nullptr) {
+  if (!package.empty() && !state.packages().IsWhole(package)) {
     others.push_back(
         {Kind::kPackage,
          absl::StrCat("its package ", absl::BytesToHexString(package),
-                      " is not at the head any more: submit it again"),
+                      " is lost at the head: submit it again"),
          {{.kind = "SUBMIT_AGAIN",
            .of_request = true,
            .text = "submit it again, with its package",

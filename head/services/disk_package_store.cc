@@ -26,7 +26,7 @@ namespace cohort::head {
 namespace {
 
 constexpr char kUploadAgain[] =
-    "; submit a job with this package again, which uploads it";
+    "; submit the job again, which uploads its package";
 
 // Bytes in the file; -1 when there is none.
 int64_t SizeOf(const std::string& path) {
@@ -63,6 +63,13 @@ absl::StatusOr<std::string> ReadAt(int fd, int64_t offset, int64_t bytes_max) {
   if (n < 0) return ErrnoStatus(errno, "read a package");
   data.resize(static_cast<size_t>(n));
   return data;
+}
+
+// When the file was written last; InfinitePast when it cannot be told.
+absl::Time WrittenAt(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return absl::InfinitePast();
+  return absl::TimeFromTimespec(info.st_mtim);
 }
 
 absl::StatusOr<Digest> HashOf(int fd) {
@@ -220,8 +227,12 @@ absl::Status DiskPackageStore::FinishNow(const std::string& hash,
     return ErrnoStatus(errno, absl::StrCat("keep ", Path(hash)));
   }
   COHORT_RETURN_IF_ERROR(SyncDirectory(options_.directory));
-  checked_.insert(hash);
+  NoteChecked(hash, fd.get());
   return absl::OkStatus();
+}
+
+void DiskPackageStore::NoteChecked(const std::string& hash, int fd) {
+  checked_[hash] = WrittenAt(fd);
 }
 
 absl::Status DiskPackageStore::CheckNow(const std::string& hash) {
@@ -234,12 +245,16 @@ absl::Status DiskPackageStore::CheckNow(const std::string& hash) {
     return absl::NotFoundError(
         absl::StrCat("the head has no file ", path, kUploadAgain));
   }
-  if (checked_.contains(hash)) return absl::OkStatus();
-  const absl::StatusOr<Digest> digest = HashOf(fd.get());
-  if (digest.ok() && digest->bytes() == hash) {
-    checked_.insert(hash);
+  const auto known = checked_.find(hash);
+  if (known != checked_.end() && known->second == WrittenAt(fd.get())) {
     return absl::OkStatus();
   }
+  const absl::StatusOr<Digest> digest = HashOf(fd.get());
+  if (digest.ok() && digest->bytes() == hash) {
+    NoteChecked(hash, fd.get());
+    return absl::OkStatus();
+  }
+  checked_.erase(hash);
   unlink(path.c_str());
   return absl::DataLossError(
       absl::StrCat(path, " was damaged and is removed: ",

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "absl/time/time.h"
 
 #include "common/executor.h"
 #include "head/services/package_store.h"
@@ -26,7 +28,8 @@ struct DiskPackageStoreOptions {
 // PK-1: a file without `.part` has the hash that is its name, and was synced
 //       with its directory before anyone heard of it.
 // PK-2: no byte of it is given before the file was read and had its hash, once
-//       in this store's life; a file that has not is removed.
+//       in this store's life and again when somebody wrote to it; a file that
+//       has not is removed.
 class DiskPackageStore final : public PackageStore {
  public:
   // All outlive the store and what it posted.  REQUIRES: the directory exists.
@@ -49,6 +52,8 @@ class DiskPackageStore final : public PackageStore {
   absl::StatusOr<int64_t> UploadNow(const std::string& hash, int64_t offset,
                                     const std::string& data) const;
   absl::Status FinishNow(const std::string& hash, int64_t size);
+  // Notes that the file open as `fd` has its hash.
+  void NoteChecked(const std::string& hash, int fd);
   // NotFound: there is no file; DataLoss: there was a damaged one.
   absl::Status CheckNow(const std::string& hash);
   absl::StatusOr<PackageChunk> FetchNow(const std::string& hash,
@@ -64,7 +69,8 @@ class DiskPackageStore final : public PackageStore {
   const DiskPackageStoreOptions options_;
   Executor& strand_;
   Executor& disk_;
-  std::set<std::string> checked_;  // disk_'s: hashes that were read and held
+  // disk_'s: hashes that were read and held, and when their files were written.
+  std::map<std::string, absl::Time> checked_;
 };
 
 }  // namespace cohort::head

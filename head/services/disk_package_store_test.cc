@@ -1,5 +1,6 @@
 #include "head/services/disk_package_store.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -136,6 +137,23 @@ TEST_F(DiskPackageStoreTest, RemovesWhatNobodyKnows) {
   store_->Remove(HashOf("keep"));
   EXPECT_THAT(Fetch(HashOf("keep"), 0).status(),
               StatusIs(absl::StatusCode::kNotFound));
+}
+
+// PK-2: what is done to a file while the head runs is seen too.
+TEST_F(DiskPackageStoreTest, AFileThatSomebodyWroteToIsReadAgain) {
+  const std::string bytes = "the bytes of a package";
+  const std::string hash = HashOf(bytes);
+  const std::string path = temp_.path() + "/" + absl::BytesToHexString(hash);
+  COHORT_ASSERT_OK(Upload(hash, 0, bytes));
+  COHORT_ASSERT_OK(Finish(hash, static_cast<int64_t>(bytes.size())));
+  COHORT_ASSERT_OK(Fetch(hash, 0));
+  std::string flipped = bytes;
+  flipped[5] ^= 1;
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << flipped;
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  EXPECT_THAT(Fetch(hash, 0), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 // PK-2, as a head finds it after its start.

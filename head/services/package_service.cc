@@ -5,9 +5,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/log.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
+
 PackageService::PackageService(StateHost& host, PackageStore& packages,
                                Executor& strand)
     : host_(host),
@@ -55,6 +57,7 @@ void PackageService::Begin(const v1::BeginPackageRequest& request,
           return (*self)->BeginUpload(hash, size_bytes, std::move(reply));
         }
         if (!status.ok()) return std::move(reply)(status);
+        (*self)->NoteWhole(hash, size_bytes);
         v1::BeginPackageResponse response;
         response.set_offset(size_bytes);
         response.set_complete(true);
@@ -139,13 +142,37 @@ void PackageService::Fetch(const v1::FetchPackageRequest& request,
   packages_.Fetch(hash, request.offset(),
                   [self = self_, hash, reply = std::move(reply)](
                       absl::StatusOr<PackageChunk> chunk) mutable {
-                    if (*self != nullptr) (*self)->Leave(hash);
+                    if (*self != nullptr) {
+                      (*self)->Leave(hash);
+                      (*self)->NoteLoss(hash, chunk.status());
+                    }
                     if (!chunk.ok()) return std::move(reply)(chunk.status());
                     v1::FetchPackageResponse response;
                     response.set_data(std::move(chunk->data));
                     response.set_size_bytes(chunk->size_bytes);
                     std::move(reply)(std::move(response));
                   });
+}
+
+void PackageService::NoteWhole(const std::string& hash, int64_t size_bytes) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  Transition transition;
+  (*state)->CompletePackage(hash, size_bytes, transition);
+  host_.Submit(std::move(transition));
+}
+
+void PackageService::NoteLoss(const std::string& hash,
+                              const absl::Status& status) {
+  if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) return;
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  Transition transition;
+  (*state)->LosePackage(hash, status.message(), transition);
+  if (transition.empty()) return;  // it is known
+  COHORT_LOG(kError, "package_lost", {"package", absl::BytesToHexString(hash)},
+             {"why", status.message()});
+  host_.Submit(std::move(transition));
 }
 
 std::set<std::string> PackageService::InUse() const {

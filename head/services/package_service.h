@@ -58,6 +58,9 @@ class PackageService final {
   // The record is written once the bytes are whole on disk.
   void Record(const std::string& hash, int64_t size_bytes,
               rpc::Reply<v1::FinishPackageResponse> reply);
+  // What its file was found to be: a loss is told, until it is whole again.
+  void NoteWhole(const std::string& hash, int64_t size_bytes);
+  void NoteLoss(const std::string& hash, const absl::Status& status);
   void Enter(const std::string& hash) { ++in_use_[hash]; }
   void Leave(const std::string& hash);
   // The record of a complete package; null otherwise.

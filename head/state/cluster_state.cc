@@ -122,7 +122,10 @@ void ClusterState::TakeTerm(Transition& transition) {
 
 void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
                                    Transition& transition) {
-  if (packages_.Find(hash) != nullptr) return;
+  if (packages_.Find(hash) != nullptr) {
+    packages_.SetLost(hash, false);
+    return;
+  }
   Change change;
   const absl::Time now = clock_.Wall();
   PackageRecord record{.hash = hash,
@@ -134,6 +137,17 @@ void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
   EventRecord event;
   event.kind = "package_completed";
   event.text = absl::BytesToHexString(hash);
+  AddEvent(std::move(event), change);
+  Finish(change, transition);
+}
+
+void ClusterState::LosePackage(const std::string& hash, absl::string_view why,
+                               Transition& transition) {
+  if (packages_.Find(hash) == nullptr || !packages_.SetLost(hash, true)) return;
+  Change change;
+  EventRecord event;
+  event.kind = "package_lost";
+  event.text = absl::StrCat(absl::BytesToHexString(hash), ": ", why);
   AddEvent(std::move(event), change);
   Finish(change, transition);
 }

@@ -118,9 +118,13 @@ class ClusterState {
   absl::Status ReleaseJob(const RequestKey& request, const JobId& job,
                           Transition& transition);
 
-  // A package is whole on disk.
+  // A package is whole on disk, for the first time or again.
   void CompletePackage(const std::string& hash, int64_t size_bytes,
                        Transition& transition);
+  // Its file is gone or damaged, says `why`: told as an event, once.  Nothing
+  // when it is not one of ours.
+  void LosePackage(const std::string& hash, absl::string_view why,
+                   Transition& transition);
 
   // Somebody is about to name a package: it stays for another hour.
   void TouchPackage(const std::string& hash) { packages_.Touch(hash); }

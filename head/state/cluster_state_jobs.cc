@@ -67,7 +67,7 @@ void ClusterState::Remember(const RequestKey& request, std::string answer,
 
 absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
   const std::string& package = spec.package_hash;
-  if (!package.empty() && packages_.Find(package) == nullptr) {
+  if (!package.empty() && !packages_.IsWhole(package)) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
                          "the package ", absl::BytesToHexString(package),
                          " is not complete here: upload it first")),

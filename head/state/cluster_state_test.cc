@@ -247,11 +247,13 @@ TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
 }
 
 TEST_F(ClusterStateTest, RefusesANodeWhoseTextsCannotBeShownOrReached) {
-  std::vector<Registration> bad(4, Node(a_, 1));
+  std::vector<Registration> bad(6, Node(a_, 1));
   bad[0].name = "a\nb";
   bad[1].labels = {{"rack", "\x1b[31m"}};
   bad[2].labels = {{"\xff", "7"}};
   bad[3].host = "a b";
+  bad[4].labels = {{"host", "x"}};  // a level of its own
+  bad[5].labels = {{" ", "x"}};
   for (const Registration& registration : bad) {
     Transition transition;
     EXPECT_THAT(state_->RegisterNode(registration, transition),
@@ -537,6 +539,31 @@ TEST_F(ClusterStateTest, PinsThePackageOfAJobUntilItEnds) {
   Transition trim;
   EXPECT_THAT(state_->TrimPackages({}, trim), ElementsAre(hash));
   Submit(std::move(trim));
+}
+
+TEST_F(ClusterStateTest, TakesNoJobWhosePackageIsLostUntilItComesAgain) {
+  const std::string hash(32, 'h');
+  Transition complete;
+  state_->CompletePackage(hash, 100, complete);
+  Submit(std::move(complete));
+  Transition lost;
+  state_->LosePackage(hash, "the head has no file", lost);
+  EXPECT_FALSE(lost.empty());
+  Submit(std::move(lost));
+  Transition known;
+  state_->LosePackage(hash, "the head has no file", known);
+  state_->LosePackage(std::string(32, 'x'), "nobody knows it", known);
+  EXPECT_TRUE(known.empty()) << "told once, of what is ours";
+  JobSpec spec = Spec(1, 1);
+  spec.package_hash = hash;
+  Transition refused;
+  EXPECT_THAT(
+      state_->SubmitJob({.principal = "p", .request_id = "r", .body_hash = "b"},
+                        "default", spec, refused),
+      StatusIs(absl::StatusCode::kFailedPrecondition));
+  Transition again;
+  state_->CompletePackage(hash, 100, again);
+  SubmitJob(spec);
 }
 
 TEST_F(ClusterStateTest, BoundsItsHistory) {

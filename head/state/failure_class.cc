@@ -39,6 +39,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
       return FailureClass::kUser;
     case EndCause::kKeeperLost:
     case EndCause::kNodeLost:
+    case EndCause::kPackageLost:
       return FailureClass::kInfra;
     case EndCause::kTimeLimit:
       return FailureClass::kTimeout;
@@ -48,10 +49,13 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
   return FailureClass::kUser;
 }
 
-Verdict Charge(JobRecord& job, FailureClass failure, int free_infra_restarts) {
+Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
+               int free_infra_restarts) {
   COHORT_CHECK(failure != FailureClass::kNone) << job.id;
   job.failures_by_class[failure] += 1;
-  if (failure == FailureClass::kTimeout) return {};
+  if (failure == FailureClass::kTimeout || cause == EndCause::kPackageLost) {
+    return {};
+  }
   if (failure == FailureClass::kPreempted) return {.again = true};
   if (failure == FailureClass::kInfra &&
       job.infra_restarts < free_infra_restarts) {

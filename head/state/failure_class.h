@@ -17,6 +17,7 @@ namespace cohort::head {
 //   hang       no producer yet                       --max-failures
 //   infra      node or keeper lost                   the first few are free,
 //                                                    then --max-failures
+//   infra      the head lost its package             none: the job ends
 //   preempted  its node was drained                  free
 //   timeout    --time-limit                          none: the job ends
 
@@ -33,9 +34,10 @@ struct Verdict {
   bool again = false;    // another attempt is due
 };
 
-// Counts a failed attempt in `job`'s budgets and says what follows.
-// REQUIRES: `failure` is not kNone.
-Verdict Charge(JobRecord& job, FailureClass failure, int free_infra_restarts);
+// Counts an attempt that failed for `cause`, which is of class `failure`, in
+// `job`'s budgets and says what follows.  REQUIRES: `failure` is not kNone.
+Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
+               int free_infra_restarts);
 
 // Whether the last failure of that class, which `job` has counted, was charged.
 bool WasCharged(const JobRecord& job, FailureClass failure);

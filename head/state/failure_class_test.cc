@@ -25,6 +25,7 @@ TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
       {EndCause::kNodeLost, code, FailureClass::kInfra},
       {EndCause::kTimeLimit, code, FailureClass::kTimeout},
       {EndCause::kDrained, code, FailureClass::kPreempted},
+      {EndCause::kPackageLost, {}, FailureClass::kInfra},
   };
   for (const auto& each : kCases) {
     EXPECT_EQ(ClassOf(each.cause, each.exit), each.expected)
@@ -35,21 +36,22 @@ TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
 // BG-1.
 TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
   const struct {
+    EndCause cause;
     FailureClass failure;
     bool charged;
     bool again;  // with max_failures 0
   } kCases[] = {
-      {FailureClass::kUser, true, false},
-      {FailureClass::kOom, true, false},
-      {FailureClass::kHang, true, false},
-      {FailureClass::kInfra, false, true},
-      {FailureClass::kPreempted, false, true},
-      {FailureClass::kTimeout, false, false},
+      {EndCause::kRankFailed, FailureClass::kUser, true, false},
+      {EndCause::kRankFailed, FailureClass::kOom, true, false},
+      {EndCause::kRankFailed, FailureClass::kHang, true, false},
+      {EndCause::kNodeLost, FailureClass::kInfra, false, true},
+      {EndCause::kDrained, FailureClass::kPreempted, false, true},
+      {EndCause::kTimeLimit, FailureClass::kTimeout, false, false},
   };
   for (const auto& each : kCases) {
     SCOPED_TRACE(FailureClassName(each.failure));
     JobRecord job;
-    const Verdict verdict = Charge(job, each.failure, 3);
+    const Verdict verdict = Charge(job, each.cause, each.failure, 3);
     EXPECT_EQ(verdict.charged, each.charged);
     EXPECT_EQ(verdict.again, each.again);
     EXPECT_EQ(job.failures, each.charged ? 1 : 0);
@@ -63,7 +65,8 @@ TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
   JobRecord job;
   job.spec.Own().max_failures = 1;
   for (int loss = 1; loss <= 5; ++loss) {
-    const Verdict verdict = Charge(job, FailureClass::kInfra, 3);
+    const Verdict verdict =
+        Charge(job, EndCause::kNodeLost, FailureClass::kInfra, 3);
     EXPECT_EQ(verdict.charged, loss > 3) << loss;
     EXPECT_EQ(verdict.again, loss <= 4) << loss;
     EXPECT_EQ(WasCharged(job, FailureClass::kInfra), loss > 3) << loss;
@@ -73,10 +76,23 @@ TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
   EXPECT_EQ(job.failures, 2);
 }
 
+TEST(FailureClassTest, EndsAJobWhosePackageIsLostWithoutCharge) {
+  JobRecord job;
+  job.spec.Own().max_failures = -1;
+  const Verdict verdict =
+      Charge(job, EndCause::kPackageLost, FailureClass::kInfra, 3);
+  EXPECT_FALSE(verdict.charged);
+  EXPECT_FALSE(verdict.again);
+  EXPECT_EQ(job.failures, 0);
+  EXPECT_EQ(job.infra_restarts, 0);
+  EXPECT_EQ(job.failures_by_class[FailureClass::kInfra], 1);
+}
+
 TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
   JobRecord job;
   for (int i = 1; i <= 50; ++i) {
-    EXPECT_TRUE(Charge(job, FailureClass::kPreempted, 3).again);
+    EXPECT_TRUE(
+        Charge(job, EndCause::kDrained, FailureClass::kPreempted, 3).again);
   }
   EXPECT_EQ(job.failures, 0);
   EXPECT_EQ(job.failures_by_class[FailureClass::kPreempted], 50);
@@ -85,9 +101,10 @@ TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
 TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
   JobRecord job;
   job.spec.Own().max_failures = 2;
-  EXPECT_TRUE(Charge(job, FailureClass::kUser, 3).again);
-  EXPECT_TRUE(Charge(job, FailureClass::kOom, 3).again);
-  EXPECT_FALSE(Charge(job, FailureClass::kHang, 3).again);
+  EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kUser, 3).again);
+  EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kOom, 3).again);
+  EXPECT_FALSE(
+      Charge(job, EndCause::kRankFailed, FailureClass::kHang, 3).again);
   EXPECT_EQ(job.failures, 3);
 }
 

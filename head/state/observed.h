@@ -37,6 +37,7 @@ enum class ObservedEnd : uint8_t {
   kMissing = 4,         // desired, but the node knows nothing of it
   kDaemonShutdown = 5,  // its daemon was told to take its ranks along
   kTimeLimit = 6,       // its ranks ran for as long as they may
+  kPackageLost = 7,     // the head does not have its package any more
 };
 
 struct ObservedRank {

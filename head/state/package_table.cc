@@ -62,6 +62,15 @@ std::vector<std::string> PackageTable::Trim(const std::set<std::string>& keep) {
   return gone;
 }
 
+bool PackageTable::SetLost(const std::string& hash, bool is_lost) {
+  return std::exchange(packages_.at(hash).is_lost, is_lost) != is_lost;
+}
+
+bool PackageTable::IsWhole(const std::string& hash) const {
+  const auto found = packages_.find(hash);
+  return found != packages_.end() && !found->second.is_lost;
+}
+
 std::vector<std::string> PackageTable::Hashes() const {
   std::vector<std::string> hashes;
   for (const auto& [hash, entry] : packages_) hashes.push_back(hash);

@@ -43,6 +43,12 @@ class PackageTable {
   // `keep` are needed just now.
   std::vector<std::string> Trim(const std::set<std::string>& keep);
 
+  // Its file is gone or damaged, or there again; false when that was known.
+  // REQUIRES: it is here.  Not in its row: who asks for the file finds out.
+  bool SetLost(const std::string& hash, bool is_lost);
+  // Complete, and not known to be lost.
+  bool IsWhole(const std::string& hash) const;
+
   std::vector<std::string> Hashes() const;
   HistoryLevel Level() const { return unpinned_.Level("packages"); }
 
@@ -50,6 +56,7 @@ class PackageTable {
   struct Entry {
     PackageRecord record;
     int64_t pins = 0;
+    bool is_lost = false;
   };
 
   std::map<std::string, Entry> packages_;

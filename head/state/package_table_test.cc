@@ -36,6 +36,17 @@ TEST_F(PackageTableTest, KeepsAPinnedPackage) {
   EXPECT_EQ(table_.PinsOf("h"), 1);
 }
 
+TEST_F(PackageTableTest, KnowsWhatIsLost) {
+  EXPECT_TRUE(table_.IsWhole("h"));
+  EXPECT_FALSE(table_.IsWhole("other"));
+  EXPECT_TRUE(table_.SetLost("h", true));
+  EXPECT_FALSE(table_.SetLost("h", true)) << "it was known";
+  EXPECT_FALSE(table_.IsWhole("h"));
+  EXPECT_NE(table_.Find("h"), nullptr);
+  EXPECT_TRUE(table_.SetLost("h", false));
+  EXPECT_TRUE(table_.IsWhole("h"));
+}
+
 TEST_F(PackageTableTest, ForgetsAPackageAnHourAfterItsLastPin) {
   table_.Pin("h");
   time_.AdvanceBy(absl::Hours(2));

@@ -103,6 +103,8 @@ const char* EndCauseName(EndCause cause) {
       return "drained";
     case EndCause::kUnclaimed:
       return "unclaimed";
+    case EndCause::kPackageLost:
+      return "package_lost";
   }
   return "unknown";
 }
@@ -368,6 +370,8 @@ void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
   switch (observed.end) {
     case ObservedEnd::kPrepareFailed:
       return end(EndCause::kPrepareFailed, "it could not be prepared");
+    case ObservedEnd::kPackageLost:
+      return end(EndCause::kPackageLost, "the head does not have its package");
     case ObservedEnd::kKeeperLost:
       return end(EndCause::kKeeperLost, "its keeper died");
     case ObservedEnd::kMissing:
@@ -486,9 +490,8 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   if (failure == FailureClass::kNone) {
     return MoveJob(JobState::kPending, outcome);
   }
-  const bool losses_were_free =
-      job.infra_restarts < limits_.free_infra_restarts;
-  const Verdict verdict = Charge(job, failure, limits_.free_infra_restarts);
+  const Verdict verdict =
+      Charge(job, attempt.cause, failure, limits_.free_infra_restarts);
   attempt.causes.push_back(DescribeEnd(attempt));
   job.failure_class = failure;
   job.causes = attempt.causes;
@@ -496,10 +499,13 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   job.failed_rank = attempt.failed_rank;
   if (attempt.failed_rank < 0) job.stderr_tail.clear();  // of one before
   if (failure == FailureClass::kTimeout) job.reason = attempt.detail;
-  if (failure == FailureClass::kInfra && !losses_were_free) {
+  if (failure == FailureClass::kInfra && verdict.charged) {
     absl::StrAppend(&job.reason, "; it started again ", job.infra_restarts,
                     " times after the loss of a node or keeper, which is the "
                     "most that --max-failures does not count");
+  }
+  if (attempt.cause == EndCause::kPackageLost) {
+    job.causes.push_back("no attempt of it can start without its package");
   }
   const bool time_left = job.ran < job.spec->time_limit;
   if (verdict.charged && !verdict.again) {

@@ -246,6 +246,26 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
   EXPECT_THAT(job_.reason, HasSubstr("no such package"));
 }
 
+// BG-1: not the user's failure, and nothing that another attempt mends.
+TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
+  job_.spec.Own().max_failures = -1;
+  ObservedAttempt failed = At(ObservedPhase::kEnded);
+  failed.end = ObservedEnd::kPackageLost;
+  failed.detail = "fetching package 68: the head has no file 68; upload it";
+  Say(a_, failed);
+  EXPECT_EQ(attempt_.cause, EndCause::kPackageLost);
+  ObservedAttempt stopped = At(ObservedPhase::kEnded);
+  stopped.end = ObservedEnd::kExited;
+  Say(b_, stopped);
+  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.infra_restarts, 0);
+  EXPECT_THAT(job_.reason, HasSubstr("fetching package 68"));
+  EXPECT_THAT(job_.causes.front(), HasSubstr("fetching package 68"));
+  EXPECT_THAT(job_.causes.back(), HasSubstr("without its package"));
+}
+
 TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
   for (int loss = 1; loss <= 4; ++loss) {
     if (loss > 1) Begin();

@@ -291,8 +291,9 @@ enum class EndCause : uint8_t {
   kStopped = 6,         // a person stopped the job
   kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
   kTimeLimit = 8,
-  kDrained = 9,     // its node was to be empty by now
-  kUnclaimed = 10,  // a person ended it after a restore; not counted at all
+  kDrained = 9,       // its node was to be empty by now
+  kUnclaimed = 10,    // a person ended it after a restore; not counted at all
+  kPackageLost = 11,  // the head does not have its package any more
 };
 
 struct AttemptRecord {

@@ -534,7 +534,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.master_address = row.master_address();
   record.master_port = row.master_port();
   record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kUnclaimed, "cause");
+                               EndCause::kPackageLost, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();

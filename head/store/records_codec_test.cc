@@ -244,6 +244,9 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeNode());
   ExpectRoundTrip(SomeJob());
   ExpectRoundTrip(SomeAttempt());
+  AttemptRecord last_cause = SomeAttempt();
+  last_cause.cause = EndCause::kPackageLost;
+  ExpectRoundTrip(last_cause);
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
   ExpectRoundTrip(SomePackage());

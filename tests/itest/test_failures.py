@@ -1,6 +1,8 @@
 """How a job fails, is told about, is limited and starts again."""
 
+import json
 import os
+import pathlib
 import shutil
 import signal
 import sys
@@ -66,6 +68,38 @@ class Failures(cluster.ClusterTest):
         self.assertEqual(
             lines[1:],
             [f"{i:09d} a line of stderr" for i in range(first, count)])
+
+    def test_a_lost_package_is_not_the_users_failure(self):
+        c = self.cluster()
+        packages = self.sandbox.dir / "head/packages"
+        for number, spoil in enumerate((pathlib.Path.unlink,
+                                        lambda path: path.write_bytes(b"x"))):
+            self.file(f"tree{number}/run", f"#!/bin/sh\nexit {number}\n",
+                      0o755)
+            tree = self.sandbox.dir / f"tree{number}"
+            before = set(packages.iterdir())
+            job = c.submit("--hold", "--max-failures", "5", "--working-dir",
+                           tree, "--", "./run")
+            [package] = set(packages.iterdir()) - before
+            spoil(package)
+            self.assertEqual(c.run("jobs", "release", job).returncode, 0)
+            told = self.ends(c, job)
+            self.assertEqual(told["class"], "infra")
+            self.assertEqual(told["failures_by_class"], {"infra": 1})
+            self.assertEqual(told["failures"], 0)
+            self.assertEqual(told["attempt"], 1)
+            for text in (told["reason"], told["causes"][0]):
+                self.assertIn(package.name, text)
+                self.assertIn("submit the job again", text)
+            events = map(json.loads,
+                         c.run("events", "--json").stdout.splitlines())
+            lost = [event["text"] for event in events
+                    if event["kind"] == "package_lost"]
+            self.assertEqual(len(lost), number + 1)
+            self.assertIn(package.name, lost[-1])
+            # The fix that it names.
+            again = c.submit("--working-dir", tree, "--", "./run")
+            self.assertEqual(c.await_end(again)["exit_code"], number)
 
     def test_stderr_of_a_rank_that_ended_without_a_daemon(self):
         c = self.cluster()
