@@ -9,6 +9,7 @@ namespace {
 
 // What a node of this form would keep from others.
 struct NodeSize {
+  int64_t broken;  // whole GPUs of which workers would take a part
   Amount gpus;
   int64_t capacity;
   Amount cpus;
@@ -21,11 +22,35 @@ bool WantsGpus(const GangRequest& request) {
   return !request.per_worker.Get(kGpu).IsZero();
 }
 
+bool WantsPartsOfGpus(const GangRequest& request) {
+  return WantsGpus(request) &&
+         request.per_worker.Get(kGpu) < Amount::FromUnits(1);
+}
+
+// Of `capacity` those that find room on GPUs that are broken already.
+int64_t FitOnBroken(const NodeForm& form, int64_t capacity,
+                    const GangRequest& request) {
+  return std::min(capacity,
+                  CapacityOnBroken(form, request.per_worker.Get(kGpu)));
+}
+
+// As the gang comes there: all that fit, or one after the other elsewhere.
+int64_t BrokenOn(const NodeForm& form, int64_t capacity,
+                 const GangRequest& request) {
+  if (!WantsPartsOfGpus(request)) return 0;
+  const bool packed = request.strategy == PlacementStrategy::kPack ||
+                      request.strategy == PlacementStrategy::kStrictPack;
+  return GpusBroken(request.per_worker.Get(kGpu), packed ? capacity : 1,
+                    FitOnBroken(form, capacity, request));
+}
+
 // A node whose GPUs are all taken is still kept from a GPU job by what it gives
 // to others: without a wish for GPUs its total counts.
-NodeSize NodeSizeOf(const NodeForm& form, int64_t capacity, bool wants_gpus) {
-  const ResourceSet& gpus = wants_gpus ? form.available : form.total;
-  return {.gpus = gpus.Get(kGpu),
+NodeSize NodeSizeOf(const NodeForm& form, int64_t capacity,
+                    const GangRequest& request) {
+  const ResourceSet& gpus = WantsGpus(request) ? form.available : form.total;
+  return {.broken = BrokenOn(form, capacity, request),
+          .gpus = gpus.Get(kGpu),
           .capacity = capacity,
           .cpus = form.available.Get(kCpu),
           .memory = form.available.Get(kMemory)};
@@ -149,7 +174,6 @@ void Tier::Join(Tier other) {
 
 std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
                             Fit& fit) {
-  const bool wants_gpus = WantsGpus(request);
   std::map<NodeSize, Tier> tiers;
   for (const auto& [form, bucket] : nodes.buckets()) {
     const int64_t capacity = fit.CapacityOf(*form);
@@ -157,7 +181,7 @@ std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
     Tier tier(capacity, fit.SelectedIn(bucket));
     if (tier.left() == 0) continue;
     const auto [place, fresh] =
-        tiers.try_emplace(NodeSizeOf(*form, capacity, wants_gpus), tier);
+        tiers.try_emplace(NodeSizeOf(*form, capacity, request), tier);
     if (!fresh) place->second.Join(std::move(tier));
   }
   std::vector<Tier> ordered;
@@ -210,20 +234,27 @@ Room RoomIn(const NodeGroup& nodes, Fit& fit, bool idle) {
 
 std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
                                  const GangRequest& request, Fit& fit) {
-  const bool wants_gpus = WantsGpus(request);
   Room room;
   DomainSize size;
+  int64_t fit_on_broken = 0;
   for (const auto& [form, bucket] : nodes.buckets()) {
     const int64_t capacity = fit.CapacityOf(*form);
     const int64_t count = capacity == 0 ? 0 : fit.CountIn(bucket);
     if (count == 0) continue;
     room.Add(capacity, count);
-    const NodeSize one = NodeSizeOf(*form, capacity, wants_gpus);
+    const NodeSize one = NodeSizeOf(*form, capacity, request);
     size.gpus += Times(one.gpus, count);
     size.cpus += Times(one.cpus, count);
     size.memory += Times(one.memory, count);
+    if (WantsPartsOfGpus(request)) {
+      fit_on_broken += FitOnBroken(*form, capacity, request) * count;
+    }
   }
   if (!room.Holds(request)) return std::nullopt;
+  if (WantsPartsOfGpus(request)) {
+    size.broken = GpusBroken(request.per_worker.Get(kGpu), request.num_workers,
+                             fit_on_broken);
+  }
   size.capacity = room.workers;
   return size;
 }

@@ -82,8 +82,8 @@ class Tier {
   std::vector<Range> heap_;  // built by the first Next
 };
 
-// Small before big: what it would keep from others first.  No node in them
-// has capacity 0.
+// Those where a part of a GPU breaks no whole one first, then small before big:
+// what it would keep from others.  No node in them has capacity 0.
 std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
                             Fit& fit);
 
@@ -105,6 +105,7 @@ Room RoomIn(const NodeGroup& nodes, Fit& fit, bool idle);
 
 // What orders domains: as it does nodes.
 struct DomainSize {
+  int64_t broken = 0;
   Amount gpus;
   int64_t capacity = 0;
   Amount cpus;

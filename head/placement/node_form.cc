@@ -132,6 +132,20 @@ int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need) {
   return std::min(by_amount, DeviceCapacity(form.shares, need.second));
 }
 
+int64_t GpusBroken(Amount gpus, int64_t workers, int64_t fit_on_broken) {
+  const int64_t each = WorkersIn(kWholeDevice, gpus);
+  return (std::max<int64_t>(workers - fit_on_broken, 0) + each - 1) / each;
+}
+
+int64_t CapacityOnBroken(const NodeForm& form, Amount gpus) {
+  int64_t workers = 0;
+  for (const Amount share : form.shares) {
+    if (share == kWholeDevice) break;
+    workers += WorkersIn(share, gpus);
+  }
+  return workers;
+}
+
 int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
                  int64_t most) {
   int64_t workers = std::min(most, int64_t{kRanksPerNodeMax});

@@ -95,6 +95,12 @@ int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
 // Workers that fit as far as one resource goes.
 int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need);
 
+// Whole GPUs that `workers` with a part of one each break where so many of them
+// fit on GPUs that are broken already.  REQUIRES: 0 < gpus < 1.
+int64_t GpusBroken(Amount gpus, int64_t workers, int64_t fit_on_broken);
+// Workers that fit on those GPUs of which a part is taken.
+int64_t CapacityOnBroken(const NodeForm& form, Amount gpus);
+
 // One thing that keeps a node from holding a worker.
 struct Misfit {
   enum class By : uint8_t {

@@ -407,6 +407,41 @@ TEST(PlacementTest, BigNodesStayFreeForBigRequests) {
               ElementsAre(Pair(Id(4), 1)));
 }
 
+// A whole GPU stays whole, also one of a small node.
+TEST(PlacementTest, AFractionGoesWhereAGpuIsBrokenAlready) {
+  NodeSnapshot big = Node(1, "CPU=96,GPU=8");
+  Use(big, 3, 0.5);
+  NodeSnapshot fuller = Node(2, "CPU=96,GPU=8");
+  Use(fuller, 0, 0.75);
+  const std::vector<NodeSnapshot> nodes = {big, fuller, Node(3, "CPU=8,GPU=1")};
+  for (const auto strategy :
+       {PlacementStrategy::kPack, PlacementStrategy::kSpread,
+        PlacementStrategy::kStrictPack, PlacementStrategy::kStrictSpread}) {
+    const Plan plan = MustPlace(nodes, Gang(1, "GPU=0.5", strategy));
+    EXPECT_THAT(Shape(plan), ElementsAre(Pair(Id(1), 1)));
+    EXPECT_THAT(plan.parts[0].devices, ElementsAre(Pair("n1-g3", Units(0.5))));
+  }
+  // Where none has room the smallest is broken.
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(1, "GPU=0.75"))),
+              ElementsAre(Pair(Id(3), 1)));
+  // Of those that have, the fuller one.
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(1, "GPU=0.25"))),
+              ElementsAre(Pair(Id(2), 1)));
+  // A GPU is broken on any node for two: then the smallest.
+  EXPECT_THAT(Shape(MustPlace(nodes, Gang(2, "GPU=0.5"))),
+              ElementsAre(Pair(Id(3), 2)));
+}
+
+TEST(PlacementTest, AFractionGoesToTheDomainWhereAGpuIsBrokenAlready) {
+  NodeSnapshot broken = InRack(Node(1, "GPU=8"), "big");
+  Use(broken, 0, 0.5);
+  const std::vector<NodeSnapshot> nodes = {broken,
+                                           InRack(Node(2, "GPU=1"), "small")};
+  GangRequest request = Gang(1, "GPU=0.5");
+  request.topology = {.level = "rack", .required = true};
+  EXPECT_THAT(Shape(MustPlace(nodes, request)), ElementsAre(Pair(Id(1), 1)));
+}
+
 // --- against brute force -----------------------------------------------------
 
 struct Case {
@@ -659,12 +694,36 @@ std::vector<int> OnlyIn(const std::string& domain,
   return capacities;
 }
 
-using Size = std::tuple<Amount, int, Amount>;
+using Size = std::tuple<int64_t, Amount, int, Amount>;
+
+// Workers with a part of a GPU each that fit beside those who have one.
+int TryOnBroken(const Case& c, NodeSnapshot node) {
+  node.devices.erase(std::remove_if(node.devices.begin(), node.devices.end(),
+                                    [](const DeviceShare& device) {
+                                      return device.free == Units(1);
+                                    }),
+                     node.devices.end());
+  return TryAll(std::move(node), c.request.per_worker, c.request.num_workers);
+}
+
+// Whole GPUs that the gang would take a part of.
+int64_t BrokenBy(const Case& c, int fit_on_broken) {
+  const double gpus = c.request.per_worker.Get(kGpu).ToDouble();
+  if (gpus == 0 || gpus >= 1) return 0;
+  int64_t broken = 0;
+  const auto each = static_cast<int>(1 / gpus);
+  for (int left = c.request.num_workers - fit_on_broken; left > 0;
+       left -= each) {
+    ++broken;
+  }
+  return broken;
+}
 
 // What orders nodes and domains, over those that can hold a worker.
 Size SizeOf(const Case& c, const std::vector<int>& capacities) {
   Amount gpus;
   int sum = 0;
+  int fit_on_broken = 0;
   Amount cpus;
   const bool wants_gpus = !c.request.per_worker.Get(kGpu).IsZero();
   for (size_t i = 0; i < capacities.size(); ++i) {
@@ -673,8 +732,9 @@ Size SizeOf(const Case& c, const std::vector<int>& capacities) {
     gpus += (wants_gpus ? node.available : node.total).Get(kGpu);
     sum += capacities[i];
     cpus += node.available.Get(kCpu);
+    fit_on_broken += TryOnBroken(c, node);
   }
-  return {gpus, sum, cpus};
+  return {BrokenBy(c, fit_on_broken), gpus, sum, cpus};
 }
 
 // What the planner must do: refuse, or do as well as the best in one of these
