@@ -27,15 +27,16 @@ Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
 std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
                               const GangRequest& request) {
   std::vector<Misfit> misfits = WhyNodeCannot(node, request);
-  if (form.gate != NodeGate::kOpen) {
-    // Such a node shows nothing as free, which is not what keeps it.
-    misfits.erase(std::remove_if(misfits.begin(), misfits.end(),
-                                 [](const Misfit& misfit) {
-                                   return misfit.by == Misfit::By::kResource;
-                                 }),
-                  misfits.end());
-  }
-  if (!misfits.empty() || !OnOneNode(request)) return misfits;
+  const bool open = form.gate == NodeGate::kOpen;
+  if (open && !OnOneNode(request)) return misfits;
+  // A node that takes no new work shows nothing as free, which is not what
+  // keeps it.
+  misfits.erase(std::remove_if(misfits.begin(), misfits.end(),
+                               [](const Misfit& misfit) {
+                                 return misfit.by == Misfit::By::kResource;
+                               }),
+                misfits.end());
+  if (!open) return misfits;
   for (const ResourceSet::Entry& need : request.per_worker) {
     if (CapacityBy(form, need) >= request.num_workers) continue;
     misfits.push_back(
@@ -94,10 +95,11 @@ class Counter {
       out.what = key.second;
       out.nodes = failure.nodes;
       out.nodes_in_all = failure.nodes_in_all;
-      if (failure.shortages.empty()) continue;
-      out.short_least = failure.shortages.begin()->first;
-      out.short_median = Median(failure.shortages, failure.nodes_in_all);
-      out.closest = failure.closest;
+      const Shortages& of = failure.nodes > 0 ? failure.counted : failure.all;
+      if (of.nodes.empty()) continue;
+      out.short_least = of.nodes.begin()->first;
+      out.short_median = of.Median();
+      out.closest = of.closest;
     }
     std::stable_sort(census_.failures.begin(), census_.failures.end(),
                      [](const NodeFailure& a, const NodeFailure& b) {
@@ -108,22 +110,37 @@ class Counter {
   }
 
  private:
+  // What nodes lack of a resource.
+  struct Shortages {
+    std::map<Amount, int64_t> nodes;  // how many lack how much
+    std::string closest;
+
+    void Add(Amount lack, const std::string& name, int64_t count) {
+      const bool first = nodes.empty();
+      const Amount least = first ? Amount() : nodes.begin()->first;
+      if (first || std::tie(lack, name) < std::tie(least, closest)) {
+        closest = name;
+      }
+      nodes[lack] += count;
+    }
+
+    Amount Median() const {
+      int64_t all = 0;
+      for (const auto& [lack, count] : nodes) all += count;
+      int64_t before = 0;
+      for (const auto& [lack, count] : nodes) {
+        before += count;
+        if (2 * before >= all) return lack;
+      }
+      return Amount();
+    }
+  };
   struct Failure {
     int64_t nodes = 0;
     int64_t nodes_in_all = 0;
-    std::map<Amount, int64_t> shortages;  // and how many nodes have it
-    std::string closest;
+    Shortages counted;  // of `nodes`
+    Shortages all;
   };
-
-  static Amount Median(const std::map<Amount, int64_t>& shortages,
-                       int64_t nodes) {
-    int64_t before = 0;
-    for (const auto& [amount, count] : shortages) {
-      before += count;
-      if (2 * before >= nodes) return amount;
-    }
-    return Amount();
-  }
 
   // A node that takes no new work, as people see it.
   std::string StateOf(const NodeSnapshot& node) const {
@@ -148,15 +165,11 @@ class Counter {
     for (const Misfit& misfit : misfits) {
       Failure& failure = failures_[{misfit.by, misfit.what}];
       failure.nodes_in_all += count;
-      if (&misfit == foremost) failure.nodes += count;
-      if (misfit.by != Misfit::By::kResource) continue;
-      const bool first = failure.shortages.empty();
-      const Amount least = first ? Amount() : failure.shortages.begin()->first;
-      if (first || std::tie(misfit.short_by, node.name) <
-                       std::tie(least, failure.closest)) {
-        failure.closest = node.name;
-      }
-      failure.shortages[misfit.short_by] += count;
+      const bool is_lack = misfit.by == Misfit::By::kResource;
+      if (is_lack) failure.all.Add(misfit.short_by, node.name, count);
+      if (&misfit != foremost) continue;
+      failure.nodes += count;
+      if (is_lack) failure.counted.Add(misfit.short_by, node.name, count);
     }
   }
 

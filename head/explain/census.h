@@ -23,7 +23,9 @@ struct NodeFailure {
   int64_t nodes = 0;
   // All that it keeps, those too that are counted under another.
   int64_t nodes_in_all = 0;
-  // Of a resource: what the closest node and the one in the middle lack.
+  // Of a resource: what the closest and the middle one of `nodes` lack, for all
+  // workers where they must share a node; where all are counted elsewhere, of
+  // nodes_in_all.
   Amount short_least;
   Amount short_median;
   std::string closest;  // that node's name

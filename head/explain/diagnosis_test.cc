@@ -118,6 +118,60 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
                           "NODE_RETURNS", "UNDRAIN", "MORE_NODES"));
 }
 
+// n1 is but one CPU short, yet it is its GPUs that keep it.
+TEST(DiagnosisTest, TellsTheLackOfNodesThatAreCountedThere) {
+  World world;
+  world.AddNode("CPU=7,GPU=1");
+  world.AddNode("CPU=2,GPU=8");
+  world.AddNode("CPU=3,GPU=7");
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
+
+  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  EXPECT_EQ(cpu.nodes, 2);
+  EXPECT_EQ(cpu.nodes_in_all, 3);
+  EXPECT_EQ(cpu.short_least, Units(5));
+  EXPECT_EQ(cpu.closest, "n3");
+  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  EXPECT_EQ(gpu.nodes, 1);
+  EXPECT_EQ(gpu.nodes_in_all, 2);
+  EXPECT_EQ(gpu.short_least, Units(7));
+  EXPECT_EQ(gpu.closest, "n1");
+}
+
+// Both lack most of their GPUs, and of CPUs some.
+TEST(DiagnosisTest, TellsTheLackOfAllWhereNoneIsCounted) {
+  World world;
+  world.AddNode("CPU=7,GPU=1");
+  world.AddNode("CPU=6,GPU=1");
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
+
+  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  EXPECT_EQ(cpu.nodes, 0);
+  EXPECT_EQ(cpu.nodes_in_all, 2);
+  EXPECT_EQ(cpu.short_least, Units(1));
+}
+
+TEST(DiagnosisTest, AGangOnOneHostLacksWhatAllOfItLacks) {
+  World world;
+  world.AddNode("CPU=4,GPU=1");
+  world.AddNode("CPU=16,GPU=5");
+  GangRequest request = Gang(4, "CPU=2,GPU=2");
+  request.topology = {.level = kHostLevel, .required = true};
+
+  const FullDiagnosis full = world.Explain(request);
+
+  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  EXPECT_EQ(gpu.nodes, 2);
+  EXPECT_EQ(gpu.short_least, Units(3));
+  EXPECT_EQ(gpu.closest, "n2");
+  EXPECT_EQ(gpu.short_median, Units(3));
+  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  EXPECT_EQ(cpu.nodes_in_all, 1);
+  EXPECT_EQ(cpu.short_least, Units(4));
+}
+
 TEST(DiagnosisTest, ANodeThatIsEmptiedIsDraining) {
   World world;
   world.AddNode("CPU=4");
