@@ -16,6 +16,7 @@
 #include "common/decimal_text.h"
 #include "common/key_values.h"
 #include "common/printable_text.h"
+#include "common/resource_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -55,10 +56,6 @@ int64_t MultiplyWithinBounds(int64_t a, int64_t b) {
 
 bool NameBefore(const ResourceSet::Entry& entry, absl::string_view name) {
   return absl::string_view(entry.first) < name;
-}
-
-std::string AmountText(absl::string_view name, Amount amount) {
-  return name == kMemory ? SizeToText(amount.WholeUnits()) : amount.ToString();
 }
 
 absl::StatusOr<Amount> ParseAmountOf(absl::string_view name,
@@ -212,13 +209,7 @@ absl::Status ResourceSet::Validate() const {
 }
 
 std::string ResourceSet::ToString() const {
-  if (entries_.empty()) return "nothing";
-  std::string text;
-  for (const auto& [name, amount] : entries_) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", name, " ",
-                    AmountText(name, amount));
-  }
-  return text;
+  return ResourcesText(*this, SizeRounding::kNearest);
 }
 
 absl::Status ValidateResourceName(absl::string_view name) {

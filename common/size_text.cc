@@ -4,11 +4,11 @@
 #include <array>
 #include <optional>
 
+#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
 #include "common/decimal_text.h"
@@ -55,15 +55,33 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
       " is not a size: write 64GiB, 512MB, 1.5G, 1k or a number of bytes"));
 }
 
-std::string SizeToText(int64_t bytes) {
-  double value = static_cast<double>(bytes);
+std::string SizeToText(int64_t bytes, SizeRounding rounding) {
   size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kBinaryUnits.size()) {
-    value /= 1024;
+  while (unit + 1 < kBinaryUnits.size() && bytes >> (10 * (unit + 1)) > 0) {
     ++unit;
   }
-  std::string number = absl::StrFormat("%.1f", value);
-  return absl::StrCat(absl::StripSuffix(number, ".0"), kBinaryUnits[unit]);
+  // Of the unit; ten times as much as an int64 holds stays exact.
+  const auto tenths = [bytes](size_t power) {
+    return absl::int128(bytes) * 10 / (int64_t{1} << (10 * power));
+  };
+  const auto rest = [bytes](size_t power) {
+    return absl::int128(bytes) * 10 % (int64_t{1} << (10 * power));
+  };
+  if (rounding == SizeRounding::kNone) {
+    while (rest(unit) != 0) --unit;
+  }
+  auto number = static_cast<int64_t>(tenths(unit));
+  const bool more = rounding == SizeRounding::kNearest
+                        ? 2 * rest(unit) >= int64_t{1} << (10 * unit)
+                        : rounding == SizeRounding::kUp;
+  if (more && rest(unit) != 0) ++number;
+  if (number == 10'240 && unit + 1 < kBinaryUnits.size()) {
+    number = 10;
+    ++unit;
+  }
+  return absl::StrCat(number / 10,
+                      number % 10 == 0 ? "" : absl::StrCat(".", number % 10),
+                      kBinaryUnits[unit]);
 }
 
 }  // namespace cohort

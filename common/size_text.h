@@ -15,7 +15,16 @@ namespace cohort {
 // and beyond int64.
 absl::StatusOr<int64_t> ParseSize(absl::string_view text);
 
-// "64GiB", "1.5GiB", "512B": the largest binary unit, at most one decimal.
-std::string SizeToText(int64_t bytes);
+enum class SizeRounding : uint8_t {
+  kNearest,
+  kDown,  // "at most so much is there"
+  kUp,    // "so much is enough"
+  kNone,  // ParseSize reads the same again
+};
+
+// "64GiB", "1.5GiB", "512B": the largest binary unit, at most one decimal;
+// unrounded the largest in which that is exact.  REQUIRES: bytes >= 0.
+std::string SizeToText(int64_t bytes,
+                       SizeRounding rounding = SizeRounding::kNearest);
 
 }  // namespace cohort

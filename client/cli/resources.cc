@@ -6,15 +6,11 @@
 #include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
-#include "common/size_text.h"
+#include "common/resource_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
 namespace {
-
-std::string AmountText(const std::string& name, Amount amount) {
-  return name == kMemory ? SizeToText(amount.WholeUnits()) : amount.ToString();
-}
 
 std::string ResourcesTable(const ClusterResources& resources) {
   Table table({"RESOURCE", "TOTAL", "AVAILABLE"});

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/resource_text.h"
+
 namespace cohort::head {
 namespace {
 
@@ -17,12 +19,9 @@ std::string Count(int64_t n, const char* noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }
 
-// "4", "64GiB": of a resource whose name is said beside it.
-std::string Only(const std::string& resource, Amount amount) {
-  if (amount.IsZero()) return "0";
-  ResourceSet set;
-  set.Set(resource, amount);
-  return set.ToString().substr(resource.size() + 1);
+// Exact: it is what lets the job start.
+std::string Exact(const std::string& resource, Amount amount) {
+  return AmountText(resource, amount, SizeRounding::kNone);
 }
 
 // The flag of `cohort submit` for an amount of a resource.
@@ -30,8 +29,7 @@ std::string FlagFor(const std::string& resource, Amount amount) {
   if (resource == kCpu) return absl::StrCat("--cpus ", amount.ToString());
   if (resource == kGpu) return absl::StrCat("--gpus ", amount.ToString());
   if (resource == kMemory) {
-    // Whole MiB, which reads back as it is; sizes for people are rounded.
-    return absl::StrCat("--memory ", amount.WholeUnits() >> 20, "MiB");
+    return absl::StrCat("--memory ", Exact(resource, amount));
   }
   return absl::StrCat("--resources ", resource, "=", amount.ToString());
 }
@@ -76,8 +74,8 @@ class Wording {
         return absl::StrCat("any accelerator instead of ", remedy.subject);
       case Remedy::Kind::kLessOfResource:
         return absl::StrCat(
-            remedy.subject, " ", Only(remedy.subject, remedy.to),
-            " a worker instead of ", Only(remedy.subject, remedy.from));
+            remedy.subject, " ", Exact(remedy.subject, remedy.to),
+            " a worker instead of ", Exact(remedy.subject, remedy.from));
       case Remedy::Kind::kFewerWorkers:
         return absl::StrCat(Count(remedy.to.WholeUnits(), "worker"),
                             " instead of ", remedy.from.WholeUnits());
@@ -90,10 +88,10 @@ class Wording {
                                                     : "the end of all of jobs ",
                             NamesText(remedy.jobs));
       case Remedy::Kind::kMoreNodes:
-        return absl::StrCat(remedy.count, " more ",
-                            remedy.count == 1 ? "node" : "nodes", " like ",
-                            remedy.subject, " (",
-                            remedy.model->total.ToString(), ")");
+        return absl::StrCat(
+            remedy.count, " more ", remedy.count == 1 ? "node" : "nodes",
+            " like ", remedy.subject, " (",
+            ResourcesText(remedy.model->total, SizeRounding::kUp), ")");
       case Remedy::Kind::kOtherNodes:
         return absl::StrCat(Count(remedy.count, "node"), " with ",
                             NodeText(*remedy.model),
@@ -145,7 +143,7 @@ class Wording {
 
   // "CPU 4, GPU 2 (H100), labelled rack=new".
   static std::string NodeText(const NodeSnapshot& node) {
-    std::string text = node.total.ToString();
+    std::string text = ResourcesText(node.total, SizeRounding::kNone);
     if (!node.accelerator.empty()) {
       absl::StrAppend(&text, " (", node.accelerator, ")");
     }

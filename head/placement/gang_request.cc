@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/resource_text.h"
+
 namespace cohort::head {
 
 const char* StrategyName(PlacementStrategy strategy) {
@@ -20,7 +22,8 @@ const char* StrategyName(PlacementStrategy strategy) {
 
 std::string Describe(const GangRequest& request) {
   std::string text =
-      absl::StrCat(request.num_workers, " x {", request.per_worker.ToString(),
+      absl::StrCat(request.num_workers, " x {",
+                   ResourcesText(request.per_worker, SizeRounding::kNone),
                    "} (", StrategyName(request.strategy), ")");
   if (!request.selector.empty()) {
     absl::StrAppend(&text, " with ", request.selector.ToString());

@@ -11,21 +11,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+
+#include "common/resource_text.h"
 
 namespace cohort::head {
 namespace {
 
 std::string Nodes(int64_t n) {
   return absl::StrCat(n, n == 1 ? " node" : " nodes");
-}
-
-std::string Only(absl::string_view name, Amount amount) {
-  if (amount.IsZero()) return "0";
-  ResourceSet set;
-  set.Set(name, amount);
-  // Memory in its own notation; the name is said already.
-  return set.ToString().substr(name.size() + 1);
 }
 
 // ---- room ----
@@ -168,10 +161,11 @@ class Census {
     for (const Shortage& shortage : shortages_) {
       if (shortage.nodes == 0) continue;
       const std::string& name = shortage.need.first;
-      absl::StrAppend(&text, text.empty() ? "" : ", ", shortage.nodes,
-                      " short of ", name, " (most free on a node ",
-                      Only(name, shortage.free_most), " of ",
-                      Only(name, shortage.total_most), ")");
+      absl::StrAppend(
+          &text, text.empty() ? "" : ", ", shortage.nodes, " short of ", name,
+          " (most free on a node ",
+          AmountText(name, shortage.free_most, SizeRounding::kDown), " of ",
+          AmountText(name, shortage.total_most, SizeRounding::kDown), ")");
     }
     size_t shown = 0;
     for (const auto& [obstacle, nodes] : obstacles_) {
