@@ -10,6 +10,7 @@
 
 #include "client/json.h"
 #include "common/printable_text.h"
+#include "common/resource_text.h"
 
 namespace cohort::cli {
 namespace {
@@ -23,12 +24,9 @@ std::string Count(int64_t n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }
 
-// "4", "64GiB".
-std::string AmountText(const std::string& resource, Amount amount) {
-  if (amount.IsZero()) return "0";
-  ResourceSet set;
-  set.Set(resource, amount);
-  return set.ToString().substr(resource.size() + 1);
+// Which is enough, so rounded up.
+std::string LackText(const std::string& resource, Amount amount) {
+  return AmountText(resource, amount, SizeRounding::kUp);
 }
 
 // What `n` nodes do or are, without the number.
@@ -40,12 +38,12 @@ std::string FailureText(const NodeFailure& failure) {
     const Amount least = failure.short_least.value_or(Amount());
     const Amount middle = failure.short_median.value_or(Amount());
     std::string text = absl::StrCat(one ? "lacks " : "lack ", failure.what, " ",
-                                    AmountText(failure.what, least));
+                                    LackText(failure.what, least));
     if (!one) absl::StrAppend(&text, " or more (", failure.closest, ")");
     if (one) absl::StrAppend(&text, " (", failure.closest, ")");
     if (middle > least) {
-      absl::StrAppend(&text, ", half of them ",
-                      AmountText(failure.what, middle), " or more");
+      absl::StrAppend(&text, ", half of them ", LackText(failure.what, middle),
+                      " or more");
     }
     return text;
   }
@@ -106,7 +104,10 @@ void AppendNodes(const Blocker& blocker, std::string* text) {
 
 void AppendHolders(const Blocker& blocker, std::string* text) {
   if (blocker.holders.empty()) return;
-  absl::StrAppend(text, "\nHeld by:\n");
+  absl::StrAppend(text, blocker.never_fits
+                            ? "\nHeld by these, whose end alone does not "
+                              "help:\n"
+                            : "\nHeld by:\n");
   std::string resource;
   size_t shown = 0;
   for (const Holder& holder : blocker.holders) {
@@ -120,9 +121,15 @@ void AppendHolders(const Blocker& blocker, std::string* text) {
   }
 }
 
+// "is held by ada", "waits: after 12ab, which is RUNNING".
+std::string OtherText(const Blocker& blocker) {
+  return absl::StrCat(blocker.kind == "held" ? "is " : "waits: ",
+                      OneLine(blocker.text));
+}
+
 void AppendBlocker(const Blocker& blocker, std::string* text) {
   if (blocker.shape.empty()) {
-    absl::StrAppend(text, "\n", OneLine(blocker.text), "\n");
+    absl::StrAppend(text, "\nIt ", OtherText(blocker), "\n");
     return;
   }
   absl::StrAppend(text, "\nIt needs ", OneLine(blocker.shape), ".\n");
@@ -138,8 +145,7 @@ void AppendBlocker(const Blocker& blocker, std::string* text) {
     absl::StrAppend(text, "There is not room for that now.\n");
   }
   AppendNodes(blocker, text);
-  // The end of none of them would help.
-  if (!blocker.never_fits) AppendHolders(blocker, text);
+  AppendHolders(blocker, text);
 }
 
 void AppendAhead(const Ahead& ahead, std::string* text) {
@@ -243,6 +249,19 @@ std::string ExplanationText(const Explanation& explanation) {
     AppendHistory(reason, &text);
   }
   return text;
+}
+
+std::string NeverFitsText(const Explanation& explanation) {
+  std::string room;
+  std::string others;
+  for (const Blocker& blocker : explanation.blockers) {
+    if (!blocker.shape.empty()) {
+      absl::StrAppend(&room, OneLine(blocker.text), "\n");
+    } else {
+      absl::StrAppend(&others, "cohort: besides it ", OtherText(blocker), "\n");
+    }
+  }
+  return absl::StrCat(room, others);
 }
 
 }  // namespace cohort::cli

@@ -10,4 +10,8 @@ namespace cohort::cli {
 // what would help.  Ends with a newline.
 std::string ExplanationText(const Explanation& explanation);
 
+// Of a job that does not fit the cluster: why, and on lines of their own what
+// else keeps it.  Ends with a newline.
+std::string NeverFitsText(const Explanation& explanation);
+
 }  // namespace cohort::cli

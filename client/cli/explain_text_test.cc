@@ -7,7 +7,6 @@ namespace cohort::cli {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 JobId Job(const char* digit) {
   std::string text;
@@ -86,7 +85,42 @@ TEST(ExplainText, SaysThatAJobNeverFits) {
   const std::string text = ExplanationText(explanation);
 
   EXPECT_THAT(text, HasSubstr("not even if all nodes were idle"));
-  EXPECT_THAT(text, Not(HasSubstr("Held by")));
+  // Other nodes alone may not do either, while these are taken.
+  EXPECT_THAT(text, HasSubstr("\nHeld by these, whose end alone does not help:"
+                              "\n  GPU 12 on 3 nodes"));
+}
+
+TEST(ExplainText, SaysBothThatAJobIsHeldAndThatItNeverFits) {
+  Explanation explanation = Waiting();
+  explanation.blockers[0].never_fits = true;
+  explanation.blockers[0].text = "needs 4 x {GPU 2} (PACK); never fits";
+  explanation.blockers.insert(
+      explanation.blockers.begin(),
+      {.kind = "held",
+       .text = "held by ada; `cohort jobs release 1` lets it "
+               "go"});
+
+  EXPECT_EQ(NeverFitsText(explanation),
+            "needs 4 x {GPU 2} (PACK); never fits\n"
+            "cohort: besides it is held by ada; `cohort jobs release 1` lets "
+            "it go\n");
+  const std::string text = ExplanationText(explanation);
+  EXPECT_THAT(text, HasSubstr("\nIt is held by ada; `cohort jobs release 1` "
+                              "lets it go\n"));
+  EXPECT_THAT(text, HasSubstr("not even if all nodes were idle"));
+}
+
+// As much more is enough.
+TEST(ExplainText, WhatMemoryIsLackingIsRoundedUp) {
+  Explanation explanation = Waiting();
+  NodeFailure& failure = explanation.blockers[0].failures[0];
+  failure.what = "memory";
+  failure.short_least = Amount::FromUnits((int64_t{4} << 30) + 4096);
+  failure.short_median = Amount::FromUnits(int64_t{5} << 30);
+
+  EXPECT_THAT(ExplanationText(explanation),
+              HasSubstr("10  lack memory 4.1GiB or more (n7), half of them "
+                        "5GiB or more"));
 }
 
 TEST(ExplainText, IsOneLineForAJobThatDoesNotWait) {
@@ -103,9 +137,12 @@ TEST(ExplainText, IsOneLineForAJobThatDoesNotWait) {
 TEST(ExplainText, ShowsOtherBlockersAsTheyAre) {
   Explanation explanation;
   explanation.state = JobState::kPending;
-  explanation.blockers = {{.kind = "held", .text = "it is held"}};
+  explanation.blockers = {{.kind = "held", .text = "held by ada"},
+                          {.kind = "after", .text = "after 1, which runs"}};
 
-  EXPECT_THAT(ExplanationText(explanation), HasSubstr("\nit is held\n"));
+  EXPECT_THAT(ExplanationText(explanation),
+              HasSubstr("\nIt is held by ada\n\nIt waits: after 1, which "
+                        "runs\n"));
 }
 
 }  // namespace

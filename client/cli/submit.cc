@@ -14,6 +14,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/explain_text.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
@@ -151,10 +152,14 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
 void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
   const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
   if (!job.ok() || job->state != JobState::kPending || !job->never_fits) return;
+  const absl::StatusOr<Explanation> why =
+      cluster.Explain(id, {.deadline = absl::Seconds(1)});
+  const std::string text =
+      why.ok() ? NeverFitsText(*why) : absl::StrCat(OneLine(job->reason), "\n");
   std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
                           "until other nodes join: ",
-                          OneLine(job->reason), "\ncohort: `cohort explain ",
-                          id.ToText(), "` says what would let it start\n")
+                          text, "cohort: `cohort explain ", id.ToText(),
+                          "` says what would let it start\n")
                  .c_str(),
              stderr);
 }

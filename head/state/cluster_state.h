@@ -229,7 +229,8 @@ class ClusterState {
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
-    return line_.NeverFits(job, nodes_.index());
+    return job.state == JobState::kPending &&
+           line_.NeverFits(job, nodes_.index());
   }
 
  private:

@@ -223,9 +223,12 @@ const WaitingLine::Shape* WaitingLine::Refreshed(
 
 bool WaitingLine::NeverFits(const JobRecord& job,
                             const PlacementIndex& nodes) const {
+  if (nodes.size() == 0) return false;
   const Shape* const shape = Refreshed(job, nodes);
-  return shape != nullptr && shape->refused && shape->never_fits &&
-         nodes.size() > 0;
+  if (shape == nullptr) {
+    return WhyNotNow(nodes, RequestOf(*job.spec)).never_fits_known_nodes;
+  }
+  return shape->refused && shape->never_fits;
 }
 
 std::string WaitingLine::ReasonOf(const JobRecord& job,

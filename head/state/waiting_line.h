@@ -83,7 +83,8 @@ class WaitingLine {
   };
   Some CountSome(const GangRequest& request, int priority, uint64_t from,
                  uint64_t to) const;
-  // Whether it waits although there are nodes and not even idle they hold it.
+  // Whether there are nodes and not even idle they hold it; also of a job that
+  // does not stand in line, which costs a plan.
   bool NeverFits(const JobRecord& job, const PlacementIndex& nodes) const;
   // Why a waiting job waits, as the nodes are now; empty before it was tried.
   std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;

@@ -162,6 +162,9 @@ TEST_F(WaitingLineTest, KnowsWhatNeverFitsAsTheNodesAreNow) {
   }
   EXPECT_TRUE(line_.NeverFits(big, nodes_));
   EXPECT_FALSE(line_.NeverFits(small, nodes_));
+  // What is held stands in no line.
+  EXPECT_TRUE(line_.NeverFits(Job(3, 301), nodes_));
+  EXPECT_FALSE(line_.NeverFits(Job(4, 1), nodes_));
 
   nodes_.Remove(node_);
   EXPECT_FALSE(line_.NeverFits(big, nodes_)) << "nodes may be on their way";

@@ -75,6 +75,13 @@ class Explain(cluster.ClusterTest):
         self.assertTrue(c.job(array.stdout.strip())["never_fits"])
         fits = c.run("submit", "--gpus", "1", "--", "true")
         self.assertNotIn("does not fit", fits.stderr)
+        held = c.run("submit", "--hold", "--gpus", "9", "--", "true")
+        self.assertIn("does not fit this cluster, and waits until other nodes "
+                      "join: needs 1 x {CPU 1, GPU 9}", held.stderr)
+        self.assertIn("besides it is held by", held.stderr)
+        text = c.run("explain", held.stdout.strip()).stdout
+        self.assertIn("It is held by", text)
+        self.assertIn("It does not fit this cluster", text)
 
     def test_a_restarted_head_tells_of_nodes_that_are_not_back(self):
         c = self.cluster("--num-cpus", "2", node_timeout="60s")
