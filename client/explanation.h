@@ -79,7 +79,7 @@ struct Remedy {
   std::string how;          // "--num-workers 6"; may be empty
 };
 
-// Why jobs that ask for the same waited, for a time.
+// What kept the job, for a time; of kind "unknown" it is not remembered.
 struct WaitReason {
   absl::Time since;
   std::optional<absl::Time> until;  // nothing: it still holds

@@ -44,6 +44,8 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
                                                 "STRICT_PACK", "STRICT_SPREAD"};
   static constexpr const char* kClasses[] = {
       "none", "user", "infra", "preempted", "oom", "hang", "timeout"};
+  static constexpr const char* kJobPhases[] = {
+      "", "in_line", "held", "array_limit", "back_off", "attempt", "unclaimed"};
   static constexpr const char* kDependencies[] = {"", "ok", "any"};
   const auto among = [number](const auto& names) -> const char* {
     return number < std::size(names) ? names[number] : nullptr;
@@ -63,6 +65,7 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   if (name == "AttemptPart.phase") return among(kPhases);
   if (name == "JobSpec.placement_strategy") return among(kStrategies);
   if (field.name() == "failure_class") return among(kClasses);
+  if (name == "JobPhase.kind") return among(kJobPhases);
   if (name == "Dependency.kind") return among(kDependencies);
   return nullptr;
 }
@@ -97,7 +100,7 @@ Scalar Signed(const FieldDescriptor& field, int64_t number) {
   const std::string& name = field.name();
   if (!absl::EndsWith(name, "_us")) return {absl::StrCat(number), false};
   const bool is_time = absl::EndsWith(name, "_at_us") || name == "at_us" ||
-                       absl::EndsWith(name, "_since_us") ||
+                       absl::EndsWith(name, "since_us") || name == "until_us" ||
                        name == "deadline_us";
   if (!is_time) return {absl::FormatDuration(absl::Microseconds(number))};
   return {absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromUnixMicros(number),

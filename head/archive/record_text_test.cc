@@ -70,6 +70,17 @@ TEST(RecordTextTest, JsonIsOneLine) {
             "\n");
 }
 
+TEST(RecordTextTest, PhasesHaveWordsAndTimes) {
+  JobRecord job = SomeJob();
+  job.phases = {
+      {.kind = JobPhase::Kind::kBackOff, .since = absl::FromUnixMicros(2)}};
+  EXPECT_NE(TextOf(job, RecordForm::kText)
+                .find("  phases:\n"
+                      "    kind: back_off\n"
+                      "    since_us: 1970-01-01T00:00:00.000002Z\n"),
+            std::string::npos);
+}
+
 TEST(RecordTextTest, EveryTableHasText) {
   for (const RecordForm form : {RecordForm::kText, RecordForm::kJson}) {
     EXPECT_NE(TextOf(ClusterRecord(), form), "");

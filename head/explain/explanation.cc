@@ -11,6 +11,7 @@
 #include "head/explain/competition.h"
 #include "head/placement/placement.h"
 #include "head/state/dependencies.h"
+#include "head/state/job_phases.h"
 #include "head/state/job_table.h"
 
 namespace cohort::head {
@@ -300,8 +301,17 @@ std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
 }
 
-std::string WhyThen(const JobRecord& job, absl::Time at,
-                    const WaitReasonRecord* reason) {
+// Of a time of which it is not remembered what the job did.
+std::string WhyOthersWaited(const ClusterState& state, const JobRecord& job,
+                            absl::Time at) {
+  const WaitReasonRecord* const reason =
+      state.wait_history().At(ShapeKeyOf(RequestOf(*job.spec)), at);
+  if (reason == nullptr) return "";
+  return absl::StrCat("; jobs that ask for the same waited: ", reason->text);
+}
+
+std::string WhyThen(const ClusterState& state, const JobRecord& job,
+                    absl::Time at, const std::vector<PastWait>& waits) {
   if (at < job.submitted_at) {
     return absl::StrCat("it was submitted later, at ",
                         TimeText(job.submitted_at));
@@ -309,53 +319,42 @@ std::string WhyThen(const JobRecord& job, absl::Time at,
   if (job.ended_at != absl::InfinitePast() && job.ended_at <= at) {
     return absl::StrCat("it had ended, at ", TimeText(job.ended_at));
   }
-  const bool started =
-      job.started_at != absl::InfinitePast() && job.started_at <= at;
-  std::string text;
-  if (started) {
-    absl::StrAppend(&text, "it had started, at ", TimeText(job.started_at));
+  for (const PhaseSpan& span : PhaseSpans(job)) {
+    if (at < span.since || span.until <= at) continue;
+    if (span.kind == JobPhase::Kind::kAttempt) {
+      return absl::StrCat("it waited for nothing: an attempt of it had begun, ",
+                          "at ", TimeText(span.since));
+    }
   }
-  if (reason != nullptr) {
-    absl::StrAppend(
-        &text,
-        started ? "; jobs that ask for the same waited: " : "it waited: ",
-        reason->text);
-  } else if (!started) {
-    absl::StrAppend(&text,
-                    "no reason is remembered of then: it waited for something "
-                    "else than room, or for less than a second, or it is "
-                    "longer ago than reasons are kept");
+  if (waits.empty()) {
+    return "it stood in line; why there was no room had not been noted yet";
   }
-  return text;
+  if (waits.front().kind == "unknown") {
+    return absl::StrCat(waits.front().text, WhyOthersWaited(state, job, at));
+  }
+  std::vector<std::string> texts;
+  for (const PastWait& wait : waits) texts.push_back(wait.text);
+  return absl::StrCat("it waited: ", absl::StrJoin(texts, "; "));
 }
 
 Explanation ExplainThen(const ClusterState& state, const JobRecord& job,
                         absl::Time at) {
   Explanation explanation{
       .job = job.id, .name = job.spec->name, .state = job.state};
-  const WaitReasonRecord* const reason =
-      state.wait_history().At(ShapeKeyOf(RequestOf(*job.spec)), at);
-  explanation.summary = WhyThen(job, at, reason);
-  const bool waited =
-      at >= job.submitted_at &&
-      (job.ended_at == absl::InfinitePast() || at < job.ended_at);
-  if (reason != nullptr && waited) explanation.history.push_back(*reason);
+  for (PastWait& wait : PastWaits(state, job)) {
+    if (wait.Holds(at)) explanation.history.push_back(std::move(wait));
+  }
+  explanation.summary = WhyThen(state, job, at, explanation.history);
   return explanation;
 }
 
 void AddHistory(const ClusterState& state, const JobRecord& job,
                 Explanation& explanation) {
-  absl::Time end = job.ended_at == absl::InfinitePast() ? absl::InfiniteFuture()
-                                                        : job.ended_at;
-  // Afterwards others that ask for the same waited, not it.
-  if (job.attempts <= 1 && job.started_at != absl::InfinitePast()) {
-    end = job.started_at;
-  }
-  for (const WaitReasonRecord* const reason :
-       state.wait_history().Between(ShapeKeyOf(RequestOf(*job.spec)),
-                                    job.submitted_at, end, kHistoryMax)) {
-    explanation.history.push_back(*reason);
-  }
+  explanation.history = PastWaits(state, job);
+  if (explanation.history.size() <= kHistoryMax) return;
+  explanation.history.erase(
+      explanation.history.begin(),
+      explanation.history.end() - static_cast<ptrdiff_t>(kHistoryMax));
 }
 
 std::string Summary(const Explanation& explanation) {
@@ -528,10 +527,13 @@ Explanation ExplainArray(const ClusterState& state, const JobId& array,
   explanation.job = array;
   explanation.state = entry.State();
   explanation.element = element.id;
-  explanation.elements = elements.Waiting();
-  if (!when.at.has_value()) {
-    explanation.summary = elements.Summary(explanation.summary);
+  if (when.at.has_value()) {
+    explanation.summary =
+        absl::StrCat("of ", element.id.ToText(), ": ", explanation.summary);
+    return explanation;
   }
+  explanation.elements = elements.Waiting();
+  explanation.summary = elements.Summary(explanation.summary);
   return explanation;
 }
 

@@ -10,6 +10,7 @@
 #include "common/job_id.h"
 #include "head/explain/diagnosis.h"
 #include "head/explain/named_change.h"
+#include "head/explain/past_waits.h"
 #include "head/state/cluster_state.h"
 #include "head/state/waiting_line.h"
 #include "head/store/records.h"
@@ -71,7 +72,7 @@ struct Explanation {
   bool changes_complete = true;
   Ahead ahead;
   // What was asked for of the past, oldest first.
-  std::vector<WaitReasonRecord> history;
+  std::vector<PastWait> history;
 };
 
 // Of which time.

@@ -23,8 +23,8 @@ class ExplanationTest : public ClusterStateTest {
   Explanation Why(const JobId& job, const ExplainWhen& when = {}) {
     return Explain(*state_, Job(job), /*read_only=*/false, when);
   }
-  Explanation WhyArray(const JobId& array) {
-    return ExplainArray(*state_, array, /*read_only=*/false);
+  Explanation WhyArray(const JobId& array, const ExplainWhen& when = {}) {
+    return ExplainArray(*state_, array, /*read_only=*/false, when);
   }
 
   static JobSpec ArraySpecOf(const std::string& array, int cpus) {
@@ -61,6 +61,11 @@ class ExplanationTest : public ClusterStateTest {
     for (const OtherBlocker& other : explanation.others) {
       kinds.push_back(BlockerName(other.kind));
     }
+    return kinds;
+  }
+  static std::vector<std::string> PastKinds(const Explanation& explanation) {
+    std::vector<std::string> kinds;
+    for (const PastWait& wait : explanation.history) kinds.push_back(wait.kind);
     return kinds;
   }
   static NamedChange Find(const Explanation& explanation,
@@ -184,6 +189,36 @@ TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
   EXPECT_THAT(Find(Why(job), "JOB_ENDS").text, Not(HasSubstr("held")));
   End(holder);
   EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// A node rarely has a round number of bytes.
+TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
+  Registration node = Node(a_, 4);
+  const int64_t bytes = (int64_t{64} << 30) - (10 << 20);
+  node.resources.Set(kMemory, Amount::FromUnits(bytes));
+  Join(node);
+  JobSpec spec = Spec(1, 1);
+  spec.resources_per_worker.Set(kMemory, Amount::FromUnits(int64_t{64} << 30));
+
+  const Explanation why = Why(SubmitJob(spec));
+
+  EXPECT_THAT(why.summary,
+              HasSubstr("memory (most free on a node 63.9GiB of 63.9GiB)"));
+  const NamedChange less = Find(why, "LESS_OF_RESOURCE");
+  EXPECT_EQ(less.text, "memory 65526MiB a worker instead of 64GiB");
+  EXPECT_EQ(less.how, "--memory 65526MiB");
+  spec.resources_per_worker.Set(kMemory,
+                                Amount::FromUnits(int64_t{65526} << 20));
+  EXPECT_EQ(StateOf(SubmitJob(spec)), JobState::kStarting);
+}
+
+// They are noted down apart.
+TEST_F(ExplanationTest, ShapesThatDifferByLittleHaveTheirOwnKeys) {
+  GangRequest request{.num_workers = 1};
+  request.per_worker.Set(kMemory, Amount::FromUnits(int64_t{64} << 30));
+  GangRequest other = request;
+  other.per_worker.Set(kMemory, Amount::FromUnits((int64_t{64} << 30) + 1));
+  EXPECT_NE(ShapeKeyOf(request), ShapeKeyOf(other));
 }
 
 TEST_F(ExplanationTest, WhoWantsOtherNodesIsNotAhead) {
@@ -310,6 +345,107 @@ TEST_F(ExplanationTest, TellsOfThePastAlsoAfterARestart) {
   EXPECT_THAT(Why(job, {.at = time_.Wall()}).summary,
               HasSubstr("it had ended"));
   EXPECT_THAT(Why(job, {.at = {}, .history = true}).history, SizeIs(1));
+}
+
+// Others that ask for the same stood in line all the time, which is not why it
+// waited.
+TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
+  Join(a_, 4);
+  const JobId holder = SubmitJob(Spec(1, 4));
+  SubmitJob(Spec(1, 2));  // in line
+  JobSpec held_spec = Spec(1, 2);
+  held_spec.hold = true;
+  const JobId held = SubmitJob(held_spec);
+  JobSpec after_spec = Spec(1, 2);
+  after_spec.after = {{.job = holder, .kind = DependencyKind::kAny}};
+  const JobId after = SubmitJob(after_spec);
+  Pass(absl::Seconds(20), {a_});
+  const absl::Time early = time_.Wall();
+  const auto at = [&](const JobId& job, absl::Time when) {
+    return Why(job, {.at = when});
+  };
+
+  EXPECT_EQ(at(held, early).summary, "it waited: held");
+  EXPECT_THAT(PastKinds(at(held, early)), ElementsAre("held"));
+  EXPECT_EQ(
+      at(after, early).summary,
+      absl::StrCat("it waited: job ", holder.ToText(), " had to end first"));
+  EXPECT_THAT(PastKinds(at(after, early)), ElementsAre("after"));
+
+  time_.AdvanceBy(absl::Seconds(1));
+  Release(held);
+  const absl::Time released = time_.Wall();
+  Pass(absl::Seconds(20), {a_});
+  EXPECT_THAT(at(held, time_.Wall()).summary,
+              HasSubstr("it waited: needs 1 x {CPU 2}"));
+  EXPECT_THAT(at(held, early).summary, "it waited: held");
+  const Explanation history = Why(held, {.at = {}, .history = true});
+  EXPECT_THAT(PastKinds(history), ElementsAre("held", "resources"));
+  EXPECT_EQ(history.history[0].until, released);
+  // Not since when the others wait.
+  EXPECT_EQ(history.history[1].since, released);
+  EXPECT_EQ(history.history[1].until, absl::InfiniteFuture());
+
+  End(holder);
+  ASSERT_EQ(StateOf(held), JobState::kStarting);
+  ASSERT_EQ(StateOf(after), JobState::kPending);
+  const absl::Time started = time_.Wall();
+  Pass(absl::Seconds(20), {a_});
+  EXPECT_THAT(at(held, time_.Wall()).summary,
+              HasSubstr("it waited for nothing: an attempt of it had begun"));
+  EXPECT_THAT(PastKinds(at(held, time_.Wall())), IsEmpty());
+  EXPECT_THAT(PastKinds(Why(held, {.at = {}, .history = true})),
+              ElementsAre("held", "resources"));
+  const Explanation line = Why(after, {.at = {}, .history = true});
+  EXPECT_THAT(PastKinds(line), ElementsAre("after", "resources"));
+  EXPECT_EQ(line.history[0].until, started);
+}
+
+TEST_F(ExplanationTest, TellsOfBackOffAndOfTheArraysLimitInThePast) {
+  Join(a_, 2);
+  JobSpec spec = ArraySpecOf("0-1%1", 2);
+  spec.max_failures = 3;
+  spec.retry_delay = absl::Seconds(30);
+  const JobId array = SubmitJob(spec);
+  const JobId first = array.Element(0);
+  SubmitJob(Spec(1, 2));
+  Pass(absl::Seconds(20), {a_});
+  const absl::Time running = time_.Wall();
+  time_.AdvanceBy(absl::Seconds(1));
+  End(first, 1);
+  Pass(absl::Seconds(20), {a_});
+  const absl::Time backing_off = time_.Wall();
+  Pass(absl::Seconds(20), {a_});
+  Reload();
+
+  EXPECT_THAT(Why(first, {.at = running}).summary,
+              HasSubstr("an attempt of it had begun"));
+  EXPECT_EQ(Why(first, {.at = backing_off}).summary,
+            "it waited: its next attempt was not due yet");
+  EXPECT_EQ(Why(array.Element(1), {.at = running}).summary,
+            "it waited: its array ran as many elements as it may");
+  EXPECT_THAT(WhyArray(array, {.at = backing_off}).summary,
+              HasSubstr(absl::StrCat("of ", array.ToText(), ".")));
+  EXPECT_THAT(WhyArray(array, {.at = backing_off}).elements, IsEmpty());
+}
+
+TEST_F(ExplanationTest, SaysWhatIsNotRememberedOfThePast) {
+  limits_.history.wait_reasons.age_max = absl::Seconds(30);
+  Reload();
+  Join(a_, 2);
+  const JobId holder = SubmitJob(Spec(1, 2));
+  const JobId job = SubmitJob(Spec(1, 2));
+  Pass(absl::Seconds(20), {a_});
+  const absl::Time then = time_.Wall();
+  time_.AdvanceBy(absl::Seconds(1));
+  End(holder);
+  Pass(absl::Seconds(60), {a_});
+
+  EXPECT_THAT(Why(job, {.at = then}).summary,
+              HasSubstr("it waited: it stood in line; why there was no room is "
+                        "not remembered"));
+  EXPECT_THAT(PastKinds(Why(job, {.at = {}, .history = true})),
+              ElementsAre("resources"));
 }
 
 }  // namespace

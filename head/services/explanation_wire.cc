@@ -35,14 +35,7 @@ void SetAhead(const Ahead& ahead, const JobTable& jobs, v1::Ahead& wire) {
   }
 }
 
-void SetReason(const WaitReasonRecord& reason, v1::WaitReason& wire) {
-  *wire.mutable_since() = rpc::ToWire(reason.since);
-  if (reason.until != absl::InfinitePast()) {
-    *wire.mutable_until() = rpc::ToWire(reason.until);
-  }
-  v1::Blocker& blocker = *wire.mutable_blocker();
-  blocker.set_kind("resources");
-  blocker.set_text(reason.text);
+void SetRoom(const WaitReasonRecord& reason, v1::Blocker& blocker) {
   blocker.set_shape(reason.shape);
   blocker.set_num_workers(reason.num_workers);
   blocker.set_nodes(reason.nodes);
@@ -66,6 +59,17 @@ void SetReason(const WaitReasonRecord& reason, v1::WaitReason& wire) {
     out->set_amount(holder.amount.ten_thousandths());
     out->set_nodes(holder.nodes);
   }
+}
+
+void SetWait(const PastWait& wait, v1::WaitReason& wire) {
+  *wire.mutable_since() = rpc::ToWire(wait.since);
+  if (wait.until != absl::InfiniteFuture()) {
+    *wire.mutable_until() = rpc::ToWire(wait.until);
+  }
+  v1::Blocker& blocker = *wire.mutable_blocker();
+  blocker.set_kind(wait.kind);
+  blocker.set_text(wait.text);
+  if (wait.room.has_value()) SetRoom(*wait.room, blocker);
 }
 
 }  // namespace
@@ -117,8 +121,8 @@ v1::ExplainJobResponse ToWire(const Explanation& explanation,
     out->set_how(change.how);
   }
   wire.set_changes_complete(explanation.changes_complete);
-  for (const WaitReasonRecord& reason : explanation.history) {
-    SetReason(reason, *wire.add_history());
+  for (const PastWait& wait : explanation.history) {
+    SetWait(wait, *wire.add_history());
   }
   if (explanation.element.has_value()) {
     wire.set_element_id(explanation.element->bytes());

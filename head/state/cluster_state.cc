@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/failure_class.h"
+#include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
 
@@ -111,6 +112,11 @@ void ClusterState::TakeTerm(Transition& transition) {
   }
   cluster_.term += 1;
   change.cluster = true;
+  // A back-off begins anew.
+  for (const auto& [sequence, id] : jobs_.by_sequence()) {
+    const JobRecord& job = *jobs_.Find(id);
+    if (!HasEnded(job.state)) TellPhase(job, change);
+  }
   EventRecord event;
   event.kind = "head_started";
   event.text = absl::StrCat("term ", cluster_.term);
@@ -319,7 +325,9 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
   for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
     if (!present.contains(ghost)) RemoveGhost(node, ghost, change);
   }
-  for (const JobId& job : unclaimed_.NoteFullSet(node, present)) LetGo(job);
+  for (const JobId& job : unclaimed_.NoteFullSet(node, present)) {
+    LetGo(job, change);
+  }
   for (const AttemptId& id : attempts_.OnNode(node)) {
     if (present.contains(id) || attempts_.Find(id)->unclaimed()) continue;
     ApplyMissing(node, id, change);
@@ -381,8 +389,10 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 void ClusterState::Tick(Transition& transition) {
   Change change;
   TickNodes(change);
-  for (const JobId& job : backoff_.TakeDue(kPlacementsPerPass)) {
-    line_.Add(*jobs_.Find(job));
+  for (const JobId& id : backoff_.TakeDue(kPlacementsPerPass)) {
+    const JobRecord& job = *jobs_.Find(id);
+    line_.Add(job);
+    TellPhase(job, change);
   }
   metrics_.Due(change.jobs);
   Settle(change);
@@ -610,6 +620,11 @@ TableView ClusterState::view() const {
 }
 
 void ClusterState::Finish(Change& change, Transition& transition) {
+  const absl::Time now = clock_.Wall();
+  for (const JobId& id : change.jobs) {
+    JobRecord& job = *jobs_.FindMutable(id);
+    if (!HasEnded(job.state)) NotePhase(PhaseOf(job), now, job);
+  }
   const std::vector<size_t> event_bytes = PutRows(change, view(), transition);
   history_.Note(change, event_bytes);
   history_.Trim(change.may_forget, change);

@@ -252,7 +252,11 @@ class ClusterState {
   void StandInLine(const JobRecord& job);
   void LeaveLine(const JobRecord& job);
   // Something of a PENDING job runs already: it does not wait for a place.
-  void Occupy(const JobRecord& job);
+  void Occupy(const JobRecord& job, Change& change);
+  // What a job that has not ended does or waits for.
+  JobPhase::Kind PhaseOf(const JobRecord& job) const;
+  // It may have gone on to another phase by itself: then its row says so.
+  void TellPhase(const JobRecord& job, Change& change) const;
   // Lets in whom others have kept, and ends whom they failed (DP-1).
   void AdmitReady(Change& change);
   void FailBroken(Change& change);
@@ -309,7 +313,7 @@ class ClusterState {
   // From now on an attempt as any other: what was said of it is applied.
   void Claim(const AttemptId& attempt, Change& change);
   // The job waits again as any other, unless another attempt is unclaimed.
-  void LetGo(const JobId& job);
+  void LetGo(const JobId& job, Change& change);
   // Nodes that may know of more attempts were heard of, or are dead.
   void Settle(Change& change);
 

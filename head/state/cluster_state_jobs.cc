@@ -14,6 +14,7 @@
 #include "common/status_util.h"
 #include "head/state/cause_chain.h"
 #include "head/state/cluster_state.h"
+#include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 
 namespace cohort::head {
@@ -141,6 +142,7 @@ void ClusterState::AddJob(JobRecord job, Change& change) {
   const JobRecord& added = *jobs_.Find(id);
   eligibility_.Added(added);
   StandInLine(added);
+  NotePhase(PhaseOf(added), added.submitted_at, *jobs_.FindMutable(id));
   change.cluster = true;
   change.jobs.insert(id);
 }
@@ -316,18 +318,38 @@ void ClusterState::LeaveLine(const JobRecord& job) {
   backoff_.Remove(job.id);
 }
 
-void ClusterState::Occupy(const JobRecord& job) {
+void ClusterState::Occupy(const JobRecord& job, Change& change) {
   LeaveLine(job);
-  for (const JobId& displaced : eligibility_.Occupy(job)) {
-    LeaveLine(*jobs_.Find(displaced));
+  TellPhase(job, change);
+  for (const JobId& id : eligibility_.Occupy(job)) {
+    const JobRecord& displaced = *jobs_.Find(id);
+    LeaveLine(displaced);
+    TellPhase(displaced, change);
   }
+}
+
+JobPhase::Kind ClusterState::PhaseOf(const JobRecord& job) const {
+  if (job.state != JobState::kPending) return JobPhase::Kind::kAttempt;
+  if (unclaimed_.OfJob(job.id) != nullptr) return JobPhase::Kind::kUnclaimed;
+  if (job.held) return JobPhase::Kind::kHeld;
+  if (eligibility_.LacksPlace(job)) return JobPhase::Kind::kArrayLimit;
+  if (backoff_.Waits(job.id)) return JobPhase::Kind::kBackOff;
+  return JobPhase::Kind::kInLine;
+}
+
+void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
+  // Of a row of before phases were noted nothing is known.
+  if (job.phases.empty() || job.phases.back().kind == PhaseOf(job)) return;
+  change.jobs.insert(job.id);
 }
 
 void ClusterState::AdmitReady(Change& change) {
   FailBroken(change);
   for (const JobId& id : eligibility_.TakeReady()) {
     const JobRecord* job = jobs_.Find(id);
-    if (job != nullptr && job->state == JobState::kPending) StandInLine(*job);
+    if (job == nullptr || job->state != JobState::kPending) continue;
+    StandInLine(*job);
+    TellPhase(*job, change);
   }
 }
 

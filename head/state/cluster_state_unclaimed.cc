@@ -112,7 +112,7 @@ void ClusterState::EndStranger(const UnclaimedTable::Entry& entry,
   }
   const JobId job = entry.job;
   unclaimed_.Take(entry.attempt);
-  LetGo(job);
+  LetGo(job, change);
 }
 
 bool ClusterState::IsUnclaimed(const NodeId& node,
@@ -177,10 +177,11 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
         return seen.second.phase != ObservedPhase::kEnded;
       });
   if (runs) {
-    Occupy(*job);
+    Occupy(*job, change);
   } else {
     LeaveLine(*job);
     eligibility_.Withdraw(*job);
+    TellPhase(*job, change);
   }
   return true;
 }
@@ -271,7 +272,7 @@ absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
   const AttemptId adopted = attempt.id;
   change.attempts.insert(adopted);
   attempts_.Add(std::move(attempt));
-  Occupy(row);
+  Occupy(row, change);
   MoveJob(row, JobState::kStarting, change, adopted);
   return absl::OkStatus();
 }
@@ -299,10 +300,10 @@ void ClusterState::Claim(const AttemptId& id, Change& change) {
   for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
     if (drains_.HasPassed(part.node)) EvictFrom(part.node, change);
   }
-  LetGo(attempt.job);
+  LetGo(attempt.job, change);
 }
 
-void ClusterState::LetGo(const JobId& id) {
+void ClusterState::LetGo(const JobId& id, Change& change) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || unclaimed_.OfJob(id) != nullptr) return;
   eligibility_.Vacate(*job);
@@ -310,6 +311,7 @@ void ClusterState::LetGo(const JobId& id) {
   // It may stand there already.
   LeaveLine(*job);
   StandInLine(*job);
+  TellPhase(*job, change);
 }
 
 void ClusterState::Settle(Change& change) {

@@ -155,6 +155,11 @@ std::string Eligibility::ReasonOf(const JobRecord& job) const {
                       " run or are about to, its limit");
 }
 
+bool Eligibility::LacksPlace(const JobRecord& job) const {
+  const Slots* slots = SlotsOf(job);
+  return slots != nullptr && !slots->admitted.contains(job.sequence);
+}
+
 Eligibility::Kept Eligibility::KeptBy(const JobRecord& job) const {
   const JobId who = job.id.array();
   Kept kept;

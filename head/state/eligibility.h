@@ -57,6 +57,10 @@ class Eligibility {
   // Why a PENDING job does not stand in line; empty when it does.
   std::string ReasonOf(const JobRecord& job) const;
 
+  // Whether its array has a limit and no place for it, or has given none out
+  // yet because it waits for others.
+  bool LacksPlace(const JobRecord& job) const;
+
   // All that keeps a PENDING job, not only what comes first.
   struct Kept {
     std::string held;   // by whom; empty: it is not

@@ -200,6 +200,23 @@ enum class FailureClass : uint8_t {
   kTimeout = 6,  // the time limit
 };
 
+// What a job did or waited for since a time, but for the end of others: that is
+// told by when they ended.
+struct JobPhase {
+  enum class Kind : uint8_t {
+    kInLine = 1,  // for room
+    kHeld = 2,
+    kArrayLimit = 3,
+    kBackOff = 4,
+    kAttempt = 5,  // one of it was under way
+    kUnclaimed = 6,
+  };
+  Kind kind = Kind::kInLine;
+  absl::Time since = absl::InfinitePast();
+
+  friend bool operator==(const JobPhase&, const JobPhase&) = default;
+};
+
 struct JobRecord {
   JobId id;
   Origin origin;
@@ -229,6 +246,7 @@ struct JobRecord {
   uint64_t metrics_count = 0;
   std::vector<Checkpoint> checkpoints;  // committed, oldest first
   std::vector<std::string> retired;     // directories still to be removed
+  std::vector<JobPhase> phases;         // the last ones, oldest first
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

@@ -458,6 +458,11 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_ran_us(absl::ToInt64Microseconds(record.ran));
   row.set_failure_class(static_cast<uint32_t>(record.failure_class));
   TextsToProto(record.causes, row.mutable_causes());
+  for (const JobPhase& phase : record.phases) {
+    pb::JobPhase* const out = row.add_phases();
+    out->set_kind(static_cast<uint32_t>(phase.kind));
+    out->set_since_us(ToMicros(phase.since));
+  }
 }
 
 JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
@@ -499,6 +504,13 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.failure_class = reader.ToEnum(row.failure_class(), FailureClass::kNone,
                                        FailureClass::kTimeout, "failure class");
   record.causes.assign(row.causes().begin(), row.causes().end());
+  record.phases.reserve(static_cast<size_t>(row.phases_size()));
+  for (const pb::JobPhase& phase : row.phases()) {
+    record.phases.push_back(
+        {.kind = reader.ToEnum(phase.kind(), JobPhase::Kind::kInLine,
+                               JobPhase::Kind::kUnclaimed, "phase"),
+         .since = FromMicros(phase.since_us())});
+  }
   return record;
 }
 

@@ -135,6 +135,8 @@ JobRecord SomeJob() {
   record.ran = absl::Seconds(7);
   record.failure_class = FailureClass::kOom;
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
+  record.phases = {{.kind = JobPhase::Kind::kHeld, .since = At(1)},
+                   {.kind = JobPhase::Kind::kUnclaimed, .since = At(2)}};
   return record;
 }
 
@@ -307,7 +309,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "700a");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "0463269d0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "e8ecb99c0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
       "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
       "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
       "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
@@ -322,7 +324,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
       "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
       "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
-      "07636c7573746572");
+      "07636c7573746572da010408021001da010408061002");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
       "4248a7e90a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"

@@ -1,5 +1,6 @@
 """Why a job waits: numbers, who holds what, and changes that are true."""
 
+import datetime
 import time
 
 import cluster
@@ -119,6 +120,34 @@ class Explain(cluster.ClusterTest):
                          ("resource:CPU", 1, 2))
         early = self.explain(c, job, "--at", "1h")
         self.assertIn("submitted later", early["summary"])
+
+    def test_the_past_of_a_job_is_its_own(self):
+        c = self.cluster("--num-cpus", "2")
+        holder = c.submit("--cpus", "2", "--", "sleep", "600")
+        c.await_state(holder, "RUNNING")
+        waiting = c.submit("--cpus", "2", "--", "sleep", "600")
+        held = c.submit("--hold", "--cpus", "2", "--", "sleep", "600")
+        after = c.submit("--after", holder + ":any", "--cpus", "2", "--",
+                         "sleep", "600")
+        then = datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec="milliseconds").replace("+00:00", "Z")
+        c.run("jobs", "release", held)
+        c.run("jobs", "stop", holder)
+        c.await_state(waiting, "RUNNING")
+        for job, kind, text in (
+                (held, "held", "held"),
+                (after, "after", f"job {holder} had to end first")):
+            why = self.explain(c, job, "--at", then)
+            self.assertEqual(why["summary"], "it waited: " + text)
+            [wait] = why["history"]
+            self.assertEqual(wait["blocker"]["kind"], kind)
+            self.assertIsNotNone(wait["until"])
+            cluster.until("it is noted why it waits now", lambda: [
+                wait["blocker"]["kind"] for wait in
+                self.explain(c, job, "--history")["history"]
+            ][:2] == [kind, "resources"])
+            self.assertIn("\n  " + text,
+                          c.run("explain", job, "--history").stdout)
 
     def test_it_tells_what_else_keeps_a_job(self):
         c = self.cluster("--num-cpus", "2")

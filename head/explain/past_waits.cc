@@ -1,0 +1,161 @@
+#include "head/explain/past_waits.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "head/explain/explanation.h"
+#include "head/explain/wait_history.h"
+#include "head/placement/placement.h"
+#include "head/state/dependencies.h"
+#include "head/state/job_phases.h"
+#include "head/state/job_table.h"
+
+namespace cohort::head {
+namespace {
+
+using Phase = JobPhase::Kind;
+using Blocker = OtherBlocker::Kind;
+
+// A reason is noted so long after what it tells of, or a little longer.
+constexpr absl::Duration kNotingTakes = absl::Seconds(10);
+
+// When a job, or all of an array, had ended: InfiniteFuture when it has not,
+// nothing when it is not remembered.
+std::optional<absl::Time> EndOf(const JobTable& jobs, const JobId& id) {
+  const std::optional<JobState> state = StateOf(jobs, id);
+  if (!state.has_value()) return std::nullopt;
+  if (!HasEnded(*state)) return absl::InfiniteFuture();
+  const JobRecord* const job = jobs.Find(id);
+  return job != nullptr ? job->ended_at : jobs.arrays().Find(id)->ended_at;
+}
+
+class Waits {
+ public:
+  Waits(const ClusterState& state, const JobRecord& job)
+      : state_(state), job_(job), spans_(PhaseSpans(job)) {}
+
+  std::vector<PastWait> Find() && {
+    const absl::Time others_end = AddDependencies();
+    for (const PhaseSpan& span : spans_) AddSpan(span, others_end);
+    std::stable_sort(
+        waits_.begin(), waits_.end(),
+        [](const PastWait& a, const PastWait& b) { return a.since < b.since; });
+    return std::move(waits_);
+  }
+
+ private:
+  void Add(const char* kind, std::string text, absl::Time since,
+           absl::Time until) {
+    if (since >= until) return;
+    waits_.push_back({.kind = kind,
+                      .text = std::move(text),
+                      .since = since,
+                      .until = until,
+                      .room = {}});
+  }
+
+  // By then it had begun, or ended without.
+  absl::Time FirstAttemptOrEnd() const {
+    for (const PhaseSpan& span : spans_) {
+      if (span.kind == Phase::kAttempt) return span.since;
+    }
+    return spans_.empty() ? job_.submitted_at : spans_.back().until;
+  }
+
+  // Gives when the last of those that are remembered had ended.
+  absl::Time AddDependencies() {
+    const absl::Time latest = FirstAttemptOrEnd();
+    absl::Time last = absl::InfinitePast();
+    for (const Dependency& each : job_.spec->after) {
+      const std::optional<absl::Time> end = EndOf(state_.jobs(), each.job);
+      const bool ok = each.kind == DependencyKind::kOk;
+      std::string text = absl::StrCat("job ", each.job.ToText(), " had to ",
+                                      ok ? "succeed" : "end", " first");
+      if (!end.has_value()) {
+        absl::StrAppend(&text, "; when it did is not remembered any more");
+      }
+      Add(BlockerName(Blocker::kAfter), std::move(text), job_.submitted_at,
+          std::min(end.value_or(latest), latest));
+      last = std::max(last, end.value_or(absl::InfinitePast()));
+    }
+    return last;
+  }
+
+  void AddSpan(const PhaseSpan& span, absl::Time others_end) {
+    const absl::Time since = std::max(span.since, others_end);
+    if (!span.kind.has_value()) {
+      return Add("unknown",
+                 "what it waited for, if for anything, is not remembered: of "
+                 "each job its last changes are",
+                 span.since, span.until);
+    }
+    switch (*span.kind) {
+      case Phase::kInLine:
+        return AddLine(since, span.until);
+      case Phase::kHeld:
+        return Add(BlockerName(Blocker::kHeld), "held", span.since, span.until);
+      case Phase::kArrayLimit:
+        return Add(BlockerName(Blocker::kArray),
+                   "its array ran as many elements as it may", since,
+                   span.until);
+      case Phase::kBackOff:
+        return Add(BlockerName(Blocker::kBackOff),
+                   "its next attempt was not due yet", span.since, span.until);
+      case Phase::kAttempt:
+        return;
+      case Phase::kUnclaimed:
+        return Add(BlockerName(Blocker::kUnclaimed),
+                   "an attempt of before the restore might still run",
+                   span.since, span.until);
+    }
+  }
+
+  void AddLine(absl::Time since, absl::Time until) {
+    if (since >= until) return;
+    absl::Time known = since;
+    const auto reasons = state_.wait_history().Between(
+        ShapeKeyOf(RequestOf(*job_.spec)), since, until,
+        std::numeric_limits<size_t>::max());
+    for (const WaitReasonRecord* const reason : reasons) {
+      const absl::Time begin = std::max(reason->since, since);
+      const absl::Time end = reason->until == absl::InfinitePast()
+                                 ? until
+                                 : std::min(reason->until, until);
+      if (begin >= end) continue;
+      AddUnknownRoom(known, begin);
+      waits_.push_back({.kind = "resources",
+                        .text = reason->text,
+                        .since = begin,
+                        .until = end,
+                        .room = *reason});
+      known = end;
+    }
+    AddUnknownRoom(known, until);
+  }
+
+  // Of what is still to be noted nothing is missing.
+  void AddUnknownRoom(absl::Time since, absl::Time until) {
+    if (until == absl::InfiniteFuture() || until - since < kNotingTakes) return;
+    Add("resources",
+        "it stood in line; why there was no room is not remembered", since,
+        until);
+  }
+
+  const ClusterState& state_;
+  const JobRecord& job_;
+  const std::vector<PhaseSpan> spans_;
+  std::vector<PastWait> waits_;
+};
+
+}  // namespace
+
+std::vector<PastWait> PastWaits(const ClusterState& state,
+                                const JobRecord& job) {
+  return Waits(state, job).Find();
+}
+
+}  // namespace cohort::head
