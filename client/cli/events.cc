@@ -72,14 +72,27 @@ absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
   return options;
 }
 
+// NotFound when what the options name is not there, now at least.
+absl::Status CheckNamed(const Cluster& cluster, const EventOptions& options) {
+  if (options.job.has_value()) {
+    COHORT_RETURN_IF_ERROR(cluster.Get(*options.job).status());
+  }
+  if (options.node.empty()) return absl::OkStatus();
+  return cluster.GetNode(options.node).status();
+}
+
 absl::StatusOr<int> RunEvents(const Invocation& invocation,
                               const EventsFlags& flags) {
   COHORT_ASSIGN_OR_RETURN(const EventOptions options, ToOptions(flags));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
+  // Nothing will happen to what is not there.
+  if (options.follow) COHORT_RETURN_IF_ERROR(CheckNamed(*cluster, options));
   std::string text;
+  bool any = false;
   const absl::Status status = cluster->Events(
       options, [&](const Event& event, bool more) -> absl::Status {
+        any = true;
         if (event.skipped > 0) {
           std::fputs(
               absl::StrCat("cohort: ", event.skipped, " events before number ",
@@ -96,6 +109,8 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
       });
   COHORT_RETURN_IF_ERROR(PrintRaw(text));
   COHORT_RETURN_IF_ERROR(status);
+  // Events outlive what they tell of, so that only silence is looked into.
+  if (!any) COHORT_RETURN_IF_ERROR(CheckNamed(*cluster, options));
   return kExitOk;
 }
 

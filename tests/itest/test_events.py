@@ -101,6 +101,9 @@ class Events(cluster.ClusterTest):
                 (("--since", ""), 2, "--since"),
                 (("--since", "2999-01-01T00:00:00Z"), 2, "still to come"),
                 (("--job", "zz"), 125, "zz"),
+                (("--job", "f" * 32), 125, "f" * 32),
+                (("-f", "--job", "f" * 32), 125, "f" * 32),
+                (("--node", "f" * 32), 125, "f" * 32),
                 (("--node", "nowhere"), 125, "nowhere")):
             self.assert_fails(c.run("events", *flags), code, word)
         for query, word in (("since=tomorrow", "since"), ("limit=0", "limit"),
