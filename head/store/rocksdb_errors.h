@@ -6,10 +6,10 @@
 #include "absl/strings/string_view.h"
 #include "rocksdb/status.h"
 
+#include "head/store/store.h"
+
 // What RocksDB and the disk say, in this project's words.
 namespace cohort::head {
-
-inline constexpr char kDiskFullReason[] = "disk_full";
 
 // Where an error came from decides what it means.
 enum class Doing {

@@ -1,25 +1,30 @@
 #include "head/store/rocksdb_files.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "rocksdb/file_system.h"
 
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "head/store/rocksdb_errors.h"
+#include "head/store/rocksdb_log_changes.h"
+#include "head/store/rocksdb_log_record.h"
 #include "head/store/rocksdb_log_tail.h"
 
 namespace cohort::head {
 namespace {
 
-bool IsLog(const std::string& file) { return absl::EndsWith(file, ".log"); }
-
 bool IsData(const std::string& file) {
-  return IsLog(file) || absl::EndsWith(file, ".sst");
+  return absl::EndsWith(file, ".log") || absl::EndsWith(file, ".sst");
 }
 
 // The last block of a log that is not all zeros.
@@ -55,20 +60,118 @@ rocksdb::Status ReadLastBlock(rocksdb::Env* env, const std::string& file,
 // Judges the end of one log or manifest, which RocksDB does too leniently and
 // too harshly (rocksdb_log_tail.h).  Gives how much of it is good.
 absl::StatusOr<uint64_t> InspectTail(rocksdb::Env* env, const std::string& path,
-                                     const std::string& name,
+                                     const std::string& file,
                                      StoreFiles& files) {
   LastBlock last;
-  const rocksdb::Status status =
-      ReadLastBlock(env, absl::StrCat(path, "/", name), last);
+  const rocksdb::Status status = ReadLastBlock(env, file, last);
   if (!status.ok()) return ToStatus(status, path, Doing::kOpening);
   const LogTail tail = InspectLogTail(last.bytes, last.zeros_follow);
   const uint64_t good = last.start + tail.good_bytes;
   if (tail.kind == LogTail::Kind::kDamaged) {
     return DamagedError(path,
-                        absl::StrCat("a record in ", name, " at byte ", good));
+                        absl::StrCat("a record in ", file, " at byte ", good));
   }
-  if (tail.kind == LogTail::Kind::kZeroed) files.good_bytes[name] = good;
+  if (tail.kind == LogTail::Kind::kZeroed) files.good_bytes[file] = good;
   return good;
+}
+
+// Reads the records of a log or manifest up to `good`; null: whatever they say.
+absl::Status InspectRecords(rocksdb::Env* env, const std::string& path,
+                            const std::string& file, uint64_t good,
+                            LogChanges* changes) {
+  std::unique_ptr<rocksdb::SequentialFile> reader;
+  rocksdb::Status status =
+      env->NewSequentialFile(file, &reader, rocksdb::EnvOptions());
+  std::string buffer(kLogBlockBytes, '\0');
+  for (uint64_t start = 0; status.ok() && start < good;
+       start += kLogBlockBytes) {
+    const size_t size =
+        static_cast<size_t>(std::min<uint64_t>(kLogBlockBytes, good - start));
+    rocksdb::Slice read;
+    status = reader->Read(size, &read, buffer.data());
+    absl::string_view rest(read.data(), read.size());
+    // What is left of a block and holds no header is padding.
+    while (status.ok() && rest.size() >= kLogHeaderBytes) {
+      const std::optional<LogRecord> record = ParseLogRecord(rest);
+      const std::optional<std::string> wrong =
+          !record.has_value()  ? "the record there is none"
+          : changes != nullptr ? changes->Add(*record)
+                               : std::nullopt;
+      if (wrong.has_value()) {
+        return DamagedError(
+            path,
+            absl::StrCat(file, " at byte ", start + read.size() - rest.size(),
+                         ": ", *wrong));
+      }
+      rest.remove_prefix(record->bytes());
+    }
+  }
+  return ToStatus(status, path, Doing::kOpening);
+}
+
+absl::Status InspectLogs(rocksdb::Env* env, const std::string& path,
+                         const RocksdbMark& mark, StoreFiles& files) {
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ListLogs(env, path, files.logs), path, Doing::kOpening));
+  // Each open makes a log before it writes the second manifest.
+  const bool ever_opened = files.manifest != "MANIFEST-000001";
+  if (ever_opened && files.logs.empty() && mark.log == 0) {
+    return DamagedError(path, "its log is missing");
+  }
+  // A log goes when its rows are in tables and there is a later one.
+  const uint64_t newest = files.logs.empty() ? 0 : files.logs.rbegin()->first;
+  if (newest < mark.log) {
+    return DamagedError(path,
+                        absl::StrCat(LogPath(path, mark.log), " is missing"));
+  }
+  LogChanges changes;
+  for (const auto& [number, size] : files.logs) {
+    const std::string file = LogPath(path, number);
+    COHORT_ASSIGN_OR_RETURN(const uint64_t good,
+                            InspectTail(env, path, file, files));
+    changes.BeginLog();
+    COHORT_RETURN_IF_ERROR(InspectRecords(env, path, file, good, &changes));
+    if (changes.first() != 0) files.first_changes[number] = changes.first();
+  }
+  const auto known = files.first_changes.find(mark.log);
+  if (known != files.first_changes.end() &&
+      known->second != mark.log_first_change) {
+    return DamagedError(
+        path,
+        absl::StrCat(LogPath(path, mark.log), " begins with change ",
+                     known->second, ", it began with change ",
+                     mark.log_first_change, ": it is another one's copy"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InspectManifest(rocksdb::Env* env, const std::string& path,
+                             const RocksdbMark& mark, StoreFiles& files) {
+  const std::string file = absl::StrCat(path, "/", files.manifest);
+  COHORT_ASSIGN_OR_RETURN(files.manifest_bytes,
+                          InspectTail(env, path, file, files));
+  const bool is_marked = files.manifest == mark.manifest;
+  if (is_marked && files.manifest_bytes < mark.manifest_bytes) {
+    return DamagedError(
+        path, absl::StrCat(file, " was cut short: ", files.manifest_bytes,
+                           " bytes of it are good, ", mark.manifest_bytes,
+                           " have been"));
+  }
+  if (files.manifest_bytes == 0) {
+    return DamagedError(path, absl::StrCat(file, " holds nothing"));
+  }
+  COHORT_RETURN_IF_ERROR(InspectRecords(env, path, file, files.manifest_bytes,
+                                        /*changes=*/nullptr));
+  if (!is_marked || mark.manifest_begin_bytes == 0) return absl::OkStatus();
+  uint32_t crc = 0;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ReadBeginning(env, file, mark.manifest_begin_bytes, crc), path,
+               Doing::kOpening));
+  if (crc == mark.manifest_begin_crc) return absl::OkStatus();
+  return DamagedError(
+      path, absl::StrCat(file,
+                         " begins otherwise than it did: it is another "
+                         "one's copy"));
 }
 
 // Shows of some files their beginnings only.
@@ -156,67 +259,63 @@ rocksdb::Status SyncFile(rocksdb::Env* env, const std::string& file) {
 }  // namespace
 
 absl::StatusOr<StoreFiles> InspectStoreFiles(rocksdb::Env* env,
-                                             const std::string& path) {
+                                             const std::string& path,
+                                             const RocksdbMark& mark) {
   StoreFiles found;
   std::vector<std::string> files;
   const rocksdb::Status status = env->GetChildren(path, &files);
   if (status.IsNotFound() || status.IsPathNotFound()) {
     found.fresh = true;
-    return found;
+  } else {
+    COHORT_RETURN_IF_ERROR(ToStatus(status, path, Doing::kOpening));
   }
-  COHORT_RETURN_IF_ERROR(ToStatus(status, path, Doing::kOpening));
-  const bool has_current =
-      std::find(files.begin(), files.end(), "CURRENT") != files.end();
-  if (!has_current) {
+  const std::string current = absl::StrCat(path, "/CURRENT");
+  if (std::find(files.begin(), files.end(), "CURRENT") == files.end()) {
     const auto data = std::find_if(files.begin(), files.end(), IsData);
+    if (data != files.end()) {
+      return DamagedError(path,
+                          absl::StrCat(current, " is missing beside ", *data));
+    }
+    if (!mark.empty()) {
+      return DamagedError(
+          path, absl::StrCat(current,
+                             " is not there any more, nor is a table or log"));
+    }
     // A crash while the database was being made leaves no data behind.
-    found.fresh = data == files.end();
-    if (found.fresh) return found;
-    return DamagedError(path,
-                        absl::StrCat("CURRENT is missing beside ", *data));
+    found.fresh = true;
+    return found;
   }
   COHORT_RETURN_IF_ERROR(
       ToStatus(ReadCurrent(env, path, found.manifest), path, Doing::kOpening));
-  if (!absl::StartsWith(found.manifest, "MANIFEST-")) {
-    return DamagedError(path, "CURRENT does not hold the name of a manifest");
+  const uint64_t number = ManifestNumber(found.manifest);
+  if (number == 0) {
+    return DamagedError(
+        path, absl::StrCat(current, " does not hold the name of a manifest"));
+  }
+  if (ManifestNumber(mark.manifest) > number) {
+    return DamagedError(path, absl::StrCat(current, " names ", found.manifest,
+                                           ", it has named ", mark.manifest));
   }
   if (std::find(files.begin(), files.end(), found.manifest) == files.end()) {
-    return DamagedError(
-        path,
-        absl::StrCat(found.manifest, ", which CURRENT names, is missing"));
+    return DamagedError(path,
+                        absl::StrCat(path, "/", found.manifest,
+                                     ", which CURRENT names, is missing"));
   }
-  COHORT_RETURN_IF_ERROR(
-      ToStatus(ListLogs(env, path, found.logs), path, Doing::kOpening));
-  // Each open makes a log before it writes the second manifest.
-  const bool ever_opened = found.manifest != "MANIFEST-000001";
-  if (ever_opened && found.logs.empty()) {
-    return DamagedError(path, "its log is missing");
-  }
-  for (const auto& [log, size] : found.logs) {
-    COHORT_RETURN_IF_ERROR(InspectTail(env, path, log, found).status());
-  }
-  COHORT_ASSIGN_OR_RETURN(found.manifest_bytes,
-                          InspectTail(env, path, found.manifest, found));
+  COHORT_RETURN_IF_ERROR(InspectLogs(env, path, mark, found));
+  COHORT_RETURN_IF_ERROR(InspectManifest(env, path, mark, found));
   return found;
 }
 
 std::unique_ptr<rocksdb::Env> MakeCutView(rocksdb::Env* base,
-                                          const std::string& path,
                                           const StoreFiles& files) {
-  std::map<std::string, uint64_t> good_bytes;
-  for (const auto& [name, bytes] : files.good_bytes) {
-    good_bytes[absl::StrCat(path, "/", name)] = bytes;
-  }
-  return rocksdb::NewCompositeEnv(std::make_shared<CutFileSystem>(
-      base->GetFileSystem(), std::move(good_bytes)));
+  return rocksdb::NewCompositeEnv(
+      std::make_shared<CutFileSystem>(base->GetFileSystem(), files.good_bytes));
 }
 
-rocksdb::Status CutTails(rocksdb::Env* env, const std::string& path,
-                         const StoreFiles& files) {
+rocksdb::Status CutTails(rocksdb::Env* env, const StoreFiles& files) {
   rocksdb::Status status;
-  for (const auto& [name, bytes] : files.good_bytes) {
+  for (const auto& [file, bytes] : files.good_bytes) {
     if (!status.ok()) break;
-    const std::string file = absl::StrCat(path, "/", name);
     COHORT_LOG(kWarning, "log_tail_cut", {"file", file}, {"size", bytes});
     status = CutFile(env, file, bytes);
   }
@@ -228,7 +327,7 @@ rocksdb::Status SyncStoreFiles(rocksdb::Env* env, const std::string& path,
   rocksdb::Status status =
       SyncFile(env, absl::StrCat(path, "/", files.manifest));
   for (const auto& [log, size] : files.logs) {
-    if (status.ok()) status = SyncFile(env, absl::StrCat(path, "/", log));
+    if (status.ok()) status = SyncFile(env, LogPath(path, log));
   }
   return status;
 }
@@ -246,15 +345,50 @@ rocksdb::Status ReadCurrent(rocksdb::Env* env, const std::string& path,
   return status;
 }
 
+rocksdb::Status ReadBeginning(rocksdb::Env* env, const std::string& file,
+                              uint64_t bytes, uint32_t& crc) {
+  std::unique_ptr<rocksdb::SequentialFile> reader;
+  rocksdb::Status status =
+      env->NewSequentialFile(file, &reader, rocksdb::EnvOptions());
+  std::string buffer(kLogBlockBytes, '\0');
+  crc = 0;
+  while (status.ok() && bytes > 0) {
+    rocksdb::Slice read;
+    status = reader->Read(std::min<uint64_t>(buffer.size(), bytes), &read,
+                          buffer.data());
+    if (read.empty()) break;
+    crc = Crc32c({read.data(), read.size()}, crc);
+    bytes -= read.size();
+  }
+  return status;
+}
+
+std::string LogPath(const std::string& path, uint64_t number) {
+  return absl::StrFormat("%s/%06d.log", path, number);
+}
+
 rocksdb::Status ListLogs(rocksdb::Env* env, const std::string& path,
-                         std::map<std::string, uint64_t>& logs) {
+                         std::map<uint64_t, uint64_t>& logs) {
   std::vector<std::string> files;
   rocksdb::Status status = env->GetChildren(path, &files);
   for (const std::string& file : files) {
-    if (!status.ok() || !IsLog(file)) continue;
-    status = env->GetFileSize(absl::StrCat(path, "/", file), &logs[file]);
+    const uint64_t number = LogNumber(file);
+    if (!status.ok() || number == 0) continue;
+    status = env->GetFileSize(absl::StrCat(path, "/", file), &logs[number]);
   }
   return status;
+}
+
+uint64_t LogNumber(absl::string_view name) {
+  uint64_t number = 0;
+  const bool is_log = absl::ConsumeSuffix(&name, ".log");
+  return is_log && absl::SimpleAtoi(name, &number) ? number : 0;
+}
+
+uint64_t ManifestNumber(absl::string_view name) {
+  uint64_t number = 0;
+  const bool is_manifest = absl::ConsumePrefix(&name, "MANIFEST-");
+  return is_manifest && absl::SimpleAtoi(name, &number) ? number : 0;
 }
 
 rocksdb::Status MakeLog(rocksdb::Env* env, const std::string& file) {

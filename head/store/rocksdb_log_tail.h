@@ -14,9 +14,6 @@
 // cut.
 namespace cohort::head {
 
-// Blocks of a log; records never straddle them, so a block starts with one.
-inline constexpr size_t kLogBlockBytes = 32 * 1024;
-
 struct LogTail {
   enum class Kind {
     kWhole,    // up to the end

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "common/hash.h"
+#include "head/store/rocksdb_log_record.h"
 
 namespace cohort::head {
 namespace {

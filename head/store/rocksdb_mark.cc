@@ -17,9 +17,11 @@
 namespace cohort::head {
 namespace {
 
-// Each mark begins so, that another file is not taken for one; and those of
-// releases that wrote nothing while the store was open.
-constexpr char kBegin[] = "cohort store mark 2 ";
+// Each mark begins so, that another file is not taken for one; those without
+// the log and the manifest's beginning; and those of releases that wrote
+// nothing while the store was open.
+constexpr char kBegin[] = "cohort store mark 3 ";
+constexpr char kShortBegin[] = "cohort store mark 2 ";
 constexpr char kOldFirstLine[] = "cohort store mark 1";
 constexpr char kOldLastLine[] = "end";
 // Of a line, with its newline.  Lines never straddle sectors.
@@ -33,10 +35,17 @@ struct Line {
 
 std::string ToText(const Line& line) {
   const RocksdbMark& mark = line.mark;
-  std::string text = absl::StrCat(kBegin, line.number, " term ", mark.term,
-                                  " sequence ", mark.sequence, " manifest ",
-                                  mark.manifest.empty() ? "-" : mark.manifest,
-                                  " ", mark.manifest_bytes, " crc ");
+  const bool is_short = mark.log == 0 && mark.manifest_begin_bytes == 0;
+  std::string text = absl::StrCat(
+      is_short ? kShortBegin : kBegin, line.number, " term ", mark.term,
+      " sequence ", mark.sequence, " manifest ",
+      mark.manifest.empty() ? "-" : mark.manifest, " ", mark.manifest_bytes);
+  if (!is_short) {
+    absl::StrAppend(&text, " begin ", mark.manifest_begin_bytes, " ",
+                    absl::Hex(mark.manifest_begin_crc, absl::kZeroPad8),
+                    " log ", mark.log, " ", mark.log_first_change);
+  }
+  absl::StrAppend(&text, " crc ");
   absl::StrAppend(&text, absl::Hex(Crc32c(text), absl::kZeroPad8));
   text.resize(kLineBytes - 1, ' ');
   text.push_back('\n');
@@ -44,17 +53,26 @@ std::string ToText(const Line& line) {
 }
 
 std::optional<Line> ParseLine(absl::string_view text) {
-  if (!absl::StartsWith(text, kBegin)) return std::nullopt;
+  const bool is_short = absl::StartsWith(text, kShortBegin);
+  if (!is_short && !absl::StartsWith(text, kBegin)) return std::nullopt;
   const std::vector<std::string> words =
       absl::StrSplit(text, ' ', absl::SkipWhitespace());
   Line line;
-  if (words.size() != 14 || !absl::SimpleAtoi(words[4], &line.number) ||
-      !absl::SimpleAtoi(words[6], &line.mark.term) ||
-      !absl::SimpleAtoi(words[8], &line.mark.sequence) ||
-      !absl::SimpleAtoi(words[11], &line.mark.manifest_bytes)) {
+  RocksdbMark& mark = line.mark;
+  if (words.size() != (is_short ? 14 : 20) ||
+      !absl::SimpleAtoi(words[4], &line.number) ||
+      !absl::SimpleAtoi(words[6], &mark.term) ||
+      !absl::SimpleAtoi(words[8], &mark.sequence) ||
+      !absl::SimpleAtoi(words[11], &mark.manifest_bytes)) {
     return std::nullopt;
   }
-  if (words[10] != "-") line.mark.manifest = words[10];
+  if (words[10] != "-") mark.manifest = words[10];
+  if (!is_short && (!absl::SimpleAtoi(words[13], &mark.manifest_begin_bytes) ||
+                    !absl::SimpleHexAtoi(words[14], &mark.manifest_begin_crc) ||
+                    !absl::SimpleAtoi(words[16], &mark.log) ||
+                    !absl::SimpleAtoi(words[17], &mark.log_first_change))) {
+    return std::nullopt;
+  }
   // Its checksum with the rest.
   if (ToText(line) != text) return std::nullopt;
   return line;
@@ -140,8 +158,13 @@ RocksdbMarkKeeper::RocksdbMarkKeeper(
     std::unique_ptr<rocksdb::RandomRWFile> file, RocksdbMark mark)
     : file_(std::move(file)), mark_(std::move(mark)), next_line_(2) {}
 
-void RocksdbMarkKeeper::Reached(uint64_t term, uint64_t sequence) {
+void RocksdbMarkKeeper::Reached(uint64_t term, uint64_t sequence,
+                                uint64_t log) {
   MutexLock lock(mutex_);
+  if (log != mark_.log) {
+    mark_.log = log;
+    mark_.log_first_change = mark_.sequence + 1;
+  }
   mark_.term = term;
   mark_.sequence = sequence;
   Write();

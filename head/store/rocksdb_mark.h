@@ -23,6 +23,12 @@ struct RocksdbMark {
   // The manifest, and how many of its bytes are durable.
   std::string manifest;
   uint64_t manifest_bytes = 0;
+  // How it begins, which tells it from a copy of another one.
+  uint64_t manifest_begin_bytes = 0;  // 0: it was not looked at
+  uint32_t manifest_begin_crc = 0;
+  // The log that the last change is in, and the first one in it; 0: unknown.
+  uint64_t log = 0;
+  uint64_t log_first_change = 0;
 
   bool empty() const { return term == 0 && sequence == 0 && manifest.empty(); }
   friend bool operator==(const RocksdbMark&, const RocksdbMark&) = default;
@@ -54,7 +60,8 @@ class RocksdbMarkKeeper {
                                const RocksdbMark& mark,
                                std::unique_ptr<RocksdbMarkKeeper>& keeper);
 
-  void Reached(uint64_t term, uint64_t sequence);
+  // `log` holds the changes up to `sequence` since the last call.
+  void Reached(uint64_t term, uint64_t sequence, uint64_t log);
   // Nothing when it is another manifest than the mark's: CURRENT may not yet
   // name it.
   void ManifestReached(const std::string& manifest, uint64_t bytes);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "rocksdb/cache.h"
@@ -16,6 +16,7 @@
 #include "rocksdb/env.h"
 #include "rocksdb/listener.h"
 #include "rocksdb/options.h"
+#include "rocksdb/sst_file_reader.h"
 #include "rocksdb/table.h"
 #include "rocksdb/utilities/checkpoint.h"
 #include "rocksdb/write_batch.h"
@@ -87,20 +88,10 @@ rocksdb::Options DatabaseOptions(
   return options;
 }
 
-// The number of a manifest by its name; 0 of none.
-uint64_t ManifestNumber(absl::string_view name) {
-  uint64_t number = 0;
-  const size_t dash = name.rfind('-');
-  if (dash == absl::string_view::npos ||
-      !absl::SimpleAtoi(name.substr(dash + 1), &number)) {
-    return 0;
-  }
-  return number;
-}
-
 }  // namespace
 
-// Sees what of the manifest is durable, and tells the mark's keeper.
+// Sees what of the manifest is durable, and tells the mark's keeper; and which
+// log is written.
 //
 // RocksDB calls it on its own threads too.
 class RocksdbStore::Listener final : public rocksdb::EventListener {
@@ -116,6 +107,15 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
     MutexLock lock(mutex_);
     return manifest == manifest_ ? bytes_ : 0;
   }
+  // The newest log of those that were made durable, or looked up.
+  uint64_t Log() {
+    MutexLock lock(mutex_);
+    return log_;
+  }
+  void SetLog(uint64_t number) {
+    MutexLock lock(mutex_);
+    log_ = number;
+  }
 
   // Its owner opens a failed store anew (CM-3); RocksDB would go on by itself,
   // for one when it finds space on a disk that was full.
@@ -126,14 +126,18 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
 
   bool ShouldBeNotifiedOnFileIO() override { return true; }
   void OnFileSyncFinish(const rocksdb::FileOperationInfo& info) override {
-    if (!info.status.ok() || !absl::StrContains(info.path, "/MANIFEST-")) {
-      return;
+    if (!info.status.ok()) return;
+    const std::string name = info.path.substr(info.path.rfind('/') + 1);
+    if (const uint64_t log = LogNumber(name); log != 0) {
+      MutexLock lock(mutex_);
+      log_ = std::max(log_, log);
     }
+    if (ManifestNumber(name) == 0) return;
     // Nobody adds to it before this has returned.
     uint64_t bytes = 0;
     if (!env_->GetFileSize(info.path, &bytes).ok()) return;
     MutexLock lock(mutex_);
-    manifest_ = info.path.substr(info.path.rfind('/') + 1);
+    manifest_ = name;
     bytes_ = bytes;
     if (keeper_ != nullptr) keeper_->ManifestReached(manifest_, bytes_);
   }
@@ -145,6 +149,7 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
   RocksdbMarkKeeper* keeper_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::string manifest_ ABSL_GUARDED_BY(mutex_);  // the last one synced
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t log_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 absl::StatusOr<std::unique_ptr<RocksdbStore>> RocksdbStore::Open(
@@ -179,14 +184,11 @@ void RocksdbStore::Close() {
 absl::Status RocksdbStore::OpenDatabase() {
   const std::string& path = options_.path;
   const bool writes = options_.access == StoreAccess::kReadWrite;
-  COHORT_ASSIGN_OR_RETURN(const StoreFiles files,
-                          InspectStoreFiles(env_, path));
   RocksdbMark mark;
   COHORT_RETURN_IF_ERROR(
       ToStatus(ReadRocksdbMark(env_, path, mark), path, Doing::kOpening));
-  if (files.fresh && !mark.empty()) {
-    return DamagedError(path, "nothing is there any more");
-  }
+  COHORT_ASSIGN_OR_RETURN(const StoreFiles files,
+                          InspectStoreFiles(env_, path, mark));
   if (writes) {
     uint64_t log_bytes = 0;
     for (const auto& [log, size] : files.logs) log_bytes += size;
@@ -240,33 +242,31 @@ absl::Status RocksdbStore::OpenError(const rocksdb::Status& status,
 absl::Status RocksdbStore::OpenToRead(const StoreFiles& files,
                                       const RocksdbMark& mark) {
   const std::string& path = options_.path;
-  const uint64_t marked = ManifestNumber(mark.manifest);
-  const uint64_t current = ManifestNumber(files.manifest);
-  if (marked > current) {
-    return DamagedError(path, absl::StrCat("CURRENT names ", files.manifest,
-                                           ", it has named ", mark.manifest));
-  }
-  if (marked == current && mark.manifest_bytes > files.manifest_bytes) {
-    return DamagedError(
-        path, absl::StrCat(files.manifest, " was cut short: ",
-                           files.manifest_bytes, " bytes of it are good, ",
-                           mark.manifest_bytes, " have been"));
-  }
-  if (!files.good_bytes.empty()) view_ = MakeCutView(env_, path, files);
+  if (!files.good_bytes.empty()) view_ = MakeCutView(env_, files);
   rocksdb::Env* const env = view_ != nullptr ? view_.get() : env_;
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
                           ListFamilies(env));
-  COHORT_RETURN_IF_ERROR(
-      OpenError(OpenFamilies(env, present, /*writes=*/false), Doing::kOpening));
+  const rocksdb::Status opened = OpenFamilies(env, present, How::kRead);
+  if (!opened.ok()) {
+    const absl::Status refused = OpenError(opened, Doing::kOpening);
+    if (!absl::IsDataLoss(refused)) return refused;
+    Close();
+    const std::string wrong = BadTable(env, present);
+    return wrong.empty() ? refused : DamagedError(path, wrong);
+  }
   // The default one is always there.
   const bool families_missing = present.size() < 1 + std::size(kAllTables);
   // As a crash while the store was made leaves it.
   const bool never_used = Family(Table::kCluster) == nullptr && mark.empty() &&
                           db_->GetLatestSequenceNumber() == 0;
   if (never_used) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(CheckLogsAreNewer(files));
   COHORT_RETURN_IF_ERROR(ReadStamp(families_missing));
-  const std::string log =
-      files.logs.empty() ? "its log" : files.logs.rbegin()->first;
+  const std::string log = files.logs.empty()
+                              ? "its log"
+                              : LogPath(path, files.logs.contains(mark.log)
+                                                  ? mark.log
+                                                  : files.logs.rbegin()->first);
   const uint64_t sequence = db_->GetLatestSequenceNumber();
   if (mark.sequence > sequence) {
     return DamagedError(
@@ -277,6 +277,23 @@ absl::Status RocksdbStore::OpenToRead(const StoreFiles& files,
     return DamagedError(
         path, absl::StrCat("its term is ", term_, ", it has been ", mark.term,
                            ", so the end of ", log, " is missing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RocksdbStore::CheckLogsAreNewer(const StoreFiles& files) const {
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  db_->GetLiveFilesMetaData(&tables);
+  for (const auto& [log, first] : files.first_changes) {
+    for (const rocksdb::LiveFileMetaData& table : tables) {
+      if (table.file_number > log || table.largest_seqno < first) continue;
+      return DamagedError(
+          options_.path,
+          absl::StrCat(LogPath(options_.path, log), " begins with change ",
+                       first,
+                       ", which is older than it: it is another one's "
+                       "copy"));
+    }
   }
   return absl::OkStatus();
 }
@@ -308,9 +325,9 @@ absl::Status RocksdbStore::CheckEverything() {
 absl::Status RocksdbStore::OpenToWrite(const StoreFiles& files) {
   const std::string& path = options_.path;
   const Doing doing = files.fresh ? Doing::kMaking : Doing::kOpening;
-  COHORT_RETURN_IF_ERROR(ToStatus(CutTails(env_, path, files), path, doing));
+  COHORT_RETURN_IF_ERROR(ToStatus(CutTails(env_, files), path, doing));
   COHORT_RETURN_IF_ERROR(
-      OpenError(OpenFamilies(env_, /*present=*/{}, /*writes=*/true), doing));
+      OpenError(OpenFamilies(env_, /*present=*/{}, How::kWrite), doing));
   view_.reset();
   if (files.fresh) {
     // RocksDB syncs what is in the directory, not the directory's own name.
@@ -323,6 +340,19 @@ absl::Status RocksdbStore::OpenToWrite(const StoreFiles& files) {
   COHORT_RETURN_IF_ERROR(
       ToStatus(ReadCurrent(env_, path, mark.manifest), path, doing));
   mark.manifest_bytes = listener_->DurableBytes(mark.manifest);
+  mark.manifest_begin_bytes = mark.manifest_bytes;
+  COHORT_RETURN_IF_ERROR(ToStatus(
+      ReadBeginning(env_, absl::StrCat(path, "/", mark.manifest),
+                    mark.manifest_begin_bytes, mark.manifest_begin_crc),
+      path, doing));
+  // Its name is durable with the manifest's.
+  std::map<uint64_t, uint64_t> logs;
+  COHORT_RETURN_IF_ERROR(ToStatus(ListLogs(env_, path, logs), path, doing));
+  if (!logs.empty()) {
+    mark.log = logs.rbegin()->first;
+    mark.log_first_change = mark.sequence + 1;
+    listener_->SetLog(mark.log);
+  }
   COHORT_RETURN_IF_ERROR(ToStatus(
       RocksdbMarkKeeper::Start(env_, path, mark, keeper_), path, doing));
   listener_->SetKeeper(keeper_.get());
@@ -344,8 +374,10 @@ absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
 }
 
 rocksdb::Status RocksdbStore::OpenFamilies(
-    rocksdb::Env* env, const std::vector<std::string>& present, bool writes) {
-  const rocksdb::Options options = DatabaseOptions(env, listener_);
+    rocksdb::Env* env, const std::vector<std::string>& present, How how) {
+  rocksdb::Options options = DatabaseOptions(env, listener_);
+  options.paranoid_checks = how != How::kLenient;
+  const bool writes = how == How::kWrite;
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
   for (const Table table : kAllTables) {
@@ -369,6 +401,32 @@ rocksdb::Status RocksdbStore::OpenFamilies(
     }
   }
   return status;
+}
+
+std::string RocksdbStore::BadTable(rocksdb::Env* env,
+                                   const std::vector<std::string>& present) {
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  if (OpenFamilies(env, present, How::kLenient).ok()) {
+    db_->GetLiveFilesMetaData(&tables);
+  }
+  Close();
+  for (const rocksdb::LiveFileMetaData& table : tables) {
+    const std::string file =
+        absl::StrCat(options_.path, "/", table.relative_filename);
+    uint64_t size = 0;
+    rocksdb::Status status = env->GetFileSize(file, &size);
+    if (status.IsNotFound() || status.IsPathNotFound()) {
+      return absl::StrCat(file, " is missing");
+    }
+    if (status.ok() && size != table.size) {
+      return absl::StrCat(file, " has ", size, " bytes, it had ", table.size);
+    }
+    rocksdb::SstFileReader reader(DatabaseOptions(env, listener_));
+    if (status.ok()) status = reader.Open(file);
+    if (status.ok()) status = reader.VerifyChecksum();
+    if (!status.ok()) return absl::StrCat(file, ": ", status.ToString());
+  }
+  return "";
 }
 
 absl::StatusOr<std::vector<std::string>> RocksdbStore::ListFamilies(
@@ -459,7 +517,9 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   if (!failure_.ok()) return failure_;
   const bool new_term = std::exchange(term_, next_term) < next_term;
   // What was not synced is not promised.
-  if (options_.sync) keeper_->Reached(term_, db_->GetLatestSequenceNumber());
+  if (options_.sync) {
+    keeper_->Reached(term_, db_->GetLatestSequenceNumber(), listener_->Log());
+  }
   if (new_term) keeper_->Sync();
   return failure_;
 }
@@ -490,7 +550,7 @@ RocksdbStore::LoadRange(Table table, const std::string& first, size_t limit) {
 
 absl::Status RocksdbStore::Checkpoint(const std::string& directory) {
   if (!failure_.ok()) return failure_;
-  std::map<std::string, uint64_t> logs;
+  std::map<uint64_t, uint64_t> logs;
   rocksdb::Status status = ListLogs(env_, options_.path, logs);
   uint64_t log_bytes = 0;
   for (const auto& [log, size] : logs) log_bytes += size;
@@ -504,11 +564,11 @@ absl::Status RocksdbStore::Checkpoint(const std::string& directory) {
     status = checkpoint->CreateCheckpoint(directory,
                                           std::numeric_limits<uint64_t>::max());
   }
-  std::map<std::string, uint64_t> copied;
+  std::map<uint64_t, uint64_t> copied;
   if (status.ok()) status = ListLogs(env_, directory, copied);
   if (status.ok() && copied.empty() && !logs.empty()) {
     // An empty one is left out, and a store without any is a damaged one.
-    status = MakeLog(env_, absl::StrCat(directory, "/", logs.rbegin()->first));
+    status = MakeLog(env_, LogPath(directory, logs.rbegin()->first));
   }
   RocksdbMark mark{.term = term_, .sequence = db_->GetLatestSequenceNumber()};
   if (status.ok()) status = ReadCurrent(env_, directory, mark.manifest);

@@ -90,6 +90,9 @@ class RocksdbStore final : public Store {
   absl::Status OpenDatabase();
   // Opens what is there without changing it, and compares it with the mark.
   absl::Status OpenToRead(const StoreFiles& files, const RocksdbMark& mark);
+  // That no log holds what a table had before the log was begun: then it is an
+  // older one under the name of another.  REQUIRES: it is open.
+  absl::Status CheckLogsAreNewer(const StoreFiles& files) const;
   // Reads all of it.  REQUIRES: it is open.
   absl::Status CheckEverything();
   // REQUIRES: it is fresh, or was judged and is closed again.
@@ -99,9 +102,18 @@ class RocksdbStore final : public Store {
   absl::Status LockAgainstOthers(rocksdb::FileLock*& lock) const;
   // What the opening of the database says, in our words.
   absl::Status OpenError(const rocksdb::Status& status, Doing doing) const;
+  enum class How : uint8_t {
+    kRead,
+    kWrite,
+    kLenient,  // to read, whatever is wrong with tables
+  };
   rocksdb::Status OpenFamilies(rocksdb::Env* env,
                                const std::vector<std::string>& present,
-                               bool writes);
+                               How how);
+  // What is wrong with a table, which RocksDB says of the manifest, of a store
+  // that does not open; empty: nothing.  REQUIRES: it is closed.
+  std::string BadTable(rocksdb::Env* env,
+                       const std::vector<std::string>& present);
   void Close();
   // Column families in the database, by its own word; refuses unknown ones.
   absl::StatusOr<std::vector<std::string>> ListFamilies(

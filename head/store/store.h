@@ -32,6 +32,9 @@ inline constexpr Table kAllTables[] = {
 // The name of a table on disk and for people: "jobs".
 const char* TableName(Table table);
 
+// Why a store is Unavailable until somebody frees space.
+inline constexpr char kDiskFullReason[] = "disk_full";
+
 // The fence of Store::Append: FailedPrecondition, naming both, unless the term
 // of the one who writes is the stored one (0: none is stored yet).
 absl::Status CheckTerm(uint64_t term, uint64_t stored);
