@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/connection.h"
+#include "client/event_follower.h"
 #include "client/explanation_wire.h"
 #include "client/head_client.h"
 #include "client/log_follower.h"
@@ -412,29 +413,14 @@ absl::Status Cluster::Events(
   const absl::Duration ends =
       core_->head().clock().Monotonic() +
       options.deadline.value_or(absl::InfiniteDuration());
-  uint64_t skipped = 0;
-  for (;;) {
+  const auto ask = [&](const v1::ListEventsRequest& page) {
     const absl::Duration left = ends - core_->head().clock().Monotonic();
-    COHORT_ASSIGN_OR_RETURN(
-        const v1::ListEventsResponse page,
-        core_->head().CallAndWait(
-            rpc::kListEvents, request,
-            request.wait() ? left : std::min(left, core_->Or(std::nullopt))));
-    // Before the first event that is asked for nobody misses anything.
-    if (request.after() > 0) skipped += page.skipped();
-    for (int i = 0; i < page.events_size(); ++i) {
-      COHORT_ASSIGN_OR_RETURN(Event event, client::FromWire(page.events(i)));
-      event.skipped = std::exchange(skipped, 0);
-      COHORT_RETURN_IF_ERROR(sink(event, /*more=*/i + 1 < page.events_size()));
-    }
-    if (page.next() < request.after()) {
-      return absl::InternalError("the head's events went back");
-    }
-    request.set_after(page.next());
-    if (page.more()) continue;
-    if (!options.follow) return absl::OkStatus();
-    request.set_wait(true);
-  }
+    return core_->head().CallAndWait(
+        rpc::kListEvents, page,
+        page.wait() ? left : std::min(left, core_->Or(std::nullopt)));
+  };
+  return client::EventFollower(ask, std::move(request), options.follow, sink)
+      .Run();
 }
 
 absl::StatusOr<std::vector<Node>> Cluster::Nodes(
@@ -464,6 +450,8 @@ absl::StatusOr<NodeDetails> Cluster::GetNode(
   events.deadline = core_->Or(deadline);
   std::vector<Event>& history = details.history;
   COHORT_RETURN_IF_ERROR(Events(events, [&](const Event& event, bool) {
+    // What befell jobs there would leave no room for its own.
+    if (event.node != details.node.id) return absl::OkStatus();
     if (history.size() == kNodeHistoryMax) history.erase(history.begin());
     history.push_back(event);
     return absl::OkStatus();

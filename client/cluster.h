@@ -226,9 +226,11 @@ class Cluster {
       absl::FunctionRef<absl::Status(const LogChunk&)> sink) const;
 
   // Gives what happened to `sink`, in order, each event once, also across
-  // restarts of the head; `more` says that another one is there already.  On
-  // this thread; an error from `sink` ends the read and is returned.  NotFound:
-  // the node; OutOfRange: `after` is beyond the last event.
+  // restarts of the head; where its store was restored meanwhile, goes on where
+  // the histories part (Event::history_replaced).  `more` says that another one
+  // is there already.  On this thread; an error from `sink` ends the read and
+  // is returned.  NotFound: the node; OutOfRange: `after` is beyond the last
+  // event.
   absl::Status Events(
       const EventOptions& options,
       absl::FunctionRef<absl::Status(const Event& event, bool more)> sink)

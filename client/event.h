@@ -30,6 +30,9 @@ struct Event {
 
   // Events before this one that were asked for and are not kept any more.
   uint64_t skipped = 0;
+  // The store was restored from a backup since the event before it was read:
+  // from this number on its history is another one.
+  bool history_replaced = false;
 };
 
 }  // namespace cohort

@@ -100,6 +100,15 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
                   .c_str(),
               stderr);
         }
+        if (event.history_replaced) {
+          std::fputs(
+              absl::StrCat("cohort: the head's store was restored from a "
+                           "backup: events from number ",
+                           event.number,
+                           " on are other ones than had these numbers before\n")
+                  .c_str(),
+              stderr);
+        }
         absl::StrAppend(
             &text, invocation.json ? EventJson(event) : EventLine(event), "\n");
         if (more && text.size() < kPrintBytes) return absl::OkStatus();

@@ -73,8 +73,8 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
 bool IsBinary(const std::string& field) {
   return absl::EndsWith(field, "_id")
              ? field != "request_id"
-             : absl::EndsWith(field, "hash") || field == "generation" ||
-                   field == "answer";
+             : absl::EndsWith(field, "_ids") || absl::EndsWith(field, "hash") ||
+                   field == "generation" || field == "answer";
 }
 
 // What a field says, and whether JSON has it in quotes.

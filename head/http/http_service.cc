@@ -466,14 +466,21 @@ void HttpService::AnswerEvents(const HttpRequest& request, Reply reply) {
   auto read = std::make_shared<EventsRead>();
   read->authorization = request.authorization;
   const absl::Status status = [&]() -> absl::Status {
-    COHORT_RETURN_IF_ERROR(
-        CheckQuery(request, {"after", "job", "limit", "node", "since"}));
+    COHORT_RETURN_IF_ERROR(CheckQuery(
+        request, {"after", "generation", "job", "limit", "node", "since"}));
     for (const auto& [name, value] : request.query) {
       if (name == "after") {
         COHORT_ASSIGN_OR_RETURN(
             const uint64_t after,
             ParseCount(name, value, 0, std::numeric_limits<int64_t>::max()));
         read->request.set_after(after);
+      } else if (name == "generation") {
+        const absl::StatusOr<GenerationId> generation =
+            GenerationId::FromHex(value);
+        if (!generation.ok()) {
+          return Annotate(generation.status(), "the parameter generation");
+        }
+        read->request.set_generation(std::string(generation->bytes()));
       } else if (name == "limit") {
         COHORT_ASSIGN_OR_RETURN(const uint64_t limit,
                                 ParseCount(name, value, 1, kEventsMax));
@@ -530,6 +537,8 @@ void HttpService::ReadEvents(uint64_t number,
         // Where to go on, also when there is nothing yet.
         response.headers.emplace_back("X-Cohort-Next",
                                       absl::StrCat(page->next()));
+        response.headers.emplace_back(
+            "X-Cohort-Generation", absl::BytesToHexString(page->generation()));
         Finish(number, std::move(response));
       });
   pending_.at(number).call = std::move(call);

@@ -1,5 +1,6 @@
 #include "head/services/event_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -9,11 +10,15 @@ namespace cohort::head {
 
 bool Matches(const EventFilter& filter, const EventRecord& event) {
   if (event.at < filter.since) return false;
+  if (!filter.kind.empty() && event.kind != filter.kind) return false;
   if (filter.job.has_value() && event.job != *filter.job &&
       (event.job.IsNil() || event.job.array() != *filter.job)) {
     return false;
   }
-  return filter.nodes.empty() || filter.nodes.contains(event.node);
+  return filter.nodes.empty() || filter.nodes.contains(event.node) ||
+         std::any_of(
+             event.nodes.begin(), event.nodes.end(),
+             [&](const NodeId& node) { return filter.nodes.contains(node); });
 }
 
 absl::StatusOr<EventPage> ReadEvents(Store& store, const EventQuery& query) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -22,8 +23,9 @@ struct EventFilter {
   absl::Time since = absl::InfinitePast();
   // An array's names its elements too.
   std::optional<JobId> job;
-  // One of these; empty: any, and none.
+  // On one of these, or of an attempt on one; empty: any, and none.
   std::set<NodeId> nodes;
+  std::string kind;  // empty: any
 };
 
 bool Matches(const EventFilter& filter, const EventRecord& event);

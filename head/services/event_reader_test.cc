@@ -71,6 +71,25 @@ TEST_F(EventReaderTest, GivesWhatIsAboveACursorAndDurable) {
   EXPECT_THAT(NumbersOf(Read({.after = 7, .last = 7})), IsEmpty());
 }
 
+TEST_F(EventReaderTest, FindsTheEventsOfAnAttemptOnSeveralNodes) {
+  Batch batch;
+  for (uint64_t number = 1; number <= 3; ++number) {
+    EventRecord event;
+    event.number = number;
+    event.kind = number == 2 ? "gang" : "other";
+    if (number == 2) event.nodes = {NodeId::New(random_), node_};
+    if (number == 3) event.nodes = {NodeId::New(random_), NodeId::New(random_)};
+    batch.push_back(ToWrite(event));
+  }
+  COHORT_ASSERT_OK(store_.Append(0, batch));
+  EXPECT_THAT(NumbersOf(Read({.last = 3, .filter = {.nodes = {node_}}})),
+              ElementsAre(2));
+  EXPECT_THAT(NumbersOf(Read({.last = 3, .filter = {.kind = "gang"}})),
+              ElementsAre(2));
+  EXPECT_THAT(NumbersOf(Read({.last = 3, .filter = {.kind = "other"}})),
+              ElementsAre(1, 3));
+}
+
 // EV-1.
 TEST_F(EventReaderTest, ShowsEachEventOncePageByPage) {
   Store(1, 25);

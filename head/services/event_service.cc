@@ -51,6 +51,7 @@ absl::StatusOr<EventQuery> QueryOf(const ClusterState& state,
     COHORT_ASSIGN_OR_RETURN(query.filter.nodes,
                             NodesNamed(state, request.node()));
   }
+  query.filter.kind = request.kind();
   if (request.limit() < 0) {
     return absl::InvalidArgumentError("a limit of events is above zero");
   }
@@ -59,6 +60,25 @@ absl::StatusOr<EventQuery> QueryOf(const ClusterState& state,
           ? kEventsMax
           : std::min(kEventsMax, static_cast<size_t>(request.limit()));
   return query;
+}
+
+// Numbers of events are of one history: a store that was restored uses those
+// after its backup again.
+absl::Status CheckGeneration(const ClusterRecord& cluster,
+                             const v1::ListEventsRequest& request) {
+  if (request.generation().empty() ||
+      request.generation() == cluster.generation.bytes()) {
+    return absl::OkStatus();
+  }
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the store was restored from a backup since event ", request.after(),
+          " was read, generation ",
+          absl::BytesToHexString(request.generation().substr(0, 32)),
+          ": its history is another one from its last event store_restored on, "
+          "generation ",
+          cluster.generation.ToHex(), "; go on after the event before that")),
+      "history_replaced");
 }
 
 }  // namespace
@@ -90,6 +110,8 @@ void EventService::List(const Context& context,
   if (!state.ok()) return std::move(reply)(state.status());
   absl::StatusOr<EventQuery> query = QueryOf(**state, request);
   if (!query.ok()) return std::move(reply)(query.status());
+  const absl::Status same = CheckGeneration((*state)->cluster(), request);
+  if (!same.ok()) return std::move(reply)(same);
   const uint64_t last = (*state)->cluster().next_event - 1;
   if (query->after > last) {
     return std::move(reply)(SetReason(
@@ -156,6 +178,7 @@ void EventService::OnPage(uint64_t number, absl::StatusOr<EventPage> page) {
   response.set_next(page->next);
   response.set_more(page->next < pending.query.last);
   response.set_skipped(page->skipped);
+  response.set_generation(std::string((*state)->cluster().generation.bytes()));
   Answer(number, std::move(response));
 }
 

@@ -607,6 +607,12 @@ void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
   event.job = job.id;
   event.attempt = attempt;
   event.text = std::move(text);
+  if (const AttemptRecord* record = attempts_.Find(attempt)) {
+    for (const AttemptPart& part : record->parts) {
+      if (event.nodes.size() == kEventNodesMax) break;
+      event.nodes.push_back(part.node);
+    }
+  }
   job.origin.cause = AddEvent(std::move(event), change);
   change.jobs.insert(job.id);
 }

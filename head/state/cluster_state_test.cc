@@ -17,6 +17,7 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -606,6 +607,45 @@ TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
     number = by_number.at(number)->origin.cause;
   }
   EXPECT_THAT(chain, ElementsAre("job_moved", "attempt_moved", "node_dead"));
+}
+
+TEST_F(ClusterStateTest, EventsOfAnAttemptNameItsNodes) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId gang = SubmitJob(Spec(2, 1));
+  Run(gang);
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  int of_gang = 0;
+  for (const EventRecord& event : *events) {
+    if (event.job != gang || event.attempt.IsNil()) continue;
+    ++of_gang;
+    EXPECT_THAT(event.nodes, SizeIs(2)) << event.kind << " " << event.text;
+    EXPECT_NE(event.nodes[0], event.nodes[1]);
+    EXPECT_TRUE(event.node.IsNil());
+  }
+  EXPECT_GE(of_gang, 2);
+}
+
+TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Pass(absl::Seconds(11));
+  MemoryStore reader(disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  std::vector<std::string> kinds;
+  for (const EventRecord& event : *events) {
+    if (event.job != job || event.attempt.IsNil()) continue;
+    kinds.push_back(event.kind);
+    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).parts[0].node))
+        << event.text;
+    EXPECT_TRUE(event.node.IsNil()) << "the node's own events have that";
+  }
+  EXPECT_THAT(kinds, Contains("attempt_moved"));
+  EXPECT_THAT(kinds, Contains("job_moved"));
 }
 
 TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {

@@ -303,6 +303,28 @@ TEST_F(UnclaimedTest, AdoptionAppliesWhatWasSaidMeanwhile) {
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
+// What an adoption makes of what was said meanwhile is its doing.
+TEST_F(UnclaimedTest, WhatAnAdoptionMovesIsByWhoAdopted) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {Ended(running, 0)});
+  COHORT_EXPECT_OK(Adopt(running.attempt));
+  MemoryStore reader(*disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  std::string by;
+  for (const EventRecord& event : *events) {
+    if (event.kind == "attempt_adopted") by = event.origin.principal;
+    if (by.empty() || event.job != job) continue;
+    EXPECT_EQ(event.origin.principal, by) << event.kind << " " << event.text;
+    EXPECT_NE(event.origin.principal, "head");
+  }
+  EXPECT_NE(by, "");
+}
+
 TEST_F(UnclaimedTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   Join(kNode);
   const JobId job = NewJob();

@@ -410,6 +410,9 @@ struct WaitReasonRecord {
                          const WaitReasonRecord&) = default;
 };
 
+// As much as the end of a gang of thousands may take of the event log.
+inline constexpr size_t kEventNodesMax = 512;
+
 struct EventRecord {
   uint64_t number = 0;
   absl::Time at = absl::InfinitePast();
@@ -419,6 +422,8 @@ struct EventRecord {
   AttemptId attempt;  // nil: none
   NodeId node;        // nil: none
   std::string text;
+  // Where its attempt is, of an event of a job; at most kEventNodesMax.
+  std::vector<NodeId> nodes;
 
   friend bool operator==(const EventRecord&, const EventRecord&) = default;
 };

@@ -611,6 +611,7 @@ void ToProto(const EventRecord& record, pb::EventRow& row) {
   row.set_attempt_id(IdBytes(record.attempt));
   row.set_node_id(IdBytes(record.node));
   row.set_text(record.text);
+  for (const NodeId& node : record.nodes) row.add_node_ids(IdBytes(node));
 }
 
 EventRecord FromProto(const pb::EventRow& row, FieldReader& reader) {
@@ -623,6 +624,9 @@ EventRecord FromProto(const pb::EventRow& row, FieldReader& reader) {
   record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
   record.node = reader.ToId<NodeId>(row.node_id(), "node id");
   record.text = row.text();
+  for (const std::string& node : row.node_ids()) {
+    record.nodes.push_back(reader.ToId<NodeId>(node, "node id"));
+  }
   return record;
 }
 

@@ -205,7 +205,8 @@ EventRecord SomeEvent() {
           .job = IdOf<JobId>('j'),
           .attempt = IdOf<AttemptId>('a'),
           .node = IdOf<NodeId>('n'),
-          .text = "mnist"};
+          .text = "mnist",
+          .nodes = {IdOf<NodeId>('o'), IdOf<NodeId>('p')}};
 }
 
 WaitReasonRecord SomeWaitReason() {
@@ -357,10 +358,11 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "68686810e80718052006");
   ExpectGolden(
       SomeEvent(), "0000000000000102",
-      "42be322108820210071a0d6a6f625f7375626d697474656422160a0764656661756c74"
+      "6949ec2c08820210071a0d6a6f625f7375626d697474656422160a0764656661756c74"
       "1205616c6963651a02723120072a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a32106161"
       "61616161616161616161616161613a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e42056d"
-      "6e697374");
+      "6e6973744a106f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f4a107070707070707070707070"
+      "7070707070");
   ExpectGolden(
       SomeWaitReason(), "0000000000000103",
       "5fe07fd2088302121073737373737373737373737373737373180820092a1231207820"

@@ -16,10 +16,10 @@ class Events(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def follow(self, c, *flags):
+    def follow(self, c, *flags, stderr=subprocess.DEVNULL):
         """Starts `events -f`; gives its process and the list that grows."""
         process = c.popen("events", "-f", "--json", *flags, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                          stdout=subprocess.PIPE, stderr=stderr)
         seen = []
 
         def read():
@@ -135,6 +135,66 @@ class Events(cluster.ClusterTest):
         self.assertEqual([json.loads(line)["number"]
                           for line in page.body.splitlines()], [2, 3])
         self.assertEqual(page.headers["X-Cohort-Next"], "3")
+
+    def test_a_node_shows_what_happened_to_ranks_there(self):
+        c = self.cluster("--num-cpus", "1", workers=2)
+        gang = c.submit("--num-workers", "2", "--", "true")
+        c.await_end(gang)
+        for node in ("w0", "w1"):
+            kinds = [event["kind"] for event in self.events(c, "--node", node)
+                     if event["job"] == gang]
+            self.assertIn("job_moved", kinds)
+            self.assertIn("attempt_moved", kinds)
+        alone = c.submit("--", "true")
+        c.await_end(alone)
+        ran = {node: [event for event in self.events(c, "--node", node)
+                      if event["job"] == alone] for node in ("w0", "w1")}
+        self.assertEqual(sorted(bool(events) for events in ran.values()),
+                         [False, True])
+        node = next(name for name, events in ran.items() if events)
+        kinds = [event["kind"]
+                 for event in c.json("nodes", "get", node)["history"]]
+        self.assertEqual(kinds, ["node_registered"])
+
+    def test_follow_tells_of_a_restore_and_goes_on_where_histories_part(self):
+        c = self.cluster()
+        said = self.sandbox.dir / "follower.err"
+        with said.open("w") as errors:
+            follower, seen = self.follow(c, stderr=errors)
+        c.await_end(c.submit("--name", "common", "--", "true"))
+        done = c.run("head", "backup", "backup", cwd=self.sandbox.dir)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for _ in range(3):
+            lost = c.submit("--name", "lost", "--", "true")
+            c.await_end(lost)
+        before = self.events(c)
+        cluster.until("all was seen", lambda: len(seen) == len(before))
+        cursor = test_http.ask(c.http_address, "/v1/events?limit=1",
+                               test_http.token_of(c)).headers
+        c.kill_head()
+        subprocess.run(
+            [str(cluster.BIN / "cohort"), "head", "restore", "backup",
+             "--state-dir", "restored"], check=True, cwd=self.sandbox.dir,
+            stdout=subprocess.DEVNULL)
+        c.start_head("restored")
+        c.await_end(c.submit("--name", "new", "--", "true"))
+        after = self.events(c)
+        cluster.until("the follower came over", lambda: seen[-1] == after[-1])
+        self.assertIsNone(follower.poll())
+        restored = next(event for event in after
+                        if event["kind"] == "store_restored")
+        common = restored["number"] - 1
+        self.assertEqual(before[:common], after[:common])
+        self.assertEqual(seen[:len(before)], before)
+        self.assertEqual(seen[len(before):], after[common:])
+        self.assertIn(f"from number {restored['number']} on",
+                      said.read_text())
+        # Over HTTP a cursor of the old life is refused.
+        path = (f"/v1/events?after={cursor['X-Cohort-Next']}&generation=" +
+                cursor["X-Cohort-Generation"])
+        answer = test_http.ask(c.http_address, path, test_http.token_of(c))
+        self.assertGreaterEqual(answer.status, 400)
+        self.assertIn("store_restored", answer.json()["message"])
 
     def test_follow_survives_the_head_without_losing_or_repeating_one(self):
         c = self.cluster()
