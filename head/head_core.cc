@@ -338,6 +338,10 @@ void HeadCore::TrimPackages() {
 
 void HeadCore::Backup(BackupRequest request, Backups::Done done) {
   absl::Status refused = Writable(Admission::kNode).status();
+  // Not to be tried again soon, as a store that is being opened anew.
+  if (GetReason(refusal_) == kDiskFullReason && !refused.ok()) {
+    refused = refusal_;
+  }
   if (refused.ok() && seams_.backups == nullptr) {
     refused = absl::UnimplementedError("this head makes no backups");
   }

@@ -80,7 +80,8 @@ class HeadCoreTest : public ::testing::Test {
                   .store_executor = time_,
                   .clock = time_,
                   .random = random_,
-                  .packages = packages_},
+                  .packages = packages_,
+                  .backups = backups_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
           return std::make_unique<MemoryStore>(disk_);
@@ -251,6 +252,7 @@ class HeadCoreTest : public ::testing::Test {
   MemoryDisk disk_;
   absl::Status opens_;  // what opening the store to write says
   MemoryPackageStore packages_{time_};
+  Backups* backups_ = nullptr;
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
   std::optional<absl::Status> fatal_;
@@ -429,6 +431,62 @@ TEST_F(HeadCoreTest, EndsWhenAnotherHeadTookTheStore) {
   ASSERT_TRUE(fatal_.has_value());
   EXPECT_THAT(*fatal_, StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(other->state()->jobs().size(), 0);
+}
+
+TEST_F(HeadCoreTest, NumbersOfEventsAreOfOneGeneration) {
+  const auto first = Call(rpc::kListEvents, v1::ListEventsRequest());
+  COHORT_ASSERT_OK(first);
+  EXPECT_EQ(first->generation(), core_->state()->cluster().generation.bytes());
+  v1::ListEventsRequest request;
+  request.set_generation(first->generation());
+  COHORT_EXPECT_OK(Call(rpc::kListEvents, request));
+  request.set_generation(std::string(16, 'x'));
+  request.set_after(1'000);
+  request.set_wait(true);
+  const auto refused = Call(rpc::kListEvents, request);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("store_restored")));
+  EXPECT_EQ(GetReason(refused.status()), "history_replaced");
+}
+
+// Of a store on a full disk.
+class NoRoom final : public Backups {
+ public:
+  explicit NoRoom(Executor& strand) : strand_(strand) {}
+  void Write(Store&, BackupRequest, Done done) override {
+    strand_.Post([done = std::move(done)]() mutable {
+      std::move(done)(SetReason(absl::UnavailableError("the disk is full"),
+                                kDiskFullReason));
+    });
+  }
+
+ private:
+  Executor& strand_;
+};
+
+// The client asks again for as long as the answer is UNAVAILABLE.
+TEST_F(HeadCoreTest, ABackupOfAFullDiskIsNotToBeAskedForAgain) {
+  Crash();
+  NoRoom backups(time_);
+  backups_ = &backups;
+  Start();
+  v1::BackupStoreRequest request;
+  request.set_request_id("r1");
+  request.set_directory("/b");
+  const auto refused = Call(rpc::kBackupStore, request);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                HasSubstr("the disk is full")));
+  EXPECT_EQ(GetReason(refused.status()), kDiskFullReason);
+  // Nor while the head opens it anew.
+  disk_.Refuse();
+  opens_ = SetReason(absl::UnavailableError("no room"), kDiskFullReason);
+  EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));
+  Run(absl::Seconds(2));
+  EXPECT_TRUE(core_->read_only());
+  EXPECT_THAT(
+      Call(rpc::kBackupStore, request),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  Crash();
 }
 
 TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {

@@ -21,6 +21,10 @@ constexpr absl::Duration kBackupDeadline = absl::Minutes(30);
 
 absl::StatusOr<int> Backup(const Invocation& invocation,
                            const std::string& directory) {
+  if (directory.empty()) {
+    return UsageError(
+        "DIR is empty: name a new directory of the head's machine");
+  }
   std::error_code error;
   std::string absolute =
       std::filesystem::absolute(directory, error).lexically_normal().string();

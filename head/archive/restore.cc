@@ -31,6 +31,10 @@ constexpr uint64_t kTermStep = 1'000'000;
 constexpr int64_t kEpochStep = 1'000'000;
 
 absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
+  if (backup.empty()) {
+    return absl::InvalidArgumentError(
+        "DIR is empty: name a directory that `cohort head backup` made");
+  }
   const std::string path = absl::StrCat(backup, "/", kBackupManifestName);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) {
@@ -60,7 +64,11 @@ absl::Status CheckTarget(const std::string& state_dir) {
     return absl::OkStatus();
   }
   std::string why;
-  if (status.type() != std::filesystem::file_type::directory) {
+  if (status.type() == std::filesystem::file_type::symlink) {
+    const auto to = std::filesystem::read_symlink(state_dir, error);
+    why = absl::StrCat("is a symbolic link to ", to.string(),
+                       ", and a restore makes a directory of its own");
+  } else if (status.type() != std::filesystem::file_type::directory) {
     why = "is there and not a directory";
   } else if (!std::filesystem::is_empty(state_dir, error) || error) {
     why = "is not empty";
@@ -220,6 +228,10 @@ absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
                                             const std::string& state_dir,
                                             const Clock& clock,
                                             Random& random) {
+  if (state_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--state-dir is empty: name a new directory");
+  }
   COHORT_ASSIGN_OR_RETURN(const BackupManifest manifest, ReadManifest(backup));
   COHORT_RETURN_IF_ERROR(Annotate(
       CheckSchema({.schema_version = manifest.schema, .term = manifest.term}),

@@ -112,6 +112,35 @@ TEST_F(RestoreTest, AStoreThatIsThereIsNotTouched) {
   EXPECT_EQ(ReadTree(fixture_.state_dir()), before);
 }
 
+TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
+  fs::create_directory(fixture_.path("empty"));
+  for (const char* to : {"empty", "nowhere"}) {
+    const std::string link = fixture_.path("link");
+    fs::create_directory_symlink(fixture_.path(to), link);
+    for (const std::string& named : {link, link + "/"}) {
+      EXPECT_THAT(
+          RestoreBackup(backup(), named, fixture_.executor(), random_),
+          StatusIs(absl::StatusCode::kInvalidArgument,
+                   AllOf(HasSubstr("symbolic link to " + fixture_.path(to)),
+                         HasSubstr("name a new directory"))));
+    }
+    EXPECT_TRUE(fs::is_symlink(link));
+    fs::remove(link);
+  }
+  EXPECT_TRUE(fs::is_empty(fixture_.path("empty")));
+  EXPECT_FALSE(fs::exists(fixture_.path("nowhere")));
+}
+
+TEST_F(RestoreTest, EmptyNamesAreRefused) {
+  EXPECT_THAT(RestoreBackup(backup(), "", fixture_.executor(), random_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--state-dir is empty")));
+  EXPECT_THAT(
+      RestoreBackup("", target(), fixture_.executor(), random_),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("DIR is empty")));
+  ExpectNothingMade();
+}
+
 TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
   for (const std::string& directory :
        {fixture_.state_dir(), fixture_.path("missing")}) {

@@ -18,6 +18,17 @@ namespace {
 // Who repeats the running backup.
 constexpr size_t kWaitersMax = 16;
 
+// Who asked would ask again for as long as it is UNAVAILABLE, and a disk is
+// full until a person frees space.
+absl::Status ForWhoAsked(const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || GetReason(status) != kDiskFullReason) {
+    return status;
+  }
+  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                       "nothing was backed up: ", status.message())),
+                   kDiskFullReason);
+}
+
 }  // namespace
 
 BackupService::BackupService(Start start, Executor& strand, const Clock& clock)
@@ -91,7 +102,7 @@ void BackupService::Answer(const absl::StatusOr<BackupManifest>& manifest) {
     if (manifest.ok()) {
       std::move(reply)(response);
     } else {
-      std::move(reply)(manifest.status());
+      std::move(reply)(ForWhoAsked(manifest.status()));
     }
   }
 }

@@ -164,6 +164,17 @@ class Store(cluster.ClusterTest):
         self.assert_fails(c.run("head", "backup", "/nowhere/b"), 2,
                           "/nowhere")
         self.assert_fails(c.run("head", "backup"), 2, "DIR")
+        self.assert_fails(c.run("head", "backup", ""), 2, "DIR is empty")
+        link = self.sandbox.dir / "link"
+        link.symlink_to(self.sandbox.dir / "elsewhere")
+        self.assert_fails(
+            self.head_command("restore", backup, "--state-dir", link), 2,
+            link, "symbolic link to", "name a new directory")
+        self.assert_fails(
+            self.head_command("restore", backup, "--state-dir", ""), 2,
+            "--state-dir")
+        self.assert_fails(
+            self.head_command("restore", "", "--state-dir", "new"), 2, "DIR")
         self.assert_fails(c.run("adopt", "x"), 125, "cohort status")
         self.assert_fails(c.run("end", 32 * "a"), 125, "is unclaimed")
         head = self.sandbox.dir / "head"
@@ -263,6 +274,43 @@ class Store(cluster.ClusterTest):
         self.assertEqual(list(small.iterdir()), [])
         job = c.submit("--", "true")
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
+
+    def test_a_backup_on_the_heads_own_full_disk_ends_soon(self):
+        small = self.sandbox.tmpfs("head", "64m")
+        if small is None:
+            self.skipTest("may not mount")
+        c = cluster.Cluster(self.sandbox)
+        c.head_flags = ("--volatile",)
+        c.start_head()
+        fill = small / "fill"
+        with fill.open("wb") as out:
+            try:
+                while True:
+                    out.write(bytes(1 << 20))
+            except OSError:
+                pass
+        target = self.sandbox.dir / "backup"
+        done = c.run("head", "backup", target, timeout=20)
+        self.assert_fails(done, 125, "full", small)
+        self.assertEqual(list(self.sandbox.dir.glob("backup*")), [])
+        self.assertFalse((small / "backup.tmp").exists())
+        fill.unlink()
+        self.assertEqual(c.run("head", "backup", target).returncode, 0)
+
+    def test_a_log_whose_bytes_stand_twice_is_refused(self):
+        c = self.cluster()
+        c.await_end(c.submit("--", "true"))
+        c.kill_head()
+        head = self.sandbox.dir / "head"
+        log = max((head / "store").glob("*.log"))
+        log.write_bytes(2 * log.read_bytes())
+        before = self.files(head)
+        for command in (("inspect", "--state-dir", head),
+                        ("--state-dir", head, "--address", "127.0.0.1:0")):
+            self.assert_fails(self.head_command(*command), 125, log,
+                              "cohort head restore")
+        self.assertEqual(self.files(head), before)
 
 
 if __name__ == "__main__":
