@@ -90,7 +90,8 @@ TEST_F(ClusterTest, RefusesASpecThatCanNeverRunBeforeSendingIt) {
                        HasSubstr("command is empty")));
   EXPECT_THAT(
       cluster->Submit(SpecOf("a"), {.request_id = std::string(129, 'r')}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 to 128 bytes")));
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("1 to 128 bytes")));
   EXPECT_TRUE(head_.jobs().empty());
 }
 
