@@ -18,38 +18,45 @@ struct NodeSize {
   friend auto operator<=>(const NodeSize&, const NodeSize&) = default;
 };
 
-bool WantsGpus(const GangRequest& request) {
-  return !request.per_worker.Get(kGpu).IsZero();
-}
+// What a request makes of GPUs, worked out once a plan.
+class GpuWish {
+ public:
+  explicit GpuWish(const GangRequest& request)
+      : gpus_(request.per_worker.Get(kGpu)),
+        parts_(!gpus_.IsZero() && gpus_ < Amount::FromUnits(1)),
+        packed_(request.strategy == PlacementStrategy::kPack ||
+                request.strategy == PlacementStrategy::kStrictPack) {}
 
-bool WantsPartsOfGpus(const GangRequest& request) {
-  return WantsGpus(request) &&
-         request.per_worker.Get(kGpu) < Amount::FromUnits(1);
-}
+  bool any() const { return !gpus_.IsZero(); }
 
-// Of `capacity` those that find room on GPUs that are broken already.
-int64_t FitOnBroken(const NodeForm& form, int64_t capacity,
-                    const GangRequest& request) {
-  return std::min(capacity,
-                  CapacityOnBroken(form, request.per_worker.Get(kGpu)));
-}
+  // Workers that find room on GPUs that are broken already.
+  int64_t FitOnBroken(const NodeForm& form, int64_t capacity) const {
+    return parts_ ? std::min(capacity, CapacityOnBroken(form, gpus_)) : 0;
+  }
 
-// As the gang comes there: all that fit, or one after the other elsewhere.
-int64_t BrokenOn(const NodeForm& form, int64_t capacity,
-                 const GangRequest& request) {
-  if (!WantsPartsOfGpus(request)) return 0;
-  const bool packed = request.strategy == PlacementStrategy::kPack ||
-                      request.strategy == PlacementStrategy::kStrictPack;
-  return GpusBroken(request.per_worker.Get(kGpu), packed ? capacity : 1,
-                    FitOnBroken(form, capacity, request));
-}
+  // Whole GPUs that `workers` break where so many fit on broken ones.
+  int64_t Broken(int64_t workers, int64_t fit_on_broken) const {
+    return parts_ ? GpusBroken(gpus_, workers, fit_on_broken) : 0;
+  }
+
+  // As the gang comes to a node: all that fit, or one after the other
+  // elsewhere.
+  int64_t BrokenOn(const NodeForm& form, int64_t capacity) const {
+    return Broken(packed_ ? capacity : 1, FitOnBroken(form, capacity));
+  }
+
+ private:
+  const Amount gpus_;
+  const bool parts_;
+  const bool packed_;
+};
 
 // A node whose GPUs are all taken is still kept from a GPU job by what it gives
 // to others: without a wish for GPUs its total counts.
 NodeSize NodeSizeOf(const NodeForm& form, int64_t capacity,
-                    const GangRequest& request) {
-  const ResourceSet& gpus = WantsGpus(request) ? form.available : form.total;
-  return {.broken = BrokenOn(form, capacity, request),
+                    const GpuWish& wish) {
+  const ResourceSet& gpus = wish.any() ? form.available : form.total;
+  return {.broken = wish.BrokenOn(form, capacity),
           .gpus = gpus.Get(kGpu),
           .capacity = capacity,
           .cpus = form.available.Get(kCpu),
@@ -174,6 +181,7 @@ void Tier::Join(Tier other) {
 
 std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
                             Fit& fit) {
+  const GpuWish wish(request);
   std::map<NodeSize, Tier> tiers;
   for (const auto& [form, bucket] : nodes.buckets()) {
     const int64_t capacity = fit.CapacityOf(*form);
@@ -181,7 +189,7 @@ std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
     Tier tier(capacity, fit.SelectedIn(bucket));
     if (tier.left() == 0) continue;
     const auto [place, fresh] =
-        tiers.try_emplace(NodeSizeOf(*form, capacity, request), tier);
+        tiers.try_emplace(NodeSizeOf(*form, capacity, wish), tier);
     if (!fresh) place->second.Join(std::move(tier));
   }
   std::vector<Tier> ordered;
@@ -234,6 +242,7 @@ Room RoomIn(const NodeGroup& nodes, Fit& fit, bool idle) {
 
 std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
                                  const GangRequest& request, Fit& fit) {
+  const GpuWish wish(request);
   Room room;
   DomainSize size;
   int64_t fit_on_broken = 0;
@@ -242,19 +251,14 @@ std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
     const int64_t count = capacity == 0 ? 0 : fit.CountIn(bucket);
     if (count == 0) continue;
     room.Add(capacity, count);
-    const NodeSize one = NodeSizeOf(*form, capacity, request);
+    const NodeSize one = NodeSizeOf(*form, capacity, wish);
     size.gpus += Times(one.gpus, count);
     size.cpus += Times(one.cpus, count);
     size.memory += Times(one.memory, count);
-    if (WantsPartsOfGpus(request)) {
-      fit_on_broken += FitOnBroken(*form, capacity, request) * count;
-    }
+    fit_on_broken += wish.FitOnBroken(*form, capacity) * count;
   }
   if (!room.Holds(request)) return std::nullopt;
-  if (WantsPartsOfGpus(request)) {
-    size.broken = GpusBroken(request.per_worker.Get(kGpu), request.num_workers,
-                             fit_on_broken);
-  }
+  size.broken = wish.Broken(request.num_workers, fit_on_broken);
   size.capacity = room.workers;
   return size;
 }
