@@ -1,10 +1,13 @@
 #include "head/store/rocksdb_store.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"
@@ -12,7 +15,9 @@
 
 #include "cohort/v1/storage.pb.h"
 #include "common/hash.h"
+#include "common/random.h"
 #include "common/status_util.h"
+#include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
 #include "head/store/records_codec.h"
 #include "head/store/testing/rocksdb_store_fixture.h"
@@ -52,6 +57,41 @@ TEST_F(RocksdbStoreTest, TheLaterWriteOfARowInABatchWins) {
                                      {Table::kJobs, "a", "2"}}));
   EXPECT_THAT(store->LoadAll(Table::kJobs),
               IsOkAndHolds(ElementsAre(Pair("a", "2"))));
+}
+
+// Logs that are rolled while tables still need them, and tables that are
+// merged, are nothing to refuse.
+TEST_F(RocksdbStoreTest, EachLifeTakesWhatTheOneBeforeLeft) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("replay: COHORT_SEED=", seed));
+  SeededRandom random(seed);
+  std::map<std::string, std::string> rows;
+  size_t most_logs = 0;
+  for (int life = 0; life < 5; ++life) {
+    auto store = RocksdbStore::Open({.path = path(), .check_rows = false});
+    COHORT_ASSERT_OK(store);
+    for (const Table table : {Table::kJobs, Table::kEvents}) {
+      const auto loaded = (*store)->LoadAll(table);
+      COHORT_ASSERT_OK(loaded);
+      for (const auto& [key, value] : *loaded) {
+        ASSERT_EQ(rows.at(absl::StrCat(TableName(table), key)), value);
+      }
+    }
+    const uint64_t writes = 12 + random.Below(20);
+    for (uint64_t n = 0; n < writes; ++n) {
+      // One table is filled slowly, so that it keeps old logs.
+      const Table table =
+          n == 0 || random.Below(8) == 0 ? Table::kEvents : Table::kJobs;
+      const std::string key = absl::StrCat(random.Below(20));
+      const size_t size = table == Table::kEvents ? 100 : 1'500'000;
+      const std::string value(random.Below(size),
+                              static_cast<char>('a' + n % 26));
+      COHORT_ASSERT_OK((*store)->Append(0, {{table, key, value}}));
+      rows[absl::StrCat(TableName(table), key)] = value;
+    }
+    most_logs = std::max(most_logs, Files(".log").size());
+  }
+  EXPECT_GT(most_logs, 1u) << "none was kept";
 }
 
 TEST_F(RocksdbStoreTest, OnlyTheStoredTermMayWrite) {
