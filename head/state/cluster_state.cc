@@ -292,6 +292,10 @@ void ClusterState::ApplyObserved(const NodeId& node,
         {.attempt = attempt->id, .paths = outcome.acknowledged});
   }
   ApplyOutcome(job, *attempt, outcome, change);
+  // It was told to run there, and may yet before it hears otherwise.
+  if (!outcome.parts_over.empty() && observed.phase != ObservedPhase::kEnded) {
+    AddGhost(node, observed, part, change);
+  }
 }
 
 void ClusterState::ApplyUnwanted(const NodeId& node,
@@ -302,7 +306,7 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
       attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (IsLive(observed)) {
     AddGhost(node, observed, part, change);
-  } else {
+  } else if (observed.phase == ObservedPhase::kEnded) {
     RemoveGhost(node, observed.attempt, change);
   }
   if (part == nullptr) {

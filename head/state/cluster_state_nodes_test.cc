@@ -457,5 +457,26 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   }
 }
 
+// PL-2; seed 5250 of the simulation: a daemon that was put back to a time
+// before it started its ranks was told to run them, and does so before it hears
+// that they are given up.
+TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
+  Join(a_, 2);
+  const JobId job = SubmitJob(Spec(1, 2));
+  Run(job);
+  ObservedAttempt anew = At(job, ObservedPhase::kPreparing);
+  Say(a_, anew);
+  EXPECT_EQ(StateOf(job), JobState::kPending) << "the node may still start it";
+  anew.phase = ObservedPhase::kPrepared;
+  Say(a_, anew);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  anew.phase = ObservedPhase::kStarting;
+  Say(a_, anew);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  anew.phase = ObservedPhase::kEnded;
+  Say(a_, anew);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
 }  // namespace
 }  // namespace cohort::head
