@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
@@ -64,11 +69,15 @@ absl::Status WriteAll(int fd, const std::string& path,
   return absl::OkStatus();
 }
 
-// What a lock file says about its holder: "process 12 (cohort-head)".
-std::string HolderText(int fd, const std::string& path) {
+// "12 cohort-head", as the holder of a lock file wrote it; empty: nothing yet.
+std::string ReadHolder(int fd, const std::string& path) {
+  if (::lseek(fd, 0, SEEK_SET) != 0) return "";
   const absl::StatusOr<std::string> text = ReadAll(fd, path, 4096);
-  const absl::string_view line =
-      text.ok() ? absl::StripAsciiWhitespace(*text) : absl::string_view();
+  return text.ok() ? std::string(absl::StripAsciiWhitespace(*text)) : "";
+}
+
+// For people: "process 12 (cohort-head)".
+std::string HolderText(absl::string_view line) {
   const size_t space = line.find(' ');
   // Locked, but not written yet.
   if (space == absl::string_view::npos) return "another process";
@@ -76,14 +85,42 @@ std::string HolderText(int fd, const std::string& path) {
                       absl::CHexEscape(line.substr(space + 1)), ")");
 }
 
+// A process that was killed holds its locks until its memory is freed, which
+// takes a while of much of it; its command line is gone at once.
+bool IsEnding(pid_t pid) {
+  const absl::StatusOr<std::string> command =
+      ReadFile(absl::StrCat("/proc/", pid, "/cmdline"), 4096);
+  return command.ok() ? command->empty() : absl::IsNotFound(command.status());
+}
+
+// Waits for a holder that is ending, or was killed this moment, to be gone.
+void AwaitEnding(int fd, const std::string& path) {
+  constexpr int kAMomentMs = 100;
+  constexpr int kEndingMs = 10'000;
+  const std::string line = ReadHolder(fd, path);
+  pid_t pid = 0;
+  if (!absl::SimpleAtoi(line.substr(0, line.find(' ')), &pid)) return;
+  const UniqueFd holder(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!holder) return;
+  struct pollfd gone = {.fd = holder.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&gone, 1, kAMomentMs) == 0 && IsEnding(pid)) {
+    ::poll(&gone, 1, kEndingMs);
+  }
+}
+
 absl::Status Lock(int fd, const std::string& directory, const std::string& path,
                   int kind) {
   if (::flock(fd, kind | LOCK_NB) == 0) return absl::OkStatus();
+  if (errno == EWOULDBLOCK) {
+    AwaitEnding(fd, path);
+    if (::flock(fd, kind | LOCK_NB) == 0) return absl::OkStatus();
+  }
   if (errno != EWOULDBLOCK) return Failed("lock", path);
-  return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                       directory, " is in use by ", HolderText(fd, path),
-                       ": stop it, or choose another directory")),
-                   "locked");
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          directory, " is in use by ", HolderText(ReadHolder(fd, path)),
+          ": stop it, or choose another directory")),
+      "locked");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class FileLock {
  public:
   // Locks `<directory>/LOCK` and writes "pid program" into it.
   // FailedPrecondition with reason "locked", naming the holder, when another
-  // process has it.
+  // process has it; one that was killed is waited for until it is gone.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
 

@@ -1,8 +1,10 @@
 #include "common/file.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -142,6 +144,29 @@ TEST(FileLockTest, NamesTheHolderToTheSecond) {
   EXPECT_EQ(GetReason(refused), "locked");
   lock.reset();
   EXPECT_THAT(FileLock::Acquire(dir.path(), "x"), IsOk());
+}
+
+// Its lock goes with its memory, which takes the longer the more there is.
+TEST(FileLockTest, WaitsForAHolderThatWasKilled) {
+  const TempDir dir;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t holder = ::fork();
+  ASSERT_GE(holder, 0);
+  if (holder == 0) {
+    const absl::StatusOr<FileLock> lock = FileLock::Acquire(dir.path(), "x");
+    const std::string memory(size_t{64} << 20, 'm');
+    if (!lock.ok() || ::write(ready[1], "r", 1) != 1) ::_exit(1);
+    ::pause();
+    ::_exit(memory.empty() ? 1 : 0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(::kill(holder, SIGKILL), 0);
+  EXPECT_THAT(FileLock::Acquire(dir.path(), "y"), IsOk());
+  EXPECT_EQ(::waitpid(holder, nullptr, 0), holder);
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 TEST(FileLockTest, SaysWhatIsInItsWay) {

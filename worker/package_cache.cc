@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
@@ -39,20 +40,38 @@ absl::Status AppendAt(const std::string& path, int64_t offset,
   return absl::OkStatus();
 }
 
+absl::StatusOr<Digest> DigestOf(int fd, const std::string& path) {
+  Sha256 sha;
+  std::string buffer(1 << 20, '\0');
+  for (;;) {
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+    if (n == 0) return sha.Finish();
+    sha.Update(absl::string_view(buffer).substr(0, static_cast<size_t>(n)));
+  }
+}
+
+// Whether the package is there and has its hash; one that has not is removed.
+bool IsWhole(const std::string& path, const Digest& hash) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return false;
+  const absl::StatusOr<Digest> found = DigestOf(fd.get(), path);
+  if (found.ok() && *found == hash) return true;
+  COHORT_LOG(kWarning, "package_damaged", {"path", path},
+             {"why", found.ok() ? absl::DataLossError("it lost its hash")
+                                : found.status()});
+  unlink(path.c_str());
+  return false;
+}
+
 // Renames `part` to `path` if its bytes have the hash; removes it otherwise.
 absl::Status Complete(const std::string& part, const std::string& path,
                       const Digest& hash) {
   const UniqueFd fd(open(part.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return ErrnoStatus(errno, absl::StrCat("open ", part));
-  Sha256 sha;
-  std::string buffer(1 << 20, '\0');
-  for (;;) {
-    const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
-    if (n < 0) return ErrnoStatus(errno, absl::StrCat("read ", part));
-    if (n == 0) break;
-    sha.Update(absl::string_view(buffer).substr(0, static_cast<size_t>(n)));
-  }
-  if (sha.Finish() != hash) {
+  COHORT_ASSIGN_OR_RETURN(const Digest found, DigestOf(fd.get(), part));
+  if (found != hash) {
     unlink(part.c_str());
     return absl::DataLossError(absl::StrCat(
         "the package that came from the head does not have the hash ",
@@ -123,10 +142,11 @@ void PackageCache::Fetch(const Digest& hash, Done done) {
   if (transfer.waiting.size() > 1) return;
   disk_.Post([this, hash] {
     const std::string path = Path(hash);
-    struct stat info;
-    const bool whole = stat(path.c_str(), &info) == 0;
+    // Read anew each time: it is code, which a disk may have changed since.
+    const bool whole = IsWhole(path, hash);
     // Its time is when it was last used.
     if (whole) utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+    struct stat info;
     const int64_t have =
         stat(PartPath(hash).c_str(), &info) == 0 ? info.st_size : 0;
     strand_.Post([this, hash, whole, have, path] {

@@ -279,6 +279,20 @@ TEST_F(PackageCacheTest, APartThatWasDamagedHereIsFetchedAnew) {
   EXPECT_EQ(*ReadFile(*path), bytes);
 }
 
+TEST_F(PackageCacheTest, OneThatWasDamagedWhileItWasKeptIsFetchedAnew) {
+  const std::string bytes = "echo GOOD; exit 0";
+  const Digest hash = Publish(bytes);
+  const std::string path = *Fetch(hash);
+  for (const char* damaged : {"echo EVIL; exit 0", "echo", ""}) {
+    SCOPED_TRACE(damaged);
+    std::ofstream(path, std::ios::trunc) << damaged;
+    head_.offsets.clear();
+    ASSERT_THAT(Fetch(hash), IsOk());
+    EXPECT_EQ(*ReadFile(path), bytes);
+    EXPECT_EQ(head_.offsets.size(), 2u);
+  }
+}
+
 TEST_F(PackageCacheTest, SaysWhenTheHeadHasNoSuchPackage) {
   const absl::Status lost = Fetch(Sha256::Of("unknown")).status();
   EXPECT_THAT(lost,

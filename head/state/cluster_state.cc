@@ -111,6 +111,7 @@ void ClusterState::TakeTerm(Transition& transition) {
     cluster_.generation = GenerationId::New(random_);
   }
   cluster_.term += 1;
+  if (cluster_.strangers) cluster_.settling = true;
   change.cluster = true;
   // A back-off begins anew.
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
@@ -634,6 +635,10 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   for (const JobId& id : change.jobs) {
     JobRecord& job = *jobs_.FindMutable(id);
     if (!HasEnded(job.state)) NotePhase(PhaseOf(job), now, job);
+  }
+  const bool strangers = cluster_.settling || unclaimed_.HasStrangers();
+  if (std::exchange(cluster_.strangers, strangers) != strangers) {
+    change.cluster = true;
   }
   const std::vector<size_t> event_bytes = PutRows(change, view(), transition);
   history_.Note(change, event_bytes);

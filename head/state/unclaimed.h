@@ -66,6 +66,7 @@ class UnclaimedTable {
   // Null when the job may go on; otherwise one that it must wait for.
   const Entry* OfJob(const JobId& job) const;
   const std::map<AttemptId, Entry>& all() const { return entries_; }
+  bool HasStrangers() const { return strangers_ > 0; }
 
  private:
   Entry& Insert(const AttemptId& attempt, const JobId& job);

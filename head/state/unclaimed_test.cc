@@ -562,6 +562,31 @@ TEST_F(UnclaimedTest, AWaitingJobGoesOnOnceItsStrangerIsEnded) {
   EXPECT_NE(Last(job).id, running.attempt);
 }
 
+// UN-2: only its node knows of it, and may be the last to come.
+TEST_F(UnclaimedTest, AStrangerIsWaitedForAtEachStart) {
+  const JobId job = NewJob();
+  Backup();
+  Join(kNode);
+  const ObservedAttempt running = Run(job, kNode);
+  Restore();
+  Join(kOther);
+  Join(kNode, {running});
+  Settle();
+  EXPECT_EQ(Job(job).state, JobState::kPending);
+  for (int start = 0; start < 3; ++start) {
+    Load();
+    Join(kOther);
+    EXPECT_EQ(Job(job).state, JobState::kPending);
+    Join(kNode, {running});
+    Settle();
+    EXPECT_EQ(Job(job).state, JobState::kPending);
+  }
+  COHORT_EXPECT_OK(End(running.attempt));
+  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  Load();
+  EXPECT_FALSE(state_->cluster().settling) << "nobody is waited for any more";
+}
+
 TEST_F(UnclaimedTest, AStrangerThatIsNowhereAnyMoreHoldsNothingBack) {
   const JobId job = NewJob();
   Backup();

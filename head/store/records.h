@@ -42,6 +42,9 @@ struct ClusterRecord {
   // The store was restored from a backup, and nodes with attempts that it does
   // not know of may still come: nothing is placed.
   bool settling = false;
+  // Nodes have, or may have, attempts without a row that wait for a person: the
+  // next start settles again, since only the nodes can tell of them.
+  bool strangers = false;
   // Unclaimed attempts without rows that a person has ended: the last ones.
   std::vector<AttemptId> ended_unclaimed;
 

@@ -327,6 +327,7 @@ void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
   row.set_next_incarnation(record.next_incarnation);
   row.set_next_job_sequence(record.next_job_sequence);
   row.set_settling(record.settling);
+  row.set_strangers(record.strangers);
   for (const AttemptId& attempt : record.ended_unclaimed) {
     row.add_ended_unclaimed(IdBytes(attempt));
   }
@@ -340,7 +341,8 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
       .next_event = row.next_event(),
       .next_incarnation = row.next_incarnation(),
       .next_job_sequence = row.next_job_sequence(),
-      .settling = row.settling()};
+      .settling = row.settling(),
+      .strangers = row.strangers()};
   for (const std::string& attempt : row.ended_unclaimed()) {
     record.ended_unclaimed.push_back(
         reader.ToId<AttemptId>(attempt, "ended attempt"));

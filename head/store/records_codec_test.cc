@@ -52,6 +52,7 @@ ClusterRecord SomeCluster() {
           .next_incarnation = 5,
           .next_job_sequence = 9,
           .settling = true,
+          .strangers = true,
           .ended_unclaimed = {IdOf<AttemptId>('a')}};
 }
 
@@ -296,9 +297,9 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "790e168d08021210636363636363636363636363636363631a10676767676767676767"
+      "bf742f9b08021210636363636363636363636363636363631a10676767676767676767"
       "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
-      "6161");
+      "6161c00101");
   ExpectGolden(
       SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
       "c83b041e0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
