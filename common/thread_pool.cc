@@ -26,13 +26,10 @@ ThreadPool::ThreadPool(int threads) {
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Post(Task task) {
-  {
-    MutexLock lock(mutex_);
-    // The parameter outlives the lock, so a refused task dies unlocked.
-    if (stopped_) return;
-    ready_.push_back(std::move(task));
-  }
-  // Unlocked, or the thread that wakes would sleep again for the lock.
+  MutexLock lock(mutex_);
+  // The parameter outlives the lock, so a refused task dies unlocked.
+  if (stopped_) return;
+  ready_.push_back(std::move(task));
   changed_.Signal();
 }
 
