@@ -1,5 +1,6 @@
 #include "common/file.h"
 
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,6 +164,9 @@ TEST(FileLockTest, WaitsForAHolderThatWasKilled) {
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   ASSERT_EQ(::kill(holder, SIGKILL), 0);
+  // From now on it is ending, and for a moment still has the lock.
+  const std::string command = absl::StrCat("/proc/", holder, "/cmdline");
+  while (!ReadFile(command).value_or("").empty()) sched_yield();
   EXPECT_THAT(FileLock::Acquire(dir.path(), "y"), IsOk());
   EXPECT_EQ(::waitpid(holder, nullptr, 0), holder);
   ::close(ready[0]);
