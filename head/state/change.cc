@@ -39,8 +39,9 @@ void SendDesired(const Change& change, const TableView& tables,
 
 }  // namespace
 
-std::vector<size_t> PutRows(const Change& change, const TableView& tables,
-                            Transition& transition) {
+StoredSizes PutRows(const Change& change, const TableView& tables,
+                    Transition& transition) {
+  StoredSizes sizes;
   for (const NodeId& node : change.nodes) {
     transition.Put(*tables.nodes.Find(node));
   }
@@ -49,16 +50,17 @@ std::vector<size_t> PutRows(const Change& change, const TableView& tables,
     transition.Put(*tables.attempts.Find(attempt));
   }
   for (const ArrayRecord& array : change.arrays) transition.Put(array);
-  for (const RequestRecord& request : change.requests) transition.Put(request);
+  for (const RequestRecord& request : change.requests) {
+    sizes.requests.push_back(transition.Put(request));
+  }
   for (const PackageRecord& package : change.packages) transition.Put(package);
   for (const WaitReasonRecord& reason : change.wait_reasons) {
     transition.Put(reason);
   }
-  std::vector<size_t> event_bytes;
   for (const EventRecord& event : change.events) {
-    event_bytes.push_back(transition.Put(event));
+    sizes.events.push_back(transition.Put(event));
   }
-  return event_bytes;
+  return sizes;
 }
 
 void DeleteRows(const Change& change, const TableView& tables,

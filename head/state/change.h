@@ -89,10 +89,15 @@ struct TableView {
   const ExchangeTable& exchanges;
 };
 
-// Puts every row that `change` touched into `transition`, but the cluster's;
-// gives the sizes of its events.
-std::vector<size_t> PutRows(const Change& change, const TableView& tables,
-                            Transition& transition);
+// How large rows are whose table has no other way to know.
+struct StoredSizes {
+  std::vector<size_t> requests;
+  std::vector<size_t> events;
+};
+
+// Puts every row that `change` touched into `transition`, but the cluster's.
+StoredSizes PutRows(const Change& change, const TableView& tables,
+                    Transition& transition);
 // Takes those out that are gone, and puts the cluster's row.
 void DeleteRows(const Change& change, const TableView& tables,
                 Transition& transition);

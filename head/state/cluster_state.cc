@@ -640,8 +640,11 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   if (std::exchange(cluster_.strangers, strangers) != strangers) {
     change.cluster = true;
   }
-  const std::vector<size_t> event_bytes = PutRows(change, view(), transition);
-  history_.Note(change, event_bytes);
+  const StoredSizes sizes = PutRows(change, view(), transition);
+  for (size_t i = 0; i < change.requests.size(); ++i) {
+    requests_.Add(change.requests[i], sizes.requests[i]);
+  }
+  history_.Note(change, sizes.events);
   history_.Trim(change.may_forget, change);
   change.requests_gone =
       requests_.Trim(2 * change.requests.size() + change.may_forget);

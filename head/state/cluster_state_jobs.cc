@@ -55,13 +55,11 @@ void ClusterState::Remember(const RequestKey& request, std::string answer,
                             Change& change) {
   change.principal = request.principal;
   change.request_id = request.request_id;
-  RequestRecord record{.principal = request.principal,
-                       .request_id = request.request_id,
-                       .body_hash = request.body_hash,
-                       .answer = std::move(answer),
-                       .at = clock_.Wall()};
-  requests_.Add(record);
-  change.requests.push_back(std::move(record));
+  change.requests.push_back({.principal = request.principal,
+                             .request_id = request.request_id,
+                             .body_hash = request.body_hash,
+                             .answer = std::move(answer),
+                             .at = clock_.Wall()});
 }
 
 // ---- submit ----

@@ -23,7 +23,10 @@ void RequestTable::Load(std::vector<RequestRecord> records) {
                    [](const RequestRecord& a, const RequestRecord& b) {
                      return a.at < b.at;
                    });
-  for (RequestRecord& record : records) Add(std::move(record));
+  for (RequestRecord& record : records) {
+    const size_t bytes = StoredBytes(record);
+    Add(std::move(record), bytes);
+  }
 }
 
 absl::StatusOr<const RequestRecord*> RequestTable::Find(
@@ -41,11 +44,10 @@ absl::StatusOr<const RequestRecord*> RequestTable::Find(
   return &*found;
 }
 
-void RequestTable::Add(RequestRecord record) {
-  const auto bytes = static_cast<int64_t>(StoredBytes(record));
+void RequestTable::Add(RequestRecord record, size_t bytes) {
   const auto [place, is_new] = records_.insert(std::move(record));
   COHORT_CHECK(is_new);
-  line_.Put(&*place, bytes);
+  line_.Put(&*place, static_cast<int64_t>(bytes));
 }
 
 std::vector<RequestRecord> RequestTable::Trim(size_t n) {

@@ -37,8 +37,8 @@ class RequestTable {
                                             absl::string_view request_id,
                                             absl::string_view body_hash) const;
 
-  // REQUIRES: Find gave null.
-  void Add(RequestRecord record);
+  // `bytes`: of its row.  REQUIRES: Find gave null.
+  void Add(RequestRecord record, size_t bytes);
 
   // Forgets the oldest ones beyond a cap, at most `n`, and gives them.
   std::vector<RequestRecord> Trim(size_t n);

@@ -1,6 +1,8 @@
 #include "head/state/request_table.h"
 
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -9,6 +11,7 @@
 #include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
+#include "head/store/records_codec.h"
 
 namespace cohort::head {
 namespace {
@@ -27,6 +30,11 @@ RequestRecord Request(const std::string& id, const std::string& body) {
   return record;
 }
 
+void Add(RequestTable& table, RequestRecord record) {
+  const size_t bytes = StoredBytes(record);
+  table.Add(std::move(record), bytes);
+}
+
 class RequestTableTest : public ::testing::Test {
  protected:
   ManualExecutor time_;
@@ -41,7 +49,7 @@ class RequestTableTest : public ::testing::Test {
 // RQ-1.
 TEST_F(RequestTableTest, GivesARepetitionTheFirstAnswer) {
   EXPECT_THAT(table_.Find("cluster", "r", "body"), IsOkAndHolds(IsNull()));
-  table_.Add(Request("r", "body"));
+  Add(table_, Request("r", "body"));
   const auto found = table_.Find("cluster", "r", "body");
   COHORT_ASSERT_OK(found);
   EXPECT_EQ((*found)->answer, "answer to r");
@@ -49,14 +57,14 @@ TEST_F(RequestTableTest, GivesARepetitionTheFirstAnswer) {
 
 // RQ-1.
 TEST_F(RequestTableTest, RefusesAnotherBodyUnderTheSameId) {
-  table_.Add(Request("r", "body"));
+  Add(table_, Request("r", "body"));
   const auto found = table_.Find("cluster", "r", "another");
   EXPECT_THAT(found, StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_EQ(GetReason(found.status()), "request_id_reused");
 }
 
 TEST_F(RequestTableTest, KeepsPrincipalsApart) {
-  table_.Add(Request("r", "body"));
+  Add(table_, Request("r", "body"));
   EXPECT_THAT(table_.Find("somebody else", "r", "another"),
               IsOkAndHolds(IsNull()));
 }
@@ -70,7 +78,7 @@ TEST_F(RequestTableTest, RefusesIdsThatCannotBe) {
 }
 
 TEST_F(RequestTableTest, ForgetsAfterADayOfTheHeadsLife) {
-  table_.Add(Request("r", "body"));
+  Add(table_, Request("r", "body"));
   time_.AdvanceBy(absl::Hours(24) - absl::Seconds(1));
   EXPECT_THAT(table_.Trim(10), IsEmpty());
   time_.AdvanceBy(absl::Seconds(1));
@@ -84,9 +92,9 @@ TEST_F(RequestTableTest, ForgetsTheOldestBeyondItsBound) {
   RequestRecord first = Request("1", "body");
   first.at = absl::FromUnixSeconds(1);
   table_.Load({second, first});
-  table_.Add(Request("3", "body"));
-  table_.Add(Request("4", "body"));
-  table_.Add(Request("5", "body"));
+  Add(table_, Request("3", "body"));
+  Add(table_, Request("4", "body"));
+  Add(table_, Request("5", "body"));
   EXPECT_THAT(table_.Trim(10), IsEmpty()) << "a client may still ask again";
   time_.AdvanceBy(absl::Minutes(2));
   const auto gone = table_.Trim(1);
@@ -103,7 +111,7 @@ TEST(RequestTableBytesTest, ForgetsTheOldestBeyondItsBytes) {
       {.count_max = 1'000'000, .bytes_max = 10'000, .age_max = absl::Hours(24)},
       time);
   for (int i = 0; i < 1'000; ++i) {
-    table.Add(Request(absl::StrCat(i), std::string(100, 'h')));
+    Add(table, Request(absl::StrCat(i), std::string(100, 'h')));
     table.Trim(2);
     ASSERT_LE(table.Level().bytes, 10'000);
   }

@@ -28,8 +28,9 @@ void Transition::Put(const ArrayRecord& record) {
   batch_.push_back(ToWrite(record));
 }
 
-void Transition::Put(const RequestRecord& record) {
+size_t Transition::Put(const RequestRecord& record) {
   batch_.push_back(ToWrite(record));
+  return BytesOf(batch_.back());
 }
 
 void Transition::Put(const PackageRecord& record) {
@@ -38,7 +39,7 @@ void Transition::Put(const PackageRecord& record) {
 
 size_t Transition::Put(const EventRecord& record) {
   batch_.push_back(ToWrite(record));
-  return batch_.back().key.size() + batch_.back().value->size();
+  return BytesOf(batch_.back());
 }
 
 void Transition::Put(const WaitReasonRecord& record) {

@@ -33,9 +33,9 @@ class Transition {
   void Put(const JobRecord& record);
   void Put(const AttemptRecord& record);
   void Put(const ArrayRecord& record);
-  void Put(const RequestRecord& record);
   void Put(const PackageRecord& record);
-  // Gives how many bytes are stored.
+  // These give how many bytes are stored.
+  size_t Put(const RequestRecord& record);
   size_t Put(const EventRecord& record);
   void Put(const WaitReasonRecord& record);
 
