@@ -9,14 +9,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/random.h"
-#include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/cause_chain.h"
 #include "head/state/cluster_state.h"
 #include "head/state/job_query.h"
-#include "head/store/memory_store.h"
-#include "head/store/records_codec.h"
+#include "head/state/testing/cluster_state_fixture.h"
 
 namespace cohort::head {
 namespace {
@@ -29,9 +26,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 // A state over a memory store with one node, whose ranks do as they are told.
-class ClusterStateJobsTest : public ::testing::Test,
-                             public NodeLinks,
-                             public JobWatchers {
+class ClusterStateJobsTest : public ClusterStateTest {
  protected:
   ClusterStateJobsTest() {
     node_.node = NodeId::New(random_);
@@ -39,38 +34,9 @@ class ClusterStateJobsTest : public ::testing::Test,
     node_.host = "10.0.0.1";
     node_.resources = *ParseResources("CPU=4");
     node_.observed.full = true;
-    Reload();
   }
 
-  // As a restart of the head: what is built from the rows alone.
-  void Reload() {
-    store_ = std::make_unique<MemoryStore>(disk_);
-    absl::StatusOr<Rows> rows = LoadRows(*store_);
-    COHORT_ASSERT_OK(rows);
-    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
-    state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
-                                            *this, *std::move(rows));
-    Transition transition;
-    state_->TakeTerm(transition);
-    COHORT_ASSERT_OK(store_->Append(term, transition.TakeBatch()));
-  }
-
-  void Commit(Transition transition) {
-    const Batch batch = transition.TakeBatch();
-    if (!batch.empty()) {
-      COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
-    }
-    for (Effect& effect : transition.TakeEffects()) {
-      std::move(effect)(absl::OkStatus());
-    }
-  }
-
-  void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<DesiredAttempt>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<AcknowledgedCheckpoints>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId& job) override { changed_.push_back(job); }
+  using ClusterStateTest::Submit;
 
   // The node with all that it has to do, and nothing of it begun.
   void JoinNode() {
@@ -86,7 +52,7 @@ class ClusterStateJobsTest : public ::testing::Test,
     const auto registered = state_->RegisterNode(node_, transition);
     COHORT_ASSERT_OK(registered);
     incarnation_ = registered->incarnation;
-    Commit(std::move(transition));
+    Submit(std::move(transition));
   }
 
   static JobSpec Spec() {
@@ -101,7 +67,7 @@ class ClusterStateJobsTest : public ::testing::Test,
     Transition transition;
     const absl::StatusOr<JobId> id =
         state_->SubmitJob(Key(request), "default", std::move(spec), transition);
-    Commit(std::move(transition));
+    Submit(std::move(transition));
     return id;
   }
   JobId Submit(JobSpec spec) { return *TrySubmit(std::move(spec)); }
@@ -125,12 +91,14 @@ class ClusterStateJobsTest : public ::testing::Test,
     Transition transition;
     const absl::Status status =
         ((*state_).*call)(Key(absl::StrCat("r", ++requests_)), job, transition);
-    Commit(std::move(transition));
+    Submit(std::move(transition));
     return status;
   }
 
-  const JobRecord& Job(const JobId& id) { return *state_->jobs().Find(id); }
-  JobState StateOfJob(const JobId& id) { return *StateOf(state_->jobs(), id); }
+  // An array's too.
+  JobState StateOfJob(const JobId& id) {
+    return *head::StateOf(state_->jobs(), id);
+  }
   std::string Reason(const JobId& id) { return state_->ReasonOf(Job(id)); }
   int64_t Count(const JobId& array, JobState state) {
     return state_->jobs().arrays().Find(array)->CountOf(state);
@@ -149,7 +117,7 @@ class ClusterStateJobsTest : public ::testing::Test,
       Transition transition;
       static_cast<void>(
           state_->Observe(node_.node, incarnation_, observed, transition));
-      Commit(std::move(transition));
+      Submit(std::move(transition));
     };
     seen.master_port = 1234;
     say(ObservedPhase::kPrepared);
@@ -164,17 +132,8 @@ class ClusterStateJobsTest : public ::testing::Test,
     say(ObservedPhase::kEnded);
   }
 
-  const uint64_t seed_ = 11;
-  SeededRandom random_{seed_};
-  ManualExecutor time_;
-  MemoryDisk disk_;
-  ClusterLimits limits_;
-  std::unique_ptr<MemoryStore> store_;
-  std::unique_ptr<ClusterState> state_;
   Registration node_;
   uint64_t incarnation_ = 0;
-  int requests_ = 0;
-  std::vector<JobId> changed_;
 };
 
 // ---- hold and release ----
@@ -309,7 +268,7 @@ TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
   for (int i = 0; i < 3; ++i) End(Submit(Spec()));
   Transition transition;
   state_->Tick(transition);
-  Commit(std::move(transition));
+  Submit(std::move(transition));
   EXPECT_NE(state_->jobs().Find(first), nullptr);
   Reload();
   JoinNode();
@@ -318,7 +277,7 @@ TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
   End(second);
   Transition again;
   state_->Tick(again);
-  Commit(std::move(again));
+  Submit(std::move(again));
   EXPECT_EQ(state_->jobs().Find(first), nullptr);
 }
 
@@ -455,7 +414,7 @@ TEST_F(ClusterStateJobsTest, AnArrayIsForgottenAsAWhole) {
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, other));
   Transition first;
   state_->Tick(first);
-  Commit(std::move(first));
+  Submit(std::move(first));
   EXPECT_EQ(state_->jobs().size(), 11u);
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
   EXPECT_EQ(state_->jobs().Find(other), nullptr);
@@ -463,7 +422,7 @@ TEST_F(ClusterStateJobsTest, AnArrayIsForgottenAsAWhole) {
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, Submit(Spec())));
   Transition second;
   state_->Tick(second);
-  Commit(std::move(second));
+  Submit(std::move(second));
   EXPECT_EQ(state_->jobs().size(), 1u);
   EXPECT_EQ(state_->jobs().arrays().Find(array), nullptr);
   Reload();
