@@ -31,6 +31,10 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
+// Grows with every change of storage.proto: an older head must not read, and by
+// writing drop, what a newer one stored.  Kept in the cluster row.
+inline constexpr uint32_t kSchemaVersion = 2;
+
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
   ClusterId cluster;

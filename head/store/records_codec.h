@@ -21,10 +21,6 @@
 // Times keep their microseconds, InfinitePast is kept as it is.
 namespace cohort::head {
 
-// Grows with every change of storage.proto: an older head must not read, and by
-// writing drop, what a newer one stored.  Kept in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 2;
-
 // The row of the one cluster record.
 std::string ClusterKey();
 std::string NodeKey(const NodeId& node);

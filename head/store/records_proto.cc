@@ -1,0 +1,619 @@
+#include "head/store/records_proto.h"
+
+#include <map>
+
+#include "absl/time/time.h"
+
+namespace cohort::head {
+namespace {
+
+// The message package; `storage` is also a word of ours.
+namespace pb = ::cohort::storage::v1;
+
+// Microseconds since 1970; 0 is "not yet".
+int64_t ToMicros(absl::Time time) {
+  return time == absl::InfinitePast() ? 0 : absl::ToUnixMicros(time);
+}
+
+absl::Time FromMicros(int64_t micros) {
+  return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
+}
+
+// Microseconds; 0 is "without end".
+int64_t ToMicros(absl::Duration limit) {
+  return limit == absl::InfiniteDuration() ? 0
+                                           : absl::ToInt64Microseconds(limit);
+}
+
+absl::Duration LimitFromMicros(int64_t micros) {
+  return micros == 0 ? absl::InfiniteDuration() : absl::Microseconds(micros);
+}
+
+template <typename Id>
+std::string IdBytes(const Id& id) {
+  return id.IsNil() ? std::string() : std::string(id.bytes());
+}
+
+template <typename Amounts>
+void AmountsToProto(const Amounts& amounts,
+                    google::protobuf::RepeatedPtrField<pb::Amount>* out) {
+  for (const auto& [name, amount] : amounts) {
+    pb::Amount* const entry = out->Add();
+    entry->set_name(name);
+    entry->set_ten_thousandths(amount.ten_thousandths());
+  }
+}
+
+ResourceSet ToResources(
+    const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
+  ResourceSet set;
+  for (const pb::Amount& entry : entries) {
+    set.Set(entry.name(), Amount::FromTenThousandths(entry.ten_thousandths()));
+  }
+  return set;
+}
+
+std::map<std::string, Amount> ToAmounts(
+    const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
+  std::map<std::string, Amount> amounts;
+  for (const pb::Amount& entry : entries) {
+    amounts[entry.name()] = Amount::FromTenThousandths(entry.ten_thousandths());
+  }
+  return amounts;
+}
+
+template <typename Texts>
+void TextsToProto(const Texts& texts,
+                  google::protobuf::RepeatedPtrField<std::string>* out) {
+  for (const std::string& text : texts) *out->Add() = text;
+}
+
+void TextPairsToProto(const std::map<std::string, std::string>& pairs,
+                      google::protobuf::RepeatedPtrField<pb::TextPair>* out) {
+  for (const auto& [key, value] : pairs) {
+    pb::TextPair* const pair = out->Add();
+    pair->set_key(key);
+    pair->set_value(value);
+  }
+}
+
+std::map<std::string, std::string> ToTextPairs(
+    const google::protobuf::RepeatedPtrField<pb::TextPair>& pairs) {
+  std::map<std::string, std::string> out;
+  for (const pb::TextPair& pair : pairs) out[pair.key()] = pair.value();
+  return out;
+}
+
+void ToProto(const Origin& origin, pb::Origin* out) {
+  out->set_namespace_(origin.name_space);
+  out->set_principal(origin.principal);
+  out->set_request_id(origin.request_id);
+  out->set_cause(origin.cause);
+}
+
+Origin FromProto(const pb::Origin& origin) {
+  return {.name_space = origin.namespace_(),
+          .principal = origin.principal(),
+          .request_id = origin.request_id(),
+          .cause = origin.cause()};
+}
+
+void ToProto(const ExitStatus& exit, pb::ExitStatus* out) {
+  out->set_code(exit.code);
+  out->set_signal(exit.signal);
+  out->set_oom_killed(exit.oom_killed);
+  out->set_detail(exit.detail);
+}
+
+ExitStatus FromProto(const pb::ExitStatus& exit) {
+  return {.code = exit.code(),
+          .signal = exit.signal(),
+          .oom_killed = exit.oom_killed(),
+          .detail = exit.detail()};
+}
+
+void ToProto(const JobSpec& spec, pb::JobSpec* out) {
+  out->set_name(spec.name);
+  TextsToProto(spec.command, out->mutable_command());
+  TextPairsToProto(spec.environment, out->mutable_environment());
+  out->set_num_workers(spec.num_workers);
+  AmountsToProto(spec.resources_per_worker,
+                 out->mutable_resources_per_worker());
+  out->set_placement_strategy(static_cast<uint32_t>(spec.strategy));
+  out->set_storage_path(spec.storage_path);
+  out->set_max_failures(spec.max_failures);
+  out->set_num_to_keep(spec.num_to_keep);
+  out->set_package_hash(spec.package_hash);
+  TextPairsToProto(spec.labels, out->mutable_labels());
+  out->set_priority(spec.priority);
+  out->set_hold(spec.hold);
+  out->set_time_limit_us(ToMicros(spec.time_limit));
+  out->set_grace_us(absl::ToInt64Microseconds(spec.grace));
+  out->set_retry_delay_us(absl::ToInt64Microseconds(spec.retry_delay));
+  TextsToProto(spec.selectors, out->mutable_selectors());
+  for (const Toleration& toleration : spec.tolerations) {
+    pb::Toleration* const entry = out->add_tolerations();
+    entry->set_key(toleration.key);
+    entry->set_value(toleration.value.value_or(""));
+    entry->set_any_value(!toleration.value.has_value());
+  }
+  out->set_accelerator_type(spec.accelerator_type);
+  out->set_topology_level(spec.topology.level);
+  out->set_topology_required(spec.topology.required);
+  for (const Dependency& dependency : spec.after) {
+    pb::Dependency* const entry = out->add_after();
+    entry->set_job_id(IdBytes(dependency.job));
+    entry->set_kind(static_cast<uint32_t>(dependency.kind));
+  }
+  out->set_array(spec.array);
+}
+
+void PlacementFromProto(const pb::JobSpec& spec, JobSpec& out) {
+  out.selectors.assign(spec.selectors().begin(), spec.selectors().end());
+  for (const pb::Toleration& entry : spec.tolerations()) {
+    Toleration& toleration = out.tolerations.emplace_back();
+    toleration.key = entry.key();
+    if (!entry.any_value()) toleration.value = entry.value();
+  }
+  out.accelerator_type = spec.accelerator_type();
+  out.topology = {.level = spec.topology_level(),
+                  .required = spec.topology_required()};
+}
+
+JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
+  JobSpec out;
+  out.name = spec.name();
+  out.command.assign(spec.command().begin(), spec.command().end());
+  out.environment = ToTextPairs(spec.environment());
+  out.num_workers = spec.num_workers();
+  out.resources_per_worker = ToResources(spec.resources_per_worker());
+  out.strategy =
+      reader.ToEnum(spec.placement_strategy(), PlacementStrategy::kPack,
+                    PlacementStrategy::kStrictSpread, "placement strategy");
+  out.storage_path = spec.storage_path();
+  out.max_failures = spec.max_failures();
+  out.num_to_keep = spec.num_to_keep();
+  out.package_hash = spec.package_hash();
+  out.labels = ToTextPairs(spec.labels());
+  out.priority = spec.priority();
+  out.hold = spec.hold();
+  out.time_limit = LimitFromMicros(spec.time_limit_us());
+  out.grace = absl::Microseconds(spec.grace_us());
+  out.retry_delay = absl::Microseconds(spec.retry_delay_us());
+  PlacementFromProto(spec, out);
+  for (const pb::Dependency& entry : spec.after()) {
+    out.after.push_back(
+        {.job = reader.ToId<JobId>(entry.job_id(), "dependency"),
+         .kind = reader.ToEnum(entry.kind(), DependencyKind::kOk,
+                               DependencyKind::kAny, "dependency's kind")});
+  }
+  out.array = spec.array();
+  return out;
+}
+
+void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
+  out->set_rank(rank.rank);
+  out->set_local_rank(rank.local_rank);
+  TextsToProto(rank.gpu_ids, out->mutable_gpu_ids());
+  out->set_state(static_cast<uint32_t>(rank.state));
+  out->set_pid(rank.pid);
+  if (rank.exit.has_value()) ToProto(*rank.exit, out->mutable_exit());
+}
+
+AttemptRank FromProto(const pb::AttemptRank& rank, FieldReader& reader) {
+  AttemptRank out;
+  out.rank = rank.rank();
+  out.local_rank = rank.local_rank();
+  out.gpu_ids.assign(rank.gpu_ids().begin(), rank.gpu_ids().end());
+  out.state = reader.ToEnum(rank.state(), RankState::kPending,
+                            RankState::kExited, "rank state");
+  out.pid = rank.pid();
+  if (rank.has_exit()) out.exit = FromProto(rank.exit());
+  return out;
+}
+
+void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
+  out->set_node_id(IdBytes(part.node));
+  AmountsToProto(part.resources, out->mutable_resources());
+  AmountsToProto(part.devices, out->mutable_devices());
+  for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
+  out->set_phase(static_cast<uint32_t>(part.phase));
+  out->set_master_port(part.master_port);
+  out->set_ran_us(absl::ToInt64Microseconds(part.ran));
+}
+
+AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
+  AttemptPart out;
+  out.node = reader.ToId<NodeId>(part.node_id(), "part's node id");
+  out.resources = ToResources(part.resources());
+  out.devices = ToAmounts(part.devices());
+  for (const pb::AttemptRank& rank : part.ranks()) {
+    out.ranks.push_back(FromProto(rank, reader));
+  }
+  out.phase = reader.ToEnum(part.phase(), PartPhase::kAssigned,
+                            PartPhase::kLost, "part phase");
+  out.master_port = part.master_port();
+  out.ran = absl::Microseconds(part.ran_us());
+  return out;
+}
+
+void ToProto(const Drain& drain, pb::Drain* out) {
+  out->set_reason(drain.reason);
+  out->set_principal(drain.principal);
+  out->set_asked_at_us(ToMicros(drain.asked_at));
+  const bool has_deadline = drain.deadline != absl::InfiniteFuture();
+  out->set_deadline_us(has_deadline ? ToMicros(drain.deadline) : 0);
+}
+
+Drain FromProto(const pb::Drain& drain) {
+  const int64_t deadline = drain.deadline_us();
+  return {.reason = drain.reason(),
+          .principal = drain.principal(),
+          .asked_at = FromMicros(drain.asked_at_us()),
+          .deadline = deadline == 0 ? absl::InfiniteFuture()
+                                    : absl::FromUnixMicros(deadline)};
+}
+
+}  // namespace
+
+void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
+  row.set_schema_version(kSchemaVersion);
+  row.set_cluster_id(IdBytes(record.cluster));
+  row.set_generation(IdBytes(record.generation));
+  row.set_term(record.term);
+  row.set_next_event(record.next_event);
+  row.set_next_incarnation(record.next_incarnation);
+  row.set_next_job_sequence(record.next_job_sequence);
+  row.set_settling(record.settling);
+  row.set_strangers(record.strangers);
+  for (const AttemptId& attempt : record.ended_unclaimed) {
+    row.add_ended_unclaimed(IdBytes(attempt));
+  }
+}
+
+ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
+  ClusterRecord record = {
+      .cluster = reader.ToId<ClusterId>(row.cluster_id(), "cluster id"),
+      .generation = reader.ToId<GenerationId>(row.generation(), "generation"),
+      .term = row.term(),
+      .next_event = row.next_event(),
+      .next_incarnation = row.next_incarnation(),
+      .next_job_sequence = row.next_job_sequence(),
+      .settling = row.settling(),
+      .strangers = row.strangers()};
+  for (const std::string& attempt : row.ended_unclaimed()) {
+    record.ended_unclaimed.push_back(
+        reader.ToId<AttemptId>(attempt, "ended attempt"));
+  }
+  return record;
+}
+
+void ToProto(const NodeRecord& record, pb::NodeRow& row) {
+  row.set_node_id(IdBytes(record.id));
+  row.set_name(record.name);
+  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_incarnation(record.incarnation);
+  row.set_host(record.host);
+  row.set_pid(record.pid);
+  AmountsToProto(record.resources, row.mutable_resources());
+  for (const Device& device : record.devices) {
+    pb::Device* const out = row.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+  }
+  TextPairsToProto(record.labels, row.mutable_labels());
+  for (const Taint& taint : record.taints) {
+    pb::Taint* const out = row.add_taints();
+    out->set_key(taint.key);
+    out->set_value(taint.value);
+  }
+  if (record.drain.has_value()) ToProto(*record.drain, row.mutable_drain());
+  row.set_build(record.build);
+  row.set_since_us(ToMicros(record.since));
+  ToProto(record.origin, row.mutable_origin());
+}
+
+NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
+  NodeRecord record;
+  record.id = reader.ToId<NodeId>(row.node_id(), "node id");
+  record.name = row.name();
+  record.state = reader.ToEnum(row.state(), NodeState::kAlive,
+                               NodeState::kSuspect, "state");
+  record.incarnation = row.incarnation();
+  record.host = row.host();
+  record.pid = row.pid();
+  record.resources = ToResources(row.resources());
+  for (const pb::Device& device : row.devices()) {
+    record.devices.push_back({.id = device.id(),
+                              .kind = device.kind(),
+                              .model = device.model(),
+                              .memory_bytes = device.memory_bytes(),
+                              .simulated = device.simulated()});
+  }
+  record.labels = ToTextPairs(row.labels());
+  for (const pb::Taint& taint : row.taints()) {
+    record.taints.push_back({.key = taint.key(), .value = taint.value()});
+  }
+  if (row.has_drain()) record.drain = FromProto(row.drain());
+  record.build = row.build();
+  record.since = FromMicros(row.since_us());
+  record.origin = FromProto(row.origin());
+  return record;
+}
+
+void ToProto(const JobRecord& record, pb::JobRow& row) {
+  row.set_job_id(IdBytes(record.id));
+  ToProto(record.origin, row.mutable_origin());
+  // An element's is its array's.
+  if (!record.id.IsElement()) ToProto(*record.spec, row.mutable_spec());
+  row.set_sequence(record.sequence);
+  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_reason(record.reason);
+  row.set_attempts(record.attempts);
+  row.set_epoch(record.epoch);
+  row.set_failures(record.failures);
+  row.set_infra_restarts(record.infra_restarts);
+  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  row.set_failed_rank(record.failed_rank);
+  row.set_stderr_tail(record.stderr_tail);
+  row.set_submitted_at_us(ToMicros(record.submitted_at));
+  row.set_started_at_us(ToMicros(record.started_at));
+  row.set_ended_at_us(ToMicros(record.ended_at));
+  row.set_metrics_json(record.metrics_json);
+  row.set_metrics_count(record.metrics_count);
+  for (const Checkpoint& checkpoint : record.checkpoints) {
+    pb::Checkpoint* const out = row.add_checkpoints();
+    out->set_path(checkpoint.path);
+    out->set_step(checkpoint.step);
+    out->set_epoch(checkpoint.epoch);
+  }
+  TextsToProto(record.retired, row.mutable_retired());
+  for (const auto& [failure_class, count] : record.failures_by_class) {
+    pb::ClassCount* const out = row.add_failures_by_class();
+    out->set_failure_class(static_cast<uint32_t>(failure_class));
+    out->set_count(count);
+  }
+  row.set_held(record.held);
+  row.set_held_by(record.held_by);
+  row.set_ran_us(absl::ToInt64Microseconds(record.ran));
+  row.set_failure_class(static_cast<uint32_t>(record.failure_class));
+  TextsToProto(record.causes, row.mutable_causes());
+  for (const JobPhase& phase : record.phases) {
+    pb::JobPhase* const out = row.add_phases();
+    out->set_kind(static_cast<uint32_t>(phase.kind));
+    out->set_since_us(ToMicros(phase.since));
+  }
+}
+
+JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
+  JobRecord record;
+  record.id = reader.ToId<JobId>(row.job_id(), "job id");
+  record.origin = FromProto(row.origin());
+  if (!record.id.IsElement()) record.spec = FromProto(row.spec(), reader);
+  record.sequence = row.sequence();
+  record.state = reader.ToEnum(row.state(), JobState::kPending,
+                               JobState::kStopped, "state");
+  record.reason = row.reason();
+  record.attempts = row.attempts();
+  record.epoch = row.epoch();
+  record.failures = row.failures();
+  record.infra_restarts = row.infra_restarts();
+  if (row.has_exit()) record.exit = FromProto(row.exit());
+  record.failed_rank = row.failed_rank();
+  record.stderr_tail = row.stderr_tail();
+  record.submitted_at = FromMicros(row.submitted_at_us());
+  record.started_at = FromMicros(row.started_at_us());
+  record.ended_at = FromMicros(row.ended_at_us());
+  record.metrics_json = row.metrics_json();
+  record.metrics_count = row.metrics_count();
+  for (const pb::Checkpoint& checkpoint : row.checkpoints()) {
+    record.checkpoints.push_back({.path = checkpoint.path(),
+                                  .step = checkpoint.step(),
+                                  .epoch = checkpoint.epoch()});
+  }
+  record.retired.assign(row.retired().begin(), row.retired().end());
+  for (const pb::ClassCount& entry : row.failures_by_class()) {
+    const FailureClass failure_class =
+        reader.ToEnum(entry.failure_class(), FailureClass::kNone,
+                      FailureClass::kTimeout, "failure class");
+    record.failures_by_class[failure_class] = entry.count();
+  }
+  record.held = row.held();
+  record.held_by = row.held_by();
+  record.ran = absl::Microseconds(row.ran_us());
+  record.failure_class = reader.ToEnum(row.failure_class(), FailureClass::kNone,
+                                       FailureClass::kTimeout, "failure class");
+  record.causes.assign(row.causes().begin(), row.causes().end());
+  record.phases.reserve(static_cast<size_t>(row.phases_size()));
+  for (const pb::JobPhase& phase : row.phases()) {
+    record.phases.push_back(
+        {.kind = reader.ToEnum(phase.kind(), JobPhase::Kind::kInLine,
+                               JobPhase::Kind::kUnclaimed, "phase"),
+         .since = FromMicros(phase.since_us())});
+  }
+  return record;
+}
+
+void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
+  row.set_attempt_id(IdBytes(record.id));
+  row.set_job_id(IdBytes(record.job));
+  row.set_number(record.number);
+  row.set_epoch(record.epoch);
+  row.set_state(static_cast<uint32_t>(record.state));
+  for (const AttemptPart& part : record.parts) ToProto(part, row.add_parts());
+  row.set_master_address(record.master_address);
+  row.set_master_port(record.master_port);
+  row.set_cause(static_cast<uint32_t>(record.cause));
+  row.set_detail(record.detail);
+  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  row.set_failed_rank(record.failed_rank);
+  TextsToProto(record.causes, row.mutable_causes());
+  ToProto(record.origin, row.mutable_origin());
+  row.set_unclaimed_since_us(ToMicros(record.unclaimed_since));
+}
+
+AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
+  AttemptRecord record;
+  record.id = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.job = reader.ToId<JobId>(row.job_id(), "job id");
+  record.number = row.number();
+  record.epoch = row.epoch();
+  record.state = reader.ToEnum(row.state(), AttemptState::kPreparing,
+                               AttemptState::kEnded, "state");
+  for (const pb::AttemptPart& part : row.parts()) {
+    record.parts.push_back(FromProto(part, reader));
+  }
+  record.master_address = row.master_address();
+  record.master_port = row.master_port();
+  record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
+                               EndCause::kPackageLost, "cause");
+  record.detail = row.detail();
+  if (row.has_exit()) record.exit = FromProto(row.exit());
+  record.failed_rank = row.failed_rank();
+  record.causes.assign(row.causes().begin(), row.causes().end());
+  record.origin = FromProto(row.origin());
+  record.unclaimed_since = FromMicros(row.unclaimed_since_us());
+  return record;
+}
+
+void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
+  row.set_array_id(IdBytes(record.id));
+  ToProto(record.origin, row.mutable_origin());
+  ToProto(*record.spec, row.mutable_spec());
+  row.set_submitted_at_us(ToMicros(record.submitted_at));
+}
+
+ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
+  ArrayRecord record;
+  record.id = reader.ToId<JobId>(row.array_id(), "array id");
+  record.origin = FromProto(row.origin());
+  record.spec = FromProto(row.spec(), reader);
+  record.submitted_at = FromMicros(row.submitted_at_us());
+  return record;
+}
+
+void ToProto(const RequestRecord& record, pb::RequestRow& row) {
+  row.set_principal(record.principal);
+  row.set_request_id(record.request_id);
+  row.set_body_hash(record.body_hash);
+  row.set_answer(record.answer);
+  row.set_at_us(ToMicros(record.at));
+}
+
+RequestRecord FromProto(const pb::RequestRow& row, FieldReader&) {
+  return {.principal = row.principal(),
+          .request_id = row.request_id(),
+          .body_hash = row.body_hash(),
+          .answer = row.answer(),
+          .at = FromMicros(row.at_us())};
+}
+
+void ToProto(const PackageRecord& record, pb::PackageRow& row) {
+  row.set_hash(record.hash);
+  row.set_size_bytes(record.size_bytes);
+  row.set_completed_at_us(ToMicros(record.completed_at));
+  row.set_unpinned_at_us(ToMicros(record.unpinned_at));
+}
+
+PackageRecord FromProto(const pb::PackageRow& row, FieldReader&) {
+  return {.hash = row.hash(),
+          .size_bytes = row.size_bytes(),
+          .completed_at = FromMicros(row.completed_at_us()),
+          .unpinned_at = FromMicros(row.unpinned_at_us())};
+}
+
+void ToProto(const EventRecord& record, pb::EventRow& row) {
+  row.set_number(record.number);
+  row.set_at_us(ToMicros(record.at));
+  row.set_kind(record.kind);
+  ToProto(record.origin, row.mutable_origin());
+  row.set_job_id(IdBytes(record.job));
+  row.set_attempt_id(IdBytes(record.attempt));
+  row.set_node_id(IdBytes(record.node));
+  row.set_text(record.text);
+  for (const NodeId& node : record.nodes) row.add_node_ids(IdBytes(node));
+}
+
+EventRecord FromProto(const pb::EventRow& row, FieldReader& reader) {
+  EventRecord record;
+  record.number = row.number();
+  record.at = FromMicros(row.at_us());
+  record.kind = row.kind();
+  record.origin = FromProto(row.origin());
+  record.job = reader.ToId<JobId>(row.job_id(), "job id");
+  record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.node = reader.ToId<NodeId>(row.node_id(), "node id");
+  record.text = row.text();
+  for (const std::string& node : row.node_ids()) {
+    record.nodes.push_back(reader.ToId<NodeId>(node, "node id"));
+  }
+  return record;
+}
+
+void ToProto(const WaitReasonRecord& record, pb::WaitReasonRow& row) {
+  row.set_number(record.number);
+  row.set_shape_key(record.shape_key);
+  row.set_since_us(ToMicros(record.since));
+  row.set_until_us(ToMicros(record.until));
+  row.set_shape(record.shape);
+  row.set_text(record.text);
+  row.set_num_workers(record.num_workers);
+  row.set_nodes(record.nodes);
+  row.set_nodes_that_fit(record.nodes_that_fit);
+  row.set_workers_that_fit(record.workers_that_fit);
+  row.set_never_fits(record.never_fits);
+  for (const WaitReasonRecord::Failure& failure : record.failures) {
+    pb::WaitReasonRow::Failure* const out = row.add_failures();
+    out->set_by(failure.by);
+    out->set_what(failure.what);
+    out->set_nodes(failure.nodes);
+    out->set_nodes_in_all(failure.nodes_in_all);
+    out->set_short_least(failure.short_least.ten_thousandths());
+    out->set_short_median(failure.short_median.ten_thousandths());
+    out->set_closest(failure.closest);
+  }
+  for (const WaitReasonRecord::Holder& holder : record.holders) {
+    pb::WaitReasonRow::Holder* const out = row.add_holders();
+    out->set_resource(holder.resource);
+    out->set_job_id(IdBytes(holder.job));
+    out->set_amount(holder.amount.ten_thousandths());
+    out->set_nodes(holder.nodes);
+  }
+}
+WaitReasonRecord FromProto(const pb::WaitReasonRow& row, FieldReader& reader) {
+  WaitReasonRecord record;
+  record.number = row.number();
+  record.shape_key = row.shape_key();
+  record.since = FromMicros(row.since_us());
+  record.until = FromMicros(row.until_us());
+  record.shape = row.shape();
+  record.text = row.text();
+  record.num_workers = row.num_workers();
+  record.nodes = row.nodes();
+  record.nodes_that_fit = row.nodes_that_fit();
+  record.workers_that_fit = row.workers_that_fit();
+  record.never_fits = row.never_fits();
+  for (const pb::WaitReasonRow::Failure& failure : row.failures()) {
+    WaitReasonRecord::Failure& out = record.failures.emplace_back();
+    out.by = failure.by();
+    out.what = failure.what();
+    out.nodes = failure.nodes();
+    out.nodes_in_all = failure.nodes_in_all();
+    out.short_least = Amount::FromTenThousandths(failure.short_least());
+    out.short_median = Amount::FromTenThousandths(failure.short_median());
+    out.closest = failure.closest();
+  }
+  for (const pb::WaitReasonRow::Holder& holder : row.holders()) {
+    WaitReasonRecord::Holder& out = record.holders.emplace_back();
+    out.resource = holder.resource();
+    out.job = reader.ToId<JobId>(holder.job_id(), "job id");
+    out.amount = Amount::FromTenThousandths(holder.amount());
+    out.nodes = holder.nodes();
+  }
+  return record;
+}
+
+}  // namespace cohort::head

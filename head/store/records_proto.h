@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "cohort/v1/storage.pb.h"
+#include "head/store/records.h"
+
+// Records to the messages of storage.proto and back.  Stateless; thread-safe.
+namespace cohort::head {
+
+// Reads the fields of one message, which may hold nonsense, and remembers the
+// first that does.
+class FieldReader {
+ public:
+  // Nil is stored as no bytes.
+  template <typename Id>
+  Id ToId(const std::string& bytes, const char* field) {
+    if (bytes.empty()) return Id();
+    absl::StatusOr<Id> id = Id::FromBytes(bytes);
+    if (!id.ok()) {
+      Blame(field);
+      return Id();
+    }
+    return *id;
+  }
+
+  // Enums of records.h are contiguous.
+  template <typename Enum>
+  Enum ToEnum(uint32_t number, Enum first, Enum last, const char* field) {
+    if (number < static_cast<uint32_t>(first) ||
+        number > static_cast<uint32_t>(last)) {
+      Blame(field);
+      return first;
+    }
+    return static_cast<Enum>(number);
+  }
+
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  void Blame(const char* field) {
+    if (wrong_.empty()) wrong_ = absl::StrCat("its ", field, " makes no sense");
+  }
+
+  std::string wrong_;
+};
+
+// Onto an empty row.
+void ToProto(const ClusterRecord& record, storage::v1::ClusterRow& row);
+void ToProto(const NodeRecord& record, storage::v1::NodeRow& row);
+void ToProto(const JobRecord& record, storage::v1::JobRow& row);
+void ToProto(const AttemptRecord& record, storage::v1::AttemptRow& row);
+void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
+void ToProto(const RequestRecord& record, storage::v1::RequestRow& row);
+void ToProto(const PackageRecord& record, storage::v1::PackageRow& row);
+void ToProto(const EventRecord& record, storage::v1::EventRow& row);
+void ToProto(const WaitReasonRecord& record, storage::v1::WaitReasonRow& row);
+
+// And back.  What makes no sense is told to `reader`, and the record is then
+// not to be used; that the row is under its key is for the caller to check.
+ClusterRecord FromProto(const storage::v1::ClusterRow& row,
+                        FieldReader& reader);
+NodeRecord FromProto(const storage::v1::NodeRow& row, FieldReader& reader);
+JobRecord FromProto(const storage::v1::JobRow& row, FieldReader& reader);
+AttemptRecord FromProto(const storage::v1::AttemptRow& row,
+                        FieldReader& reader);
+ArrayRecord FromProto(const storage::v1::ArrayRow& row, FieldReader& reader);
+RequestRecord FromProto(const storage::v1::RequestRow& row,
+                        FieldReader& reader);
+PackageRecord FromProto(const storage::v1::PackageRow& row,
+                        FieldReader& reader);
+EventRecord FromProto(const storage::v1::EventRow& row, FieldReader& reader);
+WaitReasonRecord FromProto(const storage::v1::WaitReasonRow& row,
+                           FieldReader& reader);
+
+}  // namespace cohort::head
