@@ -1,0 +1,219 @@
+// Workers at the head: who is taken in, refused, superseded, drained, and lost.
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "head/testing/head_core_fixture.h"
+#include "rpc/methods.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(HeadCoreTest, RefusesAWorkerWithoutACommonProtocolVersion) {
+  v1::WorkerMessage message = Registration(node_);
+  message.mutable_register_()->mutable_protocol()->set_min_version(5);
+  message.mutable_register_()->mutable_protocol()->set_max_version(6);
+  auto worker = Open(message);
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_THAT(*worker->closed,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("speaks 1 to 1, the worker (build ")));
+  EXPECT_THAT(worker->closed->message(), HasSubstr(") 5 to 6"));
+  EXPECT_EQ(GetReason(*worker->closed), "protocol_version");
+}
+
+TEST_F(HeadCoreTest, RefusesAWorkerOfAnotherCluster) {
+  v1::WorkerMessage message = Registration(node_);
+  *message.mutable_stamp() = Stamp();
+  message.mutable_stamp()->set_cluster_id(std::string(16, 'x'));
+  auto worker = Open(message);
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_EQ(GetReason(*worker->closed), "foreign_cluster");
+  EXPECT_THAT(core_->state()->nodes().records(), IsEmpty());
+
+  *message.mutable_stamp() = Stamp();
+  message.mutable_stamp()->set_generation(std::string(16, 'x'));
+  worker = Open(message);
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_EQ(GetReason(*worker->closed), "stale_generation");
+  EXPECT_FALSE(fatal_.has_value());
+}
+
+// Terms order generations: this head's store was restored after the worker was
+// here last.
+TEST_F(HeadCoreTest, TakesAWorkerFromBeforeTheStoreWasRestored) {
+  v1::WorkerMessage message = Registration(node_);
+  *message.mutable_stamp() = Stamp();
+  message.mutable_stamp()->set_generation(std::string(16, 'x'));
+  message.mutable_stamp()->set_term(0);
+  auto worker = Open(message);
+  EXPECT_FALSE(worker->closed.has_value());
+  EXPECT_EQ(core_->state()->nodes().records().size(), 1u);
+}
+
+// TM-1.
+TEST_F(HeadCoreTest, EndsWhenAWorkerFollowsAHeadOfAHigherTerm) {
+  v1::WorkerMessage message = Registration(node_);
+  *message.mutable_stamp() = Stamp();
+  message.mutable_stamp()->set_term(9);
+  auto worker = Open(message);
+  ASSERT_TRUE(fatal_.has_value());
+  EXPECT_THAT(*fatal_, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("term 9")));
+}
+
+TEST_F(HeadCoreTest, ClosesAStreamThatDoesNotBeginWithRegister) {
+  v1::WorkerMessage message;
+  message.mutable_heartbeat();
+  auto worker = Open(message);
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_THAT(*worker->closed, StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HeadCoreTest, ClosesOnlyTheStreamThatSpeaksGarbage) {
+  auto worker = Open(Registration(node_));
+  auto other = Open(Registration(NodeId::New(random_)), "other");
+  v1::WorkerMessage garbage;
+  garbage.set_incarnation(worker->incarnation);
+  garbage.mutable_observed()->add_attempts()->set_attempt_id("short");
+  COHORT_EXPECT_OK(worker->stream->Write(garbage));
+  Run();
+  EXPECT_TRUE(worker->closed.has_value());
+  EXPECT_FALSE(other->closed.has_value());
+}
+
+TEST_F(HeadCoreTest, TellsASecondDaemonWithOneStateDirectory) {
+  auto worker = Open(Registration(node_));
+  v1::WorkerMessage copy = Registration(node_);
+  copy.mutable_register_()->set_daemon_nonce(8);
+  auto second = Open(copy, "other");
+  ASSERT_TRUE(second->closed.has_value());
+  EXPECT_THAT(*second->closed, StatusIs(absl::StatusCode::kAlreadyExists,
+                                        HasSubstr("state directory")));
+  EXPECT_FALSE(worker->closed.has_value());
+  // Once the first is silent for half its lease the second is believed.
+  Run(absl::Seconds(6));
+  second = Open(copy, "other");
+  EXPECT_FALSE(second->closed.has_value());
+  EXPECT_TRUE(worker->closed.has_value());
+}
+
+// NS-1: an image that was started twice.
+TEST_F(HeadCoreTest, DoesNotLetTwoCopiesOfANodeTakeTurns) {
+  auto worker = Open(Registration(node_));
+  v1::WorkerMessage copy = Registration(node_);
+  copy.mutable_register_()->set_daemon_nonce(8);
+  copy.mutable_register_()->set_host("10.0.0.2");
+  worker->stream.reset();  // the first one's connection breaks
+  Run();
+  auto second = Open(copy, "other");
+  ASSERT_TRUE(second->closed.has_value());
+  EXPECT_EQ(GetReason(*second->closed), "duplicate_node");
+  EXPECT_THAT(second->closed->message(), HasSubstr("node on 10.0.0.1"));
+  EXPECT_THAT(second->closed->message(), HasSubstr("remove node_id"));
+  // The first one is back in time; one that is not has moved.
+  worker = Open(Registration(node_));
+  EXPECT_FALSE(worker->closed.has_value());
+  worker->stream.reset();
+  Run(absl::Seconds(6));
+  second = Open(copy, "other");
+  EXPECT_FALSE(second->closed.has_value());
+  // A daemon that was started again where it was does not wait.
+  second->stream.reset();
+  Run();
+  copy.mutable_register_()->set_daemon_nonce(9);
+  second = Open(copy, "other");
+  EXPECT_FALSE(second->closed.has_value());
+}
+
+TEST_F(HeadCoreTest, DrainsAndUndrainsANodeForAPerson) {
+  auto worker = Open(Registration(node_));
+  v1::DrainNodeRequest drain;
+  drain.set_request_id("d");
+  drain.set_node("node");
+  drain.set_reason("fan");
+  drain.mutable_deadline()->set_seconds(60);
+  const auto drained = Call(rpc::kDrainNode, drain);
+  COHORT_ASSERT_OK(drained);
+  EXPECT_EQ(drained->node().state(), "DRAINED");
+  EXPECT_EQ(drained->node().drain().reason(), "fan");
+  EXPECT_EQ(drained->node().drain().deadline().seconds() -
+                drained->node().drain().asked_at().seconds(),
+            60);
+  EXPECT_EQ(Status().nodes_by_state().at("DRAINED"), 1);
+  const auto job = Submit("r");
+  EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_PENDING);
+  v1::UndrainNodeRequest undrain;
+  undrain.set_request_id("u");
+  undrain.set_node(node_.ToHex().substr(0, 6));
+  COHORT_ASSERT_OK(Call(rpc::kUndrainNode, undrain));
+  v1::GetNodeRequest get;
+  get.set_node(node_.ToHex());
+  const auto whole = Call(rpc::kGetNode, get);
+  COHORT_ASSERT_OK(whole);
+  EXPECT_EQ(whole->node().state(), "ALIVE");
+  EXPECT_FALSE(whole->node().has_drain());
+  ASSERT_EQ(whole->held_size(), 1);
+  EXPECT_EQ(whole->held(0).job_id(), *job);
+  EXPECT_EQ(whole->held(0).state(), "PREPARING");
+  EXPECT_EQ(whole->held(0).ranks_size(), 1);
+
+  drain.set_node("nobody");
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  drain.set_request_id("d2");
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kNotFound));
+  drain.mutable_deadline()->set_seconds(-1);
+  EXPECT_THAT(Call(rpc::kDrainNode, drain),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  get.set_node("nobody");
+  EXPECT_THAT(Call(rpc::kGetNode, get), StatusIs(absl::StatusCode::kNotFound));
+}
+
+// NS-1.
+TEST_F(HeadCoreTest, SupersedesAnOlderStreamOfTheSameDaemon) {
+  auto worker = Open(Registration(node_));
+  auto second = Open(Registration(node_));
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_EQ(GetReason(*worker->closed), "superseded");
+  EXPECT_FALSE(second->closed.has_value());
+  EXPECT_TRUE(core_->state()->nodes().IsOffered(node_));
+}
+
+TEST_F(HeadCoreTest, LetsANodeDieThatDoesNotBeatAndKeepsOneThatDoes) {
+  auto worker = Open(Registration(node_));
+  const NodeId silent = NodeId::New(random_);
+  auto other = Open(Registration(silent), "other");
+  for (int i = 0; i < 12; ++i) {
+    v1::WorkerMessage beat;
+    beat.set_incarnation(worker->incarnation);
+    beat.mutable_heartbeat();
+    COHORT_EXPECT_OK(worker->stream->Write(beat));
+    Run(absl::Seconds(1));
+  }
+  EXPECT_EQ(Status().nodes_by_state().at("ALIVE"), 1);
+  EXPECT_EQ(Status().nodes_by_state().at("DEAD"), 1);
+  EXPECT_EQ(core_->state()->nodes().Find(silent)->state, NodeState::kDead);
+  ASSERT_TRUE(other->closed.has_value());
+  EXPECT_EQ(GetReason(*other->closed), "node_dead");
+}
+
+TEST_F(HeadCoreTest, WithdrawsANodeWhoseStreamBreaks) {
+  auto worker = Open(Registration(node_));
+  EXPECT_TRUE(core_->state()->nodes().IsOffered(node_));
+  worker->stream.reset();
+  Run();
+  EXPECT_FALSE(core_->state()->nodes().IsOffered(node_));
+  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, NodeState::kAlive);
+}
+
+}  // namespace
+}  // namespace cohort::head

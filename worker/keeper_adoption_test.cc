@@ -1,0 +1,271 @@
+// What is left when a daemon or a keeper died, and how a new daemon finds it.
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <variant>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "worker/attempt_dir.h"
+#include "worker/keeper/proc.h"
+#include "worker/keeper/reports.h"
+#include "worker/log_reader.h"
+#include "worker/process_identity.h"
+#include "worker/testing/keeper_fixture.h"
+
+namespace cohort::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Cause = ExitStatus::Cause;
+
+using KeeperAdoptionTest = KeeperClientTest;
+
+TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
+  const std::string gate = Fifo("gate");
+  const std::string told = Fifo("told");
+  // The daemon is a process of its own, killed without warning.
+  const pid_t daemon_pid = fork();
+  if (daemon_pid == 0) {
+    Daemon daemon(dir_.path());
+    const bool started =
+        daemon
+            .Start(Spec({absl::StrCat("echo before; read x < ", gate,
+                                      "; echo after; echo > ", told,
+                                      "; read x < ", gate, "; exit 5")}))
+            .ok();
+    daemon.Next<RankStarted>();
+    if (started) kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(daemon_pid, &status, 0), daemon_pid);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  OpenGate(gate);
+  ReadFifo(told);  // it ran on while nobody was there
+  Daemon daemon(dir_.path());
+  EXPECT_THAT(daemon.client().List(), IsOkAndHolds(ElementsAre(Attempt())));
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kRunning);
+  EXPECT_EQ(adopted->spec.ranks.size(), 1u);
+  daemon.Next<RankStarted>();
+  OpenGate(gate);
+  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
+  daemon.Next<AllDone>();
+  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "before\nafter\n");
+}
+
+TEST_F(KeeperAdoptionTest, TheWholeStoryIsThereWhenAllEndedWithoutADaemon) {
+  const std::string gate = Fifo("gate");
+  pid_t keeper = 0;
+  {
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(
+        daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
+    daemon.Next<RankStarted>();
+    keeper = KeeperPid();
+  }
+  const auto identity = IdentityOf(keeper);
+  COHORT_ASSERT_OK(identity);
+  OpenGate(gate);
+  AwaitDeath(*identity);
+  for (int restart = 0; restart < 2; ++restart) {
+    Daemon daemon(dir_.path());
+    const auto adopted = daemon.Adopt();
+    COHORT_ASSERT_OK(adopted);
+    EXPECT_EQ(adopted->phase, AttemptPhase::kDone);
+    EXPECT_EQ(daemon.RunOut().exit_code, 5);
+  }
+}
+
+TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsItsRanksAtOnce) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  COHORT_ASSERT_OK(daemon.Start(
+      Spec({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                         "; exec sleep 1000' &) ; echo hello; sleep 1000"),
+            "exit 4"})));
+  const int64_t daemonised = PidIn(ready);
+  int64_t leader = 0;
+  for (int i = 0; i < 3; ++i) {
+    const KeeperEvent event = daemon.NextEvent();
+    if (const auto* started = std::get_if<RankStarted>(&event)) {
+      if (started->rank == 0) leader = started->pid;
+    }
+  }
+  kill(KeeperPid(), SIGKILL);
+  const RankExited exited = daemon.Next<RankExited>();
+  EXPECT_EQ(exited.rank, 0);
+  EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
+  EXPECT_EQ(exited.status.signal, SIGKILL);
+  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
+  EXPECT_TRUE(IsGone(leader));
+  EXPECT_TRUE(IsGone(daemonised));
+  // Sealed by the daemon: what the keeper had read by then is all there is.
+  EXPECT_THAT(ReadLog(0, LogStream::kStdout), AnyOf("", "hello\n"));
+  COHORT_EXPECT_OK(daemon.Remove());
+}
+
+TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsWhatHidFromIt) {
+  // In no cgroup, without session and marker: descent is all there is.
+  absl::Cleanup restore = [] { prctl(PR_SET_CHILD_SUBREAPER, 0); };
+  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  const std::string ready = Fifo("ready");
+  COHORT_ASSERT_OK(
+      daemon.Start(Spec({absl::StrCat("(env -i setsid sh -c 'echo $$ > ", ready,
+                                      "; sleep 1000; :' &) ; sleep 1000")})));
+  daemon.Next<RankStarted>();
+  const auto hidden = static_cast<pid_t>(PidIn(ready));
+  kill(KeeperPid(), SIGKILL);
+  daemon.Next<RankExited>();
+  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
+  EXPECT_FALSE(keeper::ReadProcessStat(hidden).has_value())
+      << "lives on or was not reaped";
+}
+
+TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
+  const std::string ready = Fifo("ready");
+  {
+    Daemon daemon(dir_.path());
+    // Without its marker: the session tells whose it is.
+    COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat(
+        "env -i sleep 1000 & echo $! > ", ready, "; sleep 1000")})));
+    daemon.Next<RankStarted>();
+  }
+  const int64_t child = PidIn(ready);
+  const auto keeper = IdentityOf(KeeperPid());
+  COHORT_ASSERT_OK(keeper);
+  kill(static_cast<pid_t>(keeper->pid), SIGKILL);
+  AwaitDeath(*keeper);
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kKeeperLost);
+  daemon.Next<RankStarted>();
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  daemon.Next<KeeperLost>();
+  AwaitDeath(child);
+}
+
+// Every state in which a daemon can have died, one a test (the table of
+// docs/design/0002-keeper.md).
+
+TEST_F(KeeperAdoptionTest, AdoptsADirectoryWithoutASpec) {
+  ASSERT_TRUE(std::filesystem::create_directories(AttemptDir()));
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kNoSpec);
+  COHORT_EXPECT_OK(daemon.Remove());
+}
+
+TEST_F(KeeperAdoptionTest, AdoptsADamagedSpec) {
+  ASSERT_TRUE(std::filesystem::create_directories(AttemptDir()));
+  std::ofstream(AttemptFile("spec"))
+      << keeper::EncodeSpec(Spec({"exit 0"})) << "more";
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
+  EXPECT_THAT(adopted->message,
+              AllOf(HasSubstr(AttemptFile("spec")), HasSubstr("checksum")));
+}
+
+TEST_F(KeeperAdoptionTest, LeavesAKeeperAloneWhoseSpecWasDamagedUnderIt) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  // Holds the lock as a keeper does.
+  const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
+  COHORT_ASSERT_OK(made);
+  std::ofstream(AttemptFile("spec")) << "garbage";
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
+  EXPECT_THAT(adopted->message, HasSubstr("still runs"));
+  EXPECT_THAT(daemon.Remove(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(KeeperAdoptionTest, AdoptsASpecThatNoKeeperTook) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  {
+    // As Start does it, up to just before the spawn.
+    const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
+    COHORT_ASSERT_OK(made);
+  }
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kNotStarted);
+  EXPECT_EQ(adopted->spec, Spec({"exit 0"}));
+  COHORT_EXPECT_OK(daemon.Remove());
+}
+
+TEST_F(KeeperAdoptionTest, AdoptsAKeeperThatIsBeingBorn) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  // Holds the lock as a keeper does between exec and its first file, then dies.
+  auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
+  COHORT_ASSERT_OK(made);
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kRunning);
+  made->lock.Reset();
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  daemon.Next<KeeperLost>();
+}
+
+TEST_F(KeeperAdoptionTest, AdoptsWhatAnotherBootOfTheMachineLeft) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  {
+    COHORT_ASSERT_OK(MakeAttemptDir(AttemptDir(), Spec({"exit 0", "exit 0"})));
+  }
+  keeper::KeeperReport keeper;
+  keeper.attempt = Attempt();
+  keeper.pid = getpid();  // a living process that is not the keeper
+  keeper.boot_id = "another boot";
+  std::ofstream(AttemptFile("keeper")) << keeper::Encode(keeper);
+  keeper::StartedReport started = {0, getpid(), 1, 1};
+  std::ofstream(AttemptFile("rank-0.started")) << keeper::Encode(started);
+  keeper::ExitReport exit;
+  exit.rank = 0;
+  exit.exit_code = 9;
+  std::ofstream(AttemptFile("rank-0.exit")) << keeper::Encode(exit);
+  std::ofstream(AttemptFile("rank-1.exit")) << "";  // lost with the power
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->phase, AttemptPhase::kKeeperLost);
+  EXPECT_THAT(adopted->message, HasSubstr("machine restarted"));
+  daemon.Next<RankStarted>();
+  const RankExited first = daemon.Next<RankExited>();
+  EXPECT_EQ(first.status.exit_code, 9);
+  EXPECT_EQ(first.status.cause, Cause::kItself);
+  const RankExited second = daemon.Next<RankExited>();
+  EXPECT_EQ(second.rank, 1);
+  EXPECT_EQ(second.status.cause, Cause::kKeeperLost);
+  daemon.Next<KeeperLost>();
+}
+
+TEST_F(KeeperAdoptionTest, AdoptRefusesNamesThatAreNoAttempts) {
+  Daemon daemon(dir_.path());
+  EXPECT_THAT(daemon.Adopt("../attempts"),
+              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(daemon.Adopt("ffff"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+}  // namespace
+}  // namespace cohort::worker
