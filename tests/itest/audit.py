@@ -37,6 +37,7 @@ import time
 import cluster
 
 LEASE = 1.0  # --node-timeout
+BACKLOG = 12  # jobs: so many wait on when a rest ends
 GPUS = 2
 CPUS = 4
 # What a client waits for an answer: `cohort` itself goes on trying for long.
@@ -341,6 +342,21 @@ class Audit:
                              f", said to hold {job['ranks'][rank]}")
         return found
 
+    def await_ends(self, left):
+        """Until no more than `left` jobs have not ended, while some end."""
+        def open_jobs():
+            return sum(job["state"] not in ("SUCCEEDED", "FAILED", "STOPPED")
+                       for job in self.cluster.json("jobs", "list"))
+        now = open_jobs()
+        while now > left:
+            try:
+                cluster.until("a job ends", lambda: open_jobs() < now,
+                              PATIENCE)
+            except AssertionError:
+                self.books.wrong("lost", f"none of {now} jobs ends")
+                return
+            now = open_jobs()
+
     def audit_jobs(self):
         """The clients' ledgers against the head's list."""
         listed = self.cluster.json("jobs", "list")
@@ -426,20 +442,15 @@ class Audit:
                 print(f"{number + 1} kills", flush=True)
                 self.rest()
                 self.audit_devices()
+                self.await_ends(left=BACKLOG)
                 self.go_on()
         self.rest()
         for client in self.clients:
             client.ended.set()
             client.join()
 
-        def all_ended():
-            return all(job["state"] in ("SUCCEEDED", "FAILED", "STOPPED")
-                       for job in self.cluster.json("jobs", "list"))
         self.audit_devices()
-        try:
-            cluster.until("every job has ended", all_ended, 300)
-        except AssertionError as error:
-            self.books.wrong("lost", error)
+        self.await_ends(left=0)
         self.books.read_violations()
         jobs = self.audit_jobs()
         self.audit_leaks()
