@@ -309,6 +309,8 @@ std::string StatusJson(const ClusterStatus& status) {
   json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
                          "SUCCEEDED", "FAILED", "STOPPED"},
                         status.jobs_by_state);
+  json["read_only"] = status.read_only;
+  json["read_only_why"] = OrNull(status.read_only_why);
   json["settling"] = status.settling;
   json["unclaimed"] = Json::array();
   for (const UnclaimedAttempt& each : status.unclaimed) {

@@ -388,6 +388,8 @@ TEST(Json, ShowsStatusAndResources) {
   status.term = 3;
   status.nodes_by_state = {{"ALIVE", 2}};
   status.jobs_by_state = {{"RUNNING", 1}, {"NEW", 5}};
+  status.read_only = true;
+  status.read_only_why = "the disk is full";
   status.unclaimed = {{.attempt = IdOf<AttemptId>('a'),
                        .job = IdOf<JobId>('j'),
                        .nodes = {"node-1"},
@@ -416,6 +418,8 @@ TEST(Json, ShowsStatusAndResources) {
     "STOPPED": 0,
     "NEW": 5
   },
+  "read_only": true,
+  "read_only_why": "the disk is full",
   "settling": false,
   "unclaimed": [
     {

@@ -99,6 +99,7 @@ struct ClusterStatus {
   std::map<std::string, int64_t> jobs_by_state;
   // The head's store refuses writes for now.
   bool read_only = false;
+  std::string read_only_why;  // empty unless it does
   // The store was restored a moment ago: nothing starts yet.
   bool settling = false;
   std::vector<UnclaimedAttempt> unclaimed;

@@ -455,6 +455,7 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
   status.jobs_by_state.insert(wire.jobs_by_state().begin(),
                               wire.jobs_by_state().end());
   status.read_only = wire.read_only();
+  status.read_only_why = wire.read_only_why();
   status.settling = wire.settling();
   for (const v1::UnclaimedAttempt& each : wire.unclaimed()) {
     UnclaimedAttempt& out = status.unclaimed.emplace_back();

@@ -41,17 +41,19 @@ std::optional<absl::Duration> TakePart(absl::string_view text, size_t& at,
                                        Fault& fault) {
   const size_t begin = at;
   at = std::min(text.find_first_not_of("0123456789.", begin), text.size());
-  const std::optional<Decimal> number =
-      ParseDecimal(text.substr(begin, at - begin));
+  const absl::string_view digits = text.substr(begin, at - begin);
+  const std::optional<Decimal> number = ParseDecimal(digits);
   if (!number.has_value()) {
-    fault = {begin, "expected a number"};
+    const bool is_large = digits.find('.') == digits.npos && !digits.empty();
+    fault = {begin, is_large ? kTooLong : "expected a number"};
     return std::nullopt;
   }
   const size_t letters = at;
   at = std::min(text.find_first_of("0123456789.", letters), text.size());
   const std::optional<uint64_t> unit =
       UnitNanoseconds(text.substr(letters, at - letters));
-  if (!unit.has_value()) {
+  // Of "1h30" nobody knows whether minutes or seconds are meant.
+  if (!unit.has_value() || (begin > 0 && letters == at)) {
     fault = {letters, "expected a unit (ns, us, ms, s, m, h or d)"};
     return std::nullopt;
   }

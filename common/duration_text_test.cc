@@ -46,6 +46,8 @@ TEST(DurationTextTest, NamesTheColumn) {
   expect("5 s", "column 2: expected a unit");
   expect("", "column 1: expected a number");
   expect("999999999999h", "column 1: longer than a hundred years");
+  expect("99999999999999999999s", "column 1: longer than a hundred years");
+  expect("1h30", "column 5: expected a unit");
   expect("1s40000d", "column 3: longer than a hundred years");
 }
 

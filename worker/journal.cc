@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "common/file.h"
 #include "common/hash.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -23,10 +25,15 @@ namespace {
 constexpr absl::string_view kMagic = "cohort worker 1\n";
 
 absl::Status Damaged(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged"));
+}
+
+absl::Status DamagedBinding(const std::string& path) {
   return absl::DataLossError(absl::StrCat(
       path,
-      " is damaged: restore it, or move the worker's state directory "
-      "away and start afresh (its ranks are then unknown here)"));
+      " is damaged: it says which life of the head this node follows; remove "
+      "it if the head that the worker is to join is the newest one of its "
+      "cluster"));
 }
 
 absl::Status DamagedNodeId(const std::string& path) {
@@ -119,9 +126,11 @@ absl::StatusOr<std::optional<v1::Stamp>> Journal::LoadBinding() {
   const absl::StatusOr<std::string> file = ReadFile(path);
   if (absl::IsNotFound(file.status())) return std::nullopt;
   COHORT_RETURN_IF_ERROR(file.status());
-  COHORT_ASSIGN_OR_RETURN(const std::string bytes, Unseal(path, *file));
+  const absl::StatusOr<std::string> bytes = Unseal(path, *file);
   v1::Stamp stamp;
-  if (!stamp.ParseFromString(bytes)) return Damaged(path);
+  if (!bytes.ok() || !stamp.ParseFromString(*bytes)) {
+    return DamagedBinding(path);
+  }
   return stamp;
 }
 
@@ -146,12 +155,26 @@ absl::StatusOr<std::vector<JournalEntry>> Journal::LoadAll() {
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directories_.Journal(), "/", name);
     COHORT_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
-    COHORT_ASSIGN_OR_RETURN(const std::string bytes, Unseal(path, file));
-    std::optional<JournalEntry> entry = Decode(bytes);
-    if (!entry.has_value()) return Damaged(path);
-    entries.push_back(*std::move(entry));
+    const absl::StatusOr<std::string> bytes = Unseal(path, file);
+    std::optional<JournalEntry> entry;
+    if (bytes.ok()) entry = Decode(*bytes);
+    if (entry.has_value()) {
+      entries.push_back(*std::move(entry));
+    } else {
+      COHORT_RETURN_IF_ERROR(SetAside(path));
+    }
   }
   return entries;
+}
+
+absl::Status Journal::SetAside(const std::string& path) {
+  const std::string aside = absl::StrCat(path, ".damaged");
+  COHORT_LOG(kError, "journal_file_damaged", {"file", path}, {"kept_as", aside},
+             {"consequence", "its attempt is ended here"});
+  if (rename(path.c_str(), aside.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename ", path));
+  }
+  return SyncDirectory(directories_.Journal());
 }
 
 absl::Status Journal::Save(const AttemptId& attempt,

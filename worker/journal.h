@@ -36,12 +36,15 @@ class Journal {
   absl::StatusOr<std::optional<v1::Stamp>> LoadBinding();
   absl::Status SaveBinding(const v1::Stamp& stamp);
 
-  // DataLoss, naming the file, when one is damaged.
+  // A damaged file is set aside as <attempt>.damaged: nothing is known of that
+  // attempt any more, and the others go on.
   absl::StatusOr<std::vector<JournalEntry>> LoadAll();
   absl::Status Save(const AttemptId& attempt, const JournalEntry& entry);
   absl::Status Remove(const AttemptId& attempt);
 
  private:
+  absl::Status SetAside(const std::string& path);
+
   const NodeDirectories& directories_;
 };
 

@@ -85,14 +85,25 @@ TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {
   EXPECT_THAT(*journal_.LoadAll(), IsEmpty());
 }
 
-TEST_F(JournalTest, SaysWhichFileIsDamaged) {
-  const AttemptId id = AttemptId::New(random_);
-  JournalEntry entry;
-  entry.desired.set_attempt_id(std::string(id.bytes()));
-  ASSERT_THAT(journal_.Save(id, entry), IsOk());
-  Flip(directories_.JournalFile(id), 3);
-  EXPECT_THAT(journal_.LoadAll().status(),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(id.ToHex())));
+// One of them is no reason to give up all that the node runs.
+TEST_F(JournalTest, SetsADamagedFileAsideAndKnowsTheOthers) {
+  const AttemptId damaged = AttemptId::New(random_);
+  const AttemptId empty = AttemptId::New(random_);
+  const AttemptId whole = AttemptId::New(random_);
+  for (const AttemptId& id : {damaged, empty, whole}) {
+    JournalEntry entry;
+    entry.desired.set_attempt_id(std::string(id.bytes()));
+    ASSERT_THAT(journal_.Save(id, entry), IsOk());
+  }
+  Flip(directories_.JournalFile(damaged), 3);
+  std::ofstream(directories_.JournalFile(empty), std::ios::trunc).flush();
+  for (int start = 0; start < 2; ++start) {
+    const auto entries = journal_.LoadAll();
+    ASSERT_THAT(entries, IsOk());
+    ASSERT_THAT(*entries, SizeIs(1));
+    EXPECT_EQ((*entries)[0].desired.attempt_id(), whole.bytes());
+  }
+  EXPECT_THAT(ReadFile(directories_.JournalFile(damaged) + ".damaged"), IsOk());
 }
 
 TEST_F(JournalTest, KeepsTheBinding) {
@@ -105,7 +116,8 @@ TEST_F(JournalTest, KeepsTheBinding) {
   EXPECT_EQ((*journal_.LoadBinding())->term(), 4u);
   Flip(directories_.BindingFile(), 1);
   EXPECT_THAT(journal_.LoadBinding().status(),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cluster")));
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("cluster is damaged: it says which life")));
 }
 
 }  // namespace

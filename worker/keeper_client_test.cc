@@ -1,6 +1,7 @@
 // Ranks run, told of, stopped and removed through their keeper.
 #include "worker/keeper_client.h"
 
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 

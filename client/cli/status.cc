@@ -41,7 +41,8 @@ std::string StatusText(const ClusterStatus& status) {
       status.http_address.empty()
           ? ""
           : absl::StrCat("http:     http://", status.http_address, "\n"),
-      status.read_only ? "store:    refuses writes for now\n" : "",
+      status.read_only ? absl::StrCat("store:    ", status.read_only_why, "\n")
+                       : "",
       "nodes:    ", CountsText(status.nodes_by_state),
       "\njobs:     ", CountsText(status.jobs_by_state), "\n",
       status.settling ? "restored: nothing starts before the nodes were heard "

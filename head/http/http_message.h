@@ -20,6 +20,8 @@ struct HttpRequest {
   // Header fields; empty when absent.
   std::string authorization;
   std::string accept;
+  // All regular connections are taken: for what is cheap and matters most.
+  bool crowded = false;
 };
 
 struct HttpResponse {

@@ -38,6 +38,9 @@ constexpr uint64_t kBodyBytesMax = 1 << 20;
 // A connection that is closed with an answer reads on this long, because
 // closing over unread bytes would take the answer back.
 constexpr absl::Duration kLinger = absl::Seconds(1);
+// A client sends its request at once; a connection that sends none for so long
+// waits for a next one.
+constexpr absl::Duration kIdle = absl::Seconds(1);
 // Without a free descriptor the listener rests, instead of spinning.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(200);
 
@@ -158,8 +161,12 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   }
 
   void Welcome(tcp::socket socket) {
-    if (connections_.size() >= options_.connections_max && !MakeRoom()) {
-      return;  // Every one of them is being answered: this one is closed.
+    const size_t spare = options_.spare_connections;
+    if (connections_.size() >= options_.connections_max + spare) {
+      // Every one of them is being answered: this one is closed.
+      if (!MakeRoom(absl::ZeroDuration())) return;
+    } else if (connections_.size() >= options_.connections_max) {
+      MakeRoom(kIdle);
     }
     Error ignored;
     socket.set_option(tcp::no_delay(true), ignored);
@@ -168,8 +175,9 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     Read(id);
   }
 
-  // HS-1: whoever has been sending its request the longest goes.
-  bool MakeRoom() {
+  // HS-1: whoever has been sending its request the longest goes, if for so
+  // long.
+  bool MakeRoom(absl::Duration at_least) {
     auto slowest = connections_.end();
     for (auto it = connections_.begin(); it != connections_.end(); ++it) {
       const Connection& connection = *it->second;
@@ -182,7 +190,10 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
         slowest = it;
       }
     }
-    if (slowest == connections_.end()) return false;
+    if (slowest == connections_.end() ||
+        clock_.Monotonic() - slowest->second->since < at_least) {
+      return false;
+    }
     Close(slowest->first);
     return true;
   }
@@ -270,6 +281,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
         std::string(head.method_string().data(), head.method_string().size());
     request.authorization = FieldOf(head, http::field::authorization);
     request.accept = FieldOf(head, http::field::accept);
+    request.crowded = connections_.size() > options_.connections_max;
     const absl::Status target = ParseHttpTarget(
         absl::string_view(head.target().data(), head.target().size()), request);
     if (!target.ok()) return Refuse(id, BadRequest(target.message()));

@@ -16,9 +16,11 @@ namespace cohort::head {
 
 struct HttpServerOptions {
   HostPort address;
-  // A scraper, some dashboards, and scripts; a newcomer beyond it takes the
-  // place of whoever has been sending its request the longest.
+  // A scraper, some dashboards, and scripts.  A newcomer beyond them takes the
+  // place of whoever has been sending its request the longest, more than a
+  // second; else a spare one, and its requests are marked as crowded.
   size_t connections_max = 256;
+  size_t spare_connections = 64;
   // A request is a few hundred bytes: whoever takes longer is no client.
   absl::Duration read_timeout = absl::Seconds(10);
   // 8 MiB over 1 MB/s, and some.

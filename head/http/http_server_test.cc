@@ -39,6 +39,7 @@ class HttpServerTest : public ::testing::Test {
             return;
           }
           HttpResponse response;
+          if (request.crowded) response.status = 503;
           response.body = request.path == "/large" ? std::string(4 << 20, 'x')
                                                    : request.path;
           std::move(reply)(std::move(response));
@@ -158,13 +159,21 @@ TEST_F(HttpServerTest, EndsASilentClient) {
 
 // HS-1.
 TEST_F(HttpServerTest, GivesTheSlowestsPlaceToANewcomer) {
-  Start({.connections_max = 3});
+  Start({.connections_max = 3, .spare_connections = 0});
   std::vector<UniqueFd> slow;
   for (int i = 0; i < 10; ++i) {
     slow.push_back(Connect());
     Say(slow.back(), "GET /");
     EXPECT_THAT(Ask("/a"), EndsWith("/a")) << i;
   }
+}
+
+TEST_F(HttpServerTest, TellsTheHandlerThatAllIsTaken) {
+  Start({.connections_max = 1, .spare_connections = 1});
+  const UniqueFd taken = Connect();
+  Say(taken, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(Hear(taken, "/a"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask("/a"), StartsWith("HTTP/1.1 503 "));
 }
 
 TEST_F(HttpServerTest, RefusesAnswersBeyondWhatSlowReadersLeave) {

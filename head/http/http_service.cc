@@ -241,6 +241,12 @@ void HttpService::Handle(HttpRequest request, Reply reply) {
           "cluster's")));
     }
   }
+  if (request.crowded && !health) {
+    return std::move(reply)(Error(SetReason(
+        absl::ResourceExhaustedError(
+            "too many connections are open: close some, or try again"),
+        "overloaded")));
+  }
   if (request.method != "GET" && request.method != "HEAD") {
     HttpResponse response = Error(absl::UnimplementedError(
         "only GET and HEAD are known here: changes are the command's and the "

@@ -139,6 +139,17 @@ TEST_F(HttpServiceTest, ReadsTheSchemeInAnyCase) {
   EXPECT_EQ(Ask(request).status, 200);
 }
 
+TEST_F(HttpServiceTest, AnswersOnlyWhetherItIsHealthyInACrowd) {
+  HttpRequest status = Get("/v1/status");
+  status.crowded = true;
+  const HttpResponse refused = Ask(status);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("too many connections"));
+  HttpRequest healthz = Get("/healthz");
+  healthz.crowded = true;
+  EXPECT_EQ(Ask(healthz).status, 200);
+}
+
 TEST_F(HttpServiceTest, SaysOpenlyWhetherItIsHealthyAndReady) {
   HttpRequest healthz = Get("/healthz");
   healthz.authorization = "";

@@ -537,7 +537,9 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   for (const auto& [name, count] : JobsByState(**state)) {
     (*response.mutable_jobs_by_state())[name] = count;
   }
-  response.set_read_only(!host_.Writable(Admission::kNode).ok());
+  const absl::Status writable = host_.Writable(Admission::kNode).status();
+  response.set_read_only(!writable.ok());
+  response.set_read_only_why(std::string(writable.message()));
   AddUnclaimed(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),
                                            std::move(reply));

@@ -217,10 +217,21 @@ std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
 
 namespace {
 
+void AddFailuresByClass(const JobRecord& job, v1::Job& wire) {
+  for (const auto& [failure_class, count] : job.failures_by_class) {
+    v1::Job::ClassCount* const out = wire.add_failures_by_class();
+    out->set_failure_class(static_cast<v1::FailureClass>(failure_class));
+    out->set_count(count);
+  }
+}
+
 // How an array came to its end: as its first element, by index, that failed.
 void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
                  v1::Job& wire) {
   wire.set_failed_rank(-1);
+  if (array.HasEnded() && array.ended_at != absl::InfinitePast()) {
+    *wire.mutable_ended_at() = rpc::ToWire(array.ended_at);
+  }
   if (!array.first_failed.has_value()) return;
   const JobTable& jobs = state.jobs();
   const JobRecord& failed =
@@ -230,7 +241,9 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
                                failed.reason));
   if (failed.exit.has_value()) SetExit(*failed.exit, *wire.mutable_exit());
   wire.set_failed_rank(failed.failed_rank);
+  wire.set_failures(failed.failures);
   wire.set_failure_class(static_cast<v1::FailureClass>(failed.failure_class));
+  AddFailuresByClass(failed, wire);
   for (const std::string& cause : failed.causes) wire.add_causes(cause);
   wire.set_stderr_tail(failed.stderr_tail);
 }
@@ -268,6 +281,9 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   SetArrayEnd(state, array, wire);
   SetNeverFits(state, array, wire);
   *wire.mutable_submitted_at() = rpc::ToWire(array.record.submitted_at);
+  if (array.started_at != absl::InfinitePast()) {
+    *wire.mutable_started_at() = rpc::ToWire(array.started_at);
+  }
   if (const JobRecord* held = HeldOf(state, array)) {
     wire.set_held(true);
     wire.set_held_by(held->held_by);
@@ -323,11 +339,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   }
   wire.set_failure_class(static_cast<v1::FailureClass>(job.failure_class));
   for (const std::string& cause : job.causes) wire.add_causes(cause);
-  for (const auto& [failure_class, count] : job.failures_by_class) {
-    v1::Job::ClassCount* const out = wire.add_failures_by_class();
-    out->set_failure_class(static_cast<v1::FailureClass>(failure_class));
-    out->set_count(count);
-  }
+  AddFailuresByClass(job, wire);
   wire.set_held(job.held);
   wire.set_held_by(job.held_by);
   wire.set_priority(job.spec->priority);

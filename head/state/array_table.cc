@@ -52,7 +52,7 @@ void ArrayTable::Added(const JobRecord& element) {
       entry->size == 0 ? element.sequence
                        : std::min(entry->first_sequence, element.sequence);
   ++entry->size;
-  NoteFailure(element, *entry);
+  Note(element, *entry);
 }
 
 void ArrayTable::Moved(const JobRecord& element, JobState from) {
@@ -60,7 +60,7 @@ void ArrayTable::Moved(const JobRecord& element, JobState from) {
   if (entry == nullptr) return;
   --entry->counts[static_cast<size_t>(from)];
   ++entry->counts[static_cast<size_t>(element.state)];
-  NoteFailure(element, *entry);
+  Note(element, *entry);
 }
 
 void ArrayTable::Removed(const JobRecord& element) {
@@ -95,7 +95,12 @@ const ArrayTable::Entry* ArrayTable::Find(const JobId& array) const {
   return is_here ? &found->second : nullptr;
 }
 
-void ArrayTable::NoteFailure(const JobRecord& element, Entry& entry) {
+void ArrayTable::Note(const JobRecord& element, Entry& entry) {
+  if (element.started_at != absl::InfinitePast()) {
+    entry.started_at = entry.started_at == absl::InfinitePast()
+                           ? element.started_at
+                           : std::min(entry.started_at, element.started_at);
+  }
   if (element.state != JobState::kFailed) return;
   entry.first_failed =
       std::min(entry.first_failed.value_or(element.sequence), element.sequence);

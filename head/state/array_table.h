@@ -30,7 +30,9 @@ class ArrayTable {
     int64_t row_bytes = 0;        // of its own row
     int64_t bytes = 0;            // of its ended elements' rows
     absl::Time ended_at = absl::InfinitePast();  // the last of these
-    bool is_going = false;                       // elements are being forgotten
+    // The first of its elements; InfinitePast: none has.
+    absl::Time started_at = absl::InfinitePast();
+    bool is_going = false;                 // elements are being forgotten
     std::optional<uint64_t> first_failed;  // the lowest FAILED one's sequence
 
     int64_t CountOf(JobState state) const {
@@ -70,7 +72,7 @@ class ArrayTable {
 
  private:
   Entry* OfElement(const JobRecord& element);
-  static void NoteFailure(const JobRecord& element, Entry& entry);
+  static void Note(const JobRecord& element, Entry& entry);
 
   std::map<JobId, Entry> arrays_;
   std::set<JobId> going_;
