@@ -387,6 +387,9 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
     ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
                  change);
   }
+  for (const AttemptId& id : unclaimed_.EndingOn(node)) {
+    NoteGone(node, id, change);
+  }
 }
 
 // ---- time ----
@@ -549,10 +552,12 @@ std::string ClusterState::NodesText(const AttemptId& attempt) const {
 }
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
-  if (const auto* unclaimed = unclaimed_.OfJob(job.id)) {
+  const UnclaimedTable::Entry* unclaimed = unclaimed_.OfJob(job.id);
+  const bool is_pending = job.state == JobState::kPending;
+  if (unclaimed != nullptr && (is_pending || !unclaimed->ending)) {
     return UnclaimedReason(*unclaimed);
   }
-  if (job.state != JobState::kPending) return job.reason;
+  if (!is_pending) return job.reason;
   if (cluster_.settling) {
     return "the store was restored: nothing starts before its nodes were heard "
            "of, or are dead";

@@ -180,7 +180,8 @@ class ClusterState {
                                      const AttemptId& attempt,
                                      Transition& transition);
   // Its ranks are ended; its job goes on as after a lost node, uncharged.  One
-  // without a row is killed where it is.
+  // without a row is killed where it is, and its job goes on once its nodes
+  // said that it is gone, or are dead (UN-2).
   absl::StatusOr<JobId> EndAttempt(const RequestKey& request,
                                    const AttemptId& attempt,
                                    Transition& transition);
@@ -308,8 +309,11 @@ class ClusterState {
   // Makes rows for one that the store does not know.
   absl::Status GiveRows(const UnclaimedTable::Entry& entry,
                         const RequestKey& request, Change& change);
-  void EndStranger(const UnclaimedTable::Entry& entry,
+  void EndStranger(const UnclaimedTable::Entry& stranger,
                    const RequestKey& request, Change& change);
+  // Nothing is left on the node of one that a person may have ended.
+  void NoteGone(const NodeId& node, const AttemptId& stranger, Change& change);
+  bool WasEnded(const AttemptId& stranger) const;
   // From now on an attempt as any other: what was said of it is applied.
   void Claim(const AttemptId& attempt, Change& change);
   // The job waits again as any other, unless another attempt is unclaimed.

@@ -40,6 +40,14 @@ absl::Status CannotAdopt(const AttemptId& attempt, absl::string_view why) {
                    "cannot_adopt");
 }
 
+absl::Status IsEnding(const AttemptId& attempt) {
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       "attempt ", attempt.ToHex(),
+                       " cannot be adopted: it was ended, and goes once its "
+                       "nodes hear of it")),
+                   "cannot_adopt");
+}
+
 }  // namespace
 
 absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
@@ -51,6 +59,7 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
   if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
   const UnclaimedTable::Entry* entry = unclaimed_.Find(attempt);
   if (entry == nullptr) return NotUnclaimed(attempt, attempts_.Find(attempt));
+  if (entry->ending) return IsEnding(attempt);
   const JobId job = entry->job;
   Change change;
   if (entry->has_row) {
@@ -87,7 +96,7 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
     if (record.state != AttemptState::kEnded) {
       ApplyOutcome(job, record, controller_.EndUnclaimed(job, record), change);
     }
-  } else {
+  } else if (!entry->ending) {
     EndStranger(*entry, request, change);
   }
   PlaceWaiting(change);
@@ -95,24 +104,43 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
   return id;
 }
 
-void ClusterState::EndStranger(const UnclaimedTable::Entry& entry,
+void ClusterState::EndStranger(const UnclaimedTable::Entry& stranger,
                                const RequestKey& request, Change& change) {
+  const UnclaimedTable::Entry entry = stranger;  // it may go
   EventRecord event;
   event.kind = "attempt_ended";
   event.origin.principal = request.principal;
   event.job = entry.job;
   event.attempt = entry.attempt;
   event.text = "unclaimed, without a row";
-  AddEvent(std::move(event), change);
+  const uint64_t told_by = AddEvent(std::move(event), change);
   std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
   ended.push_back(entry.attempt);
   if (ended.size() > kEndedRemembered) ended.erase(ended.begin());
+  unclaimed_.MarkEnding(entry.attempt);
   for (const auto& [node, observed] : entry.seen) {
     change.forget[node].emplace(entry.attempt, entry.job);
+    const NodeRecord* record = nodes_.Find(node);
+    const bool is_dead = record == nullptr || record->state == NodeState::kDead;
+    if (is_dead || observed.phase == ObservedPhase::kEnded) {
+      NoteGone(node, entry.attempt, change);
+    } else {
+      nodes_.SetGhostEvent(node, entry.attempt, told_by);
+    }
   }
-  const JobId job = entry.job;
-  unclaimed_.Take(entry.attempt);
-  LetGo(job, change);
+}
+
+void ClusterState::NoteGone(const NodeId& node, const AttemptId& stranger,
+                            Change& change) {
+  const std::optional<JobId> job = unclaimed_.NoteGone(node, stranger);
+  if (job.has_value()) LetGo(*job, change);
+}
+
+bool ClusterState::WasEnded(const AttemptId& stranger) const {
+  const UnclaimedTable::Entry* entry = unclaimed_.Find(stranger);
+  if (entry != nullptr && entry->ending) return true;
+  const std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
+  return std::find(ended.begin(), ended.end(), stranger) != ended.end();
 }
 
 bool ClusterState::IsUnclaimed(const NodeId& node,
@@ -122,12 +150,8 @@ bool ClusterState::IsUnclaimed(const NodeId& node,
     // It was never placed on another node than its row names.
     return attempt->unclaimed() && PartOn(*attempt, node) != nullptr;
   }
-  const std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
-  const bool is_ours =
-      observed.generation.empty() ||
-      absl::string_view(observed.generation) == cluster_.generation.bytes();
-  return !is_ours &&
-         std::find(ended.begin(), ended.end(), observed.attempt) == ended.end();
+  return !observed.generation.empty() &&
+         absl::string_view(observed.generation) != cluster_.generation.bytes();
 }
 
 absl::Status ClusterState::CheckUnclaimed(const NodeId& node,
@@ -147,8 +171,19 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
     unclaimed_.Observe(node, observed, clock_.Wall());
     return true;
   }
+  const bool is_ending = WasEnded(observed.attempt);
+  if (is_ending) change.forget[node].emplace(observed.attempt, observed.job);
+  if (is_ending && observed.phase == ObservedPhase::kEnded) {
+    RemoveGhost(node, observed.attempt, change);
+    NoteGone(node, observed.attempt, change);
+    return true;
+  }
+  const uint64_t told_by = nodes_.GhostEvent(node, observed.attempt);
   nodes_.RemoveGhost(node, observed.attempt);
-  if (unclaimed_.Observe(node, observed, clock_.Wall())) {
+  const bool is_new = unclaimed_.Observe(node, observed, clock_.Wall());
+  if (is_ending) {
+    unclaimed_.MarkEnding(observed.attempt);
+  } else if (is_new) {
     COHORT_LOG(kWarning, "attempt_unclaimed", {"attempt", observed.attempt},
                {"job", observed.job}, {"node", node});
     EventRecord event;
@@ -167,6 +202,7 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
     }
     nodes_.AddGhost(node, observed.attempt,
                     part.has_value() ? &*part : nullptr);
+    nodes_.SetGhostEvent(node, observed.attempt, told_by);
   }
   // The entry's job, whatever this report says: that is the one that it keeps
   // waiting, and LetGo lets go.

@@ -108,14 +108,17 @@ TEST_F(StrangersTest, AnEndedStrangerIsForgottenAlsoAfterAStart) {
   Join(kNode, {running});
   EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kForget));
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(running.attempt), "ENDING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1)) << "it still has it";
   // The order never arrived.
   Load();
   const RegisteredNode again = Join(kNode, {running});
   ASSERT_THAT(again.desired, SizeIs(1));
   EXPECT_EQ(again.desired[0].goal, Goal::kForget);
+  EXPECT_STREQ(State(running.attempt), "ENDING");
+  EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
   Join(kNode);
+  EXPECT_STREQ(State(running.attempt), "none");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
@@ -128,6 +131,8 @@ TEST_F(StrangersTest, AWaitingJobGoesOnOnceItsStrangerIsEnded) {
   Join(kNode, {running});
   Settle();
   COHORT_EXPECT_OK(End(running.attempt));
+  EXPECT_EQ(Job(job).state, JobState::kPending) << "it still runs";
+  Say(kNode, Ended(running, 137));
   EXPECT_EQ(Job(job).state, JobState::kStarting);
   EXPECT_NE(Last(job).id, running.attempt);
 }
@@ -152,6 +157,11 @@ TEST_F(StrangersTest, AStrangerIsWaitedForAtEachStart) {
     EXPECT_EQ(Job(job).state, JobState::kPending);
   }
   COHORT_EXPECT_OK(End(running.attempt));
+  Load();
+  EXPECT_TRUE(state_->cluster().settling) << "it may run still";
+  Join(kOther);
+  Join(kNode);
+  Settle();
   EXPECT_EQ(Job(job).state, JobState::kStarting);
   Load();
   EXPECT_FALSE(state_->cluster().settling) << "nobody is waited for any more";

@@ -1,6 +1,7 @@
 #include "head/state/unclaimed.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -172,6 +173,30 @@ UnclaimedTable::Entry UnclaimedTable::Take(const AttemptId& attempt) {
   return Extract(found);
 }
 
+void UnclaimedTable::MarkEnding(const AttemptId& attempt) {
+  Entry& entry = entries_.at(attempt);
+  COHORT_CHECK(!entry.has_row) << attempt;
+  entry.ending = true;
+}
+
+std::optional<JobId> UnclaimedTable::NoteGone(const NodeId& node,
+                                              const AttemptId& attempt) {
+  const auto found = entries_.find(attempt);
+  if (found == entries_.end() || !found->second.ending) return std::nullopt;
+  DropReport(node, found->second);
+  if (!found->second.seen.empty()) return std::nullopt;
+  return Extract(found).job;
+}
+
+std::vector<AttemptId> UnclaimedTable::EndingOn(const NodeId& node) const {
+  std::vector<AttemptId> ending;
+  if (strangers_ == 0) return ending;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.ending && entry.seen.contains(node)) ending.push_back(id);
+  }
+  return ending;
+}
+
 const UnclaimedTable::Entry* UnclaimedTable::Find(
     const AttemptId& attempt) const {
   const auto found = entries_.find(attempt);
@@ -207,6 +232,7 @@ UnclaimedTable::Entry UnclaimedTable::Extract(
 }
 
 const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes) {
+  if (entry.ending) return "ENDING";
   bool prepared = false;
   bool ended = false;
   for (const auto& [node, observed] : entry.seen) {
@@ -224,6 +250,11 @@ const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes) {
 
 std::string UnclaimedReason(const UnclaimedTable::Entry& entry) {
   const std::string id = entry.attempt.ToHex();
+  if (entry.ending) {
+    return absl::StrCat("attempt ", id,
+                        " was ended after the store was restored: the job goes "
+                        "on once its nodes said that it is gone, or are dead");
+  }
   return absl::StrCat("attempt ", id,
                       " is unclaimed since the store was restored: `cohort "
                       "adopt ",

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ namespace cohort::head {
 //
 //   UN-1: nothing that runs is ended because a store was restored: these wait
 //         for a person, and what nodes say of them is kept and not applied.
-//   UN-2: no other attempt of their jobs begins meanwhile.
+//   UN-2: no other attempt of their jobs begins meanwhile, nor before one that
+//         a person ended is gone: its nodes said so, or are dead.
 //
 // Thread-compatible; belongs to ClusterState.
 class UnclaimedTable {
@@ -31,6 +33,9 @@ class UnclaimedTable {
     AttemptId attempt;
     JobId job;
     bool has_row = false;  // the store knows it
+    // A person has ended it, and not all of its nodes have said that it is
+    // gone.  Only without a row: with one it is an attempt as any other.
+    bool ending = false;
     absl::Time since;
     std::set<NodeId> nodes;                  // by its row; empty without one
     std::map<NodeId, ObservedAttempt> seen;  // as last reported
@@ -62,6 +67,15 @@ class UnclaimedTable {
   // Gives it, which is then no longer unclaimed.  REQUIRES: it is here.
   Entry Take(const AttemptId& attempt);
 
+  // A person ends it: it goes once NoteGone was said of each of its nodes.
+  // REQUIRES: it is here and has no row.
+  void MarkEnding(const AttemptId& attempt);
+  // Nothing of an attempt that is ending is left on `node`.  Gives its job when
+  // that was the last node and it was forgotten.
+  std::optional<JobId> NoteGone(const NodeId& node, const AttemptId& attempt);
+  // Attempts that are ending and were last seen on `node` too.
+  std::vector<AttemptId> EndingOn(const NodeId& node) const;
+
   const Entry* Find(const AttemptId& attempt) const;
   // Null when the job may go on; otherwise one that it must wait for.
   const Entry* OfJob(const JobId& job) const;
@@ -82,7 +96,8 @@ class UnclaimedTable {
 };
 
 // RUNNING, PREPARED, ENDED; MISSING: its nodes do not know it any more; AWAY:
-// not all of its nodes were heard of.  `nodes`: how many it is on.
+// not all of its nodes were heard of; ENDING: a person has ended it.  `nodes`:
+// how many it is on.
 const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes);
 
 // Why its job waits.

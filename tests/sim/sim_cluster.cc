@@ -381,7 +381,10 @@ void SimCluster::RestoreBackup() {
   }
   shown_.clear();
   // The backup may be of a time when one of them was given up.
-  for (Node& node : nodes_) node.disturbed_at = executor_.Monotonic();
+  for (Node& node : nodes_) {
+    node.disturbed_at = executor_.Monotonic();
+    node.was_dead = false;
+  }
   for (const auto& follower : followers_) follower->StartAnew();
   executor_.PostAfter(absl::Seconds(3), [this] { UndrainAll(); });
   executor_.PostAfter(absl::Seconds(2), [this] { SpeakForUnclaimed(); });
@@ -420,7 +423,7 @@ void SimCluster::SpeakFor(const head::UnclaimedTable::Entry& entry) {
         });
     return;
   }
-  restores_.SpokenFor(entry.attempt);
+  restores_.SpokenFor(entry.attempt, entry.job);
   v1::EndAttemptRequest request;
   request.set_request_id(id);
   request.set_attempt_id(std::string(entry.attempt.bytes()));
@@ -441,6 +444,18 @@ std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
       if (!node.machine->Live().contains(other)) continue;
       return absl::StrCat("UN-2: attempt ", id.ToHex(),
                           " begins while another of its job is unclaimed");
+    }
+  }
+  for (const auto& [other, job] : restores_.spoken_for()) {
+    if (other == id || job.bytes() != starting.job_id()) continue;
+    // With a row it is one as any other (JB-3).
+    if (head_->state()->attempts().Find(other) != nullptr) continue;
+    for (const Node& node : nodes_) {
+      // A dead node's lease has run out, whatever goes on there.
+      if (node.was_dead || !node.machine->Live().contains(other)) continue;
+      return absl::StrCat("UN-2: attempt ", id.ToHex(),
+                          " begins while another of its job, which a person "
+                          "ended, still runs");
     }
   }
   return "";
@@ -663,6 +678,7 @@ void SimCluster::CheckNodes(const ClusterState& state) {
     if (record->state == node.seen) continue;
     node.seen = record->state;
     if (record->state != head::NodeState::kDead) continue;
+    node.was_dead = true;
     Fired("node_dead");
     const absl::Duration heard_for = executor_.Monotonic() - node.disturbed_at;
     if (!node.cut && node.daemon != nullptr && !node.daemon->stopped() &&

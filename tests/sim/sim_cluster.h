@@ -124,6 +124,7 @@ class SimCluster {
     // When it last could not be heard for a reason of ours.
     absl::Duration disturbed_at;
     head::NodeState seen = head::NodeState::kAlive;
+    bool was_dead = false;  // since the last restore
   };
 
   World world() { return WorldBy(clock_); }

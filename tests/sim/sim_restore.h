@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "head/store/memory_store.h"
@@ -38,8 +39,12 @@ class Restores {
 
   // Attempts of the store that was there before.
   const std::set<AttemptId>& before() const { return before_; }
-  // A person says that an attempt without a row is to end.
-  void SpokenFor(const AttemptId& attempt) { spoken_for_.insert(attempt); }
+  // A person says that an attempt is to end.
+  void SpokenFor(const AttemptId& attempt, const JobId& job) {
+    spoken_for_.emplace(attempt, job);
+  }
+  // With their jobs.
+  const std::map<AttemptId, JobId>& spoken_for() const { return spoken_for_; }
 
   // Why a node must not be told to end an attempt now; empty when it may.
   std::string MayEnd(const NodeId& node, const AttemptId& attempt) const;
@@ -56,7 +61,7 @@ class Restores {
   std::set<AttemptId> before_;
   // Of those, which were not on their way out.
   std::set<AttemptId> wanted_;
-  std::set<AttemptId> spoken_for_;
+  std::map<AttemptId, JobId> spoken_for_;
 };
 
 }  // namespace cohort::sim

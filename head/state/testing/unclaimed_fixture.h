@@ -96,18 +96,20 @@ class UnclaimedTest : public ::testing::Test,
     sent_.clear();
     Load();
   }
-  void Settle() {
-    for (int i = 0; i < 60; ++i) {
-      Transition transition;
-      for (const auto& [id, node] : state_->nodes().records()) {
-        if (silent_.count(id) == 0) {
-          state_->RenewLease(id, node.incarnation, transition);
-        }
+  // A tick; all but silent_ are heard before it.
+  void Tick() {
+    Transition transition;
+    for (const auto& [id, node] : state_->nodes().records()) {
+      if (silent_.count(id) == 0) {
+        state_->RenewLease(id, node.incarnation, transition);
       }
-      time_.AdvanceBy(limits_.tick_period);
-      state_->Tick(transition);
-      Submit(std::move(transition));
     }
+    time_.AdvanceBy(limits_.tick_period);
+    state_->Tick(transition);
+    Submit(std::move(transition));
+  }
+  void Settle() {
+    for (int i = 0; i < 60; ++i) Tick();
     ASSERT_FALSE(state_->cluster().settling);
   }
 
