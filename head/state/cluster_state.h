@@ -301,8 +301,10 @@ class ClusterState {
   bool IsUnclaimed(const NodeId& node, const ObservedAttempt& observed) const;
   absl::Status CheckUnclaimed(const NodeId& node,
                               const Observed& observed) const;
-  // FailedPrecondition, saying why, unless what it holds can be held.
-  absl::Status CheckParts(const AttemptRecord& attempt) const;
+  // FailedPrecondition, saying why, unless what it holds can be held.  Where it
+  // has ended it holds nothing.
+  absl::Status CheckParts(const UnclaimedTable::Entry& entry,
+                          const AttemptRecord& attempt) const;
   // False when `observed` is of an attempt to be dealt with as any other.
   bool TakeUnclaimed(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);

@@ -40,6 +40,12 @@ absl::Status CannotAdopt(const AttemptId& attempt, absl::string_view why) {
                    "cannot_adopt");
 }
 
+bool HasEndedOn(const NodeId& node, const UnclaimedTable::Entry& entry) {
+  const auto seen = entry.seen.find(node);
+  return seen != entry.seen.end() &&
+         seen->second.phase == ObservedPhase::kEnded;
+}
+
 absl::Status IsEnding(const AttemptId& attempt) {
   return SetReason(absl::FailedPreconditionError(absl::StrCat(
                        "attempt ", attempt.ToHex(),
@@ -222,16 +228,19 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
   return true;
 }
 
-absl::Status ClusterState::CheckParts(const AttemptRecord& attempt) const {
+absl::Status ClusterState::CheckParts(const UnclaimedTable::Entry& entry,
+                                      const AttemptRecord& attempt) const {
   for (const AttemptPart& part : attempt.parts) {
+    const bool has_ended = HasEndedOn(part.node, entry);
     const NodeRecord* node = nodes_.Find(part.node);
-    if (node == nullptr || node->state == NodeState::kDead) {
+    if (node == nullptr || (node->state == NodeState::kDead && !has_ended)) {
       return CannotAdopt(
           attempt.id,
           absl::StrCat("its node ",
                        node == nullptr ? part.node.ToHex() : node->name,
                        " is dead: start its worker again and try again"));
     }
+    if (has_ended) continue;
     const std::string obstacle = nodes_.ObstacleTo(attempt.id, part);
     if (obstacle.empty()) continue;
     return CannotAdopt(attempt.id,
@@ -260,7 +269,7 @@ absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
                      ", its job here asks for ", job.spec->num_workers, " of ",
                      job.spec->resources_per_worker.ToString()));
   }
-  COHORT_RETURN_IF_ERROR(CheckParts(attempt));
+  COHORT_RETURN_IF_ERROR(CheckParts(entry, attempt));
   for (const AttemptId& sibling : attempts_.AllOf(entry.job)) {
     const AttemptRecord& other = *attempts_.Find(sibling);
     if (other.number >= attempt.number) {
@@ -301,6 +310,7 @@ absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
   row.epoch = std::max(row.epoch, attempt.epoch);
   row.reason.clear();
   for (const AttemptPart& part : attempt.parts) {
+    if (HasEndedOn(part.node, entry)) continue;
     nodes_.RemoveGhost(part.node, attempt.id);
     nodes_.Hold(attempt.id, part);
   }
