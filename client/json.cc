@@ -205,6 +205,7 @@ Json NodeObject(const Node& node) {
     json["taints"].push_back({{"key", taint.key}, {"value", taint.value}});
   }
   json["drain"] = DrainObject(node.drain);
+  json["unfit"] = OrNull(node.unfit);
   json["host"] = OrNull(node.host);
   json["build"] = OrNull(node.build);
   return json;
@@ -304,8 +305,9 @@ std::string StatusJson(const ClusterStatus& status) {
   json["http_address"] = OrNull(status.http_address);
   json["head_pid"] = status.head_pid;
   json["term"] = status.term;
-  json["nodes"] = Counts({"ALIVE", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
-                         status.nodes_by_state);
+  json["nodes"] =
+      Counts({"ALIVE", "UNFIT", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
+             status.nodes_by_state);
   json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
                          "SUCCEEDED", "FAILED", "STOPPED"},
                         status.jobs_by_state);

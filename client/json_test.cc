@@ -250,6 +250,7 @@ TEST(Json, ShowsNodes) {
     "since": null,
     "taints": [],
     "drain": null,
+    "unfit": null,
     "host": null,
     "build": null
   }
@@ -269,6 +270,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
                      .principal = "ann",
                      .asked_at = At(0),
                      .deadline = std::nullopt};
+  node.unfit = "no room";
   node.host = "10.0.0.1";
   node.build = "0.1.0 abc";
   HeldAttempt& held = details.held.emplace_back();
@@ -301,6 +303,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     "asked_at": "2026-11-18T11:06:40.000Z",
     "deadline": null
   },
+  "unfit": "no room",
   "host": "10.0.0.1",
   "build": "0.1.0 abc",
   "held": [
@@ -403,6 +406,7 @@ TEST(Json, ShowsStatusAndResources) {
   "term": 3,
   "nodes": {
     "ALIVE": 2,
+    "UNFIT": 0,
     "SUSPECT": 0,
     "DRAINING": 0,
     "DRAINED": 0,

@@ -38,7 +38,8 @@ struct Drain {
 struct Node {
   NodeId id;
   std::string name;
-  std::string state;                // ALIVE, SUSPECT, DRAINING, DRAINED, DEAD
+  // ALIVE, UNFIT, SUSPECT, DRAINING, DRAINED, DEAD
+  std::string state;
   std::optional<absl::Time> since;  // it is in this state
   uint64_t incarnation = 0;
   int64_t pid = 0;  // of its worker daemon
@@ -48,6 +49,7 @@ struct Node {
   std::vector<Taint> taints;
   std::vector<Device> devices;
   std::optional<Drain> drain;
+  std::string unfit;  // why no attempt could begin there; empty: it could
   std::string host;   // where its ranks can be reached
   std::string build;  // of its worker daemon
 };

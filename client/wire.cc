@@ -397,6 +397,7 @@ absl::StatusOr<Node> FromWire(const v1::Node& wire) {
     node.taints.push_back({.key = taint.key(), .value = taint.value()});
   }
   if (wire.has_drain()) node.drain = FromWire(wire.drain());
+  node.unfit = wire.unfit();
   node.since = TimeFromWire(wire.has_since(), wire.since());
   node.host = wire.host();
   node.build = wire.build();

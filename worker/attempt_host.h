@@ -24,6 +24,9 @@ struct JournalEntry {
 // The reason of a failed Prepare that no node can mend: the head does not have
 // the package any more, or only a damaged one.
 inline constexpr char kPackageLost[] = "package_lost";
+// The reason of a failed Save, Prepare or Start that is the node's fault: a
+// full disk, no port, no process.  Another node may well do it.
+inline constexpr char kNodeFault[] = "node_fault";
 
 // Everything that NodeState does to the machine.
 //

@@ -48,6 +48,11 @@ void HeadLink::AnnounceLeaving() {
   if (state_ == State::kJoined) SendHeartbeat();
 }
 
+void HeadLink::SetUnfit(std::string why) {
+  unfit_ = std::move(why);
+  if (state_ == State::kJoined) SendHeartbeat();
+}
+
 void HeadLink::Stop() {
   state_ = State::kStopped;
   ++stream_number_;
@@ -77,6 +82,7 @@ void HeadLink::Join() {
   *message.mutable_register_() = options_.registration;
   *message.mutable_register_()->mutable_observed() = node_.FullObserved();
   message.mutable_register_()->set_leaving(leaving_);
+  message.mutable_register_()->set_unfit(unfit_);
   Send(std::move(message));
 
   After(options_.register_timeout, [this, number] {
@@ -142,17 +148,29 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
                {"meaning", "its store is a restored backup; ranks go on"});
   }
   node_.Follow(message.stamp().generation());
-  binding_.Save(message.stamp(), [this, stream, self = self_](absl::Status s) {
-    if (*self == nullptr || stream != stream_number_) return;
-    if (!s.ok()) return Leave(std::move(s));
-    bound_ = true;
-    for (const v1::HeadMessage& early : std::exchange(early_, {})) {
-      OnMessage(stream, early);
-    }
-    events_.on_joined();
-  });
+  Bind(stream, message.stamp());
   Beat(stream);
   NoteChange();  // what happened since the registration was written
+}
+
+void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp) {
+  binding_.Save(
+      stamp, [this, stream, stamp, self = self_](const absl::Status& status) {
+        if (*self == nullptr || stream != stream_number_) return;
+        if (!status.ok()) {
+          // A full disk: the ranks and the lease go on, orders wait.
+          events_.on_refused(status);
+          After(options_.backoff_max, [this, stream, stamp] {
+            if (stream == stream_number_) Bind(stream, stamp);
+          });
+          return;
+        }
+        bound_ = true;
+        for (const v1::HeadMessage& early : std::exchange(early_, {})) {
+          OnMessage(stream, early);
+        }
+        events_.on_joined();
+      });
 }
 
 absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
@@ -225,6 +243,7 @@ void HeadLink::Beat(uint64_t stream) {
 void HeadLink::SendHeartbeat() {
   v1::WorkerMessage message;
   message.mutable_heartbeat()->set_leaving(leaving_);
+  message.mutable_heartbeat()->set_unfit(unfit_);
   Send(std::move(message));
 }
 

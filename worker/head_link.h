@@ -94,6 +94,9 @@ class HeadLink {
   // Tells the head, now and with each registration, that this node is about to
   // go: nothing new is placed here.  The stream and the lease go on.
   void AnnounceLeaving();
+  // Tells the head, now and with each sign of life, why no attempt could begin
+  // here; empty: one could.
+  void SetUnfit(std::string why);
   // Leaves the head for good.
   void Stop();
 
@@ -111,6 +114,8 @@ class HeadLink {
   void OnMessage(uint64_t stream, const v1::HeadMessage& message);
   void OnClosed(uint64_t stream, absl::Status status);
   void OnRegistered(uint64_t stream, const v1::HeadMessage& message);
+  // HL-2; tried again for as long as the stream lives.
+  void Bind(uint64_t stream, const v1::Stamp& stamp);
   // Why a message with this stamp is not for us; OK when it is.
   absl::Status CheckStamp(const v1::Stamp& stamp) const;
   void Leave(absl::Status why);
@@ -140,6 +145,7 @@ class HeadLink {
   absl::Duration backoff_;
   bool flushing_ = false;
   bool leaving_ = false;
+  std::string unfit_;
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;
   std::vector<v1::HeadMessage> early_;

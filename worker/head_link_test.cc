@@ -52,9 +52,9 @@ class MemoryBinding : public ClusterBinding {
     pending_ = stamp;
     done_ = std::move(done);
   }
-  void Land() {
-    stamp_ = pending_;
-    std::move(done_)(absl::OkStatus());
+  void Land(const absl::Status& status = absl::OkStatus()) {
+    if (status.ok()) stamp_ = pending_;
+    std::move(done_)(status);
   }
   std::optional<v1::Stamp> stamp_;
 
@@ -162,9 +162,12 @@ class HeadLinkTest : public testing::Test {
   SeededRandom random_{1};
   IdleHost host_;
   HeadLink* noted_ = nullptr;
-  NodeState node_{host_, [this] {
-                    if (noted_ != nullptr) noted_->NoteChange();
-                  }};
+  NodeState node_{host_,
+                  {.on_change =
+                       [this] {
+                         if (noted_ != nullptr) noted_->NoteChange();
+                       },
+                   .on_fault = [](const absl::Status&) {}}};
   MemoryBinding binding_;
   HandChannel channel_;
   int joined_ = 0;
@@ -374,6 +377,41 @@ TEST_F(HeadLinkTest, SaysThatItLeavesAtOnceAndWithEachRegistration) {
                                               std::nullopt);
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_TRUE(channel_.last().written[0].register_().leaving());
+}
+
+TEST_F(HeadLinkTest, SaysThatItIsUnfitAtOnceAndWithEachSignOfLife) {
+  JoinNow();
+  const size_t before = channel_.last().written.size();
+  link_.SetUnfit("full");
+  EXPECT_EQ(channel_.last().written.size(), before + 1);
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  executor_.AdvanceBy(absl::Seconds(2));
+  EXPECT_EQ(channel_.last().written.size(), before + 2);
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  link_.SetUnfit("fuller");
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "fuller");
+  channel_.Say(Registered());
+  link_.SetUnfit("");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "");
+}
+
+// HL-2: a full disk costs neither the lease nor an order.
+TEST_F(HeadLinkTest, OrdersWaitForABindingThatCannotBeWritten) {
+  link_.Start();
+  channel_.Say(Registered());
+  channel_.Say(Prepare());
+  binding_.Land(absl::ResourceExhaustedError("full"));
+  EXPECT_TRUE(link_.joined());
+  EXPECT_THAT(refused_, SizeIs(1));
+  EXPECT_EQ(node_.size(), 0u);
+  executor_.AdvanceBy(absl::Seconds(3));
+  EXPECT_THAT(channel_.streams, SizeIs(1));
+  binding_.Land();
+  EXPECT_EQ(node_.size(), 1u);
+  EXPECT_EQ(joined_, 1);
 }
 
 TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {

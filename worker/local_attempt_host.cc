@@ -24,8 +24,17 @@
 namespace cohort::worker {
 namespace {
 
+absl::Status NodeFault(absl::Status status) {
+  return SetReason(std::move(status), kNodeFault);
+}
+
 absl::StatusOr<AttemptId> IdOf(const v1::DesiredAttempt& attempt) {
   return AttemptId::FromBytes(attempt.attempt_id());
+}
+
+absl::Status MakeEmpty(const std::string& directory) {
+  COHORT_RETURN_IF_ERROR(RemoveTree(directory));
+  return MakeDirectories(directory, 0700);
 }
 
 // Binds `port`, 0 for a free one, and keeps it: nobody else gets it until the
@@ -74,7 +83,7 @@ void LocalAttemptHost::Save(const AttemptId& attempt, JournalEntry entry,
                             Done done) {
   disk_.Post([this, attempt, entry = std::move(entry),
               done = std::move(done)]() mutable {
-    absl::Status status = journal_.Save(attempt, entry);
+    absl::Status status = NodeFault(journal_.Save(attempt, entry));
     strand_.Post(
         [done = std::move(done), status = std::move(status)]() mutable {
           std::move(done)(std::move(status));
@@ -131,15 +140,24 @@ void LocalAttemptHost::PrepareDirectories(v1::DesiredAttempt attempt,
 absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
     const v1::DesiredAttempt& attempt, const std::string& archive) {
   COHORT_ASSIGN_OR_RETURN(const AttemptId id, IdOf(attempt));
-  const std::string runtime = directories_.Runtime(id);
   const std::string work = directories_.Work(id);
-  for (const std::string& path : {runtime, work}) {
-    COHORT_RETURN_IF_ERROR(RemoveTree(path));
-    COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+  COHORT_RETURN_IF_ERROR(NodeFault(MakeEmpty(work)));
+  if (!archive.empty()) {
+    const absl::Status unpacked = UnpackPackage(archive, work);
+    // Else it is the package that is at fault.
+    if (absl::IsResourceExhausted(unpacked)) return NodeFault(unpacked);
+    COHORT_RETURN_IF_ERROR(unpacked);
   }
-  COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(attempt), 0700));
-  if (!archive.empty()) COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
+  absl::StatusOr<Prepared> prepared = ReserveFor(id, attempt);
+  if (!prepared.ok()) return NodeFault(prepared.status());
+  return prepared;
+}
 
+absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::ReserveFor(
+    const AttemptId& id, const v1::DesiredAttempt& attempt) {
+  const std::string runtime = directories_.Runtime(id);
+  COHORT_RETURN_IF_ERROR(MakeEmpty(runtime));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(attempt), 0700));
   Prepared prepared;
   COHORT_ASSIGN_OR_RETURN(
       prepared.arena,
@@ -186,7 +204,14 @@ void LocalAttemptHost::Start(const v1::DesiredAttempt& attempt, Done done) {
   const auto found = id.ok() ? open_.find(*id) : open_.end();
   // Held free until now; the ranks are milliseconds away.
   if (found != open_.end()) found->second.port = UniqueFd();
-  keepers_.Start(MakeSpec(attempt), std::move(done));
+  keepers_.Start(MakeSpec(attempt),
+                 [done = std::move(done)](absl::Status status) mutable {
+                   // Else it is what it was asked for that is at fault.
+                   if (!absl::IsInvalidArgument(status)) {
+                     status = NodeFault(std::move(status));
+                   }
+                   std::move(done)(std::move(status));
+                 });
 }
 
 KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {

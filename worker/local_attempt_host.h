@@ -93,6 +93,9 @@ class LocalAttemptHost final : public AttemptHost {
                           PreparedDone done);
   absl::StatusOr<Prepared> MakeDirectoriesOf(const v1::DesiredAttempt& attempt,
                                              const std::string& archive);
+  // All but the working directory.
+  absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
+                                      const v1::DesiredAttempt& attempt);
   KeeperSpec MakeSpec(const v1::DesiredAttempt& attempt) const;
   void ForgetEntry(const AttemptId& attempt, absl::Status status, Done done);
   void PollMetrics();

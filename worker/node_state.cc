@@ -45,8 +45,8 @@ bool EndedByOthers(const ExitStatus& status) {
 
 }  // namespace
 
-NodeState::NodeState(AttemptHost& host, absl::AnyInvocable<void()> on_change)
-    : host_(host), on_change_(std::move(on_change)) {
+NodeState::NodeState(AttemptHost& host, Events events)
+    : host_(host), events_(std::move(events)) {
   host_.SetListener(
       {.on_event = [this](const AttemptId& id,
                           const KeeperEvent& event) { OnEvent(id, event); },
@@ -241,13 +241,7 @@ void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
         "stopped before its ranks started");
     return;
   }
-  if (!port.ok()) {
-    End(*attempt,
-        GetReason(port.status()) == kPackageLost ? v1::END_CAUSE_PACKAGE_LOST
-                                                 : v1::END_CAUSE_PREPARE_FAILED,
-        std::string(port.status().message()));
-    return;
-  }
+  if (!port.ok()) return EndUnbegun(*attempt, port.status());
   attempt->observed.set_phase(v1::PHASE_PREPARED);
   attempt->observed.set_master_port(*port);
   Changed(*attempt);
@@ -276,10 +270,7 @@ void NodeState::OnStarted(const AttemptId& id, absl::Status status) {
   Attempt* attempt = Find(id);
   if (attempt == nullptr) return;
   attempt->starting = false;
-  if (!status.ok()) {
-    End(*attempt, v1::END_CAUSE_PREPARE_FAILED, std::string(status.message()));
-    return;
-  }
+  if (!status.ok()) return EndUnbegun(*attempt, status);
   // A stop that came while the keeper was being started.
   if (IsEnding(attempt->desired)) Drive(*attempt);
   if (attempt->taken_along) host_.Stop(id, absl::ZeroDuration());
@@ -355,6 +346,17 @@ void NodeState::End(Attempt& attempt, v1::EndCause cause,
   Save(attempt);
   MaybeAllEnded();
   if (attempt.desired.goal() == v1::GOAL_FORGET) Forget(attempt);
+}
+
+void NodeState::EndUnbegun(Attempt& attempt, const absl::Status& why) {
+  const std::string reason = GetReason(why);
+  v1::EndCause cause = v1::END_CAUSE_PREPARE_FAILED;
+  if (reason == kPackageLost) cause = v1::END_CAUSE_PACKAGE_LOST;
+  if (reason == kNodeFault) {
+    cause = v1::END_CAUSE_NODE_FAILED;
+    events_.on_fault(why);
+  }
+  End(attempt, cause, std::string(why.message()));
 }
 
 void NodeState::Acknowledge(const v1::Acknowledge& acknowledge) {
@@ -652,7 +654,7 @@ void NodeState::AddReport(const Attempt& attempt,
 
 void NodeState::Changed(Attempt& attempt) {
   dirty_.insert(attempt.id);
-  on_change_();
+  events_.on_change();
 }
 
 void NodeState::Save(Attempt& attempt) {

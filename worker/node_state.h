@@ -38,9 +38,14 @@ class NodeState {
  public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
 
-  // Calls `on_change` when there is something for TakeDelta; it may be called
-  // again before that.
-  NodeState(AttemptHost& host, absl::AnyInvocable<void()> on_change);
+  struct Events {
+    // There is something for TakeDelta; may be told again before that.
+    absl::AnyInvocable<void()> on_change;
+    // An attempt could not begin, by the fault of this node, before anything is
+    // said of that attempt.
+    absl::AnyInvocable<void(const absl::Status&)> on_fault;
+  };
+  NodeState(AttemptHost& host, Events events);
 
   // ---- start ----
 
@@ -121,6 +126,8 @@ class NodeState {
   static void LogVoidLease(const char* event, const Attempt& attempt);
   void Forget(Attempt& attempt);
   void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
+  // It could not be prepared or started.
+  void EndUnbegun(Attempt& attempt, const absl::Status& why);
   void EndAllDone(Attempt& attempt);
   void EndAfterTail(Attempt& attempt, v1::EndCause cause,
                     const std::string& detail);
@@ -140,7 +147,7 @@ class NodeState {
   v1::ObservedRank* FindRank(Attempt& attempt, int rank);
 
   AttemptHost& host_;
-  absl::AnyInvocable<void()> on_change_;
+  Events events_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
   std::string generation_;  // empty before the first head

@@ -20,6 +20,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 // Records what it is asked to do; the test answers when it likes.
 class RecordingHost : public AttemptHost {
@@ -103,10 +104,18 @@ RankExited Exited(int rank, int code, int signal = 0,
 class NodeStateTest : public testing::Test {
  protected:
   NodeStateTest() : id_(AttemptId::New(random_)) {
-    state_.emplace(host_, [this] { ++changes_; });
+    state_.emplace(host_, Events());
     state_->Restore({}, [this] { restored_ = true; });
   }
 
+  NodeState::Events Events() {
+    return {.on_change = [this] { ++changes_; },
+            .on_fault =
+                [this](const absl::Status& why) {
+                  EXPECT_NE(Seen().phase(), v1::PHASE_ENDED) << "told first";
+                  faults_.emplace_back(why.message());
+                }};
+  }
   v1::DesiredAttempt Want(v1::Goal goal) {
     v1::DesiredAttempt desired;
     desired.set_attempt_id(std::string(id_.bytes()));
@@ -139,7 +148,7 @@ class NodeStateTest : public testing::Test {
     for (const auto& [id, entry] : host_.journal) entries.push_back(entry);
     restored_ = false;
     host_.calls.clear();
-    state_.emplace(host_, [this] { ++changes_; });
+    state_.emplace(host_, Events());
     state_->Restore(std::move(entries), [this] { restored_ = true; });
   }
 
@@ -148,6 +157,7 @@ class NodeStateTest : public testing::Test {
   RecordingHost host_;
   std::optional<NodeState> state_;
   int changes_ = 0;
+  std::vector<std::string> faults_;
   bool restored_ = false;
 };
 
@@ -311,6 +321,23 @@ TEST_F(NodeStateTest, AFailedPreparationEndsThePartWithItsReason) {
   std::move(host_.prepared)(absl::ResourceExhaustedError("/dev/shm is full"));
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
   EXPECT_EQ(Seen().detail(), "/dev/shm is full");
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(NodeStateTest, ItsOwnFaultIsToldBeforeTheEndOfThePart) {
+  const absl::Status full =
+      SetReason(absl::ResourceExhaustedError("/state is full"), kNodeFault);
+  Apply(Want(v1::GOAL_PREPARE));
+  std::move(host_.prepared)(full);
+  EXPECT_THAT(faults_, ElementsAre("/state is full"));
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_NODE_FAILED);
+  EXPECT_EQ(Seen().detail(), "/state is full");
+  Apply(Want(v1::GOAL_FORGET));
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(4711);
+  std::move(host_.started)(full);
+  EXPECT_THAT(faults_, SizeIs(2));
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_NODE_FAILED);
 }
 
 TEST_F(NodeStateTest, SaysWhenTheHeadHasLostThePackage) {

@@ -94,6 +94,11 @@ absl::Status MarkLoss(absl::Status status) {
   return SetReason(std::move(status), kPackageLost);
 }
 
+// What this node's disk did to a package, marked as that.
+absl::Status MarkFault(absl::Status status) {
+  return SetReason(std::move(status), kNodeFault);
+}
+
 // The directories above `path`, which lies below `directory`, which exists.
 absl::Status MakeParents(const std::string& path) {
   return MakeDirectories(std::filesystem::path(path).parent_path().string(),
@@ -188,8 +193,10 @@ void PackageCache::Append(const Digest& hash, std::string data, int64_t size) {
   }
   disk_.Post([this, hash, data = std::move(data), offset, next, size] {
     const absl::Status written = AppendAt(PartPath(hash), offset, data);
+    // It may be what filled the disk, and whoever wants it begins anew.
+    if (!written.ok()) unlink(PartPath(hash).c_str());
     strand_.Post([this, hash, written, next, size] {
-      if (!written.ok()) return End(hash, written);
+      if (!written.ok()) return End(hash, MarkFault(written));
       transfers_[hash].offset = next;
       if (next < size) return FetchNext(hash);
       Finish(hash);
@@ -209,7 +216,8 @@ void PackageCache::Finish(const Digest& hash) {
         transfer.offset = 0;
         return FetchNext(hash);
       }
-      if (!status.ok()) return End(hash, MarkLoss(std::move(status)));
+      if (absl::IsDataLoss(status)) return End(hash, MarkLoss(status));
+      if (!status.ok()) return End(hash, MarkFault(std::move(status)));
       End(hash, Path(hash));
     });
   });

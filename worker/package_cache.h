@@ -42,10 +42,10 @@ class PackageCache {
 
   // `done` gets the archive's path, once the head is there: that it is away is
   // no failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
-  // when it does not have the package or what it has is damaged.  What came and
-  // does not have the hash, or has lost it since, is dropped and fetched once
-  // more.  Calls for one
-  // hash share one fetch.
+  // when it does not have the package or what it has is damaged; with the
+  // reason kNodeFault when it could not be kept here.  What came and does not
+  // have the hash, or has lost it since, is dropped and fetched once more.
+  // Calls for one hash share one fetch.
   void Fetch(const Digest& hash, Done done);
 
  private:

@@ -293,6 +293,17 @@ TEST_F(PackageCacheTest, OneThatWasDamagedWhileItWasKeptIsFetchedAnew) {
   }
 }
 
+TEST_F(PackageCacheTest, WhatCannotBeKeptHereIsTheNodesFault) {
+  const Digest hash = Publish("bytes");
+  const std::string path = temp_.path() + "/" + hash.ToHex();
+  std::filesystem::create_directories(path + "/in the way");
+  const absl::Status failed = Fetch(hash).status();
+  EXPECT_THAT(std::string(failed.message()), HasSubstr(path));
+  EXPECT_EQ(GetReason(failed), kNodeFault);
+  std::filesystem::remove_all(path);
+  EXPECT_THAT(Fetch(hash), IsOk());
+}
+
 TEST_F(PackageCacheTest, SaysWhenTheHeadHasNoSuchPackage) {
   const absl::Status lost = Fetch(Sha256::Of("unknown")).status();
   EXPECT_THAT(lost,

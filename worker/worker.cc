@@ -34,6 +34,7 @@
 #include "rpc/wire_values.h"
 #include "worker/delegated_cgroup.h"
 #include "worker/disk_binding.h"
+#include "worker/fitness.h"
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
@@ -264,7 +265,8 @@ class Worker::Parts {
     // Ours alone now; before the head hears what there is.
     COHORT_RETURN_IF_ERROR(EndStrays(entries));
     Run([this, &entries] {
-      node_->Restore(std::move(entries), [this] { link_->Start(); });
+      node_->Restore(std::move(entries),
+                     [this] { fitness_->Start([this] { link_->Start(); }); });
     });
     COHORT_LOG(kInfo, "worker_started", {"node", node_id_},
                {"head", options_.head.ToString()},
@@ -312,7 +314,16 @@ class Worker::Parts {
             .cgroup_parent = DelegatedCgroup().value_or("")},
         directories_, credential_, journal_, *keepers_, *packages_, strand_,
         disk_, bulk_);
-    node_.emplace(*host_, [this] { link_->NoteChange(); });
+    node_.emplace(
+        *host_, NodeState::Events{.on_change = [this] { link_->NoteChange(); },
+                                  .on_fault =
+                                      [this](const absl::Status& why) {
+                                        fitness_->NoteFault(why);
+                                      }});
+    fitness_.emplace(FitnessOptions{.directories = {directories_.state(),
+                                                    directories_.runtime()}},
+                     strand_, disk_,
+                     [this](const std::string& unfit) { OnFitness(unfit); });
     logs_.emplace(
         LogServiceOptions{}, directories_, strand_, bulk_,
         [this](v1::LogChunk chunk) { link_->SendLog(std::move(chunk)); });
@@ -379,6 +390,16 @@ class Worker::Parts {
     ready_ = true;
   }
 
+  void OnFitness(const std::string& unfit) {
+    if (unfit.empty()) {
+      COHORT_LOG(kInfo, "fit");
+    } else {
+      COHORT_LOG(kError, "unfit", {"why", unfit},
+                 {"meaning", "no new work is taken; what runs goes on"});
+    }
+    link_->SetUnfit(unfit);
+  }
+
   void OnRefused(const absl::Status& status) {
     // It is tried again each second; said again only when the reason changes.
     if (refused_ == status.message()) return;
@@ -418,6 +439,7 @@ class Worker::Parts {
   std::optional<PackageCache> packages_;
   std::optional<LocalAttemptHost> host_;
   std::optional<NodeState> node_;
+  std::optional<Fitness> fitness_;
   std::optional<LogService> logs_;
   std::optional<HeadLink> link_;
   std::optional<RunService> run_service_;

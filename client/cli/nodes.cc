@@ -130,6 +130,7 @@ std::string NodeText(const NodeDetails& details) {
                    ? absl::StrCat(node.state, " since ", TimeText(*node.since))
                    : node.state);
   if (node.drain.has_value()) add("drained", DrainText(*node.drain));
+  add("unfit", node.unfit);
   add("host", node.host);
   add("pid", absl::StrCat(node.pid));
   add("build", node.build);

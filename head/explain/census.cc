@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 #include "head/placement/candidates.h"
 
 namespace cohort::head {
 namespace {
+
+// As many reasons of nodes that are unfit are told apart.
+constexpr size_t kUnfitToldMax = 4;
 
 // What `workers` lack of a resource on a node of this form.
 Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
@@ -143,10 +149,16 @@ class Counter {
   };
 
   // A node that takes no new work, as people see it.
-  std::string StateOf(const NodeSnapshot& node) const {
+  std::string StateOf(const NodeSnapshot& node) {
     const ShownNodeState state = nodes_.ShownState(node.id);
-    return state == ShownNodeState::kAlive ? "ABSENT"
-                                           : ShownNodeStateName(state);
+    if (state == ShownNodeState::kAlive) return "ABSENT";
+    const std::string name = ShownNodeStateName(state);
+    if (state != ShownNodeState::kUnfit) return name;
+    const std::string& why = nodes_.UnfitBecause(node.id);
+    const bool told =
+        unfit_told_.contains(why) ||
+        (unfit_told_.size() < kUnfitToldMax && unfit_told_.insert(why).second);
+    return told ? absl::StrCat(name, ": ", why) : name;
   }
 
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
@@ -176,6 +188,7 @@ class Counter {
   const NodeTable& nodes_;
   const GangRequest& request_;
   Census census_;
+  std::set<std::string> unfit_told_;  // why nodes are
   std::map<std::pair<Misfit::By, std::string>, Failure> failures_;
 };
 

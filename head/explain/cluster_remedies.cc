@@ -118,8 +118,9 @@ class ClusterChanges {
   // Whether this alone is what keeps the node from taking new work.
   bool Opens(const NodeId& id, Remedy::Kind kind) const {
     const bool is_drained = nodes_.Find(id)->drain.has_value();
-    const bool is_there =
-        nodes_.IsOffered(id) && nodes_.Find(id)->state == NodeState::kAlive;
+    const bool is_there = nodes_.IsOffered(id) &&
+                          nodes_.Find(id)->state == NodeState::kAlive &&
+                          nodes_.UnfitBecause(id).empty();
     return kind == Remedy::Kind::kUndrain ? is_drained && is_there
                                           : !is_drained && !is_there;
   }

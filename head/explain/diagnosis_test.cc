@@ -97,12 +97,14 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
   world.nodes().back().offered = false;
   world.AddNode("CPU=2,GPU=1", {{"zone", "b"}});
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
+  world.nodes().back().unfit = "/state: No space left on device";
   GangRequest request = Gang(1, "CPU=4,GPU=1");
   request.selector = *LabelSelector::Parse("zone=b");
 
   const FullDiagnosis full = world.Explain(request);
 
-  EXPECT_EQ(full.diagnosis.census.nodes, 8);
+  EXPECT_EQ(full.diagnosis.census.nodes, 9);
   EXPECT_EQ(full.diagnosis.census.nodes_that_fit, 0);
   EXPECT_EQ(Failure(full, Misfit::By::kLabel, "zone=b").nodes, 1);
   EXPECT_EQ(Failure(full, Misfit::By::kTaint, "lab").nodes, 1);
@@ -111,6 +113,10 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   EXPECT_EQ(Failure(full, Misfit::By::kState, "DEAD").nodes, 1);
   EXPECT_EQ(Failure(full, Misfit::By::kState, "SUSPECT").nodes, 1);
   EXPECT_EQ(Failure(full, Misfit::By::kState, "ABSENT").nodes, 1);
+  EXPECT_EQ(Failure(full, Misfit::By::kState,
+                    "UNFIT: /state: No space left on device")
+                .nodes,
+            1);
   EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").short_least, Units(2));
   EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").closest, "n8");
   EXPECT_THAT(Kinds(full),

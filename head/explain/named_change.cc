@@ -51,6 +51,12 @@ class Wording {
   }
 
  private:
+  bool AreUnfit(const std::vector<NodeId>& nodes) const {
+    return std::all_of(nodes.begin(), nodes.end(), [this](const NodeId& node) {
+      return nodes_.ShownState(node) == ShownNodeState::kUnfit;
+    });
+  }
+
   std::vector<std::string> NodeNames(const Remedy& remedy) const {
     std::vector<std::string> names;
     for (const NodeId& node : remedy.nodes) {
@@ -80,7 +86,9 @@ class Wording {
         return absl::StrCat(Count(remedy.to.WholeUnits(), "worker"),
                             " instead of ", remedy.from.WholeUnits());
       case Remedy::Kind::kNodeReturns:
-        return absl::StrCat(NamesText(NodeNames(remedy)), " coming back");
+        return absl::StrCat(NamesText(NodeNames(remedy)),
+                            AreUnfit(remedy.nodes) ? " being fit for work again"
+                                                   : " coming back");
       case Remedy::Kind::kUndrain:
         return absl::StrCat("undrain ", NamesText(NodeNames(remedy)));
       case Remedy::Kind::kJobEnds:

@@ -30,7 +30,7 @@ struct Remedy {
     kLessOfResource = 6,  // per worker; the smallest part given up first
     kFewerWorkers = 7,
     kSeveralOfRequest = 8,  // all of `parts`, where no single one is enough
-    kNodeReturns = 9,       // that is silent, dead, or has not registered yet
+    kNodeReturns = 9,       // that is silent, dead, unfit, or not registered
     kUndrain = 10,
     kJobEnds = 11,
     kSeveralOfCluster = 12,  // as kSeveralOfRequest

@@ -213,6 +213,8 @@ const char* GateName(NodeGate gate) {
       return "suspect";
     case NodeGate::kDrained:
       return "drained";
+    case NodeGate::kUnfit:
+      return "unfit";
   }
   return "unknown";
 }

@@ -32,6 +32,7 @@ enum class NodeGate : uint8_t {
   kAbsent = 1,   // has not registered with this head yet, or is leaving (PL-3)
   kSuspect = 2,  // silent
   kDrained = 3,  // a person wants it empty
+  kUnfit = 4,    // it says that no attempt could begin there
 };
 
 // What one node has now.

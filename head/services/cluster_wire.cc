@@ -434,6 +434,7 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
     out->set_value(taint.value);
   }
   if (node.drain.has_value()) SetDrain(*node.drain, *wire.mutable_drain());
+  wire.set_unfit(state.nodes().UnfitBecause(node.id));
   wire.set_build(node.build);
   wire.set_host(node.host);
   if (node.since != absl::InfinitePast()) {

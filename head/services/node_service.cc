@@ -118,7 +118,8 @@ void NodeService::RegisterOn(rpc::Router& router) {
       // A sign of life is as good a moment later.
       {.delay = std::min(options_.beat_delay_max, options_.node_timeout / 100),
        .may_wait = [](const v1::WorkerMessage& message) {
-         return message.has_heartbeat() && !message.heartbeat().leaving();
+         return message.has_heartbeat() && !message.heartbeat().leaving() &&
+                message.heartbeat().unfit().empty();
        }});
 }
 
@@ -154,7 +155,7 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
         status = OnRegister(*session, message.register_());
         break;
       case v1::WorkerMessage::kHeartbeat:
-        OnHeartbeat(*session, message.heartbeat().leaving());
+        OnHeartbeat(*session, message.heartbeat());
         break;
       case v1::WorkerMessage::kObserved:
         if (message.incarnation() == session->incarnation) {
@@ -325,13 +326,27 @@ void NodeService::NoteDeparture(const Session& session) {
                              .heard_at = session.heard_at};
 }
 
-void NodeService::OnHeartbeat(Session& session, bool leaving) {
+void NodeService::RenewLease(const Session& session) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return;
   Transition transition;
   (*state)->RenewLease(session.node, session.incarnation, transition);
   host_.Submit(std::move(transition));
-  if (leaving) (*state)->WithdrawNode(session.node, session.incarnation);
+}
+
+void NodeService::OnHeartbeat(Session& session,
+                              const v1::Heartbeat& heartbeat) {
+  RenewLease(session);
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  if (heartbeat.leaving()) {
+    (*state)->WithdrawNode(session.node, session.incarnation);
+  }
+  const std::string unfit = Cut(heartbeat.unfit(), kUnfitBytesMax);
+  if ((*state)->nodes().UnfitBecause(session.node) == unfit) return;
+  Transition transition;
+  (*state)->NoteFitness(session.node, session.incarnation, unfit, transition);
+  host_.Submit(std::move(transition));
 }
 
 absl::Status NodeService::OnObserved(Session& session,
@@ -359,7 +374,7 @@ void NodeService::SendRegistered(uint64_t number,
   Session* session = Find(number);
   if (session == nullptr) return;
   session->registered = true;
-  OnHeartbeat(*session, /*leaving=*/false);  // however long the commit took
+  RenewLease(*session);  // however long the commit took
   v1::HeadMessage message;
   v1::Registered* body = message.mutable_registered();
   body->mutable_protocol()->set_min_version(kProtocolMin);

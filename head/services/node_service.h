@@ -129,7 +129,8 @@ class NodeService final : public NodeLinks {
   bool IsFresh(absl::Duration heard_at) const;
   void NoteDeparture(const Session& session);
   absl::Status OnObserved(Session& session, const v1::Observed& wire);
-  void OnHeartbeat(Session& session, bool leaving);
+  void OnHeartbeat(Session& session, const v1::Heartbeat& heartbeat);
+  void RenewLease(const Session& session);
   void OnLogChunk(Session& session, const v1::LogChunk& chunk);
 
   void SendRegistered(uint64_t number, const RegisteredNode& registered);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "rpc/wire_values.h"
 
@@ -224,6 +225,7 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   COHORT_ASSIGN_OR_RETURN(registration.observed, FromWire(wire.observed()));
   registration.observed.full = true;
   registration.leaving = wire.leaving();
+  registration.unfit = Cut(wire.unfit(), kUnfitBytesMax);
   return registration;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,9 @@
 
 // node.proto to the head's domain and back.  Stateless.
 namespace cohort::head {
+
+// Of why a node is unfit.
+inline constexpr size_t kUnfitBytesMax = 512;
 
 v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
 v1::Acknowledge ToWire(const std::vector<AcknowledgedCheckpoints>& checkpoints);

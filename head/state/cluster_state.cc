@@ -218,6 +218,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   nodes_.Put(record);
   change.nodes.insert(node);
   leases_.Grant(node);
+  ApplyFitness(node, registration.unfit, change);
 
   for (const ObservedAttempt& observed : registration.observed.attempts) {
     ApplyObserved(node, observed, change);

@@ -152,6 +152,11 @@ class ClusterState {
   void RenewLease(const NodeId& node, uint64_t incarnation,
                   Transition& transition);
 
+  // Why no attempt could begin on the node, as it says; empty: it could.
+  // Nothing when it is not registered as `incarnation`, or said so before.
+  void NoteFitness(const NodeId& node, uint64_t incarnation,
+                   const std::string& unfit, Transition& transition);
+
   // Its stream ended, or it says that it is about to go: not offered until it
   // registers again, not dead either.
   void WithdrawNode(const NodeId& node, uint64_t incarnation);
@@ -282,6 +287,8 @@ class ClusterState {
   void TickNodes(Change& change);
   void Suspect(const NodeId& node, Change& change);
   void HearAgain(const NodeId& node, Change& change);
+  void ApplyFitness(const NodeId& node, const std::string& unfit,
+                    Change& change);
   void EvictFrom(const NodeId& node, Change& change);
   absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
   void AddGhost(const NodeId& node, const ObservedAttempt& observed,

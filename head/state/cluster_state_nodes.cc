@@ -83,6 +83,49 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
   Finish(change, transition);
 }
 
+// ---- what it says of itself ----
+
+void ClusterState::NoteFitness(const NodeId& node, uint64_t incarnation,
+                               const std::string& unfit,
+                               Transition& transition) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || record->incarnation != incarnation ||
+      record->state == NodeState::kDead || nodes_.UnfitBecause(node) == unfit) {
+    return;
+  }
+  Change change;
+  ApplyFitness(node, unfit, change);
+  PlaceWaiting(change);
+  Finish(change, transition);
+}
+
+void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
+                                Change& change) {
+  const std::string before = nodes_.UnfitBecause(node);
+  if (before == unfit) return;
+  const ShownNodeState shown = nodes_.ShownState(node);
+  nodes_.SetUnfit(node, unfit);
+  if (nodes_.ShownState(node) != shown) {
+    nodes_.SetSince(node, clock_.Wall());
+    change.nodes.insert(node);
+  }
+  // In other words it is still the same to people.
+  if (!before.empty() && !unfit.empty()) return;
+  const std::string& name = nodes_.Find(node)->name;
+  if (unfit.empty()) {
+    COHORT_LOG(kInfo, "node_fit", {"node", node}, {"name", name});
+    change.freed_by =
+        AddNodeEvent(node, "node_fit",
+                     absl::StrCat("node ", name, " takes work again"), change);
+  } else {
+    COHORT_LOG(kWarning, "node_unfit", {"node", node}, {"name", name},
+               {"why", unfit});
+    AddNodeEvent(node, "node_unfit",
+                 absl::StrCat("node ", name, " takes no new work: ", unfit),
+                 change);
+  }
+}
+
 // ---- drains ----
 
 absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,

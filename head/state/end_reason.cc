@@ -10,7 +10,7 @@ namespace {
 
 bool IsLoss(EndCause cause) {
   return cause == EndCause::kKeeperLost || cause == EndCause::kNodeLost ||
-         cause == EndCause::kDaemonShutdown;
+         cause == EndCause::kNodeFailed || cause == EndCause::kDaemonShutdown;
 }
 
 bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {

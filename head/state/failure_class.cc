@@ -40,6 +40,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
     case EndCause::kKeeperLost:
     case EndCause::kNodeLost:
     case EndCause::kPackageLost:
+    case EndCause::kNodeFailed:
       return FailureClass::kInfra;
     case EndCause::kTimeLimit:
       return FailureClass::kTimeout;

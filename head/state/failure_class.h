@@ -15,8 +15,8 @@ namespace cohort::head {
 //   user       exit code, signal, cannot be prepared --max-failures
 //   oom        a rank was killed for memory          --max-failures
 //   hang       no producer yet                       --max-failures
-//   infra      node or keeper lost                   the first few are free,
-//                                                    then --max-failures
+//   infra      node or keeper lost, or a node could  the first few are free,
+//              not begin, as with a full disk        then --max-failures
 //   infra      the head lost its package             none: the job ends
 //   preempted  its node was drained                  free
 //   timeout    --time-limit                          none: the job ends

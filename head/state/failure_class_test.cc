@@ -26,6 +26,7 @@ TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
       {EndCause::kTimeLimit, code, FailureClass::kTimeout},
       {EndCause::kDrained, code, FailureClass::kPreempted},
       {EndCause::kPackageLost, {}, FailureClass::kInfra},
+      {EndCause::kNodeFailed, {}, FailureClass::kInfra},
   };
   for (const auto& each : kCases) {
     EXPECT_EQ(ClassOf(each.cause, each.exit), each.expected)
@@ -45,6 +46,7 @@ TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
       {EndCause::kRankFailed, FailureClass::kOom, true, false},
       {EndCause::kRankFailed, FailureClass::kHang, true, false},
       {EndCause::kNodeLost, FailureClass::kInfra, false, true},
+      {EndCause::kNodeFailed, FailureClass::kInfra, false, true},
       {EndCause::kDrained, FailureClass::kPreempted, false, true},
       {EndCause::kTimeLimit, FailureClass::kTimeout, false, false},
   };

@@ -50,10 +50,11 @@ std::string AcceleratorOf(const NodeRecord& record) {
   return model.value_or("");
 }
 
-NodeGate GateOf(const NodeRecord& record, bool offered) {
+NodeGate GateOf(const NodeRecord& record, bool offered, bool unfit) {
   if (record.drain.has_value()) return NodeGate::kDrained;
   if (record.state == NodeState::kSuspect) return NodeGate::kSuspect;
-  return offered ? NodeGate::kOpen : NodeGate::kAbsent;
+  if (!offered) return NodeGate::kAbsent;
+  return unfit ? NodeGate::kUnfit : NodeGate::kOpen;
 }
 
 }  // namespace
@@ -142,6 +143,7 @@ void NodeTable::MarkDead(const NodeId& node) {
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
   ledger.ForgetGhosts();
+  unfit_.erase(node);
   ForgetGpus(records_.at(node));
   Move(node, NodeState::kDead);
 }
@@ -194,6 +196,22 @@ void NodeTable::Move(const NodeId& node, NodeState to) {
 void NodeTable::SetDrain(const NodeId& node, std::optional<Drain> drain) {
   records_.at(node).drain = std::move(drain);
   Refresh(node);
+}
+
+void NodeTable::SetUnfit(const NodeId& node, std::string why) {
+  if (why.empty()) {
+    unfit_.erase(node);
+  } else {
+    unfit_[node] = std::move(why);
+  }
+  Refresh(node);
+}
+
+const std::string& NodeTable::UnfitBecause(const NodeId& node) const {
+  static const std::string* const kFit = new std::string;
+  if (unfit_.empty()) return *kFit;
+  const auto found = unfit_.find(node);
+  return found == unfit_.end() ? *kFit : found->second;
 }
 
 void NodeTable::SetSince(const NodeId& node, absl::Time since) {
@@ -378,7 +396,8 @@ void NodeTable::Refresh(const NodeId& node) {
     index_.Remove(node);
   } else {
     const Ledger& ledger = ledgers_.at(node);
-    index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));
+    index_.Put(SnapshotOf(
+        record, ledger, GateOf(record, ledger.offered, unfit_.contains(node))));
   }
 }
 
@@ -415,7 +434,7 @@ size_t NodeTable::DrainedCount() const {
 }
 
 ShownNodeState NodeTable::ShownState(const NodeId& node) const {
-  return ShownStateOf(records_.at(node), IsEmpty(node));
+  return ShownStateOf(records_.at(node), IsEmpty(node), unfit_.contains(node));
 }
 
 ResourceSet NodeTable::Total() const {

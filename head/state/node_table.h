@@ -53,6 +53,10 @@ class NodeTable {
   void SetDrain(const NodeId& node, std::optional<Drain> drain);
   // When its shown state became what it is, for people.
   void SetSince(const NodeId& node, absl::Time since);
+  // Why no attempt could begin there, as the node says; empty: it could.  Kept
+  // until the node says otherwise or is dead.
+  void SetUnfit(const NodeId& node, std::string why);
+  const std::string& UnfitBecause(const NodeId& node) const;
   // The event that a drain comes from; of a node without one, its registration.
   void SetCause(const NodeId& node, uint64_t event);
 
@@ -153,7 +157,8 @@ class NodeTable {
   absl::flat_hash_map<NodeId, NodeRecord*> by_id_;
   std::map<NodeId, Ledger> ledgers_;
   std::map<NodeState, int64_t> counts_;
-  std::map<std::string, NodeId> gpus_;  // real ones of nodes that are not dead
+  std::map<NodeId, std::string> unfit_;  // why; most nodes are not among them
+  std::map<std::string, NodeId> gpus_;   // real ones of nodes that are not dead
   PlacementIndex index_;
   uint64_t version_ = 0;
 };

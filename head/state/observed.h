@@ -38,6 +38,7 @@ enum class ObservedEnd : uint8_t {
   kDaemonShutdown = 5,  // its daemon was told to take its ranks along
   kTimeLimit = 6,       // its ranks ran for as long as they may
   kPackageLost = 7,     // the head does not have its package any more
+  kNodeFailed = 8,      // the node could not do its part before the ranks began
 };
 
 struct ObservedRank {
@@ -98,6 +99,7 @@ struct Registration {
   std::string build;  // of its worker daemon
   Observed observed;  // everything that it has
   bool leaving = false;
+  std::string unfit;  // why no attempt could begin there; empty: it could
 };
 
 // Attempts that one node may have, and of those it may have though nobody wants

@@ -105,6 +105,8 @@ const char* EndCauseName(EndCause cause) {
       return "unclaimed";
     case EndCause::kPackageLost:
       return "package_lost";
+    case EndCause::kNodeFailed:
+      return "node_failed";
   }
   return "unknown";
 }
@@ -372,6 +374,8 @@ void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
       return end(EndCause::kPrepareFailed, "it could not be prepared");
     case ObservedEnd::kPackageLost:
       return end(EndCause::kPackageLost, "the head does not have its package");
+    case ObservedEnd::kNodeFailed:
+      return end(EndCause::kNodeFailed, "its node could not begin it");
     case ObservedEnd::kKeeperLost:
       return end(EndCause::kKeeperLost, "its keeper died");
     case ObservedEnd::kMissing:

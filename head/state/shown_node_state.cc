@@ -2,10 +2,12 @@
 
 namespace cohort::head {
 
-ShownNodeState ShownStateOf(const NodeRecord& node, bool empty) {
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty, bool unfit) {
   if (node.state == NodeState::kDead) return ShownNodeState::kDead;
   if (node.state == NodeState::kSuspect) return ShownNodeState::kSuspect;
-  if (!node.drain.has_value()) return ShownNodeState::kAlive;
+  if (!node.drain.has_value()) {
+    return unfit ? ShownNodeState::kUnfit : ShownNodeState::kAlive;
+  }
   return empty ? ShownNodeState::kDrained : ShownNodeState::kDraining;
 }
 
@@ -21,6 +23,8 @@ const char* ShownNodeStateName(ShownNodeState state) {
       return "DRAINED";
     case ShownNodeState::kDead:
       return "DEAD";
+    case ShownNodeState::kUnfit:
+      return "UNFIT";
   }
   return "UNKNOWN";
 }

@@ -15,15 +15,18 @@ enum class ShownNodeState : uint8_t {
   kDraining = 3,  // takes no new work; something is left there
   kDrained = 4,   // takes no new work; nothing is left there
   kDead = 5,
+  kUnfit = 6,  // takes no new work, because it could not begin it
 };
 
-inline constexpr std::array<ShownNodeState, 5> kShownNodeStates = {
-    ShownNodeState::kAlive, ShownNodeState::kSuspect, ShownNodeState::kDraining,
+inline constexpr std::array<ShownNodeState, 6> kShownNodeStates = {
+    ShownNodeState::kAlive,   ShownNodeState::kUnfit,
+    ShownNodeState::kSuspect, ShownNodeState::kDraining,
     ShownNodeState::kDrained, ShownNodeState::kDead};
 
-// What is wrong with it comes first: a drained node that is dead is DEAD, its
-// drain is still in the record.  `empty`: it holds nothing, ghosts included.
-ShownNodeState ShownStateOf(const NodeRecord& node, bool empty);
+// That it cannot be heard comes first: a drained node that is dead is DEAD, its
+// drain is still in the record.  Then what a person wants, then what it says of
+// itself.  `empty`: it holds nothing, ghosts included.
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty, bool unfit);
 
 // DRAINING, as text.
 const char* ShownNodeStateName(ShownNodeState state);

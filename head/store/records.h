@@ -319,6 +319,7 @@ enum class EndCause : uint8_t {
   kDrained = 9,       // its node was to be empty by now
   kUnclaimed = 10,    // a person ended it after a restore; not counted at all
   kPackageLost = 11,  // the head does not have its package any more
+  kNodeFailed = 12,   // a node could not do its part before the ranks began
 };
 
 struct AttemptRecord {

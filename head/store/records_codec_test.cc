@@ -249,7 +249,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeJob());
   ExpectRoundTrip(SomeAttempt());
   AttemptRecord last_cause = SomeAttempt();
-  last_cause.cause = EndCause::kPackageLost;
+  last_cause.cause = EndCause::kNodeFailed;
   ExpectRoundTrip(last_cause);
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());

@@ -469,7 +469,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.master_address = row.master_address();
   record.master_port = row.master_port();
   record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kPackageLost, "cause");
+                               EndCause::kNodeFailed, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();

@@ -112,12 +112,14 @@ std::string NodeWatch::Check(
       return absl::StrCat("PL-3: ", node.name,
                           " is offered before it has registered");
     }
-    if (is_offered && !node.drain.has_value() &&
+    const std::string& unfit = state.nodes().UnfitBecause(id);
+    if (is_offered && !node.drain.has_value() && unfit.empty() &&
         node.state == head::NodeState::kAlive) {
       closed_.erase(id);
       continue;
     }
     Closed now{.is_offered = is_offered,
+               .unfit = unfit,
                .incarnation = node.incarnation,
                .state = node.state,
                .drain = node.drain,
@@ -128,6 +130,7 @@ std::string NodeWatch::Check(
     const auto [closed, first] = closed_.try_emplace(id);
     // Closed for another reason, it may have been open in between.
     const bool is_same = !first && closed->second.is_offered == is_offered &&
+                         closed->second.unfit == unfit &&
                          closed->second.incarnation == node.incarnation &&
                          closed->second.state == node.state &&
                          closed->second.drain == node.drain;

@@ -27,8 +27,8 @@ std::string CheckLine(
 std::string CheckWoken(const head::ClusterState& state,
                        const head::PlacementIndex& nodes);
 
-// DR-1: nothing new goes to a node that is suspect, drained or withdrawn.
-// PL-3: no node is offered before it registered with this head.
+// DR-1: nothing new goes to a node that is suspect, drained, unfit or
+// withdrawn. PL-3: no node is offered before it registered with this head.
 class NodeWatch {
  public:
   // `was_there`: attempts that are not new though this head may first see them
@@ -43,6 +43,7 @@ class NodeWatch {
   // A node that takes nothing, why it does not, and what it has.
   struct Closed {
     bool is_offered = false;
+    std::string unfit;
     uint64_t incarnation = 0;
     head::NodeState state = head::NodeState::kAlive;
     std::optional<head::Drain> drain;

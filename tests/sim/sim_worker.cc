@@ -16,6 +16,8 @@ namespace {
 
 // One preparation in so many fails: a full disk, a package that is gone.
 constexpr uint64_t kPrepareFailsOneIn = 60;
+// Until somebody makes room.
+constexpr absl::Duration kUnfitFor = absl::Seconds(2);
 
 }  // namespace
 
@@ -60,8 +62,12 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
         [this, fails, port, holds_zero = attempt.holds_rank_zero(),
          done = std::move(done)]() mutable {
           if (!fails) return std::move(done)(holds_zero ? port : 0);
-          world_.counters.Count("prepare_failed");
-          std::move(done)(absl::ResourceExhaustedError("the disk is full"));
+          const bool own_fault = port % 2 == 0;
+          world_.counters.Count(own_fault ? "node_failed" : "prepare_failed");
+          const absl::Status full =
+              absl::ResourceExhaustedError("the disk is full");
+          std::move(done)(own_fault ? SetReason(full, worker::kNodeFault)
+                                    : full);
         });
   }
 
@@ -179,7 +185,11 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
       host_(std::make_unique<Host>(world, machine, process_)),
       binding_(std::make_unique<Binding>(machine, process_)),
       router_({}, rpc::Authenticator(world.credential), world.clock) {
-  node_.emplace(*host_, [this] { link_->NoteChange(); });
+  node_.emplace(
+      *host_,
+      worker::NodeState::Events{
+          .on_change = [this] { link_->NoteChange(); },
+          .on_fault = [this](const absl::Status& why) { OnFault(why); }});
   worker::HeadLinkOptions options;
   v1::Register& registration = options.registration;
   const bool is_other = kind.protocol != 0;
@@ -232,6 +242,12 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
   process_.Post([this, entries = std::move(entries)]() mutable {
     node_->Restore(std::move(entries), [this] { link_->Start(); });
   });
+}
+
+void WorkerDaemon::OnFault(const absl::Status& why) {
+  world_.counters.Count("node_unfit");
+  link_->SetUnfit(std::string(why.message()));
+  process_.PostAfter(kUnfitFor, [this] { link_->SetUnfit(""); });
 }
 
 void WorkerDaemon::OnJoined() {

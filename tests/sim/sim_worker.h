@@ -79,6 +79,7 @@ class WorkerDaemon {
   class Binding;
 
   void OnJoined();
+  void OnFault(const absl::Status& why);
 
   World world_;
   Machine& machine_;

@@ -33,6 +33,7 @@ class World {
   struct Node {
     NodeRecord record;
     bool offered = true;
+    std::string unfit;
   };
 
   NodeRecord& AddNode(const std::string& resources,
@@ -83,6 +84,7 @@ class World {
       if (node.offered && node.record.state == NodeState::kAlive) {
         table->Offer(node.record.id);
       }
+      if (!node.unfit.empty()) table->SetUnfit(node.record.id, node.unfit);
     }
     for (const AttemptRecord& attempt : attempts_) {
       for (const AttemptPart& part : attempt.parts) {

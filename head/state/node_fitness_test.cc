@@ -1,0 +1,122 @@
+// Nodes that say that no attempt could begin there.
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NodeFitnessTest : public ClusterStateTest {
+ protected:
+  void SayUnfit(const NodeId& node, const std::string& why) {
+    Transition transition;
+    state_->NoteFitness(node, incarnations_[node], why, transition);
+    Submit(std::move(transition));
+  }
+  ShownNodeState Shown(const NodeId& node) {
+    return state_->nodes().ShownState(node);
+  }
+  // What happened to the node, of this kind.
+  std::vector<EventRecord> Told(const std::string& kind) {
+    MemoryStore reader(disk_);
+    auto events = LoadRecords<EventRecord>(reader);
+    EXPECT_THAT(events, IsOk());
+    std::erase_if(*events, [&](const EventRecord& event) {
+      return event.kind != kind || event.node != a_;
+    });
+    return *std::move(events);
+  }
+};
+
+TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
+  Join(a_, 2);
+  const JobId running = SubmitJob(Spec(1, 1));
+  Run(running);
+  SayUnfit(a_, "/state: No space left on device");
+  EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
+  const JobId job = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
+  EXPECT_EQ(StateOf(running), JobState::kRunning);
+  ASSERT_EQ(Told("node_unfit").size(), 1u);
+  EXPECT_THAT(Told("node_unfit")[0].text, HasSubstr("No space left on device"));
+  // The same in other words, and again.
+  SayUnfit(a_, "/state: still no space");
+  SayUnfit(a_, "/state: still no space");
+  EXPECT_EQ(Told("node_unfit").size(), 1u);
+  EXPECT_EQ(state_->nodes().UnfitBecause(a_), "/state: still no space");
+
+  SayUnfit(a_, "");
+  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Told("node_fit").size(), 1u);
+}
+
+TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
+  Registration registration = Node(a_, 2);
+  registration.unfit = "full";
+  Join(registration);
+  EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Join(registration);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(Told("node_unfit").size(), 1u);
+  Reload();
+  Join(registration);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  registration.unfit.clear();
+  Join(registration);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+TEST_F(NodeFitnessTest,
+       AnAttemptThatItsNodeCouldNotBeginIsFreeAndGoesElsewhere) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 0;
+  const JobId job = SubmitJob(spec);
+  Join(b_, 1);
+  SayUnfit(a_, "full");
+  ObservedAttempt ended = At(job, ObservedPhase::kEnded);
+  ended.end = ObservedEnd::kNodeFailed;
+  ended.detail = "write /state/journal: No space left on device";
+  Say(a_, ended);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  EXPECT_THAT(Job(job).causes[0], HasSubstr("No space left on device"));
+}
+
+TEST_F(NodeFitnessTest, StaleWordsChangeNothing) {
+  Join(a_, 1);
+  Transition transition;
+  state_->NoteFitness(a_, incarnations_[a_] - 1, "full", transition);
+  state_->NoteFitness(b_, 1, "full", transition);
+  EXPECT_TRUE(transition.empty());
+  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+}
+
+TEST_F(NodeFitnessTest, DrainsAndSilenceAreToldFirst) {
+  Join(a_, 1);
+  SayUnfit(a_, "full");
+  Transition transition;
+  COHORT_ASSERT_OK(state_->DrainNode(
+      {.principal = "ann", .request_id = "d", .body_hash = "d"}, a_.ToHex(),
+      {.reason = "", .deadline = absl::InfiniteDuration()}, transition));
+  Submit(std::move(transition));
+  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  Pass(limits_.node_timeout + absl::Seconds(1));
+  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(state_->nodes().UnfitBecause(a_), "");
+}
+
+}  // namespace
+}  // namespace cohort::head
