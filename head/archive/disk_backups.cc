@@ -40,6 +40,13 @@ absl::Status BadDirectory(const std::string& directory, absl::string_view why) {
       "cannot back up to ", absl::CHexEscape(directory), ": ", why));
 }
 
+// Where `path` is once links are followed; itself where that cannot be told.
+std::string Resolved(const std::string& path) {
+  std::error_code error;
+  const fs::path resolved = fs::weakly_canonical(path, error);
+  return error ? path : resolved.string();
+}
+
 absl::Status CheckName(const std::string& directory,
                        const std::string& state_dir) {
   if (directory.empty() || directory.front() != '/' ||
@@ -55,7 +62,7 @@ absl::Status CheckName(const std::string& directory,
   if (directory.back() == '/' || absl::StrContains(directory, '\0')) {
     return BadDirectory(directory, "that is no name for a new directory");
   }
-  if (absl::StartsWith(directory, state_dir + "/")) {
+  if (absl::StartsWith(Resolved(directory), Resolved(state_dir) + "/")) {
     return BadDirectory(directory,
                         absl::StrCat("it lies in the head's own state "
                                      "directory ",

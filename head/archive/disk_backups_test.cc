@@ -148,6 +148,25 @@ TEST_F(DiskBackupsTest, DirectoriesThatCannotBeAreRefused) {
   ExpectNothingLeft();
 }
 
+TEST_F(DiskBackupsTest, ALinkIntoTheStateDirectoryIsRefused) {
+  fs::create_directory_symlink(fixture_.state_dir(), fixture_.path("link"));
+  fs::create_directory_symlink(fixture_.state_dir() + "/packages",
+                               fixture_.path("deep"));
+  for (const std::string directory : {"link/b", "link/packages/b", "deep/b"}) {
+    EXPECT_THAT(fixture_.Backup(fixture_.path(directory)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("it lies in the head's own state")))
+        << directory;
+  }
+  fs::remove(fixture_.path("link"));
+  fs::remove(fixture_.path("deep"));
+  ExpectNothingLeft();
+  // A link elsewhere is none of our business.
+  fs::create_directory(fixture_.path("real"));
+  fs::create_directory_symlink(fixture_.path("real"), fixture_.path("link"));
+  COHORT_EXPECT_OK(fixture_.Backup(fixture_.path("link/b")));
+}
+
 TEST_F(DiskBackupsTest, AParentThatCannotBeWrittenLeavesNothing) {
   const auto refused = fixture_.Backup("/proc/self/backup");
   EXPECT_FALSE(refused.ok());
