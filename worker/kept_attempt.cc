@@ -73,14 +73,6 @@ absl::Duration RanSoFar(const AttemptSurvey& survey,
                   absl::ZeroDuration());
 }
 
-void RemoveCgroup(const AttemptSurvey& survey) {
-  if (!survey.keeper || survey.keeper->cgroup.empty()) return;
-  for (const auto& [rank, records] : survey.ranks) {
-    rmdir(absl::StrCat(survey.keeper->cgroup, "/rank-", rank).c_str());
-  }
-  rmdir(survey.keeper->cgroup.c_str());
-}
-
 }  // namespace
 
 KeptAttempt::KeptAttempt(std::string name, std::string dir, EventSink sink,
@@ -408,7 +400,7 @@ std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {
     query.own_children = own_children_();
   }
   const absl::StatusOr<int> killed = KillLeftovers(query, kLeftoversTimeout);
-  RemoveCgroup(survey);
+  if (survey.keeper) RemoveCgroup(survey.keeper->cgroup);
   return killed.ok() ? "" : absl::StrCat("; ", killed.status().message());
 }
 

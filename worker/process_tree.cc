@@ -133,6 +133,16 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
   }
 }
 
+void RemoveCgroup(const std::string& cgroup) {
+  if (cgroup.empty()) return;
+  int error = 0;
+  // What is no directory there is the kernel's, and goes with it.
+  for (const std::string& name : keeper::ListDirectory(cgroup, &error)) {
+    rmdir(absl::StrCat(cgroup, "/", name).c_str());
+  }
+  rmdir(cgroup.c_str());
+}
+
 void ReapOrphans(const std::set<pid_t>& own_children) {
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.parent != getpid() || !process.dead()) continue;

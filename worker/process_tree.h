@@ -37,6 +37,10 @@ std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
 
+// Removes the cgroup of an attempt that has no process left, and those of its
+// ranks; one that is not empty stays.
+void RemoveCgroup(const std::string& cgroup);
+
 // Reaps the dead children of this process that are not `own_children`.
 void ReapOrphans(const std::set<pid_t>& own_children);
 

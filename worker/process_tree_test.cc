@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 #include "worker/keeper/proc.h"
 #include "worker/process_identity.h"
 
@@ -107,6 +109,19 @@ TEST(ProcessTree, SparesASessionWhoseLeaderOnlyHasTheRanksPid) {
                                .ranks = {earlier, before_boot}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(0));
   EXPECT_EQ(other.Reap(), SIGTERM);
+}
+
+TEST(ProcessTree, RemovesACgroupWithThoseOfItsRanksUnlessItIsNotEmpty) {
+  const TempDir temp;
+  const std::string cgroup = temp.File("cohort-a");
+  std::filesystem::create_directories(cgroup + "/rank-0");
+  std::filesystem::create_directories(cgroup + "/rank-1");
+  RemoveCgroup(cgroup);
+  EXPECT_FALSE(std::filesystem::exists(cgroup));
+  std::filesystem::create_directories(cgroup + "/rank-0/of a rank");
+  RemoveCgroup(cgroup);
+  EXPECT_TRUE(std::filesystem::exists(cgroup + "/rank-0"));
+  RemoveCgroup("");
 }
 
 TEST(ProcessIdentity, IsOfOneProcessOnly) {

@@ -123,6 +123,7 @@ absl::Status End(const std::string& attempt, const Found& found,
     keeper::SignalExactly(keeper, SIGKILL);
   }
   const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
+  RemoveCgroup(leftovers.cgroup);
   COHORT_LOG(kWarning, "stray_attempt_ended", {"attempt", attempt},
              {"keepers", found.keepers.size()}, {"ranks", found.ranks.size()},
              {"status", killed.status()},

@@ -1,6 +1,7 @@
 """Nodes that are silent, drained, dead and back, or not who they say."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -166,6 +167,10 @@ class Nodes(cluster.ClusterTest):
         cluster.until("nothing of before runs", lambda: not any(
             cluster.alive(pid) for pid in old))
         self.assertIn("stray_attempt_ended", self.log("w0"))
+        # Where there are cgroups: only those of the two that run now.
+        left = [path for path in re.findall(r"cgroup=(/\S+)", self.log("w0"))
+                if os.path.exists(path)]
+        self.assertLessEqual(len(left), 2, left)
 
     def harm_spec(self, harm):
         """Of a rank whose worker is away: it may not run beside its next one."""
