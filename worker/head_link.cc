@@ -148,29 +148,29 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
                {"meaning", "its store is a restored backup; ranks go on"});
   }
   node_.Follow(message.stamp().generation());
-  Bind(stream, message.stamp());
+  Bind(stream, message.stamp(), /*again=*/false);
   Beat(stream);
   NoteChange();  // what happened since the registration was written
 }
 
-void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp) {
-  binding_.Save(
-      stamp, [this, stream, stamp, self = self_](const absl::Status& status) {
-        if (*self == nullptr || stream != stream_number_) return;
-        if (!status.ok()) {
-          // A full disk: the ranks and the lease go on, orders wait.
-          events_.on_refused(status);
-          After(options_.backoff_max, [this, stream, stamp] {
-            if (stream == stream_number_) Bind(stream, stamp);
-          });
-          return;
-        }
-        bound_ = true;
-        for (const v1::HeadMessage& early : std::exchange(early_, {})) {
-          OnMessage(stream, early);
-        }
-        events_.on_joined();
+void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp, bool again) {
+  binding_.Save(stamp, [this, stream, stamp, again,
+                        self = self_](const absl::Status& status) {
+    if (*self == nullptr || stream != stream_number_) return;
+    if (!status.ok()) {
+      // A full disk: the ranks and the lease go on, orders wait.
+      if (!again) events_.on_refused(status);
+      After(options_.backoff_max, [this, stream, stamp] {
+        if (stream == stream_number_) Bind(stream, stamp, /*again=*/true);
       });
+      return;
+    }
+    bound_ = true;
+    for (const v1::HeadMessage& early : std::exchange(early_, {})) {
+      OnMessage(stream, early);
+    }
+    events_.on_joined();
+  });
 }
 
 absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {

@@ -115,7 +115,7 @@ class HeadLink {
   void OnClosed(uint64_t stream, absl::Status status);
   void OnRegistered(uint64_t stream, const v1::HeadMessage& message);
   // HL-2; tried again for as long as the stream lives.
-  void Bind(uint64_t stream, const v1::Stamp& stamp);
+  void Bind(uint64_t stream, const v1::Stamp& stamp, bool again);
   // Why a message with this stamp is not for us; OK when it is.
   absl::Status CheckStamp(const v1::Stamp& stamp) const;
   void Leave(absl::Status why);
