@@ -480,6 +480,9 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
     MoveJob(job, state, change, attempt.id);
   }
   if (!outcome.parts_over.empty()) change.freed_by = job.origin.cause;
+  if (outcome.attempt_ended && attempt.cause == EndCause::kPackageLost) {
+    FailWithoutPackage(job, change);
+  }
 }
 
 void ClusterState::ApplyAttemptState(JobRecord& job,

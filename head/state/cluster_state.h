@@ -267,6 +267,9 @@ class ClusterState {
   void AdmitReady(Change& change);
   void FailBroken(Change& change);
   void FailWaiting(const Dependencies::Broken& broken, Change& change);
+  // An element ended because the head lost its package: those of its array that
+  // wait for a place end too, instead of learning it one by one.
+  void FailWithoutPackage(const JobRecord& failed, Change& change);
   // What but resources keeps a PENDING job waiting; empty: nothing.
   std::string KeptBy(const JobRecord& job) const;
 

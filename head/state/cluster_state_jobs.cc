@@ -393,6 +393,40 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
   change.cause = before;
 }
 
+void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
+  // It may have been uploaded again meanwhile.
+  if (!failed.id.IsElement() || !HasEnded(failed.state) ||
+      packages_.IsWhole(failed.spec->package_hash)) {
+    return;
+  }
+  const JobId array = failed.id.array();
+  std::vector<JobId> jobs = jobs_.Named(array);
+  // Who is held may yet find its package there.
+  std::erase_if(jobs, [this](const JobId& each) {
+    const JobRecord& job = *jobs_.Find(each);
+    return job.state != JobState::kPending || job.held ||
+           unclaimed_.OfJob(each) != nullptr;
+  });
+  if (jobs.empty()) return;
+  const std::string reason =
+      absl::StrCat("as job ", failed.id.ToText(), ", ", failed.reason);
+  const uint64_t before = std::exchange(change.cause, failed.origin.cause);
+  change.cause = TellOf(
+      array, "job_moved",
+      absl::StrCat("FAILED, ", jobs.size(), " elements that waited: ", reason),
+      change);
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    job.reason = reason;
+    job.causes = failed.causes;
+    job.failure_class = failed.failure_class;
+    change.quietly = true;
+    MoveJob(job, JobState::kFailed, change);
+    change.quietly = false;
+  }
+  change.cause = before;
+}
+
 std::string ClusterState::KeptBy(const JobRecord& job) const {
   const std::string kept = eligibility_.ReasonOf(job);
   return kept.empty() ? backoff_.ReasonOf(job) : kept;

@@ -1,0 +1,82 @@
+// Arrays whose package the head lost.
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/hash.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An array of four on a node with room for one; the last one is held.
+class LostPackageTest : public ClusterStateTest {
+ protected:
+  LostPackageTest() {
+    Complete();
+    Join(a_, 1);
+    JobSpec spec = Spec(1, 1);
+    spec.package_hash = hash_;
+    spec.array = "0-3";
+    array_ = SubmitJob(spec);
+    EXPECT_EQ(StateOf(array_.Element(0)), JobState::kStarting);
+    Transition transition;
+    COHORT_EXPECT_OK(state_->HoldJob(
+        {.principal = "ann", .request_id = "h", .body_hash = "h"},
+        array_.Element(3), transition));
+    Submit(std::move(transition));
+  }
+
+  void Complete() {
+    Transition transition;
+    state_->CompletePackage(hash_, 10, transition);
+    Submit(std::move(transition));
+  }
+  void Lose() {
+    Transition transition;
+    state_->LosePackage(hash_, "its file is gone", transition);
+    Submit(std::move(transition));
+  }
+  void SayLost() {
+    ObservedAttempt ended = At(array_.Element(0), ObservedPhase::kEnded);
+    ended.end = ObservedEnd::kPackageLost;
+    ended.detail = "the head does not have it";
+    Say(a_, ended);
+  }
+
+  const std::string hash_{Sha256::Of("package").bytes()};
+  JobId array_;
+};
+
+TEST_F(LostPackageTest, ElementsThatWaitEndAtOnceAndSayWhy) {
+  Lose();
+  SayLost();
+  for (uint32_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    const JobRecord& job = Job(array_.Element(i));
+    EXPECT_EQ(job.state, JobState::kFailed);
+    EXPECT_EQ(job.failure_class, FailureClass::kInfra);
+    EXPECT_EQ(job.failures, 0);
+    EXPECT_EQ(job.attempts, i == 0 ? 1 : 0) << "not tried";
+    EXPECT_THAT(job.reason, HasSubstr("the head does not have it"));
+  }
+  EXPECT_THAT(Job(array_.Element(2)).reason,
+              HasSubstr("as job " + array_.Element(0).ToText()));
+  EXPECT_EQ(StateOf(array_.Element(3)), JobState::kPending);
+}
+
+TEST_F(LostPackageTest, OneThatWasUploadedAgainKeepsThemInLine) {
+  Lose();
+  Complete();
+  SayLost();
+  EXPECT_EQ(StateOf(array_.Element(0)), JobState::kFailed);
+  EXPECT_EQ(StateOf(array_.Element(1)), JobState::kStarting);
+}
+
+}  // namespace
+}  // namespace cohort::head
