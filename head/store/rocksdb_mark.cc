@@ -107,14 +107,23 @@ rocksdb::Status ReadRocksdbMark(rocksdb::Env* env, const std::string& store,
   }
   if (!status.ok()) return status;
   std::optional<Line> newest;
+  int damaged = 0;
   for (size_t at = 0; at + kLineBytes <= text.size(); at += kLineBytes) {
     const std::optional<Line> line =
         ParseLine(absl::string_view(text).substr(at, kLineBytes));
+    damaged += line.has_value() ? 0 : 1;
     if (!line.has_value()) continue;
     if (!newest.has_value() || newest->number < line->number) newest = line;
   }
   if (newest.has_value() && text.size() == 2 * kLineBytes) {
     mark = newest->mark;
+    if (damaged > 0) {
+      COHORT_LOG(kWarning, "store_mark_damaged", {"path", path},
+                 {"meaning",
+                  "one of its two lines is damaged, as after a power cut; the "
+                  "other one is used, which may be of a moment before, and the "
+                  "mark is written anew when the head starts"});
+    }
     return status;
   }
   if (ParseOld(text, mark)) return status;
