@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
+#include "common/state_directory.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/strand.h"
@@ -74,10 +75,10 @@ absl::Status RefuseBackup(const HeadOptions& options) {
 
 class Head::Parts final : public HttpBackend {
  public:
-  Parts(HeadOptions options, FileLock lock, const rpc::Credential& credential,
-        Fatal on_fatal)
+  Parts(HeadOptions options, std::unique_ptr<StateDirectory> directory,
+        const rpc::Credential& credential, Fatal on_fatal)
       : options_(std::move(options)),
-        lock_(std::move(lock)),
+        directory_(std::move(directory)),
         on_fatal_(std::move(on_fatal)),
         pool_(kThreads),
         strand_(pool_),
@@ -136,6 +137,7 @@ class Head::Parts final : public HttpBackend {
     });
     done->Wait();
     COHORT_RETURN_IF_ERROR(started);
+    directory_->Keep();  // somebody may have been answered
     COHORT_RETURN_IF_ERROR(
         WriteFileAtomically(options_.state_dir + "/http_address",
                             absl::StrCat(http_server_->address(), "\n"), 0644));
@@ -268,7 +270,7 @@ class Head::Parts final : public HttpBackend {
   }
 
   const HeadOptions options_;
-  const FileLock lock_;
+  const std::unique_ptr<StateDirectory> directory_;
   Fatal on_fatal_;
   MachineClock clock_;
   SystemRandom random_;
@@ -295,15 +297,15 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   COHORT_RETURN_IF_ERROR(options.Validate());
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
   COHORT_RETURN_IF_ERROR(RefuseBackup(options));
-  COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
-  COHORT_RETURN_IF_ERROR(RefuseTmpfs(options));
-  COHORT_ASSIGN_OR_RETURN(FileLock lock,
-                          FileLock::Acquire(options.state_dir, "cohort-head"));
+  COHORT_ASSIGN_OR_RETURN(
+      std::unique_ptr<StateDirectory> directory,
+      StateDirectory::Take(options.state_dir, "cohort-head",
+                           [&options] { return RefuseTmpfs(options); }));
   RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
                           LoadHeadCredential(options, random));
-  auto parts = std::make_unique<Parts>(std::move(options), std::move(lock),
+  auto parts = std::make_unique<Parts>(std::move(options), std::move(directory),
                                        credential, std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Head>(new Head(std::move(parts)));

@@ -112,6 +112,7 @@ TEST_F(HeadTest, RefusesAnAddressThatIsTaken) {
   const auto second = Start(other);
   EXPECT_EQ(GetReason(second.status()), "busy_port");
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+  EXPECT_FALSE(std::filesystem::exists(other.state_dir)) << "nothing is left";
 }
 
 // AD-1: one connection asks for all that it can get; another one is answered,

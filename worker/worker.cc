@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/real_clock.h"
+#include "common/state_directory.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/strand.h"
@@ -206,11 +207,12 @@ absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
 class Worker::Parts {
  public:
   Parts(WorkerOptions options, const NodeId& node,
-        const rpc::Credential& credential, FileLock lock, Fatal on_fatal)
+        const rpc::Credential& credential,
+        std::unique_ptr<StateDirectory> directory, Fatal on_fatal)
       : options_(std::move(options)),
         on_fatal_(std::move(on_fatal)),
         node_id_(node),
-        lock_(std::move(lock)),
+        directory_(std::move(directory)),
         credential_(credential),
         directories_(options_.state_dir, RuntimeDirectory(node)),
         journal_(directories_),
@@ -264,6 +266,7 @@ class Worker::Parts {
     server_ = *std::move(server);
     // Ours alone now; before the head hears what there is.
     COHORT_RETURN_IF_ERROR(EndStrays(entries));
+    directory_->Keep();
     Run([this, &entries] {
       node_->Restore(std::move(entries),
                      [this] { fitness_->Start([this] { link_->Start(); }); });
@@ -422,7 +425,7 @@ class Worker::Parts {
   const WorkerOptions options_;
   Fatal on_fatal_;  // the strand's
   const NodeId node_id_;
-  const FileLock lock_;
+  const std::unique_ptr<StateDirectory> directory_;
   const rpc::Credential credential_;
   const NodeDirectories directories_;
   Journal journal_;
@@ -455,13 +458,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
                           LoadCredential(options.credential_file));
-  COHORT_RETURN_IF_ERROR(MakeStateDirectory(options.state_dir));
   COHORT_ASSIGN_OR_RETURN(
-      FileLock lock, FileLock::Acquire(options.state_dir, "cohort-worker"));
+      std::unique_ptr<StateDirectory> directory,
+      StateDirectory::Take(options.state_dir, "cohort-worker",
+                           [] { return absl::OkStatus(); }));
   RemoveOldReadyFile(options.ready_file);
   COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
-  auto parts = std::make_unique<Parts>(std::move(options), node, credential,
-                                       std::move(lock), std::move(on_fatal));
+  auto parts =
+      std::make_unique<Parts>(std::move(options), node, credential,
+                              std::move(directory), std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Worker>(new Worker(std::move(parts)));
 }
