@@ -60,12 +60,12 @@ void Fitness::NoteFault(const absl::Status& why) {
 }
 
 void Fitness::Look(absl::AnyInvocable<void() &&> looked) {
-  const int64_t bytes = options_.room_bytes * (unfit_.empty() ? 1 : 2);
+  const int64_t times = unfit_.empty() ? 1 : 2;
   disk_.Post(
-      [this, bytes, faults = faults_, looked = std::move(looked)]() mutable {
+      [this, times, faults = faults_, looked = std::move(looked)]() mutable {
         absl::Status found;
-        for (const std::string& directory : options_.directories) {
-          found.Update(CheckRoom(directory, bytes));
+        for (const NeededRoom& room : options_.rooms) {
+          found.Update(CheckRoom(room.directory, times * room.bytes));
         }
         strand_.Post([this, faults, found = std::move(found),
                       looked = std::move(looked)]() mutable {

@@ -12,15 +12,18 @@
 
 namespace cohort::worker {
 
+// Where attempts need to write, and how much must be free there.
+struct NeededRoom {
+  std::string directory;
+  int64_t bytes = 0;
+};
+
 struct FitnessOptions {
-  // Where attempts need to write.
-  std::vector<std::string> directories;
+  // A node that is unfit needs twice as much, lest it waver.
+  std::vector<NeededRoom> rooms;
   // A full disk keeps new work off within this time, and one with room again
   // does not for longer.
   absl::Duration period = absl::Seconds(1);
-  // Free in each directory: what an attempt of 64 ranks reserves before they
-  // begin.  A node that is unfit needs twice as much, lest it waver.
-  int64_t room_bytes = 4 << 20;
 };
 
 // Whether an attempt could begin on this node, by trying to write.

@@ -34,7 +34,7 @@ class FitnessTest : public testing::Test {
   int looked_ = 0;
   std::vector<std::string> told_;
   Fitness fitness_{
-      {.directories = {directory_}},
+      {.rooms = {{directory_, 4096}}},
       executor_,
       executor_,
       [this](const std::string& unfit) { told_.push_back(unfit); }};
@@ -71,7 +71,7 @@ TEST_F(FitnessTest, AFaultCountsUntilALaterLookFindsNone) {
   Start();
   ManualExecutor disk;
   std::vector<std::string> told;
-  Fitness slow({.directories = {directory_}}, executor_, disk,
+  Fitness slow({.rooms = {{directory_, 4096}}}, executor_, disk,
                [&told](const std::string& unfit) { told.push_back(unfit); });
   slow.Start(nullptr);
   disk.RunUntilIdle();  // it found room

@@ -61,6 +61,11 @@ constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 // Only a process in uninterruptible sleep takes longer to die.
 constexpr absl::Duration kStraysTimeout = absl::Seconds(5);
 
+// What most attempts take before their ranks begin: exit records and logs;
+// sockets and the control segment.  One that takes more finds out then.
+constexpr int64_t kStateRoomBytes = 4 << 20;
+constexpr int64_t kRuntimeRoomBytes = 256 << 10;
+
 // The node strand, small writes, and one long-running piece of disk work.
 constexpr int kThreads = 3;
 
@@ -323,10 +328,10 @@ class Worker::Parts {
                                       [this](const absl::Status& why) {
                                         fitness_->NoteFault(why);
                                       }});
-    fitness_.emplace(FitnessOptions{.directories = {directories_.state(),
-                                                    directories_.runtime()}},
-                     strand_, disk_,
-                     [this](const std::string& unfit) { OnFitness(unfit); });
+    fitness_.emplace(
+        FitnessOptions{.rooms = {{directories_.state(), kStateRoomBytes},
+                                 {directories_.runtime(), kRuntimeRoomBytes}}},
+        strand_, disk_, [this](const std::string& unfit) { OnFitness(unfit); });
     logs_.emplace(
         LogServiceOptions{}, directories_, strand_, bulk_,
         [this](v1::LogChunk chunk) { link_->SendLog(std::move(chunk)); });
