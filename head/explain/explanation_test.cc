@@ -169,6 +169,44 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
+TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 3;
+  spec.retry_delay = absl::Seconds(8);
+  const JobId job = SubmitJob(spec);
+  End(job, 1);
+  Hold(job);
+  Pass(absl::Seconds(3), {a_});
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("held", "back_off"));
+  EXPECT_EQ(why.others[1].text, "attempt 2 is due in 5s");
+  EXPECT_THAT(Kinds(why), ElementsAre("SEVERAL"));
+  EXPECT_THAT(state_->ReasonOf(Job(job)),
+              HasSubstr("held by ada; attempt 2 is due in 5s"));
+  Release(job);
+  EXPECT_EQ(Why(job).others[0].text, "attempt 2 starts in 5s");
+  Pass(absl::Seconds(6), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// It is not longer than its back-off that a hold keeps it.
+TEST_F(ExplanationTest, AHoldThatOutlastsTheBackOffIsAllThatKeepsTheJob) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.max_failures = 3;
+  spec.retry_delay = absl::Seconds(8);
+  const JobId job = SubmitJob(spec);
+  End(job, 1);
+  Hold(job);
+  Pass(absl::Seconds(9), {a_});
+  EXPECT_THAT(Blockers(Why(job)), ElementsAre("held"));
+  Release(job);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
 // What came free would go to the one ahead, so it has to be held for that.
 TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
   Join(a_, 4);

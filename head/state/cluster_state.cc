@@ -512,7 +512,10 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   const absl::Time now = clock_.Wall();
   const bool was_waiting = job.state == JobState::kPending;
   jobs_.Move(job.id, to);
-  if (was_waiting) LeaveLine(job);
+  if (was_waiting) {
+    LeaveLine(job);
+    backoff_.Forget(job.id);
+  }
   if (to == JobState::kPending) StandInLine(job);
   if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
     job.started_at = now;

@@ -300,20 +300,16 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
 
 void ClusterState::StandInLine(const JobRecord& job) {
   if (unclaimed_.OfJob(job.id) != nullptr) return;  // LetGo asks again (UN-2)
-  if (!eligibility_.Admit(job)) return;
   const AttemptRecord* last = attempts_.LastOf(job.id);
-  const absl::Duration delay =
-      last == nullptr ? absl::ZeroDuration() : RetryDelayAfter(job, *last);
-  if (delay > absl::ZeroDuration()) {
-    backoff_.Add(job.id, delay);
-  } else {
-    line_.Add(job);
-  }
+  // It begins with the end of the attempt, whatever keeps the job besides.
+  if (last != nullptr) backoff_.Begin(job.id, RetryDelayAfter(job, *last));
+  if (!eligibility_.Admit(job)) return;
+  if (!backoff_.Wait(job.id)) line_.Add(job);
 }
 
 void ClusterState::LeaveLine(const JobRecord& job) {
   line_.Remove(job);
-  backoff_.Remove(job.id);
+  backoff_.Leave(job.id);
 }
 
 void ClusterState::Occupy(const JobRecord& job, Change& change) {
@@ -429,7 +425,8 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
 
 std::string ClusterState::KeptBy(const JobRecord& job) const {
   const std::string kept = eligibility_.ReasonOf(job);
-  return kept.empty() ? backoff_.ReasonOf(job) : kept;
+  const std::string pause = backoff_.ReasonOf(job);
+  return absl::StrCat(kept, kept.empty() || pause.empty() ? "" : "; ", pause);
 }
 
 }  // namespace cohort::head

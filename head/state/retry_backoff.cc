@@ -26,24 +26,44 @@ absl::Duration RetryDelayAfter(const JobRecord& job,
   return charged ? RetryDelay(job) : absl::ZeroDuration();
 }
 
-void RetryBackoff::Add(const JobId& job, absl::Duration delay) {
-  const absl::Duration due = clock_.Monotonic() + delay;
-  COHORT_CHECK(due_.emplace(job, due).second) << job;
-  order_.emplace(due, job);
+void RetryBackoff::Begin(const JobId& job, absl::Duration delay) {
+  if (delay <= absl::ZeroDuration()) return;
+  pauses_.try_emplace(job, Pause{.due = clock_.Monotonic() + delay});
 }
 
-void RetryBackoff::Remove(const JobId& job) {
-  const auto found = due_.find(job);
-  if (found == due_.end()) return;
-  order_.erase({found->second, job});
-  due_.erase(found);
+void RetryBackoff::Forget(const JobId& job) {
+  Leave(job);
+  pauses_.erase(job);
+}
+
+bool RetryBackoff::Wait(const JobId& job) {
+  const auto found = pauses_.find(job);
+  if (found == pauses_.end()) return false;
+  Pause& pause = found->second;
+  COHORT_CHECK(!pause.waits) << job;
+  if (pause.due <= clock_.Monotonic()) return false;
+  pause.waits = true;
+  order_.emplace(pause.due, job);
+  return true;
+}
+
+void RetryBackoff::Leave(const JobId& job) {
+  const auto found = pauses_.find(job);
+  if (found == pauses_.end() || !found->second.waits) return;
+  found->second.waits = false;
+  order_.erase({found->second.due, job});
+}
+
+bool RetryBackoff::Waits(const JobId& job) const {
+  const auto found = pauses_.find(job);
+  return found != pauses_.end() && found->second.waits;
 }
 
 RetryBackoff::Elements RetryBackoff::ElementsOf(const JobId& array) const {
   Elements elements;
-  for (auto at = due_.lower_bound(array);
-       at != due_.end() && at->first.array() == array; ++at) {
-    if (++elements.count == 1) elements.first = at->first;
+  for (auto at = pauses_.lower_bound(array);
+       at != pauses_.end() && at->first.array() == array; ++at) {
+    if (at->second.waits && ++elements.count == 1) elements.first = at->first;
   }
   return elements;
 }
@@ -53,17 +73,20 @@ std::vector<JobId> RetryBackoff::TakeDue(size_t max) {
   const absl::Duration now = clock_.Monotonic();
   while (!order_.empty() && order_.begin()->first <= now && due.size() < max) {
     due.push_back(order_.begin()->second);
-    Remove(due.back());
+    Leave(due.back());
   }
   return due;
 }
 
 std::string RetryBackoff::ReasonOf(const JobRecord& job) const {
-  const auto found = due_.find(job.id);
-  if (found == due_.end()) return "";
+  const auto found = pauses_.find(job.id);
+  if (found == pauses_.end()) return "";
+  const Pause& pause = found->second;
   const absl::Duration left =
-      std::max(found->second - clock_.Monotonic(), absl::ZeroDuration());
-  return absl::StrCat("attempt ", job.attempts + 1, " starts in ",
+      std::max(pause.due - clock_.Monotonic(), absl::ZeroDuration());
+  if (!pause.waits && left == absl::ZeroDuration()) return "";
+  return absl::StrCat("attempt ", job.attempts + 1,
+                      pause.waits ? " starts in " : " is due in ",
                       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
 }
 

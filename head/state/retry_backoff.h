@@ -31,21 +31,30 @@ absl::Duration RetryDelay(const JobRecord& job);
 // charged.
 absl::Duration RetryDelayAfter(const JobRecord& job, const AttemptRecord& last);
 
-// Jobs that wait until their next attempt is due.
+// When the next attempts of jobs are due, and the jobs that wait for that.
 //
-// Counts on the monotonic clock and keeps nothing in rows: after a start of the
-// head a wait begins anew.  Thread-compatible; belongs to ClusterState.
+// A time that has begun goes on while something else keeps its job, a hold or
+// its array's limit.  Counts on the monotonic clock and keeps nothing in rows:
+// after a start of the head it begins anew.  Thread-compatible; belongs to
+// ClusterState.
 class RetryBackoff {
  public:
   explicit RetryBackoff(const Clock& clock) : clock_(clock) {}
 
-  // REQUIRES: `job` is not here.
-  void Add(const JobId& job, absl::Duration delay);
-  // Nothing when it does not wait.
-  void Remove(const JobId& job);
+  // The next attempt of `job` is due in `delay`; one that has a time keeps it.
+  void Begin(const JobId& job, absl::Duration delay);
+  // The next attempt has begun, or there will be none.
+  void Forget(const JobId& job);
 
-  bool Waits(const JobId& job) const { return due_.contains(job); }
-  size_t size() const { return due_.size(); }
+  // Nothing but this keeps `job`: TakeDue gives it once its time has come.
+  // False when it has come or there is none.  REQUIRES: `job` does not wait.
+  bool Wait(const JobId& job);
+  // Something else keeps it.  Nothing when it does not wait.
+  void Leave(const JobId& job);
+
+  bool Waits(const JobId& job) const;
+  // That wait.
+  size_t size() const { return order_.size(); }
   // Of the elements of an array those that wait, and the first of them.
   struct Elements {
     int64_t count = 0;
@@ -57,13 +66,19 @@ class RetryBackoff {
   // which it came.
   std::vector<JobId> TakeDue(size_t max);
 
-  // "attempt 2 starts in 4s"; empty when it does not wait.
+  // "attempt 2 starts in 4s"; of one that something else keeps too "attempt 2
+  // is due in 4s"; empty when its time has come or there is none.
   std::string ReasonOf(const JobRecord& job) const;
 
  private:
+  struct Pause {
+    absl::Duration due;
+    bool waits = false;
+  };
+
   const Clock& clock_;
-  std::map<JobId, absl::Duration> due_;
-  std::set<std::pair<absl::Duration, JobId>> order_;
+  std::map<JobId, Pause> pauses_;
+  std::set<std::pair<absl::Duration, JobId>> order_;  // of those that wait
 };
 
 }  // namespace cohort::head

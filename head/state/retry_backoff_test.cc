@@ -61,11 +61,14 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
   const JobRecord late = Job(1);
   const JobRecord early = Job(1);
   const JobRecord gone = Job(1);
-  backoff_.Add(late.id, absl::Seconds(3));
-  backoff_.Add(early.id, absl::Seconds(2));
-  backoff_.Add(gone.id, absl::Seconds(1));
-  backoff_.Remove(gone.id);
-  backoff_.Remove(gone.id);
+  backoff_.Begin(late.id, absl::Seconds(3));
+  backoff_.Begin(early.id, absl::Seconds(2));
+  backoff_.Begin(gone.id, absl::Seconds(1));
+  for (const JobRecord& job : {late, early, gone}) {
+    EXPECT_TRUE(backoff_.Wait(job.id));
+  }
+  backoff_.Forget(gone.id);
+  backoff_.Forget(gone.id);
   time_.AdvanceBy(absl::Milliseconds(1'999));
   EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
   time_.AdvanceBy(absl::Seconds(2));
@@ -76,10 +79,34 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
   EXPECT_EQ(backoff_.size(), 0);
 }
 
+TEST_F(RetryBackoffTest, ATimeGoesOnWhileSomethingElseKeepsTheJob) {
+  const JobRecord job = Job(1);
+  backoff_.Begin(job.id, absl::Seconds(4));
+  ASSERT_TRUE(backoff_.Wait(job.id));
+  backoff_.Leave(job.id);
+  EXPECT_FALSE(backoff_.Waits(job.id));
+  EXPECT_EQ(backoff_.size(), 0);
+  time_.AdvanceBy(absl::Seconds(1));
+  backoff_.Begin(job.id, absl::Seconds(4));  // it has one
+  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 is due in 3s");
+  EXPECT_TRUE(backoff_.Wait(job.id));
+  backoff_.Leave(job.id);
+  time_.AdvanceBy(absl::Seconds(3));
+  EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
+  EXPECT_EQ(backoff_.ReasonOf(job), "");
+  EXPECT_FALSE(backoff_.Wait(job.id)) << "its time has come";
+  backoff_.Begin(job.id, absl::Seconds(4));
+  EXPECT_FALSE(backoff_.Wait(job.id)) << "and does not begin anew";
+  backoff_.Forget(job.id);
+  backoff_.Begin(job.id, absl::Seconds(8));
+  EXPECT_TRUE(backoff_.Wait(job.id)) << "of the next attempt";
+}
+
 TEST_F(RetryBackoffTest, SaysWhenTheNextAttemptStarts) {
   const JobRecord job = Job(1);
   EXPECT_EQ(backoff_.ReasonOf(job), "");
-  backoff_.Add(job.id, absl::Seconds(4));
+  backoff_.Begin(job.id, absl::Seconds(4));
+  ASSERT_TRUE(backoff_.Wait(job.id));
   EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 4s");
   time_.AdvanceBy(absl::Milliseconds(1'500));
   EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 3s");
