@@ -64,11 +64,11 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   node_service_ = std::make_unique<NodeService>(
       NodeServiceOptions{.node_timeout = options_.limits.node_timeout}, *this,
       seams_.strand, seams_.clock);
-  cluster_service_ = std::make_unique<ClusterService>(
-      ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
-      *this, *node_service_, seams_.strand);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
+  cluster_service_ = std::make_unique<ClusterService>(
+      ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
+      *this, *node_service_, *package_service_, seams_.strand);
   unclaimed_service_ = std::make_unique<UnclaimedService>(*this, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {

@@ -148,8 +148,8 @@ class HeadCore final : public StateHost {
   Fatal on_fatal_;
   rpc::Router* router_ = nullptr;
   std::unique_ptr<NodeService> node_service_;
-  std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<PackageService> package_service_;
+  std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<BackupService> backup_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<UnclaimedService> unclaimed_service_;

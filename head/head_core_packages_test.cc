@@ -88,6 +88,32 @@ TEST_F(HeadCorePackagesTest, TellsOnceThatAPackageIsLostAndTakesItAgain) {
   COHORT_EXPECT_OK(Call(rpc::kFetchPackage, fetch));
 }
 
+// Nobody has asked for its file yet.
+TEST_F(HeadCorePackagesTest, AJobWhosePackageIsGoneIsToldToBeSubmittedAgain) {
+  const Upload upload("the bytes of a package");
+  Put(upload);
+  v1::SubmitJobRequest submission = Submission("r");
+  submission.mutable_spec()->set_package_hash(upload.hash);
+  submission.mutable_spec()->set_hold(true);
+  v1::ExplainJobRequest explain;
+  explain.set_job_id(Call(rpc::kSubmitJob, submission)->job_id());
+  EXPECT_EQ(Call(rpc::kExplainJob, explain)->blockers_size(), 2)
+      << "held, and no node is registered";
+  packages_.Lose(upload.hash);
+
+  const auto why = Call(rpc::kExplainJob, explain);
+
+  COHORT_ASSERT_OK(why);
+  ASSERT_EQ(why->blockers_size(), 3);
+  EXPECT_EQ(why->blockers(1).kind(), "package");
+  for (const v1::Remedy& change : why->changes()) {
+    EXPECT_THAT(change.text(), testing::HasSubstr("submit it again"));
+    EXPECT_THAT(change.text(), testing::Not(testing::HasSubstr("release")));
+  }
+  Put(upload);
+  EXPECT_EQ(Call(rpc::kExplainJob, explain)->blockers_size(), 2);
+}
+
 TEST_F(HeadCorePackagesTest, TakesAPackageAndKeepsItForTheJobThatNamesIt) {
   Upload upload("the bytes of a package");
   auto begun = Call(rpc::kBeginPackage, upload.begin);

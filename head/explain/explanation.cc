@@ -152,7 +152,8 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
     others.push_back(
         {Kind::kPackage,
          absl::StrCat("its package ", absl::BytesToHexString(package),
-                      " is lost at the head: submit it again"),
+                      " is lost at the head: no attempt can start without "
+                      "it; submit it again, which uploads it"),
          {{.kind = "SUBMIT_AGAIN",
            .of_request = true,
            .text = "submit it again, with its package",
@@ -219,13 +220,22 @@ std::optional<NamedChange> ElementEnds(const ClusterState& state,
   return OfCluster("ELEMENT_ENDS", absl::StrCat("the end of ", first.ToText()));
 }
 
+// Whether a job that is submitted anew is free of it.
+bool IsOfThisSubmission(Kind kind) {
+  return kind == Kind::kHeld || kind == Kind::kArray || kind == Kind::kBackOff;
+}
+
 // All of `others` have to be lifted, and for want of room one of `room` made.
 std::vector<NamedChange> CombineChanges(const std::vector<OtherBlocker>& others,
                                         bool has_room,
                                         std::vector<NamedChange> room) {
   if (others.empty()) return room;
+  const bool submitted_again = std::any_of(
+      others.begin(), others.end(),
+      [](const OtherBlocker& other) { return other.kind == Kind::kPackage; });
   std::vector<NamedChange> lifts;
   for (const OtherBlocker& other : others) {
+    if (submitted_again && IsOfThisSubmission(other.kind)) continue;
     if (other.lifted_by.empty()) return {};
     lifts.push_back(other.lifted_by.front());
   }

@@ -93,10 +93,12 @@ class ClusterService::LogReader final
 };
 
 ClusterService::ClusterService(ClusterServiceOptions options, StateHost& host,
-                               NodeService& nodes, Executor& strand)
+                               NodeService& nodes, PackageService& packages,
+                               Executor& strand)
     : options_(std::move(options)),
       host_(host),
       nodes_(nodes),
+      packages_(packages),
       strand_(strand),
       self_(std::make_shared<ClusterService*>(this)) {}
 
@@ -340,13 +342,37 @@ void ClusterService::ExplainJob(const Context& context,
     return AnswerWhenDurable<v1::ExplainJobResponse>(id.status(),
                                                      std::move(reply));
   }
-  const bool read_only = !host_.Writable(Admission::kNode).ok();
   ExplainWhen when{.at = std::nullopt, .history = request.history()};
   if (request.has_at()) when.at = rpc::FromWire(request.at());
-  const JobRecord* const job = (*state)->jobs().Find(*id);
+  const JobTable& jobs = (*state)->jobs();
+  const JobRecord* const job = jobs.Find(*id);
+  const std::string& package =
+      (job != nullptr ? *job->spec : *jobs.arrays().Find(*id)->record.spec)
+          .package_hash;
+  if (package.empty() || HasEnded(*StateOf(jobs, *id))) {
+    return ExplainNow(*id, when, std::move(reply));
+  }
+  // Nothing would let it start without its package, whose file may be gone.
+  packages_.Look(package, [self = self_, id = *id, when,
+                           reply = std::move(reply)]() mutable {
+    if (*self == nullptr) return std::move(reply)(Gone());
+    (*self)->ExplainNow(id, when, std::move(reply));
+  });
+}
+
+void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
+                                rpc::Reply<v1::ExplainJobResponse> reply) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (!state.ok()) return std::move(reply)(state.status());
+  // It may have been forgotten meanwhile.
+  if (!StateOf((*state)->jobs(), id).has_value()) {
+    return std::move(reply)(NoSuchJob(id));
+  }
+  const bool read_only = !host_.Writable(Admission::kNode).ok();
+  const JobRecord* const job = (*state)->jobs().Find(id);
   AnswerWhenDurable<v1::ExplainJobResponse>(
       ToWire(job != nullptr ? Explain(**state, *job, read_only, when)
-                            : ExplainArray(**state, *id, read_only, when),
+                            : ExplainArray(**state, id, read_only, when),
              (*state)->jobs()),
       std::move(reply));
 }

@@ -13,8 +13,10 @@
 #include "cohort/v1/cluster.pb.h"
 #include "common/executor.h"
 #include "common/job_id.h"
+#include "head/explain/explanation.h"
 #include "head/services/log_stream.h"
 #include "head/services/node_service.h"
+#include "head/services/package_service.h"
 #include "head/services/state_host.h"
 #include "head/state/node_links.h"
 #include "rpc/router.h"
@@ -48,7 +50,8 @@ class ClusterService final : public JobWatchers {
  public:
   // All outlive the service.
   ClusterService(ClusterServiceOptions options, StateHost& host,
-                 NodeService& nodes, Executor& strand);
+                 NodeService& nodes, PackageService& packages,
+                 Executor& strand);
   ~ClusterService() override;
 
   ClusterService(const ClusterService&) = delete;
@@ -108,6 +111,9 @@ class ClusterService final : public JobWatchers {
   void GetStatus(const Context& context, const v1::GetStatusRequest& request,
                  rpc::Reply<v1::GetStatusResponse> reply);
 
+  void ExplainNow(const JobId& id, const ExplainWhen& when,
+                  rpc::Reply<v1::ExplainJobResponse> reply);
+
   // `change`, of the job that `request` names.
   template <typename Req, typename Resp>
   void ChangeJob(const Context& context, const Req& request,
@@ -143,6 +149,7 @@ class ClusterService final : public JobWatchers {
   ClusterServiceOptions options_;
   StateHost& host_;
   NodeService& nodes_;
+  PackageService& packages_;
   Executor& strand_;
 
   struct Waiter {

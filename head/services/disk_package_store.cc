@@ -120,6 +120,12 @@ void DiskPackageStore::Finish(const std::string& hash, int64_t size_bytes,
          std::move(done));
 }
 
+void DiskPackageStore::Look(const std::string& hash, int64_t size_bytes,
+                            Done<absl::Status> done) {
+  OnDisk([this, hash, size_bytes] { return LookNow(hash, size_bytes); },
+         std::move(done));
+}
+
 void DiskPackageStore::Fetch(const std::string& hash, int64_t offset,
                              Done<absl::StatusOr<PackageChunk>> done) {
   OnDisk([this, hash, offset] { return FetchNow(hash, offset); },
@@ -261,6 +267,20 @@ absl::Status DiskPackageStore::CheckNow(const std::string& hash) {
                    digest.ok() ? absl::StrCat("its hash is ", digest->ToHex())
                                : std::string(digest.status().message()),
                    kUploadAgain));
+}
+
+absl::Status DiskPackageStore::LookNow(const std::string& hash,
+                                       int64_t size) const {
+  COHORT_RETURN_IF_ERROR(CheckHash(hash));
+  const std::string path = Path(hash);
+  const int64_t have = SizeOf(path);
+  if (have == size) return absl::OkStatus();
+  if (have < 0) {
+    return absl::NotFoundError(
+        absl::StrCat("the head has no file ", path, kUploadAgain));
+  }
+  return absl::DataLossError(
+      absl::StrCat(path, " has ", have, " bytes, not ", size, kUploadAgain));
 }
 
 absl::StatusOr<PackageChunk> DiskPackageStore::FetchNow(const std::string& hash,

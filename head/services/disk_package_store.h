@@ -42,6 +42,8 @@ class DiskPackageStore final : public PackageStore {
               Done<absl::StatusOr<int64_t>> done) override;
   void Finish(const std::string& hash, int64_t size_bytes,
               Done<absl::Status> done) override;
+  void Look(const std::string& hash, int64_t size_bytes,
+            Done<absl::Status> done) override;
   void Fetch(const std::string& hash, int64_t offset,
              Done<absl::StatusOr<PackageChunk>> done) override;
   void Remove(const std::string& hash) override;
@@ -56,6 +58,7 @@ class DiskPackageStore final : public PackageStore {
   void NoteChecked(const std::string& hash, int fd);
   // NotFound: there is no file; DataLoss: there was a damaged one.
   absl::Status CheckNow(const std::string& hash);
+  absl::Status LookNow(const std::string& hash, int64_t size) const;
   absl::StatusOr<PackageChunk> FetchNow(const std::string& hash,
                                         int64_t offset);
 

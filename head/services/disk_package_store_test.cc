@@ -58,6 +58,10 @@ class DiskPackageStoreTest : public testing::Test {
     return Await<absl::StatusOr<PackageChunk>>(
         [&](auto done) { store_->Fetch(hash, offset, std::move(done)); });
   }
+  absl::Status Look(const std::string& hash, int64_t size) {
+    return Await<absl::Status>(
+        [&](auto done) { store_->Look(hash, size, std::move(done)); });
+  }
   static std::string HashOf(const std::string& bytes) {
     return std::string(Sha256::Of(bytes).bytes());
   }
@@ -154,6 +158,25 @@ TEST_F(DiskPackageStoreTest, AFileThatSomebodyWroteToIsReadAgain) {
       path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
   EXPECT_THAT(Fetch(hash, 0), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(DiskPackageStoreTest, LooksWhetherAFileIsThereWithoutReadingIt) {
+  const std::string bytes = "the bytes of a package";
+  const std::string hash = HashOf(bytes);
+  const std::string path = temp_.path() + "/" + absl::BytesToHexString(hash);
+  const auto size = static_cast<int64_t>(bytes.size());
+  EXPECT_THAT(Look(hash, size), StatusIs(absl::StatusCode::kNotFound));
+  COHORT_ASSERT_OK(Upload(hash, 0, bytes));
+  EXPECT_THAT(Look(hash, size), StatusIs(absl::StatusCode::kNotFound))
+      << "it is not complete";
+  COHORT_ASSERT_OK(Finish(hash, size));
+  COHORT_EXPECT_OK(Look(hash, size));
+  std::filesystem::resize_file(path, 3);
+  EXPECT_THAT(Look(hash, size),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path)));
+  std::filesystem::remove(path);
+  EXPECT_THAT(Look(hash, size),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path)));
 }
 
 // PK-2, as a head finds it after its start.

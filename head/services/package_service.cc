@@ -154,6 +154,18 @@ void PackageService::Fetch(const v1::FetchPackageRequest& request,
                   });
 }
 
+void PackageService::Look(const std::string& hash,
+                          absl::AnyInvocable<void() &&> done) {
+  const PackageRecord* const record = Find(hash);
+  if (record == nullptr) return std::move(done)();
+  packages_.Look(hash, record->size_bytes,
+                 [self = self_, hash,
+                  done = std::move(done)](const absl::Status& status) mutable {
+                   if (*self != nullptr) (*self)->NoteLoss(hash, status);
+                   std::move(done)();
+                 });
+}
+
 void PackageService::NoteWhole(const std::string& hash, int64_t size_bytes) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return;

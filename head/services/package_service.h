@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 
 #include "cohort/v1/cluster.pb.h"
@@ -32,6 +33,10 @@ class PackageService final {
   PackageService& operator=(const PackageService&) = delete;
 
   void RegisterOn(rpc::Router& router);
+
+  // Looks whether the file of a complete package is there, so that the state
+  // knows it; then `done`, on the strand.
+  void Look(const std::string& hash, absl::AnyInvocable<void() &&> done);
 
   // Packages with a call under way: not to be forgotten now.
   std::set<std::string> InUse() const;

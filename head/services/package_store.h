@@ -47,6 +47,11 @@ class PackageStore {
   virtual void Finish(const std::string& hash, int64_t size_bytes,
                       Done<absl::Status> done) = 0;
 
+  // Whether its file is there with so many bytes, which are not read. NotFound;
+  // DataLoss: it has another size.
+  virtual void Look(const std::string& hash, int64_t size_bytes,
+                    Done<absl::Status> done) = 0;
+
   // At most kChunkBytesMax from `offset`; empty data at the end.  NotFound.
   virtual void Fetch(const std::string& hash, int64_t offset,
                      Done<absl::StatusOr<PackageChunk>> done) = 0;

@@ -33,6 +33,10 @@ class NoPackages final : public head::PackageStore {
   void Finish(const std::string&, int64_t, Done<absl::Status> done) override {
     Answer(std::move(done), absl::OkStatus());
   }
+  void Look(const std::string&, int64_t, Done<absl::Status> done) override {
+    Answer(std::move(done),
+           absl::Status(absl::NotFoundError("no packages here")));
+  }
   void Fetch(const std::string&, int64_t,
              Done<absl::StatusOr<head::PackageChunk>> done) override {
     Answer(std::move(done), absl::StatusOr<head::PackageChunk>(

@@ -64,6 +64,14 @@ class MemoryPackageStore final : public PackageStore {
     Answer<absl::Status>(std::move(done), absl::OkStatus());
   }
 
+  void Look(const std::string& hash, int64_t,
+            Done<absl::Status> done) override {
+    Answer<absl::Status>(std::move(done),
+                         whole_.contains(hash)
+                             ? absl::OkStatus()
+                             : absl::NotFoundError("no such package"));
+  }
+
   void Fetch(const std::string& hash, int64_t offset,
              Done<absl::StatusOr<PackageChunk>> done) override {
     const auto found = whole_.find(hash);
