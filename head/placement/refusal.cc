@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/gang_limits.h"
 #include "common/resource_text.h"
 
 namespace cohort::head {
@@ -81,13 +82,14 @@ std::string DescribeRoom(const BestRoom& best, const GangRequest& request) {
 struct Shortage {
   ResourceSet::Entry need;
   int64_t nodes = 0;  // that cannot hold what they would have to
-  Amount free_most;
-  Amount total_most;
+  // Of the node that has the most free, of several the largest: what is free
+  // there, and all of it.
+  std::pair<Amount, Amount> most;
 
   void Add(const NodeForm& form, int64_t count, int64_t least_useful) {
     if (CapacityBy(form, need) < least_useful) nodes += count;
-    free_most = std::max(free_most, form.available.Get(need.first));
-    total_most = std::max(total_most, form.total.Get(need.first));
+    most = std::max(
+        most, {form.available.Get(need.first), form.total.Get(need.first)});
   }
 };
 
@@ -164,8 +166,8 @@ class Census {
       absl::StrAppend(
           &text, text.empty() ? "" : ", ", shortage.nodes, " short of ", name,
           " (most free on a node ",
-          AmountText(name, shortage.free_most, SizeRounding::kDown), " of ",
-          AmountText(name, shortage.total_most, SizeRounding::kDown), ")");
+          AmountText(name, shortage.most.first, SizeRounding::kDown), " of ",
+          AmountText(name, shortage.most.second, SizeRounding::kDown), ")");
     }
     size_t shown = 0;
     for (const auto& [obstacle, nodes] : obstacles_) {
@@ -204,6 +206,11 @@ std::string Nonsense(const GangRequest& request) {
         "more than one GPU a worker must be a whole number, "
         "not ",
         gpus.ToString());
+  }
+  if (OnOneNode(request) && request.num_workers > kRanksPerNodeMax) {
+    return absl::StrCat("all ", request.num_workers,
+                        " workers are to be on one node, and at most ",
+                        kRanksPerNodeMax, " of a job ever are");
   }
   if (OnOneNode(request) && !MayShareANode(request)) {
     return absl::StrCat(

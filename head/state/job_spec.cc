@@ -1,12 +1,16 @@
 #include "head/state/job_spec.h"
 
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
 #include "common/status_macros.h"
+#include "head/placement/refusal.h"
+#include "head/state/waiting_line.h"
 
 namespace cohort::head {
 namespace {
@@ -57,7 +61,11 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   std::vector<JobId> after;
   for (const Dependency& each : spec.after) after.push_back(each.job);
   COHORT_RETURN_IF_ERROR(CheckAfter(after));
-  return CheckWire(spec);
+  COHORT_RETURN_IF_ERROR(CheckWire(spec));
+  // No node, known or not, would ever do.
+  std::optional<Refusal> nonsense = RefuseNonsense(RequestOf(spec));
+  if (!nonsense.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(std::move(nonsense->reason));
 }
 
 }  // namespace cohort::head

@@ -71,6 +71,24 @@ INSTANTIATE_TEST_SUITE_P(
                 "64 printable bytes"},
         BadSpec{"BrokenLevel", [](JobSpec& s) { s.topology.level = "a\nb"; },
                 "neither \"host\" nor a label"},
+        BadSpec{"MoreOnOneHostThanAnyTakes",
+                [](JobSpec& s) {
+                  s.num_workers = 65;
+                  s.topology = {.level = "host", .required = true};
+                },
+                "all 65 workers are to be on one node, and at most 64"},
+        BadSpec{"MorePackedThanAnyNodeTakes",
+                [](JobSpec& s) {
+                  s.num_workers = 65;
+                  s.strategy = PlacementStrategy::kStrictPack;
+                },
+                "all 65 workers are to be on one node, and at most 64"},
+        BadSpec{"SpreadOnOneHost",
+                [](JobSpec& s) {
+                  s.strategy = PlacementStrategy::kStrictSpread;
+                  s.topology = {.level = "host", .required = true};
+                },
+                "STRICT_SPREAD puts each worker on a node of its own"},
         BadSpec{"NoWorkers", [](JobSpec& s) { s.num_workers = 0; },
                 "num_workers is 0"},
         BadSpec{"NegativeWorkers", [](JobSpec& s) { s.num_workers = -3; },
