@@ -28,6 +28,8 @@ struct NodeFailure {
   std::optional<Amount> short_least;
   std::optional<Amount> short_median;
   std::string closest;  // that node's name
+  // Of a state: since when the one that is longest in it is.
+  std::optional<absl::Time> since;
 };
 
 // A job that holds what this one lacks, on nodes that it could use.

@@ -42,6 +42,8 @@ Json FailureJson(const NodeFailure& failure) {
   json["kind"] = failure.by;
   json["what"] = failure.what;
   json["nodes_in_all"] = failure.nodes_in_all;
+  json["since"] = failure.since.has_value() ? Json(TimeText(*failure.since))
+                                            : Json(nullptr);
   return json;
 }
 

@@ -32,7 +32,10 @@ Explanation Some() {
                        .short_least = Amount::FromUnits(1024),
                        .short_median = Amount::FromTenThousandths(5'000),
                        .closest = "n2"},
-                      {.by = "state", .what = "DRAINED", .nodes = 1}};
+                      {.by = "state",
+                       .what = "DRAINED",
+                       .nodes = 1,
+                       .since = absl::FromUnixSeconds(1'700'000'000)}};
   blocker.holders = {{.resource = "memory",
                       .job = Job("2"),
                       .amount = Amount::FromUnits(7),
@@ -77,7 +80,8 @@ TEST(ExplanationJson, HasEveryKey) {
           "closest": "n2",
           "kind": "resource",
           "what": "memory",
-          "nodes_in_all": 2
+          "nodes_in_all": 2,
+          "since": null
         },
         {
           "by": "state:DRAINED",
@@ -87,7 +91,8 @@ TEST(ExplanationJson, HasEveryKey) {
           "closest": null,
           "kind": "state",
           "what": "DRAINED",
-          "nodes_in_all": 0
+          "nodes_in_all": 0,
+          "since": "2023-11-14T22:13:20.000Z"
         }
       ],
       "holders": [

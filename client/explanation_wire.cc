@@ -28,6 +28,7 @@ NodeFailure FromWire(const v1::NodeFailure& wire) {
     failure.short_least = Amount::FromTenThousandths(wire.short_least());
     failure.short_median = Amount::FromTenThousandths(wire.short_median());
   }
+  if (wire.has_since()) failure.since = rpc::FromWire(wire.since());
   return failure;
 }
 

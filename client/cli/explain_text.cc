@@ -63,10 +63,11 @@ std::string FailureText(const NodeFailure& failure) {
   if (failure.by == "topology") {
     return absl::StrCat(have, "no label ", failure.what);
   }
-  if (failure.what == "ABSENT") {
-    return absl::StrCat(have, "not registered with this head yet");
-  }
-  return absl::StrCat(are, failure.what);
+  const std::string state =
+      failure.what == "ABSENT" ? "away (ABSENT)" : failure.what;
+  if (!failure.since.has_value()) return absl::StrCat(are, state);
+  return absl::StrCat(are, state, one ? " since " : ", the first since ",
+                      TimeText(*failure.since));
 }
 
 std::string Workers(int64_t n) { return Count(n, "worker"); }

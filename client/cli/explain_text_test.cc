@@ -33,7 +33,10 @@ Explanation Waiting() {
                        .short_least = Amount::FromUnits(1),
                        .short_median = Amount::FromUnits(2),
                        .closest = "n7"},
-                      {.by = "state", .what = "DRAINED", .nodes = 2},
+                      {.by = "state",
+                       .what = "DRAINED",
+                       .nodes = 2,
+                       .since = absl::FromUnixSeconds(1'700'000'000)},
                       {.by = "label", .what = "zone=a", .nodes = 1},
                       {.by = "taint", .what = "lab", .nodes = 1}};
   blocker.holders = {{.resource = "GPU",
@@ -60,7 +63,7 @@ TEST(ExplainText, SaysWhatIsMissingWhoHasItAndWhatHelps) {
       "\n"
       "Of 16 nodes:\n"
       "  10  lack GPU 1 or more (n7), half of them 2 or more\n"
-      "   2  are DRAINED\n"
+      "   2  are DRAINED, the first since 2023-11-14T22:13:20.000Z\n"
       "   1  does not match zone=a\n"
       "   1  has the taint lab, which it does not tolerate\n"
       "   2  have room, for 3 workers\n"

@@ -23,8 +23,8 @@ Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
   ResourceSet one;
   one.Set(need.first, need.second);
   const Amount all = one.Times(workers).Get(need.first);
-  const Amount free = form.available.Get(need.first);
-  if (free < all) return all - free;
+  const Amount lack = LackOf(form, need.first, all);
+  if (!lack.IsZero()) return lack;
   // The amount is there, but not on devices that can give it.
   return one.Times(workers - CapacityBy(form, need)).Get(need.first);
 }
@@ -101,6 +101,7 @@ class Counter {
       out.what = key.second;
       out.nodes = failure.nodes;
       out.nodes_in_all = failure.nodes_in_all;
+      out.since = failure.since;
       const Shortages& of = failure.nodes > 0 ? failure.counted : failure.all;
       if (of.nodes.empty()) continue;
       out.short_least = of.nodes.begin()->first;
@@ -144,6 +145,7 @@ class Counter {
   struct Failure {
     int64_t nodes = 0;
     int64_t nodes_in_all = 0;
+    absl::Time since = absl::InfiniteFuture();
     Shortages counted;  // of `nodes`
     Shortages all;
   };
@@ -159,6 +161,12 @@ class Counter {
         unfit_told_.contains(why) ||
         (unfit_told_.size() < kUnfitToldMax && unfit_told_.insert(why).second);
     return told ? absl::StrCat(name, ": ", why) : name;
+  }
+
+  absl::Time SinceOf(const NodeSnapshot& node) const {
+    return nodes_.ShownState(node.id) == ShownNodeState::kAlive
+               ? nodes_.AwaySince(node.id)
+               : nodes_.Find(node.id)->since;
   }
 
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
@@ -177,6 +185,9 @@ class Counter {
     for (const Misfit& misfit : misfits) {
       Failure& failure = failures_[{misfit.by, misfit.what}];
       failure.nodes_in_all += count;
+      if (misfit.by == Misfit::By::kState) {
+        failure.since = std::min(failure.since, SinceOf(node));
+      }
       const bool is_lack = misfit.by == Misfit::By::kResource;
       if (is_lack) failure.all.Add(misfit.short_by, node.name, count);
       if (&misfit != foremost) continue;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "common/resources.h"
 #include "head/placement/gang_request.h"
 #include "head/placement/node_form.h"
@@ -29,6 +31,9 @@ struct NodeFailure {
   Amount short_least;
   Amount short_median;
   std::string closest;  // that node's name
+  // Of a state: since when the one of these that is longest in it is; of dead
+  // ones not told: InfiniteFuture.
+  absl::Time since = absl::InfiniteFuture();
 
   friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };

@@ -124,6 +124,48 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
                           "NODE_RETURNS", "UNDRAIN", "MORE_NODES"));
 }
 
+TEST(DiagnosisTest, SaysSinceWhenNodesAreAway) {
+  World world;
+  world.AddNode("CPU=4");
+  world.AddNode("CPU=4");
+  NodeRecord& suspect = world.AddNode("CPU=4");
+  suspect.state = NodeState::kSuspect;
+  suspect.since = absl::FromUnixSeconds(30);
+  const auto nodes = world.Nodes();
+  nodes->Withdraw(world.nodes()[0].record.id, absl::FromUnixSeconds(20));
+  nodes->Withdraw(world.nodes()[1].record.id, absl::FromUnixSeconds(10));
+
+  const FullDiagnosis full =
+      DiagnoseFully(*nodes, world.Attempts(), Gang(1, "CPU=1"));
+
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "ABSENT").since,
+            absl::FromUnixSeconds(10));
+  EXPECT_EQ(Failure(full, Misfit::By::kState, "SUSPECT").since,
+            absl::FromUnixSeconds(30));
+}
+
+// It came back smaller than what it still has: more has to end than is asked
+// for.
+TEST(DiagnosisTest, ANodeThatHoldsMoreThanItHasLacksThatToo) {
+  World world;
+  world.AddNode("CPU=8");
+  const JobId small = *world.Run(Gang(1, "CPU=2"));
+  const JobId big = *world.Run(Gang(1, "CPU=6"));
+  world.nodes()[0].record.resources = Resources("CPU=4");
+
+  const FullDiagnosis full = world.Explain(Gang(1, "CPU=2"));
+
+  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").short_least, Units(6));
+  EXPECT_EQ(Find(full, Remedy::Kind::kJobEnds).jobs, std::vector<JobId>{big});
+  world.EndJob(small);
+  EXPECT_FALSE(world.Holds(Gang(1, "CPU=2")));
+  EXPECT_EQ(
+      Failure(world.Explain(Gang(2, "CPU=2", PlacementStrategy::kStrictPack)),
+              Misfit::By::kResource, "CPU")
+          .short_least,
+      Units(6));
+}
+
 // n1 is but one CPU short, yet it is its GPUs that keep it.
 TEST(DiagnosisTest, TellsTheLackOfNodesThatAreCountedThere) {
   World world;

@@ -12,8 +12,10 @@ int64_t GainOn(const NodeForm& form, const ResourceSet& freed,
                const GangRequest& request) {
   int64_t after = request.num_workers;
   for (const auto& [name, amount] : request.per_worker) {
-    const Amount all = form.available.Get(name) + freed.Get(name);
-    after = std::min(after, all.ten_thousandths() / amount.ten_thousandths());
+    const Amount all =
+        form.available.Get(name) + freed.Get(name) - form.overdrawn.Get(name);
+    after = std::min(after, std::max<int64_t>(all.ten_thousandths(), 0) /
+                                amount.ten_thousandths());
   }
   if (OnOneNode(request)) {
     return after >= request.num_workers ? request.num_workers : 0;

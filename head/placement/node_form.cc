@@ -44,8 +44,8 @@ int64_t IdleDeviceCapacity(size_t devices, Amount gpus) {
 
 // What a resource lacks for one worker here.
 Amount ShortOf(const NodeForm& form, const ResourceSet::Entry& need) {
-  const Amount free = form.available.Get(need.first);
-  if (free < need.second) return need.second - free;
+  const Amount lack = LackOf(form, need.first, need.second);
+  if (!lack.IsZero()) return lack;
   // The amount is there, but not on devices that can give it.
   if (!IsFraction(need.second)) {
     const auto whole =
@@ -65,6 +65,7 @@ bool IsWordEnd(absl::string_view text, size_t at) {
 NodeForm FormOf(const NodeSnapshot& node) {
   NodeForm form{.total = node.total,
                 .available = node.available,
+                .overdrawn = node.overdrawn,
                 .shares = {},
                 .taints = node.taints,
                 .accelerator = node.accelerator,
@@ -75,6 +76,13 @@ NodeForm FormOf(const NodeSnapshot& node) {
   }
   std::sort(form.shares.begin(), form.shares.end());
   return form;
+}
+
+Amount LackOf(const NodeForm& form, const std::string& resource,
+              Amount amount) {
+  const Amount free = form.available.Get(resource);
+  if (free >= amount) return Amount();
+  return amount - free + form.overdrawn.Get(resource);
 }
 
 bool FormAllows(const NodeForm& form, const GangRequest& request) {

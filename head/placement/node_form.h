@@ -40,7 +40,10 @@ struct NodeSnapshot {
   NodeId id;
   std::string name;
   ResourceSet total;
-  ResourceSet available;             // GPU included
+  ResourceSet available;  // GPU included
+  // Held beyond the total: it came back smaller, or has what the head did not
+  // place there.  Has to end before anything is free.
+  ResourceSet overdrawn;
   std::vector<DeviceShare> devices;  // its GPUs, in the node's order
   Labels labels;
   std::vector<Taint> taints;  // ascending
@@ -54,6 +57,7 @@ struct NodeSnapshot {
 struct NodeForm {
   ResourceSet total;
   ResourceSet available;
+  ResourceSet overdrawn;
   std::vector<Amount> shares;  // what is left of each GPU, ascending
   std::vector<Taint> taints;
   std::string accelerator;
@@ -63,8 +67,9 @@ struct NodeForm {
 
   template <typename H>
   friend H AbslHashValue(H h, const NodeForm& form) {
-    return H::combine(std::move(h), form.total, form.available, form.shares,
-                      form.accelerator, form.taints.size(), form.gate);
+    return H::combine(std::move(h), form.total, form.available, form.overdrawn,
+                      form.shares, form.accelerator, form.taints.size(),
+                      form.gate);
   }
 };
 
@@ -93,6 +98,9 @@ int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
                  int64_t most);
 int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
                      int64_t most);
+// What `amount` of a resource lacks there; nothing when it is there, on
+// whatever devices.
+Amount LackOf(const NodeForm& form, const std::string& resource, Amount amount);
 // Workers that fit as far as one resource goes.
 int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need);
 

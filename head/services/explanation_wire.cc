@@ -20,6 +20,10 @@ void SetFailure(const NodeFailure& failure, v1::NodeFailure& wire) {
   wire.set_short_least(failure.short_least.ten_thousandths());
   wire.set_short_median(failure.short_median.ten_thousandths());
   wire.set_closest(failure.closest);
+  if (failure.since != absl::InfiniteFuture() &&
+      failure.since != absl::InfinitePast()) {
+    *wire.mutable_since() = rpc::ToWire(failure.since);
+  }
 }
 
 void SetAhead(const Ahead& ahead, const JobTable& jobs, v1::Ahead& wire) {

@@ -70,7 +70,10 @@ void ClusterState::Load(Rows rows) {
   for (NodeRecord& node : rows.nodes) {
     if (node.state != NodeState::kDead) leases_.Grant(node.id);
     if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
+    const NodeId id = node.id;
     nodes_.Put(std::move(node));
+    // Until it registers with this head.
+    nodes_.Withdraw(id, clock_.Wall());
   }
   for (PackageRecord& package : rows.packages) {
     packages_.Add(std::move(package));
@@ -265,7 +268,7 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
 void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
   const NodeRecord* record = nodes_.Find(node);
   if (record != nullptr && record->incarnation == incarnation) {
-    nodes_.Withdraw(node);
+    nodes_.Withdraw(node, clock_.Wall());
   }
 }
 

@@ -125,13 +125,23 @@ const NodeRecord* NodeTable::Find(const NodeId& node) const {
 
 void NodeTable::Offer(const NodeId& node) {
   COHORT_CHECK(records_.at(node).state == NodeState::kAlive) << node;
-  ledgers_.at(node).offered = true;
+  Ledger& ledger = ledgers_.at(node);
+  ledger.offered = true;
+  ledger.away_since = absl::InfinitePast();
   Refresh(node);
 }
 
-void NodeTable::Withdraw(const NodeId& node) {
-  ledgers_.at(node).offered = false;
+void NodeTable::Withdraw(const NodeId& node, absl::Time now) {
+  Ledger& ledger = ledgers_.at(node);
+  ledger.offered = false;
+  ledger.away_since = now;
   Refresh(node);
+}
+
+absl::Time NodeTable::AwaySince(const NodeId& node) const {
+  const auto found = ledgers_.find(node);
+  return found == ledgers_.end() ? absl::InfinitePast()
+                                 : found->second.away_since;
 }
 
 bool NodeTable::IsOffered(const NodeId& node) const {
@@ -365,6 +375,7 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
                         .name = record.name,
                         .total = record.resources,
                         .available = {},
+                        .overdrawn = {},
                         .devices = {},
                         .labels = record.labels,
                         .taints = record.taints,
@@ -375,6 +386,12 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
       snapshot.gate != NodeGate::kOpen || ledger.everything > 0;
   if (!nothing) {
     snapshot.available = LeftOf(record.resources, ledger.resources);
+  }
+  if (snapshot.gate == NodeGate::kOpen) {
+    // Beside one that holds everything nothing else has room.
+    const ResourceSet all =
+        ledger.everything > 0 ? ResourceSet() : record.resources;
+    snapshot.overdrawn = all.Shortfall(ledger.resources);
   }
   const Amount whole = Amount::FromUnits(1);
   for (const Device& device : record.devices) {

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -43,8 +44,12 @@ class NodeTable {
   const NodeRecord* Find(const NodeId& node) const;
 
   void Offer(const NodeId& node);
-  void Withdraw(const NodeId& node);
+  // Away from `now` on.
+  void Withdraw(const NodeId& node, absl::Time now);
   bool IsOffered(const NodeId& node) const;
+  // Since when a node that is not dead is not offered, for people;
+  // InfinitePast: it is, or it is not known.
+  absl::Time AwaySince(const NodeId& node) const;
   // Dead nodes are withdrawn and their ghosts forgotten.
   void MarkDead(const NodeId& node);
   // Silent, but not dead yet; heard again.  REQUIRES: it is not dead.
@@ -132,6 +137,7 @@ class NodeTable {
   };
   struct Ledger {
     bool offered = false;
+    absl::Time away_since = absl::InfinitePast();
     std::map<AttemptId, Held> holds;
     std::map<AttemptId, Held> ghosts;
     std::map<AttemptId, uint64_t> ghost_events;

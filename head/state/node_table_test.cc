@@ -52,7 +52,9 @@ TEST_F(NodeTableTest, ShowsNothingAvailableUntilTheNodeIsOffered) {
   table_.Offer(node_);
   EXPECT_EQ(Shown().available.Get(kCpu), Units(4));
   EXPECT_EQ(Shown().devices[0].free, Units(1));
-  table_.Withdraw(node_);
+  EXPECT_EQ(table_.AwaySince(node_), absl::InfinitePast());
+  table_.Withdraw(node_, absl::FromUnixSeconds(7));
+  EXPECT_EQ(table_.AwaySince(node_), absl::FromUnixSeconds(7));
   EXPECT_TRUE(table_.Available().empty());
   EXPECT_EQ(table_.Total().Get(kCpu), Units(4));
 }

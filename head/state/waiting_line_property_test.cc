@@ -90,7 +90,7 @@ class Churn {
     const size_t n = Below(ids_.size());
     switch (Below(4)) {
       case 0:
-        return nodes_.Withdraw(ids_[n]);
+        return nodes_.Withdraw(ids_[n], absl::UnixEpoch());
       case 1: {
         const AttemptId ghost = AttemptId::New(random_);
         ghosts_.emplace_back(ids_[n], ghost);

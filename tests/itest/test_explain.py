@@ -92,8 +92,8 @@ class Explain(cluster.ClusterTest):
         job = c.submit("--", "true")
         blocker = self.resources(self.explain(c, job))
         self.assertEqual([f["by"] for f in blocker["fail"]], ["state:ABSENT"])
-        self.assertIn("not registered with this head yet",
-                      c.run("explain", job).stdout)
+        self.assertIsNotNone(blocker["fail"][0]["since"])
+        self.assertIn("is away (ABSENT) since", c.run("explain", job).stdout)
 
     def test_it_tells_why_a_job_waited_also_after_it_has_started(self):
         c = self.cluster("--num-cpus", "2")
