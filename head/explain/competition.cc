@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -14,9 +17,8 @@
 namespace cohort::head {
 namespace {
 
-// Of those ahead: requests, and jobs of each.
-constexpr size_t kShapesTried = 64;
-constexpr size_t kJobsTriedEach = 256;
+// Steps of which every order is tried.
+constexpr size_t kStepsInAnyOrder = 3;
 // Those that are told one by one are tried one by one.
 constexpr size_t kFirstTried = 16;
 // As RemedyLimits::forms_max.
@@ -77,77 +79,46 @@ bool Competition::With(const GangRequest& other) {
 
 namespace {
 
-using Waiting = WaitingLine::Waiting;
+// One of those of which a change consists.
+struct Step {
+  std::optional<JobId> ends;
+  std::optional<NodeId> opens;
+  std::optional<NodeSnapshot> comes;
+  bool lets_in = false;
+};
 
-// The cluster after a change, in which those in line are placed in turn.
-class Rehearsal {
+void AddEnd(const JobId& job, std::vector<Step>& steps) {
+  const bool known =
+      std::any_of(steps.begin(), steps.end(),
+                  [&job](const Step& step) { return step.ends == job; });
+  if (!known) steps.push_back({.ends = job});
+}
+
+void AddSteps(const Remedy& remedy, std::vector<Step>& steps) {
+  for (const JobId& job : remedy.jobs) AddEnd(job, steps);
+  for (const NodeId& node : remedy.nodes) steps.push_back({.opens = node});
+  for (NodeSnapshot& node : NewNodes(remedy)) {
+    steps.push_back({.comes = std::move(node)});
+  }
+  for (const Remedy& part : remedy.parts) AddSteps(part, steps);
+}
+
+std::vector<Step> AllSteps(const ChangeForJob& change) {
+  std::vector<Step> steps;
+  AddSteps(change.remedy, steps);
+  for (const JobId& job : change.after) AddEnd(job, steps);
+  if (change.let_in) steps.push_back({.lets_in = true});
+  return steps;
+}
+
+// The nodes while a change is made, in which those in line are placed.
+class Stage {
  public:
-  Rehearsal(const NodeTable& nodes, const AttemptTable& attempts,
-            const std::vector<Waiting>& ahead, const GangRequest& request)
-      : nodes_(nodes),
-        attempts_(attempts),
-        ahead_(ahead),
-        request_(request),
-        budget_(kFormsMax,
-                static_cast<int64_t>(nodes.index().all().buckets().size()) +
-                    request.num_workers) {
-    CopyNodes();
-  }
-
-  void Make(const Remedy& remedy) {
-    std::set<AttemptId> over;
-    std::set<NodeId> changed;
-    Collect(remedy, over, changed);
-    for (const NodeId& node : changed) index_.Put(nodes_.Imagine(node, over));
-  }
-
-  // Those ahead but `held` take their places; gives who does.  Restored by
-  // Undo.
-  std::vector<JobId> Run(const std::set<JobId>& held) {
-    std::set<const GangRequest*> refused;
-    std::map<const GangRequest*, size_t> tried;
-    std::vector<JobId> placed;
-    for (const Waiting& waiting : ahead_) {
-      ++tried[waiting.request];
-      if (held.contains(waiting.job) || refused.contains(waiting.request)) {
-        continue;
-      }
-      if (!budget_.Take()) break;
-      const Placement placement = PlaceGang(index_, *waiting.request);
-      if (const Plan* const plan = std::get_if<Plan>(&placement)) {
-        Take(*plan);
-        placed.push_back(waiting.job);
-      } else {
-        refused.insert(waiting.request);
-      }
-    }
-    for (const auto& [request, jobs] : tried) {
-      too_many_ =
-          too_many_ || (jobs == kJobsTriedEach && !refused.contains(request));
-    }
-    return placed;
-  }
-
-  void Undo() {
-    for (auto& [id, node] : std::exchange(before_, {})) {
-      index_.Put(std::move(node));
-    }
-  }
-
-  bool Holds() { return budget_.Take() && Fits(index_, request_); }
-  // It is not known what more of those ahead would do, or time is up.
-  bool gave_up() const { return too_many_ || budget_.used_up(); }
-
- private:
-  // Of nodes that are alike no more than all of them together can take.
-  void CopyNodes() {
-    int64_t workers = request_.num_workers;
-    bool by_name = SelectsByName(request_.selector);
-    for (const Waiting& waiting : ahead_) {
-      workers += waiting.request->num_workers;
-      by_name = by_name || SelectsByName(waiting.request->selector);
-    }
-    for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
+  // Of nodes that are alike it has no more than `workers` can take.
+  Stage(const NodeTable& nodes, const AttemptTable& attempts, int64_t workers,
+        bool by_name)
+      : nodes_(nodes), attempts_(attempts) {
+    for (const auto& [form, bucket] : nodes.index().all().buckets()) {
       if (form->gate != NodeGate::kOpen) continue;
       for (const auto& [labels, alike] : bucket.by_labels) {
         int64_t left = workers;
@@ -159,99 +130,329 @@ class Rehearsal {
     }
   }
 
-  void Collect(const Remedy& remedy, std::set<AttemptId>& over,
-               std::set<NodeId>& changed) {
-    changed.insert(remedy.nodes.begin(), remedy.nodes.end());
-    for (const JobId& job : remedy.jobs) {
-      const AttemptRecord* const attempt = attempts_.LastOf(job);
-      if (attempt == nullptr) continue;
-      over.insert(attempt->id);
-      for (const AttemptPart& part : attempt->parts) {
-        const NodeSnapshot* const node = nodes_.index().Find(part.node);
-        if (node != nullptr && node->gate == NodeGate::kOpen) {
-          changed.insert(part.node);
-        }
-      }
+  const PlacementIndex& index() const { return index_; }
+
+  void Make(const Step& step) {
+    if (step.ends.has_value()) End(*step.ends);
+    if (step.opens.has_value()) {
+      open_.insert(*step.opens);
+      Show(*step.opens);
     }
-    for (NodeSnapshot& node : NewNodes(remedy)) index_.Put(std::move(node));
-    for (const Remedy& part : remedy.parts) Collect(part, over, changed);
+    if (step.comes.has_value()) Put(*step.comes);
   }
 
   void Take(const Plan& plan) {
     for (const PlannedPart& part : plan.parts) {
       NodeSnapshot node = *index_.Find(part.node);
-      before_.try_emplace(part.node, node);
-      COHORT_CHECK(node.available.Take(part.resources)) << part.node;
-      for (DeviceShare& device : node.devices) {
-        const auto taken = part.devices.find(device.id);
-        if (taken != part.devices.end()) device.free -= taken->second;
+      TakeFrom(node, part);
+      taken_[part.node].push_back(part);
+      Put(std::move(node));
+    }
+  }
+
+  // As it was at first.
+  void Undo() {
+    over_.clear();
+    open_.clear();
+    taken_.clear();
+    for (auto& [id, node] : std::exchange(before_, {})) {
+      if (node.has_value()) {
+        index_.Put(*std::move(node));
+      } else {
+        index_.Remove(id);
       }
-      index_.Put(std::move(node));
+    }
+  }
+
+ private:
+  void End(const JobId& job) {
+    const AttemptRecord* const attempt = attempts_.LastOf(job);
+    if (attempt == nullptr) return;
+    over_.insert(attempt->id);
+    for (const AttemptPart& part : attempt->parts) {
+      const NodeSnapshot* const node = nodes_.index().Find(part.node);
+      const bool is_open = node != nullptr && node->gate == NodeGate::kOpen;
+      if (is_open || open_.contains(part.node)) Show(part.node);
+    }
+  }
+
+  void Show(const NodeId& id) {
+    NodeSnapshot node = nodes_.Imagine(id, over_);
+    for (const PlannedPart& part : taken_[id]) TakeFrom(node, part);
+    Put(std::move(node));
+  }
+
+  void Put(NodeSnapshot node) {
+    const NodeSnapshot* const now = index_.Find(node.id);
+    before_.try_emplace(node.id, now == nullptr
+                                     ? std::nullopt
+                                     : std::optional<NodeSnapshot>(*now));
+    index_.Put(std::move(node));
+  }
+
+  static void TakeFrom(NodeSnapshot& node, const PlannedPart& part) {
+    COHORT_CHECK(node.available.Take(part.resources)) << part.node;
+    for (DeviceShare& device : node.devices) {
+      const auto taken = part.devices.find(device.id);
+      if (taken != part.devices.end()) device.free -= taken->second;
     }
   }
 
   const NodeTable& nodes_;
   const AttemptTable& attempts_;
-  const std::vector<Waiting>& ahead_;
-  const GangRequest& request_;
-  PlanBudget budget_;
   PlacementIndex index_;
-  std::map<NodeId, NodeSnapshot> before_;
-  bool too_many_ = false;
+  std::set<AttemptId> over_;
+  std::set<NodeId> open_;
+  std::map<NodeId, std::vector<PlannedPart>> taken_;
+  std::map<NodeId, std::optional<NodeSnapshot>> before_;
 };
 
-// Whether the request has its place once those ahead but `held` have theirs.
-bool HoldsWith(Rehearsal& rehearsal, const std::set<JobId>& held,
-               std::vector<JobId>* placed) {
-  *placed = rehearsal.Run(held);
-  const bool holds = rehearsal.Holds();
-  rehearsal.Undo();
-  return holds;
+int64_t WorkersOf(const Contenders& contenders, const GangRequest& request) {
+  int64_t workers = request.num_workers;
+  for (const Contender& each : contenders.all) {
+    workers += each.request->num_workers;
+  }
+  return workers;
+}
+
+bool AnyByName(const Contenders& contenders, const GangRequest& request) {
+  return SelectsByName(request.selector) ||
+         std::any_of(contenders.all.begin(), contenders.all.end(),
+                     [](const Contender& each) {
+                       return SelectsByName(each.request->selector);
+                     });
+}
+
+// What the head does while a change is made, step by step: after each those in
+// line are placed in turn.
+class Rehearsal {
+ public:
+  enum class Result { kStarts, kDoesNot, kUnknown };
+  using Order = std::vector<const Step*>;
+
+  Rehearsal(const NodeTable& nodes, const AttemptTable& attempts,
+            const Contenders& contenders, const ChangeForJob& change)
+      : contenders_(contenders),
+        change_(change),
+        budget_(kFormsMax,
+                static_cast<int64_t>(nodes.index().all().buckets().size()) +
+                    change.request.num_workers),
+        stage_(nodes, attempts, WorkersOf(contenders, change.request),
+               AnyByName(contenders, change.request)) {}
+
+  // Whether the job starts with those held; else who took what was free.
+  Result Run(const Order& order, const std::set<JobId>& held,
+             std::set<JobId>* placed) {
+    ended_.clear();
+    placed_.clear();
+    is_let_in_ = !change_.let_in;
+    Result result = Result::kDoesNot;
+    for (const Step* const step : order) {
+      if (result != Result::kDoesNot) break;
+      stage_.Make(*step);
+      if (step->ends.has_value()) ended_.insert(*step->ends);
+      is_let_in_ = is_let_in_ || step->lets_in;
+      result = Pass(held);
+    }
+    for (const size_t which : placed_) {
+      placed->insert(contenders_.all[which].hold);
+    }
+    stage_.Undo();
+    return result;
+  }
+
+  // Those who find room once all steps are made, were nobody else there, and
+  // ask for something else than the job.  Nothing: time is up.
+  std::optional<std::set<JobId>> Others(const Order& order) {
+    for (const Step* const step : order) stage_.Make(*step);
+    std::map<const GangRequest*, bool> fits;
+    std::set<JobId> others;
+    bool in_time = true;
+    for (const Contender& each : contenders_.all) {
+      if (*each.request == change_.request) continue;
+      const auto [known, fresh] = fits.try_emplace(each.request, false);
+      if (fresh) {
+        in_time = in_time && budget_.Take();
+        known->second = in_time && Fits(stage_.index(), *each.request);
+        in_time = in_time && !(known->second && IsCut(each.request));
+      }
+      if (known->second) others.insert(each.hold);
+    }
+    stage_.Undo();
+    if (!in_time) return std::nullopt;
+    return others;
+  }
+
+ private:
+  bool IsCut(const GangRequest* request) const {
+    return contenders_.cut.contains(request);
+  }
+
+  // Elements that may run beside the `before` ones that wait.
+  bool HasPlace(size_t which, int64_t before) const {
+    const Contenders::Array& array = contenders_.arrays[which];
+    const auto ended = std::count_if(
+        ended_.begin(), ended_.end(),
+        [&array](const JobId& job) { return job.array() == array.id; });
+    return array.taken - ended + before < array.limit;
+  }
+
+  Result Pass(const std::set<JobId>& held) {
+    std::vector<int64_t> before(contenders_.arrays.size(), 0);
+    std::set<const GangRequest*> refused;
+    for (size_t i = 0; i <= contenders_.all.size(); ++i) {
+      if (i == contenders_.ahead) {
+        if (!AllRefused(0, i, refused)) return Result::kUnknown;
+        const bool may_start =
+            is_let_in_ && HaveEnded(change_.after) &&
+            (!contenders_.own_array.has_value() ||
+             HasPlace(*contenders_.own_array, before[*contenders_.own_array]));
+        if (may_start) {
+          if (!budget_.Take()) return Result::kUnknown;
+          if (Fits(stage_.index(), change_.request)) return Result::kStarts;
+        }
+      }
+      if (i == contenders_.all.size()) break;
+      const Contender& each = contenders_.all[i];
+      if (held.contains(each.hold)) continue;
+      if (each.array.has_value() &&
+          !HasPlace(*each.array, before[*each.array]++)) {
+        continue;
+      }
+      if (placed_.contains(i) || refused.contains(each.request) ||
+          !HaveEnded(each.after)) {
+        continue;
+      }
+      if (!budget_.Take()) return Result::kUnknown;
+      const Placement placement = PlaceGang(stage_.index(), *each.request);
+      if (const Plan* const plan = std::get_if<Plan>(&placement)) {
+        stage_.Take(*plan);
+        placed_.insert(i);
+      } else {
+        refused.insert(each.request);
+      }
+    }
+    return AllRefused(contenders_.ahead, contenders_.all.size(), refused)
+               ? Result::kDoesNot
+               : Result::kUnknown;
+  }
+
+  bool HaveEnded(const std::vector<JobId>& jobs) const {
+    return std::all_of(jobs.begin(), jobs.end(), [this](const JobId& job) {
+      return ended_.contains(job);
+    });
+  }
+
+  // Of requests of which more wait than are known: whether none of them fits.
+  bool AllRefused(size_t from, size_t to,
+                  const std::set<const GangRequest*>& refused) const {
+    for (size_t i = from; i < to; ++i) {
+      const GangRequest* const request = contenders_.all[i].request;
+      if (IsCut(request) && !refused.contains(request)) return false;
+    }
+    return true;
+  }
+
+  const Contenders& contenders_;
+  const ChangeForJob& change_;
+  PlanBudget budget_;
+  Stage stage_;
+  // In the course of one run.
+  std::set<JobId> ended_;
+  std::set<size_t> placed_;
+  bool is_let_in_ = true;
+};
+
+// All orders of few steps; else as they are told, and the other way round.
+std::vector<Rehearsal::Order> OrdersOf(const std::vector<Step>& steps) {
+  Rehearsal::Order order;
+  for (const Step& step : steps) order.push_back(&step);
+  std::vector<Rehearsal::Order> orders;
+  if (steps.size() > kStepsInAnyOrder) {
+    orders.push_back(order);
+    std::reverse(order.begin(), order.end());
+    orders.push_back(order);
+    return orders;
+  }
+  std::sort(order.begin(), order.end());
+  do {
+    orders.push_back(order);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return orders;
+}
+
+// In whatever order.
+Rehearsal::Result RunAll(Rehearsal& rehearsal,
+                         const std::vector<Rehearsal::Order>& orders,
+                         const std::set<JobId>& held, std::set<JobId>* placed) {
+  for (const Rehearsal::Order& order : orders) {
+    placed->clear();
+    const Rehearsal::Result result = rehearsal.Run(order, held, placed);
+    if (result != Rehearsal::Result::kStarts) return result;
+  }
+  return Rehearsal::Result::kStarts;
 }
 
 // Leaves held only whom it takes: who takes a place that it does not need is
 // not in its way.
-void LetGo(Rehearsal& rehearsal, const std::vector<Waiting>& ahead,
+void LetGo(Rehearsal& rehearsal, const std::vector<Rehearsal::Order>& orders,
            std::set<JobId>& held) {
-  std::vector<JobId> placed;
+  std::set<JobId> placed;
   for (bool changed = held.size() <= kFirstTried; changed;) {
     changed = false;
-    for (const Waiting& waiting : ahead) {
-      if (!held.contains(waiting.job)) continue;
+    for (const JobId& one : std::set<JobId>(held)) {
       std::set<JobId> fewer = held;
-      fewer.erase(waiting.job);
-      if (!HoldsWith(rehearsal, fewer, &placed)) continue;
+      fewer.erase(one);
+      if (RunAll(rehearsal, orders, fewer, &placed) !=
+          Rehearsal::Result::kStarts) {
+        continue;
+      }
       held = std::move(fewer);
       changed = true;
     }
   }
 }
 
+Overtaking Unknown() { return {.first = {}, .helps = true, .known = false}; }
+
 }  // namespace
 
+std::set<JobId> EndsOf(const ChangeForJob& change) {
+  std::set<JobId> ends;
+  for (const Step& step : AllSteps(change)) {
+    if (step.ends.has_value()) ends.insert(*step.ends);
+  }
+  return ends;
+}
+
+size_t StepsOf(const ChangeForJob& change) { return AllSteps(change).size(); }
+
 Overtaking WhoTakesIt(const NodeTable& nodes, const AttemptTable& attempts,
-                      const WaitingLine& line, const JobRecord& job,
-                      const GangRequest& request, const Remedy& remedy) {
-  size_t shapes = 0;
-  const std::vector<Waiting> ahead = line.FirstAheadOf(
-      job, kJobsTriedEach,
-      [&shapes](const GangRequest&) { return ++shapes <= kShapesTried; });
-  if (ahead.empty()) return {};
-  if (shapes > kShapesTried) return {.first = {}, .known = false};
-  Rehearsal rehearsal(nodes, attempts, ahead, request);
-  rehearsal.Make(remedy);
+                      const Contenders& contenders,
+                      const ChangeForJob& change) {
+  if (contenders.too_many) return Unknown();
+  const std::vector<Step> steps = AllSteps(change);
+  const std::vector<Rehearsal::Order> orders = OrdersOf(steps);
+  Rehearsal rehearsal(nodes, attempts, contenders, change);
   std::set<JobId> held;
-  std::vector<JobId> placed;
-  while (!HoldsWith(rehearsal, held, &placed)) {
-    if (placed.empty() || rehearsal.gave_up()) {
-      return {.first = {}, .known = false};
-    }
+  const bool any_order = steps.size() <= kStepsInAnyOrder;
+  if (!any_order) {
+    std::optional<std::set<JobId>> others = rehearsal.Others(orders.front());
+    if (!others.has_value()) return Unknown();
+    held = *std::move(others);
+  }
+  for (;;) {
+    std::set<JobId> placed;
+    const Rehearsal::Result result = RunAll(rehearsal, orders, held, &placed);
+    if (result == Rehearsal::Result::kStarts) break;
+    if (result == Rehearsal::Result::kUnknown) return Unknown();
+    if (placed.empty()) return {.first = {}, .helps = false, .known = true};
     held.insert(placed.begin(), placed.end());
   }
-  LetGo(rehearsal, ahead, held);
-  Overtaking overtaking{.first = {}, .known = !rehearsal.gave_up()};
-  for (const Waiting& waiting : ahead) {
-    if (held.contains(waiting.job)) overtaking.first.push_back(waiting.job);
+  if (any_order) LetGo(rehearsal, orders, held);
+  Overtaking overtaking;
+  for (const Contender& each : contenders.all) {
+    if (held.erase(each.hold) == 1) overtaking.first.push_back(each.hold);
   }
   return overtaking;
 }

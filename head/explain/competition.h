@@ -1,16 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "common/job_id.h"
+#include "head/explain/contenders.h"
 #include "head/explain/remedy.h"
 #include "head/placement/gang_request.h"
 #include "head/placement/placement_index.h"
 #include "head/state/attempt_table.h"
 #include "head/state/node_table.h"
-#include "head/state/waiting_line.h"
-#include "head/store/records.h"
 
 // Who of those ahead in line takes what a request needs.
 namespace cohort::head {
@@ -36,22 +37,40 @@ class Competition {
   bool suits_any_ = false;
 };
 
-// Whether a change of the cluster lets a job start in spite of the line.
+// A change of the cluster that lets a job start, and the line.
 struct Overtaking {
-  // Ahead of it: they would take the room first.  With all of them held it
-  // starts; with none of them left out it does not.
+  // They would take the room; each is a job, or an array of which all that
+  // waits is meant.  With all of them held the job starts.
   std::vector<JobId> first;
+  bool helps = true;  // false: it does not start, whoever is held
   bool known = true;  // false: it was not found out within the limits
 };
 
-//   EX-4: with those held that it names, and after the change, the job starts.
+// A change of the cluster, made for a job.
+struct ChangeForJob {
+  const Remedy& remedy;
+  const GangRequest& request;
+  // The end of these lets it into the line.
+  std::vector<JobId> after;
+  // It is besides kept from the line, by a hold for one, and let into it before
+  // or after, or between two of the steps in which the room is made.
+  bool let_in = false;
+};
+
+// The jobs that end, and how many steps there are: ends, nodes that come or
+// open, and that it is let in.
+std::set<JobId> EndsOf(const ChangeForJob& change);
+size_t StepsOf(const ChangeForJob& change);
+
+//   EX-4: with those held that it names, and after the change, the job starts,
+//         in whatever order its steps come; with none of them left out, where
+//         there are no more than three steps.  Of more steps those are named
+//         too that might be in the way and ask for something else.
 //         Of nodes that are not here yet their ids are a guess: they decide
 //         between nodes that do equally well.
 //
-// What happens in line once `remedy`, which is of the cluster and enough for
-// the request by itself, is made.  `job` waits with `request`, or would.
+// What happens in line when the change is made.
 Overtaking WhoTakesIt(const NodeTable& nodes, const AttemptTable& attempts,
-                      const WaitingLine& line, const JobRecord& job,
-                      const GangRequest& request, const Remedy& remedy);
+                      const Contenders& contenders, const ChangeForJob& change);
 
 }  // namespace cohort::head

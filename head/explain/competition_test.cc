@@ -3,8 +3,11 @@
 
 #include "head/explain/competition.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -58,51 +61,90 @@ class Queue {
   }
 
   Overtaking Ask(const JobRecord& job, const Remedy& remedy) const {
-    return WhoTakesIt(*world_.Nodes(), world_.Attempts(), line_, job,
-                      RequestOf(*job.spec), remedy);
+    const GangRequest request = RequestOf(*job.spec);
+    const ChangeForJob change{
+        .remedy = remedy, .request = request, .after = {}};
+    JobTable jobs;
+    Eligibility eligibility(jobs);
+    return WhoTakesIt(*world_.Nodes(), world_.Attempts(),
+                      FindContenders(line_, eligibility, jobs, job,
+                                     EndsOf(change), StepsOf(change) > 1),
+                      change);
   }
   FullDiagnosis Explain(const JobRecord& job) const {
     return world_.Explain(RequestOf(*job.spec));
   }
 
-  // Whether `job` starts once the change is made and `held` are.
+  // Whether `job` starts once the change is made and `held` are, in whatever
+  // order its steps come; of many in two.
   bool Starts(const JobRecord& job, const Remedy& remedy,
               const std::set<JobId>& held) const {
-    World world = world_;
-    Make(remedy, world);
-    for (const JobRecord& each : waiting_) {
-      if (held.contains(each.id)) continue;
-      const bool placed = world.Run(RequestOf(*each.spec)).has_value();
-      if (each.id == job.id) return placed;
+    std::vector<Step> steps;
+    AddSteps(remedy, steps);
+    std::vector<size_t> order(steps.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (steps.size() > 3) {
+      if (!Starts(job, steps, order, held)) return false;
+      std::reverse(order.begin(), order.end());
+      return Starts(job, steps, order, held);
     }
-    return false;
+    do {
+      if (!Starts(job, steps, order, held)) return false;
+    } while (std::next_permutation(order.begin(), order.end()));
+    return true;
   }
 
   const std::vector<JobRecord>& waiting() const { return waiting_; }
 
  private:
-  static void Make(const Remedy& remedy, World& world) {
-    for (const JobId& job : remedy.jobs) world.EndJob(job);
-    uint64_t opened = 0;
-    for (size_t i = 0; i < world.nodes().size(); ++i) {
-      for (const NodeId& node : remedy.nodes) {
-        if (world.nodes()[i].record.id == node) opened |= uint64_t{1} << i;
+  using Step = std::function<void(World&)>;
+
+  bool Starts(const JobRecord& job, const std::vector<Step>& steps,
+              const std::vector<size_t>& order,
+              const std::set<JobId>& held) const {
+    World world = world_;
+    std::set<JobId> started;
+    for (const size_t step : order) {
+      steps[step](world);
+      for (const JobRecord& each : waiting_) {
+        if (held.contains(each.id) || started.contains(each.id)) continue;
+        if (world.Run(RequestOf(*each.spec)).has_value()) {
+          started.insert(each.id);
+        }
       }
+      if (started.contains(job.id)) return true;
     }
-    world = Opened(std::move(world), opened);
+    return false;
+  }
+
+  static void AddSteps(const Remedy& remedy, std::vector<Step>& steps) {
+    for (const JobId& job : remedy.jobs) {
+      steps.emplace_back([job](World& world) { world.EndJob(job); });
+    }
+    for (const NodeId& node : remedy.nodes) {
+      steps.emplace_back([node](World& world) {
+        for (size_t i = 0; i < world.nodes().size(); ++i) {
+          if (world.nodes()[i].record.id != node) continue;
+          world = Opened(std::move(world), uint64_t{1} << i);
+          return;
+        }
+      });
+    }
     for (const NodeSnapshot& node : NewNodes(remedy)) {
-      NodeRecord& added = world.AddNode("", node.labels);
-      // Which of two equal nodes is taken is decided by their ids.
-      added.id = node.id;
-      added.resources = node.total;
-      for (const DeviceShare& device : node.devices) {
-        added.devices.push_back(
-            {.id = absl::StrCat(added.name, device.id), .kind = "gpu"});
-      }
-      added.taints = node.taints;
-      for (Device& device : added.devices) device.model = node.accelerator;
+      steps.emplace_back([node](World& world) {
+        NodeRecord& added = world.AddNode("", node.labels);
+        // Which of two equal nodes is taken is decided by their ids.
+        added.id = node.id;
+        added.resources = node.total;
+        for (const DeviceShare& device : node.devices) {
+          added.devices.push_back(
+              {.id = absl::StrCat(added.name, device.id), .kind = "gpu"});
+        }
+        added.taints = node.taints;
+        for (Device& device : added.devices) device.model = node.accelerator;
+      });
     }
-    for (const Remedy& part : remedy.parts) Make(part, world);
+    for (const Remedy& part : remedy.parts) AddSteps(part, steps);
   }
 
   SeededRandom random_{2};
@@ -137,6 +179,24 @@ TEST(CompetitionTest, NamesThoseWhoWouldTakeTheRoom) {
               ElementsAre(queue.waiting()[1].id));
   // What the one ahead leaves is enough.
   EXPECT_THAT(queue.Ask(queue.waiting()[4], EndOf(holder)).first, IsEmpty());
+}
+
+// What the first of two ends frees is enough for the one behind.
+TEST(CompetitionTest, NamesThoseBehindWhoTakeWhatComesFreeOneByOne) {
+  World world;
+  world.AddNode("CPU=4");
+  const JobId first = *world.Run(Gang(1, "CPU=2"));
+  const JobId second = *world.Run(Gang(1, "CPU=2"));
+  Queue queue(std::move(world));
+  ASSERT_TRUE(queue.Add(Gang(1, "CPU=4")));
+  ASSERT_TRUE(queue.Add(Gang(1, "CPU=1")));
+  Remedy ends = EndOf(first);
+  EXPECT_FALSE(queue.Ask(queue.waiting()[0], ends).helps);
+  ends.jobs.push_back(second);
+
+  EXPECT_THAT(queue.Ask(queue.waiting()[0], ends).first,
+              ElementsAre(queue.waiting()[1].id));
+  EXPECT_THAT(queue.Ask(queue.waiting()[1], EndOf(first)).first, IsEmpty());
 }
 
 // A queue of many equal jobs is the usual one.
@@ -180,22 +240,29 @@ TEST(CompetitionPropertyTest, WhatIsToldIsWhatHappens) {
   SeededRandom random(seed);
   int told = 0;
   int overtaken = 0;
+  int in_steps = 0;
   for (int round = 0; round < 300; ++round) {
     SCOPED_TRACE(absl::StrCat("round ", round, " of COHORT_SEED=", seed));
     Queue queue(RandomWorld(random));
     for (int i = 0; i < 4; ++i) queue.Add(RandomRequest(random));
     if (queue.waiting().empty()) continue;
-    const JobRecord& job = queue.waiting().back();
+    const JobRecord& job =
+        queue.waiting()[random.Below(queue.waiting().size())];
     for (const Remedy& remedy : queue.Explain(job).remedies.found) {
       if (IsOfRequest(remedy.kind)) continue;
       const Overtaking overtaking = queue.Ask(job, remedy);
       ASSERT_TRUE(overtaking.known);
+      ASSERT_TRUE(overtaking.helps);
       const std::set<JobId> held(overtaking.first.begin(),
                                  overtaking.first.end());
       ASSERT_TRUE(queue.Starts(job, remedy, held)) << RemedyName(remedy.kind);
       ++told;
       if (held.empty()) continue;
       ++overtaken;
+      const size_t steps = StepsOf(
+          {.remedy = remedy, .request = RequestOf(*job.spec), .after = {}});
+      in_steps += steps > 1;
+      if (steps > 3) continue;
       for (const JobId& one : overtaking.first) {
         std::set<JobId> fewer = held;
         fewer.erase(one);
@@ -206,6 +273,7 @@ TEST(CompetitionPropertyTest, WhatIsToldIsWhatHappens) {
   }
   EXPECT_GT(told, 50);
   EXPECT_GT(overtaken, 5);
+  EXPECT_GT(in_steps, 5);
 }
 
 }  // namespace

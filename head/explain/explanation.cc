@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "head/explain/changes.h"
 #include "head/explain/competition.h"
 #include "head/placement/placement.h"
 #include "head/state/dependencies.h"
@@ -163,91 +164,6 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
     others.push_back({Kind::kOther, state.ReasonOf(job), {}});
   }
   return others;
-}
-
-// ---- what would let it start ----
-
-// Those that the planner found, smallest first; such as need somebody else to
-// be held come after the others.
-std::vector<NamedChange> ChangesForRoom(const ClusterState& state,
-                                        const JobRecord& job,
-                                        const FullDiagnosis& full,
-                                        bool& complete) {
-  std::vector<NamedChange> changes;
-  std::vector<NamedChange> with_holds;
-  complete = full.remedies.complete;
-  for (const Remedy& remedy : full.remedies.found) {
-    NamedChange change = NameChange(remedy, state.nodes());
-    if (IsOfRequest(remedy.kind)) {
-      changes.push_back(std::move(change));
-      continue;
-    }
-    const Overtaking overtaking =
-        WhoTakesIt(state.nodes(), state.attempts(), state.line(), job,
-                   full.diagnosis.request, remedy);
-    if (!overtaking.known) {
-      complete = false;
-      continue;
-    }
-    if (overtaking.first.empty()) {
-      changes.push_back(std::move(change));
-      continue;
-    }
-    absl::StrAppend(&change.text, ", with ", NamesText(overtaking.first),
-                    " held, ahead in line, which would take the room");
-    change.how.clear();
-    with_holds.push_back(std::move(change));
-  }
-  for (NamedChange& change : with_holds) changes.push_back(std::move(change));
-  return changes;
-}
-
-// Of an element that nothing but its array's limit keeps: another one's end
-// gives it the place and the room, as they ask for the same.
-std::optional<NamedChange> ElementEnds(const ClusterState& state,
-                                       const JobRecord& job,
-                                       const GangRequest& request) {
-  const Eligibility::Kept kept = state.eligibility().KeptBy(job);
-  if (!kept.first_admitted.has_value() || kept.before > 0) return std::nullopt;
-  const JobId first = state.jobs().by_sequence().at(*kept.first_admitted);
-  if (state.jobs().Find(first)->state == JobState::kPending) {
-    return std::nullopt;
-  }
-  const Remedy ends{.kind = Remedy::Kind::kJobEnds, .jobs = {first}};
-  const Overtaking overtaking = WhoTakesIt(state.nodes(), state.attempts(),
-                                           state.line(), job, request, ends);
-  if (!overtaking.known || !overtaking.first.empty()) return std::nullopt;
-  return OfCluster("ELEMENT_ENDS", absl::StrCat("the end of ", first.ToText()));
-}
-
-// Whether a job that is submitted anew is free of it.
-bool IsOfThisSubmission(Kind kind) {
-  return kind == Kind::kHeld || kind == Kind::kArray || kind == Kind::kBackOff;
-}
-
-// All of `others` have to be lifted, and for want of room one of `room` made.
-std::vector<NamedChange> CombineChanges(const std::vector<OtherBlocker>& others,
-                                        bool has_room,
-                                        std::vector<NamedChange> room) {
-  if (others.empty()) return room;
-  const bool submitted_again = std::any_of(
-      others.begin(), others.end(),
-      [](const OtherBlocker& other) { return other.kind == Kind::kPackage; });
-  std::vector<NamedChange> lifts;
-  for (const OtherBlocker& other : others) {
-    if (submitted_again && IsOfThisSubmission(other.kind)) continue;
-    if (other.lifted_by.empty()) return {};
-    lifts.push_back(other.lifted_by.front());
-  }
-  if (has_room && others.size() == 1) return others.front().lifted_by;
-  if (has_room) return {JoinChanges(lifts)};
-  std::vector<NamedChange> changes;
-  for (NamedChange& change : room) {
-    lifts.push_back(std::move(change));
-    changes.push_back(JoinChanges(lifts));
-    lifts.pop_back();
-  }
-  return changes;
 }
 
 // ---- those that do not wait ----
@@ -504,20 +420,10 @@ Explanation Explain(const ClusterState& state, const JobRecord& job,
       });
   const FullDiagnosis& full = state.DiagnosisOf(request);
   const bool has_room = full.diagnosis.fits;
-  std::vector<NamedChange> room;
-  if (!has_room) {
-    explanation.diagnosis = full.diagnosis;
-    room = ChangesForRoom(state, job, full, explanation.changes_complete);
-  }
-  explanation.changes =
-      CombineChanges(explanation.others, has_room, std::move(room));
-  if (!has_room && explanation.others.size() == 1 &&
-      explanation.others.front().kind == Kind::kArray) {
-    const auto ends = ElementEnds(state, job, request);
-    if (ends.has_value()) {
-      explanation.changes.insert(explanation.changes.begin(), *ends);
-    }
-  }
+  if (!has_room) explanation.diagnosis = full.diagnosis;
+  Changes changes = FindChanges(state, job, explanation.others, full);
+  explanation.changes = std::move(changes.found);
+  explanation.changes_complete = changes.complete;
   if (has_room && explanation.others.empty()) {
     explanation.others.push_back(
         {Kind::kNotTried,

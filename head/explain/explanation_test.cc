@@ -220,8 +220,7 @@ TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
   EXPECT_THAT(why.ahead.first, ElementsAre(ahead));
   EXPECT_EQ(Find(why, "JOB_ENDS").text,
             absl::StrCat("the end of job ", holder.ToText(), ", with ",
-                         ahead.ToText(),
-                         " held, ahead in line, which would take the room"));
+                         ahead.ToText(), " held, which would take the room"));
 
   Hold(ahead);
   EXPECT_THAT(Find(Why(job), "JOB_ENDS").text, Not(HasSubstr("held")));
@@ -316,6 +315,105 @@ TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
   EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
   End(array.Element(0));
   EXPECT_EQ(StateOf(array.Element(2)), JobState::kStarting);
+}
+
+// The least that helps is one element's end, whoever else holds room.
+TEST_F(ExplanationTest, AnArrayAtItsLimitNeedsNoMoreThanAnElementsEnd) {
+  Join(a_, 9);
+  const JobId unrelated = SubmitJob(Spec(1, 1));
+  const JobId array = SubmitJob(ArraySpecOf("0-99%4", 2));
+  SubmitJob(Spec(9, 1));
+
+  const Explanation why = WhyArray(array);
+
+  EXPECT_EQ(why.element, array.Element(4));
+  EXPECT_THAT(Kinds(why), ElementsAre("ELEMENT_ENDS"));
+  EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
+  EXPECT_EQ(Find(Why(array.Element(5)), "ELEMENT_ENDS").text,
+            absl::StrCat("the end of all of ", array.Element(0).ToText(),
+                         " and ", array.Element(1).ToText()));
+  End(unrelated);
+  EXPECT_EQ(StateOf(array.Element(4)), JobState::kPending);
+  End(array.Element(0));
+  EXPECT_EQ(StateOf(array.Element(4)), JobState::kStarting);
+}
+
+// Those of the array that have a place and no room come first.
+TEST_F(ExplanationTest, AnArrayAtItsLimitAlsoWaitsForItsOwnInLine) {
+  Join(a_, 2);
+  const JobId holder = SubmitJob(Spec(1, 1));
+  const JobId array = SubmitJob(ArraySpecOf("0-9%2", 1));
+  ASSERT_EQ(StateOf(array.Element(1)), JobState::kPending);
+  const JobId job = array.Element(2);
+
+  const Explanation why = Why(job);
+
+  ASSERT_FALSE(why.changes.empty());
+  EXPECT_EQ(why.changes[0].text,
+            absl::StrCat("the end of ", array.Element(0).ToText(), ", with ",
+                         array.Element(1).ToText(),
+                         " held, which would take the room"));
+  Hold(array.Element(1));
+  End(array.Element(0));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(holder), JobState::kStarting);
+}
+
+// What an element's end frees goes to the next of its array, which is ahead.
+TEST_F(ExplanationTest, TheNextElementIsInTheWayOfThoseBehindItsArray) {
+  Join(a_, 2);
+  const JobId array = SubmitJob(ArraySpecOf("0-9%2", 1));
+  const JobId job = SubmitJob(Spec(1, 1));
+  JobSpec dependent = Spec(1, 1);
+  dependent.after = {{.job = job, .kind = DependencyKind::kAny}};
+  SubmitJob(dependent);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Find(why, "JOB_ENDS").text,
+              HasSubstr(", with " + array.ToText() + " held"));
+  Hold(array);
+  End(array.Element(0));
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// So does it to those that waited for the end of the job.
+TEST_F(ExplanationTest, WhoWaitsForTheEndOfAJobIsInTheWayOfThoseBehind) {
+  Join(a_, 2);
+  const JobId holder = SubmitJob(Spec(1, 2));
+  JobSpec spec = Spec(1, 2);
+  spec.after = {{.job = holder, .kind = DependencyKind::kAny}};
+  const JobId next = SubmitJob(spec);
+  const JobId job = SubmitJob(Spec(1, 2));
+
+  EXPECT_EQ(Find(Why(job), "JOB_ENDS").text,
+            absl::StrCat("the end of job ", holder.ToText(), ", with ",
+                         next.ToText(), " held, which would take the room"));
+  // It is told once what it waits for.
+  const Explanation why = Why(next);
+  EXPECT_EQ(why.changes[0].text, "job " + holder.ToText() + " ending");
+  EXPECT_THAT(why.changes, SizeIs(1));
+  End(holder);
+  EXPECT_EQ(StateOf(next), JobState::kStarting);
+}
+
+// While it is held those behind it may take the room.
+TEST_F(ExplanationTest, ReleaseAndRoomInWhateverOrder) {
+  Join(a_, 2);
+  const JobId holder = SubmitJob(Spec(1, 2));
+  JobSpec spec = Spec(1, 2);
+  spec.hold = true;
+  const JobId job = SubmitJob(spec);
+  const JobId behind = SubmitJob(Spec(1, 1));
+
+  const Explanation why = Why(job);
+
+  std::vector<std::string> texts;
+  for (const NamedChange& change : why.changes) texts.push_back(change.text);
+  EXPECT_THAT(texts,
+              ::testing::Contains(absl::StrCat(
+                  "release it and the end of job ", holder.ToText(), ", with ",
+                  behind.ToText(), " held, which would take the room")));
 }
 
 TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {

@@ -1,5 +1,6 @@
 #include "head/state/dependencies.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -100,6 +101,25 @@ std::vector<JobId> Dependencies::Ended(const JobId& dependency) {
     ready.push_back(who);
   }
   return ready;
+}
+
+std::map<JobId, std::vector<JobId>> Dependencies::KeptOnlyBy(
+    const std::set<JobId>& ended) const {
+  std::map<JobId, std::vector<JobId>> kept;
+  for (const JobId& dependency : ended) {
+    const auto waiting = waited_for_by_.find(dependency);
+    if (waiting == waited_for_by_.end()) continue;
+    for (const JobId& who : waiting->second) {
+      const auto open = waits_for_.find(who);
+      const bool only = open != waits_for_.end() &&
+                        std::all_of(open->second.begin(), open->second.end(),
+                                    [&ended](const auto& e) {
+                                      return ended.contains(e.first);
+                                    });
+      if (only) kept[who].push_back(dependency);
+    }
+  }
+  return kept;
 }
 
 std::string Dependencies::ReasonOf(const JobId& who) const {

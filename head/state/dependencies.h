@@ -46,6 +46,9 @@ class Dependencies {
 
   bool Knows(const JobId& who) const { return named_.contains(who); }
   bool Waits(const JobId& who) const { return waits_for_.contains(who); }
+  // Who waits for some of `ended` and for nobody else, and for which of them.
+  std::map<JobId, std::vector<JobId>> KeptOnlyBy(
+      const std::set<JobId>& ended) const;
   // Whether something fails `who`; TakeBroken names it again then.  For one
   // that could not be failed at once, because it was not waiting.
   bool RepeatIfBroken(const JobId& who);

@@ -175,6 +175,34 @@ Eligibility::Kept Eligibility::KeptBy(const JobRecord& job) const {
   return kept;
 }
 
+std::optional<Eligibility::Places> Eligibility::PlacesOf(
+    const JobId& array, size_t next_max) const {
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end()) return std::nullopt;
+  const Slots& slots = found->second;
+  Places places{.limit = LimitOf(jobs_, array),
+                .admitted = static_cast<int64_t>(slots.admitted.size())};
+  for (const uint64_t sequence : slots.waiting) {
+    places.more = places.next.size() == next_max;
+    if (places.more) break;
+    places.next.push_back(jobs_.by_sequence().at(sequence));
+  }
+  return places;
+}
+
+std::vector<JobId> Eligibility::RunningOf(const JobId& array,
+                                          size_t most) const {
+  std::vector<JobId> running;
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end()) return running;
+  for (const uint64_t sequence : found->second.admitted) {
+    if (running.size() == most) break;
+    const JobId id = jobs_.by_sequence().at(sequence);
+    if (jobs_.Find(id)->state != JobState::kPending) running.push_back(id);
+  }
+  return running;
+}
+
 Eligibility::KeptElements Eligibility::KeptOf(const JobId& array) const {
   KeptElements kept;
   const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);

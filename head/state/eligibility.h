@@ -72,6 +72,24 @@ class Eligibility {
     int64_t before = 0;  // elements that come into line before it
   };
   Kept KeptBy(const JobRecord& job) const;
+  // The places of an array with a limit; none for one without.
+  struct Places {
+    int64_t limit = 0;
+    int64_t admitted = 0;
+    // Elements that come into line next, in order, at most `next_max`.
+    std::vector<JobId> next;
+    bool more = false;  // there are more
+  };
+  std::optional<Places> PlacesOf(const JobId& array, size_t next_max) const;
+  // The first `most` elements of an array with a limit that have a place and
+  // do not wait.
+  std::vector<JobId> RunningOf(const JobId& array, size_t most) const;
+  // Jobs and arrays that come into line once `ended` and nobody else has ended,
+  // if they end as each is waited for; with those of them that each waits for.
+  std::map<JobId, std::vector<JobId>> KeptOnlyBy(
+      const std::set<JobId>& ended) const {
+    return dependencies_.KeptOnlyBy(ended);
+  }
   // Of the elements of an array that are PENDING: how many are kept by what,
   // each counted under the first of these.
   struct KeptElements {

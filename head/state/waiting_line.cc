@@ -157,7 +157,23 @@ std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
     auto at = shape.jobs.begin();
     for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
       if (!(at->first < own)) break;
-      first.emplace(at->first, Waiting{at->second, &request});
+      first.emplace(at->first, Waiting{at->second, &request, at->first});
+    }
+  }
+  std::vector<Waiting> waiting;
+  for (const auto& [place, each] : first) waiting.push_back(each);
+  return waiting;
+}
+
+std::vector<WaitingLine::Waiting> WaitingLine::FirstBehind(
+    const JobRecord& job, size_t most_each, Competes competes) const {
+  const Place own = PlaceOf(job);
+  std::map<Place, Waiting> first;
+  for (const auto& [request, shape] : shapes_) {
+    auto at = shape.jobs.upper_bound(own);
+    if (at == shape.jobs.end() || !competes(request)) continue;
+    for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
+      first.emplace(at->first, Waiting{at->second, &request, at->first});
     }
   }
   std::vector<Waiting> waiting;

@@ -67,14 +67,21 @@ class WaitingLine {
   // of them at most.
   using Competes = absl::FunctionRef<bool(const GangRequest& other)>;
   Ahead AheadOf(const JobRecord& job, size_t shown, Competes competes) const;
+  // The order of jobs: (-priority, sequence).
+  using Place = std::pair<int64_t, uint64_t>;
+  static Place PlaceOf(const JobRecord& job);
   // Those in their order, the first `most_each` of each request.  Valid until
   // the line changes.
   struct Waiting {
     JobId job;
     const GangRequest* request = nullptr;
+    Place place;
   };
   std::vector<Waiting> FirstAheadOf(const JobRecord& job, size_t most_each,
                                     Competes competes) const;
+  // The same of those after it.
+  std::vector<Waiting> FirstBehind(const JobRecord& job, size_t most_each,
+                                   Competes competes) const;
   // Of the jobs with sequences in [from, to) that wait with this request and
   // priority, as the elements of an array do: how many, and the first.
   struct Some {
@@ -93,8 +100,6 @@ class WaitingLine {
   // Jobs that one answer counts: a few milliseconds.
   static constexpr int64_t kCountedMax = 100'000;
 
-  // The order of jobs: (-priority, sequence).
-  using Place = std::pair<int64_t, uint64_t>;
   struct Shape {
     std::map<Place, JobId> jobs;
     bool refused = false;
@@ -106,7 +111,6 @@ class WaitingLine {
   };
   using Shapes = std::map<GangRequest, Shape>;
 
-  static Place PlaceOf(const JobRecord& job);
   void Index(const Shape& shape);
   void Unindex(const Shape& shape);
   void TryAgain(Shape& shape);
