@@ -67,15 +67,20 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
   if (entry == nullptr) return NotUnclaimed(attempt, attempts_.Find(attempt));
   if (entry->ending) return IsEnding(attempt);
   const JobId job = entry->job;
+  const bool is_stranger = !entry->has_row;
   Change change;
-  if (entry->has_row) {
+  if (!is_stranger) {
     COHORT_RETURN_IF_ERROR(CheckNotOver(*entry, *attempts_.Find(attempt)));
   } else {
     COHORT_RETURN_IF_ERROR(GiveRows(*entry, request, change));
   }
   Remember(request, job.bytes(), change);
-  AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted",
-              request.principal, change);
+  JobRecord& row = *jobs_.FindMutable(job);
+  AddJobEvent(row, attempt, "attempt_adopted", request.principal, change);
+  if (is_stranger) {
+    Occupy(row, change);
+    MoveJob(row, JobState::kStarting, change, attempt);
+  }
   Claim(attempt, change);
   PlaceWaiting(change);
   Finish(change, transition);
@@ -119,7 +124,9 @@ void ClusterState::EndStranger(const UnclaimedTable::Entry& stranger,
   event.job = entry.job;
   event.attempt = entry.attempt;
   event.text = "unclaimed, without a row";
+  // Its job starts again because of it, and its nodes end what they have.
   const uint64_t told_by = AddEvent(std::move(event), change);
+  change.freed_by = told_by;
   std::vector<AttemptId>& ended = cluster_.ended_unclaimed;
   ended.push_back(entry.attempt);
   if (ended.size() > kEndedRemembered) ended.erase(ended.begin());
@@ -315,11 +322,8 @@ absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
     nodes_.Hold(attempt.id, part);
   }
   attempt.origin = row.origin;
-  const AttemptId adopted = attempt.id;
-  change.attempts.insert(adopted);
+  change.attempts.insert(attempt.id);
   attempts_.Add(std::move(attempt));
-  Occupy(row, change);
-  MoveJob(row, JobState::kStarting, change, adopted);
   return absl::OkStatus();
 }
 

@@ -289,7 +289,10 @@ bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
 
 void NodeTable::SetGhostEvent(const NodeId& node, const AttemptId& attempt,
                               uint64_t event) {
-  ledgers_.at(node).ghost_events[attempt] = event;
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end() || !found->second.ghosts.contains(attempt))
+    return;
+  found->second.ghost_events[attempt] = event;
 }
 
 uint64_t NodeTable::GhostEvent(const NodeId& node,

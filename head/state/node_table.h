@@ -138,6 +138,7 @@ class NodeTable {
   struct Ledger {
     bool offered = false;
     absl::Time away_since = absl::InfinitePast();
+    std::optional<ShownNodeState> told;  // by TakeRestated
     std::map<AttemptId, Held> holds;
     std::map<AttemptId, Held> ghosts;
     std::map<AttemptId, uint64_t> ghost_events;

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
+#include "head/explain/explanation.h"
 #include "head/state/testing/unclaimed_fixture.h"
 #include "head/state/unclaimed.h"
 
@@ -316,6 +317,66 @@ TEST_F(StrangersTest, AnAdoptedJobFailsWhenItWaitsAgainForWhatFailed) {
   Say(kNode, lost);
   EXPECT_EQ(Job(second).state, JobState::kFailed);
   EXPECT_THAT(Job(second).reason, HasSubstr("it was to start after"));
+}
+
+TEST_F(StrangersTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
+  const JobId adopted = NewJob();
+  const JobId ended = NewJob();
+  Backup();
+  Join(kNode);
+  const ObservedAttempt one = Run(adopted, kNode);
+  const ObservedAttempt two = Run(ended, kNode);
+  Restore();
+  Join(kNode, {one, two}, 3);
+  Settle();
+  COHORT_ASSERT_OK(Adopt(one.attempt));
+  COHORT_ASSERT_OK(End(two.attempt));
+  Say(kNode, Ended(two, 0));
+
+  MemoryStore store(*disk_);
+  std::map<std::string, const EventRecord*> last;  // by job and what
+  const auto events = LoadRecords<EventRecord>(store);
+  COHORT_ASSERT_OK(events);
+  for (const EventRecord& event : *events) {
+    const std::string job = event.job == adopted ? "adopted " : "ended ";
+    last[absl::StrCat(job, event.kind == "job_moved"
+                               ? event.text.substr(0, event.text.find(' '))
+                               : event.kind)] = &event;
+  }
+  EXPECT_EQ(last.at("adopted STARTING")->origin.cause,
+            last.at("adopted attempt_adopted")->number);
+  EXPECT_EQ(last.at("ended STARTING")->origin.cause,
+            last.at("ended attempt_ended")->number);
+  EXPECT_EQ(last.at("ended lease_ended")->origin.cause,
+            last.at("ended attempt_ended")->number);
+}
+
+// Whether the store knows of the attempt or not.
+TEST_F(StrangersTest, ExplainSaysWhatAPersonMaySayOfIt) {
+  Join(kNode);
+  const JobId known = NewJob(2);
+  const ObservedAttempt one = Run(known, kNode);
+  const JobId job = NewJob(2);
+  Backup();
+  Join(kOther);
+  const ObservedAttempt two = Run(job, kOther);
+  Restore();
+  Join(kNode, {one});
+  Join(kOther, {two});
+  Settle();
+
+  const Explanation runs = Explain(*state_, Job(known), /*read_only=*/false);
+  EXPECT_THAT(runs.summary,
+              AllOf(HasSubstr("cohort adopt " + one.attempt.ToHex()),
+                    HasSubstr("cohort end " + one.attempt.ToHex())));
+  const Explanation waits = Explain(*state_, Job(job), /*read_only=*/false);
+  EXPECT_THAT(waits.summary,
+              AllOf(HasSubstr("cohort adopt " + two.attempt.ToHex()),
+                    HasSubstr("cohort end " + two.attempt.ToHex())));
+  EXPECT_FALSE(waits.diagnosis.has_value()) << "it has its room";
+  ASSERT_THAT(waits.changes, SizeIs(2));
+  EXPECT_EQ(waits.changes[0].how, "cohort adopt " + two.attempt.ToHex());
+  EXPECT_EQ(waits.changes[1].how, "cohort end " + two.attempt.ToHex());
 }
 
 // DR-2.
