@@ -60,7 +60,8 @@ struct HeldAttempt {
   JobId job;  // nil: the head does not know it
   std::string job_name;
   int number = 0;
-  // PREPARING, RUNNING, ENDING; VOID: over, but the node still has it.
+  // PREPARING, RUNNING, ENDING; VOID: over, but the node still has it;
+  // UNCLAIMED: of before a restore, until a person adopts or ends it.
   std::string state;
   ResourceSet resources;
   std::vector<Rank> ranks;  // on that node

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,9 @@
 
 namespace cohort::cli {
 namespace {
+
+// The state of an attempt of before a restore.
+constexpr absl::string_view kUnclaimed = "UNCLAIMED";
 
 // "1.5/4": what is free of what there is.
 std::string FreeOf(const Node& node, const char* name) {
@@ -96,13 +100,23 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
       ranks.push_back(rank.rank);
       gpus.insert(gpus.end(), rank.gpu_ids.begin(), rank.gpu_ids.end());
     }
-    table.Add(
-        {each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
-         each.number == 0 ? each.attempt.ToHex() : absl::StrCat(each.number),
-         each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
-         absl::StrJoin(gpus, ",")});
+    table.Add({each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
+               each.number == 0 || each.state == kUnclaimed
+                   ? each.attempt.ToHex()
+                   : absl::StrCat(each.number),
+               each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
+               absl::StrJoin(gpus, ",")});
   }
-  return table.ToString();
+  std::string text = table.ToString();
+  if (std::any_of(held.begin(), held.end(), [](const HeldAttempt& each) {
+        return each.state == kUnclaimed;
+      })) {
+    absl::StrAppend(&text,
+                    "What is UNCLAIMED waits for a person since the store was "
+                    "restored: `cohort adopt ATTEMPT`\ngoes on with it, "
+                    "`cohort end ATTEMPT` ends it.\n");
+  }
+  return text;
 }
 
 std::string HistoryTable(const std::vector<Event>& history) {

@@ -59,6 +59,10 @@ class Finder {
       : state_(state), job_(job), others_(others), full_(full) {}
 
   Changes Find() && {
+    // It needs no more room than it has there.
+    if (!others_.empty() && others_.back().kind == Kind::kUnclaimed) {
+      return {.found = others_.back().lifted_by};
+    }
     const bool has_room = full_.diagnosis.fits;
     if (!AddLifts(has_room)) return {};
     if (has_room) {

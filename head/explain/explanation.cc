@@ -60,6 +60,17 @@ OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
             .how = ""}}};
 }
 
+// Which attempt, and what a person may say of it.
+OtherBlocker UnclaimedBlocker(const UnclaimedTable::Entry& entry) {
+  const std::string id = entry.attempt.ToHex();
+  return {Kind::kUnclaimed,
+          UnclaimedReason(entry),
+          {OfCluster("ADOPT_ATTEMPT", absl::StrCat("adopt attempt ", id),
+                     absl::StrCat("cohort adopt ", id)),
+           OfCluster("END_ATTEMPT", absl::StrCat("end attempt ", id),
+                     absl::StrCat("cohort end ", id))}};
+}
+
 // Elements of an array that all find room now: `most` of them, or fewer.
 bool HasRoomFor(const ClusterState& state, const JobRecord& job,
                 int64_t elements) {
@@ -135,9 +146,8 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
          "can; `cohort status` says why",
          {OfCluster("STORE_WRITABLE", "a store that can be written")}});
   }
-  if (state.unclaimed().OfJob(job.id) != nullptr) {
-    // Its reason says of which attempt, and what to do.
-    others.push_back({Kind::kUnclaimed, state.ReasonOf(job), {}});
+  if (const auto* unclaimed = state.unclaimed().OfJob(job.id)) {
+    others.push_back(UnclaimedBlocker(*unclaimed));
     return others;
   }
   if (state.cluster().settling) {
@@ -195,6 +205,10 @@ std::string Preparing(const ClusterState& state, const JobRecord& job) {
 }
 
 std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
+  // Nobody speaks for it yet, whatever its row says.
+  if (const auto* unclaimed = state.unclaimed().OfJob(job.id)) {
+    return UnclaimedReason(*unclaimed);
+  }
   const std::vector<std::string> nodes = NodesOf(state, job);
   const std::string where =
       nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));
@@ -420,7 +434,9 @@ Explanation Explain(const ClusterState& state, const JobRecord& job,
       });
   const FullDiagnosis& full = state.DiagnosisOf(request);
   const bool has_room = full.diagnosis.fits;
-  if (!has_room) explanation.diagnosis = full.diagnosis;
+  // Its own attempt may hold what it would need for another.
+  const bool unclaimed = state.unclaimed().OfJob(job.id) != nullptr;
+  if (!has_room && !unclaimed) explanation.diagnosis = full.diagnosis;
   Changes changes = FindChanges(state, job, explanation.others, full);
   explanation.changes = std::move(changes.found);
   explanation.changes_complete = changes.complete;

@@ -43,14 +43,23 @@ void AddHeld(const ClusterState& state, const NodeId& node,
              v1::GetNodeResponse& wire) {
   v1::HeldAttempt* const out = wire.add_held();
   out->set_attempt_id(std::string(attempt.bytes()));
-  if (is_void) out->set_state("VOID");
+  const UnclaimedTable::Entry* const unclaimed =
+      state.unclaimed().Find(attempt);
+  if (unclaimed != nullptr) {
+    out->set_state("UNCLAIMED");
+    out->set_job_id(unclaimed->job.bytes());
+  } else if (is_void) {
+    out->set_state("VOID");
+  }
   const AttemptRecord* record = state.attempts().Find(attempt);
   if (record == nullptr) return;
   const JobRecord* job = state.jobs().Find(record->job);
   out->set_job_id(record->job.bytes());
   if (job != nullptr) out->set_job_name(job->spec->name);
   out->set_number(record->number);
-  if (!is_void) out->set_state(AttemptStateName(record->state));
+  if (!is_void && unclaimed == nullptr) {
+    out->set_state(AttemptStateName(record->state));
+  }
   const AttemptPart* part = PartOn(*record, node);
   if (part == nullptr) return;
   *out->mutable_resources() = rpc::ToWire(part->resources);

@@ -102,6 +102,7 @@ void ClusterState::Load(Rows rows) {
     const JobRecord& job = *jobs_.Find(id);
     if (job.state == JobState::kPending) StandInLine(job);
   }
+  nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
   wait_history_.Load(std::move(rows.wait_reasons));
   history_.Load(rows.events);
@@ -211,7 +212,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
                     .origin = {}};
   // What a person asked of the node outlives its daemon.
   if (known != nullptr) record.drain = known->drain;
-  if (before == NodeState::kAlive) record.since = known->since;
+  if (known != nullptr) record.since = known->since;
   change.cause = AddNodeEvent(
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
@@ -376,7 +377,6 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
              {"timeout", limits_.node_timeout});
   change.cause = AddNodeEvent(node, "node_dead", why, change);
   nodes_.MarkDead(node);
-  nodes_.SetSince(node, clock_.Wall());
   change.nodes.insert(node);
   change.disconnects.push_back(
       {.node = node,
@@ -650,6 +650,10 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   for (const JobId& id : change.jobs) {
     JobRecord& job = *jobs_.FindMutable(id);
     if (!HasEnded(job.state)) NotePhase(PhaseOf(job), now, job);
+  }
+  for (const NodeId& node : nodes_.TakeRestated()) {
+    nodes_.SetSince(node, now);
+    change.nodes.insert(node);
   }
   const bool strangers = cluster_.settling || unclaimed_.HasStrangers();
   if (std::exchange(cluster_.strangers, strangers) != strangers) {

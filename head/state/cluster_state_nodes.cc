@@ -53,7 +53,6 @@ void ClusterState::Suspect(const NodeId& node, Change& change) {
              {"silent", limits_.node_timeout / 2});
   AddNodeEvent(node, "node_suspect", why, change);
   nodes_.MarkSuspect(node);
-  nodes_.SetSince(node, clock_.Wall());
   change.nodes.insert(node);
 }
 
@@ -65,7 +64,6 @@ void ClusterState::HearAgain(const NodeId& node, Change& change) {
   AddNodeEvent(node, "node_alive",
                absl::StrCat("node ", record.name, " is heard again"), change);
   nodes_.MarkAlive(node);
-  nodes_.SetSince(node, clock_.Wall());
   change.nodes.insert(node);
 }
 
@@ -103,12 +101,7 @@ void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
                                 Change& change) {
   const std::string before = nodes_.UnfitBecause(node);
   if (before == unfit) return;
-  const ShownNodeState shown = nodes_.ShownState(node);
   nodes_.SetUnfit(node, unfit);
-  if (nodes_.ShownState(node) != shown) {
-    nodes_.SetSince(node, clock_.Wall());
-    change.nodes.insert(node);
-  }
   // In other words it is still the same to people.
   if (!before.empty() && !unfit.empty()) return;
   const std::string& name = nodes_.Find(node)->name;
@@ -157,7 +150,6 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
                         .deadline = has_deadline ? now + order.deadline
                                                  : absl::InfiniteFuture()});
   drains_.Set(node, order.deadline);
-  if (!is_drained) nodes_.SetSince(node, now);
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
@@ -188,7 +180,6 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
   Change change;
   if (nodes_.Find(node)->drain.has_value()) {
     nodes_.SetDrain(node, std::nullopt);
-    nodes_.SetSince(node, clock_.Wall());
     drains_.Clear(node);
     change.nodes.insert(node);
     // Who is placed there now is so because of it.
@@ -234,8 +225,6 @@ void ClusterState::NoteLeft(const NodeId& node, Change& change) {
   AddNodeEvent(node, "node_empty",
                absl::StrCat("nothing is left on drained node ", record->name),
                change);
-  nodes_.SetSince(node, clock_.Wall());
-  change.nodes.insert(node);
 }
 
 // ---- void leases ----

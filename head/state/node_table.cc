@@ -228,6 +228,19 @@ void NodeTable::SetSince(const NodeId& node, absl::Time since) {
   records_.at(node).since = since;
 }
 
+std::vector<NodeId> NodeTable::TakeRestated() {
+  std::vector<NodeId> restated;
+  for (const NodeId& node : std::exchange(restated_, {})) {
+    const auto ledger = ledgers_.find(node);
+    if (ledger == ledgers_.end()) continue;
+    const ShownNodeState now = ShownState(node);
+    if (std::exchange(ledger->second.told, now) != now) {
+      restated.push_back(node);
+    }
+  }
+  return restated;
+}
+
 void NodeTable::SetCause(const NodeId& node, uint64_t event) {
   records_.at(node).origin.cause = event;
 }
@@ -412,12 +425,15 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
 void NodeTable::Refresh(const NodeId& node) {
   ++version_;
   const NodeRecord& record = records_.at(node);
+  const Ledger& ledger = ledgers_.at(node);
+  const bool empty = ledger.holds.empty() && ledger.ghosts.empty();
+  const bool unfit = unfit_.contains(node);
+  if (ledger.told != ShownStateOf(record, empty, unfit)) restated_.insert(node);
   if (record.state == NodeState::kDead) {
     index_.Remove(node);
   } else {
-    const Ledger& ledger = ledgers_.at(node);
-    index_.Put(SnapshotOf(
-        record, ledger, GateOf(record, ledger.offered, unfit_.contains(node))));
+    index_.Put(
+        SnapshotOf(record, ledger, GateOf(record, ledger.offered, unfit)));
   }
 }
 

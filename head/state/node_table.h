@@ -62,6 +62,8 @@ class NodeTable {
   // until the node says otherwise or is dead.
   void SetUnfit(const NodeId& node, std::string why);
   const std::string& UnfitBecause(const NodeId& node) const;
+  // Nodes whose shown state is another than when this was last asked.
+  std::vector<NodeId> TakeRestated();
   // The event that a drain comes from; of a node without one, its registration.
   void SetCause(const NodeId& node, uint64_t event);
 
@@ -80,7 +82,7 @@ class NodeTable {
                 const AttemptPart* part);
   // True when there was one.
   bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
-  // The event that told of it; 0: none.
+  // The event that told of it; nothing when there is no such ghost.  0: none.
   void SetGhostEvent(const NodeId& node, const AttemptId& attempt,
                      uint64_t event);
   uint64_t GhostEvent(const NodeId& node, const AttemptId& attempt) const;
@@ -168,6 +170,7 @@ class NodeTable {
   std::map<std::string, NodeId> gpus_;   // real ones of nodes that are not dead
   PlacementIndex index_;
   uint64_t version_ = 0;
+  std::set<NodeId> restated_;  // perhaps
 };
 
 }  // namespace cohort::head

@@ -1,0 +1,78 @@
+// Since when a node is in the state that people are shown.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+class NodeSinceTest : public ClusterStateTest {
+ protected:
+  void Drain(bool drained) {
+    const RequestKey key = {.principal = "ada",
+                            .request_id = absl::StrCat("drain-", ++keys_),
+                            .body_hash = "h"};
+    Transition transition;
+    COHORT_EXPECT_OK(drained
+                         ? state_->DrainNode(key, a_.ToHex(), {}, transition)
+                         : state_->UndrainNode(key, a_.ToHex(), transition));
+    Submit(std::move(transition));
+  }
+  absl::Time Since() { return state_->nodes().Find(a_)->since; }
+  std::string State() {
+    return ShownNodeStateName(state_->nodes().ShownState(a_));
+  }
+
+ private:
+  int keys_ = 0;
+};
+
+TEST_F(NodeSinceTest, StaysWhileTheStateDoes) {
+  Join(a_, 4);
+  const absl::Time joined = time_.Wall();
+  EXPECT_EQ(Since(), joined);
+  time_.AdvanceBy(absl::Seconds(1));
+  Join(a_, 4);
+  Reload();
+  Join(a_, 4);
+  EXPECT_EQ(Since(), joined);
+
+  Pass(limits_.node_timeout * 2);
+  ASSERT_EQ(State(), "DEAD");
+  const absl::Time died = Since();
+  EXPECT_GT(died, joined);
+  time_.AdvanceBy(absl::Seconds(1));
+  Drain(true);
+  time_.AdvanceBy(absl::Seconds(1));
+  Drain(false);
+  EXPECT_EQ(State(), "DEAD");
+  EXPECT_EQ(Since(), died) << "what a person wants of a dead node";
+}
+
+TEST_F(NodeSinceTest, IsThatOfTheStateWhateverChangesIt) {
+  Join(a_, 4);
+  time_.AdvanceBy(absl::Seconds(1));
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  Drain(true);
+  EXPECT_EQ(State(), "DRAINING");
+  EXPECT_EQ(Since(), time_.Wall());
+  const absl::Time draining = Since();
+  time_.AdvanceBy(absl::Seconds(1));
+  Drain(true);
+  Reload();
+  Join(a_, 4);  // which does not know the attempt: it is over
+  EXPECT_EQ(State(), "DRAINED");
+  EXPECT_GT(Since(), draining);
+
+  // It has something after all.
+  time_.AdvanceBy(absl::Seconds(1));
+  Say(a_, At(job, ObservedPhase::kRunning));
+  EXPECT_EQ(State(), "DRAINING");
+  EXPECT_EQ(Since(), time_.Wall());
+}
+
+}  // namespace
+}  // namespace cohort::head
