@@ -11,6 +11,7 @@
 
 #include "head/explain/competition.h"
 #include "head/explain/contenders.h"
+#include "head/state/dependencies.h"
 
 namespace cohort::head {
 namespace {
@@ -19,6 +20,8 @@ using Kind = OtherBlocker::Kind;
 
 // Ends of elements that are tried together.
 constexpr size_t kElementsTried = 16;
+// Of those that are waited for.
+constexpr size_t kAfterTried = 16;
 
 bool IsKeptBy(const std::vector<OtherBlocker>& others, Kind kind) {
   return std::any_of(
@@ -65,16 +68,26 @@ class Finder {
     }
     const bool has_room = full_.diagnosis.fits;
     if (!AddLifts(has_room)) return {};
+    if (has_room && lifts_.empty()) return {};
     if (has_room) {
-      if (others_.size() == 1) return {.found = others_.front().lifted_by};
-      if (!lifts_.empty()) changes_.found = {JoinChanges(lifts_)};
+      // Others who waited for the same ends may take it.
+      const bool is_rehearsed = !after_.empty() && foreseen_;
+      if (is_rehearsed) TryRemedy({.kind = Remedy::Kind::kJobEnds});
+      if (!is_rehearsed) changes_.found = {JoinChanges(lifts_)};
+      if (others_.size() == 1) {
+        const auto& ways = others_.front().lifted_by;
+        changes_.found.insert(changes_.found.end(), ways.begin() + 1,
+                              ways.end());
+      }
+      AddWithHolds();
       return std::move(changes_);
+    }
+    if (!foreseen_) {
+      return {.found = {JoinChanges(lifts_)}, .complete = false};
     }
     changes_.complete = full_.remedies.complete;
     FindRoom();
-    for (NamedChange& change : with_holds_) {
-      changes_.found.push_back(std::move(change));
-    }
+    AddWithHolds();
     return std::move(changes_);
   }
 
@@ -97,14 +110,22 @@ class Finder {
     return true;
   }
 
-  // Jobs that are to end first; an array is as one that is let in by a person.
+  // Jobs that are to end first, elements of arrays too.  What is free once
+  // those have that did not start yet, nobody knows.
   void FindAfter() {
     for (const Dependency& each : job_.spec->after) {
-      const JobRecord* const first = state_.jobs().Find(each.job);
-      if (first == nullptr) {
-        let_in_ = let_in_ || state_.jobs().arrays().Find(each.job) != nullptr;
-      } else if (!HasEnded(first->state)) {
-        after_.push_back(each.job);
+      if (HasEnded(StateOf(state_.jobs(), each.job)
+                       .value_or(JobState::kSucceeded))) {
+        continue;
+      }
+      for (const JobId& id : state_.jobs().Named(each.job)) {
+        const JobState state = state_.jobs().Find(id)->state;
+        if (HasEnded(state)) continue;
+        if (state == JobState::kPending || after_.size() == kAfterTried) {
+          foreseen_ = false;
+          return;
+        }
+        after_.push_back(id);
       }
     }
   }
@@ -132,7 +153,8 @@ class Finder {
     return WhoTakesIt(
         state_.nodes(), state_.attempts(),
         FindContenders(state_.line(), state_.eligibility(), state_.jobs(), job_,
-                       EndsOf(change), StepsOf(change) > 1),
+                       EndsOf(change, state_.attempts()),
+                       StepsOf(change, state_.attempts()) > 1),
         change);
   }
 
@@ -185,6 +207,12 @@ class Finder {
             .how = ""};
   }
 
+  void AddWithHolds() {
+    for (NamedChange& change : with_holds_) {
+      changes_.found.push_back(std::move(change));
+    }
+  }
+
   // With what lifts the rest; empty: that is all.
   void Add(NamedChange change, const std::vector<JobId>& held) {
     std::vector<NamedChange> all = lifts_;
@@ -205,6 +233,7 @@ class Finder {
   std::vector<NamedChange> lifts_;
   std::vector<JobId> after_;  // whose ends let it in
   bool let_in_ = false;       // something else has to be lifted
+  bool foreseen_ = true;      // what is free then
   bool tried_after_ = false;  // what these ends do by themselves is told
   Changes changes_;
   // Such as need somebody else to be held come after the others.

@@ -81,33 +81,50 @@ namespace {
 
 // One of those of which a change consists.
 struct Step {
+  // What a job holds of a node comes free when that says so.
   std::optional<JobId> ends;
+  std::optional<NodeId> on;  // nothing: it holds nothing
   std::optional<NodeId> opens;
   std::optional<NodeSnapshot> comes;
   bool lets_in = false;
 };
 
-void AddEnd(const JobId& job, std::vector<Step>& steps) {
-  const bool known =
-      std::any_of(steps.begin(), steps.end(),
-                  [&job](const Step& step) { return step.ends == job; });
-  if (!known) steps.push_back({.ends = job});
-}
-
-void AddSteps(const Remedy& remedy, std::vector<Step>& steps) {
-  for (const JobId& job : remedy.jobs) AddEnd(job, steps);
-  for (const NodeId& node : remedy.nodes) steps.push_back({.opens = node});
-  for (NodeSnapshot& node : NewNodes(remedy)) {
-    steps.push_back({.comes = std::move(node)});
+void AddEnd(const JobId& job, const AttemptTable& attempts,
+            std::vector<Step>& steps) {
+  if (std::any_of(steps.begin(), steps.end(),
+                  [&job](const Step& step) { return step.ends == job; })) {
+    return;
   }
-  for (const Remedy& part : remedy.parts) AddSteps(part, steps);
+  const AttemptRecord* const attempt = attempts.LastOf(job);
+  bool holds = false;
+  if (attempt != nullptr) {
+    for (const AttemptPart& part : attempt->parts) {
+      if (IsOver(part)) continue;
+      holds = true;
+      Step& step = steps.emplace_back();
+      step.ends = job;
+      step.on = part.node;
+    }
+  }
+  if (!holds) steps.emplace_back().ends = job;
 }
 
-std::vector<Step> AllSteps(const ChangeForJob& change) {
+void AddSteps(const Remedy& remedy, const AttemptTable& attempts,
+              std::vector<Step>& steps) {
+  for (const JobId& job : remedy.jobs) AddEnd(job, attempts, steps);
+  for (const NodeId& node : remedy.nodes) steps.emplace_back().opens = node;
+  for (NodeSnapshot& node : NewNodes(remedy)) {
+    steps.emplace_back().comes = std::move(node);
+  }
+  for (const Remedy& part : remedy.parts) AddSteps(part, attempts, steps);
+}
+
+std::vector<Step> AllSteps(const ChangeForJob& change,
+                           const AttemptTable& attempts) {
   std::vector<Step> steps;
-  AddSteps(change.remedy, steps);
-  for (const JobId& job : change.after) AddEnd(job, steps);
-  if (change.let_in) steps.push_back({.lets_in = true});
+  AddSteps(change.remedy, attempts, steps);
+  for (const JobId& job : change.after) AddEnd(job, attempts, steps);
+  if (change.let_in) steps.emplace_back().lets_in = true;
   return steps;
 }
 
@@ -133,7 +150,7 @@ class Stage {
   const PlacementIndex& index() const { return index_; }
 
   void Make(const Step& step) {
-    if (step.ends.has_value()) End(*step.ends);
+    if (step.on.has_value()) End(*step.ends, *step.on);
     if (step.opens.has_value()) {
       open_.insert(*step.opens);
       Show(*step.opens);
@@ -165,19 +182,15 @@ class Stage {
   }
 
  private:
-  void End(const JobId& job) {
-    const AttemptRecord* const attempt = attempts_.LastOf(job);
-    if (attempt == nullptr) return;
-    over_.insert(attempt->id);
-    for (const AttemptPart& part : attempt->parts) {
-      const NodeSnapshot* const node = nodes_.index().Find(part.node);
-      const bool is_open = node != nullptr && node->gate == NodeGate::kOpen;
-      if (is_open || open_.contains(part.node)) Show(part.node);
-    }
+  void End(const JobId& job, const NodeId& id) {
+    over_[id].insert(attempts_.LastOf(job)->id);
+    const NodeSnapshot* const node = nodes_.index().Find(id);
+    const bool is_open = node != nullptr && node->gate == NodeGate::kOpen;
+    if (is_open || open_.contains(id)) Show(id);
   }
 
   void Show(const NodeId& id) {
-    NodeSnapshot node = nodes_.Imagine(id, over_);
+    NodeSnapshot node = nodes_.Imagine(id, over_[id]);
     for (const PlannedPart& part : taken_[id]) TakeFrom(node, part);
     Put(std::move(node));
   }
@@ -201,7 +214,7 @@ class Stage {
   const NodeTable& nodes_;
   const AttemptTable& attempts_;
   PlacementIndex index_;
-  std::set<AttemptId> over_;
+  std::map<NodeId, std::set<AttemptId>> over_;
   std::set<NodeId> open_;
   std::map<NodeId, std::vector<PlannedPart>> taken_;
   std::map<NodeId, std::optional<NodeSnapshot>> before_;
@@ -228,7 +241,9 @@ bool AnyByName(const Contenders& contenders, const GangRequest& request) {
 class Rehearsal {
  public:
   enum class Result { kStarts, kDoesNot, kUnknown };
-  using Order = std::vector<const Step*>;
+  // One after the other; those of a group at once.
+  using Group = std::vector<const Step*>;
+  using Order = std::vector<Group>;
 
   Rehearsal(const NodeTable& nodes, const AttemptTable& attempts,
             const Contenders& contenders, const ChangeForJob& change)
@@ -246,12 +261,22 @@ class Rehearsal {
     ended_.clear();
     placed_.clear();
     is_let_in_ = !change_.let_in;
+    std::map<JobId, int64_t> ending;  // on how many nodes
+    for (const Group& group : order) {
+      for (const Step* const step : group) {
+        if (step->ends.has_value()) ++ending[*step->ends];
+      }
+    }
     Result result = Result::kDoesNot;
-    for (const Step* const step : order) {
+    for (const Group& group : order) {
       if (result != Result::kDoesNot) break;
-      stage_.Make(*step);
-      if (step->ends.has_value()) ended_.insert(*step->ends);
-      is_let_in_ = is_let_in_ || step->lets_in;
+      for (const Step* const step : group) {
+        stage_.Make(*step);
+        if (step->ends.has_value() && --ending[*step->ends] == 0) {
+          ended_.insert(*step->ends);
+        }
+        is_let_in_ = is_let_in_ || step->lets_in;
+      }
       result = Pass(held);
     }
     for (const size_t which : placed_) {
@@ -264,7 +289,9 @@ class Rehearsal {
   // Those who find room once all steps are made, were nobody else there, and
   // ask for something else than the job.  Nothing: time is up.
   std::optional<std::set<JobId>> Others(const Order& order) {
-    for (const Step* const step : order) stage_.Make(*step);
+    for (const Group& group : order) {
+      for (const Step* const step : group) stage_.Make(*step);
+    }
     std::map<const GangRequest*, bool> fits;
     std::set<JobId> others;
     bool in_time = true;
@@ -363,18 +390,22 @@ class Rehearsal {
   bool is_let_in_ = true;
 };
 
-// All orders of few steps; else as they are told, and the other way round.
+// All orders of few steps; of many the job is let in before them or after.
 std::vector<Rehearsal::Order> OrdersOf(const std::vector<Step>& steps) {
   Rehearsal::Order order;
-  for (const Step& step : steps) order.push_back(&step);
-  std::vector<Rehearsal::Order> orders;
-  if (steps.size() > kStepsInAnyOrder) {
-    orders.push_back(order);
-    std::reverse(order.begin(), order.end());
-    orders.push_back(order);
-    return orders;
+  if (steps.size() <= kStepsInAnyOrder) {
+    for (const Step& step : steps) order.push_back({&step});
+  } else {
+    Rehearsal::Group room;
+    Rehearsal::Group entry;
+    for (const Step& step : steps) {
+      (step.lets_in ? entry : room).push_back(&step);
+    }
+    order.push_back(std::move(room));
+    if (!entry.empty()) order.push_back(std::move(entry));
   }
   std::sort(order.begin(), order.end());
+  std::vector<Rehearsal::Order> orders;
   do {
     orders.push_back(order);
   } while (std::next_permutation(order.begin(), order.end()));
@@ -417,21 +448,24 @@ Overtaking Unknown() { return {.first = {}, .helps = true, .known = false}; }
 
 }  // namespace
 
-std::set<JobId> EndsOf(const ChangeForJob& change) {
+std::set<JobId> EndsOf(const ChangeForJob& change,
+                       const AttemptTable& attempts) {
   std::set<JobId> ends;
-  for (const Step& step : AllSteps(change)) {
+  for (const Step& step : AllSteps(change, attempts)) {
     if (step.ends.has_value()) ends.insert(*step.ends);
   }
   return ends;
 }
 
-size_t StepsOf(const ChangeForJob& change) { return AllSteps(change).size(); }
+size_t StepsOf(const ChangeForJob& change, const AttemptTable& attempts) {
+  return AllSteps(change, attempts).size();
+}
 
 Overtaking WhoTakesIt(const NodeTable& nodes, const AttemptTable& attempts,
                       const Contenders& contenders,
                       const ChangeForJob& change) {
   if (contenders.too_many) return Unknown();
-  const std::vector<Step> steps = AllSteps(change);
+  const std::vector<Step> steps = AllSteps(change, attempts);
   const std::vector<Rehearsal::Order> orders = OrdersOf(steps);
   Rehearsal rehearsal(nodes, attempts, contenders, change);
   std::set<JobId> held;

@@ -57,10 +57,11 @@ struct ChangeForJob {
   bool let_in = false;
 };
 
-// The jobs that end, and how many steps there are: ends, nodes that come or
-// open, and that it is let in.
-std::set<JobId> EndsOf(const ChangeForJob& change);
-size_t StepsOf(const ChangeForJob& change);
+// The jobs that end, and how many steps there are: ends on each node, nodes
+// that come or open, and that it is let in.
+std::set<JobId> EndsOf(const ChangeForJob& change,
+                       const AttemptTable& attempts);
+size_t StepsOf(const ChangeForJob& change, const AttemptTable& attempts);
 
 //   EX-4: with those held that it names, and after the change, the job starts,
 //         in whatever order its steps come; with none of them left out, where

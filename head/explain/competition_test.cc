@@ -68,7 +68,8 @@ class Queue {
     Eligibility eligibility(jobs);
     return WhoTakesIt(*world_.Nodes(), world_.Attempts(),
                       FindContenders(line_, eligibility, jobs, job,
-                                     EndsOf(change), StepsOf(change) > 1),
+                                     EndsOf(change, world_.Attempts()),
+                                     StepsOf(change, world_.Attempts()) > 1),
                       change);
   }
   FullDiagnosis Explain(const JobRecord& job) const {
@@ -94,6 +95,12 @@ class Queue {
     return true;
   }
 
+  size_t CountSteps(const Remedy& remedy) const {
+    std::vector<Step> steps;
+    AddSteps(remedy, steps);
+    return steps.size();
+  }
+
   const std::vector<JobRecord>& waiting() const { return waiting_; }
 
  private:
@@ -117,9 +124,16 @@ class Queue {
     return false;
   }
 
-  static void AddSteps(const Remedy& remedy, std::vector<Step>& steps) {
+  void AddSteps(const Remedy& remedy, std::vector<Step>& steps) const {
     for (const JobId& job : remedy.jobs) {
-      steps.emplace_back([job](World& world) { world.EndJob(job); });
+      for (const AttemptRecord& attempt : world_.attempts()) {
+        if (attempt.job != job) continue;
+        for (const AttemptPart& part : attempt.parts) {
+          steps.emplace_back([job, node = part.node](World& world) {
+            world.EndPart(job, node);
+          });
+        }
+      }
     }
     for (const NodeId& node : remedy.nodes) {
       steps.emplace_back([node](World& world) {
@@ -259,8 +273,7 @@ TEST(CompetitionPropertyTest, WhatIsToldIsWhatHappens) {
       ++told;
       if (held.empty()) continue;
       ++overtaken;
-      const size_t steps = StepsOf(
-          {.remedy = remedy, .request = RequestOf(*job.spec), .after = {}});
+      const size_t steps = queue.CountSteps(remedy);
       in_steps += steps > 1;
       if (steps > 3) continue;
       for (const JobId& one : overtaking.first) {

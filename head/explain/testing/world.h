@@ -77,6 +77,16 @@ class World {
     });
   }
 
+  // Its ranks on one node are over, those on others not yet.
+  void EndPart(const JobId& job, const NodeId& node) {
+    for (AttemptRecord& attempt : attempts_) {
+      if (attempt.job != job) continue;
+      std::erase_if(attempt.parts, [&node](const AttemptPart& part) {
+        return part.node == node;
+      });
+    }
+  }
+
   std::unique_ptr<NodeTable> Nodes() const {
     auto table = std::make_unique<NodeTable>();
     for (const Node& node : nodes_) {

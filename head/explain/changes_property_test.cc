@@ -1,0 +1,301 @@
+// Every change that explain tells, made as a person would who reads it, against
+// the head itself.
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/seed.h"
+#include "head/explain/changes.h"
+#include "head/explain/explanation.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+// A cluster with jobs of all kinds, the same for each seed.
+class Cluster final : public ClusterStateTest {
+ public:
+  explicit Cluster(uint64_t seed) : choice_(seed) {
+    for (int n = 0; n < 3; ++n) AddNode(static_cast<int>(2 + Below(5)));
+    const int64_t jobs = 4 + Below(10);
+    for (int64_t j = 0; j < jobs; ++j) {
+      SubmitSome();
+      if (Below(5) == 0) EndSome();
+      if (Below(12) == 0) Drain(nodes_[static_cast<size_t>(Below(3))], true);
+    }
+  }
+  void TestBody() override {}
+
+  std::vector<JobId> Waiting() const {
+    std::vector<JobId> waiting;
+    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
+      if (state_->jobs().Find(id)->state == JobState::kPending) {
+        waiting.push_back(id);
+      }
+    }
+    return waiting;
+  }
+  Explanation Why(const JobId& job) const {
+    return Explain(*state_, *state_->jobs().Find(job), /*read_only=*/false);
+  }
+
+  // Who starts once it is made: the job, or what it is submitted as again.
+  // Nothing: it is not told in full.
+  std::optional<JobId> Make(const JobId& job, const NamedChange& change) {
+    if (absl::StrContains(change.text, " more held") ||
+        std::regex_search(change.text, std::regex("and \\d+ more"))) {
+      return std::nullopt;
+    }
+    if (change.of_request) return SubmitAgain(job, change.text);
+    // Another submission, which is kept from the line as this one is.
+    if (absl::StrContains(change.text, " instead") ||
+        absl::StrContains(change.text, "strategy")) {
+      return std::nullopt;
+    }
+    std::string text = change.text;
+    if (const size_t with = text.find(", with "); with != std::string::npos) {
+      for (const JobId& held : IdsIn(text.substr(with))) Hold(held);
+      text.resize(with);
+    }
+    std::vector<std::function<void()>> steps;
+    for (const JobId& ends : IdsIn(text)) {
+      const JobRecord* const ending = state_->jobs().Find(ends);
+      if (ending == nullptr || ending->state != JobState::kStarting) {
+        return std::nullopt;
+      }
+      steps.emplace_back([this, ends] { End(ends); });
+    }
+    if (absl::StrContains(text, "release it")) {
+      steps.emplace_back([this, job] { Release(job); });
+    }
+    if (absl::StrContains(text, "undrain")) {
+      for (const NodeId& node : nodes_) {
+        if (!absl::StrContains(text, state_->nodes().Find(node)->name))
+          continue;
+        steps.emplace_back([this, node] { Drain(node, false); });
+      }
+    }
+    std::smatch found;
+    if (std::regex_search(text, found,
+                          std::regex("(\\d+) more nodes? like ([^ ]+)"))) {
+      const int count = std::stoi(found[1]);
+      const std::string name = found[2];
+      for (int i = 0; i < count; ++i) {
+        steps.emplace_back([this, name] { AddNode(CpusOf(name)); });
+      }
+    } else if (std::regex_search(text, found,
+                                 std::regex("(\\d+) nodes? with CPU (\\d+)"))) {
+      for (int i = 0; i < std::stoi(found[1]); ++i) {
+        steps.emplace_back(
+            [this, cpus = std::stoi(found[2])] { AddNode(cpus); });
+      }
+    }
+    // Those that come before it in an array that waits as a whole.
+    const JobRecord& record = Job(job);
+    if (record.id.IsElement() && record.id.index() > 0 &&
+        !record.spec->after.empty()) {
+      return std::nullopt;
+    }
+    if (steps.empty() || absl::StrContains(text, "elements")) {
+      return std::nullopt;
+    }
+    for (size_t i = steps.size(); i-- > 1;) {
+      std::swap(steps[i], steps[static_cast<size_t>(Below(i + 1))]);
+    }
+    for (const auto& step : steps) step();
+    return job;
+  }
+
+  bool HasStarted(const JobId& job) const {
+    return state_->jobs().Find(job)->attempts > 0;
+  }
+
+  std::string Describe() const {
+    std::string text;
+    for (const auto& [id, node] : state_->nodes().records()) {
+      absl::StrAppend(&text, node.name, " ", node.resources.ToString(),
+                      node.drain.has_value() ? " drained" : "", "\n");
+    }
+    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
+      const JobRecord& job = *state_->jobs().Find(id);
+      absl::StrAppend(
+          &text, id.ToText(), " ", JobStateName(job.state), " ",
+          job.spec->num_workers, " x ",
+          job.spec->resources_per_worker.ToString(), " strategy ",
+          static_cast<int>(job.spec->strategy), " priority ",
+          job.spec->priority, " ", job.spec->array, job.held ? " held" : "",
+          job.spec->after.empty()
+              ? ""
+              : absl::StrCat(" after ", job.spec->after[0].job.ToText()),
+          " ", state_->ReasonOf(job), "\n");
+    }
+    return text;
+  }
+
+ private:
+  int64_t Below(uint64_t n) { return static_cast<int64_t>(choice_.Below(n)); }
+  RequestKey Key() {
+    return {.principal = "ada",
+            .request_id = absl::StrCat("key-", ++keys_),
+            .body_hash = "h"};
+  }
+
+  void AddNode(int cpus) {
+    nodes_.push_back(NodeId::New(random_));
+    Join(nodes_.back(), cpus);
+  }
+  int CpusOf(const std::string& name) const {
+    for (const auto& [id, node] : state_->nodes().records()) {
+      if (node.name == name) {
+        return static_cast<int>(node.resources.Get(kCpu).WholeUnits());
+      }
+    }
+    return 0;
+  }
+
+  void SubmitSome() {
+    JobSpec spec =
+        Spec(static_cast<int>(1 + Below(3)), static_cast<int>(1 + Below(4)));
+    spec.strategy = static_cast<PlacementStrategy>(1 + Below(4));
+    spec.priority = static_cast<int>(Below(3)) - 1;
+    spec.hold = Below(7) == 0;
+    if (Below(5) == 0) {
+      spec.array = Below(2) == 0 ? "0-5%2" : "0-3";
+      spec.num_workers = 1;
+    }
+    if (Below(6) == 0 && !submitted_.empty()) {
+      const JobId& first =
+          submitted_[static_cast<size_t>(Below(submitted_.size()))];
+      spec.after = {
+          {.job = first,
+           .kind = Below(2) == 0 ? DependencyKind::kAny : DependencyKind::kOk}};
+    }
+    submitted_.push_back(SubmitJob(spec));
+  }
+
+  void EndSome() {
+    std::vector<JobId> running;
+    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
+      if (StateOf(id) == JobState::kStarting) running.push_back(id);
+    }
+    if (!running.empty()) {
+      End(running[static_cast<size_t>(Below(running.size()))]);
+    }
+  }
+
+  void End(const JobId& job) {
+    if (StateOf(job) != JobState::kStarting) return;
+    Run(job);
+    const std::vector<AttemptPart> parts = Attempt(job).parts;
+    for (const AttemptPart& part : parts) {
+      Say(part.node, Exited(job, part.node, 0));
+    }
+  }
+  void Hold(const JobId& job) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->HoldJob(Key(), job, transition));
+    Submit(std::move(transition));
+  }
+  void Release(const JobId& job) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->ReleaseJob(Key(), job, transition));
+    Submit(std::move(transition));
+  }
+  void Drain(const NodeId& node, bool drained) {
+    Transition transition;
+    const RequestKey key = Key();
+    COHORT_EXPECT_OK(drained
+                         ? state_->DrainNode(key, node.ToHex(), {}, transition)
+                         : state_->UndrainNode(key, node.ToHex(), transition));
+    Submit(std::move(transition));
+  }
+
+  static std::vector<JobId> IdsIn(const std::string& text) {
+    static const std::regex id("[0-9a-f]{32}(\\.\\d+)?");
+    std::vector<JobId> ids;
+    for (auto at = std::sregex_iterator(text.begin(), text.end(), id);
+         at != std::sregex_iterator(); ++at) {
+      ids.push_back(*JobId::FromText(at->str()));
+    }
+    return ids;
+  }
+
+  std::optional<JobId> SubmitAgain(const JobId& job, const std::string& text) {
+    const JobRecord& record = Job(job);
+    if (record.id.IsElement() || record.held || !record.spec->after.empty()) {
+      return std::nullopt;
+    }
+    JobSpec spec = *record.spec;
+    std::smatch found;
+    if (std::regex_search(text, found, std::regex("(\\d+) workers? instead"))) {
+      spec.num_workers = std::stoi(found[1]);
+    }
+    if (std::regex_search(text, found,
+                          std::regex("CPU ([0-9.]+) a worker instead"))) {
+      double cpus = 0;
+      EXPECT_TRUE(absl::SimpleAtod(found[1].str(), &cpus));
+      spec.resources_per_worker.Set(kCpu, *Amount::FromDouble(cpus));
+    }
+    if (absl::StrContains(text, "strategy PACK")) {
+      spec.strategy = PlacementStrategy::kPack;
+    }
+    if (absl::StrContains(text, "strategy SPREAD")) {
+      spec.strategy = PlacementStrategy::kSpread;
+    }
+    return SubmitJob(spec);
+  }
+
+  SeededRandom choice_;
+  std::vector<NodeId> nodes_;
+  std::vector<JobId> submitted_;
+  int keys_ = 0;
+};
+
+// EX-2, EX-4.
+TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
+  const uint64_t seed = TestSeed();
+  SeededRandom random(seed);
+  int made = 0;
+  int of_cluster = 0;
+  int with_holds = 0;
+  for (int round = 0; round < 60; ++round) {
+    const uint64_t world = random.Below(UINT64_MAX);
+    const std::vector<JobId> waiting = Cluster(world).Waiting();
+    if (waiting.empty()) continue;
+    const JobId job = waiting[random.Below(waiting.size())];
+    const Explanation why = Cluster(world).Why(job);
+    for (const NamedChange& change : why.changes) {
+      SCOPED_TRACE(absl::StrCat("round ", round, " of COHORT_SEED=", seed));
+      Cluster cluster(world);
+      const std::string before = cluster.Describe();
+      const std::optional<JobId> starts = cluster.Make(job, change);
+      if (!starts.has_value()) continue;
+      ASSERT_TRUE(cluster.HasStarted(*starts))
+          << "world " << world << ": " << job.ToText() << ": " << change.kind
+          << ": " << change.text << "\n"
+          << before << "then\n"
+          << cluster.Describe();
+      ++made;
+      of_cluster += !change.of_request;
+      with_holds += absl::StrContains(change.text, " held, which");
+    }
+  }
+  EXPECT_GT(made, 60);
+  EXPECT_GT(of_cluster, 30);
+  EXPECT_GT(with_holds, 5);
+}
+
+}  // namespace
+}  // namespace cohort::head
