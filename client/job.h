@@ -219,6 +219,8 @@ struct Job {
   std::optional<absl::Time> submitted_at;
   std::optional<absl::Time> started_at;
   std::optional<absl::Time> ended_at;
+  // Of its ranks, over all attempts: what the time limit counts.
+  std::optional<absl::Duration> ran;
   // The JSON object that was reported last; empty: none.
   std::string metrics_json;
   int64_t metrics_count = 0;

@@ -97,6 +97,11 @@ Json RankJson(const Rank& rank) {
   return json;
 }
 
+Json DurationJson(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return nullptr;
+  return DurationToText(duration);
+}
+
 Json JobObject(const Job& job) {
   Json json;
   json["id"] = job.id.ToText();
@@ -109,6 +114,7 @@ Json JobObject(const Job& job) {
   json["submitted_at"] = TimeJson(job.submitted_at);
   json["started_at"] = TimeJson(job.started_at);
   json["ended_at"] = TimeJson(job.ended_at);
+  json["ran"] = job.ran.has_value() ? DurationJson(*job.ran) : Json(nullptr);
   json["metrics"] = MetricsJson(job.metrics_json);
   json["checkpoint"] = CheckpointJson(job.checkpoint);
   json["namespace"] = job.name_space;
@@ -119,11 +125,6 @@ Json JobObject(const Job& job) {
                       ? Json(FailureClassName(*job.failure_class))
                       : Json(nullptr);
   return json;
-}
-
-Json DurationJson(absl::Duration duration) {
-  if (duration == absl::InfiniteDuration()) return nullptr;
-  return DurationToText(duration);
 }
 
 Json AfterJson(const std::vector<Dependency>& after) {

@@ -29,6 +29,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.submitted_at = At(1);
   job.started_at = At(20);
   job.ended_at = At(300) + absl::Microseconds(999);
+  job.ran = absl::Milliseconds(61'500);
   job.metrics_json = R"({"loss": 0.5, "epoch": 3})";
   job.checkpoint = Checkpoint{.path = "/r/step-7", .step = 7, .epoch = 2};
   job.failure_class = FailureClass::kOom;
@@ -66,6 +67,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "submitted_at": "2026-11-18T11:06:40.001Z",
   "started_at": "2026-11-18T11:06:40.020Z",
   "ended_at": "2026-11-18T11:06:40.300Z",
+  "ran": "1m1.5s",
   "metrics": {
     "loss": 0.5,
     "epoch": 3
@@ -186,6 +188,7 @@ TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
     "submitted_at": "2026-11-18T11:06:40.000Z",
     "started_at": null,
     "ended_at": null,
+    "ran": null,
     "metrics": null,
     "checkpoint": null,
     "namespace": "research",

@@ -353,6 +353,7 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
   job.submitted_at = TimeFromWire(wire.has_submitted_at(), wire.submitted_at());
   job.started_at = TimeFromWire(wire.has_started_at(), wire.started_at());
   job.ended_at = TimeFromWire(wire.has_ended_at(), wire.ended_at());
+  if (wire.has_ran()) job.ran = rpc::FromWire(wire.ran());
   job.metrics_json = wire.metrics_json();
   job.metrics_count = wire.metrics_count();
   if (wire.has_checkpoint() && !wire.checkpoint().path().empty()) {

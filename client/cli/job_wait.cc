@@ -50,7 +50,11 @@ absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   const auto left = [&] { return deadline - clock.Monotonic(); };
-  absl::StatusOr<Job> job = cluster.Get(id, std::min(kReadDeadline, timeout));
+  // Without any time it still looks once.
+  const absl::Duration patience = timeout > absl::ZeroDuration()
+                                      ? std::min(kReadDeadline, timeout)
+                                      : kReadDeadline;
+  absl::StatusOr<Job> job = cluster.Get(id, patience);
   if (!job.ok() && IsAway(job.status()) && left() <= absl::ZeroDuration()) {
     return TimedOut(id, timeout, "not known");
   }

@@ -9,7 +9,7 @@
 namespace cohort::cli {
 
 // Waits until the job has ended, showing how it moves.  DeadlineExceeded after
-// `timeout`; otherwise as Cluster::Get.
+// `timeout`, which may be zero: then it looks once; otherwise as Cluster::Get.
 absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
                                absl::Duration timeout, Progress& progress);
 

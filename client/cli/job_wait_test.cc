@@ -64,6 +64,17 @@ class WaitForJobTest : public ::testing::Test {
   UniqueFd in_;
 };
 
+TEST_F(WaitForJobTest, WithoutAnyTimeItLooksOnce) {
+  Progress progress(Progress::Kind::kNone, in_.get());
+  const auto waits = WaitForJob(*cluster_, id_, absl::ZeroDuration(), progress);
+  EXPECT_THAT(waits, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                              ::testing::HasSubstr("is PENDING after 0")));
+  head_.EndJob(std::string(id_.bytes()), v1::JOB_STATE_SUCCEEDED, nullptr);
+  const auto ended = WaitForJob(*cluster_, id_, absl::ZeroDuration(), progress);
+  COHORT_ASSERT_OK(ended);
+  EXPECT_EQ(ended->state, JobState::kSucceeded);
+}
+
 TEST_F(WaitForJobTest, ShowsEachStateOnALineWhereNobodyLooks) {
   {
     Progress progress(Progress::KindFor(in_.get()), in_.get());

@@ -25,7 +25,6 @@
 #include "common/exit_code.h"
 #include "common/job_limits.h"
 #include "common/printable_text.h"
-#include "common/real_clock.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
@@ -46,11 +45,9 @@ std::string TimeOrDash(const std::optional<absl::Time>& time) {
   return time.has_value() ? TimeText(*time) : "-";
 }
 
-// How long it has run or did run.
+// How long its ranks have run or did run.
 std::string RunningTime(const Job& job) {
-  if (!job.started_at.has_value()) return "-";
-  const absl::Time end = job.ended_at.value_or(MachineClock().Wall());
-  return AgeText(end - *job.started_at);
+  return job.ran.has_value() ? AgeText(*job.ran) : "-";
 }
 
 std::string ExitText(const std::optional<ExitStatus>& exit) {
@@ -442,8 +439,9 @@ void AddJobsList(CLI::App& jobs, Invocation& invocation) {
       AddCommand(jobs, "list", "List jobs, newest first", invocation,
                  [&invocation, flags] { return ListJobs(invocation, *flags); });
   list->add_option("--state", flags->states,
-                   "Those in this state (may be given again: in any of them)")
-      ->option_text("STATE")
+                   "Those in this state, or in any of these")
+      ->option_text("STATE[,STATE]...")
+      ->delimiter(',')
       ->allow_extra_args(false);
   list->add_option("--label", flags->labels,
                    "Those with this label (may be given again: with all)")

@@ -10,7 +10,6 @@
 
 #include "common/duration_text.h"
 #include "common/printable_text.h"
-#include "common/real_clock.h"
 
 namespace cohort::cli {
 namespace {
@@ -26,9 +25,8 @@ size_t TerminalColumns(int fd) {
 // What changes while nothing happens: how long it runs and what it reports.
 std::string LiveLine(const Job& job) {
   std::string line = JobLine(job);
-  if (job.started_at.has_value() && !HasEnded(job.state)) {
-    const absl::Duration age = MachineClock().Wall() - *job.started_at;
-    absl::StrAppend(&line, " ", AgeText(age));
+  if (job.ran.has_value() && !HasEnded(job.state)) {
+    absl::StrAppend(&line, " ", AgeText(*job.ran));
   }
   if (!job.metrics_json.empty()) absl::StrAppend(&line, " ", job.metrics_json);
   return line;

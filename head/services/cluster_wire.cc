@@ -338,6 +338,8 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   if (job.ended_at != absl::InfinitePast()) {
     *wire.mutable_ended_at() = rpc::ToWire(job.ended_at);
   }
+  const absl::Duration ran = state.RanOf(job);
+  if (ran > absl::ZeroDuration()) *wire.mutable_ran() = rpc::ToWire(ran);
   wire.set_metrics_json(job.metrics_json);
   wire.set_metrics_count(static_cast<int64_t>(job.metrics_count));
   if (!job.checkpoints.empty()) {

@@ -505,6 +505,7 @@ void ClusterState::ApplyAttemptState(JobRecord& job,
     ++counters_.attempts_ended[failure == FailureClass::kNone
                                    ? EndCauseName(attempt.cause)
                                    : FailureClassName(failure)];
+    running_since_.erase(attempt.id);
     attempts_.Retire(attempt.id);
     exchanges_.Drop(attempt.id);
   }
@@ -520,8 +521,9 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     backoff_.Forget(job.id);
   }
   if (to == JobState::kPending) StandInLine(job);
-  if (to == JobState::kRunning && job.started_at == absl::InfinitePast()) {
-    job.started_at = now;
+  if (to == JobState::kRunning) {
+    running_since_.emplace(attempt, clock_.Monotonic());
+    if (job.started_at == absl::InfinitePast()) job.started_at = now;
   }
   if (HasEnded(to)) {
     job.ended_at = now;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -231,6 +232,10 @@ class ClusterState {
   const FullDiagnosis& DiagnosisOf(const GangRequest& request) const {
     return diagnoses_.Of(nodes_, attempts_, request);
   }
+  // How long ranks of a job ran, over all attempts: what its time limit counts.
+  // Of one that runs it is not known before its end, and told as the head sees
+  // it.
+  absl::Duration RanOf(const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
@@ -379,6 +384,8 @@ class ClusterState {
   DrainDeadlines drains_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;
+  // Attempts that began to run, on the monotonic clock.
+  std::map<AttemptId, absl::Duration> running_since_;
   Counters counters_;
   mutable DiagnosisCache diagnoses_;
   WaitHistory wait_history_;

@@ -27,6 +27,17 @@ JobId DecidingJob(const JobTable& jobs, const JobId& id) {
   return jobs.by_sequence().at(*array->first_failed);
 }
 
+bool HasStarted(const AttemptRecord& attempt) {
+  return std::any_of(
+      attempt.parts.begin(), attempt.parts.end(), [](const AttemptPart& part) {
+        return part.phase == PartPhase::kRunning ||
+               std::any_of(part.ranks.begin(), part.ranks.end(),
+                           [](const AttemptRank& rank) {
+                             return rank.state >= RankState::kRunning;
+                           });
+      });
+}
+
 // The last event of a job; 0: unknown.
 uint64_t LastEventOf(const JobTable& jobs, const JobId& id) {
   const JobRecord* job = jobs.Find(DecidingJob(jobs, id));
@@ -294,6 +305,23 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
   PlaceWaiting(change);
   Finish(change, transition);
   return absl::OkStatus();
+}
+
+// ---- how long they ran ----
+
+absl::Duration ClusterState::RanOf(const JobRecord& job) const {
+  const AttemptRecord* last = attempts_.LastOf(job.id);
+  if (last == nullptr || last->state == AttemptState::kEnded) return job.ran;
+  const auto since = running_since_.find(last->id);
+  if (since != running_since_.end()) {
+    return job.ran + clock_.Monotonic() - since->second;
+  }
+  if (!HasStarted(*last)) return job.ran;
+  // It ran before this head started.
+  absl::Time began = job.started_at;
+  if (job.attempts > 1 && !job.phases.empty()) began = job.phases.back().since;
+  const absl::Duration runs = clock_.Wall() - began;
+  return job.ran + std::max(runs, absl::ZeroDuration());
 }
 
 // ---- what keeps jobs from the line ----

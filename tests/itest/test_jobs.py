@@ -59,7 +59,7 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "
-                "submitted_at started_at ended_at metrics checkpoint "
+                "submitted_at started_at ended_at ran metrics checkpoint "
                 "labels namespace priority held class "
                 "ranks".split()) | details)
         self.assertEqual(

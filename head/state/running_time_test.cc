@@ -1,0 +1,58 @@
+// How long a job ran, as people are told.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+class RunningTimeTest : public ClusterStateTest {
+ protected:
+  JobId SubmitOne() {
+    JobSpec spec = Spec(1, 1);
+    spec.max_failures = 3;
+    spec.retry_delay = absl::Seconds(20);
+    return SubmitJob(spec);
+  }
+  // It fails, and its node says how long it ran.
+  void Fail(const JobId& job, absl::Duration ran) {
+    ObservedAttempt observed = Exited(job, a_, 1);
+    observed.ran = ran;
+    Say(a_, std::move(observed));
+  }
+  absl::Duration Ran(const JobId& job) { return state_->RanOf(Job(job)); }
+};
+
+TEST_F(RunningTimeTest, IsThatOfItsRanksWithoutTheTimeBetweenAttempts) {
+  const JobId job = SubmitOne();
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(Ran(job), absl::ZeroDuration());
+  Join(a_, 4);
+  Pass(absl::Seconds(3), {a_});
+  EXPECT_EQ(Ran(job), absl::ZeroDuration()) << "it is prepared";
+  Run(job);
+  Pass(absl::Seconds(7), {a_});
+  EXPECT_EQ(Ran(job), absl::Seconds(7));
+  Fail(job, absl::Seconds(6));
+  EXPECT_EQ(Ran(job), absl::Seconds(6)) << "what its node measured";
+  Pass(absl::Seconds(21), {a_});
+  Run(job);
+  EXPECT_EQ(Ran(job), absl::Seconds(6));
+  Pass(absl::Seconds(4), {a_});
+  EXPECT_EQ(Ran(job), absl::Seconds(10));
+}
+
+TEST_F(RunningTimeTest, GoesOnOverARestartOfTheHead) {
+  Join(a_, 4);
+  const JobId job = SubmitOne();
+  Run(job);
+  Pass(absl::Seconds(4), {a_});
+  Reload();
+  time_.AdvanceBy(absl::Seconds(2));
+  EXPECT_EQ(Ran(job), absl::Seconds(6));
+}
+
+}  // namespace
+}  // namespace cohort::head
