@@ -213,7 +213,7 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
   Remember(request, "", change);
   const bool is_array = jobs.front() != id;
   if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
-    change.cause = TellOf(id, "job_stop_requested", request.principal, change);
+    change.cause = TellOf(id, "job_stop_requested", "", change);
   }
   for (const JobId& each : jobs) {
     // Who stops the job speaks for its attempt.
@@ -230,8 +230,7 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
       AttemptRecord* attempt =
           attempts_.FindMutable(attempts_.LastOf(each)->id);
       if (!is_array) {
-        AddJobEvent(job, attempt->id, "job_stop_requested", request.principal,
-                    change);
+        AddJobEvent(job, attempt->id, "job_stop_requested", "", change);
       }
       ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt), change);
     }
@@ -273,7 +272,7 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
     change.jobs.insert(each);
   }
   if (!change.jobs.empty()) {
-    TellOf(id, "job_held", request.principal, change);
+    TellOf(id, "job_held", "", change);
   }
   PlaceWaiting(change);
   Finish(change, transition);
@@ -300,7 +299,7 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
     change.jobs.insert(each);
   }
   if (!change.jobs.empty()) {
-    TellOf(id, "job_released", request.principal, change);
+    TellOf(id, "job_released", "", change);
   }
   PlaceWaiting(change);
   Finish(change, transition);

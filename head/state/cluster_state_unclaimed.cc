@@ -76,7 +76,7 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
   }
   Remember(request, job.bytes(), change);
   JobRecord& row = *jobs_.FindMutable(job);
-  AddJobEvent(row, attempt, "attempt_adopted", request.principal, change);
+  AddJobEvent(row, attempt, "attempt_adopted", "", change);
   if (is_stranger) {
     Occupy(row, change);
     MoveJob(row, JobState::kStarting, change, attempt);
@@ -101,7 +101,7 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
   Remember(request, id.bytes(), change);
   if (entry->has_row) {
     JobRecord& job = *jobs_.FindMutable(id);
-    AddJobEvent(job, attempt, "attempt_ended", request.principal, change);
+    AddJobEvent(job, attempt, "attempt_ended", "", change);
     Claim(attempt, change);
     AttemptRecord& record = *attempts_.FindMutable(attempt);
     if (record.state != AttemptState::kEnded) {
@@ -123,7 +123,7 @@ void ClusterState::EndStranger(const UnclaimedTable::Entry& stranger,
   event.origin.principal = request.principal;
   event.job = entry.job;
   event.attempt = entry.attempt;
-  event.text = "unclaimed, without a row";
+  event.text = "only its node knows of it";
   // Its job starts again because of it, and its nodes end what they have.
   const uint64_t told_by = AddEvent(std::move(event), change);
   change.freed_by = told_by;
@@ -201,6 +201,7 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
                {"job", observed.job}, {"node", node});
     EventRecord event;
     event.kind = "attempt_unclaimed";
+    event.text = "it began after the backup: `cohort adopt` or `cohort end` it";
     event.job = observed.job;
     event.attempt = observed.attempt;
     event.node = node;
