@@ -1,5 +1,7 @@
 #include "client/wire.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

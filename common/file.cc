@@ -123,6 +123,43 @@ absl::Status Lock(int fd, const std::string& directory, const std::string& path,
       "locked");
 }
 
+// Whether `path` is still the name of the file.
+absl::StatusOr<bool> HasName(int fd, const std::string& path) {
+  struct stat file;
+  struct stat named;
+  if (::fstat(fd, &file) != 0) return Failed("look at", path);
+  if (::stat(path.c_str(), &named) != 0) {
+    if (errno == ENOENT) return false;
+    return Failed("look at", path);
+  }
+  return file.st_dev == named.st_dev && file.st_ino == named.st_ino;
+}
+
+// `<directory>/LOCK`, opened with `flags` and locked as `kind`.  NotFound when
+// it is not there and not made.
+absl::StatusOr<UniqueFd> OpenLocked(const std::string& directory, int flags,
+                                    int kind) {
+  // Each more is one more holder that removed it while we waited.
+  constexpr int kTriesMax = 100;
+  const std::string path = absl::StrCat(directory, "/LOCK");
+  for (int i = 0; i < kTriesMax; ++i) {
+    UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+    if (!fd && errno == EISDIR) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          " is in the way: it is a directory where a lock file belongs; "
+          "remove it, or choose another directory"));
+    }
+    if (!fd) return Failed("open", path);
+    COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, kind));
+    // Else somebody else can lock the file that has the name now.
+    COHORT_ASSIGN_OR_RETURN(const bool has_name, HasName(fd.get(), path));
+    if (has_name) return fd;
+  }
+  return absl::UnavailableError(
+      absl::StrCat(path, " was removed again and again"));
+}
+
 }  // namespace
 
 std::string ParentDirectory(const std::string& path) {
@@ -196,15 +233,8 @@ absl::StatusOr<bool> IsTmpfs(const std::string& path) {
 absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
                                            absl::string_view program) {
   const std::string path = absl::StrCat(directory, "/LOCK");
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd && errno == EISDIR) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path,
-        " is in the way: it is a directory where a lock file belongs; "
-        "remove it, or choose another directory"));
-  }
-  if (!fd) return Failed("open", path);
-  COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, LOCK_EX));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd fd,
+                          OpenLocked(directory, O_RDWR | O_CREAT, LOCK_EX));
   if (::ftruncate(fd.get(), 0) != 0) return Failed("truncate", path);
   COHORT_RETURN_IF_ERROR(
       WriteAll(fd.get(), path, absl::StrCat(::getpid(), " ", program, "\n")));
@@ -213,12 +243,10 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
 
 absl::StatusOr<std::optional<FileLock>> FileLock::Share(
     const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/LOCK");
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd && errno == ENOENT) return std::optional<FileLock>();
-  if (!fd) return Failed("open", path);
-  COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, LOCK_SH));
-  return std::optional<FileLock>(FileLock(std::move(fd)));
+  absl::StatusOr<UniqueFd> fd = OpenLocked(directory, O_RDONLY, LOCK_SH);
+  if (absl::IsNotFound(fd.status())) return std::optional<FileLock>();
+  COHORT_RETURN_IF_ERROR(fd.status());
+  return std::optional<FileLock>(FileLock(*std::move(fd)));
 }
 
 }  // namespace cohort

@@ -49,11 +49,15 @@ absl::StatusOr<bool> IsTmpfs(const std::string& path);
 
 // The right to be the only process that uses a directory, held as long as this
 // lives and no longer than the process.  Thread-compatible.
+//
+// Its holder, and nobody else, may remove the file, after all that it guards:
+// who waited for the lock then notices, and begins anew with the name.
 class FileLock {
  public:
   // Locks `<directory>/LOCK` and writes "pid program" into it.
   // FailedPrecondition with reason "locked", naming the holder, when another
   // process has it; one that was killed is waited for until it is gone.
+  // NotFound when the directory is not there, or went with its last holder.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
 
@@ -69,8 +73,7 @@ class FileLock {
  private:
   explicit FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  // The lock goes when the descriptor does.  The file stays: removing it could
-  // let two processes lock two files of one name.
+  // The lock goes when the descriptor does.
   UniqueFd fd_;
 };
 

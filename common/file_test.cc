@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -36,6 +38,17 @@ mode_t ModeOf(const std::string& path) {
   struct stat info;
   EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
   return info.st_mode & 07777;
+}
+
+// By this process.
+int TimesOpen(const std::filesystem::path& path) {
+  int n = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) ++n;
+  }
+  return n;
 }
 
 TEST(ParentDirectory, IsWhereTheNameStands) {
@@ -171,6 +184,28 @@ TEST(FileLockTest, WaitsForAHolderThatWasKilled) {
   EXPECT_EQ(::waitpid(holder, nullptr, 0), holder);
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// Its holder may remove the file: what a second one waited for is then no lock.
+TEST(FileLockTest, OneThatWasRemovedWhileItWasWaitedForIsMadeAnew) {
+  const TempDir dir;
+  std::optional<FileLock> first(*FileLock::Acquire(dir.path(), "first"));
+  const std::filesystem::path path =
+      std::filesystem::canonical(dir.File("LOCK"));
+  std::optional<FileLock> second;
+  std::thread waiter([&] {
+    while (!second.has_value()) {
+      absl::StatusOr<FileLock> lock = FileLock::Acquire(dir.path(), "second");
+      if (lock.ok()) second.emplace(*std::move(lock));
+    }
+  });
+  while (TimesOpen(path) < 2) sched_yield();
+  std::filesystem::remove(path);
+  first.reset();
+  waiter.join();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(GetReason(FileLock::Acquire(dir.path(), "third").status()),
+            "locked");
 }
 
 TEST(FileLockTest, SaysWhatIsInItsWay) {

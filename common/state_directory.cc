@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 
 #include "common/local_files.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort {
 namespace {
@@ -34,13 +36,14 @@ std::vector<std::string> MissingOf(std::string path) {
 }
 
 // What lies in `path` but its lock.
-std::vector<fs::path> ContentsOf(const std::string& path) {
+absl::StatusOr<std::vector<fs::path>> ContentsOf(const std::string& path) {
   std::vector<fs::path> contents;
   std::error_code error;
   for (fs::directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {
     if (it->path().filename() != kLockName) contents.push_back(it->path());
   }
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("list ", path));
   return contents;
 }
 
@@ -53,7 +56,9 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Take(
   COHORT_RETURN_IF_ERROR(MakeStateDirectory(path));
   COHORT_RETURN_IF_ERROR(std::move(check)());
   COHORT_ASSIGN_OR_RETURN(directory->lock_, FileLock::Acquire(path, program));
-  directory->is_new_ = ContentsOf(path).empty();
+  COHORT_ASSIGN_OR_RETURN(const std::vector<fs::path> contents,
+                          ContentsOf(path));
+  directory->is_new_ = contents.empty();
   return directory;
 }
 
@@ -61,16 +66,18 @@ StateDirectory::StateDirectory(const std::string& path)
     : path_(path), made_(MissingOf(path)) {}
 
 StateDirectory::~StateDirectory() {
-  std::error_code ignored;
-  if (is_new_) {
-    for (const fs::path& each : ContentsOf(path_)) {
-      fs::remove_all(each, ignored);
-    }
-    // Last, while we have it: nobody else begins before.
-    fs::remove(fs::path(path_) / kLockName, ignored);
-  }
+  if (is_new_) Empty();
   // Where somebody else has put something they stay.
   for (const std::string& made : made_) rmdir(made.c_str());
+}
+
+void StateDirectory::Empty() {
+  const absl::StatusOr<std::vector<fs::path>> contents = ContentsOf(path_);
+  if (!contents.ok()) return;
+  std::error_code ignored;
+  for (const fs::path& each : *contents) fs::remove_all(each, ignored);
+  // Last, while we have it: nobody else begins before.
+  fs::remove(fs::path(path_) / kLockName, ignored);
 }
 
 void StateDirectory::Keep() {

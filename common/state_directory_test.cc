@@ -1,5 +1,8 @@
 #include "common/state_directory.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -7,9 +10,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/file.h"
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "common/unique_fd.h"
 
 namespace cohort {
 namespace {
@@ -54,6 +59,24 @@ TEST_F(StateDirectoryTest, WhatWasThereStays) {
   fs::create_directories(path_);
   Write(path_ + "/file");
   COHORT_ASSERT_OK(Take(path_));
+  EXPECT_TRUE(fs::exists(path_ + "/file"));
+}
+
+// SD-1: not to see what is there is not to see that it is empty.
+TEST_F(StateDirectoryTest, OneThatCannotBeListedIsRefusedAndStays) {
+  fs::create_directories(path_);
+  Write(path_ + "/file");
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit one_more = before;
+  // Room for the lock, none to list.
+  one_more.rlim_cur = static_cast<rlim_t>(
+      UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)).get() + 1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  auto taken = Take(path_);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(taken, StatusIs(testing::_, testing::HasSubstr("list " + path_)));
+  taken = absl::CancelledError("dropped");
   EXPECT_TRUE(fs::exists(path_ + "/file"));
 }
 

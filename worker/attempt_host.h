@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
+#include "common/status_util.h"
 #include "common/strong_id.h"
 #include "worker/keeper_host.h"
 
@@ -27,6 +29,11 @@ inline constexpr char kPackageLost[] = "package_lost";
 // The reason of a failed Save, Prepare or Start that is the node's fault: a
 // full disk, no port, no process.  Another node may well do it.
 inline constexpr char kNodeFault[] = "node_fault";
+
+// `status` with that reason; OK stays OK.
+inline absl::Status NodeFault(absl::Status status) {
+  return SetReason(std::move(status), kNodeFault);
+}
 
 // Everything that NodeState does to the machine.
 //

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/size_text.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 
@@ -39,8 +38,8 @@ absl::Status CheckRoom(const std::string& directory, int64_t bytes) {
   unlink(path.c_str());
   const int error = TakeSpace(fd.get(), bytes);
   if (error == 0) return absl::OkStatus();
-  return ErrnoStatus(error, absl::StrCat(SizeToText(bytes),
-                                         " cannot be written in ", directory));
+  // Not how much: it differs between looks, and would be news each time.
+  return ErrnoStatus(error, absl::StrCat("write in ", directory));
 }
 
 Fitness::Fitness(FitnessOptions options, Executor& strand, Executor& disk,

@@ -17,7 +17,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::SizeIs;
 
 class FitnessTest : public testing::Test {
  protected:
@@ -59,10 +58,23 @@ TEST_F(FitnessTest, TellsOnceThatNothingCanBeWrittenAndThatItCanAgain) {
   EXPECT_THAT(told_, ElementsAre(HasSubstr(directory_), ""));
 }
 
+// It looks for twice as much once it is unfit.
+TEST_F(FitnessTest, TellsOnceThatThereIsNoRoom) {
+  Start();
+  for (int looks = 0; looks < 3; ++looks) {
+    // Can be opened, but has no room for anything; each look removes it.
+    std::filesystem::create_symlink("/dev/full", directory_ + "/room");
+    executor_.AdvanceBy(absl::Seconds(1));
+  }
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("write in " + directory_)));
+}
+
 TEST_F(FitnessTest, IsToldBeforeTheFirstLookIsDone) {
   Away();
-  fitness_.Start([this] { EXPECT_THAT(told_, SizeIs(1)); });
+  std::vector<std::string> told_first;
+  fitness_.Start([&] { told_first = told_; });
   executor_.RunUntilIdle();
+  EXPECT_THAT(told_first, ElementsAre(HasSubstr(directory_)));
   Back();
 }
 

@@ -15,7 +15,8 @@
 namespace cohort::worker {
 namespace {
 
-// More than a head sends between Registered and a disk write.
+// More than a head sends between Registered and a disk write.  Where the disk
+// is full it waits for longer, but there the head places nothing new.
 constexpr size_t kEarlyMessagesMax = 1024;
 
 }  // namespace
@@ -82,7 +83,7 @@ void HeadLink::Join() {
   *message.mutable_register_() = options_.registration;
   *message.mutable_register_()->mutable_observed() = node_.FullObserved();
   message.mutable_register_()->set_leaving(leaving_);
-  message.mutable_register_()->set_unfit(unfit_);
+  message.mutable_register_()->set_unfit(Unfit());
   Send(std::move(message));
 
   After(options_.register_timeout, [this, number] {
@@ -148,29 +149,41 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
                {"meaning", "its store is a restored backup; ranks go on"});
   }
   node_.Follow(message.stamp().generation());
-  Bind(stream, message.stamp(), /*again=*/false);
+  Bind(stream, message.stamp());
   Beat(stream);
   NoteChange();  // what happened since the registration was written
 }
 
-void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp, bool again) {
-  binding_.Save(stamp, [this, stream, stamp, again,
-                        self = self_](const absl::Status& status) {
-    if (*self == nullptr || stream != stream_number_) return;
-    if (!status.ok()) {
-      // A full disk: the ranks and the lease go on, orders wait.
-      if (!again) events_.on_refused(status);
-      After(options_.backoff_max, [this, stream, stamp] {
-        if (stream == stream_number_) Bind(stream, stamp, /*again=*/true);
+void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp) {
+  binding_.Save(
+      stamp, [this, stream, stamp, self = self_](const absl::Status& status) {
+        if (*self == nullptr || stream != stream_number_) return;
+        if (!status.ok()) {
+          // A full disk: the ranks and the lease go on, orders wait.
+          After(options_.backoff_max, [this, stream, stamp] {
+            if (stream == stream_number_) Bind(stream, stamp);
+          });
+          SetUnbound(std::string(status.message()));
+          return;
+        }
+        bound_ = true;
+        for (const v1::HeadMessage& early : std::exchange(early_, {})) {
+          OnMessage(stream, early);
+        }
+        events_.on_joined();
+        SetUnbound("");
       });
-      return;
-    }
-    bound_ = true;
-    for (const v1::HeadMessage& early : std::exchange(early_, {})) {
-      OnMessage(stream, early);
-    }
-    events_.on_joined();
-  });
+}
+
+void HeadLink::SetUnbound(std::string why) {
+  // The first reason stands: each try has another temporary name in it.
+  if (why.empty() == unbound_.empty()) return;
+  unbound_ = std::move(why);
+  if (!unbound_.empty()) {
+    COHORT_LOG(kError, "binding_not_written", {"why", unbound_},
+               {"meaning", "no new work is taken; what runs goes on"});
+  }
+  if (state_ == State::kJoined) SendHeartbeat();
 }
 
 absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
@@ -243,7 +256,7 @@ void HeadLink::Beat(uint64_t stream) {
 void HeadLink::SendHeartbeat() {
   v1::WorkerMessage message;
   message.mutable_heartbeat()->set_leaving(leaving_);
-  message.mutable_heartbeat()->set_unfit(unfit_);
+  message.mutable_heartbeat()->set_unfit(Unfit());
   Send(std::move(message));
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -63,10 +64,9 @@ struct HeadLinkOptions {
 //       the stream is dropped, the ranks go on.  Terms order generations: a
 //       store that is restored takes a higher one, and is followed.
 // HL-2: the binding is on disk before the first desired set of a cluster or
-//       term is applied.
+//       term is applied; a node where it cannot be written is unfit.
 // HL-3: observed changes are never lost: what could not be written goes up
-// whole
-//       with the next registration.
+//       whole with the next registration.
 class HeadLink {
  public:
   struct Events {
@@ -115,7 +115,12 @@ class HeadLink {
   void OnClosed(uint64_t stream, absl::Status status);
   void OnRegistered(uint64_t stream, const v1::HeadMessage& message);
   // HL-2; tried again for as long as the stream lives.
-  void Bind(uint64_t stream, const v1::Stamp& stamp, bool again);
+  void Bind(uint64_t stream, const v1::Stamp& stamp);
+  void SetUnbound(std::string why);
+  // What the head hears; empty: an attempt could begin here.
+  const std::string& Unfit() const {
+    return unfit_.empty() ? unbound_ : unfit_;
+  }
   // Why a message with this stamp is not for us; OK when it is.
   absl::Status CheckStamp(const v1::Stamp& stamp) const;
   void Leave(absl::Status why);
@@ -145,7 +150,8 @@ class HeadLink {
   absl::Duration backoff_;
   bool flushing_ = false;
   bool leaving_ = false;
-  std::string unfit_;
+  std::string unfit_;    // as SetUnfit was told
+  std::string unbound_;  // why the binding is not written; empty: it is
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;
   std::vector<v1::HeadMessage> early_;

@@ -405,13 +405,36 @@ TEST_F(HeadLinkTest, OrdersWaitForABindingThatCannotBeWritten) {
   channel_.Say(Prepare());
   binding_.Land(absl::ResourceExhaustedError("full"));
   EXPECT_TRUE(link_.joined());
-  EXPECT_THAT(refused_, SizeIs(1));
+  EXPECT_THAT(refused_, IsEmpty()) << "the head did nothing wrong";
   EXPECT_EQ(node_.size(), 0u);
   executor_.AdvanceBy(absl::Seconds(3));
   EXPECT_THAT(channel_.streams, SizeIs(1));
   binding_.Land();
   EXPECT_EQ(node_.size(), 1u);
   EXPECT_EQ(joined_, 1);
+}
+
+// HL-2
+TEST_F(HeadLinkTest, IsUnfitForAsLongAsTheBindingCannotBeWritten) {
+  link_.Start();
+  channel_.Say(Registered());
+  binding_.Land(absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  const size_t before = channel_.last().written.size();
+  executor_.AdvanceBy(absl::Seconds(1));
+  binding_.Land(absl::ResourceExhaustedError("still full"));
+  EXPECT_THAT(channel_.last().written, SizeIs(before)) << "that is no news";
+  link_.SetUnfit("no port");
+  link_.SetUnfit("");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "full");
+  channel_.Say(Registered());
+  binding_.Land();
+  ASSERT_TRUE(channel_.last().written.back().has_heartbeat());
+  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "");
 }
 
 TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {

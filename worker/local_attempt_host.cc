@@ -24,10 +24,6 @@
 namespace cohort::worker {
 namespace {
 
-absl::Status NodeFault(absl::Status status) {
-  return SetReason(std::move(status), kNodeFault);
-}
-
 absl::StatusOr<AttemptId> IdOf(const v1::DesiredAttempt& attempt) {
   return AttemptId::FromBytes(attempt.attempt_id());
 }
@@ -143,10 +139,7 @@ absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
   const std::string work = directories_.Work(id);
   COHORT_RETURN_IF_ERROR(NodeFault(MakeEmpty(work)));
   if (!archive.empty()) {
-    const absl::Status unpacked = UnpackPackage(archive, work);
-    // Else it is the package that is at fault.
-    if (absl::IsResourceExhausted(unpacked)) return NodeFault(unpacked);
-    COHORT_RETURN_IF_ERROR(unpacked);
+    COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
   }
   absl::StatusOr<Prepared> prepared = ReserveFor(id, attempt);
   if (!prepared.ok()) return NodeFault(prepared.status());

@@ -94,11 +94,6 @@ absl::Status MarkLoss(absl::Status status) {
   return SetReason(std::move(status), kPackageLost);
 }
 
-// What this node's disk did to a package, marked as that.
-absl::Status MarkFault(absl::Status status) {
-  return SetReason(std::move(status), kNodeFault);
-}
-
 // The directories above `path`, which lies below `directory`, which exists.
 absl::Status MakeParents(const std::string& path) {
   return MakeDirectories(std::filesystem::path(path).parent_path().string(),
@@ -126,6 +121,30 @@ absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
       left.remove_prefix(static_cast<size_t>(n));
     }
   }
+}
+
+absl::Status Unpack(const std::string& archive, const std::string& directory) {
+  UniqueFd fd(open(archive.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", archive));
+  TarReader reader(std::move(fd), archive);
+  for (;;) {
+    COHORT_ASSIGN_OR_RETURN(const std::optional<TarReader::Entry> entry,
+                            reader.Next());
+    if (!entry) return absl::OkStatus();
+    const std::string target = absl::StrCat(directory, "/", entry->name);
+    if (entry->is_directory) {
+      COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0755));
+    } else {
+      COHORT_RETURN_IF_ERROR(UnpackFile(reader, *entry, target));
+    }
+  }
+}
+
+// Whether the package could be unpacked nowhere: what the reader refuses, a
+// name that is too long or comes twice, a file where a directory is to be.
+bool IsPackagesFault(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status) ||
+         absl::IsFailedPrecondition(status);
 }
 
 }  // namespace
@@ -196,7 +215,7 @@ void PackageCache::Append(const Digest& hash, std::string data, int64_t size) {
     // It may be what filled the disk, and whoever wants it begins anew.
     if (!written.ok()) unlink(PartPath(hash).c_str());
     strand_.Post([this, hash, written, next, size] {
-      if (!written.ok()) return End(hash, MarkFault(written));
+      if (!written.ok()) return End(hash, NodeFault(written));
       transfers_[hash].offset = next;
       if (next < size) return FetchNext(hash);
       Finish(hash);
@@ -217,7 +236,7 @@ void PackageCache::Finish(const Digest& hash) {
         return FetchNext(hash);
       }
       if (absl::IsDataLoss(status)) return End(hash, MarkLoss(status));
-      if (!status.ok()) return End(hash, MarkFault(std::move(status)));
+      if (!status.ok()) return End(hash, NodeFault(std::move(status)));
       End(hash, Path(hash));
     });
   });
@@ -248,20 +267,8 @@ void PackageCache::Evict() {
 
 absl::Status UnpackPackage(const std::string& archive,
                            const std::string& directory) {
-  UniqueFd fd(open(archive.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", archive));
-  TarReader reader(std::move(fd), archive);
-  for (;;) {
-    COHORT_ASSIGN_OR_RETURN(const std::optional<TarReader::Entry> entry,
-                            reader.Next());
-    if (!entry) return absl::OkStatus();
-    const std::string target = absl::StrCat(directory, "/", entry->name);
-    if (entry->is_directory) {
-      COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0755));
-    } else {
-      COHORT_RETURN_IF_ERROR(UnpackFile(reader, *entry, target));
-    }
-  }
+  absl::Status status = Unpack(archive, directory);
+  return IsPackagesFault(status) ? status : NodeFault(std::move(status));
 }
 
 }  // namespace cohort::worker

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,13 +156,31 @@ TEST(UnpackPackageTest, RefusesAnyDamageToAHeader) {
 }
 
 TEST(UnpackPackageTest, RefusesANameThatComesTwice) {
+  for (const Entry& second : std::vector<Entry>{
+           {"a", "second"}, {"a", "", AE_IFDIR}, {"a/b", "below a file"}}) {
+    SCOPED_TRACE(second.name);
+    TempDir temp;
+    const std::string tar =
+        MakeTar(temp.path() + "/a.tar", {{"a", "first"}, second});
+    const std::string out = temp.path() + "/out";
+    ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+    const absl::Status refused = UnpackPackage(tar, out);
+    EXPECT_FALSE(refused.ok());
+    EXPECT_EQ(GetReason(refused), "") << "no other node can unpack it either";
+    EXPECT_EQ(*ReadFile(out + "/a"), "first");
+  }
+}
+
+TEST(UnpackPackageTest, WhatCannotBeReadOrWrittenHereIsTheNodesFault) {
   TempDir temp;
-  const std::string tar =
-      MakeTar(temp.path() + "/a.tar", {{"a", "first"}, {"a", "second"}});
-  const std::string out = temp.path() + "/out";
-  ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
-  EXPECT_FALSE(UnpackPackage(tar, out).ok());
-  EXPECT_EQ(*ReadFile(out + "/a"), "first");
+  const std::string tar = MakeTar(temp.path() + "/a.tar", {{"a", "bytes"}});
+  // Not even root makes files there.
+  for (const absl::Status& failed :
+       {UnpackPackage(tar, "/proc"),
+        UnpackPackage(temp.path() + "/none.tar", temp.path())}) {
+    EXPECT_FALSE(failed.ok());
+    EXPECT_EQ(GetReason(failed), kNodeFault) << failed;
+  }
 }
 
 TEST(UnpackPackageTest, RefusesWhatIsNoArchive) {

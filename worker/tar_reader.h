@@ -20,8 +20,7 @@ namespace cohort::worker {
 // be most of the daemon.  Thread-compatible.
 //
 // TR-1: an entry's name leads to a place below the directory that it is
-// unpacked
-//       in: relative, no "..", neither empty nor with a NUL.
+//       unpacked in: relative, no "..", neither empty nor with a NUL.
 class TarReader {
  public:
   struct Entry {

@@ -62,6 +62,8 @@ OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
 
 // Which attempt, and what a person may say of it.
 OtherBlocker UnclaimedBlocker(const UnclaimedTable::Entry& entry) {
+  // A person has spoken.
+  if (entry.ending) return {Kind::kUnclaimed, UnclaimedReason(entry), {}};
   const std::string id = entry.attempt.ToHex();
   return {Kind::kUnclaimed,
           UnclaimedReason(entry),
@@ -206,7 +208,7 @@ std::string Preparing(const ClusterState& state, const JobRecord& job) {
 
 std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   // Nobody speaks for it yet, whatever its row says.
-  if (const auto* unclaimed = state.unclaimed().OfJob(job.id)) {
+  if (const auto* unclaimed = state.unclaimed().KeepsBack(job)) {
     return UnclaimedReason(*unclaimed);
   }
   const std::vector<std::string> nodes = NodesOf(state, job);

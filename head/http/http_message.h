@@ -20,7 +20,8 @@ struct HttpRequest {
   // Header fields; empty when absent.
   std::string authorization;
   std::string accept;
-  // All regular connections are taken: for what is cheap and matters most.
+  // It came while all connections were being answered: only what is cheap and
+  // matters most should be.
   bool crowded = false;
 };
 

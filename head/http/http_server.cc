@@ -38,9 +38,6 @@ constexpr uint64_t kBodyBytesMax = 1 << 20;
 // A connection that is closed with an answer reads on this long, because
 // closing over unread bytes would take the answer back.
 constexpr absl::Duration kLinger = absl::Seconds(1);
-// A client sends its request at once; a connection that sends none for so long
-// waits for a next one.
-constexpr absl::Duration kIdle = absl::Seconds(1);
 // Without a free descriptor the listener rests, instead of spinning.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(200);
 
@@ -142,6 +139,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     absl::Duration since;  // when its request began to be read
     size_t unsent = 0;
     bool close_after = false;
+    bool is_spare = false;  // taken while all regular ones are being answered
   };
 
   void Accept() {
@@ -161,27 +159,31 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   }
 
   void Welcome(tcp::socket socket) {
-    const size_t spare = options_.spare_connections;
-    if (connections_.size() >= options_.connections_max + spare) {
-      // Every one of them is being answered: this one is closed.
-      if (!MakeRoom(absl::ZeroDuration())) return;
-    } else if (connections_.size() >= options_.connections_max) {
-      MakeRoom(kIdle);
+    const bool is_spare =
+        regular_ >= options_.connections_max && !MakeRoom(/*spare=*/false);
+    const size_t spares = connections_.size() - regular_;
+    if (is_spare && spares >= options_.spare_connections &&
+        !MakeRoom(/*spare=*/true)) {
+      return;  // Every one of them is being answered: this one is closed.
     }
     Error ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     const uint64_t id = next_connection_++;
-    connections_.emplace(id, std::make_unique<Connection>(std::move(socket)));
+    auto connection = std::make_unique<Connection>(std::move(socket));
+    connection->is_spare = is_spare;
+    if (!is_spare) ++regular_;
+    connections_.emplace(id, std::move(connection));
     Read(id);
   }
 
-  // HS-1: whoever has been sending its request the longest goes, if for so
-  // long.
-  bool MakeRoom(absl::Duration at_least) {
+  // HS-1: of the regular or the spare ones, whoever has been sending its
+  // request the longest goes.
+  bool MakeRoom(bool spare) {
     auto slowest = connections_.end();
     for (auto it = connections_.begin(); it != connections_.end(); ++it) {
       const Connection& connection = *it->second;
-      if (connection.state == State::kHandling ||
+      if (connection.is_spare != spare ||
+          connection.state == State::kHandling ||
           connection.state == State::kWriting) {
         continue;
       }
@@ -190,10 +192,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
         slowest = it;
       }
     }
-    if (slowest == connections_.end() ||
-        clock_.Monotonic() - slowest->second->since < at_least) {
-      return false;
-    }
+    if (slowest == connections_.end()) return false;
     Close(slowest->first);
     return true;
   }
@@ -208,6 +207,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     const auto it = connections_.find(id);
     if (it == connections_.end()) return;
     unsent_bytes_ -= it->second->unsent;
+    if (!it->second->is_spare) --regular_;
     // Buffers stay until the operations on them were told.
     std::shared_ptr<Connection> gone = std::move(it->second);
     connections_.erase(it);
@@ -267,7 +267,8 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     const http::request<http::empty_body>& head = connection.parser->get();
     const uint64_t body_bytes = connection.parser->content_length().value_or(0);
     const bool has_body = connection.parser->chunked() || body_bytes > 0;
-    connection.close_after = !head.keep_alive() || has_body;
+    connection.close_after =
+        !head.keep_alive() || has_body || connection.is_spare;
     connection.state = State::kHandling;
     connection.stream.expires_never();
     if (body_bytes > kBodyBytesMax) {
@@ -281,7 +282,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
         std::string(head.method_string().data(), head.method_string().size());
     request.authorization = FieldOf(head, http::field::authorization);
     request.accept = FieldOf(head, http::field::accept);
-    request.crowded = connections_.size() > options_.connections_max;
+    request.crowded = connection.is_spare;
     const absl::Status target = ParseHttpTarget(
         absl::string_view(head.target().data(), head.target().size()), request);
     if (!target.ok()) return Refuse(id, BadRequest(target.message()));
@@ -380,6 +381,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   // Shared with a task that lets go of one.
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_connection_ = 0;
+  size_t regular_ = 0;  // of the connections, those that are not spare
   size_t unsent_bytes_ = 0;
 
   // Set by Start.

@@ -17,8 +17,9 @@ namespace cohort::head {
 struct HttpServerOptions {
   HostPort address;
   // A scraper, some dashboards, and scripts.  A newcomer beyond them takes the
-  // place of whoever has been sending its request the longest, more than a
-  // second; else a spare one, and its requests are marked as crowded.
+  // place of whoever has been sending its request the longest.  While all of
+  // them are being answered it gets a spare one, for one request, which is
+  // marked as crowded.
   size_t connections_max = 256;
   size_t spare_connections = 64;
   // A request is a few hundred bytes: whoever takes longer is no client.

@@ -36,6 +36,7 @@ class HttpServerTest : public ::testing::Test {
           if (request.path == "/later") {
             MutexLock lock(mutex_);
             later_.push_back(std::move(reply));
+            asked_.SignalAll();
             return;
           }
           HttpResponse response;
@@ -82,6 +83,7 @@ class HttpServerTest : public ::testing::Test {
 
   MachineClock clock_;
   Mutex mutex_;
+  CondVar asked_;
   std::vector<HttpServer::Reply> later_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<HttpServer> server_;
 };
@@ -170,10 +172,21 @@ TEST_F(HttpServerTest, GivesTheSlowestsPlaceToANewcomer) {
 
 TEST_F(HttpServerTest, TellsTheHandlerThatAllIsTaken) {
   Start({.connections_max = 1, .spare_connections = 1});
-  const UniqueFd taken = Connect();
-  Say(taken, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_THAT(Hear(taken, "/a"), StartsWith("HTTP/1.1 200 "));
+  const UniqueFd answered = Connect();
+  Say(answered, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  HttpServer::Reply reply;
+  {
+    MutexLock lock(mutex_);
+    while (later_.empty()) asked_.Wait(mutex_);
+    reply = std::move(later_[0]);
+  }
   EXPECT_THAT(Ask("/a"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask("/a"), StartsWith("HTTP/1.1 503 "));
+  // Who was there before is not crowded.
+  std::move(reply)(HttpResponse());
+  EXPECT_THAT(Hear(answered, "\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  Say(answered, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(Hear(answered, "/a"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, RefusesAnswersBeyondWhatSlowReadersLeave) {

@@ -46,7 +46,7 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   const UnclaimedTable::Entry* const unclaimed =
       state.unclaimed().Find(attempt);
   if (unclaimed != nullptr) {
-    out->set_state("UNCLAIMED");
+    out->set_state(unclaimed->ending ? "ENDING" : "UNCLAIMED");
     out->set_job_id(unclaimed->job.bytes());
   } else if (is_void) {
     out->set_state("VOID");

@@ -275,6 +275,10 @@ absl::Status DiskPackageStore::LookNow(const std::string& hash,
   const std::string path = Path(hash);
   const int64_t have = SizeOf(path);
   if (have == size) return absl::OkStatus();
+  // A disk that cannot be asked has lost nothing yet.
+  if (have < 0 && errno != ENOENT) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", path));
+  }
   if (have < 0) {
     return absl::NotFoundError(
         absl::StrCat("the head has no file ", path, kUploadAgain));

@@ -564,12 +564,10 @@ std::string ClusterState::NodesText(const AttemptId& attempt) const {
 }
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
-  const UnclaimedTable::Entry* unclaimed = unclaimed_.OfJob(job.id);
-  const bool is_pending = job.state == JobState::kPending;
-  if (unclaimed != nullptr && (is_pending || !unclaimed->ending)) {
+  if (const auto* unclaimed = unclaimed_.KeepsBack(job)) {
     return UnclaimedReason(*unclaimed);
   }
-  if (!is_pending) return job.reason;
+  if (job.state != JobState::kPending) return job.reason;
   if (cluster_.settling) {
     return "the store was restored: nothing starts before its nodes were heard "
            "of, or are dead";

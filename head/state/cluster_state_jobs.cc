@@ -2,7 +2,9 @@
 // release, one job or all elements of an array.
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -315,7 +317,10 @@ absl::Duration ClusterState::RanOf(const JobRecord& job) const {
   if (since != running_since_.end()) {
     return job.ran + clock_.Monotonic() - since->second;
   }
-  if (!HasStarted(*last)) return job.ran;
+  // A gang that starts runs once all of its parts do.
+  const bool runs_yet = job.state != JobState::kStarting &&
+                        job.started_at != absl::InfinitePast();
+  if (!runs_yet || !HasStarted(*last)) return job.ran;
   // It ran before this head started.
   absl::Time began = job.started_at;
   if (job.attempts > 1 && !job.phases.empty()) began = job.phases.back().since;
@@ -423,6 +428,8 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
     return;
   }
   const JobId array = failed.id.array();
+  const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);
+  if (entry == nullptr || entry->CountOf(JobState::kPending) == 0) return;
   std::vector<JobId> jobs = jobs_.Named(array);
   // Who is held may yet find its package there.
   std::erase_if(jobs, [this](const JobId& each) {

@@ -1,6 +1,7 @@
 // Nodes that say that no attempt could begin there.
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

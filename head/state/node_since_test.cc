@@ -1,5 +1,7 @@
 // Since when a node is in the state that people are shown.
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -133,6 +133,8 @@ void NodeTable::Offer(const NodeId& node) {
 
 void NodeTable::Withdraw(const NodeId& node, absl::Time now) {
   Ledger& ledger = ledgers_.at(node);
+  const bool is_away = ledger.away_since != absl::InfinitePast();
+  if (!ledger.offered && is_away) return;  // it says so with each heartbeat
   ledger.offered = false;
   ledger.away_since = now;
   Refresh(node);

@@ -44,6 +44,21 @@ TEST_F(RunningTimeTest, IsThatOfItsRanksWithoutTheTimeBetweenAttempts) {
   EXPECT_EQ(Ran(job), absl::Seconds(10));
 }
 
+TEST_F(RunningTimeTest, OfAGangBeginsWhenAllOfItRuns) {
+  Join(a_, 1);
+  Join(b_, 1);
+  const JobId job = SubmitJob(Spec(2, 1));
+  for (const NodeId& node : {a_, b_}) {
+    Say(node, At(job, ObservedPhase::kPrepared));
+  }
+  Say(a_, At(job, ObservedPhase::kRunning));
+  Pass(absl::Seconds(3), {a_, b_});
+  EXPECT_EQ(Ran(job), absl::ZeroDuration());
+  Say(b_, At(job, ObservedPhase::kRunning));
+  Pass(absl::Seconds(2), {a_, b_});
+  EXPECT_EQ(Ran(job), absl::Seconds(2));
+}
+
 TEST_F(RunningTimeTest, GoesOnOverARestartOfTheHead) {
   Join(a_, 4);
   const JobId job = SubmitOne();

@@ -1,6 +1,9 @@
 // Attempts that began after the backup: only their nodes know of them.
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -346,7 +349,7 @@ TEST_F(StrangersTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
   EXPECT_EQ(last.at("adopted STARTING")->origin.cause,
             last.at("adopted attempt_adopted")->number);
   EXPECT_EQ(last.at("ended STARTING")->origin.cause,
-            last.at("ended attempt_ended")->number);
+            last.at("ended lease_ended")->number);
   EXPECT_EQ(last.at("ended lease_ended")->origin.cause,
             last.at("ended attempt_ended")->number);
 }

@@ -208,6 +208,13 @@ const UnclaimedTable::Entry* UnclaimedTable::OfJob(const JobId& job) const {
   return found == by_job_.end() ? nullptr : Find(*found->second.begin());
 }
 
+const UnclaimedTable::Entry* UnclaimedTable::KeepsBack(
+    const JobRecord& job) const {
+  const Entry* const entry = OfJob(job.id);
+  const bool waits = job.state == JobState::kPending;
+  return entry != nullptr && (waits || !entry->ending) ? entry : nullptr;
+}
+
 UnclaimedTable::Entry& UnclaimedTable::Insert(const AttemptId& attempt,
                                               const JobId& job) {
   by_job_[job].insert(attempt);

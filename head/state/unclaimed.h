@@ -79,6 +79,8 @@ class UnclaimedTable {
   const Entry* Find(const AttemptId& attempt) const;
   // Null when the job may go on; otherwise one that it must wait for.
   const Entry* OfJob(const JobId& job) const;
+  // As OfJob, but null for one that is ending while the job runs elsewhere.
+  const Entry* KeepsBack(const JobRecord& job) const;
   const std::map<AttemptId, Entry>& all() const { return entries_; }
   bool HasStrangers() const { return strangers_ > 0; }
 

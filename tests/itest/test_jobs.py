@@ -71,7 +71,7 @@ class Jobs(cluster.ClusterTest):
         node = c.json("nodes")[0]
         self.assertEqual(
             set(node), set("id name state incarnation pid resources available "
-                           "labels devices since taints drain host "
+                           "labels devices since taints drain unfit host "
                            "build".split()))
         self.assertEqual(set(node["devices"][0]),
                          {"id", "kind", "model", "simulated"})
