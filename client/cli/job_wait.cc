@@ -22,9 +22,13 @@ constexpr absl::Duration kPeriod = absl::Milliseconds(500);
 
 absl::Status TimedOut(const JobId& id, absl::Duration timeout,
                       absl::string_view state) {
-  return absl::DeadlineExceededError(
-      absl::StrCat("job ", id.ToText(), " is ", state, " after ",
-                   DurationToText(timeout), "; it goes on"));
+  // Who gave no time asked how it is now.
+  const std::string after =
+      timeout > absl::ZeroDuration()
+          ? absl::StrCat(" after ", DurationToText(timeout))
+          : "";
+  return absl::DeadlineExceededError(absl::StrCat(
+      "job ", id.ToText(), " is ", state, after, "; it goes on"));
 }
 
 bool IsAway(const absl::Status& status) {
