@@ -209,10 +209,15 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
                     .drain = {},
                     .build = registration.build,
                     .since = clock_.Wall(),
+                    .unfit = {},
                     .origin = {}};
-  // What a person asked of the node outlives its daemon.
-  if (known != nullptr) record.drain = known->drain;
-  if (known != nullptr) record.since = known->since;
+  // What a person asked of the node outlives its daemon, and what it said of
+  // itself goes on until it says otherwise.
+  if (known != nullptr) {
+    record.drain = known->drain;
+    record.since = known->since;
+    record.unfit = known->unfit;
+  }
   change.cause = AddNodeEvent(
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);

@@ -102,6 +102,7 @@ void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
   const std::string before = nodes_.UnfitBecause(node);
   if (before == unfit) return;
   nodes_.SetUnfit(node, unfit);
+  change.nodes.insert(node);
   // In other words it is still the same to people.
   if (!before.empty() && !unfit.empty()) return;
   const std::string& name = nodes_.Find(node)->name;

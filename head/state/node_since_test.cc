@@ -76,5 +76,28 @@ TEST_F(NodeSinceTest, IsThatOfTheStateWhateverChangesIt) {
   EXPECT_EQ(Since(), time_.Wall());
 }
 
+// What it says of itself is the same, whoever hears it.
+TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsUnfit) {
+  Registration registration = Node(a_, 4);
+  registration.unfit = "full";
+  Join(registration);
+  ASSERT_EQ(State(), "UNFIT");
+  const absl::Time unfit = Since();
+  time_.AdvanceBy(absl::Seconds(1));
+  Reload();
+  EXPECT_EQ(State(), "UNFIT");
+  registration.unfit = "full, in other words";
+  Join(registration);
+  EXPECT_EQ(State(), "UNFIT");
+  EXPECT_EQ(Since(), unfit);
+
+  time_.AdvanceBy(absl::Seconds(1));
+  Reload();
+  registration.unfit.clear();
+  Join(registration);
+  EXPECT_EQ(State(), "ALIVE");
+  EXPECT_EQ(Since(), time_.Wall());
+}
+
 }  // namespace
 }  // namespace cohort::head

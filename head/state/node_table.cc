@@ -50,11 +50,11 @@ std::string AcceleratorOf(const NodeRecord& record) {
   return model.value_or("");
 }
 
-NodeGate GateOf(const NodeRecord& record, bool offered, bool unfit) {
+NodeGate GateOf(const NodeRecord& record, bool offered) {
   if (record.drain.has_value()) return NodeGate::kDrained;
   if (record.state == NodeState::kSuspect) return NodeGate::kSuspect;
   if (!offered) return NodeGate::kAbsent;
-  return unfit ? NodeGate::kUnfit : NodeGate::kOpen;
+  return record.unfit.empty() ? NodeGate::kOpen : NodeGate::kUnfit;
 }
 
 }  // namespace
@@ -155,8 +155,9 @@ void NodeTable::MarkDead(const NodeId& node) {
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
   ledger.ForgetGhosts();
-  unfit_.erase(node);
-  ForgetGpus(records_.at(node));
+  NodeRecord& record = records_.at(node);
+  record.unfit.clear();
+  ForgetGpus(record);
   Move(node, NodeState::kDead);
 }
 
@@ -211,19 +212,14 @@ void NodeTable::SetDrain(const NodeId& node, std::optional<Drain> drain) {
 }
 
 void NodeTable::SetUnfit(const NodeId& node, std::string why) {
-  if (why.empty()) {
-    unfit_.erase(node);
-  } else {
-    unfit_[node] = std::move(why);
-  }
+  records_.at(node).unfit = std::move(why);
   Refresh(node);
 }
 
 const std::string& NodeTable::UnfitBecause(const NodeId& node) const {
   static const std::string* const kFit = new std::string;
-  if (unfit_.empty()) return *kFit;
-  const auto found = unfit_.find(node);
-  return found == unfit_.end() ? *kFit : found->second;
+  const NodeRecord* record = Find(node);
+  return record == nullptr ? *kFit : record->unfit;
 }
 
 void NodeTable::SetSince(const NodeId& node, absl::Time since) {
@@ -429,13 +425,11 @@ void NodeTable::Refresh(const NodeId& node) {
   const NodeRecord& record = records_.at(node);
   const Ledger& ledger = ledgers_.at(node);
   const bool empty = ledger.holds.empty() && ledger.ghosts.empty();
-  const bool unfit = unfit_.contains(node);
-  if (ledger.told != ShownStateOf(record, empty, unfit)) restated_.insert(node);
+  if (ledger.told != ShownStateOf(record, empty)) restated_.insert(node);
   if (record.state == NodeState::kDead) {
     index_.Remove(node);
   } else {
-    index_.Put(
-        SnapshotOf(record, ledger, GateOf(record, ledger.offered, unfit)));
+    index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));
   }
 }
 
@@ -472,7 +466,7 @@ size_t NodeTable::DrainedCount() const {
 }
 
 ShownNodeState NodeTable::ShownState(const NodeId& node) const {
-  return ShownStateOf(records_.at(node), IsEmpty(node), unfit_.contains(node));
+  return ShownStateOf(records_.at(node), IsEmpty(node));
 }
 
 ResourceSet NodeTable::Total() const {

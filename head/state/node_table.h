@@ -61,6 +61,7 @@ class NodeTable {
   // Why no attempt could begin there, as the node says; empty: it could.  Kept
   // until the node says otherwise or is dead.
   void SetUnfit(const NodeId& node, std::string why);
+  // Empty also of a node that is not here.
   const std::string& UnfitBecause(const NodeId& node) const;
   // Nodes whose shown state is another than when this was last asked.
   std::vector<NodeId> TakeRestated();
@@ -166,8 +167,7 @@ class NodeTable {
   absl::flat_hash_map<NodeId, NodeRecord*> by_id_;
   std::map<NodeId, Ledger> ledgers_;
   std::map<NodeState, int64_t> counts_;
-  std::map<NodeId, std::string> unfit_;  // why; most nodes are not among them
-  std::map<std::string, NodeId> gpus_;   // real ones of nodes that are not dead
+  std::map<std::string, NodeId> gpus_;  // real ones of nodes that are not dead
   PlacementIndex index_;
   uint64_t version_ = 0;
   std::set<NodeId> restated_;  // perhaps

@@ -2,11 +2,11 @@
 
 namespace cohort::head {
 
-ShownNodeState ShownStateOf(const NodeRecord& node, bool empty, bool unfit) {
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty) {
   if (node.state == NodeState::kDead) return ShownNodeState::kDead;
   if (node.state == NodeState::kSuspect) return ShownNodeState::kSuspect;
   if (!node.drain.has_value()) {
-    return unfit ? ShownNodeState::kUnfit : ShownNodeState::kAlive;
+    return node.unfit.empty() ? ShownNodeState::kAlive : ShownNodeState::kUnfit;
   }
   return empty ? ShownNodeState::kDrained : ShownNodeState::kDraining;
 }

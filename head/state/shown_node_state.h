@@ -26,7 +26,7 @@ inline constexpr std::array<ShownNodeState, 6> kShownNodeStates = {
 // That it cannot be heard comes first: a drained node that is dead is DEAD, its
 // drain is still in the record.  Then what a person wants, then what it says of
 // itself.  `empty`: it holds nothing, ghosts included.
-ShownNodeState ShownStateOf(const NodeRecord& node, bool empty, bool unfit);
+ShownNodeState ShownStateOf(const NodeRecord& node, bool empty);
 
 // DRAINING, as text.
 const char* ShownNodeStateName(ShownNodeState state);

@@ -33,7 +33,12 @@ Rewritten FromSchema1(Table table, absl::string_view message) {
   return row.SerializeAsString();
 }
 
-constexpr MigrationStep kSteps[] = {{.from = 1, .rewrite = &FromSchema1}};
+// Schema 3 has a field that is empty in older rows, and more values of EndCause
+// and JobPhase::Kind.
+Rewritten FromSchema2(Table, absl::string_view) { return std::nullopt; }
+
+constexpr MigrationStep kSteps[] = {{.from = 1, .rewrite = &FromSchema1},
+                                    {.from = 2, .rewrite = &FromSchema2}};
 static_assert(std::size(kSteps) + 1 == kSchemaVersion);
 
 // One step of one store.

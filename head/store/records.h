@@ -31,9 +31,11 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-// Grows with every change of storage.proto: an older head must not read, and by
-// writing drop, what a newer one stored.  Kept in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 2;
+// Grows with every change of storage.proto or of an enum below, whose values it
+// stores as numbers: an older head must not read, and by writing drop, what a
+// newer one stored, nor call a row damaged whose value it does not know.  Kept
+// in the cluster row.
+inline constexpr uint32_t kSchemaVersion = 3;
 
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
@@ -116,6 +118,9 @@ struct NodeRecord {
   std::string build;  // of its worker daemon
   // When its state, as people are shown it, became what it is.
   absl::Time since = absl::InfinitePast();
+  // Why no attempt could begin there, as the node said last; empty: it could.
+  // Its state is kept with it: a new head knows since when it is UNFIT.
+  std::string unfit;
   Origin origin;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;

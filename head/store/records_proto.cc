@@ -313,6 +313,7 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   if (record.drain.has_value()) ToProto(*record.drain, row.mutable_drain());
   row.set_build(record.build);
   row.set_since_us(ToMicros(record.since));
+  row.set_unfit(record.unfit);
   ToProto(record.origin, row.mutable_origin());
 }
 
@@ -340,6 +341,7 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   if (row.has_drain()) record.drain = FromProto(row.drain());
   record.build = row.build();
   record.since = FromMicros(row.since_us());
+  record.unfit = row.unfit();
   record.origin = FromProto(row.origin());
   return record;
 }

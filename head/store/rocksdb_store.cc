@@ -43,6 +43,8 @@ constexpr size_t kMemtableBytes = 4 << 20;
 // process when a disk refuses twice (an assertion on its files' writers, which
 // Debian leaves in), so it is not asked to write where it could not.
 constexpr uint64_t kRoomBytes = 8 << 20;
+// The first one with all of kAllTables; a store of an older one has fewer.
+constexpr uint32_t kSchemaOfAllTables = 2;
 // Nothing is read but at the start.
 constexpr size_t kCacheBytes = 1 << 20;
 
@@ -471,7 +473,7 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
   }
   COHORT_RETURN_IF_ERROR(Annotate(CheckSchema(*stamp), options_.path));
   // All tables are made before the first row is written.
-  if (families_missing && stamp->schema_version == kSchemaVersion) {
+  if (families_missing && stamp->schema_version >= kSchemaOfAllTables) {
     return DamagedError(options_.path, "a table is missing");
   }
   term_ = stamp->term;
