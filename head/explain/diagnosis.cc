@@ -24,17 +24,37 @@ std::set<std::string> ShortResources(const Census& census,
   return names;
 }
 
+// What a job holds by leases, and where it is left without one.
+Holder HolderOf(const std::string& resource, const JobId& job,
+                const Holding* holding, const Haunting* haunting) {
+  Holder holder{.resource = resource, .job = job, .amount = {}, .nodes = 0};
+  std::set<NodeId> nodes;
+  if (holding != nullptr) {
+    holder.amount += holding->resources.Get(resource);
+    for (const auto& [node, attempt] : holding->nodes) nodes.insert(node);
+  }
+  if (haunting != nullptr) {
+    holder.amount += haunting->resources.Get(resource);
+    nodes.insert(haunting->nodes.begin(), haunting->nodes.end());
+  }
+  holder.nodes = static_cast<int64_t>(nodes.size());
+  return holder;
+}
+
 std::vector<Holder> HoldersOf(const std::string& resource,
                               const Holdings& holdings, size_t most) {
   std::vector<Holder> holders;
   for (const auto& [job, holding] : holdings.jobs) {
-    const Amount amount = holding.resources.Get(resource);
-    if (amount.IsZero()) continue;
-    holders.push_back({.resource = resource,
-                       .job = job,
-                       .amount = amount,
-                       .nodes = static_cast<int64_t>(holding.nodes.size())});
+    const auto ghost = holdings.ghosts.find(job);
+    const bool haunts = ghost != holdings.ghosts.end();
+    holders.push_back(
+        HolderOf(resource, job, &holding, haunts ? &ghost->second : nullptr));
   }
+  for (const auto& [job, haunting] : holdings.ghosts) {
+    if (holdings.jobs.contains(job)) continue;
+    holders.push_back(HolderOf(resource, job, nullptr, &haunting));
+  }
+  std::erase_if(holders, [](const Holder& h) { return h.amount.IsZero(); });
   const auto more = [](const Holder& a, const Holder& b) {
     return a.amount != b.amount ? a.amount > b.amount : a.job < b.job;
   };

@@ -35,6 +35,15 @@ ResourceSet HeldBy(const AttemptRecord& attempt) {
   return held;
 }
 
+void AddGhostsOn(const NodeId& node, const NodeTable& nodes,
+                 Holdings& holdings) {
+  for (const auto& [job, held] : nodes.HauntedOn(node)) {
+    Haunting& haunting = holdings.ghosts[job];
+    haunting.nodes.insert(node);
+    haunting.resources.Add(held);
+  }
+}
+
 }  // namespace
 
 bool InOneDomain(const GangRequest& request) {
@@ -62,6 +71,12 @@ Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
           holdings.closed[attempts.Find(attempt)->job].insert(attempt);
         }
         continue;
+      }
+      const size_t ghosts = nodes.GhostCountOn(id);
+      if (ghosts > 0) {
+        looked_at += static_cast<int64_t>(ghosts);
+        if (looked_at > leases_max) break;
+        AddGhostsOn(id, nodes, holdings);
       }
       NodeLoad load{.node = node, .jobs = {}};
       ResourceSet all;

@@ -33,6 +33,13 @@ struct Holding {
   }
 };
 
+// What nodes still have of a job although it holds nothing there: unclaimed
+// attempts that no row knows, and those whose lease is void.
+struct Haunting {
+  std::set<NodeId> nodes;
+  ResourceSet resources;
+};
+
 // What is held of a node.
 struct NodeLoad {
   const NodeSnapshot* node = nullptr;
@@ -43,6 +50,8 @@ struct NodeLoad {
 
 struct Holdings {
   std::map<JobId, Holding> jobs;
+  // They take room too, and no job's end makes it free.
+  std::map<JobId, Haunting> ghosts;
   std::vector<NodeLoad> nodes;  // that hold anything, by id
   // On nodes that take no new work now, but would suit the request else.
   std::map<JobId, std::set<AttemptId>> closed;

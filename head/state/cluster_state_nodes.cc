@@ -251,8 +251,9 @@ absl::Status ClusterState::CheckGhosts(const NodeId& node,
 
 void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
                             const AttemptPart* part, Change& change) {
-  if (!nodes_.AddGhost(node, observed.attempt, part)) return;
   const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  const JobId& job = attempt == nullptr ? observed.job : attempt->job;
+  if (!nodes_.AddGhost(node, observed.attempt, job, part)) return;
   const std::string text =
       absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
                    observed.attempt.ToHex(),

@@ -214,7 +214,7 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
     if (entry.seen.at(node).wanted.has_value()) {
       part = PartOf(node, *entry.seen.at(node).wanted);
     }
-    nodes_.AddGhost(node, observed.attempt,
+    nodes_.AddGhost(node, observed.attempt, entry.job,
                     part.has_value() ? &*part : nullptr);
     nodes_.SetGhostEvent(node, observed.attempt, told_by);
   }

@@ -80,6 +80,7 @@ void NodeTable::Ledger::Refund(const Held& held) {
 void NodeTable::Ledger::ForgetGhosts() {
   for (const auto& [attempt, held] : ghosts) Refund(held);
   ghosts.clear();
+  ghost_jobs.clear();
   ghost_events.clear();
 }
 
@@ -268,7 +269,7 @@ void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
 }
 
 bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
-                         const AttemptPart* part) {
+                         const JobId& job, const AttemptPart* part) {
   Held held{.resources = {}, .devices = {}, .everything = true};
   Ledger& ledger = ledgers_.at(node);
   // What all of the node could not hold is a lie, or it became smaller.  With
@@ -280,6 +281,7 @@ bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
   }
   const auto [ghost, fresh] = ledger.ghosts.emplace(attempt, std::move(held));
   if (!fresh) return false;
+  if (!job.IsNil()) ledger.ghost_jobs[attempt] = job;
   ledger.Charge(ghost->second);
   Refresh(node);
   return true;
@@ -293,6 +295,7 @@ bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
   if (ghost == ledger.ghosts.end()) return false;
   ledger.Refund(ghost->second);
   ledger.ghosts.erase(ghost);
+  ledger.ghost_jobs.erase(attempt);
   ledger.ghost_events.erase(attempt);
   Refresh(node);
   return true;
@@ -368,6 +371,23 @@ std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
     held.emplace(attempt, what.resources);
   }
   return held;
+}
+
+std::map<JobId, ResourceSet> NodeTable::HauntedOn(const NodeId& node) const {
+  std::map<JobId, ResourceSet> haunted;
+  const auto found = ledgers_.find(node);
+  if (found == ledgers_.end()) return haunted;
+  const Ledger& ledger = found->second;
+  for (const auto& [attempt, job] : ledger.ghost_jobs) {
+    const Held& held = ledger.ghosts.at(attempt);
+    // Beside one that holds everything nothing else matters.
+    if (held.everything) {
+      haunted[job] = records_.at(node).resources;
+    } else if (CanAdd(haunted[job], held.resources)) {
+      haunted[job].Add(held.resources);
+    }
+  }
+  return haunted;
 }
 
 size_t NodeTable::GhostCountOn(const NodeId& node) const {

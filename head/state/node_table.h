@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/placement/placement_index.h"
@@ -75,11 +76,11 @@ class NodeTable {
   // Gives back; nothing when it holds nothing.
   void Release(const AttemptId& attempt, const NodeId& node);
 
-  // The node still has `attempt`, whose part on it is over.  With a part, what
-  // it held; without one (the head has forgotten it), or with one that the
-  // whole node could not hold, all of the node.
+  // The node still has `attempt` of `job` (nil: not known), whose part on it is
+  // over.  With a part, what it held; without one (the head has forgotten it),
+  // or with one that the whole node could not hold, all of the node.
   // False when it is known already.
-  bool AddGhost(const NodeId& node, const AttemptId& attempt,
+  bool AddGhost(const NodeId& node, const AttemptId& attempt, const JobId& job,
                 const AttemptPart* part);
   // True when there was one.
   bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
@@ -105,6 +106,8 @@ class NodeTable {
 
   // What each attempt holds of a node; ghosts are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
+  // What ghosts hold of a node, by their jobs; of jobs that are known.
+  std::map<JobId, ResourceSet> HauntedOn(const NodeId& node) const;
   // The node as it would be in the index if it took new work and `without`
   // held nothing.  REQUIRES: the node is here.
   NodeSnapshot Imagine(const NodeId& node,
@@ -144,6 +147,7 @@ class NodeTable {
     std::optional<ShownNodeState> told;  // by TakeRestated
     std::map<AttemptId, Held> holds;
     std::map<AttemptId, Held> ghosts;
+    std::map<AttemptId, JobId> ghost_jobs;
     std::map<AttemptId, uint64_t> ghost_events;
     // Sums over both.
     ResourceSet resources;

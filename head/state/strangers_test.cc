@@ -74,6 +74,22 @@ TEST_F(StrangersTest, AStrangerBesideAnEndedAttemptHoldsItsOwnOnly) {
   COHORT_EXPECT_OK(Adopt(later.attempt));
 }
 
+// There is no job to list, but somebody has to say what becomes of it.
+TEST_F(StrangersTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
+  Backup();
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Restore();
+  Join(kNode, {running});
+  Settle();
+  const JobId other = NewJob(/*cpus=*/2);
+  const Explanation waits = Explain(*state_, Job(other), /*read_only=*/false);
+  ASSERT_TRUE(waits.diagnosis.has_value());
+  EXPECT_THAT(waits.diagnosis->holders,
+              ElementsAre(Holder{kCpu, job, Amount::FromUnits(1), 1}));
+}
+
 TEST_F(StrangersTest, WithoutItsSpecAllOfTheNodeIsHeld) {
   const JobId job = NewJob();
   Backup();

@@ -94,7 +94,7 @@ class Churn {
       case 1: {
         const AttemptId ghost = AttemptId::New(random_);
         ghosts_.emplace_back(ids_[n], ghost);
-        nodes_.AddGhost(ids_[n], ghost, nullptr);
+        nodes_.AddGhost(ids_[n], ghost, JobId(), nullptr);
         return;
       }
       case 2:
