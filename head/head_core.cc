@@ -218,6 +218,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
       *store_, seams_.store_executor, seams_.strand, cluster.term,
       [this](const absl::Status& failure) { OnAppendFailed(failure); });
   read_only_ = false;
+  probed_at_ = seams_.clock.Monotonic();
   refusal_ = absl::OkStatus();
   if (router_ != nullptr) {
     router_->SetStamp({.cluster_id = std::string(cluster.cluster.bytes()),
@@ -318,6 +319,11 @@ void HeadCore::Tick() {
   if (read_only_) return;
   Transition transition;
   state_->Tick(transition);
+  if (seams_.clock.Monotonic() - probed_at_ >= options_.probe_period) {
+    probed_at_ = seams_.clock.Monotonic();
+    // As it is: under load it rides along with what is written anyway.
+    transition.Put(state_->cluster());
+  }
   Submit(std::move(transition));
   if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
     TrimPackages();

@@ -38,6 +38,9 @@ struct HeadCoreOptions {
   int64_t pid = 0;
   // Between attempts to open a store that refuses.
   absl::Duration reopen_delay = absl::Seconds(1);
+  // A row is written this often, so that a disk that is full or gone is known
+  // before somebody needs it.
+  absl::Duration probe_period = absl::Seconds(10);
   // What may wait to become durable before clients are told to come back:
   // 10,000 transitions of 1 KiB sync in well under a second.
   size_t pending_transitions_max = 10'000;
@@ -157,6 +160,7 @@ class HeadCore final : public StateHost {
   bool dead_ = false;
   bool ending_ = false;
   absl::Duration packages_trimmed_at_;
+  absl::Duration probed_at_;
 
   // One life of the state; replaced as a whole.
   std::unique_ptr<Store> store_;

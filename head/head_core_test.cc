@@ -127,6 +127,18 @@ TEST_F(HeadCoreTest, AnswersReadsAndRefusesWritesWhileTheDiskIsFull) {
   EXPECT_FALSE(Status().read_only());
 }
 
+// Nobody has to lose a change for it.
+TEST_F(HeadCoreTest, NoticesAFullDiskByItself) {
+  disk_.Refuse();
+  Run(absl::Seconds(11));
+  EXPECT_TRUE(core_->read_only());
+  EXPECT_EQ(GetReason(Submit("during").status()), "read_only");
+  disk_.Heal();
+  Run(absl::Seconds(2));
+  EXPECT_FALSE(core_->read_only());
+  COHORT_EXPECT_OK(Submit("during"));
+}
+
 TEST_F(HeadCoreTest, AnswersReadsWhileTheStoreCannotEvenBeOpened) {
   const auto job = Submit("before");
   COHORT_ASSERT_OK(job);
