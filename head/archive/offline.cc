@@ -12,6 +12,7 @@
 #include "common/exit_code.h"
 #include "common/local_files.h"
 #include "common/options/daemon_options.h"
+#include "common/os_user.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -94,7 +95,8 @@ int RunRestore(int argc, const char* const* argv) {
   if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
   SystemRandom random;
   const absl::StatusOr<RestoreReport> report =
-      RestoreBackup(backup, state_dir, MachineClock(), random);
+      RestoreBackup(backup, state_dir, absl::StrCat("user/", OsUserName()),
+                    MachineClock(), random);
   if (!report.ok()) return FailToStart(app, report.status());
   const absl::Status printed = PrintRaw(ReportText(*report, state_dir));
   return printed.ok() ? kExitOk : FailToStart(app, printed);

@@ -154,6 +154,7 @@ absl::Status CopyFiles(const std::string& backup,
 
 absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
                                       const BackupManifest& manifest,
+                                      const std::string& principal,
                                       const Clock& clock, Random& random) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<RocksdbStore> store,
                           RocksdbStore::Open({.path = directory + "/store"}));
@@ -163,7 +164,8 @@ absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
     return absl::DataLossError("the backup's store has no cluster row");
   }
   const uint64_t term_before = rows.cluster->term;
-  const Batch changes = ChangeGeneration(rows, clock.Wall(), random);
+  const Batch changes =
+      ChangeGeneration(rows, principal, clock.Wall(), random);
   COHORT_RETURN_IF_ERROR(store->Append(term_before, changes));
   RestoreReport report{.cluster = rows.cluster->cluster,
                        .generation = rows.cluster->generation,
@@ -195,7 +197,8 @@ absl::Status CheckOutsideOfStores(const std::filesystem::path& target) {
 
 }  // namespace
 
-Batch ChangeGeneration(Rows& rows, absl::Time now, Random& random) {
+Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
+                       Random& random) {
   ClusterRecord& cluster = *rows.cluster;
   const uint64_t seconds =
       static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixSeconds(now)));
@@ -218,6 +221,7 @@ Batch ChangeGeneration(Rows& rows, absl::Time now, Random& random) {
   event.number = cluster.next_event++;
   event.at = now;
   event.kind = "store_restored";
+  event.origin.principal = principal;
   event.text = absl::StrCat("generation ", cluster.generation.ToHex());
   batch.push_back(ToWrite(event));
   batch.push_back(ToWrite(cluster));
@@ -226,6 +230,7 @@ Batch ChangeGeneration(Rows& rows, absl::Time now, Random& random) {
 
 absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
                                             const std::string& state_dir,
+                                            const std::string& principal,
                                             const Clock& clock,
                                             Random& random) {
   if (state_dir.empty()) {
@@ -263,7 +268,7 @@ absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
   }
   COHORT_RETURN_IF_ERROR(CopyFiles(backup, manifest, partial));
   COHORT_ASSIGN_OR_RETURN(RestoreReport report,
-                          Rewrite(partial, manifest, clock, random));
+                          Rewrite(partial, manifest, principal, clock, random));
   COHORT_RETURN_IF_ERROR(SyncDirectory(partial));
   // Takes the place of an empty directory, of nothing else.
   if (rename(partial.c_str(), target.c_str()) != 0) {

@@ -43,12 +43,15 @@ struct RestoreReport {
 // DataLoss, naming the file: the backup is damaged; FailedPrecondition: a newer
 // cohort wrote it; else what the file system said.  On an error nothing is left
 // at `state_dir`; of a restore that was killed, `<state_dir>.restoring` is.
+// `principal`: who asked, for the event that tells of it.
 absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
                                             const std::string& state_dir,
+                                            const std::string& principal,
                                             const Clock& clock, Random& random);
 
 // What a restore changes in a store that has `rows`; sets them so.
 // REQUIRES: there is a cluster row.
-Batch ChangeGeneration(Rows& rows, absl::Time now, Random& random);
+Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
+                       Random& random);
 
 }  // namespace cohort::head

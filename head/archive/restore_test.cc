@@ -38,7 +38,7 @@ class RestoreTest : public ::testing::Test {
   std::string target() const { return fixture_.path("new"); }
 
   absl::StatusOr<RestoreReport> Restore() {
-    return RestoreBackup(backup(), target(), fixture_.executor(), random_);
+    return RestoreBackup(backup(), target(), "user/ada", fixture_.executor(), random_);
   }
 
   static absl::StatusOr<Rows> RowsIn(const std::string& state_dir) {
@@ -83,6 +83,14 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreUnclaimed) {
   EXPECT_TRUE(fs::exists(target() + "/packages/" + fixture_.package_hex()));
   EXPECT_FALSE(fs::exists(target() + "/BACKUP"));
   EXPECT_FALSE(fs::exists(target() + ".restoring"));
+  auto store = RocksdbStore::Open(
+      {.path = target() + "/store", .access = StoreAccess::kInspect});
+  COHORT_ASSERT_OK(store);
+  const auto events = LoadRecords<EventRecord>(**store);
+  COHORT_ASSERT_OK(events);
+  EXPECT_EQ(events->back().kind, "store_restored");
+  EXPECT_EQ(events->back().origin.principal, "user/ada");
+  store->reset();
   // It opens to write, with a mark that fits.
   COHORT_EXPECT_OK(RocksdbStore::Open({.path = target() + "/store"}));
 }
@@ -103,7 +111,7 @@ TEST_F(RestoreTest, AStoreThatIsThereIsNotTouched) {
   for (const std::string& there :
        {fixture_.state_dir(), fixture_.state_dir() + "/credential", backup()}) {
     const auto refused =
-        RestoreBackup(backup(), there, fixture_.executor(), random_);
+        RestoreBackup(backup(), there, "user/ada", fixture_.executor(), random_);
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument,
                                   AllOf(HasSubstr(there),
                                         HasSubstr("name a new directory"))));
@@ -119,7 +127,7 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
     fs::create_directory_symlink(fixture_.path(to), link);
     for (const std::string& named : {link, link + "/"}) {
       EXPECT_THAT(
-          RestoreBackup(backup(), named, fixture_.executor(), random_),
+          RestoreBackup(backup(), named, "user/ada", fixture_.executor(), random_),
           StatusIs(absl::StatusCode::kInvalidArgument,
                    AllOf(HasSubstr("symbolic link to " + fixture_.path(to)),
                          HasSubstr("name a new directory"))));
@@ -132,11 +140,11 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
 }
 
 TEST_F(RestoreTest, EmptyNamesAreRefused) {
-  EXPECT_THAT(RestoreBackup(backup(), "", fixture_.executor(), random_),
+  EXPECT_THAT(RestoreBackup(backup(), "", "user/ada", fixture_.executor(), random_),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("--state-dir is empty")));
   EXPECT_THAT(
-      RestoreBackup("", target(), fixture_.executor(), random_),
+      RestoreBackup("", target(), "user/ada", fixture_.executor(), random_),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("DIR is empty")));
   ExpectNothingMade();
 }
@@ -145,7 +153,7 @@ TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
   for (const std::string& directory :
        {fixture_.state_dir(), fixture_.path("missing")}) {
     EXPECT_THAT(
-        RestoreBackup(directory, target(), fixture_.executor(), random_),
+        RestoreBackup(directory, target(), "user/ada", fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  AllOf(HasSubstr(directory), HasSubstr("is no backup"))));
   }
@@ -160,7 +168,7 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
         fixture_.path("link") + "/new"}) {
     SCOPED_TRACE(inside);
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, fixture_.executor(), random_),
+        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(backup()), before);
   }
@@ -168,11 +176,11 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
 
 TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
   const std::string head = fixture_.path("head_of_another");
-  COHORT_ASSERT_OK(RestoreBackup(backup(), head, fixture_.executor(), random_));
+  COHORT_ASSERT_OK(RestoreBackup(backup(), head, "user/ada", fixture_.executor(), random_));
   const auto before = ReadTree(head);
   for (const std::string& inside : {head + "/new", head + "/store/a/b"}) {
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, fixture_.executor(), random_),
+        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(head), before);
   }
@@ -182,7 +190,7 @@ TEST_F(RestoreTest, ParentsThatWereMadeForNothingAreRemoved) {
   const std::string name = "store.mark";
   fs::remove(backup() + "/" + name);
   EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c",
-                            fixture_.executor(), random_),
+                            "user/ada", fixture_.executor(), random_),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
   EXPECT_FALSE(fs::exists(fixture_.path("a")));
 }
@@ -252,7 +260,7 @@ TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
   COHORT_ASSERT_OK(first);
   Rows rows = *RowsIn(target());
   const absl::Time since = rows.attempts[0].unclaimed_since;
-  (void)ChangeGeneration(rows, since + absl::Hours(1), random_);
+  (void)ChangeGeneration(rows, "user/ada", since + absl::Hours(1), random_);
   EXPECT_NE(rows.cluster->generation, first->generation);
   EXPECT_GT(rows.cluster->term, first->term);
   EXPECT_EQ(rows.attempts[0].unclaimed_since, since);
@@ -267,8 +275,8 @@ TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   Rows older = newer;
   older.cluster->term = 1;
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  (void)ChangeGeneration(newer, now, random);
-  (void)ChangeGeneration(older, now + absl::Minutes(1), random);
+  (void)ChangeGeneration(newer, "user/ada", now, random);
+  (void)ChangeGeneration(older, "user/ada", now + absl::Minutes(1), random);
   EXPECT_GT(older.cluster->term, newer.cluster->term);
 }
 

@@ -1,5 +1,6 @@
 """What happened, to whom, by whom and why, through everything."""
 
+import getpass
 import json
 import signal
 import subprocess
@@ -183,6 +184,7 @@ class Events(cluster.ClusterTest):
         self.assertIsNone(follower.poll())
         restored = next(event for event in after
                         if event["kind"] == "store_restored")
+        self.assertEqual(restored["principal"], f"user/{getpass.getuser()}")
         common = restored["number"] - 1
         self.assertEqual(before[:common], after[:common])
         self.assertEqual(seen[:len(before)], before)

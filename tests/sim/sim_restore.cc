@@ -69,7 +69,7 @@ Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
   COHORT_CHECK(rows.ok()) << rows.status();
   const uint64_t term = rows->cluster->term;
   const GenerationId generation = rows->cluster->generation;
-  Batch changes = head::ChangeGeneration(*rows, now, random);
+  Batch changes = head::ChangeGeneration(*rows, "user/sim", now, random);
   if (keep_generation) {
     rows->cluster->generation = generation;
     rows->cluster->settling = false;

@@ -91,7 +91,7 @@ class UnclaimedTest : public ::testing::Test,
     Rows rows = *LoadRows(store);
     const uint64_t term = rows.cluster->term;
     COHORT_ASSERT_OK(
-        store.Append(term, ChangeGeneration(rows, time_.Wall(), random_)));
+        store.Append(term, ChangeGeneration(rows, "user/ada", time_.Wall(), random_)));
     old_generation_ = std::string(state_->cluster().generation.bytes());
     sent_.clear();
     Load();
