@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -23,6 +24,8 @@ namespace {
 
 // Before the checksum and the bytes: what the file is, and its version.
 constexpr absl::string_view kMagic = "cohort worker 1\n";
+
+constexpr char kDamagedSuffix[] = ".damaged";
 
 absl::Status Damaged(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is damaged"));
@@ -140,17 +143,9 @@ absl::Status Journal::SaveBinding(const v1::Stamp& stamp) {
 }
 
 absl::StatusOr<std::vector<JournalEntry>> Journal::LoadAll() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(directories_.Journal(), error);
-       !error && it != std::filesystem::directory_iterator();
-       it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    // What an interrupted save left beside has no id for a name.
-    if (AttemptId::FromHex(name).ok()) names.push_back(name);
-  }
-  if (error) return ErrnoStatus(error.value(), directories_.Journal());
-  std::sort(names.begin(), names.end());
+  // What this start sets aside stays whole: it is told of once.
+  COHORT_RETURN_IF_ERROR(RemoveDamaged());
+  COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles());
   std::vector<JournalEntry> entries;
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directories_.Journal(), "/", name);
@@ -167,14 +162,47 @@ absl::StatusOr<std::vector<JournalEntry>> Journal::LoadAll() {
   return entries;
 }
 
+absl::StatusOr<std::vector<std::string>> Journal::ListFiles() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directories_.Journal(), error);
+       !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    // What an interrupted save left beside has no id for a name.
+    if (AttemptId::FromHex(name).ok()) names.push_back(name);
+  }
+  if (error) return ErrnoStatus(error.value(), directories_.Journal());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 absl::Status Journal::SetAside(const std::string& path) {
-  const std::string aside = absl::StrCat(path, ".damaged");
+  const std::string aside = absl::StrCat(path, kDamagedSuffix);
   COHORT_LOG(kError, "journal_file_damaged", {"file", path}, {"kept_as", aside},
              {"consequence", "its attempt is ended here"});
   if (rename(path.c_str(), aside.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename ", path));
   }
   return SyncDirectory(directories_.Journal());
+}
+
+absl::Status Journal::RemoveDamaged() {
+  namespace fs = std::filesystem;
+  std::vector<std::pair<fs::file_time_type, fs::path>> damaged;
+  std::error_code error;
+  for (fs::directory_iterator it(directories_.Journal(), error);
+       !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (!absl::EndsWith(it->path().native(), kDamagedSuffix)) continue;
+    damaged.emplace_back(it->last_write_time(error), it->path());
+  }
+  if (error) return ErrnoStatus(error.value(), directories_.Journal());
+  std::sort(damaged.begin(), damaged.end());
+  for (size_t i = 0; i + kDamagedKept < damaged.size(); ++i) {
+    fs::remove(damaged[i].second, error);
+    if (error) return ErrnoStatus(error.value(), damaged[i].second.native());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Journal::Save(const AttemptId& attempt,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ namespace cohort::worker {
 // blocks: for the disk executor, and for start-up.  Thread-compatible.
 class Journal {
  public:
+  // Enough for a person to see what damages them; a disk that decays makes more
+  // with each start, of up to 8 MiB each.
+  static constexpr size_t kDamagedKept = 8;
+
   // REQUIRES: the directories outlive it.
   explicit Journal(const NodeDirectories& directories)
       : directories_(directories) {}
@@ -37,13 +42,18 @@ class Journal {
   absl::Status SaveBinding(const v1::Stamp& stamp);
 
   // A damaged file is set aside as <attempt>.damaged: nothing is known of that
-  // attempt any more, and the others go on.
+  // attempt any more, and the others go on.  Of those that were set aside
+  // before, the last kDamagedKept stay.
   absl::StatusOr<std::vector<JournalEntry>> LoadAll();
   absl::Status Save(const AttemptId& attempt, const JournalEntry& entry);
   absl::Status Remove(const AttemptId& attempt);
 
  private:
+  // Of the attempts that have a file.
+  absl::StatusOr<std::vector<std::string>> ListFiles();
   absl::Status SetAside(const std::string& path);
+  // But for the newest.
+  absl::Status RemoveDamaged();
 
   const NodeDirectories& directories_;
 };

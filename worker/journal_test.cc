@@ -1,7 +1,10 @@
 #include "worker/journal.h"
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -104,6 +107,26 @@ TEST_F(JournalTest, SetsADamagedFileAsideAndKnowsTheOthers) {
     EXPECT_EQ((*entries)[0].desired.attempt_id(), whole.bytes());
   }
   EXPECT_THAT(ReadFile(directories_.JournalFile(damaged) + ".damaged"), IsOk());
+}
+
+TEST_F(JournalTest, KeepsTheLastOfTheDamagedFiles) {
+  namespace fs = std::filesystem;
+  const auto now = fs::file_time_type::clock::now();
+  for (size_t i = 0; i < Journal::kDamagedKept + 3; ++i) {
+    const std::string path =
+        directories_.JournalFile(AttemptId::New(random_)) + ".damaged";
+    std::ofstream(path) << i;
+    fs::last_write_time(path, now - std::chrono::hours(i));
+  }
+  const AttemptId damaged = AttemptId::New(random_);
+  std::ofstream(directories_.JournalFile(damaged)).flush();
+  COHORT_ASSERT_OK(journal_.LoadAll());
+  std::vector<std::string> kept;
+  for (const auto& entry : fs::directory_iterator(directories_.Journal())) {
+    kept.push_back(*ReadFile(entry.path()));
+  }
+  EXPECT_THAT(kept, testing::UnorderedElementsAre("", "0", "1", "2", "3", "4",
+                                                  "5", "6", "7"));
 }
 
 TEST_F(JournalTest, KeepsTheBinding) {
