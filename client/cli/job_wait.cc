@@ -27,8 +27,8 @@ absl::Status TimedOut(const JobId& id, absl::Duration timeout,
       timeout > absl::ZeroDuration()
           ? absl::StrCat(" after ", DurationToText(timeout))
           : "";
-  return absl::DeadlineExceededError(absl::StrCat(
-      "job ", id.ToText(), " is ", state, after, "; it goes on"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("job ", id.ToText(), " is ", state, after, "; it goes on"));
 }
 
 bool IsAway(const absl::Status& status) {

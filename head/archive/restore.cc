@@ -164,8 +164,7 @@ absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
     return absl::DataLossError("the backup's store has no cluster row");
   }
   const uint64_t term_before = rows.cluster->term;
-  const Batch changes =
-      ChangeGeneration(rows, principal, clock.Wall(), random);
+  const Batch changes = ChangeGeneration(rows, principal, clock.Wall(), random);
   COHORT_RETURN_IF_ERROR(store->Append(term_before, changes));
   RestoreReport report{.cluster = rows.cluster->cluster,
                        .generation = rows.cluster->generation,

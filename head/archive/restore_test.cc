@@ -38,7 +38,8 @@ class RestoreTest : public ::testing::Test {
   std::string target() const { return fixture_.path("new"); }
 
   absl::StatusOr<RestoreReport> Restore() {
-    return RestoreBackup(backup(), target(), "user/ada", fixture_.executor(), random_);
+    return RestoreBackup(backup(), target(), "user/ada", fixture_.executor(),
+                         random_);
   }
 
   static absl::StatusOr<Rows> RowsIn(const std::string& state_dir) {
@@ -110,8 +111,8 @@ TEST_F(RestoreTest, AStoreThatIsThereIsNotTouched) {
   const auto before = ReadTree(fixture_.state_dir());
   for (const std::string& there :
        {fixture_.state_dir(), fixture_.state_dir() + "/credential", backup()}) {
-    const auto refused =
-        RestoreBackup(backup(), there, "user/ada", fixture_.executor(), random_);
+    const auto refused = RestoreBackup(backup(), there, "user/ada",
+                                       fixture_.executor(), random_);
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument,
                                   AllOf(HasSubstr(there),
                                         HasSubstr("name a new directory"))));
@@ -127,7 +128,8 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
     fs::create_directory_symlink(fixture_.path(to), link);
     for (const std::string& named : {link, link + "/"}) {
       EXPECT_THAT(
-          RestoreBackup(backup(), named, "user/ada", fixture_.executor(), random_),
+          RestoreBackup(backup(), named, "user/ada", fixture_.executor(),
+                        random_),
           StatusIs(absl::StatusCode::kInvalidArgument,
                    AllOf(HasSubstr("symbolic link to " + fixture_.path(to)),
                          HasSubstr("name a new directory"))));
@@ -140,9 +142,10 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
 }
 
 TEST_F(RestoreTest, EmptyNamesAreRefused) {
-  EXPECT_THAT(RestoreBackup(backup(), "", "user/ada", fixture_.executor(), random_),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("--state-dir is empty")));
+  EXPECT_THAT(
+      RestoreBackup(backup(), "", "user/ada", fixture_.executor(), random_),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("--state-dir is empty")));
   EXPECT_THAT(
       RestoreBackup("", target(), "user/ada", fixture_.executor(), random_),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("DIR is empty")));
@@ -153,7 +156,8 @@ TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
   for (const std::string& directory :
        {fixture_.state_dir(), fixture_.path("missing")}) {
     EXPECT_THAT(
-        RestoreBackup(directory, target(), "user/ada", fixture_.executor(), random_),
+        RestoreBackup(directory, target(), "user/ada", fixture_.executor(),
+                      random_),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  AllOf(HasSubstr(directory), HasSubstr("is no backup"))));
   }
@@ -168,7 +172,8 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
         fixture_.path("link") + "/new"}) {
     SCOPED_TRACE(inside);
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(), random_),
+        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(),
+                      random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(backup()), before);
   }
@@ -176,11 +181,13 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
 
 TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
   const std::string head = fixture_.path("head_of_another");
-  COHORT_ASSERT_OK(RestoreBackup(backup(), head, "user/ada", fixture_.executor(), random_));
+  COHORT_ASSERT_OK(
+      RestoreBackup(backup(), head, "user/ada", fixture_.executor(), random_));
   const auto before = ReadTree(head);
   for (const std::string& inside : {head + "/new", head + "/store/a/b"}) {
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(), random_),
+        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(),
+                      random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(head), before);
   }
@@ -189,8 +196,8 @@ TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
 TEST_F(RestoreTest, ParentsThatWereMadeForNothingAreRemoved) {
   const std::string name = "store.mark";
   fs::remove(backup() + "/" + name);
-  EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c",
-                            "user/ada", fixture_.executor(), random_),
+  EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c", "user/ada",
+                            fixture_.executor(), random_),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
   EXPECT_FALSE(fs::exists(fixture_.path("a")));
 }

@@ -90,8 +90,8 @@ class UnclaimedTest : public ::testing::Test,
     MemoryStore store(*disk_);
     Rows rows = *LoadRows(store);
     const uint64_t term = rows.cluster->term;
-    COHORT_ASSERT_OK(
-        store.Append(term, ChangeGeneration(rows, "user/ada", time_.Wall(), random_)));
+    COHORT_ASSERT_OK(store.Append(
+        term, ChangeGeneration(rows, "user/ada", time_.Wall(), random_)));
     old_generation_ = std::string(state_->cluster().generation.bytes());
     sent_.clear();
     Load();
