@@ -127,66 +127,93 @@ std::string TailText(const std::string& tail) {
   return text;
 }
 
-// "key: value" lines, then the ranks.
-std::string JobText(const Job& job) {
-  std::string text;
-  const auto add = [&text](absl::string_view key, absl::string_view value) {
+// "key: value" lines; what is not known is left out.
+class Fields {
+ public:
+  void Add(absl::string_view key, absl::string_view value) {
     const std::string line = OneLine(value);
     if (line.empty() || line == "-") return;
-    absl::StrAppend(&text, key, ":", std::string(15 - key.size(), ' '), line,
+    absl::StrAppend(&text_, key, ":", std::string(15 - key.size(), ' '), line,
                     "\n");
-  };
-  add("id", job.id.ToText());
-  add("name", job.name);
-  add("state", JobStateName(job.state));
-  add("reason", job.reason);
-  if (job.array.has_value()) {
-    add("elements",
-        absl::StrCat(job.array->size, ": ", CountsText(*job.array)));
   }
-  add("array", job.array_spec);
-  add("namespace", job.name_space == "default" ? "" : job.name_space);
-  add("labels", LabelsText(job.labels));
-  add("priority", job.priority == 0 ? "" : absl::StrCat(job.priority));
-  add("after", AfterText(job.after));
-  add("command", absl::StrJoin(job.command, " "));
-  add("workers",
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void AddRequest(const Job& job, Fields& fields) {
+  fields.Add("array", job.array_spec);
+  fields.Add("namespace", job.name_space == "default" ? "" : job.name_space);
+  fields.Add("labels", LabelsText(job.labels));
+  fields.Add("priority", job.priority == 0 ? "" : absl::StrCat(job.priority));
+  fields.Add("after", AfterText(job.after));
+  fields.Add("command", absl::StrJoin(job.command, " "));
+  fields.Add(
+      "workers",
       absl::StrCat(job.num_workers, " x ", job.resources_per_worker.ToString(),
                    ", ", PlacementStrategyName(job.placement_strategy)));
-  add("nodes", NodesText(job));
-  add("attempt", absl::StrCat(job.attempt));
-  add("failures",
-      absl::StrCat(
-          job.failures, " of ",
-          job.max_failures < 0 ? "any number" : absl::StrCat(job.max_failures),
-          " allowed, ", job.infra_restarts,
-          job.infra_restarts == 1 ? " restart" : " restarts",
-          " after a lost node or keeper"));
-  add("exit",
-      job.failed_rank.has_value()
-          ? absl::StrCat(ExitText(job.exit), " (rank ", *job.failed_rank, ")")
-          : ExitText(job.exit));
-  add("class", job.failure_class.has_value()
-                   ? FailureClassName(*job.failure_class)
-                   : "");
-  for (const std::string& cause : job.causes) add("cause", cause);
-  add("by class", ClassesText(job));
+}
+
+void AddFailures(const Job& job, Fields& fields) {
+  fields.Add("failures",
+             absl::StrCat(job.failures, " of ",
+                          job.max_failures < 0 ? "any number"
+                                               : absl::StrCat(job.max_failures),
+                          " allowed, ", job.infra_restarts,
+                          job.infra_restarts == 1 ? " restart" : " restarts",
+                          " after a lost node or keeper"));
+  fields.Add("exit", job.failed_rank.has_value()
+                         ? absl::StrCat(ExitText(job.exit), " (rank ",
+                                        *job.failed_rank, ")")
+                         : ExitText(job.exit));
+  fields.Add("class", job.failure_class.has_value()
+                          ? FailureClassName(*job.failure_class)
+                          : "");
+  for (const std::string& cause : job.causes) fields.Add("cause", cause);
+  fields.Add("by class", ClassesText(job));
+}
+
+void AddTimes(const Job& job, Fields& fields) {
   if (job.time_limit != absl::InfiniteDuration()) {
-    add("time limit", DurationToText(job.time_limit));
+    fields.Add("time limit", DurationToText(job.time_limit));
   }
-  add("submitted", TimeOrDash(job.submitted_at));
-  add("started", TimeOrDash(job.started_at));
-  add("ended", TimeOrDash(job.ended_at));
-  add("running time", RunningTime(job));
-  add("storage", job.storage_path);
+  fields.Add("submitted", TimeOrDash(job.submitted_at));
+  fields.Add("started", TimeOrDash(job.started_at));
+  fields.Add("ended", TimeOrDash(job.ended_at));
+  fields.Add("running time", RunningTime(job));
+}
+
+void AddResults(const Job& job, Fields& fields) {
+  fields.Add("storage", job.storage_path);
   if (job.checkpoint.has_value()) {
-    add("checkpoint", absl::StrCat(job.checkpoint->path, " (step ",
-                                   job.checkpoint->step, ")"));
+    fields.Add("checkpoint", absl::StrCat(job.checkpoint->path, " (step ",
+                                          job.checkpoint->step, ")"));
   }
   if (!job.metrics_json.empty()) {
-    add("metrics", absl::StrCat(job.metrics_json, " (of ", job.metrics_count,
-                                " reports)"));
+    fields.Add("metrics", absl::StrCat(job.metrics_json, " (of ",
+                                       job.metrics_count, " reports)"));
   }
+}
+
+// The fields, then the ranks, then why one failed.
+std::string JobText(const Job& job) {
+  Fields fields;
+  fields.Add("id", job.id.ToText());
+  fields.Add("name", job.name);
+  fields.Add("state", JobStateName(job.state));
+  fields.Add("reason", job.reason);
+  if (job.array.has_value()) {
+    fields.Add("elements",
+               absl::StrCat(job.array->size, ": ", CountsText(*job.array)));
+  }
+  AddRequest(job, fields);
+  fields.Add("nodes", NodesText(job));
+  fields.Add("attempt", absl::StrCat(job.attempt));
+  AddFailures(job, fields);
+  AddTimes(job, fields);
+  AddResults(job, fields);
+  std::string text = fields.text();
   if (!job.ranks.empty()) absl::StrAppend(&text, "\n", RanksTable(job.ranks));
   if (!job.stderr_tail.empty()) {
     absl::StrAppend(&text, TailText(job.stderr_tail));

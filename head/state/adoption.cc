@@ -59,7 +59,8 @@ std::string TakeRanks(const NodeId& node, const DesiredAttempt& wanted,
   return "";
 }
 
-bool HasStarted(ObservedPhase phase) {
+// Its ranks were begun there, whatever became of them.
+bool HadRanks(ObservedPhase phase) {
   return phase == ObservedPhase::kStarting ||
          phase == ObservedPhase::kRunning || phase == ObservedPhase::kEnded;
 }
@@ -132,7 +133,7 @@ absl::StatusOr<AttemptRecord> RecordOf(const UnclaimedTable::Entry& entry) {
       record.master_port = wanted.master_port;
     }
     node_count = wanted.node_count;
-    started = started && HasStarted(observed.phase);
+    started = started && HadRanks(observed.phase);
     AttemptPart part = PartOf(node, wanted);
     part.master_port = observed.master_port;
     parts.emplace(wanted.node_rank, std::move(part));

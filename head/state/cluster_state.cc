@@ -176,26 +176,48 @@ std::vector<std::string> ClusterState::TrimPackages(
 
 absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
     const Registration& registration, Transition& transition) {
+  COHORT_RETURN_IF_ERROR(CheckRegistration(registration));
+  const NodeId& node = registration.node;
+  const NodeRecord* known = nodes_.Find(node);
+  const bool returns = known != nullptr && known->state == NodeState::kDead;
+  Change change;
+  change.registering = node;
+  EnterNode(registration, change);
+  ApplyFitness(node, registration.unfit, change);
+  for (const ObservedAttempt& observed : registration.observed.attempts) {
+    ApplyObserved(node, observed, change);
+  }
+  ApplyAbsence(node, registration.observed, change);
+  if (returns) NoteReturn(node, change);
+  if (!registration.leaving) nodes_.Offer(node);
+  PlaceWaiting(change);
+  RegisteredNode registered = AnswerTo(node, change);
+  Finish(change, transition);
+  return registered;
+}
+
+absl::Status ClusterState::CheckRegistration(
+    const Registration& registration) const {
   COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
   const NodeId& node = registration.node;
   COHORT_RETURN_IF_ERROR(CheckGhosts(node, registration.observed));
   COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, registration.observed));
   COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
   const NodeRecord* known = nodes_.Find(node);
-  const std::optional<NodeState> before =
-      known == nullptr ? std::nullopt : std::optional(known->state);
-  if (before.value_or(NodeState::kDead) == NodeState::kDead &&
-      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect) >=
-          static_cast<int64_t>(limits_.nodes_max)) {
+  const bool is_one_more = known == nullptr || known->state == NodeState::kDead;
+  const int64_t count =
+      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect);
+  if (is_one_more && count >= static_cast<int64_t>(limits_.nodes_max)) {
     return SetReason(
         absl::ResourceExhaustedError(absl::StrCat(
             "the cluster has ", limits_.nodes_max, " nodes already")),
         "too_many_nodes");
   }
+  return absl::OkStatus();
+}
 
-  Change change;
-  change.principal = absl::StrCat("node/", registration.name);
-  change.registering = node;
+void ClusterState::EnterNode(const Registration& registration, Change& change) {
+  const NodeId& node = registration.node;
   NodeRecord record{.id = node,
                     .name = registration.name,
                     .state = NodeState::kAlive,
@@ -211,41 +233,34 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
                     .since = clock_.Wall(),
                     .unfit = {},
                     .origin = {}};
-  // What a person asked of the node outlives its daemon, and what it said of
-  // itself goes on until it says otherwise.
-  if (known != nullptr) {
-    record.drain = known->drain;
-    record.since = known->since;
-    record.unfit = known->unfit;
-  }
+  change.principal = absl::StrCat("node/", registration.name);
   change.cause = AddNodeEvent(
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
   change.principal.clear();  // what follows is the head's
-  record.origin.cause =
-      record.drain.has_value() ? known->origin.cause : change.cause;
-  nodes_.Put(record);
+  record.origin.cause = change.cause;
+  // What a person asked of the node outlives its daemon, and what it said of
+  // itself goes on until it says otherwise.
+  if (const NodeRecord* known = nodes_.Find(node)) {
+    record.drain = known->drain;
+    record.since = known->since;
+    record.unfit = known->unfit;
+    if (record.drain.has_value()) record.origin.cause = known->origin.cause;
+  }
+  nodes_.Put(std::move(record));
   change.nodes.insert(node);
   leases_.Grant(node);
-  ApplyFitness(node, registration.unfit, change);
+}
 
-  for (const ObservedAttempt& observed : registration.observed.attempts) {
-    ApplyObserved(node, observed, change);
-  }
-  ApplyAbsence(node, registration.observed, change);
-  if (before == NodeState::kDead) NoteReturn(node, change);
-  if (!registration.leaving) nodes_.Offer(node);
-  PlaceWaiting(change);
-
-  RegisteredNode registered{
-      .incarnation = record.incarnation, .desired = {}, .acknowledged = {}};
+RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
   for (const AttemptId& id : attempts_.OnNode(node)) {
     change.desired[node].insert(id);
   }
-  registered.desired = DesiredOf(node, change, view());
+  RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
+                            .desired = DesiredOf(node, change, view()),
+                            .acknowledged = {}};
   registered.acknowledged = std::move(change.acknowledged[node]);
   change.acknowledged.erase(node);
-  Finish(change, transition);
   return registered;
 }
 

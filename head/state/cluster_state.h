@@ -283,6 +283,11 @@ class ClusterState {
   void TryPlace(const JobId& job, Change& change);
 
   // ---- what nodes say ----
+  absl::Status CheckRegistration(const Registration& registration) const;
+  // Its row, under a new incarnation.
+  void EnterNode(const Registration& registration, Change& change);
+  // What it should do, and which checkpoints are committed.
+  RegisteredNode AnswerTo(const NodeId& node, Change& change);
   void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);
   void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
@@ -326,6 +331,14 @@ class ClusterState {
   // Makes rows for one that the store does not know.
   absl::Status GiveRows(const UnclaimedTable::Entry& entry,
                         const RequestKey& request, Change& change);
+  // FailedPrecondition, saying why, unless its job can go on with it.
+  absl::Status CheckJobOf(const UnclaimedTable::Entry& entry,
+                          const AttemptRecord& attempt) const;
+  // A row for a job that the store does not know either.
+  absl::Status GiveJobRow(const UnclaimedTable::Entry& entry,
+                          const RequestKey& request, Change& change);
+  void GiveAttemptRow(const UnclaimedTable::Entry& entry, AttemptRecord attempt,
+                      Change& change);
   void EndStranger(const UnclaimedTable::Entry& stranger,
                    const RequestKey& request, Change& change);
   // Nothing is left on the node of one that a person may have ended.

@@ -46,7 +46,7 @@ bool HasEndedOn(const NodeId& node, const UnclaimedTable::Entry& entry) {
          seen->second.phase == ObservedPhase::kEnded;
 }
 
-absl::Status IsEnding(const AttemptId& attempt) {
+absl::Status CannotAdoptEnded(const AttemptId& attempt) {
   return SetReason(absl::FailedPreconditionError(absl::StrCat(
                        "attempt ", attempt.ToHex(),
                        " cannot be adopted: it was ended, and goes once its "
@@ -65,7 +65,7 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
   if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
   const UnclaimedTable::Entry* entry = unclaimed_.Find(attempt);
   if (entry == nullptr) return NotUnclaimed(attempt, attempts_.Find(attempt));
-  if (entry->ending) return IsEnding(attempt);
+  if (entry->ending) return CannotAdoptEnded(attempt);
   const JobId job = entry->job;
   const bool is_stranger = !entry->has_row;
   Change change;
@@ -260,72 +260,88 @@ absl::Status ClusterState::CheckParts(const UnclaimedTable::Entry& entry,
 absl::Status ClusterState::GiveRows(const UnclaimedTable::Entry& entry,
                                     const RequestKey& request, Change& change) {
   COHORT_ASSIGN_OR_RETURN(AttemptRecord attempt, RecordOf(entry));
-  const JobRecord* known = jobs_.Find(entry.job);
-  JobRecord job = known != nullptr ? *known : JobOf(entry);
-  if (known != nullptr && known->state != JobState::kPending) {
+  COHORT_RETURN_IF_ERROR(CheckJobOf(entry, attempt));
+  COHORT_RETURN_IF_ERROR(CheckParts(entry, attempt));
+  if (jobs_.Find(entry.job) == nullptr) {
+    COHORT_RETURN_IF_ERROR(GiveJobRow(entry, request, change));
+  }
+  GiveAttemptRow(entry, std::move(attempt), change);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::CheckJobOf(const UnclaimedTable::Entry& entry,
+                                      const AttemptRecord& attempt) const {
+  const JobRecord* job = jobs_.Find(entry.job);
+  if (job == nullptr) return absl::OkStatus();
+  if (job->state != JobState::kPending) {
     return CannotAdopt(
         entry.attempt,
-        absl::StrCat("its job is ", JobStateName(known->state), " here"));
+        absl::StrCat("its job is ", JobStateName(job->state), " here"));
   }
   const DesiredAttempt& wanted = *entry.seen.begin()->second.wanted;
-  if (wanted.world_size != job.spec->num_workers ||
-      wanted.resources_per_rank != job.spec->resources_per_worker) {
+  if (wanted.world_size != job->spec->num_workers ||
+      wanted.resources_per_rank != job->spec->resources_per_worker) {
     return CannotAdopt(
         entry.attempt,
         absl::StrCat("its node says that it is ", wanted.world_size,
                      " ranks of ", wanted.resources_per_rank.ToString(),
-                     ", its job here asks for ", job.spec->num_workers, " of ",
-                     job.spec->resources_per_worker.ToString()));
+                     ", its job here asks for ", job->spec->num_workers, " of ",
+                     job->spec->resources_per_worker.ToString()));
   }
-  COHORT_RETURN_IF_ERROR(CheckParts(entry, attempt));
   for (const AttemptId& sibling : attempts_.AllOf(entry.job)) {
     const AttemptRecord& other = *attempts_.Find(sibling);
-    if (other.number >= attempt.number) {
+    if (other.number < attempt.number) continue;
+    return CannotAdopt(entry.attempt,
+                       absl::StrCat("a later attempt of its job, ",
+                                    other.number, ", is known here"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::GiveJobRow(const UnclaimedTable::Entry& entry,
+                                      const RequestKey& request,
+                                      Change& change) {
+  if (entry.job.IsElement()) {
+    return CannotAdopt(entry.attempt, "its array is not known here");
+  }
+  JobRecord job = JobOf(entry);
+  COHORT_RETURN_IF_ERROR(
+      Annotate(ValidateJobSpec(*job.spec, job.origin.name_space),
+               "its node says nonsense of the job"));
+  const std::string& package = job.spec->package_hash;
+  if (!package.empty()) {
+    if (packages_.Find(package) == nullptr) {
       return CannotAdopt(entry.attempt,
-                         absl::StrCat("a later attempt of its job, ",
-                                      other.number, ", is known here"));
+                         absl::StrCat("the backup lacks its package ",
+                                      absl::BytesToHexString(package),
+                                      ", so that it could never start again"));
     }
+    packages_.Pin(package);
   }
-  if (known == nullptr) {
-    if (entry.job.IsElement()) {
-      return CannotAdopt(entry.attempt, "its array is not known here");
-    }
-    COHORT_RETURN_IF_ERROR(
-        Annotate(ValidateJobSpec(*job.spec, job.origin.name_space),
-                 "its node says nonsense of the job"));
-    const std::string& package = job.spec->package_hash;
-    if (!package.empty()) {
-      if (packages_.Find(package) == nullptr) {
-        return CannotAdopt(
-            entry.attempt,
-            absl::StrCat("the backup lacks its package ",
-                         absl::BytesToHexString(package),
-                         ", so that it could never start again"));
-      }
-      packages_.Pin(package);
-    }
-    job.origin.principal = request.principal;
-    job.origin.request_id = request.request_id;
-    job.sequence = cluster_.next_job_sequence++;
-    job.submitted_at = clock_.Wall();
-    job.epoch = attempt.epoch;
-    change.cluster = true;
-    jobs_.Add(job);
-    eligibility_.Added(*jobs_.Find(entry.job));
-  }
-  JobRecord& row = *jobs_.FindMutable(entry.job);
-  row.attempts = attempt.number;
-  row.epoch = std::max(row.epoch, attempt.epoch);
-  row.reason.clear();
+  job.origin.principal = request.principal;
+  job.origin.request_id = request.request_id;
+  job.sequence = cluster_.next_job_sequence++;
+  job.submitted_at = clock_.Wall();
+  change.cluster = true;
+  jobs_.Add(std::move(job));
+  eligibility_.Added(*jobs_.Find(entry.job));
+  return absl::OkStatus();
+}
+
+void ClusterState::GiveAttemptRow(const UnclaimedTable::Entry& entry,
+                                  AttemptRecord attempt, Change& change) {
+  JobRecord& job = *jobs_.FindMutable(entry.job);
+  job.attempts = attempt.number;
+  job.epoch = std::max(job.epoch, attempt.epoch);
+  job.reason.clear();
   for (const AttemptPart& part : attempt.parts) {
     if (HasEndedOn(part.node, entry)) continue;
     nodes_.RemoveGhost(part.node, attempt.id);
     nodes_.Hold(attempt.id, part);
   }
-  attempt.origin = row.origin;
+  attempt.origin = job.origin;
   change.attempts.insert(attempt.id);
   attempts_.Add(std::move(attempt));
-  return absl::OkStatus();
 }
 
 void ClusterState::Claim(const AttemptId& id, Change& change) {
