@@ -63,10 +63,11 @@ std::set<JobId> EndsOf(const ChangeForJob& change,
                        const AttemptTable& attempts);
 size_t StepsOf(const ChangeForJob& change, const AttemptTable& attempts);
 
-//   EX-4: with those held that it names, and after the change, the job starts,
-//         in whatever order its steps come; with none of them left out, where
-//         there are no more than three steps.  Of more steps those are named
-//         too that might be in the way and ask for something else.
+//   EX-4: with those held that it names, and after the change, the job starts.
+//         Of no more than three steps, in whatever order they come, and with
+//         none of those left out.  More are tried as if they came at once, and
+//         the job were let in before or after them; then those are named too
+//         that might be in the way in between and ask for something else.
 //         Of nodes that are not here yet their ids are a guess: they decide
 //         between nodes that do equally well.
 //

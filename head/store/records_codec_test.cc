@@ -373,6 +373,44 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "47505512106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a18d086032001");
 }
 
+template <typename Record>
+void ExpectUnknown(const Record& record) {
+  const Write write = ToWrite(record);
+  EXPECT_THAT(FromRow<Record>(write.key, *write.value),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
+// A head calls a row damaged whose value it does not know, so an older one must
+// refuse the store: who adds a value raises the schema version with it.
+TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
+  static_assert(kSchemaVersion == 3);
+  NodeRecord node = SomeNode();
+  node.state = NodeState(4);
+  ExpectUnknown(node);
+  const auto spoil_job = [](auto spoil) {
+    JobRecord job = SomeJob();
+    spoil(job);
+    ExpectUnknown(job);
+  };
+  spoil_job([](JobRecord& job) { job.state = JobState(8); });
+  spoil_job([](JobRecord& job) { job.failure_class = FailureClass(7); });
+  spoil_job([](JobRecord& job) { job.phases[0].kind = JobPhase::Kind(7); });
+  spoil_job(
+      [](JobRecord& job) { job.spec.Own().strategy = PlacementStrategy(5); });
+  spoil_job(
+      [](JobRecord& job) { job.spec.Own().after[0].kind = DependencyKind(3); });
+  const auto spoil_attempt = [](auto spoil) {
+    AttemptRecord attempt = SomeAttempt();
+    spoil(attempt);
+    ExpectUnknown(attempt);
+  };
+  spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
+  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(13); });
+  spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
+  spoil_attempt(
+      [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });
+}
+
 TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
   NodeRecord forward = SomeNode();
   NodeRecord backward = SomeNode();
