@@ -16,8 +16,32 @@ namespace {
 
 // One preparation in so many fails: a full disk, a package that is gone.
 constexpr uint64_t kPrepareFailsOneIn = 60;
-// Until somebody makes room.
-constexpr absl::Duration kUnfitFor = absl::Seconds(2);
+v1::Register RegistrationOf(const NodeId& node, const NodeKind& kind,
+                            uint64_t nonce) {
+  v1::Register registration;
+  const bool is_other = kind.protocol != 0;
+  registration.mutable_protocol()->set_min_version(
+      is_other ? kind.protocol : worker::kProtocolMin);
+  registration.mutable_protocol()->set_max_version(
+      is_other ? kind.protocol : worker::kProtocolMax);
+  registration.set_node_id(std::string(node.bytes()));
+  registration.set_name(kind.name);
+  registration.set_host(kind.host);
+  registration.set_daemon_nonce(nonce);
+  *registration.mutable_resources() = rpc::ToWire(kind.resources);
+  for (const std::string& gpu : kind.gpus) {
+    v1::Device* device = registration.add_devices();
+    device->set_id(gpu);
+    device->set_kind("gpu");
+    device->set_model(kind.gpu_model);
+    device->set_simulated(true);
+  }
+  for (const auto& [key, value] : kind.labels) {
+    (*registration.mutable_labels())[key] = value;
+  }
+  if (!kind.taint.empty()) registration.add_taints()->set_key(kind.taint);
+  return registration;
+}
 
 }  // namespace
 
@@ -185,36 +209,28 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
       host_(std::make_unique<Host>(world, machine, process_)),
       binding_(std::make_unique<Binding>(machine, process_)),
       router_({}, rpc::Authenticator(world.credential), world.clock) {
-  node_.emplace(
-      *host_,
-      worker::NodeState::Events{
-          .on_change = [this] { link_->NoteChange(); },
-          .on_fault = [this](const absl::Status& why) { OnFault(why); }});
+  node_.emplace(*host_, worker::NodeState::Events{
+                            .on_change = [this] { link_->NoteChange(); },
+                            .on_fault =
+                                [this](const absl::Status& why) {
+                                  fitness_->NoteFault(why);
+                                }});
+  // Each look finds room: what was full when an attempt could not begin is not
+  // for longer than a period.
+  fitness_.emplace(worker::FitnessOptions(), process_, process_,
+                   [this](const std::string& unfit) { OnFitness(unfit); });
+  MakeLink(node, kind);
+  MakeRunService();
+  world.network.Listen(machine.name() + ".sock", &router_);
+  if (machine.flaw() == Flaw::kLosesReports) machine.journal.clear();
+  Restore();
+}
+
+void WorkerDaemon::MakeLink(const NodeId& node, const NodeKind& kind) {
   worker::HeadLinkOptions options;
-  v1::Register& registration = options.registration;
-  const bool is_other = kind.protocol != 0;
-  registration.mutable_protocol()->set_min_version(
-      is_other ? kind.protocol : worker::kProtocolMin);
-  registration.mutable_protocol()->set_max_version(
-      is_other ? kind.protocol : worker::kProtocolMax);
-  registration.set_node_id(std::string(node.bytes()));
-  registration.set_name(kind.name);
-  registration.set_host(kind.host);
-  registration.set_daemon_nonce(world.random.Uint64());
-  *registration.mutable_resources() = rpc::ToWire(kind.resources);
-  for (const std::string& gpu : kind.gpus) {
-    v1::Device* device = registration.add_devices();
-    device->set_id(gpu);
-    device->set_kind("gpu");
-    device->set_model(kind.gpu_model);
-    device->set_simulated(true);
-  }
-  for (const auto& [key, value] : kind.labels) {
-    (*registration.mutable_labels())[key] = value;
-  }
-  if (!kind.taint.empty()) registration.add_taints()->set_key(kind.taint);
+  options.registration = RegistrationOf(node, kind, world_.random.Uint64());
   link_.emplace(
-      std::move(options), *channel_, *node_, *binding_, process_, world.random,
+      std::move(options), *channel_, *node_, *binding_, process_, world_.random,
       worker::HeadLink::Events{
           .on_joined = [this] { OnJoined(); },
           .on_read_log = [](const v1::ReadLogChunk&) {},
@@ -224,10 +240,13 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
                 world_.counters.Count(absl::StrCat(
                     "worker_refused_", reason.empty() ? "otherwise" : reason));
               }});
+}
+
+void WorkerDaemon::MakeRunService() {
   run_service_.emplace(
       router_, process_, *node_,
       worker::RunPaths{
-          .host = machine.name(),
+          .host = machine_.name(),
           .runtime_directory = [](const AttemptId& id) { return id.ToHex(); },
           .checkpoint_root =
               [](const v1::DesiredAttempt& attempt) {
@@ -235,19 +254,20 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
                                     "/attempt-", attempt.number(), ".",
                                     attempt.epoch());
               }});
-  world.network.Listen(machine.name() + ".sock", &router_);
-  if (machine.flaw() == Flaw::kLosesReports) machine.journal.clear();
+}
+
+void WorkerDaemon::Restore() {
   std::vector<worker::JournalEntry> entries;
-  for (const auto& [id, entry] : machine.journal) entries.push_back(entry);
+  for (const auto& [id, entry] : machine_.journal) entries.push_back(entry);
   process_.Post([this, entries = std::move(entries)]() mutable {
-    node_->Restore(std::move(entries), [this] { link_->Start(); });
+    node_->Restore(std::move(entries),
+                   [this] { fitness_->Start([this] { link_->Start(); }); });
   });
 }
 
-void WorkerDaemon::OnFault(const absl::Status& why) {
-  world_.counters.Count("node_unfit");
-  link_->SetUnfit(std::string(why.message()));
-  process_.PostAfter(kUnfitFor, [this] { link_->SetUnfit(""); });
+void WorkerDaemon::OnFitness(const std::string& unfit) {
+  if (!unfit.empty()) world_.counters.Count("node_unfit");
+  link_->SetUnfit(unfit);
 }
 
 void WorkerDaemon::OnJoined() {

@@ -19,6 +19,7 @@
 #include "tests/sim/sim_machine.h"
 #include "tests/sim/sim_process.h"
 #include "tests/sim/sim_store.h"
+#include "worker/fitness.h"
 #include "worker/head_link.h"
 #include "worker/node_state.h"
 #include "worker/run_service.h"
@@ -59,7 +60,8 @@ struct NodeKind {
 };
 
 // One life of a worker daemon on a machine: the binary's own HeadLink,
-// NodeState and RunService over a host that acts on the simulated machine.
+// NodeState, Fitness and RunService over a host that acts on the simulated
+// machine.
 //
 // Destroying it is kill -9.
 class WorkerDaemon {
@@ -78,8 +80,11 @@ class WorkerDaemon {
   class Host;
   class Binding;
 
+  void MakeLink(const NodeId& node, const NodeKind& kind);
+  void MakeRunService();
+  void Restore();
   void OnJoined();
-  void OnFault(const absl::Status& why);
+  void OnFitness(const std::string& unfit);
 
   World world_;
   Machine& machine_;
@@ -88,6 +93,7 @@ class WorkerDaemon {
   std::unique_ptr<Host> host_;
   std::unique_ptr<Binding> binding_;
   std::optional<worker::NodeState> node_;
+  std::optional<worker::Fitness> fitness_;
   std::optional<worker::HeadLink> link_;
   rpc::Router router_;
   std::optional<worker::RunService> run_service_;
