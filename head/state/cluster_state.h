@@ -307,6 +307,8 @@ class ClusterState {
   void AddGhost(const NodeId& node, const ObservedAttempt& observed,
                 const AttemptPart* part, Change& change);
   void RemoveGhost(const NodeId& node, const AttemptId& ghost, Change& change);
+  // What was to begin where a ghost leaves no room begins elsewhere.
+  void GiveWayTo(const NodeId& node, const AttemptId& ghost, Change& change);
   void NoteReturn(const NodeId& node, Change& change);
   // Something there is over: a drained node may be empty now.
   void NoteLeft(const NodeId& node, Change& change);

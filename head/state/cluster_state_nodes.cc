@@ -269,6 +269,29 @@ void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
   event.text = text;
   nodes_.SetGhostEvent(node, observed.attempt,
                        AddEvent(std::move(event), change));
+  GiveWayTo(node, observed.attempt, change);
+}
+
+void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& ghost,
+                             Change& change) {
+  std::vector<AttemptId> unbegun;
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    const AttemptRecord& attempt = *attempts_.Find(id);
+    if (attempt.state == AttemptState::kPreparing && !attempt.unclaimed()) {
+      unbegun.push_back(id);
+    }
+  }
+  const uint64_t cause_before = change.cause;
+  change.cause = nodes_.GhostEvent(node, ghost);
+  for (const AttemptId& id : nodes_.WithoutRoom(node, unbegun)) {
+    AttemptRecord& attempt = *attempts_.FindMutable(id);
+    JobRecord& job = *jobs_.FindMutable(attempt.job);
+    const std::string why = absl::StrCat(
+        "node ", nodes_.Find(node)->name, " still has attempt ", ghost.ToHex(),
+        " of before, beside which it has no room");
+    ApplyOutcome(job, attempt, controller_.GiveWay(job, attempt, why), change);
+  }
+  change.cause = cause_before;
 }
 
 void ClusterState::RemoveGhost(const NodeId& node, const AttemptId& ghost,

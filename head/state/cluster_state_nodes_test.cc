@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 class NodeHealthTest : public ClusterStateTest {
@@ -476,6 +477,41 @@ TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
   anew.phase = ObservedPhase::kEnded;
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// PL-2; seed 8905567 of the simulation: of two daemons with one identity the
+// second had been told to run what the first did not know; what was placed on
+// the first meanwhile must not begin beside it.
+TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
+  Join(a_, 3);
+  const JobId first = SubmitJob(Spec(1, 2));
+  Run(first);
+  const ObservedAttempt still = At(first, ObservedPhase::kStarting);
+  Join(a_, 3);  // the other daemon, which knows nothing of it
+  EXPECT_EQ(StateOf(first), JobState::kStarting) << "again, as another attempt";
+  const JobId small = SubmitJob(Spec(1, 1));
+  EXPECT_EQ(StateOf(small), JobState::kStarting);
+  const AttemptId placed = Attempt(first).id;
+  ASSERT_NE(placed, still.attempt);
+
+  Registration back = Node(a_, 3);
+  back.observed.attempts = {still, At(small, ObservedPhase::kPrepared)};
+  const RegisteredNode registered = Join(back);
+  std::map<AttemptId, Goal> goals;
+  for (const DesiredAttempt& desired : registered.desired) {
+    goals[desired.attempt] = desired.goal;
+  }
+  EXPECT_EQ(goals[still.attempt], Goal::kForget);
+  EXPECT_EQ(goals[placed], Goal::kForget) << "no room beside the ghost";
+  EXPECT_EQ(goals[Attempt(small).id], Goal::kRun) << "for this one there is";
+  EXPECT_EQ(StateOf(first), JobState::kPending) << "until the ghost has ended";
+  EXPECT_THAT(Job(first).failures_by_class,
+              ElementsAre(Pair(FailureClass::kInfra, 2)));
+  EXPECT_EQ(Job(first).failures, 0);
+  ObservedAttempt gone = still;
+  gone.phase = ObservedPhase::kEnded;
+  Say(a_, gone);
+  EXPECT_EQ(StateOf(first), JobState::kStarting);
 }
 
 }  // namespace

@@ -317,6 +317,34 @@ uint64_t NodeTable::GhostEvent(const NodeId& node,
   return event == ledger->second.ghost_events.end() ? 0 : event->second;
 }
 
+std::vector<AttemptId> NodeTable::WithoutRoom(
+    const NodeId& node, const std::vector<AttemptId>& unbegun) const {
+  Ledger rest = ledgers_.at(node);
+  const ResourceSet& total = records_.at(node).resources;
+  const Amount whole = Amount::FromUnits(1);
+  std::vector<AttemptId> without;
+  for (const AttemptId& attempt : unbegun) {
+    const auto hold = rest.holds.find(attempt);
+    if (hold == rest.holds.end()) continue;
+    const Held& held = hold->second;
+    const ResourceSet lack = total.Shortfall(rest.resources);
+    const bool has_room =
+        rest.everything == 0 &&
+        std::none_of(held.devices.begin(), held.devices.end(),
+                     [&](const auto& device) {
+                       return rest.devices.at(device.first) > whole;
+                     }) &&
+        std::none_of(lack.begin(), lack.end(), [&](const auto& amount) {
+          return !held.resources.Get(amount.first).IsZero();
+        });
+    if (has_room) continue;
+    without.push_back(attempt);
+    rest.Refund(held);
+    rest.holds.erase(hold);
+  }
+  return without;
+}
+
 std::vector<AttemptId> NodeTable::GhostsOn(const NodeId& node) const {
   std::vector<AttemptId> ghosts;
   const auto found = ledgers_.find(node);

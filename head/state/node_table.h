@@ -88,6 +88,10 @@ class NodeTable {
   void SetGhostEvent(const NodeId& node, const AttemptId& attempt,
                      uint64_t event);
   uint64_t GhostEvent(const NodeId& node, const AttemptId& attempt) const;
+  // Which of `unbegun`, in their order, have no room on the node beside all the
+  // rest that holds it, ghosts included.
+  std::vector<AttemptId> WithoutRoom(
+      const NodeId& node, const std::vector<AttemptId>& unbegun) const;
   // Of a node, in the order of their ids.
   std::vector<AttemptId> GhostsOn(const NodeId& node) const;
   size_t GhostCountOn(const NodeId& node) const;

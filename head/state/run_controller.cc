@@ -235,6 +235,19 @@ RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
   return outcome;
 }
 
+RunOutcome RunController::GiveWay(JobRecord& job, AttemptRecord& attempt,
+                                  absl::string_view why) const {
+  COHORT_CHECK(attempt.state == AttemptState::kPreparing) << attempt.id;
+  RunOutcome outcome;
+  SetCause(attempt,
+           {.cause = EndCause::kNodeFailed,
+            .detail = std::string(why),
+            .facts = {std::string(why)}},
+           outcome);
+  Advance(job, attempt, outcome);
+  return outcome;
+}
+
 void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                                const ObservedAttempt& observed,
                                RunOutcome& outcome) const {

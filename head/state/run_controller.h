@@ -118,6 +118,12 @@ class RunController {
   RunOutcome Evict(JobRecord& job, AttemptRecord& attempt,
                    absl::string_view why) const;
 
+  // A node has no room for what it was to begin: the attempt ends before its
+  // ranks were told to run, and its job waits for another place.
+  // REQUIRES: the attempt is kPreparing.
+  RunOutcome GiveWay(JobRecord& job, AttemptRecord& attempt,
+                     absl::string_view why) const;
+
  private:
   void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
