@@ -286,9 +286,9 @@ void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& ghost,
   for (const AttemptId& id : nodes_.WithoutRoom(node, unbegun)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
     JobRecord& job = *jobs_.FindMutable(attempt.job);
-    const std::string why = absl::StrCat(
-        "node ", nodes_.Find(node)->name, " still has attempt ", ghost.ToHex(),
-        " of before, beside which it has no room");
+    const std::string why =
+        absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
+                     ghost.ToHex(), " of before, beside which it has no room");
     ApplyOutcome(job, attempt, controller_.GiveWay(job, attempt, why), change);
   }
   change.cause = cause_before;

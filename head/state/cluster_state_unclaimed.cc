@@ -214,9 +214,10 @@ bool ClusterState::TakeUnclaimed(const NodeId& node,
     if (entry.seen.at(node).wanted.has_value()) {
       part = PartOf(node, *entry.seen.at(node).wanted);
     }
-    nodes_.AddGhost(node, observed.attempt, entry.job,
-                    part.has_value() ? &*part : nullptr);
+    const bool fresh = nodes_.AddGhost(node, observed.attempt, entry.job,
+                                       part.has_value() ? &*part : nullptr);
     nodes_.SetGhostEvent(node, observed.attempt, told_by);
+    if (fresh) GiveWayTo(node, observed.attempt, change);
   }
   // The entry's job, whatever this report says: that is the one that it keeps
   // waiting, and LetGo lets go.

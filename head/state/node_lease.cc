@@ -6,7 +6,7 @@
 namespace cohort::head {
 
 NodeLeases::NodeLeases(LeaseOptions options, const Clock& clock)
-    : options_(options), clock_(clock) {}
+    : options_(options), clock_(clock), last_tick_(clock.Monotonic()) {}
 
 void NodeLeases::Grant(const NodeId& node) {
   leases_[node] = {.ends = clock_.Monotonic() + options_.timeout};
@@ -22,9 +22,7 @@ void NodeLeases::Drop(const NodeId& node) { leases_.erase(node); }
 
 NodeLeases::Silent NodeLeases::Tick() {
   const absl::Duration now = clock_.Monotonic();
-  const absl::Duration gap =
-      last_tick_.has_value() ? now - *last_tick_ : absl::ZeroDuration();
-  last_tick_ = now;
+  const absl::Duration gap = now - std::exchange(last_tick_, now);
   // This process did not run: what it did not hear then proves nothing.
   const bool paused = gap > 2 * options_.tick_period;
   const absl::Duration suspect_by = now + options_.timeout / 2;

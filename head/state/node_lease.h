@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,8 +20,9 @@ struct LeaseOptions {
 
 // How long each node has been silent.
 //
-//   LS-1: silence counts only while the head itself ran: a gap between ticks
-//         longer than 2 tick periods is added to every lease; a grant is a full
+//   LS-1: silence counts only while the head itself ran: a gap between ticks,
+//         or before the first, longer than 2 tick periods is added to every
+//         lease; a grant is a full
 //         lease; a node is suspect, or dead, only when a tick found it silent
 //         for that long and the next one does too, so that renewals which were
 //         received by then are handled before.
@@ -60,7 +60,7 @@ class NodeLeases {
   const LeaseOptions options_;
   const Clock& clock_;
   absl::flat_hash_map<NodeId, Lease> leases_;
-  std::optional<absl::Duration> last_tick_;
+  absl::Duration last_tick_;  // or the construction
 };
 
 }  // namespace cohort::head

@@ -63,6 +63,15 @@ TEST_F(NodeLeasesTest, HandlesARenewalBeforeItExpiresTheLease) {
   EXPECT_THAT(Run(absl::Milliseconds(900)), IsEmpty());
 }
 
+// LS-1; seed 8909070 of the simulation: a head that was stopped, or whose disk
+// was slow, between the load of its state and its first tick.
+TEST_F(NodeLeasesTest, APauseBeforeTheFirstTickIsNoSilence) {
+  leases_.Grant(a_);
+  time_.AdvanceBy(absl::Seconds(3));
+  EXPECT_THAT(Run(absl::Milliseconds(900)), IsEmpty());
+  EXPECT_THAT(Run(absl::Milliseconds(300)), ElementsAre(a_));
+}
+
 // LS-1: SIGSTOP of the head for three leases.
 TEST_F(NodeLeasesTest, AddsAPauseOfTheHeadToEveryLease) {
   leases_.Grant(a_);

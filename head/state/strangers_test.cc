@@ -90,6 +90,26 @@ TEST_F(StrangersTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
               ElementsAre(Holder{kCpu, job, Amount::FromUnits(1), 1}));
 }
 
+// PL-2; seed 8902911 of the simulation: of two daemons with one identity the
+// second has a stranger, and what the first was to begin has no room beside it.
+TEST_F(StrangersTest, WhatHasNotBegunGivesWay) {
+  const JobId job = NewJob(2);
+  Backup();
+  Join(kNode);
+  const ObservedAttempt running = Run(job, kNode);
+  Restore();
+  Join(kNode);
+  Settle();
+  ASSERT_EQ(Job(job).state, JobState::kStarting);
+  for (const DesiredAttempt& desired : Join(kNode, {running}).desired) {
+    EXPECT_EQ(desired.goal, Goal::kForget) << desired.attempt;
+  }
+  EXPECT_EQ(Job(job).state, JobState::kPending);
+  COHORT_EXPECT_OK(End(running.attempt));
+  Say(kNode, Ended(running, 0));
+  EXPECT_EQ(Job(job).state, JobState::kStarting);
+}
+
 TEST_F(StrangersTest, WithoutItsSpecAllOfTheNodeIsHeld) {
   const JobId job = NewJob();
   Backup();

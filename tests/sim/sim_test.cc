@@ -90,11 +90,33 @@ TEST_P(SimTest, InvariantsHoldOverAllSeedsAndEverythingHappens) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, SimTest, ::testing::Range(0, kShards));
 
-// Seeds that found something once.  A backup knew a node as given up: LS-1.
-TEST(SimSeedTest, ARestoredStoreMayKnowANodeAsGivenUp) {
-  SimOptions options;
-  options.seed = 880938;
-  EXPECT_EQ(SimCluster(options).Run().violation, "");
+// Seeds that found something once.
+class SimSeedTest : public ::testing::Test {
+ protected:
+  static std::string ViolationOf(uint64_t seed) {
+    SimOptions options;
+    options.seed = seed;
+    return SimCluster(options).Run().violation;
+  }
+};
+
+// A backup knew a node as given up: LS-1.
+TEST_F(SimSeedTest, ARestoredStoreMayKnowANodeAsGivenUp) {
+  EXPECT_EQ(ViolationOf(880938), "");
+}
+
+// Of two daemons with one identity each begins what the other does not know:
+// PL-2, twice.
+TEST_F(SimSeedTest, TwoDaemonsOfOneIdentityTakeTurns) {
+  EXPECT_EQ(ViolationOf(8905567), "");
+}
+TEST_F(SimSeedTest, TwoDaemonsOfOneIdentityTakeTurnsAfterARestore) {
+  EXPECT_EQ(ViolationOf(8902911), "");
+}
+
+// The head stood still between the load of its state and its first tick: LS-1.
+TEST_F(SimSeedTest, APauseBeforeTheFirstTickIsNoSilence) {
+  EXPECT_EQ(ViolationOf(8909070), "");
 }
 
 TEST(SimScheduleTest, OneSeedGivesOneSchedule) {
