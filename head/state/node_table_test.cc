@@ -9,6 +9,7 @@ namespace cohort::head {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 Amount Units(int64_t units) { return Amount::FromUnits(units); }
 
@@ -83,7 +84,7 @@ TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
 
 TEST_F(NodeTableTest, WithholdsWhatAGhostHoldsUntilItIsGone) {
   const AttemptPart part = Part(3, "g0");
-  table_.AddGhost(node_, attempt_, &part);
+  table_.AddGhost(node_, attempt_, JobId(), &part);
   table_.Offer(node_);
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
   EXPECT_EQ(Shown().devices[0].free, Units(0));
@@ -95,8 +96,26 @@ TEST_F(NodeTableTest, WithholdsWhatAGhostHoldsUntilItIsGone) {
 
 TEST_F(NodeTableTest, WithholdsAllOfANodeWithAGhostThatNobodyKnows) {
   table_.Offer(node_);
-  table_.AddGhost(node_, attempt_, nullptr);
+  table_.AddGhost(node_, attempt_, JobId(), nullptr);
   EXPECT_TRUE(table_.AvailableOn(node_).empty());
+}
+
+TEST_F(NodeTableTest, TellsWhichHaveNoRoomBesideAGhost) {
+  const AttemptId other = AttemptId::New(random_);
+  table_.Hold(attempt_, Part(1, "g0"));
+  table_.Hold(other, Part(1, "g1"));
+  EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}), IsEmpty());
+  const AttemptPart on_first = Part(1, "g0");
+  const AttemptId ghost = AttemptId::New(random_);
+  table_.AddGhost(node_, ghost, JobId(), &on_first);
+  EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
+              ElementsAre(attempt_));
+  // Without one of them the other has room.
+  const AttemptPart cpus = Part(2, "");
+  table_.AddGhost(node_, AttemptId::New(random_), JobId(), &cpus);
+  EXPECT_THAT(table_.WithoutRoom(node_, {other}), ElementsAre(other));
+  EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
+              ElementsAre(attempt_));
 }
 
 TEST_F(NodeTableTest, ADeadNodeIsNotShown) {
