@@ -1,0 +1,115 @@
+#include "trainer/cuda/device.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::trainer::cuda {
+namespace {
+
+constexpr int kNameBytes = 96;
+
+}  // namespace
+
+std::string UuidText(const Uuid& uuid) {
+  const std::string hex =
+      absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-",
+                      hex.substr(12, 4), "-", hex.substr(16, 4), "-",
+                      hex.substr(20));
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(
+    std::shared_ptr<const DriverTable> driver, int ordinal) {
+  int count = 0;
+  COHORT_RETURN_IF_ERROR(DriverStatus(*driver, driver->cuDeviceGetCount(&count),
+                                      "cuDeviceGetCount"));
+  if (ordinal < 0 || ordinal >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no GPU ", ordinal, ": ", count, " visible here"));
+  }
+  DeviceHandle handle = 0;
+  COHORT_RETURN_IF_ERROR(DriverStatus(
+      *driver, driver->cuDeviceGet(&handle, ordinal), "cuDeviceGet"));
+  Uuid uuid = {};
+  COHORT_RETURN_IF_ERROR(DriverStatus(
+      *driver, driver->cuDeviceGetUuid(&uuid, handle), "cuDeviceGetUuid"));
+  char model[kNameBytes] = {};
+  COHORT_RETURN_IF_ERROR(DriverStatus(
+      *driver, driver->cuDeviceGetName(model, sizeof(model) - 1, handle),
+      "cuDeviceGetName"));
+  const std::string id = UuidText(uuid);
+  const std::string name = absl::StrCat(id, " (", model, ")");
+  Context context = nullptr;
+  COHORT_RETURN_IF_ERROR(Annotate(
+      DriverStatus(*driver, driver->cuDevicePrimaryCtxRetain(&context, handle),
+                   "cuDevicePrimaryCtxRetain"),
+      name));
+  // From here on the destructor releases it.
+  std::unique_ptr<Device> device(
+      new Device(std::move(driver), handle, id, name));
+  COHORT_RETURN_IF_ERROR(device->Check(
+      device->driver_->cuCtxSetCurrent(context), "cuCtxSetCurrent"));
+  return device;
+}
+
+Device::Device(std::shared_ptr<const DriverTable> driver, DeviceHandle handle,
+               std::string uuid, std::string name)
+    : driver_(std::move(driver)),
+      handle_(handle),
+      uuid_(std::move(uuid)),
+      name_(std::move(name)) {}
+
+Device::~Device() {
+  driver_->cuCtxSetCurrent(nullptr);
+  driver_->cuDevicePrimaryCtxRelease(handle_);
+}
+
+absl::Status Device::Check(Result result, absl::string_view what) const {
+  if (result == kSuccess) return absl::OkStatus();
+  return Annotate(DriverStatus(*driver_, result, what), name_);
+}
+
+absl::StatusOr<DevicePointer> Device::Allocate(size_t bytes) const {
+  DevicePointer memory = 0;
+  const Result result = driver_->cuMemAlloc(&memory, bytes);
+  if (result == kSuccess) return memory;
+  std::string what = absl::StrCat("cuMemAlloc of ", bytes, " bytes");
+  size_t free = 0;
+  size_t total = 0;
+  if (result == kOutOfMemory &&
+      driver_->cuMemGetInfo(&free, &total) == kSuccess) {
+    absl::StrAppend(&what, " (", free, " of ", total, " free)");
+  }
+  return Check(result, what);
+}
+
+void Device::Free(DevicePointer memory) const { driver_->cuMemFree(memory); }
+
+absl::StatusOr<std::byte*> Device::AllocatePinned(size_t bytes) const {
+  void* memory = nullptr;
+  COHORT_RETURN_IF_ERROR(
+      Check(driver_->cuMemHostAlloc(&memory, bytes, 0),
+            absl::StrCat("cuMemHostAlloc of ", bytes, " bytes")));
+  return static_cast<std::byte*>(memory);
+}
+
+void Device::FreePinned(std::byte* memory) const {
+  driver_->cuMemFreeHost(memory);
+}
+
+bool Device::Reaches(const void* address) const {
+  unsigned type = 0;
+  // Memory that CUDA does not know is an error, and the usual case.
+  return driver_->cuPointerGetAttribute(&type, kPointerMemoryType,
+                                        reinterpret_cast<uintptr_t>(address)) ==
+             kSuccess &&
+         type == kMemoryTypeDevice;
+}
+
+}  // namespace cohort::trainer::cuda

@@ -1,0 +1,160 @@
+#include "trainer/cuda/driver.h"
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "trainer/cuda/device.h"
+#include "trainer/cuda/testing/fake_driver.h"
+
+namespace cohort::trainer::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kUuid[] = "GPU-01010101-0101-0101-0101-010101010101";
+const auto kUnmet = absl::StatusCode::kFailedPrecondition;
+
+TEST(LoadDriverTest, SaysThatThereIsNone) {
+  EXPECT_THAT(LoadDriver("libcuda-not-there.so.1"),
+              StatusIs(kUnmet, AllOf(HasSubstr("no CUDA driver"),
+                                     HasSubstr("libcuda-not-there.so.1"))));
+}
+
+TEST(LoadDriverTest, NamesTheSymbolThatIsMissing) {
+  EXPECT_THAT(LoadDriver("libc.so.6"),
+              StatusIs(kUnmet, AllOf(HasSubstr("cuInit"), HasSubstr("11.4"))));
+}
+
+TEST(InitDriverTest, RefusesADriverThatIsTooOldByItsVersion) {
+  FakeDriver old({.version = 11020});
+  EXPECT_THAT(InitDriver(*old.table()),
+              StatusIs(kUnmet, AllOf(HasSubstr("11.2"), HasSubstr("11.4"))));
+  EXPECT_EQ(old.faults().Count("cuInit"), 0);
+  FakeDriver enough({.version = kDriverVersionMin});
+  EXPECT_THAT(InitDriver(*enough.table()), IsOk());
+}
+
+TEST(InitDriverTest, SaysWhatCuInitAnswered) {
+  FakeDriver driver;
+  driver.faults().Fail("cuInit", kNoDevice);
+  EXPECT_THAT(InitDriver(*driver.table()),
+              StatusIs(kUnmet, AllOf(HasSubstr("cuInit"), HasSubstr("100"))));
+}
+
+TEST(DeviceTest, IsNamedByUuidAndModelAndGivesItsContextBack) {
+  FakeDriver driver;
+  {
+    const auto device = Device::Open(driver.table(), 0);
+    ASSERT_THAT(device, IsOk());
+    EXPECT_EQ((*device)->uuid(), kUuid);
+    EXPECT_EQ((*device)->name(), std::string(kUuid) + " (Fake GPU)");
+    EXPECT_EQ(driver.contexts(), 1);
+  }
+  EXPECT_EQ(driver.contexts(), 0);
+}
+
+TEST(DeviceTest, RefusesAnOrdinalThatIsNotThere) {
+  FakeDriver driver;
+  EXPECT_THAT(Device::Open(driver.table(), 1),
+              StatusIs(kUnmet, HasSubstr("no GPU 1: 1 visible")));
+  EXPECT_THAT(Device::Open(driver.table(), -1), StatusIs(kUnmet));
+}
+
+TEST(DeviceTest, FailsWhereAnyCallOfItsStartFails) {
+  for (const char* const call :
+       {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid", "cuDeviceGetName",
+        "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"}) {
+    FakeDriver driver;
+    driver.faults().Fail(call, kUnknown);
+    EXPECT_THAT(Device::Open(driver.table(), 0),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr(call)));
+    EXPECT_EQ(driver.contexts(), 0) << call;
+  }
+}
+
+TEST(DeviceTest, SaysHowMuchMemoryThereIsWhenItIsNotEnough) {
+  FakeDriver driver({.memory_bytes = 1000});
+  const auto device = Device::Open(driver.table(), 0);
+  ASSERT_THAT(device, IsOk());
+  const auto first = (*device)->Allocate(600);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_THAT((*device)->Allocate(600),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr(kUuid), HasSubstr("600 bytes"),
+                             HasSubstr("400 of 1000 free"))));
+  (*device)->Free(*first);
+  EXPECT_EQ(driver.device_bytes(), 0u);
+}
+
+TEST(DeviceTest, TellsItsMemoryFromTheHosts) {
+  FakeDriver driver;
+  const auto device = Device::Open(driver.table(), 0);
+  ASSERT_THAT(device, IsOk());
+  const auto memory = (*device)->Allocate(100);
+  const auto pinned = (*device)->AllocatePinned(100);
+  ASSERT_THAT(memory, IsOk());
+  ASSERT_THAT(pinned, IsOk());
+  const auto* const bytes =
+      reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(*memory));
+  EXPECT_TRUE((*device)->Reaches(bytes));
+  EXPECT_TRUE((*device)->Reaches(bytes + 99));
+  EXPECT_FALSE((*device)->Reaches(bytes + 100));
+  EXPECT_FALSE((*device)->Reaches(*pinned));
+  const int on_stack = 0;
+  EXPECT_FALSE((*device)->Reaches(&on_stack));
+  (*device)->Free(*memory);
+  (*device)->FreePinned(*pinned);
+  EXPECT_EQ(driver.pinned_bytes(), 0u);
+}
+
+TEST(DeviceTest, NamesItselfInFaults) {
+  FakeDriver driver;
+  const auto device = Device::Open(driver.table(), 0);
+  ASSERT_THAT(device, IsOk());
+  EXPECT_THAT((*device)->Check(kEccUncorrectable, "cuEventQuery"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(kUuid), HasSubstr("cuEventQuery"),
+                             HasSubstr("CUDA_ERROR_ECC_UNCORRECTABLE (214)"))));
+}
+
+// What the tests of everything above it rely on.
+TEST(FakeDriverTest, WorksInOrderAndTellsWhenItIsDone) {
+  FakeDriver driver;
+  const DriverTable& t = *driver.table();
+  Stream stream = nullptr;
+  Event event = nullptr;
+  ASSERT_EQ(t.cuStreamCreate(&stream, kStreamDefault), kSuccess);
+  ASSERT_EQ(t.cuEventCreate(&event, kEventDisableTiming), kSuccess);
+  EXPECT_EQ(t.cuEventQuery(event), kSuccess) << "nothing recorded";
+  DevicePointer memory = 0;
+  ASSERT_EQ(t.cuMemAlloc(&memory, 4), kSuccess);
+  std::atomic<bool> go{false};
+  FakeDriver::Enqueue(stream, [&go] { go.wait(false); });
+  ASSERT_EQ(t.cuMemsetD8Async(memory, 7, 4, stream), kSuccess);
+  unsigned char copy[4] = {};
+  ASSERT_EQ(
+      t.cuMemcpyAsync(reinterpret_cast<uintptr_t>(copy), memory, 4, stream),
+      kSuccess);
+  ASSERT_EQ(t.cuEventRecord(event, stream), kSuccess);
+  EXPECT_EQ(t.cuEventQuery(event), kNotReady);
+  go.store(true);
+  go.notify_all();
+  while (t.cuEventQuery(event) == kNotReady) {
+  }
+  EXPECT_EQ(copy[3], 7);
+  EXPECT_EQ(t.cuMemFree(memory), kSuccess);
+  EXPECT_EQ(t.cuEventDestroy(event), kSuccess);
+  EXPECT_EQ(t.cuStreamDestroy(stream), kSuccess);
+  EXPECT_EQ(driver.streams() + driver.events(), 0);
+}
+
+}  // namespace
+}  // namespace cohort::trainer::cuda

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+
+#include "common/mutex.h"
+#include "trainer/cuda/driver.h"
+#include "trainer/cuda/testing/call_faults.h"
+
+namespace cohort::trainer::cuda {
+
+// The CUDA driver as one process with one GPU sees it, over host memory: device
+// addresses are real ones, each stream is a thread that works in order, events
+// are done when their stream has come to them.
+//
+// Thread-safe, as the driver is.  Must outlive its table's users.
+class FakeDriver {
+ public:
+  struct Options {
+    int device_count = 1;
+    int version = 13000;
+    // Device 0's uuid is sixteen times this byte.
+    char uuid_byte = 1;
+    size_t memory_bytes = size_t{1} << 30;
+  };
+
+  explicit FakeDriver(Options options);
+  FakeDriver() : FakeDriver(Options{}) {}
+  ~FakeDriver();
+
+  std::shared_ptr<const DriverTable> table() const { return table_; }
+  CallFaults& faults() { return faults_; }
+
+  // What is held now: nothing, after all was given back.
+  size_t device_bytes() const;
+  size_t pinned_bytes() const;
+  int streams() const;
+  int events() const;
+  int contexts() const;
+
+  // For the fake NCCL: work on a stream, memory as cuMemAlloc gives it.
+  static void Enqueue(Stream stream, std::function<void()> work);
+  Result AllocateDevice(DevicePointer* memory, size_t bytes);
+  Result FreeDevice(DevicePointer memory);
+
+ private:
+  void FillDeviceCalls(DriverTable& table);
+  void FillMemoryCalls(DriverTable& table);
+  void FillStreamCalls(DriverTable& table);
+
+  const Options options_;
+  CallFaults faults_;
+  std::shared_ptr<const DriverTable> table_;
+  mutable Mutex mutex_;
+  // Bytes by first address.
+  std::map<DevicePointer, size_t> device_ ABSL_GUARDED_BY(mutex_);
+  std::map<DevicePointer, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
+  size_t device_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  int events_ ABSL_GUARDED_BY(mutex_) = 0;
+  int contexts_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cohort::trainer::cuda
