@@ -73,6 +73,19 @@ absl::Status Barrier::Revoked() const {
                                          arena_.attempt(), " is revoked"));
 }
 
+absl::Status Barrier::Gone(int rank) const {
+  return absl::AbortedError(absl::StrCat("the process of local rank ", rank,
+                                         " (pid ", arena_.pid(rank),
+                                         ") is gone"));
+}
+
+absl::Status Barrier::CheckPeers() const {
+  for (int rank = 0; rank < arena_.local_world(); ++rank) {
+    if (arena_.pid(rank) != 0 && !arena_.IsHeld(rank)) return Gone(rank);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Barrier::Wait(Instant deadline) {
   for (int spin = 0; spin <= spins_; ++spin) {
     // In this order: what everyone came to is over, whatever happens then.
@@ -102,9 +115,7 @@ absl::Status Barrier::Sleep(Instant deadline) {
     for (const int rank : Missing()) {
       if (!IsGone(rank)) continue;
       arena_.Revoke(epoch_);
-      return absl::AbortedError(absl::StrCat("the process of local rank ", rank,
-                                             " (pid ", arena_.pid(rank),
-                                             ") is gone"));
+      return Gone(rank);
     }
   }
 }

@@ -33,6 +33,9 @@ class Barrier {
   // ABORTED when the epoch is revoked: to ask before coming to anything new.
   absl::Status CheckEpoch() const;
 
+  // ABORTED when the process of a rank that came once is gone.  Never blocks.
+  absl::Status CheckPeers() const;
+
   // Never blocks.
   void Arrive();
 
@@ -49,6 +52,7 @@ class Barrier {
   bool IsRevoked() const;
   bool IsGone(int rank) const;
   absl::Status Revoked() const;
+  absl::Status Gone(int rank) const;
   absl::Status Sleep(Instant deadline);
 
   ArenaPlace& place_;

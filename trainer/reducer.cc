@@ -1,6 +1,5 @@
 #include "trainer/reducer.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,10 +23,10 @@ absl::Status CheckShapes(std::span<const GradientShape> shapes) {
       return absl::InvalidArgumentError(
           absl::StrCat("gradient ", shape.name, " is empty"));
     }
-    if (shape.dtype != DType::kF32 && shape.dtype != DType::kF64) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("gradient ", shape.name, " is of type ",
-                       ToString(shape.dtype), "; averaged are f32 and f64"));
+    if (shape.dtype == DType::kI32 || shape.dtype == DType::kI64) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "gradient ", shape.name, " is of type ", ToString(shape.dtype),
+          "; averaged are floating-point types"));
     }
   }
   return absl::OkStatus();
@@ -95,9 +94,10 @@ std::span<std::byte> GradientReducer::gradient(size_t index) const {
   return arena_.subspan(slice.offset, slice.bytes);
 }
 
-void GradientReducer::Clear() { std::memset(arena_.data(), 0, arena_.size()); }
+void GradientReducer::Clear() { cleared_ = comm_.Zero(arena_); }
 
 absl::Status GradientReducer::Reduce() {
+  COHORT_RETURN_IF_ERROR(cleared_);
   if (comm_.world() == 1) return absl::OkStatus();
   return comm_.AllReduce(buffers_, ReduceOp::kAverage, options_.patience);
 }

@@ -57,8 +57,8 @@ std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
 // The gradients of a model in the communicator's memory, averaged over the
 // gang.
 //
-//   RD-1: after Reduce, every rank holds the same bits: the mean over ranks in
-//         rank order.
+//   RD-1: after Reduce, every rank holds the same bits: the mean over ranks,
+//         in rank order where the communicator keeps it (CM-2).
 //   RD-2: no copy: gradient(i) is memory from Comm::Allocate, one contiguous
 //         area for all.
 //
@@ -73,12 +73,13 @@ class GradientReducer {
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
       Comm& comm, std::vector<GradientShape> shapes, ReducerOptions options);
 
-  // 64-byte aligned, valid as long as the communicator's memory.
+  // 64-byte aligned, valid as long as the communicator's memory; of the GPU
+  // where that allocates there.
   std::span<std::byte> gradient(size_t index) const;
   size_t size() const { return shapes_.size(); }
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
-  // Zeroes all gradients.
+  // Zeroes all gradients.  Reduce tells an error.
   void Clear();
 
   // Replaces each gradient by its mean over the gang.  Errors are the
@@ -96,6 +97,7 @@ class GradientReducer {
   std::vector<BucketSlice> slices_;  // by gradient
   std::span<std::byte> arena_;
   std::vector<Buffer> buffers_;  // one a bucket
+  absl::Status cleared_;
 };
 
 }  // namespace cohort::trainer

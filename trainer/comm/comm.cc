@@ -1,5 +1,7 @@
 #include "trainer/comm/comm.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 #include "common/status_util.h"
@@ -42,6 +44,10 @@ absl::string_view ToString(DType dtype) {
       return "i32";
     case DType::kI64:
       return "i64";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
   }
   return "unknown";
 }
@@ -70,6 +76,9 @@ size_t SizeOf(DType dtype) {
       return 4;
     case DType::kI64:
       return 8;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
   }
   return 0;
 }
@@ -123,6 +132,11 @@ absl::Status Comm::Broadcast(std::span<const Buffer> buffers, int root,
 
 absl::Status Comm::Barrier(absl::Duration deadline) {
   return Start({.kind = Kind::kBarrier, .deadline = deadline});
+}
+
+absl::Status Comm::Zero(std::span<std::byte> memory) {
+  if (!memory.empty()) std::memset(memory.data(), 0, memory.size());
+  return absl::OkStatus();
 }
 
 absl::Status Comm::Start(Call call) {

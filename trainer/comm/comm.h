@@ -15,7 +15,14 @@
 namespace cohort::trainer {
 
 // In shared memory and on the wire: add, never renumber.
-enum class DType : uint32_t { kF32 = 1, kF64 = 2, kI32 = 3, kI64 = 4 };
+enum class DType : uint32_t {
+  kF32 = 1,
+  kF64 = 2,
+  kI32 = 3,
+  kI64 = 4,
+  kF16 = 5,   // IEEE binary16
+  kBF16 = 6,  // bfloat16
+};
 // kAverage is the sum divided by the world; floating point only.
 enum class ReduceOp : uint32_t { kSum = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
@@ -57,8 +64,9 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // number of buffers, sizes and types.  A call returns when this rank's part is
 // over and its buffers may be used.  One communicator serves one epoch of a run
 // and never outlives it: a change of membership means a new one.  Results are
-// bit-identical on all ranks and for any timing: elements are combined in rank
-// order.  NaN and infinity propagate.
+// bit-identical on all ranks.  On CPUs they are so for any timing and backend:
+// elements are combined in rank order, NaN and infinity propagate.  On GPUs
+// NCCL chooses the order (CM-2).
 //
 // Thread-compatible: one thread calls operations; Revoke() may come from any
 // thread at any time during the communicator's life.
@@ -67,7 +75,10 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 //   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer
 //   average,
 //                      null data, root outside the world) or differ between
-//                      ranks; all ranks learn the latter.  Buffers untouched.
+//                      ranks; all ranks learn the latter.  Buffers untouched,
+//                      but on GPUs when some rank called what all had agreed
+//                      on before: it is launched by then, and the communicator
+//                      is over.
 //   DEADLINE_EXCEEDED  names the operation, its sequence number and the ranks
 //                      that had not arrived.
 //   ABORTED            revoked, a peer's process is gone, or the communicator
@@ -80,7 +91,12 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // communicator is over: every later call is ABORTED.
 //
 // CM-1: a call ends by its deadline, and within 100 ms of Revoke().
-// CM-2: results do not depend on timing, nor on the backend.
+// CM-2: on CPUs results do not depend on timing, nor on the backend.  Over NCCL
+//       all ranks hold identical copies, as nccl.h says, and no more is
+//       promised: the order of additions follows the algorithm that NCCL
+//       chooses by size, version and machine, so low bits differ from other
+//       backends and may from one placement to another; 16-bit floats may be
+//       rounded at each addition; max and min may drop one rank's NaN.
 class Comm {
  public:
   struct Identity {
@@ -143,6 +159,18 @@ class Comm {
   // valid as long as the communicator at least.  RESOURCE_EXHAUSTED when there
   // is not that much.
   virtual absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) = 0;
+
+  // Whether Allocate gives memory of this rank's GPU, which its CPU cannot
+  // reach.
+  virtual bool allocates_on_device() const { return false; }
+
+  // Zeroes `memory`, a part of what Allocate gave.
+  virtual absl::Status Zero(std::span<std::byte> memory);
+
+  // ABORTED when it is known already that the next operation must fail: the
+  // epoch is revoked, or a peer's process is gone.  Never blocks; for who waits
+  // for something else than an operation.  On the thread that calls operations.
+  virtual absl::Status CheckPeers() const { return absl::OkStatus(); }
 
   // Makes pending and later work fail with ABORTED, here and, as far as the
   // backend reaches them, on the peers.  Thread-safe.

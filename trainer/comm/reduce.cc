@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "trainer/comm/float16.h"
+
 namespace cohort::trainer {
 namespace {
 
@@ -42,39 +44,68 @@ struct Min {
   }
 };
 
-template <typename T, typename Op, bool kDivide>
-struct Kernel {
-  static COHORT_INLINE T Finish(T value, T divisor) {
-    if constexpr (kDivide) return value / divisor;
+// What elements of a type are combined as: themselves, or f32.
+COHORT_INLINE float Widen(Float16 value) { return ToFloat(value); }
+COHORT_INLINE float Widen(BFloat16 value) { return ToFloat(value); }
+template <typename T>
+COHORT_INLINE T Widen(T value) {
+  return value;
+}
+template <typename T, typename Wide>
+COHORT_INLINE T Narrow(Wide value) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    return ToFloat16(value);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return ToBFloat16(value);
+  } else {
     return value;
   }
+}
+
+template <typename T, typename Op, bool kDivide>
+struct Kernel {
+  using Wide = decltype(Widen(T{}));
 
   // Two ranks in place, the common case on a small node: one pass.
   static COHORT_INLINE void RunPair(T* __restrict a, T* __restrict b,
                                     size_t count) {
     for (size_t i = 0; i < count; ++i) {
       // A multiplication by one half is exact, as the division is.
-      T value = Op::Apply(a[i], b[i]);
-      if constexpr (kDivide) value *= T{0.5};
-      a[i] = value;
-      b[i] = value;
+      Wide value = Op::Apply(Widen(a[i]), Widen(b[i]));
+      if constexpr (kDivide) value *= Wide{0.5};
+      a[i] = Narrow<T>(value);
+      b[i] = Narrow<T>(value);
     }
   }
 
   static COHORT_INLINE void RunTile(const Reduction& reduction, size_t begin,
                                     size_t count) {
-    T tile[kTile];
-    std::memcpy(tile, reduction.sources[0] + begin * sizeof(T),
-                count * sizeof(T));
+    Wide tile[kTile];
+    const T* __restrict const first =
+        reinterpret_cast<const T*>(reduction.sources[0]) + begin;
+    for (size_t i = 0; i < count; ++i) tile[i] = Widen(first[i]);
     for (const std::byte* const source : reduction.sources.subspan(1)) {
       const T* __restrict const from =
           reinterpret_cast<const T*>(source) + begin;
-      for (size_t i = 0; i < count; ++i) tile[i] = Op::Apply(tile[i], from[i]);
+      for (size_t i = 0; i < count; ++i) {
+        tile[i] = Op::Apply(tile[i], Widen(from[i]));
+      }
     }
     if constexpr (kDivide) {
-      const T divisor = static_cast<T>(reduction.sources.size());
+      const Wide divisor = static_cast<Wide>(reduction.sources.size());
       for (size_t i = 0; i < count; ++i) tile[i] /= divisor;
     }
+    if constexpr (std::is_same_v<T, Wide>) {
+      Spread(reduction, tile, begin, count);
+    } else {
+      T narrow[kTile];
+      for (size_t i = 0; i < count; ++i) narrow[i] = Narrow<T>(tile[i]);
+      Spread(reduction, narrow, begin, count);
+    }
+  }
+
+  static COHORT_INLINE void Spread(const Reduction& reduction, const T* tile,
+                                   size_t begin, size_t count) {
     for (std::byte* const destination : reduction.destinations) {
       std::memcpy(destination + begin * sizeof(T), tile, count * sizeof(T));
     }
@@ -105,7 +136,7 @@ COHORT_INLINE void RunOp(const Reduction& reduction, size_t begin, size_t end) {
     case ReduceOp::kMin:
       return Kernel<T, Min, false>::Run(reduction, begin, end);
     case ReduceOp::kAverage:
-      if constexpr (std::is_floating_point_v<T>) {
+      if constexpr (!std::is_integral_v<T>) {
         return Kernel<T, Sum, true>::Run(reduction, begin, end);
       }
   }
@@ -122,6 +153,10 @@ COHORT_INLINE void RunType(const Reduction& reduction, size_t begin,
       return RunOp<int32_t>(reduction, begin, end);
     case DType::kI64:
       return RunOp<int64_t>(reduction, begin, end);
+    case DType::kF16:
+      return RunOp<Float16>(reduction, begin, end);
+    case DType::kBF16:
+      return RunOp<BFloat16>(reduction, begin, end);
   }
 }
 

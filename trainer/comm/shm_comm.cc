@@ -62,6 +62,11 @@ absl::StatusOr<std::span<std::byte>> ShmComm::Allocate(size_t bytes) {
   return place_.Allocate(bytes);
 }
 
+absl::Status ShmComm::CheckPeers() const {
+  COHORT_RETURN_IF_ERROR(barrier_.CheckEpoch());
+  return barrier_.CheckPeers();
+}
+
 void ShmComm::Revoke() { place_.arena().Revoke(epoch()); }
 
 Posted& ShmComm::posted(int rank) const {

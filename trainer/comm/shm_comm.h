@@ -31,6 +31,7 @@ class ShmComm final : public Comm {
                                                          uint64_t epoch);
 
   absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override;
+  absl::Status CheckPeers() const override;
   // Revokes the epoch for all local ranks.
   void Revoke() override;
 
