@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,9 @@
 #include "common/testing/temp_dir.h"
 #include "shm/arena.h"
 #include "trainer/comm/comm.h"
+#include "trainer/comm/float16.h"
 #include "trainer/comm/shm_comm.h"
+#include "trainer/comm/testing/nccl_world.h"
 #include "trainer/comm/testing/ranks.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -88,8 +91,23 @@ class GlooBackend final : public Backend {
 };
 #endif
 
+// Over a fake NCCL, which adds in rank order; the real one need not (CM-2).
+class NcclBackend final : public Backend {
+ public:
+  explicit NcclBackend(int world) : gang_(world) {}
+
+  absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) override {
+    return gang_.Join(rank);
+  }
+
+ private:
+  NcclWorld gang_;
+};
+static_assert(NcclWorld::kEpoch == kEpoch);
+
 std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
   if (name == "shm") return std::make_unique<ShmBackend>(world);
+  if (name == "nccl") return std::make_unique<NcclBackend>(world);
 #ifdef COHORT_HAVE_GLOO
   return std::make_unique<GlooBackend>(world);
 #else
@@ -118,6 +136,10 @@ std::string Name(
 
 INSTANTIATE_TEST_SUITE_P(Shm, CommTest,
                          ::testing::Combine(::testing::Values("shm"),
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Nccl, CommTest,
+                         ::testing::Combine(::testing::Values("nccl"),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          Name);
 #ifdef COHORT_HAVE_GLOO
@@ -217,6 +239,53 @@ TEST_P(CommTest, AllReducesWithEveryOperation) {
       CheckAllReduce<float>(comm, count, ReduceOp::kAverage);
       CheckAllReduce<double>(comm, count, ReduceOp::kAverage);
     }
+  });
+}
+
+// Small numbers, so that no step rounds.
+template <typename T>
+void CheckSixteenBits(Comm& comm, DType dtype, T (*narrow)(float)) {
+  const float world = static_cast<float>(comm.world());
+  for (const size_t count : {size_t{5}, size_t{4001}}) {
+    for (const auto& [op, expected] :
+         {std::pair(ReduceOp::kSum, world * (world + 1) / 2),
+          std::pair(ReduceOp::kMax, world), std::pair(ReduceOp::kMin, 1.0f),
+          std::pair(ReduceOp::kAverage, (world + 1) / 2)}) {
+      std::vector<T> values(count, narrow(static_cast<float>(comm.rank() + 1)));
+      EXPECT_THAT(comm.AllReduce(
+                      {.data = values.data(), .count = count, .dtype = dtype},
+                      op, kLong),
+                  IsOk());
+      for (const T value : values) {
+        ASSERT_EQ(ToFloat(value), expected) << ToString(op) << ToString(dtype);
+      }
+    }
+    std::vector<T> values(count, narrow(static_cast<float>(comm.rank())));
+    EXPECT_THAT(
+        comm.Broadcast({.data = values.data(), .count = count, .dtype = dtype},
+                       comm.world() - 1, kLong),
+        IsOk());
+    ASSERT_EQ(ToFloat(values.back()), world - 1);
+  }
+}
+
+TEST_P(CommTest, ReducesSixteenBitFloats) {
+  Run([](Comm& comm) {
+    CheckSixteenBits<Float16>(comm, DType::kF16, ToFloat16);
+    CheckSixteenBits<BFloat16>(comm, DType::kBF16, ToBFloat16);
+  });
+}
+
+TEST_P(CommTest, ZeroesMemory) {
+  Run([](Comm& comm) {
+    const auto memory = comm.Allocate(100);
+    ASSERT_THAT(memory, IsOk());
+    std::ranges::fill(*memory, std::byte{7});
+    EXPECT_THAT(comm.Zero(memory->subspan(10, 80)), IsOk());
+    EXPECT_EQ((*memory)[9], std::byte{7});
+    EXPECT_EQ((*memory)[10], std::byte{0});
+    EXPECT_EQ((*memory)[89], std::byte{0});
+    EXPECT_EQ((*memory)[90], std::byte{7});
   });
 }
 

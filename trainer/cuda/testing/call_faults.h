@@ -54,10 +54,15 @@ class CallFaults {
     const auto found = counts_.find(call);
     return found == counts_.end() ? 0 : found->second;
   }
-  // How many threads made calls.
+  // How many threads made calls, since ForgetThreads.
   size_t threads() const {
     MutexLock lock(mutex_);
     return threads_.size();
+  }
+
+  void ForgetThreads() {
+    MutexLock lock(mutex_);
+    threads_.clear();
   }
 
   // For the fakes: the start of every call.  The answer, if a test chose one.

@@ -1,0 +1,444 @@
+#include "trainer/comm/nccl_communicator.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/log.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+// User guide: docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage, pages
+// communicators ("Creating a communication with options", "Fault Tolerance"),
+// groups, bufferreg.
+namespace cohort::trainer {
+namespace {
+
+absl::Duration Now() { return MachineClock().Monotonic(); }
+
+size_t RoundUp(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+cuda::DevicePointer Pointer(const void* address) {
+  return reinterpret_cast<uintptr_t>(address);
+}
+
+std::byte* Address(cuda::DevicePointer pointer) {
+  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
+}
+
+// Between two looks: at once for what takes microseconds, then by sleeps that
+// stay short beside what they wait for.
+class Pace {
+ public:
+  void Step(OwnerThread& owner) {
+    if (++looks_ <= kSpins) {
+      std::this_thread::yield();
+      return;
+    }
+    owner.Pause(sleep_);
+    sleep_ = std::min(2 * sleep_, absl::Milliseconds(1));
+  }
+  // True at first and then at every tenth look.
+  bool IsDue() const { return looks_ % 10 == 0; }
+
+ private:
+  static constexpr int kSpins = 200;
+  int looks_ = 0;
+  absl::Duration sleep_ = absl::Microseconds(20);
+};
+
+nccl::DataType TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return nccl::kFloat32;
+    case DType::kF64:
+      return nccl::kFloat64;
+    case DType::kI32:
+      return nccl::kInt32;
+    case DType::kI64:
+      return nccl::kInt64;
+    case DType::kF16:
+      return nccl::kFloat16;
+    case DType::kBF16:
+      return nccl::kBfloat16;
+  }
+  return -1;  // Comm refuses unknown types.
+}
+
+nccl::RedOp OpOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return nccl::kSum;
+    case ReduceOp::kMax:
+      return nccl::kMax;
+    case ReduceOp::kMin:
+      return nccl::kMin;
+    case ReduceOp::kAverage:
+      return nccl::kAvg;
+  }
+  return -1;  // Comm refuses unknown operations.
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(
+    const Comm::Identity& identity,
+    std::shared_ptr<const cuda::DriverTable> driver,
+    std::shared_ptr<const nccl::Library> library,
+    const NcclDeadlines& deadlines)
+    : identity_(identity),
+      driver_(std::move(driver)),
+      library_(std::move(library)),
+      deadlines_(deadlines) {}
+
+std::string NcclCommunicator::Place() const {
+  return absl::StrCat("rank ", identity_.rank, " on ",
+                      device_ != nullptr ? device_->name() : "no device yet");
+}
+
+absl::Status NcclCommunicator::Cuda(cuda::Result result,
+                                    absl::string_view call) const {
+  if (result == cuda::kSuccess) return absl::OkStatus();
+  return Annotate(cuda::DriverStatus(*driver_, result, call), Place());
+}
+
+absl::Status NcclCommunicator::Nccl(nccl::Result result,
+                                    absl::string_view call) const {
+  if (result == nccl::kSuccess) return absl::OkStatus();
+  return Annotate(nccl::NcclStatus(*library_, result, call, comm_), Place());
+}
+
+absl::Status NcclCommunicator::Open(OwnerThread& owner, int ordinal) {
+  owner.SetCall("the calls that open a GPU");
+  COHORT_ASSIGN_OR_RETURN(device_, cuda::Device::Open(driver_, ordinal));
+  owner.SetCall("cuStreamCreate");
+  // Ordered with the legacy default stream: what was launched there before a
+  // call is done before the collective begins.
+  COHORT_RETURN_IF_ERROR(
+      Cuda(driver_->cuStreamCreate(&stream_, cuda::kStreamDefault),
+           "cuStreamCreate"));
+  owner.SetCall("cuEventCreate");
+  return Cuda(driver_->cuEventCreate(&event_, cuda::kEventDisableTiming),
+              "cuEventCreate");
+}
+
+absl::StatusOr<nccl::UniqueId> NcclCommunicator::NewId(OwnerThread& owner) {
+  owner.SetCall("ncclGetUniqueId");
+  nccl::UniqueId id = {};
+  COHORT_RETURN_IF_ERROR(
+      Nccl(library_->table.ncclGetUniqueId(&id), "ncclGetUniqueId"));
+  return id;
+}
+
+absl::Status NcclCommunicator::Init(OwnerThread& owner,
+                                    const nccl::UniqueId& id) {
+  nccl::Config config;
+  // Only a non-blocking communicator can be aborted at any time.
+  config.blocking = 0;
+  owner.SetCall("ncclCommInitRankConfig");
+  const nccl::Result started = library_->table.ncclCommInitRankConfig(
+      &comm_, identity_.world, id, identity_.rank, &config);
+  if (comm_ != nullptr) state_ = State::kInit;
+  COHORT_RETURN_IF_ERROR(AwaitNccl(owner, "ncclCommInitRankConfig", started,
+                                   absl::InfiniteDuration()));
+  state_ = State::kUp;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NcclCommunicator::Block> NcclCommunicator::NewBlock(
+    OwnerThread& owner, size_t bytes) {
+  Block block;
+  // Windows are whole pages, and nothing is not allocated.
+  block.bytes = RoundUp(std::max(bytes, size_t{1}), nccl::kWindowAlignment);
+  if (library_->table.ncclMemAlloc) {
+    owner.SetCall("ncclMemAlloc");
+    void* memory = nullptr;
+    // Where it fails, as without virtual memory management, the plain way says
+    // why, or works.
+    if (library_->table.ncclMemAlloc(&memory, block.bytes) == nccl::kSuccess) {
+      block.data = static_cast<std::byte*>(memory);
+      block.is_nccls = true;
+      return block;
+    }
+  }
+  owner.SetCall("cuMemAlloc");
+  COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
+                          device_->Allocate(block.bytes));
+  block.data = Address(memory);
+  return block;
+}
+
+absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
+    OwnerThread& owner, size_t bytes) {
+  absl::StatusOr<Block> block = NewBlock(owner, bytes);
+  if (!block.ok()) {
+    return Annotate(block.status(), absl::StrCat("rank ", identity_.rank));
+  }
+  blocks_.push_back(*block);
+  const std::span<std::byte> memory(block->data, bytes);
+  COHORT_RETURN_IF_ERROR(Zero(owner, memory));
+  return Allocation{
+      memory, block->is_nccls && !!library_->table.ncclCommWindowRegister};
+}
+
+absl::Status NcclCommunicator::Zero(OwnerThread& owner,
+                                    std::span<std::byte> memory) {
+  if (memory.empty()) return absl::OkStatus();
+  owner.SetCall("cuMemsetD8Async");
+  COHORT_RETURN_IF_ERROR(
+      Cuda(driver_->cuMemsetD8Async(Pointer(memory.data()), 0, memory.size(),
+                                    stream_),
+           "cuMemsetD8Async"));
+  return AwaitStream(owner);
+}
+
+absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
+    OwnerThread& owner, size_t bytes) {
+  if (bytes <= stage_.bytes) return stage_;
+  const size_t wanted = std::max(bytes, 2 * stage_.bytes);
+  FreeStage(owner);
+  Stage stage;
+  owner.SetCall("cuMemHostAlloc");
+  COHORT_ASSIGN_OR_RETURN(stage.pinned, device_->AllocatePinned(wanted));
+  owner.SetCall("cuMemAlloc");
+  const auto memory = device_->Allocate(wanted);
+  if (!memory.ok()) {
+    device_->FreePinned(stage.pinned);
+    return memory.status();
+  }
+  stage.device = Address(*memory);
+  stage.bytes = wanted;
+  stage_ = stage;
+  return stage_;
+}
+
+void NcclCommunicator::FreeStage(OwnerThread& owner) {
+  if (stage_.bytes == 0) return;
+  owner.SetCall("cuMemFree");
+  device_->Free(Pointer(stage_.device));
+  owner.SetCall("cuMemFreeHost");
+  device_->FreePinned(stage_.pinned);
+  stage_ = {};
+}
+
+absl::Status NcclCommunicator::RegisterWindows(OwnerThread& owner) {
+  if (!library_->table.ncclCommWindowRegister) return absl::OkStatus();
+  for (Block& block : blocks_) {
+    if (!block.is_nccls || block.is_tried) continue;
+    block.is_tried = true;
+    owner.SetCall("ncclCommWindowRegister");
+    const nccl::Result started = library_->table.ncclCommWindowRegister(
+        comm_, block.data, block.bytes, &block.window, nccl::kWindowSymmetric);
+    const absl::Status registered = AwaitNccl(
+        owner, "ncclCommWindowRegister", started, absl::InfiniteDuration());
+    if (absl::IsAborted(registered)) return registered;
+    if (registered.ok()) continue;
+    block.window = nullptr;
+    COHORT_LOG(kWarning, "nccl_window_refused", {"rank", identity_.rank},
+               {"bytes", block.bytes}, {"why", registered.message()});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::Run(OwnerThread& owner,
+                                   const Collective& collective) {
+  if (collective.buffers.empty()) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(
+      Copy(owner, stage_.device, stage_.pinned, collective.staged_bytes));
+  COHORT_RETURN_IF_ERROR(Enqueue(owner, collective));
+  COHORT_RETURN_IF_ERROR(
+      Copy(owner, stage_.pinned, stage_.device, collective.staged_bytes));
+  return AwaitStream(owner);
+}
+
+absl::Status NcclCommunicator::Copy(OwnerThread& owner, std::byte* to,
+                                    const std::byte* from, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  owner.SetCall("cuMemcpyAsync");
+  return Cuda(
+      driver_->cuMemcpyAsync(Pointer(to), Pointer(from), bytes, stream_),
+      "cuMemcpyAsync");
+}
+
+absl::Status NcclCommunicator::Enqueue(OwnerThread& owner,
+                                       const Collective& collective) {
+  const char* const call = collective.kind == Comm::Kind::kBroadcast
+                               ? "ncclBroadcast"
+                               : "ncclAllReduce";
+  const nccl::NcclTable& table = library_->table;
+  owner.SetCall("ncclGroupStart");
+  COHORT_RETURN_IF_ERROR(Nccl(table.ncclGroupStart(), "ncclGroupStart"));
+  owner.SetCall(call);
+  nccl::Result enqueued = nccl::kSuccess;
+  for (const Buffer& buffer : collective.buffers) {
+    enqueued = EnqueueOne(collective, buffer);
+    if (enqueued != nccl::kSuccess && enqueued != nccl::kInProgress) break;
+    enqueued = nccl::kSuccess;
+  }
+  // A group that was begun is ended, whatever happened in it.
+  owner.SetCall("ncclGroupEnd");
+  const nccl::Result ended = table.ncclGroupEnd();
+  COHORT_RETURN_IF_ERROR(Nccl(enqueued, call));
+  // The kernels are on the stream only when this is over.
+  return AwaitNccl(owner, "ncclGroupEnd", ended, absl::InfiniteDuration());
+}
+
+nccl::Result NcclCommunicator::EnqueueOne(const Collective& collective,
+                                          const Buffer& buffer) {
+  const nccl::NcclTable& table = library_->table;
+  if (collective.kind == Comm::Kind::kBroadcast) {
+    return table.ncclBroadcast(buffer.data, buffer.data, buffer.count,
+                               TypeOf(buffer.dtype), collective.root, comm_,
+                               stream_);
+  }
+  return table.ncclAllReduce(buffer.data, buffer.data, buffer.count,
+                             TypeOf(buffer.dtype), OpOf(collective.op), comm_,
+                             stream_);
+}
+
+absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,
+                                         nccl::Result started,
+                                         absl::Duration until) {
+  nccl::Result result = started;
+  Pace pace;
+  while (result == nccl::kInProgress) {
+    if (owner.is_ending() && !is_leaving_) return owner.ended();
+    if (Now() >= until) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(Place(), ": ", call, " is not over"));
+    }
+    pace.Step(owner);
+    owner.SetCall("ncclCommGetAsyncError");
+    const nccl::Result asked =
+        library_->table.ncclCommGetAsyncError(comm_, &result);
+    COHORT_RETURN_IF_ERROR(Nccl(asked, "ncclCommGetAsyncError"));
+    owner.SetCall(call);
+  }
+  return Nccl(result, call);
+}
+
+absl::Status NcclCommunicator::AwaitStream(OwnerThread& owner) {
+  owner.SetCall("cuEventRecord");
+  COHORT_RETURN_IF_ERROR(
+      Cuda(driver_->cuEventRecord(event_, stream_), "cuEventRecord"));
+  for (Pace pace;; pace.Step(owner)) {
+    owner.SetCall("cuEventQuery");
+    const cuda::Result result = driver_->cuEventQuery(event_);
+    if (result != cuda::kNotReady) return Cuda(result, "cuEventQuery");
+    if (owner.is_ending() && !is_leaving_) return owner.ended();
+    if (state_ != State::kUp || !pace.IsDue()) continue;
+    owner.SetCall("ncclCommGetAsyncError");
+    nccl::Result background = nccl::kSuccess;
+    const nccl::Result asked =
+        library_->table.ncclCommGetAsyncError(comm_, &background);
+    COHORT_RETURN_IF_ERROR(Nccl(asked, "ncclCommGetAsyncError"));
+    if (background == nccl::kInProgress) continue;
+    COHORT_RETURN_IF_ERROR(Nccl(background, "in the background"));
+  }
+}
+
+absl::Status NcclCommunicator::Finish(OwnerThread& owner) {
+  if (state_ != State::kUp) return absl::OkStatus();
+  for (Block& block : blocks_) {
+    if (block.window == nullptr) continue;
+    owner.SetCall("ncclCommWindowDeregister");
+    COHORT_RETURN_IF_ERROR(
+        Nccl(library_->table.ncclCommWindowDeregister(comm_, block.window),
+             "ncclCommWindowDeregister"));
+    block.window = nullptr;
+  }
+  owner.SetCall("ncclCommFinalize");
+  COHORT_RETURN_IF_ERROR(AwaitNccl(owner, "ncclCommFinalize",
+                                   library_->table.ncclCommFinalize(comm_),
+                                   Now() + deadlines_.finish));
+  owner.SetCall("ncclCommDestroy");
+  const nccl::Result destroyed =
+      library_->table.ncclCommDestroy(std::exchange(comm_, nullptr));
+  state_ = State::kNone;
+  if (destroyed == nccl::kInProgress) return absl::OkStatus();
+  return Nccl(destroyed, "ncclCommDestroy");
+}
+
+void NcclCommunicator::Quiet(OwnerThread& owner, absl::string_view why) {
+  is_leaving_ = true;
+  if (comm_ == nullptr) return;
+  // What has not come up knows no revoke.
+  if (state_ == State::kUp && library_->table.ncclCommRevoke) {
+    Revoke(owner, why);
+  }
+  if (state_ != State::kQuiet) Abort(owner, why);
+}
+
+void NcclCommunicator::Revoke(OwnerThread& owner, absl::string_view why) {
+  const absl::Duration begin = Now();
+  owner.SetCall("ncclCommRevoke");
+  const absl::Status revoked = AwaitNccl(
+      owner, "ncclCommRevoke", library_->table.ncclCommRevoke(comm_, 0),
+      begin + deadlines_.revoke);
+  if (!revoked.ok()) {
+    COHORT_LOG(kWarning, "nccl_revoke_failed", {"rank", identity_.rank},
+               {"epoch", identity_.epoch}, {"device", device_->name()},
+               {"why", revoked.message()}, {"after", Now() - begin});
+    return;
+  }
+  state_ = State::kQuiet;
+  COHORT_LOG(kWarning, "nccl_revoked", {"rank", identity_.rank},
+             {"epoch", identity_.epoch}, {"device", device_->name()},
+             {"why", why}, {"took", Now() - begin});
+}
+
+void NcclCommunicator::Abort(OwnerThread& owner, absl::string_view why) {
+  const absl::Duration begin = Now();
+  owner.SetCall("ncclCommAbort");
+  // It frees the communicator whatever it answers.
+  const nccl::Result aborted =
+      library_->table.ncclCommAbort(std::exchange(comm_, nullptr));
+  state_ = State::kQuiet;
+  COHORT_LOG(kWarning, "nccl_aborted", {"rank", identity_.rank},
+             {"epoch", identity_.epoch}, {"device", device_->name()},
+             {"why", why}, {"result", aborted}, {"took", Now() - begin});
+}
+
+void NcclCommunicator::Free(OwnerThread& owner, const Block& block) {
+  if (block.is_nccls) {
+    owner.SetCall("ncclMemFree");
+    library_->table.ncclMemFree(block.data);
+    return;
+  }
+  owner.SetCall("cuMemFree");
+  device_->Free(Pointer(block.data));
+}
+
+void NcclCommunicator::Close(OwnerThread& owner) {
+  is_leaving_ = true;
+  if (comm_ != nullptr) {
+    owner.SetCall("ncclCommDestroy");
+    library_->table.ncclCommDestroy(std::exchange(comm_, nullptr));
+  }
+  if (device_ == nullptr) return;
+  // NC-7.  A stream that never ends is the watch's.
+  if (event_ != nullptr) {
+    const absl::Status drained = AwaitStream(owner);
+    if (!drained.ok()) {
+      COHORT_LOG(kWarning, "nccl_stream_failed", {"rank", identity_.rank},
+                 {"why", drained.message()});
+    }
+    owner.SetCall("cuEventDestroy");
+    driver_->cuEventDestroy(event_);
+  }
+  owner.SetCall("cuStreamDestroy");
+  if (stream_ != nullptr) driver_->cuStreamDestroy(stream_);
+  FreeStage(owner);
+  for (const Block& block : blocks_) Free(owner, block);
+  blocks_.clear();
+  owner.SetCall("cuDevicePrimaryCtxRelease");
+  device_.reset();
+}
+
+}  // namespace cohort::trainer

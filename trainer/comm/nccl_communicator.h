@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "trainer/comm/comm.h"
+#include "trainer/comm/nccl_library.h"
+#include "trainer/comm/owner_thread.h"
+#include "trainer/cuda/device.h"
+#include "trainer/cuda/driver.h"
+
+namespace cohort::trainer {
+
+// How long each rung of the ladder may take; together less than a second.
+struct NcclDeadlines {
+  absl::Duration revoke = absl::Milliseconds(300);
+  // From the end of a communicator until it is quiet, by whatever rung; then
+  // the process is killed.
+  absl::Duration quiet = absl::Seconds(1);
+  // To take leave of peers when all went well; then it is aborted.
+  absl::Duration finish = absl::Seconds(1);
+  // For memory, and for what else a call without a deadline needs.
+  absl::Duration memory = absl::Seconds(30);
+};
+
+// One ncclComm_t on one GPU with its stream and memory, as its owner thread
+// sees it: every call is the owner's own (NC-1).  Calls that wait poll, and are
+// ABORTED soon after the owner ends.
+//
+// NC-4: after Quiet nothing of the communicator works on the GPU.
+// NC-7: memory from Allocate is given back by Close, the last.
+class NcclCommunicator {
+ public:
+  // Device memory, and pinned host memory of the same size to fill it from.
+  struct Stage {
+    std::byte* pinned = nullptr;
+    std::byte* device = nullptr;
+    size_t bytes = 0;
+  };
+  // One grouped operation over device memory.
+  struct Collective {
+    Comm::Kind kind = Comm::Kind::kAllReduce;
+    ReduceOp op = ReduceOp::kSum;
+    int root = 0;
+    std::vector<Buffer> buffers = {};
+    // Of the stage: copied to the device before it, and back after it.
+    size_t staged_bytes = 0;
+  };
+  struct Allocation {
+    std::span<std::byte> memory;
+    // Whether RegisterWindows would do something for it.
+    bool can_register = false;
+  };
+
+  NcclCommunicator(const Comm::Identity& identity,
+                   std::shared_ptr<const cuda::DriverTable> driver,
+                   std::shared_ptr<const nccl::Library> library,
+                   const NcclDeadlines& deadlines);
+
+  // Takes GPU `ordinal`.
+  absl::Status Open(OwnerThread& owner, int ordinal);
+  const cuda::Device& device() const { return *device_; }
+
+  absl::StatusOr<nccl::UniqueId> NewId(OwnerThread& owner);
+  // Returns when all ranks have called it.
+  absl::Status Init(OwnerThread& owner, const nccl::UniqueId& id);
+
+  absl::StatusOr<Allocation> Allocate(OwnerThread& owner, size_t bytes);
+  absl::Status Zero(OwnerThread& owner, std::span<std::byte> memory);
+  // At least `bytes`.  The one before it is given back.
+  absl::StatusOr<Stage> Reserve(OwnerThread& owner, size_t bytes);
+  // Registers what Allocate gave and was not registered yet; all ranks call it
+  // alike.  What NCCL refuses stays unregistered, and works.
+  absl::Status RegisterWindows(OwnerThread& owner);
+
+  // Returns when this rank's part is over.
+  absl::Status Run(OwnerThread& owner, const Collective& collective);
+
+  // Takes leave of the peers, when all went well.
+  absl::Status Finish(OwnerThread& owner);
+  // The ladder: revoke, else abort.  `why` is for the log.
+  void Quiet(OwnerThread& owner, absl::string_view why);
+  void Close(OwnerThread& owner);
+
+ private:
+  enum class State { kNone, kInit, kUp, kQuiet };
+
+  struct Block {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    bool is_nccls = false;  // from ncclMemAlloc
+    bool is_tried = false;  // RegisterWindows was here
+    nccl::Window window = nullptr;
+  };
+
+  absl::StatusOr<Block> NewBlock(OwnerThread& owner, size_t bytes);
+  void Free(OwnerThread& owner, const Block& block);
+  void FreeStage(OwnerThread& owner);
+
+  absl::Status Enqueue(OwnerThread& owner, const Collective& collective);
+  nccl::Result EnqueueOne(const Collective& collective, const Buffer& buffer);
+  absl::Status Copy(OwnerThread& owner, std::byte* to, const std::byte* from,
+                    size_t bytes);
+
+  // Polls until NCCL has done in the background what answered `started`.
+  // DEADLINE_EXCEEDED at `until`; ABORTED when the owner ends, but for what it
+  // does then.
+  absl::Status AwaitNccl(OwnerThread& owner, const char* call,
+                         nccl::Result started, absl::Duration until);
+  // Polls until the stream has come to here; ABORTED as above.
+  absl::Status AwaitStream(OwnerThread& owner);
+  void Revoke(OwnerThread& owner, absl::string_view why);
+  void Abort(OwnerThread& owner, absl::string_view why);
+
+  // Statuses that name rank and device.
+  absl::Status Cuda(cuda::Result result, absl::string_view call) const;
+  absl::Status Nccl(nccl::Result result, absl::string_view call) const;
+  std::string Place() const;
+
+  const Comm::Identity identity_;
+  const std::shared_ptr<const cuda::DriverTable> driver_;
+  const std::shared_ptr<const nccl::Library> library_;
+  const NcclDeadlines deadlines_;
+  std::unique_ptr<cuda::Device> device_;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event event_ = nullptr;
+  State state_ = State::kNone;
+  // In Quiet and after it, which the owner's end shall not cut short.
+  bool is_leaving_ = false;
+  nccl::Communicator comm_ = nullptr;
+  std::vector<Block> blocks_;
+  Stage stage_;
+};
+
+}  // namespace cohort::trainer

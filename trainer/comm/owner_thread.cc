@@ -1,0 +1,150 @@
+#include "trainer/comm/owner_thread.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/real_clock.h"
+
+namespace cohort::trainer {
+namespace {
+
+constexpr absl::Duration kLookPeriod = absl::Milliseconds(20);
+// How long what is nearly done may take after a look has failed.
+constexpr absl::Duration kGrace = absl::Milliseconds(60);
+
+absl::Duration Now() { return MachineClock().Monotonic(); }
+
+}  // namespace
+
+OwnerThread::OwnerThread(Options options)
+    : options_(std::move(options)),
+      thread_([this] { Run(); }),
+      watch_([this] { Watch(); }) {}
+
+OwnerThread::~OwnerThread() {
+  End("destroyed");
+  {
+    MutexLock lock(mutex_);
+    is_closing_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+  watch_.join();
+}
+
+std::shared_ptr<OwnerThread::Job> OwnerThread::Post(Work work) {
+  auto job = std::make_shared<Job>();
+  job->work = std::move(work);
+  MutexLock lock(mutex_);
+  if (!ended_.ok()) {
+    job->is_done = true;
+    job->status = ended_;
+    return job;
+  }
+  jobs_.push_back(job);
+  changed_.SignalAll();
+  return job;
+}
+
+absl::Status OwnerThread::Await(const Job& job, absl::Duration until,
+                                absl::FunctionRef<absl::Status()> look) const {
+  absl::Status failed;
+  absl::Duration give_up = absl::InfiniteDuration();
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      const absl::Duration slice =
+          std::min({until, give_up, Now() + kLookPeriod});
+      while (!job.is_done && ended_.ok()) {
+        if (!changed_.WaitUntil(mutex_, slice)) break;
+      }
+      if (job.is_done) return job.status;
+      if (!ended_.ok()) return ended_;
+    }
+    if (Now() >= give_up) return failed;
+    if (Now() >= until) return absl::DeadlineExceededError("deadline passed");
+    failed = look();
+    if (failed.ok()) {
+      give_up = absl::InfiniteDuration();
+    } else if (give_up == absl::InfiniteDuration()) {
+      give_up = Now() + kGrace;
+    }
+  }
+}
+
+void OwnerThread::End(absl::string_view why) {
+  MutexLock lock(mutex_);
+  if (!ended_.ok()) return;
+  ended_ = absl::AbortedError(why);
+  is_ending_.store(true);
+  kill_at_ = Now() + options_.deadline;
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    job->is_done = true;
+    job->status = ended_;
+  }
+  jobs_.clear();
+  changed_.SignalAll();
+}
+
+absl::Status OwnerThread::ended() const {
+  MutexLock lock(mutex_);
+  return ended_;
+}
+
+void OwnerThread::Pause(absl::Duration moment) {
+  MutexLock lock(mutex_);
+  changed_.WaitFor(mutex_, moment);
+}
+
+std::shared_ptr<OwnerThread::Job> OwnerThread::NextJob() {
+  MutexLock lock(mutex_);
+  while (jobs_.empty() && ended_.ok()) changed_.Wait(mutex_);
+  if (!ended_.ok()) return nullptr;
+  std::shared_ptr<Job> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
+}
+
+void OwnerThread::Finish(Job& job, absl::Status status) {
+  // What it captured may be large, or wait for its turn to be destroyed here.
+  job.work = nullptr;
+  MutexLock lock(mutex_);
+  job.status = std::move(status);
+  job.is_done = true;
+  changed_.SignalAll();
+}
+
+void OwnerThread::Run() {
+  while (const std::shared_ptr<Job> job = NextJob()) {
+    Finish(*job, job->work(*this));
+    SetCall("nothing");
+  }
+  options_.quiet(*this);
+  {
+    MutexLock lock(mutex_);
+    kill_at_ = absl::InfiniteDuration();
+    while (!is_closing_) changed_.Wait(mutex_);
+    kill_at_ = Now() + options_.deadline;
+    changed_.SignalAll();
+  }
+  options_.close(*this);
+  MutexLock lock(mutex_);
+  is_closed_ = true;
+  changed_.SignalAll();
+}
+
+void OwnerThread::Watch() {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      while (!is_closed_ && Now() < kill_at_) {
+        changed_.WaitUntil(mutex_, kill_at_);
+      }
+      if (is_closed_) return;
+      kill_at_ = absl::InfiniteDuration();
+    }
+    options_.kill(call_.load());
+  }
+}
+
+}  // namespace cohort::trainer

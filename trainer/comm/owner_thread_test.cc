@@ -1,0 +1,163 @@
+#include "trainer/comm/owner_thread.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/latch.h"
+#include "common/real_clock.h"
+#include "common/testing/status_matchers.h"
+
+namespace cohort::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Duration In(absl::Duration time) {
+  return MachineClock().Monotonic() + time;
+}
+
+absl::Status Fine() { return absl::OkStatus(); }
+
+// Counts what the thread was asked for at its end.
+struct Ends {
+  std::atomic<int> quiet{0};
+  std::atomic<int> close{0};
+  std::atomic<int> kills{0};
+  std::string hangs_in;  // set before kills
+  Latch killed;
+
+  OwnerThread::Options Options() {
+    return {.quiet = [this](OwnerThread&) { ++quiet; },
+            .close = [this](OwnerThread&) { ++close; },
+            .kill =
+                [this](absl::string_view in) {
+                  hangs_in = std::string(in);
+                  ++kills;
+                  killed.Open();
+                }};
+  }
+};
+
+TEST(OwnerThreadTest, DoesWorkInOrderAndAnswers) {
+  Ends ends;
+  {
+    OwnerThread owner(ends.Options());
+    std::atomic<int> last{0};
+    const auto first = owner.Post([&](OwnerThread&) {
+      last = 1;
+      return absl::OkStatus();
+    });
+    const auto second = owner.Post([&](OwnerThread&) {
+      return absl::InternalError(last.exchange(2) == 1 ? "after" : "before");
+    });
+    EXPECT_THAT(owner.Await(*second, In(absl::Minutes(1)), Fine),
+                StatusIs(absl::StatusCode::kInternal, "after"));
+    EXPECT_THAT(owner.Await(*first, In(absl::Minutes(1)), Fine), IsOk());
+    EXPECT_THAT(owner.ended(), IsOk());
+    EXPECT_EQ(ends.quiet, 0);
+  }
+  EXPECT_EQ(ends.quiet, 1);
+  EXPECT_EQ(ends.close, 1);
+  EXPECT_EQ(ends.kills, 0);
+}
+
+TEST(OwnerThreadTest, WaitsAsLongAsItIsToldTo) {
+  Ends ends;
+  Latch go;
+  OwnerThread owner(ends.Options());
+  const auto job = owner.Post([&go](OwnerThread&) {
+    go.Wait();
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(owner.Await(*job, In(absl::Milliseconds(30)), Fine),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  const auto gone = [] { return absl::AbortedError("rank 3 is gone"); };
+  EXPECT_THAT(owner.Await(*job, In(absl::Minutes(1)), gone),
+              StatusIs(absl::StatusCode::kAborted, "rank 3 is gone"));
+  go.Open();
+  EXPECT_THAT(owner.Await(*job, In(absl::Minutes(1)), gone), IsOk())
+      << "what is done is done";
+}
+
+TEST(OwnerThreadTest, EndsAllWaitsAtOnceWhateverItIsIn) {
+  Ends ends;
+  Latch go;
+  {
+    OwnerThread owner(ends.Options());
+    const auto hanging = owner.Post([&go](OwnerThread&) {
+      go.Wait();
+      return absl::OkStatus();
+    });
+    const auto behind = owner.Post([](OwnerThread&) { return Fine(); });
+    std::thread ender([&owner] {
+      owner.End("revoked");
+      owner.End("again");
+    });
+    const auto revoked = StatusIs(absl::StatusCode::kAborted, "revoked");
+    EXPECT_THAT(owner.Await(*hanging, In(absl::Minutes(1)), Fine), revoked);
+    EXPECT_THAT(owner.Await(*behind, In(absl::Minutes(1)), Fine), revoked);
+    ender.join();
+    const auto late = owner.Post([](OwnerThread&) { return Fine(); });
+    EXPECT_THAT(owner.Await(*late, In(absl::Minutes(1)), Fine), revoked);
+    EXPECT_EQ(ends.quiet, 0) << "it hangs";
+    go.Open();
+  }
+  EXPECT_EQ(ends.quiet, 1);
+  EXPECT_EQ(ends.close, 1);
+}
+
+TEST(OwnerThreadTest, AsksToKillWhatDoesNotBecomeQuietInTime) {
+  Ends ends;
+  Latch go;
+  OwnerThread::Options options = ends.Options();
+  options.deadline = absl::Milliseconds(50);
+  OwnerThread owner(std::move(options));
+  owner.Post([&go](OwnerThread& own) {
+    own.SetCall("ncclAllReduce");
+    go.Wait();
+    return absl::OkStatus();
+  });
+  owner.End("revoked");
+  ASSERT_TRUE(ends.killed.WaitFor(absl::Seconds(20)));
+  EXPECT_EQ(ends.hangs_in, "ncclAllReduce");
+  go.Open();
+}
+
+TEST(OwnerThreadTest, AsksToKillWhatDoesNotCloseInTime) {
+  Ends ends;
+  Latch go;
+  OwnerThread::Options options = ends.Options();
+  options.deadline = absl::Milliseconds(50);
+  options.close = [&go](OwnerThread& own) {
+    own.SetCall("cuMemFree");
+    go.Wait();
+  };
+  options.kill = [&ends, &go](absl::string_view in) {
+    ends.hangs_in = std::string(in);
+    go.Open();
+  };
+  { OwnerThread owner(std::move(options)); }
+  EXPECT_EQ(ends.hangs_in, "cuMemFree");
+}
+
+TEST(OwnerThreadTest, PausesUntilTheEnd) {
+  Ends ends;
+  OwnerThread owner(ends.Options());
+  const auto job = owner.Post([](OwnerThread& own) {
+    while (!own.is_ending()) own.Pause(absl::Seconds(10));
+    return own.ended();
+  });
+  owner.End("enough");
+  EXPECT_THAT(owner.Await(*job, In(absl::Minutes(1)), Fine),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("enough")));
+}
+
+}  // namespace
+}  // namespace cohort::trainer

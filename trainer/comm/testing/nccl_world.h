@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "common/check.h"
+#include "common/mutex.h"
+#include "common/testing/temp_dir.h"
+#include "shm/arena.h"
+#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/shm_comm.h"
+#include "trainer/comm/testing/fake_nccl.h"
+#include "trainer/comm/testing/ranks.h"
+#include "trainer/cuda/testing/fake_driver.h"
+
+namespace cohort::trainer {
+
+// A gang of ranks that are threads, each with a fake GPU of its own and a fake
+// NCCL of its own process, over shared memory.  Thread-safe, a rank's part from
+// its own thread; outlives the communicators.
+class NcclWorld {
+ public:
+  static constexpr uint64_t kEpoch = 2;
+
+  explicit NcclWorld(int world, int version = 22809) : exchange_(world) {
+    const auto arena = shm::Arena::Create(
+        directory_.path(),
+        {.attempt = "nccl-world", .epoch = kEpoch, .local_world = world});
+    COHORT_CHECK(arena.ok()) << arena.status();
+    for (int rank = 0; rank < world; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(fabric_, rank, version));
+    }
+  }
+  ~NcclWorld() {
+    // Whatever still hangs or is held would keep a communicator from closing.
+    fabric_.Resume();
+  }
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  nccl::FakeFabric& fabric() { return fabric_; }
+  cuda::FakeDriver& driver(int rank) { return ranks_[rank]->driver; }
+  nccl::FakeNccl& nccl(int rank) { return ranks_[rank]->nccl; }
+  MemoryExchange& exchange() { return exchange_; }
+
+  // What each rank connects with; a hang ends when the process is "killed".
+  NcclCommOptions Options(int rank) {
+    auto library = nccl::MakeLibrary(nccl(rank).table(), "fake");
+    // Who asked for the version has nothing to do with a communicator.
+    nccl(rank).faults().ForgetThreads();
+    return {.driver = driver(rank).table(),
+            .nccl = std::move(library),
+            .kill = [this, rank](absl::string_view why) { Kill(rank, why); }};
+  }
+
+  // The host communicator under rank `rank`'s NCCL.
+  absl::StatusOr<Comm*> Host(int rank) {
+    auto place = shm::ArenaPlace::Claim(directory_.path(), rank);
+    if (!place.ok()) return place.status();
+    ranks_[rank]->place = *std::move(place);
+    auto host = ShmComm::Create(*ranks_[rank]->place, kEpoch);
+    if (!host.ok()) return host.status();
+    ranks_[rank]->host = *std::move(host);
+    return ranks_[rank]->host.get();
+  }
+  // As if its process had ended.
+  void Leave(int rank) {
+    ranks_[rank]->host.reset();
+    ranks_[rank]->place.reset();
+  }
+
+  absl::StatusOr<std::unique_ptr<NcclComm>> Join(int rank,
+                                                 NcclCommOptions options) {
+    auto host = Host(rank);
+    if (!host.ok()) return host.status();
+    Exchange exchange = exchange_.For(rank);
+    return NcclComm::Connect(std::move(options), **host, exchange);
+  }
+  absl::StatusOr<std::unique_ptr<NcclComm>> Join(int rank) {
+    return Join(rank, Options(rank));
+  }
+
+  // What the last rung was called with, by rank.
+  std::vector<std::string> kills(int rank) {
+    MutexLock lock(mutex_);
+    return ranks_[rank]->kills;
+  }
+
+ private:
+  struct Rank {
+    Rank(nccl::FakeFabric& fabric, int rank, int version)
+        : driver({.uuid_byte = static_cast<char>(rank + 1)}),
+          nccl(fabric, driver, version) {}
+
+    cuda::FakeDriver driver;
+    nccl::FakeNccl nccl;
+    std::unique_ptr<shm::ArenaPlace> place;
+    std::unique_ptr<Comm> host;
+    std::vector<std::string> kills;
+  };
+
+  void Kill(int rank, absl::string_view why) {
+    {
+      MutexLock lock(mutex_);
+      ranks_[rank]->kills.emplace_back(why);
+    }
+    fabric_.Resume();
+    driver(rank).faults().Release();
+    nccl(rank).faults().Release();
+  }
+
+  const TempDir directory_;
+  nccl::FakeFabric fabric_;
+  MemoryExchange exchange_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace cohort::trainer
