@@ -11,6 +11,9 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
+#include "trainer/comm/float16.h"
+#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/ranks.h"
 #include "trainer/local_comm.h"
 #include "trainer/testing/thread_gang.h"
 
@@ -96,6 +99,54 @@ TEST(ReducerTest, AveragesOverTheGangWithTheSameBitsOnEveryRank) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
+}
+
+// The arena is the GPU's (which tests can read), reduced by NCCL in place.
+class NcclReducerTest : public ::testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, NcclReducerTest,
+                         ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
+  NcclWorld gang(GetParam());
+  RunRanks(gang.size(), [&gang](int rank) {
+    auto comm = gang.Join(rank);
+    COHORT_ASSERT_OK(comm);
+    auto reducer = GradientReducer::Create(**comm,
+                                           {{"w", 3000, DType::kF32},
+                                            {"h", 500, DType::kF16},
+                                            {"b", 7, DType::kBF16}},
+                                           {.first_bucket_bytes = 64});
+    COHORT_ASSERT_OK(reducer);
+    const float mean = static_cast<float>(gang.size() - 1) / 2;
+    for (int step = 0; step < 4; ++step) {
+      (*reducer)->Clear();
+      const auto floats = As<float>((*reducer)->gradient(0));
+      const auto halves = As<Float16>((*reducer)->gradient(1));
+      EXPECT_EQ(floats[2999], 0.0f);
+      for (float& value : floats) value = static_cast<float>(rank + step);
+      for (Float16& value : halves) value = ToFloat16(static_cast<float>(rank));
+      COHORT_ASSERT_OK((*reducer)->Reduce());
+      if (gang.size() == 1) continue;
+      EXPECT_EQ(floats[2999], mean + static_cast<float>(step));
+      EXPECT_EQ(ToFloat(halves[499]), mean);
+    }
+    // Nothing was copied to or from the host.
+    EXPECT_EQ(gang.driver(rank).faults().Count("cuMemcpyAsync"), 0);
+  });
+}
+
+TEST(NcclReducerFailureTest, TellsAtReduceThatClearFailed) {
+  NcclWorld gang(1);
+  auto comm = gang.Join(0);
+  COHORT_ASSERT_OK(comm);
+  auto reducer = GradientReducer::Create(**comm, {{"w", 10, DType::kF32}}, {});
+  COHORT_ASSERT_OK(reducer);
+  gang.driver(0).faults().Fail("cuMemsetD8Async", cuda::kIllegalAddress);
+  (*reducer)->Clear();
+  EXPECT_THAT((*reducer)->Reduce(),
+              StatusIs(absl::StatusCode::kAborted,
+                       HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
 }
 
 TEST(ReducerTest, ClearsEverythingAndAlignsEachGradient) {

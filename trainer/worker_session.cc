@@ -12,6 +12,7 @@
 #include "common/backoff.h"
 #include "common/job_id.h"
 #include "common/latch.h"
+#include "common/log.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -19,6 +20,7 @@
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
+#include "trainer/comm/nccl_comm.h"
 #include "trainer/comm/shm_comm.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -82,7 +84,7 @@ absl::StatusOr<std::unique_ptr<WorkerSession>> WorkerSession::Join(
   std::unique_ptr<WorkerSession> session(
       new WorkerSession(std::move(options), std::move(channel)));
   COHORT_RETURN_IF_ERROR(session->JoinRun());
-  COHORT_RETURN_IF_ERROR(session->BuildComm());
+  COHORT_RETURN_IF_ERROR(session->BuildComms());
   return session;
 }
 
@@ -149,30 +151,32 @@ absl::Status WorkerSession::JoinRun() {
   return absl::OkStatus();
 }
 
-absl::Status WorkerSession::BuildComm() {
+absl::Status WorkerSession::BuildComms() {
+  COHORT_RETURN_IF_ERROR(BuildHostComm());
+  return options_.can_use_gpu ? BuildGpuComm() : absl::OkStatus();
+}
+
+absl::Status WorkerSession::BuildHostComm() {
   // The place is claimed in any case: metrics go through it.
   COHORT_ASSIGN_OR_RETURN(
       arena_place_,
       shm::ArenaPlace::Claim(runtime_directory_, place_.local_rank));
   const uint64_t epoch = static_cast<uint64_t>(place_.epoch);
   if (place_.node_count == 1) {
-    COHORT_ASSIGN_OR_RETURN(comm_, ShmComm::Create(*arena_place_, epoch));
+    COHORT_ASSIGN_OR_RETURN(host_comm_, ShmComm::Create(*arena_place_, epoch));
     // So that the first operation's deadline does not have to cover the start
     // of the slowest rank.
-    return comm_->Barrier(options_.gang_patience);
+    return host_comm_->Barrier(options_.gang_patience);
   }
 #ifdef COHORT_HAVE_GLOO
-  Exchange exchange = [this](absl::string_view tag, std::string mine,
-                             absl::Duration deadline) {
-    return ExchangeBlobs(tag, std::move(mine), deadline);
-  };
+  Exchange exchange = ExchangeThroughDaemon();
   COHORT_ASSIGN_OR_RETURN(
-      comm_, ConnectGloo({.rank = place_.rank,
-                          .world = place_.world,
-                          .epoch = epoch,
-                          .hostname = host_,
-                          .connect_deadline = options_.gang_patience},
-                         exchange));
+      host_comm_, ConnectGloo({.rank = place_.rank,
+                               .world = place_.world,
+                               .epoch = epoch,
+                               .hostname = host_,
+                               .connect_deadline = options_.gang_patience},
+                              exchange));
   return absl::OkStatus();
 #else
   return absl::FailedPreconditionError(absl::StrCat(
@@ -180,6 +184,30 @@ absl::Status WorkerSession::BuildComm() {
       " nodes and this program was built without Gloo: install libgloo-dev and "
       "build again, or place the gang on one node (--strategy STRICT_PACK)"));
 #endif
+}
+
+absl::Status WorkerSession::BuildGpuComm() {
+  NcclCommOptions options = NcclOfThisMachine();
+  options.connect_deadline = options_.gang_patience;
+  Exchange exchange = ExchangeThroughDaemon();
+  auto comm = NcclComm::Connect(std::move(options), *host_comm_, exchange);
+  if (comm.ok()) {
+    COHORT_LOG(kInfo, "gpu_comm", {"rank", place_.rank},
+               {"over", (*comm)->description()});
+    gpu_comm_ = *std::move(comm);
+    return absl::OkStatus();
+  }
+  if (GetReason(comm.status()) != kNcclUnusable) return comm.status();
+  COHORT_LOG(kWarning, "no_gpu_comm", {"rank", place_.rank},
+             {"why", comm.status().message()});
+  return absl::OkStatus();
+}
+
+Exchange WorkerSession::ExchangeThroughDaemon() {
+  return
+      [this](absl::string_view tag, std::string mine, absl::Duration deadline) {
+        return ExchangeBlobs(tag, std::move(mine), deadline);
+      };
 }
 
 absl::StatusOr<std::vector<std::string>> WorkerSession::ExchangeBlobs(
@@ -219,7 +247,7 @@ absl::Status WorkerSession::CommitCheckpoint(absl::string_view path,
 
 absl::Status WorkerSession::Finish() {
   // Nobody leaves while a peer still needs its memory or its connection.
-  return comm_->Barrier(options_.gang_patience);
+  return comm().Barrier(options_.gang_patience);
 }
 
 }  // namespace cohort::trainer

@@ -31,6 +31,11 @@ struct WorkerSessionOptions {
   // How long the other ranks may take to start and to come to the first
   // meeting.
   absl::Duration gang_patience = absl::Minutes(5);
+  // Whether this program can work in its GPU's memory, alike on all ranks.  It
+  // then gets NCCL where every rank has a GPU of its own, a driver and NCCL,
+  // else what it would get without, with a line that says why: it asks
+  // comm().allocates_on_device().
+  bool can_use_gpu = false;
 };
 
 // True in a process that a worker daemon started as a rank.
@@ -43,7 +48,7 @@ absl::StatusOr<WorkerSessionOptions> WorkerSessionFromEnvironment();
 // daemon that is away is waited for; a head that is away is not noticed.
 //
 // Ranks of one node reduce in shared memory, a gang over several nodes over
-// Gloo.
+// Gloo; programs that can use their GPU, over NCCL beside one of these.
 class WorkerSession final : public Session {
  public:
   // Joins: blocks until this rank knows its place and its communicator is
@@ -55,7 +60,7 @@ class WorkerSession final : public Session {
   ~WorkerSession() override;
 
   const RunPlace& place() const override { return place_; }
-  Comm& comm() override { return *comm_; }
+  Comm& comm() override { return gpu_comm_ ? *gpu_comm_ : *host_comm_; }
   absl::Status Report(absl::string_view metrics) override;
   absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override;
   absl::Status Finish() override;
@@ -65,7 +70,10 @@ class WorkerSession final : public Session {
                 std::unique_ptr<rpc::Channel> channel);
 
   absl::Status JoinRun();
-  absl::Status BuildComm();
+  absl::Status BuildComms();
+  absl::Status BuildHostComm();
+  absl::Status BuildGpuComm();
+  Exchange ExchangeThroughDaemon();
   absl::StatusOr<std::vector<std::string>> ExchangeBlobs(
       absl::string_view tag, std::string mine, absl::Duration deadline);
   // Calls until the daemon answers or `patience` is over.
@@ -81,7 +89,9 @@ class WorkerSession final : public Session {
   std::string runtime_directory_;
   RunPlace place_;
   std::unique_ptr<shm::ArenaPlace> arena_place_;
-  std::unique_ptr<Comm> comm_;
+  std::unique_ptr<Comm> host_comm_;
+  // Over host_comm_; null where that is all there is.
+  std::unique_ptr<Comm> gpu_comm_;
 };
 
 }  // namespace cohort::trainer

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <type_traits>
@@ -55,7 +56,7 @@ absl::StatusOr<Offer> Decode(const std::string& text) {
   return offer;
 }
 
-// NC-9: every rank judges the same words.
+// FAILED_PRECONDITION where the gang cannot use NCCL.
 absl::Status Judge(const std::vector<Offer>& offers) {
   std::map<std::string, size_t> ranks;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
@@ -142,6 +143,19 @@ OwnerThread::Options OwnerOptions(const Comm::Identity& identity,
 
 }  // namespace
 
+NcclCommOptions NcclOfThisMachine() {
+  NcclCommOptions options;
+  const char* const granted = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (granted != nullptr && *granted == '\0') {
+    options.driver = absl::FailedPreconditionError(
+        "no GPU was granted: CUDA_VISIBLE_DEVICES is empty");
+    return options;
+  }
+  options.driver = cuda::LoadDriver();
+  options.nccl = nccl::LoadLibrary();
+  return options;
+}
+
 NcclComm::NcclComm(const Identity& identity, NcclCommOptions options,
                    Comm& control)
     : Comm(identity),
@@ -214,7 +228,11 @@ absl::Status NcclComm::ConnectUntil(absl::Duration until, Exchange& exchange) {
   for (const std::string& text : words) {
     COHORT_ASSIGN_OR_RETURN(offers.emplace_back(), Decode(text));
   }
-  COHORT_RETURN_IF_ERROR(Judge(offers));
+  // NC-9: every rank judges the same words.
+  if (const absl::Status judged = Judge(offers); !judged.ok()) {
+    return absl::IsFailedPrecondition(judged) ? SetReason(judged, kNcclUnusable)
+                                              : judged;
+  }
 
   nccl::UniqueId id = {};
   std::memcpy(id.internal, offers[0].unique_id.data(), sizeof(id.internal));

@@ -39,6 +39,13 @@ struct NcclCommOptions {
   std::function<void(absl::string_view why)> kill = nullptr;
 };
 
+// The reason (common/status_util.h) of a gang that cannot use NCCL.
+inline constexpr char kNcclUnusable[] = "nccl_unusable";
+
+// The driver and the NCCL of this machine, for the first GPU that this process
+// may use; the reason when CUDA_VISIBLE_DEVICES, as a rank has it, names none.
+NcclCommOptions NcclOfThisMachine();
+
 // A communicator over NCCL, for ranks with a GPU each.
 //
 // NCCL moves the data, `control` (any communicator of the same ranks and epoch,
@@ -56,10 +63,10 @@ class NcclComm final : public Comm {
   // communicator, and is its own from now on; `exchange` is used during the
   // call only.
   //
-  // FAILED_PRECONDITION on all ranks alike, with the reason and the rank that
-  // has it, when they cannot use NCCL: no driver, no NCCL, two ranks on one
-  // GPU, different versions; `control` is the caller's again then.  Else
-  // UNAVAILABLE, ABORTED, DEADLINE_EXCEEDED, and errors of `exchange`.
+  // FAILED_PRECONDITION for the reason kNcclUnusable on all ranks alike, naming
+  // the rank that cannot, when they cannot use NCCL: no driver, no NCCL, two
+  // ranks on one GPU, different versions; `control` is the caller's again then.
+  // Else UNAVAILABLE, ABORTED, DEADLINE_EXCEEDED, and errors of `exchange`.
   static absl::StatusOr<std::unique_ptr<NcclComm>> Connect(
       NcclCommOptions options, Comm& control, Exchange& exchange);
   ~NcclComm() override;

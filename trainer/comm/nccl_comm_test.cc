@@ -4,6 +4,8 @@
 
 #include "trainer/comm/nccl_comm.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -22,6 +24,7 @@
 #include "gtest/gtest.h"
 
 #include "common/real_clock.h"
+#include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "trainer/comm/testing/nccl_world.h"
 
@@ -32,6 +35,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::ResultOf;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 const auto kUnmet = absl::StatusCode::kFailedPrecondition;
@@ -330,8 +334,12 @@ TEST(NcclCommTest, TellsAllRanksWhatOneLacksAndLeavesTheHostsUsable) {
   RunRanks(3, [&gang](int rank) {
     NcclCommOptions options = gang.Options(rank);
     if (rank == 1) options.driver = absl::FailedPreconditionError("no libcuda");
-    EXPECT_THAT(gang.Join(rank, std::move(options)),
-                StatusIs(kUnmet, "rank 1: no libcuda"));
+    EXPECT_THAT(
+        gang.Join(rank, std::move(options)),
+        AllOf(
+            StatusIs(kUnmet, "rank 1: no libcuda"),
+            ResultOf([](const auto& comm) { return GetReason(comm.status()); },
+                     kNcclUnusable)));
   });
   ExpectClean(gang);
 }
@@ -363,6 +371,21 @@ TEST(NcclCommTest, RefusesDifferentVersions) {
                 StatusIs(kUnmet, AllOf(HasSubstr("2.28.9"),
                                        HasSubstr("rank 1 2.22.3"))));
   });
+}
+
+// As of a rank that the worker daemon gave no GPU.
+TEST(NcclCommTest, SaysThatNoGpuWasGranted) {
+  const char* const before = getenv("CUDA_VISIBLE_DEVICES");
+  const std::string kept = before != nullptr ? before : "";
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  NcclWorld gang(1);
+  EXPECT_THAT(gang.Join(0, NcclOfThisMachine()),
+              StatusIs(kUnmet, HasSubstr("rank 0: no GPU was granted")));
+  if (before == nullptr) {
+    unsetenv("CUDA_VISIBLE_DEVICES");
+  } else {
+    setenv("CUDA_VISIBLE_DEVICES", kept.c_str(), 1);
+  }
 }
 
 TEST(NcclCommTest, SaysThatThereIsNoSuchGpu) {

@@ -88,14 +88,17 @@ TEST(OwnerThreadTest, WaitsAsLongAsItIsToldTo) {
 
 TEST(OwnerThreadTest, EndsAllWaitsAtOnceWhateverItIsIn) {
   Ends ends;
+  Latch began;
   Latch go;
   {
     OwnerThread owner(ends.Options());
-    const auto hanging = owner.Post([&go](OwnerThread&) {
+    const auto hanging = owner.Post([&began, &go](OwnerThread&) {
+      began.Open();
       go.Wait();
       return absl::OkStatus();
     });
     const auto behind = owner.Post([](OwnerThread&) { return Fine(); });
+    began.Wait();
     std::thread ender([&owner] {
       owner.End("revoked");
       owner.End("again");
@@ -115,15 +118,18 @@ TEST(OwnerThreadTest, EndsAllWaitsAtOnceWhateverItIsIn) {
 
 TEST(OwnerThreadTest, AsksToKillWhatDoesNotBecomeQuietInTime) {
   Ends ends;
+  Latch began;
   Latch go;
   OwnerThread::Options options = ends.Options();
   options.deadline = absl::Milliseconds(50);
   OwnerThread owner(std::move(options));
-  owner.Post([&go](OwnerThread& own) {
+  owner.Post([&began, &go](OwnerThread& own) {
     own.SetCall("ncclAllReduce");
+    began.Open();
     go.Wait();
     return absl::OkStatus();
   });
+  began.Wait();
   owner.End("revoked");
   ASSERT_TRUE(ends.killed.WaitFor(absl::Seconds(20)));
   EXPECT_EQ(ends.hangs_in, "ncclAllReduce");
