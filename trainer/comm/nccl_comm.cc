@@ -310,7 +310,7 @@ absl::Status NcclComm::Run(const Call& call) {
 
 absl::Status NcclComm::RunUntil(const Call& call, absl::Duration until) {
   if (call.kind == Kind::kBarrier) {
-    return Meet(call, /*is_ready=*/true, /*is_launched=*/false);
+    return Meet(call, until, /*is_ready=*/true, /*is_launched=*/false);
   }
   const absl::StatusOr<Prepared> prepared = Prepare(call, until);
   // That there is no room to stage is told to all when they meet.
@@ -323,7 +323,7 @@ absl::Status NcclComm::RunUntil(const Call& call, absl::Duration until) {
   const bool is_agreed = agreed_.contains(shape);
   if (is_agreed && prepared.ok()) launched = Launch(*prepared);
   const absl::Status met =
-      Meet(call, prepared.ok(), /*is_launched=*/launched != nullptr);
+      Meet(call, until, prepared.ok(), /*is_launched=*/launched != nullptr);
   if (!met.ok()) {
     return absl::IsResourceExhausted(met) && !prepared.ok() ? prepared.status()
                                                             : met;
@@ -408,7 +408,8 @@ std::shared_ptr<OwnerThread::Job> NcclComm::Launch(const Prepared& prepared) {
       });
 }
 
-absl::Status NcclComm::Meet(const Call& call, bool is_ready, bool is_launched) {
+absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
+                            bool is_ready, bool is_launched) {
   Post mine;
   mine.signature = Sign(call, epoch());
   mine.signature.has_failed = is_ready ? 0 : 1;
@@ -417,8 +418,12 @@ absl::Status NcclComm::Meet(const Call& call, bool is_ready, bool is_launched) {
   // A sum in which each rank has a row of its own: all rows, on all ranks.
   std::vector<int64_t> rows(kPostWords * world());
   std::memcpy(&rows[kPostWords * rank()], &mine, sizeof(mine));
-  const absl::Status met = control_.AllReduce(Buffer::Of(std::span(rows)),
-                                              ReduceOp::kSum, call.deadline);
+  // What preparing took; less than a moment is not worth an odd number in the
+  // message.
+  absl::Duration left = until - Now();
+  if (call.deadline - left < absl::Milliseconds(1)) left = call.deadline;
+  const absl::Status met =
+      control_.AllReduce(Buffer::Of(std::span(rows)), ReduceOp::kSum, left);
   if (!met.ok()) {
     const Call meeting = {.kind = Kind::kAllReduce,
                           .sequence = control_.sequence(),

@@ -103,7 +103,8 @@ class NcclComm final : public Comm {
   bool IsAllocated(const Buffer& buffer) const;
   std::shared_ptr<OwnerThread::Job> Launch(const Prepared& prepared);
   // Compares what all ranks bring.
-  absl::Status Meet(const Call& call, bool is_ready, bool is_launched);
+  absl::Status Meet(const Call& call, absl::Duration until, bool is_ready,
+                    bool is_launched);
   absl::Status RegisterWindows(absl::Duration until);
 
   // For its answer: OK, or what a call returns.

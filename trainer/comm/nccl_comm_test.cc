@@ -61,54 +61,11 @@ absl::Status Sum(Comm& comm, std::span<float> values,
   return comm.AllReduce(Buffer::Of(values), ReduceOp::kSum, deadline);
 }
 
-// Returns when `rank` has launched `times` operations.
-void AwaitLaunch(NcclWorld& gang, int rank, int times = 1) {
-  while (gang.nccl(rank).faults().Count("ncclGroupEnd") < times) {
-    std::this_thread::yield();
-  }
-}
-
-// Whatever happened: one thread made all calls, none was forbidden, and nothing
-// is held any more.
-void ExpectClean(NcclWorld& gang) {
-  for (int rank = 0; rank < gang.size(); ++rank) {
-    SCOPED_TRACE(absl::StrCat("rank ", rank));
-    cuda::FakeDriver& driver = gang.driver(rank);
-    EXPECT_EQ(driver.device_bytes(), 0u);
-    EXPECT_EQ(driver.pinned_bytes(), 0u);
-    EXPECT_EQ(driver.streams(), 0);
-    EXPECT_EQ(driver.events(), 0);
-    EXPECT_EQ(driver.contexts(), 0);
-    EXPECT_LE(driver.faults().threads(), 1u) << "NC-1";
-    EXPECT_EQ(gang.nccl(rank).communicators(), 0u);
-    EXPECT_EQ(gang.nccl(rank).misuses(), 0);
-  }
-}
-
-// Runs `body` on each rank of a connected gang of `gang.size()`.
-void RunGang(NcclWorld& gang, const std::function<void(int, NcclComm&)>& body,
-             const std::function<void(NcclCommOptions&)>& change = nullptr) {
-  RunRanks(gang.size(), [&](int rank) {
-    NcclCommOptions options = gang.Options(rank);
-    if (change) change(options);
-    auto comm = gang.Join(rank, std::move(options));
-    COHORT_ASSERT_OK(comm);
-    body(rank, **comm);
-  });
-}
-
-void Impatient(NcclCommOptions& options) {
-  options.deadlines.quiet = absl::Milliseconds(200);
-  options.deadlines.revoke = absl::Milliseconds(100);
-  options.deadlines.finish = absl::Milliseconds(200);
-  options.deadlines.memory = absl::Milliseconds(200);
-}
-
 // ---- as it should be
 
 TEST(NcclCommTest, GivesBackAllThatItTook) {
   NcclWorld gang(3);
-  RunGang(gang, [](int rank, NcclComm& comm) {
+  gang.Run([](int rank, NcclComm& comm) {
     auto memory = comm.Allocate(4000);
     COHORT_ASSERT_OK(memory);
     EXPECT_TRUE(comm.allocates_on_device());
@@ -124,7 +81,7 @@ TEST(NcclCommTest, GivesBackAllThatItTook) {
     COHORT_ASSERT_OK(Sum(comm, host));
     EXPECT_EQ(host[99], 3.0f);
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(gang.kills(rank), IsEmpty());
     EXPECT_EQ(gang.nccl(rank).faults().Count("ncclCommFinalize"), 1);
@@ -136,7 +93,7 @@ TEST(NcclCommTest, GivesBackAllThatItTook) {
 // What the driver knows as the device's is not staged.
 TEST(NcclCommTest, UsesOthersDeviceMemoryInPlace) {
   NcclWorld gang(2);
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     cuda::DevicePointer pointer = 0;
     ASSERT_EQ(gang.driver(rank).AllocateDevice(&pointer, 400), cuda::kSuccess);
     auto* const values = reinterpret_cast<float*>(pointer);
@@ -147,14 +104,14 @@ TEST(NcclCommTest, UsesOthersDeviceMemoryInPlace) {
     EXPECT_EQ(gang.driver(rank).pinned_bytes(), 0u);
     gang.driver(rank).FreeDevice(pointer);
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // Steady state: a shape that all agreed on is launched without a word before.
 TEST(NcclCommTest, LaunchesWhatIsAgreedBeforeThePeersCome) {
   NcclWorld gang(2);
   std::latch launched(1);
-  RunGang(gang, [&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, NcclComm& comm) {
     auto memory = comm.Allocate(400);
     COHORT_ASSERT_OK(memory);
     const std::span<float> values(reinterpret_cast<float*>(memory->data()),
@@ -165,7 +122,7 @@ TEST(NcclCommTest, LaunchesWhatIsAgreedBeforeThePeersCome) {
       launched.wait();
     } else {
       std::thread watch([&] {
-        AwaitLaunch(gang, 0, 2);
+        gang.AwaitLaunch(0, 2);
         launched.count_down();
       });
       COHORT_ASSERT_OK(Sum(comm, values));
@@ -174,7 +131,7 @@ TEST(NcclCommTest, LaunchesWhatIsAgreedBeforeThePeersCome) {
     }
     COHORT_ASSERT_OK(Sum(comm, values));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 struct Version {
@@ -196,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(NcclVersionTest, ReducesAndRegistersWhatTheVersionCan) {
   NcclWorld gang(2, GetParam().version);
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     auto memory = comm.Allocate(400);
     COHORT_ASSERT_OK(memory);
     const std::span<float> values(reinterpret_cast<float*>(memory->data()),
@@ -207,16 +164,16 @@ TEST_P(NcclVersionTest, ReducesAndRegistersWhatTheVersionCan) {
     EXPECT_EQ(values[0], 4.0f);
     EXPECT_EQ(gang.nccl(rank).windows(), GetParam().has_windows ? 1 : 0);
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
   EXPECT_EQ(gang.nccl(0).windows(), 0);
 }
 
 TEST_P(NcclVersionTest, EndsByTheRungThatTheVersionHas) {
   NcclWorld gang(2, GetParam().version);
   gang.fabric().Hold();
-  RunGang(gang, [&gang](int, NcclComm& comm) {
+  gang.Run([&gang](int, NcclComm& comm) {
     std::thread revoker([&] {
-      for (int rank = 0; rank < 2; ++rank) AwaitLaunch(gang, rank);
+      for (int rank = 0; rank < 2; ++rank) gang.AwaitLaunch(rank);
       comm.Revoke();
     });
     std::array<float, 100> values = Ones();
@@ -231,14 +188,14 @@ TEST_P(NcclVersionTest, EndsByTheRungThatTheVersionHas) {
   }
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"),
             GetParam().has_revoke ? 0 : 1);
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // ---- what ranks bring
 
 TEST(NcclCommTest, LeavesMemoryUnregisteredThatOnlySomeRanksHave) {
   NcclWorld gang(2);
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     if (rank == 1) {
       COHORT_ASSERT_OK(comm.Allocate(400));
     }
@@ -252,23 +209,23 @@ TEST(NcclCommTest, LeavesMemoryUnregisteredThatOnlySomeRanksHave) {
     COHORT_ASSERT_OK(Sum(comm, std::span(values).first(50)));
     EXPECT_EQ(gang.nccl(rank).windows(), 1);
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, GoesOnWithoutAWindowThatNcclRefuses) {
   NcclWorld gang(1);
   gang.nccl(0).faults().Fail("ncclCommWindowRegister", nccl::kInvalidUsage);
-  RunGang(gang, [](int, NcclComm& comm) {
+  gang.Run([](int, NcclComm& comm) {
     COHORT_ASSERT_OK(comm.Allocate(400));
     std::array<float, 100> values = Ones();
     COHORT_EXPECT_OK(Sum(comm, values));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, TellsAllRanksOfADifferenceThatCameTooLateAndIsOver) {
   NcclWorld gang(3);
-  RunGang(gang, [](int rank, NcclComm& comm) {
+  gang.Run([](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     for (const size_t count : {100, 50}) {
       COHORT_ASSERT_OK(Sum(comm, std::span(values).first(count)));
@@ -279,25 +236,25 @@ TEST(NcclCommTest, TellsAllRanksOfADifferenceThatCameTooLateAndIsOver) {
                          AllOf(HasSubstr("100"), HasSubstr("50"))));
     EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // A rank that brings something new has not launched; the others have.
 TEST(NcclCommTest, IsOverOnAllRanksWhenSomeHadLaunched) {
   NcclWorld gang(3);
-  RunGang(gang, [](int rank, NcclComm& comm) {
+  gang.Run([](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     COHORT_ASSERT_OK(Sum(comm, values));
     EXPECT_THAT(Sum(comm, std::span(values).first(rank == 1 ? 7 : 100)),
                 StatusIs(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, SaysWhenTheGpuHasNoMemoryAndGoesOn) {
   NcclWorld gang(2);
-  RunGang(gang, [](int rank, NcclComm& comm) {
+  gang.Run([](int rank, NcclComm& comm) {
     EXPECT_THAT(comm.Allocate(size_t{2} << 30),
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          AllOf(HasSubstr(GpuOf(rank)),
@@ -307,12 +264,12 @@ TEST(NcclCommTest, SaysWhenTheGpuHasNoMemoryAndGoesOn) {
     COHORT_EXPECT_OK(Sum(comm, values));
     EXPECT_EQ(values[0], 2.0f);
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, NamesTheRankThatHasNoMemoryToStage) {
   NcclWorld gang(2);
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     if (rank == 1) {
       gang.driver(1).faults().Fail("cuMemHostAlloc", cuda::kOutOfMemory);
@@ -324,7 +281,7 @@ TEST(NcclCommTest, NamesTheRankThatHasNoMemoryToStage) {
     EXPECT_EQ(values[0], 1.0f);
     COHORT_EXPECT_OK(Sum(comm, values)) << "still usable";
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // ---- which ranks can use NCCL
@@ -341,7 +298,7 @@ TEST(NcclCommTest, TellsAllRanksWhatOneLacksAndLeavesTheHostsUsable) {
             ResultOf([](const auto& comm) { return GetReason(comm.status()); },
                      kNcclUnusable)));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, RefusesTwoRanksOnOneGpu) {
@@ -396,205 +353,17 @@ TEST(NcclCommTest, SaysThatThereIsNoSuchGpu) {
               StatusIs(kUnmet, HasSubstr("rank 0: no GPU 4: 1 visible")));
 }
 
-// ---- every call fails, every call hangs
-
-struct Fault {
-  const char* call;
-  bool is_nccls;
-
-  cuda::CallFaults& Of(NcclWorld& gang, int rank) const {
-    return is_nccls ? gang.nccl(rank).faults() : gang.driver(rank).faults();
-  }
-};
-
-std::string FaultName(const ::testing::TestParamInfo<Fault>& info) {
-  return info.param.call;
-}
-
-class ConnectFaultTest : public ::testing::TestWithParam<Fault> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, ConnectFaultTest,
-    ::testing::Values(
-        Fault{"cuDeviceGetCount", false}, Fault{"cuDeviceGet", false},
-        Fault{"cuDeviceGetUuid", false}, Fault{"cuDeviceGetName", false},
-        Fault{"cuDevicePrimaryCtxRetain", false},
-        Fault{"cuCtxSetCurrent", false}, Fault{"cuStreamCreate", false},
-        Fault{"cuEventCreate", false}, Fault{"ncclGetUniqueId", true},
-        Fault{"ncclCommInitRankConfig", true},
-        Fault{"ncclCommGetAsyncError", true}),
-    FaultName);
-
-TEST_P(ConnectFaultTest, TellsAllRanksWhenItFails) {
-  NcclWorld gang(2);
-  GetParam().Of(gang, 0).Fail(GetParam().call, GetParam().is_nccls
-                                                   ? nccl::kSystemError
-                                                   : cuda::kEccUncorrectable);
-  RunRanks(2, [&](int rank) {
-    const auto comm = gang.Join(rank);
-    if (rank == 0 || absl::IsFailedPrecondition(comm.status())) {
-      EXPECT_FALSE(comm.ok());
-      EXPECT_THAT(std::string(comm.status().message()),
-                  AllOf(HasSubstr(GetParam().call), HasSubstr("rank 0")));
-      return;
-    }
-    // Where it had come up itself, its first call says so.
-    EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : comm.status(),
-                StatusIs(kAborted));
-  });
-  ExpectClean(gang);
-}
-
-TEST_P(ConnectFaultTest, EndsByItsDeadlineWhenItHangs) {
-  NcclWorld gang(2);
-  GetParam().Of(gang, 0).Hang(GetParam().call);
-  RunRanks(2, [&](int rank) {
-    NcclCommOptions options = gang.Options(rank);
-    Impatient(options);
-    options.connect_deadline = absl::Milliseconds(300);
-    const absl::Duration begin = Now();
-    const auto comm = gang.Join(rank, std::move(options));
-    EXPECT_FALSE(comm.ok() && rank == 0);
-    EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : absl::AbortedError(""),
-                StatusIs(kAborted));
-    EXPECT_LT(Now() - begin, absl::Seconds(10));
-  });
-  EXPECT_THAT(gang.kills(0), Contains(HasSubstr("rank 0 of epoch 2 hangs in")));
-  ExpectClean(gang);
-}
-
-class RunFaultTest : public ::testing::TestWithParam<Fault> {
- protected:
-  // An operation of both kinds of memory.
-  static absl::Status Work(NcclComm& comm, absl::Duration deadline) {
-    auto memory = comm.Allocate(4000);
-    if (!memory.ok()) return memory.status();
-    const absl::Status zeroed = comm.Zero(*memory);
-    if (!zeroed.ok()) return zeroed;
-    const Buffer device = {.data = memory->data(), .count = 1000};
-    const absl::Status sent = comm.Broadcast(device, 0, deadline);
-    if (!sent.ok()) return sent;
-    std::array<float, 100> host = Ones();
-    return Sum(comm, host, deadline);
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, RunFaultTest,
-    ::testing::Values(
-        Fault{"cuMemsetD8Async", false}, Fault{"cuEventRecord", false},
-        Fault{"cuEventQuery", false}, Fault{"cuMemcpyAsync", false},
-        Fault{"ncclGroupStart", true}, Fault{"ncclAllReduce", true},
-        Fault{"ncclBroadcast", true}, Fault{"ncclGroupEnd", true},
-        Fault{"ncclCommGetAsyncError", true}),
-    FaultName);
-
-TEST_P(RunFaultTest, AbortsAllRanksWhenItFails) {
-  NcclWorld gang(3);
-  std::latch connected(3);
-  RunGang(gang, [&](int rank, NcclComm& comm) {
-    connected.arrive_and_wait();
-    if (rank == 1) {
-      GetParam().Of(gang, 1).Fail(
-          GetParam().call, GetParam().is_nccls ? nccl::kUnhandledCudaError
-                                               : cuda::kIllegalAddress);
-    }
-    const absl::Status done = Work(comm, kLong);
-    EXPECT_THAT(done, StatusIs(kAborted));
-    if (rank == 1) {
-      EXPECT_THAT(
-          std::string(done.message()),
-          AllOf(HasSubstr("rank 1 on GPU-02"), HasSubstr(GetParam().call)));
-    }
-    EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
-  });
-  ExpectClean(gang);
-}
-
-// The same and what else may hang, while its failure means no harm.
-class RunHangTest : public RunFaultTest {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, RunHangTest,
-    ::testing::Values(
-        Fault{"cuMemsetD8Async", false}, Fault{"cuEventRecord", false},
-        Fault{"cuEventQuery", false}, Fault{"cuMemcpyAsync", false},
-        Fault{"cuPointerGetAttribute", false}, Fault{"cuMemAlloc", false},
-        Fault{"cuMemHostAlloc", false}, Fault{"ncclMemAlloc", true},
-        Fault{"ncclCommWindowRegister", true}, Fault{"ncclGroupStart", true},
-        Fault{"ncclAllReduce", true}, Fault{"ncclBroadcast", true},
-        Fault{"ncclGroupEnd", true}, Fault{"ncclCommGetAsyncError", true}),
-    FaultName);
-
-TEST_P(RunHangTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
-  NcclWorld gang(2);
-  std::latch connected(2);
-  RunGang(
-      gang,
-      [&](int rank, NcclComm& comm) {
-        connected.arrive_and_wait();
-        if (rank == 1) GetParam().Of(gang, 1).Hang(GetParam().call);
-        const absl::Duration begin = Now();
-        EXPECT_FALSE(Work(comm, absl::Milliseconds(200)).ok());
-        EXPECT_LT(Now() - begin, absl::Seconds(10));
-      },
-      Impatient);
-  EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
-  ExpectClean(gang);
-}
-
-// What is called where nothing may be lost any more.
-class CloseFaultTest : public ::testing::TestWithParam<Fault> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Calls, CloseFaultTest,
-    ::testing::Values(Fault{"ncclCommWindowDeregister", true},
-                      Fault{"ncclCommFinalize", true},
-                      Fault{"ncclCommDestroy", true},
-                      Fault{"ncclMemFree", true}, Fault{"cuMemFree", false},
-                      Fault{"cuMemFreeHost", false},
-                      Fault{"cuStreamDestroy", false},
-                      Fault{"cuEventDestroy", false},
-                      Fault{"cuDevicePrimaryCtxRelease", false}),
-    FaultName);
-
-TEST_P(CloseFaultTest, ClosesWhenItHangs) {
-  NcclWorld gang(1);
-  RunGang(
-      gang,
-      [&](int, NcclComm& comm) {
-        COHORT_ASSERT_OK(comm.Allocate(400));
-        std::array<float, 100> values = Ones();
-        COHORT_ASSERT_OK(Sum(comm, values));
-        GetParam().Of(gang, 0).Hang(GetParam().call);
-      },
-      Impatient);
-  EXPECT_EQ(gang.kills(0).size(), 1u);
-  ExpectClean(gang);
-}
-
-TEST_P(CloseFaultTest, ClosesWhenItFails) {
-  NcclWorld gang(1);
-  RunGang(gang, [&](int, NcclComm& comm) {
-    COHORT_ASSERT_OK(comm.Allocate(400));
-    std::array<float, 100> values = Ones();
-    COHORT_ASSERT_OK(Sum(comm, values));
-    GetParam().Of(gang, 0).Fail(GetParam().call, 1);
-  });
-  EXPECT_THAT(gang.kills(0), IsEmpty());
-}
-
 // ---- NCCL's own errors
 
 TEST(NcclCommTest, AbortsAllRanksOnAnErrorInTheBackground) {
   NcclWorld gang(3);
   gang.fabric().Hold();
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread failure;
     if (rank == 1) {
       failure = std::thread([&] {
-        AwaitLaunch(gang, 1);
+        gang.AwaitLaunch(1);
         gang.nccl(1).FailInBackground(nccl::kRemoteError);
       });
     }
@@ -608,7 +377,7 @@ TEST(NcclCommTest, AbortsAllRanksOnAnErrorInTheBackground) {
     }
     EXPECT_EQ(values[0], 1.0f) << "NC-6";
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // ---- revoke in every state
@@ -648,12 +417,12 @@ TEST(NcclRevokeTest, EndsWhatStillConnects) {
     EXPECT_EQ(gang.nccl(rank).faults().Count("ncclCommRevoke"), 0);
     refused.count_down();
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclRevokeTest, EndsAnIdleCommunicator) {
   NcclWorld gang(2);
-  RunGang(gang, [](int, NcclComm& comm) {
+  gang.Run([](int, NcclComm& comm) {
     COHORT_ASSERT_OK(comm.Barrier(kLong));
     comm.Revoke();
     std::array<float, 100> values = Ones();
@@ -661,14 +430,14 @@ TEST(NcclRevokeTest, EndsAnIdleCommunicator) {
     EXPECT_THAT(comm.CheckPeers(), StatusIs(kAborted));
     EXPECT_THAT(comm.Allocate(10), StatusIs(kAborted));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // The others are stopped: they never come to the collective.
 TEST(NcclRevokeTest, EndsAWaitForPeersThatAreStopped) {
   NcclWorld gang(3);
   std::latch over(1);
-  RunGang(gang, [&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     COHORT_ASSERT_OK(Sum(comm, values));
     if (rank != 0) {
@@ -677,7 +446,7 @@ TEST(NcclRevokeTest, EndsAWaitForPeersThatAreStopped) {
     }
     absl::Duration revoked_at;
     std::thread revoker([&] {
-      AwaitLaunch(gang, 0, 2);
+      gang.AwaitLaunch(0, 2);
       revoked_at = Now();
       comm.Revoke();
     });
@@ -687,19 +456,19 @@ TEST(NcclRevokeTest, EndsAWaitForPeersThatAreStopped) {
     EXPECT_LT(ended_at - revoked_at, 10 * kSoon) << "with room for a busy CPU";
     over.count_down();
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // All came, and the GPU of one hangs: every rank is in its collective.
 TEST(NcclRevokeTest, EndsACollectiveInWhichTheGpuHangs) {
   NcclWorld gang(2);
   gang.fabric().Hold();
-  RunGang(gang, [&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread revoker;
     if (rank == 0) {
       revoker = std::thread([&] {
-        for (int each = 0; each < 2; ++each) AwaitLaunch(gang, each);
+        for (int each = 0; each < 2; ++each) gang.AwaitLaunch(each);
         comm.Revoke();
       });
     }
@@ -707,7 +476,7 @@ TEST(NcclRevokeTest, EndsACollectiveInWhichTheGpuHangs) {
     if (rank == 0) revoker.join();
   });
   for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(gang.kills(rank), IsEmpty());
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // The process of a rank ends while all are in the collective.
@@ -721,7 +490,7 @@ TEST(NcclRevokeTest, EndsACollectiveWhosePeerDied) {
         auto comm = gang.Join(1);
         COHORT_ASSERT_OK(comm);
         killer = std::thread([&] {
-          AwaitLaunch(gang, 1);
+          gang.AwaitLaunch(1);
           (*comm)->Revoke();
         });
         std::array<float, 100> values = Ones();
@@ -736,22 +505,21 @@ TEST(NcclRevokeTest, EndsACollectiveWhosePeerDied) {
     std::array<float, 100> values = Ones();
     EXPECT_THAT(Sum(**comm, values), StatusIs(kAborted));
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclRevokeTest, AbortsWhereARevokeFails) {
   NcclWorld gang(1);
   gang.nccl(0).faults().Fail("ncclCommRevoke", nccl::kInternalError);
-  RunGang(gang, [](int, NcclComm& comm) { comm.Revoke(); });
+  gang.Run([](int, NcclComm& comm) { comm.Revoke(); });
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
   EXPECT_THAT(gang.kills(0), IsEmpty());
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclRevokeTest, AbortsWhereARevokeIsLate) {
   NcclWorld gang(1);
-  RunGang(
-      gang,
+  gang.Run(
       [&gang](int, NcclComm& comm) {
         // It never becomes quiet.
         gang.nccl(0).FailInBackground(nccl::kInProgress);
@@ -761,7 +529,7 @@ TEST(NcclRevokeTest, AbortsWhereARevokeIsLate) {
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommRevoke"), 1);
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
   EXPECT_THAT(gang.kills(0), IsEmpty());
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 // The last rung, within a second; calls have long ended by then.
@@ -771,15 +539,33 @@ TEST(NcclRevokeTest, AsksToKillWhereRevokeOrAbortHangs) {
     NcclWorld gang(1, version);
     gang.nccl(0).faults().Hang(call);
     absl::Duration revoked_at;
-    RunGang(gang, [&](int, NcclComm& comm) {
+    gang.Run([&](int, NcclComm& comm) {
       revoked_at = Now();
       comm.Revoke();
       EXPECT_LT(Now() - revoked_at, 10 * kSoon) << "it only says so";
     });
     EXPECT_GE(Now() - revoked_at, absl::Seconds(1));
     EXPECT_THAT(gang.kills(0), Contains(HasSubstr(call)));
-    ExpectClean(gang);
+    gang.ExpectClean();
   }
+}
+
+// ---- the real one
+
+// NCCL itself, where there is one and no GPU: it takes our config, gives an id,
+// and fails as it says.  On a machine with a GPU it would work.
+TEST(NcclCommTest, TellsWhatTheRealNcclSaysWithoutAGpu) {
+  const auto real = nccl::LoadLibrary();
+  if (!real.ok()) GTEST_SKIP() << real.status();
+  if (cuda::LoadDriver().ok()) GTEST_SKIP() << "there is a driver";
+  NcclWorld gang(1);
+  NcclCommOptions options = gang.Options(0);
+  options.nccl = real;
+  const auto comm = gang.Join(0, std::move(options));
+  EXPECT_THAT(comm, StatusIs(absl::StatusCode::kUnavailable,
+                             AllOf(HasSubstr("ncclCommInitRankConfig"),
+                                   HasSubstr(GpuOf(0)))));
+  EXPECT_THAT(gang.kills(0), IsEmpty());
 }
 
 // ---- deadlines
@@ -787,7 +573,7 @@ TEST(NcclRevokeTest, AsksToKillWhereRevokeOrAbortHangs) {
 TEST(NcclCommTest, SaysThatAllRanksCameWhenTheGpuIsLate) {
   NcclWorld gang(2);
   gang.fabric().Hold();
-  RunGang(gang, [](int rank, NcclComm& comm) {
+  gang.Run([](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     EXPECT_THAT(Sum(comm, values, absl::Milliseconds(150)),
                 StatusIs(kLate, AllOf(HasSubstr("AllReduce #1 (sum)"),
@@ -796,13 +582,13 @@ TEST(NcclCommTest, SaysThatAllRanksCameWhenTheGpuIsLate) {
                                       HasSubstr("all ranks came"))));
     EXPECT_EQ(values[0], 1.0f) << "NC-6";
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 TEST(NcclCommTest, TakesWhatIsLateButInTime) {
   NcclWorld gang(2);
   gang.fabric().Hold();
-  RunGang(gang, [&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, NcclComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread release;
     if (rank == 0) {
@@ -817,7 +603,7 @@ TEST(NcclCommTest, TakesWhatIsLateButInTime) {
     EXPECT_EQ(values[99], 2.0f);
     if (rank == 0) release.join();
   });
-  ExpectClean(gang);
+  gang.ExpectClean();
 }
 
 }  // namespace

@@ -35,6 +35,11 @@ absl::Status BroadcastState(const torch::nn::Module& module,
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     torch::nn::Module& module, trainer::Comm& comm,
     trainer::ReducerOptions options) {
+  if (comm.allocates_on_device()) {
+    return absl::InvalidArgumentError(
+        "the communicator's memory is the GPU's, and gradients are views of it "
+        "as CPU tensors: join without can_use_gpu");
+  }
   COHORT_RETURN_IF_ERROR(BroadcastState(module, comm, options.patience));
   std::unique_ptr<GradientSync> sync(new GradientSync());
   std::vector<GradientShape> shapes;

@@ -21,8 +21,8 @@ class GradientSync {
  public:
   // Copies rank 0's parameters and buffers to all ranks and gives every
   // parameter that wants one its gradient, zero.  Every rank calls it alike.
-  // InvalidArgument names a parameter that cannot be reduced; else the
-  // communicator's errors.
+  // InvalidArgument names a parameter that cannot be reduced, or says that the
+  // communicator's memory is the GPU's; else the communicator's errors.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
       torch::nn::Module& module, trainer::Comm& comm,
       trainer::ReducerOptions options);

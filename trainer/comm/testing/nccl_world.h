@@ -1,16 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "gtest/gtest.h"
 
 #include "common/check.h"
 #include "common/mutex.h"
@@ -88,6 +92,41 @@ class NcclWorld {
     return Join(rank, Options(rank));
   }
 
+  // Runs `body` on each rank, connected; `change` makes its options others.
+  void Run(const std::function<void(int, NcclComm&)>& body,
+           const std::function<void(NcclCommOptions&)>& change = nullptr) {
+    RunRanks(size(), [&](int rank) {
+      NcclCommOptions options = Options(rank);
+      if (change) change(options);
+      auto comm = Join(rank, std::move(options));
+      ASSERT_TRUE(comm.ok()) << comm.status();
+      body(rank, **comm);
+    });
+  }
+
+  // Returns when `rank` has launched `times` operations.
+  void AwaitLaunch(int rank, int times = 1) {
+    while (nccl(rank).faults().Count("ncclGroupEnd") < times) {
+      std::this_thread::yield();
+    }
+  }
+
+  // Whatever happened: one thread made all calls, none was forbidden, and
+  // nothing is held any more.
+  void ExpectClean() {
+    for (int rank = 0; rank < size(); ++rank) {
+      SCOPED_TRACE(absl::StrCat("rank ", rank));
+      EXPECT_EQ(driver(rank).device_bytes(), 0u);
+      EXPECT_EQ(driver(rank).pinned_bytes(), 0u);
+      EXPECT_EQ(driver(rank).streams(), 0);
+      EXPECT_EQ(driver(rank).events(), 0);
+      EXPECT_EQ(driver(rank).contexts(), 0);
+      EXPECT_LE(driver(rank).faults().threads(), 1u) << "NC-1";
+      EXPECT_EQ(nccl(rank).communicators(), 0u);
+      EXPECT_EQ(nccl(rank).misuses(), 0);
+    }
+  }
+
   // What the last rung was called with, by rank.
   std::vector<std::string> kills(int rank) {
     MutexLock lock(mutex_);
@@ -123,5 +162,13 @@ class NcclWorld {
   Mutex mutex_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
+
+// Rungs and deadlines that a test can wait for.
+inline void Impatient(NcclCommOptions& options) {
+  options.deadlines.quiet = absl::Milliseconds(200);
+  options.deadlines.revoke = absl::Milliseconds(100);
+  options.deadlines.finish = absl::Milliseconds(200);
+  options.deadlines.memory = absl::Milliseconds(200);
+}
 
 }  // namespace cohort::trainer

@@ -1,0 +1,220 @@
+// Every call of NCCL and CUDA that NcclComm makes fails on cue, and hangs on
+// cue. Ranks are threads: trainer/comm/testing/nccl_world.h.
+
+#include <array>
+#include <latch>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/real_clock.h"
+#include "common/testing/status_matchers.h"
+#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/testing/nccl_world.h"
+
+namespace cohort::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kLong = absl::Seconds(60);
+const auto kAborted = absl::StatusCode::kAborted;
+
+absl::Duration Now() { return MachineClock().Monotonic(); }
+
+absl::Status Sum(Comm& comm, absl::Duration deadline = kLong) {
+  std::array<float, 100> values = {};
+  return comm.AllReduce(Buffer::Of(std::span<float>(values)), ReduceOp::kSum,
+                        deadline);
+}
+
+struct Fault {
+  const char* call;
+  bool is_nccls;
+
+  cuda::CallFaults& Of(NcclWorld& gang, int rank) const {
+    return is_nccls ? gang.nccl(rank).faults() : gang.driver(rank).faults();
+  }
+};
+
+std::string FaultName(const ::testing::TestParamInfo<Fault>& info) {
+  return info.param.call;
+}
+
+class ConnectFaultTest : public ::testing::TestWithParam<Fault> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, ConnectFaultTest,
+    ::testing::Values(
+        Fault{"cuDeviceGetCount", false}, Fault{"cuDeviceGet", false},
+        Fault{"cuDeviceGetUuid", false}, Fault{"cuDeviceGetName", false},
+        Fault{"cuDevicePrimaryCtxRetain", false},
+        Fault{"cuCtxSetCurrent", false}, Fault{"cuStreamCreate", false},
+        Fault{"cuEventCreate", false}, Fault{"ncclGetUniqueId", true},
+        Fault{"ncclCommInitRankConfig", true},
+        Fault{"ncclCommGetAsyncError", true}),
+    FaultName);
+
+TEST_P(ConnectFaultTest, TellsAllRanksWhenItFails) {
+  NcclWorld gang(2);
+  GetParam().Of(gang, 0).Fail(GetParam().call, GetParam().is_nccls
+                                                   ? nccl::kSystemError
+                                                   : cuda::kEccUncorrectable);
+  RunRanks(2, [&](int rank) {
+    const auto comm = gang.Join(rank);
+    if (rank == 0 || absl::IsFailedPrecondition(comm.status())) {
+      EXPECT_FALSE(comm.ok());
+      EXPECT_THAT(std::string(comm.status().message()),
+                  AllOf(HasSubstr(GetParam().call), HasSubstr("rank 0")));
+      return;
+    }
+    // Where it had come up itself, its first call says so.
+    EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : comm.status(),
+                StatusIs(kAborted));
+  });
+  gang.ExpectClean();
+}
+
+TEST_P(ConnectFaultTest, EndsByItsDeadlineWhenItHangs) {
+  NcclWorld gang(2);
+  GetParam().Of(gang, 0).Hang(GetParam().call);
+  RunRanks(2, [&](int rank) {
+    NcclCommOptions options = gang.Options(rank);
+    Impatient(options);
+    options.connect_deadline = absl::Milliseconds(300);
+    const absl::Duration begin = Now();
+    const auto comm = gang.Join(rank, std::move(options));
+    EXPECT_FALSE(comm.ok() && rank == 0);
+    EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : absl::AbortedError(""),
+                StatusIs(kAborted));
+    EXPECT_LT(Now() - begin, absl::Seconds(10));
+  });
+  EXPECT_THAT(gang.kills(0), Contains(HasSubstr("rank 0 of epoch 2 hangs in")));
+  gang.ExpectClean();
+}
+
+class RunFaultTest : public ::testing::TestWithParam<Fault> {
+ protected:
+  // An operation of both kinds of memory.
+  static absl::Status Work(NcclComm& comm, absl::Duration deadline) {
+    auto memory = comm.Allocate(4000);
+    if (!memory.ok()) return memory.status();
+    const absl::Status zeroed = comm.Zero(*memory);
+    if (!zeroed.ok()) return zeroed;
+    const Buffer device = {.data = memory->data(), .count = 1000};
+    const absl::Status sent = comm.Broadcast(device, 0, deadline);
+    if (!sent.ok()) return sent;
+    return Sum(comm, deadline);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, RunFaultTest,
+    ::testing::Values(
+        Fault{"cuMemsetD8Async", false}, Fault{"cuEventRecord", false},
+        Fault{"cuEventQuery", false}, Fault{"cuMemcpyAsync", false},
+        Fault{"ncclGroupStart", true}, Fault{"ncclAllReduce", true},
+        Fault{"ncclBroadcast", true}, Fault{"ncclGroupEnd", true},
+        Fault{"ncclCommGetAsyncError", true}),
+    FaultName);
+
+TEST_P(RunFaultTest, AbortsAllRanksWhenItFails) {
+  NcclWorld gang(3);
+  std::latch connected(3);
+  gang.Run([&](int rank, NcclComm& comm) {
+    connected.arrive_and_wait();
+    if (rank == 1) {
+      GetParam().Of(gang, 1).Fail(
+          GetParam().call, GetParam().is_nccls ? nccl::kUnhandledCudaError
+                                               : cuda::kIllegalAddress);
+    }
+    const absl::Status done = Work(comm, kLong);
+    EXPECT_THAT(done, StatusIs(kAborted));
+    if (rank == 1) {
+      EXPECT_THAT(
+          std::string(done.message()),
+          AllOf(HasSubstr("rank 1 on GPU-02"), HasSubstr(GetParam().call)));
+    }
+    EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
+  });
+  gang.ExpectClean();
+}
+
+// The same and what else may hang, while its failure means no harm.
+class RunHangTest : public RunFaultTest {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, RunHangTest,
+    ::testing::Values(
+        Fault{"cuMemsetD8Async", false}, Fault{"cuEventRecord", false},
+        Fault{"cuEventQuery", false}, Fault{"cuMemcpyAsync", false},
+        Fault{"cuPointerGetAttribute", false}, Fault{"cuMemAlloc", false},
+        Fault{"cuMemHostAlloc", false}, Fault{"ncclMemAlloc", true},
+        Fault{"ncclCommWindowRegister", true}, Fault{"ncclGroupStart", true},
+        Fault{"ncclAllReduce", true}, Fault{"ncclBroadcast", true},
+        Fault{"ncclGroupEnd", true}, Fault{"ncclCommGetAsyncError", true}),
+    FaultName);
+
+TEST_P(RunHangTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
+  NcclWorld gang(2);
+  std::latch connected(2);
+  gang.Run(
+      [&](int rank, NcclComm& comm) {
+        connected.arrive_and_wait();
+        if (rank == 1) GetParam().Of(gang, 1).Hang(GetParam().call);
+        const absl::Duration begin = Now();
+        EXPECT_FALSE(Work(comm, absl::Milliseconds(200)).ok());
+        EXPECT_LT(Now() - begin, absl::Seconds(10));
+      },
+      Impatient);
+  EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
+  gang.ExpectClean();
+}
+
+// What is called where nothing may be lost any more.
+class CloseFaultTest : public ::testing::TestWithParam<Fault> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, CloseFaultTest,
+    ::testing::Values(Fault{"ncclCommWindowDeregister", true},
+                      Fault{"ncclCommFinalize", true},
+                      Fault{"ncclCommDestroy", true},
+                      Fault{"ncclMemFree", true}, Fault{"cuMemFree", false},
+                      Fault{"cuMemFreeHost", false},
+                      Fault{"cuStreamDestroy", false},
+                      Fault{"cuEventDestroy", false},
+                      Fault{"cuDevicePrimaryCtxRelease", false}),
+    FaultName);
+
+TEST_P(CloseFaultTest, ClosesWhenItHangs) {
+  NcclWorld gang(1);
+  gang.Run(
+      [&](int, NcclComm& comm) {
+        COHORT_ASSERT_OK(comm.Allocate(400));
+        COHORT_ASSERT_OK(Sum(comm));
+        GetParam().Of(gang, 0).Hang(GetParam().call);
+      },
+      Impatient);
+  EXPECT_EQ(gang.kills(0).size(), 1u);
+  gang.ExpectClean();
+}
+
+TEST_P(CloseFaultTest, ClosesWhenItFails) {
+  NcclWorld gang(1);
+  gang.Run([&](int, NcclComm& comm) {
+    COHORT_ASSERT_OK(comm.Allocate(400));
+    COHORT_ASSERT_OK(Sum(comm));
+    GetParam().Of(gang, 0).Fail(GetParam().call, 1);
+  });
+  EXPECT_THAT(gang.kills(0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace cohort::trainer
