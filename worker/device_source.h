@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace cohort::worker {
 
@@ -16,19 +18,79 @@ struct Device {
   int64_t memory_bytes = 0;
   bool simulated = false;  // said in every output
 
+  // What follows is empty where it is not known.
+  std::string pci_bus_id = "";                 // "00000000:3b:00.0"
+  std::optional<int> numa_node = {};           // of the host
+  std::vector<std::string> nvlink_peers = {};  // ids, ascending, each once
+  std::string parent = "";  // of a MIG instance: the GPU's uuid
+
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Where a worker learns which devices the machine has: NVML, or a source that a
-// flag injected.  Everything after it (inventory, ids, environment, release) is
-// the same for both.  Thread-compatible.
+// What a device says of itself at one moment; nothing where it does not.
+struct DeviceSample {
+  std::string id;
+  // The device does not answer and will not again: it fell off the bus.
+  std::string lost;
+  // What asking it failed with otherwise, beyond what it does not support.
+  std::string error;
+
+  std::optional<int64_t> utilization_percent;
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int64_t> power_milliwatts;
+  std::optional<int64_t> temperature_celsius;
+  // Uncorrectable errors since the driver was loaded, and in its life.
+  std::optional<int64_t> ecc_volatile;
+  std::optional<int64_t> ecc_aggregate;
+  std::optional<int64_t> remapped_rows;  // because of uncorrectable errors
+  std::optional<bool> remap_pending;
+  std::optional<bool> remap_failed;
+
+  friend bool operator==(const DeviceSample&, const DeviceSample&) = default;
+};
+
+// A process with memory on a device.
+struct DeviceProcess {
+  int64_t pid = 0;
+  std::optional<int64_t> bytes;  // nothing: the driver does not say
+
+  friend bool operator==(const DeviceProcess&, const DeviceProcess&) = default;
+};
+
+// The driver's report of a fault.
+struct Xid {
+  std::vector<std::string> ids;  // of the devices; empty: it may be any
+  uint64_t code = 0;
+
+  friend bool operator==(const Xid&, const Xid&) = default;
+};
+
+// Where a worker learns which devices the machine has, and how they are: NVML,
+// or a source that a flag injected.  Everything after it (inventory, ids,
+// environment, health, release) is the same for both.
+//
+// Calls may take as long as a driver that hangs.  Thread-compatible, but
+// WaitXid may run beside the others.
 class DeviceSource {
  public:
   virtual ~DeviceSource() = default;
 
   // The devices, in a stable order.  Empty where there are none; Unavailable,
   // with what the driver said, when there are some that cannot be asked.
+  // REQUIRES: before the others.
   virtual absl::StatusOr<std::vector<Device>> List() = 0;
+
+  // One for each that List gave, in its order.
+  virtual std::vector<DeviceSample> Sample() = 0;
+
+  // The processes with memory on a device that List gave; nothing where that
+  // is not known.
+  virtual std::vector<DeviceProcess> Processes(const std::string& id) = 0;
+
+  // The next fault, or nothing within `timeout`; nothing may come sooner.  False
+  // in *supported where faults are not told: then it need not be called again.
+  virtual std::optional<Xid> WaitXid(absl::Duration timeout,
+                                     bool* supported) = 0;
 };
 
 }  // namespace cohort::worker

@@ -81,17 +81,16 @@ TEST(NodeInventoryTest, MeasuresThisMachine) {
   EXPECT_GT(machine->memory_bytes, int64_t{1} << 20);
 }
 
-TEST(NvmlDevicesTest, AMachineWithoutADriverHasNoGpus) {
-  NvmlDevices source("libno-such-nvml.so.1");
-  const auto devices = source.List();
-  ASSERT_THAT(devices, IsOk());
-  EXPECT_THAT(*devices, IsEmpty());
-}
-
-TEST(NvmlDevicesTest, ALibraryThatIsNotNvmlIsAnErrorThatNamesTheSymbol) {
-  NvmlDevices source("libm.so.6");
-  EXPECT_THAT(source.List().status(), StatusIs(absl::StatusCode::kUnavailable,
-                                               HasSubstr("nvmlInit_v2")));
+TEST(NodeInventoryTest, WithoutGpusTheDriverIsNotAsked) {
+  NvmlDevices broken("libm.so.6");
+  InventoryOptions options;
+  EXPECT_THAT(TakeInventory(options, kMachine, broken).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("--num-gpus 0")));
+  options.gpus = 0;
+  const auto inventory = TakeInventory(options, kMachine, broken);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_THAT(inventory->devices, IsEmpty());
 }
 
 }  // namespace

@@ -1,109 +1,379 @@
 #include "worker/nvml_devices.h"
 
-#include <dlfcn.h>
-
-#include <memory>
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
 namespace cohort::worker {
 namespace {
 
-// The part of NVML's C interface that we use, stable since driver 418.
-using NvmlReturn = int;  // 0: success
-using NvmlDevice = struct NvmlDeviceOpaque*;
-struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): NVML's own types
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int)
-};
-constexpr unsigned kTextBytes = 96;  // NVML_DEVICE_NAME_V2_BUFFER_SIZE
+using nvml::Handle;
+using nvml::Return;
+using nvml::U32;
+using nvml::U64;
 
-struct Nvml {
-  NvmlReturn (*init)();
-  NvmlReturn (*shutdown)();
-  const char* (*error_string)(NvmlReturn);
-  NvmlReturn (*count)(unsigned*);
-  NvmlReturn (*handle)(unsigned, NvmlDevice*);
-  NvmlReturn (*name)(NvmlDevice, char*, unsigned);
-  NvmlReturn (*uuid)(NvmlDevice, char*, unsigned);
-  NvmlReturn (*memory)(NvmlDevice, NvmlMemory*);
-};
+// More than any machine has, so that a library that lies costs no memory.
+constexpr U32 kGpusMax = 256;
+constexpr U32 kProcessesMax = 4'096;
 
-template <typename F>
-absl::Status Load(void* library, const char* symbol, F& function) {
-  function = reinterpret_cast<F>(dlsym(library, symbol));
-  if (function == nullptr) {
-    return absl::UnavailableError(absl::StrCat(
-        "NVML lacks ", symbol, ": the driver is older than 418; update it"));
-  }
-  return absl::OkStatus();
+std::string Text(const char* text, size_t size) {
+  return std::string(text, strnlen(text, size));
 }
 
-absl::StatusOr<Nvml> LoadAll(void* library) {
-  Nvml nvml;
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlInit_v2", nvml.init));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlShutdown", nvml.shutdown));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlErrorString", nvml.error_string));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlDeviceGetCount_v2", nvml.count));
-  COHORT_RETURN_IF_ERROR(
-      Load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.handle));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlDeviceGetName", nvml.name));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlDeviceGetUUID", nvml.uuid));
-  COHORT_RETURN_IF_ERROR(Load(library, "nvmlDeviceGetMemoryInfo", nvml.memory));
-  return nvml;
+// sysfs has four digits of the domain, NVML eight.
+std::string SysfsName(const std::string& bus_id) {
+  std::string name = absl::AsciiStrToLower(bus_id);
+  if (name.size() > 12) name = name.substr(name.size() - 12);
+  return name;
 }
 
-absl::Status Check(const Nvml& nvml, NvmlReturn result, const char* what) {
-  if (result == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("NVML: ", what, ": ", nvml.error_string(result)));
-}
-
-absl::StatusOr<Device> Describe(const Nvml& nvml, unsigned index) {
-  NvmlDevice handle = nullptr;
-  COHORT_RETURN_IF_ERROR(
-      Check(nvml, nvml.handle(index, &handle), "device handle"));
-  char name[kTextBytes] = {};
-  char uuid[kTextBytes] = {};
-  NvmlMemory memory = {};
-  COHORT_RETURN_IF_ERROR(
-      Check(nvml, nvml.name(handle, name, sizeof(name)), "device name"));
-  COHORT_RETURN_IF_ERROR(
-      Check(nvml, nvml.uuid(handle, uuid, sizeof(uuid)), "device uuid"));
-  COHORT_RETURN_IF_ERROR(
-      Check(nvml, nvml.memory(handle, &memory), "device memory"));
-  return Device{.id = uuid,
-                .kind = "gpu",
-                .model = name,
-                .memory_bytes = static_cast<int64_t>(memory.total),
-                .simulated = false};
+// The same however a library writes its domain and its letters.
+bool IsSameBusId(const std::string& a, const std::string& b) {
+  return !a.empty() && SysfsName(a) == SysfsName(b);
 }
 
 }  // namespace
 
+NvmlDevices::~NvmlDevices() {
+  if (events_ != nullptr && api_->event_set_free != nullptr) {
+    api_->event_set_free(events_);
+  }
+  if (started_) api_->shutdown();
+}
+
+std::string NvmlDevices::ErrorText(Return result) const {
+  if (api_->error_string == nullptr) return absl::StrCat("error ", result);
+  const char* const text = api_->error_string(result);
+  return text == nullptr ? absl::StrCat("error ", result) : std::string(text);
+}
+
+absl::Status NvmlDevices::Check(Return result, const char* what) const {
+  if (result == nvml::kSuccess) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("NVML: ", what, ": ", ErrorText(result),
+                   "; mend the driver, or do without GPUs: --num-gpus 0"));
+}
+
+absl::Status NvmlDevices::Start() {
+  if (!api_.has_value()) {
+    COHORT_ASSIGN_OR_RETURN(api_, nvml::LoadApi(library_));
+  }
+  COHORT_RETURN_IF_ERROR(Check(api_->init(), "start"));
+  started_ = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Device>> NvmlDevices::List() {
-  const std::unique_ptr<void, int (*)(void*)> library(
-      dlopen(library_.c_str(), RTLD_NOW | RTLD_LOCAL), dlclose);
-  if (library == nullptr) {
-    COHORT_LOG(kDebug, "no_nvml", {"library", library_});
-    return std::vector<Device>();
+  if (!started_) {
+    const absl::Status started = Start();
+    // A path was meant to be there; a name is looked for.
+    if (absl::IsNotFound(started) && !absl::StrContains(library_, '/')) {
+      COHORT_LOG(kDebug, "no_nvml", {"why", started.message()});
+      return std::vector<Device>();
+    }
+    COHORT_RETURN_IF_ERROR(started);
   }
-  COHORT_ASSIGN_OR_RETURN(const Nvml nvml, LoadAll(library.get()));
-  COHORT_RETURN_IF_ERROR(Check(nvml, nvml.init(), "start"));
-  const std::unique_ptr<const Nvml, void (*)(const Nvml*)> running(
-      &nvml, [](const Nvml* n) { n->shutdown(); });
-  unsigned count = 0;
-  COHORT_RETURN_IF_ERROR(Check(nvml, nvml.count(&count), "device count"));
+  U32 count = 0;
+  COHORT_RETURN_IF_ERROR(Check(api_->count(&count), "device count"));
+  entries_.clear();
   std::vector<Device> devices;
-  for (unsigned index = 0; index < count; ++index) {
-    COHORT_ASSIGN_OR_RETURN(devices.emplace_back(), Describe(nvml, index));
+  for (U32 index = 0; index < std::min(count, kGpusMax); ++index) {
+    Describe(index, devices);
   }
+  ConnectPeers(devices);
+  if (events_ == nullptr) RegisterForXids();
   return devices;
+}
+
+void NvmlDevices::Describe(U32 index, std::vector<Device>& devices) {
+  Handle handle = nullptr;
+  const Return found = api_->handle(index, &handle);
+  std::optional<std::string> uuid;
+  if (found == nvml::kSuccess) uuid = UuidOf(handle, absl::StrCat(index));
+  if (!uuid.has_value()) {
+    // Which one it is cannot be told: nobody is given it (DV-1).
+    COHORT_LOG(kError, "gpu_left_out", {"index", index},
+               {"why", ErrorText(found)});
+    return;
+  }
+  Device device{.id = *uuid,
+                .kind = "gpu",
+                .model = NameOf(handle),
+                .memory_bytes = MemoryOf(handle),
+                .simulated = false};
+  device.pci_bus_id = BusIdOf(handle);
+  device.numa_node = NumaNodeOf(handle, device.pci_bus_id);
+  if (IsDivided(handle)) return DescribeInstances(device, handle, devices);
+  entries_.push_back({.id = device.id, .handle = handle, .gpu = handle});
+  devices.push_back(std::move(device));
+}
+
+void NvmlDevices::DescribeInstances(const Device& gpu, Handle handle,
+                                    std::vector<Device>& devices) {
+  U32 most = 0;
+  if (api_->mig_count_max == nullptr || api_->mig_handle == nullptr ||
+      api_->mig_count_max(handle, &most) != nvml::kSuccess) {
+    most = 0;
+  }
+  const size_t before = devices.size();
+  for (U32 index = 0; index < std::min(most, kGpusMax); ++index) {
+    Handle instance = nullptr;
+    if (api_->mig_handle(handle, index, &instance) != nvml::kSuccess) continue;
+    std::optional<std::string> uuid =
+        UuidOf(instance, absl::StrCat(gpu.id, ":", index));
+    if (!uuid.has_value()) continue;
+    Device device = gpu;
+    device.id = *std::move(uuid);
+    device.parent = gpu.id;
+    if (std::string name = NameOf(instance); !name.empty()) {
+      device.model = std::move(name);
+    }
+    device.memory_bytes = MemoryOf(instance);
+    entries_.push_back({.id = device.id, .handle = instance, .gpu = handle});
+    devices.push_back(std::move(device));
+  }
+  if (devices.size() == before) {
+    COHORT_LOG(kWarning, "gpu_without_instances", {"gpu", gpu.id},
+               {"meaning", "MIG is on and no instance is there: none is given"});
+  }
+}
+
+bool NvmlDevices::IsDivided(Handle gpu) const {
+  U32 current = 0;
+  U32 pending = 0;
+  return api_->mig_mode != nullptr &&
+         api_->mig_mode(gpu, &current, &pending) == nvml::kSuccess &&
+         current == 1;
+}
+
+std::optional<std::string> NvmlDevices::UuidOf(Handle handle,
+                                               std::string otherwise) {
+  if (api_->uuid == nullptr) return otherwise;
+  char uuid[nvml::kTextBytes] = {};
+  if (api_->uuid(handle, uuid, sizeof(uuid)) != nvml::kSuccess) {
+    return std::nullopt;
+  }
+  std::string text = Text(uuid, sizeof(uuid));
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+std::string NvmlDevices::NameOf(Handle handle) {
+  char name[nvml::kTextBytes] = {};
+  if (api_->name(handle, name, sizeof(name)) != nvml::kSuccess) return "";
+  return Text(name, sizeof(name));
+}
+
+int64_t NvmlDevices::MemoryOf(Handle handle) {
+  nvml::Memory memory = {};
+  return api_->memory(handle, &memory) == nvml::kSuccess
+             ? static_cast<int64_t>(memory.total)
+             : 0;
+}
+
+std::string NvmlDevices::BusIdOf(Handle handle) const {
+  nvml::PciInfo info = {};
+  if (api_->pci_info == nullptr ||
+      api_->pci_info(handle, &info) != nvml::kSuccess) {
+    return "";
+  }
+  return absl::AsciiStrToLower(
+      api_->pci_info_is_v3
+          ? Text(info.bus_id, sizeof(info.bus_id))
+          : Text(info.bus_id_legacy, sizeof(info.bus_id_legacy)));
+}
+
+std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
+                                           const std::string& bus_id) const {
+  U32 node = 0;
+  if (api_->numa_node != nullptr &&
+      api_->numa_node(handle, &node) == nvml::kSuccess) {
+    return static_cast<int>(node);
+  }
+  if (bus_id.empty()) return std::nullopt;
+  const absl::StatusOr<std::string> text = ReadFile(absl::StrCat(
+      "/sys/bus/pci/devices/", SysfsName(bus_id), "/numa_node"));
+  int sysfs_node = -1;
+  if (!text.ok() ||
+      !absl::SimpleAtoi(absl::StripAsciiWhitespace(*text), &sysfs_node) ||
+      sysfs_node < 0) {
+    return std::nullopt;
+  }
+  return sysfs_node;
+}
+
+// A GPU behind an NVSwitch names the switch, which is none of the devices.
+void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
+  if (api_->link_state == nullptr || api_->link_peer == nullptr) return;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].parent.empty()) continue;
+    std::set<std::string> peers;
+    for (U32 link = 0; link < nvml::kLinksMax; ++link) {
+      int is_active = 0;
+      nvml::PciInfo far = {};
+      if (api_->link_state(entries_[i].handle, link, &is_active) !=
+              nvml::kSuccess ||
+          is_active == 0 ||
+          api_->link_peer(entries_[i].handle, link, &far) != nvml::kSuccess) {
+        continue;
+      }
+      for (const Device& peer : devices) {
+        if (IsSameBusId(peer.pci_bus_id,
+                        Text(far.bus_id, sizeof(far.bus_id)))) {
+          peers.insert(peer.id);
+        }
+      }
+    }
+    devices[i].nvlink_peers.assign(peers.begin(), peers.end());
+  }
+}
+
+// ---- samples ----
+
+std::vector<DeviceSample> NvmlDevices::Sample() {
+  std::vector<DeviceSample> samples;
+  samples.reserve(entries_.size());
+  for (const Entry& entry : entries_) samples.push_back(SampleOf(entry));
+  return samples;
+}
+
+DeviceSample NvmlDevices::SampleOf(const Entry& entry) const {
+  DeviceSample sample;
+  sample.id = entry.id;
+  // Whether it gave an answer; what it does not know stays unknown.
+  const auto ask = [&](const char* what, const auto& function,
+                       auto... arguments) {
+    if (function == nullptr || !sample.lost.empty()) return false;
+    const Return result = function(arguments...);
+    if (result == nvml::kSuccess) return true;
+    if (result == nvml::kGpuIsLost) {
+      sample.lost = ErrorText(result);
+    } else if (result != nvml::kNotSupported &&
+               result != nvml::kFunctionNotFound && sample.error.empty()) {
+      sample.error = absl::StrCat(what, ": ", ErrorText(result));
+    }
+    return false;
+  };
+  nvml::Memory memory = {};
+  if (ask("memory", api_->memory, entry.handle, &memory)) {
+    sample.memory_used_bytes = static_cast<int64_t>(memory.used);
+  }
+  nvml::Utilization utilization = {};
+  if (ask("utilization", api_->utilization, entry.handle, &utilization)) {
+    sample.utilization_percent = utilization.gpu;
+  }
+  U32 number = 0;
+  if (ask("power", api_->power, entry.gpu, &number)) {
+    sample.power_milliwatts = number;
+  }
+  if (ask("temperature", api_->temperature, entry.gpu, nvml::kTemperatureGpu,
+          &number)) {
+    sample.temperature_celsius = number;
+  }
+  U64 errors = 0;
+  if (ask("ECC", api_->ecc_errors, entry.gpu, nvml::kUncorrected,
+          nvml::kVolatile, &errors)) {
+    sample.ecc_volatile = static_cast<int64_t>(errors);
+  }
+  if (ask("ECC", api_->ecc_errors, entry.gpu, nvml::kUncorrected,
+          nvml::kAggregate, &errors)) {
+    sample.ecc_aggregate = static_cast<int64_t>(errors);
+  }
+  U32 corrected = 0;
+  U32 uncorrected = 0;
+  U32 pending = 0;
+  U32 failed = 0;
+  if (ask("row remaps", api_->remapped_rows, entry.gpu, &corrected,
+          &uncorrected, &pending, &failed)) {
+    sample.remapped_rows = uncorrected;
+    sample.remap_pending = pending != 0;
+    sample.remap_failed = failed != 0;
+  }
+  return sample;
+}
+
+// ---- processes ----
+
+std::vector<DeviceProcess> NvmlDevices::Processes(const std::string& id) {
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(),
+                   [&](const Entry& each) { return each.id == id; });
+  std::vector<DeviceProcess> processes;
+  if (entry == entries_.end()) return processes;
+  const auto read = [&](const auto& function, auto info) {
+    std::vector<decltype(info)> infos(64);
+    while (true) {
+      auto count = static_cast<U32>(infos.size());
+      const Return result = function(entry->handle, &count, infos.data());
+      if (result == nvml::kInsufficientSize && infos.size() < kProcessesMax) {
+        infos.resize(2 * infos.size());
+        continue;
+      }
+      if (result != nvml::kSuccess) return;
+      infos.resize(std::min<size_t>(count, infos.size()));
+      break;
+    }
+    for (const auto& each : infos) {
+      DeviceProcess& process = processes.emplace_back();
+      process.pid = each.pid;
+      if (each.used_bytes != nvml::kUnknownBytes) {
+        process.bytes = static_cast<int64_t>(each.used_bytes);
+      }
+    }
+  };
+  if (api_->processes != nullptr) {
+    read(api_->processes, nvml::ProcessInfo());
+  } else if (api_->processes_v1 != nullptr) {
+    read(api_->processes_v1, nvml::ProcessInfoV1());
+  }
+  return processes;
+}
+
+// ---- Xids ----
+
+void NvmlDevices::RegisterForXids() {
+  if (api_->event_set_create == nullptr || api_->register_events == nullptr ||
+      api_->event_set_wait == nullptr ||
+      api_->event_set_create(&events_) != nvml::kSuccess) {
+    events_ = nullptr;
+    return;
+  }
+  for (const Entry& entry : entries_) {
+    const Return result =
+        api_->register_events(entry.gpu, nvml::kXidEvent, events_);
+    if (result == nvml::kSuccess) continue;
+    COHORT_LOG(kInfo, "xids_not_told", {"gpu", entry.id},
+               {"why", ErrorText(result)});
+  }
+}
+
+std::optional<Xid> NvmlDevices::WaitXid(absl::Duration timeout,
+                                        bool* supported) {
+  *supported = events_ != nullptr && !entries_.empty();
+  if (!*supported) return std::nullopt;
+  nvml::EventData data = {};
+  const Return result = api_->event_set_wait(
+      events_, &data, static_cast<U32>(absl::ToInt64Milliseconds(timeout)));
+  if (result == nvml::kNotSupported) *supported = false;
+  if (result != nvml::kSuccess || data.type != nvml::kXidEvent) {
+    return std::nullopt;
+  }
+  Xid xid{.ids = {}, .code = data.data};
+  for (const Entry& entry : entries_) {
+    if (entry.gpu == data.device) xid.ids.push_back(entry.id);
+  }
+  return xid;
 }
 
 }  // namespace cohort::worker

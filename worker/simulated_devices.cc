@@ -4,16 +4,37 @@
 
 namespace cohort::worker {
 
+std::string SimulatedDevices::IdOf(int index) const {
+  return absl::StrCat("SIM-", node_, "-", index);
+}
+
 absl::StatusOr<std::vector<Device>> SimulatedDevices::List() {
   std::vector<Device> devices;
   for (int i = 0; i < count_; ++i) {
-    devices.push_back({.id = absl::StrCat("SIM-", node_, "-", i),
+    devices.push_back({.id = IdOf(i),
                        .kind = "gpu",
                        .model = "simulated GPU",
                        .memory_bytes = int64_t{16} << 30,
                        .simulated = true});
   }
   return devices;
+}
+
+std::vector<DeviceSample> SimulatedDevices::Sample() {
+  std::vector<DeviceSample> samples(static_cast<size_t>(count_));
+  for (int i = 0; i < count_; ++i) {
+    samples[static_cast<size_t>(i)].id = IdOf(i);
+  }
+  return samples;
+}
+
+std::vector<DeviceProcess> SimulatedDevices::Processes(const std::string&) {
+  return {};
+}
+
+std::optional<Xid> SimulatedDevices::WaitXid(absl::Duration, bool* supported) {
+  *supported = false;
+  return std::nullopt;
 }
 
 }  // namespace cohort::worker

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,8 @@
 namespace cohort::worker {
 
 // `count` devices that do not exist, for tests and for trying placement out on
-// a machine without GPUs.  They call themselves simulated wherever they appear.
+// a machine without GPUs.  They call themselves simulated wherever they appear,
+// are always well, and no process has memory on them.
 class SimulatedDevices final : public DeviceSource {
  public:
   // `node` makes the ids unique in the cluster.
@@ -16,8 +18,13 @@ class SimulatedDevices final : public DeviceSource {
       : node_(std::move(node)), count_(count) {}
 
   absl::StatusOr<std::vector<Device>> List() override;
+  std::vector<DeviceSample> Sample() override;
+  std::vector<DeviceProcess> Processes(const std::string& id) override;
+  std::optional<Xid> WaitXid(absl::Duration timeout, bool* supported) override;
 
  private:
+  std::string IdOf(int index) const;
+
   const std::string node_;
   const int count_;
 };

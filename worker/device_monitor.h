@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "common/executor.h"
+#include "worker/device_health.h"
+#include "worker/device_occupants.h"
+#include "worker/device_source.h"
+
+namespace cohort::worker {
+
+// What is told of one device.  A value.
+struct DeviceStatus {
+  std::string id;
+  DeviceState state = DeviceState::kHealthy;
+  std::string reason;
+  DeviceSample sample;  // the latest
+  uint64_t last_xid = 0;
+};
+
+struct DeviceMonitorOptions {
+  DeviceHealthOptions health;
+  absl::Duration sample_period = absl::Seconds(1);
+  // One wait for faults; what a daemon that ends may have to wait for.
+  absl::Duration xid_wait = absl::Milliseconds(500);
+  // How long the processes of an ended holder may keep memory: a killed one
+  // that the driver cleans up after takes some 100 ms.
+  absl::Duration release_deadline = absl::Seconds(30);
+  absl::Duration release_period = absl::Milliseconds(100);
+  InspectFunction inspect = InspectProcess;
+};
+
+// How this node's devices are, and when one that was given back is free.
+//
+//   DV-1: the strand never waits for the driver: it is asked on a thread of its
+//         own, which may hang.
+//   DV-8: a holder's end is told once no process of it has memory on its
+//         devices, or release_deadline later, and then those are fenced, with
+//         the pid, until it has none.
+//
+// Strand-bound to the node strand.  Lives as long as Worker.
+class DeviceMonitor {
+ public:
+  struct Events {
+    // A state or reason is another one.
+    absl::AnyInvocable<void()> on_change;
+    // A device has a fault; `lost`: what runs on it waits for ever.  After
+    // on_change, once for each fault, and again when it is lost.
+    absl::AnyInvocable<void(const std::string& id, const std::string& reason,
+                            bool lost)>
+        on_fault;
+  };
+  // Has a question asked off the strand, one after the other, and what it gives
+  // run on the strand: DeviceThread::Ask.
+  using Ask = absl::AnyInvocable<void(absl::AnyInvocable<Task() &&>)>;
+
+  // `devices`: those of the source that this node offers.  All references
+  // outlive it and what it posted.  `wait`: as `ask`, beside it, for faults.
+  DeviceMonitor(DeviceMonitorOptions options,
+                const std::vector<Device>& devices,
+                std::shared_ptr<DeviceSource> source, Executor& strand, Ask ask,
+                Ask wait, const Clock& clock, Events events);
+
+  // Looks once, then `looked`, then each period.  `looked` also when the driver
+  // does not answer for as long as makes a device suspect.
+  void Start(absl::AnyInvocable<void() &&> looked);
+
+  // `attempt` (hex) is about to have these devices, or has them: a daemon that
+  // was restarted.
+  void Hold(const std::string& attempt, const std::vector<std::string>& ids);
+  // It has ended; `done` when its devices are free, or fenced (DV-8).  At once,
+  // but never inside the call, when it held none.
+  void Release(const std::string& attempt, absl::AnyInvocable<void() &&> done);
+
+  // In the order of the devices.
+  const std::vector<DeviceStatus>& statuses() const { return statuses_; }
+
+ private:
+  using Occupants = std::map<std::string, std::vector<Occupant>>;  // by device
+
+  struct Holder {
+    std::vector<std::string> ids;
+    // Were there before it, by device.
+    Occupants others;
+    bool leaving = false;
+    absl::Duration ended_at;
+    Occupants left;  // what was found last
+    absl::AnyInvocable<void() &&> done;
+  };
+  struct Answer {
+    std::vector<DeviceSample> samples;
+    Occupants on_stuck;
+  };
+
+  void WaitForXid();
+  void NoteXid(const Xid& xid);
+  void Look();
+  void OnAnswer(Answer answer);
+  void AskOccupants(const std::vector<std::string>& ids,
+                    absl::AnyInvocable<void(Occupants) &&> then);
+  void Probe(const std::string& attempt);
+  void OnProbed(const std::string& attempt, Occupants found);
+  void GiveUp(const std::string& attempt);
+  void Finish(const std::string& attempt);
+  void TickAll();
+  // Tells what is new.
+  void Publish();
+
+  const DeviceMonitorOptions options_;
+  const std::shared_ptr<DeviceSource> source_;
+  Executor& strand_;
+  Ask ask_;
+  Ask wait_;
+  const Clock& clock_;
+  Events events_;
+
+  std::vector<DeviceHealth> healths_;  // as statuses_
+  std::vector<DeviceStatus> statuses_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, Holder> holders_;
+  // Of ended holders, by device.
+  Occupants stuck_;
+  std::set<std::string> faults_told_;
+  std::set<std::string> losses_told_;
+  bool asking_ = false;
+  absl::AnyInvocable<void() &&> on_looked_;
+};
+
+}  // namespace cohort::worker

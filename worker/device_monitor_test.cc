@@ -1,0 +1,255 @@
+#include "worker/device_monitor.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/manual_executor.h"
+
+namespace cohort::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// What a test says.
+class ScriptedSource final : public DeviceSource {
+ public:
+  absl::StatusOr<std::vector<Device>> List() override {
+    return std::vector<Device>{{.id = "a"}, {.id = "b"}};
+  }
+  std::vector<DeviceSample> Sample() override {
+    ++samples_taken;
+    std::vector<DeviceSample> all = {{.id = "a"}, {.id = "b"}};
+    for (DeviceSample& sample : all) {
+      if (samples.contains(sample.id)) sample = samples.at(sample.id);
+    }
+    return all;
+  }
+  std::vector<DeviceProcess> Processes(const std::string& id) override {
+    return processes[id];
+  }
+  std::optional<Xid> WaitXid(absl::Duration, bool* supported) override {
+    ++waits;
+    *supported = tells_xids;
+    if (xids.empty()) return std::nullopt;
+    const Xid xid = xids.front();
+    xids.pop_front();
+    return xid;
+  }
+
+  std::map<std::string, DeviceSample> samples;
+  std::map<std::string, std::vector<DeviceProcess>> processes;
+  std::deque<Xid> xids;
+  bool tells_xids = true;
+  int samples_taken = 0;
+  int waits = 0;
+};
+
+class DeviceMonitorTest : public ::testing::Test {
+ protected:
+  using Question = absl::AnyInvocable<Task() &&>;
+
+  DeviceMonitorTest() {
+    DeviceMonitorOptions options;
+    options.inspect = [this](Occupant& occupant) {
+      if (marks_.contains(occupant.pid)) {
+        occupant.attempt = marks_[occupant.pid];
+      }
+      occupant.start_time = 1000 + static_cast<uint64_t>(occupant.pid);
+      occupant.command = "python3";
+    };
+    monitor_.emplace(
+        options, *source_->List(), source_, executor_,
+        [this](Question question) { Ask(std::move(question)); },
+        [this](Question question) { Ask(std::move(question)); }, executor_,
+        DeviceMonitor::Events{
+            .on_change = [this] { ++changes_; },
+            .on_fault =
+                [this](const std::string& id, const std::string&, bool lost) {
+                  faults_.push_back(id + (lost ? " lost" : ""));
+                }});
+  }
+
+  void Ask(Question question) {
+    if (hangs_) {
+      asked_.push_back(std::move(question));
+      return;
+    }
+    executor_.Post([this, question = std::move(question)]() mutable {
+      executor_.Post(std::move(question)());
+    });
+  }
+  void Start() {
+    monitor_->Start([this] { looked_ = true; });
+    executor_.RunUntilIdle();
+  }
+  void Release(const std::string& attempt) {
+    monitor_->Release(attempt,
+                      [this, attempt] { released_.push_back(attempt); });
+    executor_.RunUntilIdle();
+  }
+  const DeviceStatus& A() const { return monitor_->statuses()[0]; }
+  const DeviceStatus& B() const { return monitor_->statuses()[1]; }
+
+  const std::shared_ptr<ScriptedSource> source_ =
+      std::make_shared<ScriptedSource>();
+  ManualExecutor executor_;
+  std::map<int64_t, std::string> marks_;
+  bool hangs_ = false;
+  std::deque<Question> asked_;
+  bool looked_ = false;
+  int changes_ = 0;
+  std::vector<std::string> faults_;
+  std::vector<std::string> released_;
+  std::optional<DeviceMonitor> monitor_;
+};
+
+TEST_F(DeviceMonitorTest, LooksOnceASecondAndTellsChangesOnly) {
+  source_->samples["a"] = {.id = "a", .temperature_celsius = 40};
+  Start();
+  EXPECT_TRUE(looked_);
+  EXPECT_EQ(A().sample.temperature_celsius, 40);
+  executor_.AdvanceBy(absl::Seconds(10));
+  EXPECT_EQ(source_->samples_taken, 11);
+  EXPECT_EQ(changes_, 0);
+  source_->samples["b"] = {.id = "b", .ecc_volatile = 1};
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(changes_, 1);
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(B().state, DeviceState::kFenced);
+  EXPECT_THAT(B().reason, HasSubstr("GPU b: 1 uncorrectable ECC"));
+  EXPECT_THAT(faults_, ElementsAre("b"));
+}
+
+TEST_F(DeviceMonitorTest, XidsComeAtOnceToTheDevicesTheyAreOf) {
+  Start();
+  source_->xids.push_back({.ids = {"b"}, .code = 94});
+  executor_.AdvanceBy(absl::Milliseconds(500));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_THAT(B().reason, HasSubstr("Xid 94"));
+  EXPECT_EQ(B().last_xid, 94u);
+  source_->xids.push_back({.ids = {"b"}, .code = 79});
+  executor_.AdvanceBy(absl::Milliseconds(500));
+  EXPECT_THAT(faults_, ElementsAre("b", "b lost"));
+  // A driver that does not wait is not asked all the time.
+  const int before = source_->waits;
+  executor_.AdvanceBy(absl::Seconds(10));
+  EXPECT_LE(source_->waits - before, 20);
+  source_->tells_xids = false;
+  executor_.AdvanceBy(absl::Seconds(1));
+  const int last = source_->waits;
+  executor_.AdvanceBy(absl::Seconds(10));
+  EXPECT_EQ(source_->waits, last);
+}
+
+// DV-1
+TEST_F(DeviceMonitorTest, ADriverThatHangsFencesAllAndNothingWaitsForIt) {
+  hangs_ = true;
+  Start();
+  EXPECT_FALSE(looked_);
+  executor_.AdvanceBy(absl::Seconds(10));
+  EXPECT_TRUE(looked_);  // the worker joins without it
+  EXPECT_EQ(A().state, DeviceState::kSuspect);
+  monitor_->Hold("x", {"a"});
+  Release("x");
+  executor_.AdvanceBy(absl::Seconds(29));
+  EXPECT_THAT(released_, IsEmpty());
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(released_, ElementsAre("x"));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(B().state, DeviceState::kFenced);
+  EXPECT_THAT(faults_, IsEmpty());
+  // What it says in the end is heard.
+  hangs_ = false;
+  while (!asked_.empty()) {
+    executor_.Post(std::move(asked_.front())());
+    asked_.pop_front();
+  }
+  executor_.AdvanceBy(absl::Seconds(70));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+TEST_F(DeviceMonitorTest, AHolderWithoutMemoryIsReleasedAtOnce) {
+  Start();
+  Release("never held");
+  monitor_->Hold("x", {"a", "b"});
+  Release("x");
+  EXPECT_THAT(released_, ElementsAre("never held", "x"));
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, TheEndWaitsForTheMemory) {
+  Start();
+  monitor_->Hold("x", {"a"});
+  executor_.RunUntilIdle();
+  source_->processes["a"] = {{.pid = 17, .bytes = 4096}};
+  Release("x");
+  executor_.AdvanceBy(absl::Milliseconds(300));
+  EXPECT_THAT(released_, IsEmpty());
+  source_->processes["a"].clear();
+  executor_.AdvanceBy(absl::Milliseconds(100));
+  EXPECT_THAT(released_, ElementsAre("x"));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, AProcessThatStaysFencesItsDeviceUntilItIsGone) {
+  Start();
+  monitor_->Hold("x", {"a", "b"});
+  executor_.RunUntilIdle();
+  source_->processes["a"] = {{.pid = 17, .bytes = int64_t{3} << 30}};
+  Release("x");
+  executor_.AdvanceBy(absl::Seconds(30));
+  EXPECT_THAT(released_, ElementsAre("x"));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_THAT(A().reason,
+              AllOf(HasSubstr("GPU a"), HasSubstr("process 17 (python3)"),
+                    HasSubstr("3GiB"), HasSubstr("attempt x")));
+  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_THAT(faults_, IsEmpty());  // the device has none
+  // Another process is another's.
+  source_->processes["a"] = {{.pid = 18, .bytes = 1}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+TEST_F(DeviceMonitorTest, OthersOnTheDeviceAreNotTheHoldersMemory) {
+  Start();
+  marks_[5] = "y";
+  source_->processes["a"] = {{.pid = 1}, {.pid = 5}};  // there before it
+  monitor_->Hold("x", {"a"});
+  executor_.RunUntilIdle();
+  marks_[6] = "y";  // of one that shares it, and came later
+  marks_[17] = "x";
+  source_->processes["a"] = {{.pid = 1}, {.pid = 5}, {.pid = 6}, {.pid = 17}};
+  Release("x");
+  EXPECT_THAT(released_, IsEmpty());
+  source_->processes["a"].pop_back();
+  executor_.AdvanceBy(absl::Milliseconds(100));
+  EXPECT_THAT(released_, ElementsAre("x"));
+}
+
+TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedTellsRanksByTheirMark) {
+  Start();
+  marks_[17] = "x";
+  source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
+  monitor_->Hold("x", {"a"});
+  executor_.RunUntilIdle();
+  Release("x");
+  EXPECT_THAT(released_, IsEmpty());
+  source_->processes["a"] = {{.pid = 1}};
+  executor_.AdvanceBy(absl::Milliseconds(100));
+  EXPECT_THAT(released_, ElementsAre("x"));
+}
+
+}  // namespace
+}  // namespace cohort::worker

@@ -1,0 +1,238 @@
+#include "worker/nvml_devices.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+
+namespace cohort::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Optional;
+using ::testing::SizeIs;
+
+constexpr char kTwoGpus[] = R"(
+0 uuid aa
+0 name NVIDIA H100 80GB HBM3
+0 pci 00000000:3B:00.0
+0 numa 1
+0 memory 1000
+0 peer 00000000:5E:00.0
+0 peer 00000000:5E:00.0
+1 uuid bb
+1 name NVIDIA H100 80GB HBM3
+1 pci 00000000:5E:00.0
+1 memory 2000
+1 peer 00000000:3B:00.0
+)";
+
+// The library of worker/testing/fake_nvml.cc, opened as NVML is.
+class NvmlDevicesTest : public ::testing::Test {
+ protected:
+  NvmlDevicesTest() { setenv("COHORT_FAKE_NVML", script_.c_str(), 1); }
+
+  void Script(const std::string& text) { std::ofstream(script_) << text; }
+  std::vector<Device> List() {
+    const auto devices = devices_.List();
+    EXPECT_THAT(devices, IsOk());
+    return devices.value_or(std::vector<Device>());
+  }
+
+  TempDir dir_;
+  const std::string script_ = dir_.path() + "/script";
+  NvmlDevices devices_{COHORT_FAKE_NVML_LIBRARY};
+};
+
+TEST_F(NvmlDevicesTest, SaysWhatDevicesAre) {
+  Script(kTwoGpus);
+  const std::vector<Device> devices = List();
+  ASSERT_THAT(devices, SizeIs(2));
+  EXPECT_EQ(devices[0], (Device{.id = "GPU-aa",
+                                .kind = "gpu",
+                                .model = "NVIDIA H100 80GB HBM3",
+                                .memory_bytes = 1000,
+                                .simulated = false,
+                                .pci_bus_id = "00000000:3b:00.0",
+                                .numa_node = 1,
+                                .nvlink_peers = {"GPU-bb"},
+                                .parent = ""}));
+  EXPECT_THAT(devices[1].nvlink_peers, ElementsAre("GPU-aa"));
+  EXPECT_EQ(devices[1].numa_node, std::nullopt);
+}
+
+TEST_F(NvmlDevicesTest, AGpuThatIsDividedIsItsInstances) {
+  Script(std::string(kTwoGpus) + "1 mig 2\n1 temperature 41\n1 used 7\n");
+  const std::vector<Device> devices = List();
+  ASSERT_THAT(devices, SizeIs(3));
+  EXPECT_EQ(devices[1].id, "MIG-bb-0");
+  EXPECT_EQ(devices[2].id, "MIG-bb-1");
+  EXPECT_EQ(devices[1].parent, "GPU-bb");
+  EXPECT_THAT(devices[1].model, HasSubstr("MIG 1g.5gb"));
+  const auto samples = devices_.Sample();
+  EXPECT_THAT(samples[2].temperature_celsius, Optional(41));
+  Script(std::string(kTwoGpus) + "1 mig 2\nxid 1 48\n");
+  bool supported = false;
+  const auto xid = devices_.WaitXid(absl::ZeroDuration(), &supported);
+  ASSERT_TRUE(xid.has_value());
+  EXPECT_THAT(xid->ids, ElementsAre("MIG-bb-0", "MIG-bb-1"));
+}
+
+TEST_F(NvmlDevicesTest, WhatALibraryDoesNotSupportIsUnknown) {
+  Script("0 uuid aa\n0 name a\n0 memory 1000\n0 no_mig 1\n");
+  ASSERT_THAT(List(), SizeIs(1));
+  const auto samples = devices_.Sample();
+  ASSERT_THAT(samples, SizeIs(1));
+  DeviceSample expected{.id = "GPU-aa"};
+  expected.memory_used_bytes = 0;
+  EXPECT_EQ(samples[0], expected);
+}
+
+TEST_F(NvmlDevicesTest, SamplesAreWhatTheDriverSaysNow) {
+  Script(kTwoGpus);
+  List();
+  Script(std::string(kTwoGpus) +
+         "0 used 300\n0 utilization 99\n0 power 512000\n0 temperature 64\n"
+         "0 ecc_volatile 2\n0 ecc_aggregate 5\n0 remapped 1\n"
+         "0 remap_pending 1\n");
+  const auto samples = devices_.Sample();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0], (DeviceSample{.id = "GPU-aa",
+                                      .lost = "",
+                                      .error = "",
+                                      .utilization_percent = 99,
+                                      .memory_used_bytes = 300,
+                                      .power_milliwatts = 512000,
+                                      .temperature_celsius = 64,
+                                      .ecc_volatile = 2,
+                                      .ecc_aggregate = 5,
+                                      .remapped_rows = 1,
+                                      .remap_pending = true,
+                                      .remap_failed = false}));
+}
+
+// DV-1
+TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
+  Script(kTwoGpus);
+  List();
+  Script(std::string(kTwoGpus) + "0 lost 1\n1 temperature 30\n");
+  auto samples = devices_.Sample();
+  EXPECT_EQ(samples[0].lost, "GPU is lost");
+  EXPECT_THAT(samples[1].temperature_celsius, Optional(30));
+  Script(std::string(kTwoGpus) + "0 error 999\n");
+  samples = devices_.Sample();
+  EXPECT_EQ(samples[0].error, "memory: Unknown Error");
+  EXPECT_EQ(samples[0].lost, "");
+}
+
+// DV-1
+TEST_F(NvmlDevicesTest, OneWithoutAHandleIsLeftOut) {
+  Script(std::string(kTwoGpus) + "0 no_handle 1\n");
+  EXPECT_THAT(List(), ElementsAre(Field(&Device::id, "GPU-bb")));
+}
+
+TEST_F(NvmlDevicesTest, NamesTheProcessesWithMemory) {
+  Script(kTwoGpus);
+  List();
+  std::string many = kTwoGpus;
+  for (int pid = 1; pid <= 200; ++pid) {
+    many += "1 pid " + std::to_string(pid) + "\n";
+  }
+  Script(many + "0 pid 17:4096\n");
+  EXPECT_THAT(devices_.Processes("GPU-aa"),
+              ElementsAre(DeviceProcess{.pid = 17, .bytes = 4096}));
+  const auto processes = devices_.Processes("GPU-bb");
+  ASSERT_THAT(processes, SizeIs(200));
+  EXPECT_EQ(processes[0].bytes, std::nullopt);
+  EXPECT_THAT(devices_.Processes("GPU-none"), IsEmpty());
+}
+
+TEST_F(NvmlDevicesTest, TellsEachXidOnce) {
+  Script(std::string(kTwoGpus));
+  List();
+  // The library's own count goes on over the tests of one process.
+  bool supported = false;
+  while (devices_.WaitXid(absl::ZeroDuration(), &supported).has_value()) {
+  }
+  EXPECT_TRUE(supported);
+  std::string text = kTwoGpus;
+  for (int i = 0; i < 8; ++i) text += "xid 1 79\n";
+  Script(text);
+  const auto xid = devices_.WaitXid(absl::Seconds(1), &supported);
+  EXPECT_THAT(xid, Optional(Xid{.ids = {"GPU-bb"}, .code = 79}));
+}
+
+TEST_F(NvmlDevicesTest, ADriverThatIsNotLoadedIsAnErrorThatSaysWhatToDo) {
+  Script("init 9\n");
+  EXPECT_THAT(devices_.List().status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("Driver Not Loaded"),
+                             HasSubstr("--num-gpus 0"))));
+}
+
+TEST(NvmlLibraryTest, AMachineWithoutADriverHasNoGpus) {
+  NvmlDevices source("libno-such-nvml.so.1");
+  const auto devices = source.List();
+  ASSERT_THAT(devices, IsOk());
+  EXPECT_THAT(*devices, IsEmpty());
+  bool supported = true;
+  EXPECT_EQ(source.WaitXid(absl::Seconds(1), &supported), std::nullopt);
+  EXPECT_FALSE(supported);
+  EXPECT_THAT(source.Sample(), IsEmpty());
+  NvmlDevices elsewhere("/no/such/libnvidia-ml.so.1");
+  EXPECT_THAT(elsewhere.List().status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("/no/such/libnvidia-ml.so.1")));
+}
+
+TEST(NvmlLibraryTest, ALibraryThatIsNotNvmlIsAnErrorThatNamesTheSymbol) {
+  NvmlDevices source("libm.so.6");
+  EXPECT_THAT(source.List().status(), StatusIs(absl::StatusCode::kUnavailable,
+                                               HasSubstr("nvmlInit_v2")));
+}
+
+// Another hand's: Debian's pcp-testsuite has a library with old names, without
+// uuids and events.
+TEST(NvmlLibraryTest, DebiansFakeLibraryIsRead) {
+  const char* const own = getenv("COHORT_PCP_NVML");
+  const std::string library =
+      own != nullptr ? own : "/var/lib/pcp/testsuite/src/libnvidia-ml.so";
+  if (access(library.c_str(), R_OK) != 0) {
+    GTEST_SKIP() << "no " << library << ": package pcp-testsuite";
+  }
+  NvmlDevices source(library);
+  const auto devices = source.List();
+  ASSERT_THAT(devices, IsOk());
+  ASSERT_THAT(*devices, SizeIs(2));
+  EXPECT_EQ((*devices)[0].id, "0");
+  EXPECT_FALSE((*devices)[0].model.empty());
+  EXPECT_GT((*devices)[0].memory_bytes, 0);
+  EXPECT_FALSE((*devices)[0].pci_bus_id.empty());
+  const auto samples = source.Sample();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[0].error, "");
+  EXPECT_TRUE(samples[0].temperature_celsius.has_value());
+  EXPECT_TRUE(samples[0].utilization_percent.has_value());
+  EXPECT_EQ(samples[0].ecc_volatile, std::nullopt);
+  source.Processes("0");
+  bool supported = true;
+  source.WaitXid(absl::ZeroDuration(), &supported);
+  EXPECT_FALSE(supported);
+}
+
+}  // namespace
+}  // namespace cohort::worker
