@@ -52,9 +52,9 @@ TEST_F(DeviceHealthTest, FaultsOfTheDeviceFenceItForGoodAndTheFirstIsTold) {
   health_.NoteXid(95);
   PassWell(3600);
   EXPECT_EQ(health_.state(), DeviceState::kFenced);
-  EXPECT_THAT(health_.reason(),
-              AllOf(HasSubstr("GPU-a"),
-                    HasSubstr("Xid 48 (double-bit ECC error)")));
+  EXPECT_THAT(
+      health_.reason(),
+      AllOf(HasSubstr("GPU-a"), HasSubstr("Xid 48 (double-bit ECC error)")));
 }
 
 TEST_F(DeviceHealthTest, OneThatFellOffTheBusIsLost) {

@@ -24,9 +24,9 @@ const char* StateName(DeviceState state) {
 }
 
 bool IsAmong(const std::vector<Occupant>& before, const Occupant& now) {
-  return std::any_of(
-      before.begin(), before.end(),
-      [&](const Occupant& each) { return IsSameProcess(each, now); });
+  return std::any_of(before.begin(), before.end(), [&](const Occupant& each) {
+    return IsSameProcess(each, now);
+  });
 }
 
 }  // namespace
@@ -73,9 +73,8 @@ void DeviceMonitor::WaitForXid() {
       if (xid.has_value()) NoteXid(*xid);
       if (!supported) return;
       // A driver that does not wait is not asked all the time.
-      const bool at_once =
-          !xid.has_value() &&
-          clock_.Monotonic() - began < options_.xid_wait / 2;
+      const bool at_once = !xid.has_value() &&
+                           clock_.Monotonic() - began < options_.xid_wait / 2;
       strand_.PostAfter(at_once ? options_.xid_wait : absl::ZeroDuration(),
                         [this] { WaitForXid(); });
     };
@@ -131,8 +130,8 @@ void DeviceMonitor::NoteXid(const Xid& xid) {
         xid.ids.empty() || std::find(xid.ids.begin(), xid.ids.end(),
                                      statuses_[i].id) != xid.ids.end();
     if (!meant) continue;
-    COHORT_LOG(kWarning, "xid", {"device", statuses_[i].id},
-               {"xid", xid.code}, {"name", XidName(xid.code)});
+    COHORT_LOG(kWarning, "xid", {"device", statuses_[i].id}, {"xid", xid.code},
+               {"name", XidName(xid.code)});
     healths_[i].NoteXid(xid.code);
   }
   Publish();
@@ -162,7 +161,7 @@ void DeviceMonitor::Publish() {
   for (size_t i = 0; i < statuses_.size(); ++i) {
     const std::string& id = statuses_[i].id;
     if (!healths_[i].HasFault()) {
-      faults_told_.erase(id);
+      if (faults_told_.erase(id) > 0) events_.on_fault(id, "", false);
       continue;
     }
     const bool lost = healths_[i].IsLost();
@@ -175,9 +174,8 @@ void DeviceMonitor::Publish() {
 
 // ---- holders ----
 
-void DeviceMonitor::AskOccupants(
-    const std::vector<std::string>& ids,
-    absl::AnyInvocable<void(Occupants) &&> then) {
+void DeviceMonitor::AskOccupants(const std::vector<std::string>& ids,
+                                 absl::AnyInvocable<void(Occupants) &&> then) {
   ask_([source = source_, inspect = options_.inspect, ids,
         then = std::move(then)]() mutable -> Task {
     Occupants found;

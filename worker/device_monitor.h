@@ -55,7 +55,8 @@ class DeviceMonitor {
     // A state or reason is another one.
     absl::AnyInvocable<void()> on_change;
     // A device has a fault; `lost`: what runs on it waits for ever.  After
-    // on_change, once for each fault, and again when it is lost.
+    // on_change, once for each fault, and again when it is lost.  With an empty
+    // reason: it has none any more.
     absl::AnyInvocable<void(const std::string& id, const std::string& reason,
                             bool lost)>
         on_fault;
@@ -78,6 +79,8 @@ class DeviceMonitor {
   // `attempt` (hex) is about to have these devices, or has them: a daemon that
   // was restarted.
   void Hold(const std::string& attempt, const std::vector<std::string>& ids);
+  // Its ranks could not be started.
+  void Forget(const std::string& attempt) { holders_.erase(attempt); }
   // It has ended; `done` when its devices are free, or fenced (DV-8).  At once,
   // but never inside the call, when it held none.
   void Release(const std::string& attempt, absl::AnyInvocable<void() &&> done);

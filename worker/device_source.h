@@ -87,7 +87,7 @@ class DeviceSource {
   // is not known.
   virtual std::vector<DeviceProcess> Processes(const std::string& id) = 0;
 
-  // The next fault, or nothing within `timeout`; nothing may come sooner.  False
+  // The next fault, or nothing within `timeout`; nothing may come sooner. False
   // in *supported where faults are not told: then it need not be called again.
   virtual std::optional<Xid> WaitXid(absl::Duration timeout,
                                      bool* supported) = 0;

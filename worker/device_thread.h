@@ -15,8 +15,8 @@ namespace cohort::worker {
 // Thread-safe.
 class DeviceThread {
  public:
-  // Runs on the thread; what it gives is posted to `answers`.  What it uses must
-  // be its own: it may outlive everything.
+  // Runs on the thread; what it gives is posted to `answers`.  What it uses
+  // must be its own: it may outlive everything.
   using Question = absl::AnyInvocable<Task() &&>;
 
   // `answers` outlives Stop.

@@ -54,6 +54,10 @@ void HeadLink::SetUnfit(std::string why) {
   if (state_ == State::kJoined) SendHeartbeat();
 }
 
+void HeadLink::NoteDevices() {
+  if (state_ == State::kJoined) SendHeartbeat();
+}
+
 void HeadLink::Stop() {
   state_ = State::kStopped;
   ++stream_number_;
@@ -84,6 +88,7 @@ void HeadLink::Join() {
   *message.mutable_register_()->mutable_observed() = node_.FullObserved();
   message.mutable_register_()->set_leaving(leaving_);
   message.mutable_register_()->set_unfit(Unfit());
+  AddDevices(message.mutable_register_()->mutable_device_states());
   Send(std::move(message));
 
   After(options_.register_timeout, [this, number] {
@@ -257,7 +262,16 @@ void HeadLink::SendHeartbeat() {
   v1::WorkerMessage message;
   message.mutable_heartbeat()->set_leaving(leaving_);
   message.mutable_heartbeat()->set_unfit(Unfit());
+  AddDevices(message.mutable_heartbeat()->mutable_devices());
   Send(std::move(message));
+}
+
+void HeadLink::AddDevices(
+    google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) {
+  if (!events_.devices) return;
+  for (v1::DeviceStatus& device : events_.devices()) {
+    *out->Add() = std::move(device);
+  }
 }
 
 void HeadLink::NoteChange() {

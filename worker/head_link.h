@@ -78,6 +78,8 @@ class HeadLink {
     // that is refused, a second daemon with its id.  It is tried again all the
     // same.
     absl::AnyInvocable<void(const absl::Status&)> on_refused;
+    // How the node's devices are now, for a sign of life; null: it has none.
+    absl::AnyInvocable<std::vector<v1::DeviceStatus>()> devices = nullptr;
   };
 
   // All outlive the link.
@@ -97,6 +99,9 @@ class HeadLink {
   // Tells the head, now and with each sign of life, why no attempt could begin
   // here; empty: one could.
   void SetUnfit(std::string why);
+  // A device has another state: tells the head at once, before whatever is said
+  // later (DV-4).
+  void NoteDevices();
   // Leaves the head for good.
   void Stop();
 
@@ -127,6 +132,7 @@ class HeadLink {
   void ScheduleJoin();
   void Beat(uint64_t stream);
   void SendHeartbeat();
+  void AddDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out);
   void Flush();
   void Send(v1::WorkerMessage message);
 

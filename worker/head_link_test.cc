@@ -173,6 +173,7 @@ class HeadLinkTest : public testing::Test {
   int joined_ = 0;
   std::vector<absl::Status> refused_;
   std::vector<v1::ReadLogChunk> asked_;
+  std::vector<v1::DeviceStatus> devices_;
   HeadLink link_{
       {},
       channel_,
@@ -184,7 +185,8 @@ class HeadLinkTest : public testing::Test {
        .on_read_log =
            [this](const v1::ReadLogChunk& ask) { asked_.push_back(ask); },
        .on_refused =
-           [this](const absl::Status& status) { refused_.push_back(status); }}};
+           [this](const absl::Status& status) { refused_.push_back(status); },
+       .devices = [this] { return devices_; }}};
 };
 
 TEST_F(HeadLinkTest, RegistersFirstAndJoinsOnceTheBindingIsOnDisk) {
@@ -236,6 +238,27 @@ TEST_F(HeadLinkTest, AnOlderStoreThanTheRestoredOneIsRefused) {
     EXPECT_EQ(binding_.stamp_->generation(), "h");
     refused_.clear();
   }
+}
+
+// DV-4
+TEST_F(HeadLinkTest, HowDevicesAreIsSaidFirstAndWithEachSignOfLife) {
+  devices_.emplace_back().set_id("a");
+  JoinNow();
+  const auto& written = channel_.last().written;
+  ASSERT_EQ(written[0].register_().device_states_size(), 1);
+  executor_.AdvanceBy(absl::Seconds(2));
+  EXPECT_EQ(written.back().heartbeat().devices_size(), 1);
+  channel_.Say(Prepare());
+  noted_ = &link_;
+  devices_[0].set_state(v1::DEVICE_STATE_FENCED);
+  const size_t before = written.size();
+  link_.NoteChange();
+  link_.NoteDevices();
+  executor_.RunUntilIdle();
+  ASSERT_GT(written.size(), before + 1);
+  EXPECT_EQ(written[before].heartbeat().devices(0).state(),
+            v1::DEVICE_STATE_FENCED);
+  EXPECT_TRUE(written[before + 1].has_observed());
 }
 
 // HL-2

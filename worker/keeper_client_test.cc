@@ -2,6 +2,7 @@
 #include "worker/keeper_client.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 
@@ -133,6 +134,29 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
                          "SigBlk:\t0000000000000000\n"
                          "SigIgn:\t0000000000000000\n11\n"));
   EXPECT_EQ(ReadLog(0, LogStream::kStderr), "");
+}
+
+TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
+  cpu_set_t own;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &own)) ++first;
+  const auto allowed = [&](std::vector<int> cpus) {
+    const TempDir dir;
+    KeeperSpec spec = Spec({"grep Cpus_allowed_list /proc/self/status"});
+    spec.ranks[0].cpus = std::move(cpus);
+    spec.log_dir = dir.path();
+    Daemon daemon(dir.path());
+    COHORT_EXPECT_OK(daemon.Start(spec));
+    daemon.RunOut();
+    const auto text =
+        LogReader(spec.log_dir, 0, LogStream::kStdout).Read(0, 4096);
+    return text.ok() ? text->bytes : "";
+  };
+  EXPECT_EQ(allowed({first, keeper::kCpusMax - 1}),
+            absl::StrCat("Cpus_allowed_list:\t", first, "\n"));
+  // With none of them it runs anywhere.
+  EXPECT_EQ(allowed({keeper::kCpusMax - 1}), allowed({}));
 }
 
 TEST_F(KeeperClientTest, KeepsEveryByteOfTenMegabytesOverRotations) {

@@ -53,13 +53,22 @@ absl::StatusOr<std::pair<UniqueFd, int>> ReservePort(int port) {
                         static_cast<int>(ntohs(address.sin_port)));
 }
 
+std::vector<std::string> DevicesOf(const v1::DesiredAttempt& attempt) {
+  std::set<std::string> ids;
+  for (const v1::DesiredRank& rank : attempt.ranks()) {
+    ids.insert(rank.gpu_ids().begin(), rank.gpu_ids().end());
+  }
+  return {ids.begin(), ids.end()};
+}
+
 }  // namespace
 
 LocalAttemptHost::LocalAttemptHost(LocalAttemptHostOptions options,
                                    const NodeDirectories& directories,
                                    const rpc::Credential& credential,
                                    Journal& journal, KeeperHost& keepers,
-                                   PackageCache& packages, Executor& strand,
+                                   PackageCache& packages,
+                                   DeviceMonitor& devices, Executor& strand,
                                    Executor& disk, Executor& bulk)
     : options_(std::move(options)),
       directories_(directories),
@@ -67,6 +76,7 @@ LocalAttemptHost::LocalAttemptHost(LocalAttemptHostOptions options,
       journal_(journal),
       keepers_(keepers),
       packages_(packages),
+      devices_(devices),
       strand_(strand),
       disk_(disk),
       bulk_(bulk) {}
@@ -195,16 +205,18 @@ LocalAttemptHost::Open& LocalAttemptHost::Remember(
 void LocalAttemptHost::Start(const v1::DesiredAttempt& attempt, Done done) {
   const absl::StatusOr<AttemptId> id = IdOf(attempt);
   const auto found = id.ok() ? open_.find(*id) : open_.end();
+  if (id.ok()) devices_.Hold(id->ToHex(), DevicesOf(attempt));
   // Held free until now; the ranks are milliseconds away.
   if (found != open_.end()) found->second.port = UniqueFd();
-  keepers_.Start(MakeSpec(attempt),
-                 [done = std::move(done)](absl::Status status) mutable {
-                   // Else it is what it was asked for that is at fault.
-                   if (!absl::IsInvalidArgument(status)) {
-                     status = NodeFault(std::move(status));
-                   }
-                   std::move(done)(std::move(status));
-                 });
+  keepers_.Start(MakeSpec(attempt), [this, id, done = std::move(done)](
+                                        absl::Status status) mutable {
+    if (!status.ok() && id.ok()) devices_.Forget(id->ToHex());
+    // Else it is what it was asked for that is at fault.
+    if (!absl::IsInvalidArgument(status)) {
+      status = NodeFault(std::move(status));
+    }
+    std::move(done)(std::move(status));
+  });
 }
 
 KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
@@ -232,14 +244,27 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
                                     rank.rank(), ".json"),
          .work_dir = directories_.Work(id)});
     out.cwd = directories_.Work(id);
+    out.cpus = CpusFor(rank);
   }
   return spec;
+}
+
+std::vector<int> LocalAttemptHost::CpusFor(const v1::DesiredRank& rank) const {
+  std::set<int> cpus;
+  for (const std::string& gpu : rank.gpu_ids()) {
+    const auto near = options_.cpus_of_devices.find(gpu);
+    // Where one is near to none in particular, none is better than another.
+    if (near == options_.cpus_of_devices.end()) return {};
+    cpus.insert(near->second.begin(), near->second.end());
+  }
+  return {cpus.begin(), cpus.end()};
 }
 
 void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
                              KeeperHost::AdoptCallback done) {
   const AttemptId id = *IdOf(attempt);
   Open& open = Remember(attempt);
+  devices_.Hold(id.ToHex(), DevicesOf(attempt));
   absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
       shm::Arena::Open(directories_.Runtime(id));
   if (arena.ok()) {
@@ -271,7 +296,12 @@ void LocalAttemptHost::OnKeeperEvent(const std::string& attempt,
       found != open_.end() && std::holds_alternative<RankExited>(event)) {
     ReadMetrics(*id, found->second);
   }
-  listener_.on_event(*id, event);
+  const bool is_over = std::holds_alternative<AllDone>(event) ||
+                       std::holds_alternative<KeeperLost>(event);
+  if (!is_over) return listener_.on_event(*id, event);
+  // It is over once its devices are free, too (DV-8).
+  devices_.Release(attempt,
+                   [this, id = *id, event] { listener_.on_event(id, event); });
 }
 
 void LocalAttemptHost::PollMetrics() {
@@ -314,6 +344,7 @@ void LocalAttemptHost::Kill(const AttemptId& attempt) {
 
 void LocalAttemptHost::Forget(const AttemptId& attempt, Done done) {
   open_.erase(attempt);
+  devices_.Forget(attempt.ToHex());
   keepers_.Remove(attempt.ToHex(), [this, attempt, done = std::move(done)](
                                        absl::Status removed) mutable {
     bulk_.Post([this, attempt, removed = std::move(removed),

@@ -16,6 +16,7 @@
 #include "rpc/credential.h"
 #include "shm/arena.h"
 #include "worker/attempt_host.h"
+#include "worker/device_monitor.h"
 #include "worker/journal.h"
 #include "worker/keeper_host.h"
 #include "worker/node_directories.h"
@@ -32,6 +33,8 @@ struct LocalAttemptHostOptions {
   // How often the ranks' metrics are read: below what a person notices; one
   // read is a look at a word of shared memory.
   absl::Duration metrics_interval = absl::Milliseconds(250);
+  // The CPUs near each device: ranks are pinned to those of their GPUs.
+  std::map<std::string, std::vector<int>> cpus_of_devices = {};
   // Of one rank's stderr, for the record of its end.
   int64_t stderr_tail_bytes = 64 << 10;
 };
@@ -50,7 +53,8 @@ class LocalAttemptHost final : public AttemptHost {
                    const NodeDirectories& directories,
                    const rpc::Credential& credential, Journal& journal,
                    KeeperHost& keepers, PackageCache& packages,
-                   Executor& strand, Executor& disk, Executor& bulk);
+                   DeviceMonitor& devices, Executor& strand, Executor& disk,
+                   Executor& bulk);
 
   // What the keepers tell, by the attempt's hex.
   void OnKeeperEvent(const std::string& attempt, const KeeperEvent& event);
@@ -97,6 +101,8 @@ class LocalAttemptHost final : public AttemptHost {
   absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
                                       const v1::DesiredAttempt& attempt);
   KeeperSpec MakeSpec(const v1::DesiredAttempt& attempt) const;
+  // The CPUs nearest to the rank's GPUs; empty: any.
+  std::vector<int> CpusFor(const v1::DesiredRank& rank) const;
   void ForgetEntry(const AttemptId& attempt, absl::Status status, Done done);
   void PollMetrics();
   void ReadMetrics(const AttemptId& attempt, Open& open);
@@ -107,6 +113,7 @@ class LocalAttemptHost final : public AttemptHost {
   Journal& journal_;
   KeeperHost& keepers_;
   PackageCache& packages_;
+  DeviceMonitor& devices_;
   Executor& strand_;
   Executor& disk_;
   Executor& bulk_;

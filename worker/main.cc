@@ -43,6 +43,8 @@ struct Flags {
   std::optional<int> num_gpus;
   std::string share = "0/1";
   std::optional<int> simulate_gpus;
+  std::string nvml_library = WorkerOptions().nvml_library;
+  bool no_pinning = false;
   bool end_ranks = false;
 };
 
@@ -77,6 +79,13 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--simulate-gpus", flags.simulate_gpus,
                  "Offer N simulated GPUs in place of real ones")
       ->check(CLI::Range(0, 1024));
+  app.add_option("--nvml-library", flags.nvml_library,
+                 "NVIDIA's management library, by which GPUs are found and "
+                 "watched: a name or a path")
+      ->capture_default_str();
+  app.add_flag("--no-numa-pinning", flags.no_pinning,
+               "Let ranks with GPUs run on all CPUs, not only on those of "
+               "their GPUs' NUMA nodes");
   app.add_option("--memory", flags.memory,
                  "Memory to offer, as 64GiB (default: the machine's)");
   app.add_option("--resources", flags.resources,
@@ -159,6 +168,8 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   COHORT_ASSIGN_OR_RETURN(options.taints,
                           Of("--taint", ParseTaints(flags.taints)));
   options.simulated_gpus = flags.simulate_gpus;
+  options.nvml_library = flags.nvml_library;
+  options.pin_ranks = !flags.no_pinning;
   options.end_ranks = flags.end_ranks;
   COHORT_RETURN_IF_ERROR(options.Validate());
   return options;

@@ -84,9 +84,9 @@ TEST(NodeInventoryTest, MeasuresThisMachine) {
 TEST(NodeInventoryTest, WithoutGpusTheDriverIsNotAsked) {
   NvmlDevices broken("libm.so.6");
   InventoryOptions options;
-  EXPECT_THAT(TakeInventory(options, kMachine, broken).status(),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       HasSubstr("--num-gpus 0")));
+  EXPECT_THAT(
+      TakeInventory(options, kMachine, broken).status(),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--num-gpus 0")));
   options.gpus = 0;
   const auto inventory = TakeInventory(options, kMachine, broken);
   ASSERT_THAT(inventory, IsOk());

@@ -43,6 +43,24 @@ bool EndedByOthers(const ExitStatus& status) {
          status.cause == ExitStatus::Cause::kKeeperLost;
 }
 
+// One that waits in a driver that is gone cannot do much with more.
+constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
+
+bool HasDevice(const v1::DesiredRank& rank, const std::string& device) {
+  return std::find(rank.gpu_ids().begin(), rank.gpu_ids().end(), device) !=
+         rank.gpu_ids().end();
+}
+
+bool FailedByItself(const v1::ObservedAttempt& observed, int rank) {
+  return std::any_of(
+      observed.ranks().begin(), observed.ranks().end(),
+      [rank](const v1::ObservedRank& each) {
+        return each.rank() == rank && each.state() == v1::RANK_STATE_EXITED &&
+               !each.ended_by_order() &&
+               (each.exit().code() != 0 || each.exit().signal() != 0);
+      });
+}
+
 }  // namespace
 
 NodeState::NodeState(AttemptHost& host, Events events)
@@ -249,6 +267,11 @@ void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
 }
 
 void NodeState::Start(Attempt& attempt) {
+  // The head may have placed it before it heard.
+  if (const std::string fault = FaultOf(attempt, /*failed_only=*/false);
+      !fault.empty()) {
+    return End(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
+  }
   attempt.observed.set_phase(v1::PHASE_STARTING);
   for (v1::ObservedRank& rank : *attempt.observed.mutable_ranks()) {
     rank.set_state(v1::RANK_STATE_STARTING);
@@ -274,6 +297,7 @@ void NodeState::OnStarted(const AttemptId& id, absl::Status status) {
   // A stop that came while the keeper was being started.
   if (IsEnding(attempt->desired)) Drive(*attempt);
   if (attempt->taken_along) host_.Stop(id, absl::ZeroDuration());
+  if (!attempt->lost_device.empty()) host_.Stop(id, kLostDeviceGrace);
 }
 
 void NodeState::Stop(Attempt& attempt) {
@@ -456,7 +480,12 @@ void NodeState::EndAllDone(Attempt& attempt) {
       });
   // Siblings of a rank that failed while the head was away may well have run
   // on until their limit; it is the rank that failed first.
-  if (attempt.time_is_up && !rank_failed) {
+  if (!attempt.lost_device.empty()) {
+    EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, attempt.lost_device);
+  } else if (const std::string fault = FaultOf(attempt, /*failed_only=*/true);
+             !fault.empty()) {
+    EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
+  } else if (attempt.time_is_up && !rank_failed) {
     EndAfterTail(attempt, v1::END_CAUSE_TIME_LIMIT, "");
   } else if (attempt.taken_along) {
     EndAfterTail(attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
@@ -544,6 +573,48 @@ void NodeState::OnMetrics(const AttemptId& id, int rank, uint64_t count,
   report->set_count(count);
   report->set_json(std::move(json));
   Changed(*attempt);
+}
+
+// ---- from the devices ----
+
+void NodeState::NoteDeviceFault(const std::string& device,
+                                const std::string& reason, bool lost) {
+  if (reason.empty()) {
+    device_faults_.erase(device);
+    return;
+  }
+  device_faults_[device] = reason;
+  if (!lost) return;
+  for (auto& [id, attempt] : attempts_) {
+    const auto& ranks = attempt.desired.ranks();
+    const bool has_it = std::any_of(
+        ranks.begin(), ranks.end(),
+        [&](const v1::DesiredRank& rank) { return HasDevice(rank, device); });
+    if (has_it && IsLive(attempt.observed)) EndByLoss(attempt, reason);
+  }
+}
+
+void NodeState::EndByLoss(Attempt& attempt, const std::string& reason) {
+  if (!attempt.lost_device.empty() || attempt.killed) return;
+  attempt.lost_device = reason;
+  attempt.ordered = true;
+  COHORT_LOG(kWarning, "device_lost", {"attempt", attempt.id}, {"why", reason});
+  if (attempt.starting) return;  // OnStarted ends it
+  host_.Revoke(attempt.id);
+  host_.Stop(attempt.id, kLostDeviceGrace);
+}
+
+std::string NodeState::FaultOf(const Attempt& attempt, bool failed_only) const {
+  if (device_faults_.empty()) return "";
+  for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
+    for (const auto& [device, reason] : device_faults_) {
+      if (!HasDevice(rank, device)) continue;
+      if (!failed_only || FailedByItself(attempt.observed, rank.rank())) {
+        return reason;
+      }
+    }
+  }
+  return "";
 }
 
 // ---- from the ranks ----

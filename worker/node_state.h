@@ -34,6 +34,9 @@ namespace cohort::worker {
 // RC-3: an attempt's report is kept until FORGET.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
+// DV-9: an attempt whose device was lost, or one of whose ranks failed while
+// its
+//       device had a fault, ends by that fault.
 class NodeState {
  public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
@@ -77,6 +80,14 @@ class NodeState {
   void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
                  absl::AnyInvocable<void() &&> forgotten);
 
+  // ---- from the devices ----
+
+  // A device has a fault, or, with an empty reason, has none any more.  What is
+  // about to begin on it does not, what fails on it fails by it, and with
+  // `lost` what runs on it is ended (DV-9).
+  void NoteDeviceFault(const std::string& device, const std::string& reason,
+                       bool lost);
+
   // ---- from the ranks ----
 
   // NotFound: unknown here; FailedPrecondition: not running, or another epoch.
@@ -108,6 +119,7 @@ class NodeState {
     bool killed = false;      // FORGET did
     bool taken_along = false;
     bool time_is_up = false;  // ranks were ended by their time limit
+    std::string lost_device;  // why its ranks were ended, if that
     // The end waits for the failed rank's last words, which it reports.
     bool reading_tail = false;
     std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
@@ -129,6 +141,10 @@ class NodeState {
   // It could not be prepared or started.
   void EndUnbegun(Attempt& attempt, const absl::Status& why);
   void EndAllDone(Attempt& attempt);
+  void EndByLoss(Attempt& attempt, const std::string& reason);
+  // Of a device of one of the ranks; empty: none has one.  `failed_only`: of
+  // those that failed by themselves.
+  std::string FaultOf(const Attempt& attempt, bool failed_only) const;
   void EndAfterTail(Attempt& attempt, v1::EndCause cause,
                     const std::string& detail);
   void OnEvent(const AttemptId& id, const KeeperEvent& event);
@@ -150,6 +166,7 @@ class NodeState {
   Events events_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
+  std::map<std::string, std::string> device_faults_;  // why, by device
   std::string generation_;  // empty before the first head
   int adopting_ = 0;
   absl::AnyInvocable<void() &&> on_restored_;

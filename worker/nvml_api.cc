@@ -47,12 +47,11 @@ absl::StatusOr<Api> LoadApi(const std::string& path) {
   Api api;
   COHORT_RETURN_IF_ERROR(Need(from, {"nvmlInit_v2", "nvmlInit"}, api.init));
   COHORT_RETURN_IF_ERROR(Need(from, {"nvmlShutdown"}, api.shutdown));
-  COHORT_RETURN_IF_ERROR(Need(
-      from, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}, api.count));
   COHORT_RETURN_IF_ERROR(
-      Need(from,
-           {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-           api.handle));
+      Need(from, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}, api.count));
+  COHORT_RETURN_IF_ERROR(Need(
+      from, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
+      api.handle));
   COHORT_RETURN_IF_ERROR(Need(from, {"nvmlDeviceGetName"}, api.name));
   COHORT_RETURN_IF_ERROR(Need(from, {"nvmlDeviceGetMemoryInfo"}, api.memory));
 

@@ -31,15 +31,15 @@ struct Memory {  // nvmlMemory_t, version 1
   U64 used;
 };
 
-struct PciInfo {            // nvmlPciInfo_t, version 3
-  char bus_id_legacy[16];   // all that version 1 and 2 begin alike with
+struct PciInfo {           // nvmlPciInfo_t, version 3
+  char bus_id_legacy[16];  // all that version 1 and 2 begin alike with
   U32 domain;
   U32 bus;
   U32 device;
   U32 pci_device_id;
   U32 pci_subsystem_id;
   char bus_id[32];
-  U32 reserved[4];          // of version 2
+  U32 reserved[4];  // of version 2
 };
 
 struct Utilization {
@@ -68,10 +68,10 @@ struct EventData {  // version 2; version 1 is its beginning
 
 inline constexpr U64 kXidEvent = 0x8;
 inline constexpr U64 kUnknownBytes = ~U64{0};
-inline constexpr U32 kLinksMax = 18;        // NVML_NVLINK_MAX_LINKS
-inline constexpr int kTemperatureGpu = 0;   // NVML_TEMPERATURE_GPU
-inline constexpr int kUncorrected = 1;      // NVML_MEMORY_ERROR_TYPE_*
-inline constexpr int kVolatile = 0;         // NVML_*_ECC
+inline constexpr U32 kLinksMax = 18;       // NVML_NVLINK_MAX_LINKS
+inline constexpr int kTemperatureGpu = 0;  // NVML_TEMPERATURE_GPU
+inline constexpr int kUncorrected = 1;     // NVML_MEMORY_ERROR_TYPE_*
+inline constexpr int kVolatile = 0;        // NVML_*_ECC
 inline constexpr int kAggregate = 1;
 
 // The functions.  Those after `memory` are null where the library lacks them.

@@ -144,8 +144,9 @@ void NvmlDevices::DescribeInstances(const Device& gpu, Handle handle,
     devices.push_back(std::move(device));
   }
   if (devices.size() == before) {
-    COHORT_LOG(kWarning, "gpu_without_instances", {"gpu", gpu.id},
-               {"meaning", "MIG is on and no instance is there: none is given"});
+    COHORT_LOG(
+        kWarning, "gpu_without_instances", {"gpu", gpu.id},
+        {"meaning", "MIG is on and no instance is there: none is given"});
   }
 }
 
@@ -202,8 +203,8 @@ std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
     return static_cast<int>(node);
   }
   if (bus_id.empty()) return std::nullopt;
-  const absl::StatusOr<std::string> text = ReadFile(absl::StrCat(
-      "/sys/bus/pci/devices/", SysfsName(bus_id), "/numa_node"));
+  const absl::StatusOr<std::string> text = ReadFile(
+      absl::StrCat("/sys/bus/pci/devices/", SysfsName(bus_id), "/numa_node"));
   int sysfs_node = -1;
   if (!text.ok() ||
       !absl::SimpleAtoi(absl::StripAsciiWhitespace(*text), &sysfs_node) ||

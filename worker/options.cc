@@ -25,6 +25,10 @@ absl::Status WorkerOptions::Validate() const {
         "--num-gpus and --simulate-gpus: offer real devices or simulated ones, "
         "not both");
   }
+  if (nvml_library.empty()) {
+    return absl::InvalidArgumentError(
+        "--nvml-library: give the name or the path of a library");
+  }
   if (name.size() > 128 || (!name.empty() && !IsNameText(name))) {
     return absl::InvalidArgumentError(
         absl::StrCat("--name ", Quoted(name),

@@ -29,6 +29,11 @@ struct WorkerOptions {
   std::vector<Taint> taints;
   // In place of the machine's devices.
   std::optional<int> simulated_gpus;
+  // The driver's management library: a name that the loader looks for, or a
+  // path.
+  std::string nvml_library = "libnvidia-ml.so.1";
+  // Ranks run on the CPUs near their GPUs.
+  bool pin_ranks = true;
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks
   // outlive the daemon and the next one takes them over.
   bool end_ranks = false;

@@ -34,6 +34,8 @@
 #include "rpc/router.h"
 #include "rpc/wire_values.h"
 #include "worker/delegated_cgroup.h"
+#include "worker/device_monitor.h"
+#include "worker/device_thread.h"
 #include "worker/disk_binding.h"
 #include "worker/fitness.h"
 #include "worker/head_link.h"
@@ -43,6 +45,7 @@
 #include "worker/log_service.h"
 #include "worker/node_directories.h"
 #include "worker/node_state.h"
+#include "worker/numa_topology.h"
 #include "worker/nvml_devices.h"
 #include "worker/package_cache.h"
 #include "worker/run_service.h"
@@ -167,6 +170,12 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
     out->set_model(device.model);
     out->set_memory_bytes(device.memory_bytes);
     out->set_simulated(device.simulated);
+    out->set_pci_bus_id(device.pci_bus_id);
+    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
+    for (const std::string& peer : device.nvlink_peers) {
+      out->add_nvlink_peers(peer);
+    }
+    out->set_parent(device.parent);
   }
   for (const auto& [key, value] : options.labels) {
     (*registration.mutable_labels())[key] = value;
@@ -191,19 +200,69 @@ absl::Status NoSocket(const absl::Status& why) {
       why.message(), ")"));
 }
 
-absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
-                                        const NodeId& node) {
-  COHORT_ASSIGN_OR_RETURN(const MachineSize machine, MeasureMachine());
-  if (options.simulated_gpus.has_value()) {
-    // Each of the workers that divide this machine simulates as many.
-    InventoryOptions own = options.inventory;
-    own.gpus = *options.simulated_gpus;
-    SimulatedDevices source(node.ToHex().substr(0, 8),
-                            *own.gpus * own.share_count);
-    return TakeInventory(own, machine, source);
+std::shared_ptr<DeviceSource> MakeSource(const WorkerOptions& options,
+                                         const NodeId& node) {
+  if (!options.simulated_gpus.has_value()) {
+    return std::make_shared<NvmlDevices>(options.nvml_library);
   }
-  NvmlDevices source;
-  return TakeInventory(options.inventory, machine, source);
+  // Each of the workers that divide this machine simulates as many.
+  return std::make_shared<SimulatedDevices>(
+      node.ToHex().substr(0, 8),
+      *options.simulated_gpus * options.inventory.share_count);
+}
+
+absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
+                                        DeviceSource& source) {
+  COHORT_ASSIGN_OR_RETURN(const MachineSize machine, MeasureMachine());
+  InventoryOptions own = options.inventory;
+  if (options.simulated_gpus.has_value()) own.gpus = *options.simulated_gpus;
+  return TakeInventory(own, machine, source);
+}
+
+v1::DeviceState ToWire(DeviceState state) {
+  switch (state) {
+    case DeviceState::kHealthy:
+      return v1::DEVICE_STATE_HEALTHY;
+    case DeviceState::kSuspect:
+      return v1::DEVICE_STATE_SUSPECT;
+    case DeviceState::kFenced:
+      return v1::DEVICE_STATE_FENCED;
+  }
+  return v1::DEVICE_STATE_UNSPECIFIED;
+}
+
+v1::DeviceStatus ToWire(const DeviceStatus& status) {
+  v1::DeviceStatus wire;
+  wire.set_id(status.id);
+  wire.set_state(ToWire(status.state));
+  wire.set_reason(status.reason);
+  const DeviceSample& from = status.sample;
+  v1::DeviceSample& to = *wire.mutable_sample();
+  if (from.utilization_percent.has_value()) {
+    to.set_utilization_percent(*from.utilization_percent);
+  }
+  if (from.memory_used_bytes.has_value()) {
+    to.set_memory_used_bytes(*from.memory_used_bytes);
+  }
+  if (from.power_milliwatts.has_value()) {
+    to.set_power_milliwatts(*from.power_milliwatts);
+  }
+  if (from.temperature_celsius.has_value()) {
+    to.set_temperature_celsius(*from.temperature_celsius);
+  }
+  if (from.ecc_volatile.has_value()) to.set_ecc_volatile(*from.ecc_volatile);
+  if (from.ecc_aggregate.has_value()) {
+    to.set_ecc_aggregate(*from.ecc_aggregate);
+  }
+  if (from.remapped_rows.has_value()) {
+    to.set_remapped_rows(*from.remapped_rows);
+  }
+  if (from.remap_pending.has_value()) {
+    to.set_remap_pending(*from.remap_pending);
+  }
+  if (from.remap_failed.has_value()) to.set_remap_failed(*from.remap_failed);
+  to.set_last_xid(status.last_xid);
+  return wire;
 }
 
 }  // namespace
@@ -225,6 +284,8 @@ class Worker::Parts {
         strand_(pool_),
         disk_(pool_),
         bulk_(pool_),
+        ask_thread_(strand_),
+        wait_thread_(strand_),
         router_({}, rpc::Authenticator(credential), clock_) {}
 
   ~Parts() {
@@ -232,6 +293,8 @@ class Worker::Parts {
       Run([this] { link_->Stop(); });
     }
     if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+    wait_thread_.Stop();
+    ask_thread_.Stop();
     strand_.Stop();
     disk_.Stop();
     bulk_.Stop();
@@ -243,8 +306,9 @@ class Worker::Parts {
 
   absl::Status Start() {
     COHORT_RETURN_IF_ERROR(journal_.Open());
+    source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory,
-                            Inventory(options_, node_id_));
+                            Inventory(options_, *source_));
     COHORT_ASSIGN_OR_RETURN(std::vector<JournalEntry> entries,
                             journal_.LoadAll());
     COHORT_ASSIGN_OR_RETURN(std::optional<v1::Stamp> stamp,
@@ -273,8 +337,10 @@ class Worker::Parts {
     COHORT_RETURN_IF_ERROR(EndStrays(entries));
     directory_->Keep();
     Run([this, &entries] {
-      node_->Restore(std::move(entries),
-                     [this] { fitness_->Start([this] { link_->Start(); }); });
+      node_->Restore(std::move(entries), [this] {
+        fitness_->Start(
+            [this] { devices_->Start([this] { link_->Start(); }); });
+      });
     });
     COHORT_LOG(kInfo, "worker_started", {"node", node_id_},
                {"head", options_.head.ToString()},
@@ -313,15 +379,34 @@ class Worker::Parts {
 
  private:
   void Build(const NodeInventory& inventory, const std::string& host) {
+    devices_.emplace(
+        DeviceMonitorOptions{}, inventory.devices, source_, strand_,
+        [this](DeviceThread::Question question) {
+          ask_thread_.Ask(std::move(question));
+        },
+        [this](DeviceThread::Question question) {
+          wait_thread_.Ask(std::move(question));
+        },
+        clock_,
+        DeviceMonitor::Events{.on_change = [this] { link_->NoteDevices(); },
+                              .on_fault =
+                                  [this](const std::string& device,
+                                         const std::string& reason, bool lost) {
+                                    node_->NoteDeviceFault(device, reason,
+                                                           lost);
+                                  }});
     packages_.emplace(PackageCacheOptions{.directory = directories_.Packages()},
                       *channel_, strand_, bulk_);
     host_.emplace(
         LocalAttemptHostOptions{
             .head_address = options_.head.ToString(),
             .environment = OwnEnvironment(),
-            .cgroup_parent = DelegatedCgroup().value_or("")},
-        directories_, credential_, journal_, *keepers_, *packages_, strand_,
-        disk_, bulk_);
+            .cgroup_parent = DelegatedCgroup().value_or(""),
+            .cpus_of_devices = options_.pin_ranks
+                                   ? CpusNear(inventory.devices, NumaTopology())
+                                   : std::map<std::string, std::vector<int>>()},
+        directories_, credential_, journal_, *keepers_, *packages_, *devices_,
+        strand_, disk_, bulk_);
     node_.emplace(
         *host_, NodeState::Events{.on_change = [this] { link_->NoteChange(); },
                                   .on_fault =
@@ -346,7 +431,8 @@ class Worker::Parts {
                   logs_->Read(question);
                 },
             .on_refused =
-                [this](const absl::Status& status) { OnRefused(status); }});
+                [this](const absl::Status& status) { OnRefused(status); },
+            .devices = [this] { return DeviceStatuses(); }});
     run_service_.emplace(
         router_, strand_, *node_,
         RunPaths{.host = host,
@@ -408,6 +494,14 @@ class Worker::Parts {
     link_->SetUnfit(unfit);
   }
 
+  std::vector<v1::DeviceStatus> DeviceStatuses() const {
+    std::vector<v1::DeviceStatus> wire;
+    for (const DeviceStatus& status : devices_->statuses()) {
+      wire.push_back(ToWire(status));
+    }
+    return wire;
+  }
+
   void OnRefused(const absl::Status& status) {
     // It is tried again each second; said again only when the reason changes.
     if (refused_ == status.message()) return;
@@ -440,11 +534,15 @@ class Worker::Parts {
   Strand strand_;
   Strand disk_;
   Strand bulk_;
+  DeviceThread ask_thread_;
+  DeviceThread wait_thread_;
   rpc::Router router_;
+  std::shared_ptr<DeviceSource> source_;
   std::optional<DiskBinding> binding_;
   std::unique_ptr<rpc::Channel> channel_;
   std::unique_ptr<KeeperClient> keepers_;
   std::optional<PackageCache> packages_;
+  std::optional<DeviceMonitor> devices_;
   std::optional<LocalAttemptHost> host_;
   std::optional<NodeState> node_;
   std::optional<Fitness> fitness_;

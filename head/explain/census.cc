@@ -14,8 +14,9 @@
 namespace cohort::head {
 namespace {
 
-// As many reasons of nodes that are unfit are told apart.
-constexpr size_t kUnfitToldMax = 4;
+// As many reasons of nodes that are unfit are told apart, and as many of
+// devices that are fenced.
+constexpr size_t kWhyToldMax = 4;
 
 // What `workers` lack of a resource on a node of this form.
 Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
@@ -43,8 +44,19 @@ std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
                                }),
                 misfits.end());
   if (!open) return misfits;
+  const auto by_device = [](const Misfit& misfit) {
+    return misfit.by == Misfit::By::kDevice;
+  };
+  misfits.erase(std::remove_if(misfits.begin(), misfits.end(), by_device),
+                misfits.end());
+  const bool by_fences =
+      KeptByFences(form, request.per_worker, request.num_workers);
+  if (by_fences) {
+    misfits.push_back({.by = Misfit::By::kDevice, .what = "", .short_by = {}});
+  }
   for (const ResourceSet::Entry& need : request.per_worker) {
     if (CapacityBy(form, need) >= request.num_workers) continue;
+    if (by_fences && need.first == kGpu) continue;
     misfits.push_back(
         {.by = Misfit::By::kResource,
          .what = need.first,
@@ -75,8 +87,8 @@ class Counter {
   void AddBucket(const NodeForm& form, const NodeGroup::Bucket& bucket) {
     // Nodes of one form and label set are alike, unless their names or what
     // still runs on them matter.
-    const bool apart =
-        form.gate != NodeGate::kOpen || SelectsByName(request_.selector);
+    const bool apart = form.gate != NodeGate::kOpen || !form.fenced.empty() ||
+                       SelectsByName(request_.selector);
     for (const auto& [labels, alike] : bucket.by_labels) {
       if (!apart) {
         Add(form, *alike.begin()->second, static_cast<int64_t>(alike.size()));
@@ -156,11 +168,23 @@ class Counter {
     if (state == ShownNodeState::kAlive) return "ABSENT";
     const std::string name = ShownNodeStateName(state);
     if (state != ShownNodeState::kUnfit) return name;
-    const std::string& why = nodes_.UnfitBecause(node.id);
-    const bool told =
-        unfit_told_.contains(why) ||
-        (unfit_told_.size() < kUnfitToldMax && unfit_told_.insert(why).second);
-    return told ? absl::StrCat(name, ": ", why) : name;
+    return WithReason(name, nodes_.UnfitBecause(node.id), unfit_told_);
+  }
+
+  // The devices that are fenced, by the first of them.
+  std::string FenceOf(const NodeSnapshot& node) {
+    for (const Device& device : nodes_.Find(node.id)->devices) {
+      if (device.state != DeviceState::kFenced) continue;
+      return WithReason("FENCED", device.reason, fences_told_);
+    }
+    return "FENCED";
+  }
+
+  static std::string WithReason(const std::string& name, const std::string& why,
+                                std::set<std::string>& told) {
+    const bool tell = told.contains(why) ||
+                      (told.size() < kWhyToldMax && told.insert(why).second);
+    return tell ? absl::StrCat(name, ": ", why) : name;
   }
 
   absl::Time SinceOf(const NodeSnapshot& node) const {
@@ -180,6 +204,7 @@ class Counter {
     }
     for (Misfit& misfit : misfits) {
       if (misfit.by == Misfit::By::kState) misfit.what = StateOf(node);
+      if (misfit.by == Misfit::By::kDevice) misfit.what = FenceOf(node);
     }
     const Misfit* const foremost = &Foremost(misfits, request_.per_worker);
     for (const Misfit& misfit : misfits) {
@@ -199,7 +224,8 @@ class Counter {
   const NodeTable& nodes_;
   const GangRequest& request_;
   Census census_;
-  std::set<std::string> unfit_told_;  // why nodes are
+  std::set<std::string> unfit_told_;   // why nodes are
+  std::set<std::string> fences_told_;  // why devices are
   std::map<std::pair<Misfit::By, std::string>, Failure> failures_;
 };
 
@@ -226,6 +252,8 @@ const char* MisfitName(Misfit::By by) {
       return "label";
     case Misfit::By::kTopology:
       return "topology";
+    case Misfit::By::kDevice:
+      return "device";
     case Misfit::By::kResource:
       return "resource";
   }

@@ -67,15 +67,30 @@ NodeForm FormOf(const NodeSnapshot& node) {
                 .available = node.available,
                 .overdrawn = node.overdrawn,
                 .shares = {},
+                .fenced = {},
                 .taints = node.taints,
                 .accelerator = node.accelerator,
                 .gate = node.gate};
   form.shares.reserve(node.devices.size());
   for (const DeviceShare& device : node.devices) {
     form.shares.push_back(device.free);
+    if (!device.fenced.IsZero()) form.fenced.push_back(device.fenced);
   }
   std::sort(form.shares.begin(), form.shares.end());
+  std::sort(form.fenced.begin(), form.fenced.end());
   return form;
+}
+
+NodeForm WithoutFences(const NodeForm& form) {
+  NodeForm open = form;
+  open.fenced.clear();
+  // Of a fenced one nothing is free: they are the first of the shares.
+  for (size_t i = 0; i < form.fenced.size(); ++i) {
+    open.shares[i] = form.fenced[i];
+    open.available.Set(kGpu, open.available.Get(kGpu) + form.fenced[i]);
+  }
+  std::sort(open.shares.begin(), open.shares.end());
+  return open;
 }
 
 Amount LackOf(const NodeForm& form, const std::string& resource,
@@ -145,6 +160,15 @@ int64_t GpusBroken(Amount gpus, int64_t workers, int64_t fit_on_broken) {
   return (std::max<int64_t>(workers - fit_on_broken, 0) + each - 1) / each;
 }
 
+bool KeptByFences(const NodeForm& form, const ResourceSet& per_worker,
+                  int64_t workers) {
+  const Amount gpus = per_worker.Get(kGpu);
+  if (form.fenced.empty() || gpus.IsZero()) return false;
+  const ResourceSet::Entry need = {kGpu, gpus};
+  return CapacityBy(form, need) < workers &&
+         CapacityBy(WithoutFences(form), need) >= workers;
+}
+
 int64_t CapacityOnBroken(const NodeForm& form, Amount gpus) {
   int64_t workers = 0;
   for (const Amount share : form.shares) {
@@ -204,8 +228,11 @@ std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
     misfits.push_back({By::kTopology, level, {}});
   }
   const NodeForm form = FormOf(node);
+  const bool by_fences = KeptByFences(form, request.per_worker, 1);
+  if (by_fences) misfits.push_back({By::kDevice, "fenced", {}});
   for (const ResourceSet::Entry& need : request.per_worker) {
     if (CapacityBy(form, need) > 0) continue;
+    if (by_fences && need.first == kGpu) continue;
     misfits.push_back({By::kResource, need.first, ShortOf(form, need)});
   }
   return misfits;

@@ -22,6 +22,9 @@ using Labels = std::map<std::string, std::string>;
 struct DeviceShare {
   std::string id;
   Amount free;  // what is left of 1
+  // What would be were it not fenced; then `free` is nothing.
+  Amount fenced = {};
+  bool suspect = false;  // taken last
 
   friend bool operator==(const DeviceShare&, const DeviceShare&) = default;
 };
@@ -59,6 +62,7 @@ struct NodeForm {
   ResourceSet available;
   ResourceSet overdrawn;
   std::vector<Amount> shares;  // what is left of each GPU, ascending
+  std::vector<Amount> fenced;  // what would be of those that are, ascending
   std::vector<Taint> taints;
   std::string accelerator;
   NodeGate gate = NodeGate::kOpen;
@@ -68,12 +72,14 @@ struct NodeForm {
   template <typename H>
   friend H AbslHashValue(H h, const NodeForm& form) {
     return H::combine(std::move(h), form.total, form.available, form.overdrawn,
-                      form.shares, form.accelerator, form.taints.size(),
-                      form.gate);
+                      form.shares, form.fenced, form.accelerator,
+                      form.taints.size(), form.gate);
   }
 };
 
 NodeForm FormOf(const NodeSnapshot& node);
+// As it were if none of its GPUs were fenced.
+NodeForm WithoutFences(const NodeForm& form);
 
 // ---- why a node cannot ----
 // The planner and those who explain it share these.
@@ -104,6 +110,11 @@ Amount LackOf(const NodeForm& form, const std::string& resource, Amount amount);
 // Workers that fit as far as one resource goes.
 int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need);
 
+// Whether so many workers would find GPUs there were none of them fenced, and
+// do not now.
+bool KeptByFences(const NodeForm& form, const ResourceSet& per_worker,
+                  int64_t workers);
+
 // Whole GPUs that `workers` with a part of one each break where so many of them
 // fit on GPUs that are broken already.  REQUIRES: 0 < gpus < 1.
 int64_t GpusBroken(Amount gpus, int64_t workers, int64_t fit_on_broken);
@@ -118,6 +129,7 @@ struct Misfit {
     kAccelerator,
     kLabel,     // a requirement of the selector
     kTopology,  // no label of the level
+    kDevice,    // GPUs that would do are fenced
     kResource,
   };
   By by = By::kResource;

@@ -132,11 +132,15 @@ class DeviceDealer {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const DeviceShare& device = devices_[i];
       if (IsFraction(gpus)) {
-        if (device.free >= gpus) shares_.insert({device.free, i});
+        if (device.free >= gpus)
+          shares_.insert({device.suspect, device.free, i});
       } else if (device.free == kWholeDevice) {
         whole_.push_back(i);
       }
     }
+    // DV-5
+    std::stable_partition(whole_.begin(), whole_.end(),
+                          [this](size_t i) { return !devices_[i].suspect; });
   }
 
   std::map<std::string, Amount> Next() {
@@ -145,11 +149,11 @@ class DeviceDealer {
   }
 
  private:
-  // The device with the least left: whole ones stay whole.
+  // The device with the least left: whole ones stay whole.  Suspect ones last.
   std::map<std::string, Amount> NextShare() {
-    const auto [free, index] = *shares_.begin();
+    const auto [suspect, free, index] = *shares_.begin();
     shares_.erase(shares_.begin());
-    if (free - gpus_ >= gpus_) shares_.insert({free - gpus_, index});
+    if (free - gpus_ >= gpus_) shares_.insert({suspect, free - gpus_, index});
     return {{devices_[index].id, gpus_}};
   }
 
@@ -163,7 +167,8 @@ class DeviceDealer {
 
   const Amount gpus_;
   const std::vector<DeviceShare>& devices_;
-  std::set<std::pair<Amount, size_t>> shares_;  // that hold a worker
+  // That hold a worker: whether it is suspect, what is left of it, which.
+  std::set<std::tuple<bool, Amount, size_t>> shares_;
   std::vector<size_t> whole_;
   size_t next_whole_ = 0;
 };

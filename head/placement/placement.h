@@ -70,7 +70,8 @@ using Placement = std::variant<Plan, Refusal>;
 // lower node id.
 //
 // A worker's whole GPUs are devices that nobody has a share of; a fraction
-// below 1 is of one device, the one with the least left that still fits.  More
+// below 1 is of one device, the one with the least left that still fits; of a
+// node's devices suspect ones go last, and fenced ones never (DV-5).  More
 // than 1 must be whole: refused otherwise, as is a gang of no workers.
 //
 // With a topology wish all ranks go to one domain: the smallest that holds the

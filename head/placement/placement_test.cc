@@ -315,6 +315,31 @@ TEST(PlacementTest, SaysAllThatKeepsAWorkerOffANode) {
                           Misfit{By::kResource, "GPU", Units(0.25)}));
 }
 
+// DV-5
+TEST(PlacementTest, FencedGpusAreTheReasonWhereTheyWouldDo) {
+  NodeSnapshot node = Node(1, "CPU=4,GPU=2");
+  for (DeviceShare& device : node.devices)
+    std::swap(device.free, device.fenced);
+  node.available.Set(kGpu, Amount());
+  using By = Misfit::By;
+  EXPECT_THAT(WhyNodeCannot(node, Gang(1, "CPU=1,GPU=1")),
+              ElementsAre(Misfit{By::kDevice, "fenced", {}}));
+  EXPECT_THAT(WhyNodeCannot(node, Gang(1, "CPU=8,GPU=0.5")),
+              ElementsAre(Misfit{By::kDevice, "fenced", {}},
+                          Misfit{By::kResource, "CPU", Units(4)}));
+  EXPECT_THAT(WhyNodeCannot(node, Gang(1, "GPU=3")),
+              ElementsAre(Misfit{By::kResource, "GPU", Units(3)}));
+  EXPECT_THAT(Shape(MustPlace({node}, Gang(4, "CPU=1"))),
+              ElementsAre(Pair(Id(1), 4)));
+  const Refusal refusal = MustRefuse({node}, Gang(1, "GPU=2"));
+  EXPECT_THAT(refusal.reason, HasSubstr("1 with fenced GPUs"));
+  EXPECT_FALSE(refusal.never_fits_known_nodes);
+  std::swap(node.devices[1].free, node.devices[1].fenced);
+  node.available.Set(kGpu, Units(1));
+  EXPECT_THAT(MustPlace({node}, Gang(1, "GPU=1")).parts[0].devices,
+              ElementsAre(Pair("n1-g1", Units(1))));
+}
+
 TEST(PlacementTest, BigNodesStayFreeForBigRequests) {
   // GPUs first, then room, then CPUs, then memory decide what is big.
   const std::vector<NodeSnapshot> nodes = {

@@ -152,6 +152,9 @@ class Census {
       }
     }
     if (usable == 0) return;
+    if (KeptByFences(form, request_.per_worker, LeastUseful(request_))) {
+      obstacles_["with fenced GPUs"] += usable;
+    }
     for (Shortage& shortage : shortages_) {
       shortage.Add(form, usable, LeastUseful(request_));
     }

@@ -6,6 +6,7 @@
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/services/device_wire.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -451,14 +452,7 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   if (node.since != absl::InfinitePast()) {
     *wire.mutable_since() = rpc::ToWire(node.since);
   }
-  for (const Device& device : node.devices) {
-    v1::Device* out = wire.add_devices();
-    out->set_id(device.id);
-    out->set_kind(device.kind);
-    out->set_model(device.model);
-    out->set_memory_bytes(device.memory_bytes);
-    out->set_simulated(device.simulated);
-  }
+  AddDevices(state, node, wire);
   return wire;
 }
 

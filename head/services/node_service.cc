@@ -42,6 +42,13 @@ absl::Status CheckProtocol(const v1::Protocol& protocol) {
       "protocol_version");
 }
 
+bool AllHealthy(const v1::Heartbeat& heartbeat) {
+  return std::all_of(heartbeat.devices().begin(), heartbeat.devices().end(),
+                     [](const v1::DeviceStatus& device) {
+                       return device.state() == v1::DEVICE_STATE_HEALTHY;
+                     });
+}
+
 constexpr absl::Duration kRefusalLogPeriod = absl::Minutes(1);
 constexpr size_t kRefusalsMax = 1'024;
 
@@ -119,7 +126,8 @@ void NodeService::RegisterOn(rpc::Router& router) {
       {.delay = std::min(options_.beat_delay_max, options_.node_timeout / 100),
        .may_wait = [](const v1::WorkerMessage& message) {
          return message.has_heartbeat() && !message.heartbeat().leaving() &&
-                message.heartbeat().unfit().empty();
+                message.heartbeat().unfit().empty() &&
+                AllHealthy(message.heartbeat());
        }});
 }
 
@@ -342,11 +350,15 @@ void NodeService::OnHeartbeat(Session& session,
   if (heartbeat.leaving()) {
     (*state)->WithdrawNode(session.node, session.incarnation);
   }
+  Transition transition;
+  (*state)->NoteDevices(session.node, session.incarnation,
+                        FromWire(heartbeat.devices()), transition);
+  host_.Submit(std::move(transition));
   const std::string unfit = Cut(heartbeat.unfit(), kUnfitBytesMax);
   if ((*state)->nodes().UnfitBecause(session.node) == unfit) return;
-  Transition transition;
-  (*state)->NoteFitness(session.node, session.incarnation, unfit, transition);
-  host_.Submit(std::move(transition));
+  Transition fitness;
+  (*state)->NoteFitness(session.node, session.incarnation, unfit, fitness);
+  host_.Submit(std::move(fitness));
 }
 
 absl::Status NodeService::OnObserved(Session& session,

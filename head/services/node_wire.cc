@@ -56,6 +56,42 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   return rank;
 }
 
+// A state of a newer worker is at least suspect.
+DeviceState FromWire(v1::DeviceState state) {
+  switch (state) {
+    case v1::DEVICE_STATE_UNSPECIFIED:
+    case v1::DEVICE_STATE_HEALTHY:
+      return DeviceState::kHealthy;
+    case v1::DEVICE_STATE_FENCED:
+      return DeviceState::kFenced;
+    default:
+      return DeviceState::kSuspect;
+  }
+}
+
+DeviceSample FromWire(const v1::DeviceSample& wire) {
+  DeviceSample sample;
+  if (wire.has_utilization_percent()) {
+    sample.utilization_percent = wire.utilization_percent();
+  }
+  if (wire.has_memory_used_bytes()) {
+    sample.memory_used_bytes = wire.memory_used_bytes();
+  }
+  if (wire.has_power_milliwatts()) {
+    sample.power_milliwatts = wire.power_milliwatts();
+  }
+  if (wire.has_temperature_celsius()) {
+    sample.temperature_celsius = wire.temperature_celsius();
+  }
+  if (wire.has_ecc_volatile()) sample.ecc_volatile = wire.ecc_volatile();
+  if (wire.has_ecc_aggregate()) sample.ecc_aggregate = wire.ecc_aggregate();
+  if (wire.has_remapped_rows()) sample.remapped_rows = wire.remapped_rows();
+  if (wire.has_remap_pending()) sample.remap_pending = wire.remap_pending();
+  if (wire.has_remap_failed()) sample.remap_failed = wire.remap_failed();
+  sample.last_xid = wire.last_xid();
+  return sample;
+}
+
 // What a restored head needs of an attempt that it never heard of.
 absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
   DesiredAttempt wanted;
@@ -202,6 +238,22 @@ absl::StatusOr<Observed> FromWire(const v1::Observed& wire) {
   return observed;
 }
 
+std::vector<ObservedDevice> FromWire(
+    const google::protobuf::RepeatedPtrField<v1::DeviceStatus>& wire) {
+  std::vector<ObservedDevice> devices;
+  if (wire.size() > kDeviceStatesMax) return devices;
+  devices.reserve(static_cast<size_t>(wire.size()));
+  for (const v1::DeviceStatus& status : wire) {
+    if (status.id().size() > kDeviceIdBytesMax) continue;  // none that it has
+    ObservedDevice& device = devices.emplace_back();
+    device.id = status.id();
+    device.state = FromWire(status.state());
+    device.reason = Cut(status.reason(), kDeviceReasonBytesMax);
+    device.sample = FromWire(status.sample());
+  }
+  return devices;
+}
+
 absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   Registration registration;
   COHORT_ASSIGN_OR_RETURN(registration.node, NodeId::FromBytes(wire.node_id()));
@@ -211,11 +263,18 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   COHORT_ASSIGN_OR_RETURN(registration.resources,
                           rpc::FromWire(wire.resources()));
   for (const v1::Device& device : wire.devices()) {
-    registration.devices.push_back({.id = device.id(),
-                                    .kind = device.kind(),
-                                    .model = device.model(),
-                                    .memory_bytes = device.memory_bytes(),
-                                    .simulated = device.simulated()});
+    Device& added = registration.devices.emplace_back();
+    added = {.id = device.id(),
+             .kind = device.kind(),
+             .model = device.model(),
+             .memory_bytes = device.memory_bytes(),
+             .simulated = device.simulated(),
+             .pci_bus_id = device.pci_bus_id(),
+             .numa_node = {},
+             .nvlink_peers = {device.nvlink_peers().begin(),
+                              device.nvlink_peers().end()},
+             .parent = device.parent()};
+    if (device.has_numa_node()) added.numa_node = device.numa_node();
   }
   registration.labels.insert(wire.labels().begin(), wire.labels().end());
   for (const v1::Taint& taint : wire.taints()) {
@@ -226,6 +285,7 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   registration.observed.full = true;
   registration.leaving = wire.leaving();
   registration.unfit = Cut(wire.unfit(), kUnfitBytesMax);
+  registration.device_states = FromWire(wire.device_states());
   return registration;
 }
 

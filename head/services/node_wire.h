@@ -15,6 +15,10 @@ namespace cohort::head {
 
 // Of why a node is unfit.
 inline constexpr size_t kUnfitBytesMax = 512;
+// Of why a device is not healthy, and of devices that are heard of at once.
+inline constexpr size_t kDeviceReasonBytesMax = 512;
+inline constexpr size_t kDeviceIdBytesMax = 256;
+inline constexpr int kDeviceStatesMax = 1'024;
 
 v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
 v1::Acknowledge ToWire(const std::vector<AcknowledgedCheckpoints>& checkpoints);
@@ -22,5 +26,8 @@ v1::Acknowledge ToWire(const std::vector<AcknowledgedCheckpoints>& checkpoints);
 // InvalidArgument when an id or an amount in it cannot be.
 absl::StatusOr<Registration> FromWire(const v1::Register& wire);
 absl::StatusOr<Observed> FromWire(const v1::Observed& wire);
+// What cannot be is left out: it changes nothing.
+std::vector<ObservedDevice> FromWire(
+    const google::protobuf::RepeatedPtrField<v1::DeviceStatus>& wire);
 
 }  // namespace cohort::head

@@ -47,6 +47,7 @@ std::string DescribeEnd(const AttemptRecord& attempt) {
   const bool siblings = attempt.cause == EndCause::kRankFailed ||
                         attempt.cause == EndCause::kKeeperLost ||
                         attempt.cause == EndCause::kNodeFailed ||
+                        attempt.cause == EndCause::kDeviceFault ||
                         attempt.cause == EndCause::kNodeLost;
   int stopped = 0;
   for (const AttemptPart& part : attempt.parts) {

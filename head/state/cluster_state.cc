@@ -27,6 +27,31 @@ constexpr size_t kForgottenPerTick = 1'000;
 // Of an attempt, in the text of one event.
 constexpr size_t kNodesNamed = 8;
 
+// How its devices were, so that only what changed is told (DV-6).
+void KeepDeviceStates(const NodeRecord* known, NodeRecord& record) {
+  for (Device& device : record.devices) {
+    device.since = record.since;
+    const Device* const as_it_was =
+        known == nullptr ? nullptr : FindDevice(*known, device.id);
+    if (as_it_was == nullptr) continue;
+    device.state = as_it_was->state;
+    device.reason = as_it_was->reason;
+    device.since = as_it_was->since;
+  }
+}
+
+// Those that the node does not name are healthy.
+std::vector<ObservedDevice> WithHealthy(const Registration& registration) {
+  std::vector<ObservedDevice> all = registration.device_states;
+  for (const Device& device : registration.devices) {
+    const bool named = std::any_of(
+        all.begin(), all.end(),
+        [&](const ObservedDevice& each) { return each.id == device.id; });
+    if (!named) all.push_back({.id = device.id});
+  }
+  return all;
+}
+
 bool IsLive(const ObservedAttempt& observed) {
   return observed.phase == ObservedPhase::kStarting ||
          observed.phase == ObservedPhase::kRunning;
@@ -184,6 +209,8 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   change.registering = node;
   EnterNode(registration, change);
   ApplyFitness(node, registration.unfit, change);
+  ApplyDevices(node, WithHealthy(registration), change);
+  nodes_.SetSamples(node, registration.device_states);
   for (const ObservedAttempt& observed : registration.observed.attempts) {
     ApplyObserved(node, observed, change);
   }
@@ -247,6 +274,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
     record.unfit = known->unfit;
     if (record.drain.has_value()) record.origin.cause = known->origin.cause;
   }
+  KeepDeviceStates(nodes_.Find(node), record);
   nodes_.Put(std::move(record));
   change.nodes.insert(node);
   leases_.Grant(node);
@@ -304,6 +332,10 @@ void ClusterState::ApplyObserved(const NodeId& node,
     return ApplyUnwanted(node, observed, change);
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
+  const uint64_t cause_before = change.cause;
+  if (observed.end == ObservedEnd::kDeviceFault) {
+    change.cause = std::max(change.cause, FaultOf(*part));
+  }
   std::set<int> local_ranks;
   for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
   if (exchanges_.Give(attempt->id, job.spec->num_workers, local_ranks,
@@ -318,6 +350,7 @@ void ClusterState::ApplyObserved(const NodeId& node,
         {.attempt = attempt->id, .paths = outcome.acknowledged});
   }
   ApplyOutcome(job, *attempt, outcome, change);
+  change.cause = cause_before;
   // It was told to run there, and may yet before it hears otherwise.
   if (!outcome.parts_over.empty() && observed.phase != ObservedPhase::kEnded) {
     AddGhost(node, observed, part, change);

@@ -158,6 +158,11 @@ class ClusterState {
   void NoteFitness(const NodeId& node, uint64_t incarnation,
                    const std::string& unfit, Transition& transition);
 
+  // How the node's devices are, as it says.  Nothing when it is not registered
+  // as `incarnation`; of devices that it does not have.
+  void NoteDevices(const NodeId& node, uint64_t incarnation,
+                   std::vector<ObservedDevice> devices, Transition& transition);
+
   // Its stream ended, or it says that it is about to go: not offered until it
   // registers again, not dead either.
   void WithdrawNode(const NodeId& node, uint64_t incarnation);
@@ -302,6 +307,11 @@ class ClusterState {
   void HearAgain(const NodeId& node, Change& change);
   void ApplyFitness(const NodeId& node, const std::string& unfit,
                     Change& change);
+  // False when each is as it was.
+  bool ApplyDevices(const NodeId& node,
+                    const std::vector<ObservedDevice>& devices, Change& change);
+  // The event that told of a fault of a device that `part` has; 0: none.
+  uint64_t FaultOf(const AttemptPart& part) const;
   void EvictFrom(const NodeId& node, Change& change);
   absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
   void AddGhost(const NodeId& node, const ObservedAttempt& observed,

@@ -1,6 +1,7 @@
 // ClusterState's word on the health of nodes: silence, drains, and what is left
 // on a node whose leases are void.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -118,6 +119,70 @@ void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
                  absl::StrCat("node ", name, " takes no new work: ", unfit),
                  change);
   }
+}
+
+// ---- its devices ----
+
+void ClusterState::NoteDevices(const NodeId& node, uint64_t incarnation,
+                               std::vector<ObservedDevice> devices,
+                               Transition& transition) {
+  const NodeRecord* record = nodes_.Find(node);
+  if (record == nullptr || record->incarnation != incarnation ||
+      record->state == NodeState::kDead) {
+    return;
+  }
+  Change change;
+  const bool changed = ApplyDevices(node, devices, change);
+  nodes_.SetSamples(node, std::move(devices));
+  if (!changed) return;
+  PlaceWaiting(change);
+  Finish(change, transition);
+}
+
+bool ClusterState::ApplyDevices(const NodeId& node,
+                                const std::vector<ObservedDevice>& devices,
+                                Change& change) {
+  bool changed = false;
+  for (const ObservedDevice& observed : devices) {
+    const NodeRecord& record = *nodes_.Find(node);
+    const Device* const known = FindDevice(record, observed.id);
+    if (known == nullptr) continue;
+    const DeviceState before = known->state;
+    if (before == observed.state && known->reason == observed.reason) continue;
+    changed = true;
+    change.nodes.insert(node);
+    nodes_.SetDeviceState(node, observed, clock_.Wall());
+    // In other words it is still the same to people.
+    if (before == observed.state) continue;
+    const bool fenced = observed.state == DeviceState::kFenced;
+    const bool healthy = observed.state == DeviceState::kHealthy;
+    const char* const kind = fenced    ? "device_fenced"
+                             : healthy ? "device_healthy"
+                                       : "device_suspect";
+    COHORT_LOG(kWarning, kind, {"node", node}, {"name", record.name},
+               {"device", observed.id}, {"why", observed.reason});
+    const uint64_t event = AddNodeEvent(
+        node, kind,
+        healthy ? absl::StrCat("GPU ", observed.id, " of node ", record.name,
+                               " is healthy again")
+                : absl::StrCat("node ", record.name, ": ", observed.reason,
+                               fenced ? "; it is given to no one"
+                                      : "; it is given out last"),
+        change, {.cause = nodes_.DeviceEvent(node, observed.id)});
+    nodes_.SetDeviceEvent(node, observed.id, event);
+    if (before == DeviceState::kFenced) change.freed_by = event;
+  }
+  return changed;
+}
+
+uint64_t ClusterState::FaultOf(const AttemptPart& part) const {
+  uint64_t last = 0;
+  for (const auto& [id, amount] : part.devices) {
+    const Device* const device = FindDevice(*nodes_.Find(part.node), id);
+    if (device == nullptr || device->state != DeviceState::kFenced) continue;
+    last = std::max(last, nodes_.DeviceEvent(part.node, id));
+  }
+  return last;
 }
 
 // ---- drains ----

@@ -10,12 +10,16 @@ namespace {
 
 bool IsLoss(EndCause cause) {
   return cause == EndCause::kKeeperLost || cause == EndCause::kNodeLost ||
-         cause == EndCause::kNodeFailed || cause == EndCause::kDaemonShutdown;
+         cause == EndCause::kNodeFailed || cause == EndCause::kDeviceFault ||
+         cause == EndCause::kDaemonShutdown;
 }
 
 bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
   if (attempt.cause != EndCause::kRankFailed) return false;
-  if (reason.cause == EndCause::kNodeLost) return true;
+  if (reason.cause == EndCause::kNodeLost ||
+      reason.cause == EndCause::kDeviceFault) {
+    return true;
+  }
   const bool elsewhere =
       reason.part != nullptr && !HasRank(*reason.part, attempt.failed_rank);
   return elsewhere &&

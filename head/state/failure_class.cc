@@ -41,6 +41,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
     case EndCause::kNodeLost:
     case EndCause::kPackageLost:
     case EndCause::kNodeFailed:
+    case EndCause::kDeviceFault:
       return FailureClass::kInfra;
     case EndCause::kTimeLimit:
       return FailureClass::kTimeout;

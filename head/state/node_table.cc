@@ -59,6 +59,13 @@ NodeGate GateOf(const NodeRecord& record, bool offered) {
 
 }  // namespace
 
+const Device* FindDevice(const NodeRecord& node, const std::string& id) {
+  for (const Device& device : node.devices) {
+    if (device.id == id) return &device;
+  }
+  return nullptr;
+}
+
 // ---- ledgers ----
 
 void NodeTable::Ledger::Charge(const Held& held) {
@@ -156,6 +163,7 @@ void NodeTable::MarkDead(const NodeId& node) {
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
   ledger.ForgetGhosts();
+  ledger.samples.clear();
   NodeRecord& record = records_.at(node);
   record.unfit.clear();
   ForgetGpus(record);
@@ -221,6 +229,61 @@ const std::string& NodeTable::UnfitBecause(const NodeId& node) const {
   static const std::string* const kFit = new std::string;
   const NodeRecord* record = Find(node);
   return record == nullptr ? *kFit : record->unfit;
+}
+
+void NodeTable::SetDeviceState(const NodeId& node, const ObservedDevice& device,
+                               absl::Time now) {
+  std::vector<Device>& devices = records_.at(node).devices;
+  const auto found = std::find_if(
+      devices.begin(), devices.end(),
+      [&device](const Device& each) { return each.id == device.id; });
+  COHORT_CHECK(found != devices.end()) << device.id;
+  if (found->state != device.state) found->since = now;
+  found->state = device.state;
+  found->reason = device.reason;
+  Refresh(node);
+}
+
+void NodeTable::SetDeviceEvent(const NodeId& node, const std::string& device,
+                               uint64_t event) {
+  ledgers_.at(node).device_events[device] = event;
+}
+
+uint64_t NodeTable::DeviceEvent(const NodeId& node,
+                                const std::string& device) const {
+  const auto ledger = ledgers_.find(node);
+  if (ledger == ledgers_.end()) return 0;
+  const auto event = ledger->second.device_events.find(device);
+  return event == ledger->second.device_events.end() ? 0 : event->second;
+}
+
+void NodeTable::SetSamples(const NodeId& node,
+                           std::vector<ObservedDevice> devices) {
+  ledgers_.at(node).samples = std::move(devices);
+}
+
+const DeviceSample* NodeTable::SampleOf(const NodeId& node,
+                                        const std::string& device) const {
+  const auto ledger = ledgers_.find(node);
+  if (ledger == ledgers_.end()) return nullptr;
+  for (const ObservedDevice& each : ledger->second.samples) {
+    if (each.id == device) return &each.sample;
+  }
+  return nullptr;
+}
+
+std::map<AttemptId, Amount> NodeTable::HoldersOf(
+    const NodeId& node, const std::string& device) const {
+  std::map<AttemptId, Amount> holders;
+  const auto ledger = ledgers_.find(node);
+  if (ledger == ledgers_.end()) return holders;
+  for (const auto* held : {&ledger->second.holds, &ledger->second.ghosts}) {
+    for (const auto& [attempt, what] : *held) {
+      const auto amount = what.devices.find(device);
+      if (amount != what.devices.end()) holders[attempt] = amount->second;
+    }
+  }
+  return holders;
 }
 
 void NodeTable::SetSince(const NodeId& node, absl::Time since) {
@@ -456,6 +519,7 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
     snapshot.overdrawn = all.Shortfall(ledger.resources);
   }
   const Amount whole = Amount::FromUnits(1);
+  ResourceSet fenced;
   for (const Device& device : record.devices) {
     if (!IsGpu(device)) continue;
     const auto taken = ledger.devices.find(device.id);
@@ -463,8 +527,14 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
                   : taken->second < whole       ? whole - taken->second
                                                 : Amount();
     if (nothing) free = Amount();
-    snapshot.devices.push_back({.id = device.id, .free = free});
+    DeviceShare& share = snapshot.devices.emplace_back();
+    share = {.id = device.id, .free = free};
+    share.suspect = device.state == DeviceState::kSuspect;
+    if (device.state != DeviceState::kFenced) continue;
+    std::swap(share.free, share.fenced);
+    fenced.Set(kGpu, fenced.Get(kGpu) + share.fenced);
   }
+  snapshot.available = LeftOf(std::move(snapshot.available), fenced);
   return snapshot;
 }
 

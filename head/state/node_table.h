@@ -16,15 +16,22 @@
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/placement/placement_index.h"
+#include "head/state/observed.h"
 #include "head/state/shown_node_state.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
 
+// Null when the node has no such device.
+const Device* FindDevice(const NodeRecord& node, const std::string& id);
+
 // Which nodes there are, what each offers and what is held of it.
 //
 //   PL-2: no device and no amount is held twice: Hold takes only what the
 //         snapshot shows as free, and no two nodes offer one real GPU.
+//   DV-5: nothing is free of a device that is fenced.
+//   DV-7: of samples there is the latest of each device, until its node is
+//         dead.
 //   PL-3: a node's resources are offered only between Offer, which follows the
 //         registration in this term and its full observed set, and Withdraw.
 //         Until then they count as held.
@@ -64,6 +71,20 @@ class NodeTable {
   void SetUnfit(const NodeId& node, std::string why);
   // Empty also of a node that is not here.
   const std::string& UnfitBecause(const NodeId& node) const;
+  // REQUIRES: the node has the device.
+  void SetDeviceState(const NodeId& node, const ObservedDevice& device,
+                      absl::Time now);
+  // The last event that told of a device's state; 0: none in this head's life.
+  void SetDeviceEvent(const NodeId& node, const std::string& device,
+                      uint64_t event);
+  uint64_t DeviceEvent(const NodeId& node, const std::string& device) const;
+  // What its devices said of themselves, in place of what they said before
+  // (DV-7).
+  void SetSamples(const NodeId& node, std::vector<ObservedDevice> devices);
+  // The latest of one device; null: none since this head began, or the node is
+  // dead.
+  const DeviceSample* SampleOf(const NodeId& node,
+                               const std::string& device) const;
   // Nodes whose shown state is another than when this was last asked.
   std::vector<NodeId> TakeRestated();
   // The event that a drain comes from; of a node without one, its registration.
@@ -108,6 +129,9 @@ class NodeTable {
   absl::Status CheckGpus(const NodeId& node,
                          const std::vector<Device>& devices) const;
 
+  // Who holds how much of a device, ghosts too.
+  std::map<AttemptId, Amount> HoldersOf(const NodeId& node,
+                                        const std::string& device) const;
   // What each attempt holds of a node; ghosts are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
   // What ghosts hold of a node, by their jobs; of jobs that are known.
@@ -153,6 +177,8 @@ class NodeTable {
     std::map<AttemptId, Held> ghosts;
     std::map<AttemptId, JobId> ghost_jobs;
     std::map<AttemptId, uint64_t> ghost_events;
+    std::map<std::string, uint64_t> device_events;
+    std::vector<ObservedDevice> samples;
     // Sums over both.
     ResourceSet resources;
     std::map<std::string, Amount> devices;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kTextBytesMax = 256;
 constexpr size_t kDevicesMax = 1'024;
+constexpr size_t kPeersMax = 64;  // of one device
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
   if (text.size() <= kTextBytesMax) {
@@ -40,6 +41,16 @@ absl::Status CheckDevices(const Registration& registration) {
     COHORT_RETURN_IF_ERROR(CheckText("device id", device.id));
     COHORT_RETURN_IF_ERROR(CheckText("device kind", device.kind));
     COHORT_RETURN_IF_ERROR(CheckText("device model", device.model));
+    COHORT_RETURN_IF_ERROR(CheckText("device address", device.pci_bus_id));
+    COHORT_RETURN_IF_ERROR(CheckText("device parent", device.parent));
+    if (device.nvlink_peers.size() > kPeersMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the node's device ", device.id, " has ", device.nvlink_peers.size(),
+          " NVLink peers, at most ", kPeersMax, " are possible"));
+    }
+    for (const std::string& peer : device.nvlink_peers) {
+      COHORT_RETURN_IF_ERROR(CheckText("NVLink peer", peer));
+    }
     if (device.id.empty() || !ids.insert(device.id).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("the node offers a device without an id, or \"",

@@ -39,6 +39,7 @@ enum class ObservedEnd : uint8_t {
   kTimeLimit = 6,       // its ranks ran for as long as they may
   kPackageLost = 7,     // the head does not have its package any more
   kNodeFailed = 8,      // the node could not do its part before the ranks began
+  kDeviceFault = 9,     // a device was lost, or had a fault when a rank failed
 };
 
 struct ObservedRank {
@@ -87,6 +88,33 @@ struct Observed {
   std::vector<ObservedAttempt> attempts;
 };
 
+// What a device said of itself last; nothing where it does not.
+struct DeviceSample {
+  std::optional<int64_t> utilization_percent;
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int64_t> power_milliwatts;
+  std::optional<int64_t> temperature_celsius;
+  std::optional<int64_t> ecc_volatile;
+  std::optional<int64_t> ecc_aggregate;
+  std::optional<int64_t> remapped_rows;
+  std::optional<bool> remap_pending;
+  std::optional<bool> remap_failed;
+  uint64_t last_xid = 0;  // 0: none
+
+  friend bool operator==(const DeviceSample&, const DeviceSample&) = default;
+};
+
+// How a node says that one of its devices is.
+struct ObservedDevice {
+  std::string id;
+  DeviceState state = DeviceState::kHealthy;
+  std::string reason;
+  DeviceSample sample;
+
+  friend bool operator==(const ObservedDevice&,
+                         const ObservedDevice&) = default;
+};
+
 struct Registration {
   NodeId node;
   std::string name;
@@ -100,6 +128,7 @@ struct Registration {
   Observed observed;  // everything that it has
   bool leaving = false;
   std::string unfit;  // why no attempt could begin there; empty: it could
+  std::vector<ObservedDevice> device_states;  // those not named are healthy
 };
 
 // Attempts that one node may have, and of those it may have though nobody wants

@@ -107,6 +107,8 @@ const char* EndCauseName(EndCause cause) {
       return "package_lost";
     case EndCause::kNodeFailed:
       return "node_failed";
+    case EndCause::kDeviceFault:
+      return "device_fault";
   }
   return "unknown";
 }
@@ -389,6 +391,8 @@ void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
       return end(EndCause::kPackageLost, "the head does not have its package");
     case ObservedEnd::kNodeFailed:
       return end(EndCause::kNodeFailed, "its node could not begin it");
+    case ObservedEnd::kDeviceFault:
+      return end(EndCause::kDeviceFault, "a device of its ranks has a fault");
     case ObservedEnd::kKeeperLost:
       return end(EndCause::kKeeperLost, "its keeper died");
     case ObservedEnd::kMissing:

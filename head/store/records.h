@@ -75,12 +75,27 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
+// Whether ranks are given a device, as its worker judges it.
+enum class DeviceState : uint8_t {
+  kHealthy = 1,
+  kSuspect = 2,  // taken last
+  kFenced = 3,   // not taken
+};
+
 struct Device {
   std::string id;
   std::string kind;  // "gpu"
   std::string model;
   int64_t memory_bytes = 0;
   bool simulated = false;
+  // Empty where it is not known.
+  std::string pci_bus_id;
+  std::optional<int> numa_node;
+  std::vector<std::string> nvlink_peers;  // ids
+  std::string parent;                     // of a MIG instance: the GPU's uuid
+  DeviceState state = DeviceState::kHealthy;
+  std::string reason;                       // unless it is healthy
+  absl::Time since = absl::InfinitePast();  // it is in this state
 
   friend bool operator==(const Device&, const Device&) = default;
 };
@@ -325,6 +340,7 @@ enum class EndCause : uint8_t {
   kUnclaimed = 10,    // a person ended it after a restore; not counted at all
   kPackageLost = 11,  // the head does not have its package any more
   kNodeFailed = 12,   // a node could not do its part before the ranks began
+  kDeviceFault = 13,  // a device was lost, or had a fault when its rank failed
 };
 
 struct AttemptRecord {

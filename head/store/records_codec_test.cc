@@ -84,6 +84,25 @@ NodeRecord SomeNode() {
   return record;
 }
 
+// As one whose worker watches its devices.
+NodeRecord SomeNodeWithASickDevice() {
+  NodeRecord record;
+  record.id = IdOf<NodeId>('n');
+  record.devices = {{.id = "GPU-a",
+                     .kind = "gpu",
+                     .model = "H100",
+                     .memory_bytes = 80,
+                     .simulated = false,
+                     .pci_bus_id = "0:3b:0.0",
+                     .numa_node = 0,
+                     .nvlink_peers = {"GPU-b"},
+                     .parent = "GPU-p",
+                     .state = DeviceState::kFenced,
+                     .reason = "Xid 79",
+                     .since = At(11)}};
+  return record;
+}
+
 JobRecord SomeJob() {
   JobRecord record;
   record.id = IdOf<JobId>('j');
@@ -275,6 +294,7 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
 TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ClusterRecord());
   ExpectRoundTrip(NodeRecord());
+  ExpectRoundTrip(SomeNodeWithASickDevice());
   ExpectRoundTrip(ArrayRecord());
   ExpectRoundTrip(JobRecord());
   ExpectRoundTrip(AttemptRecord());
@@ -310,6 +330,9 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "160a0764656661756c741205616c6963651a027231200750c1025a0b0a036770751204"
       "6f6e6c795a060a0462617265620e0a0366616e1203626f62180820096a05302e312e30"
       "700a7a076e6f20726f6f6d");
+  ExpectGolden(
+      SomeNodeWithASickDevice(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
+      "00");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "e8ecb99c0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"

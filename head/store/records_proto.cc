@@ -303,6 +303,17 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
     out->set_model(device.model);
     out->set_memory_bytes(device.memory_bytes);
     out->set_simulated(device.simulated);
+    out->set_pci_bus_id(device.pci_bus_id);
+    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
+    for (const std::string& peer : device.nvlink_peers) {
+      out->add_nvlink_peers(peer);
+    }
+    out->set_parent(device.parent);
+    if (device.state != DeviceState::kHealthy) {
+      out->set_state(static_cast<uint32_t>(device.state));
+    }
+    out->set_reason(device.reason);
+    out->set_since_us(ToMicros(device.since));
   }
   TextPairsToProto(record.labels, row.mutable_labels());
   for (const Taint& taint : record.taints) {
@@ -317,6 +328,27 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   ToProto(record.origin, row.mutable_origin());
 }
 
+Device FromProto(const pb::Device& row, FieldReader& reader) {
+  Device device{
+      .id = row.id(),
+      .kind = row.kind(),
+      .model = row.model(),
+      .memory_bytes = row.memory_bytes(),
+      .simulated = row.simulated(),
+      .pci_bus_id = row.pci_bus_id(),
+      .numa_node = {},
+      .nvlink_peers = {row.nvlink_peers().begin(), row.nvlink_peers().end()},
+      .parent = row.parent()};
+  if (row.has_numa_node()) device.numa_node = row.numa_node();
+  if (row.state() != 0) {
+    device.state = reader.ToEnum(row.state(), DeviceState::kHealthy,
+                                 DeviceState::kFenced, "device state");
+  }
+  device.reason = row.reason();
+  device.since = FromMicros(row.since_us());
+  return device;
+}
+
 NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   NodeRecord record;
   record.id = reader.ToId<NodeId>(row.node_id(), "node id");
@@ -328,11 +360,7 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   record.pid = row.pid();
   record.resources = ToResources(row.resources());
   for (const pb::Device& device : row.devices()) {
-    record.devices.push_back({.id = device.id(),
-                              .kind = device.kind(),
-                              .model = device.model(),
-                              .memory_bytes = device.memory_bytes(),
-                              .simulated = device.simulated()});
+    record.devices.push_back(FromProto(device, reader));
   }
   record.labels = ToTextPairs(row.labels());
   for (const pb::Taint& taint : row.taints()) {
@@ -471,7 +499,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.master_address = row.master_address();
   record.master_port = row.master_port();
   record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kNodeFailed, "cause");
+                               EndCause::kDeviceFault, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();

@@ -1,6 +1,7 @@
 #include "worker/keeper/child.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -103,6 +104,7 @@ class Child {
     ResetSignals();
     ConnectStdio(stdout_pipe, stderr_pipe);
     SetLimits();
+    Pin();
     if (chdir(rank_.cwd.c_str()) != 0) Fail(ChildFailure::kDirectory);
     // Marked, not closed: a failing exec still has to be told.
     syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
@@ -148,6 +150,19 @@ class Child {
         Fail(ChildFailure::kLimit, static_cast<int>(i));
       }
     }
+  }
+
+  // Nearness is a matter of speed: what cannot be is left as it is.
+  void Pin() {
+    if (rank_.cpus.empty()) return;
+    cpu_set_t own;
+    if (sched_getaffinity(0, sizeof(own), &own) != 0) return;
+    cpu_set_t near;
+    CPU_ZERO(&near);
+    for (const int cpu : rank_.cpus) {
+      if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &own)) CPU_SET(cpu, &near);
+    }
+    if (CPU_COUNT(&near) > 0) sched_setaffinity(0, sizeof(near), &near);
   }
 
   [[noreturn]] void Exec() {

@@ -10,8 +10,8 @@ namespace cohort::keeper {
 namespace {
 
 constexpr char kKind[] = "spec";
-// 2: time_limit_ms.
-constexpr int kVersion = 2;
+// 2: time_limit_ms.  3: cpu.
+constexpr int kVersion = 3;
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
@@ -59,6 +59,12 @@ std::string WhatIsWrong(const RankSpec& rank) {
     std::string wrong = WhatIsWrong(limit);
     if (!wrong.empty()) return wrong;
   }
+  for (size_t i = 0; i < rank.cpus.size(); ++i) {
+    if (rank.cpus[i] < 0 || rank.cpus[i] >= kCpusMax ||
+        (i > 0 && rank.cpus[i] <= rank.cpus[i - 1])) {
+      return "cpus are not ascending numbers below " + std::to_string(kCpusMax);
+    }
+  }
   return "";
 }
 
@@ -71,6 +77,7 @@ void AddRank(const RankSpec& rank, RecordWriter& out) {
         .Add("soft", static_cast<int64_t>(limit.soft))
         .Add("hard", static_cast<int64_t>(limit.hard));
   }
+  for (const int cpu : rank.cpus) out.Add("cpu", cpu);
 }
 
 RankSpec ReadRank(RecordReader& in) {
@@ -87,6 +94,9 @@ RankSpec ReadRank(RecordReader& in) {
     limit.soft = static_cast<uint64_t>(in.Number("soft", -1, kAny));
     limit.hard = static_cast<uint64_t>(in.Number("hard", -1, kAny));
     rank.limits.push_back(limit);
+  }
+  while (in.NextIs("cpu")) {
+    rank.cpus.push_back(static_cast<int>(in.Number("cpu", 0, kCpusMax - 1)));
   }
   return rank;
 }

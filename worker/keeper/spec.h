@@ -11,6 +11,7 @@ namespace cohort::keeper {
 
 // Bounds that Validate checks; a spec beyond them is refused, not cut.
 inline constexpr int kRanksMax = 1024;
+inline constexpr int kCpusMax = 4096;           // numbers are below it
 inline constexpr size_t kArgumentsMax = 16384;  // argv or env of one rank
 inline constexpr size_t kSpecBytesMax = 64 << 20;
 
@@ -34,6 +35,9 @@ struct RankSpec {
   std::vector<std::string> env;
   std::string cwd;  // absolute
   std::vector<RankLimit> limits;
+  // CPUs that it may run on, ascending; those that the keeper may not use are
+  // passed over.  Empty, or when none is left: as the keeper.
+  std::vector<int> cpus;
 
   bool operator==(const RankSpec&) const = default;
 };

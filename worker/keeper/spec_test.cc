@@ -30,8 +30,9 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
   // These bytes lie on disks: a change is a new version.
   KeeperSpec spec = GoodSpec();
   spec.time_limit_ms = 5'000;
+  spec.ranks[0].cpus = {0, 5};
   EXPECT_EQ(EncodeSpec(spec),
-            "cohort-keeper spec 2\n"
+            "cohort-keeper spec 3\n"
             "attempt 4:0af1\n"
             "runtime_dir 6:/run/a\n"
             "log_dir 5:/logs\n"
@@ -49,6 +50,8 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
             "limit 4:core\n"
             "soft 1:0\n"
             "hard 2:-1\n"
+            "cpu 1:0\n"
+            "cpu 1:5\n"
             "crc32 f475b02f\n");
 }
 
@@ -116,6 +119,11 @@ TEST(KeeperSpec, SaysWhatCannotBeRun) {
       {"\"X\" is not NAME=VALUE",
        [](KeeperSpec& s) { s.ranks[0].env = {"X"}; }},
       {"cwd", [](KeeperSpec& s) { s.ranks[0].cwd = "."; }},
+      {"cpus",
+       [](KeeperSpec& s) {
+         s.ranks[0].cpus = {2, 1};
+       }},
+      {"cpus", [](KeeperSpec& s) { s.ranks[0].cpus = {4096}; }},
       {"unknown limit \"files\"",
        [](KeeperSpec& s) { s.ranks[0].limits[0].name = "files"; }},
       {"soft is above hard",

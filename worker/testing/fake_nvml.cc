@@ -226,8 +226,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(nvml::Handle handle, unsigned index,
   *out = HandleOf(PlaceOf(handle).gpu, static_cast<int>(index));
   return nvml::kSuccess;
 }
-int nvmlDeviceGetUtilizationRates(nvml::Handle handle,
-                                  nvml::Utilization* out) {
+int nvmlDeviceGetUtilizationRates(nvml::Handle handle, nvml::Utilization* out) {
   return Gpu(handle).Give("utilization", &out->gpu);
 }
 int nvmlDeviceGetPowerUsage(nvml::Handle handle, unsigned* out) {

@@ -1,0 +1,115 @@
+#include "head/services/device_wire.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+v1::DeviceState ToWire(DeviceState state) {
+  switch (state) {
+    case DeviceState::kHealthy:
+      return v1::DEVICE_STATE_HEALTHY;
+    case DeviceState::kSuspect:
+      return v1::DEVICE_STATE_SUSPECT;
+    case DeviceState::kFenced:
+      return v1::DEVICE_STATE_FENCED;
+  }
+  return v1::DEVICE_STATE_UNSPECIFIED;
+}
+
+void SetSample(const DeviceSample& sample, v1::DeviceSample& wire) {
+  if (sample.utilization_percent.has_value()) {
+    wire.set_utilization_percent(*sample.utilization_percent);
+  }
+  if (sample.memory_used_bytes.has_value()) {
+    wire.set_memory_used_bytes(*sample.memory_used_bytes);
+  }
+  if (sample.power_milliwatts.has_value()) {
+    wire.set_power_milliwatts(*sample.power_milliwatts);
+  }
+  if (sample.temperature_celsius.has_value()) {
+    wire.set_temperature_celsius(*sample.temperature_celsius);
+  }
+  if (sample.ecc_volatile.has_value()) {
+    wire.set_ecc_volatile(*sample.ecc_volatile);
+  }
+  if (sample.ecc_aggregate.has_value()) {
+    wire.set_ecc_aggregate(*sample.ecc_aggregate);
+  }
+  if (sample.remapped_rows.has_value()) {
+    wire.set_remapped_rows(*sample.remapped_rows);
+  }
+  if (sample.remap_pending.has_value()) {
+    wire.set_remap_pending(*sample.remap_pending);
+  }
+  if (sample.remap_failed.has_value()) {
+    wire.set_remap_failed(*sample.remap_failed);
+  }
+  wire.set_last_xid(sample.last_xid);
+}
+
+void SetHolder(const ClusterState& state, const NodeId& node,
+               const std::string& device, const AttemptId& id, Amount amount,
+               v1::DeviceHolder& wire) {
+  wire.set_attempt_id(std::string(id.bytes()));
+  wire.set_ten_thousandths(amount.ten_thousandths());
+  const AttemptRecord* const attempt = state.attempts().Find(id);
+  if (attempt == nullptr) return;
+  wire.set_job_id(attempt->job.bytes());
+  if (const JobRecord* const job = state.jobs().Find(attempt->job)) {
+    wire.set_job_name(job->spec->name);
+  }
+  const AttemptPart* const part = PartOn(*attempt, node);
+  if (part == nullptr) return;
+  for (const AttemptRank& rank : part->ranks) {
+    if (std::find(rank.gpu_ids.begin(), rank.gpu_ids.end(), device) !=
+        rank.gpu_ids.end()) {
+      wire.add_ranks(rank.rank);
+    }
+  }
+}
+
+void SetShown(const ClusterState& state, const NodeRecord& node,
+              const Device& device, v1::ShownDevice& wire) {
+  v1::DeviceStatus& status = *wire.mutable_status();
+  status.set_id(device.id);
+  status.set_state(ToWire(device.state));
+  status.set_reason(device.reason);
+  const DeviceSample* const sample = state.nodes().SampleOf(node.id, device.id);
+  if (sample != nullptr) SetSample(*sample, *status.mutable_sample());
+  if (device.since != absl::InfinitePast()) {
+    *wire.mutable_since() = rpc::ToWire(device.since);
+  }
+  for (const auto& [attempt, amount] :
+       state.nodes().HoldersOf(node.id, device.id)) {
+    SetHolder(state, node.id, device.id, attempt, amount, *wire.add_holders());
+  }
+}
+
+}  // namespace
+
+void AddDevices(const ClusterState& state, const NodeRecord& node,
+                v1::Node& wire) {
+  for (const Device& device : node.devices) {
+    v1::Device* const out = wire.add_devices();
+    out->set_id(device.id);
+    out->set_kind(device.kind);
+    out->set_model(device.model);
+    out->set_memory_bytes(device.memory_bytes);
+    out->set_simulated(device.simulated);
+    out->set_pci_bus_id(device.pci_bus_id);
+    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
+    for (const std::string& peer : device.nvlink_peers) {
+      out->add_nvlink_peers(peer);
+    }
+    out->set_parent(device.parent);
+    SetShown(state, node, device, *wire.add_device_states());
+  }
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,208 @@
+// Nodes that say how their devices are.
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+class NodeDevicesTest : public ClusterStateTest {
+ protected:
+  Registration GpuNode(const NodeId& node, int gpus) {
+    Registration registration = Node(node, 8);
+    registration.resources.Set(kGpu, Amount::FromUnits(gpus));
+    for (int i = 0; i < gpus; ++i) {
+      registration.devices.push_back(
+          {.id = Gpu(node, i), .kind = "gpu", .model = "m"});
+    }
+    return registration;
+  }
+  static std::string Gpu(const NodeId& node, int index) {
+    return absl::StrCat("g", index, "-", node.ToHex().substr(0, 4));
+  }
+  ObservedDevice Device(int index, DeviceState state, std::string why = "") {
+    return {.id = Gpu(a_, index), .state = state, .reason = std::move(why)};
+  }
+  void SayDevices(const std::vector<ObservedDevice>& devices) {
+    Transition transition;
+    state_->NoteDevices(a_, incarnations_[a_], devices, transition);
+    Submit(std::move(transition));
+  }
+  void Fence(int index, const std::string& why) {
+    SayDevices({Device(index, DeviceState::kFenced, why)});
+  }
+  JobSpec GpuSpec(int workers, double gpus) {
+    JobSpec spec = Spec(workers, 1);
+    spec.resources_per_worker.Set(
+        kGpu, Amount::FromTenThousandths(
+                  static_cast<int64_t>(gpus * Amount::kScale)));
+    return spec;
+  }
+  std::vector<EventRecord> Told(const std::string& kind) {
+    MemoryStore reader(disk_);
+    auto events = LoadRecords<EventRecord>(reader);
+    EXPECT_THAT(events, IsOk());
+    std::erase_if(*events, [&](const EventRecord& event) {
+      return event.kind != kind || event.node != a_;
+    });
+    return *std::move(events);
+  }
+  const head::Device& Row(int index) {
+    return *FindDevice(*state_->nodes().Find(a_), Gpu(a_, index));
+  }
+};
+
+// DV-5, DV-6
+TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
+  Join(GpuNode(a_, 2));
+  Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu), Amount::FromUnits(1));
+  const JobId job = SubmitJob(GpuSpec(1, 1));
+  EXPECT_THAT(Attempt(job).parts[0].devices,
+              ElementsAre(Pair(Gpu(a_, 1), Amount::FromUnits(1))));
+  const JobId waits = SubmitJob(GpuSpec(1, 1));
+  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  EXPECT_FALSE(state_->NeverFits(Job(waits)));
+  EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
+  const auto& failures = state_->DiagnosisOf(RequestOf(*Job(waits).spec))
+                             .diagnosis.census.failures;
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].by, Misfit::By::kDevice);
+  EXPECT_THAT(failures[0].what,
+              AllOf(HasSubstr("FENCED"), HasSubstr("Xid 48")));
+
+  ASSERT_EQ(Told("device_fenced").size(), 1u);
+  EXPECT_THAT(Told("device_fenced")[0].text, HasSubstr("Xid 48"));
+  EXPECT_EQ(Row(0).state, DeviceState::kFenced);
+  // The same again, and in other words.
+  Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
+  Fence(0, "GPU g0: 2 uncorrectable ECC errors");
+  EXPECT_EQ(Told("device_fenced").size(), 1u);
+  EXPECT_THAT(Row(0).reason, HasSubstr("2 uncorrectable"));
+
+  SayDevices({Device(0, DeviceState::kHealthy)});
+  EXPECT_EQ(StateOf(waits), JobState::kStarting);
+  ASSERT_EQ(Told("device_healthy").size(), 1u);
+  EXPECT_EQ(Told("device_healthy")[0].origin.cause,
+            Told("device_fenced")[0].number);
+}
+
+// DV-5
+TEST_F(NodeDevicesTest, SuspectDevicesAreTakenLast) {
+  Join(GpuNode(a_, 3));
+  SayDevices({Device(0, DeviceState::kSuspect, "GPU g0: Xid 154")});
+  EXPECT_EQ(Told("device_suspect").size(), 1u);
+  const JobId parts = SubmitJob(GpuSpec(1, 0.5));
+  EXPECT_EQ(Attempt(parts).parts[0].devices.begin()->first, Gpu(a_, 1));
+  const JobId whole = SubmitJob(GpuSpec(1, 1));
+  EXPECT_EQ(Attempt(whole).parts[0].devices.begin()->first, Gpu(a_, 2));
+  const JobId last = SubmitJob(GpuSpec(1, 1));
+  EXPECT_EQ(Attempt(last).parts[0].devices.begin()->first, Gpu(a_, 0));
+}
+
+TEST_F(NodeDevicesTest, UnderARankNothingLeaksAndNothingDoubles) {
+  Join(GpuNode(a_, 1));
+  const JobId job = SubmitJob(GpuSpec(1, 0.5));
+  Run(job);
+  Fence(0, "GPU g0: Xid 94");
+  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu), Amount());
+  const JobId waits = SubmitJob(GpuSpec(1, 0.5));
+  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  SayDevices({Device(0, DeviceState::kHealthy)});
+  EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu),
+            Amount::FromTenThousandths(5'000));
+  EXPECT_EQ(StateOf(waits), JobState::kStarting);
+}
+
+// DV-6
+TEST_F(NodeDevicesTest, ItIsRestatedWithEachRegistrationAndToldOnce) {
+  Registration registration = GpuNode(a_, 2);
+  registration.device_states = {
+      Device(0, DeviceState::kFenced, "GPU g0: it is lost")};
+  Join(registration);
+  const JobId job = SubmitJob(GpuSpec(1, 2));
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  Join(registration);
+  Reload();
+  EXPECT_EQ(Row(0).state, DeviceState::kFenced);  // also of one that is away
+  Join(registration);
+  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(Told("device_fenced").size(), 1u);
+  // What it does not name is healthy.
+  registration.device_states.clear();
+  Join(registration);
+  EXPECT_EQ(Told("device_healthy").size(), 1u);
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+}
+
+// DV-9
+TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
+  Join(GpuNode(a_, 1));
+  JobSpec spec = GpuSpec(1, 1);
+  spec.max_failures = 0;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Fence(0, "GPU g0: Xid 79");
+  ObservedAttempt ended = Exited(job, a_, 1);
+  ended.end = ObservedEnd::kDeviceFault;
+  ended.detail = "GPU g0: Xid 79";
+  // The failed rank is heard of first.
+  ObservedAttempt failed = ended;
+  failed.phase = ObservedPhase::kRunning;
+  failed.end = ObservedEnd::kUnspecified;
+  Say(a_, failed);
+  Say(a_, ended);
+  EXPECT_EQ(StateOf(job), JobState::kPending);  // again, uncharged
+  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_THAT(Job(job).causes[0], HasSubstr("Xid 79"));
+}
+
+// DV-7
+TEST_F(NodeDevicesTest, OfSamplesThereIsTheLatestAndNoneOnDisk) {
+  Join(GpuNode(a_, 1));
+  ObservedDevice device = Device(0, DeviceState::kHealthy);
+  device.sample.temperature_celsius = 40;
+  Transition transition;
+  state_->NoteDevices(a_, incarnations_[a_], {device}, transition);
+  EXPECT_TRUE(transition.empty());
+  device.sample.temperature_celsius = 41;
+  SayDevices({device});
+  EXPECT_EQ(state_->nodes().SampleOf(a_, Gpu(a_, 0))->temperature_celsius, 41);
+  EXPECT_EQ(state_->nodes().SampleOf(a_, "other"), nullptr);
+  Pass(limits_.node_timeout + absl::Seconds(1));
+  EXPECT_EQ(state_->nodes().SampleOf(a_, Gpu(a_, 0)), nullptr);
+}
+
+TEST_F(NodeDevicesTest, StaleWordsAndStrangeDevicesChangeNothing) {
+  Join(GpuNode(a_, 1));
+  Transition transition;
+  state_->NoteDevices(a_, incarnations_[a_] - 1,
+                      {Device(0, DeviceState::kFenced, "x")}, transition);
+  state_->NoteDevices(b_, 1, {Device(0, DeviceState::kFenced, "x")},
+                      transition);
+  state_->NoteDevices(
+      a_, incarnations_[a_],
+      {{.id = "another's", .state = DeviceState::kFenced, .reason = "x"}},
+      transition);
+  EXPECT_TRUE(transition.empty());
+  EXPECT_EQ(Row(0).state, DeviceState::kHealthy);
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,51 @@
+#include "worker/numa_topology.h"
+
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "common/file.h"
+#include "worker/keeper/spec.h"
+
+namespace cohort::worker {
+
+std::optional<std::vector<int>> ParseCpuList(const std::string& text) {
+  std::set<int> cpus;
+  const std::string list(absl::StripAsciiWhitespace(text));
+  if (list.empty()) return std::vector<int>();
+  for (const absl::string_view part : absl::StrSplit(list, ',')) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
+    int first = 0;
+    int last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
+        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first ||
+        last >= keeper::kCpusMax) {
+      return std::nullopt;
+    }
+    for (int cpu = first; cpu <= last; ++cpu) cpus.insert(cpu);
+  }
+  return std::vector<int>(cpus.begin(), cpus.end());
+}
+
+std::vector<int> NumaTopology::CpusOf(int node) const {
+  const absl::StatusOr<std::string> text =
+      ReadFile(absl::StrCat(directory_, "/node", node, "/cpulist"));
+  if (!text.ok()) return {};
+  return ParseCpuList(*text).value_or(std::vector<int>());
+}
+
+std::map<std::string, std::vector<int>> CpusNear(
+    const std::vector<Device>& devices, const NumaTopology& topology) {
+  std::map<std::string, std::vector<int>> near;
+  for (const Device& device : devices) {
+    if (!device.numa_node.has_value()) continue;
+    std::vector<int> cpus = topology.CpusOf(*device.numa_node);
+    if (!cpus.empty()) near.emplace(device.id, std::move(cpus));
+  }
+  return near;
+}
+
+}  // namespace cohort::worker
