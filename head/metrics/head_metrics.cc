@@ -82,6 +82,8 @@ HeadSample SampleOf(const ClusterState& state) {
   sample.counters = state.counters();
   sample.waiting_by_reason = state.WaitingByReason();
   sample.history = state.HistoryLevels();
+  sample.gpus_by_state = GpusByState(state);
+  sample.devices = DeviceRowsOf(state);
   return sample;
 }
 
@@ -120,6 +122,12 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
   add(ByLabel(Counter("cohort_events_total",
                       "Events since the state was loaded, by kind."),
               "kind", sample.counters.events_by_kind));
+  add(ByLabel(
+      Gauge("cohort_gpus", "GPUs of nodes that are not dead, by their state."),
+      "state", sample.gpus_by_state));
+  for (MetricFamily& family : DeviceMetrics(sample.devices)) {
+    add(std::move(family));
+  }
   for (MetricFamily& family : HistoryMetrics(sample.history)) {
     add(std::move(family));
   }

@@ -8,6 +8,7 @@
 
 #include "common/build_info.h"
 #include "common/resources.h"
+#include "head/metrics/device_metrics.h"
 #include "head/metrics/metric_family.h"
 #include "head/state/cluster_state.h"
 
@@ -29,6 +30,8 @@ struct HeadSample {
   size_t pending_transitions = 0;
   size_t pending_bytes = 0;
   size_t node_streams = 0;
+  std::map<std::string, int64_t> gpus_by_state;
+  std::vector<DeviceRow> devices;
 };
 
 // What of it the cluster's state knows.

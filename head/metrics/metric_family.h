@@ -44,7 +44,8 @@ struct MetricSample {
 };
 
 // REQUIRES: names of counters end in _total, and no others do; label names are
-// lower_snake_case; no two samples have the same labels.
+// lower_snake_case, but where another exporter's names are kept
+// (device_metrics.h); no two samples have the same labels.
 struct MetricFamily {
   std::string name;
   std::string help;  // one line

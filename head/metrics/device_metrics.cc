@@ -1,0 +1,148 @@
+#include "head/metrics/device_metrics.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+
+const char* StateLabel(DeviceState state) {
+  switch (state) {
+    case DeviceState::kHealthy:
+      return "healthy";
+    case DeviceState::kSuspect:
+      return "suspect";
+    case DeviceState::kFenced:
+      return "fenced";
+  }
+  return "unknown";
+}
+
+std::string JobOf(const ClusterState& state, const NodeId& node,
+                  const std::string& device) {
+  for (const auto& [id, amount] : state.nodes().HoldersOf(node, device)) {
+    const AttemptRecord* const attempt = state.attempts().Find(id);
+    if (attempt != nullptr) return attempt->job.ToText();
+  }
+  return "";
+}
+
+template <typename Visit>
+void ForEachGpu(const ClusterState& state, Visit visit) {
+  for (const auto& [id, node] : state.nodes().records()) {
+    if (node.state == NodeState::kDead) continue;
+    int index = 0;
+    for (const Device& device : node.devices) {
+      if (device.kind != "gpu") continue;
+      visit(node, device, index++);
+    }
+  }
+}
+
+MetricLabels LabelsOf(const DeviceRow& row) {
+  MetricLabels labels = {{"gpu", absl::StrCat(row.index)},
+                         {"UUID", row.id},
+                         {"modelName", row.model},
+                         {"Hostname", row.node}};
+  if (!row.job.empty()) labels.emplace_back("job_id", row.job);
+  return labels;
+}
+
+}  // namespace
+
+std::vector<DeviceRow> DeviceRowsOf(const ClusterState& state) {
+  std::vector<DeviceRow> rows;
+  ForEachGpu(state, [&](const NodeRecord& node, const Device& device,
+                        int index) {
+    if (rows.size() == kDeviceRowsMax) return;
+    const DeviceSample* const sample =
+        state.nodes().SampleOf(node.id, device.id);
+    rows.push_back({.index = index,
+                    .id = device.id,
+                    .model = device.model,
+                    .node = node.name,
+                    .job = JobOf(state, node.id, device.id),
+                    .memory_bytes = device.memory_bytes,
+                    .state = device.state,
+                    .sample = sample == nullptr ? DeviceSample() : *sample});
+  });
+  return rows;
+}
+
+std::map<std::string, int64_t> GpusByState(const ClusterState& state) {
+  std::map<std::string, int64_t> counts = {
+      {"healthy", 0}, {"suspect", 0}, {"fenced", 0}};
+  ForEachGpu(state, [&](const NodeRecord&, const Device& device, int) {
+    ++counts[StateLabel(device.state)];
+  });
+  return counts;
+}
+
+std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
+  MetricFamily states = Gauge("cohort_gpu_state",
+                              "1 with the state of a GPU that a node offers.");
+  MetricFamily utilization =
+      Gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).");
+  MetricFamily used =
+      Gauge("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).");
+  MetricFamily free =
+      Gauge("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).");
+  MetricFamily power = Gauge("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).");
+  MetricFamily temperature =
+      Gauge("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).");
+  MetricFamily xid = Gauge("DCGM_FI_DEV_XID_ERRORS",
+                           "Value of the last XID error encountered.");
+  MetricFamily ecc_volatile =
+      Gauge("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+            "Uncorrectable ECC errors since the driver was loaded.");
+  MetricFamily ecc_aggregate =
+      Gauge("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
+            "Uncorrectable ECC errors in the life of the GPU.");
+  MetricFamily remapped =
+      Gauge("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+            "Number of remapped rows for uncorrectable errors.");
+  MetricFamily pending = Gauge("DCGM_FI_DEV_ROW_REMAP_PENDING",
+                               "Whether remapping of rows waits for a reset.");
+  MetricFamily failed = Gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE",
+                              "Whether remapping of rows has failed.");
+  for (const DeviceRow& row : rows) {
+    const MetricLabels labels = LabelsOf(row);
+    const auto add = [&labels](MetricFamily& family, const auto& value,
+                               double unit = 1) {
+      if (!value.has_value()) return;
+      family.Add(labels, static_cast<double>(*value) / unit);
+    };
+    MetricLabels with_state = labels;
+    with_state.emplace_back("state", StateLabel(row.state));
+    states.Add(std::move(with_state), 1);
+    const DeviceSample& sample = row.sample;
+    add(utilization, sample.utilization_percent);
+    add(used, sample.memory_used_bytes, kMebibyte);
+    if (sample.memory_used_bytes.has_value()) {
+      free.Add(labels, static_cast<double>(row.memory_bytes -
+                                           *sample.memory_used_bytes) /
+                           kMebibyte);
+    }
+    add(power, sample.power_milliwatts, 1'000);
+    add(temperature, sample.temperature_celsius);
+    xid.Add(labels, static_cast<double>(sample.last_xid));
+    add(ecc_volatile, sample.ecc_volatile);
+    add(ecc_aggregate, sample.ecc_aggregate);
+    add(remapped, sample.remapped_rows);
+    add(pending, sample.remap_pending);
+    add(failed, sample.remap_failed);
+  }
+  std::vector<MetricFamily> families;
+  for (MetricFamily* family :
+       {&states, &utilization, &used, &free, &power, &temperature, &xid,
+        &ecc_volatile, &ecc_aggregate, &remapped, &pending, &failed}) {
+    families.push_back(std::move(*family));
+  }
+  return families;
+}
+
+}  // namespace cohort::head
