@@ -16,9 +16,11 @@ namespace cohort {
 
 // Nodes that one thing keeps from a job's workers.
 struct NodeFailure {
-  // "state", "taint", "accelerator", "label", "topology", "resource".
+  // "state", "taint", "accelerator", "label", "topology", "device",
+  // "resource".
   std::string by;
-  // "DRAINED", the taint, the model, the requirement, the level, "GPU".
+  // "DRAINED", the taint, the model, the requirement, the level, "FENCED: ...",
+  // "GPU".
   std::string what;
   // Each node is counted once, under the first thing that keeps it.
   int64_t nodes = 0;

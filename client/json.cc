@@ -183,6 +183,62 @@ Json DrainObject(const std::optional<Drain>& drain) {
           {"deadline", TimeJson(drain->deadline)}};
 }
 
+template <typename Value>
+Json OptionalJson(const std::optional<Value>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+Json SampleObject(const std::optional<DeviceSample>& sample) {
+  if (!sample.has_value()) return nullptr;
+  return {{"utilization_percent", OptionalJson(sample->utilization_percent)},
+          {"memory_used_bytes", OptionalJson(sample->memory_used_bytes)},
+          {"power_milliwatts", OptionalJson(sample->power_milliwatts)},
+          {"temperature_celsius", OptionalJson(sample->temperature_celsius)},
+          {"ecc_volatile", OptionalJson(sample->ecc_volatile)},
+          {"ecc_aggregate", OptionalJson(sample->ecc_aggregate)},
+          {"remapped_rows", OptionalJson(sample->remapped_rows)},
+          {"remap_pending", OptionalJson(sample->remap_pending)},
+          {"remap_failed", OptionalJson(sample->remap_failed)},
+          {"last_xid",
+           sample->last_xid == 0 ? Json(nullptr) : Json(sample->last_xid)}};
+}
+
+Json DeviceObject(const Device& device) {
+  Json json = {{"id", device.id},
+               {"kind", device.kind},
+               {"model", device.model},
+               {"simulated", device.simulated},
+               {"memory_bytes", device.memory_bytes},
+               {"state", device.state},
+               {"reason", OrNull(device.reason)},
+               {"since", TimeJson(device.since)},
+               {"pci_bus_id", OrNull(device.pci_bus_id)},
+               {"numa_node", OptionalJson(device.numa_node)},
+               {"nvlink_peers", device.nvlink_peers},
+               {"parent", OrNull(device.parent)},
+               {"sample", SampleObject(device.sample)}};
+  json["holders"] = Json::array();
+  for (const DeviceHolder& holder : device.holders) {
+    json["holders"].push_back(
+        {{"job",
+          holder.job.IsNil() ? Json(nullptr) : Json(holder.job.ToText())},
+         {"name", OrNull(holder.job_name)},
+         {"attempt", holder.attempt.ToHex()},
+         {"share", holder.share.ToDouble()},
+         {"ranks", holder.ranks}});
+  }
+  return json;
+}
+
+// A device, and whose it is.
+Json GpuObject(const Node& node, const Device& device) {
+  Json json = DeviceObject(device);
+  json["node"] = node.name;
+  json["node_id"] = node.id.ToHex();
+  json["node_state"] = node.state;
+  return json;
+}
+
 Json NodeObject(const Node& node) {
   Json json;
   json["id"] = node.id.ToHex();
@@ -195,10 +251,7 @@ Json NodeObject(const Node& node) {
   json["labels"] = node.labels;
   json["devices"] = Json::array();
   for (const Device& device : node.devices) {
-    json["devices"].push_back({{"id", device.id},
-                               {"kind", device.kind},
-                               {"model", device.model},
-                               {"simulated", device.simulated}});
+    json["devices"].push_back(DeviceObject(device));
   }
   json["since"] = TimeJson(node.since);
   json["taints"] = Json::array();
@@ -283,6 +336,20 @@ std::string NodeDetailsJson(const NodeDetails& details) {
   json["history"] = Json::array();
   for (const Event& event : details.history) {
     json["history"].push_back(EventObject(event));
+  }
+  return Pretty(json);
+}
+
+std::string GpuJson(const Node& node, const Device& device) {
+  return Pretty(GpuObject(node, device));
+}
+
+std::string GpusJson(const std::vector<Node>& nodes) {
+  Json json = Json::array();
+  for (const Node& node : nodes) {
+    for (const Device& device : node.devices) {
+      if (device.kind == "gpu") json.push_back(GpuObject(node, device));
+    }
   }
   return Pretty(json);
 }

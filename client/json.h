@@ -24,6 +24,9 @@ std::string NodeJson(const Node& node);
 // With what it has.
 std::string NodeDetailsJson(const NodeDetails& details);
 std::string NodesJson(const std::vector<Node>& nodes);
+// One GPU, and the node that it is of; all of some nodes.
+std::string GpuJson(const Node& node, const Device& device);
+std::string GpusJson(const std::vector<Node>& nodes);
 std::string ResourcesJson(const ClusterResources& resources);
 std::string StatusJson(const ClusterStatus& status);
 std::string BackupJson(const std::string& directory,

@@ -19,12 +19,47 @@
 // What users are told about the cluster.  Plain values.
 namespace cohort {
 
+// What a device said of itself last; nothing where it does not.
+struct DeviceSample {
+  std::optional<int64_t> utilization_percent;
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int64_t> power_milliwatts;
+  std::optional<int64_t> temperature_celsius;
+  // Uncorrectable errors since the driver was loaded, and in its life.
+  std::optional<int64_t> ecc_volatile;
+  std::optional<int64_t> ecc_aggregate;
+  std::optional<int64_t> remapped_rows;
+  std::optional<bool> remap_pending;
+  std::optional<bool> remap_failed;
+  uint64_t last_xid = 0;  // 0: none since its worker began
+};
+
+// An attempt that has a device, or a part of it.
+struct DeviceHolder {
+  AttemptId attempt;
+  JobId job;  // nil: the head does not know it
+  std::string job_name;
+  Amount share;
+  std::vector<int> ranks;
+};
+
 struct Device {
   std::string id;
   std::string kind;  // "gpu"
   std::string model;
   int64_t memory_bytes = 0;
   bool simulated = false;
+  // Empty where it is not known.
+  std::string pci_bus_id;
+  std::optional<int> numa_node;
+  std::vector<std::string> nvlink_peers;  // ids
+  std::string parent;                     // of a MIG instance: the GPU's uuid
+  // HEALTHY; SUSPECT: given out last; FENCED: given to no one.
+  std::string state;
+  std::string reason;  // unless it is healthy
+  std::optional<absl::Time> since;
+  std::optional<DeviceSample> sample;
+  std::vector<DeviceHolder> holders;
 };
 
 // A person wants a node to take no new work.

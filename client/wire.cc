@@ -379,6 +379,80 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
   return job;
 }
 
+namespace {
+
+template <typename Value, typename Wire>
+void SetIf(bool has, Wire value, std::optional<Value>& out) {
+  if (has) out = value;
+}
+
+DeviceSample SampleFromWire(const v1::DeviceSample& wire) {
+  DeviceSample sample;
+  SetIf(wire.has_utilization_percent(), wire.utilization_percent(),
+        sample.utilization_percent);
+  SetIf(wire.has_memory_used_bytes(), wire.memory_used_bytes(),
+        sample.memory_used_bytes);
+  SetIf(wire.has_power_milliwatts(), wire.power_milliwatts(),
+        sample.power_milliwatts);
+  SetIf(wire.has_temperature_celsius(), wire.temperature_celsius(),
+        sample.temperature_celsius);
+  SetIf(wire.has_ecc_volatile(), wire.ecc_volatile(), sample.ecc_volatile);
+  SetIf(wire.has_ecc_aggregate(), wire.ecc_aggregate(), sample.ecc_aggregate);
+  SetIf(wire.has_remapped_rows(), wire.remapped_rows(), sample.remapped_rows);
+  SetIf(wire.has_remap_pending(), wire.remap_pending(), sample.remap_pending);
+  SetIf(wire.has_remap_failed(), wire.remap_failed(), sample.remap_failed);
+  sample.last_xid = wire.last_xid();
+  return sample;
+}
+
+std::string DeviceStateName(v1::DeviceState state) {
+  switch (state) {
+    case v1::DEVICE_STATE_UNSPECIFIED:
+    case v1::DEVICE_STATE_HEALTHY:
+      return "HEALTHY";
+    case v1::DEVICE_STATE_SUSPECT:
+      return "SUSPECT";
+    case v1::DEVICE_STATE_FENCED:
+      return "FENCED";
+    default:
+      return "UNKNOWN";  // of a newer head
+  }
+}
+
+absl::StatusOr<Device> DeviceFromWire(const v1::Device& wire,
+                                      const v1::ShownDevice& shown) {
+  Device device{
+      .id = wire.id(),
+      .kind = wire.kind(),
+      .model = wire.model(),
+      .memory_bytes = wire.memory_bytes(),
+      .simulated = wire.simulated(),
+      .pci_bus_id = wire.pci_bus_id(),
+      .numa_node = {},
+      .nvlink_peers = {wire.nvlink_peers().begin(), wire.nvlink_peers().end()},
+      .parent = wire.parent()};
+  SetIf(wire.has_numa_node(), wire.numa_node(), device.numa_node);
+  const v1::DeviceStatus& status = shown.status();
+  device.state = DeviceStateName(status.state());
+  device.reason = status.reason();
+  device.since = TimeFromWire(shown.has_since(), shown.since());
+  if (status.has_sample()) device.sample = SampleFromWire(status.sample());
+  for (const v1::DeviceHolder& holder : shown.holders()) {
+    DeviceHolder& added = device.holders.emplace_back();
+    COHORT_ASSIGN_OR_RETURN(added.attempt,
+                            IdFromWire<AttemptId>(holder.attempt_id()));
+    if (!holder.job_id().empty()) {
+      COHORT_ASSIGN_OR_RETURN(added.job, IdFromWire<JobId>(holder.job_id()));
+    }
+    added.job_name = holder.job_name();
+    added.share = Amount::FromTenThousandths(holder.ten_thousandths());
+    added.ranks.assign(holder.ranks().begin(), holder.ranks().end());
+  }
+  return device;
+}
+
+}  // namespace
+
 absl::StatusOr<Node> FromWire(const v1::Node& wire) {
   Node node;
   COHORT_ASSIGN_OR_RETURN(node.id, IdFromWire<NodeId>(wire.node_id()));
@@ -389,12 +463,13 @@ absl::StatusOr<Node> FromWire(const v1::Node& wire) {
   node.resources = ResourcesFromWire(wire.resources());
   node.available = ResourcesFromWire(wire.available());
   node.labels.insert(wire.labels().begin(), wire.labels().end());
-  for (const v1::Device& device : wire.devices()) {
-    node.devices.push_back({.id = device.id(),
-                            .kind = device.kind(),
-                            .model = device.model(),
-                            .memory_bytes = device.memory_bytes(),
-                            .simulated = device.simulated()});
+  for (int i = 0; i < wire.devices_size(); ++i) {
+    // An older head does not tell how they are.
+    const v1::ShownDevice shown = i < wire.device_states_size()
+                                      ? wire.device_states(i)
+                                      : v1::ShownDevice();
+    COHORT_ASSIGN_OR_RETURN(node.devices.emplace_back(),
+                            DeviceFromWire(wire.devices(i), shown));
   }
   for (const v1::Taint& taint : wire.taints()) {
     node.taints.push_back({.key = taint.key(), .value = taint.value()});

@@ -49,6 +49,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddExplain(CLI::App& cohort, Invocation& invocation);
 void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);
+void AddGpus(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);

@@ -51,6 +51,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddExplain(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
+  AddGpus(*cohort, invocation);
   AddDrain(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);

@@ -63,6 +63,9 @@ std::string FailureText(const NodeFailure& failure) {
   if (failure.by == "topology") {
     return absl::StrCat(have, "no label ", failure.what);
   }
+  if (failure.by == "device") {
+    return absl::StrCat(have, "GPUs that are ", failure.what);
+  }
   const std::string state =
       failure.what == "ABSENT" ? "away (ABSENT)" : failure.what;
   if (!failure.since.has_value()) return absl::StrCat(are, state);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
+#include "client/cli/device_text.h"
 #include "client/cli/errors.h"
 #include "client/cli/table.h"
 #include "client/json.h"
@@ -154,8 +155,7 @@ std::string NodeText(const NodeDetails& details) {
   add("taints", TaintsText(node.taints));
   add("labels", absl::StrJoin(node.labels, ",", absl::PairFormatter("=")));
   for (const Device& device : node.devices) {
-    add(device.kind, absl::StrCat(device.id, ", ", device.model,
-                                  device.simulated ? " (simulated)" : ""));
+    add(device.kind, DeviceLine(device));
   }
   if (!details.held.empty()) {
     absl::StrAppend(&text, "\n", HeldTable(details.held));

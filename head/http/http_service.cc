@@ -140,14 +140,24 @@ absl::StatusOr<std::string> RenderResources(const std::string& bytes) {
   return ResourcesJson(resources);
 }
 
-absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
+absl::StatusOr<std::vector<Node>> DecodeNodes(const std::string& bytes) {
   COHORT_ASSIGN_OR_RETURN(const auto wire,
                           Decode<v1::ListNodesResponse>(bytes));
   std::vector<Node> nodes;
   for (const v1::Node& node : wire.nodes()) {
     COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(node));
   }
+  return nodes;
+}
+
+absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, DecodeNodes(bytes));
   return NodesJson(nodes);
+}
+
+absl::StatusOr<std::string> RenderGpus(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, DecodeNodes(bytes));
+  return GpusJson(nodes);
 }
 
 absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
@@ -157,8 +167,8 @@ absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
 }
 
 constexpr char kPaths[] =
-    "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/jobs, "
-    "/v1/jobs/ID, /v1/resources, /v1/events";
+    "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/gpus, "
+    "/v1/jobs, /v1/jobs/ID, /v1/resources, /v1/events";
 
 // Of one answer: 10 MB of the largest events there are.
 constexpr int64_t kEventsMax = 10'000;
@@ -278,6 +288,10 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   }
   if (path == "/v1/nodes") {
     return AnswerCall(request, rpc::kListNodes.path, "", RenderNodes,
+                      std::move(reply));
+  }
+  if (path == "/v1/gpus") {
+    return AnswerCall(request, rpc::kListNodes.path, "", RenderGpus,
                       std::move(reply));
   }
   absl::string_view id = path;

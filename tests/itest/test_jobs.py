@@ -74,7 +74,13 @@ class Jobs(cluster.ClusterTest):
                            "labels devices since taints drain unfit host "
                            "build".split()))
         self.assertEqual(set(node["devices"][0]),
-                         {"id", "kind", "model", "simulated"})
+                         set("id kind model simulated memory_bytes state "
+                             "reason since pci_bus_id numa_node nvlink_peers "
+                             "parent sample holders".split()))
+        gpu = c.json("gpus")[0]
+        self.assertEqual(set(gpu), set(node["devices"][0]) |
+                         {"node", "node_id", "node_state"})
+        self.assertEqual(c.json("gpus", "get", gpu["id"])["id"], gpu["id"])
         self.assertIs(node["devices"][0]["simulated"], True)
         self.assertEqual(
             set(c.json("status")),

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/node.h"
+
+// Devices for people.
+namespace cohort::cli {
+
+// "GPU-5ee1, NVIDIA H100, FENCED since T: why; held by JOB (name) ranks 0,1".
+std::string DeviceLine(const Device& device);
+
+// One line each, those of all nodes.
+std::string GpusTable(const std::vector<Node>& nodes);
+
+// "key: value" lines, then who holds it.
+std::string GpuText(const Node& node, const Device& device);
+
+}  // namespace cohort::cli
