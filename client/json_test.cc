@@ -219,7 +219,8 @@ TEST(Json, ShowsNodes) {
                    .kind = "gpu",
                    .model = "H100",
                    .memory_bytes = 1,
-                   .simulated = true}};
+                   .simulated = true,
+                   .state = "HEALTHY"}};
   EXPECT_EQ(NodesJson({node}), R"([
   {
     "id": "33333333333333333333333333333333",
@@ -247,7 +248,17 @@ TEST(Json, ShowsNodes) {
         "id": "GPU-1",
         "kind": "gpu",
         "model": "H100",
-        "simulated": true
+        "simulated": true,
+        "memory_bytes": 1,
+        "state": "HEALTHY",
+        "reason": null,
+        "since": null,
+        "pci_bus_id": null,
+        "numa_node": null,
+        "nvlink_peers": [],
+        "parent": null,
+        "sample": null,
+        "holders": []
       }
     ],
     "since": null,
@@ -256,6 +267,80 @@ TEST(Json, ShowsNodes) {
     "unfit": null,
     "host": null,
     "build": null
+  }
+])");
+}
+
+TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
+  Node node;
+  node.id = IdOf<NodeId>('\x33');
+  node.name = "n";
+  node.state = "ALIVE";
+  Device& device = node.devices.emplace_back();
+  device = {.id = "GPU-1",
+            .kind = "gpu",
+            .model = "H100",
+            .memory_bytes = 80,
+            .simulated = false,
+            .pci_bus_id = "00000000:3b:00.0",
+            .numa_node = 1,
+            .nvlink_peers = {"GPU-2"},
+            .parent = "",
+            .state = "FENCED",
+            .reason = "GPU GPU-1: Xid 48",
+            .since = At(0)};
+  device.sample.emplace();
+  device.sample->utilization_percent = 97;
+  device.sample->remap_failed = false;
+  device.sample->last_xid = 48;
+  device.holders.push_back({.attempt = IdOf<AttemptId>('\x44'),
+                            .job = JobId(),
+                            .job_name = "train",
+                            .share = Amount::FromTenThousandths(5'000),
+                            .ranks = {0, 3}});
+  EXPECT_EQ(GpusJson({node}), R"([
+  {
+    "id": "GPU-1",
+    "kind": "gpu",
+    "model": "H100",
+    "simulated": false,
+    "memory_bytes": 80,
+    "state": "FENCED",
+    "reason": "GPU GPU-1: Xid 48",
+    "since": "1970-01-01T00:00:00.000Z",
+    "pci_bus_id": "00000000:3b:00.0",
+    "numa_node": 1,
+    "nvlink_peers": [
+      "GPU-2"
+    ],
+    "parent": null,
+    "sample": {
+      "utilization_percent": 97,
+      "memory_used_bytes": null,
+      "power_milliwatts": null,
+      "temperature_celsius": null,
+      "ecc_volatile": null,
+      "ecc_aggregate": null,
+      "remapped_rows": null,
+      "remap_pending": null,
+      "remap_failed": false,
+      "last_xid": 48
+    },
+    "holders": [
+      {
+        "job": null,
+        "name": "train",
+        "attempt": "44444444444444444444444444444444",
+        "share": 0.5,
+        "ranks": [
+          0,
+          3
+        ]
+      }
+    ],
+    "node": "n",
+    "node_id": "33333333333333333333333333333333",
+    "node_state": "ALIVE"
   }
 ])");
 }

@@ -28,9 +28,9 @@ namespace cohort::worker {
 // observed one; RunService asks for the ranks; AttemptHost does what is decided
 // here.  Thread-compatible: the node strand owns it.  Lives as long as Worker.
 //
-// RC-1: ranks are ended by an explicit goal (STOP, FORGET) or by TakeAlong,
-// never
-//       because an attempt is absent from a desired set.
+// RC-1: ranks are ended by an explicit goal (STOP, FORGET), by TakeAlong or by
+//       the loss of their device (DV-9), never because an attempt is absent
+//       from a desired set.
 // RC-3: an attempt's report is kept until FORGET.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.

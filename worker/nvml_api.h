@@ -86,7 +86,6 @@ struct Api {
   const char* (*error_string)(Return) = nullptr;
   Return (*uuid)(Handle, char*, U32) = nullptr;
   Return (*pci_info)(Handle, PciInfo*) = nullptr;
-  bool pci_info_is_v3 = false;
   Return (*numa_node)(Handle, U32*) = nullptr;
   Return (*link_state)(Handle, U32, int*) = nullptr;
   Return (*link_peer)(Handle, U32, PciInfo*) = nullptr;

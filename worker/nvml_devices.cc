@@ -189,10 +189,12 @@ std::string NvmlDevices::BusIdOf(Handle handle) const {
       api_->pci_info(handle, &info) != nvml::kSuccess) {
     return "";
   }
-  return absl::AsciiStrToLower(
-      api_->pci_info_is_v3
-          ? Text(info.bus_id, sizeof(info.bus_id))
-          : Text(info.bus_id_legacy, sizeof(info.bus_id_legacy)));
+  // Before version 3 there is only the first.
+  std::string bus_id = Text(info.bus_id, sizeof(info.bus_id));
+  if (bus_id.empty()) {
+    bus_id = Text(info.bus_id_legacy, sizeof(info.bus_id_legacy));
+  }
+  return absl::AsciiStrToLower(bus_id);
 }
 
 std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,

@@ -332,7 +332,9 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "700a7a076e6f20726f6f6d");
   ExpectGolden(
       SomeNodeWithASickDevice(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
-      "00");
+      "e53a24ac0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e18013a3a0a054750552d6112"
+      "036770751a044831303020503208303a33623a302e30380042054750552d624a0547"
+      "50552d7050035a06586964203739600b4a090a0764656661756c74");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "e8ecb99c0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"

@@ -288,6 +288,19 @@ TEST_F(WatchTest, APlacementOnAClosedNodeIsNoticed) {
   EXPECT_THAT(Watch(State()), StartsWith("DR-1"));
 }
 
+TEST_F(WatchTest, AFencedDeviceThatIsGivenOutIsNoticed) {
+  rows_.nodes[0].devices = {{.id = "gpu1", .kind = "gpu"}};
+  rows_.nodes[0].devices[0].state = head::DeviceState::kFenced;
+  DeviceWatch devices;
+  const auto watch = [&] {
+    return devices.Check(State(), [](const AttemptId&) { return false; });
+  };
+  EXPECT_EQ(watch(), "");
+  EXPECT_EQ(watch(), "");
+  AddRunningJob("gpu1");
+  EXPECT_THAT(watch(), StartsWith("DV-5: device gpu1"));
+}
+
 TEST_F(WatchTest, ANodeThatIsOfferedTooEarlyIsNoticed) {
   head::ClusterState early = State();
   rows_.cluster->next_incarnation = 7;

@@ -664,10 +664,11 @@ void SimCluster::NoteJobs(const ClusterState& state) {
 
 // LS-1: a node that ran and could be heard all the time is not given up.
 void SimCluster::CheckNodes(const ClusterState& state) {
-  std::string violation =
-      node_watch_.Check(state, [this](const AttemptId& attempt) {
-        return restores_.before().contains(attempt);
-      });
+  const auto was_there = [this](const AttemptId& attempt) {
+    return restores_.before().contains(attempt);
+  };
+  std::string violation = node_watch_.Check(state, was_there);
+  if (violation.empty()) violation = device_watch_.Check(state, was_there);
   if (violation.empty()) {
     violation = drain_watch_.Check(state, executor_.Monotonic(), steady_since_);
   }

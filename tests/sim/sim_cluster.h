@@ -210,6 +210,7 @@ class SimCluster {
   std::vector<std::unique_ptr<Follower>> followers_;
   DurableHistory history_;
   NodeWatch node_watch_;
+  DeviceWatch device_watch_;
   DrainWatch drain_watch_;
   // When the head last came back from standing still.
   absl::Duration steady_since_;

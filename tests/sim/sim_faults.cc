@@ -120,11 +120,11 @@ void SimCluster::Undrain(Node& node) {
 
 void SimCluster::Fault() {
   Node& node = nodes_[random_.Below(nodes_.size())];
-  const uint64_t kind = random_.Below(25);
+  const uint64_t kind = random_.Below(26);
   if (kind < 9) return HeadFault(kind);
-  if (kind < 16) return NodeFault(kind - 9, node);
-  if (kind < 21) return NetworkFault(kind - 16, node);
-  RareFault(kind - 21, node);
+  if (kind < 17) return NodeFault(kind - 9, node);
+  if (kind < 22) return NetworkFault(kind - 17, node);
+  RareFault(kind - 22, node);
 }
 
 void SimCluster::RareFault(uint64_t kind, Node& node) {
@@ -263,6 +263,15 @@ void SimCluster::NodeFault(uint64_t kind, Node& node) {
     case 5:
       Drain(node);
       break;
+    case 6: {
+      if (node.daemon == nullptr || node.daemon->stopped()) break;
+      const bool suspect = random_.Below(3) == 0;
+      if (node.daemon->SickenADevice(
+              suspect, absl::Milliseconds(500 + random_.Below(6000)))) {
+        Fired(suspect ? "device_suspect" : "device_fenced");
+      }
+      break;
+    }
     default:
       clients_[random_.Below(clients_.size())]->Die();
       Fired("client_killed");

@@ -147,6 +147,42 @@ std::string NodeWatch::Check(
   return "";
 }
 
+// ---- devices that are fenced ----
+
+std::string DeviceWatch::Check(
+    const ClusterState& state,
+    const std::function<bool(const AttemptId&)>& was_there) {
+  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+    // An attempt whose end was not durable is there again.
+    fenced_.clear();
+  }
+  for (const auto& [id, node] : state.nodes().records()) {
+    for (const head::Device& device : node.devices) {
+      if (device.state != head::DeviceState::kFenced) {
+        fenced_.erase({id, device.id});
+        continue;
+      }
+      Fenced now{.since = device.since, .holders = {}};
+      for (const auto& [attempt, amount] :
+           state.nodes().HoldersOf(id, device.id)) {
+        now.holders.insert(attempt);
+      }
+      const auto [fenced, first] = fenced_.try_emplace({id, device.id});
+      const bool is_same = !first && fenced->second.since == device.since;
+      for (const AttemptId& attempt : now.holders) {
+        if (!is_same || fenced->second.holders.contains(attempt) ||
+            was_there(attempt)) {
+          continue;
+        }
+        return absl::StrCat("DV-5: device ", device.id, " of ", node.name,
+                            " is fenced and was given out");
+      }
+      fenced->second = std::move(now);
+    }
+  }
+  return "";
+}
+
 // ---- drains with a deadline ----
 
 std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -50,6 +51,23 @@ class NodeWatch {
     std::set<AttemptId> attempts;
   };
   std::map<NodeId, Closed> closed_;
+};
+
+// DV-5: nobody new holds a device while it is fenced.
+class DeviceWatch {
+ public:
+  // `was_there`: as NodeWatch's.
+  std::string Check(const head::ClusterState& state,
+                    const std::function<bool(const AttemptId&)>& was_there);
+
+ private:
+  uint64_t term_ = 0;
+  // Who has what is fenced, by node and device, and since when it is.
+  struct Fenced {
+    absl::Time since;
+    std::set<AttemptId> holders;
+  };
+  std::map<std::pair<NodeId, std::string>, Fenced> fenced_;
 };
 
 // DR-2: on a drained node everything is on its way out once the deadline has

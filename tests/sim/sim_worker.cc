@@ -229,6 +229,10 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
 void WorkerDaemon::MakeLink(const NodeId& node, const NodeKind& kind) {
   worker::HeadLinkOptions options;
   options.registration = RegistrationOf(node, kind, world_.random.Uint64());
+  for (const std::string& gpu : kind.gpus) {
+    devices_.emplace_back().set_id(gpu);
+    devices_.back().set_state(v1::DEVICE_STATE_HEALTHY);
+  }
   link_.emplace(
       std::move(options), *channel_, *node_, *binding_, process_, world_.random,
       worker::HeadLink::Events{
@@ -239,7 +243,8 @@ void WorkerDaemon::MakeLink(const NodeId& node, const NodeKind& kind) {
                 const std::string reason = GetReason(why);
                 world_.counters.Count(absl::StrCat(
                     "worker_refused_", reason.empty() ? "otherwise" : reason));
-              }});
+              },
+          .devices = [this] { return devices_; }});
 }
 
 void WorkerDaemon::MakeRunService() {
@@ -268,6 +273,28 @@ void WorkerDaemon::Restore() {
 void WorkerDaemon::OnFitness(const std::string& unfit) {
   if (!unfit.empty()) world_.counters.Count("node_unfit");
   link_->SetUnfit(unfit);
+}
+
+bool WorkerDaemon::SickenADevice(bool suspect, absl::Duration time) {
+  if (devices_.empty()) return false;
+  const size_t index = world_.random.Below(devices_.size());
+  SetDevice(index,
+            suspect ? v1::DEVICE_STATE_SUSPECT : v1::DEVICE_STATE_FENCED);
+  process_.PostAfter(
+      time, [this, index] { SetDevice(index, v1::DEVICE_STATE_HEALTHY); });
+  return true;
+}
+
+void WorkerDaemon::SetDevice(size_t index, v1::DeviceState state) {
+  v1::DeviceStatus& device = devices_[index];
+  device.set_state(state);
+  const bool fenced = state == v1::DEVICE_STATE_FENCED;
+  device.set_reason(state == v1::DEVICE_STATE_HEALTHY
+                        ? ""
+                        : absl::StrCat("GPU ", device.id(), ": Xid 94"));
+  link_->NoteDevices();
+  node_->NoteDeviceFault(device.id(), fenced ? device.reason() : "",
+                         /*lost=*/false);
 }
 
 void WorkerDaemon::OnJoined() {

@@ -75,6 +75,9 @@ class WorkerDaemon {
   void Continue() { process_.Continue(); }
   bool stopped() const { return process_.stopped(); }
   bool joined() const { return link_->joined(); }
+  // One of its devices, if it has any, has a fault for so long, or may have one
+  // (`suspect`).  False when it has none.
+  bool SickenADevice(bool suspect, absl::Duration time);
 
  private:
   class Host;
@@ -85,6 +88,7 @@ class WorkerDaemon {
   void Restore();
   void OnJoined();
   void OnFitness(const std::string& unfit);
+  void SetDevice(size_t index, v1::DeviceState state);
 
   World world_;
   Machine& machine_;
@@ -97,6 +101,7 @@ class WorkerDaemon {
   std::optional<worker::HeadLink> link_;
   rpc::Router router_;
   std::optional<worker::RunService> run_service_;
+  std::vector<v1::DeviceStatus> devices_;
 };
 
 }  // namespace cohort::sim

@@ -52,7 +52,7 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
             "hard 2:-1\n"
             "cpu 1:0\n"
             "cpu 1:5\n"
-            "crc32 f475b02f\n");
+            "crc32 c68bd36d\n");
 }
 
 TEST(KeeperSpec, ReadsWhatWasWrittenBefore) {
