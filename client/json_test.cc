@@ -307,7 +307,7 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
     "memory_bytes": 80,
     "state": "FENCED",
     "reason": "GPU GPU-1: Xid 48",
-    "since": "1970-01-01T00:00:00.000Z",
+    "since": "2026-11-18T11:06:40.000Z",
     "pci_bus_id": "00000000:3b:00.0",
     "numa_node": 1,
     "nvlink_peers": [

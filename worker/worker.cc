@@ -64,6 +64,9 @@ constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 // Only a process in uninterruptible sleep takes longer to die.
 constexpr absl::Duration kStraysTimeout = absl::Seconds(5);
 
+// The first call loads the driver where nothing keeps it: some seconds.
+constexpr absl::Duration kDriverAnswer = absl::Seconds(30);
+
 // What most attempts take before their ranks begin: exit records and logs;
 // sockets and the control segment.  One that takes more finds out then.
 constexpr int64_t kStateRoomBytes = 4 << 20;
@@ -307,8 +310,7 @@ class Worker::Parts {
   absl::Status Start() {
     COHORT_RETURN_IF_ERROR(journal_.Open());
     source_ = MakeSource(options_, node_id_);
-    COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory,
-                            Inventory(options_, *source_));
+    COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
     COHORT_ASSIGN_OR_RETURN(std::vector<JournalEntry> entries,
                             journal_.LoadAll());
     COHORT_ASSIGN_OR_RETURN(std::optional<v1::Stamp> stamp,
@@ -378,6 +380,25 @@ class Worker::Parts {
   }
 
  private:
+  // A driver may hang from the beginning (DV-1).
+  absl::StatusOr<NodeInventory> AskInventory() {
+    struct Answer {
+      absl::StatusOr<NodeInventory> inventory;
+      Latch there;
+    };
+    auto answer = std::make_shared<Answer>();
+    ask_thread_.Ask([answer, options = options_, source = source_]() -> Task {
+      answer->inventory = Inventory(options, *source);
+      answer->there.Open();
+      return [answer] {};
+    });
+    if (answer->there.WaitFor(kDriverAnswer)) return answer->inventory;
+    return absl::UnavailableError(
+        absl::StrCat("the GPUs' driver has not answered for ",
+                     absl::FormatDuration(kDriverAnswer),
+                     ": mend it, or do without GPUs: --num-gpus 0"));
+  }
+
   void Build(const NodeInventory& inventory, const std::string& host) {
     devices_.emplace(
         DeviceMonitorOptions{}, inventory.devices, source_, strand_,

@@ -64,6 +64,12 @@ std::string PowerText(const std::optional<int64_t>& milliwatts) {
   return absl::StrFormat("%.0fW", static_cast<double>(*milliwatts) / 1000);
 }
 
+// What a GPU said last of itself means little where its node is not heard.
+std::string NodeText(const Node& node) {
+  return node.state == "ALIVE" ? node.name
+                               : absl::StrCat(node.name, " (", node.state, ")");
+}
+
 std::string ModelText(const Device& device) {
   return absl::StrCat(device.model, device.simulated ? " (simulated)" : "");
 }
@@ -86,7 +92,7 @@ std::string GpusTable(const std::vector<Node>& nodes) {
     for (const Device& device : node.devices) {
       if (device.kind != "gpu") continue;
       const DeviceSample sample = device.sample.value_or(DeviceSample());
-      table.Add({device.id, node.name, ModelText(device), device.state,
+      table.Add({device.id, NodeText(node), ModelText(device), device.state,
                  NumberText(sample.utilization_percent, "%"),
                  MemoryText(device), PowerText(sample.power_milliwatts),
                  NumberText(sample.temperature_celsius, "C"),

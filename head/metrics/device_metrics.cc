@@ -43,6 +43,7 @@ void ForEachGpu(const ClusterState& state, Visit visit) {
   }
 }
 
+// `job` is what Prometheus calls the scrape itself.
 MetricLabels LabelsOf(const DeviceRow& row) {
   MetricLabels labels = {{"gpu", absl::StrCat(row.index)},
                          {"UUID", row.id},

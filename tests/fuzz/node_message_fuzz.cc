@@ -106,6 +106,10 @@ class World {
       const absl::Status taken =
           state_.Observe(node_, incarnation_, *observed, transition);
       COHORT_CHECK(taken.ok() || transition.empty()) << taken;
+    } else if (message.has_heartbeat()) {
+      state_.NoteDevices(node_, incarnation_,
+                         head::FromWire(message.heartbeat().devices()),
+                         transition);
     } else {
       time_.AdvanceBy(absl::Seconds(1));
       state_.Tick(transition);
@@ -164,6 +168,16 @@ v1::WorkerMessage Register() {
   return message;
 }
 
+v1::WorkerMessage Devices(v1::DeviceState state) {
+  v1::WorkerMessage message;
+  v1::DeviceStatus& device = *message.mutable_heartbeat()->add_devices();
+  device.set_id("g0");
+  device.set_state(state);
+  device.set_reason("Xid 48");
+  device.mutable_sample()->set_ecc_volatile(1);
+  return message;
+}
+
 v1::WorkerMessage Observe(char c, v1::Phase phase) {
   v1::WorkerMessage message;
   v1::ObservedAttempt& attempt = *message.mutable_observed()->add_attempts();
@@ -199,6 +213,9 @@ std::vector<std::string> FuzzSeeds() {
       begin + Framed(Observe('2', v1::PHASE_PREPARED)) +
           Framed(Observe('2', v1::PHASE_RUNNING)) +
           Framed(Observe('2', v1::PHASE_ENDED)),
+      begin + Framed(Devices(v1::DEVICE_STATE_FENCED)) +
+          Framed(Observe('1', v1::PHASE_ENDED)) + tick +
+          Framed(Devices(v1::DEVICE_STATE_HEALTHY)),
       begin + tick + tick + begin + Framed(Observe('9', v1::PHASE_RUNNING))};
 }
 

@@ -192,6 +192,21 @@ class Gpus(cluster.ClusterTest):
         c.workers["w0"].send_signal(signal.SIGTERM)
         self.assertEqual(c.workers["w0"].wait(timeout=20), 0)
 
+    def test_a_driver_that_hangs_from_the_beginning_is_said(self):
+        fifo = self.sandbox.dir / "fifo"
+        os.mkfifo(fifo)
+        c = self.gpu_cluster()
+        c.kill_worker("w0")
+        self.script(f"hang {fifo}\n")
+        worker = self.sandbox.spawn(
+            [cluster.BIN / "cohort-worker", "--address", c.address,
+             "--credential-file", c.credential, "--nvml-library", LIBRARY,
+             "--state-dir", self.sandbox.dir / "w0"], "w.log")
+        self.assertEqual(worker.wait(timeout=60), 125)
+        said = (self.sandbox.dir / "w.log").read_text()
+        self.assertIn("has not answered for 30s", said)
+        self.assertIn("--num-gpus 0", said)
+
     def test_ranks_run_near_their_gpus(self):
         node = pathlib.Path("/sys/devices/system/node/node0/cpulist")
         if not node.exists():
