@@ -45,8 +45,9 @@ std::string ValueOf(const std::vector<std::string>& environment,
   return "";
 }
 
-// The attempt whose keeper `pid` is, by its command line: PROGRAM DIRECTORY.
-std::string AttemptOfKeeper(pid_t pid, const NodeDirectories& directories) {
+// The attempt's directory when `pid` is a keeper, by its command line: PROGRAM
+// DIRECTORY; else empty.
+std::string DirectoryOfKeeper(pid_t pid) {
   int error = 0;
   const std::optional<std::string> line = keeper::ReadWhole(
       absl::StrCat("/proc/", pid, "/cmdline"), kCommandLineBytesMax, &error);
@@ -56,7 +57,13 @@ std::string AttemptOfKeeper(pid_t pid, const NodeDirectories& directories) {
   if (words.size() != 2 || !absl::EndsWith(words[0], "cohort-keeper")) {
     return "";
   }
-  absl::string_view attempt = words[1];
+  return std::string(words[1]);
+}
+
+// The attempt of ours whose keeper `pid` is.
+std::string AttemptOfKeeper(pid_t pid, const NodeDirectories& directories) {
+  const std::string directory = DirectoryOfKeeper(pid);
+  absl::string_view attempt = directory;
   const bool ours =
       absl::ConsumePrefix(&attempt, absl::StrCat(directories.Attempts(), "/"));
   return ours && AttemptId::FromHex(attempt).ok() ? std::string(attempt) : "";
@@ -148,7 +155,50 @@ void RemoveRuntimeDirectories(const StrayQuery& query) {
   }
 }
 
+// The attempts of this node that have something on this machine, as far as its
+// directories know.
+std::set<std::string> AttemptsHere(const NodeDirectories& directories) {
+  int error = 0;
+  std::set<std::string> attempts;
+  for (const std::string& directory :
+       {directories.runtime(), directories.Attempts()}) {
+    for (const std::string& name : keeper::ListDirectory(directory, &error)) {
+      if (AttemptId::FromHex(name).ok()) attempts.insert(name);
+    }
+  }
+  return attempts;
+}
+
+// Whether `keeper`'s directory is ours by another name: the lock that it holds
+// is that of the file.
+bool IsOurs(const NodeDirectories& directories, const std::string& attempt,
+            const std::string& keeper) {
+  const std::string ours = absl::StrCat(directories.Attempts(), "/", attempt);
+  if (keeper == ours) return true;
+  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(ours);
+  return survey.ok() && survey->locked;
+}
+
 }  // namespace
+
+absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
+  const std::set<std::string> here = AttemptsHere(directories);
+  if (here.empty()) return absl::OkStatus();
+  for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    const std::string keeper = process.dead() ? "" : DirectoryOfKeeper(pid);
+    const std::string attempt = keeper.substr(keeper.rfind('/') + 1);
+    if (!here.contains(attempt) || IsOurs(directories, attempt, keeper)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "process ", pid, " keeps ranks of this node in ", keeper,
+        ": --state-dir ", directories.state(),
+        " is a copy of that one.  Start the worker on that one; or, to go on "
+        "with the copy, end the ranks first (kill ",
+        pid, "); or, for another node, remove node_id from the copy"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
   for (const auto& [attempt, found] : Look(query.directories)) {

@@ -20,6 +20,12 @@ struct StrayQuery {
   std::string cgroup_parent;  // where keepers made theirs; may be empty
 };
 
+// FailedPrecondition, naming it and what to do, when a keeper of this node runs
+// over another state directory, of which this one is a copy: its ranks are not
+// ours to end, and what it does cannot be known from here.  Changes nothing;
+// blocks.  REQUIRES: no other daemon has this node's id.
+absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories);
+
 // Ends what earlier daemons of this state directory started and it does not
 // know of, because it was put back from an older copy, or whose spec it has not
 // any more, because a disk lost it: keepers by the directory

@@ -49,6 +49,7 @@
 #include "worker/nvml_devices.h"
 #include "worker/package_cache.h"
 #include "worker/run_service.h"
+#include "worker/runtime_directory.h"
 #include "worker/simulated_devices.h"
 #include "worker/stray_attempts.h"
 
@@ -139,11 +140,6 @@ std::vector<std::string> OwnEnvironment() {
   return entries;
 }
 
-// Shared memory lives on a tmpfs; its path is short, for unix sockets.
-std::string RuntimeDirectory(const NodeId& node) {
-  return absl::StrCat("/dev/shm/cohort-", node.ToHex().substr(0, 12));
-}
-
 // Reads the node id before the directories that need it are known.
 absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   COHORT_RETURN_IF_ERROR(MakeDirectories(state_dir, 0700));
@@ -192,8 +188,8 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   return registration;
 }
 
-// Why the socket of this node's id cannot be had: the state directory is ours,
-// so whoever has it runs on a copy.
+// Why the socket of this node's id cannot be had: state directory and runtime
+// directory are ours, so whoever has it runs on a copy and knows no lock.
 absl::Status NoSocket(const absl::Status& why) {
   if (!absl::IsAlreadyExists(why)) return why;
   return absl::FailedPreconditionError(absl::StrCat(
@@ -275,13 +271,15 @@ class Worker::Parts {
  public:
   Parts(WorkerOptions options, const NodeId& node,
         const rpc::Credential& credential,
-        std::unique_ptr<StateDirectory> directory, Fatal on_fatal)
+        std::unique_ptr<StateDirectory> directory,
+        std::unique_ptr<RuntimeDirectory> runtime, Fatal on_fatal)
       : options_(std::move(options)),
         on_fatal_(std::move(on_fatal)),
         node_id_(node),
         directory_(std::move(directory)),
+        runtime_(std::move(runtime)),
         credential_(credential),
-        directories_(options_.state_dir, RuntimeDirectory(node)),
+        directories_(options_.state_dir, runtime_->path()),
         journal_(directories_),
         pool_(kThreads),
         strand_(pool_),
@@ -295,19 +293,21 @@ class Worker::Parts {
     if (link_.has_value()) {
       Run([this] { link_->Stop(); });
     }
-    if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+    if (server_ != nullptr) {
+      server_->Shutdown(absl::ZeroDuration());
+      unlink(directories_.WorkerSocket().c_str());
+    }
     wait_thread_.Stop();
     ask_thread_.Stop();
     strand_.Stop();
     disk_.Stop();
     bulk_.Stop();
     pool_.Stop();
-    // Goes when nothing runs here; else the next daemon finds it.
-    unlink(directories_.WorkerSocket().c_str());
-    rmdir(directories_.runtime().c_str());
   }
 
   absl::Status Start() {
+    // Before anything is ended, begun or removed.
+    COHORT_RETURN_IF_ERROR(CheckNoKeepersElsewhere(directories_));
     COHORT_RETURN_IF_ERROR(journal_.Open());
     source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
@@ -546,6 +546,7 @@ class Worker::Parts {
   Fatal on_fatal_;  // the strand's
   const NodeId node_id_;
   const std::unique_ptr<StateDirectory> directory_;
+  const std::unique_ptr<RuntimeDirectory> runtime_;
   const rpc::Credential credential_;
   const NodeDirectories directories_;
   Journal journal_;
@@ -586,11 +587,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
       std::unique_ptr<StateDirectory> directory,
       StateDirectory::Take(options.state_dir, "cohort-worker",
                            [] { return absl::OkStatus(); }));
-  RemoveOldReadyFile(options.ready_file);
   COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
-  auto parts =
-      std::make_unique<Parts>(std::move(options), node, credential,
-                              std::move(directory), std::move(on_fatal));
+  COHORT_ASSIGN_OR_RETURN(
+      std::unique_ptr<RuntimeDirectory> runtime,
+      RuntimeDirectory::Take(RuntimeDirectory::PathOf(node)));
+  // Ours now, not that of the daemon that has this node's id.
+  RemoveOldReadyFile(options.ready_file);
+  auto parts = std::make_unique<Parts>(std::move(options), node, credential,
+                                       std::move(directory), std::move(runtime),
+                                       std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<Worker>(new Worker(std::move(parts)));
 }

@@ -21,8 +21,9 @@ class Worker {
 
   // Opens the state directory, takes up what an earlier daemon left, and begins
   // to join.  InvalidArgument: the options or a file that they name;
-  // FailedPrecondition: another daemon has the state directory (it is named);
-  // DataLoss: a file of it is damaged.
+  // FailedPrecondition: another daemon has the state directory, or the node id
+  // from a copy of it, or ranks of this node run over such a copy (each is
+  // named); DataLoss: a file of it is damaged.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerOptions options,
                                                        Fatal on_fatal);
   ~Worker();

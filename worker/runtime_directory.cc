@@ -1,0 +1,64 @@
+#include "worker/runtime_directory.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::worker {
+namespace {
+
+absl::Status HasAnother(const absl::Status& why) {
+  if (GetReason(why) != "locked") return why;
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "another daemon on this machine has this node's id, from a copy of "
+          "this --state-dir: if this one is the copy, remove node_id from it "
+          "and start again; else stop the other one (",
+          why.message(), ")")),
+      "duplicate_node");
+}
+
+absl::StatusOr<FileLock> Lock(const std::string& path) {
+  // It goes with each holder that leaves nothing in it.
+  constexpr int kTriesMax = 100;
+  absl::Status gone;
+  for (int i = 0; i < kTriesMax; ++i) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+    absl::StatusOr<FileLock> lock = FileLock::Acquire(path, "cohort-worker");
+    if (!absl::IsNotFound(lock.status())) return lock;
+    gone = lock.status();
+  }
+  return gone;
+}
+
+}  // namespace
+
+std::string RuntimeDirectory::PathOf(const NodeId& node) {
+  // Shared memory lives on a tmpfs.
+  return absl::StrCat("/dev/shm/cohort-", node.ToHex().substr(0, 12));
+}
+
+absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(
+    const std::string& path) {
+  absl::StatusOr<FileLock> lock = Lock(path);
+  if (!lock.ok()) return HasAnother(lock.status());
+  return absl::WrapUnique(new RuntimeDirectory(path, *std::move(lock)));
+}
+
+RuntimeDirectory::RuntimeDirectory(std::string path, FileLock lock)
+    : path_(std::move(path)), lock_(std::move(lock)) {}
+
+RuntimeDirectory::~RuntimeDirectory() {
+  // While we have it: nobody else begins before.
+  unlink(absl::StrCat(path_, "/LOCK").c_str());
+  rmdir(path_.c_str());
+}
+
+}  // namespace cohort::worker
