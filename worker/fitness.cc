@@ -1,13 +1,16 @@
 #include "worker/fitness.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/log.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 
@@ -43,10 +46,11 @@ absl::Status CheckRoom(const std::string& directory, int64_t bytes) {
 }
 
 Fitness::Fitness(FitnessOptions options, Executor& strand, Executor& disk,
-                 Listener on_change)
+                 Trial trial, Listener on_change)
     : options_(std::move(options)),
       strand_(strand),
       disk_(disk),
+      trial_(std::move(trial)),
       on_change_(std::move(on_change)) {}
 
 void Fitness::Start(absl::AnyInvocable<void() &&> looked) {
@@ -55,24 +59,75 @@ void Fitness::Start(absl::AnyInvocable<void() &&> looked) {
 
 void Fitness::NoteFault(const absl::Status& why) {
   ++faults_;
-  Set(std::string(why.message()));
+  // Several that fail together are one fault.
+  if (fault_.empty()) {
+    back_off_ =
+        std::clamp(2 * back_off_, options_.period, options_.back_off_max);
+    left_ = back_off_;
+    cause_seen_ = false;
+  }
+  fault_ = absl::StrCat(why.message(), "; work is tried again ",
+                        absl::FormatDuration(back_off_), " after");
+  Set(fault_);
 }
 
 void Fitness::Look(absl::AnyInvocable<void() &&> looked) {
   const int64_t times = unfit_.empty() ? 1 : 2;
   disk_.Post(
       [this, times, faults = faults_, looked = std::move(looked)]() mutable {
-        absl::Status found;
-        for (const NeededRoom& room : options_.rooms) {
-          found.Update(CheckRoom(room.directory, times * room.bytes));
-        }
-        strand_.Post([this, faults, found = std::move(found),
+        strand_.Post([this, faults, found = LookAtDisk(times),
                       looked = std::move(looked)]() mutable {
-          if (faults == faults_) Set(std::string(found.message()));
-          if (looked) std::move(looked)();
-          strand_.PostAfter(options_.period, [this] { Look(nullptr); });
+          Try(faults, std::move(found), std::move(looked));
         });
       });
+}
+
+Fitness::Found Fitness::LookAtDisk(int64_t times) const {
+  Found found;
+  for (const NeededRoom& room : options_.rooms) {
+    if (room.make && mkdir(room.directory.c_str(), 0700) == 0) {
+      COHORT_LOG(kWarning, "directory_made_again",
+                 {"directory", room.directory});
+      found.mended = true;
+    }
+    found.status.Update(CheckRoom(room.directory, times * room.bytes));
+  }
+  for (const std::string& program : options_.programs) {
+    if (access(program.c_str(), X_OK) == 0) continue;
+    found.status.Update(ErrnoStatus(errno, absl::StrCat("execute ", program)));
+  }
+  return found;
+}
+
+void Fitness::Try(uint64_t faults, Found found,
+                  absl::AnyInvocable<void() &&> looked) {
+  auto conclude = [this, faults, found, looked = std::move(looked)](
+                      const absl::Status& tried) mutable {
+    found.status.Update(tried);
+    Conclude(faults, found);
+    if (looked) std::move(looked)();
+    strand_.PostAfter(options_.period, [this] { Look(nullptr); });
+  };
+  if (fault_.empty() || trial_ == nullptr || !found.status.ok()) {
+    return conclude(absl::OkStatus());
+  }
+  trial_(std::move(conclude));
+}
+
+void Fitness::Conclude(uint64_t faults, const Found& found) {
+  if (faults != faults_) return;  // what it found was before the last fault
+  left_ = std::max(left_ - options_.period, absl::ZeroDuration());
+  if (!found.status.ok()) {
+    cause_seen_ = true;
+    // Not how often it was seen: it would be news each time.
+    Set(absl::StrCat(found.status.message(), "; looked at again each ",
+                     absl::FormatDuration(options_.period)));
+    return;
+  }
+  const bool gone =
+      cause_seen_ || found.mended || left_ == absl::ZeroDuration();
+  if (gone) fault_.clear();
+  Set(fault_);
 }
 
 void Fitness::Set(std::string unfit) {

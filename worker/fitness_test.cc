@@ -1,7 +1,11 @@
 #include "worker/fitness.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -14,9 +18,11 @@
 namespace cohort::worker {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 class FitnessTest : public testing::Test {
  protected:
@@ -36,6 +42,7 @@ class FitnessTest : public testing::Test {
       {.rooms = {{directory_, 4096}}},
       executor_,
       executor_,
+      nullptr,
       [this](const std::string& unfit) { told_.push_back(unfit); }};
 };
 
@@ -83,18 +90,119 @@ TEST_F(FitnessTest, AFaultCountsUntilALaterLookFindsNone) {
   Start();
   ManualExecutor disk;
   std::vector<std::string> told;
-  Fitness slow({.rooms = {{directory_, 4096}}}, executor_, disk,
+  Fitness slow({.rooms = {{directory_, 4096}}}, executor_, disk, nullptr,
                [&told](const std::string& unfit) { told.push_back(unfit); });
   slow.Start(nullptr);
   disk.RunUntilIdle();  // it found room
   slow.NoteFault(absl::ResourceExhaustedError("no port"));
-  EXPECT_THAT(told, ElementsAre("no port"));
+  EXPECT_THAT(told, ElementsAre(HasSubstr("no port")));
   executor_.RunUntilIdle();
-  EXPECT_THAT(told, ElementsAre("no port")) << "what it found was before";
+  EXPECT_THAT(told, SizeIs(1)) << "what it found was before";
   executor_.AdvanceBy(absl::Seconds(1));
   disk.RunUntilIdle();
   executor_.RunUntilIdle();
-  EXPECT_THAT(told, ElementsAre("no port", ""));
+  EXPECT_THAT(told, ElementsAre(HasSubstr("no port"), ""));
+}
+
+// FT-2.
+TEST_F(FitnessTest, AFaultWithoutACauseCountsForLongerEachTime) {
+  Start();
+  for (const int seconds : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    told_.clear();
+    const absl::Status why = absl::InternalError("no port");
+    fitness_.NoteFault(why);
+    fitness_.NoteFault(why);  // of another attempt, at the same time
+    EXPECT_THAT(told_,
+                ElementsAre(AllOf(
+                    HasSubstr("no port"),
+                    HasSubstr(absl::FormatDuration(absl::Seconds(seconds))))));
+    executor_.AdvanceBy(absl::Seconds(seconds) - absl::Milliseconds(1));
+    EXPECT_THAT(told_, SizeIs(1)) << seconds;
+    executor_.AdvanceBy(absl::Milliseconds(1));
+    EXPECT_THAT(told_, ElementsAre(HasSubstr("no port"), "")) << seconds;
+  }
+  fitness_.NoteBegun();
+  fitness_.NoteFault(absl::InternalError("no port"));
+  told_.clear();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(told_, ElementsAre(""));
+}
+
+// FT-2: a look that finds it, and one that finds it gone.
+TEST_F(FitnessTest, AFaultWhoseCauseIsFoundCountsUntilItIsGone) {
+  Start();
+  Away();
+  fitness_.NoteFault(absl::InternalError("cannot write"));
+  fitness_.NoteFault(absl::InternalError("cannot write"));
+  executor_.AdvanceBy(absl::Minutes(10));
+  EXPECT_THAT(told_.back(),
+              AllOf(HasSubstr(directory_), HasSubstr("again each 1s")));
+  Back();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(told_.back(), "");
+}
+
+TEST_F(FitnessTest, AProgramThatCannotBeExecutedMakesItUnfit) {
+  const std::string program = directory_ + "/keeper";
+  Fitness fitness({.programs = {program}}, executor_, executor_, nullptr,
+                  [this](const std::string& unfit) { told_.push_back(unfit); });
+  fitness.Start(nullptr);
+  executor_.RunUntilIdle();
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("execute " + program)));
+  std::ofstream(program) << "no program\n";
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(told_.back(), HasSubstr("Permission denied"));
+  chmod(program.c_str(), 0700);
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(told_.back(), "");
+}
+
+TEST_F(FitnessTest, ADirectoryThatIsMissingIsMadeAgain) {
+  const std::string journal = directory_ + "/journal";
+  Fitness fitness({.rooms = {{journal, 4096, /*make=*/true}}}, executor_,
+                  executor_, nullptr,
+                  [this](const std::string& unfit) { told_.push_back(unfit); });
+  fitness.Start(nullptr);
+  executor_.RunUntilIdle();
+  EXPECT_TRUE(std::filesystem::is_directory(journal));
+  EXPECT_THAT(told_, IsEmpty());
+  // That it was missing was the cause: it is not waited for.
+  fitness.NoteFault(absl::InternalError("cannot write"));
+  executor_.AdvanceBy(absl::Seconds(1));
+  std::filesystem::remove(journal);
+  fitness.NoteFault(absl::InternalError("cannot write"));
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(told_.back(), "");
+  // Not its parents: those are for a person to look at.
+  Away();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(told_.back(), HasSubstr(journal));
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+  Back();
+}
+
+TEST_F(FitnessTest, AfterAFaultTheProgramsAreTried) {
+  int tries = 0;
+  absl::Status result = absl::InternalError("keeper ended with status 1");
+  Fitness fitness(
+      {.rooms = {{directory_, 4096}}}, executor_, executor_,
+      [&](Fitness::Answer done) {
+        ++tries;
+        std::move(done)(result);
+      },
+      [this](const std::string& unfit) { told_.push_back(unfit); });
+  fitness.Start(nullptr);
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(tries, 0) << "it is dear";
+  fitness.NoteFault(absl::InternalError("cannot start"));
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(tries, 5);
+  EXPECT_THAT(told_.back(), HasSubstr("status 1"));
+  result = absl::OkStatus();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(told_.back(), "");
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(tries, 6);
 }
 
 TEST(CheckRoomTest, NamesTheDirectoryAndTheReason) {

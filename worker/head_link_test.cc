@@ -167,7 +167,8 @@ class HeadLinkTest : public testing::Test {
                        [this] {
                          if (noted_ != nullptr) noted_->NoteChange();
                        },
-                   .on_fault = [](const absl::Status&) {}}};
+                   .on_fault = [](const absl::Status&) {},
+                   .on_begun = [] {}}};
   MemoryBinding binding_;
   HandChannel channel_;
   int joined_ = 0;

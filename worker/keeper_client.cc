@@ -17,6 +17,7 @@
 #include "common/real_clock.h"
 #include "common/status_util.h"
 #include "worker/attempt_dir.h"
+#include "worker/keeper_spawn.h"
 
 namespace cohort::worker {
 namespace {
@@ -126,6 +127,14 @@ absl::StatusOr<std::vector<std::string>> KeeperClient::List() {
   }
   std::sort(attempts.begin(), attempts.end());
   return attempts;
+}
+
+void KeeperClient::CheckProgram(DoneCallback done) {
+  // On the client's thread, which alone knows what its children are.
+  Enqueue([this, done = std::move(done)]() mutable {
+    Answer(std::move(done),
+           CheckKeeper(options_.keeper_program, options_.check_timeout));
+  });
 }
 
 void KeeperClient::Enqueue(Task task) {

@@ -32,6 +32,8 @@ struct KeeperClientOptions {
   // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
   // the head, so that the cause is told by who knows it.
   absl::Duration start_timeout = absl::Seconds(10);
+  // Of CheckProgram, during which nothing else is heard of keepers: takes 1 ms.
+  absl::Duration check_timeout = absl::Seconds(1);
   // Makes this process the one to which the orphans of a dead keeper come, so
   // that also those are found that dropped session and marker and are in no
   // cgroup.  Only for a process that starts no other children: when a keeper
@@ -67,6 +69,10 @@ class KeeperClient final : public KeeperHost {
   void Kill(absl::string_view attempt) override;
   void Remove(absl::string_view attempt, DoneCallback done) override;
   absl::StatusOr<std::vector<std::string>> List() override;
+
+  // Runs the keeper program once without an attempt; errors, naming it, when it
+  // cannot be started, does not end in time, or fails.
+  void CheckProgram(DoneCallback done);
 
  private:
   KeeperClient(KeeperClientOptions options, Executor& executor,

@@ -52,6 +52,33 @@ TEST_F(KeeperClientTest, ReportsExitCodesOfEachRank) {
   EXPECT_THAT(codes, ElementsAre(0, 3));
 }
 
+TEST_F(KeeperClientTest, SaysWhetherItsProgramRuns) {
+  const std::string script = dir_.File("keeper");
+  const auto check = [&script](const std::string& text) {
+    std::ofstream(script) << "#!/bin/sh\n" << text << "\n";
+    chmod(script.c_str(), 0700);
+    return CheckKeeper(script, kDeadline);
+  };
+  COHORT_EXPECT_OK(CheckKeeper(COHORT_KEEPER_PROGRAM, kDeadline));
+  EXPECT_THAT(CheckKeeper(dir_.File("none"), kDeadline),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("No such file")));
+  EXPECT_THAT(check("exit 1"),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("status 1")));
+  EXPECT_THAT(check("kill -SEGV $$"),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("signal 11")));
+  std::ofstream(script) << "#!/bin/sh\nexec sleep 1000\n";
+  EXPECT_THAT(
+      CheckKeeper(script, absl::Milliseconds(20)),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("does not end")));
+}
+
+TEST_F(KeeperClientTest, ChecksItsProgramWhileRanksRun) {
+  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exit 0"})));
+  COHORT_EXPECT_OK(daemon.CheckProgram());
+  EXPECT_EQ(daemon.RunOut().exit_code, 0);
+}
+
 TEST_F(KeeperClientTest, ReportsTheSignalThatEndedARank) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Start(Spec({"kill -SEGV $$"})));

@@ -1,6 +1,7 @@
 #include "worker/keeper_spawn.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -66,6 +67,51 @@ UniqueFd AboveKeepersOwn(int fd) {
   return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kListenerFd + 1));
 }
 
+// Starts `program` `argument` with these files, in a session of its own,
+// without environment and with signals as new.
+absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
+                                    const std::string& argument,
+                                    posix_spawn_file_actions_t& files) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  absl::Cleanup destroy = [&attributes] {
+    posix_spawnattr_destroy(&attributes);
+  };
+  posix_spawn_file_actions_addchdir_np(&files, "/");
+  sigset_t all;
+  sigset_t none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(
+      &attributes,
+      static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
+                         POSIX_SPAWN_SETSIGMASK));
+  std::string words[] = {program, argument};
+  char* argv[] = {words[0].data(), words[1].data(), nullptr};
+  char* environment[] = {nullptr};
+  KeeperProcess process;
+  const int error = posix_spawn(&process.pid, program.c_str(), &files,
+                                &attributes, argv, environment);
+  if (error == EAGAIN || error == ENOMEM) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
+  }
+  if (error != 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
+  }
+  process.pidfd =
+      UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  if (process.pidfd) return process;
+  const int open_error = errno;
+  kill(process.pid, SIGKILL);
+  waitpid(process.pid, nullptr, 0);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot watch the keeper: ", std::strerror(open_error)));
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& runtime_dir) {
@@ -104,50 +150,44 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
   const UniqueFd log = AboveKeepersOwn(made.log.get());
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  absl::Cleanup destroy = [&files, &attributes] {
+  absl::Cleanup destroy = [&files] {
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
   };
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, log.get(), 1);
   posix_spawn_file_actions_adddup2(&files, log.get(), 2);
   posix_spawn_file_actions_adddup2(&files, lock.get(), kLockFd);
   posix_spawn_file_actions_adddup2(&files, control.get(), kListenerFd);
-  posix_spawn_file_actions_addchdir_np(&files, "/");
-  sigset_t all;
-  sigset_t none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
-                         POSIX_SPAWN_SETSIGMASK));
-  std::string words[] = {program, dir};
-  char* argv[] = {words[0].data(), words[1].data(), nullptr};
-  char* environment[] = {nullptr};
-  KeeperProcess process;
-  const int error = posix_spawn(&process.pid, program.c_str(), &files,
-                                &attributes, argv, environment);
-  if (error == EAGAIN || error == ENOMEM) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
+  return Spawn(program, dir, files);
+}
+
+absl::Status CheckKeeper(const std::string& program, absl::Duration timeout) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  absl::Cleanup destroy = [&files] {
+    posix_spawn_file_actions_destroy(&files);
+  };
+  for (const int fd : {0, 1, 2}) {
+    posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
   }
-  if (error != 0) {
-    return absl::InternalError(
-        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
+  COHORT_ASSIGN_OR_RETURN(const KeeperProcess process,
+                          Spawn(program, "--check", files));
+  pollfd ended = {process.pidfd.get(), POLLIN, 0};
+  const bool in_time =
+      poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) ==
+      1;
+  if (!in_time) kill(process.pid, SIGKILL);
+  int status = 0;
+  waitpid(process.pid, &status, 0);
+  if (!in_time) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(program, " --check does not end"));
   }
-  process.pidfd =
-      UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  if (process.pidfd) return process;
-  const int open_error = errno;
-  kill(process.pid, SIGKILL);
-  waitpid(process.pid, nullptr, 0);
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot watch the keeper: ", std::strerror(open_error)));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      program, " --check ended with ",
+      WIFEXITED(status) ? absl::StrCat("status ", WEXITSTATUS(status))
+                        : absl::StrCat("signal ", WTERMSIG(status))));
 }
 
 }  // namespace cohort::worker

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
@@ -34,5 +35,9 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
                                           const std::string& dir,
                                           const NewAttemptDir& made,
                                           const keeper::UniqueFd& listener);
+
+// Runs `program` --check.  Errors, naming it, when it cannot be started, fails,
+// or does not end within `timeout`, upon which it is killed.  Blocks.
+absl::Status CheckKeeper(const std::string& program, absl::Duration timeout);
 
 }  // namespace cohort::worker

@@ -294,6 +294,7 @@ void NodeState::OnStarted(const AttemptId& id, absl::Status status) {
   if (attempt == nullptr) return;
   attempt->starting = false;
   if (!status.ok()) return EndUnbegun(*attempt, status);
+  events_.on_begun();
   // A stop that came while the keeper was being started.
   if (IsEnding(attempt->desired)) Drive(*attempt);
   if (attempt->taken_along) host_.Stop(id, absl::ZeroDuration());

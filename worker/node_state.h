@@ -47,6 +47,8 @@ class NodeState {
     // An attempt could not begin, by the fault of this node, before anything is
     // said of that attempt.
     absl::AnyInvocable<void(const absl::Status&)> on_fault;
+    // A keeper has taken an attempt: this node can begin them.
+    absl::AnyInvocable<void()> on_begun;
   };
   NodeState(AttemptHost& host, Events events);
 

@@ -114,7 +114,8 @@ class NodeStateTest : public testing::Test {
                 [this](const absl::Status& why) {
                   EXPECT_NE(Seen().phase(), v1::PHASE_ENDED) << "told first";
                   faults_.emplace_back(why.message());
-                }};
+                },
+            .on_begun = [this] { ++begun_; }};
   }
   v1::DesiredAttempt Want(v1::Goal goal) {
     v1::DesiredAttempt desired;
@@ -158,6 +159,7 @@ class NodeStateTest : public testing::Test {
   std::optional<NodeState> state_;
   int changes_ = 0;
   std::vector<std::string> faults_;
+  int begun_ = 0;
   bool restored_ = false;
 };
 
@@ -200,6 +202,7 @@ TEST_F(NodeStateTest, IsRunningWhenEveryRankWasStarted) {
   Apply(Want(v1::GOAL_RUN));
   std::move(host_.prepared)(0);
   std::move(host_.started)(absl::OkStatus());
+  EXPECT_EQ(begun_, 1);
   host_.Tell(id_, RankStarted{0, 100});
   EXPECT_EQ(Seen().phase(), v1::PHASE_STARTING);
   host_.Tell(id_, RankStarted{1, 101});
@@ -337,6 +340,7 @@ TEST_F(NodeStateTest, ItsOwnFaultIsToldBeforeTheEndOfThePart) {
   std::move(host_.prepared)(4711);
   std::move(host_.started)(full);
   EXPECT_THAT(faults_, SizeIs(2));
+  EXPECT_EQ(begun_, 0);
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_NODE_FAILED);
 }
 

@@ -72,6 +72,8 @@ constexpr absl::Duration kDriverAnswer = absl::Seconds(30);
 // sockets and the control segment.  One that takes more finds out then.
 constexpr int64_t kStateRoomBytes = 4 << 20;
 constexpr int64_t kRuntimeRoomBytes = 256 << 10;
+// Directories on the disk of the former, which may be missing by themselves.
+constexpr int64_t kRecordBytes = 4 << 10;
 
 // The node strand, small writes, and one long-running piece of disk work.
 constexpr int kThreads = 3;
@@ -428,16 +430,29 @@ class Worker::Parts {
                                    : std::map<std::string, std::vector<int>>()},
         directories_, credential_, journal_, *keepers_, *packages_, *devices_,
         strand_, disk_, bulk_);
-    node_.emplace(
-        *host_, NodeState::Events{.on_change = [this] { link_->NoteChange(); },
-                                  .on_fault =
-                                      [this](const absl::Status& why) {
-                                        fitness_->NoteFault(why);
-                                      }});
+    node_.emplace(*host_, NodeState::Events{
+                              .on_change = [this] { link_->NoteChange(); },
+                              .on_fault =
+                                  [this](const absl::Status& why) {
+                                    fitness_->NoteFault(why);
+                                  },
+                              .on_begun = [this] { fitness_->NoteBegun(); }});
     fitness_.emplace(
-        FitnessOptions{.rooms = {{directories_.state(), kStateRoomBytes},
-                                 {directories_.runtime(), kRuntimeRoomBytes}}},
-        strand_, disk_, [this](const std::string& unfit) { OnFitness(unfit); });
+        FitnessOptions{
+            .rooms = {{directories_.state(), kStateRoomBytes},
+                      {directories_.runtime(), kRuntimeRoomBytes},
+                      {directories_.Journal(), kRecordBytes, /*make=*/true},
+                      {directories_.Attempts(), kRecordBytes, /*make=*/true},
+                      {directories_.Packages(), kRecordBytes, /*make=*/true}},
+            .programs = {KeeperBesideThisProgram()}},
+        strand_, disk_,
+        [this](Fitness::Answer done) {
+          keepers_->CheckProgram(
+              [done = std::move(done)](absl::Status status) mutable {
+                std::move(done)(std::move(status));
+              });
+        },
+        [this](const std::string& unfit) { OnFitness(unfit); });
     logs_.emplace(
         LogServiceOptions{}, directories_, strand_, bulk_,
         [this](v1::LogChunk chunk) { link_->SendLog(std::move(chunk)); });

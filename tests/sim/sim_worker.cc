@@ -214,10 +214,11 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
                             .on_fault =
                                 [this](const absl::Status& why) {
                                   fitness_->NoteFault(why);
-                                }});
-  // Each look finds room: what was full when an attempt could not begin is not
-  // for longer than a period.
-  fitness_.emplace(worker::FitnessOptions(), process_, process_,
+                                },
+                            .on_begun = [this] { fitness_->NoteBegun(); }});
+  // No look finds a cause: what was full when an attempt could not begin is so
+  // for as long as the back-off says.
+  fitness_.emplace(worker::FitnessOptions(), process_, process_, nullptr,
                    [this](const std::string& unfit) { OnFitness(unfit); });
   MakeLink(node, kind);
   MakeRunService();

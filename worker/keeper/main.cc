@@ -18,7 +18,9 @@
 #include "worker/keeper/keeper.h"
 #include "worker/keeper/spec.h"
 
-// cohort-keeper DIR: docs/design/0002-keeper.md.
+// cohort-keeper DIR: docs/design/0002-keeper.md.  cohort-keeper --check:
+// whether this program can run at all; the daemon asks before it takes new work
+// again.
 namespace {
 
 using cohort::keeper::UniqueFd;
@@ -84,6 +86,7 @@ int Run(const std::string& dir) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--check") == 0) return 0;
   if (argc != 2 || argv[1][0] != '/') {
     return Fail(kExitUsage, "usage: cohort-keeper /ABSOLUTE/ATTEMPT/DIRECTORY");
   }

@@ -88,6 +88,11 @@ class Daemon {
         [&](auto done) { client_->Adopt(attempt, std::move(done)); });
   }
 
+  absl::Status CheckProgram() {
+    return Await<absl::Status>(
+        [&](auto done) { client_->CheckProgram(std::move(done)); });
+  }
+
   absl::Status Remove() {
     return Await<absl::Status>(
         [&](auto done) { client_->Remove(Attempt(), std::move(done)); });
