@@ -203,6 +203,44 @@ class Failures(cluster.ClusterTest):
         self.assertEqual(again["failures_by_class"], {"infra": 1})
         self.assertIn("was lost", again["causes"][1])
 
+    def leave_without_a_head(self, node_timeout):
+        """A worker that ended its ranks while no head was there to hear it;
+        gives the cluster, whose head is back, and the job."""
+        c = self.cluster("--num-cpus", "1", "--end-ranks",
+                         node_timeout=node_timeout)
+        job = c.submit("--max-failures", "0", "--", "sleep", "1000")
+        c.await_state(job, "RUNNING")
+        rank = cluster.until("its rank runs", lambda: c.rank_pids(job).get(0))
+        c.kill_head()
+        c.workers["w0"].terminate()
+        self.assertEqual(c.workers["w0"].wait(cluster.DEADLINE), 0)
+        self.assertFalse(cluster.alive(rank))
+        self.assertIn("ends_not_recorded",
+                      (self.sandbox.dir / "w0.log").read_text())
+        c.start_head()
+        return c, job
+
+    def test_who_left_while_the_head_was_away_and_is_back_is_no_failure(self):
+        c, job = self.leave_without_a_head("60s")
+        self.assertEqual(c.job(job)["attempt"], 1)
+        c.start_worker("w0")
+        now = cluster.until("it runs again", lambda: (
+            c.job(job)["attempt"] == 2 and c.job(job)["state"] == "RUNNING" and
+            c.job(job)))
+        self.assertEqual((now["failures"], now["failures_by_class"]), (0, {}))
+
+    def test_who_left_while_the_head_was_away_and_stays_is_lost(self):
+        c, job = self.leave_without_a_head("1s")
+        now = cluster.until("its node is given up", lambda: (
+            c.job(job)["state"] == "PENDING" and c.job(job)))
+        self.assertEqual(now["failures_by_class"], {"infra": 1})
+        # What the next daemon tells comes too late to change that.
+        c.start_worker("w0")
+        now = cluster.until("it runs again", lambda: (
+            c.job(job)["state"] == "RUNNING" and c.job(job)))
+        self.assertEqual((now["attempt"], now["failures"],
+                          now["failures_by_class"]), (2, 0, {"infra": 1}))
+
     def test_a_stop_has_the_jobs_grace(self):
         c = self.cluster()
         job = c.submit("--grace", "0s", "--", "sh", "-c",
