@@ -16,17 +16,20 @@ namespace cohort {
 
 // Nodes that one thing keeps from a job's workers.
 struct NodeFailure {
-  // "state", "taint", "accelerator", "label", "topology", "device",
-  // "resource".
+  // "state", "taint", "accelerator", "label", "topology", "device", "resource";
+  // of nodes that have room, but not together for all workers: "domain", which
+  // all must share, "spread", as each must have another node.
   std::string by;
   // "DRAINED", the taint, the model, the requirement, the level, "FENCED: ...",
-  // "GPU".
+  // "GPU"; the domain that comes nearest, "rack=r1"; "different nodes".
   std::string what;
   // Each node is counted once, under the first thing that keeps it.
   int64_t nodes = 0;
   // All that this keeps, those too that are counted under another.
   int64_t nodes_in_all = 0;
-  // Of a resource: what the closest node lacks, and the one in the middle.
+  // Of a resource: what the closest node lacks, and the one in the middle.  Of
+  // "domain" and "spread": the workers that find no room, though `nodes` may be
+  // 0.
   std::optional<Amount> short_least;
   std::optional<Amount> short_median;
   std::string closest;  // that node's name

@@ -66,6 +66,9 @@ std::string FailureText(const NodeFailure& failure) {
   if (failure.by == "device") {
     return absl::StrCat(have, "GPUs that are ", failure.what);
   }
+  if (failure.by == "domain") {
+    return absl::StrCat(have, "room, but not in ", failure.what);
+  }
   const std::string state =
       failure.what == "ABSENT" ? "away (ABSENT)" : failure.what;
   if (!failure.since.has_value()) return absl::StrCat(are, state);
@@ -103,6 +106,28 @@ void AppendNodes(const Blocker& blocker, std::string* text) {
     const std::string number = absl::StrCat(nodes);
     absl::StrAppend(text, "  ", std::string(width - number.size(), ' '), number,
                     "  ", OneLine(line), "\n");
+  }
+}
+
+// What keeps the gang though there is room for some of it.
+void AppendTogether(const Blocker& blocker, std::string* text) {
+  for (const NodeFailure& failure : blocker.failures) {
+    if (failure.by != "domain" && failure.by != "spread") continue;
+    const int64_t short_by =
+        failure.short_least.value_or(Amount()).WholeUnits();
+    const std::string found =
+        absl::StrCat(blocker.num_workers - short_by, " of ");
+    if (failure.by == "domain") {
+      absl::StrAppend(text, "It must be all in one, and ",
+                      OneLine(failure.what), " comes nearest, with room for ",
+                      found, Workers(blocker.num_workers), ".\n");
+    } else {
+      absl::StrAppend(text,
+                      "Each worker must have a node of its own: there is "
+                      "room on ",
+                      found, "the ", blocker.num_workers,
+                      " different nodes that it must have.\n");
+    }
   }
 }
 
@@ -149,6 +174,7 @@ void AppendBlocker(const Blocker& blocker, std::string* text) {
     absl::StrAppend(text, "There is not room for that now.\n");
   }
   AppendNodes(blocker, text);
+  AppendTogether(blocker, text);
   AppendHolders(blocker, text);
 }
 

@@ -113,6 +113,37 @@ TEST(ExplainText, SaysBothThatAJobIsHeldAndThatItNeverFits) {
   EXPECT_THAT(text, HasSubstr("not even if all nodes were idle"));
 }
 
+// The nodes have room, but not for all workers together.
+TEST(ExplainText, SaysWhatKeepsTheGangTogether) {
+  Explanation explanation = Waiting();
+  Blocker& blocker = explanation.blockers[0];
+  blocker.nodes = 3;
+  blocker.nodes_that_fit = 2;
+  blocker.workers_that_fit = 2;
+  blocker.holders.clear();
+  blocker.failures = {{.by = "domain",
+                       .what = "rack=r1",
+                       .nodes = 1,
+                       .nodes_in_all = 3,
+                       .short_least = Amount::FromUnits(2),
+                       .short_median = Amount::FromUnits(2)},
+                      {.by = "spread",
+                       .what = "different nodes",
+                       .nodes_in_all = 2,
+                       .short_least = Amount::FromUnits(2),
+                       .short_median = Amount::FromUnits(2)}};
+
+  EXPECT_THAT(
+      ExplanationText(explanation),
+      HasSubstr("Of 3 nodes:\n"
+                "  1  has room, but not in rack=r1\n"
+                "  2  have room, for 2 workers\n"
+                "It must be all in one, and rack=r1 comes nearest, with room "
+                "for 2 of 4 workers.\n"
+                "Each worker must have a node of its own: there is room on 2 "
+                "of the 4 different nodes that it must have.\n"));
+}
+
 // As much more is enough.
 TEST(ExplainText, WhatMemoryIsLackingIsRoundedUp) {
   Explanation explanation = Waiting();

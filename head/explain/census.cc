@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "head/placement/candidates.h"
+#include "head/placement/refusal.h"
 
 namespace cohort::head {
 namespace {
@@ -82,7 +84,13 @@ const Misfit& Foremost(const std::vector<Misfit>& misfits,
 class Counter {
  public:
   Counter(const NodeTable& nodes, const GangRequest& request)
-      : nodes_(nodes), request_(request) {}
+      : nodes_(nodes), request_(request) {
+    // One node holds all of it or none: what it lacks says it.
+    if (OnOneNode(request) || RefuseNonsense(request).has_value()) return;
+    Fit fit(request);
+    const Scope scope(nodes.index(), request.selector);
+    nearest_ = FindNearestRoom(scope, request, fit, /*idle=*/false);
+  }
 
   void AddBucket(const NodeForm& form, const NodeGroup::Bucket& bucket) {
     // Nodes of one form and label set are alike, unless their names or what
@@ -107,6 +115,7 @@ class Counter {
   }
 
   Census Finish() && {
+    AddTogether();
     for (const auto& [key, failure] : failures_) {
       NodeFailure& out = census_.failures.emplace_back();
       out.by = key.first;
@@ -193,15 +202,52 @@ class Counter {
                : nodes_.Find(node.id)->since;
   }
 
+  // "rack=r1"; nothing when all of it may be anywhere.
+  std::optional<std::string> DomainText() const {
+    if (!nearest_.has_value() || !nearest_->domain.has_value()) {
+      return std::nullopt;
+    }
+    return absl::StrCat(request_.topology.level, "=", *nearest_->domain);
+  }
+
+  // What keeps the gang though nodes have room for some of it.
+  void AddTogether() {
+    if (!nearest_.has_value()) return;
+    const auto add = [this](Misfit::By by, const std::string& what) {
+      Failure& failure = failures_[{by, what}];
+      const int64_t missing = nearest_->room.MissingFor(request_);
+      const Amount lack = Amount::FromUnits(missing);
+      failure.nodes_in_all += census_.nodes_that_fit;
+      (failure.nodes > 0 ? failure.counted : failure.all).Add(lack, "", 1);
+    };
+    const std::optional<std::string> domain = DomainText();
+    if (domain.has_value()) add(Misfit::By::kDomain, *domain);
+    if (request_.strategy == PlacementStrategy::kStrictSpread) {
+      add(Misfit::By::kSpread, "different nodes");
+    }
+  }
+
+  // One that has room.
+  void AddRoom(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
+    const std::optional<std::string> domain = DomainText();
+    if (domain.has_value() &&
+        node.labels.at(request_.topology.level) != *nearest_->domain) {
+      Failure& failure = failures_[{Misfit::By::kDomain, *domain}];
+      failure.nodes += count;
+      failure.nodes_in_all += count;
+      return;
+    }
+    const bool alone = request_.strategy == PlacementStrategy::kStrictSpread;
+    census_.nodes_that_fit += count;
+    census_.workers_that_fit +=
+        count *
+        Capacity(form, request_.per_worker, alone ? 1 : request_.num_workers);
+  }
+
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
     census_.nodes += count;
     std::vector<Misfit> misfits = WhyCannot(node, form, request_);
-    if (misfits.empty()) {
-      census_.nodes_that_fit += count;
-      census_.workers_that_fit +=
-          count * Capacity(form, request_.per_worker, request_.num_workers);
-      return;
-    }
+    if (misfits.empty()) return AddRoom(form, node, count);
     for (Misfit& misfit : misfits) {
       if (misfit.by == Misfit::By::kState) misfit.what = StateOf(node);
       if (misfit.by == Misfit::By::kDevice) misfit.what = FenceOf(node);
@@ -223,6 +269,8 @@ class Counter {
 
   const NodeTable& nodes_;
   const GangRequest& request_;
+  // Of a request that some nodes may hold together.
+  std::optional<NearestRoom> nearest_;
   Census census_;
   std::set<std::string> unfit_told_;   // why nodes are
   std::set<std::string> fences_told_;  // why devices are
@@ -256,6 +304,10 @@ const char* MisfitName(Misfit::By by) {
       return "device";
     case Misfit::By::kResource:
       return "resource";
+    case Misfit::By::kDomain:
+      return "domain";
+    case Misfit::By::kSpread:
+      return "spread";
   }
   return "unknown";
 }

@@ -11,6 +11,7 @@
 
 #include "head/explain/remedy.h"
 #include "head/placement/candidates.h"
+#include "head/placement/refusal.h"
 
 namespace cohort::head {
 namespace {

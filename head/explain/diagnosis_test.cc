@@ -86,6 +86,50 @@ TEST(DiagnosisTest, TellsByHowMuchNodesAreShortAndWhoHoldsIt) {
   EXPECT_THAT(Find(full, Remedy::Kind::kJobEnds).jobs, ElementsAre(small));
 }
 
+// Its nodes have room one by one, but not together.
+TEST(DiagnosisTest, TellsWhichDomainComesNearestAndWhatItLacks) {
+  World world;
+  world.AddNode("CPU=4", {{"rack", "r1"}});
+  world.AddNode("CPU=4", {{"rack", "r1"}});
+  world.AddNode("CPU=4", {{"rack", "r2"}});
+  GangRequest request = Gang(9, "CPU=1");
+  request.topology = {.level = "rack", .required = true};
+
+  const FullDiagnosis full = world.Explain(request);
+
+  const Census& census = full.diagnosis.census;
+  EXPECT_EQ(census.nodes_that_fit, 2);
+  EXPECT_EQ(census.workers_that_fit, 8);
+  const NodeFailure rack = Failure(full, Misfit::By::kDomain, "rack=r1");
+  EXPECT_EQ(rack.nodes, 1);
+  EXPECT_EQ(rack.nodes_in_all, 3);
+  EXPECT_EQ(rack.short_least, Units(1));
+  EXPECT_TRUE(full.diagnosis.never_fits);
+}
+
+TEST(DiagnosisTest, TellsHowManyDifferentNodesAreMissing) {
+  World world;
+  for (int i = 0; i < 3; ++i) world.AddNode("CPU=4", {{"rack", "r1"}});
+  GangRequest request = Gang(4, "CPU=1");
+  request.strategy = PlacementStrategy::kStrictSpread;
+
+  const FullDiagnosis full = world.Explain(request);
+  EXPECT_EQ(full.diagnosis.census.nodes_that_fit, 3);
+  EXPECT_EQ(full.diagnosis.census.workers_that_fit, 3);
+  const NodeFailure spread =
+      Failure(full, Misfit::By::kSpread, "different nodes");
+  EXPECT_EQ(spread.nodes, 0);
+  EXPECT_EQ(spread.nodes_in_all, 3);
+  EXPECT_EQ(spread.short_least, Units(1));
+
+  request.topology = {.level = "rack", .required = true};
+  const FullDiagnosis both = world.Explain(request);
+  EXPECT_EQ(Failure(both, Misfit::By::kDomain, "rack=r1").short_least,
+            Units(1));
+  EXPECT_EQ(Failure(both, Misfit::By::kSpread, "different nodes").short_least,
+            Units(1));
+}
+
 TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   World world;
   world.AddNode("CPU=4,GPU=1", {{"zone", "a"}});
@@ -675,10 +719,14 @@ void CheckCensus(const World& world, const FullDiagnosis& full) {
     sum += failure.nodes;
     EXPECT_GE(failure.nodes_in_all, failure.nodes);
     EXPECT_LE(failure.short_least, failure.short_median);
-    EXPECT_EQ(failure.by == Misfit::By::kResource,
+    EXPECT_EQ(failure.by == Misfit::By::kResource ||
+                  failure.by == Misfit::By::kDomain ||
+                  failure.by == Misfit::By::kSpread,
               failure.short_least > Amount());
   }
   EXPECT_EQ(sum, census.nodes);
+  // Nor do the numbers say that all of it has room.
+  EXPECT_LT(census.workers_that_fit, full.diagnosis.request.num_workers);
 }
 
 std::string Show(const World& world, const GangRequest& request) {

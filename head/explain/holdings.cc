@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "head/placement/candidates.h"
+#include "head/placement/refusal.h"
 
 namespace cohort::head {
 namespace {
@@ -45,10 +46,6 @@ void AddGhostsOn(const NodeId& node, const NodeTable& nodes,
 }
 
 }  // namespace
-
-bool InOneDomain(const GangRequest& request) {
-  return request.topology.required && request.topology.level != kHostLevel;
-}
 
 bool LabelsFit(const NodeSnapshot& node, const GangRequest& request) {
   return LabelsAllow(node.labels, request.selector) &&

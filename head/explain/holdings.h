@@ -65,7 +65,5 @@ Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
 
 // Whether labels and name let the request use the node.
 bool LabelsFit(const NodeSnapshot& node, const GangRequest& request);
-// Whether its ranks must share the value of a label.
-bool InOneDomain(const GangRequest& request);
 
 }  // namespace cohort::head

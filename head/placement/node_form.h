@@ -131,6 +131,9 @@ struct Misfit {
     kTopology,  // no label of the level
     kDevice,    // GPUs that would do are fenced
     kResource,
+    // Of nodes that have room, but not together for the gang.
+    kDomain,  // all of it must be in one, and this one comes nearest
+    kSpread,  // each worker must have another node
   };
   By by = By::kResource;
   // The gate, taint, model, requirement, level or resource, as text.

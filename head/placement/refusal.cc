@@ -22,37 +22,8 @@ std::string Nodes(int64_t n) {
   return absl::StrCat(n, n == 1 ? " node" : " nodes");
 }
 
-// ---- room ----
-
-// Where the request comes nearest to fitting: all nodes, or the domain of its
-// level that has the most room.
-struct BestRoom {
-  Room room;
-  // Nothing: all nodes.  A value may be empty.
-  std::optional<std::string> domain;
-};
-
-bool InOneDomain(const GangRequest& request) {
-  return request.topology.required && request.topology.level != kHostLevel;
-}
-
-BestRoom FindBestRoom(const Scope& scope, const GangRequest& request, Fit& fit,
-                      bool idle) {
-  if (!InOneDomain(request))
-    return {RoomIn(scope.nodes(), fit, idle), std::nullopt};
-  BestRoom best;
-  for (const auto& [value, nodes] : scope.DomainsOf(request.topology.level)) {
-    const Room room = RoomIn(nodes, fit, idle);
-    if (!best.domain.has_value() ||
-        room.MissingFor(request) < best.room.MissingFor(request)) {
-      best = {room, value};
-    }
-  }
-  return best;
-}
-
 // "room for 3 of 8 workers on 2 nodes".
-std::string DescribeRoom(const BestRoom& best, const GangRequest& request) {
+std::string DescribeRoom(const NearestRoom& best, const GangRequest& request) {
   const Room& room = best.room;
   std::string where;
   if (best.domain.has_value()) {
@@ -225,6 +196,25 @@ std::string Nonsense(const GangRequest& request) {
 
 }  // namespace
 
+bool InOneDomain(const GangRequest& request) {
+  return request.topology.required && request.topology.level != kHostLevel;
+}
+
+NearestRoom FindNearestRoom(const Scope& scope, const GangRequest& request,
+                            Fit& fit, bool idle) {
+  if (!InOneDomain(request))
+    return {RoomIn(scope.nodes(), fit, idle), std::nullopt};
+  NearestRoom nearest;
+  for (const auto& [value, nodes] : scope.DomainsOf(request.topology.level)) {
+    const Room room = RoomIn(nodes, fit, idle);
+    if (!nearest.domain.has_value() ||
+        room.MissingFor(request) < nearest.room.MissingFor(request)) {
+      nearest = {room, value};
+    }
+  }
+  return nearest;
+}
+
 std::optional<Refusal> RefuseNonsense(const GangRequest& request) {
   std::string nonsense = Nonsense(request);
   if (nonsense.empty()) return std::nullopt;
@@ -245,8 +235,8 @@ Refusal Refuse(const Scope& scope, const GangRequest& asked) {
   GangRequest request = asked;
   if (OnOneNode(asked)) request.strategy = PlacementStrategy::kStrictPack;
   Fit fit(request);
-  const BestRoom now = FindBestRoom(scope, request, fit, /*idle=*/false);
-  const BestRoom idle = FindBestRoom(scope, request, fit, /*idle=*/true);
+  const NearestRoom now = FindNearestRoom(scope, request, fit, /*idle=*/false);
+  const NearestRoom idle = FindNearestRoom(scope, request, fit, /*idle=*/true);
   refusal.never_fits_known_nodes = !idle.room.Holds(request);
   refusal.missing = std::max<int64_t>(now.room.MissingFor(request), 1);
   Census census(request);
