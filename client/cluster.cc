@@ -209,15 +209,19 @@ absl::Status Cluster::Stop(JobId job, std::optional<absl::Duration> deadline) {
       .status();
 }
 
-absl::StatusOr<JobId> Cluster::Adopt(AttemptId attempt,
-                                     std::optional<absl::Duration> deadline) {
+absl::StatusOr<Adoption> Cluster::Adopt(
+    AttemptId attempt, std::optional<absl::Duration> deadline) {
   v1::AdoptAttemptRequest request;
   request.set_request_id(RequestId::New(core_->random()).ToHex());
   request.set_attempt_id(std::string(attempt.bytes()));
   COHORT_ASSIGN_OR_RETURN(const v1::AdoptAttemptResponse response,
                           core_->head().CallAndWait(rpc::kAdoptAttempt, request,
                                                     core_->Or(deadline)));
-  return JobId::FromBytes(response.job_id());
+  Adoption adoption;
+  COHORT_ASSIGN_OR_RETURN(adoption.job, JobId::FromBytes(response.job_id()));
+  adoption.lost_nodes.assign(response.lost_node_names().begin(),
+                             response.lost_node_names().end());
+  return adoption;
 }
 
 absl::StatusOr<JobId> Cluster::End(AttemptId attempt,

@@ -168,7 +168,7 @@ class Cluster {
   // restored: its job, which is given, goes on with it, or its ranks are ended
   // and the job goes on without it.  NotFound: it is not unclaimed;
   // FailedPrecondition, saying why: it cannot be adopted.
-  absl::StatusOr<JobId> Adopt(
+  absl::StatusOr<Adoption> Adopt(
       AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);
   absl::StatusOr<JobId> End(
       AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);

@@ -389,7 +389,8 @@ std::string StatusJson(const ClusterStatus& status) {
     one["job"] = each.job.ToText();
     one["nodes"] = each.nodes;
     one["state"] = each.state;
-    one["since"] = TimeText(each.since);
+    one["since"] =
+        each.since.has_value() ? Json(TimeText(*each.since)) : Json(nullptr);
     json["unclaimed"].push_back(std::move(one));
   }
   return Pretty(json);
@@ -418,6 +419,13 @@ std::string EventJson(const Event& event) {
 std::string IdJson(const JobId& job) {
   Json json;
   json["id"] = job.ToText();
+  return OnOneLine(json);
+}
+
+std::string AdoptionJson(const Adoption& adoption) {
+  Json json;
+  json["id"] = adoption.job.ToText();
+  json["lost_nodes"] = adoption.lost_nodes;
   return OnOneLine(json);
 }
 

@@ -36,6 +36,8 @@ std::string VersionJson(const BuildInfo& build);
 // On one line each.
 std::string EventJson(const Event& event);
 std::string IdJson(const JobId& job);
+// {"id": "...", "lost_nodes": [...]}
+std::string AdoptionJson(const Adoption& adoption);
 std::string ErrorJson(absl::string_view code, absl::string_view reason,
                       absl::string_view message);
 std::string LogLineJson(int attempt, int rank, absl::string_view stream,

@@ -122,9 +122,18 @@ struct UnclaimedAttempt {
   AttemptId attempt;
   JobId job;
   std::vector<std::string> nodes;  // names
-  // "RUNNING", "PREPARED", "ENDED", "MISSING", "AWAY".
+  // "RUNNING", "PREPARED", "ENDED", "MISSING", "AWAY"; "ENDING": a person has
+  // ended it, and those of `nodes` have not said yet that it is gone.
   std::string state;
-  absl::Time since;
+  std::optional<absl::Time> since;  // nothing: not known
+};
+
+// A job that goes on with an attempt from before a restore.
+struct Adoption {
+  JobId job;
+  // Of its nodes, by name, those that are dead or do not have it any more: its
+  // ranks on the others end, and the job goes on as after a lost node.
+  std::vector<std::string> lost_nodes;
 };
 
 struct ClusterStatus {

@@ -543,7 +543,7 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
     COHORT_ASSIGN_OR_RETURN(out.job, IdFromWire<JobId>(each.job_id()));
     out.nodes.assign(each.node_names().begin(), each.node_names().end());
     out.state = each.state();
-    out.since = rpc::FromWire(each.since());
+    if (each.has_since()) out.since = rpc::FromWire(each.since());
   }
   return status;
 }

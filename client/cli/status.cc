@@ -27,7 +27,8 @@ std::string UnclaimedText(const std::vector<UnclaimedAttempt>& unclaimed) {
   Table table({"UNCLAIMED ATTEMPT", "JOB", "STATE", "NODES", "SINCE"});
   for (const UnclaimedAttempt& each : unclaimed) {
     table.Add({each.attempt.ToHex(), each.job.ToText(), each.state,
-               absl::StrJoin(each.nodes, ","), TimeText(each.since)});
+               absl::StrJoin(each.nodes, ","),
+               each.since.has_value() ? TimeText(*each.since) : "-"});
   }
   return absl::StrCat("\n", table.ToString(),
                       "`cohort adopt ATTEMPT` goes on with one, `cohort end "

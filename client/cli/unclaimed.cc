@@ -1,8 +1,8 @@
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
@@ -15,11 +15,36 @@
 namespace cohort::cli {
 namespace {
 
-using Speak = absl::StatusOr<JobId> (Cluster::*)(AttemptId,
-                                                 std::optional<absl::Duration>);
+// What became of an attempt, by what a person said.
+struct Said {
+  JobId job;
+  std::string text;  // "is adopted"
+  std::string json;
+};
+using Speak = absl::StatusOr<Said> (*)(Cluster&, const AttemptId&);
+
+absl::StatusOr<Said> Adopt(Cluster& cluster, const AttemptId& attempt) {
+  COHORT_ASSIGN_OR_RETURN(const Adoption adoption, cluster.Adopt(attempt));
+  const std::string json = AdoptionJson(adoption);
+  if (adoption.lost_nodes.empty()) {
+    return Said{adoption.job, "is adopted", json};
+  }
+  return Said{adoption.job,
+              absl::StrCat("is adopted and ends: ",
+                           absl::StrJoin(adoption.lost_nodes, " and "),
+                           adoption.lost_nodes.size() == 1 ? " is" : " are",
+                           " lost, so its ranks elsewhere end too, and the "
+                           "job goes on as after a lost node"),
+              json};
+}
+
+absl::StatusOr<Said> End(Cluster& cluster, const AttemptId& attempt) {
+  COHORT_ASSIGN_OR_RETURN(const JobId job, cluster.End(attempt));
+  return Said{job, "ends", IdJson(job)};
+}
 
 absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
-                        Speak speak, absl::string_view done) {
+                        Speak speak) {
   if (text.empty()) {
     return UsageError("the attempt's id is empty: `cohort status` shows ids");
   }
@@ -33,24 +58,23 @@ absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
   }
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  COHORT_ASSIGN_OR_RETURN(const JobId job,
-                          ((*cluster).*speak)(*attempt, std::nullopt));
-  COHORT_RETURN_IF_ERROR(Print(
-      invocation.json ? IdJson(job)
-                      : absl::StrCat("attempt ", attempt->ToHex(), " of job ",
-                                     job.ToText(), " ", done)));
+  COHORT_ASSIGN_OR_RETURN(const Said said, speak(*cluster, *attempt));
+  COHORT_RETURN_IF_ERROR(
+      Print(invocation.json
+                ? said.json
+                : OneLine(absl::StrCat("attempt ", attempt->ToHex(), " of job ",
+                                       said.job.ToText(), " ", said.text))));
   return kExitOk;
 }
 
 void Add(CLI::App& cohort, Invocation& invocation, const std::string& name,
-         const std::string& description, Speak speak, const char* done,
+         const std::string& description, Speak speak,
          const std::string& footer) {
   auto attempt = std::make_shared<std::string>();
-  CLI::App* command =
-      AddCommand(cohort, name, description, invocation,
-                 [&invocation, attempt, speak, done] {
-                   return Run(invocation, *attempt, speak, done);
-                 });
+  CLI::App* command = AddCommand(cohort, name, description, invocation,
+                                 [&invocation, attempt, speak] {
+                                   return Run(invocation, *attempt, speak);
+                                 });
   command
       ->add_option("ATTEMPT", *attempt, "Its id, as `cohort status` shows it")
       ->required();
@@ -62,14 +86,16 @@ void Add(CLI::App& cohort, Invocation& invocation, const std::string& name,
 
 void AddUnclaimed(CLI::App& cohort, Invocation& invocation) {
   Add(cohort, invocation, "adopt",
-      "Go on with an attempt that is unclaimed after a restore",
-      &Cluster::Adopt, "is adopted",
-      "Its job goes on with it as if nothing had been restored. One that the\n"
+      "Go on with an attempt that is unclaimed after a restore", &Adopt,
+      "Its job goes on with it as if nothing had been restored; with a node of "
+      "it\n"
+      "dead it ends, as when a node is lost, and the answer says so. One that "
+      "the\n"
       "backup did not have needs all of its nodes, and its job gets a new "
       "record\n"
       "where there is none.");
   Add(cohort, invocation, "end",
-      "End an attempt that is unclaimed after a restore", &Cluster::End, "ends",
+      "End an attempt that is unclaimed after a restore", &End,
       "SIGTERM to its ranks, SIGKILL after 10 s (at once to those of one that "
       "the\n"
       "backup did not have). Its job starts again from its last committed\n"

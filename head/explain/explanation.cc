@@ -14,6 +14,7 @@
 #include "head/state/dependencies.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_table.h"
+#include "head/state/unclaimed_list.h"
 
 namespace cohort::head {
 namespace {
@@ -210,6 +211,10 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   // Nobody speaks for it yet, whatever its row says.
   if (const auto* unclaimed = state.unclaimed().KeepsBack(job)) {
     return UnclaimedReason(*unclaimed);
+  }
+  const AttemptRecord* const last = state.attempts().LastOf(job.id);
+  if (last != nullptr && IsEndedUnclaimed(*last)) {
+    return EndedUnclaimedReason(*last, state.nodes());
   }
   const std::vector<std::string> nodes = NodesOf(state, job);
   const std::string where =

@@ -6,14 +6,31 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/hash.h"
-#include "head/state/unclaimed.h"
+#include "head/state/unclaimed_list.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
 
-constexpr int kListedMax = 1'000;
+constexpr size_t kListedMax = 1'000;
+
+std::string NodeName(const ClusterState& state, const NodeId& id) {
+  const NodeRecord* node = state.nodes().Find(id);
+  return node == nullptr ? id.ToHex() : node->name;
+}
+
+void AddLost(const ClusterState& state, const AttemptId& attempt,
+             v1::AdoptAttemptResponse& response) {
+  const AttemptRecord* row = state.attempts().Find(attempt);
+  if (row == nullptr) return;
+  for (const NodeId& node : LostNodesOf(*row)) {
+    response.add_lost_node_names(NodeName(state, node));
+  }
+}
+
+// It ends, whatever is lost.
+void AddLost(const ClusterState&, const AttemptId&, v1::EndAttemptResponse&) {}
 
 }  // namespace
 
@@ -58,48 +75,37 @@ void UnclaimedService::Answer(const rpc::CallContext& context,
                        .request_id = request.request_id(),
                        .body_hash = std::string(Sha256::Of(body).bytes())};
   Transition transition;
-  absl::StatusOr<JobId> job = ((*state)->*decide)(key, *attempt, transition);
-  transition.Then([reply = std::move(reply),
-                   job = std::move(job)](const absl::Status& status) mutable {
-    if (!status.ok()) return std::move(reply)(status);
-    if (!job.ok()) return std::move(reply)(job.status());
-    Resp response;
+  const absl::StatusOr<JobId> job =
+      ((*state)->*decide)(key, *attempt, transition);
+  Resp response;
+  if (job.ok()) {
     response.set_job_id(job->bytes());
-    std::move(reply)(std::move(response));
-  });
+    AddLost(**state, *attempt, response);
+  }
+  transition.Then(
+      [reply = std::move(reply), refused = job.status(),
+       response = std::move(response)](const absl::Status& status) mutable {
+        if (!status.ok()) return std::move(reply)(status);
+        if (!refused.ok()) return std::move(reply)(refused);
+        std::move(reply)(std::move(response));
+      });
   host_.Submit(std::move(transition));
 }
 
 void AddUnclaimed(const ClusterState& state, v1::GetStatusResponse& response) {
   response.set_settling(state.cluster().settling);
-  for (const auto& [id, listed] : state.unclaimed().all()) {
-    if (response.unclaimed_size() >= kListedMax) return;
-    UnclaimedTable::Entry entry = listed;
+  for (const ListedAttempt& each : ListUnclaimed(state, kListedMax)) {
     v1::UnclaimedAttempt& wire = *response.add_unclaimed();
-    wire.set_attempt_id(std::string(id.bytes()));
-    wire.set_job_id(entry.job.bytes());
-    wire.set_known(entry.has_row);
-    *wire.mutable_since() = rpc::ToWire(entry.since);
-    const auto name = [&](const NodeId& node) {
-      const NodeRecord* record = state.nodes().Find(node);
-      wire.add_node_names(record == nullptr ? node.ToHex() : record->name);
-      // Of a node that went away nothing is known.
-      if (record == nullptr || record->state == NodeState::kDead) {
-        entry.seen.erase(node);
-      }
-    };
-    size_t nodes = listed.seen.size();
-    if (const AttemptRecord* attempt = state.attempts().Find(id)) {
-      nodes = attempt->parts.size();
-      for (const AttemptPart& part : attempt->parts) name(part.node);
-    } else {
-      for (const auto& [node, observed] : listed.seen) {
-        name(node);
-        if (!observed.wanted.has_value()) continue;
-        nodes = static_cast<size_t>(observed.wanted->node_count);
-      }
+    wire.set_attempt_id(std::string(each.attempt.bytes()));
+    wire.set_job_id(each.job.bytes());
+    wire.set_known(each.has_row);
+    wire.set_state(each.state);
+    if (each.since != absl::InfinitePast()) {
+      *wire.mutable_since() = rpc::ToWire(each.since);
     }
-    wire.set_state(StateOf(entry, nodes));
+    for (const NodeId& node : each.nodes) {
+      wire.add_node_names(NodeName(state, node));
+    }
   }
 }
 

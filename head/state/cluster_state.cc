@@ -16,6 +16,7 @@
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
+#include "head/state/unclaimed_list.h"
 
 namespace cohort::head {
 namespace {
@@ -620,7 +621,13 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (const auto* unclaimed = unclaimed_.KeepsBack(job)) {
     return UnclaimedReason(*unclaimed);
   }
-  if (job.state != JobState::kPending) return job.reason;
+  if (job.state != JobState::kPending) {
+    const AttemptRecord* attempt =
+        HasEnded(job.state) ? nullptr : attempts_.LastOf(job.id);
+    return attempt != nullptr && IsEndedUnclaimed(*attempt)
+               ? EndedUnclaimedReason(*attempt, nodes_)
+               : job.reason;
+  }
   if (cluster_.settling) {
     return "the store was restored: nothing starts before its nodes were heard "
            "of, or are dead";

@@ -238,19 +238,30 @@ UnclaimedTable::Entry UnclaimedTable::Extract(
   return entry;
 }
 
-const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes) {
+const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes,
+                    const std::set<NodeId>& away) {
   if (entry.ending) return "ENDING";
+  size_t heard = entry.missing.size();
+  bool running = false;
   bool prepared = false;
   bool ended = false;
   for (const auto& [node, observed] : entry.seen) {
-    if (observed.phase == ObservedPhase::kStarting ||
-        observed.phase == ObservedPhase::kRunning) {
-      return "RUNNING";
+    if (away.contains(node)) continue;
+    ++heard;
+    switch (observed.phase) {
+      case ObservedPhase::kStarting:
+      case ObservedPhase::kRunning:
+        running = true;
+        break;
+      case ObservedPhase::kEnded:
+        ended = true;
+        break;
+      default:
+        prepared = true;
     }
-    ended = ended || observed.phase == ObservedPhase::kEnded;
-    prepared = prepared || observed.phase != ObservedPhase::kEnded;
   }
-  if (entry.seen.size() + entry.missing.size() < nodes) return "AWAY";
+  if (heard < nodes) return "AWAY";
+  if (running) return "RUNNING";
   if (prepared) return "PREPARED";
   return ended ? "ENDED" : "MISSING";
 }

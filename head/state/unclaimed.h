@@ -98,9 +98,11 @@ class UnclaimedTable {
 };
 
 // RUNNING, PREPARED, ENDED; MISSING: its nodes do not know it any more; AWAY:
-// not all of its nodes were heard of; ENDING: a person has ended it.  `nodes`:
-// how many it is on.
-const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes);
+// not all of its nodes were heard of, or are here; ENDING: a person has ended
+// it.  `nodes`: how many it is on; what those `away` said before does not
+// count.
+const char* StateOf(const UnclaimedTable::Entry& entry, size_t nodes,
+                    const std::set<NodeId>& away = {});
 
 // Why its job waits.
 std::string UnclaimedReason(const UnclaimedTable::Entry& entry);

@@ -1,0 +1,133 @@
+#include "head/state/unclaimed_list.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "head/explain/explanation.h"
+#include "head/state/testing/unclaimed_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class UnclaimedListTest : public UnclaimedTest {
+ protected:
+  // One rank on each of the two nodes, running.
+  JobId RunGang() {
+    Join(kNode, {}, 1);
+    Join(kOther, {}, 1);
+    JobSpec spec;
+    spec.command = {"train"};
+    spec.num_workers = 2;
+    spec.max_failures = 3;
+    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+    Transition transition;
+    const JobId job = *state_->SubmitJob(Key(), "default", spec, transition);
+    Submit(std::move(transition));
+    Say(kNode, At(job, ObservedPhase::kPrepared));
+    Say(kOther, At(job, ObservedPhase::kPrepared));
+    Say(kNode, At(job, ObservedPhase::kRunning));
+    Say(kOther, At(job, ObservedPhase::kRunning));
+    EXPECT_EQ(Job(job).state, JobState::kRunning);
+    return job;
+  }
+  JobId SubmitArray(const std::string& array) {
+    JobSpec spec;
+    spec.command = {"train"};
+    spec.array = array;
+    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+    Transition transition;
+    const JobId id = *state_->SubmitJob(Key(), "default", spec, transition);
+    Submit(std::move(transition));
+    return id;
+  }
+  std::vector<ListedAttempt> List() { return ListUnclaimed(*state_, 10); }
+};
+
+TEST_F(UnclaimedListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
+  const JobId job = RunGang();
+  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  Backup();
+  Restore();
+  Join(kNode, {running}, 1);
+  ASSERT_THAT(List(), SizeIs(1));
+  EXPECT_STREQ(List()[0].state, "AWAY") << "one node was never heard of";
+  Join(kOther, {running}, 1);
+  EXPECT_STREQ(List()[0].state, "RUNNING");
+  EXPECT_THAT(List()[0].nodes, ElementsAre(kNode, kOther));
+  state_->WithdrawNode(kOther, state_->nodes().Find(kOther)->incarnation);
+  EXPECT_STREQ(List()[0].state, "AWAY") << "its daemon went";
+  Join(kOther, {running}, 1);
+  EXPECT_STREQ(List()[0].state, "RUNNING");
+  silent_ = {kOther};
+  Settle();
+  EXPECT_STREQ(List()[0].state, "AWAY") << "it is dead";
+}
+
+TEST_F(UnclaimedListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
+  const JobId job = RunGang();
+  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  Backup();
+  Restore();
+  Join(kNode, {running}, 1);
+  silent_ = {kOther};
+  Settle();
+
+  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+
+  const AttemptRecord& attempt = *state_->attempts().Find(running.attempt);
+  EXPECT_THAT(LostNodesOf(attempt), ElementsAre(kOther));
+  EXPECT_EQ(attempt.state, AttemptState::kEnding);
+}
+
+TEST_F(UnclaimedListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
+  const JobId job = RunGang();
+  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  Backup();
+  Restore();
+  Join(kNode, {running}, 1);
+  Join(kOther, {running}, 1);
+  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(LostNodesOf(*state_->attempts().Find(running.attempt)),
+              IsEmpty());
+}
+
+// One with a row is an attempt as any other then, but for what people see.
+TEST_F(UnclaimedListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+
+  ASSERT_THAT(List(), SizeIs(1));
+  EXPECT_STREQ(List()[0].state, "ENDING");
+  EXPECT_TRUE(List()[0].has_row);
+  EXPECT_THAT(List()[0].nodes, ElementsAre(kNode));
+  const std::string away = "a person has ended attempt " +
+                           running.attempt.ToHex() +
+                           ", unclaimed since the store was restored; node-n, "
+                           "which is away, has not said yet that it is gone";
+  EXPECT_EQ(state_->ReasonOf(Job(job)), away);
+  EXPECT_EQ(Explain(*state_, Job(job), false).summary, away);
+
+  Join(kNode, {running});
+  EXPECT_THAT(state_->ReasonOf(Job(job)),
+              HasSubstr("; node-n has not said yet that it is gone"));
+  Say(kNode, Ended(running, 1));
+  EXPECT_THAT(List(), IsEmpty());
+  EXPECT_THAT(state_->ReasonOf(Job(job)), Not(HasSubstr("a person")));
+}
+
+}  // namespace
+}  // namespace cohort::head
