@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -22,6 +23,7 @@ namespace {
 using Kind = OtherBlocker::Kind;
 
 constexpr size_t kAheadShown = 3;
+constexpr size_t kUnclaimedShown = 3;  // of those that have places of an array
 
 // ---- what else keeps it ----
 
@@ -92,16 +94,61 @@ bool HasRoomFor(const ClusterState& state, const JobRecord& job,
   return Fits(state.nodes().index(), request);
 }
 
+// "; of these 2 are unclaimed ...": places that nobody has spoken for.
+std::string UnclaimedPlaces(
+    const std::vector<const UnclaimedTable::Entry*>& unclaimed) {
+  if (unclaimed.empty()) return "";
+  std::vector<std::string> first;
+  for (const UnclaimedTable::Entry* entry : unclaimed) {
+    if (first.size() == kUnclaimedShown) break;
+    first.push_back(absl::StrCat(entry->job.ToText(), " (attempt ",
+                                 entry->attempt.ToHex(), ")"));
+  }
+  return absl::StrCat(
+      "; of these ", unclaimed.size(), unclaimed.size() == 1 ? " is" : " are",
+      " unclaimed since the store was restored",
+      unclaimed.size() > first.size() ? ", first " : ": ", NamesText(first));
+}
+
+// A person speaks for what has a place; then its end comes as any other's.
+void AddUnclaimedPlaces(
+    const std::vector<const UnclaimedTable::Entry*>& unclaimed,
+    std::vector<NamedChange>& changes) {
+  size_t shown = 0;
+  for (const UnclaimedTable::Entry* entry : unclaimed) {
+    if (entry->ending) continue;  // a person has spoken
+    if (++shown > kUnclaimedShown) return;
+    const std::string id = entry->attempt.ToHex();
+    const std::string element = entry->job.ToText();
+    changes.push_back(OfCluster(
+        "ADOPT_ATTEMPT",
+        absl::StrCat("adopt attempt ", id, ", and the end of ", element),
+        absl::StrCat("cohort adopt ", id)));
+    changes.push_back(
+        OfCluster("END_ATTEMPT",
+                  absl::StrCat("end attempt ", id, ", after which ", element,
+                               " starts again, and the end of that"),
+                  absl::StrCat("cohort end ", id)));
+  }
+}
+
 OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
                           const Eligibility::Kept& kept) {
   const int64_t more = kept.before + 1;
+  const std::vector<const UnclaimedTable::Entry*> unclaimed =
+      state.unclaimed().OfArray(job.id.array());
   OtherBlocker blocker{
       Kind::kArray,
-      absl::StrCat(kept.admitted, " elements of ", job.id.array().ToText(),
-                   " run or are about to, its limit",
-                   kept.before == 0
-                       ? ""
-                       : absl::StrCat("; ", kept.before, " come before it")),
+      absl::StrCat(kept.admitted,
+                   kept.admitted == 1 ? " element of " : " elements of ",
+                   job.id.array().ToText(),
+                   kept.admitted == 1 ? " runs or is about to, its limit"
+                                      : " run or are about to, its limit",
+                   kept.before == 0 ? ""
+                   : kept.before == 1
+                       ? "; 1 comes before it"
+                       : absl::StrCat("; ", kept.before, " come before it"),
+                   UnclaimedPlaces(unclaimed)),
       {}};
   const int64_t limit = kept.admitted + more;
   const std::string& spec = job.spec->array;
@@ -114,6 +161,11 @@ OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
          .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
                              limit)});
   }
+  AddUnclaimedPlaces(unclaimed, blocker.lifted_by);
+  // Those of which somebody knows the end.
+  const int64_t claimed =
+      kept.admitted - static_cast<int64_t>(unclaimed.size());
+  if (claimed < more && !unclaimed.empty()) return blocker;
   blocker.lifted_by.push_back(OfCluster(
       "ELEMENT_ENDS", more == 1
                           ? "the end of one of the elements that run"
@@ -343,6 +395,7 @@ class Elements {
     Add(BlockerName(Kind::kHeld), kept.held, id_of(kept.first_held));
     int64_t rest = entry.CountOf(JobState::kPending);
     for (const WaitingElements& each : waiting_) rest -= each.count;
+    rest -= AddUnclaimed(array, rest);
     Add(BlockerName(Kind::kOther), rest, std::nullopt);
   }
 
@@ -387,6 +440,21 @@ class Elements {
  private:
   void Add(const char* kind, int64_t count, std::optional<JobId> first) {
     if (count > 0) waiting_.push_back({kind, count, first});
+  }
+
+  // Of the rest, at most `most`, those that wait for what is unclaimed of them.
+  int64_t AddUnclaimed(const JobId& array, int64_t most) {
+    std::set<JobId> waiting;
+    for (const UnclaimedTable::Entry* each :
+         state_.unclaimed().OfArray(array)) {
+      const JobRecord* job = state_.jobs().Find(each->job);
+      if (job == nullptr || job->state != JobState::kPending) continue;
+      if (!job->held) waiting.insert(each->job);
+    }
+    const int64_t count = std::min(most, static_cast<int64_t>(waiting.size()));
+    if (count == 0) return 0;
+    Add(BlockerName(Kind::kUnclaimed), count, *waiting.begin());
+    return count;
   }
 
   const ClusterState& state_;

@@ -151,8 +151,11 @@ std::string Eligibility::ReasonOf(const JobRecord& job) const {
   if (dependencies_.Waits(who)) return dependencies_.ReasonOf(who);
   const Slots* slots = SlotsOf(job);
   if (slots == nullptr || !slots->waiting.contains(job.sequence)) return "";
-  return absl::StrCat(slots->admitted.size(), " elements of ", who.ToText(),
-                      " run or are about to, its limit");
+  const size_t admitted = slots->admitted.size();
+  return absl::StrCat(
+      admitted, admitted == 1 ? " element of " : " elements of ", who.ToText(),
+      admitted == 1 ? " runs or is about to, its limit"
+                    : " run or are about to, its limit");
 }
 
 bool Eligibility::LacksPlace(const JobRecord& job) const {

@@ -208,6 +208,18 @@ const UnclaimedTable::Entry* UnclaimedTable::OfJob(const JobId& job) const {
   return found == by_job_.end() ? nullptr : Find(*found->second.begin());
 }
 
+std::vector<const UnclaimedTable::Entry*> UnclaimedTable::OfArray(
+    const JobId& array) const {
+  std::vector<const Entry*> entries;
+  for (auto at = by_job_.lower_bound(array);
+       at != by_job_.end() && at->first.array() == array; ++at) {
+    for (const AttemptId& attempt : at->second) {
+      entries.push_back(Find(attempt));
+    }
+  }
+  return entries;
+}
+
 const UnclaimedTable::Entry* UnclaimedTable::KeepsBack(
     const JobRecord& job) const {
   const Entry* const entry = OfJob(job.id);

@@ -77,6 +77,8 @@ class UnclaimedTable {
   std::vector<AttemptId> EndingOn(const NodeId& node) const;
 
   const Entry* Find(const AttemptId& attempt) const;
+  // Of an array's elements, in their order.
+  std::vector<const Entry*> OfArray(const JobId& array) const;
   // Null when the job may go on; otherwise one that it must wait for.
   const Entry* OfJob(const JobId& job) const;
   // As OfJob, but null for one that is ending while the job runs elsewhere.

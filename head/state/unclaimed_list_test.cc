@@ -129,5 +129,58 @@ TEST_F(UnclaimedListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   EXPECT_THAT(state_->ReasonOf(Job(job)), Not(HasSubstr("a person")));
 }
 
+// ---- what an array waits for ----
+
+TEST_F(UnclaimedListTest, PlacesOfAnArrayThatAreUnclaimedAreNamed) {
+  Join(kNode, {}, 4);
+  const JobId array = SubmitArray("0-3%1");
+  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  Backup();
+  Restore();
+  Join(kNode, {zero}, 4);
+  Settle();
+
+  const Explanation why = Explain(*state_, Job(array.Element(1)), false);
+
+  ASSERT_THAT(why.others, SizeIs(1));
+  EXPECT_EQ(why.others[0].text,
+            "1 element of " + array.ToText() +
+                " runs or is about to, its limit; of these 1 is unclaimed "
+                "since the store was restored: " +
+                array.Element(0).ToText() + " (attempt " +
+                zero.attempt.ToHex() + ")");
+  std::vector<std::string> kinds, hows;
+  for (const NamedChange& change : why.changes) {
+    kinds.push_back(change.kind);
+    hows.push_back(change.how);
+  }
+  EXPECT_THAT(kinds,
+              ElementsAre("RAISE_ARRAY_LIMIT", "ADOPT_ATTEMPT", "END_ATTEMPT"));
+  EXPECT_THAT(
+      hows, ElementsAre("--array 0-3%2", "cohort adopt " + zero.attempt.ToHex(),
+                        "cohort end " + zero.attempt.ToHex()));
+  EXPECT_THAT(ExplainArray(*state_, array, false).summary,
+              HasSubstr("of these 1 is unclaimed"));
+}
+
+// Begun after the backup, so that its element waits for it here.
+TEST_F(UnclaimedListTest, AnElementThatWaitsForItsUnclaimedAttemptIsCounted) {
+  Join(kNode);
+  const JobId array = SubmitArray("0-3%1");
+  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  Backup();
+  Say(kNode, Ended(zero, 0));
+  const ObservedAttempt one = Run(array.Element(1), kNode);
+  Restore();
+  Join(kNode, {Ended(zero, 0), one});
+  Settle();
+
+  const Explanation why = ExplainArray(*state_, array, false);
+
+  EXPECT_THAT(why.elements,
+              ElementsAre(WaitingElements{"array", 2, array.Element(2)},
+                          WaitingElements{"unclaimed", 1, array.Element(1)}));
+}
+
 }  // namespace
 }  // namespace cohort::head
