@@ -373,9 +373,9 @@ std::string StatusJson(const ClusterStatus& status) {
   json["http_address"] = OrNull(status.http_address);
   json["head_pid"] = status.head_pid;
   json["term"] = status.term;
-  json["nodes"] =
-      Counts({"ALIVE", "UNFIT", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
-             status.nodes_by_state);
+  json["nodes"] = Counts(
+      {"ALIVE", "UNFIT", "ABSENT", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
+      status.nodes_by_state);
   json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
                          "SUCCEEDED", "FAILED", "STOPPED"},
                         status.jobs_by_state);

@@ -495,6 +495,7 @@ TEST(Json, ShowsStatusAndResources) {
   "nodes": {
     "ALIVE": 2,
     "UNFIT": 0,
+    "ABSENT": 0,
     "SUSPECT": 0,
     "DRAINING": 0,
     "DRAINED": 0,

@@ -73,7 +73,7 @@ struct Drain {
 struct Node {
   NodeId id;
   std::string name;
-  // ALIVE, UNFIT, SUSPECT, DRAINING, DRAINED, DEAD
+  // ALIVE, UNFIT, ABSENT, SUSPECT, DRAINING, DRAINED, DEAD
   std::string state;
   std::optional<absl::Time> since;  // it is in this state
   uint64_t incarnation = 0;

@@ -174,7 +174,6 @@ class Counter {
   // A node that takes no new work, as people see it.
   std::string StateOf(const NodeSnapshot& node) {
     const ShownNodeState state = nodes_.ShownState(node.id);
-    if (state == ShownNodeState::kAlive) return "ABSENT";
     const std::string name = ShownNodeStateName(state);
     if (state != ShownNodeState::kUnfit) return name;
     return WithReason(name, nodes_.UnfitBecause(node.id), unfit_told_);
@@ -194,12 +193,6 @@ class Counter {
     const bool tell = told.contains(why) ||
                       (told.size() < kWhyToldMax && told.insert(why).second);
     return tell ? absl::StrCat(name, ": ", why) : name;
-  }
-
-  absl::Time SinceOf(const NodeSnapshot& node) const {
-    return nodes_.ShownState(node.id) == ShownNodeState::kAlive
-               ? nodes_.AwaySince(node.id)
-               : nodes_.Find(node.id)->since;
   }
 
   // "rack=r1"; nothing when all of it may be anywhere.
@@ -257,7 +250,7 @@ class Counter {
       Failure& failure = failures_[{misfit.by, misfit.what}];
       failure.nodes_in_all += count;
       if (misfit.by == Misfit::By::kState) {
-        failure.since = std::min(failure.since, SinceOf(node));
+        failure.since = std::min(failure.since, nodes_.ShownSince(node.id));
       }
       const bool is_lack = misfit.by == Misfit::By::kResource;
       if (is_lack) failure.all.Add(misfit.short_by, node.name, count);

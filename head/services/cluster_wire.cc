@@ -449,9 +449,8 @@ v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   wire.set_unfit(state.nodes().UnfitBecause(node.id));
   wire.set_build(node.build);
   wire.set_host(node.host);
-  if (node.since != absl::InfinitePast()) {
-    *wire.mutable_since() = rpc::ToWire(node.since);
-  }
+  const absl::Time since = state.nodes().ShownSince(node.id);
+  if (since != absl::InfinitePast()) *wire.mutable_since() = rpc::ToWire(since);
   AddDevices(state, node, wire);
   return wire;
 }

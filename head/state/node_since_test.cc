@@ -76,6 +76,32 @@ TEST_F(NodeSinceTest, IsThatOfTheStateWhateverChangesIt) {
   EXPECT_EQ(Since(), time_.Wall());
 }
 
+// A node whose daemon is away, or that this head has not heard of yet.  Its row
+// says nothing of it, so that a restart of the head writes none for it.
+TEST_F(NodeSinceTest, ABSENTIsOfTheRunningHead) {
+  Join(a_, 4);
+  const absl::Time joined = time_.Wall();
+  time_.AdvanceBy(absl::Seconds(1));
+  state_->WithdrawNode(a_, incarnations_[a_]);
+  EXPECT_EQ(State(), "ABSENT");
+  EXPECT_EQ(state_->nodes().ShownSince(a_), time_.Wall());
+  EXPECT_EQ(Since(), joined) << "of the row";
+  EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
+  Join(a_, 4);
+  EXPECT_EQ(State(), "ALIVE");
+  EXPECT_EQ(state_->nodes().ShownSince(a_), joined);
+
+  time_.AdvanceBy(absl::Seconds(1));
+  Reload();
+  EXPECT_EQ(State(), "ABSENT");
+  EXPECT_EQ(state_->nodes().ShownSince(a_), time_.Wall());
+  Drain(true);
+  EXPECT_EQ(State(), "DRAINED") << "what a person wants comes first";
+  Drain(false);
+  Pass(limits_.node_timeout * 2);
+  EXPECT_EQ(State(), "DEAD") << "that it is silent comes first";
+}
+
 // What it says of itself is the same, whoever hears it.
 TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsUnfit) {
   Registration registration = Node(a_, 4);

@@ -295,7 +295,7 @@ std::vector<NodeId> NodeTable::TakeRestated() {
   for (const NodeId& node : std::exchange(restated_, {})) {
     const auto ledger = ledgers_.find(node);
     if (ledger == ledgers_.end()) continue;
-    const ShownNodeState now = ShownState(node);
+    const ShownNodeState now = ShownStateOf(records_.at(node), IsEmpty(node));
     if (std::exchange(ledger->second.told, now) != now) {
       restated.push_back(node);
     }
@@ -584,7 +584,14 @@ size_t NodeTable::DrainedCount() const {
 }
 
 ShownNodeState NodeTable::ShownState(const NodeId& node) const {
-  return ShownStateOf(records_.at(node), IsEmpty(node));
+  const ShownNodeState state = ShownStateOf(records_.at(node), IsEmpty(node));
+  const bool absent = state == ShownNodeState::kAlive && !IsOffered(node);
+  return absent ? ShownNodeState::kAbsent : state;
+}
+
+absl::Time NodeTable::ShownSince(const NodeId& node) const {
+  return ShownState(node) == ShownNodeState::kAbsent ? AwaySince(node)
+                                                     : records_.at(node).since;
 }
 
 ResourceSet NodeTable::Total() const {

@@ -85,7 +85,7 @@ class NodeTable {
   // dead.
   const DeviceSample* SampleOf(const NodeId& node,
                                const std::string& device) const;
-  // Nodes whose shown state is another than when this was last asked.
+  // Nodes whose rows show another state than when this was last asked.
   std::vector<NodeId> TakeRestated();
   // The event that a drain comes from; of a node without one, its registration.
   void SetCause(const NodeId& node, uint64_t event);
@@ -157,8 +157,12 @@ class NodeTable {
   // Parts of attempts that hold something, on all nodes.
   int64_t HoldCount() const;
   size_t DrainedCount() const;
-  // Of a node that is here.
+  // Of a node that is here.  One that would be ALIVE and is not offered is
+  // ABSENT: not in its row, which says the same before and after, and so
+  // neither an event nor a new `since` there.
   ShownNodeState ShownState(const NodeId& node) const;
+  // Since when; InfinitePast: it is not known.
+  absl::Time ShownSince(const NodeId& node) const;
   // Sums over the nodes in the index.
   ResourceSet Total() const;
   ResourceSet Available() const;

@@ -25,6 +25,8 @@ const char* ShownNodeStateName(ShownNodeState state) {
       return "DEAD";
     case ShownNodeState::kUnfit:
       return "UNFIT";
+    case ShownNodeState::kAbsent:
+      return "ABSENT";
   }
   return "UNKNOWN";
 }

@@ -16,16 +16,20 @@ enum class ShownNodeState : uint8_t {
   kDrained = 4,   // takes no new work; nothing is left there
   kDead = 5,
   kUnfit = 6,  // takes no new work, because it could not begin it
+  // Takes no new work: this head has not heard of it yet, or its daemon goes.
+  kAbsent = 7,
 };
 
-inline constexpr std::array<ShownNodeState, 6> kShownNodeStates = {
-    ShownNodeState::kAlive,   ShownNodeState::kUnfit,
-    ShownNodeState::kSuspect, ShownNodeState::kDraining,
-    ShownNodeState::kDrained, ShownNodeState::kDead};
+inline constexpr std::array<ShownNodeState, 7> kShownNodeStates = {
+    ShownNodeState::kAlive,    ShownNodeState::kUnfit,
+    ShownNodeState::kAbsent,   ShownNodeState::kSuspect,
+    ShownNodeState::kDraining, ShownNodeState::kDrained,
+    ShownNodeState::kDead};
 
 // That it cannot be heard comes first: a drained node that is dead is DEAD, its
 // drain is still in the record.  Then what a person wants, then what it says of
-// itself.  `empty`: it holds nothing, ghosts included.
+// itself.  `empty`: it holds nothing, ghosts included.  A pure function of the
+// row: that a node is ABSENT only a running head knows (NodeTable::ShownState).
 ShownNodeState ShownStateOf(const NodeRecord& node, bool empty);
 
 // DRAINING, as text.
