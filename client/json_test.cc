@@ -486,6 +486,9 @@ TEST(Json, ShowsStatusAndResources) {
                        .nodes = {"node-1"},
                        .state = "RUNNING",
                        .since = absl::FromUnixSeconds(1)}};
+  status.nodes_ahead = {"node-2"};
+  status.ahead_term = 9;
+  status.ahead_why = "it was restored";
   EXPECT_EQ(StatusJson(status), R"({
   "cluster_id": "44444444444444444444444444444444",
   "address": "127.0.0.1:7710",
@@ -514,6 +517,13 @@ TEST(Json, ShowsStatusAndResources) {
   "read_only": true,
   "read_only_why": "the disk is full",
   "settling": false,
+  "later_store": {
+    "term": 9,
+    "nodes": [
+      "node-2"
+    ],
+    "why": "it was restored"
+  },
   "unclaimed": [
     {
       "attempt": "61616161616161616161616161616161",

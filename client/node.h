@@ -150,6 +150,11 @@ struct ClusterStatus {
   // The store was restored a moment ago: nothing starts yet.
   bool settling = false;
   std::vector<UnclaimedAttempt> unclaimed;
+  // Nodes that refuse this head because they follow a store of the cluster that
+  // was restored later, of that term; and what to do.
+  std::vector<std::string> nodes_ahead;
+  uint64_t ahead_term = 0;
+  std::string ahead_why;  // empty unless there are some
 };
 
 // What a backup of the head's store has.

@@ -13,6 +13,7 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -44,6 +45,37 @@ TEST_F(HeadCoreTest, RefusesAWorkerOfAnotherCluster) {
   ASSERT_TRUE(worker->closed.has_value());
   EXPECT_EQ(GetReason(*worker->closed), "stale_generation");
   EXPECT_FALSE(fatal_.has_value());
+}
+
+// Who asks the head learns it too, not only who reads the worker's log.
+TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
+  auto worker = Open(Registration(node_));
+  worker->stream.reset();
+  Run(absl::Seconds(6));
+  v1::WorkerMessage ahead = Registration(node_);
+  *ahead.mutable_stamp() = Stamp();
+  ahead.mutable_stamp()->set_generation(std::string(16, 'x'));
+  ahead.mutable_stamp()->set_term(77);
+  EXPECT_EQ(GetReason(*Open(ahead)->closed), "stale_generation");
+
+  EXPECT_THAT(Status().ahead_node_names(), ElementsAre("node"));
+  EXPECT_EQ(Status().ahead_term(), 77u);
+  const std::string what_to_do =
+      "start the head on that one, or restore this one anew";
+  EXPECT_THAT(Status().ahead_why(), HasSubstr(what_to_do));
+  v1::ExplainJobRequest explain;
+  explain.set_job_id(*Submit("r"));
+  const auto why = Call(rpc::kExplainJob, explain);
+  COHORT_ASSERT_OK(why);
+  EXPECT_EQ(why->blockers(0).kind(), "outdated");
+  EXPECT_THAT(why->blockers(0).text(), HasSubstr(what_to_do));
+  EXPECT_EQ(why->changes(0).kind(), "LATER_STORE");
+  for (const v1::Remedy& change : why->changes()) {
+    EXPECT_NE(change.kind(), "NODE_RETURNS");
+  }
+  // It follows this one after all.
+  Open(Registration(node_));
+  EXPECT_THAT(Status().ahead_node_names(), IsEmpty());
 }
 
 // Terms order generations: this head's store was restored after the worker was

@@ -9,6 +9,7 @@
 #include "client/cli/table.h"
 #include "client/json.h"
 #include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
@@ -49,6 +50,9 @@ std::string StatusText(const ClusterStatus& status) {
       status.settling ? "restored: nothing starts before the nodes were heard "
                         "of\n"
                       : "",
+      status.ahead_why.empty()
+          ? ""
+          : absl::StrCat("outdated: ", OneLine(status.ahead_why), "\n"),
       UnclaimedText(status.unclaimed));
 }
 

@@ -231,6 +231,28 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
   return others;
 }
 
+// Where there is no room because nodes refuse the head.  Beside the others, as
+// other changes help in spite of it; but these nodes do not come back to it.
+void AddOutdated(const ClusterState& state, const FullDiagnosis& full,
+                 Explanation& explanation) {
+  const auto later = state.later_store();
+  if (!later.has_value()) return;
+  const std::string why = LaterStoreReason(*later, state.cluster().term);
+  const NamedChange head_there = OfCluster(
+      "LATER_STORE", absl::StrCat("a head on the store of term ", later->term,
+                                  ", or this one restored anew"));
+  for (const Remedy& remedy : full.remedies.found) {
+    if (remedy.kind != Remedy::Kind::kNodeReturns) continue;
+    const bool refuse = std::any_of(
+        remedy.nodes.begin(), remedy.nodes.end(),
+        [&later](const NodeId& node) { return later->nodes.contains(node); });
+    if (!refuse) continue;
+    std::erase(explanation.changes, NameChange(remedy, state.nodes()));
+  }
+  explanation.changes.insert(explanation.changes.begin(), head_there);
+  explanation.others.push_back({Kind::kOutdated, why, {head_there}});
+}
+
 // ---- those that do not wait ----
 
 std::vector<std::string> NodesOf(const ClusterState& state,
@@ -483,6 +505,8 @@ const char* BlockerName(OtherBlocker::Kind kind) {
       return "restored";
     case Kind::kUnclaimed:
       return "unclaimed";
+    case Kind::kOutdated:
+      return "outdated";
     case Kind::kNotTried:
       return "not_tried";
     case Kind::kOther:
@@ -515,6 +539,7 @@ Explanation Explain(const ClusterState& state, const JobRecord& job,
   Changes changes = FindChanges(state, job, explanation.others, full);
   explanation.changes = std::move(changes.found);
   explanation.changes_complete = changes.complete;
+  if (!has_room) AddOutdated(state, full, explanation);
   if (has_room && explanation.others.empty()) {
     explanation.others.push_back(
         {Kind::kNotTried,

@@ -30,6 +30,7 @@ struct OtherBlocker {
     kReadOnly = 4,    // the head cannot write
     kRestored = 9,    // nothing starts yet after a restore
     kUnclaimed = 10,  // an attempt of before the restore may still run
+    kOutdated = 11,   // nodes refuse the head: they follow a later store
     kNotTried = 5,    // its turn has not come since something changed
     kOther = 6,       // the job's reason says what
   };

@@ -566,6 +566,13 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   const absl::Status writable = host_.Writable(Admission::kNode).status();
   response.set_read_only(!writable.ok());
   response.set_read_only_why(std::string(writable.message()));
+  if (const auto later = (*state)->later_store()) {
+    for (const std::string& name : later->names) {
+      response.add_ahead_node_names(name);
+    }
+    response.set_ahead_term(later->term);
+    response.set_ahead_why(LaterStoreReason(*later, cluster.term));
+  }
   AddUnclaimed(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),
                                            std::move(reply));

@@ -18,6 +18,9 @@
 namespace cohort::head {
 namespace {
 
+// Why a worker was sent away that follows a later store.
+constexpr char kStaleGeneration[] = "stale_generation";
+
 absl::Status Refuse(absl::Status status, absl::string_view reason) {
   return SetReason(std::move(status), reason);
 }
@@ -180,6 +183,7 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
   if (status.ok()) return;
   session = Find(number);
   if (session == nullptr) return;
+  NoteLaterStore(message, status);
   LogRefusal(*session, status);
   Close(number, status);
 }
@@ -192,6 +196,15 @@ void NodeService::LogRefusal(const Session& session, const absl::Status& why) {
   said->second = now;
   COHORT_LOG(kWarning, "worker_refused", {"peer", session.peer},
              {"node", session.node}, {"why", why});
+}
+
+void NodeService::NoteLaterStore(const v1::WorkerMessage& message,
+                                 const absl::Status& why) {
+  if (GetReason(why) != kStaleGeneration || !message.has_register_()) return;
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  const absl::StatusOr<Registration> of = FromWire(message.register_());
+  if (!state.ok() || !of.ok()) return;
+  (*state)->NoteLaterStore(of->node, of->name, message.stamp().term());
 }
 
 void NodeService::OnClosed(uint64_t number) {
@@ -223,7 +236,7 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
             ") than this head's (term ", ours.term,
             "): nothing was changed; start the head on that one, or restore "
             "the other anew")),
-        "stale_generation");
+        kStaleGeneration);
   }
   if (stamp.term() > ours.term) {
     host_.HigherTermSeen(stamp.term());

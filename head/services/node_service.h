@@ -119,6 +119,9 @@ class NodeService final : public NodeLinks {
 
   void LogRefusal(const Session& session, const absl::Status& why);
   absl::Status CheckStamp(const v1::Stamp& stamp);
+  // Remembers whom `why` sent away because its store is later.
+  void NoteLaterStore(const v1::WorkerMessage& message,
+                      const absl::Status& why);
   absl::Status OnRegister(Session& session, const v1::Register& request);
   absl::Status RegisterToRead(Session& session, const v1::Register& request,
                               const Registration& registration,

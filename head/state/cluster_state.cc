@@ -279,6 +279,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   nodes_.Put(std::move(record));
   change.nodes.insert(node);
   leases_.Grant(node);
+  later_store_.Forget(node);
 }
 
 RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {

@@ -25,6 +25,7 @@
 #include "head/state/exchange_table.h"
 #include "head/state/history.h"
 #include "head/state/job_table.h"
+#include "head/state/later_store.h"
 #include "head/state/metrics_pace.h"
 #include "head/state/node_lease.h"
 #include "head/state/node_links.h"
@@ -163,6 +164,12 @@ class ClusterState {
   void NoteDevices(const NodeId& node, uint64_t incarnation,
                    std::vector<ObservedDevice> devices, Transition& transition);
 
+  // It follows a later generation of the store, of `term`, and was sent away.
+  void NoteLaterStore(const NodeId& node, const std::string& name,
+                      uint64_t term) {
+    later_store_.Note(node, name, term, clock_.Monotonic());
+  }
+
   // Its stream ended, or it says that it is about to go: not offered until it
   // registers again, not dead either.
   void WithdrawNode(const NodeId& node, uint64_t incarnation);
@@ -213,6 +220,10 @@ class ClusterState {
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
   const UnclaimedTable& unclaimed() const { return unclaimed_; }
+  // Nodes that refuse this head, as its store is older than theirs.
+  std::optional<LaterStore::Sight> later_store() const {
+    return later_store_.Look(clock_.Monotonic());
+  }
   // Jobs that wait, whatever for.
   size_t waiting_count() const {
     return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
@@ -402,6 +413,7 @@ class ClusterState {
   RetryBackoff backoff_;  // PENDING jobs that are not in line yet
   Eligibility eligibility_;
   UnclaimedTable unclaimed_;
+  LaterStore later_store_;
   // Of this life of the state.
   const absl::Duration loaded_at_;
   uint64_t first_incarnation_ = 0;
