@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,9 +32,13 @@ std::string UnclaimedText(const std::vector<UnclaimedAttempt>& unclaimed) {
                absl::StrJoin(each.nodes, ","),
                each.since.has_value() ? TimeText(*each.since) : "-"});
   }
+  const bool open = std::any_of(
+      unclaimed.begin(), unclaimed.end(),
+      [](const UnclaimedAttempt& each) { return each.state != "ENDING"; });
   return absl::StrCat("\n", table.ToString(),
-                      "`cohort adopt ATTEMPT` goes on with one, `cohort end "
-                      "ATTEMPT` ends it.\n");
+                      open ? "`cohort adopt ATTEMPT` goes on with one, `cohort "
+                             "end ATTEMPT` ends it.\n"
+                           : "");
 }
 
 std::string StatusText(const ClusterStatus& status) {
