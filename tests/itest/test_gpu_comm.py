@@ -14,9 +14,10 @@ class GpuComm(cluster.ClusterTest):
         c = self.cluster("--num-cpus", "3")
         job = c.submit("--num-workers", "3", "--", str(RANK))
         ended = c.await_end(job)
-        logs = c.logs(job)
+        out = c.logs(job)
+        logs = c.logs(job, "--stderr")
         self.assertEqual(ended["state"], "SUCCEEDED", (ended, logs))
-        self.assertEqual(logs.count("works on the host, sum 3"), 3, logs)
+        self.assertEqual(out.count("works on the host, sum 3"), 3, out)
         # Every rank heard the first one's reason.
         self.assertEqual(logs.count("no_gpu_comm"), 3, logs)
         self.assertEqual(logs.count("rank 0: no GPU was granted"), 3, logs)

@@ -13,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -418,20 +419,20 @@ absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
   // A sum in which each rank has a row of its own: all rows, on all ranks.
   std::vector<int64_t> rows(kPostWords * world());
   std::memcpy(&rows[kPostWords * rank()], &mine, sizeof(mine));
-  // What preparing took; less than a moment is not worth an odd number in the
-  // message.
-  absl::Duration left = until - Now();
-  if (call.deadline - left < absl::Milliseconds(1)) left = call.deadline;
+  const absl::Duration left = until - Now();
   const absl::Status met =
       control_.AllReduce(Buffer::Of(std::span(rows)), ReduceOp::kSum, left);
   if (!met.ok()) {
     const Call meeting = {.kind = Kind::kAllReduce,
                           .sequence = control_.sequence(),
                           .op = ReduceOp::kSum};
-    return absl::Status(
-        absl::IsDeadlineExceeded(met) ? met.code() : absl::StatusCode::kAborted,
+    // In the words of this call: its name, its deadline.
+    const std::string text = absl::StrReplaceAll(
         absl::StripPrefix(met.message(),
-                          absl::StrCat(meeting.ToString(), ": ")));
+                          absl::StrCat(meeting.ToString(), ": ")),
+        {{absl::FormatDuration(left), absl::FormatDuration(call.deadline)}});
+    return absl::IsDeadlineExceeded(met) ? absl::DeadlineExceededError(text)
+                                         : absl::AbortedError(text);
   }
   std::vector<Post> posts(world());
   std::memcpy(static_cast<void*>(posts.data()), rows.data(),
