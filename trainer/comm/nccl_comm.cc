@@ -21,6 +21,7 @@
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/comm/signature.h"
 
 namespace cohort::trainer {
 namespace {

@@ -18,7 +18,6 @@
 #include "trainer/comm/nccl_communicator.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/owner_thread.h"
-#include "trainer/comm/signature.h"
 #include "trainer/cuda/driver.h"
 
 namespace cohort::trainer {

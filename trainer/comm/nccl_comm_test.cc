@@ -9,14 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <latch>
-#include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"

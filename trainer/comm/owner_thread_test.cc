@@ -1,7 +1,6 @@
 #include "trainer/comm/owner_thread.h"
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>

@@ -13,8 +13,6 @@
 #undef cuEventDestroy
 #undef cuIpcOpenMemHandle
 
-#include <cstddef>
-#include <functional>
 #include <type_traits>
 
 #include "gtest/gtest.h"
