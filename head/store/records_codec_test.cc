@@ -412,6 +412,9 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   NodeRecord node = SomeNode();
   node.state = NodeState(4);
   ExpectUnknown(node);
+  node = SomeNode();
+  node.devices[0].state = DeviceState(4);
+  ExpectUnknown(node);
   const auto spoil_job = [](auto spoil) {
     JobRecord job = SomeJob();
     spoil(job);
@@ -430,7 +433,7 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
     ExpectUnknown(attempt);
   };
   spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
-  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(13); });
+  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(14); });
   spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
   spoil_attempt(
       [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });
