@@ -104,6 +104,7 @@ FakeDriver::~FakeDriver() {
   MutexLock lock(mutex_);
   for (const auto& [address, bytes] : device_) std::free(Address(address));
   for (const auto& [address, bytes] : pinned_) std::free(Address(address));
+  for (const Event event : events_) delete Of(event);
 }
 
 size_t FakeDriver::device_bytes() const {
@@ -122,7 +123,7 @@ int FakeDriver::streams() const {
 }
 int FakeDriver::events() const {
   MutexLock lock(mutex_);
-  return events_;
+  return static_cast<int>(events_.size());
 }
 int FakeDriver::contexts() const {
   MutexLock lock(mutex_);
@@ -302,7 +303,7 @@ void FakeDriver::FillStreamCalls(DriverTable& t) {
     *event =
         reinterpret_cast<Event>(new SharedEvent(std::make_shared<FakeEvent>()));
     MutexLock lock(mutex_);
-    ++events_;
+    events_.insert(*event);
     return kSuccess;
   };
   t.cuEventRecord = [this](Event event, Stream stream) -> Result {
@@ -321,7 +322,7 @@ void FakeDriver::FillStreamCalls(DriverTable& t) {
     COHORT_FAKE_ENTER(faults_, "cuEventDestroy");
     delete Of(event);
     MutexLock lock(mutex_);
-    --events_;
+    events_.erase(event);
     return kSuccess;
   };
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/base/thread_annotations.h"
 
@@ -61,7 +62,7 @@ class FakeDriver {
   std::map<DevicePointer, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
   size_t device_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  int events_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<Event> events_ ABSL_GUARDED_BY(mutex_);  // not destroyed
   int contexts_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
