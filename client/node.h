@@ -11,6 +11,7 @@
 
 #include "client/event.h"
 #include "client/job.h"
+#include "common/device_sample.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -18,21 +19,6 @@
 
 // What users are told about the cluster.  Plain values.
 namespace cohort {
-
-// What a device said of itself last; nothing where it does not.
-struct DeviceSample {
-  std::optional<int64_t> utilization_percent;
-  std::optional<int64_t> memory_used_bytes;
-  std::optional<int64_t> power_milliwatts;
-  std::optional<int64_t> temperature_celsius;
-  // Uncorrectable errors since the driver was loaded, and in its life.
-  std::optional<int64_t> ecc_volatile;
-  std::optional<int64_t> ecc_aggregate;
-  std::optional<int64_t> remapped_rows;
-  std::optional<bool> remap_pending;
-  std::optional<bool> remap_failed;
-  uint64_t last_xid = 0;  // 0: none since its worker began
-};
 
 // An attempt that has a device, or a part of it.
 struct DeviceHolder {

@@ -386,25 +386,6 @@ void SetIf(bool has, Wire value, std::optional<Value>& out) {
   if (has) out = value;
 }
 
-DeviceSample SampleFromWire(const v1::DeviceSample& wire) {
-  DeviceSample sample;
-  SetIf(wire.has_utilization_percent(), wire.utilization_percent(),
-        sample.utilization_percent);
-  SetIf(wire.has_memory_used_bytes(), wire.memory_used_bytes(),
-        sample.memory_used_bytes);
-  SetIf(wire.has_power_milliwatts(), wire.power_milliwatts(),
-        sample.power_milliwatts);
-  SetIf(wire.has_temperature_celsius(), wire.temperature_celsius(),
-        sample.temperature_celsius);
-  SetIf(wire.has_ecc_volatile(), wire.ecc_volatile(), sample.ecc_volatile);
-  SetIf(wire.has_ecc_aggregate(), wire.ecc_aggregate(), sample.ecc_aggregate);
-  SetIf(wire.has_remapped_rows(), wire.remapped_rows(), sample.remapped_rows);
-  SetIf(wire.has_remap_pending(), wire.remap_pending(), sample.remap_pending);
-  SetIf(wire.has_remap_failed(), wire.remap_failed(), sample.remap_failed);
-  sample.last_xid = wire.last_xid();
-  return sample;
-}
-
 std::string DeviceStateName(v1::DeviceState state) {
   switch (state) {
     case v1::DEVICE_STATE_UNSPECIFIED:
@@ -436,7 +417,7 @@ absl::StatusOr<Device> DeviceFromWire(const v1::Device& wire,
   device.state = DeviceStateName(status.state());
   device.reason = status.reason();
   device.since = TimeFromWire(shown.has_since(), shown.since());
-  if (status.has_sample()) device.sample = SampleFromWire(status.sample());
+  if (status.has_sample()) device.sample = rpc::FromWire(status.sample());
   for (const v1::DeviceHolder& holder : shown.holders()) {
     DeviceHolder& added = device.holders.emplace_back();
     COHORT_ASSIGN_OR_RETURN(added.attempt,

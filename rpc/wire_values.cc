@@ -31,6 +31,72 @@ absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire) {
   return resources;
 }
 
+v1::DeviceSample ToWire(const DeviceSample& sample) {
+  v1::DeviceSample wire;
+  if (sample.utilization_percent.has_value()) {
+    wire.set_utilization_percent(*sample.utilization_percent);
+  }
+  if (sample.memory_used_bytes.has_value()) {
+    wire.set_memory_used_bytes(*sample.memory_used_bytes);
+  }
+  if (sample.power_milliwatts.has_value()) {
+    wire.set_power_milliwatts(*sample.power_milliwatts);
+  }
+  if (sample.temperature_celsius.has_value()) {
+    wire.set_temperature_celsius(*sample.temperature_celsius);
+  }
+  if (sample.ecc_volatile.has_value()) {
+    wire.set_ecc_volatile(*sample.ecc_volatile);
+  }
+  if (sample.ecc_aggregate.has_value()) {
+    wire.set_ecc_aggregate(*sample.ecc_aggregate);
+  }
+  if (sample.remapped_rows.has_value()) {
+    wire.set_remapped_rows(*sample.remapped_rows);
+  }
+  if (sample.remap_pending.has_value()) {
+    wire.set_remap_pending(*sample.remap_pending);
+  }
+  if (sample.remap_failed.has_value()) {
+    wire.set_remap_failed(*sample.remap_failed);
+  }
+  wire.set_last_xid(sample.last_xid);
+  return wire;
+}
+
+DeviceSample FromWire(const v1::DeviceSample& wire) {
+  DeviceSample sample;
+  if (wire.has_utilization_percent()) {
+    sample.utilization_percent = wire.utilization_percent();
+  }
+  if (wire.has_memory_used_bytes()) {
+    sample.memory_used_bytes = wire.memory_used_bytes();
+  }
+  if (wire.has_power_milliwatts()) {
+    sample.power_milliwatts = wire.power_milliwatts();
+  }
+  if (wire.has_temperature_celsius()) {
+    sample.temperature_celsius = wire.temperature_celsius();
+  }
+  if (wire.has_ecc_volatile()) {
+    sample.ecc_volatile = wire.ecc_volatile();
+  }
+  if (wire.has_ecc_aggregate()) {
+    sample.ecc_aggregate = wire.ecc_aggregate();
+  }
+  if (wire.has_remapped_rows()) {
+    sample.remapped_rows = wire.remapped_rows();
+  }
+  if (wire.has_remap_pending()) {
+    sample.remap_pending = wire.remap_pending();
+  }
+  if (wire.has_remap_failed()) {
+    sample.remap_failed = wire.remap_failed();
+  }
+  sample.last_xid = wire.last_xid();
+  return sample;
+}
+
 google::protobuf::Duration ToWire(absl::Duration duration) {
   google::protobuf::Duration wire;
   wire.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));

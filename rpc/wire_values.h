@@ -6,6 +6,7 @@
 #include "google/protobuf/timestamp.pb.h"
 
 #include "cohort/v1/common.pb.h"
+#include "common/device_sample.h"
 #include "common/resources.h"
 
 // The values of common/ as the wire writes them.
@@ -15,6 +16,9 @@ v1::ResourceSet ToWire(const ResourceSet& resources);
 // InvalidArgument, naming the resource, as ResourceSet::Validate, and for a
 // name that comes twice.
 absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire);
+
+v1::DeviceSample ToWire(const DeviceSample& sample);
+DeviceSample FromWire(const v1::DeviceSample& wire);
 
 google::protobuf::Duration ToWire(absl::Duration duration);
 absl::Duration FromWire(const google::protobuf::Duration& wire);

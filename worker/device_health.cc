@@ -66,18 +66,19 @@ DeviceHealth::DeviceHealth(DeviceHealthOptions options, std::string name,
       clock_(clock),
       heard_at_(clock.Monotonic()) {}
 
-void DeviceHealth::NoteSample(const DeviceSample& sample) {
+void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
   heard_at_ = clock_.Monotonic();
   silent_.clear();
-  if (!sample.lost.empty() && lost_.empty()) {
-    lost_ = absl::StrCat("it is lost: ", sample.lost);
+  if (!answer.lost.empty() && lost_.empty()) {
+    lost_ = absl::StrCat("it is lost: ", answer.lost);
   }
   if (IsLost()) return Judge();  // nothing else that it says means anything
-  errors_ = sample.error.empty() ? 0 : errors_ + 1;
+  errors_ = answer.error.empty() ? 0 : errors_ + 1;
   if (errors_ >= options_.errors_max) {
-    Doubtful("error", absl::StrCat("it cannot be asked: ", sample.error),
+    Doubtful("error", absl::StrCat("it cannot be asked: ", answer.error),
              options_.quiet);
   }
+  const DeviceSample& sample = answer.sample;
   counted_.clear();
   if (sample.ecc_volatile.value_or(0) > 0) {
     counted_ = absl::StrCat(*sample.ecc_volatile,

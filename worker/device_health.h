@@ -57,7 +57,7 @@ class DeviceHealth {
                const Clock& clock);
 
   // What it said of itself, now.
-  void NoteSample(const DeviceSample& sample);
+  void NoteAnswer(const DeviceAnswer& answer);
   // The driver reports a fault of it.
   void NoteXid(uint64_t xid);
   // Processes of an ended holder have memory on it; "" when none has.

@@ -24,7 +24,7 @@ class DeviceHealthTest : public ::testing::Test {
   void PassWell(int seconds) {
     for (int i = 0; i < seconds; ++i) {
       clock_.AdvanceBy(absl::Seconds(1));
-      health_.NoteSample({.id = "GPU-a"});
+      health_.NoteAnswer({.id = "GPU-a"});
       health_.Tick();
     }
   }
@@ -62,39 +62,39 @@ TEST_F(DeviceHealthTest, OneThatFellOffTheBusIsLost) {
   EXPECT_TRUE(health_.IsLost());
   EXPECT_THAT(health_.reason(), HasSubstr("Xid 79"));
   DeviceHealth other({}, "GPU GPU-b", clock_);
-  other.NoteSample({.id = "GPU-b", .lost = "GPU is lost"});
+  other.NoteAnswer({.id = "GPU-b", .lost = "GPU is lost"});
   EXPECT_TRUE(other.IsLost());
   EXPECT_EQ(other.state(), DeviceState::kFenced);
   EXPECT_THAT(other.reason(), HasSubstr("GPU-b: it is lost: GPU is lost"));
-  other.NoteSample({.id = "GPU-b"});  // it answers, and is not believed
+  other.NoteAnswer({.id = "GPU-b"});  // it answers, and is not believed
   EXPECT_TRUE(other.IsLost());
 }
 
 TEST_F(DeviceHealthTest, CountersFenceForAsLongAsTheySaySo) {
-  DeviceSample sample{.id = "GPU-a"};
-  sample.ecc_volatile = 2;
-  sample.ecc_aggregate = 7;
-  health_.NoteSample(sample);
+  DeviceAnswer answer{.id = "GPU-a"};
+  answer.sample.ecc_volatile = 2;
+  answer.sample.ecc_aggregate = 7;
+  health_.NoteAnswer(answer);
   EXPECT_EQ(health_.state(), DeviceState::kFenced);
   EXPECT_THAT(health_.reason(), HasSubstr("2 uncorrectable ECC errors"));
-  sample.ecc_volatile = 0;  // of its life they do not count
-  health_.NoteSample(sample);
+  answer.sample.ecc_volatile = 0;  // of its life they do not count
+  health_.NoteAnswer(answer);
   EXPECT_EQ(health_.state(), DeviceState::kHealthy);
-  sample.remap_failed = true;
-  health_.NoteSample(sample);
+  answer.sample.remap_failed = true;
+  health_.NoteAnswer(answer);
   EXPECT_EQ(health_.state(), DeviceState::kFenced);
   EXPECT_THAT(health_.reason(), HasSubstr("a row remap failed"));
 }
 
 TEST_F(DeviceHealthTest, ASuspectIsHealthyOnceItWasQuietForLongEnough) {
-  DeviceSample sample{.id = "GPU-a"};
-  sample.remap_pending = true;
-  health_.NoteSample(sample);
+  DeviceAnswer answer{.id = "GPU-a"};
+  answer.sample.remap_pending = true;
+  health_.NoteAnswer(answer);
   EXPECT_EQ(health_.state(), DeviceState::kSuspect);
   EXPECT_FALSE(health_.HasFault());
   PassWell(59);
   EXPECT_EQ(health_.state(), DeviceState::kSuspect);
-  health_.NoteSample(sample);  // again: from the beginning
+  health_.NoteAnswer(answer);  // again: from the beginning
   PassWell(59);
   EXPECT_EQ(health_.state(), DeviceState::kSuspect);
   PassWell(1);
@@ -112,14 +112,14 @@ TEST_F(DeviceHealthTest, AnXidThatNobodyKnowsMakesASuspect) {
 }
 
 TEST_F(DeviceHealthTest, OneErrorIsNone) {
-  const DeviceSample failed{.id = "GPU-a", .error = "power: Unknown Error"};
-  health_.NoteSample(failed);
-  health_.NoteSample(failed);
+  const DeviceAnswer failed{.id = "GPU-a", .error = "power: Unknown Error"};
+  health_.NoteAnswer(failed);
+  health_.NoteAnswer(failed);
   PassWell(1);
-  health_.NoteSample(failed);
+  health_.NoteAnswer(failed);
   EXPECT_EQ(health_.state(), DeviceState::kHealthy);
-  health_.NoteSample(failed);
-  health_.NoteSample(failed);
+  health_.NoteAnswer(failed);
+  health_.NoteAnswer(failed);
   EXPECT_EQ(health_.state(), DeviceState::kSuspect);
   EXPECT_THAT(health_.reason(), HasSubstr("power: Unknown Error"));
 }

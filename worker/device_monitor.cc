@@ -90,7 +90,7 @@ void DeviceMonitor::Look() {
   ask_([this, source = source_, inspect = options_.inspect,
         stuck = std::move(stuck)]() -> Task {
     Answer answer;
-    answer.samples = source->Sample();
+    answer.devices = source->Sample();
     for (const std::string& id : stuck) {
       answer.on_stuck[id] = OccupantsOf(*source, id, inspect);
     }
@@ -102,11 +102,11 @@ void DeviceMonitor::Look() {
 
 void DeviceMonitor::OnAnswer(Answer answer) {
   asking_ = false;
-  for (DeviceSample& sample : answer.samples) {
-    const auto found = index_.find(sample.id);
+  for (const DeviceAnswer& device : answer.devices) {
+    const auto found = index_.find(device.id);
     if (found == index_.end()) continue;  // another worker's share
-    healths_[found->second].NoteSample(sample);
-    statuses_[found->second].sample = std::move(sample);
+    healths_[found->second].NoteAnswer(device);
+    statuses_[found->second].sample = device.sample;
   }
   for (const auto& [id, now] : answer.on_stuck) {
     const auto stuck = stuck_.find(id);
@@ -147,7 +147,7 @@ void DeviceMonitor::Publish() {
   for (size_t i = 0; i < statuses_.size(); ++i) {
     const DeviceHealth& health = healths_[i];
     DeviceStatus& status = statuses_[i];
-    status.last_xid = health.last_xid();
+    status.sample.last_xid = health.last_xid();
     if (status.state == health.state() && status.reason == health.reason()) {
       continue;
     }

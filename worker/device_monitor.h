@@ -25,7 +25,6 @@ struct DeviceStatus {
   DeviceState state = DeviceState::kHealthy;
   std::string reason;
   DeviceSample sample;  // the latest
-  uint64_t last_xid = 0;
 };
 
 struct DeviceMonitorOptions {
@@ -101,7 +100,7 @@ class DeviceMonitor {
     absl::AnyInvocable<void() &&> done;
   };
   struct Answer {
-    std::vector<DeviceSample> samples;
+    std::vector<DeviceAnswer> devices;
     Occupants on_stuck;
   };
 

@@ -26,10 +26,10 @@ class ScriptedSource final : public DeviceSource {
   absl::StatusOr<std::vector<Device>> List() override {
     return std::vector<Device>{{.id = "a"}, {.id = "b"}};
   }
-  std::vector<DeviceSample> Sample() override {
+  std::vector<DeviceAnswer> Sample() override {
     ++samples_taken;
-    std::vector<DeviceSample> all = {{.id = "a"}, {.id = "b"}};
-    for (DeviceSample& sample : all) {
+    std::vector<DeviceAnswer> all = {{.id = "a"}, {.id = "b"}};
+    for (DeviceAnswer& sample : all) {
       if (samples.contains(sample.id)) sample = samples.at(sample.id);
     }
     return all;
@@ -46,7 +46,7 @@ class ScriptedSource final : public DeviceSource {
     return xid;
   }
 
-  std::map<std::string, DeviceSample> samples;
+  std::map<std::string, DeviceAnswer> samples;
   std::map<std::string, std::vector<DeviceProcess>> processes;
   std::deque<Xid> xids;
   bool tells_xids = true;
@@ -114,14 +114,14 @@ class DeviceMonitorTest : public ::testing::Test {
 };
 
 TEST_F(DeviceMonitorTest, LooksOnceASecondAndTellsChangesOnly) {
-  source_->samples["a"] = {.id = "a", .temperature_celsius = 40};
+  source_->samples["a"] = {.id = "a", .sample = {.temperature_celsius = 40}};
   Start();
   EXPECT_TRUE(looked_);
   EXPECT_EQ(A().sample.temperature_celsius, 40);
   executor_.AdvanceBy(absl::Seconds(10));
   EXPECT_EQ(source_->samples_taken, 11);
   EXPECT_EQ(changes_, 0);
-  source_->samples["b"] = {.id = "b", .ecc_volatile = 1};
+  source_->samples["b"] = {.id = "b", .sample = {.ecc_volatile = 1}};
   executor_.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(changes_, 1);
   EXPECT_EQ(A().state, DeviceState::kHealthy);
@@ -136,7 +136,7 @@ TEST_F(DeviceMonitorTest, XidsComeAtOnceToTheDevicesTheyAreOf) {
   executor_.AdvanceBy(absl::Milliseconds(500));
   EXPECT_EQ(A().state, DeviceState::kHealthy);
   EXPECT_THAT(B().reason, HasSubstr("Xid 94"));
-  EXPECT_EQ(B().last_xid, 94u);
+  EXPECT_EQ(B().sample.last_xid, 94u);
   source_->xids.push_back({.ids = {"b"}, .code = 79});
   executor_.AdvanceBy(absl::Milliseconds(500));
   EXPECT_THAT(faults_, ElementsAre("b", "b lost"));

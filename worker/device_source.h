@@ -8,6 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/device_sample.h"
+
 namespace cohort::worker {
 
 // A device of this machine that ranks can be given.  A value.
@@ -27,26 +29,16 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// What a device says of itself at one moment; nothing where it does not.
-struct DeviceSample {
+// What one device answered when it was asked how it is.
+struct DeviceAnswer {
   std::string id;
   // The device does not answer and will not again: it fell off the bus.
   std::string lost;
   // What asking it failed with otherwise, beyond what it does not support.
   std::string error;
+  DeviceSample sample = {};  // without Xids
 
-  std::optional<int64_t> utilization_percent;
-  std::optional<int64_t> memory_used_bytes;
-  std::optional<int64_t> power_milliwatts;
-  std::optional<int64_t> temperature_celsius;
-  // Uncorrectable errors since the driver was loaded, and in its life.
-  std::optional<int64_t> ecc_volatile;
-  std::optional<int64_t> ecc_aggregate;
-  std::optional<int64_t> remapped_rows;  // because of uncorrectable errors
-  std::optional<bool> remap_pending;
-  std::optional<bool> remap_failed;
-
-  friend bool operator==(const DeviceSample&, const DeviceSample&) = default;
+  friend bool operator==(const DeviceAnswer&, const DeviceAnswer&) = default;
 };
 
 // A process with memory on a device.
@@ -81,7 +73,7 @@ class DeviceSource {
   virtual absl::StatusOr<std::vector<Device>> List() = 0;
 
   // One for each that List gave, in its order.
-  virtual std::vector<DeviceSample> Sample() = 0;
+  virtual std::vector<DeviceAnswer> Sample() = 0;
 
   // The processes with memory on a device that List gave; nothing where that
   // is not known.

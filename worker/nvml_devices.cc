@@ -244,27 +244,28 @@ void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
 
 // ---- samples ----
 
-std::vector<DeviceSample> NvmlDevices::Sample() {
-  std::vector<DeviceSample> samples;
-  samples.reserve(entries_.size());
-  for (const Entry& entry : entries_) samples.push_back(SampleOf(entry));
-  return samples;
+std::vector<DeviceAnswer> NvmlDevices::Sample() {
+  std::vector<DeviceAnswer> answers;
+  answers.reserve(entries_.size());
+  for (const Entry& entry : entries_) answers.push_back(AnswerOf(entry));
+  return answers;
 }
 
-DeviceSample NvmlDevices::SampleOf(const Entry& entry) const {
-  DeviceSample sample;
-  sample.id = entry.id;
+DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
+  DeviceAnswer answer;
+  answer.id = entry.id;
+  DeviceSample& sample = answer.sample;
   // Whether it gave an answer; what it does not know stays unknown.
   const auto ask = [&](const char* what, const auto& function,
                        auto... arguments) {
-    if (function == nullptr || !sample.lost.empty()) return false;
+    if (function == nullptr || !answer.lost.empty()) return false;
     const Return result = function(arguments...);
     if (result == nvml::kSuccess) return true;
     if (result == nvml::kGpuIsLost) {
-      sample.lost = ErrorText(result);
+      answer.lost = ErrorText(result);
     } else if (result != nvml::kNotSupported &&
-               result != nvml::kFunctionNotFound && sample.error.empty()) {
-      sample.error = absl::StrCat(what, ": ", ErrorText(result));
+               result != nvml::kFunctionNotFound && answer.error.empty()) {
+      answer.error = absl::StrCat(what, ": ", ErrorText(result));
     }
     return false;
   };
@@ -303,7 +304,7 @@ DeviceSample NvmlDevices::SampleOf(const Entry& entry) const {
     sample.remap_pending = pending != 0;
     sample.remap_failed = failed != 0;
   }
-  return sample;
+  return answer;
 }
 
 // ---- processes ----

@@ -34,7 +34,7 @@ class NvmlDevices final : public DeviceSource {
   // Empty when there is no library of that name: a machine without a driver.
   // NotFound when there is none at that path.
   absl::StatusOr<std::vector<Device>> List() override;
-  std::vector<DeviceSample> Sample() override;
+  std::vector<DeviceAnswer> Sample() override;
   std::vector<DeviceProcess> Processes(const std::string& id) override;
   std::optional<Xid> WaitXid(absl::Duration timeout, bool* supported) override;
 
@@ -60,7 +60,7 @@ class NvmlDevices final : public DeviceSource {
                                 const std::string& bus_id) const;
   void ConnectPeers(std::vector<Device>& devices) const;
   void RegisterForXids();
-  DeviceSample SampleOf(const Entry& entry) const;
+  DeviceAnswer AnswerOf(const Entry& entry) const;
 
   const std::string library_;
   std::optional<nvml::Api> api_;

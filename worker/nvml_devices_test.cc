@@ -84,7 +84,7 @@ TEST_F(NvmlDevicesTest, AGpuThatIsDividedIsItsInstances) {
   EXPECT_EQ(devices[1].parent, "GPU-bb");
   EXPECT_THAT(devices[1].model, HasSubstr("MIG 1g.5gb"));
   const auto samples = devices_.Sample();
-  EXPECT_THAT(samples[2].temperature_celsius, Optional(41));
+  EXPECT_THAT(samples[2].sample.temperature_celsius, Optional(41));
   Script(std::string(kTwoGpus) + "1 mig 2\nxid 1 48\n");
   bool supported = false;
   const auto xid = devices_.WaitXid(absl::ZeroDuration(), &supported);
@@ -97,8 +97,8 @@ TEST_F(NvmlDevicesTest, WhatALibraryDoesNotSupportIsUnknown) {
   ASSERT_THAT(List(), SizeIs(1));
   const auto samples = devices_.Sample();
   ASSERT_THAT(samples, SizeIs(1));
-  DeviceSample expected{.id = "GPU-aa"};
-  expected.memory_used_bytes = 0;
+  DeviceAnswer expected{.id = "GPU-aa"};
+  expected.sample.memory_used_bytes = 0;
   EXPECT_EQ(samples[0], expected);
 }
 
@@ -111,18 +111,18 @@ TEST_F(NvmlDevicesTest, SamplesAreWhatTheDriverSaysNow) {
          "0 remap_pending 1\n");
   const auto samples = devices_.Sample();
   ASSERT_THAT(samples, SizeIs(2));
-  EXPECT_EQ(samples[0], (DeviceSample{.id = "GPU-aa",
+  EXPECT_EQ(samples[0], (DeviceAnswer{.id = "GPU-aa",
                                       .lost = "",
                                       .error = "",
-                                      .utilization_percent = 99,
-                                      .memory_used_bytes = 300,
-                                      .power_milliwatts = 512000,
-                                      .temperature_celsius = 64,
-                                      .ecc_volatile = 2,
-                                      .ecc_aggregate = 5,
-                                      .remapped_rows = 1,
-                                      .remap_pending = true,
-                                      .remap_failed = false}));
+                                      .sample = {.utilization_percent = 99,
+                                                 .memory_used_bytes = 300,
+                                                 .power_milliwatts = 512000,
+                                                 .temperature_celsius = 64,
+                                                 .ecc_volatile = 2,
+                                                 .ecc_aggregate = 5,
+                                                 .remapped_rows = 1,
+                                                 .remap_pending = true,
+                                                 .remap_failed = false}}));
 }
 
 // DV-1
@@ -132,7 +132,7 @@ TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
   Script(std::string(kTwoGpus) + "0 lost 1\n1 temperature 30\n");
   auto samples = devices_.Sample();
   EXPECT_EQ(samples[0].lost, "GPU is lost");
-  EXPECT_THAT(samples[1].temperature_celsius, Optional(30));
+  EXPECT_THAT(samples[1].sample.temperature_celsius, Optional(30));
   Script(std::string(kTwoGpus) + "0 error 999\n");
   samples = devices_.Sample();
   EXPECT_EQ(samples[0].error, "memory: Unknown Error");
@@ -225,9 +225,9 @@ TEST(NvmlLibraryTest, DebiansFakeLibraryIsRead) {
   const auto samples = source.Sample();
   ASSERT_THAT(samples, SizeIs(2));
   EXPECT_EQ(samples[0].error, "");
-  EXPECT_TRUE(samples[0].temperature_celsius.has_value());
-  EXPECT_TRUE(samples[0].utilization_percent.has_value());
-  EXPECT_EQ(samples[0].ecc_volatile, std::nullopt);
+  EXPECT_TRUE(samples[0].sample.temperature_celsius.has_value());
+  EXPECT_TRUE(samples[0].sample.utilization_percent.has_value());
+  EXPECT_EQ(samples[0].sample.ecc_volatile, std::nullopt);
   source.Processes("0");
   bool supported = true;
   source.WaitXid(absl::ZeroDuration(), &supported);

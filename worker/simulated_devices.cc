@@ -20,12 +20,12 @@ absl::StatusOr<std::vector<Device>> SimulatedDevices::List() {
   return devices;
 }
 
-std::vector<DeviceSample> SimulatedDevices::Sample() {
-  std::vector<DeviceSample> samples(static_cast<size_t>(count_));
+std::vector<DeviceAnswer> SimulatedDevices::Sample() {
+  std::vector<DeviceAnswer> answers(static_cast<size_t>(count_));
   for (int i = 0; i < count_; ++i) {
-    samples[static_cast<size_t>(i)].id = IdOf(i);
+    answers[static_cast<size_t>(i)].id = IdOf(i);
   }
-  return samples;
+  return answers;
 }
 
 std::vector<DeviceProcess> SimulatedDevices::Processes(const std::string&) {

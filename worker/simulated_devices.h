@@ -18,7 +18,7 @@ class SimulatedDevices final : public DeviceSource {
       : node_(std::move(node)), count_(count) {}
 
   absl::StatusOr<std::vector<Device>> List() override;
-  std::vector<DeviceSample> Sample() override;
+  std::vector<DeviceAnswer> Sample() override;
   std::vector<DeviceProcess> Processes(const std::string& id) override;
   std::optional<Xid> WaitXid(absl::Duration timeout, bool* supported) override;
 

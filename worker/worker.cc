@@ -237,32 +237,7 @@ v1::DeviceStatus ToWire(const DeviceStatus& status) {
   wire.set_id(status.id);
   wire.set_state(ToWire(status.state));
   wire.set_reason(status.reason);
-  const DeviceSample& from = status.sample;
-  v1::DeviceSample& to = *wire.mutable_sample();
-  if (from.utilization_percent.has_value()) {
-    to.set_utilization_percent(*from.utilization_percent);
-  }
-  if (from.memory_used_bytes.has_value()) {
-    to.set_memory_used_bytes(*from.memory_used_bytes);
-  }
-  if (from.power_milliwatts.has_value()) {
-    to.set_power_milliwatts(*from.power_milliwatts);
-  }
-  if (from.temperature_celsius.has_value()) {
-    to.set_temperature_celsius(*from.temperature_celsius);
-  }
-  if (from.ecc_volatile.has_value()) to.set_ecc_volatile(*from.ecc_volatile);
-  if (from.ecc_aggregate.has_value()) {
-    to.set_ecc_aggregate(*from.ecc_aggregate);
-  }
-  if (from.remapped_rows.has_value()) {
-    to.set_remapped_rows(*from.remapped_rows);
-  }
-  if (from.remap_pending.has_value()) {
-    to.set_remap_pending(*from.remap_pending);
-  }
-  if (from.remap_failed.has_value()) to.set_remap_failed(*from.remap_failed);
-  to.set_last_xid(status.last_xid);
+  *wire.mutable_sample() = rpc::ToWire(status.sample);
   return wire;
 }
 

@@ -22,37 +22,6 @@ v1::DeviceState ToWire(DeviceState state) {
   return v1::DEVICE_STATE_UNSPECIFIED;
 }
 
-void SetSample(const DeviceSample& sample, v1::DeviceSample& wire) {
-  if (sample.utilization_percent.has_value()) {
-    wire.set_utilization_percent(*sample.utilization_percent);
-  }
-  if (sample.memory_used_bytes.has_value()) {
-    wire.set_memory_used_bytes(*sample.memory_used_bytes);
-  }
-  if (sample.power_milliwatts.has_value()) {
-    wire.set_power_milliwatts(*sample.power_milliwatts);
-  }
-  if (sample.temperature_celsius.has_value()) {
-    wire.set_temperature_celsius(*sample.temperature_celsius);
-  }
-  if (sample.ecc_volatile.has_value()) {
-    wire.set_ecc_volatile(*sample.ecc_volatile);
-  }
-  if (sample.ecc_aggregate.has_value()) {
-    wire.set_ecc_aggregate(*sample.ecc_aggregate);
-  }
-  if (sample.remapped_rows.has_value()) {
-    wire.set_remapped_rows(*sample.remapped_rows);
-  }
-  if (sample.remap_pending.has_value()) {
-    wire.set_remap_pending(*sample.remap_pending);
-  }
-  if (sample.remap_failed.has_value()) {
-    wire.set_remap_failed(*sample.remap_failed);
-  }
-  wire.set_last_xid(sample.last_xid);
-}
-
 void SetHolder(const ClusterState& state, const NodeId& node,
                const std::string& device, const AttemptId& id, Amount amount,
                v1::DeviceHolder& wire) {
@@ -81,7 +50,7 @@ void SetShown(const ClusterState& state, const NodeRecord& node,
   status.set_state(ToWire(device.state));
   status.set_reason(device.reason);
   const DeviceSample* const sample = state.nodes().SampleOf(node.id, device.id);
-  if (sample != nullptr) SetSample(*sample, *status.mutable_sample());
+  if (sample != nullptr) *status.mutable_sample() = rpc::ToWire(*sample);
   if (device.since != absl::InfinitePast()) {
     *wire.mutable_since() = rpc::ToWire(device.since);
   }

@@ -69,29 +69,6 @@ DeviceState FromWire(v1::DeviceState state) {
   }
 }
 
-DeviceSample FromWire(const v1::DeviceSample& wire) {
-  DeviceSample sample;
-  if (wire.has_utilization_percent()) {
-    sample.utilization_percent = wire.utilization_percent();
-  }
-  if (wire.has_memory_used_bytes()) {
-    sample.memory_used_bytes = wire.memory_used_bytes();
-  }
-  if (wire.has_power_milliwatts()) {
-    sample.power_milliwatts = wire.power_milliwatts();
-  }
-  if (wire.has_temperature_celsius()) {
-    sample.temperature_celsius = wire.temperature_celsius();
-  }
-  if (wire.has_ecc_volatile()) sample.ecc_volatile = wire.ecc_volatile();
-  if (wire.has_ecc_aggregate()) sample.ecc_aggregate = wire.ecc_aggregate();
-  if (wire.has_remapped_rows()) sample.remapped_rows = wire.remapped_rows();
-  if (wire.has_remap_pending()) sample.remap_pending = wire.remap_pending();
-  if (wire.has_remap_failed()) sample.remap_failed = wire.remap_failed();
-  sample.last_xid = wire.last_xid();
-  return sample;
-}
-
 // What a restored head needs of an attempt that it never heard of.
 absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
   DesiredAttempt wanted;
@@ -249,7 +226,7 @@ std::vector<ObservedDevice> FromWire(
     device.id = status.id();
     device.state = FromWire(status.state());
     device.reason = Cut(status.reason(), kDeviceReasonBytesMax);
-    device.sample = FromWire(status.sample());
+    device.sample = rpc::FromWire(status.sample());
   }
   return devices;
 }

@@ -19,6 +19,7 @@ void AttemptTable::Add(AttemptRecord record) {
     for (const AttemptPart& part : record.parts) by_node_[part.node].insert(id);
   }
   COHORT_CHECK(attempts_.emplace(id, std::move(record)).second) << id;
+  NoteEndedUnclaimed(id);
 }
 
 void AttemptTable::Remove(const AttemptId& attempt) {
@@ -68,12 +69,17 @@ std::vector<AttemptId> AttemptTable::OnNode(const NodeId& node) const {
 }
 
 void AttemptTable::Retire(const AttemptId& attempt) {
+  ended_unclaimed_.erase(attempt);
   for (const AttemptPart& part : attempts_.at(attempt).parts) {
     const auto found = by_node_.find(part.node);
     if (found == by_node_.end()) continue;
     found->second.erase(attempt);
     if (found->second.empty()) by_node_.erase(found);
   }
+}
+
+void AttemptTable::NoteEndedUnclaimed(const AttemptId& attempt) {
+  if (IsEndedUnclaimed(attempts_.at(attempt))) ended_unclaimed_.insert(attempt);
 }
 
 const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node) {

@@ -39,12 +39,20 @@ class AttemptTable {
   // An attempt has ENDED: it is not asked for by node any more.
   void Retire(const AttemptId& attempt);
 
+  // A person has ended it since a restore; it may have ENDED by that.
+  void NoteEndedUnclaimed(const AttemptId& attempt);
+  // Of which IsEndedUnclaimed.
+  const std::set<AttemptId>& ended_unclaimed() const {
+    return ended_unclaimed_;
+  }
+
   const std::map<AttemptId, AttemptRecord>& all() const { return attempts_; }
 
  private:
   std::map<AttemptId, AttemptRecord> attempts_;
   std::map<JobId, std::map<int, AttemptId>> by_job_;
   std::map<NodeId, std::set<AttemptId>> by_node_;  // not retired
+  std::set<AttemptId> ended_unclaimed_;            // not retired
 };
 
 // The part of `attempt` on `node`; null when it has none.
@@ -58,6 +66,13 @@ bool HasRank(const AttemptPart& part, int rank);
 // Nothing of it runs any more, as far as the head will ever know.
 inline bool IsOver(const AttemptPart& part) {
   return part.phase == PartPhase::kEnded || part.phase == PartPhase::kLost;
+}
+
+// A person has ended it since a restore, and not all of its nodes have said
+// that it is gone.
+inline bool IsEndedUnclaimed(const AttemptRecord& attempt) {
+  return attempt.cause == EndCause::kUnclaimed &&
+         attempt.state != AttemptState::kEnded;
 }
 
 }  // namespace cohort::head

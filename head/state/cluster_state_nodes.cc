@@ -1,5 +1,5 @@
-// ClusterState's word on the health of nodes: silence, drains, and what is left
-// on a node whose leases are void.
+// ClusterState's word on nodes: their registration, silence, drains, and what
+// is left on a node whose leases are void.
 
 #include <algorithm>
 #include <string>
@@ -31,7 +31,128 @@ std::string ForReason(const std::string& reason) {
   return reason.empty() ? "" : absl::StrCat(": ", reason);
 }
 
+// How its devices were, so that only what changed is told (DV-6).
+void KeepDeviceStates(const NodeRecord& known, NodeRecord& record) {
+  for (Device& device : record.devices) {
+    const Device* const as_it_was = FindDevice(known, device.id);
+    if (as_it_was == nullptr) continue;
+    device.state = as_it_was->state;
+    device.reason = as_it_was->reason;
+    device.since = as_it_was->since;
+  }
+}
+
+// Those that the node does not name are healthy.
+std::vector<ObservedDevice> WithHealthy(const Registration& registration) {
+  std::vector<ObservedDevice> all = registration.device_states;
+  for (const Device& device : registration.devices) {
+    const bool named = std::any_of(
+        all.begin(), all.end(),
+        [&](const ObservedDevice& each) { return each.id == device.id; });
+    if (!named) all.push_back({.id = device.id});
+  }
+  return all;
+}
+
 }  // namespace
+
+// ---- registration ----
+
+absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
+    const Registration& registration, Transition& transition) {
+  COHORT_RETURN_IF_ERROR(CheckRegistration(registration));
+  const NodeId& node = registration.node;
+  const NodeRecord* known = nodes_.Find(node);
+  const bool returns = known != nullptr && known->state == NodeState::kDead;
+  Change change;
+  change.registering = node;
+  EnterNode(registration, change);
+  ApplyFitness(node, registration.unfit, change);
+  ApplyDevices(node, WithHealthy(registration), change);
+  nodes_.SetSamples(node, registration.device_states);
+  for (const ObservedAttempt& observed : registration.observed.attempts) {
+    ApplyObserved(node, observed, change);
+  }
+  ApplyAbsence(node, registration.observed, change);
+  if (returns) NoteReturn(node, change);
+  if (!registration.leaving) nodes_.Offer(node);
+  PlaceWaiting(change);
+  RegisteredNode registered = AnswerTo(node, change);
+  Finish(change, transition);
+  return registered;
+}
+
+absl::Status ClusterState::CheckRegistration(
+    const Registration& registration) const {
+  COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
+  const NodeId& node = registration.node;
+  COHORT_RETURN_IF_ERROR(CheckGhosts(node, registration.observed));
+  COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, registration.observed));
+  COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
+  const NodeRecord* known = nodes_.Find(node);
+  const bool is_one_more = known == nullptr || known->state == NodeState::kDead;
+  const int64_t count =
+      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect);
+  if (is_one_more && count >= static_cast<int64_t>(limits_.nodes_max)) {
+    return SetReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the cluster has ", limits_.nodes_max, " nodes already")),
+        "too_many_nodes");
+  }
+  return absl::OkStatus();
+}
+
+void ClusterState::EnterNode(const Registration& registration, Change& change) {
+  const NodeId& node = registration.node;
+  NodeRecord record{.id = node,
+                    .name = registration.name,
+                    .state = NodeState::kAlive,
+                    .incarnation = cluster_.next_incarnation++,
+                    .host = registration.host,
+                    .pid = registration.pid,
+                    .resources = registration.resources,
+                    .devices = registration.devices,
+                    .labels = registration.labels,
+                    .taints = registration.taints,
+                    .drain = {},
+                    .build = registration.build,
+                    .since = clock_.Wall(),
+                    .unfit = {},
+                    .origin = {}};
+  change.principal = absl::StrCat("node/", registration.name);
+  change.cause = AddNodeEvent(
+      node, "node_registered",
+      absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
+  change.principal.clear();  // what follows is the head's
+  record.origin.cause = change.cause;
+  const NodeRecord* known = nodes_.Find(node);
+  // What a person asked of the node outlives its daemon, and what it said of
+  // itself goes on until it says otherwise.
+  if (known != nullptr) {
+    record.drain = known->drain;
+    record.since = known->since;
+    record.unfit = known->unfit;
+    if (record.drain.has_value()) record.origin.cause = known->origin.cause;
+  }
+  for (Device& device : record.devices) device.since = record.since;
+  if (known != nullptr) KeepDeviceStates(*known, record);
+  nodes_.Put(std::move(record));
+  change.nodes.insert(node);
+  leases_.Grant(node);
+  later_store_.Forget(node);
+}
+
+RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    change.desired[node].insert(id);
+  }
+  RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
+                            .desired = DesiredOf(node, change, view()),
+                            .acknowledged = {}};
+  registered.acknowledged = std::move(change.acknowledged[node]);
+  change.acknowledged.erase(node);
+  return registered;
+}
 
 // ---- silence ----
 

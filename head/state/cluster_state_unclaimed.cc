@@ -106,6 +106,7 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
     AttemptRecord& record = *attempts_.FindMutable(attempt);
     if (record.state != AttemptState::kEnded) {
       ApplyOutcome(job, record, controller_.EndUnclaimed(job, record), change);
+      attempts_.NoteEndedUnclaimed(attempt);
     }
   } else if (!entry->ending) {
     EndStranger(*entry, request, change);

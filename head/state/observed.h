@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/device_sample.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -86,22 +87,6 @@ struct ObservedAttempt {
 struct Observed {
   bool full = false;
   std::vector<ObservedAttempt> attempts;
-};
-
-// What a device said of itself last; nothing where it does not.
-struct DeviceSample {
-  std::optional<int64_t> utilization_percent;
-  std::optional<int64_t> memory_used_bytes;
-  std::optional<int64_t> power_milliwatts;
-  std::optional<int64_t> temperature_celsius;
-  std::optional<int64_t> ecc_volatile;
-  std::optional<int64_t> ecc_aggregate;
-  std::optional<int64_t> remapped_rows;
-  std::optional<bool> remap_pending;
-  std::optional<bool> remap_failed;
-  uint64_t last_xid = 0;  // 0: none
-
-  friend bool operator==(const DeviceSample&, const DeviceSample&) = default;
 };
 
 // How a node says that one of its devices is.

@@ -60,14 +60,7 @@ std::vector<ListedAttempt> ListUnclaimed(const ClusterState& state,
     if (all.size() == most) return all;
     all.push_back(Listed(state, entry));
   }
-  std::set<AttemptId> ended;
-  for (const auto& [node, record] : state.nodes().records()) {
-    for (const AttemptId& id : state.attempts().OnNode(node)) {
-      if (!IsEndedUnclaimed(*state.attempts().Find(id))) continue;
-      ended.insert(id);
-    }
-  }
-  for (const AttemptId& id : ended) {
+  for (const AttemptId& id : state.attempts().ended_unclaimed()) {
     if (all.size() == most) return all;
     const AttemptRecord& attempt = *state.attempts().Find(id);
     all.push_back({.attempt = id,
@@ -77,11 +70,6 @@ std::vector<ListedAttempt> ListUnclaimed(const ClusterState& state,
                    .state = "ENDING"});
   }
   return all;
-}
-
-bool IsEndedUnclaimed(const AttemptRecord& attempt) {
-  return attempt.cause == EndCause::kUnclaimed &&
-         attempt.state != AttemptState::kEnded;
 }
 
 std::string EndedUnclaimedReason(const AttemptRecord& attempt,

@@ -29,9 +29,6 @@ struct ListedAttempt {
 std::vector<ListedAttempt> ListUnclaimed(const ClusterState& state,
                                          size_t most);
 
-// A person has ended it since a restore, and not all of its nodes have said
-// that it is gone.
-bool IsEndedUnclaimed(const AttemptRecord& attempt);
 // Who has not said so.  REQUIRES: IsEndedUnclaimed.
 std::string EndedUnclaimedReason(const AttemptRecord& attempt,
                                  const NodeTable& nodes);

@@ -121,6 +121,8 @@ TEST_F(UnclaimedListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   EXPECT_EQ(state_->ReasonOf(Job(job)), away);
   EXPECT_EQ(Explain(*state_, Job(job), false).summary, away);
 
+  Load();
+  ASSERT_THAT(List(), SizeIs(1)) << "the head after this one knows it too";
   Join(kNode, {running});
   EXPECT_THAT(state_->ReasonOf(Job(job)),
               HasSubstr("; node-n has not said yet that it is gone"));

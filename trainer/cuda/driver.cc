@@ -47,21 +47,10 @@ absl::Status BindAll(void* library, DriverTable& t) {
   COHORT_BIND(cuPointerGetAttribute, "cuPointerGetAttribute");
   COHORT_BIND(cuStreamCreate, "cuStreamCreate");
   COHORT_BIND(cuStreamDestroy, "cuStreamDestroy_v2");
-  COHORT_BIND(cuStreamWaitEvent, "cuStreamWaitEvent");
   COHORT_BIND(cuEventCreate, "cuEventCreate");
   COHORT_BIND(cuEventRecord, "cuEventRecord");
   COHORT_BIND(cuEventQuery, "cuEventQuery");
-  COHORT_BIND(cuEventSynchronize, "cuEventSynchronize");
   COHORT_BIND(cuEventDestroy, "cuEventDestroy_v2");
-  COHORT_BIND(cuIpcGetEventHandle, "cuIpcGetEventHandle");
-  COHORT_BIND(cuIpcOpenEventHandle, "cuIpcOpenEventHandle");
-  COHORT_BIND(cuIpcGetMemHandle, "cuIpcGetMemHandle");
-  COHORT_BIND(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2");
-  COHORT_BIND(cuIpcCloseMemHandle, "cuIpcCloseMemHandle");
-  COHORT_BIND(cuModuleLoadData, "cuModuleLoadData");
-  COHORT_BIND(cuModuleUnload, "cuModuleUnload");
-  COHORT_BIND(cuModuleGetFunction, "cuModuleGetFunction");
-  COHORT_BIND(cuLaunchKernel, "cuLaunchKernel");
 #undef COHORT_BIND
   return absl::OkStatus();
 }

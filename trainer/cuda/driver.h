@@ -34,23 +34,13 @@ using DeviceHandle = int;  // CUdevice
 using Context = struct ContextOpaque*;
 using Stream = struct StreamOpaque*;
 using Event = struct EventOpaque*;
-using Module = struct ModuleOpaque*;
-using Function = struct FunctionOpaque*;
 using DevicePointer = unsigned long long;  // NOLINT(google-runtime-int)
 struct Uuid {
   char bytes[16];
 };
-struct IpcEventHandle {
-  char reserved[64];
-};
-struct IpcMemoryHandle {
-  char reserved[64];
-};
 
 inline constexpr unsigned kStreamDefault = 0;  // ordered with the NULL stream
 inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr unsigned kEventInterprocess = 4;
-inline constexpr unsigned kIpcMemLazyEnablePeerAccess = 1;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
@@ -86,30 +76,10 @@ struct DriverTable {
 
   std::function<Result(Stream*, unsigned flags)> cuStreamCreate;
   std::function<Result(Stream)> cuStreamDestroy;
-  std::function<Result(Stream, Event, unsigned flags)> cuStreamWaitEvent;
   std::function<Result(Event*, unsigned flags)> cuEventCreate;
   std::function<Result(Event, Stream)> cuEventRecord;
   std::function<Result(Event)> cuEventQuery;
-  std::function<Result(Event)> cuEventSynchronize;
   std::function<Result(Event)> cuEventDestroy;
-
-  // For ranks that share one GPU.
-  std::function<Result(IpcEventHandle*, Event)> cuIpcGetEventHandle;
-  std::function<Result(Event*, IpcEventHandle)> cuIpcOpenEventHandle;
-  std::function<Result(IpcMemoryHandle*, DevicePointer)> cuIpcGetMemHandle;
-  std::function<Result(DevicePointer*, IpcMemoryHandle, unsigned flags)>
-      cuIpcOpenMemHandle;
-  std::function<Result(DevicePointer)> cuIpcCloseMemHandle;
-
-  // For kernels of our own.
-  std::function<Result(Module*, const void* image)> cuModuleLoadData;
-  std::function<Result(Module)> cuModuleUnload;
-  std::function<Result(Function*, Module, const char*)> cuModuleGetFunction;
-  std::function<Result(Function, unsigned grid_x, unsigned grid_y,
-                       unsigned grid_z, unsigned block_x, unsigned block_y,
-                       unsigned block_z, unsigned shared_bytes, Stream,
-                       void** arguments, void** extra)>
-      cuLaunchKernel;
 };
 
 // CUDA 11.4, which cuDeviceGetUuid_v2 came with: driver 470.

@@ -11,7 +11,6 @@
 #undef cuMemFree
 #undef cuStreamDestroy
 #undef cuEventDestroy
-#undef cuIpcOpenMemHandle
 
 #include <type_traits>
 
@@ -38,9 +37,6 @@ static_assert(kSystemDriverMismatch == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 static_assert(kUnknown == CUDA_ERROR_UNKNOWN);
 static_assert(kStreamDefault == CU_STREAM_DEFAULT);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
-static_assert(kEventInterprocess == CU_EVENT_INTERPROCESS);
-static_assert(kIpcMemLazyEnablePeerAccess ==
-              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
@@ -65,19 +61,9 @@ COHORT_SAME(cuMemcpyAsync);
 COHORT_SAME(cuMemsetD8Async);
 COHORT_SAME(cuPointerGetAttribute);
 COHORT_SAME(cuStreamCreate);
-COHORT_SAME(cuStreamWaitEvent);
 COHORT_SAME(cuEventCreate);
 COHORT_SAME(cuEventRecord);
 COHORT_SAME(cuEventQuery);
-COHORT_SAME(cuEventSynchronize);
-COHORT_SAME(cuIpcGetEventHandle);
-COHORT_SAME(cuIpcOpenEventHandle);
-COHORT_SAME(cuIpcGetMemHandle);
-COHORT_SAME(cuIpcCloseMemHandle);
-COHORT_SAME(cuModuleLoadData);
-COHORT_SAME(cuModuleUnload);
-COHORT_SAME(cuModuleGetFunction);
-COHORT_SAME(cuLaunchKernel);
 // The newer ones of their name.
 template <typename Ours, typename Theirs>
 constexpr bool kSame = SameAbi<Ours, Theirs>::kValue;
@@ -96,8 +82,6 @@ static_assert(kSame<decltype(DriverTable::cuStreamDestroy),
                     COHORT_THEIRS(cuStreamDestroy_v2)>);
 static_assert(kSame<decltype(DriverTable::cuEventDestroy),
                     COHORT_THEIRS(cuEventDestroy_v2)>);
-static_assert(kSame<decltype(DriverTable::cuIpcOpenMemHandle),
-                    COHORT_THEIRS(cuIpcOpenMemHandle_v2)>);
 
 TEST(DriverAbiTest, IsCheckedByTheCompiler) {
   EXPECT_EQ(sizeof(Uuid), sizeof(CUuuid));
