@@ -198,7 +198,7 @@ class Cluster {
   // waits.
   absl::Status Hold(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
-  // OK too when it is not held.  NotFound.
+  // OK too when it is not held.  NotFound; FailedPrecondition: it has ended.
   absl::Status Release(JobId job,
                        std::optional<absl::Duration> deadline = std::nullopt);
 

@@ -383,6 +383,16 @@ struct LogFlags {
   bool follow = false;
 };
 
+// Empty once it has started: then there are logs, if only empty ones.
+std::string NoLogsText(const Job& job) {
+  if (job.attempt != 0 || job.array.has_value()) return "";
+  return absl::StrCat(
+      OneLine(absl::StrCat("cohort: job ", job.id.ToText(), " is ",
+                           JobStateName(job.state), " and has never started",
+                           job.reason.empty() ? "" : ": ", job.reason)),
+      "\n");
+}
+
 absl::StatusOr<int> PrintLogs(const Invocation& invocation,
                               const LogFlags& flags) {
   LogOptions options;
@@ -397,6 +407,7 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
+  if (!invocation.json) std::fputs(NoLogsText(job).c_str(), stderr);
   const LogPrinter::Form form = invocation.json ? LogPrinter::Form::kJson
                                 : job.num_workers > 1
                                     ? LogPrinter::Form::kPrefixed

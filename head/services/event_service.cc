@@ -117,7 +117,8 @@ void EventService::List(const Context& context,
     return std::move(reply)(SetReason(
         absl::OutOfRangeError(absl::StrCat(
             "there is no event ", query->after, " yet, the last one is ", last,
-            ": the store was restored since; start anew")),
+            "; if there was one, the store has been restored since: start "
+            "anew")),
         "no_such_event"));
   }
   const uint64_t number = next_++;

@@ -288,6 +288,13 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
       requests_.Find(request.principal, request.request_id, request.body_hash));
   if (earlier != nullptr) return absl::OkStatus();
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  const JobState whole = *StateOf(jobs_, id);
+  if (HasEnded(whole)) {
+    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                         "job ", id.ToText(), " is ", JobStateName(whole),
+                         ": only what waits can be released")),
+                     "not_waiting");
+  }
   Change change;
   Remember(request, "", change);
   for (const JobId& each : jobs) {

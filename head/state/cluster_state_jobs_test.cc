@@ -167,6 +167,15 @@ TEST_F(ClusterStateJobsTest, AJobThatWaitsCanBeHeldAndOneThatRunsCannot) {
               StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST_F(ClusterStateJobsTest, WhatHasEndedIsNotReleased) {
+  const JobId job = Submit(Spec());
+  COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, job));
+  COHORT_EXPECT_OK(Do(&ClusterState::StopJob, job));
+  EXPECT_THAT(Do(&ClusterState::ReleaseJob, job),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("is STOPPED: only what waits")));
+}
+
 TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
   const JobId first = Submit(Spec());
   const JobId second = Submit(Spec());

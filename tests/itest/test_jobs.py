@@ -47,6 +47,14 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(again.returncode, 125)
         self.assertEqual(json.loads(again.stderr)["code"], "ALREADY_EXISTS")
 
+    def test_logs_of_what_never_started_say_so(self):
+        c = self.cluster()
+        job = c.submit("--hold", "--", "true")
+        done = c.run("jobs", "logs", job)
+        self.assertEqual(done.stdout, "")
+        self.assertIn(f"job {job} is PENDING and has never started: held by",
+                      done.stderr)
+
     def test_json_has_every_key(self):
         c = self.cluster("--num-cpus", "2", "--simulate-gpus", "1")
         job = c.submit("--gpus", "1", "--", "true")
