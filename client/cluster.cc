@@ -429,15 +429,17 @@ absl::Status Cluster::Events(
 
 absl::StatusOr<std::vector<Node>> Cluster::Nodes(
     std::optional<absl::Duration> deadline) const {
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::ListNodesResponse response,
-      core_->head().CallAndWait(rpc::kListNodes, v1::ListNodesRequest(),
-                                core_->Or(deadline)));
+  v1::ListNodesRequest request;
   std::vector<Node> nodes;
-  for (const v1::Node& wire : response.nodes()) {
-    COHORT_ASSIGN_OR_RETURN(Node node, client::FromWire(wire));
-    nodes.push_back(std::move(node));
-  }
+  do {
+    COHORT_ASSIGN_OR_RETURN(const v1::ListNodesResponse page,
+                            core_->head().CallAndWait(rpc::kListNodes, request,
+                                                      core_->Or(deadline)));
+    for (const v1::Node& wire : page.nodes()) {
+      COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(wire));
+    }
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
   return nodes;
 }
 

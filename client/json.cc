@@ -399,6 +399,7 @@ std::string StatusJson(const ClusterStatus& status) {
         each.since.has_value() ? Json(TimeText(*each.since)) : Json(nullptr);
     json["unclaimed"].push_back(std::move(one));
   }
+  json["unclaimed_count"] = status.unclaimed_count;
   return Pretty(json);
 }
 

@@ -486,6 +486,7 @@ TEST(Json, ShowsStatusAndResources) {
                        .nodes = {"node-1"},
                        .state = "RUNNING",
                        .since = absl::FromUnixSeconds(1)}};
+  status.unclaimed_count = 1;
   status.nodes_ahead = {"node-2"};
   status.ahead_term = 9;
   status.ahead_why = "it was restored";
@@ -534,7 +535,8 @@ TEST(Json, ShowsStatusAndResources) {
       "state": "RUNNING",
       "since": "1970-01-01T00:00:01.000Z"
     }
-  ]
+  ],
+  "unclaimed_count": 1
 })");
   EXPECT_EQ(ResourcesJson({}), R"({
   "total": {

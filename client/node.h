@@ -135,7 +135,8 @@ struct ClusterStatus {
   std::string read_only_why;  // empty unless it does
   // The store was restored a moment ago: nothing starts yet.
   bool settling = false;
-  std::vector<UnclaimedAttempt> unclaimed;
+  std::vector<UnclaimedAttempt> unclaimed;  // as many as fit
+  int64_t unclaimed_count = 0;              // in all
   // Nodes that refuse this head because they follow a store of the cluster that
   // was restored later, of that term; and what to do.
   std::vector<std::string> nodes_ahead;

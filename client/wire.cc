@@ -530,6 +530,7 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
     out.state = each.state();
     if (each.has_since()) out.since = rpc::FromWire(each.since());
   }
+  status.unclaimed_count = wire.unclaimed_count();
   return status;
 }
 

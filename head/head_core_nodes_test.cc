@@ -1,7 +1,11 @@
 // Workers at the head: who is taken in, refused, superseded, drained, and lost.
 
+#include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -47,6 +51,78 @@ TEST_F(HeadCoreTest, RefusesAWorkerOfAnotherCluster) {
   EXPECT_FALSE(fatal_.has_value());
 }
 
+void AddGpu(v1::WorkerMessage& message, const std::string& id) {
+  v1::Register& body = *message.mutable_register_();
+  v1::Device& device = *body.add_devices();
+  device.set_id(id);
+  device.set_kind("gpu");
+  ResourceSet resources = *rpc::FromWire(body.resources());
+  resources.Set(kGpu, Amount::FromUnits(body.devices_size()));
+  *body.mutable_resources() = rpc::ToWire(resources);
+}
+
+// They are more than one answer holds.
+TEST_F(HeadCoreTest, ListsAllNodesInPages) {
+  constexpr int kNodes = 60;
+  std::vector<std::unique_ptr<FakeWorker>> workers;
+  std::set<std::string> there;
+  for (int i = 0; i < kNodes; ++i) {
+    const NodeId node = NodeId::New(random_);
+    v1::WorkerMessage message = Registration(node);
+    for (int gpu = 0; gpu < 512; ++gpu) {
+      AddGpu(message, absl::StrCat(i, "-", gpu, std::string(200, 'x')));
+    }
+    workers.push_back(Open(message));
+    there.insert(std::string(node.bytes()));
+  }
+  v1::ListNodesRequest request;
+  std::set<std::string> listed;
+  int pages = 0;
+  do {
+    const auto page = Call(rpc::kListNodes, request);
+    COHORT_ASSERT_OK(page);
+    for (const v1::Node& node : page->nodes()) {
+      EXPECT_TRUE(listed.insert(node.node_id()).second) << "twice";
+    }
+    request.set_page_token(page->next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(listed, there);
+  EXPECT_GT(pages, 1);
+  request.set_page_token("x");
+  EXPECT_THAT(Call(rpc::kListNodes, request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("none that a list gave")));
+}
+
+TEST_F(HeadCoreTest, ADeviceIsHeardOnceAMessage) {
+  v1::WorkerMessage message = Registration(node_);
+  AddGpu(message, "g0");
+  for (const v1::DeviceState state :
+       {v1::DEVICE_STATE_FENCED, v1::DEVICE_STATE_SUSPECT}) {
+    v1::DeviceStatus& status =
+        *message.mutable_register_()->add_device_states();
+    status.set_id("g0");
+    status.set_state(state);
+    status.set_reason("GPU g0: Xid 79");
+  }
+  auto worker = Open(message);
+  const NodeRecord* node = core_->state()->nodes().Find(node_);
+  ASSERT_NE(node, nullptr);
+  EXPECT_EQ(node->devices[0].state, DeviceState::kFenced);
+}
+
+// A name of any length is not kept, and not told.
+TEST_F(HeadCoreTest, ANodeThatCouldNotRegisterTellsNothingOfALaterStore) {
+  v1::WorkerMessage ahead = Registration(node_);
+  *ahead.mutable_stamp() = Stamp();
+  ahead.mutable_stamp()->set_generation(std::string(16, 'x'));
+  ahead.mutable_stamp()->set_term(77);
+  ahead.mutable_register_()->set_name(std::string(1 << 20, 'n'));
+  EXPECT_EQ(GetReason(*Open(ahead)->closed), "stale_generation");
+  EXPECT_THAT(Status().ahead_node_names(), IsEmpty());
+}
+
 // Who asks the head learns it too, not only who reads the worker's log.
 TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
   auto worker = Open(Registration(node_));
@@ -76,6 +152,23 @@ TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
   // It follows this one after all.
   Open(Registration(node_));
   EXPECT_THAT(Status().ahead_node_names(), IsEmpty());
+}
+
+// Whether what it has still runs is for a restore to find out.
+TEST_F(HeadCoreTest, ANodeThatFollowsALaterStoreIsNotDead) {
+  auto worker = Open(Registration(node_));
+  worker->stream.reset();
+  v1::WorkerMessage ahead = Registration(node_);
+  *ahead.mutable_stamp() = Stamp();
+  ahead.mutable_stamp()->set_generation(std::string(16, 'x'));
+  ahead.mutable_stamp()->set_term(77);
+  for (int i = 0; i < 6; ++i) {
+    Run(absl::Seconds(5));
+    Open(ahead);
+  }
+  EXPECT_NE(core_->state()->nodes().Find(node_)->state, NodeState::kDead);
+  Run(absl::Seconds(80));
+  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, NodeState::kDead);
 }
 
 // Terms order generations: this head's store was restored after the worker was

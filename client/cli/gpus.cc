@@ -1,4 +1,5 @@
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct FoundGpu {
 absl::StatusOr<FoundGpu> FindGpu(const std::vector<Node>& nodes,
                                  const std::string& text) {
   std::vector<FoundGpu> found;
+  std::set<std::string> ids;
   for (const Node& node : nodes) {
     for (const Device& device : node.devices) {
       if (device.kind != "gpu") continue;
@@ -46,22 +48,24 @@ absl::StatusOr<FoundGpu> FindGpu(const std::vector<Node>& nodes,
       if (device.id == text && node.state != "DEAD") {
         return FoundGpu{&node, &device};
       }
-      if (absl::StartsWith(device.id, text)) found.push_back({&node, &device});
+      if (!absl::StartsWith(device.id, text)) continue;
+      ids.insert(device.id);
+      found.push_back({&node, &device});
     }
   }
-  if (found.empty()) {
+  if (found.empty() || text.empty()) {
     return SetReason(
         absl::NotFoundError(absl::StrCat("there is no GPU ", Shown(text),
                                          ": `cohort gpus` shows their ids")),
         "unknown_gpu");
   }
-  if (found.size() > 1) {
+  if (ids.size() > 1) {
     return SetReason(absl::InvalidArgumentError(
-                         absl::StrCat(found.size(), " GPUs' ids begin with ",
+                         absl::StrCat(ids.size(), " GPUs' ids begin with ",
                                       Shown(text), ": give more of it")),
                      "ambiguous_gpu");
   }
-  return found.front();
+  return found.back();
 }
 
 absl::StatusOr<int> GetGpu(const Invocation& invocation,

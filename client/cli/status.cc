@@ -24,7 +24,8 @@ std::string CountsText(const std::map<std::string, int64_t>& counts) {
   return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
 }
 
-std::string UnclaimedText(const std::vector<UnclaimedAttempt>& unclaimed) {
+std::string UnclaimedText(const ClusterStatus& status) {
+  const std::vector<UnclaimedAttempt>& unclaimed = status.unclaimed;
   if (unclaimed.empty()) return "";
   Table table({"UNCLAIMED ATTEMPT", "JOB", "STATE", "NODES", "SINCE"});
   for (const UnclaimedAttempt& each : unclaimed) {
@@ -35,7 +36,10 @@ std::string UnclaimedText(const std::vector<UnclaimedAttempt>& unclaimed) {
   const bool open = std::any_of(
       unclaimed.begin(), unclaimed.end(),
       [](const UnclaimedAttempt& each) { return each.state != "ENDING"; });
+  const int64_t more =
+      status.unclaimed_count - static_cast<int64_t>(unclaimed.size());
   return absl::StrCat("\n", table.ToString(),
+                      more > 0 ? absl::StrCat("and ", more, " more\n") : "",
                       open ? "`cohort adopt ATTEMPT` goes on with one, `cohort "
                              "end ATTEMPT` ends it.\n"
                            : "");
@@ -58,7 +62,7 @@ std::string StatusText(const ClusterStatus& status) {
       status.ahead_why.empty()
           ? ""
           : absl::StrCat("outdated: ", OneLine(status.ahead_why), "\n"),
-      UnclaimedText(status.unclaimed));
+      UnclaimedText(status));
 }
 
 absl::StatusOr<int> RunStatus(const Invocation& invocation) {

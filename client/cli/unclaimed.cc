@@ -96,10 +96,13 @@ void AddUnclaimed(CLI::App& cohort, Invocation& invocation) {
       "where there is none.");
   Add(cohort, invocation, "end",
       "End an attempt that is unclaimed after a restore", &End,
-      "SIGTERM to its ranks, SIGKILL after 10 s (at once to those of one that "
-      "the\n"
-      "backup did not have). Its job starts again from its last committed\n"
-      "checkpoint, uncharged; `cohort jobs stop JOB` keeps it from that.");
+      "SIGTERM to its ranks, SIGKILL after the job's --grace (at once to those "
+      "of\n"
+      "one that the backup did not have). Its job starts again from its last\n"
+      "committed checkpoint, uncharged unless it had failed already; `cohort "
+      "jobs "
+      "stop\n"
+      "JOB` keeps it from that.");
 }
 
 }  // namespace cohort::cli

@@ -27,7 +27,9 @@
 namespace cohort::head {
 namespace {
 
-constexpr uint64_t kTermStep = 1'000'000;
+// Terms of one generation before they reach the next one's: a head takes one
+// each time that it starts.
+constexpr uint64_t kTermsOfGeneration = 1 << 16;
 constexpr int64_t kEpochStep = 1'000'000;
 
 absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
@@ -194,15 +196,24 @@ absl::Status CheckOutsideOfStores(const std::filesystem::path& target) {
   }
 }
 
+// When a store was restored, in units so short that no two restores fall into
+// one, and so long that terms are whole numbers in JSON (below 2^53) until
+// 2065.
+uint64_t MomentOf(absl::Time now) {
+  constexpr int64_t k2025 = 1'735'689'600;  // seconds since 1970
+  const absl::Duration since = now - absl::FromUnixSeconds(k2025);
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, since / absl::Milliseconds(10)));
+}
+
 }  // namespace
 
 Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
                        Random& random) {
   ClusterRecord& cluster = *rows.cluster;
-  const uint64_t seconds =
-      static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixSeconds(now)));
   cluster.generation = GenerationId::New(random);
-  cluster.term = std::max(cluster.term + kTermStep, seconds);
+  cluster.term = kTermsOfGeneration *
+                 std::max(cluster.term / kTermsOfGeneration + 1, MomentOf(now));
   cluster.settling = true;
   Batch batch;
   for (JobRecord& job : rows.jobs) {

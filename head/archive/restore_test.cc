@@ -71,7 +71,7 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreUnclaimed) {
   EXPECT_EQ(rows->cluster->cluster, FilledId<ClusterId>('c'));
   EXPECT_EQ(rows->cluster->generation, report->generation);
   EXPECT_NE(rows->cluster->generation, FilledId<GenerationId>('g'));
-  EXPECT_GE(rows->cluster->term, 1'000'003u);
+  EXPECT_GE(rows->cluster->term, 65'536u);
   EXPECT_TRUE(rows->cluster->settling);
   ASSERT_EQ(rows->attempts.size(), 1u);
   EXPECT_EQ(rows->attempts[0].unclaimed_since, fixture_.executor().Wall());
@@ -285,6 +285,30 @@ TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   (void)ChangeGeneration(newer, "user/ada", now, random);
   (void)ChangeGeneration(older, "user/ada", now + absl::Minutes(1), random);
   EXPECT_GT(older.cluster->term, newer.cluster->term);
+}
+
+// Nor do restarts of a head, or that a backup was of a restored store.
+TEST(ChangeGenerationTest, OnlyTheTimeOfTheRestoreOrdersGenerations) {
+  SeededRandom random(TestSeed());
+  Rows backup;
+  backup.cluster.emplace();
+  backup.cluster->term = 3;
+  absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  const auto restore = [&](Rows rows) {
+    now += absl::Milliseconds(10);
+    (void)ChangeGeneration(rows, "user/ada", now, random);
+    return rows;
+  };
+  Rows first = restore(backup);
+  first.cluster->term += 1'000;  // it crashes in a loop
+  const Rows second = restore(backup);
+  EXPECT_GT(second.cluster->term, first.cluster->term);
+  const Rows of_restored = restore(first);
+  EXPECT_GT(of_restored.cluster->term, second.cluster->term);
+  EXPECT_GT(restore(backup).cluster->term, of_restored.cluster->term);
+  now -= absl::Hours(1);  // on a machine whose clock is behind
+  EXPECT_GT(restore(of_restored).cluster->term, of_restored.cluster->term);
+  EXPECT_LT(restore(backup).cluster->term, uint64_t{1} << 53);
 }
 
 }  // namespace

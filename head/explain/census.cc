@@ -20,18 +20,6 @@ namespace {
 // devices that are fenced.
 constexpr size_t kWhyToldMax = 4;
 
-// What `workers` lack of a resource on a node of this form.
-Amount ShortForAll(const NodeForm& form, const ResourceSet::Entry& need,
-                   int64_t workers) {
-  ResourceSet one;
-  one.Set(need.first, need.second);
-  const Amount all = one.Times(workers).Get(need.first);
-  const Amount lack = LackOf(form, need.first, all);
-  if (!lack.IsZero()) return lack;
-  // The amount is there, but not on devices that can give it.
-  return one.Times(workers - CapacityBy(form, need)).Get(need.first);
-}
-
 // As WhyNodeCannot, but for all workers where they must share a node.
 std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
                               const GangRequest& request) {
@@ -59,10 +47,9 @@ std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
   for (const ResourceSet::Entry& need : request.per_worker) {
     if (CapacityBy(form, need) >= request.num_workers) continue;
     if (by_fences && need.first == kGpu) continue;
-    misfits.push_back(
-        {.by = Misfit::By::kResource,
-         .what = need.first,
-         .short_by = ShortForAll(form, need, request.num_workers)});
+    misfits.push_back({.by = Misfit::By::kResource,
+                       .what = need.first,
+                       .short_by = LackFor(form, need, request.num_workers)});
   }
   return misfits;
 }

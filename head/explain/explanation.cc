@@ -290,6 +290,12 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   if (last != nullptr && IsEndedUnclaimed(*last)) {
     return EndedUnclaimedReason(*last, state.nodes());
   }
+  if (last != nullptr && last->state == AttemptState::kEnding) {
+    const std::string left = NotSaidGone(*last, state.nodes());
+    return absl::StrCat("attempt ", last->number, " ends",
+                        last->detail.empty() ? "" : ": ", last->detail,
+                        left.empty() ? "" : "; ", left);
+  }
   const std::vector<std::string> nodes = NodesOf(state, job);
   const std::string where =
       nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));

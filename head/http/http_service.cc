@@ -140,26 +140,6 @@ absl::StatusOr<std::string> RenderResources(const std::string& bytes) {
   return ResourcesJson(resources);
 }
 
-absl::StatusOr<std::vector<Node>> DecodeNodes(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const auto wire,
-                          Decode<v1::ListNodesResponse>(bytes));
-  std::vector<Node> nodes;
-  for (const v1::Node& node : wire.nodes()) {
-    COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(node));
-  }
-  return nodes;
-}
-
-absl::StatusOr<std::string> RenderNodes(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, DecodeNodes(bytes));
-  return NodesJson(nodes);
-}
-
-absl::StatusOr<std::string> RenderGpus(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, DecodeNodes(bytes));
-  return GpusJson(nodes);
-}
-
 absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
   COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::GetJobResponse>(bytes));
   COHORT_ASSIGN_OR_RETURN(const Job job, client::FromWire(wire.job()));
@@ -213,6 +193,13 @@ struct HttpService::JobsRead {
   std::string authorization;
   size_t limit = kJobsMax;
   std::vector<Job> jobs;
+};
+
+struct HttpService::NodesRead {
+  v1::ListNodesRequest request;
+  std::string authorization;
+  NodesRender render;
+  std::vector<Node> nodes;
 };
 
 struct HttpService::EventsRead {
@@ -287,12 +274,10 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
                       std::move(reply));
   }
   if (path == "/v1/nodes") {
-    return AnswerCall(request, rpc::kListNodes.path, "", RenderNodes,
-                      std::move(reply));
+    return AnswerNodes(request, NodesJson, std::move(reply));
   }
   if (path == "/v1/gpus") {
-    return AnswerCall(request, rpc::kListNodes.path, "", RenderGpus,
-                      std::move(reply));
+    return AnswerNodes(request, GpusJson, std::move(reply));
   }
   absl::string_view id = path;
   if (absl::ConsumePrefix(&id, "/v1/jobs/")) {
@@ -475,6 +460,42 @@ void HttpService::ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read) {
         HttpResponse response;
         response.body = JobsJson(read->jobs) + "\n";
         if (!next.empty()) response.headers.emplace_back("X-Cohort-Next", next);
+        Finish(number, std::move(response));
+      });
+  pending_.at(number).call = std::move(call);
+}
+
+// ---- nodes ----
+
+void HttpService::AnswerNodes(const HttpRequest& request, NodesRender render,
+                              Reply reply) {
+  auto read = std::make_shared<NodesRead>();
+  read->authorization = request.authorization;
+  read->render = render;
+  const auto number = Admit(std::move(reply), /*counts=*/true);
+  if (number.has_value()) ReadNodes(*number, std::move(read));
+}
+
+void HttpService::ReadNodes(uint64_t number, std::shared_ptr<NodesRead> read) {
+  rpc::CallHandle call = backend_.Call(
+      rpc::kListNodes.path, read->authorization,
+      read->request.SerializeAsString(), options_.deadline,
+      [this, number, read](rpc::CallResult result) {
+        if (!pending_.contains(number)) return;
+        if (!result.response.ok()) {
+          return Finish(number, Error(result.response.status()));
+        }
+        const auto page = Decode<v1::ListNodesResponse>(*result.response);
+        if (!page.ok()) return Finish(number, Error(page.status()));
+        for (const v1::Node& wire : page->nodes()) {
+          absl::StatusOr<Node> node = client::FromWire(wire);
+          if (!node.ok()) return Finish(number, Error(node.status()));
+          read->nodes.push_back(*std::move(node));
+        }
+        read->request.set_page_token(page->next_page_token());
+        if (!page->next_page_token().empty()) return ReadNodes(number, read);
+        HttpResponse response;
+        response.body = read->render(read->nodes) + "\n";
         Finish(number, std::move(response));
       });
   pending_.at(number).call = std::move(call);

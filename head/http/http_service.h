@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/node.h"
 #include "common/clock.h"
 #include "common/executor.h"
 #include "head/http/http_message.h"
@@ -84,9 +85,11 @@ class HttpService {
     rpc::CallHandle call;
     bool counts = true;  // against in_flight_max
   };
-  // Reads of jobs and events, page by page.
+  // Reads of jobs, nodes and events, page by page.
   struct JobsRead;
+  struct NodesRead;
   struct EventsRead;
+  using NodesRender = std::string (*)(const std::vector<Node>& nodes);
   using Render =
       std::function<absl::StatusOr<std::string>(const std::string& response)>;
 
@@ -100,6 +103,9 @@ class HttpService {
   void AnswerJobs(const HttpRequest& request, Reply reply);
   // Reads pages until there are no more or enough.
   void ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read);
+  // Answers what `render` makes of all nodes.
+  void AnswerNodes(const HttpRequest& request, NodesRender render, Reply reply);
+  void ReadNodes(uint64_t number, std::shared_ptr<NodesRead> read);
   void AnswerEvents(const HttpRequest& request, Reply reply);
   void ReadEvents(uint64_t number, std::shared_ptr<EventsRead> read);
 

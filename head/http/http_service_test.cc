@@ -303,6 +303,29 @@ TEST_F(HttpServiceTest, ReadsJobsPageByPage) {
   EXPECT_THAT(Ask(request).body, HasSubstr("SLEEPING"));
 }
 
+TEST_F(HttpServiceTest, ReadsNodesPageByPage) {
+  v1::ListNodesResponse first;
+  first.add_nodes()->set_node_id(std::string(16, 'a'));
+  first.set_next_page_token("next");
+  v1::ListNodesResponse last;
+  last.add_nodes()->set_node_id(std::string(16, 'b'));
+  const auto answer = Start(Get("/v1/nodes"));
+  std::move(backend_.waiting_[0])(
+      {.response = first.SerializeAsString(), .stamp = std::nullopt});
+  ASSERT_EQ(backend_.waiting_.size(), 2u);
+  v1::ListNodesRequest asked;
+  ASSERT_TRUE(asked.ParseFromString(backend_.request_));
+  EXPECT_EQ(asked.page_token(), "next");
+  EXPECT_FALSE(answer->has_value());
+  std::move(backend_.waiting_[1])(
+      {.response = last.SerializeAsString(), .stamp = std::nullopt});
+  executor_.RunUntilIdle();
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ((*answer)->body, NodesJson({*client::FromWire(first.nodes(0)),
+                                        *client::FromWire(last.nodes(0))}) +
+                                 "\n");
+}
+
 TEST_F(HttpServiceTest, NamesAParameterOfJobsThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"state", ""},     {"limit", "10001"}, {"limit", "many"},

@@ -47,7 +47,7 @@ void ForEachGpu(const ClusterState& state, Visit visit) {
 MetricLabels LabelsOf(const DeviceRow& row) {
   MetricLabels labels = {{"gpu", absl::StrCat(row.index)},
                          {"UUID", row.id},
-                         {"modelName", row.model},
+                         {"model_name", row.model},
                          {"Hostname", row.node}};
   if (!row.job.empty()) labels.emplace_back("job_id", row.job);
   return labels;
@@ -124,8 +124,8 @@ std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
     add(utilization, sample.utilization_percent);
     add(used, sample.memory_used_bytes, kMebibyte);
     if (sample.memory_used_bytes.has_value()) {
-      free.Add(labels, static_cast<double>(row.memory_bytes -
-                                           *sample.memory_used_bytes) /
+      free.Add(labels, (static_cast<double>(row.memory_bytes) -
+                        static_cast<double>(*sample.memory_used_bytes)) /
                            kMebibyte);
     }
     add(power, sample.power_milliwatts, 1'000);

@@ -59,7 +59,7 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
     EXPECT_EQ(families.at(name).samples[0].value, value) << name;
     EXPECT_THAT(families.at(name).samples[0].labels,
                 ElementsAre(Pair("gpu", "3"), Pair("UUID", "GPU-aa"),
-                            Pair("modelName", "NVIDIA H100"),
+                            Pair("model_name", "NVIDIA H100"),
                             Pair("Hostname", "n1"), Pair("job_id", "0af1")));
   }
   EXPECT_THAT(families.at("cohort_gpu_state").samples[0].labels.back(),

@@ -42,17 +42,18 @@ int64_t IdleDeviceCapacity(size_t devices, Amount gpus) {
                           : n / gpus.WholeUnits();
 }
 
-// What a resource lacks for one worker here.
-Amount ShortOf(const NodeForm& form, const ResourceSet::Entry& need) {
-  const Amount lack = LackOf(form, need.first, need.second);
-  if (!lack.IsZero()) return lack;
-  // The amount is there, but not on devices that can give it.
-  if (!IsFraction(need.second)) {
-    const auto whole =
-        std::lower_bound(form.shares.begin(), form.shares.end(), kWholeDevice);
-    return need.second - Amount::FromUnits(form.shares.end() - whole);
+Amount Times(Amount amount, int64_t count) {
+  return Amount::FromTenThousandths(amount.ten_thousandths() * count);
+}
+
+// Of parts of GPUs what is left of each when it holds as many as it can.
+std::vector<Amount> Remainders(const std::vector<Amount>& shares, Amount gpus) {
+  std::vector<Amount> left;
+  for (const Amount share : shares) {
+    left.push_back(share - Times(gpus, WorkersIn(share, gpus)));
   }
-  return form.shares.empty() ? need.second : need.second - form.shares.back();
+  std::sort(left.rbegin(), left.rend());
+  return left;
 }
 
 bool IsWordEnd(absl::string_view text, size_t at) {
@@ -93,11 +94,31 @@ NodeForm WithoutFences(const NodeForm& form) {
   return open;
 }
 
-Amount LackOf(const NodeForm& form, const std::string& resource,
-              Amount amount) {
-  const Amount free = form.available.Get(resource);
-  if (free >= amount) return Amount();
-  return amount - free + form.overdrawn.Get(resource);
+Amount FreeFor(const NodeForm& form, const ResourceSet::Entry& need,
+               int64_t workers) {
+  const auto& [name, each] = need;
+  if (name != kGpu) return form.available.Get(name);
+  const int64_t fit = std::min(DeviceCapacity(form.shares, each), workers);
+  if (!IsFraction(each)) {
+    return Amount::FromUnits(DeviceCapacity(form.shares, kWholeDevice));
+  }
+  Amount free = Times(each, fit);
+  const std::vector<Amount> left = Remainders(form.shares, each);
+  for (size_t i = 0; i < left.size() && i < static_cast<size_t>(workers - fit);
+       ++i) {
+    free += std::max(left[i], Amount());
+  }
+  return free;
+}
+
+Amount LackFor(const NodeForm& form, const ResourceSet::Entry& need,
+               int64_t workers) {
+  const Amount free = FreeFor(form, need, workers);
+  ResourceSet one;
+  one.Set(need.first, need.second);
+  const Amount all = one.Times(workers).Get(need.first);
+  if (free >= all) return Amount();
+  return all - free + form.overdrawn.Get(need.first);
 }
 
 bool FormAllows(const NodeForm& form, const GangRequest& request) {
@@ -233,7 +254,7 @@ std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
   for (const ResourceSet::Entry& need : request.per_worker) {
     if (CapacityBy(form, need) > 0) continue;
     if (by_fences && need.first == kGpu) continue;
-    misfits.push_back({By::kResource, need.first, ShortOf(form, need)});
+    misfits.push_back({By::kResource, need.first, LackFor(form, need, 1)});
   }
   return misfits;
 }

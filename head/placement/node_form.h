@@ -104,9 +104,14 @@ int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
                  int64_t most);
 int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
                      int64_t most);
-// What `amount` of a resource lacks there; nothing when it is there, on
-// whatever devices.
-Amount LackOf(const NodeForm& form, const std::string& resource, Amount amount);
+// Of what is free there of a resource, as much as so many workers can use: GPUs
+// that are whole, or parts that are large enough, and for who finds none the
+// largest that are not.
+Amount FreeFor(const NodeForm& form, const ResourceSet::Entry& need,
+               int64_t workers);
+// What so many workers lack of it there.
+Amount LackFor(const NodeForm& form, const ResourceSet::Entry& need,
+               int64_t workers);
 // Workers that fit as far as one resource goes.
 int64_t CapacityBy(const NodeForm& form, const ResourceSet::Entry& need);
 

@@ -53,14 +53,19 @@ std::string DescribeRoom(const NearestRoom& best, const GangRequest& request) {
 struct Shortage {
   ResourceSet::Entry need;
   int64_t nodes = 0;  // that cannot hold what they would have to
-  // Of the node that has the most free, of several the largest: what is free
-  // there, and all of it.
+  // Of the node that has the most that one worker can use, of several the
+  // largest: that, and all that it has; of a part of a GPU the same of one GPU.
   std::pair<Amount, Amount> most;
+
+  bool OfOneGpu() const {
+    return need.first == kGpu && need.second < Amount::FromUnits(1);
+  }
 
   void Add(const NodeForm& form, int64_t count, int64_t least_useful) {
     if (CapacityBy(form, need) < least_useful) nodes += count;
-    most = std::max(
-        most, {form.available.Get(need.first), form.total.Get(need.first)});
+    const Amount all =
+        OfOneGpu() ? Amount::FromUnits(1) : form.total.Get(need.first);
+    most = std::max(most, {FreeFor(form, need, 1), all});
   }
 };
 
@@ -139,7 +144,8 @@ class Census {
       const std::string& name = shortage.need.first;
       absl::StrAppend(
           &text, text.empty() ? "" : ", ", shortage.nodes, " short of ", name,
-          " (most free on a node ",
+          shortage.OfOneGpu() ? " (most free on one GPU "
+                              : " (most free on a node ",
           AmountText(name, shortage.most.first, SizeRounding::kDown), " of ",
           AmountText(name, shortage.most.second, SizeRounding::kDown), ")");
     }

@@ -24,6 +24,18 @@ TEST(RefusalTest, TellsOfOneNodeWhatIsFreeAndHowMuchItHas) {
               HasSubstr("(most free on a node 3 of 64)"));
 }
 
+TEST(RefusalTest, OfPartsOfGpusItTellsWhatAWorkerCanUse) {
+  NodeSnapshot node = Node(1, "CPU=4,GPU=2");
+  for (DeviceShare& device : node.devices) {
+    device.free = Amount::FromTenThousandths(4'000);
+  }
+  node.available.Set(kGpu, Amount::FromTenThousandths(8'000));
+  EXPECT_THAT(MustRefuse({node}, Gang(1, "GPU=0.5")).reason,
+              HasSubstr("short of GPU (most free on one GPU 0.4 of 1)"));
+  EXPECT_THAT(MustRefuse({node}, Gang(1, "GPU=1")).reason,
+              HasSubstr("short of GPU (most free on a node 0 of 2)"));
+}
+
 TEST(RefusalTest, WhatNoNodeEverHoldsIsNotTheWantOfOthers) {
   const std::vector<NodeSnapshot> nodes = {Node(1, "CPU=128")};
   GangRequest request = Gang(kRanksPerNodeMax + 1, "CPU=1");

@@ -1,6 +1,7 @@
 #include "head/services/cluster_service.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -298,7 +299,7 @@ absl::StatusOr<JobId> ClusterService::FindNamed(
     }
   }
   if (StateOf(state.jobs(), id).has_value()) return id;
-  return NoSuchJob(id);
+  return state.NoJob(id);
 }
 
 absl::StatusOr<const JobRecord*> ClusterService::FindJob(
@@ -366,7 +367,7 @@ void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
   if (!state.ok()) return std::move(reply)(state.status());
   // It may have been forgotten meanwhile.
   if (!StateOf((*state)->jobs(), id).has_value()) {
-    return std::move(reply)(NoSuchJob(id));
+    return std::move(reply)((*state)->NoJob(id));
   }
   const bool read_only = !host_.Writable(Admission::kNode).ok();
   const JobRecord* const job = (*state)->jobs().Find(id);
@@ -501,16 +502,29 @@ void ClusterService::ListJobs(const Context&,
                                           std::move(reply));
 }
 
-void ClusterService::ListNodes(const Context&, const v1::ListNodesRequest&,
+void ClusterService::ListNodes(const Context&,
+                               const v1::ListNodesRequest& request,
                                rpc::Reply<v1::ListNodesResponse> reply) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return std::move(reply)(state.status());
+  absl::StatusOr<NodeId> after = NodeId();  // before all
+  if (!request.page_token().empty()) {
+    after = NodeId::FromBytes(request.page_token());
+  }
+  if (!after.ok()) {
+    return std::move(reply)(
+        absl::InvalidArgumentError("the page token is none that a list gave"));
+  }
   v1::ListNodesResponse response;
   size_t bytes = 0;
-  for (const auto& [id, node] : (*state)->nodes().records()) {
-    v1::Node wire = NodeToWire(**state, node);
+  const auto& nodes = (*state)->nodes().records();
+  for (auto it = nodes.upper_bound(*after); it != nodes.end(); ++it) {
+    v1::Node wire = NodeToWire(**state, it->second);
     bytes += wire.ByteSizeLong();
-    if (bytes > options_.list_bytes_max) break;
+    if (bytes > options_.list_bytes_max && response.nodes_size() > 0) {
+      response.set_next_page_token(std::string(std::prev(it)->first.bytes()));
+      break;
+    }
     *response.add_nodes() = std::move(wire);
   }
   AnswerWhenDurable<v1::ListNodesResponse>(std::move(response),

@@ -43,7 +43,7 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return state.status();
   const JobRecord* record = (*state)->jobs().Find(*job);
-  if (record == nullptr) return NoSuchJob(*job);
+  if (record == nullptr) return (*state)->NoJob(*job);
   if (request.rank() < 0 || request.rank() >= record->spec->num_workers) {
     return absl::NotFoundError(
         absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),

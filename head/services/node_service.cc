@@ -203,7 +203,7 @@ void NodeService::NoteLaterStore(const v1::WorkerMessage& message,
   if (GetReason(why) != kStaleGeneration || !message.has_register_()) return;
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const absl::StatusOr<Registration> of = FromWire(message.register_());
-  if (!state.ok() || !of.ok()) return;
+  if (!state.ok() || !of.ok() || !ValidateRegistration(*of).ok()) return;
   (*state)->NoteLaterStore(of->node, of->name, message.stamp().term());
 }
 

@@ -1,6 +1,9 @@
 #include "head/services/node_wire.h"
 
+#include <set>
 #include <utility>
+
+#include "absl/strings/string_view.h"
 
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -220,8 +223,10 @@ std::vector<ObservedDevice> FromWire(
   std::vector<ObservedDevice> devices;
   if (wire.size() > kDeviceStatesMax) return devices;
   devices.reserve(static_cast<size_t>(wire.size()));
+  std::set<absl::string_view> named;
   for (const v1::DeviceStatus& status : wire) {
     if (status.id().size() > kDeviceIdBytesMax) continue;  // none that it has
+    if (!named.insert(status.id()).second) continue;  // it said how that is
     ObservedDevice& device = devices.emplace_back();
     device.id = status.id();
     device.state = FromWire(status.state());

@@ -14,6 +14,7 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kListedMax = 1'000;
+constexpr size_t kListedBytesMax = 4 << 20;
 
 std::string NodeName(const ClusterState& state, const NodeId& id) {
   const NodeRecord* node = state.nodes().Find(id);
@@ -94,6 +95,10 @@ void UnclaimedService::Answer(const rpc::CallContext& context,
 
 void AddUnclaimed(const ClusterState& state, v1::GetStatusResponse& response) {
   response.set_settling(state.cluster().settling);
+  response.set_unclaimed_count(
+      static_cast<int64_t>(state.unclaimed().all().size() +
+                           state.attempts().ended_unclaimed().size()));
+  size_t bytes = 0;
   for (const ListedAttempt& each : ListUnclaimed(state, kListedMax)) {
     v1::UnclaimedAttempt& wire = *response.add_unclaimed();
     wire.set_attempt_id(std::string(each.attempt.bytes()));
@@ -106,6 +111,8 @@ void AddUnclaimed(const ClusterState& state, v1::GetStatusResponse& response) {
     for (const NodeId& node : each.nodes) {
       wire.add_node_names(NodeName(state, node));
     }
+    bytes += wire.ByteSizeLong();
+    if (bytes > kListedBytesMax) return;
   }
 }
 

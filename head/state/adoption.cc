@@ -79,6 +79,9 @@ absl::Status CheckNotOver(const UnclaimedTable::Entry& entry,
   return absl::OkStatus();
 }
 
+// Beyond any attempt of a job, and room to count on.
+constexpr int kNumberMax = 1'000'000'000;
+
 AttemptPart PartOf(const NodeId& node, const DesiredAttempt& wanted) {
   AttemptPart part;
   part.node = node;
@@ -145,7 +148,8 @@ absl::StatusOr<AttemptRecord> RecordOf(const UnclaimedTable::Entry& entry) {
                      " are here: start the workers of the "
                      "others, or end it"));
   }
-  if (record.number < 1 || record.epoch < 1 ||
+  if (record.number < 1 || record.number > kNumberMax || record.epoch < 1 ||
+      record.epoch > kNumberMax ||
       ranks.size() != static_cast<size_t>(first->world_size)) {
     return CannotAdopt(
         entry.attempt,

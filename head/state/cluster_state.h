@@ -252,6 +252,9 @@ class ClusterState {
   // Of one that runs it is not known before its end, and told as the head sees
   // it.
   absl::Duration RanOf(const JobRecord& job) const;
+  // Of an id that names no job here: NotFound, naming the attempt of it that is
+  // unclaimed, where there is one.
+  absl::Status NoJob(const JobId& id) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
@@ -324,6 +327,8 @@ class ClusterState {
   // The event that told of a fault of a device that `part` has; 0: none.
   uint64_t FaultOf(const AttemptPart& part) const;
   void EvictFrom(const NodeId& node, Change& change);
+  // Unless it is unclaimed or ends.
+  void Evict(const AttemptId& attempt, const NodeId& node, Change& change);
   absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
   void AddGhost(const NodeId& node, const ObservedAttempt& observed,
                 const AttemptPart* part, Change& change);
@@ -369,6 +374,10 @@ class ClusterState {
   bool WasEnded(const AttemptId& stranger) const;
   // From now on an attempt as any other: what was said of it is applied.
   void Claim(const AttemptId& attempt, Change& change);
+  // Its two halves: what its nodes said meanwhile; that it is lost on those
+  // which are dead or do not know it.
+  UnclaimedTable::Entry HearOut(const AttemptId& attempt, Change& change);
+  void LoseMissing(const UnclaimedTable::Entry& entry, Change& change);
   // The job waits again as any other, unless another attempt is unclaimed.
   void LetGo(const JobId& job, Change& change);
   // Nodes that may know of more attempts were heard of, or are dead.

@@ -200,8 +200,20 @@ uint64_t ClusterState::TellOf(const JobId& id, const char* kind,
 
 absl::StatusOr<std::vector<JobId>> ClusterState::JobsOf(const JobId& id) const {
   std::vector<JobId> jobs = jobs_.Named(id);
-  if (jobs.empty()) return NoSuchJob(id);
+  if (jobs.empty()) return NoJob(id);
   return jobs;
+}
+
+absl::Status ClusterState::NoJob(const JobId& id) const {
+  const UnclaimedTable::Entry* const entry = unclaimed_.OfJob(id);
+  if (entry == nullptr) return NoSuchJob(id);
+  const std::string attempt = entry->attempt.ToHex();
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "the store that was restored does not know job ", id.ToText(),
+          "; attempt ", attempt, " of it is unclaimed: `cohort adopt ", attempt,
+          "` goes on with it, `cohort end ", attempt, "` ends it")),
+      "unknown_job");
 }
 
 absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,

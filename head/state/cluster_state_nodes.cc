@@ -31,6 +31,12 @@ std::string ForReason(const std::string& reason) {
   return reason.empty() ? "" : absl::StrCat(": ", reason);
 }
 
+std::string WhyEvicted(const NodeRecord& drained) {
+  return absl::StrCat("node ", drained.name,
+                      " is drained and its deadline passed",
+                      ForReason(drained.drain->reason));
+}
+
 // How its devices were, so that only what changed is told (DV-6).
 void KeepDeviceStates(const NodeRecord& known, NodeRecord& record) {
   for (Device& device : record.devices) {
@@ -159,7 +165,15 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
 void ClusterState::TickNodes(Change& change) {
   const NodeLeases::Silent silent = leases_.Tick();
   for (const NodeId& node : silent.suspect) Suspect(node, change);
-  for (const NodeId& node : silent.dead) NodeSilent(node, change);
+  for (const NodeId& node : silent.dead) {
+    // It is not silent, it only does not follow this head: nothing that it has
+    // is lost, and a restore of this store finds it unclaimed.
+    if (later_store_.Follows(node, clock_.Monotonic())) {
+      leases_.Grant(node);
+    } else {
+      NodeSilent(node, change);
+    }
+  }
   for (const NodeId& node : drains_.TakeDue()) EvictFrom(node, change);
   change.cause = 0;  // each of these had its own
 }
@@ -385,22 +399,24 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
 
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
-  const std::string why =
-      absl::StrCat("node ", record.name, " is drained and its deadline passed",
-                   ForReason(record.drain->reason));
   // Its own is what a person asked for, not what else this decision saw.
   change.cause = record.origin.cause;
-  change.cause = AddNodeEvent(node, "node_deadline_passed", why, change);
-  for (const AttemptId& id : attempts_.OnNode(node)) {
-    AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (attempt.unclaimed() || IsOver(*PartOn(attempt, node)) ||
-        attempt.state == AttemptState::kEnding ||
-        attempt.state == AttemptState::kEnded) {
-      continue;
-    }
-    JobRecord& job = *jobs_.FindMutable(attempt.job);
-    ApplyOutcome(job, attempt, controller_.Evict(job, attempt, why), change);
+  change.cause =
+      AddNodeEvent(node, "node_deadline_passed", WhyEvicted(record), change);
+  for (const AttemptId& id : attempts_.OnNode(node)) Evict(id, node, change);
+}
+
+void ClusterState::Evict(const AttemptId& id, const NodeId& node,
+                         Change& change) {
+  AttemptRecord& attempt = *attempts_.FindMutable(id);
+  if (attempt.unclaimed() || IsOver(*PartOn(attempt, node)) ||
+      attempt.state == AttemptState::kEnding ||
+      attempt.state == AttemptState::kEnded) {
+    return;
   }
+  JobRecord& job = *jobs_.FindMutable(attempt.job);
+  const std::string why = WhyEvicted(*nodes_.Find(node));
+  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, why), change);
 }
 
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
@@ -424,7 +440,8 @@ absl::Status ClusterState::CheckGhosts(const NodeId& node,
     const AttemptRecord* attempt = attempts_.Find(each.attempt);
     const AttemptPart* part =
         attempt == nullptr ? nullptr : PartOn(*attempt, node);
-    ghosts += part == nullptr || IsOver(*part);
+    const bool is_one = part == nullptr || IsOver(*part);
+    ghosts += is_one && !nodes_.IsGhostOn(node, each.attempt);
   }
   if (ghosts <= kGhostsMax) return absl::OkStatus();
   return SetReason(

@@ -82,6 +82,11 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
     MoveJob(row, JobState::kStarting, change, attempt);
   }
   Claim(attempt, change);
+  // It was left alone when their time came (DR-2).
+  for (const AttemptPart& part :
+       std::vector<AttemptPart>(attempts_.Find(attempt)->parts)) {
+    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+  }
   PlaceWaiting(change);
   Finish(change, transition);
   return job;
@@ -102,12 +107,14 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
   if (entry->has_row) {
     JobRecord& job = *jobs_.FindMutable(id);
     AddJobEvent(job, attempt, "attempt_ended", "", change);
-    Claim(attempt, change);
+    const UnclaimedTable::Entry claimed = HearOut(attempt, change);
     AttemptRecord& record = *attempts_.FindMutable(attempt);
     if (record.state != AttemptState::kEnded) {
+      // Before what is missing of it: that is not why it ends.
       ApplyOutcome(job, record, controller_.EndUnclaimed(job, record), change);
-      attempts_.NoteEndedUnclaimed(attempt);
     }
+    LoseMissing(claimed, change);
+    attempts_.NoteEndedUnclaimed(attempt);
   } else if (!entry->ending) {
     EndStranger(*entry, request, change);
   }
@@ -347,7 +354,12 @@ void ClusterState::GiveAttemptRow(const UnclaimedTable::Entry& entry,
 }
 
 void ClusterState::Claim(const AttemptId& id, Change& change) {
-  const UnclaimedTable::Entry entry = unclaimed_.Take(id);
+  LoseMissing(HearOut(id, change), change);
+}
+
+UnclaimedTable::Entry ClusterState::HearOut(const AttemptId& id,
+                                            Change& change) {
+  UnclaimedTable::Entry entry = unclaimed_.Take(id);
   AttemptRecord& attempt = *attempts_.FindMutable(id);
   attempt.unclaimed_since = absl::InfinitePast();
   change.attempts.insert(id);
@@ -355,19 +367,21 @@ void ClusterState::Claim(const AttemptId& id, Change& change) {
   for (const AttemptPart& part : attempt.parts) {
     change.desired[part.node].insert(id);
   }
-  // What its nodes said meanwhile.
   for (const auto& [node, observed] : entry.seen) {
     ApplyObserved(node, observed, change);
   }
+  return entry;
+}
+
+void ClusterState::LoseMissing(const UnclaimedTable::Entry& entry,
+                               Change& change) {
+  const AttemptId& id = entry.attempt;
+  const AttemptRecord& attempt = *attempts_.Find(id);
   for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
     const NodeRecord* node = nodes_.Find(part.node);
     const bool is_dead = node == nullptr || node->state == NodeState::kDead;
     if (!is_dead && !entry.missing.contains(part.node)) continue;
     ApplyMissing(part.node, id, change);
-  }
-  // It was left alone when their time came (DR-2).
-  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
-    if (drains_.HasPassed(part.node)) EvictFrom(part.node, change);
   }
   LetGo(attempt.job, change);
 }

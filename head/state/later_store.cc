@@ -16,6 +16,11 @@ void LaterStore::Note(const NodeId& node, std::string name, uint64_t term,
   nodes_[node] = {.name = std::move(name), .term = term, .at = now};
 }
 
+bool LaterStore::Follows(const NodeId& node, absl::Duration now) const {
+  const auto found = nodes_.find(node);
+  return found != nodes_.end() && now - found->second.at <= kKept;
+}
+
 std::optional<LaterStore::Sight> LaterStore::Look(absl::Duration now) const {
   Sight sight;
   for (const auto& [id, node] : nodes_) {

@@ -31,6 +31,9 @@ class LaterStore {
   // It follows this head.
   void Forget(const NodeId& node) { nodes_.erase(node); }
 
+  // It came lately, and goes on with what it holds.
+  bool Follows(const NodeId& node, absl::Duration now) const;
+
   struct Sight {
     uint64_t term = 0;  // the highest of theirs
     std::set<NodeId> nodes;

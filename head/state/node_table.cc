@@ -68,16 +68,21 @@ const Device* FindDevice(const NodeRecord& node, const std::string& id) {
 
 // ---- ledgers ----
 
+// Nothing of a device is not kept: nodes say such things of their attempts.
 void NodeTable::Ledger::Charge(const Held& held) {
   resources.Add(held.resources);
-  for (const auto& [id, amount] : held.devices) devices[id] += amount;
+  for (const auto& [id, amount] : held.devices) {
+    if (!amount.IsZero()) devices[id] += amount;
+  }
   everything += held.everything ? 1 : 0;
 }
 
 void NodeTable::Ledger::Refund(const Held& held) {
   COHORT_CHECK(resources.Take(held.resources)) << held.resources;
   for (const auto& [id, amount] : held.devices) {
+    if (amount.IsZero()) continue;
     const auto charged = devices.find(id);
+    COHORT_CHECK(charged != devices.end()) << id;
     charged->second -= amount;
     if (charged->second.IsZero()) devices.erase(charged);
   }
@@ -111,6 +116,11 @@ void NodeTable::Put(NodeRecord record) {
   Ledger& ledger = ledgers_[id];
   ledger.offered = false;
   ledger.ForgetGhosts();
+  for (auto it = ledger.device_events.begin();
+       it != ledger.device_events.end();) {
+    const auto at = it++;
+    if (FindDevice(place, at->first) == nullptr) ledger.device_events.erase(at);
+  }
   Refresh(id);
 }
 
@@ -484,6 +494,11 @@ std::map<JobId, ResourceSet> NodeTable::HauntedOn(const NodeId& node) const {
 size_t NodeTable::GhostCountOn(const NodeId& node) const {
   const auto found = ledgers_.find(node);
   return found == ledgers_.end() ? 0 : found->second.ghosts.size();
+}
+
+bool NodeTable::IsGhostOn(const NodeId& node, const AttemptId& attempt) const {
+  const auto found = ledgers_.find(node);
+  return found != ledgers_.end() && found->second.ghosts.contains(attempt);
 }
 
 bool NodeTable::IsEmpty(const NodeId& node) const {

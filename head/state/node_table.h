@@ -116,6 +116,7 @@ class NodeTable {
   // Of a node, in the order of their ids.
   std::vector<AttemptId> GhostsOn(const NodeId& node) const;
   size_t GhostCountOn(const NodeId& node) const;
+  bool IsGhostOn(const NodeId& node, const AttemptId& attempt) const;
   // Neither holds nor ghosts.
   bool IsEmpty(const NodeId& node) const;
 

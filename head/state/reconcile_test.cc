@@ -449,6 +449,23 @@ TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
   ExpectUndisturbed();
 }
 
+// The limit is on how many there are, not on how often they are named.
+TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
+  Observed observed;
+  for (size_t i = 0; i < kGhostsMax; ++i) {
+    ObservedAttempt& attempt = observed.attempts.emplace_back();
+    attempt.attempt = AttemptId::New(random_);
+    attempt.job = JobId::New(random_);
+    attempt.phase = ObservedPhase::kRunning;
+  }
+  for (int time = 0; time < 2; ++time) {
+    Transition transition;
+    COHORT_EXPECT_OK(
+        state_->Observe(a_, incarnations_[a_], observed, transition));
+  }
+  EXPECT_THAT(state_->nodes().GhostsOn(a_), SizeIs(kGhostsMax));
+}
+
 TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
   for (const auto& tell : std::vector<std::function<void(ObservedAttempt&)>>{
            [](ObservedAttempt& a) { a.master_port = -1; },

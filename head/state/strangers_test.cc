@@ -439,5 +439,23 @@ TEST_F(StrangersTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
   EXPECT_EQ(Last(job).cause, EndCause::kDrained);
 }
 
+// It ends because a person said so, not because of the drain.
+TEST_F(StrangersTest, AnEndedAttemptIsNotOneOfItsDrainedNode) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  Transition transition;
+  COHORT_EXPECT_OK(state_->DrainNode(
+      Key(), kNode.ToHex(), {.reason = "", .deadline = absl::Seconds(1)},
+      transition));
+  Submit(std::move(transition));
+  Settle();
+  COHORT_EXPECT_OK(End(running.attempt));
+  EXPECT_EQ(Last(job).cause, EndCause::kUnclaimed);
+}
+
 }  // namespace
 }  // namespace cohort::head

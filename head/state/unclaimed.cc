@@ -70,7 +70,10 @@ void UnclaimedTable::Add(const AttemptRecord& attempt) {
   Entry& entry = Insert(attempt.id, attempt.job);
   entry.has_row = true;
   entry.since = attempt.unclaimed_since;
-  for (const AttemptPart& part : attempt.parts) entry.nodes.insert(part.node);
+  for (const AttemptPart& part : attempt.parts) {
+    entry.nodes.insert(part.node);
+    by_node_[part.node].insert(attempt.id);
+  }
 }
 
 absl::Status UnclaimedTable::CheckRoom(
@@ -131,6 +134,7 @@ bool UnclaimedTable::Observe(const NodeId& node,
     wanted = before->second.wanted;
   }
   DropReport(node, entry);
+  by_node_[node].insert(observed.attempt);
   ObservedAttempt& seen = entry.seen[node];
   seen = observed;
   // It is not said each time.
@@ -149,15 +153,29 @@ void UnclaimedTable::DropReport(const NodeId& node, Entry& entry) {
   of_node->second -= bytes;
   if (of_node->second == 0) bytes_of_.erase(of_node);
   entry.seen.erase(seen);
+  LeaveNode(node, entry);
+}
+
+void UnclaimedTable::LeaveNode(const NodeId& node, const Entry& entry) {
+  if (entry.nodes.contains(node) || entry.seen.contains(node)) return;
+  const auto of_node = by_node_.find(node);
+  if (of_node == by_node_.end()) return;
+  of_node->second.erase(entry.attempt);
+  if (of_node->second.empty()) by_node_.erase(of_node);
+}
+
+std::set<AttemptId> UnclaimedTable::On(const NodeId& node) const {
+  const auto found = by_node_.find(node);
+  return found == by_node_.end() ? std::set<AttemptId>() : found->second;
 }
 
 std::vector<JobId> UnclaimedTable::NoteFullSet(
     const NodeId& node, const std::set<AttemptId>& present) {
   std::vector<JobId> gone;
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    const auto at = it++;
+  for (const AttemptId& id : On(node)) {
+    if (present.contains(id)) continue;
+    const auto at = entries_.find(id);
     Entry& entry = at->second;
-    if (present.contains(at->first)) continue;
     DropReport(node, entry);
     if (entry.nodes.contains(node)) entry.missing.insert(node);
     if (entry.has_row || !entry.seen.empty()) continue;
@@ -190,8 +208,8 @@ std::optional<JobId> UnclaimedTable::NoteGone(const NodeId& node,
 
 std::vector<AttemptId> UnclaimedTable::EndingOn(const NodeId& node) const {
   std::vector<AttemptId> ending;
-  if (strangers_ == 0) return ending;
-  for (const auto& [id, entry] : entries_) {
+  for (const AttemptId& id : On(node)) {
+    const Entry& entry = entries_.at(id);
     if (entry.ending && entry.seen.contains(node)) ending.push_back(id);
   }
   return ending;
@@ -241,6 +259,9 @@ UnclaimedTable::Entry UnclaimedTable::Extract(
   Entry entry = at->second;
   while (!at->second.seen.empty()) {
     DropReport(NodeId(at->second.seen.begin()->first), at->second);
+  }
+  for (const NodeId& node : std::exchange(at->second.nodes, {})) {
+    LeaveNode(node, at->second);
   }
   entries_.erase(at);
   if (!entry.has_row) --strangers_;

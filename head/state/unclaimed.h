@@ -87,12 +87,17 @@ class UnclaimedTable {
   bool HasStrangers() const { return strangers_ > 0; }
 
  private:
+  // Whose row or report names the node.
+  std::set<AttemptId> On(const NodeId& node) const;
   Entry& Insert(const AttemptId& attempt, const JobId& job);
   Entry Extract(std::map<AttemptId, Entry>::iterator at);
   // `node` says nothing of it any more.
   void DropReport(const NodeId& node, Entry& entry);
+  // Unless its row or a report still names `node`.
+  void LeaveNode(const NodeId& node, const Entry& entry);
 
   std::map<AttemptId, Entry> entries_;
+  std::map<NodeId, std::set<AttemptId>> by_node_;
   std::map<JobId, std::set<AttemptId>> by_job_;
   size_t strangers_ = 0;               // without rows
   std::map<NodeId, size_t> bytes_of_;  // of what each node says

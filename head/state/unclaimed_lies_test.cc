@@ -1,5 +1,6 @@
 // What nodes say of attempts that cannot be.
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -51,6 +52,22 @@ TEST_F(UnclaimedLiesTest, HugeAmountsAreHeldAndGivenBackAndNotAdopted) {
   EXPECT_EQ(state_->nodes().AvailableOn(kNode), huge);
 }
 
+TEST_F(UnclaimedLiesTest, NothingOfADeviceIsHeldAndGivenBack) {
+  const JobId job = NewJob();
+  const JobId other = NewJob();
+  Backup();
+  Join(kNode);
+  ObservedAttempt first = Run(job, kNode);
+  ObservedAttempt second = Run(other, kNode);
+  first.wanted->ranks[0].gpu_ids = {"x"};
+  second.wanted->ranks[0].gpu_ids = {"x"};
+  Restore();
+  Join(kNode, {first, second});
+  EXPECT_THAT(state_->unclaimed().all(), SizeIs(2));
+  Join(kNode);  // it has them no more
+  EXPECT_TRUE(state_->nodes().IsEmpty(kNode));
+}
+
 TEST_F(UnclaimedLiesTest, WhatItsNodesSayHasToBePossibleToBeAdopted) {
   Backup();
   Join(kNode);
@@ -86,6 +103,9 @@ TEST_F(UnclaimedLiesTest, WhatItsNodesSayHasToBePossibleToBeAdopted) {
       },
       "it would hold CPU 3");
   refused([](auto& lie) { lie.wanted->job = JobId(); }, "contradicts");
+  refused(
+      [](auto& lie) { lie.wanted->number = std::numeric_limits<int>::max(); },
+      "number 2147483647");
   Say(kNode, running);
   silent_ = {kNode};
   Settle();

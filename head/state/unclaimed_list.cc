@@ -72,8 +72,7 @@ std::vector<ListedAttempt> ListUnclaimed(const ClusterState& state,
   return all;
 }
 
-std::string EndedUnclaimedReason(const AttemptRecord& attempt,
-                                 const NodeTable& nodes) {
+std::string NotSaidGone(const AttemptRecord& attempt, const NodeTable& nodes) {
   std::vector<std::string> left;
   for (const NodeId& id : LeftOf(attempt)) {
     const NodeRecord* node = nodes.Find(id);
@@ -84,11 +83,18 @@ std::string EndedUnclaimedReason(const AttemptRecord& attempt,
                                   IsHere(nodes, id) ? "" : ", which is away,"));
     }
   }
-  return absl::StrCat("a person has ended attempt ", attempt.id.ToHex(),
-                      ", unclaimed since the store was restored; ",
-                      absl::StrJoin(left, " and "),
+  if (left.empty()) return "";
+  return absl::StrCat(absl::StrJoin(left, " and "),
                       left.size() == 1 ? " has" : " have",
                       " not said yet that it is gone");
+}
+
+std::string EndedUnclaimedReason(const AttemptRecord& attempt,
+                                 const NodeTable& nodes) {
+  const std::string left = NotSaidGone(attempt, nodes);
+  return absl::StrCat("a person has ended attempt ", attempt.id.ToHex(),
+                      ", unclaimed since the store was restored",
+                      left.empty() ? "" : "; ", left);
 }
 
 std::vector<NodeId> LostNodesOf(const AttemptRecord& attempt) {

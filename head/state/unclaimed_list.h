@@ -29,7 +29,10 @@ struct ListedAttempt {
 std::vector<ListedAttempt> ListUnclaimed(const ClusterState& state,
                                          size_t most);
 
-// Who has not said so.  REQUIRES: IsEndedUnclaimed.
+// "n1, which is away, and n2 have not said yet that it is gone"; empty when all
+// have.
+std::string NotSaidGone(const AttemptRecord& attempt, const NodeTable& nodes);
+// REQUIRES: IsEndedUnclaimed.
 std::string EndedUnclaimedReason(const AttemptRecord& attempt,
                                  const NodeTable& nodes);
 

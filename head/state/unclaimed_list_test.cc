@@ -101,6 +101,46 @@ TEST_F(UnclaimedListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
               IsEmpty());
 }
 
+TEST_F(UnclaimedListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
+  const JobId job = RunGang();
+  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  Backup();
+  Restore();
+  Join(kNode, {running}, 1);
+  silent_ = {kOther};
+  Settle();
+
+  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+
+  for (const bool restarted : {false, true}) {
+    if (restarted) Load();
+    ASSERT_THAT(List(), SizeIs(1)) << restarted;
+    EXPECT_STREQ(List()[0].state, "ENDING");
+    EXPECT_THAT(List()[0].nodes, ElementsAre(kNode));
+    EXPECT_THAT(Explain(*state_, Job(job), false).summary,
+                HasSubstr("a person has ended attempt"));
+  }
+  Join(kNode, {running}, 1);
+  Say(kNode, Ended(running, 143));
+  EXPECT_EQ(state_->attempts().Find(running.attempt)->cause,
+            EndCause::kUnclaimed);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+}
+
+TEST_F(UnclaimedListTest, AJobThatTheStoreLacksNamesItsAttempt) {
+  Join(kNode);
+  Backup();
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Restore();
+  Join(kNode, {running});
+  Transition transition;
+  EXPECT_THAT(state_->StopJob(Key(), job, transition),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("attempt " + running.attempt.ToHex() +
+                                 " of it is unclaimed")));
+}
+
 // One with a row is an attempt as any other then, but for what people see.
 TEST_F(UnclaimedListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   Join(kNode);

@@ -151,7 +151,7 @@ class Gpus(cluster.ClusterTest):
         self.assertRegex(metrics, r'DCGM_FI_DEV_XID_ERRORS\{[^}]*UUID="'
                          + gpu + r'"[^}]*\} 79')
         self.assertRegex(metrics, r'DCGM_FI_DEV_GPU_UTIL\{gpu="0",'
-                         r'UUID="GPU-aa",modelName="NVIDIA H100 80GB HBM3",'
+                         r'UUID="GPU-aa",model_name="NVIDIA H100 80GB HBM3",'
                          r'Hostname="w0"[^}]*\} 3')
         self.assertIn('cohort_gpus{state="fenced"} 1\n', metrics)
 
