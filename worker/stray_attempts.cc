@@ -15,6 +15,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/real_clock.h"
 #include "common/strong_id.h"
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
@@ -113,8 +114,8 @@ bool IsKept(const StrayQuery& query, const std::string& attempt) {
          survey->phase != AttemptPhase::kNoSpec;
 }
 
-absl::Status End(const std::string& attempt, const Found& found,
-                 const std::string& cgroup_parent, absl::Duration timeout) {
+void End(const std::string& attempt, const Found& found,
+         const std::string& cgroup_parent, absl::Duration timeout) {
   LeftoverQuery leftovers;
   leftovers.attempt = attempt;
   if (!cgroup_parent.empty()) {
@@ -124,20 +125,31 @@ absl::Status End(const std::string& attempt, const Found& found,
   for (const ProcessStat& rank : found.ranks) {
     leftovers.ranks.push_back({rank.pid, rank.start_time, boot_id});
   }
-  // First, so that it starts nothing and writes nothing any more; its ranks die
-  // of it.
-  for (const ProcessStat& keeper : found.keepers) {
-    keeper::SignalExactly(keeper, SIGKILL);
-  }
   const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
   RemoveCgroup(leftovers.cgroup);
-  COHORT_LOG(kWarning, "stray_attempt_ended", {"attempt", attempt},
-             {"keepers", found.keepers.size()}, {"ranks", found.ranks.size()},
-             {"status", killed.status()},
+  COHORT_LOG(kWarning,
+             killed.ok() ? "stray_attempt_ended" : "stray_attempt_left_behind",
+             {"attempt", attempt}, {"keepers", found.keepers.size()},
+             {"ranks", found.ranks.size()}, {"status", killed.status()},
              {"why",
               "this state directory does not know it, or not any more "
               "what it was asked for"});
-  return killed.status();
+}
+
+// All at once, so that each has the whole time to die.
+void Kill(const FoundAttempts& strays) {
+  // Keepers first, so that they start nothing and write nothing any more; their
+  // ranks die of it.
+  for (const auto& [attempt, found] : strays) {
+    for (const ProcessStat& keeper : found.keepers) {
+      keeper::SignalExactly(keeper, SIGKILL);
+    }
+  }
+  for (const auto& [attempt, found] : strays) {
+    for (const ProcessStat& rank : found.ranks) {
+      keeper::SignalExactly(rank, SIGKILL);
+    }
+  }
 }
 
 void RemoveRuntimeDirectories(const StrayQuery& query) {
@@ -200,15 +212,18 @@ absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
   return absl::OkStatus();
 }
 
-absl::Status EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
-  for (const auto& [attempt, found] : Look(query.directories)) {
-    if (IsKept(query, attempt)) continue;
-    const absl::Status ended =
-        End(attempt, found, query.cgroup_parent, timeout);
-    if (!ended.ok()) return ended;
+void EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
+  FoundAttempts strays = Look(query.directories);
+  std::erase_if(strays, [&query](const auto& stray) {
+    return IsKept(query, stray.first);
+  });
+  Kill(strays);
+  const MachineClock clock;
+  const absl::Duration deadline = clock.Monotonic() + timeout;
+  for (const auto& [attempt, found] : strays) {
+    End(attempt, found, query.cgroup_parent, deadline - clock.Monotonic());
   }
   RemoveRuntimeDirectories(query);
-  return absl::OkStatus();
 }
 
 }  // namespace cohort::worker

@@ -27,14 +27,17 @@ struct StrayQuery {
 absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories);
 
 // Ends what earlier daemons of this state directory started and it does not
-// know of, because it was put back from an older copy, or whose spec it has not
-// any more, because a disk lost it: keepers by the directory
-// in their command line, ranks by their environment, cgroup and session.  Their
-// runtime directories, which take memory, go too.
+// know of (it was put back from an older copy, or the attempt was forgotten
+// while a process of it could not be killed), or whose spec it has not any
+// more, because a disk lost it: keepers by the directory in their command line,
+// ranks by their environment, cgroup and session.  Their runtime directories,
+// which take memory, go too.
 //
-// DeadlineExceeded, naming what, when something still lives after `timeout`.
-// Processes of another copy of the directory are left alone.  REQUIRES: no
-// other daemon has this node's id.  Blocks: for the start of a daemon.
-absl::Status EndStrayAttempts(const StrayQuery& query, absl::Duration timeout);
+// What still lives after `timeout` is said and left behind: a process that
+// hangs in a driver must not keep a daemon from starting (DV-1), and GPUs that
+// it has memory on are fenced (DV-8).  Processes of another copy of the
+// directory are left alone.  REQUIRES: no other daemon has this node's id.
+// Blocks: for the start of a daemon.
+void EndStrayAttempts(const StrayQuery& query, absl::Duration timeout);
 
 }  // namespace cohort::worker

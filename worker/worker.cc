@@ -313,7 +313,7 @@ class Worker::Parts {
     if (!server.ok()) return NoSocket(server.status());
     server_ = *std::move(server);
     // Ours alone now; before the head hears what there is.
-    COHORT_RETURN_IF_ERROR(EndStrays(entries));
+    EndStrays(entries);
     directory_->Keep();
     Run([this, &entries] {
       node_->Restore(std::move(entries), [this] {
@@ -459,7 +459,7 @@ class Worker::Parts {
 
   // A directory that was put back from an older copy does not know what was
   // started in between, and those ranks would keep their GPUs.
-  absl::Status EndStrays(const std::vector<JournalEntry>& entries) {
+  void EndStrays(const std::vector<JournalEntry>& entries) {
     StrayQuery query{.directories = directories_,
                      .known = {},
                      .live = {},
@@ -473,9 +473,7 @@ class Worker::Parts {
         query.live.insert(attempt);
       }
     }
-    return Annotate(EndStrayAttempts(query, kStraysTimeout),
-                    "--state-dir was put back from an older copy, and what it "
-                    "does not know still runs");
+    EndStrayAttempts(query, kStraysTimeout);
   }
 
   void OnJoined() {
