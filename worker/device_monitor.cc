@@ -29,6 +29,19 @@ bool IsAmong(const std::vector<Occupant>& before, const Occupant& now) {
   });
 }
 
+// Those that could be asked.
+template <typename Ids>
+std::map<std::string, std::vector<Occupant>> AskEach(
+    DeviceSource& source, const Ids& ids, const InspectFunction& inspect) {
+  std::map<std::string, std::vector<Occupant>> found;
+  for (const std::string& id : ids) {
+    std::optional<std::vector<Occupant>> occupants =
+        OccupantsOf(source, id, inspect);
+    if (occupants.has_value()) found[id] = *std::move(occupants);
+  }
+  return found;
+}
+
 }  // namespace
 
 DeviceMonitor::DeviceMonitor(DeviceMonitorOptions options,
@@ -48,6 +61,7 @@ DeviceMonitor::DeviceMonitor(DeviceMonitorOptions options,
     healths_.emplace_back(options_.health, absl::StrCat("GPU ", device.id),
                           clock_);
     statuses_.push_back({.id = device.id});
+    unseen_.insert(device.id);
   }
 }
 
@@ -85,15 +99,13 @@ void DeviceMonitor::Look() {
   TickAll();
   strand_.PostAfter(options_.sample_period, [this] { Look(); });
   if (std::exchange(asking_, true)) return;  // the driver hangs
-  std::vector<std::string> stuck;
-  for (const auto& [id, occupants] : stuck_) stuck.push_back(id);
+  std::set<std::string> ids = unseen_;
+  for (const auto& [id, leftovers] : stuck_) ids.insert(id);
   ask_([this, source = source_, inspect = options_.inspect,
-        stuck = std::move(stuck)]() -> Task {
+        ids = std::move(ids)]() -> Task {
     Answer answer;
     answer.devices = source->Sample();
-    for (const std::string& id : stuck) {
-      answer.on_stuck[id] = OccupantsOf(*source, id, inspect);
-    }
+    answer.occupants = AskEach(*source, ids, inspect);
     return [this, answer = std::move(answer)]() mutable {
       OnAnswer(std::move(answer));
     };
@@ -108,20 +120,28 @@ void DeviceMonitor::OnAnswer(Answer answer) {
     healths_[found->second].NoteAnswer(device);
     statuses_[found->second].sample = device.sample;
   }
-  for (const auto& [id, now] : answer.on_stuck) {
-    const auto stuck = stuck_.find(id);
-    if (stuck == stuck_.end()) continue;
-    std::erase_if(stuck->second, [&now = now](const Occupant& before) {
-      return std::none_of(now.begin(), now.end(), [&](const Occupant& each) {
-        return IsSameProcess(before, each);
-      });
-    });
-    if (!stuck->second.empty()) continue;
-    stuck_.erase(stuck);
-    healths_[index_.at(id)].NoteStuck("");
-  }
+  for (const auto& [id, now] : answer.occupants) NoteOccupants(id, now);
+  for (const std::string& id : unseen_) Judge(id);
   Publish();
   if (on_looked_) std::exchange(on_looked_, nullptr)();
+}
+
+void DeviceMonitor::NoteOccupants(const std::string& id,
+                                  const std::vector<Occupant>& now) {
+  std::vector<Leftover>& stuck = stuck_[id];
+  if (unseen_.erase(id) > 0) {
+    for (const Occupant& each : now) {
+      if (each.attempt.empty() || holders_.contains(each.attempt)) continue;
+      stuck.push_back({each, each.attempt});
+    }
+  }
+  std::erase_if(stuck, [&now](const Leftover& before) {
+    return std::none_of(now.begin(), now.end(), [&](const Occupant& each) {
+      return IsSameProcess(before.occupant, each);
+    });
+  });
+  if (stuck.empty()) stuck_.erase(id);
+  Judge(id);
 }
 
 void DeviceMonitor::NoteXid(const Xid& xid) {
@@ -178,10 +198,7 @@ void DeviceMonitor::AskOccupants(const std::vector<std::string>& ids,
                                  absl::AnyInvocable<void(Occupants) &&> then) {
   ask_([source = source_, inspect = options_.inspect, ids,
         then = std::move(then)]() mutable -> Task {
-    Occupants found;
-    for (const std::string& id : ids) {
-      found[id] = OccupantsOf(*source, id, inspect);
-    }
+    Occupants found = AskEach(*source, ids, inspect);
     return [then = std::move(then), found = std::move(found)]() mutable {
       std::move(then)(std::move(found));
     };
@@ -208,6 +225,13 @@ void DeviceMonitor::Hold(const std::string& attempt,
   });
 }
 
+void DeviceMonitor::Forget(const std::string& attempt) {
+  const auto holder = holders_.find(attempt);
+  if (holder != holders_.end() && !holder->second.leaving) {
+    holders_.erase(holder);
+  }
+}
+
 void DeviceMonitor::Release(const std::string& attempt,
                             absl::AnyInvocable<void() &&> done) {
   const auto holder = holders_.find(attempt);
@@ -216,6 +240,8 @@ void DeviceMonitor::Release(const std::string& attempt,
     return;
   }
   holder->second.leaving = true;
+  holder->second.unasked = {holder->second.ids.begin(),
+                            holder->second.ids.end()};
   holder->second.ended_at = clock_.Monotonic();
   holder->second.done = std::move(done);
   strand_.PostAfter(options_.release_deadline,
@@ -235,17 +261,25 @@ void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
   const auto place = holders_.find(attempt);
   if (place == holders_.end() || !place->second.leaving) return;
   Holder& holder = place->second;
-  bool free = true;
   for (auto& [id, occupants] : found) {
     const std::vector<Occupant>& others = holder.others[id];
     std::erase_if(occupants, [&](const Occupant& each) {
       return (!each.attempt.empty() && each.attempt != attempt) ||
              IsAmong(others, each);
     });
-    free = free && occupants.empty();
+    holder.unasked.erase(id);
+    holder.left[id] = std::move(occupants);
   }
-  if (free) return Finish(attempt);
-  holder.left = std::move(found);
+  const bool free =
+      std::all_of(holder.left.begin(), holder.left.end(),
+                  [](const auto& device) { return device.second.empty(); });
+  if (holder.given_up) {
+    FenceLeft(attempt, holder);
+    Publish();
+  }
+  if (holder.unasked.empty() && (free || holder.given_up)) {
+    return Finish(attempt);
+  }
   strand_.PostAfter(options_.release_period,
                     [this, attempt] { Probe(attempt); });
 }
@@ -256,25 +290,55 @@ void DeviceMonitor::GiveUp(const std::string& attempt) {
       clock_.Monotonic() - place->second.ended_at < options_.release_deadline) {
     return;
   }
-  for (const auto& [id, occupants] : place->second.left) {
-    if (occupants.empty()) continue;
-    std::vector<Occupant>& stuck = stuck_[id];
-    stuck.insert(stuck.end(), occupants.begin(), occupants.end());
-    healths_[index_.at(id)].NoteStuck(absl::StrCat(
-        absl::StrJoin(occupants, ", ",
-                      [](std::string* out, const Occupant& each) {
-                        out->append(OccupantText(each));
-                      }),
-        " is still on it ", absl::FormatDuration(options_.release_deadline),
-        " after the end of attempt ", attempt));
+  Holder& holder = place->second;
+  holder.given_up = true;
+  FenceLeft(attempt, holder);
+  TickAll();  // publishes
+  absl::AnyInvocable<void()&&> done = std::exchange(holder.done, nullptr);
+  // Else it is kept until the driver has said what it left.
+  if (holder.unasked.empty()) holders_.erase(place);
+  std::move(done)();
+}
+
+void DeviceMonitor::FenceLeft(const std::string& attempt, Holder& holder) {
+  for (const auto& [id, occupants] : holder.left) {
+    for (const Occupant& each : occupants) {
+      stuck_[id].push_back({each, attempt});
+    }
   }
-  TickAll();  // a driver that hangs has said nothing of them
-  Finish(attempt);
+  const std::vector<std::string> before =
+      std::exchange(holder.ids, {holder.unasked.begin(), holder.unasked.end()});
+  holder.left.clear();
+  for (const std::string& id : before) Judge(id);
 }
 
 void DeviceMonitor::Finish(const std::string& attempt) {
-  const auto holder = holders_.extract(attempt);
-  std::move(holder.mapped().done)();
+  auto holder = holders_.extract(attempt);
+  if (holder.mapped().done) std::move(holder.mapped().done)();
+}
+
+void DeviceMonitor::Judge(const std::string& id) {
+  std::vector<std::string> reasons;
+  if (unseen_.contains(id)) {
+    reasons.emplace_back("it could not be asked which processes are on it");
+  }
+  std::map<std::string, std::vector<std::string>> left;  // by attempt
+  if (const auto stuck = stuck_.find(id); stuck != stuck_.end()) {
+    for (const Leftover& each : stuck->second) {
+      left[each.attempt].push_back(OccupantText(each.occupant));
+    }
+  }
+  for (const auto& [attempt, processes] : left) {
+    reasons.push_back(absl::StrCat(absl::StrJoin(processes, ", "),
+                                   " is still on it after the end of attempt ",
+                                   attempt));
+  }
+  for (const auto& [attempt, holder] : holders_) {
+    if (!holder.given_up || !holder.unasked.contains(id)) continue;
+    reasons.push_back(absl::StrCat(
+        "it could not be asked since the end of attempt ", attempt));
+  }
+  healths_[index_.at(id)].NoteStuck(absl::StrJoin(reasons, "; "));
 }
 
 }  // namespace cohort::worker

@@ -45,7 +45,9 @@ struct DeviceMonitorOptions {
 //         own, which may hang.
 //   DV-8: a holder's end is told once no process of it has memory on its
 //         devices, or release_deadline later, and then those are fenced, with
-//         the pid, until it has none.
+//         the pid, until it has none.  So are those that could not be asked,
+//         until they were, and those on which a daemon that starts finds what
+//         an ended holder left.
 //
 // Strand-bound to the node strand.  Lives as long as Worker.
 class DeviceMonitor {
@@ -78,8 +80,9 @@ class DeviceMonitor {
   // `attempt` (hex) is about to have these devices, or has them: a daemon that
   // was restarted.
   void Hold(const std::string& attempt, const std::vector<std::string>& ids);
-  // Its ranks could not be started.
-  void Forget(const std::string& attempt) { holders_.erase(attempt); }
+  // It has nothing there any more, unless it was released: then that is still
+  // looked at.
+  void Forget(const std::string& attempt);
   // It has ended; `done` when its devices are free, or fenced (DV-8).  At once,
   // but never inside the call, when it held none.
   void Release(const std::string& attempt, absl::AnyInvocable<void() &&> done);
@@ -88,32 +91,45 @@ class DeviceMonitor {
   const std::vector<DeviceStatus>& statuses() const { return statuses_; }
 
  private:
-  using Occupants = std::map<std::string, std::vector<Occupant>>;  // by device
+  // By device; without those of which it is not known.
+  using Occupants = std::map<std::string, std::vector<Occupant>>;
 
   struct Holder {
     std::vector<std::string> ids;
     // Were there before it, by device.
     Occupants others;
     bool leaving = false;
+    bool given_up = false;  // its end was told
     absl::Duration ended_at;
-    Occupants left;  // what was found last
+    std::set<std::string> unasked;  // of `ids`, since its end
+    Occupants left;                 // what was found last
     absl::AnyInvocable<void() &&> done;
+  };
+  // What an ended holder left on a device.
+  struct Leftover {
+    Occupant occupant;
+    std::string attempt;
   };
   struct Answer {
     std::vector<DeviceAnswer> devices;
-    Occupants on_stuck;
+    Occupants occupants;
   };
 
   void WaitForXid();
   void NoteXid(const Xid& xid);
   void Look();
   void OnAnswer(Answer answer);
+  void NoteOccupants(const std::string& id, const std::vector<Occupant>& now);
   void AskOccupants(const std::vector<std::string>& ids,
                     absl::AnyInvocable<void(Occupants) &&> then);
   void Probe(const std::string& attempt);
   void OnProbed(const std::string& attempt, Occupants found);
+  // `holder` left these, and its end is told.
+  void FenceLeft(const std::string& attempt, Holder& holder);
   void GiveUp(const std::string& attempt);
   void Finish(const std::string& attempt);
+  // Fences a device for what ended holders left on it, or not any more.
+  void Judge(const std::string& id);
   void TickAll();
   // Tells what is new.
   void Publish();
@@ -130,8 +146,9 @@ class DeviceMonitor {
   std::vector<DeviceStatus> statuses_;
   std::map<std::string, size_t> index_;
   std::map<std::string, Holder> holders_;
-  // Of ended holders, by device.
-  Occupants stuck_;
+  std::map<std::string, std::vector<Leftover>> stuck_;  // by device
+  // Devices on which it is not known yet what there was before this daemon.
+  std::set<std::string> unseen_;
   std::set<std::string> faults_told_;
   std::set<std::string> losses_told_;
   bool asking_ = false;

@@ -34,7 +34,9 @@ class ScriptedSource final : public DeviceSource {
     }
     return all;
   }
-  std::vector<DeviceProcess> Processes(const std::string& id) override {
+  std::optional<std::vector<DeviceProcess>> Processes(
+      const std::string& id) override {
+    if (fails_processes) return std::nullopt;
     return processes[id];
   }
   std::optional<Xid> WaitXid(absl::Duration, bool* supported) override {
@@ -48,6 +50,7 @@ class ScriptedSource final : public DeviceSource {
 
   std::map<std::string, DeviceAnswer> samples;
   std::map<std::string, std::vector<DeviceProcess>> processes;
+  bool fails_processes = false;  // none can be asked for
   std::deque<Xid> xids;
   bool tells_xids = true;
   int samples_taken = 0;
@@ -96,6 +99,13 @@ class DeviceMonitorTest : public ::testing::Test {
     monitor_->Release(attempt,
                       [this, attempt] { released_.push_back(attempt); });
     executor_.RunUntilIdle();
+  }
+  // What was asked while the driver hung.
+  void AnswerAll() {
+    while (!asked_.empty()) {
+      executor_.Post(std::move(asked_.front())());
+      asked_.pop_front();
+    }
   }
   const DeviceStatus& A() const { return monitor_->statuses()[0]; }
   const DeviceStatus& B() const { return monitor_->statuses()[1]; }
@@ -170,12 +180,36 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsFencesAllAndNothingWaitsForIt) {
   EXPECT_THAT(faults_, IsEmpty());
   // What it says in the end is heard.
   hangs_ = false;
-  while (!asked_.empty()) {
-    executor_.Post(std::move(asked_.front())());
-    asked_.pop_front();
-  }
+  AnswerAll();
   executor_.AdvanceBy(absl::Seconds(70));
   EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8: it could not be asked what the holder left, which is not nothing.
+TEST_F(DeviceMonitorTest, ADriverThatHangsOverAnEndIsAskedAfterIt) {
+  Start();
+  monitor_->Hold("x", {"a", "b"});
+  executor_.AdvanceBy(absl::Milliseconds(500));
+  hangs_ = true;
+  marks_[17] = "x";
+  source_->processes["a"] = {{.pid = 17}};
+  Release("x");
+  executor_.AdvanceBy(absl::Seconds(30));
+  EXPECT_THAT(released_, ElementsAre("x"));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_THAT(A().reason, HasSubstr("not be asked since the end of attempt x"));
+  monitor_->Forget("x");  // the head has recorded its end
+  hangs_ = false;
+  AnswerAll();
+  executor_.AdvanceBy(absl::Seconds(70));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_THAT(A().reason,
+              AllOf(HasSubstr("process 17 (python3)"), HasSubstr("attempt x")));
+  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  source_->processes["a"].clear();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_THAT(released_, ElementsAre("x"));
 }
 
 TEST_F(DeviceMonitorTest, AHolderWithoutMemoryIsReleasedAtOnce) {
@@ -218,6 +252,90 @@ TEST_F(DeviceMonitorTest, AProcessThatStaysFencesItsDeviceUntilItIsGone) {
   EXPECT_THAT(faults_, IsEmpty());  // the device has none
   // Another process is another's.
   source_->processes["a"] = {{.pid = 18, .bytes = 1}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, ProcessesThatCannotBeAskedForAreNotNone) {
+  Start();
+  monitor_->Hold("x", {"a"});
+  executor_.RunUntilIdle();
+  source_->fails_processes = true;
+  Release("x");
+  executor_.AdvanceBy(absl::Seconds(2));
+  EXPECT_THAT(released_, IsEmpty());
+  source_->fails_processes = false;
+  source_->processes["a"] = {{.pid = 17}};
+  executor_.AdvanceBy(absl::Seconds(28));
+  EXPECT_THAT(released_, ElementsAre("x"));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  source_->fails_processes = true;
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  source_->fails_processes = false;
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  source_->processes["a"].clear();
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, ADaemonThatCannotAskAtItsStartFencesUntilItCan) {
+  source_->fails_processes = true;
+  Start();
+  EXPECT_TRUE(looked_);
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  source_->fails_processes = false;
+  marks_[17] = "gone";
+  source_->processes["a"] = {{.pid = 17}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(A().reason, HasSubstr("process 17"));
+  EXPECT_EQ(B().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, AFenceNamesThoseThatAreLeft) {
+  Start();
+  for (const std::string attempt : {"x", "y"}) {
+    monitor_->Hold(attempt, {"a"});
+  }
+  executor_.RunUntilIdle();
+  marks_ = {{17, "x"}, {18, "x"}, {19, "y"}};
+  source_->processes["a"] = {{.pid = 17}, {.pid = 18}, {.pid = 19}};
+  for (const std::string attempt : {"x", "y"}) Release(attempt);
+  executor_.AdvanceBy(absl::Seconds(30));
+  EXPECT_THAT(A().reason,
+              AllOf(HasSubstr("process 17 (python3), process 18 (python3) is "
+                              "still on it after the end of attempt x"),
+                    HasSubstr("process 19 (python3) is still on it after the "
+                              "end of attempt y")));
+  source_->processes["a"] = {{.pid = 18}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().reason,
+            "GPU a: process 18 (python3) is still on it after the end of "
+            "attempt x");
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatEndedAttemptsLeft) {
+  marks_ = {{17, "gone"}, {18, "kept"}};
+  source_->processes["a"] = {{.pid = 1}, {.pid = 17}, {.pid = 18}};
+  source_->processes["b"] = {{.pid = 1}, {.pid = 18}};
+  monitor_->Hold("kept", {"a", "b"});
+  monitor_->Start([this] {
+    looked_ = true;
+    EXPECT_EQ(A().state, DeviceState::kFenced) << "before the head hears of it";
+  });
+  executor_.RunUntilIdle();
+  EXPECT_TRUE(looked_);
+  EXPECT_EQ(A().reason,
+            "GPU a: process 17 (python3) is still on it after the end of "
+            "attempt gone");
+  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  source_->processes["a"] = {{.pid = 1}, {.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(A().state, DeviceState::kHealthy);
 }

@@ -37,10 +37,14 @@ void InspectProcess(Occupant& occupant) {
   }
 }
 
-std::vector<Occupant> OccupantsOf(DeviceSource& source, const std::string& id,
-                                  const InspectFunction& inspect) {
+std::optional<std::vector<Occupant>> OccupantsOf(
+    DeviceSource& source, const std::string& id,
+    const InspectFunction& inspect) {
+  const std::optional<std::vector<DeviceProcess>> processes =
+      source.Processes(id);
+  if (!processes.has_value()) return std::nullopt;
   std::vector<Occupant> occupants;
-  for (const DeviceProcess& process : source.Processes(id)) {
+  for (const DeviceProcess& process : *processes) {
     const bool known = std::any_of(
         occupants.begin(), occupants.end(),
         [&](const Occupant& each) { return each.pid == process.pid; });

@@ -28,9 +28,11 @@ bool IsSameProcess(const Occupant& before, const Occupant& now);
 void InspectProcess(Occupant& occupant);
 using InspectFunction = std::function<void(Occupant&)>;
 
-// The processes with memory on a device, each once.  Blocks as `source` does.
-std::vector<Occupant> OccupantsOf(DeviceSource& source, const std::string& id,
-                                  const InspectFunction& inspect);
+// The processes with memory on a device, each once; nothing when that is not
+// known.  Blocks as `source` does.
+std::optional<std::vector<Occupant>> OccupantsOf(
+    DeviceSource& source, const std::string& id,
+    const InspectFunction& inspect);
 
 // "process 17 (python3) with 3.2GiB".
 std::string OccupantText(const Occupant& occupant);

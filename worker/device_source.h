@@ -75,9 +75,11 @@ class DeviceSource {
   // One for each that List gave, in its order.
   virtual std::vector<DeviceAnswer> Sample() = 0;
 
-  // The processes with memory on a device that List gave; nothing where that
-  // is not known.
-  virtual std::vector<DeviceProcess> Processes(const std::string& id) = 0;
+  // The processes with memory on a device that List gave; none where the
+  // driver does not tell them at all.  Nothing when asking failed: which ones
+  // there are is not known.
+  virtual std::optional<std::vector<DeviceProcess>> Processes(
+      const std::string& id) = 0;
 
   // The next fault, or nothing within `timeout`; nothing may come sooner. False
   // in *supported where faults are not told: then it need not be called again.

@@ -12,6 +12,7 @@ namespace cohort::worker::nvml {
 using Return = int;
 inline constexpr Return kSuccess = 0;
 inline constexpr Return kNotSupported = 3;
+inline constexpr Return kNoPermission = 4;
 inline constexpr Return kInsufficientSize = 7;
 inline constexpr Return kTimeout = 10;
 inline constexpr Return kFunctionNotFound = 13;

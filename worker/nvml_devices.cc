@@ -309,39 +309,56 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
 
 // ---- processes ----
 
-std::vector<DeviceProcess> NvmlDevices::Processes(const std::string& id) {
+namespace {
+
+// A driver that answers so tells no processes, however often it is asked.
+bool TellsNone(Return result) {
+  return result == nvml::kNotSupported || result == nvml::kFunctionNotFound ||
+         result == nvml::kNoPermission;
+}
+
+// `function` is one of NVML's, `Info` what it fills in.
+template <typename Info, typename Function>
+std::optional<std::vector<DeviceProcess>> ReadProcesses(
+    const Function& function, Handle handle) {
+  std::vector<Info> infos(64);
+  auto count = static_cast<U32>(infos.size());
+  Return result = function(handle, &count, infos.data());
+  while (result == nvml::kInsufficientSize && infos.size() < kProcessesMax) {
+    infos.resize(2 * infos.size());
+    count = static_cast<U32>(infos.size());
+    result = function(handle, &count, infos.data());
+  }
+  std::vector<DeviceProcess> processes;
+  if (TellsNone(result)) return processes;
+  if (result != nvml::kSuccess) return std::nullopt;
+  infos.resize(std::min<size_t>(count, infos.size()));
+  for (const Info& each : infos) {
+    DeviceProcess& process = processes.emplace_back();
+    process.pid = each.pid;
+    if (each.used_bytes != nvml::kUnknownBytes) {
+      process.bytes = static_cast<int64_t>(each.used_bytes);
+    }
+  }
+  return processes;
+}
+
+}  // namespace
+
+std::optional<std::vector<DeviceProcess>> NvmlDevices::Processes(
+    const std::string& id) {
   const auto entry =
       std::find_if(entries_.begin(), entries_.end(),
                    [&](const Entry& each) { return each.id == id; });
-  std::vector<DeviceProcess> processes;
-  if (entry == entries_.end()) return processes;
-  const auto read = [&](const auto& function, auto info) {
-    std::vector<decltype(info)> infos(64);
-    while (true) {
-      auto count = static_cast<U32>(infos.size());
-      const Return result = function(entry->handle, &count, infos.data());
-      if (result == nvml::kInsufficientSize && infos.size() < kProcessesMax) {
-        infos.resize(2 * infos.size());
-        continue;
-      }
-      if (result != nvml::kSuccess) return;
-      infos.resize(std::min<size_t>(count, infos.size()));
-      break;
-    }
-    for (const auto& each : infos) {
-      DeviceProcess& process = processes.emplace_back();
-      process.pid = each.pid;
-      if (each.used_bytes != nvml::kUnknownBytes) {
-        process.bytes = static_cast<int64_t>(each.used_bytes);
-      }
-    }
-  };
+  if (entry == entries_.end()) return std::nullopt;
   if (api_->processes != nullptr) {
-    read(api_->processes, nvml::ProcessInfo());
-  } else if (api_->processes_v1 != nullptr) {
-    read(api_->processes_v1, nvml::ProcessInfoV1());
+    return ReadProcesses<nvml::ProcessInfo>(api_->processes, entry->handle);
   }
-  return processes;
+  if (api_->processes_v1 != nullptr) {
+    return ReadProcesses<nvml::ProcessInfoV1>(api_->processes_v1,
+                                              entry->handle);
+  }
+  return std::vector<DeviceProcess>();
 }
 
 // ---- Xids ----

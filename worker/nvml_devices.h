@@ -35,7 +35,8 @@ class NvmlDevices final : public DeviceSource {
   // NotFound when there is none at that path.
   absl::StatusOr<std::vector<Device>> List() override;
   std::vector<DeviceAnswer> Sample() override;
-  std::vector<DeviceProcess> Processes(const std::string& id) override;
+  std::optional<std::vector<DeviceProcess>> Processes(
+      const std::string& id) override;
   std::optional<Xid> WaitXid(absl::Duration timeout, bool* supported) override;
 
  private:

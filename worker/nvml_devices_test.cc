@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -154,11 +155,30 @@ TEST_F(NvmlDevicesTest, NamesTheProcessesWithMemory) {
   }
   Script(many + "0 pid 17:4096\n");
   EXPECT_THAT(devices_.Processes("GPU-aa"),
-              ElementsAre(DeviceProcess{.pid = 17, .bytes = 4096}));
+              Optional(ElementsAre(DeviceProcess{.pid = 17, .bytes = 4096})));
   const auto processes = devices_.Processes("GPU-bb");
-  ASSERT_THAT(processes, SizeIs(200));
-  EXPECT_EQ(processes[0].bytes, std::nullopt);
-  EXPECT_THAT(devices_.Processes("GPU-none"), IsEmpty());
+  ASSERT_THAT(processes, Optional(SizeIs(200)));
+  EXPECT_EQ((*processes)[0].bytes, std::nullopt);
+  EXPECT_EQ(devices_.Processes("GPU-none"), std::nullopt);
+}
+
+// DV-8
+TEST_F(NvmlDevicesTest, ProcessesThatCannotBeAskedForAreNotNone) {
+  Script(kTwoGpus);
+  List();
+  for (const int code :
+       {nvml::kNotSupported, nvml::kFunctionNotFound, nvml::kNoPermission}) {
+    Script(absl::StrCat(kTwoGpus, "0 pid 17\n0 error ", code, "\n"));
+    EXPECT_THAT(devices_.Processes("GPU-aa"), Optional(IsEmpty())) << code;
+  }
+  for (const int code : {999, int{nvml::kGpuIsLost}}) {
+    Script(absl::StrCat(kTwoGpus, "0 pid 17\n0 error ", code, "\n"));
+    EXPECT_EQ(devices_.Processes("GPU-aa"), std::nullopt) << code;
+  }
+  std::string many = kTwoGpus;
+  for (int pid = 1; pid <= 5'000; ++pid) absl::StrAppend(&many, "0 pid 1\n");
+  Script(many);
+  EXPECT_EQ(devices_.Processes("GPU-aa"), std::nullopt);
 }
 
 TEST_F(NvmlDevicesTest, TellsEachXidOnce) {

@@ -28,8 +28,9 @@ std::vector<DeviceAnswer> SimulatedDevices::Sample() {
   return answers;
 }
 
-std::vector<DeviceProcess> SimulatedDevices::Processes(const std::string&) {
-  return {};
+std::optional<std::vector<DeviceProcess>> SimulatedDevices::Processes(
+    const std::string&) {
+  return std::vector<DeviceProcess>();
 }
 
 std::optional<Xid> SimulatedDevices::WaitXid(absl::Duration, bool* supported) {

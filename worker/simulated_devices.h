@@ -19,7 +19,8 @@ class SimulatedDevices final : public DeviceSource {
 
   absl::StatusOr<std::vector<Device>> List() override;
   std::vector<DeviceAnswer> Sample() override;
-  std::vector<DeviceProcess> Processes(const std::string& id) override;
+  std::optional<std::vector<DeviceProcess>> Processes(
+      const std::string& id) override;
   std::optional<Xid> WaitXid(absl::Duration timeout, bool* supported) override;
 
  private:
