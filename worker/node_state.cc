@@ -51,14 +51,21 @@ bool HasDevice(const v1::DesiredRank& rank, const std::string& device) {
          rank.gpu_ids().end();
 }
 
-bool FailedByItself(const v1::ObservedAttempt& observed, int rank) {
-  return std::any_of(
-      observed.ranks().begin(), observed.ranks().end(),
-      [rank](const v1::ObservedRank& each) {
-        return each.rank() == rank && each.state() == v1::RANK_STATE_EXITED &&
-               !each.ended_by_order() &&
-               (each.exit().code() != 0 || each.exit().signal() != 0);
-      });
+bool FailedByItself(const v1::ObservedRank& rank) {
+  return rank.state() == v1::RANK_STATE_EXITED && !rank.ended_by_order() &&
+         (rank.exit().code() != 0 || rank.exit().signal() != 0);
+}
+
+// Null when none failed by itself.
+const v1::ObservedRank* FirstToFail(const v1::ObservedAttempt& observed) {
+  const v1::ObservedRank* first = nullptr;
+  for (const v1::ObservedRank& rank : observed.ranks()) {
+    if (FailedByItself(rank) &&
+        (first == nullptr || rank.exit_order() < first->exit_order())) {
+      first = &rank;
+    }
+  }
+  return first;
 }
 
 }  // namespace
@@ -268,8 +275,7 @@ void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
 
 void NodeState::Start(Attempt& attempt) {
   // The head may have placed it before it heard.
-  if (const std::string fault = FaultOf(attempt, /*failed_only=*/false);
-      !fault.empty()) {
+  if (const std::string fault = FaultOf(attempt); !fault.empty()) {
     return End(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
   }
   attempt.observed.set_phase(v1::PHASE_STARTING);
@@ -465,25 +471,30 @@ void NodeState::OnEvent(const AttemptId& id, const KeeperEvent& event) {
   } else if (const auto* exited = std::get_if<RankExited>(&event)) {
     OnRankExited(*attempt, *exited);
   } else if (const auto* lost = std::get_if<KeeperLost>(&event)) {
-    EndAfterTail(*attempt, v1::END_CAUSE_KEEPER_LOST,
-                 lost->message.empty() ? "its keeper died" : lost->message);
+    EndByKeeper(*attempt,
+                lost->message.empty() ? "its keeper died" : lost->message);
   } else {
     EndAllDone(*attempt);
   }
 }
 
+// A rank in the driver of a lost device may not even die of its keeper.
+void NodeState::EndByKeeper(Attempt& attempt, const std::string& why) {
+  if (attempt.lost_device.empty()) {
+    EndAfterTail(attempt, v1::END_CAUSE_KEEPER_LOST, why);
+  } else {
+    EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT,
+                 absl::StrCat(attempt.lost_device, "; ", why));
+  }
+}
+
 void NodeState::EndAllDone(Attempt& attempt) {
-  const auto& ranks = attempt.observed.ranks();
-  const bool rank_failed =
-      std::any_of(ranks.begin(), ranks.end(), [](const v1::ObservedRank& rank) {
-        return !rank.ended_by_order() &&
-               (rank.exit().code() != 0 || rank.exit().signal() != 0);
-      });
+  const bool rank_failed = FirstToFail(attempt.observed) != nullptr;
   // Siblings of a rank that failed while the head was away may well have run
   // on until their limit; it is the rank that failed first.
   if (!attempt.lost_device.empty()) {
     EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, attempt.lost_device);
-  } else if (const std::string fault = FaultOf(attempt, /*failed_only=*/true);
+  } else if (const std::string fault = FaultOfFailure(attempt);
              !fault.empty()) {
     EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
   } else if (attempt.time_is_up && !rank_failed) {
@@ -605,15 +616,25 @@ void NodeState::EndByLoss(Attempt& attempt, const std::string& reason) {
   host_.Stop(attempt.id, kLostDeviceGrace);
 }
 
-std::string NodeState::FaultOf(const Attempt& attempt, bool failed_only) const {
-  if (device_faults_.empty()) return "";
+std::string NodeState::FaultOf(const v1::DesiredRank& rank) const {
+  for (const auto& [device, reason] : device_faults_) {
+    if (HasDevice(rank, device)) return reason;
+  }
+  return "";
+}
+
+std::string NodeState::FaultOf(const Attempt& attempt) const {
   for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
-    for (const auto& [device, reason] : device_faults_) {
-      if (!HasDevice(rank, device)) continue;
-      if (!failed_only || FailedByItself(attempt.observed, rank.rank())) {
-        return reason;
-      }
-    }
+    if (std::string fault = FaultOf(rank); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string NodeState::FaultOfFailure(const Attempt& attempt) const {
+  const v1::ObservedRank* const failed = FirstToFail(attempt.observed);
+  if (failed == nullptr) return "";
+  for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
+    if (rank.rank() == failed->rank()) return FaultOf(rank);
   }
   return "";
 }

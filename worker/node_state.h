@@ -34,9 +34,8 @@ namespace cohort::worker {
 // RC-3: an attempt's report is kept until FORGET.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
-// DV-9: an attempt whose device was lost, or one of whose ranks failed while
-// its
-//       device had a fault, ends by that fault.
+// DV-9: an attempt whose device was lost, or whose first rank to fail did so
+//       while its device had a fault, ends by that fault.
 class NodeState {
  public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
@@ -143,10 +142,13 @@ class NodeState {
   // It could not be prepared or started.
   void EndUnbegun(Attempt& attempt, const absl::Status& why);
   void EndAllDone(Attempt& attempt);
+  void EndByKeeper(Attempt& attempt, const std::string& why);
   void EndByLoss(Attempt& attempt, const std::string& reason);
-  // Of a device of one of the ranks; empty: none has one.  `failed_only`: of
-  // those that failed by themselves.
-  std::string FaultOf(const Attempt& attempt, bool failed_only) const;
+  // Of a device of one of the ranks; empty: none has one.
+  std::string FaultOf(const Attempt& attempt) const;
+  std::string FaultOf(const v1::DesiredRank& rank) const;
+  // Of the rank that failed first.
+  std::string FaultOfFailure(const Attempt& attempt) const;
   void EndAfterTail(Attempt& attempt, v1::EndCause cause,
                     const std::string& detail);
   void OnEvent(const AttemptId& id, const KeeperEvent& event);

@@ -399,6 +399,23 @@ TEST_F(NodeStateDeviceTest, OneThatFailsOnAnotherDeviceFailsByItself) {
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
 }
 
+TEST_F(NodeStateDeviceTest, TheFirstThatFailsDecides) {
+  RunWithGpus();
+  state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
+  host_.Tell(id_, Exited(0, 1));
+  host_.Tell(id_, Exited(1, 1));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+}
+
+TEST_F(NodeStateDeviceTest, ARankThatDoesNotDieOfALostDeviceEndsByIt) {
+  RunWithGpus();
+  state_->NoteDeviceFault("b", "GPU b: it is lost", true);
+  host_.Tell(id_, KeeperLost{.message = "processes do not die: 17"});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen().detail(), "GPU b: it is lost; processes do not die: 17");
+}
+
 TEST_F(NodeStateDeviceTest, NothingBeginsOnADeviceWithAFault) {
   state_->NoteDeviceFault("b", "GPU b: Xid 48", false);
   Apply(WantGpus(v1::GOAL_RUN));
