@@ -14,7 +14,10 @@ namespace cohort::worker {
 
 // A device of this machine that ranks can be given.  A value.
 struct Device {
-  std::string id;    // what CUDA_VISIBLE_DEVICES takes; unique in the cluster
+  // What CUDA_VISIBLE_DEVICES takes.  Unique in the cluster where it is a uuid;
+  // where the driver has none it is the index, and the head takes only one
+  // node with each.
+  std::string id;
   std::string kind;  // "gpu"
   std::string model;
   int64_t memory_bytes = 0;
@@ -25,6 +28,9 @@ struct Device {
   std::optional<int> numa_node = {};           // of the host
   std::vector<std::string> nvlink_peers = {};  // ids, ascending, each once
   std::string parent = "";  // of a MIG instance: the GPU's uuid
+  // Why it cannot even be asked which it is: its place among the others is all
+  // that is known of it, and it is not offered.
+  std::string absent = "";
 
   friend bool operator==(const Device&, const Device&) = default;
 };
@@ -67,12 +73,13 @@ class DeviceSource {
  public:
   virtual ~DeviceSource() = default;
 
-  // The devices, in a stable order.  Empty where there are none; Unavailable,
-  // with what the driver said, when there are some that cannot be asked.
-  // REQUIRES: before the others.
+  // The devices, in a stable order that one that is absent does not change:
+  // several workers divide them by their places.  Empty where there are none;
+  // Unavailable, with what the driver said, when there are some that cannot be
+  // asked. REQUIRES: before the others.
   virtual absl::StatusOr<std::vector<Device>> List() = 0;
 
-  // One for each that List gave, in its order.
+  // One for each that List gave and that is not absent, in its order.
   virtual std::vector<DeviceAnswer> Sample() = 0;
 
   // The processes with memory on a device that List gave; none where the

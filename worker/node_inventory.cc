@@ -97,13 +97,23 @@ absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
     }
   }
   NodeInventory inventory;
-  inventory.devices.assign(devices.begin() + first,
-                           devices.begin() + first + wanted);
+  for (int place = first; place < first + wanted; ++place) {
+    if (devices[place].absent.empty()) {
+      inventory.devices.push_back(devices[place]);
+    }
+  }
+  if (!devices.empty()) {
+    inventory.on_machine.emplace();
+    for (const Device& device : devices) {
+      if (device.absent.empty()) inventory.on_machine->insert(device.id);
+    }
+  }
   inventory.resources = options.custom;
   inventory.resources.Set(
       kCpu, options.cpus.value_or(Amount::FromTenThousandths(
                 machine.cpus.ten_thousandths() / options.share_count)));
-  inventory.resources.Set(kGpu, Amount::FromUnits(wanted));
+  inventory.resources.Set(
+      kGpu, Amount::FromUnits(static_cast<int64_t>(inventory.devices.size())));
   inventory.resources.Set(kMemory,
                           Amount::FromUnits(options.memory_bytes.value_or(
                               machine.memory_bytes / options.share_count)));

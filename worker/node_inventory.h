@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,17 @@ namespace cohort::worker {
 struct NodeInventory {
   ResourceSet resources;  // CPU, GPU, memory and custom ones
   std::vector<Device> devices;
+  // Ids of all that the machine has, other workers' too.  Nothing where it was
+  // not asked, or there is no driver: that says nothing of what runs on them.
+  std::optional<std::set<std::string>> on_machine;
 };
 
 // What a person wants offered instead of what the machine has.
 struct InventoryOptions {
   std::optional<Amount> cpus;
   std::optional<int64_t> memory_bytes;
-  // So many devices of the source; more than it has is an error.
+  // So many devices of the source; more than it has is an error.  Those that
+  // are absent count, but are not offered.
   std::optional<int> gpus;
   ResourceSet custom;
   // Several workers on one machine divide it: this one is share `share_index`

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -12,8 +13,12 @@
 namespace cohort::worker {
 namespace {
 
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Optional;
 using testing::SizeIs;
 
 const MachineSize kMachine = {.cpus = Amount::FromUnits(8),
@@ -65,6 +70,51 @@ TEST(NodeInventoryTest, RefusesMoreGpusThanThereAre) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 1 GPUs")));
 }
 
+// Eight GPUs, of which one gives no handle.
+class OneIsAbsent final : public DeviceSource {
+ public:
+  absl::StatusOr<std::vector<Device>> List() override {
+    std::vector<Device> devices;
+    for (int place = 0; place < 8; ++place) {
+      devices.push_back({.id = absl::StrCat("gpu-", place), .kind = "gpu"});
+    }
+    devices[2] = {.id = "", .kind = "gpu"};
+    devices[2].absent = "GPU is lost";
+    return devices;
+  }
+  std::vector<DeviceAnswer> Sample() override { return {}; }
+  std::optional<std::vector<DeviceProcess>> Processes(
+      const std::string&) override {
+    return std::nullopt;
+  }
+  std::optional<Xid> WaitXid(absl::Duration, bool*) override { return {}; }
+};
+
+// DV-1
+TEST(NodeInventoryTest, OneThatIsAbsentCostsNoOtherAndShiftsNone) {
+  OneIsAbsent source;
+  InventoryOptions options;
+  options.gpus = 8;
+  auto inventory = TakeInventory(options, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_THAT(inventory->devices, SizeIs(7));
+  EXPECT_EQ(inventory->resources.Get(kGpu), Amount::FromUnits(7));
+  options = {};
+  options.share_count = 2;
+  inventory = TakeInventory(options, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_THAT(inventory->devices, ElementsAre(Field(&Device::id, "gpu-0"),
+                                              Field(&Device::id, "gpu-1"),
+                                              Field(&Device::id, "gpu-3")));
+  EXPECT_THAT(inventory->on_machine, Optional(Contains("gpu-7")));
+  EXPECT_THAT(inventory->on_machine, Optional(SizeIs(7)));
+  options.share_index = 1;
+  inventory = TakeInventory(options, kMachine, source);
+  ASSERT_THAT(inventory, IsOk());
+  EXPECT_THAT(inventory->devices, SizeIs(4));
+  EXPECT_EQ(inventory->devices[0].id, "gpu-4");
+}
+
 TEST(NodeInventoryTest, RefusesAKnownNameAsACustomResource) {
   SimulatedDevices source("n1", 0);
   InventoryOptions options;
@@ -91,6 +141,7 @@ TEST(NodeInventoryTest, WithoutGpusTheDriverIsNotAsked) {
   const auto inventory = TakeInventory(options, kMachine, broken);
   ASSERT_THAT(inventory, IsOk());
   EXPECT_THAT(inventory->devices, IsEmpty());
+  EXPECT_EQ(inventory->on_machine, std::nullopt);
 }
 
 }  // namespace

@@ -606,6 +606,22 @@ void NodeState::NoteDeviceFault(const std::string& device,
   }
 }
 
+void NodeState::NoteDevicesThere(const std::set<std::string>& there) {
+  std::set<std::string> gone;
+  for (const auto& [id, attempt] : attempts_) {
+    for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
+      for (const std::string& device : rank.gpu_ids()) {
+        if (!there.contains(device)) gone.insert(device);
+      }
+    }
+  }
+  for (const std::string& device : gone) {
+    NoteDeviceFault(device,
+                    absl::StrCat("GPU ", device, ": it is not there any more"),
+                    /*lost=*/true);
+  }
+}
+
 void NodeState::EndByLoss(Attempt& attempt, const std::string& reason) {
   if (!attempt.lost_device.empty() || attempt.killed) return;
   attempt.lost_device = reason;

@@ -89,6 +89,11 @@ class NodeState {
   void NoteDeviceFault(const std::string& device, const std::string& reason,
                        bool lost);
 
+  // The devices that this machine has: what runs on others is ended as if they
+  // were lost, since nothing will be heard of them.  REQUIRES: after Restore is
+  // done.
+  void NoteDevicesThere(const std::set<std::string>& there);
+
   // ---- from the ranks ----
 
   // NotFound: unknown here; FailedPrecondition: not running, or another epoch.

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -414,6 +415,36 @@ TEST_F(NodeStateDeviceTest, ARankThatDoesNotDieOfALostDeviceEndsByIt) {
   host_.Tell(id_, KeeperLost{.message = "processes do not die: 17"});
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
   EXPECT_EQ(Seen().detail(), "GPU b: it is lost; processes do not die: 17");
+}
+
+TEST_F(NodeStateDeviceTest, WhatWasAdoptedOnADeviceThatIsGoneIsEnded) {
+  RunWithGpus();
+  const JournalEntry kept = host_.journal.at(id_);
+  for (const bool is_there : {true, false}) {
+    RecordingHost host;
+    NodeState state(host, {.on_change = [] {},
+                           .on_fault = [](const absl::Status&) {},
+                           .on_begun = [] {}});
+    state.Restore({kept}, [] {});
+    AdoptedAttempt adopted;
+    adopted.phase = AttemptPhase::kRunning;
+    std::move(host.adopted)(std::move(adopted));
+    host.calls.clear();
+    state.NoteDevicesThere(is_there ? std::set<std::string>{"a", "b", "c"}
+                                    : std::set<std::string>{"a"});
+    if (is_there) {
+      EXPECT_THAT(host.calls, IsEmpty());
+      continue;
+    }
+    EXPECT_THAT(host.calls, ElementsAre("revoke", "stop 5s"));
+    for (const int rank : {0, 1}) {
+      host.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
+    }
+    host.Tell(id_, AllDone{});
+    const v1::ObservedAttempt seen = state.FullObserved().attempts(0);
+    EXPECT_EQ(seen.end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+    EXPECT_EQ(seen.detail(), "GPU b: it is not there any more");
+  }
 }
 
 TEST_F(NodeStateDeviceTest, NothingBeginsOnADeviceWithAFault) {

@@ -103,8 +103,12 @@ void NvmlDevices::Describe(U32 index, std::vector<Device>& devices) {
   if (found == nvml::kSuccess) uuid = UuidOf(handle, absl::StrCat(index));
   if (!uuid.has_value()) {
     // Which one it is cannot be told: nobody is given it (DV-1).
+    Device absent{.id = "", .kind = "gpu", .model = ""};
+    absent.absent = found == nvml::kSuccess ? "it does not say which it is"
+                                            : ErrorText(found);
     COHORT_LOG(kError, "gpu_left_out", {"index", index},
-               {"why", ErrorText(found)});
+               {"why", absent.absent});
+    devices.push_back(std::move(absent));
     return;
   }
   Device device{.id = *uuid,
@@ -219,16 +223,16 @@ std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
 // A GPU behind an NVSwitch names the switch, which is none of the devices.
 void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
   if (api_->link_state == nullptr || api_->link_peer == nullptr) return;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (!devices[i].parent.empty()) continue;
+  for (Device& device : devices) {
+    const Entry* const entry = Find(device.id);
+    if (entry == nullptr || !device.parent.empty()) continue;
     std::set<std::string> peers;
     for (U32 link = 0; link < nvml::kLinksMax; ++link) {
       int is_active = 0;
       nvml::PciInfo far = {};
-      if (api_->link_state(entries_[i].handle, link, &is_active) !=
-              nvml::kSuccess ||
+      if (api_->link_state(entry->handle, link, &is_active) != nvml::kSuccess ||
           is_active == 0 ||
-          api_->link_peer(entries_[i].handle, link, &far) != nvml::kSuccess) {
+          api_->link_peer(entry->handle, link, &far) != nvml::kSuccess) {
         continue;
       }
       for (const Device& peer : devices) {
@@ -238,8 +242,15 @@ void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
         }
       }
     }
-    devices[i].nvlink_peers.assign(peers.begin(), peers.end());
+    device.nvlink_peers.assign(peers.begin(), peers.end());
   }
+}
+
+const NvmlDevices::Entry* NvmlDevices::Find(const std::string& id) const {
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(),
+                   [&](const Entry& each) { return each.id == id; });
+  return entry == entries_.end() ? nullptr : &*entry;
 }
 
 // ---- samples ----
@@ -347,10 +358,8 @@ std::optional<std::vector<DeviceProcess>> ReadProcesses(
 
 std::optional<std::vector<DeviceProcess>> NvmlDevices::Processes(
     const std::string& id) {
-  const auto entry =
-      std::find_if(entries_.begin(), entries_.end(),
-                   [&](const Entry& each) { return each.id == id; });
-  if (entry == entries_.end()) return std::nullopt;
+  const Entry* const entry = Find(id);
+  if (entry == nullptr) return std::nullopt;
   if (api_->processes != nullptr) {
     return ReadProcesses<nvml::ProcessInfo>(api_->processes, entry->handle);
   }

@@ -17,8 +17,8 @@ namespace cohort::worker {
 // CUDA_VISIBLE_DEVICES takes and which do not change when a device falls out of
 // the numbering.  Where a GPU is divided by MIG its instances are the devices.
 //
-//   DV-1: a device that cannot be asked says so in its sample, and is left out
-//         by List when it does not even say which it is; the others go on.
+//   DV-1: a device that cannot be asked says so in its sample, and is absent
+//         in List when it does not even say which it is; the others go on.
 class NvmlDevices final : public DeviceSource {
  public:
   // `library`: "libnvidia-ml.so.1", or a test's own.
@@ -62,6 +62,8 @@ class NvmlDevices final : public DeviceSource {
   void ConnectPeers(std::vector<Device>& devices) const;
   void RegisterForXids();
   DeviceAnswer AnswerOf(const Entry& entry) const;
+  // Null for one that List did not give.
+  const Entry* Find(const std::string& id) const;
 
   const std::string library_;
   std::optional<nvml::Api> api_;

@@ -141,9 +141,15 @@ TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
 }
 
 // DV-1
-TEST_F(NvmlDevicesTest, OneWithoutAHandleIsLeftOut) {
+TEST_F(NvmlDevicesTest, OneWithoutAHandleHasItsPlaceOnly) {
   Script(std::string(kTwoGpus) + "0 no_handle 1\n");
-  EXPECT_THAT(List(), ElementsAre(Field(&Device::id, "GPU-bb")));
+  const std::vector<Device> devices = List();
+  EXPECT_THAT(devices, ElementsAre(Field(&Device::absent, "GPU is lost"),
+                                   Field(&Device::id, "GPU-bb")));
+  EXPECT_EQ(devices[0].id, "");
+  EXPECT_THAT(devices[1].nvlink_peers, IsEmpty());
+  const auto samples = devices_.Sample();
+  EXPECT_THAT(samples, ElementsAre(Field(&DeviceAnswer::id, "GPU-bb")));
 }
 
 TEST_F(NvmlDevicesTest, NamesTheProcessesWithMemory) {

@@ -315,8 +315,9 @@ class Worker::Parts {
     // Ours alone now; before the head hears what there is.
     EndStrays(entries);
     directory_->Keep();
-    Run([this, &entries] {
-      node_->Restore(std::move(entries), [this] {
+    Run([this, &entries, &inventory] {
+      node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
+        if (there.has_value()) node_->NoteDevicesThere(*there);
         fitness_->Start(
             [this] { devices_->Start([this] { link_->Start(); }); });
       });
