@@ -181,6 +181,40 @@ class Gpus(cluster.ClusterTest):
         self.script()
         self.assertEqual(c.await_end(waiting)["state"], "SUCCEEDED")
 
+    def test_a_worker_that_starts_looks_for_what_ended_attempts_left(self):
+        c = self.gpu_cluster()
+        stale = self.sandbox.spawn(
+            ["env", "COHORT_ATTEMPT_ID=" + "ab" * 16, "sleep", "1000"],
+            "stale.log")
+        c.kill_worker("w0")
+        self.script(f"0 pid {stale.pid}:4096\n")
+        self.start(c)
+        self.await_gpu(c, 0, "FENCED", f"process {stale.pid} (sleep)",
+                       "after the end of attempt " + "ab" * 16)
+        self.script()
+        self.await_gpu(c, 0, "HEALTHY")
+
+    def test_a_gpu_that_is_gone_when_its_worker_starts_ends_its_rank(self):
+        c = self.gpu_cluster("--num-gpus", "2")
+        job = self.gpu_job(c, "sleep", "1000", flags=("--max-failures", "0"))
+        c.await_state(job, "RUNNING")
+        gpu = c.job(job)["ranks"][0]["gpu_ids"][0]
+        index = 0 if gpu == "GPU-aa" else 1
+        c.kill_worker("w0")
+        self.script(f"{index} no_handle 1\n")
+        self.start(c, "--num-gpus", "2")
+        def again():
+            now = c.job(job)
+            there = [rank["gpu_ids"] for rank in now["ranks"]]
+            return now if (now["state"] == "RUNNING"
+                           and there not in ([], [[gpu]])) else None
+        moved = cluster.until("it runs on the other", again)
+        self.assertIn(f"GPU {gpu}: it is not there any more",
+                      moved["causes"][0])
+        self.assertEqual((moved["failures"], moved["class"]), (0, "infra"))
+        self.assertEqual([each["id"] for each in c.json("gpus")
+                          if each["id"] == gpu], [])
+
     def test_a_driver_that_hangs_keeps_nobody_waiting(self):
         c = self.gpu_cluster()
         fifo = self.sandbox.dir / "fifo"
