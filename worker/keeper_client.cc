@@ -132,8 +132,8 @@ absl::StatusOr<std::vector<std::string>> KeeperClient::List() {
 void KeeperClient::CheckProgram(DoneCallback done) {
   // On the client's thread, which alone knows what its children are.
   Enqueue([this, done = std::move(done)]() mutable {
-    Answer(std::move(done),
-           CheckKeeper(options_.keeper_program, options_.check_timeout));
+    Answer(std::move(done), CheckKeeper(options_.keeper_program,
+                                        options_.check_timeout, left_check_));
   });
 }
 
@@ -201,7 +201,7 @@ void KeeperClient::Wait() {
 std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
     const std::string& attempt) {
   KeptAttempt::OwnChildren own_children;
-  if (options_.takes_orphans) own_children = [this] { return Keepers(); };
+  if (options_.takes_orphans) own_children = [this] { return OwnChildren(); };
   return std::make_unique<KeptAttempt>(
       attempt, DirOf(attempt),
       [this, attempt](const KeeperEvent& event) {
@@ -212,12 +212,13 @@ std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
       std::move(own_children));
 }
 
-std::set<pid_t> KeeperClient::Keepers() const {
-  std::set<pid_t> keepers;
+std::set<pid_t> KeeperClient::OwnChildren() const {
+  std::set<pid_t> children;
   for (const auto& [name, attempt] : attempts_) {
-    if (attempt->keeper_pid() != 0) keepers.insert(attempt->keeper_pid());
+    if (attempt->keeper_pid() != 0) children.insert(attempt->keeper_pid());
   }
-  return keepers;
+  if (left_check_.pid != 0) children.insert(left_check_.pid);
+  return children;
 }
 
 template <typename Callback, typename Result>

@@ -19,6 +19,7 @@
 #include "common/mutex.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper_host.h"
+#include "worker/keeper_spawn.h"
 #include "worker/kept_attempt.h"
 
 namespace cohort::worker {
@@ -91,7 +92,7 @@ class KeeperClient final : public KeeperHost {
   void AdoptNow(const std::string& attempt, AdoptCallback done);
   absl::Status RemoveNow(const std::string& attempt);
   std::unique_ptr<KeptAttempt> MakeAttempt(const std::string& attempt);
-  std::set<pid_t> Keepers() const;
+  std::set<pid_t> OwnChildren() const;
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
 
@@ -105,6 +106,7 @@ class KeeperClient final : public KeeperHost {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // The client's thread.
   std::map<std::string, std::unique_ptr<KeptAttempt>> attempts_;
+  KeeperProcess left_check_;  // of CheckProgram, if that could not be killed
 
   std::thread thread_;  // last: it uses all of the above
 };

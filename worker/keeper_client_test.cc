@@ -2,9 +2,15 @@
 #include "worker/keeper_client.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -57,10 +63,12 @@ TEST_F(KeeperClientTest, SaysWhetherItsProgramRuns) {
   const auto check = [&script](const std::string& text) {
     std::ofstream(script) << "#!/bin/sh\n" << text << "\n";
     chmod(script.c_str(), 0700);
-    return CheckKeeper(script, kDeadline);
+    KeeperProcess left;
+    return CheckKeeper(script, kDeadline, left);
   };
-  COHORT_EXPECT_OK(CheckKeeper(COHORT_KEEPER_PROGRAM, kDeadline));
-  EXPECT_THAT(CheckKeeper(dir_.File("none"), kDeadline),
+  KeeperProcess left;
+  COHORT_EXPECT_OK(CheckKeeper(COHORT_KEEPER_PROGRAM, kDeadline, left));
+  EXPECT_THAT(CheckKeeper(dir_.File("none"), kDeadline, left),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("No such file")));
   EXPECT_THAT(check("exit 1"),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("status 1")));
@@ -68,8 +76,42 @@ TEST_F(KeeperClientTest, SaysWhetherItsProgramRuns) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("signal 11")));
   std::ofstream(script) << "#!/bin/sh\nexec sleep 1000\n";
   EXPECT_THAT(
-      CheckKeeper(script, absl::Milliseconds(20)),
+      CheckKeeper(script, absl::Milliseconds(20), left),
       StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("does not end")));
+}
+
+// The thread that waits for it is the one that stops and kills ranks.
+TEST_F(KeeperClientTest, ACheckThatDoesNotDieIsNotWaitedForAndTheOnlyOne) {
+  const std::string script = dir_.File("keeper");
+  std::ofstream(script) << "#!/bin/sh\nexec sleep 1000\n";
+  chmod(script.c_str(), 0700);
+  // As it would be left: it is alive.
+  KeeperProcess left;
+  std::string words[] = {"sleep", "1000"};
+  char* argv[] = {words[0].data(), words[1].data(), nullptr};
+  char* environment[] = {nullptr};
+  ASSERT_EQ(
+      posix_spawn(&left.pid, "/bin/sleep", nullptr, nullptr, argv, environment),
+      0);
+  const pid_t pid = left.pid;
+  left.pidfd =
+      keeper::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  EXPECT_THAT(CheckKeeper(script, kDeadline, left),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr(absl::StrCat("process ", pid))));
+  kill(pid, SIGKILL);
+  pollfd ended = {left.pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ended, 1, absl::ToInt64Milliseconds(kDeadline)), 1);
+  COHORT_EXPECT_OK(CheckKeeper(COHORT_KEEPER_PROGRAM, kDeadline, left));
+  EXPECT_EQ(left.pid, 0);
+  EXPECT_EQ(waitpid(pid, nullptr, WNOHANG), -1) << "it was reaped";
+  // One that is given no time to die.
+  CheckKeeper(script, absl::ZeroDuration(), left).IgnoreError();
+  if (left.pid == 0) return;
+  pollfd again = {left.pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&again, 1, absl::ToInt64Milliseconds(kDeadline)), 1)
+      << "it was killed";
+  COHORT_EXPECT_OK(CheckKeeper(COHORT_KEEPER_PROGRAM, kDeadline, left));
 }
 
 TEST_F(KeeperClientTest, ChecksItsProgramWhileRanksRun) {

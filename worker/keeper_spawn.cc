@@ -112,6 +112,12 @@ absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
       absl::StrCat("cannot watch the keeper: ", std::strerror(open_error)));
 }
 
+bool EndsWithin(const KeeperProcess& process, absl::Duration timeout) {
+  pollfd ended = {process.pidfd.get(), POLLIN, 0};
+  return poll(&ended, 1,
+              static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& runtime_dir) {
@@ -161,7 +167,16 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
   return Spawn(program, dir, files);
 }
 
-absl::Status CheckKeeper(const std::string& program, absl::Duration timeout) {
+absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
+                         KeeperProcess& left) {
+  if (left.pid != 0) {
+    if (!EndsWithin(left, absl::ZeroDuration())) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          program, " --check does not even die: process ", left.pid));
+    }
+    waitpid(left.pid, nullptr, 0);
+    left = KeeperProcess();
+  }
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   absl::Cleanup destroy = [&files] {
@@ -170,19 +185,20 @@ absl::Status CheckKeeper(const std::string& program, absl::Duration timeout) {
   for (const int fd : {0, 1, 2}) {
     posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
   }
-  COHORT_ASSIGN_OR_RETURN(const KeeperProcess process,
+  COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
                           Spawn(program, "--check", files));
-  pollfd ended = {process.pidfd.get(), POLLIN, 0};
-  const bool in_time =
-      poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) ==
-      1;
-  if (!in_time) kill(process.pid, SIGKILL);
-  int status = 0;
-  waitpid(process.pid, &status, 0);
-  if (!in_time) {
+  if (!EndsWithin(process, timeout)) {
+    kill(process.pid, SIGKILL);
+    if (EndsWithin(process, timeout)) {
+      waitpid(process.pid, nullptr, 0);
+    } else {
+      left = std::move(process);
+    }
     return absl::DeadlineExceededError(
         absl::StrCat(program, " --check does not end"));
   }
+  int status = 0;
+  waitpid(process.pid, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
       program, " --check ended with ",

@@ -37,7 +37,10 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
                                           const keeper::UniqueFd& listener);
 
 // Runs `program` --check.  Errors, naming it, when it cannot be started, fails,
-// or does not end within `timeout`, upon which it is killed.  Blocks.
-absl::Status CheckKeeper(const std::string& program, absl::Duration timeout);
+// or does not end within `timeout`, upon which it is killed.  Blocks, for twice
+// `timeout` at most: one that has not died by then, as on a disk that hangs, is
+// `left`, a child of this process, and no other is started while it lives.
+absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
+                         KeeperProcess& left);
 
 }  // namespace cohort::worker
