@@ -270,6 +270,12 @@ void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
     holder.unasked.erase(id);
     holder.left[id] = std::move(occupants);
   }
+  for (const std::string& id : holder.ids) {
+    // It will never say, and stays fenced.
+    if (found.contains(id) || !healths_[index_.at(id)].IsLost()) continue;
+    holder.unasked.erase(id);
+    holder.left.erase(id);
+  }
   const bool free =
       std::all_of(holder.left.begin(), holder.left.end(),
                   [](const auto& device) { return device.second.empty(); });
@@ -280,8 +286,9 @@ void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
   if (holder.unasked.empty() && (free || holder.given_up)) {
     return Finish(attempt);
   }
-  strand_.PostAfter(options_.release_period,
-                    [this, attempt] { Probe(attempt); });
+  strand_.PostAfter(
+      holder.given_up ? options_.sample_period : options_.release_period,
+      [this, attempt] { Probe(attempt); });
 }
 
 void DeviceMonitor::GiveUp(const std::string& attempt) {

@@ -281,6 +281,22 @@ TEST_F(DeviceMonitorTest, ProcessesThatCannotBeAskedForAreNotNone) {
   EXPECT_EQ(A().state, DeviceState::kHealthy);
 }
 
+// What is lost is not offered anyway, and never says what was on it.
+TEST_F(DeviceMonitorTest, TheEndDoesNotWaitForALostDevice) {
+  Start();
+  monitor_->Hold("x", {"a", "b"});
+  executor_.RunUntilIdle();
+  source_->samples["a"] = {.id = "a", .lost = "GPU is lost"};
+  source_->fails_processes = true;
+  Release("x");
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(A().reason, HasSubstr("lost"));
+  EXPECT_THAT(released_, IsEmpty()) << "of b it is not known";
+  source_->samples["b"] = {.id = "b", .lost = "GPU is lost"};
+  executor_.AdvanceBy(absl::Seconds(2));
+  EXPECT_THAT(released_, ElementsAre("x"));
+}
+
 // DV-8
 TEST_F(DeviceMonitorTest, ADaemonThatCannotAskAtItsStartFencesUntilItCan) {
   source_->fails_processes = true;
