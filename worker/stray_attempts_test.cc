@@ -1,6 +1,7 @@
 // Real processes, as earlier daemons left them.
 #include "worker/stray_attempts.h"
 
+#include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -37,6 +38,8 @@ class StrayAttemptsTest : public ::testing::Test {
     pid_t pid = 0;
     EXPECT_EQ(
         posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, argv, variables), 0);
+    // It is shown a moment after exec has let go of us.
+    while (keeper::ReadEnvironment(pid).empty()) sched_yield();
     return pid;
   }
   // The signal that ended it.
