@@ -2,6 +2,7 @@
 #include "worker/process_tree.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,8 @@ class Sleeper {
                           environment),
               0);
     posix_spawnattr_destroy(&attributes);
+    // It is shown a moment after exec has let go of us.
+    while (keeper::ReadEnvironment(pid_).empty()) sched_yield();
   }
   ~Sleeper() { Reap(); }
 
