@@ -218,10 +218,12 @@ class Counter {
       return;
     }
     const bool alone = request_.strategy == PlacementStrategy::kStrictSpread;
-    census_.nodes_that_fit += count;
-    census_.workers_that_fit +=
-        count *
+    const int64_t room =
         Capacity(form, request_.per_worker, alone ? 1 : request_.num_workers);
+    census_.nodes_that_fit += count;
+    census_.workers_that_fit = OnOneNode(request_)
+                                   ? std::max(census_.workers_that_fit, room)
+                                   : census_.workers_that_fit + count * room;
   }
 
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {

@@ -290,7 +290,8 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   if (last != nullptr && IsEndedUnclaimed(*last)) {
     return EndedUnclaimedReason(*last, state.nodes());
   }
-  if (last != nullptr && last->state == AttemptState::kEnding) {
+  const bool ends = last != nullptr && last->state == AttemptState::kEnding;
+  if (ends && job.state != JobState::kStopping) {
     const std::string left = NotSaidGone(*last, state.nodes());
     return absl::StrCat("attempt ", last->number, " ends",
                         last->detail.empty() ? "" : ": ", last->detail,

@@ -144,7 +144,7 @@ TEST(PlacementTest, AFractionIsNeverOfTwoDevices) {
 
   EXPECT_FALSE(refusal.never_fits_known_nodes);
   EXPECT_THAT(refusal.reason,
-              HasSubstr("1 short of GPU (most free on a node 1 of 2)"));
+              HasSubstr("1 short of GPU (most free on one GPU 0.5 of 1)"));
 }
 
 TEST(PlacementTest, RefusesWhatMakesNoSense) {

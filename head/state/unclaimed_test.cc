@@ -17,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // ---- attempts that the backup has ----
 
@@ -150,7 +151,11 @@ TEST_F(UnclaimedTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
                                        HasSubstr("it may be over")));
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   COHORT_ASSERT_OK(End(attempt));
-  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kStop));
+  // Its node does not know it: the next one begins, the old one is forgotten.
+  EXPECT_EQ(state_->attempts().Find(attempt)->state, AttemptState::kEnded);
+  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_THAT(TakeGoals(kNode),
+              UnorderedElementsAre(Goal::kPrepare, Goal::kForget));
 }
 
 TEST_F(UnclaimedTest, WhatItsNodeStillPreparesGoesOnOnceAdopted) {
