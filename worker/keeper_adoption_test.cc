@@ -69,6 +69,58 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   EXPECT_EQ(ReadLog(0, LogStream::kStdout), "before\nafter\n");
 }
 
+// A keeper writes where its directory is, not where it was.
+TEST_F(KeeperAdoptionTest, ADirectoryThatWasRenamedHasTheWholeStory) {
+  const std::string gate = Fifo("gate");
+  const std::string state = dir_.File("state");
+  KeeperSpec spec = Spec(
+      {absl::StrCat("echo before; read x < ", gate, "; echo after; exit 5")});
+  spec.log_dir = state + "/logs/job/1";
+  {
+    Daemon daemon(state);
+    COHORT_ASSERT_OK(daemon.Start(spec));
+    daemon.Next<RankStarted>();
+  }
+  const std::string moved = dir_.File("moved");
+  std::filesystem::rename(state, moved);
+  Daemon daemon(moved, COHORT_KEEPER_PROGRAM, false, moved + "/logs");
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_EQ(adopted->spec.log_dir, moved + "/logs/job/1");
+  OpenGate(gate);
+  EXPECT_EQ(daemon.RunOut().exit_code, 5);
+  const LogReader logs(moved + "/logs/job/1", 0, LogStream::kStdout);
+  const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
+  COHORT_ASSERT_OK(all);
+  EXPECT_EQ(all->bytes, "before\nafter\n");
+  EXPECT_TRUE(all->eof);
+  EXPECT_FALSE(std::filesystem::exists(state));
+}
+
+// Also where the daemon is the one that has to end the logs.
+TEST_F(KeeperAdoptionTest, LogsOfALostKeeperAreSealedWhereTheyAreNow) {
+  const std::string state = dir_.File("state");
+  KeeperSpec spec = Spec({"echo before; exec sleep 1000"});
+  spec.log_dir = state + "/logs/job/1";
+  {
+    Daemon daemon(state);
+    COHORT_ASSERT_OK(daemon.Start(spec));
+    daemon.Next<RankStarted>();
+  }
+  KillKeepers();
+  const std::string moved = dir_.File("moved");
+  std::filesystem::rename(state, moved);
+  Daemon daemon(moved, COHORT_KEEPER_PROGRAM, false, moved + "/logs");
+  COHORT_ASSERT_OK(daemon.Adopt());
+  daemon.Next<RankStarted>();
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  daemon.Next<KeeperLost>();
+  const LogReader logs(moved + "/logs/job/1", 0, LogStream::kStdout);
+  const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
+  COHORT_ASSERT_OK(all);
+  EXPECT_TRUE(all->eof);
+}
+
 TEST_F(KeeperAdoptionTest, TheWholeStoryIsThereWhenAllEndedWithoutADaemon) {
   const std::string gate = Fifo("gate");
   pid_t keeper = 0;

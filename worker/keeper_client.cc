@@ -203,7 +203,7 @@ std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
   KeptAttempt::OwnChildren own_children;
   if (options_.takes_orphans) own_children = [this] { return OwnChildren(); };
   return std::make_unique<KeptAttempt>(
-      attempt, DirOf(attempt),
+      attempt, DirOf(attempt), options_.logs_dir,
       [this, attempt](const KeeperEvent& event) {
         executor_.Post([listener = listener_, attempt, event] {
           (*listener)(attempt, event);

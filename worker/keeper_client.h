@@ -28,6 +28,9 @@ struct KeeperClientOptions {
   // Absolute.  Holds a directory per attempt; made when missing.  On a disk:
   // exit records have to survive the machine.
   std::string attempts_dir;
+  // Where the logs of specs are now, as JOB/ATTEMPT below it: a state directory
+  // may have been renamed since.  Empty: where the specs say.
+  std::string logs_dir = "";
   // The cohort-keeper to start: an absolute path.
   std::string keeper_program;
   // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -75,10 +76,12 @@ absl::Duration RanSoFar(const AttemptSurvey& survey,
 
 }  // namespace
 
-KeptAttempt::KeptAttempt(std::string name, std::string dir, EventSink sink,
+KeptAttempt::KeptAttempt(std::string name, std::string dir,
+                         std::string logs_dir, EventSink sink,
                          OwnChildren own_children)
     : name_(std::move(name)),
       dir_(std::move(dir)),
+      logs_dir_(std::move(logs_dir)),
       sink_(std::move(sink)),
       own_children_(std::move(own_children)),
       retry_delay_(kRetryFirst) {}
@@ -127,7 +130,7 @@ void KeptAttempt::FinishStart(const absl::Status& status) {
 }
 
 absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
-  COHORT_ASSIGN_OR_RETURN(adopted_, SurveyAttempt(dir_));
+  COHORT_ASSIGN_OR_RETURN(adopted_, Survey());
   AdoptedAttempt adopted;
   adopted.phase = adopted_->phase;
   adopted.spec = adopted_->spec;
@@ -283,7 +286,7 @@ void KeptAttempt::OnWake() {
 }
 
 void KeptAttempt::LookAgain() {
-  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(dir_);
+  const absl::StatusOr<AttemptSurvey> survey = Survey();
   if (survey.ok()) return Follow(*survey);
   COHORT_LOG(kWarning, "attempt_directory_unreadable", {"attempt", name_},
              {"status", survey.status()});
@@ -371,6 +374,17 @@ void KeptAttempt::TellLost(const AttemptSurvey& survey) {
   }
   COHORT_LOG(kWarning, "keeper_lost", {"attempt", name_}, {"message", message});
   TellEnd(KeeperLost{message});
+}
+
+absl::StatusOr<AttemptSurvey> KeptAttempt::Survey() const {
+  COHORT_ASSIGN_OR_RETURN(AttemptSurvey survey, SurveyAttempt(dir_));
+  // The spec has its name of when the attempt began; the keeper follows it.
+  const std::filesystem::path told = survey.spec.log_dir;
+  if (!logs_dir_.empty() && !told.empty()) {
+    survey.spec.log_dir = std::filesystem::path(logs_dir_) /
+                          told.parent_path().filename() / told.filename();
+  }
+  return survey;
 }
 
 void KeptAttempt::Seal(const AttemptSurvey& survey) {

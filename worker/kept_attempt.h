@@ -35,8 +35,9 @@ class KeptAttempt {
 
   // `sink` gets what KeeperHost's listener is to hear.  Where orphans of a dead
   // keeper come to this process `own_children` tells which are none; else null.
-  KeptAttempt(std::string name, std::string dir, EventSink sink,
-              OwnChildren own_children);
+  // `logs_dir` as KeeperClientOptions has it.
+  KeptAttempt(std::string name, std::string dir, std::string logs_dir,
+              EventSink sink, OwnChildren own_children);
   ~KeptAttempt();
 
   KeptAttempt(const KeptAttempt&) = delete;
@@ -87,6 +88,8 @@ class KeptAttempt {
   void WatchKeeper(const keeper::KeeperReport& keeper);
   void SendStop();
   void KillKeeper();
+  // The directory as it is now.
+  absl::StatusOr<AttemptSurvey> Survey() const;
   void Seal(const AttemptSurvey& survey);
   void TellRecords(const AttemptSurvey& survey);
   void TellStarted(const keeper::StartedReport& report);
@@ -101,6 +104,7 @@ class KeptAttempt {
 
   const std::string name_;
   const std::string dir_;
+  const std::string logs_dir_;
   const EventSink sink_;
   const OwnChildren own_children_;
 

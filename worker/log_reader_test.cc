@@ -27,7 +27,8 @@ LogChunk ReadOk(const LogReader& reader, uint64_t offset, size_t bytes_max) {
 
 TEST(LogReader, ReadsAcrossSegments) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(3, false),
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(3, false),
                 {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefghij", 10);
   const LogReader reader(dir.path(), 3, LogStream::kStdout);
@@ -41,7 +42,8 @@ TEST(LogReader, ReadsAcrossSegments) {
 
 TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, true), {});
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, true), {});
   ASSERT_EQ(log.Reserve(), "");
   const LogReader reader(dir.path(), 0, LogStream::kStderr);
   EXPECT_EQ(ReadOk(reader, 0, 100).bytes, "");
@@ -56,7 +58,8 @@ TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
 
 TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false),
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false),
                 {.segment_bytes = 4, .stream_bytes = 4});
   log.Append("abcdefghij", 10);
   const LogChunk chunk =
@@ -67,7 +70,8 @@ TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
 
 TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false),
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false),
                 {.segment_bytes = 8, .stream_bytes = 8});
   log.Append("aaa\nbbbbbbb\ncccc\n", 17);
   const LogReader reader(dir.path(), 0, LogStream::kStdout);
@@ -83,7 +87,8 @@ TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
 
 TEST(LogReader, StepsOverWhatThePowerTook) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false),
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false),
                 {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefgh", 8);
   ASSERT_EQ(truncate(dir.File(keeper::SegmentName("0.stdout.", 0)).c_str(), 2),
@@ -98,7 +103,8 @@ TEST(LogReader, StepsOverWhatThePowerTook) {
 
 TEST(LogReader, EndsWhereThePowerTookTheRest) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false), {});
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false), {});
   ASSERT_EQ(log.Reserve(), "");
   log.Append("abcd", 4);
   log.Close();
@@ -113,7 +119,8 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
   // LR-1, LW-1, under rotation but without removal.
   std::mt19937_64 random(TestSeed());
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false),
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false),
                 {.segment_bytes = 7, .stream_bytes = 1 << 20});
   ASSERT_EQ(log.Reserve(), "");
   const LogReader reader(dir.path(), 0, LogStream::kStdout);
@@ -145,7 +152,8 @@ TEST(LogReader, IsNotFoundWithoutItsDirectory) {
 
 TEST(SealLogs, EndsStreamsWhereTheyAreAndOnlyOnce) {
   const TempDir dir;
-  LogWriter log(dir.path(), keeper::LogStem(0, false), {});
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, false), {});
   log.Append("abc", 3);
   COHORT_ASSERT_OK(SealLogs(dir.path(), 0));
   const LogReader reader(dir.path(), 0, LogStream::kStdout);

@@ -34,8 +34,9 @@ class NodeDirectories {
   std::string Attempts() const { return absl::StrCat(state_, "/attempts"); }
   // A rank's current directory, with its package unpacked.
   std::string Work(const AttemptId& attempt) const {
-    return absl::StrCat(state_, "/work/", attempt.ToHex());
+    return absl::StrCat(AllWork(), "/", attempt.ToHex());
   }
+  std::string AllWork() const { return absl::StrCat(state_, "/work"); }
   std::string Packages() const { return absl::StrCat(state_, "/packages"); }
   // Of one attempt: numbers come again after the head's store was restored.
   std::string Logs(absl::string_view job_id, int number,
@@ -45,8 +46,9 @@ class NodeDirectories {
   }
   // Where older workers had them.
   std::string OldLogs(absl::string_view job_id, int number) const {
-    return absl::StrCat(state_, "/logs/", JobIdText(job_id), "/", number);
+    return absl::StrCat(AllLogs(), "/", JobIdText(job_id), "/", number);
   }
+  std::string AllLogs() const { return absl::StrCat(state_, "/logs"); }
   std::string Results() const { return absl::StrCat(state_, "/results"); }
 
   // The job's storage, which its attempts share.

@@ -299,6 +299,7 @@ class Worker::Parts {
         keepers_,
         KeeperClient::Create(
             {.attempts_dir = directories_.Attempts(),
+             .logs_dir = directories_.AllLogs(),
              .keeper_program = KeeperBesideThisProgram(),
              .takes_orphans = true},
             strand_, [this](const std::string& attempt, const KeeperEvent& e) {

@@ -25,25 +25,37 @@ int WriteAll(int fd, const std::string& bytes) {
   return 0;
 }
 
-std::string SyncDirectory(const std::string& dir) {
-  const UniqueFd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || fsync(fd.get()) != 0) return ErrnoText("sync", dir, errno);
+std::string SyncDirectory(const Directory& dir) {
+  if (fsync(dir.fd()) != 0) return ErrnoText("sync", dir.path(), errno);
   return "";
 }
 
-std::string HiddenPath(const std::string& dir, const std::string& name) {
-  return dir + "/." + name;
+// What a file is called until it is whole.
+std::string HiddenName(const std::string& name) { return "." + name; }
+
+std::string PathIn(const Directory& dir, const std::string& name) {
+  return dir.path() + "/" + name;
+}
+
+UniqueFd CreateHidden(const Directory& dir, const std::string& name) {
+  return UniqueFd(openat(dir.fd(), HiddenName(name).c_str(),
+                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+}
+
+void RemoveHidden(const Directory& dir, const std::string& name) {
+  unlinkat(dir.fd(), HiddenName(name).c_str(), 0);
 }
 
 // Gives the written file `fd` its name.
-std::string Publish(int fd, const std::string& dir, const std::string& name,
+std::string Publish(int fd, const Directory& dir, const std::string& name,
                     Durability durability) {
-  const std::string hidden = HiddenPath(dir, name);
+  const std::string hidden = HiddenName(name);
   const bool sync = durability == Durability::kPowerLoss;
-  if (sync && fsync(fd) != 0) return ErrnoText("sync", hidden, errno);
-  const std::string path = dir + "/" + name;
-  if (rename(hidden.c_str(), path.c_str()) != 0) {
-    return ErrnoText("rename to", path, errno);
+  if (sync && fsync(fd) != 0) {
+    return ErrnoText("sync", PathIn(dir, hidden), errno);
+  }
+  if (renameat(dir.fd(), hidden.c_str(), dir.fd(), name.c_str()) != 0) {
+    return ErrnoText("rename to", PathIn(dir, name), errno);
   }
   return sync ? SyncDirectory(dir) : "";
 }
@@ -60,6 +72,12 @@ UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
 
 void UniqueFd::Reset() {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+Directory::Directory(std::string path)
+    : path_(std::move(path)),
+      fd_(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!fd_) error_ = ErrnoText("open", path_, errno);
 }
 
 std::string ErrnoText(const std::string& what, const std::string& path,
@@ -92,11 +110,10 @@ std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,
   }
 }
 
-std::string WriteByRename(const std::string& dir, const std::string& name,
+std::string WriteByRename(const Directory& dir, const std::string& name,
                           const std::string& bytes, Durability durability) {
-  const std::string hidden = HiddenPath(dir, name);
-  const UniqueFd fd(
-      open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const std::string hidden = PathIn(dir, HiddenName(name));
+  const UniqueFd fd = CreateHidden(dir, name);
   if (!fd) return ErrnoText("create", hidden, errno);
   std::string error;
   if (const int failed = WriteAll(fd.get(), bytes); failed != 0) {
@@ -104,17 +121,23 @@ std::string WriteByRename(const std::string& dir, const std::string& name,
   } else {
     error = Publish(fd.get(), dir, name, durability);
   }
-  if (!error.empty()) unlink(hidden.c_str());
+  if (!error.empty()) RemoveHidden(dir, name);
   return error;
 }
 
-std::string ReservedFile::Reserve(const std::string& dir,
-                                  const std::string& name, size_t bytes_max) {
-  dir_ = dir;
+std::string WriteByRename(const std::string& dir, const std::string& name,
+                          const std::string& bytes, Durability durability) {
+  const Directory directory(dir);
+  if (!directory.error().empty()) return directory.error();
+  return WriteByRename(directory, name, bytes, durability);
+}
+
+std::string ReservedFile::Reserve(const Directory& dir, const std::string& name,
+                                  size_t bytes_max) {
+  dir_ = &dir;
   name_ = name;
-  const std::string hidden = HiddenPath(dir, name);
-  file_ = UniqueFd(
-      open(hidden.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const std::string hidden = PathIn(dir, HiddenName(name));
+  file_ = CreateHidden(dir, name);
   if (!file_) return ErrnoText("create", hidden, errno);
   const int failed =
       posix_fallocate(file_.get(), 0, static_cast<off_t>(bytes_max));
@@ -124,27 +147,27 @@ std::string ReservedFile::Reserve(const std::string& dir,
 }
 
 std::string ReservedFile::Commit(const std::string& bytes) {
-  const std::string hidden = HiddenPath(dir_, name_);
+  const std::string hidden = PathIn(*dir_, HiddenName(name_));
   if (const int failed = WriteAll(file_.get(), bytes); failed != 0) {
     return ErrnoText("write", hidden, failed);
   }
   if (ftruncate(file_.get(), static_cast<off_t>(bytes.size())) != 0) {
     return ErrnoText("truncate", hidden, errno);
   }
-  return Publish(file_.get(), dir_, name_, Durability::kCrash);
+  return Publish(file_.get(), *dir_, name_, Durability::kCrash);
 }
 
 std::string ReservedFile::Sync() {
   if (fsync(file_.get()) != 0) {
-    return ErrnoText("sync", dir_ + "/" + name_, errno);
+    return ErrnoText("sync", PathIn(*dir_, name_), errno);
   }
   file_.Reset();
-  return SyncDirectory(dir_);
+  return SyncDirectory(*dir_);
 }
 
 void ReservedFile::Discard() {
   if (!file_) return;
-  unlink(HiddenPath(dir_, name_).c_str());
+  RemoveHidden(*dir_, name_);
   file_.Reset();
 }
 

@@ -29,6 +29,25 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// A directory that is reached through a descriptor: the same one when it, or
+// one above it, is renamed.  Thread-compatible; moves.
+class Directory {
+ public:
+  Directory() = default;
+  explicit Directory(std::string path);
+
+  // Why it could not be opened; empty when it could.
+  const std::string& error() const { return error_; }
+  int fd() const { return fd_.get(); }
+  // As it was opened: for people.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  std::string error_;
+};
+
 // "<what> <path>: <errno as text>", and what to do about a full disk.
 std::string ErrnoText(const std::string& what, const std::string& path,
                       int error);
@@ -42,6 +61,8 @@ enum class Durability { kCrash, kPowerLoss };
 
 // Writes a file under another name and renames it to `dir`/`name`; kPowerLoss
 // syncs the file and then the directory.  `dir`/`name` is untouched on failure.
+std::string WriteByRename(const Directory& dir, const std::string& name,
+                          const std::string& bytes, Durability durability);
 std::string WriteByRename(const std::string& dir, const std::string& name,
                           const std::string& bytes, Durability durability);
 
@@ -55,8 +76,8 @@ class ReservedFile {
   ReservedFile(ReservedFile&&) = default;
   ReservedFile& operator=(ReservedFile&&) = default;
 
-  // Takes the blocks.
-  std::string Reserve(const std::string& dir, const std::string& name,
+  // Takes the blocks.  `dir` outlives this.
+  std::string Reserve(const Directory& dir, const std::string& name,
                       size_t bytes_max);
   // Writes `bytes` (at most what was reserved), cuts the file to them and
   // renames it.  May be tried again after an error.
@@ -67,7 +88,7 @@ class ReservedFile {
   void Discard();
 
  private:
-  std::string dir_;
+  const Directory* dir_ = nullptr;
   std::string name_;
   UniqueFd file_;
 };

@@ -46,6 +46,7 @@ UniqueFd TakeSignals() {
 
 Keeper::Keeper(KeeperInputs inputs)
     : inputs_(std::move(inputs)),
+      attempt_dir_(inputs_.attempt_dir),
       feed_(poller_, std::move(inputs_.listener)),
       signals_(TakeSignals()) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -54,12 +55,12 @@ Keeper::Keeper(KeeperInputs inputs)
 
 std::string Keeper::Prepare() {
   const KeeperSpec& spec = inputs_.spec;
-  std::string error = MakeDirectories(spec.log_dir);
+  std::string error = OpenDirectories();
   if (error.empty()) {
-    error = done_file_.Reserve(inputs_.attempt_dir, "done", kDoneBytesMax);
+    error = done_file_.Reserve(attempt_dir_, "done", kDoneBytesMax);
   }
-  const RankProcess::Context context = {spec, inputs_.attempt_dir, poller_,
-                                        feed_, group_};
+  const RankProcess::Context context = {spec,    attempt_dir_, log_dir_,
+                                        poller_, feed_,        group_};
   for (const RankSpec& rank : spec.ranks) {
     if (!error.empty()) return error;
     ranks_.push_back(std::make_unique<RankProcess>(
@@ -75,14 +76,25 @@ std::string Keeper::Prepare() {
   report.boot_id = ReadBootId();
   MakeCgroup(&report);
   const std::string packet = Encode(report);
-  error =
-      WriteByRename(inputs_.attempt_dir, "keeper", packet, Durability::kCrash);
+  error = WriteByRename(attempt_dir_, "keeper", packet, Durability::kCrash);
   if (error.empty()) {
     feed_.Publish(packet);
   } else {
     group_.Remove();
   }
   return error;
+}
+
+std::string Keeper::OpenDirectories() {
+  if (!attempt_dir_.error().empty()) return attempt_dir_.error();
+  // There others find whose keeper this is, whatever the directory is called.
+  if (fchdir(attempt_dir_.fd()) != 0) {
+    return ErrnoText("enter", attempt_dir_.path(), errno);
+  }
+  const std::string error = MakeDirectories(inputs_.spec.log_dir);
+  if (!error.empty()) return error;
+  log_dir_ = Directory(inputs_.spec.log_dir);
+  return log_dir_.error();
 }
 
 void Keeper::MakeCgroup(KeeperReport* report) {

@@ -48,6 +48,7 @@ class Keeper {
   void Run();
 
  private:
+  std::string OpenDirectories();
   void MakeCgroup(KeeperReport* report);
   void Dispatch(const Ready& ready);
   void OnSignals();
@@ -69,6 +70,9 @@ class Keeper {
   int NextTimeout_ms() const;
 
   KeeperInputs inputs_;
+  // Kept open: ranks outlive a daemon, and the name of its state directory.
+  const Directory attempt_dir_;
+  Directory log_dir_;
   Poller poller_;
   EventFeed feed_;
   UniqueFd signals_;

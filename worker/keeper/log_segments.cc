@@ -56,8 +56,8 @@ std::map<uint64_t, std::string> ListSegments(const std::string& dir,
   return segments;
 }
 
-LogWriter::LogWriter(std::string dir, std::string stem, LogLimits limits)
-    : dir_(std::move(dir)), stem_(std::move(stem)), limits_(limits) {}
+LogWriter::LogWriter(const Directory& dir, std::string stem, LogLimits limits)
+    : dir_(dir), stem_(std::move(stem)), limits_(limits) {}
 
 std::string LogWriter::Reserve() {
   return end_mark_.Reserve(dir_, LogEndName(stem_), kLogEndBytesMax);
@@ -95,10 +95,10 @@ size_t LogWriter::Write(const char* data, size_t size) {
 }
 
 bool LogWriter::OpenSegment() {
-  const std::string path = dir_ + "/" + SegmentName(stem_, end_);
   // O_APPEND keeps offsets right whatever happened to the file before.
-  segment_ = UniqueFd(open(
-      path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  segment_ = UniqueFd(
+      openat(dir_.fd(), SegmentName(stem_, end_).c_str(),
+             O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!segment_) {
     last_error_ = errno;
     return false;
@@ -110,9 +110,7 @@ bool LogWriter::OpenSegment() {
 void LogWriter::RemoveOldest() {
   while (first_offsets_.size() > 1 &&
          end_ - first_offsets_.front() > limits_.stream_bytes) {
-    const std::string path =
-        dir_ + "/" + SegmentName(stem_, first_offsets_.front());
-    unlink(path.c_str());
+    unlinkat(dir_.fd(), SegmentName(stem_, first_offsets_.front()).c_str(), 0);
     first_offsets_.pop_front();
   }
 }

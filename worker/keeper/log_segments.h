@@ -36,8 +36,9 @@ struct LogLimits {
 // LW-2: the segments of a stream hold at most stream_bytes + segment_bytes.
 class LogWriter {
  public:
-  // `stem` as LogStem.  Nothing is opened before the first byte.
-  LogWriter(std::string dir, std::string stem, LogLimits limits);
+  // `dir` outlives this; `stem` as LogStem.  No file is opened before the first
+  // byte.
+  LogWriter(const Directory& dir, std::string stem, LogLimits limits);
 
   // Takes the blocks of the end mark; an error text when the disk is full.
   std::string Reserve();
@@ -57,7 +58,7 @@ class LogWriter {
   void RemoveOldest();
   void WriteMark();
 
-  const std::string dir_;
+  const Directory& dir_;
   const std::string stem_;
   const LogLimits limits_;
   ReservedFile end_mark_;

@@ -25,8 +25,8 @@ std::string Contents(const std::string& path) {
 
 TEST(LogWriter, CutsSegmentsExactlyAtTheirSize) {
   const TempDir dir;
-  LogWriter log(dir.path(), "0.stdout.",
-                {.segment_bytes = 4, .stream_bytes = 100});
+  const Directory logs(dir.path());
+  LogWriter log(logs, "0.stdout.", {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefghij", 10);
   int error = 0;
   const auto segments = ListSegments(dir.path(), "0.stdout.", &error);
@@ -39,8 +39,8 @@ TEST(LogWriter, CutsSegmentsExactlyAtTheirSize) {
 
 TEST(LogWriter, RemovesTheOldestBeyondItsSize) {
   const TempDir dir;
-  LogWriter log(dir.path(), "0.stdout.",
-                {.segment_bytes = 4, .stream_bytes = 8});
+  const Directory logs(dir.path());
+  LogWriter log(logs, "0.stdout.", {.segment_bytes = 4, .stream_bytes = 8});
   for (int i = 0; i < 10; ++i) log.Append("abc", 3);
   int error = 0;
   const auto segments = ListSegments(dir.path(), "0.stdout.", &error);
@@ -51,7 +51,8 @@ TEST(LogWriter, RemovesTheOldestBeyondItsSize) {
 
 TEST(LogWriter, TellsWhereItEnds) {
   const TempDir dir;
-  LogWriter log(dir.path(), "0.stderr.", {});
+  const Directory logs(dir.path());
+  LogWriter log(logs, "0.stderr.", {});
   ASSERT_EQ(log.Reserve(), "");
   log.Append("abc", 3);
   EXPECT_EQ(access(dir.File("0.stderr.end").c_str(), F_OK), -1);
@@ -61,16 +62,19 @@ TEST(LogWriter, TellsWhereItEnds) {
 
 TEST(LogWriter, DropsAndCountsWhatTheDiskRefusesAndSaysWhere) {
   const TempDir dir;
-  // The directory is missing for a while, as a disk may be full for a while.
-  const std::string logs = dir.File("logs");
+  // Its file cannot be made for a while, as a disk may be full for a while.
+  const std::string first = dir.File("0.stdout.00000000000000000000");
+  ASSERT_EQ(symlink(dir.File("missing/file").c_str(), first.c_str()), 0);
+  const Directory logs(dir.path());
   LogWriter log(logs, "0.stdout.", {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("lost", 4);
   EXPECT_EQ(log.dropped_bytes(), 4u);
-  ASSERT_EQ(mkdir(logs.c_str(), 0700), 0);
+  ASSERT_EQ(unlink(first.c_str()), 0);
   log.Append("kept", 4);
   int error = 0;
   std::string all;
-  for (const auto& [offset, path] : ListSegments(logs, "0.stdout.", &error)) {
+  for (const auto& [offset, path] :
+       ListSegments(dir.path(), "0.stdout.", &error)) {
     EXPECT_EQ(offset, all.size());
     all += Contents(path);
   }
@@ -102,7 +106,8 @@ class SmallDisk {
 TEST(LogWriter, GoesOnWhenAFullDiskHasSpaceAgain) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs";
-  LogWriter log(disk.path(), "0.stdout.", {});
+  const Directory logs(disk.path());
+  LogWriter log(logs, "0.stdout.", {});
   ASSERT_EQ(log.Reserve(), "");
   const std::string ballast(32 << 10, 'b');
   ASSERT_EQ(WriteByRename(disk.path(), "ballast", ballast, Durability::kCrash),
@@ -132,12 +137,13 @@ TEST(ReservedFile, CanBeWrittenOnAFullDisk) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a tmpfs";
   ReservedFile record;
-  ASSERT_EQ(record.Reserve(disk.path(), "record", 4096), "");
+  const Directory logs(disk.path());
+  ASSERT_EQ(record.Reserve(logs, "record", 4096), "");
   EXPECT_THAT(WriteByRename(disk.path(), "ballast", std::string(64 << 10, 'b'),
                             Durability::kCrash),
               HasSubstr("No space left"));
   // What failed has freed its space: fill it for good.
-  LogWriter log(disk.path(), "0.stdout.", {});
+  LogWriter log(logs, "0.stdout.", {});
   const std::string output(100 << 10, 'x');
   log.Append(output.data(), output.size());
   EXPECT_GT(log.dropped_bytes(), 0u);

@@ -35,12 +35,10 @@ RankProcess::RankProcess(const Context& context, const RankSpec& spec,
     : context_(context),
       spec_(spec),
       index_(index),
-      stdout_{UniqueFd(),
-              LogWriter(context.spec.log_dir, LogStem(spec.rank, false),
-                        LimitsOf(context.spec))},
-      stderr_{UniqueFd(),
-              LogWriter(context.spec.log_dir, LogStem(spec.rank, true),
-                        LimitsOf(context.spec))} {
+      stdout_{UniqueFd(), LogWriter(context.log_dir, LogStem(spec.rank, false),
+                                    LimitsOf(context.spec))},
+      stderr_{UniqueFd(), LogWriter(context.log_dir, LogStem(spec.rank, true),
+                                    LimitsOf(context.spec))} {
   report_.rank = spec.rank;
 }
 

@@ -30,7 +30,8 @@ class RankProcess {
   // What a rank uses of its keeper; must outlive it.
   struct Context {
     const KeeperSpec& spec;
-    const std::string& attempt_dir;
+    const Directory& attempt_dir;
+    const Directory& log_dir;
     Poller& poller;
     EventFeed& feed;
     const Cgroup& attempt_group;

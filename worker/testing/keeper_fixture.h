@@ -56,9 +56,11 @@ class Daemon {
  public:
   explicit Daemon(const std::string& root,
                   const std::string& program = COHORT_KEEPER_PROGRAM,
-                  bool takes_orphans = false) {
+                  bool takes_orphans = false,
+                  const std::string& logs_dir = "") {
     KeeperClientOptions options;
     options.attempts_dir = root + "/attempts";
+    options.logs_dir = logs_dir;
     options.keeper_program = program;
     options.takes_orphans = takes_orphans;
     auto client = KeeperClient::Create(
