@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "common/file.h"
@@ -20,14 +19,13 @@
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
+#include "worker/living_keeper.h"
 #include "worker/process_tree.h"
 
 namespace cohort::worker {
 namespace {
 
 using keeper::ProcessStat;
-
-constexpr size_t kCommandLineBytesMax = 64 << 10;
 
 struct Found {
   std::vector<ProcessStat> keepers;
@@ -44,21 +42,6 @@ std::string ValueOf(const std::vector<std::string>& environment,
     }
   }
   return "";
-}
-
-// The attempt's directory when `pid` is a keeper, by its command line: PROGRAM
-// DIRECTORY; else empty.
-std::string DirectoryOfKeeper(pid_t pid) {
-  int error = 0;
-  const std::optional<std::string> line = keeper::ReadWhole(
-      absl::StrCat("/proc/", pid, "/cmdline"), kCommandLineBytesMax, &error);
-  if (!line.has_value()) return "";
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(*line, absl::ByChar('\0'), absl::SkipEmpty());
-  if (words.size() != 2 || !absl::EndsWith(words[0], "cohort-keeper")) {
-    return "";
-  }
-  return std::string(words[1]);
 }
 
 // The attempt of ours whose keeper `pid` is.
@@ -181,14 +164,12 @@ std::set<std::string> AttemptsHere(const NodeDirectories& directories) {
   return attempts;
 }
 
-// Whether `keeper`'s directory is ours by another name: the lock that it holds
-// is that of the file.
-bool IsOurs(const NodeDirectories& directories, const std::string& attempt,
-            const std::string& keeper) {
-  const std::string ours = absl::StrCat(directories.Attempts(), "/", attempt);
-  if (keeper == ours) return true;
-  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(ours);
-  return survey.ok() && survey->locked;
+// Whether `keeper`'s directory is ours, by whatever name, or was until an older
+// copy took its place (EndStrayAttempts).
+bool IsOurs(const NodeDirectories& directories, const LivingKeeper& keeper) {
+  const std::string ours =
+      absl::StrCat(directories.Attempts(), "/", keeper.attempt());
+  return keeper.told() == ours || keeper.KeepsIn(ours);
 }
 
 }  // namespace
@@ -196,14 +177,13 @@ bool IsOurs(const NodeDirectories& directories, const std::string& attempt,
 absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
   const std::set<std::string> here = AttemptsHere(directories);
   if (here.empty()) return absl::OkStatus();
-  for (const auto& [pid, process] : keeper::ReadProcesses()) {
-    const std::string keeper = process.dead() ? "" : DirectoryOfKeeper(pid);
-    const std::string attempt = keeper.substr(keeper.rfind('/') + 1);
-    if (!here.contains(attempt) || IsOurs(directories, attempt, keeper)) {
+  for (const LivingKeeper& keeper : FindLivingKeepers()) {
+    if (!here.contains(keeper.attempt()) || IsOurs(directories, keeper)) {
       continue;
     }
+    const pid_t pid = keeper.process().pid;
     return absl::FailedPreconditionError(absl::StrCat(
-        "process ", pid, " keeps ranks of this node in ", keeper,
+        "process ", pid, " keeps ranks of this node in ", keeper.Place(),
         ": --state-dir ", directories.state(),
         " is a copy of that one.  Start the worker on that one; or, to go on "
         "with the copy, end the ranks first (kill ",

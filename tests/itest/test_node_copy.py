@@ -115,7 +115,10 @@ class NodeCopy(cluster.ClusterTest):
 
     def test_a_directory_that_was_renamed_keeps_its_ranks(self):
         c = self.cluster(node_timeout="60s")
-        job = c.submit("--", "sleep", "1000")
+        gate = self.sandbox.dir / "gate"
+        os.mkfifo(gate)
+        job = c.submit("--", "sh", "-c",
+                       f"echo before; read x < {gate}; echo after")
         rank = self.await_running(c, job)
         c.kill_worker("w0")
         moved = self.sandbox.dir / "moved"
@@ -127,8 +130,26 @@ class NodeCopy(cluster.ClusterTest):
         now = c.job(job)
         self.assertEqual((now["state"], now["attempt"]), ("RUNNING", 1))
         self.assertTrue(cluster.alive(rank))
-        self.assertEqual(c.run("jobs", "stop", job).returncode, 0)
-        c.await_end(job)
+        gate.write_text("\n")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        self.assertEqual(c.logs(job), "before\nafter\n")
+        cluster.until("no keeper is left", lambda: not c.keepers())
+        self.assertFalse((self.sandbox.dir / "w0").exists())
+
+    def test_a_copy_of_hard_links_is_a_copy(self):
+        c = self.cluster(node_timeout="60s")
+        job = c.submit("--", "sleep", "1000")
+        rank = self.await_running(c, job)
+        copy = self.sandbox.dir / "copy"
+        subprocess.run(["cp", "-al", self.sandbox.dir / "w0", copy],
+                       check=True)
+        c.kill_worker("w0")
+        self.assert_refused(c, copy, self.sandbox.dir / "w0", "kill ")
+        self.assertTrue(cluster.alive(rank))
+        c.start_worker("w0")
+        now = c.job(job)
+        self.assertEqual((now["state"], now["attempt"], now["failures"]),
+                         ("RUNNING", 1, 0))
 
     def test_a_node_starts_when_its_tmpfs_is_gone(self):
         c = self.cluster(node_timeout="60s")
