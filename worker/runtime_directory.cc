@@ -2,17 +2,24 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::worker {
 namespace {
+
+// Shared memory lives on a tmpfs.
+constexpr absl::string_view kPrefix = "/dev/shm/cohort-";
+constexpr size_t kDigits = 12;
 
 absl::Status HasAnother(const absl::Status& why) {
   if (GetReason(why) != "locked") return why;
@@ -41,8 +48,12 @@ absl::StatusOr<FileLock> Lock(const std::string& path) {
 }  // namespace
 
 std::string RuntimeDirectory::PathOf(const NodeId& node) {
-  // Shared memory lives on a tmpfs.
-  return absl::StrCat("/dev/shm/cohort-", node.ToHex().substr(0, 12));
+  return absl::StrCat(kPrefix, node.ToHex().substr(0, kDigits));
+}
+
+bool RuntimeDirectory::IsOfANode(absl::string_view path) {
+  return absl::ConsumePrefix(&path, kPrefix) && path.size() == kDigits &&
+         std::all_of(path.begin(), path.end(), absl::ascii_isxdigit);
 }
 
 absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(

@@ -38,6 +38,7 @@
 #include "worker/device_thread.h"
 #include "worker/disk_binding.h"
 #include "worker/fitness.h"
+#include "worker/foreign_attempts.h"
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
@@ -146,6 +147,9 @@ std::vector<std::string> OwnEnvironment() {
 absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   COHORT_RETURN_IF_ERROR(MakeDirectories(state_dir, 0700));
   const NodeDirectories directories(state_dir, "");
+  if (access(directories.NodeIdFile().c_str(), F_OK) != 0 && errno == ENOENT) {
+    COHORT_RETURN_IF_ERROR(RemoveAttemptsWithoutNode(directories));
+  }
   SystemRandom random;
   return Journal(directories).LoadNodeId(random);
 }
@@ -283,7 +287,8 @@ class Worker::Parts {
   }
 
   absl::Status Start() {
-    // Before anything is ended, begun or removed.
+    COHORT_RETURN_IF_ERROR(RemoveForeignAttempts(directories_));
+    // Before anything of this node is ended, begun or removed.
     COHORT_RETURN_IF_ERROR(CheckNoKeepersElsewhere(directories_));
     COHORT_RETURN_IF_ERROR(journal_.Open());
     source_ = MakeSource(options_, node_id_);

@@ -1,0 +1,98 @@
+#include "worker/foreign_attempts.h"
+
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/strong_id.h"
+#include "worker/attempt_dir.h"
+#include "worker/keeper/files.h"
+#include "worker/living_keeper.h"
+#include "worker/runtime_directory.h"
+
+namespace cohort::worker {
+namespace {
+
+std::set<AttemptId> AttemptsIn(const NodeDirectories& directories) {
+  std::set<AttemptId> attempts;
+  int error = 0;
+  for (const std::string& directory :
+       {directories.Journal(), directories.Attempts(), directories.AllWork()}) {
+    for (const std::string& name : keeper::ListDirectory(directory, &error)) {
+      const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(name);
+      if (attempt.ok()) attempts.insert(*attempt);
+    }
+  }
+  return attempts;
+}
+
+std::string DirectoryOf(const NodeDirectories& directories,
+                        const AttemptId& attempt) {
+  return absl::StrCat(directories.Attempts(), "/", attempt.ToHex());
+}
+
+// The process that keeps it in this directory; 0: there is none.
+pid_t KeeperIn(const NodeDirectories& directories, const AttemptId& attempt) {
+  for (const LivingKeeper& keeper : FindLivingKeepers()) {
+    if (keeper.KeepsIn(DirectoryOf(directories, attempt))) {
+      return keeper.process().pid;
+    }
+  }
+  return 0;
+}
+
+bool IsForeign(const NodeDirectories& directories, const AttemptId& attempt) {
+  const absl::StatusOr<AttemptSurvey> survey =
+      SurveyAttempt(DirectoryOf(directories, attempt));
+  if (!survey.ok() || survey->spec.runtime_dir.empty()) return false;
+  const std::string runtime = ParentDirectory(survey->spec.runtime_dir);
+  return runtime != directories.runtime() &&
+         RuntimeDirectory::IsOfANode(runtime) &&
+         KeeperIn(directories, attempt) == 0;
+}
+
+absl::Status Remove(const NodeDirectories& directories,
+                    const AttemptId& attempt) {
+  COHORT_LOG(
+      kWarning, "attempt_of_another_node_removed", {"attempt", attempt.ToHex()},
+      {"why", "--state-dir is a copy of that node's; there it is as it was"});
+  COHORT_RETURN_IF_ERROR(RemoveTree(directories.JournalFile(attempt)));
+  COHORT_RETURN_IF_ERROR(RemoveTree(directories.Work(attempt)));
+  // Last: it tells whose the attempt is.
+  return RemoveTree(DirectoryOf(directories, attempt));
+}
+
+}  // namespace
+
+absl::Status RemoveAttemptsWithoutNode(const NodeDirectories& directories) {
+  const std::set<AttemptId> attempts = AttemptsIn(directories);
+  for (const AttemptId& attempt : attempts) {
+    const pid_t pid = KeeperIn(directories, attempt);
+    if (pid == 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        directories.NodeIdFile(), " is missing, and process ", pid,
+        " keeps ranks in this directory: write the id there, as `cohort nodes "
+        "list --json` shows it; or, for another node, end the ranks first "
+        "(kill ",
+        pid, ")"));
+  }
+  for (const AttemptId& attempt : attempts) {
+    COHORT_RETURN_IF_ERROR(Remove(directories, attempt));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoveForeignAttempts(const NodeDirectories& directories) {
+  for (const AttemptId& attempt : AttemptsIn(directories)) {
+    if (!IsForeign(directories, attempt)) continue;
+    COHORT_RETURN_IF_ERROR(Remove(directories, attempt));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cohort::worker
