@@ -86,7 +86,8 @@ class AttemptHost {
 
   // Removes all that the attempt has on this node but its logs and results:
   // runtime directory, keeper's directory, working directory, journal entry.
-  // No process of it is left when this is called.
+  // No process of it is left when this is called.  What cannot be removed,
+  // which `done` is told, is tried again by itself.
   virtual void Forget(const AttemptId& attempt, Done done) = 0;
 
   // Removes a checkpoint directory of `job`.  OK when it is gone already;

@@ -345,6 +345,29 @@ void LocalAttemptHost::Kill(const AttemptId& attempt) {
 void LocalAttemptHost::Forget(const AttemptId& attempt, Done done) {
   open_.erase(attempt);
   devices_.Forget(attempt.ToHex());
+  Remove(attempt,
+         [this, attempt, done = std::move(done)](absl::Status status) mutable {
+           if (!status.ok()) RemoveLater(attempt, options_.remove_again_first);
+           std::move(done)(std::move(status));
+         });
+}
+
+void LocalAttemptHost::RemoveLater(const AttemptId& attempt,
+                                   absl::Duration after) {
+  strand_.PostAfter(after, [this, attempt, after] {
+    Remove(attempt, [this, attempt, after](const absl::Status& status) {
+      if (!status.ok()) {
+        // Said already when it failed first.
+        const absl::Duration next =
+            std::min(2 * after, options_.remove_again_max);
+        return RemoveLater(attempt, next);
+      }
+      COHORT_LOG(kInfo, "forgotten_at_last", {"attempt", attempt.ToHex()});
+    });
+  });
+}
+
+void LocalAttemptHost::Remove(const AttemptId& attempt, Done done) {
   keepers_.Remove(attempt.ToHex(), [this, attempt, done = std::move(done)](
                                        absl::Status removed) mutable {
     bulk_.Post([this, attempt, removed = std::move(removed),
@@ -353,12 +376,12 @@ void LocalAttemptHost::Forget(const AttemptId& attempt, Done done) {
       if (absl::IsNotFound(status)) status = absl::OkStatus();
       status.Update(RemoveTree(directories_.Runtime(attempt)));
       status.Update(RemoveTree(directories_.Work(attempt)));
-      ForgetEntry(attempt, std::move(status), std::move(done));
+      RemoveEntry(attempt, std::move(status), std::move(done));
     });
   });
 }
 
-void LocalAttemptHost::ForgetEntry(const AttemptId& attempt,
+void LocalAttemptHost::RemoveEntry(const AttemptId& attempt,
                                    absl::Status status, Done done) {
   disk_.Post([this, attempt, status = std::move(status),
               done = std::move(done)]() mutable {

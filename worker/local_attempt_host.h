@@ -35,6 +35,9 @@ struct LocalAttemptHostOptions {
   absl::Duration metrics_interval = absl::Milliseconds(250);
   // The CPUs near each device: ranks are pinned to those of their GPUs.
   std::map<std::string, std::vector<int>> cpus_of_devices = {};
+  // When what could not be removed is tried again: longer each time.
+  absl::Duration remove_again_first = absl::Seconds(1);
+  absl::Duration remove_again_max = absl::Minutes(1);
   // Of one rank's stderr, for the record of its end.
   int64_t stderr_tail_bytes = 64 << 10;
 };
@@ -103,7 +106,10 @@ class LocalAttemptHost final : public AttemptHost {
   KeeperSpec MakeSpec(const v1::DesiredAttempt& attempt) const;
   // The CPUs nearest to the rank's GPUs; empty: any.
   std::vector<int> CpusFor(const v1::DesiredRank& rank) const;
-  void ForgetEntry(const AttemptId& attempt, absl::Status status, Done done);
+  // What Forget removes, in its order.
+  void Remove(const AttemptId& attempt, Done done);
+  void RemoveEntry(const AttemptId& attempt, absl::Status status, Done done);
+  void RemoveLater(const AttemptId& attempt, absl::Duration after);
   void PollMetrics();
   void ReadMetrics(const AttemptId& attempt, Open& open);
 
