@@ -84,6 +84,11 @@ void Fitness::Look(absl::AnyInvocable<void() &&> looked) {
 
 Fitness::Found Fitness::LookAtDisk(int64_t times) const {
   Found found;
+  if (options_.renew != nullptr) {
+    const absl::StatusOr<bool> renewed = options_.renew();
+    found.status.Update(renewed.status());
+    found.mended = renewed.value_or(false);
+  }
   for (const NeededRoom& room : options_.rooms) {
     if (room.make && mkdir(room.directory.c_str(), 0700) == 0) {
       COHORT_LOG(kWarning, "directory_made_again",

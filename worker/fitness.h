@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "common/executor.h"
@@ -25,6 +27,9 @@ struct FitnessOptions {
   std::vector<NeededRoom> rooms;
   // Programs that attempts need: asked whether they may be executed.
   std::vector<std::string> programs;
+  // Makes again, on `disk`, what more than a directory belongs to; whether
+  // something was missing.  May be null.
+  std::function<absl::StatusOr<bool>()> renew = nullptr;
   // A full disk keeps new work off within this time, and one with room again
   // does not for longer.
   absl::Duration period = absl::Seconds(1);

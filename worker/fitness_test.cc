@@ -181,6 +181,25 @@ TEST_F(FitnessTest, ADirectoryThatIsMissingIsMadeAgain) {
   Back();
 }
 
+TEST_F(FitnessTest, WhatIsRenewedIsNotWaitedFor) {
+  absl::StatusOr<bool> renewed = false;
+  Fitness fitness({.renew = [&] { return renewed; }}, executor_, executor_,
+                  nullptr,
+                  [this](const std::string& unfit) { told_.push_back(unfit); });
+  fitness.Start(nullptr);
+  executor_.RunUntilIdle();
+  fitness.NoteFault(absl::InternalError("cannot write"));
+  executor_.AdvanceBy(absl::Seconds(1));
+  told_.clear();
+  fitness.NoteFault(absl::InternalError("cannot write"));
+  renewed = true;
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(told_.back(), "") << "and not after two periods";
+  renewed = absl::UnavailableError("no socket");
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(told_.back(), HasSubstr("no socket"));
+}
+
 TEST_F(FitnessTest, AfterAFaultTheProgramsAreTried) {
   int tries = 0;
   absl::Status result = absl::InternalError("keeper ended with status 1");

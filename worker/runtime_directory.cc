@@ -1,5 +1,6 @@
 #include "worker/runtime_directory.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -64,9 +66,29 @@ absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(
 }
 
 RuntimeDirectory::RuntimeDirectory(std::string path, FileLock lock)
-    : path_(std::move(path)), lock_(std::move(lock)) {}
+    : path_(std::move(path)), lock_(std::move(lock)), lock_file_(LockThere()) {}
+
+RuntimeDirectory::Identity RuntimeDirectory::LockThere() const {
+  struct stat there;
+  if (stat(absl::StrCat(path_, "/LOCK").c_str(), &there) != 0) return {};
+  return {there.st_dev, there.st_ino};
+}
+
+absl::StatusOr<bool> RuntimeDirectory::Renew() {
+  if (LockThere() == lock_file_) return false;
+  absl::StatusOr<FileLock> lock = Lock(path_);
+  if (!lock.ok()) return HasAnother(lock.status());
+  lock_ = *std::move(lock);
+  lock_file_ = LockThere();
+  COHORT_LOG(kError, "runtime_directory_made_again", {"directory", path_},
+             {"lost",
+              "control sockets and segments of ranks that run: they go on with "
+              "what they have open"});
+  return true;
+}
 
 RuntimeDirectory::~RuntimeDirectory() {
+  if (LockThere() != lock_file_) return;
   // While we have it: nobody else begins before.
   unlink(absl::StrCat(path_, "/LOCK").c_str());
   rmdir(path_.c_str());

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -40,11 +43,25 @@ class RuntimeDirectory {
 
   const std::string& path() const { return path_; }
 
+  // Makes and locks it again where somebody has removed it or its lock; whether
+  // that was so.  Errors as Take.  What ranks that run had in it is lost: they
+  // go on, for what they have open stays, and so does their keepers'
+  // connection. A later daemon has no way to those but signals and their
+  // records, and sees no metrics of them.
+  absl::StatusOr<bool> Renew();
+
  private:
+  // The lock's file: who has a file of that name may not have this one.
+  using Identity = std::pair<dev_t, ino_t>;
+
   RuntimeDirectory(std::string path, FileLock lock);
 
+  // Of the file that is there; zeros when there is none.
+  Identity LockThere() const;
+
   const std::string path_;
-  const FileLock lock_;
+  FileLock lock_;
+  Identity lock_file_;
 };
 
 }  // namespace cohort::worker

@@ -51,6 +51,32 @@ TEST_F(RuntimeDirectoryTest, ASecondDaemonIsToldOfTheFirstAndTouchesNothing) {
   }
 }
 
+TEST_F(RuntimeDirectoryTest, IsMadeAgainWithItsLockWhenSomebodyRemovedIt) {
+  const Taken taken = RuntimeDirectory::Take(path_);
+  COHORT_ASSERT_OK(taken.status());
+  EXPECT_THAT((*taken)->Renew(), IsOkAndHolds(false));
+  std::filesystem::remove_all(path_);
+  EXPECT_THAT((*taken)->Renew(), IsOkAndHolds(true));
+  EXPECT_THAT((*taken)->Renew(), IsOkAndHolds(false));
+  EXPECT_THAT(RuntimeDirectory::Take(path_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("remove node_id")));
+}
+
+// RD-1.
+TEST_F(RuntimeDirectoryTest, WhatAnotherDaemonMadeMeanwhileIsNotTouched) {
+  Taken taken = RuntimeDirectory::Take(path_);
+  COHORT_ASSERT_OK(taken.status());
+  std::filesystem::remove_all(path_);
+  const Taken other = RuntimeDirectory::Take(path_);
+  COHORT_ASSERT_OK(other.status());
+  EXPECT_THAT((*taken)->Renew(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          HasSubstr("remove node_id")));
+  taken->reset();
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/LOCK"));
+  EXPECT_THAT((*other)->Renew(), IsOkAndHolds(false));
+}
+
 TEST_F(RuntimeDirectoryTest, WhatLiesThereIsForTheNextDaemon) {
   const std::string attempt = path_ + "/0123";
   {

@@ -30,7 +30,6 @@
 #include "common/unique_fd.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
-#include "rpc/grpc_server.h"
 #include "rpc/router.h"
 #include "rpc/wire_values.h"
 #include "worker/delegated_cgroup.h"
@@ -53,6 +52,7 @@
 #include "worker/runtime_directory.h"
 #include "worker/simulated_devices.h"
 #include "worker/stray_attempts.h"
+#include "worker/worker_socket.h"
 
 extern char** environ;
 
@@ -194,17 +194,6 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   return registration;
 }
 
-// Why the socket of this node's id cannot be had: state directory and runtime
-// directory are ours, so whoever has it runs on a copy and knows no lock.
-absl::Status NoSocket(const absl::Status& why) {
-  if (!absl::IsAlreadyExists(why)) return why;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "another daemon on this machine has this node's id, from a copy of this "
-      "--state-dir: if this one is the copy, remove node_id from it and start "
-      "again (",
-      why.message(), ")"));
-}
-
 std::shared_ptr<DeviceSource> MakeSource(const WorkerOptions& options,
                                          const NodeId& node) {
   if (!options.simulated_gpus.has_value()) {
@@ -268,16 +257,14 @@ class Worker::Parts {
         bulk_(pool_),
         ask_thread_(strand_),
         wait_thread_(strand_),
-        router_({}, rpc::Authenticator(credential), clock_) {}
+        router_({}, rpc::Authenticator(credential), clock_),
+        socket_(router_, directories_.WorkerSocket()) {}
 
   ~Parts() {
     if (link_.has_value()) {
       Run([this] { link_->Stop(); });
     }
-    if (server_ != nullptr) {
-      server_->Shutdown(absl::ZeroDuration());
-      unlink(directories_.WorkerSocket().c_str());
-    }
+    socket_.Close();
     wait_thread_.Stop();
     ask_thread_.Stop();
     strand_.Stop();
@@ -313,11 +300,7 @@ class Worker::Parts {
     const std::string host =
         options_.host.empty() ? HostTowards(options_.head) : options_.host;
     Build(inventory, host);
-    auto server = rpc::GrpcServer::Start(
-        router_,
-        {.address = absl::StrCat("unix:", directories_.WorkerSocket())});
-    if (!server.ok()) return NoSocket(server.status());
-    server_ = *std::move(server);
+    COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
     EndStrays(entries);
     directory_->Keep();
@@ -426,7 +409,8 @@ class Worker::Parts {
                       {directories_.Journal(), kRecordBytes, /*make=*/true},
                       {directories_.Attempts(), kRecordBytes, /*make=*/true},
                       {directories_.Packages(), kRecordBytes, /*make=*/true}},
-            .programs = {KeeperBesideThisProgram()}},
+            .programs = {KeeperBesideThisProgram()},
+            .renew = [this] { return RenewRuntime(); }},
         strand_, disk_,
         [this](Fitness::Answer done) {
           keepers_->CheckProgram(
@@ -481,6 +465,13 @@ class Worker::Parts {
       }
     }
     EndStrayAttempts(query, kStraysTimeout);
+  }
+
+  // On the disk strand.
+  absl::StatusOr<bool> RenewRuntime() {
+    COHORT_ASSIGN_OR_RETURN(const bool directory, runtime_->Renew());
+    COHORT_ASSIGN_OR_RETURN(const bool socket, socket_.Renew());
+    return directory || socket;
   }
 
   void OnJoined() {
@@ -554,6 +545,7 @@ class Worker::Parts {
   DeviceThread ask_thread_;
   DeviceThread wait_thread_;
   rpc::Router router_;
+  WorkerSocket socket_;
   std::shared_ptr<DeviceSource> source_;
   std::optional<DiskBinding> binding_;
   std::unique_ptr<rpc::Channel> channel_;
@@ -566,7 +558,6 @@ class Worker::Parts {
   std::optional<LogService> logs_;
   std::optional<HeadLink> link_;
   std::optional<RunService> run_service_;
-  std::unique_ptr<rpc::GrpcServer> server_;
   std::string refused_;  // the strand's
   bool ready_ = false;   // the strand's: was joined once
 };

@@ -163,6 +163,10 @@ class Sandbox:
         self._mounts.append(path)
         return path
 
+    def unmount(self, path):
+        subprocess.run(["umount", path], check=True)
+        self._mounts.remove(path)
+
 
 class Client:
     """The `cohort` command with one cluster's address and credential."""

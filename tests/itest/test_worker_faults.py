@@ -1,6 +1,8 @@
 """A worker that cannot begin attempts: it says so, takes none until it can, and
 no job spends its restarts on it."""
 
+import os
+import pathlib
 import shutil
 
 import cluster
@@ -83,6 +85,50 @@ class WorkerFaults(cluster.ClusterTest):
                            "cat", "input")
             self.assertEqual(c.await_end(job)["state"], "SUCCEEDED", name)
             self.assertTrue(directory.is_dir(), name)
+
+    def test_a_runtime_directory_that_is_gone_is_made_again(self):
+        c = self.cluster()
+        gate = self.sandbox.dir / "gate"
+        os.mkfifo(gate)
+        running = c.submit("--max-failures", "0", "--", "sh", "-c",
+                           f"read x < {gate}; echo after")
+        c.await_state(running, "RUNNING")
+        cluster.until("its rank runs", lambda: c.rank_pids(running))
+        node = (self.sandbox.dir / "w0/node_id").read_text()[:12]
+        runtime = pathlib.Path(f"/dev/shm/cohort-{node}")
+        shutil.rmtree(runtime)
+        cluster.until("it is there again",
+                      lambda: (runtime / "worker.sock").is_socket())
+        self.assertTrue((runtime / "LOCK").is_file())
+        job = c.submit("--max-failures", "0", "--", "sh", "-c",
+                       "test -S $COHORT_WORKER_SOCKET")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        # What ran goes on, to its end, under a daemon that is started anew, too.
+        c.kill_worker("w0")
+        c.start_worker("w0")
+        self.assertEqual(c.job(running)["state"], "RUNNING")
+        gate.write_text("\n")
+        self.assertEqual(c.await_end(running)["state"], "SUCCEEDED")
+        self.assertEqual(c.logs(running), "after\n")
+
+    def test_what_cannot_be_removed_is_tried_again(self):
+        c = self.cluster()
+        job = c.submit("--", "sleep", "1000")
+        c.await_state(job, "RUNNING")
+        (work,) = (self.sandbox.dir / "w0/work").iterdir()
+        journal = self.sandbox.dir / "w0/journal" / work.name
+        # Something that nobody can remove before it is unmounted.
+        busy = self.sandbox.tmpfs(f"w0/work/{work.name}/busy", "1m")
+        if busy is None:
+            self.skipTest("may not mount")
+        self.assertEqual(c.run("jobs", "stop", job).returncode, 0)
+        c.await_end(job)
+        cluster.until("it could not be removed", lambda: "forget_failed" in (
+            self.sandbox.dir / "w0.log").read_text())
+        self.assertTrue(journal.exists())
+        self.sandbox.unmount(busy)
+        cluster.until("all of it is removed",
+                      lambda: not work.exists() and not journal.exists())
 
 
 if __name__ == "__main__":

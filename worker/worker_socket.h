@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/mutex.h"
+#include "rpc/grpc_server.h"
+#include "rpc/router.h"
+
+namespace cohort::worker {
+
+// The unix socket at which the ranks of this node call its daemon.
+//
+// Thread-safe.
+class WorkerSocket {
+ public:
+  // `router` outlives it; `path` lies in this node's runtime directory.
+  WorkerSocket(rpc::Router& router, std::string path);
+  ~WorkerSocket();
+
+  // FailedPrecondition when a daemon on a copy of the state directory has it;
+  // other errors as GrpcServer::Start.
+  absl::Status Listen();
+  // Listens anew where somebody has removed the file; whether it was gone.
+  // Calls that came by the old one go on.
+  absl::StatusOr<bool> Renew();
+  // Takes no more calls, waits for none, removes the file.
+  void Close();
+
+ private:
+  absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  rpc::Router& router_;
+  const std::string path_;
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last one has the file; those before it only what came by them.
+  std::vector<std::unique_ptr<rpc::GrpcServer>> servers_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::worker
