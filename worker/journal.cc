@@ -98,7 +98,8 @@ std::optional<JournalEntry> Decode(const std::string& bytes) {
 absl::Status Journal::Open() {
   for (const std::string& path :
        {directories_.state(), directories_.Journal(), directories_.Attempts(),
-        directories_.Packages()}) {
+        directories_.Packages(), directories_.AllWork(),
+        directories_.AllLogs()}) {
     COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
   }
   return MakeDirectories(directories_.runtime(), 0700);

@@ -55,6 +55,21 @@ class FullWorker(cluster.ClusterTest):
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
         self.await_node(c, "w0", "ALIVE")
 
+    def test_logs_have_a_disk_of_their_own(self):
+        (self.sandbox.dir / "w0").mkdir(mode=0o700)
+        small = self.sandbox.tmpfs("w0/logs", "1m")
+        if small is None:
+            self.skipTest("may not mount")
+        c = self.cluster()
+        taken = fill(small)
+        node = self.await_node(c, "w0", "UNFIT")
+        for words in (str(small), "No space left on device"):
+            self.assertIn(words, node["unfit"])
+        job = c.submit("--max-failures", "0", "--", "true")
+        self.assertIn("unfit", c.job(job)["reason"])
+        taken.unlink()
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
     def test_a_package_that_does_not_fit_is_the_nodes_failure(self):
         if self.sandbox.tmpfs("w0", "24m") is None:
             self.skipTest("may not mount")
