@@ -7,11 +7,13 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
+#include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 
 namespace cohort::worker {
@@ -48,6 +50,11 @@ bool LivingKeeper::KeepsIn(const std::string& directory) const {
   return stat(Way().c_str(), &kept) == 0 &&
          stat(directory.c_str(), &given) == 0 && kept.st_dev == given.st_dev &&
          kept.st_ino == given.st_ino;
+}
+
+std::string LivingKeeper::RuntimeDirectory() const {
+  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(Way());
+  return survey.ok() ? survey->spec.runtime_dir : "";
 }
 
 std::vector<LivingKeeper> FindLivingKeepers() {

@@ -24,6 +24,9 @@ class LivingKeeper {
   // Whether its directory is this one: not a copy, were it of hard links, by
   // which lock and records are one file.
   bool KeepsIn(const std::string& directory) const;
+  // The attempt's runtime directory, which tells the node, by the spec in its
+  // directory; empty when that cannot be read.
+  std::string RuntimeDirectory() const;
 
  private:
   // A path that leads to its directory.

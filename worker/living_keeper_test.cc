@@ -44,8 +44,11 @@ TEST_F(LivingKeeperTest, KeepsInItsDirectoryAndInNoCopyOfIt) {
   fs::rename(dir_.File("state"), dir_.File("moved"));
   EXPECT_TRUE(keeper->KeepsIn(In("moved")));
   EXPECT_EQ(keeper->Place(), In("moved"));
+  EXPECT_EQ(keeper->RuntimeDirectory(), dir_.File("run"));
   fs::rename(dir_.File("linked"), dir_.File("state"));
   EXPECT_FALSE(keeper->KeepsIn(In("state"))) << "only the name is its own";
+  fs::remove_all(dir_.File("moved"));
+  EXPECT_EQ(keeper->RuntimeDirectory(), "");
 }
 
 }  // namespace

@@ -45,12 +45,19 @@ std::string ValueOf(const std::vector<std::string>& environment,
 }
 
 // The attempt of ours whose keeper `pid` is.
-std::string AttemptOfKeeper(pid_t pid, const NodeDirectories& directories) {
-  const std::string directory = DirectoryOfKeeper(pid);
-  absl::string_view attempt = directory;
-  const bool ours =
-      absl::ConsumePrefix(&attempt, absl::StrCat(directories.Attempts(), "/"));
-  return ours && AttemptId::FromHex(attempt).ok() ? std::string(attempt) : "";
+std::string AttemptOfKeeper(const ProcessStat& process,
+                            const NodeDirectories& directories) {
+  const LivingKeeper keeper(process, DirectoryOfKeeper(process.pid));
+  const absl::StatusOr<AttemptId> attempt =
+      AttemptId::FromHex(keeper.attempt());
+  if (!attempt.ok() || keeper.told() != absl::StrCat(directories.Attempts(),
+                                                     "/", keeper.attempt())) {
+    return "";
+  }
+  // A node's whose directory had this name before it was renamed.
+  const std::string runtime = keeper.RuntimeDirectory();
+  const bool ours = runtime.empty() || runtime == directories.Runtime(*attempt);
+  return ours ? keeper.attempt() : "";
 }
 
 // The attempt whose rank, or what a rank started, `pid` is; of the copy of the
@@ -73,7 +80,7 @@ FoundAttempts Look(const NodeDirectories& directories) {
   FoundAttempts found;
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.dead() || pid == getpid()) continue;
-    const std::string kept = AttemptOfKeeper(pid, directories);
+    const std::string kept = AttemptOfKeeper(process, directories);
     if (!kept.empty()) {
       found[kept].keepers.push_back(process);
       continue;
