@@ -44,6 +44,14 @@ std::string ValueOf(const std::vector<std::string>& environment,
   return "";
 }
 
+// Whether the keeper is this node's, as far as can be known: others have parts
+// of the same attempts, or had this directory's name before they were renamed.
+bool IsOfNode(const NodeDirectories& directories, const LivingKeeper& keeper,
+              const AttemptId& attempt) {
+  const std::string runtime = keeper.RuntimeDirectory();
+  return runtime.empty() || runtime == directories.Runtime(attempt);
+}
+
 // The attempt of ours whose keeper `pid` is.
 std::string AttemptOfKeeper(const ProcessStat& process,
                             const NodeDirectories& directories) {
@@ -54,10 +62,7 @@ std::string AttemptOfKeeper(const ProcessStat& process,
                                                      "/", keeper.attempt())) {
     return "";
   }
-  // A node's whose directory had this name before it was renamed.
-  const std::string runtime = keeper.RuntimeDirectory();
-  const bool ours = runtime.empty() || runtime == directories.Runtime(*attempt);
-  return ours ? keeper.attempt() : "";
+  return IsOfNode(directories, keeper, *attempt) ? keeper.attempt() : "";
 }
 
 // The attempt whose rank, or what a rank started, `pid` is; of the copy of the
@@ -188,6 +193,9 @@ absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
     if (!here.contains(keeper.attempt()) || IsOurs(directories, keeper)) {
       continue;
     }
+    const absl::StatusOr<AttemptId> attempt =
+        AttemptId::FromHex(keeper.attempt());
+    if (!attempt.ok() || !IsOfNode(directories, keeper, *attempt)) continue;
     const pid_t pid = keeper.process().pid;
     return absl::FailedPreconditionError(absl::StrCat(
         "process ", pid, " keeps ranks of this node in ", keeper.Place(),

@@ -179,6 +179,18 @@ class NodeCopy(cluster.ClusterTest):
         self.assertEqual((now["state"], now["attempt"], now["failures"]),
                          ("RUNNING", 1, 0))
 
+    def test_parts_of_one_attempt_are_no_copies_of_each_other(self):
+        c = self.cluster(workers=2, node_timeout="60s")
+        job = c.submit("--num-workers", "2", "--strategy",
+                       "STRICT_SPREAD", "--", "sleep", "1000")
+        c.await_state(job, "RUNNING")
+        for name in ("w0", "w1"):
+            c.kill_worker(name)
+            c.start_worker(name)
+        now = c.job(job)
+        self.assertEqual((now["state"], now["attempt"], now["failures"]),
+                         ("RUNNING", 1, 0))
+
     def test_a_node_starts_when_its_tmpfs_is_gone(self):
         c = self.cluster(node_timeout="60s")
         c.kill_worker("w0")
