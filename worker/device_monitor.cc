@@ -72,7 +72,10 @@ void DeviceMonitor::Start(absl::AnyInvocable<void() &&> looked) {
     return;
   }
   strand_.PostAfter(options_.health.suspect_after, [this] {
-    if (on_looked_) std::exchange(on_looked_, nullptr)();
+    if (!on_looked_) return;
+    for (const std::string& id : unseen_) Judge(id);
+    Publish();
+    std::exchange(on_looked_, nullptr)();
   });
   Look();
   WaitForXid();

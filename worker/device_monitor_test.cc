@@ -168,7 +168,7 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsFencesAllAndNothingWaitsForIt) {
   EXPECT_FALSE(looked_);
   executor_.AdvanceBy(absl::Seconds(10));
   EXPECT_TRUE(looked_);  // the worker joins without it
-  EXPECT_EQ(A().state, DeviceState::kSuspect);
+  EXPECT_EQ(A().state, DeviceState::kFenced) << "who is on it is not known";
   monitor_->Hold("x", {"a"});
   Release("x");
   executor_.AdvanceBy(absl::Seconds(29));

@@ -1,5 +1,7 @@
 #include "worker/foreign_attempts.h"
 
+#include <sys/stat.h>
+
 #include <set>
 #include <string>
 
@@ -22,7 +24,7 @@ std::set<AttemptId> AttemptsIn(const NodeDirectories& directories) {
   std::set<AttemptId> attempts;
   int error = 0;
   for (const std::string& directory :
-       {directories.Journal(), directories.Attempts(), directories.AllWork()}) {
+       {directories.Journal(), directories.Attempts()}) {
     for (const std::string& name : keeper::ListDirectory(directory, &error)) {
       const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(name);
       if (attempt.ok()) attempts.insert(*attempt);
@@ -56,15 +58,34 @@ bool IsForeign(const NodeDirectories& directories, const AttemptId& attempt) {
          KeeperIn(directories, attempt) == 0;
 }
 
+// Whether its working directory is in this state directory: `work` may lead to
+// a disk that other nodes use too, where it is the other node's own.
+bool HasOwnWork(const NodeDirectories& directories) {
+  struct stat state;
+  struct stat work;
+  return stat(directories.state().c_str(), &state) == 0 &&
+         lstat(directories.AllWork().c_str(), &work) == 0 &&
+         S_ISDIR(work.st_mode) && work.st_dev == state.st_dev;
+}
+
+// What cannot be removed and is not the journal's costs room, nothing else.
+void RemoveOrTell(const std::string& path) {
+  const absl::Status removed = RemoveTree(path);
+  if (removed.ok()) return;
+  COHORT_LOG(kWarning, "not_removed", {"path", path},
+             {"error", removed.message()});
+}
+
 absl::Status Remove(const NodeDirectories& directories,
                     const AttemptId& attempt) {
   COHORT_LOG(
       kWarning, "attempt_of_another_node_removed", {"attempt", attempt.ToHex()},
       {"why", "--state-dir is a copy of that node's; there it is as it was"});
   COHORT_RETURN_IF_ERROR(RemoveTree(directories.JournalFile(attempt)));
-  COHORT_RETURN_IF_ERROR(RemoveTree(directories.Work(attempt)));
+  if (HasOwnWork(directories)) RemoveOrTell(directories.Work(attempt));
   // Last: it tells whose the attempt is.
-  return RemoveTree(DirectoryOf(directories, attempt));
+  RemoveOrTell(DirectoryOf(directories, attempt));
+  return absl::OkStatus();
 }
 
 }  // namespace

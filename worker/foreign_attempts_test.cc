@@ -67,6 +67,20 @@ TEST_F(ForeignAttemptsTest, ADirectoryWithoutANodeIdKeepsNone) {
   EXPECT_TRUE(fs::exists(directories_.AllLogs()));
 }
 
+// Of a worker whose `work` is a disk that it shares, as a copy's is.
+TEST_F(ForeignAttemptsTest, WorkThatLiesElsewhereIsLeftAlone) {
+  const std::string shared = dir_.File("scratch");
+  const AttemptId attempt = Begin('1', foreign_);
+  fs::rename(directories_.AllWork(), shared);
+  fs::create_symlink(shared, directories_.AllWork());
+  const AttemptId others = *AttemptId::FromHex(std::string(32, '9'));
+  fs::create_directories(directories_.Work(others));
+  COHORT_EXPECT_OK(RemoveAttemptsWithoutNode(directories_));
+  EXPECT_EQ(Left(attempt), 1);
+  EXPECT_TRUE(fs::exists(directories_.Work(attempt)));
+  EXPECT_TRUE(fs::exists(directories_.Work(others)));
+}
+
 TEST_F(ForeignAttemptsTest, ANewDirectoryHasNone) {
   COHORT_EXPECT_OK(RemoveAttemptsWithoutNode(directories_));
   COHORT_EXPECT_OK(RemoveForeignAttempts(directories_));

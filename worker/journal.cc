@@ -98,9 +98,17 @@ std::optional<JournalEntry> Decode(const std::string& bytes) {
 absl::Status Journal::Open() {
   for (const std::string& path :
        {directories_.state(), directories_.Journal(), directories_.Attempts(),
-        directories_.Packages(), directories_.AllWork(),
-        directories_.AllLogs()}) {
+        directories_.Packages()}) {
     COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+  }
+  // They may lie on a disk that is not there now, which keeps new work away
+  // (Fitness) and not what runs.
+  for (const std::string& path :
+       {directories_.AllWork(), directories_.AllLogs()}) {
+    const absl::Status made = MakeDirectories(path, 0700);
+    if (made.ok()) continue;
+    COHORT_LOG(kWarning, "directory_not_made", {"directory", path},
+               {"error", made.message()});
   }
   return MakeDirectories(directories_.runtime(), 0700);
 }

@@ -274,17 +274,24 @@ void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
     COHORT_LOG(kWarning, "arena_not_opened", {"attempt", id.ToHex()},
                {"error", arena.status().message()});
   }
-  keepers_.Adopt(id.ToHex(),
-                 [this, id, done = std::move(done)](
-                     absl::StatusOr<AdoptedAttempt> adopted) mutable {
-                   // An older daemon chose another name.
-                   const auto found = open_.find(id);
-                   if (adopted.ok() && !adopted->spec.log_dir.empty() &&
-                       found != open_.end()) {
-                     found->second.log_directory = adopted->spec.log_dir;
-                   }
-                   std::move(done)(std::move(adopted));
-                 });
+  keepers_.Adopt(
+      id.ToHex(), [this, id, done = std::move(done)](
+                      absl::StatusOr<AdoptedAttempt> adopted) mutable {
+        // Nothing of it runs that is known of: whoever is on its
+        // devices is no holder (DV-8).
+        const bool has_ranks =
+            adopted.ok() && (adopted->phase == AttemptPhase::kRunning ||
+                             adopted->phase == AttemptPhase::kKeeperLost ||
+                             adopted->phase == AttemptPhase::kDone);
+        if (!has_ranks) devices_.Forget(id.ToHex());
+        // An older daemon chose another name.
+        const auto found = open_.find(id);
+        if (adopted.ok() && !adopted->spec.log_dir.empty() &&
+            found != open_.end()) {
+          found->second.log_directory = adopted->spec.log_dir;
+        }
+        std::move(done)(std::move(adopted));
+      });
 }
 
 void LocalAttemptHost::OnKeeperEvent(const std::string& attempt,

@@ -17,6 +17,7 @@
 #include "common/random.h"
 #include "common/testing/seed.h"
 #include "head/explain/testing/world.h"
+#include "head/placement/node_form.h"
 #include "head/placement/placement.h"
 
 namespace cohort::head {
@@ -225,6 +226,16 @@ TEST(DiagnosisTest, TellsHowManyWholeGpusAreMissing) {
   GangRequest together = Gang(2, "GPU=0.5");
   together.strategy = PlacementStrategy::kStrictPack;
   EXPECT_EQ(lack(together), Amount::FromTenThousandths(200));
+}
+
+// As where a restored attempt and one that only the node knows hold one GPU.
+TEST(DiagnosisTest, AnOverdrawnNodeLacksMoreThanItsGpusShow) {
+  NodeForm form;
+  form.total = *ParseResources("GPU=2");
+  form.shares = {Amount(), Units(1)};
+  EXPECT_EQ(LackFor(form, {kGpu, Units(1)}, 1), Units(1));
+  form.available = *ParseResources("GPU=1");
+  EXPECT_EQ(LackFor(form, {kGpu, Units(1)}, 1), Amount());
 }
 
 // n1 is but one CPU short, yet it is its GPUs that keep it.

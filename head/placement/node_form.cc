@@ -98,17 +98,20 @@ Amount FreeFor(const NodeForm& form, const ResourceSet::Entry& need,
                int64_t workers) {
   const auto& [name, each] = need;
   if (name != kGpu) return form.available.Get(name);
-  const int64_t fit = std::min(DeviceCapacity(form.shares, each), workers);
+  // On a node that is overdrawn there is less than its devices show.
+  const Amount all = form.available.Get(name);
   if (!IsFraction(each)) {
-    return Amount::FromUnits(DeviceCapacity(form.shares, kWholeDevice));
+    return std::min(
+        all, Amount::FromUnits(DeviceCapacity(form.shares, kWholeDevice)));
   }
+  const int64_t fit = std::min(DeviceCapacity(form.shares, each), workers);
   Amount free = Times(each, fit);
   const std::vector<Amount> left = Remainders(form.shares, each);
   for (size_t i = 0; i < left.size() && i < static_cast<size_t>(workers - fit);
        ++i) {
     free += std::max(left[i], Amount());
   }
-  return free;
+  return std::min(all, free);
 }
 
 Amount LackFor(const NodeForm& form, const ResourceSet::Entry& need,

@@ -23,6 +23,9 @@
 namespace cohort::head {
 namespace {
 
+// Of nodes that follow a later store, as many are named.
+constexpr int kAheadNamesMax = 1'000;
+
 // Equal requests have equal hashes whatever process encoded them: maps come in
 // order.  `method` tells apart what has the same fields: to stop a job and to
 // hold it are two requests.
@@ -582,6 +585,7 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   response.set_read_only_why(std::string(writable.message()));
   if (const auto later = (*state)->later_store()) {
     for (const std::string& name : later->names) {
+      if (response.ahead_node_names_size() == kAheadNamesMax) break;
       response.add_ahead_node_names(name);
     }
     response.set_ahead_term(later->term);

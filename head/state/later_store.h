@@ -20,8 +20,8 @@ namespace cohort::head {
 // Thread-compatible; belongs to ClusterState.
 class LaterStore {
  public:
-  // Of at most so many nodes.
-  static constexpr size_t kNodesMax = 1'000;
+  // Of at most so many nodes: as many as a cluster has.
+  static constexpr size_t kNodesMax = 10'000;
   // One that has not come again for so long is not one any more.
   static constexpr absl::Duration kKept = absl::Minutes(1);
 
