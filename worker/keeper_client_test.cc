@@ -196,6 +196,7 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
   EXPECT_EQ(ReadLog(0, LogStream::kStdout),
             absl::StrCat("COHORT_ATTEMPT_ID=", Attempt(),
+                         "\nCOHORT_KEEPER_PLACE=", spec.runtime_dir,
                          "\nCOHORT_KEEPER_RANK=0\n"
                          "PATH=/usr/bin:/bin\nPWD=",
                          dir_.path(), "\nX=two\nlines\n", dir_.path(),
@@ -569,12 +570,13 @@ TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
   const int64_t pid = daemon.Next<RankStarted>().pid;
   const std::string groups =
       ReadProcFile(absl::StrCat("/proc/", pid, "/cgroup"));
-  EXPECT_THAT(groups,
-              HasSubstr(absl::StrCat("0::/cohort-", Attempt(), "/rank-0\n")));
+  EXPECT_THAT(groups, HasSubstr(absl::StrCat("0::/", keeper::CgroupName(spec),
+                                             "/rank-0\n")));
   daemon.client().Kill(Attempt());
   daemon.Next<RankExited>();
   daemon.Next<AllDone>();
-  EXPECT_EQ(access((*parent + "/cohort-" + Attempt()).c_str(), F_OK), -1);
+  EXPECT_EQ(access((*parent + "/" + keeper::CgroupName(spec)).c_str(), F_OK),
+            -1);
 }
 
 TEST_F(KeeperClientTest, DoesWithoutACgroupAndSaysSo) {

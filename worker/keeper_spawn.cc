@@ -188,7 +188,8 @@ absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
   COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
                           Spawn(program, "--check", files));
   if (!EndsWithin(process, timeout)) {
-    kill(process.pid, SIGKILL);
+    // With what it started: it leads a session of its own.
+    kill(-process.pid, SIGKILL);
     if (EndsWithin(process, timeout)) {
       waitpid(process.pid, nullptr, 0);
     } else {

@@ -48,6 +48,7 @@ LeftoverQuery QueryFor(const std::string& attempt,
                        const AttemptSurvey& survey) {
   LeftoverQuery query;
   query.attempt = attempt;
+  query.place = survey.spec.runtime_dir;
   if (!survey.keeper) return query;
   query.cgroup = survey.keeper->cgroup;
   for (const auto& [rank, records] : survey.ranks) {

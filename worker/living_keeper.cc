@@ -1,6 +1,7 @@
 #include "worker/living_keeper.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
@@ -55,6 +56,12 @@ bool LivingKeeper::KeepsIn(const std::string& directory) const {
 std::string LivingKeeper::RuntimeDirectory() const {
   const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(Way());
   return survey.ok() ? survey->spec.runtime_dir : "";
+}
+
+bool LivingKeeper::IsOfThisUser() const {
+  struct stat owner;
+  return stat(absl::StrCat("/proc/", process_.pid).c_str(), &owner) == 0 &&
+         owner.st_uid == geteuid();
 }
 
 std::vector<LivingKeeper> FindLivingKeepers() {

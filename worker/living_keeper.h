@@ -27,6 +27,8 @@ class LivingKeeper {
   // The attempt's runtime directory, which tells the node, by the spec in its
   // directory; empty when that cannot be read.
   std::string RuntimeDirectory() const;
+  // Whether it runs as the user of this process.
+  bool IsOfThisUser() const;
 
  private:
   // A path that leads to its directory.

@@ -4,12 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -81,6 +83,19 @@ std::set<pid_t> OrphansAndBelow(
   return orphans;
 }
 
+bool IsMarked(const std::vector<std::string>& environment,
+              const LeftoverQuery& query) {
+  if (!keeper::Carries(environment, keeper::kAttemptVariable, query.attempt)) {
+    return false;
+  }
+  const std::string name = absl::StrCat(keeper::kPlaceVariable, "=");
+  return std::none_of(environment.begin(), environment.end(),
+                      [&](const std::string& variable) {
+                        return absl::StartsWith(variable, name) &&
+                               variable != name + query.place;
+                      });
+}
+
 std::vector<ProcessStat> Find(const LeftoverQuery& query) {
   const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
   std::set<pid_t> members = MembersOf(query.cgroup);
@@ -93,8 +108,7 @@ std::vector<ProcessStat> Find(const LeftoverQuery& query) {
     for (const ProcessIdentity& rank : query.ranks) {
       matches = matches || IsInSessionOf(process, rank, boot_id, processes);
     }
-    if (matches || keeper::Carries(keeper::ReadEnvironment(pid),
-                                   keeper::kAttemptVariable, query.attempt)) {
+    if (matches || IsMarked(keeper::ReadEnvironment(pid), query)) {
       found.push_back(process);
     }
   }

@@ -17,6 +17,9 @@ namespace cohort::worker {
 // Which processes are an attempt's, once its keeper is dead.
 struct LeftoverQuery {
   std::string attempt;  // matches COHORT_ATTEMPT_ID in /proc/PID/environ
+  // Its runtime directory on this node: spares what COHORT_KEEPER_PLACE says is
+  // another's part of it.
+  std::string place = "";
   // Ranks as they were started; matches members of their sessions, which covers
   // a descendant that cleared its environment.
   std::vector<ProcessIdentity> ranks;

@@ -33,10 +33,11 @@ constexpr absl::Duration kDeadline = absl::Seconds(40);
 // A child that sleeps, in a session of its own; killed and reaped at the end.
 class Sleeper {
  public:
-  explicit Sleeper(const std::string& variable) {
-    std::string words[] = {"sleep", "1000", variable};
+  explicit Sleeper(const std::string& variable,
+                   const std::string& another = "A=b") {
+    std::string words[] = {"sleep", "1000", variable, another};
     char* argv[] = {words[0].data(), words[1].data(), nullptr};
-    char* environment[] = {words[2].data(), nullptr};
+    char* environment[] = {words[2].data(), words[3].data(), nullptr};
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
@@ -68,6 +69,16 @@ class Sleeper {
 };
 
 std::string UniqueAttempt() { return absl::StrCat("b2", absl::Hex(getpid())); }
+
+// Nodes on one machine have parts of one attempt.
+TEST(ProcessTree, SparesAnotherNodesPartOfTheAttempt) {
+  Sleeper theirs(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()),
+                 "COHORT_KEEPER_PLACE=/run/b/1");
+  const LeftoverQuery ours = {.attempt = UniqueAttempt(), .place = "/run/a/1"};
+  EXPECT_THAT(FindLeftovers(ours), IsEmpty());
+  const LeftoverQuery query = {.attempt = UniqueAttempt(), .place = "/run/b/1"};
+  EXPECT_THAT(KillLeftovers(query, absl::Seconds(30)), IsOkAndHolds(1));
+}
 
 TEST(ProcessTree, KillsWhatCarriesTheAttemptAndSparesOthers) {
   Sleeper ours(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()));

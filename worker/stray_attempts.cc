@@ -110,11 +110,15 @@ bool IsKept(const StrayQuery& query, const std::string& attempt) {
 }
 
 void End(const std::string& attempt, const Found& found,
-         const std::string& cgroup_parent, absl::Duration timeout) {
+         const StrayQuery& query, absl::Duration timeout) {
   LeftoverQuery leftovers;
   leftovers.attempt = attempt;
-  if (!cgroup_parent.empty()) {
-    leftovers.cgroup = absl::StrCat(cgroup_parent, "/cohort-", attempt);
+  leftovers.place = query.directories.Runtime(*AttemptId::FromHex(attempt));
+  if (!query.cgroup_parent.empty()) {
+    leftovers.cgroup =
+        absl::StrCat(query.cgroup_parent, "/",
+                     keeper::CgroupName(
+                         {.attempt = attempt, .runtime_dir = leftovers.place}));
   }
   const std::string boot_id = keeper::ReadBootId();
   for (const ProcessStat& rank : found.ranks) {
@@ -188,14 +192,15 @@ bool IsOurs(const NodeDirectories& directories, const LivingKeeper& keeper) {
 
 absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
   const std::set<std::string> here = AttemptsHere(directories);
-  if (here.empty()) return absl::OkStatus();
   for (const LivingKeeper& keeper : FindLivingKeepers()) {
-    if (!here.contains(keeper.attempt()) || IsOurs(directories, keeper)) {
-      continue;
-    }
     const absl::StatusOr<AttemptId> attempt =
         AttemptId::FromHex(keeper.attempt());
-    if (!attempt.ok() || !IsOfNode(directories, keeper, *attempt)) continue;
+    if (!attempt.ok() || IsOurs(directories, keeper)) continue;
+    const std::string runtime = keeper.RuntimeDirectory();
+    // That of another user cannot be read.
+    const bool may_be_ours = runtime.empty() && keeper.IsOfThisUser() &&
+                             here.contains(keeper.attempt());
+    if (runtime != directories.Runtime(*attempt) && !may_be_ours) continue;
     const pid_t pid = keeper.process().pid;
     return absl::FailedPreconditionError(absl::StrCat(
         "process ", pid, " keeps ranks of this node in ", keeper.Place(),
@@ -216,7 +221,7 @@ void EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   for (const auto& [attempt, found] : strays) {
-    End(attempt, found, query.cgroup_parent, deadline - clock.Monotonic());
+    End(attempt, found, query, deadline - clock.Monotonic());
   }
   RemoveRuntimeDirectories(query);
 }

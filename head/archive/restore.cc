@@ -224,6 +224,7 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   for (AttemptRecord& attempt : rows.attempts) {
     // Unclaimed since an earlier restore: that is when nobody knew any more.
     if (attempt.state == AttemptState::kEnded || attempt.unclaimed()) continue;
+    if (attempt.cause == EndCause::kUnclaimed) continue;  // a person has spoken
     attempt.unclaimed_since = now;
     batch.push_back(ToWrite(attempt));
   }

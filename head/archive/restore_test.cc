@@ -273,6 +273,21 @@ TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
   EXPECT_EQ(rows.attempts[0].unclaimed_since, since);
 }
 
+// What a person has ended goes on ending: it is not asked again.
+TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotUnclaimedAgain) {
+  SeededRandom random(TestSeed());
+  Rows rows;
+  rows.cluster.emplace();
+  AttemptRecord& ended = rows.attempts.emplace_back();
+  ended.state = AttemptState::kEnding;
+  ended.cause = EndCause::kUnclaimed;
+  AttemptRecord& runs = rows.attempts.emplace_back();
+  runs.state = AttemptState::kRunning;
+  (void)ChangeGeneration(rows, "user/ada", absl::UnixEpoch(), random);
+  EXPECT_FALSE(rows.attempts[0].unclaimed());
+  EXPECT_TRUE(rows.attempts[1].unclaimed());
+}
+
 // Of two backups the older one may be restored last.
 TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   SeededRandom random(TestSeed());

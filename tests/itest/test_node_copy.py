@@ -4,6 +4,7 @@ as a restored image has it.  The copy ends and removes nothing of the first."""
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import cluster
@@ -190,6 +191,31 @@ class NodeCopy(cluster.ClusterTest):
         now = c.job(job)
         self.assertEqual((now["state"], now["attempt"], now["failures"]),
                          ("RUNNING", 1, 0))
+
+    def test_a_part_of_an_attempt_is_not_killed_with_anothers(self):
+        c = self.cluster(workers=2)
+        saved = self.sandbox.dir / "saved"
+        job = c.submit("--max-failures", "0", "--num-workers", "2",
+                       "--strategy", "STRICT_SPREAD", "--", "bash", "-c",
+                       f"trap 'echo $RANK >>{saved}; exit 0' TERM; "
+                       f"touch {self.sandbox.dir}/ready.$RANK; "
+                       "while :; do sleep 0.1; done")
+        for rank in (0, 1):
+            cluster.until("its trap is set", lambda rank=rank: (
+                self.sandbox.dir / f"ready.{rank}").exists())
+        os.kill(cluster.parent(c.rank_pids(job)[1]), signal.SIGKILL)
+        cluster.until("the other rank was asked to end", lambda: (
+            saved.exists() and saved.read_text() == "0\n"))
+
+    def test_an_older_copy_does_not_forget_what_the_first_one_runs(self):
+        c = self.cluster(node_timeout="60s")
+        older = self.copy()
+        job = c.submit("--", "sleep", "1000")
+        rank = self.await_running(c, job)
+        c.kill_worker("w0")
+        shutil.rmtree(self.runtime())
+        self.assert_refused(c, older, self.sandbox.dir / "w0", "kill ")
+        self.assertTrue(cluster.alive(rank))
 
     def test_a_node_starts_when_its_tmpfs_is_gone(self):
         c = self.cluster(node_timeout="60s")

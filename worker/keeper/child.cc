@@ -12,6 +12,8 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,20 +62,23 @@ int LimitNumber(const std::string& name) {
 }
 
 std::vector<std::string> MarkedEnvironment(const RankSpec& rank,
-                                           const std::string& attempt) {
-  std::string attempt_prefix = kAttemptVariable;
-  attempt_prefix += '=';
-  std::string rank_prefix = kRankVariable;
-  rank_prefix += '=';
+                                           const KeeperSpec& spec) {
+  const std::pair<std::string, std::string> marks[] = {
+      {kAttemptVariable, spec.attempt},
+      {kPlaceVariable, spec.runtime_dir},
+      {kRankVariable, std::to_string(rank.rank)}};
   std::vector<std::string> environment;
   for (const std::string& variable : rank.env) {
-    if (variable.compare(0, attempt_prefix.size(), attempt_prefix) != 0 &&
-        variable.compare(0, rank_prefix.size(), rank_prefix) != 0) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::none_of(
+            std::begin(marks), std::end(marks),
+            [&name](const auto& mark) { return mark.first == name; })) {
       environment.push_back(variable);
     }
   }
-  environment.push_back(attempt_prefix + attempt);
-  environment.push_back(rank_prefix + std::to_string(rank.rank));
+  for (const auto& [name, value] : marks) {
+    environment.push_back(name + "=" + value);
+  }
   return environment;
 }
 
@@ -89,9 +94,9 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
 // The child's side, from fork to exec.  Never returns.
 class Child {
  public:
-  Child(const RankSpec& rank, const std::string& attempt, int failure_pipe)
+  Child(const RankSpec& rank, const KeeperSpec& spec, int failure_pipe)
       : rank_(rank),
-        environment_(MarkedEnvironment(rank, attempt)),
+        environment_(MarkedEnvironment(rank, spec)),
         failure_pipe_(failure_pipe) {}
 
   [[noreturn]] void Run(pid_t keeper, int cgroup_procs, int stdout_pipe,
@@ -270,9 +275,9 @@ void RaiseOwnFileLimit() {
   file_limit_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;
 }
 
-std::optional<pid_t> StartChild(const RankSpec& rank,
-                                const std::string& attempt, int cgroup_procs,
-                                ChildEnds* ends, ChildFailure* failure) {
+std::optional<pid_t> StartChild(const RankSpec& rank, const KeeperSpec& spec,
+                                int cgroup_procs, ChildEnds* ends,
+                                ChildFailure* failure) {
   PipePair out;
   PipePair err;
   PipePair failed;
@@ -286,7 +291,7 @@ std::optional<pid_t> StartChild(const RankSpec& rank,
   const pid_t keeper = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Child(rank, attempt, failed.write.get())
+    Child(rank, spec, failed.write.get())
         .Run(keeper, cgroup_procs, out.write.get(), err.write.get());
   }
   if (pid < 0) {

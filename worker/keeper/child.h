@@ -49,9 +49,9 @@ void RaiseOwnFileLimit();
 // process.  Returns its pid; or nullopt with *failure.  What fails after the
 // fork comes through failure_pipe.  `cgroup_procs`: -1 or a file to write "0"
 // to.
-std::optional<pid_t> StartChild(const RankSpec& rank,
-                                const std::string& attempt, int cgroup_procs,
-                                ChildEnds* ends, ChildFailure* failure);
+std::optional<pid_t> StartChild(const RankSpec& rank, const KeeperSpec& spec,
+                                int cgroup_procs, ChildEnds* ends,
+                                ChildFailure* failure);
 
 // What came through `failure_pipe`: the failure, or nothing.  False in *closed
 // while neither message nor end is there yet.

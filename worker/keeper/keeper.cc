@@ -102,7 +102,7 @@ void Keeper::MakeCgroup(KeeperReport* report) {
   report->cgroup_missing = "none was asked for";
   if (spec.cgroup_parent.empty()) return;
   report->cgroup_missing =
-      Cgroup::Create(spec.cgroup_parent, "cohort-" + spec.attempt, &group_);
+      Cgroup::Create(spec.cgroup_parent, CgroupName(spec), &group_);
   report->cgroup = group_.path();
   group_.EnableMemoryBelow();
   if (!report->cgroup_missing.empty()) {

@@ -41,6 +41,8 @@ std::string ReadBootId();
 // Names of the variables by which an attempt's processes are found.
 inline constexpr char kAttemptVariable[] = "COHORT_ATTEMPT_ID";
 inline constexpr char kRankVariable[] = "COHORT_KEEPER_RANK";
+// The attempt's runtime directory: of a node, where several have parts of it.
+inline constexpr char kPlaceVariable[] = "COHORT_KEEPER_PLACE";
 
 // Whether `environment` holds `name`=`value`.
 bool Carries(const std::vector<std::string>& environment,

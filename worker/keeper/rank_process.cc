@@ -58,7 +58,7 @@ void RankProcess::Start() {
   ChildEnds ends;
   ChildFailure failure;
   const std::optional<pid_t> pid =
-      StartChild(spec_, context_.spec.attempt, procs.get(), &ends, &failure);
+      StartChild(spec_, context_.spec, procs.get(), &ends, &failure);
   if (!pid) return OnCannotRun(failure);
   pid_ = *pid;
   stdout_.pipe = std::move(ends.stdout_pipe);

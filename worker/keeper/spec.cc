@@ -103,6 +103,17 @@ RankSpec ReadRank(RecordReader& in) {
 
 }  // namespace
 
+std::string CgroupName(const KeeperSpec& spec) {
+  // The node's: RUNTIME/ATTEMPT.
+  const size_t end = spec.runtime_dir.rfind('/');
+  const size_t slash = end == 0 || end == std::string::npos
+                           ? std::string::npos
+                           : spec.runtime_dir.rfind('/', end - 1);
+  if (slash == std::string::npos) return "cohort-" + spec.attempt;
+  return "cohort-" + spec.attempt + "-" +
+         spec.runtime_dir.substr(slash + 1, end - slash - 1);
+}
+
 bool IsAttemptId(const std::string& text) {
   return !text.empty() && text.size() <= 64 &&
          text.find_first_not_of("0123456789abcdef") == std::string::npos;

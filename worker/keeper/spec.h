@@ -30,8 +30,9 @@ struct RankSpec {
   int rank = 0;  // global rank; names its files; unique within the attempt
   // argv[0] without a slash is looked up in this env's PATH, as a shell does.
   std::vector<std::string> argv;
-  // The whole environment as NAME=VALUE.  The keeper adds COHORT_ATTEMPT_ID and
-  // COHORT_KEEPER_RANK (replacing any), by which leftovers are found.
+  // The whole environment as NAME=VALUE.  The keeper adds COHORT_ATTEMPT_ID,
+  // COHORT_KEEPER_PLACE and COHORT_KEEPER_RANK (replacing any), by which
+  // leftovers are found.
   std::vector<std::string> env;
   std::string cwd;  // absolute
   std::vector<RankLimit> limits;
@@ -72,6 +73,9 @@ struct KeeperSpec {
 
   bool operator==(const KeeperSpec&) const = default;
 };
+
+// The name of the attempt's cgroup: of this node's part of it.
+std::string CgroupName(const KeeperSpec& spec);
 
 // Whether `text` can name an attempt: 1 to 64 lower-case hex digits.
 bool IsAttemptId(const std::string& text);
