@@ -41,7 +41,7 @@ struct Offer {
 
 std::string Encode(const Offer& offer) {
   return absl::StrCat(offer.version, "\n", offer.gpu, "\n",
-                      absl::BytesToHexString(offer.unique_id), "\n",
+                      absl::Base64Escape(offer.unique_id), "\n",
                       offer.reason);
 }
 
@@ -53,7 +53,9 @@ absl::StatusOr<Offer> Decode(const std::string& text) {
     return absl::InternalError("an offer of another build");
   }
   offer.gpu = fields[1];
-  offer.unique_id = absl::HexStringToBytes(fields[2]);
+  if (!absl::Base64Unescape(fields[2], &offer.unique_id)) {
+    return absl::InternalError("an offer whose unique id is garbled");
+  }
   offer.reason = fields[3];
   return offer;
 }
