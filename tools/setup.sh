@@ -5,26 +5,71 @@
 #   tools/setup.sh --dev    and clang, its sanitizers, clang-format, clang-tidy
 #                           and shellcheck (.ci/run, tools/check.sh)
 #   tools/setup.sh --bench  and the peers that benches measure beside
+#   tools/setup.sh --cuda   and nvcc, which builds the CUDA kernels, and NCCL, which
+#                           GPU jobs load: the system's, or else NVIDIA's wheels
+#                           from PyPI, into build/cuda-toolkit (0.4 GB to load)
 #   tools/setup.sh --print  the package names only, installs nothing
 #
 # As root, or by sudo.  When everything is there it asks no package server.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 dev=0
 bench=0
+cuda=0
 print=0
 for arg in "$@"; do
   case $arg in
     --dev) dev=1 ;;
     --bench) bench=1 ;;
+    --cuda) cuda=1 ;;
     --print) print=1 ;;
     *)
-      sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
 done
 
+# As cmake/CohortCuda.cmake looks for it.
+has_nvcc() {
+  command -v "${CUDACXX:-nvcc}" >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] ||
+    compgen -G "$toolkit/nvidia/cu*/bin/nvcc" >/dev/null
+}
+
+# As trainer/comm/nccl_library looks for it.
+has_nccl() {
+  [[ -n ${COHORT_NCCL_LIBRARY:-} ]] ||
+    ldconfig -p 2>/dev/null | grep 'libnccl\.so\.2' >/dev/null ||
+    [[ -e $toolkit/nvidia/nccl/lib/libnccl.so.2 ]]
+}
+
+install_packages() {
+  local as_root=() begin=$SECONDS
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || {
+      echo "setup: run as root, or install sudo; missing: $*" >&2
+      exit 125
+    }
+    as_root=(sudo)
+  fi
+  echo "setup: installing $*"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+    --no-install-recommends -o Dpkg::Use-Pty=0 "$@" >/dev/null
+  echo "setup: $# packages and what they need, in $((SECONDS - begin)) s"
+}
+
+install_wheels() {
+  local begin=$SECONDS
+  echo "setup: loading $* into $toolkit"
+  /usr/bin/python3 -m pip install --quiet --no-deps --upgrade \
+    --disable-pip-version-check --root-user-action ignore \
+    --target "$toolkit" "$@"
+  echo "setup: $# wheels, in $((SECONDS - begin)) s"
+}
+
+readonly toolkit=build/cuda-toolkit
 packages=(
   # The build.
   g++ cmake ninja-build git
@@ -50,6 +95,20 @@ if ((bench)); then
   packages+=(etcd-server)
 fi
 
+# nvcc 13.x and its parts, and the NCCL built for the same major.  cccl is no
+# dependency of theirs, and cuda_fp16.h includes it.
+toolkit_wheels=(
+  "nvidia-cuda-nvcc==13.*" "nvidia-cuda-crt==13.*" "nvidia-cuda-runtime==13.*"
+  "nvidia-nvvm==13.*" "nvidia-cuda-cccl==13.*"
+)
+nccl_wheels=("nvidia-nccl-cu13>=2.28")
+wheels=()
+if ((cuda)); then
+  if ! has_nvcc; then wheels+=("${toolkit_wheels[@]}"); fi
+  if ! has_nccl; then wheels+=("${nccl_wheels[@]}"); fi
+  if ((${#wheels[@]})); then packages+=(python3-pip); fi
+fi
+
 if ((print)); then
   printf '%s\n' "${packages[@]}"
   exit 0
@@ -69,21 +128,11 @@ for package in "${packages[@]}"; do
 done
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
-  exit 0
+else
+  install_packages "${missing[@]}"
 fi
-
-as_root=()
-if ((EUID != 0)); then
-  command -v sudo >/dev/null || {
-    echo "setup: run as root, or install sudo; missing: ${missing[*]}" >&2
-    exit 125
-  }
-  as_root=(sudo)
+if ((${#wheels[@]})); then
+  install_wheels "${wheels[@]}"
+elif ((cuda)); then
+  echo "setup: nvcc and NCCL are there"
 fi
-
-echo "setup: installing ${missing[*]}"
-begin=$SECONDS
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-  --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null
-echo "setup: ${#missing[@]} packages and what they need, in $((SECONDS - begin)) s"
