@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,27 +30,6 @@ cuda::DevicePointer Pointer(const void* address) {
 std::byte* Address(cuda::DevicePointer pointer) {
   return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
 }
-
-// Between two looks: at once for what takes microseconds, then by sleeps that
-// stay short beside what they wait for.
-class Pace {
- public:
-  void Step(OwnerThread& owner) {
-    if (++looks_ <= kSpins) {
-      std::this_thread::yield();
-      return;
-    }
-    owner.Pause(sleep_);
-    sleep_ = std::min(2 * sleep_, absl::Milliseconds(1));
-  }
-  // True at first and then at every tenth look.
-  bool IsDue() const { return looks_ % 10 == 0; }
-
- private:
-  static constexpr int kSpins = 200;
-  int looks_ = 0;
-  absl::Duration sleep_ = absl::Microseconds(20);
-};
 
 nccl::DataType TypeOf(DType dtype) {
   switch (dtype) {
@@ -87,45 +65,20 @@ nccl::RedOp OpOf(ReduceOp op) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(
-    const Comm::Identity& identity,
-    std::shared_ptr<const cuda::DriverTable> driver,
-    std::shared_ptr<const nccl::Library> library,
-    const NcclDeadlines& deadlines)
+NcclCommunicator::NcclCommunicator(const Comm::Identity& identity,
+                                   GpuStream& gpu,
+                                   std::shared_ptr<const nccl::Library> library,
+                                   const NcclDeadlines& deadlines)
     : identity_(identity),
-      driver_(std::move(driver)),
+      gpu_(gpu),
       library_(std::move(library)),
       deadlines_(deadlines) {}
-
-std::string NcclCommunicator::Place() const {
-  return absl::StrCat("rank ", identity_.rank, " on ",
-                      device_ != nullptr ? device_->name() : "no device yet");
-}
-
-absl::Status NcclCommunicator::Cuda(cuda::Result result,
-                                    absl::string_view call) const {
-  if (result == cuda::kSuccess) return absl::OkStatus();
-  return Annotate(cuda::DriverStatus(*driver_, result, call), Place());
-}
 
 absl::Status NcclCommunicator::Nccl(nccl::Result result,
                                     absl::string_view call) const {
   if (result == nccl::kSuccess) return absl::OkStatus();
-  return Annotate(nccl::NcclStatus(*library_, result, call, comm_), Place());
-}
-
-absl::Status NcclCommunicator::Open(OwnerThread& owner, int ordinal) {
-  owner.SetCall("the calls that open a GPU");
-  COHORT_ASSIGN_OR_RETURN(device_, cuda::Device::Open(driver_, ordinal));
-  owner.SetCall("cuStreamCreate");
-  // Ordered with the legacy default stream: what was launched there before a
-  // call is done before the collective begins.
-  COHORT_RETURN_IF_ERROR(
-      Cuda(driver_->cuStreamCreate(&stream_, cuda::kStreamDefault),
-           "cuStreamCreate"));
-  owner.SetCall("cuEventCreate");
-  return Cuda(driver_->cuEventCreate(&event_, cuda::kEventDisableTiming),
-              "cuEventCreate");
+  return Annotate(nccl::NcclStatus(*library_, result, call, comm_),
+                  gpu_.Place());
 }
 
 absl::StatusOr<nccl::UniqueId> NcclCommunicator::NewId(OwnerThread& owner) {
@@ -137,13 +90,14 @@ absl::StatusOr<nccl::UniqueId> NcclCommunicator::NewId(OwnerThread& owner) {
 }
 
 absl::Status NcclCommunicator::Init(OwnerThread& owner,
-                                    const nccl::UniqueId& id) {
+                                    const nccl::UniqueId& id, int member,
+                                    int members) {
   nccl::Config config;
   // Only a non-blocking communicator can be aborted at any time.
   config.blocking = 0;
   owner.SetCall("ncclCommInitRankConfig");
   const nccl::Result started = library_->table.ncclCommInitRankConfig(
-      &comm_, identity_.world, id, identity_.rank, &config);
+      &comm_, members, id, member, &config);
   if (comm_ != nullptr) state_ = State::kInit;
   COHORT_RETURN_IF_ERROR(AwaitNccl(owner, "ncclCommInitRankConfig", started,
                                    absl::InfiniteDuration()));
@@ -169,7 +123,7 @@ absl::StatusOr<NcclCommunicator::Block> NcclCommunicator::NewBlock(
   }
   owner.SetCall("cuMemAlloc");
   COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
-                          device_->Allocate(block.bytes));
+                          gpu_.device().Allocate(block.bytes));
   block.data = Address(memory);
   return block;
 }
@@ -182,20 +136,9 @@ absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
   }
   blocks_.push_back(*block);
   const std::span<std::byte> memory(block->data, bytes);
-  COHORT_RETURN_IF_ERROR(Zero(owner, memory));
+  COHORT_RETURN_IF_ERROR(gpu_.Zero(owner, memory));
   return Allocation{
       memory, block->is_nccls && !!library_->table.ncclCommWindowRegister};
-}
-
-absl::Status NcclCommunicator::Zero(OwnerThread& owner,
-                                    std::span<std::byte> memory) {
-  if (memory.empty()) return absl::OkStatus();
-  owner.SetCall("cuMemsetD8Async");
-  COHORT_RETURN_IF_ERROR(
-      Cuda(driver_->cuMemsetD8Async(Pointer(memory.data()), 0, memory.size(),
-                                    stream_),
-           "cuMemsetD8Async"));
-  return AwaitStream(owner);
 }
 
 absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
@@ -205,11 +148,11 @@ absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
   FreeStage(owner);
   Stage stage;
   owner.SetCall("cuMemHostAlloc");
-  COHORT_ASSIGN_OR_RETURN(stage.pinned, device_->AllocatePinned(wanted));
+  COHORT_ASSIGN_OR_RETURN(stage.pinned, gpu_.device().AllocatePinned(wanted));
   owner.SetCall("cuMemAlloc");
-  const auto memory = device_->Allocate(wanted);
+  const auto memory = gpu_.device().Allocate(wanted);
   if (!memory.ok()) {
-    device_->FreePinned(stage.pinned);
+    gpu_.device().FreePinned(stage.pinned);
     return memory.status();
   }
   stage.device = Address(*memory);
@@ -221,9 +164,9 @@ absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
 void NcclCommunicator::FreeStage(OwnerThread& owner) {
   if (stage_.bytes == 0) return;
   owner.SetCall("cuMemFree");
-  device_->Free(Pointer(stage_.device));
+  gpu_.device().Free(Pointer(stage_.device));
   owner.SetCall("cuMemFreeHost");
-  device_->FreePinned(stage_.pinned);
+  gpu_.device().FreePinned(stage_.pinned);
   stage_ = {};
 }
 
@@ -250,20 +193,11 @@ absl::Status NcclCommunicator::Run(OwnerThread& owner,
                                    const Collective& collective) {
   if (collective.buffers.empty()) return absl::OkStatus();
   COHORT_RETURN_IF_ERROR(
-      Copy(owner, stage_.device, stage_.pinned, collective.staged_bytes));
+      gpu_.Copy(owner, stage_.device, stage_.pinned, collective.staged_bytes));
   COHORT_RETURN_IF_ERROR(Enqueue(owner, collective));
   COHORT_RETURN_IF_ERROR(
-      Copy(owner, stage_.pinned, stage_.device, collective.staged_bytes));
-  return AwaitStream(owner);
-}
-
-absl::Status NcclCommunicator::Copy(OwnerThread& owner, std::byte* to,
-                                    const std::byte* from, size_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  owner.SetCall("cuMemcpyAsync");
-  return Cuda(
-      driver_->cuMemcpyAsync(Pointer(to), Pointer(from), bytes, stream_),
-      "cuMemcpyAsync");
+      gpu_.Copy(owner, stage_.pinned, stage_.device, collective.staged_bytes));
+  return gpu_.Await(owner, [&] { return Look(owner); });
 }
 
 absl::Status NcclCommunicator::Enqueue(OwnerThread& owner,
@@ -295,11 +229,11 @@ nccl::Result NcclCommunicator::EnqueueOne(const Collective& collective,
   if (collective.kind == Comm::Kind::kBroadcast) {
     return table.ncclBroadcast(buffer.data, buffer.data, buffer.count,
                                TypeOf(buffer.dtype), collective.root, comm_,
-                               stream_);
+                               gpu_.handle());
   }
   return table.ncclAllReduce(buffer.data, buffer.data, buffer.count,
                              TypeOf(buffer.dtype), OpOf(collective.op), comm_,
-                             stream_);
+                             gpu_.handle());
 }
 
 absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,
@@ -311,7 +245,7 @@ absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,
     if (owner.is_ending() && !is_leaving_) return owner.ended();
     if (Now() >= until) {
       return absl::DeadlineExceededError(
-          absl::StrCat(Place(), ": ", call, " is not over"));
+          absl::StrCat(gpu_.Place(), ": ", call, " is not over"));
     }
     pace.Step(owner);
     owner.SetCall("ncclCommGetAsyncError");
@@ -323,24 +257,14 @@ absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,
   return Nccl(result, call);
 }
 
-absl::Status NcclCommunicator::AwaitStream(OwnerThread& owner) {
-  owner.SetCall("cuEventRecord");
-  COHORT_RETURN_IF_ERROR(
-      Cuda(driver_->cuEventRecord(event_, stream_), "cuEventRecord"));
-  for (Pace pace;; pace.Step(owner)) {
-    owner.SetCall("cuEventQuery");
-    const cuda::Result result = driver_->cuEventQuery(event_);
-    if (result != cuda::kNotReady) return Cuda(result, "cuEventQuery");
-    if (owner.is_ending() && !is_leaving_) return owner.ended();
-    if (state_ != State::kUp || !pace.IsDue()) continue;
-    owner.SetCall("ncclCommGetAsyncError");
-    nccl::Result background = nccl::kSuccess;
-    const nccl::Result asked =
-        library_->table.ncclCommGetAsyncError(comm_, &background);
-    COHORT_RETURN_IF_ERROR(Nccl(asked, "ncclCommGetAsyncError"));
-    if (background == nccl::kInProgress) continue;
-    COHORT_RETURN_IF_ERROR(Nccl(background, "in the background"));
-  }
+absl::Status NcclCommunicator::Look(OwnerThread& owner) {
+  owner.SetCall("ncclCommGetAsyncError");
+  nccl::Result background = nccl::kSuccess;
+  const nccl::Result asked =
+      library_->table.ncclCommGetAsyncError(comm_, &background);
+  COHORT_RETURN_IF_ERROR(Nccl(asked, "ncclCommGetAsyncError"));
+  if (background == nccl::kInProgress) return absl::OkStatus();
+  return Nccl(background, "in the background");
 }
 
 absl::Status NcclCommunicator::Finish(OwnerThread& owner) {
@@ -383,13 +307,13 @@ void NcclCommunicator::Revoke(OwnerThread& owner, absl::string_view why) {
       begin + deadlines_.revoke);
   if (!revoked.ok()) {
     COHORT_LOG(kWarning, "nccl_revoke_failed", {"rank", identity_.rank},
-               {"epoch", identity_.epoch}, {"device", device_->name()},
+               {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
                {"why", revoked.message()}, {"after", Now() - begin});
     return;
   }
   state_ = State::kQuiet;
   COHORT_LOG(kWarning, "nccl_revoked", {"rank", identity_.rank},
-             {"epoch", identity_.epoch}, {"device", device_->name()},
+             {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
              {"why", why}, {"took", Now() - begin});
 }
 
@@ -401,7 +325,7 @@ void NcclCommunicator::Abort(OwnerThread& owner, absl::string_view why) {
       library_->table.ncclCommAbort(std::exchange(comm_, nullptr));
   state_ = State::kQuiet;
   COHORT_LOG(kWarning, "nccl_aborted", {"rank", identity_.rank},
-             {"epoch", identity_.epoch}, {"device", device_->name()},
+             {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
              {"why", why}, {"result", aborted}, {"took", Now() - begin});
 }
 
@@ -412,7 +336,7 @@ void NcclCommunicator::Free(OwnerThread& owner, const Block& block) {
     return;
   }
   owner.SetCall("cuMemFree");
-  device_->Free(Pointer(block.data));
+  gpu_.device().Free(Pointer(block.data));
 }
 
 void NcclCommunicator::Close(OwnerThread& owner) {
@@ -421,24 +345,10 @@ void NcclCommunicator::Close(OwnerThread& owner) {
     owner.SetCall("ncclCommDestroy");
     library_->table.ncclCommDestroy(std::exchange(comm_, nullptr));
   }
-  if (device_ == nullptr) return;
-  // NC-7.  A stream that never ends is the watch's.
-  if (event_ != nullptr) {
-    const absl::Status drained = AwaitStream(owner);
-    if (!drained.ok()) {
-      COHORT_LOG(kWarning, "nccl_stream_failed", {"rank", identity_.rank},
-                 {"why", drained.message()});
-    }
-    owner.SetCall("cuEventDestroy");
-    driver_->cuEventDestroy(event_);
-  }
-  owner.SetCall("cuStreamDestroy");
-  if (stream_ != nullptr) driver_->cuStreamDestroy(stream_);
+  // NC-7.
   FreeStage(owner);
   for (const Block& block : blocks_) Free(owner, block);
   blocks_.clear();
-  owner.SetCall("cuDevicePrimaryCtxRelease");
-  device_.reset();
 }
 
 }  // namespace cohort::trainer

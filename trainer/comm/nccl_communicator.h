@@ -12,10 +12,9 @@
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/gpu_stream.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/owner_thread.h"
-#include "trainer/cuda/device.h"
-#include "trainer/cuda/driver.h"
 
 namespace cohort::trainer {
 
@@ -31,9 +30,9 @@ struct NcclDeadlines {
   absl::Duration memory = absl::Seconds(30);
 };
 
-// One ncclComm_t on one GPU with its stream and memory, as its owner thread
-// sees it: every call is the owner's own (NC-1).  Calls that wait poll, and are
-// ABORTED soon after the owner ends.
+// One ncclComm_t on one GPU with its memory, as its owner thread sees it: every
+// call is the owner's own (NC-1).  Calls that wait poll, and are ABORTED soon
+// after the owner ends.
 //
 // NC-4: after Quiet nothing of the communicator works on the GPU.
 // NC-7: memory from Allocate is given back by Close, the last.
@@ -60,21 +59,18 @@ class NcclCommunicator {
     bool can_register = false;
   };
 
-  NcclCommunicator(const Comm::Identity& identity,
-                   std::shared_ptr<const cuda::DriverTable> driver,
+  // `gpu` must outlive it; it is open before the first call but NewId.
+  NcclCommunicator(const Comm::Identity& identity, GpuStream& gpu,
                    std::shared_ptr<const nccl::Library> library,
                    const NcclDeadlines& deadlines);
 
-  // Takes GPU `ordinal`.
-  absl::Status Open(OwnerThread& owner, int ordinal);
-  const cuda::Device& device() const { return *device_; }
-
   absl::StatusOr<nccl::UniqueId> NewId(OwnerThread& owner);
-  // Returns when all ranks have called it.
-  absl::Status Init(OwnerThread& owner, const nccl::UniqueId& id);
+  // Returns when all members have called it: the ranks of the gang, or one of
+  // them for each GPU.
+  absl::Status Init(OwnerThread& owner, const nccl::UniqueId& id, int member,
+                    int members);
 
   absl::StatusOr<Allocation> Allocate(OwnerThread& owner, size_t bytes);
-  absl::Status Zero(OwnerThread& owner, std::span<std::byte> memory);
   // At least `bytes`.  The one before it is given back.
   absl::StatusOr<Stage> Reserve(OwnerThread& owner, size_t bytes);
   // Registers what Allocate gave and was not registered yet; all ranks call it
@@ -88,6 +84,7 @@ class NcclCommunicator {
   absl::Status Finish(OwnerThread& owner);
   // The ladder: revoke, else abort.  `why` is for the log.
   void Quiet(OwnerThread& owner, absl::string_view why);
+  // After the stream was drained.
   void Close(OwnerThread& owner);
 
  private:
@@ -107,31 +104,24 @@ class NcclCommunicator {
 
   absl::Status Enqueue(OwnerThread& owner, const Collective& collective);
   nccl::Result EnqueueOne(const Collective& collective, const Buffer& buffer);
-  absl::Status Copy(OwnerThread& owner, std::byte* to, const std::byte* from,
-                    size_t bytes);
 
   // Polls until NCCL has done in the background what answered `started`.
   // DEADLINE_EXCEEDED at `until`; ABORTED when the owner ends, but for what it
   // does then.
   absl::Status AwaitNccl(OwnerThread& owner, const char* call,
                          nccl::Result started, absl::Duration until);
-  // Polls until the stream has come to here; ABORTED as above.
-  absl::Status AwaitStream(OwnerThread& owner);
+  // What NCCL says of itself in the background.
+  absl::Status Look(OwnerThread& owner);
   void Revoke(OwnerThread& owner, absl::string_view why);
   void Abort(OwnerThread& owner, absl::string_view why);
 
-  // Statuses that name rank and device.
-  absl::Status Cuda(cuda::Result result, absl::string_view call) const;
+  // A status that names rank and device.
   absl::Status Nccl(nccl::Result result, absl::string_view call) const;
-  std::string Place() const;
 
   const Comm::Identity identity_;
-  const std::shared_ptr<const cuda::DriverTable> driver_;
+  GpuStream& gpu_;
   const std::shared_ptr<const nccl::Library> library_;
   const NcclDeadlines deadlines_;
-  std::unique_ptr<cuda::Device> device_;
-  cuda::Stream stream_ = nullptr;
-  cuda::Event event_ = nullptr;
   State state_ = State::kNone;
   // In Quiet and after it, which the owner's end shall not cut short.
   bool is_leaving_ = false;

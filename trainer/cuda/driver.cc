@@ -51,6 +51,13 @@ absl::Status BindAll(void* library, DriverTable& t) {
   COHORT_BIND(cuEventRecord, "cuEventRecord");
   COHORT_BIND(cuEventQuery, "cuEventQuery");
   COHORT_BIND(cuEventDestroy, "cuEventDestroy_v2");
+  COHORT_BIND(cuIpcGetMemHandle, "cuIpcGetMemHandle");
+  COHORT_BIND(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2");
+  COHORT_BIND(cuIpcCloseMemHandle, "cuIpcCloseMemHandle");
+  COHORT_BIND(cuModuleLoadData, "cuModuleLoadData");
+  COHORT_BIND(cuModuleUnload, "cuModuleUnload");
+  COHORT_BIND(cuModuleGetFunction, "cuModuleGetFunction");
+  COHORT_BIND(cuLaunchKernel, "cuLaunchKernel");
 #undef COHORT_BIND
   return absl::OkStatus();
 }

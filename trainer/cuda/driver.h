@@ -25,6 +25,7 @@ inline constexpr Result kDeviceUnavailable = 46;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kEccUncorrectable = 214;
+inline constexpr Result kNotFound = 500;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kSystemDriverMismatch = 803;
@@ -34,13 +35,20 @@ using DeviceHandle = int;  // CUdevice
 using Context = struct ContextOpaque*;
 using Stream = struct StreamOpaque*;
 using Event = struct EventOpaque*;
+using Module = struct ModuleOpaque*;
+using Function = struct FunctionOpaque*;
 using DevicePointer = unsigned long long;  // NOLINT(google-runtime-int)
 struct Uuid {
   char bytes[16];
 };
+// Names memory from cuMemAlloc to other processes of this machine.
+struct IpcMemoryHandle {
+  char bytes[64];
+};
 
 inline constexpr unsigned kStreamDefault = 0;  // ordered with the NULL stream
 inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kIpcMemLazyEnablePeerAccess = 1;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
@@ -80,6 +88,21 @@ struct DriverTable {
   std::function<Result(Event, Stream)> cuEventRecord;
   std::function<Result(Event)> cuEventQuery;
   std::function<Result(Event)> cuEventDestroy;
+
+  std::function<Result(IpcMemoryHandle*, DevicePointer)> cuIpcGetMemHandle;
+  std::function<Result(DevicePointer*, IpcMemoryHandle, unsigned flags)>
+      cuIpcOpenMemHandle;
+  std::function<Result(DevicePointer)> cuIpcCloseMemHandle;
+
+  // For kernels of our own.
+  std::function<Result(Module*, const void* image)> cuModuleLoadData;
+  std::function<Result(Module)> cuModuleUnload;
+  std::function<Result(Function*, Module, const char*)> cuModuleGetFunction;
+  std::function<Result(Function, unsigned grid_x, unsigned grid_y,
+                       unsigned grid_z, unsigned block_x, unsigned block_y,
+                       unsigned block_z, unsigned shared_bytes, Stream,
+                       void** parameters, void** extra)>
+      cuLaunchKernel;
 };
 
 // CUDA 11.4, which cuDeviceGetUuid_v2 came with: driver 470.

@@ -11,6 +11,7 @@
 #undef cuMemFree
 #undef cuStreamDestroy
 #undef cuEventDestroy
+#undef cuIpcOpenMemHandle
 
 #include <type_traits>
 
@@ -31,12 +32,16 @@ static_assert(kDeviceUnavailable == CUDA_ERROR_DEVICE_UNAVAILABLE);
 static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE);
 static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
 static_assert(kEccUncorrectable == CUDA_ERROR_ECC_UNCORRECTABLE);
+static_assert(kNotFound == CUDA_ERROR_NOT_FOUND);
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(kSystemDriverMismatch == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 static_assert(kUnknown == CUDA_ERROR_UNKNOWN);
 static_assert(kStreamDefault == CU_STREAM_DEFAULT);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(kIpcMemLazyEnablePeerAccess ==
+              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+static_assert(sizeof(IpcMemoryHandle) == CU_IPC_HANDLE_SIZE);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
@@ -64,6 +69,12 @@ COHORT_SAME(cuStreamCreate);
 COHORT_SAME(cuEventCreate);
 COHORT_SAME(cuEventRecord);
 COHORT_SAME(cuEventQuery);
+COHORT_SAME(cuIpcGetMemHandle);
+COHORT_SAME(cuIpcCloseMemHandle);
+COHORT_SAME(cuModuleLoadData);
+COHORT_SAME(cuModuleUnload);
+COHORT_SAME(cuModuleGetFunction);
+COHORT_SAME(cuLaunchKernel);
 // The newer ones of their name.
 template <typename Ours, typename Theirs>
 constexpr bool kSame = SameAbi<Ours, Theirs>::kValue;
@@ -82,6 +93,8 @@ static_assert(kSame<decltype(DriverTable::cuStreamDestroy),
                     COHORT_THEIRS(cuStreamDestroy_v2)>);
 static_assert(kSame<decltype(DriverTable::cuEventDestroy),
                     COHORT_THEIRS(cuEventDestroy_v2)>);
+static_assert(kSame<decltype(DriverTable::cuIpcOpenMemHandle),
+                    COHORT_THEIRS(cuIpcOpenMemHandle_v2)>);
 
 TEST(DriverAbiTest, IsCheckedByTheCompiler) {
   EXPECT_EQ(sizeof(Uuid), sizeof(CUuuid));

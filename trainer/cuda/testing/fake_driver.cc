@@ -1,5 +1,8 @@
 #include "trainer/cuda/testing/fake_driver.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -74,12 +77,19 @@ std::byte* Address(DevicePointer pointer) {
   return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
 }
 
-bool Contains(const std::map<DevicePointer, size_t>& blocks,
+size_t BytesOf(size_t bytes) { return bytes; }
+template <typename Block>
+size_t BytesOf(const std::shared_ptr<Block>& block) {
+  return block->bytes;
+}
+
+template <typename Block>
+bool Contains(const std::map<DevicePointer, Block>& blocks,
               DevicePointer address) {
   auto after = blocks.upper_bound(address);
   if (after == blocks.begin()) return false;
   --after;
-  return address < after->first + after->second;
+  return address < after->first + BytesOf(after->second);
 }
 
 void* NewBlock(size_t bytes) {
@@ -90,6 +100,61 @@ void* NewBlock(size_t bytes) {
   return memory;
 }
 
+std::byte* Map(int fd, size_t bytes) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+// Device memory; a file in memory, so that others can map it.
+struct FakeDriver::Block {
+  explicit Block(size_t bytes)
+      : bytes(bytes), fd(memfd_create("fake-device-memory", MFD_CLOEXEC)) {}
+  ~Block() { close(fd); }
+
+  const size_t bytes;
+  const int fd;
+  std::atomic<int> opened{0};
+};
+
+namespace {
+
+// What handles name, in all the fakes of a process.
+class Handles {
+ public:
+  static Handles& All() {
+    static auto* const handles = new Handles;
+    return *handles;
+  }
+
+  uint64_t Add(const void* driver, const std::shared_ptr<void>& block) {
+    MutexLock lock(mutex_);
+    blocks_[++last_] = {driver, block};
+    return last_;
+  }
+  // Null for what is gone, and for what `driver` has itself.
+  std::shared_ptr<void> Find(const void* driver, uint64_t handle) {
+    MutexLock lock(mutex_);
+    const auto found = blocks_.find(handle);
+    if (found == blocks_.end() || found->second.driver == driver) {
+      return nullptr;
+    }
+    return found->second.block.lock();
+  }
+
+ private:
+  struct Entry {
+    const void* driver = nullptr;
+    std::weak_ptr<void> block = {};
+  };
+
+  Mutex mutex_;
+  std::map<uint64_t, Entry> blocks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 }  // namespace
 
 FakeDriver::FakeDriver(Options options) : options_(options) {
@@ -97,12 +162,18 @@ FakeDriver::FakeDriver(Options options) : options_(options) {
   FillDeviceCalls(*table);
   FillMemoryCalls(*table);
   FillStreamCalls(*table);
+  FillIpcCalls(*table);
+  FillKernelCalls(*table);
   table_ = std::move(table);
 }
 
 FakeDriver::~FakeDriver() {
   MutexLock lock(mutex_);
-  for (const auto& [address, bytes] : device_) std::free(Address(address));
+  for (const auto* const blocks : {&device_, &opened_}) {
+    for (const auto& [address, block] : *blocks) {
+      munmap(Address(address), block->bytes);
+    }
+  }
   for (const auto& [address, bytes] : pinned_) std::free(Address(address));
   for (const Event event : events_) delete Of(event);
 }
@@ -110,6 +181,18 @@ FakeDriver::~FakeDriver() {
 size_t FakeDriver::device_bytes() const {
   MutexLock lock(mutex_);
   return device_bytes_;
+}
+size_t FakeDriver::opened() const {
+  MutexLock lock(mutex_);
+  return opened_.size();
+}
+int FakeDriver::modules() const {
+  MutexLock lock(mutex_);
+  return modules_;
+}
+int FakeDriver::misuses() const {
+  MutexLock lock(mutex_);
+  return misuses_;
 }
 size_t FakeDriver::pinned_bytes() const {
   MutexLock lock(mutex_);
@@ -134,12 +217,23 @@ void FakeDriver::Enqueue(Stream stream, std::function<void()> work) {
   Of(stream)->Push(std::move(work));
 }
 
+void FakeDriver::AddKernel(const std::string& name, FakeKernel kernel) {
+  MutexLock lock(mutex_);
+  kernels_[name] = std::move(kernel);
+}
+
 Result FakeDriver::AllocateDevice(DevicePointer* memory, size_t bytes) {
   MutexLock lock(mutex_);
   if (bytes == 0) return kInvalidValue;
   if (device_bytes_ + bytes > options_.memory_bytes) return kOutOfMemory;
-  *memory = reinterpret_cast<uintptr_t>(NewBlock(bytes));
-  device_[*memory] = bytes;
+  auto block = std::make_shared<Block>(bytes);
+  if (ftruncate(block->fd, static_cast<off_t>(bytes)) != 0) return kUnknown;
+  std::byte* const mapped = Map(block->fd, bytes);
+  if (mapped == nullptr) return kUnknown;
+  // As real memory is: not what anybody hoped for.
+  std::memset(mapped, 0xAB, bytes);
+  *memory = reinterpret_cast<uintptr_t>(mapped);
+  device_[*memory] = std::move(block);
   device_bytes_ += bytes;
   return kSuccess;
 }
@@ -148,9 +242,10 @@ Result FakeDriver::FreeDevice(DevicePointer memory) {
   MutexLock lock(mutex_);
   const auto found = device_.find(memory);
   if (found == device_.end()) return kInvalidValue;
-  device_bytes_ -= found->second;
+  if (found->second->opened > 0) ++misuses_;
+  device_bytes_ -= found->second->bytes;
+  munmap(Address(memory), found->second->bytes);
   device_.erase(found);
-  std::free(Address(memory));
   return kSuccess;
 }
 
@@ -214,7 +309,7 @@ void FakeDriver::FillDeviceCalls(DriverTable& t) {
   t.cuDevicePrimaryCtxRelease = [this](DeviceHandle) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuDevicePrimaryCtxRelease");
     MutexLock lock(mutex_);
-    --contexts_;
+    if (--contexts_ == 0) DropContext();
     return kSuccess;
   };
   t.cuCtxSetCurrent = [this](Context) -> Result {
@@ -271,7 +366,7 @@ void FakeDriver::FillMemoryCalls(DriverTable& t) {
     COHORT_FAKE_ENTER(faults_, "cuPointerGetAttribute");
     MutexLock lock(mutex_);
     unsigned type = 0;
-    if (Contains(device_, address)) {
+    if (Contains(device_, address) || Contains(opened_, address)) {
       type = kMemoryTypeDevice;
     } else if (Contains(pinned_, address)) {
       type = kMemoryTypeHost;
@@ -323,6 +418,99 @@ void FakeDriver::FillStreamCalls(DriverTable& t) {
     delete Of(event);
     MutexLock lock(mutex_);
     events_.erase(event);
+    return kSuccess;
+  };
+}
+
+// What a context holds ends with it, as with its process.
+void FakeDriver::DropContext() {
+  for (auto& [address, block] : opened_) {
+    --block->opened;
+    munmap(Address(address), block->bytes);
+  }
+  opened_.clear();
+  for (auto& [address, block] : device_) {
+    munmap(Address(address), block->bytes);
+  }
+  device_.clear();
+  device_bytes_ = 0;
+  modules_ = 0;
+}
+
+void FakeDriver::FillIpcCalls(DriverTable& t) {
+  t.cuIpcGetMemHandle = [this](IpcMemoryHandle* handle, DevicePointer memory) {
+    COHORT_FAKE_ENTER(faults_, "cuIpcGetMemHandle");
+    MutexLock lock(mutex_);
+    const auto found = device_.find(memory);
+    if (found == device_.end()) return kInvalidValue;
+    const uint64_t id = Handles::All().Add(this, found->second);
+    *handle = {};
+    std::memcpy(handle->bytes, &id, sizeof(id));
+    return kSuccess;
+  };
+  t.cuIpcOpenMemHandle = [this](DevicePointer* memory, IpcMemoryHandle handle,
+                                unsigned) {
+    COHORT_FAKE_ENTER(faults_, "cuIpcOpenMemHandle");
+    uint64_t id = 0;
+    std::memcpy(&id, handle.bytes, sizeof(id));
+    const auto block =
+        std::static_pointer_cast<Block>(Handles::All().Find(this, id));
+    if (block == nullptr) return kInvalidValue;
+    std::byte* const mapped = Map(block->fd, block->bytes);
+    if (mapped == nullptr) return kUnknown;
+    ++block->opened;
+    *memory = reinterpret_cast<uintptr_t>(mapped);
+    MutexLock lock(mutex_);
+    opened_[*memory] = block;
+    return kSuccess;
+  };
+  t.cuIpcCloseMemHandle = [this](DevicePointer memory) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuIpcCloseMemHandle");
+    MutexLock lock(mutex_);
+    const auto found = opened_.find(memory);
+    if (found == opened_.end()) return kInvalidValue;
+    --found->second->opened;
+    munmap(Address(memory), found->second->bytes);
+    opened_.erase(found);
+    return kSuccess;
+  };
+}
+
+void FakeDriver::FillKernelCalls(DriverTable& t) {
+  t.cuModuleLoadData = [this](Module* module, const void* image) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuModuleLoadData");
+    if (image == nullptr) return kInvalidValue;
+    *module = reinterpret_cast<Module>(this);
+    MutexLock lock(mutex_);
+    ++modules_;
+    return kSuccess;
+  };
+  t.cuModuleUnload = [this](Module) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuModuleUnload");
+    MutexLock lock(mutex_);
+    --modules_;
+    return kSuccess;
+  };
+  t.cuModuleGetFunction = [this](Function* function, Module,
+                                 const char* name) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuModuleGetFunction");
+    MutexLock lock(mutex_);
+    const auto found = kernels_.find(name);
+    if (found == kernels_.end()) return kNotFound;
+    *function = reinterpret_cast<Function>(&found->second);
+    return kSuccess;
+  };
+  t.cuLaunchKernel = [this](Function function, unsigned grid_x, unsigned grid_y,
+                            unsigned grid_z, unsigned block_x, unsigned block_y,
+                            unsigned block_z, unsigned, Stream stream,
+                            void** parameters, void**) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuLaunchKernel");
+    constexpr unsigned kBlockThreadsMax = 1024;
+    if (grid_x * grid_y * grid_z == 0 || block_x * block_y * block_z == 0 ||
+        block_x * block_y * block_z > kBlockThreadsMax) {
+      return kInvalidValue;
+    }
+    Enqueue(stream, (*reinterpret_cast<FakeKernel*>(function))(parameters));
     return kSuccess;
   };
 }

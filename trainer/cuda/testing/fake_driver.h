@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 
@@ -14,11 +15,17 @@
 
 namespace cohort::trainer::cuda {
 
+// What a kernel of the fake does: takes the arguments of a launch, as
+// cuLaunchKernel gets them, and answers the work to do on the stream.
+using FakeKernel = std::function<std::function<void()>(void** parameters)>;
+
 // The CUDA driver as one process with one GPU sees it, over host memory: device
 // addresses are real ones, each stream is a thread that works in order, events
-// are done when their stream has come to them.
+// are done when their stream has come to them.  Memory that another fake opens
+// through its handle is the same at another address, as between processes.
 //
-// Thread-safe, as the driver is.  Must outlive its table's users.
+// Thread-safe, as the driver is.  Must outlive its table's users, but for what
+// others have opened.
 class FakeDriver {
  public:
   struct Options {
@@ -38,10 +45,20 @@ class FakeDriver {
 
   // What is held now: nothing, after all was given back.
   size_t device_bytes() const;
+  // Others' memory that is open here.
+  size_t opened() const;
+  int modules() const;
   size_t pinned_bytes() const;
   int streams() const;
   int events() const;
   int contexts() const;
+
+  // How often memory was freed that another had open: undefined, as the driver
+  // documents cuIpcOpenMemHandle.
+  int misuses() const;
+
+  // The kernels that modules have, by name.
+  void AddKernel(const std::string& name, FakeKernel kernel);
 
   // For the fake NCCL: work on a stream, memory as cuMemAlloc gives it.
   static void Enqueue(Stream stream, std::function<void()> work);
@@ -52,18 +69,30 @@ class FakeDriver {
   void FillDeviceCalls(DriverTable& table);
   void FillMemoryCalls(DriverTable& table);
   void FillStreamCalls(DriverTable& table);
+  void FillIpcCalls(DriverTable& table);
+  void FillKernelCalls(DriverTable& table);
+  void DropContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Block;
 
   const Options options_;
   CallFaults faults_;
   std::shared_ptr<const DriverTable> table_;
   mutable Mutex mutex_;
+  // By first address: what was allocated here, and what others did.
+  std::map<DevicePointer, std::shared_ptr<Block>> device_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<DevicePointer, std::shared_ptr<Block>> opened_
+      ABSL_GUARDED_BY(mutex_);
   // Bytes by first address.
-  std::map<DevicePointer, size_t> device_ ABSL_GUARDED_BY(mutex_);
   std::map<DevicePointer, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
   size_t device_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<Event> events_ ABSL_GUARDED_BY(mutex_);  // not destroyed
   int contexts_ ABSL_GUARDED_BY(mutex_) = 0;
+  int modules_ ABSL_GUARDED_BY(mutex_) = 0;
+  int misuses_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Functions point to these.
+  std::map<std::string, FakeKernel> kernels_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::trainer::cuda

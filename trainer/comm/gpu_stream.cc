@@ -1,0 +1,122 @@
+#include "trainer/comm/gpu_stream.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::trainer {
+namespace {
+
+constexpr int kSpins = 200;
+
+cuda::DevicePointer Pointer(const void* address) {
+  return reinterpret_cast<uintptr_t>(address);
+}
+
+}  // namespace
+
+void Pace::Step(OwnerThread& owner) {
+  if (++looks_ <= kSpins) {
+    std::this_thread::yield();
+    return;
+  }
+  owner.Pause(sleep_);
+  sleep_ = std::min(2 * sleep_, absl::Milliseconds(1));
+}
+
+GpuStream::GpuStream(const Comm::Identity& identity,
+                     std::shared_ptr<const cuda::DriverTable> driver)
+    : identity_(identity), driver_(std::move(driver)) {}
+
+std::string GpuStream::Place() const {
+  return absl::StrCat("rank ", identity_.rank, " on ",
+                      device_ != nullptr ? device_->name() : "no device yet");
+}
+
+absl::Status GpuStream::Check(cuda::Result result,
+                              absl::string_view call) const {
+  if (result == cuda::kSuccess) return absl::OkStatus();
+  return Annotate(cuda::DriverStatus(*driver_, result, call), Place());
+}
+
+absl::Status GpuStream::Open(OwnerThread& owner, int ordinal) {
+  owner.SetCall("the calls that open a GPU");
+  COHORT_ASSIGN_OR_RETURN(device_, cuda::Device::Open(driver_, ordinal));
+  owner.SetCall("cuStreamCreate");
+  // Ordered with the legacy default stream: what was launched there before a
+  // call is done before the collective begins.
+  COHORT_RETURN_IF_ERROR(
+      Check(driver_->cuStreamCreate(&stream_, cuda::kStreamDefault),
+            "cuStreamCreate"));
+  owner.SetCall("cuEventCreate");
+  return Check(driver_->cuEventCreate(&event_, cuda::kEventDisableTiming),
+               "cuEventCreate");
+}
+
+absl::Status GpuStream::Copy(OwnerThread& owner, void* to, const void* from,
+                             size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  owner.SetCall("cuMemcpyAsync");
+  return Check(
+      driver_->cuMemcpyAsync(Pointer(to), Pointer(from), bytes, stream_),
+      "cuMemcpyAsync");
+}
+
+absl::Status GpuStream::Zero(OwnerThread& owner, std::span<std::byte> memory) {
+  if (memory.empty()) return absl::OkStatus();
+  owner.SetCall("cuMemsetD8Async");
+  COHORT_RETURN_IF_ERROR(
+      Check(driver_->cuMemsetD8Async(Pointer(memory.data()), 0, memory.size(),
+                                     stream_),
+            "cuMemsetD8Async"));
+  return Await(owner);
+}
+
+absl::Status GpuStream::Record(OwnerThread& owner) {
+  owner.SetCall("cuEventRecord");
+  return Check(driver_->cuEventRecord(event_, stream_), "cuEventRecord");
+}
+
+absl::Status GpuStream::Await(OwnerThread& owner,
+                              absl::FunctionRef<absl::Status()> look) {
+  COHORT_RETURN_IF_ERROR(Record(owner));
+  for (Pace pace;; pace.Step(owner)) {
+    owner.SetCall("cuEventQuery");
+    const cuda::Result result = driver_->cuEventQuery(event_);
+    if (result != cuda::kNotReady) return Check(result, "cuEventQuery");
+    if (owner.is_ending()) return owner.ended();
+    if (pace.IsDue()) COHORT_RETURN_IF_ERROR(look());
+  }
+}
+
+absl::Status GpuStream::Await(OwnerThread& owner) {
+  return Await(owner, [] { return absl::OkStatus(); });
+}
+
+absl::Status GpuStream::Drain(OwnerThread& owner) {
+  if (event_ == nullptr) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(Record(owner));
+  for (Pace pace;; pace.Step(owner)) {
+    owner.SetCall("cuEventQuery");
+    const cuda::Result result = driver_->cuEventQuery(event_);
+    if (result != cuda::kNotReady) return Check(result, "cuEventQuery");
+  }
+}
+
+void GpuStream::Close(OwnerThread& owner) {
+  if (device_ == nullptr) return;
+  owner.SetCall("cuEventDestroy");
+  if (event_ != nullptr) driver_->cuEventDestroy(event_);
+  owner.SetCall("cuStreamDestroy");
+  if (stream_ != nullptr) driver_->cuStreamDestroy(stream_);
+  owner.SetCall("cuDevicePrimaryCtxRelease");
+  device_.reset();
+}
+
+}  // namespace cohort::trainer

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "trainer/comm/comm.h"
+#include "trainer/comm/owner_thread.h"
+#include "trainer/cuda/device.h"
+#include "trainer/cuda/driver.h"
+
+namespace cohort::trainer {
+
+// Between two looks at what a GPU does: at once for what takes microseconds,
+// then by sleeps that stay short beside what they wait for.
+class Pace {
+ public:
+  void Step(OwnerThread& owner);
+  // True at first and then at every tenth look.
+  bool IsDue() const { return looks_ % 10 == 0; }
+
+ private:
+  int looks_ = 0;
+  absl::Duration sleep_ = absl::Microseconds(20);
+};
+
+// One rank's GPU with the stream that its collectives run on, as its owner
+// thread sees it: every call is the owner's own (NC-1).  Errors name rank and
+// device.
+class GpuStream {
+ public:
+  GpuStream(const Comm::Identity& identity,
+            std::shared_ptr<const cuda::DriverTable> driver);
+
+  // Takes GPU `ordinal`.
+  absl::Status Open(OwnerThread& owner, int ordinal);
+  bool is_open() const { return device_ != nullptr; }
+  const cuda::Device& device() const { return *device_; }
+  const cuda::DriverTable& driver() const { return *driver_; }
+  cuda::Stream handle() const { return stream_; }
+
+  // Enqueues a copy; each address is the GPU's or pinned.
+  absl::Status Copy(OwnerThread& owner, void* to, const void* from,
+                    size_t bytes);
+  // Returns when it is done.
+  absl::Status Zero(OwnerThread& owner, std::span<std::byte> memory);
+
+  // Polls until all that was enqueued is over, asking `look` now and then
+  // whether to go on; ABORTED soon after the owner ends.
+  absl::Status Await(OwnerThread& owner,
+                     absl::FunctionRef<absl::Status()> look);
+  absl::Status Await(OwnerThread& owner);
+  // The same to the very end; a stream that never ends is the watch's.
+  absl::Status Drain(OwnerThread& owner);
+
+  // After Drain.
+  void Close(OwnerThread& owner);
+
+  // OK for kSuccess.
+  absl::Status Check(cuda::Result result, absl::string_view call) const;
+  // "rank 3 on GPU-... (NVIDIA H200)"
+  std::string Place() const;
+
+ private:
+  absl::Status Record(OwnerThread& owner);
+
+  const Comm::Identity identity_;
+  const std::shared_ptr<const cuda::DriverTable> driver_;
+  std::unique_ptr<cuda::Device> device_;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event event_ = nullptr;
+};
+
+}  // namespace cohort::trainer
