@@ -12,7 +12,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "trainer/comm/float16.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 #include "trainer/comm/testing/ranks.h"
 #include "trainer/local_comm.h"
 #include "trainer/testing/thread_gang.h"
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, NcclReducerTest,
                          ::testing::Values(1, 2, 3, 4, 8));
 
 TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
-  NcclWorld gang(GetParam());
+  GpuWorld gang(GetParam());
   RunRanks(gang.size(), [&gang](int rank) {
     auto comm = gang.Join(rank);
     COHORT_ASSERT_OK(comm);
@@ -137,7 +137,7 @@ TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
 }
 
 TEST(NcclReducerFailureTest, TellsAtReduceThatClearFailed) {
-  NcclWorld gang(1);
+  GpuWorld gang(1);
   auto comm = gang.Join(0);
   COHORT_ASSERT_OK(comm);
   auto reducer = GradientReducer::Create(**comm, {{"w", 10, DType::kF32}}, {});

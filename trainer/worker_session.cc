@@ -20,7 +20,8 @@
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
+#include "trainer/comm/gpu_seat.h"
 #include "trainer/comm/shm_comm.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -187,17 +188,17 @@ absl::Status WorkerSession::BuildHostComm() {
 }
 
 absl::Status WorkerSession::BuildGpuComm() {
-  NcclCommOptions options = NcclOfThisMachine();
+  GpuCommOptions options = GpuOfThisMachine();
   options.connect_deadline = options_.gang_patience;
   Exchange exchange = ExchangeThroughDaemon();
-  auto comm = NcclComm::Connect(std::move(options), *host_comm_, exchange);
+  auto comm = ConnectGpuComm(std::move(options), *host_comm_, exchange);
   if (comm.ok()) {
     COHORT_LOG(kInfo, "gpu_comm", {"rank", place_.rank},
                {"over", (*comm)->description()});
     gpu_comm_ = *std::move(comm);
     return absl::OkStatus();
   }
-  if (GetReason(comm.status()) != kNcclUnusable) return comm.status();
+  if (GetReason(comm.status()) != kGpusUnusable) return comm.status();
   COHORT_LOG(kWarning, "no_gpu_comm", {"rank", place_.rank},
              {"why", comm.status().message()});
   return absl::OkStatus();

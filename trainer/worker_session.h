@@ -32,9 +32,9 @@ struct WorkerSessionOptions {
   // meeting.
   absl::Duration gang_patience = absl::Minutes(5);
   // Whether this program can work in its GPU's memory, alike on all ranks.  It
-  // then gets NCCL where every rank has a GPU of its own, a driver and NCCL,
-  // else what it would get without, with a line that says why: it asks
-  // comm().allocates_on_device().
+  // then gets NCCL where every rank has a GPU of its own, CUDA IPC among ranks
+  // that share one, else what it would get without, with a line that says why:
+  // it asks comm().allocates_on_device().
   bool can_use_gpu = false;
 };
 
@@ -48,7 +48,7 @@ absl::StatusOr<WorkerSessionOptions> WorkerSessionFromEnvironment();
 // daemon that is away is waited for; a head that is away is not noticed.
 //
 // Ranks of one node reduce in shared memory, a gang over several nodes over
-// Gloo; programs that can use their GPU, over NCCL beside one of these.
+// Gloo; programs that can use their GPU, on it beside one of these.
 class WorkerSession final : public Session {
  public:
   // Joins: blocks until this rank knows its place and its communicator is

@@ -91,12 +91,13 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // communicator is over: every later call is ABORTED.
 //
 // CM-1: a call ends by its deadline, and within 100 ms of Revoke().
-// CM-2: on CPUs results do not depend on timing, nor on the backend.  Over NCCL
-//       all ranks hold identical copies, as nccl.h says, and no more is
-//       promised: the order of additions follows the algorithm that NCCL
-//       chooses by size, version and machine, so low bits differ from other
-//       backends and may from one placement to another; 16-bit floats may be
-//       rounded at each addition; max and min may drop one rank's NaN.
+// CM-2: on CPUs, and among ranks of one GPU, results do not depend on timing,
+//       nor on the backend.  Over NCCL all ranks hold identical copies, as
+//       nccl.h says, and no more is promised: the order of additions follows
+//       the algorithm that NCCL chooses by size, version and machine, so low
+//       bits differ from other backends and may from one placement to another;
+//       16-bit floats may be rounded at each addition; max and min may drop one
+//       rank's NaN.
 class Comm {
  public:
   struct Identity {

@@ -28,7 +28,7 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/float16.h"
 #include "trainer/comm/shm_comm.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 #include "trainer/comm/testing/ranks.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -91,23 +91,36 @@ class GlooBackend final : public Backend {
 };
 #endif
 
-// Over a fake NCCL, which adds in rank order; the real one need not (CM-2).
-class NcclBackend final : public Backend {
+// Over fake GPUs.  The fake NCCL adds in rank order; the real one need not
+// (CM-2).
+class GpuBackend final : public Backend {
  public:
-  explicit NcclBackend(int world) : gang_(world) {}
+  explicit GpuBackend(const std::vector<int>& gpus) : gang_(gpus) {}
 
   absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) override {
     return gang_.Join(rank);
   }
 
  private:
-  NcclWorld gang_;
+  GpuWorld gang_;
 };
-static_assert(NcclWorld::kEpoch == kEpoch);
+static_assert(GpuWorld::kEpoch == kEpoch);
+
+// On which GPU each rank is: "nccl" has one for each, "ipc" one for all, and
+// "mixed" two, which ranks take by turns.
+std::vector<int> GpusOf(const std::string& name, int world) {
+  std::vector<int> gpus(world);
+  for (int rank = 0; rank < world; ++rank) {
+    gpus[rank] = name == "nccl" ? rank : name == "mixed" ? rank % 2 : 0;
+  }
+  return gpus;
+}
 
 std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
   if (name == "shm") return std::make_unique<ShmBackend>(world);
-  if (name == "nccl") return std::make_unique<NcclBackend>(world);
+  if (name == "nccl" || name == "ipc" || name == "mixed") {
+    return std::make_unique<GpuBackend>(GpusOf(name, world));
+  }
 #ifdef COHORT_HAVE_GLOO
   return std::make_unique<GlooBackend>(world);
 #else
@@ -118,6 +131,19 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
 class CommTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   int world() const { return std::get<1>(GetParam()); }
+
+  // In which order elements are combined: the ranks of each group, then the
+  // groups.
+  std::vector<std::vector<int>> OrderOfSums() const {
+    std::vector<std::vector<int>> groups(1);
+    const std::string& name = std::get<0>(GetParam());
+    for (int rank = 0; rank < world(); ++rank) {
+      const size_t group = name == "mixed" ? GpusOf(name, world())[rank] : 0;
+      groups.resize(std::max(groups.size(), group + 1));
+      groups[group].push_back(rank);
+    }
+    return groups;
+  }
 
   void Run(const std::function<void(Comm&)>& body) {
     const auto backend = MakeBackend(std::get<0>(GetParam()), world());
@@ -141,6 +167,14 @@ INSTANTIATE_TEST_SUITE_P(Shm, CommTest,
 INSTANTIATE_TEST_SUITE_P(Nccl, CommTest,
                          ::testing::Combine(::testing::Values("nccl"),
                                             ::testing::Values(1, 2, 3, 4, 8)),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(CudaIpc, CommTest,
+                         ::testing::Combine(::testing::Values("ipc"),
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Mixed, CommTest,
+                         ::testing::Combine(::testing::Values("mixed"),
+                                            ::testing::Values(3, 4, 5, 8)),
                          Name);
 #ifdef COHORT_HAVE_GLOO
 INSTANTIATE_TEST_SUITE_P(Gloo, CommTest,
@@ -175,15 +209,32 @@ T Combine(T a, T b, ReduceOp op) {
   return a;
 }
 
-// In rank order, as the contract says.
+using Order = std::vector<std::vector<int>>;
+
 template <typename T>
-std::vector<T> Expected(int world, size_t count, ReduceOp op,
+void CombineInto(std::vector<T>& result, const std::vector<T>& other,
+                 ReduceOp op) {
+  for (size_t i = 0; i < result.size(); ++i) {
+    result[i] = Combine(result[i], other[i], op);
+  }
+}
+
+// In the order of the ranks, as the contract says, but between GPUs.
+template <typename T>
+std::vector<T> Expected(const Order& order, size_t count, ReduceOp op,
                         uint64_t salt = 0) {
-  std::vector<T> result = Input<T>(0, count, salt);
-  for (int rank = 1; rank < world; ++rank) {
-    const std::vector<T> other = Input<T>(rank, count, salt);
-    for (size_t i = 0; i < count; ++i) {
-      result[i] = Combine(result[i], other[i], op);
+  std::vector<T> result;
+  size_t world = 0;
+  for (const std::vector<int>& group : order) {
+    std::vector<T> of_group = Input<T>(group.front(), count, salt);
+    for (size_t i = 1; i < group.size(); ++i) {
+      CombineInto(of_group, Input<T>(group[i], count, salt), op);
+    }
+    world += group.size();
+    if (result.empty()) {
+      result = std::move(of_group);
+    } else {
+      CombineInto(result, of_group, op);
     }
   }
   if (op == ReduceOp::kAverage) {
@@ -199,10 +250,10 @@ bool SameBits(std::span<const T> a, const std::vector<T>& b) {
 }
 
 template <typename T>
-void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
+void CheckAllReduce(Comm& comm, const Order& order, size_t count, ReduceOp op) {
   SCOPED_TRACE(absl::StrCat("rank ", comm.rank(), " count ", count, " op ",
                             ToString(op)));
-  const std::vector<T> expected = Expected<T>(comm.world(), count, op);
+  const std::vector<T> expected = Expected<T>(order, count, op);
   std::vector<T> own = Input<T>(comm.rank(), count);
   EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(own)), op, kLong), IsOk());
   EXPECT_TRUE(SameBits<T>(own, expected)) << "in memory of its own";
@@ -217,27 +268,27 @@ void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
 
 // CM-2: bit for bit what adding in rank order gives.
 TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
-  Run([](Comm& comm) {
+  Run([this](Comm& comm) {
     for (const size_t count : kSizes) {
-      CheckAllReduce<float>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<double>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<int32_t>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<int64_t>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<float>(comm, OrderOfSums(), count, ReduceOp::kSum);
+      CheckAllReduce<double>(comm, OrderOfSums(), count, ReduceOp::kSum);
+      CheckAllReduce<int32_t>(comm, OrderOfSums(), count, ReduceOp::kSum);
+      CheckAllReduce<int64_t>(comm, OrderOfSums(), count, ReduceOp::kSum);
     }
   });
 }
 
 TEST_P(CommTest, AllReducesWithEveryOperation) {
-  Run([](Comm& comm) {
+  Run([this](Comm& comm) {
     for (const size_t count : {size_t{7}, size_t{5003}}) {
       for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
-        CheckAllReduce<float>(comm, count, op);
-        CheckAllReduce<double>(comm, count, op);
-        CheckAllReduce<int32_t>(comm, count, op);
-        CheckAllReduce<int64_t>(comm, count, op);
+        CheckAllReduce<float>(comm, OrderOfSums(), count, op);
+        CheckAllReduce<double>(comm, OrderOfSums(), count, op);
+        CheckAllReduce<int32_t>(comm, OrderOfSums(), count, op);
+        CheckAllReduce<int64_t>(comm, OrderOfSums(), count, op);
       }
-      CheckAllReduce<float>(comm, count, ReduceOp::kAverage);
-      CheckAllReduce<double>(comm, count, ReduceOp::kAverage);
+      CheckAllReduce<float>(comm, OrderOfSums(), count, ReduceOp::kAverage);
+      CheckAllReduce<double>(comm, OrderOfSums(), count, ReduceOp::kAverage);
     }
   });
 }
@@ -292,7 +343,7 @@ TEST_P(CommTest, ZeroesMemory) {
 }
 
 TEST_P(CommTest, ReducesSeveralBuffersInOneCall) {
-  Run([](Comm& comm) {
+  Run([this](Comm& comm) {
     // More than one round holds, of mixed types and places.
     std::vector<std::vector<double>> own;
     std::vector<Buffer> buffers;
@@ -310,11 +361,11 @@ TEST_P(CommTest, ReducesSeveralBuffersInOneCall) {
     EXPECT_THAT(comm.AllReduce(buffers, ReduceOp::kSum, kLong), IsOk());
     for (size_t i = 0; i < own.size(); ++i) {
       EXPECT_TRUE(SameBits<double>(
-          own[i], Expected<double>(comm.world(), i * 13, ReduceOp::kSum, i)))
+          own[i], Expected<double>(OrderOfSums(), i * 13, ReduceOp::kSum, i)))
           << i;
     }
     EXPECT_TRUE(SameBits<float>(
-        shared, Expected<float>(comm.world(), 5000, ReduceOp::kSum)));
+        shared, Expected<float>(OrderOfSums(), 5000, ReduceOp::kSum)));
   });
 }
 

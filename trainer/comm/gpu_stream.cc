@@ -59,6 +59,14 @@ absl::Status GpuStream::Open(OwnerThread& owner, int ordinal) {
                "cuEventCreate");
 }
 
+absl::StatusOr<cuda::DevicePointer> GpuStream::Allocate(OwnerThread& owner,
+                                                        size_t bytes) {
+  owner.SetCall("cuMemAlloc");
+  const auto memory = device_->Allocate(bytes);
+  if (memory.ok()) return memory;
+  return Annotate(memory.status(), absl::StrCat("rank ", identity_.rank));
+}
+
 absl::Status GpuStream::Copy(OwnerThread& owner, void* to, const void* from,
                              size_t bytes) {
   if (bytes == 0) return absl::OkStatus();

@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -45,6 +46,10 @@ class GpuStream {
   const cuda::DriverTable& driver() const { return *driver_; }
   cuda::Stream handle() const { return stream_; }
 
+  // Device memory, not zeroed; given back through device().Free.
+  // RESOURCE_EXHAUSTED says how much is free.
+  absl::StatusOr<cuda::DevicePointer> Allocate(OwnerThread& owner,
+                                               size_t bytes);
   // Enqueues a copy; each address is the GPU's or pinned.
   absl::Status Copy(OwnerThread& owner, void* to, const void* from,
                     size_t bytes);

@@ -1,6 +1,6 @@
 // What NcclComm does beyond comm_conformance_test: every call of NCCL and CUDA
 // fails and hangs on cue, communicators end in every state, versions.  Ranks
-// are threads; trainer/comm/testing/nccl_world.h.
+// are threads; trainer/comm/testing/gpu_world.h.
 
 #include "trainer/comm/nccl_comm.h"
 
@@ -23,7 +23,7 @@
 #include "common/real_clock.h"
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 
 namespace cohort::trainer {
 namespace {
@@ -61,8 +61,8 @@ absl::Status Sum(Comm& comm, std::span<float> values,
 // ---- as it should be
 
 TEST(NcclCommTest, GivesBackAllThatItTook) {
-  NcclWorld gang(3);
-  gang.Run([](int rank, NcclComm& comm) {
+  GpuWorld gang(3);
+  gang.Run([](int rank, GpuComm& comm) {
     auto memory = comm.Allocate(4000);
     COHORT_ASSERT_OK(memory);
     EXPECT_TRUE(comm.allocates_on_device());
@@ -89,8 +89,8 @@ TEST(NcclCommTest, GivesBackAllThatItTook) {
 
 // What the driver knows as the device's is not staged.
 TEST(NcclCommTest, UsesOthersDeviceMemoryInPlace) {
-  NcclWorld gang(2);
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([&gang](int rank, GpuComm& comm) {
     cuda::DevicePointer pointer = 0;
     ASSERT_EQ(gang.driver(rank).AllocateDevice(&pointer, 400), cuda::kSuccess);
     auto* const values = reinterpret_cast<float*>(pointer);
@@ -106,9 +106,9 @@ TEST(NcclCommTest, UsesOthersDeviceMemoryInPlace) {
 
 // Steady state: a shape that all agreed on is launched without a word before.
 TEST(NcclCommTest, LaunchesWhatIsAgreedBeforeThePeersCome) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   std::latch launched(1);
-  gang.Run([&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, GpuComm& comm) {
     auto memory = comm.Allocate(400);
     COHORT_ASSERT_OK(memory);
     const std::span<float> values(reinterpret_cast<float*>(memory->data()),
@@ -149,8 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return absl::StrCat("v", row.param.version); });
 
 TEST_P(NcclVersionTest, ReducesAndRegistersWhatTheVersionCan) {
-  NcclWorld gang(2, GetParam().version);
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(2, GetParam().version);
+  gang.Run([&gang](int rank, GpuComm& comm) {
     auto memory = comm.Allocate(400);
     COHORT_ASSERT_OK(memory);
     const std::span<float> values(reinterpret_cast<float*>(memory->data()),
@@ -166,9 +166,9 @@ TEST_P(NcclVersionTest, ReducesAndRegistersWhatTheVersionCan) {
 }
 
 TEST_P(NcclVersionTest, EndsByTheRungThatTheVersionHas) {
-  NcclWorld gang(2, GetParam().version);
+  GpuWorld gang(2, GetParam().version);
   gang.fabric().Hold();
-  gang.Run([&gang](int, NcclComm& comm) {
+  gang.Run([&gang](int, GpuComm& comm) {
     std::thread revoker([&] {
       for (int rank = 0; rank < 2; ++rank) gang.AwaitLaunch(rank);
       comm.Revoke();
@@ -191,8 +191,8 @@ TEST_P(NcclVersionTest, EndsByTheRungThatTheVersionHas) {
 // ---- what ranks bring
 
 TEST(NcclCommTest, LeavesMemoryUnregisteredThatOnlySomeRanksHave) {
-  NcclWorld gang(2);
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([&gang](int rank, GpuComm& comm) {
     if (rank == 1) {
       COHORT_ASSERT_OK(comm.Allocate(400));
     }
@@ -210,9 +210,9 @@ TEST(NcclCommTest, LeavesMemoryUnregisteredThatOnlySomeRanksHave) {
 }
 
 TEST(NcclCommTest, GoesOnWithoutAWindowThatNcclRefuses) {
-  NcclWorld gang(1);
+  GpuWorld gang(1);
   gang.nccl(0).faults().Fail("ncclCommWindowRegister", nccl::kInvalidUsage);
-  gang.Run([](int, NcclComm& comm) {
+  gang.Run([](int, GpuComm& comm) {
     COHORT_ASSERT_OK(comm.Allocate(400));
     std::array<float, 100> values = Ones();
     COHORT_EXPECT_OK(Sum(comm, values));
@@ -221,8 +221,8 @@ TEST(NcclCommTest, GoesOnWithoutAWindowThatNcclRefuses) {
 }
 
 TEST(NcclCommTest, TellsAllRanksOfADifferenceThatCameTooLateAndIsOver) {
-  NcclWorld gang(3);
-  gang.Run([](int rank, NcclComm& comm) {
+  GpuWorld gang(3);
+  gang.Run([](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     for (const size_t count : {100, 50}) {
       COHORT_ASSERT_OK(Sum(comm, std::span(values).first(count)));
@@ -238,8 +238,8 @@ TEST(NcclCommTest, TellsAllRanksOfADifferenceThatCameTooLateAndIsOver) {
 
 // A rank that brings something new has not launched; the others have.
 TEST(NcclCommTest, IsOverOnAllRanksWhenSomeHadLaunched) {
-  NcclWorld gang(3);
-  gang.Run([](int rank, NcclComm& comm) {
+  GpuWorld gang(3);
+  gang.Run([](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     COHORT_ASSERT_OK(Sum(comm, values));
     EXPECT_THAT(Sum(comm, std::span(values).first(rank == 1 ? 7 : 100)),
@@ -250,8 +250,8 @@ TEST(NcclCommTest, IsOverOnAllRanksWhenSomeHadLaunched) {
 }
 
 TEST(NcclCommTest, SaysWhenTheGpuHasNoMemoryAndGoesOn) {
-  NcclWorld gang(2);
-  gang.Run([](int rank, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([](int rank, GpuComm& comm) {
     EXPECT_THAT(comm.Allocate(size_t{2} << 30),
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          AllOf(HasSubstr(GpuOf(rank)),
@@ -265,8 +265,8 @@ TEST(NcclCommTest, SaysWhenTheGpuHasNoMemoryAndGoesOn) {
 }
 
 TEST(NcclCommTest, NamesTheRankThatHasNoMemoryToStage) {
-  NcclWorld gang(2);
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([&gang](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     if (rank == 1) {
       gang.driver(1).faults().Fail("cuMemHostAlloc", cuda::kOutOfMemory);
@@ -284,42 +284,26 @@ TEST(NcclCommTest, NamesTheRankThatHasNoMemoryToStage) {
 // ---- which ranks can use NCCL
 
 TEST(NcclCommTest, TellsAllRanksWhatOneLacksAndLeavesTheHostsUsable) {
-  NcclWorld gang(3);
+  GpuWorld gang(3);
   RunRanks(3, [&gang](int rank) {
-    NcclCommOptions options = gang.Options(rank);
+    GpuCommOptions options = gang.Options(rank);
     if (rank == 1) options.driver = absl::FailedPreconditionError("no libcuda");
     EXPECT_THAT(
         gang.Join(rank, std::move(options)),
         AllOf(
             StatusIs(kUnmet, "rank 1: no libcuda"),
             ResultOf([](const auto& comm) { return GetReason(comm.status()); },
-                     kNcclUnusable)));
+                     kGpusUnusable)));
   });
   gang.ExpectClean();
 }
 
-TEST(NcclCommTest, RefusesTwoRanksOnOneGpu) {
-  NcclWorld gang(3);
-  cuda::FakeDriver& shared = gang.driver(0);
-  RunRanks(3, [&](int rank) {
-    NcclCommOptions options = gang.Options(rank);
-    if (rank == 2) options.driver = shared.table();
-    auto host = gang.Host(rank);
-    COHORT_ASSERT_OK(host);
-    Exchange exchange = gang.exchange().For(rank);
-    EXPECT_THAT(NcclComm::Connect(std::move(options), **host, exchange),
-                StatusIs(kUnmet, AllOf(HasSubstr("ranks 0 and 2 share GPU-01"),
-                                       HasSubstr("one rank a GPU"))));
-    COHORT_EXPECT_OK((*host)->Barrier(kLong)) << "the caller's again";
-  });
-}
-
 TEST(NcclCommTest, RefusesDifferentVersions) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   cuda::FakeDriver driver;
   nccl::FakeNccl older(gang.fabric(), driver, 22203);
   RunRanks(2, [&](int rank) {
-    NcclCommOptions options = gang.Options(rank);
+    GpuCommOptions options = gang.Options(rank);
     if (rank == 1) options.nccl = nccl::MakeLibrary(older.table(), "older");
     EXPECT_THAT(gang.Join(rank, std::move(options)),
                 StatusIs(kUnmet, AllOf(HasSubstr("2.28.9"),
@@ -332,8 +316,8 @@ TEST(NcclCommTest, SaysThatNoGpuWasGranted) {
   const char* const before = getenv("CUDA_VISIBLE_DEVICES");
   const std::string kept = before != nullptr ? before : "";
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  NcclWorld gang(1);
-  EXPECT_THAT(gang.Join(0, NcclOfThisMachine()),
+  GpuWorld gang(1);
+  EXPECT_THAT(gang.Join(0, GpuOfThisMachine()),
               StatusIs(kUnmet, HasSubstr("rank 0: no GPU was granted")));
   if (before == nullptr) {
     unsetenv("CUDA_VISIBLE_DEVICES");
@@ -343,8 +327,8 @@ TEST(NcclCommTest, SaysThatNoGpuWasGranted) {
 }
 
 TEST(NcclCommTest, SaysThatThereIsNoSuchGpu) {
-  NcclWorld gang(1);
-  NcclCommOptions options = gang.Options(0);
+  GpuWorld gang(1);
+  GpuCommOptions options = gang.Options(0);
   options.device = 4;
   EXPECT_THAT(gang.Join(0, std::move(options)),
               StatusIs(kUnmet, HasSubstr("rank 0: no GPU 4: 1 visible")));
@@ -353,9 +337,9 @@ TEST(NcclCommTest, SaysThatThereIsNoSuchGpu) {
 // ---- NCCL's own errors
 
 TEST(NcclCommTest, AbortsAllRanksOnAnErrorInTheBackground) {
-  NcclWorld gang(3);
+  GpuWorld gang(3);
   gang.fabric().Hold();
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread failure;
     if (rank == 1) {
@@ -383,7 +367,7 @@ TEST(NcclCommTest, AbortsAllRanksOnAnErrorInTheBackground) {
 constexpr absl::Duration kSoon = absl::Milliseconds(100);
 
 TEST(NcclRevokeTest, EndsWhatStillConnects) {
-  NcclWorld gang(3);
+  GpuWorld gang(3);
   std::latch refused(2);
   RunRanks(3, [&](int rank) {
     if (rank == 2) {
@@ -391,7 +375,7 @@ TEST(NcclRevokeTest, EndsWhatStillConnects) {
       auto host = gang.Host(2);
       COHORT_ASSERT_OK(host);
       Exchange exchange = gang.exchange().For(2);
-      NcclCommOptions options = gang.Options(2);
+      GpuCommOptions options = gang.Options(2);
       gang.nccl(2).faults().Hang("ncclCommInitRankConfig");
       std::thread revoker([&] {
         gang.nccl(2).faults().AwaitHang();
@@ -403,8 +387,7 @@ TEST(NcclRevokeTest, EndsWhatStillConnects) {
         refused.wait();
         gang.nccl(2).faults().Release();
       });
-      EXPECT_FALSE(
-          NcclComm::Connect(std::move(options), **host, exchange).ok());
+      EXPECT_FALSE(ConnectGpuComm(std::move(options), **host, exchange).ok());
       revoker.join();
       return;
     }
@@ -418,8 +401,8 @@ TEST(NcclRevokeTest, EndsWhatStillConnects) {
 }
 
 TEST(NcclRevokeTest, EndsAnIdleCommunicator) {
-  NcclWorld gang(2);
-  gang.Run([](int, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([](int, GpuComm& comm) {
     COHORT_ASSERT_OK(comm.Barrier(kLong));
     comm.Revoke();
     std::array<float, 100> values = Ones();
@@ -432,9 +415,9 @@ TEST(NcclRevokeTest, EndsAnIdleCommunicator) {
 
 // The others are stopped: they never come to the collective.
 TEST(NcclRevokeTest, EndsAWaitForPeersThatAreStopped) {
-  NcclWorld gang(3);
+  GpuWorld gang(3);
   std::latch over(1);
-  gang.Run([&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     COHORT_ASSERT_OK(Sum(comm, values));
     if (rank != 0) {
@@ -458,9 +441,9 @@ TEST(NcclRevokeTest, EndsAWaitForPeersThatAreStopped) {
 
 // All came, and the GPU of one hangs: every rank is in its collective.
 TEST(NcclRevokeTest, EndsACollectiveInWhichTheGpuHangs) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   gang.fabric().Hold();
-  gang.Run([&](int rank, NcclComm& comm) {
+  gang.Run([&](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread revoker;
     if (rank == 0) {
@@ -478,7 +461,7 @@ TEST(NcclRevokeTest, EndsACollectiveInWhichTheGpuHangs) {
 
 // The process of a rank ends while all are in the collective.
 TEST(NcclRevokeTest, EndsACollectiveWhosePeerDied) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   gang.fabric().Hold();
   RunRanks(2, [&](int rank) {
     if (rank == 1) {
@@ -506,18 +489,18 @@ TEST(NcclRevokeTest, EndsACollectiveWhosePeerDied) {
 }
 
 TEST(NcclRevokeTest, AbortsWhereARevokeFails) {
-  NcclWorld gang(1);
+  GpuWorld gang(1);
   gang.nccl(0).faults().Fail("ncclCommRevoke", nccl::kInternalError);
-  gang.Run([](int, NcclComm& comm) { comm.Revoke(); });
+  gang.Run([](int, GpuComm& comm) { comm.Revoke(); });
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
   EXPECT_THAT(gang.kills(0), IsEmpty());
   gang.ExpectClean();
 }
 
 TEST(NcclRevokeTest, AbortsWhereARevokeIsLate) {
-  NcclWorld gang(1);
+  GpuWorld gang(1);
   gang.Run(
-      [&gang](int, NcclComm& comm) {
+      [&gang](int, GpuComm& comm) {
         // It never becomes quiet.
         gang.nccl(0).FailInBackground(nccl::kInProgress);
         comm.Revoke();
@@ -533,10 +516,10 @@ TEST(NcclRevokeTest, AbortsWhereARevokeIsLate) {
 TEST(NcclRevokeTest, AsksToKillWhereRevokeOrAbortHangs) {
   for (const auto& [call, version] : {std::pair("ncclCommRevoke", 22809),
                                       std::pair("ncclCommAbort", 22203)}) {
-    NcclWorld gang(1, version);
+    GpuWorld gang(1, version);
     gang.nccl(0).faults().Hang(call);
     absl::Duration revoked_at;
-    gang.Run([&](int, NcclComm& comm) {
+    gang.Run([&](int, GpuComm& comm) {
       revoked_at = Now();
       comm.Revoke();
       EXPECT_LT(Now() - revoked_at, 10 * kSoon) << "it only says so";
@@ -555,8 +538,8 @@ TEST(NcclCommTest, TellsWhatTheRealNcclSaysWithoutAGpu) {
   const auto real = nccl::LoadLibrary();
   if (!real.ok()) GTEST_SKIP() << real.status();
   if (cuda::LoadDriver().ok()) GTEST_SKIP() << "there is a driver";
-  NcclWorld gang(1);
-  NcclCommOptions options = gang.Options(0);
+  GpuWorld gang(1);
+  GpuCommOptions options = gang.Options(0);
   options.nccl = real;
   const auto comm = gang.Join(0, std::move(options));
   EXPECT_THAT(comm, StatusIs(absl::StatusCode::kUnavailable,
@@ -568,9 +551,9 @@ TEST(NcclCommTest, TellsWhatTheRealNcclSaysWithoutAGpu) {
 // ---- deadlines
 
 TEST(NcclCommTest, SaysThatAllRanksCameWhenTheGpuIsLate) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   gang.fabric().Hold();
-  gang.Run([](int rank, NcclComm& comm) {
+  gang.Run([](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     EXPECT_THAT(Sum(comm, values, absl::Milliseconds(150)),
                 StatusIs(kLate, AllOf(HasSubstr("AllReduce #1 (sum)"),
@@ -583,9 +566,9 @@ TEST(NcclCommTest, SaysThatAllRanksCameWhenTheGpuIsLate) {
 }
 
 TEST(NcclCommTest, TakesWhatIsLateButInTime) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   gang.fabric().Hold();
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  gang.Run([&gang](int rank, GpuComm& comm) {
     std::array<float, 100> values = Ones();
     std::thread release;
     if (rank == 0) {

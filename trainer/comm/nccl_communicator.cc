@@ -121,24 +121,20 @@ absl::StatusOr<NcclCommunicator::Block> NcclCommunicator::NewBlock(
       return block;
     }
   }
-  owner.SetCall("cuMemAlloc");
   COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
-                          gpu_.device().Allocate(block.bytes));
+                          gpu_.Allocate(owner, block.bytes));
   block.data = Address(memory);
   return block;
 }
 
 absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
     OwnerThread& owner, size_t bytes) {
-  absl::StatusOr<Block> block = NewBlock(owner, bytes);
-  if (!block.ok()) {
-    return Annotate(block.status(), absl::StrCat("rank ", identity_.rank));
-  }
-  blocks_.push_back(*block);
-  const std::span<std::byte> memory(block->data, bytes);
+  COHORT_ASSIGN_OR_RETURN(const Block block, NewBlock(owner, bytes));
+  blocks_.push_back(block);
+  const std::span<std::byte> memory(block.data, bytes);
   COHORT_RETURN_IF_ERROR(gpu_.Zero(owner, memory));
-  return Allocation{
-      memory, block->is_nccls && !!library_->table.ncclCommWindowRegister};
+  return Allocation{memory,
+                    block.is_nccls && !!library_->table.ncclCommWindowRegister};
 }
 
 absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
@@ -149,8 +145,7 @@ absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
   Stage stage;
   owner.SetCall("cuMemHostAlloc");
   COHORT_ASSIGN_OR_RETURN(stage.pinned, gpu_.device().AllocatePinned(wanted));
-  owner.SetCall("cuMemAlloc");
-  const auto memory = gpu_.device().Allocate(wanted);
+  const auto memory = gpu_.Allocate(owner, wanted);
   if (!memory.ok()) {
     gpu_.device().FreePinned(stage.pinned);
     return memory.status();

@@ -4,9 +4,8 @@
 // rounded once.
 //
 // One kernel for every type and operation, `cohort_reduce_<type>_<op>`: thread
-// i reads element i of every rank and writes the result to every rank, in
-// place, so ranges of one buffer may be reduced by different processes at a
-// time.
+// i reads element i of every source and writes the result to every destination.
+// A divisor makes a sum an average; one source and many destinations a copy.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -75,20 +74,20 @@ struct alignas(16) Pack {
   T element[kElements];
 };
 
-template <typename T, typename Op, bool kDivide, typename Run>
+template <typename T, typename Op, typename Run>
 __device__ void ReduceRun(const ReduceArgs& args, uint64_t index) {
   using WideType = typename Wide<T>::Type;
   constexpr int kElements = sizeof(Run) / sizeof(T);
   WideType value[kElements];
-  const Run first = static_cast<const Run*>(args.rank[0])[index];
+  const Run first = static_cast<const Run*>(args.source[0])[index];
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
     value[e] = Wide<T>::From(reinterpret_cast<const T*>(&first)[e]);
   }
   // Four loads under way at a time.
 #pragma unroll 4
-  for (uint32_t rank = 1; rank < args.world; ++rank) {
-    const Run run = static_cast<const Run*>(args.rank[rank])[index];
+  for (uint32_t i = 1; i < args.sources; ++i) {
+    const Run run = static_cast<const Run*>(args.source[i])[index];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       value[e] = Op::Apply(value[e],
@@ -98,16 +97,15 @@ __device__ void ReduceRun(const ReduceArgs& args, uint64_t index) {
   Run result;
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
-    if constexpr (kDivide) value[e] /= static_cast<WideType>(args.world);
+    if (args.divisor != 1) value[e] /= static_cast<WideType>(args.divisor);
     reinterpret_cast<T*>(&result)[e] = Wide<T>::To(value[e]);
   }
-  for (uint32_t rank = 0; rank < args.world; ++rank) {
-    static_cast<Run*>(args.rank[rank])[index] = result;
+  for (uint32_t i = 0; i < args.destinations; ++i) {
+    static_cast<Run*>(args.destination[i])[index] = result;
   }
 }
 
-// `args.rank` point at the range's first element.
-template <typename T, typename Op, bool kDivide>
+template <typename T, typename Op>
 __device__ void Reduce(const ReduceArgs& args) {
   const uint64_t thread =
       static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -117,33 +115,30 @@ __device__ void Reduce(const ReduceArgs& args) {
     constexpr uint64_t kElements = Pack<T>::kElements;
     const uint64_t packs = args.count / kElements;
     for (uint64_t i = thread; i < packs; i += threads) {
-      ReduceRun<T, Op, kDivide, Pack<T>>(args, i);
+      ReduceRun<T, Op, Pack<T>>(args, i);
     }
     done = packs * kElements;
   }
   for (uint64_t i = done + thread; i < args.count; i += threads) {
-    ReduceRun<T, Op, kDivide, T>(args, i);
+    ReduceRun<T, Op, T>(args, i);
   }
 }
 
 }  // namespace
 
-#define COHORT_REDUCE(name, T, Op, divide)                            \
+#define COHORT_REDUCE(name, T, Op)                                    \
   extern "C" __global__ void __launch_bounds__(512)                   \
       cohort_reduce_##name(const __grid_constant__ ReduceArgs args) { \
-    Reduce<T, Op, divide>(args);                                      \
+    Reduce<T, Op>(args);                                              \
   }
-#define COHORT_REDUCE_INTEGER(type, T)     \
-  COHORT_REDUCE(type##_sum, T, Sum, false) \
-  COHORT_REDUCE(type##_max, T, Max, false) \
-  COHORT_REDUCE(type##_min, T, Min, false)
-#define COHORT_REDUCE_FLOAT(type, T) \
-  COHORT_REDUCE_INTEGER(type, T)     \
-  COHORT_REDUCE(type##_average, T, Sum, true)
+#define COHORT_REDUCE_TYPE(type, T) \
+  COHORT_REDUCE(type##_sum, T, Sum) \
+  COHORT_REDUCE(type##_max, T, Max) \
+  COHORT_REDUCE(type##_min, T, Min)
 
-COHORT_REDUCE_FLOAT(f32, float)
-COHORT_REDUCE_FLOAT(f64, double)
-COHORT_REDUCE_FLOAT(f16, __half)
-COHORT_REDUCE_FLOAT(bf16, __nv_bfloat16)
-COHORT_REDUCE_INTEGER(i32, int32_t)
-COHORT_REDUCE_INTEGER(i64, int64_t)
+COHORT_REDUCE_TYPE(f32, float)
+COHORT_REDUCE_TYPE(f64, double)
+COHORT_REDUCE_TYPE(f16, __half)
+COHORT_REDUCE_TYPE(bf16, __nv_bfloat16)
+COHORT_REDUCE_TYPE(i32, int32_t)
+COHORT_REDUCE_TYPE(i64, int64_t)

@@ -13,7 +13,7 @@ namespace cohort::trainer {
 std::span<const std::byte> ReduceKernels();
 
 // The kernel for one type and operation: "cohort_reduce_f32_sum".  Takes one
-// ReduceArgs.  REQUIRES: floating point for kAverage.
+// ReduceArgs.  REQUIRES: not kAverage, which is a sum with a divisor.
 std::string ReduceKernelName(DType dtype, ReduceOp op);
 
 }  // namespace cohort::trainer

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -110,8 +111,8 @@ std::byte* Map(int fd, size_t bytes) {
 
 // Device memory; a file in memory, so that others can map it.
 struct FakeDriver::Block {
-  explicit Block(size_t bytes)
-      : bytes(bytes), fd(memfd_create("fake-device-memory", MFD_CLOEXEC)) {}
+  explicit Block(size_t size)
+      : bytes(size), fd(memfd_create("fake-device-memory", MFD_CLOEXEC)) {}
   ~Block() { close(fd); }
 
   const size_t bytes;
@@ -230,8 +231,9 @@ Result FakeDriver::AllocateDevice(DevicePointer* memory, size_t bytes) {
   if (ftruncate(block->fd, static_cast<off_t>(bytes)) != 0) return kUnknown;
   std::byte* const mapped = Map(block->fd, bytes);
   if (mapped == nullptr) return kUnknown;
-  // As real memory is: not what anybody hoped for.
-  std::memset(mapped, 0xAB, bytes);
+  // As real memory is: not what anybody hoped for.  Pages cost time.
+  constexpr size_t kSpoilt = size_t{64} << 10;
+  std::memset(mapped, 0xAB, std::min(bytes, kSpoilt));
   *memory = reinterpret_cast<uintptr_t>(mapped);
   device_[*memory] = std::move(block);
   device_bytes_ += bytes;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,31 +22,41 @@
 #include "common/mutex.h"
 #include "common/testing/temp_dir.h"
 #include "shm/arena.h"
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
+#include "trainer/comm/gpu_seat.h"
 #include "trainer/comm/shm_comm.h"
 #include "trainer/comm/testing/fake_nccl.h"
+#include "trainer/comm/testing/fake_reduce.h"
 #include "trainer/comm/testing/ranks.h"
 #include "trainer/cuda/testing/fake_driver.h"
 
 namespace cohort::trainer {
 
-// A gang of ranks that are threads, each with a fake GPU of its own and a fake
-// NCCL of its own process, over shared memory.  Thread-safe, a rank's part from
-// its own thread; outlives the communicators.
-class NcclWorld {
+// A gang of ranks that are threads, each with a fake driver and a fake NCCL of
+// its own process, over shared memory.  Thread-safe, a rank's part from its own
+// thread; outlives the communicators.
+class GpuWorld {
  public:
   static constexpr uint64_t kEpoch = 2;
+  static constexpr int kVersion = 22809;
 
-  explicit NcclWorld(int world, int version = 22809) : exchange_(world) {
+  // A GPU for each rank.
+  explicit GpuWorld(int world, int version = kVersion)
+      : GpuWorld(EachItsOwn(world), version) {}
+  // Rank i on GPU gpus[i].
+  explicit GpuWorld(const std::vector<int>& gpus, int version = kVersion)
+      : exchange_(static_cast<int>(gpus.size())) {
+    const int world = static_cast<int>(gpus.size());
     const auto arena = shm::Arena::Create(
         directory_.path(),
-        {.attempt = "nccl-world", .epoch = kEpoch, .local_world = world});
+        {.attempt = "gpu-world", .epoch = kEpoch, .local_world = world});
     COHORT_CHECK(arena.ok()) << arena.status();
-    for (int rank = 0; rank < world; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(fabric_, rank, version));
+    for (const int gpu : gpus) {
+      ranks_.push_back(std::make_unique<Rank>(fabric_, gpu, version));
     }
   }
-  ~NcclWorld() {
+  ~GpuWorld() {
     // Whatever still hangs or is held would keep a communicator from closing.
     fabric_.Resume();
   }
@@ -56,16 +68,17 @@ class NcclWorld {
   MemoryExchange& exchange() { return exchange_; }
 
   // What each rank connects with; a hang ends when the process is "killed".
-  NcclCommOptions Options(int rank) {
+  GpuCommOptions Options(int rank) {
     auto library = nccl::MakeLibrary(nccl(rank).table(), "fake");
     // Who asked for the version has nothing to do with a communicator.
     nccl(rank).faults().ForgetThreads();
     return {.driver = driver(rank).table(),
             .nccl = std::move(library),
+            .kernels = kKernels,
             .kill = [this, rank](absl::string_view why) { Kill(rank, why); }};
   }
 
-  // The host communicator under rank `rank`'s NCCL.
+  // The host communicator under rank `rank`'s GPU.
   absl::StatusOr<Comm*> Host(int rank) {
     auto place = shm::ArenaPlace::Claim(directory_.path(), rank);
     if (!place.ok()) return place.status();
@@ -81,22 +94,22 @@ class NcclWorld {
     ranks_[rank]->place.reset();
   }
 
-  absl::StatusOr<std::unique_ptr<NcclComm>> Join(int rank,
-                                                 NcclCommOptions options) {
+  absl::StatusOr<std::unique_ptr<GpuComm>> Join(int rank,
+                                                GpuCommOptions options) {
     auto host = Host(rank);
     if (!host.ok()) return host.status();
     Exchange exchange = exchange_.For(rank);
-    return NcclComm::Connect(std::move(options), **host, exchange);
+    return ConnectGpuComm(std::move(options), **host, exchange);
   }
-  absl::StatusOr<std::unique_ptr<NcclComm>> Join(int rank) {
+  absl::StatusOr<std::unique_ptr<GpuComm>> Join(int rank) {
     return Join(rank, Options(rank));
   }
 
   // Runs `body` on each rank, connected; `change` makes its options others.
-  void Run(const std::function<void(int, NcclComm&)>& body,
-           const std::function<void(NcclCommOptions&)>& change = nullptr) {
+  void Run(const std::function<void(int, GpuComm&)>& body,
+           const std::function<void(GpuCommOptions&)>& change = nullptr) {
     RunRanks(size(), [&](int rank) {
-      NcclCommOptions options = Options(rank);
+      GpuCommOptions options = Options(rank);
       if (change) change(options);
       auto comm = Join(rank, std::move(options));
       ASSERT_TRUE(comm.ok()) << comm.status();
@@ -121,6 +134,9 @@ class NcclWorld {
       EXPECT_EQ(driver(rank).streams(), 0);
       EXPECT_EQ(driver(rank).events(), 0);
       EXPECT_EQ(driver(rank).contexts(), 0);
+      EXPECT_EQ(driver(rank).opened(), 0u);
+      EXPECT_EQ(driver(rank).modules(), 0);
+      EXPECT_EQ(driver(rank).misuses(), 0) << "CI-4";
       EXPECT_LE(driver(rank).faults().threads(), 1u) << "NC-1";
       EXPECT_EQ(nccl(rank).communicators(), 0u);
       EXPECT_EQ(nccl(rank).misuses(), 0);
@@ -135,9 +151,11 @@ class NcclWorld {
 
  private:
   struct Rank {
-    Rank(nccl::FakeFabric& fabric, int rank, int version)
-        : driver({.uuid_byte = static_cast<char>(rank + 1)}),
-          nccl(fabric, driver, version) {}
+    Rank(nccl::FakeFabric& fabric, int gpu, int version)
+        : driver({.uuid_byte = static_cast<char>(gpu + 1)}),
+          nccl(fabric, driver, version) {
+      AddReduceKernels(driver);
+    }
 
     cuda::FakeDriver driver;
     nccl::FakeNccl nccl;
@@ -145,6 +163,15 @@ class NcclWorld {
     std::unique_ptr<Comm> host;
     std::vector<std::string> kills;
   };
+
+  // Any bytes: the fake driver knows its kernels by name.
+  static constexpr std::byte kKernels[1] = {};
+
+  static std::vector<int> EachItsOwn(int world) {
+    std::vector<int> gpus(world);
+    std::iota(gpus.begin(), gpus.end(), 0);
+    return gpus;
+  }
 
   void Kill(int rank, absl::string_view why) {
     {
@@ -164,7 +191,7 @@ class NcclWorld {
 };
 
 // Rungs and deadlines that a test can wait for.
-inline void Impatient(NcclCommOptions& options) {
+inline void Impatient(GpuCommOptions& options) {
   options.deadlines.quiet = absl::Milliseconds(200);
   options.deadlines.revoke = absl::Milliseconds(100);
   options.deadlines.finish = absl::Milliseconds(200);

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "trainer/comm/comm.h"
+#include "trainer/comm/gpu_stream.h"
+#include "trainer/comm/owner_thread.h"
+#include "trainer/cuda/driver.h"
+
+namespace cohort::trainer {
+
+// One rank's part of a GPU that ranks share: memory that the others reach, the
+// others' memory, and kernels over both; as its owner thread sees it (NC-1).
+// See docs/design/0006-ranks-of-one-gpu.md, whose CI-n are kept here.
+//
+// CI-4: Forget ends what this rank has of the others; LetGo says that they have
+//       done the same, and only then Close frees what they had.
+class SharedGpu {
+ public:
+  // Memory of this rank that the others can open.
+  struct Region {
+    std::span<std::byte> memory;
+    cuda::IpcMemoryHandle handle = {};
+  };
+  // Memory of any rank: this rank's own at `address`, or the others' in the
+  // region of a handle.
+  struct Place {
+    std::byte* address = nullptr;
+    cuda::IpcMemoryHandle handle = {};  // where `address` is null
+    size_t offset = 0;
+  };
+  // Elements of `sources`, combined in their order and divided by `divisor`
+  // unless that is 1, become those of `destinations`.
+  struct Work {
+    DType dtype = DType::kF32;
+    ReduceOp op = ReduceOp::kSum;  // not kAverage
+    size_t count = 0;
+    uint32_t divisor = 1;  // floating point only
+    std::vector<Place> sources = {};
+    std::vector<Place> destinations = {};
+  };
+
+  // `gpu` must outlive it, and is open before the first call.  `kernels` as
+  // ReduceKernels() gives them; not empty.
+  SharedGpu(GpuStream& gpu, std::span<const std::byte> kernels);
+
+  absl::Status Open(OwnerThread& owner);
+  // At least `bytes`, not zeroed.
+  absl::StatusOr<Region> Allocate(OwnerThread& owner, size_t bytes);
+  // Host memory that the GPU copies from and to, at least `bytes`; the one
+  // before it is given back.
+  absl::StatusOr<std::byte*> ReservePinned(OwnerThread& owner, size_t bytes);
+
+  // Enqueues one kernel.
+  absl::Status Enqueue(OwnerThread& owner, const Work& work);
+  absl::Status EnqueueCopy(OwnerThread& owner, const Place& to,
+                           const Place& from, size_t bytes);
+
+  void Forget(OwnerThread& owner);
+  void LetGo() { is_let_go_ = true; }
+  // After the stream was drained.
+  void Close(OwnerThread& owner);
+
+ private:
+  absl::StatusOr<std::byte*> AddressOf(OwnerThread& owner, const Place& place);
+  absl::StatusOr<cuda::Function> KernelFor(OwnerThread& owner, DType dtype,
+                                           ReduceOp op);
+
+  GpuStream& gpu_;
+  const std::span<const std::byte> kernels_;
+  cuda::Module module_ = nullptr;
+  std::map<std::string, cuda::Function> functions_;  // by name
+  std::vector<cuda::DevicePointer> regions_;
+  // The others' regions, by the bytes of their handles.
+  std::map<std::string, cuda::DevicePointer> opened_;
+  std::byte* pinned_ = nullptr;
+  size_t pinned_bytes_ = 0;
+  bool is_let_go_ = false;
+};
+
+}  // namespace cohort::trainer
