@@ -120,6 +120,8 @@ function(cohort_executable)
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_static)
     if(ARG_MIXED)
       set(kind MIXED)
+      # Its shared objects may come along (tools/gpu_bundle.sh).
+      set_target_properties(${ARG_NAME} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
     else()
       target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc)
     endif()

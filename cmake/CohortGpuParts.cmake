@@ -1,0 +1,54 @@
+# The one list of what a machine with a GPU is proved with: tools/gpu_check.sh runs
+# it, tools/gpu_bundle.sh packs it.  In the build it is the file gpu_parts, a line a
+# part: KIND NAME ARGUMENTS...
+#
+#   program        of the runtime; packed
+#   test           a GoogleTest program in tests/; packed
+#   bench          in bin/; packed
+#   example        in bin/; packed, run as the rank of a job with its ARGUMENTS
+#   torch_example  as example, but links LibTorch, whose version is its first
+#                  argument; never packed
+#
+# Tests and benches say "skipped" and why where there is no GPU.  In ARGUMENTS
+# {data} is the tree's data/.
+
+# What the target `bundle` builds and `cmake --install --component bundle` installs.
+add_custom_target(bundle)
+
+# cohort_gpu_part(KIND target [ARGUMENTS ...]); nothing where there is no target.
+function(cohort_gpu_part kind target)
+  cmake_parse_arguments(ARG "" "" "ARGUMENTS" ${ARGN})
+  if(NOT TARGET ${target})
+    return()
+  endif()
+  list(JOIN ARG_ARGUMENTS " " arguments)
+  if(kind STREQUAL "torch_example")
+    string(PREPEND arguments "${Torch_VERSION} ")
+  else()
+    set(folder bin)
+    if(kind STREQUAL "test")
+      set(folder tests)
+    endif()
+    add_dependencies(bundle ${target})
+    install(TARGETS ${target} RUNTIME DESTINATION ${folder}
+      COMPONENT bundle EXCLUDE_FROM_ALL)
+  endif()
+  string(STRIP "${kind} $<TARGET_FILE_NAME:${target}> ${arguments}" line)
+  set_property(GLOBAL APPEND PROPERTY COHORT_GPU_PARTS "${line}")
+endfunction()
+
+# After all parts.
+function(cohort_write_gpu_parts)
+  foreach(program IN ITEMS cohort_command cohort-head cohort-worker cohort-keeper)
+    cohort_gpu_part(program ${program})
+  endforeach()
+  get_property(parts GLOBAL PROPERTY COHORT_GPU_PARTS)
+  list(JOIN parts "\n" text)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gpu_parts CONTENT "${text}\n")
+  set(bundle COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(FILES ${CMAKE_BINARY_DIR}/gpu_parts DESTINATION . ${bundle})
+  install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/bundle_run.sh
+    DESTINATION . RENAME run ${bundle})
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/data DESTINATION . ${bundle})
+  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION . ${bundle})
+endfunction()
