@@ -41,6 +41,7 @@
 #include "shm/arena.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/shm_comm.h"
+#include "trainer/comm/testing/exchange_over.h"
 
 namespace cohort::bench {
 namespace {
@@ -331,36 +332,8 @@ class Rank {
 
 #ifdef COHORT_HAVE_GLOO
 
-// Blobs through the arena that the ranks already share.
-absl::StatusOr<std::vector<std::string>> ExchangeOver(Comm& comm,
-                                                      std::string mine) {
-  constexpr size_t kBlobMax = 1024;
-  struct Blob {
-    int64_t size = 0;
-    std::array<int64_t, kBlobMax / 8> words = {};
-  };
-  std::vector<std::string> all;
-  for (int root = 0; root < comm.world(); ++root) {
-    Blob blob;
-    if (root == comm.rank()) {
-      if (mine.size() > kBlobMax) return absl::InternalError("blob too large");
-      blob.size = static_cast<int64_t>(mine.size());
-      std::memcpy(blob.words.data(), mine.data(), mine.size());
-    }
-    COHORT_RETURN_IF_ERROR(
-        comm.Broadcast(Buffer::Of(std::span(&blob.size, 1 + blob.words.size())),
-                       root, kDeadline));
-    all.emplace_back(reinterpret_cast<const char*>(blob.words.data()),
-                     blob.size);
-  }
-  return all;
-}
-
 absl::Status Rank::JoinGloo() {
-  trainer::Exchange exchange = [this](absl::string_view, std::string mine,
-                                      absl::Duration) {
-    return ExchangeOver(*shm_, std::move(mine));
-  };
+  trainer::Exchange exchange = trainer::ExchangeOver(*shm_);
   COHORT_ASSIGN_OR_RETURN(
       gloo_comm_,
       trainer::ConnectGloo({.rank = rank_, .world = kWorld, .epoch = kEpoch},

@@ -69,6 +69,12 @@ Flags ParseFlags(int argc, char** argv) {
   return flags;
 }
 
+int Skip(const std::string& bench, const std::string& why) {
+  // Not among the figures, which a program may read.
+  std::fprintf(stderr, "bench_%s: skipped: %s\n", bench.c_str(), why.c_str());
+  return 0;
+}
+
 double Samples::median() const {
   if (values.empty()) return 0;
   std::vector<double> sorted = values;

@@ -16,6 +16,9 @@ struct Flags {
 // Ends the program with status 2 and a usage line on anything else.
 Flags ParseFlags(int argc, char** argv);
 
+// Says that `bench` has nothing to measure here, and why; the exit status, 0.
+int Skip(const std::string& bench, const std::string& why);
+
 // The runs of one figure.
 struct Samples {
   std::vector<double> values = {};

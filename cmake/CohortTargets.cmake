@@ -133,16 +133,16 @@ function(cohort_executable)
 endfunction()
 
 # cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|gpu...]
-#             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name])
+#             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name] [STATIC])
 # Each TEST is a ctest of its own, named x_test.Suite.Case; with WHOLE the program
 # is one ctest (where SetUpTestSuite costs more than the tests).
 # SERIAL: no other test runs beside it.  RESOURCE_LOCK: no two tests with the same
-# one run at once.
+# one run at once.  STATIC: linked as programs are, for other machines.
 function(cohort_test)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "WHOLE;SERIAL" "NAME;TIMEOUT;RESOURCE_LOCK"
+  cmake_parse_arguments(ARG "WHOLE;SERIAL;STATIC" "NAME;TIMEOUT;RESOURCE_LOCK"
     "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -153,8 +153,13 @@ function(cohort_test)
   add_executable(${ARG_NAME} ${ARG_SRCS})
   set_target_properties(${ARG_NAME} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set(foreign cohort_deps_shared)
+  if(ARG_STATIC AND TARGET cohort_deps_static)
+    set(foreign cohort_deps_static)
+    target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
   target_link_libraries(${ARG_NAME} PRIVATE
-    cohort_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main cohort_deps_shared)
+    cohort_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main ${foreign})
   target_compile_options(${ARG_NAME} PRIVATE ${COHORT_TEST_FLAGS})
   cohort_reuse_headers(${ARG_NAME} cohort_test_headers)
   if("unit" IN_LIST ARG_LABELS OR "sim" IN_LIST ARG_LABELS)
