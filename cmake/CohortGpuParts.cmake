@@ -14,6 +14,8 @@
 
 # What the target `bundle` builds and `cmake --install --component bundle` installs.
 add_custom_target(bundle)
+# The examples that are not packed, for tools/gpu_check.sh in a tree.
+add_custom_target(gpu_examples)
 
 # cohort_gpu_part(KIND target [ARGUMENTS ...]); nothing where there is no target.
 function(cohort_gpu_part kind target)
@@ -24,6 +26,7 @@ function(cohort_gpu_part kind target)
   list(JOIN ARG_ARGUMENTS " " arguments)
   if(kind STREQUAL "torch_example")
     string(PREPEND arguments "${Torch_VERSION} ")
+    add_dependencies(gpu_examples ${target})
   else()
     set(folder bin)
     if(kind STREQUAL "test")
@@ -49,6 +52,10 @@ function(cohort_write_gpu_parts)
   install(FILES ${CMAKE_BINARY_DIR}/gpu_parts DESTINATION . ${bundle})
   install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/bundle_run.sh
     DESTINATION . RENAME run ${bundle})
+  install(PROGRAMS ${CMAKE_SOURCE_DIR}/tools/gpu_check.sh
+    DESTINATION tools ${bundle})
+  install(FILES ${CMAKE_SOURCE_DIR}/examples/ddp/train.py
+    DESTINATION examples/ddp ${bundle})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/data DESTINATION . ${bundle})
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION . ${bundle})
 endfunction()

@@ -101,4 +101,4 @@ bytes=$(stat -c %s "$work/packed")
 mv "$work/packed" "$target"
 chmod 644 "$target"
 echo "gpu_bundle: $target, $((bytes >> 20)) MiB; unpack it anywhere, then" \
-  "$name/run"
+  "$name/run COMMAND or $name/tools/gpu_check.sh"

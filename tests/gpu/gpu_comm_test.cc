@@ -85,6 +85,15 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 
 class GpuCommTest : public ::testing::TestWithParam<Case> {
  protected:
+  // For the report of tools/gpu_check.sh.
+  static void SetUpTestSuite() {
+    const GpuMachine& machine = ThisGpuMachine();
+    if (!machine.no_gpu.empty()) return;
+    std::cout << "[ MACHINE  ] CUDA " << machine.driver_version << ", NCCL "
+              << (machine.no_nccl.empty() ? machine.nccl_version
+                                          : machine.no_nccl)
+              << std::endl;
+  }
   void SetUp() override {
     const std::string obstacle =
         GetParam().backend.obstacle(ThisGpuMachine(), GetParam().world);

@@ -1,0 +1,358 @@
+#!/usr/bin/env bash
+# Proves cohort on this machine's GPUs in at most 8 minutes (after the build), from the
+# source tree or from inside a bundle (tools/gpu_bundle.sh), and writes one report.
+#
+#   tools/gpu_check.sh [--torch DIR] [--report FILE]
+#
+# Runs devices beside nvidia-smi, every GPU test, every GPU bench, and the examples as
+# jobs of a cluster of its own.  Those that link LibTorch run when --torch names a
+# directory (site-packages/torch) of the version that they were built against.  The
+# report, gpu-check.md beside the programs, has each figure with its floor.  One part
+# that fails hides no other; then the exit status is 1.  Without a GPU everything is
+# counted as skipped, and it is 0.
+# Not -e: what fails is an outcome, and the next part is run.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+readonly budget=480  # seconds
+usage() {
+  sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+torch='' report=''
+while (($#)); do
+  case $1 in
+    --torch | --report)
+      [[ -n ${2:-} ]] || usage
+      if [[ $1 == --torch ]]; then torch=$2; else report=$2; fi
+      shift 2
+      ;;
+    *) usage ;;
+  esac
+done
+if [[ -n $torch && ! -d $torch/lib ]]; then
+  echo "gpu_check: $torch has no lib/: name the directory torch of site-packages" >&2
+  exit 2
+fi
+[[ -z $torch ]] || torch=$(cd "$torch" && pwd)
+
+# Programs lie alike in a build and in a bundle.
+if [[ -e $here/gpu_parts ]]; then
+  programs=$here
+else
+  programs=$here/build/release
+  (cd "$here" && cmake --preset release -Wno-dev | grep cohort: &&
+    cmake --build --preset release --target bundle gpu_examples) || exit
+fi
+report=${report:-$programs/gpu-check.md}
+: >"$report" || exit
+export PATH=$programs/bin:$PATH
+work=$(mktemp -d)
+up_pid=
+finish() {
+  if [[ -n $up_pid ]]; then
+    kill "$up_pid" 2>/dev/null
+    wait "$up_pid" 2>/dev/null
+  fi
+  rm -rf "$work"
+}
+trap finish EXIT
+SECONDS=0
+
+# ---- outcomes: lines "passed|failed|skipped <tab> part <tab> what was said"
+
+outcome() {
+  printf '%s\t%s\t%s\n' "$1" "$2" "${3:-}" >>"$work/outcomes"
+  printf '%-8s%s%s\n' "$1" "$2" "${3:+: $3}"
+}
+count() {
+  grep -c "^$1" "$work/outcomes"
+}
+
+# limited SECONDS COMMAND...: no longer than that, and than what is left in all.
+limited() {
+  local most=$1 left=$((budget - SECONDS))
+  shift
+  ((left < most)) && most=$left
+  ((most > 0)) || return 124
+  timeout --kill-after=5 "$most" "$@"
+}
+why_ended() {
+  case $1 in
+    124 | 137) echo "not over in time" ;;
+    *) echo "exit status $1" ;;
+  esac
+}
+last_line() {
+  grep -v '^[[:space:]]*$' "$1" | tail -n 1 | cut -c 1-300
+}
+
+# ---- what there is
+
+has_gpu() {
+  nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
+    [[ -e /dev/dxg ]]
+}
+# Where NCCL is, when no loader would find it.
+find_nccl() {
+  local path
+  for path in "$here/build/cuda-toolkit/nvidia/nccl/lib" \
+    ${torch:+"$(dirname "$torch")/nvidia/nccl/lib"} \
+    "$(python3 -c 'import os, nvidia.nccl as n; print(os.path.join(list(n.__path__)[0], "lib"))' \
+      2>/dev/null)"; do
+    [[ -e $path/libnccl.so.2 ]] && echo "$path/libnccl.so.2" && return
+  done
+}
+if [[ -z ${COHORT_NCCL_LIBRARY:-} ]] &&
+  ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
+  COHORT_NCCL_LIBRARY=$(find_nccl)
+  if [[ -n $COHORT_NCCL_LIBRARY ]]; then
+    export COHORT_NCCL_LIBRARY
+  else
+    unset COHORT_NCCL_LIBRARY
+  fi
+fi
+
+# ---- tests
+
+# Reads GoogleTest's output: outcome, name, reason.  A test that began and said nothing
+# more took the program with it.
+test_outcomes() {
+  awk '
+    function told(what, why) { print what "\t" name "\t" why; name = "" }
+    /^\[ RUN      \] / { name = $4; why = ""; take = 0; next }
+    name == "" { next }
+    / Skipped$|: Failure$/ { take = 1; next }
+    take && why == "" && NF { why = $0; take = 0 }
+    /^\[       OK \] / { told("passed", ""); next }
+    /^\[  SKIPPED \] / { told("skipped", why); next }
+    /^\[  FAILED  \] / { told("failed", why); next }
+    END { if (name != "") told("failed", "did not end") }' "$1"
+}
+
+run_test() {
+  local name=$1 log=$work/$1.log status=0
+  limited 150 "$programs/tests/$name" >"$log" 2>&1
+  status=$?
+  test_outcomes "$log" >"$work/tests"
+  if ((status == 124 || status == 137)); then
+    echo "failed	program	not over in time" >>"$work/tests"
+  elif ((status != 0)) && ! grep -q '^failed' "$work/tests"; then
+    echo "failed	program	$(why_ended "$status"): $(last_line "$log")" >>"$work/tests"
+  elif [[ ! -s $work/tests ]]; then
+    echo "failed	program	has no tests" >>"$work/tests"
+  fi
+  while IFS=$'\t' read -r what test why; do
+    outcome "$what" "$name: $test" "$why"
+  done <"$work/tests"
+  sed -n 's/^\[ MEASURED \] //p' "$log" >>"$work/measured"
+  sed -n 's/^\[ MACHINE  \] //p' "$log" >>"$work/machine"
+}
+
+# ---- benches
+
+run_bench() {
+  local name=$1 log=$work/$1.log status=0
+  limited 150 "$programs/bin/$name" --quick --json >"$log" 2>"$log.errors"
+  status=$?
+  sed -nE 's/.*"bench":"([^"]*)","case":"([^"]*)","value":([^,]*),"unit":"([^"]*)","floor":([^,]*),"ratio":([^,]*),.*/\1\t\2\t\3\t\4\t\5\t\6/p' \
+    "$log" >>"$work/figures"
+  if ((status != 0)); then
+    outcome failed "$name" "$(why_ended "$status"): $(last_line "$log.errors")"
+  elif grep -q 'skipped: ' "$log.errors"; then
+    outcome skipped "$name" "$(sed -n 's/.*skipped: //p' "$log.errors" | head -n 1)"
+  elif [[ ! -s $log ]]; then
+    outcome failed "$name" "gave no figures"
+  else
+    outcome passed "$name"
+  fi
+}
+
+# ---- examples, as jobs
+
+start_cluster() {
+  cohort up --workers 1 --port 0 --state-dir "$work/cluster" \
+    --ready-file "$work/ready" >"$work/up.log" 2>&1 &
+  up_pid=$!
+  until [[ -e $work/ready ]]; do
+    kill -0 "$up_pid" 2>/dev/null || return 1
+    ((SECONDS < budget)) || return 1
+    read -rt 0.1 <> <(:)
+  done
+  COHORT_ADDRESS=$(<"$work/ready")
+  export COHORT_ADDRESS COHORT_CREDENTIAL_FILE=$work/cluster/credential
+}
+
+# The cluster offers each GPU that nvidia-smi lists, healthy.
+check_cluster() {
+  if ! start_cluster; then
+    outcome failed "cluster" "$(last_line "$work/up.log")"
+    return 1
+  fi
+  cohort gpus list >"$work/gpus" 2>&1
+  local uuid missing=()
+  while read -r uuid; do
+    grep -q "$uuid.*HEALTHY" "$work/gpus" || missing+=("$uuid")
+  done < <(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null)
+  if ((${#missing[@]})); then
+    outcome failed "cluster" "not offered as healthy: ${missing[*]}"
+    return 1
+  fi
+  outcome passed "cluster"
+}
+
+# run_job NAME [SUBMIT_FLAG...] -- COMMAND...: one rank with one GPU.
+run_job() {
+  local name=$1 log=$work/$1.log status=0 begin=$SECONDS
+  shift
+  if ((SECONDS >= budget)); then
+    outcome failed "$name" "not over in time"
+    return
+  fi
+  limited 130 cohort submit --use-gpu --num-workers 1 --time-limit 120s \
+    ${COHORT_NCCL_LIBRARY:+--env COHORT_NCCL_LIBRARY="$COHORT_NCCL_LIBRARY"} \
+    -f "$@" >"$log" 2>&1
+  status=$?
+  if ((status != 0)); then
+    # What the rank said last, and what became of the job.
+    outcome failed "$name" "$(why_ended "$status"): $(tail -n 2 "$log" | paste -sd ';')"
+    return
+  fi
+  outcome passed "$name"
+  # Its last words but for the runtime's own.
+  grep -v '^job ' "$log" | tail -n 1 |
+    sed "s|^|$name, $((SECONDS - begin)) s as a job: |" >>"$work/measured"
+}
+
+# torch_obstacle NAME VERSION: why an example on LibTorch cannot run; empty: it can.
+torch_obstacle() {
+  local has=''
+  if [[ ! -x $programs/bin/$1 ]]; then
+    echo "not in a bundle: run this in a source tree"
+  elif [[ -z $torch ]]; then
+    echo "no --torch"
+  else
+    has=$(sed -nE "s/^__version__ = '([0-9.]*[0-9]).*/\1/p" "$torch/version.py" 2>/dev/null)
+    if [[ $has != "$2" ]]; then
+      echo "built against LibTorch $2, and --torch is ${has:-of no known version}"
+    else
+      LD_LIBRARY_PATH=$torch_path ldd "$programs/bin/$1" |
+        awk '/not found/ { missing = missing " " $1 }
+             END { if (missing) print "libraries are missing:" missing }'
+    fi
+  fi
+}
+torch_path=
+if [[ -n $torch ]]; then
+  torch_path=$torch/lib$(find "$(dirname "$torch")/nvidia" -maxdepth 2 -name lib \
+    -printf ':%p' 2>/dev/null)
+fi
+
+ddp_obstacle() {
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    echo "python3 has no torch"
+  elif ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    echo "python3's torch cannot use the GPU"
+  fi
+}
+
+run_example() {
+  local kind=$1 name=$2 obstacle='' words=() flags=()
+  shift 2
+  read -ra words <<<"${*//\{data\}/$here/data}"
+  if [[ $kind == torch_example ]]; then
+    obstacle=$(torch_obstacle "$name" "${words[0]}")
+    words=("${words[@]:1}")
+    flags=(--env "LD_LIBRARY_PATH=$torch_path")
+  fi
+  if [[ -n $no_examples ]]; then
+    outcome skipped "$name" "$no_examples"
+  elif [[ -n $obstacle ]]; then
+    outcome skipped "$name" "$obstacle"
+  else
+    run_job "$name" "${flags[@]}" -- "$programs/bin/$name" "${words[@]}"
+  fi
+}
+
+run_ddp() {
+  local obstacle
+  obstacle=${no_examples:-$(ddp_obstacle)}
+  if [[ -n $obstacle ]]; then
+    outcome skipped "examples/ddp" "$obstacle"
+  else
+    run_job ddp --file "$here/examples/ddp/train.py" -- python3 train.py --steps 200
+  fi
+}
+
+# ---- the report
+
+table() {
+  printf '\n## %s\n\n' "$1"
+  shift
+  printf '|'; printf ' %s |' "$@"; printf '\n|'
+  printf '%.0s---|' "$@"; printf '\n'
+}
+rows() {
+  sed -E 's/\|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/'
+}
+write_report() {
+  echo "# GPU check: $summary"
+  table Machine what is
+  {
+    printf 'date\t%s\n' "$(date -u '+%F %H:%M UTC')"
+    printf 'cohort\t%s\n' "$(cohort version)"
+    printf 'host\t%s CPUs, %s, Linux %s\n' "$(nproc)" \
+      "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
+    printf 'load\t%s\n' "$(cut -d' ' -f 1-3 /proc/loadavg)"
+    nvidia-smi --query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader \
+      2>/dev/null | sed 's/^/GPU\t/'
+    sort -u "$work/machine" | sed 's/^/driver and NCCL\t/'
+    printf 'time\t%s s of %s\n' "$SECONDS" "$budget"
+  } | rows
+  table Figures bench case value unit floor "times the floor"
+  awk -F'\t' -v OFS='\t' '
+    function short(x) { return x ~ /^-?[0-9.]/ ? sprintf("%.4g", x) : "-" }
+    { print $1, $2, short($3), $4, short($5), short($6) }' "$work/figures" | rows
+  if grep -q ranks_on_one_gpu "$work/figures"; then
+    printf '\nranks_on_one_gpu: NCCL refuses that but for a trick; not how fast it is.\n'
+  fi
+  if [[ -s $work/measured ]]; then
+    printf '\nMeasured by tests and examples:\n\n'
+    sed 's/^/- /' "$work/measured"
+  fi
+  table Parts outcome part why
+  rows <"$work/outcomes"
+  if [[ -s $work/gpus ]]; then
+    # shellcheck disable=SC2016  # Markdown.
+    printf '\n## Devices, as `cohort gpus list` has them\n\n```\n'
+    cat "$work/gpus"
+    printf '```\n'
+  fi
+}
+
+touch "$work/outcomes" "$work/figures" "$work/measured" "$work/machine"
+while read -r kind name _; do
+  [[ $kind != test ]] || run_test "$name"
+done <"$programs/gpu_parts"
+while read -r kind name _; do
+  [[ $kind != bench ]] || run_bench "$name"
+done <"$programs/gpu_parts"
+no_examples=
+if ! has_gpu; then
+  no_examples="no GPU"
+  outcome skipped "cluster" "$no_examples"
+elif ! check_cluster; then
+  no_examples="no cluster that offers the GPUs"
+fi
+while read -r kind name arguments; do
+  case $kind in
+    example | torch_example) run_example "$kind" "$name" "$arguments" ;;
+  esac
+done <"$programs/gpu_parts"
+run_ddp
+
+summary="$(count passed) passed, $(count failed) failed, $(count skipped) skipped"
+has_gpu || summary="no GPU here; $summary"
+write_report >"$report"
+echo "gpu_check: $summary; $report"
+(($(count failed) == 0))
