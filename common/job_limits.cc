@@ -94,6 +94,7 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ATTEMPT_ID",
       "COHORT_ATTEMPT",
       "COHORT_EPOCH",
+      "COHORT_GPU_IDS",
       "COHORT_KEEPER_RANK",
       "COHORT_ARRAY_ID",
       "COHORT_ARRAY_INDEX",

@@ -1,6 +1,7 @@
 #include "worker/rank_environment.h"
 
 #include <map>
+#include <set>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -22,6 +23,30 @@ bool Confuses(absl::string_view name) {
     if (absl::StartsWith(name, prefix)) return true;
   }
   return false;
+}
+
+// What CUDA shows to the rank.  A stock script takes cuda:LOCAL_RANK, since
+// torchrun's ranks see every GPU of their node.  So where each local rank has
+// one GPU to itself all see all of these, by local rank.  Elsewhere no order
+// would serve such a script, and a rank sees its own only: where ranks share
+// GPUs, have several, or have MIG instances, of which CUDA takes one a process.
+std::vector<std::string> VisibleGpus(const v1::DesiredAttempt& attempt,
+                                     const v1::DesiredRank& rank) {
+  const std::vector<std::string> own(rank.gpu_ids().begin(),
+                                     rank.gpu_ids().end());
+  std::vector<std::string> all(attempt.ranks_size());
+  std::set<std::string> distinct;
+  for (const v1::DesiredRank& local : attempt.ranks()) {
+    const int place = local.local_rank();
+    if (local.gpu_ids_size() != 1 || place < 0 ||
+        place >= attempt.ranks_size() ||
+        absl::StartsWith(local.gpu_ids(0), "MIG-")) {
+      return own;
+    }
+    all[place] = local.gpu_ids(0);
+    distinct.insert(local.gpu_ids(0));
+  }
+  return distinct.size() == all.size() ? all : own;
 }
 
 }  // namespace
@@ -68,7 +93,8 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env["TORCHELASTIC_ERROR_FILE"] = surroundings.error_file;
   env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-  env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(rank.gpu_ids(), ",");
+  env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(VisibleGpus(attempt, rank), ",");
+  env["COHORT_GPU_IDS"] = absl::StrJoin(rank.gpu_ids(), ",");
 
   env["PWD"] = surroundings.work_dir;
   env["COHORT_ADDRESS"] = surroundings.head_address;

@@ -26,8 +26,10 @@ struct RankSurroundings {
 // would; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED, which are only
 // defaults.
 //
-// RE-1: CUDA_VISIBLE_DEVICES is exactly what was granted, empty when nothing
-// was.
+// RE-1: COHORT_GPU_IDS is exactly what was granted, empty when nothing was.
+//       CUDA_VISIBLE_DEVICES is that too, or what was granted to all local
+//       ranks of the attempt, where each has one GPU to itself: then its own is
+//       at LOCAL_RANK.
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
                                          const v1::DesiredAttempt& attempt,
                                          const v1::DesiredRank& rank,

@@ -29,10 +29,21 @@ class RankEnvironmentTest : public testing::Test {
     attempt_.set_max_failures(5);
     attempt_.set_master_address("10.0.0.7");
     attempt_.set_master_port(29511);
-    attempt_.add_ranks()->set_rank(2);
-    attempt_.add_ranks()->set_rank(3);
-    rank_.set_rank(3);
-    rank_.set_local_rank(1);
+    for (int local = 0; local < 2; ++local) {
+      v1::DesiredRank* const rank = attempt_.add_ranks();
+      rank->set_rank(2 + local);
+      rank->set_local_rank(local);
+    }
+    rank_ = attempt_.ranks(1);
+  }
+
+  // To the rank at `local`; the one that is made is local rank 1.
+  void Grant(int local, const std::vector<std::string>& gpus) {
+    attempt_.mutable_ranks(local)->clear_gpu_ids();
+    for (const std::string& gpu : gpus) {
+      attempt_.mutable_ranks(local)->add_gpu_ids(gpu);
+    }
+    rank_ = attempt_.ranks(1);
   }
 
   std::vector<std::string> Make(const std::vector<std::string>& base) {
@@ -121,10 +132,30 @@ TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
 TEST_F(RankEnvironmentTest, ShowsExactlyTheGrantedDevices) {
   EXPECT_THAT(Make({"CUDA_VISIBLE_DEVICES=0,1,2"}),
               Contains("CUDA_VISIBLE_DEVICES="));
-  rank_.add_gpu_ids("GPU-a");
-  rank_.add_gpu_ids("GPU-b");
-  EXPECT_THAT(Make({"CUDA_VISIBLE_DEVICES=0,1,2"}),
-              Contains("CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"));
+  EXPECT_THAT(Make({"COHORT_GPU_IDS=GPU-x"}), Contains("COHORT_GPU_IDS="));
+  Grant(0, {"GPU-c", "GPU-d"});
+  Grant(1, {"GPU-a", "GPU-b"});
+  const std::vector<std::string> env = Make({"CUDA_VISIBLE_DEVICES=0,1,2"});
+  EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"));
+  EXPECT_THAT(env, Contains("COHORT_GPU_IDS=GPU-a,GPU-b"));
+}
+
+// RE-1: as torchrun's ranks, for scripts that take cuda:LOCAL_RANK.
+TEST_F(RankEnvironmentTest, ShowsTheGpusOfAllLocalRanksByLocalRank) {
+  Grant(0, {"GPU-b"});
+  Grant(1, {"GPU-a"});
+  const std::vector<std::string> env = Make({});
+  EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-b,GPU-a"));
+  EXPECT_THAT(env, Contains("COHORT_GPU_IDS=GPU-a"));
+}
+
+TEST_F(RankEnvironmentTest, ShowsASharedGpuAndAMigInstanceAlone) {
+  Grant(0, {"GPU-a"});
+  Grant(1, {"GPU-a"});
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
+  Grant(0, {"MIG-a"});
+  Grant(1, {"MIG-b"});
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=MIG-b"));
 }
 
 }  // namespace

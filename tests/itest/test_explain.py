@@ -53,6 +53,19 @@ class Explain(cluster.ClusterTest):
         c.await_end(waiting)
         self.assertIn("has ended", self.explain(c, waiting)["summary"])
 
+    def test_says_that_there_is_no_gpu(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--use-gpu", "--num-workers", "1", "--", "true")
+        why = self.explain(c, job)
+        blocker = self.resources(why)
+        self.assertTrue(blocker["never_fits"], why)
+        [gpu] = [f for f in blocker["fail"] if f["by"] == "resource:GPU"]
+        self.assertEqual((gpu["nodes"], gpu["short"]), (1, 1))
+        text = c.run("explain", job).stdout
+        self.assertIn("It does not fit this cluster", text)
+        self.assertIn("1  lacks GPU 1", text)
+        self.assertIn("1 node with CPU 1, GPU 1", text)
+
     def test_what_never_fits_says_so_at_once(self):
         c = self.cluster("--num-cpus", "2", "--simulate-gpus", "1")
         begun = time.monotonic()

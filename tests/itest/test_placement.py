@@ -32,6 +32,16 @@ class Placement(cluster.ClusterTest):
         self.assertEqual(c.json("resources")["available"]["GPU"], 0)
         self.assertEqual(c.json("resources")["total"]["GPU"], 4)
 
+    def test_ranks_with_one_gpu_each_see_all_of_them_by_local_rank(self):
+        # Or a stock script's cuda:LOCAL_RANK would be there for rank 0 only.
+        c = self.cluster("--num-cpus", "8", "--simulate-gpus", "4")
+        one = c.submit("--num-workers", "3", "--use-gpu", "--", *SHOW)
+        c.await_state(one, "RUNNING")
+        ids = [ids[0] for ids in self.gpu_ids(c, one)]
+        self.assertEqual(len(set(ids)), 3)
+        for rank in range(3):
+            self.assertEqual(self.visible(c, one, rank), ",".join(ids))
+
     def test_fractions_share_a_gpu(self):
         c = self.cluster("--num-cpus", "8", "--simulate-gpus", "1")
         halves = [c.submit("--gpus", "0.5", "--", *SHOW) for _ in range(3)]

@@ -1,10 +1,14 @@
 #include "trainer/cuda/device.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -14,7 +18,24 @@ namespace {
 
 constexpr int kNameBytes = 96;
 
+// The ids that a variable names; none when it is not set.
+std::vector<std::string> Ids(const char* variable) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it.
+  const char* const ids = std::getenv(variable);
+  if (ids == nullptr) return {};
+  return absl::StrSplit(ids, ',', absl::SkipEmpty());
+}
+
 }  // namespace
+
+int VisibleOrdinal(int own) {
+  const std::vector<std::string> granted = Ids("COHORT_GPU_IDS");
+  if (own < 0 || own >= static_cast<int>(granted.size())) return own;
+  const std::vector<std::string> visible = Ids("CUDA_VISIBLE_DEVICES");
+  const auto found = std::find(visible.begin(), visible.end(), granted[own]);
+  return found == visible.end() ? own
+                                : static_cast<int>(found - visible.begin());
+}
 
 std::string UuidText(const Uuid& uuid) {
   const std::string hex =
@@ -29,13 +50,14 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(
   int count = 0;
   COHORT_RETURN_IF_ERROR(DriverStatus(*driver, driver->cuDeviceGetCount(&count),
                                       "cuDeviceGetCount"));
-  if (ordinal < 0 || ordinal >= count) {
+  const int visible = VisibleOrdinal(ordinal);
+  if (visible < 0 || visible >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("no GPU ", ordinal, ": ", count, " visible here"));
   }
   DeviceHandle handle = 0;
   COHORT_RETURN_IF_ERROR(DriverStatus(
-      *driver, driver->cuDeviceGet(&handle, ordinal), "cuDeviceGet"));
+      *driver, driver->cuDeviceGet(&handle, visible), "cuDeviceGet"));
   Uuid uuid = {};
   COHORT_RETURN_IF_ERROR(DriverStatus(
       *driver, driver->cuDeviceGetUuid(&uuid, handle), "cuDeviceGetUuid"));

@@ -15,6 +15,11 @@ namespace cohort::trainer::cuda {
 // "GPU-01234567-89ab-...", as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
 std::string UuidText(const Uuid& uuid);
 
+// The place, among the GPUs that this process sees, of the `own`-th that it was
+// granted: a rank may see those of its siblings too (COHORT_GPU_IDS in
+// docs/operations.md).  `own` where nothing says which are its own.
+int VisibleOrdinal(int own);
+
 // One GPU, through its primary context, which the process's other users of CUDA
 // (NCCL, PyTorch) share.
 //
@@ -23,8 +28,9 @@ std::string UuidText(const Uuid& uuid);
 // device.
 class Device {
  public:
-  // `ordinal` counts what CUDA_VISIBLE_DEVICES shows.  FAILED_PRECONDITION when
-  // there is no such device; else what the driver says.
+  // `ordinal` counts what this process was granted (VisibleOrdinal).
+  // FAILED_PRECONDITION when there is no such device; else what the driver
+  // says.
   static absl::StatusOr<std::unique_ptr<Device>> Open(
       std::shared_ptr<const DriverTable> driver, int ordinal);
   ~Device();

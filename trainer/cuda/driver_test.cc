@@ -1,5 +1,7 @@
 #include "trainer/cuda/driver.h"
 
+#include <stdlib.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +61,28 @@ TEST(DeviceTest, IsNamedByUuidAndModelAndGivesItsContextBack) {
     EXPECT_EQ(driver.contexts(), 1);
   }
   EXPECT_EQ(driver.contexts(), 0);
+}
+
+// A rank sees its siblings' GPUs, and takes its own.
+TEST(DeviceTest, IsTheOneThatThisRankWasGranted) {
+  FakeDriver driver({.device_count = 3});
+  const auto uuid = [&](int ordinal) {
+    const auto device = Device::Open(driver.table(), ordinal);
+    return device.ok() ? (*device)->uuid().substr(0, 6) : "none";
+  };
+  EXPECT_EQ(uuid(2), "GPU-03");
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c", 1);
+  setenv("COHORT_GPU_IDS", "GPU-b", 1);
+  EXPECT_EQ(VisibleOrdinal(0), 1);
+  EXPECT_EQ(uuid(0), "GPU-02");
+  setenv("COHORT_GPU_IDS", "GPU-c,GPU-a", 1);
+  EXPECT_EQ(uuid(0), "GPU-03");
+  EXPECT_EQ(uuid(1), "GPU-01");
+  // The rank's own business, once it has set the variable itself.
+  setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  EXPECT_EQ(uuid(1), "GPU-02");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  unsetenv("COHORT_GPU_IDS");
 }
 
 TEST(DeviceTest, RefusesAnOrdinalThatIsNotThere) {
