@@ -37,11 +37,11 @@ has_nvcc() {
     compgen -G "$toolkit/nvidia/cu*/bin/nvcc" >/dev/null
 }
 
-# As trainer/comm/nccl_library looks for it.
+# As trainer/comm/nccl_library looks for it, or put here by an earlier call.
 has_nccl() {
   [[ -n ${COHORT_NCCL_LIBRARY:-} ]] ||
     ldconfig -p 2>/dev/null | grep 'libnccl\.so\.2' >/dev/null ||
-    [[ -e $toolkit/nvidia/nccl/lib/libnccl.so.2 ]]
+    [[ -e $toolkit_nccl ]]
 }
 
 install_packages() {
@@ -70,6 +70,7 @@ install_wheels() {
 }
 
 readonly toolkit=build/cuda-toolkit
+readonly toolkit_nccl=$toolkit/nvidia/nccl/lib/libnccl.so.2
 packages=(
   # The build.
   g++ cmake ninja-build git
@@ -135,4 +136,9 @@ if ((${#wheels[@]})); then
   install_wheels "${wheels[@]}"
 elif ((cuda)); then
   echo "setup: nvcc and NCCL are there"
+fi
+# The one that no loader finds by itself.
+if ((cuda)) && [[ -z ${COHORT_NCCL_LIBRARY:-} && -e $toolkit_nccl ]] &&
+  ! ldconfig -p 2>/dev/null | grep 'libnccl\.so\.2' >/dev/null; then
+  echo "setup: for GPU jobs: submit --env COHORT_NCCL_LIBRARY=$PWD/$toolkit_nccl"
 fi
