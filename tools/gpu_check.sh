@@ -120,10 +120,12 @@ fi
 test_outcomes() {
   awk '
     function told(what, why) { print what "\t" name "\t" why; name = "" }
-    /^\[ RUN      \] / { name = $4; why = ""; take = 0; next }
+    /^\[ RUN      \] / { name = $4; why = actual = ""; take = 0; next }
     name == "" { next }
     / Skipped$|: Failure$/ { take = 1; next }
     take && why == "" && NF { why = $0; take = 0 }
+    # Of the first failure, what was rather than what was asked.
+    actual == "" && /^ *Actual: / { sub(/^ +/, ""); why = actual = substr($0, 1, 300) }
     /^\[       OK \] / { told("passed", ""); next }
     /^\[  SKIPPED \] / { told("skipped", why); next }
     /^\[  FAILED  \] / { told("failed", why); next }

@@ -72,6 +72,7 @@ cat <<'OUT'
 [ RUN      ] B.Fails
 /x/y.cc:3: Failure
 Expected: 1
+  Actual: 2
 [  FAILED  ] B.Fails (1 ms)
 [ RUN      ] B.Crashes
 OUT
@@ -100,7 +101,7 @@ printf '%s\n' "test bad" "test dumb" "test good" "bench bench_bad" \
   "bench bench_idle" "bench bench_good" "example example --data {data}/mnist" \
   "torch_example mnist 1.2.3 --epochs 1" >"$work/bundle/gpu_parts"
 [[ $(check) == 1 ]] || fail "failures and the status says none"
-expect "| failed | bad: B.Fails | Expected: 1 |"
+expect "| failed | bad: B.Fails | Actual: 2 |"
 expect "| failed | bad: B.Crashes | did not end |"
 expect "| failed | dumb: program | exit status 127: error while loading"
 expect "| passed | good: A.Works |"
