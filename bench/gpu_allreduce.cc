@@ -21,7 +21,8 @@
 #include "bench/report.h"
 #include "common/status_macros.h"
 #include "trainer/comm/comm.h"
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
+#include "trainer/comm/reduce_kernels.h"
 #include "trainer/comm/testing/device_copier.h"
 #include "trainer/comm/testing/gpu_machine.h"
 #include "trainer/comm/testing/process_gang.h"
@@ -49,6 +50,8 @@ struct Backend {
   std::vector<int> worlds;
   // Empty where it can run.
   std::string obstacle;
+  // Even where there are enough for all.
+  bool is_on_one_gpu = false;
   // In a rank's process; `ordinal` becomes the GPU that it takes.
   std::function<absl::StatusOr<std::unique_ptr<Comm>>(ProcessGang::Place&,
                                                       int* ordinal)>
@@ -57,11 +60,19 @@ struct Backend {
 
 absl::StatusOr<std::unique_ptr<Comm>> ConnectNccl(ProcessGang::Place& place,
                                                   int* ordinal) {
-  trainer::NcclCommOptions options = trainer::NcclOnThisMachine(
+  trainer::GpuCommOptions options = trainer::NcclOnThisMachine(
       ThisGpuMachine(), place.control.rank(), place.control.world());
   *ordinal = options.device;
-  return trainer::NcclComm::Connect(std::move(options), place.control,
-                                    place.exchange);
+  return trainer::ConnectGpuComm(std::move(options), place.control,
+                                 place.exchange);
+}
+
+absl::StatusOr<std::unique_ptr<Comm>> ConnectIpc(ProcessGang::Place& place,
+                                                 int* ordinal) {
+  trainer::GpuCommOptions options = trainer::IpcOnThisMachine();
+  *ordinal = options.device;
+  return trainer::ConnectGpuComm(std::move(options), place.control,
+                                 place.exchange);
 }
 
 std::vector<Backend> Backends(const GpuMachine& machine) {
@@ -69,10 +80,16 @@ std::vector<Backend> Backends(const GpuMachine& machine) {
   if (machine.gpus.size() > 2) {
     worlds.push_back(static_cast<int>(machine.gpus.size()));
   }
-  return {{.name = "nccl",
-           .worlds = worlds,
-           .obstacle = machine.no_nccl,
-           .connect = ConnectNccl}};
+  return {
+      {.name = "nccl",
+       .worlds = worlds,
+       .obstacle = machine.no_nccl,
+       .connect = ConnectNccl},
+      {.name = "cuda_ipc",
+       .worlds = {2, 4},
+       .obstacle = trainer::ReduceKernels().empty() ? "built without nvcc" : "",
+       .is_on_one_gpu = true,
+       .connect = ConnectIpc}};
 }
 
 std::string SizeName(size_t bytes) {
@@ -111,7 +128,8 @@ class Rank {
 
  private:
   bool SharesGpu() const {
-    return !ThisGpuMachine().HasGpuEach(comm_->world());
+    return backend_.is_on_one_gpu ||
+           !ThisGpuMachine().HasGpuEach(comm_->world());
   }
 
   absl::Status Measure(size_t bytes, Report& report) {

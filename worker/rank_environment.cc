@@ -25,15 +25,21 @@ bool Confuses(absl::string_view name) {
   return false;
 }
 
-// What CUDA shows to the rank.  A stock script takes cuda:LOCAL_RANK, since
-// torchrun's ranks see every GPU of their node.  So where each local rank has
-// one GPU to itself all see all of these, by local rank.  Elsewhere no order
-// would serve such a script, and a rank sees its own only: where ranks share
-// GPUs, have several, or have MIG instances, of which CUDA takes one a process.
+// A job's wish to see the GPUs of all its local ranks; Ray Train's
+// TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES.
+constexpr char kShareVariable[] = "COHORT_SHARE_CUDA_VISIBLE_DEVICES";
+
+// What CUDA shows to the rank: its own.  A stock script takes cuda:LOCAL_RANK,
+// since torchrun's ranks see every GPU of their node.  So where a job wishes it
+// and each local rank has one GPU to itself, all see all of these, by local
+// rank.  Elsewhere no order would serve such a script: where ranks share GPUs,
+// have several, or have MIG instances, of which CUDA takes one a process.
 std::vector<std::string> VisibleGpus(const v1::DesiredAttempt& attempt,
                                      const v1::DesiredRank& rank) {
   const std::vector<std::string> own(rank.gpu_ids().begin(),
                                      rank.gpu_ids().end());
+  const auto wish = attempt.environment().find(kShareVariable);
+  if (wish == attempt.environment().end() || wish->second != "1") return own;
   std::vector<std::string> all(attempt.ranks_size());
   std::set<std::string> distinct;
   for (const v1::DesiredRank& local : attempt.ranks()) {

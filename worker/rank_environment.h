@@ -27,9 +27,10 @@ struct RankSurroundings {
 // defaults.
 //
 // RE-1: COHORT_GPU_IDS is exactly what was granted, empty when nothing was.
-//       CUDA_VISIBLE_DEVICES is that too, or what was granted to all local
-//       ranks of the attempt, where each has one GPU to itself: then its own is
-//       at LOCAL_RANK.
+//       CUDA_VISIBLE_DEVICES is that too; but for a job that sets
+//       COHORT_SHARE_CUDA_VISIBLE_DEVICES=1 what was granted to all local ranks
+//       of the attempt, where each has one GPU to itself: then its own is at
+//       LOCAL_RANK.
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
                                          const v1::DesiredAttempt& attempt,
                                          const v1::DesiredRank& rank,

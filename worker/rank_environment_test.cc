@@ -46,6 +46,12 @@ class RankEnvironmentTest : public testing::Test {
     rank_ = attempt_.ranks(1);
   }
 
+  // As the job wishes it.
+  void Share() {
+    (*attempt_.mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] =
+        "1";
+  }
+
   std::vector<std::string> Make(const std::vector<std::string>& base) {
     return RankEnvironment(base, attempt_, rank_,
                            {.head_address = "h:1",
@@ -144,12 +150,15 @@ TEST_F(RankEnvironmentTest, ShowsExactlyTheGrantedDevices) {
 TEST_F(RankEnvironmentTest, ShowsTheGpusOfAllLocalRanksByLocalRank) {
   Grant(0, {"GPU-b"});
   Grant(1, {"GPU-a"});
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
+  Share();
   const std::vector<std::string> env = Make({});
   EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-b,GPU-a"));
   EXPECT_THAT(env, Contains("COHORT_GPU_IDS=GPU-a"));
 }
 
 TEST_F(RankEnvironmentTest, ShowsASharedGpuAndAMigInstanceAlone) {
+  Share();
   Grant(0, {"GPU-a"});
   Grant(1, {"GPU-a"});
   EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));

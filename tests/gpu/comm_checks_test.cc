@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 
 namespace cohort::trainer {
 namespace {
@@ -16,8 +16,8 @@ class CommChecksTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, CommChecksTest, ::testing::Values(1, 2, 3));
 
 TEST_P(CommChecksTest, PassOverFakes) {
-  NcclWorld world(GetParam());
-  world.Run([&](int rank, NcclComm& comm) {
+  GpuWorld world(GetParam());
+  world.Run([&](int rank, GpuComm& comm) {
     auto copier = DeviceCopier::Open(world.driver(rank).table(), 0);
     ASSERT_THAT(copier, IsOk());
     EXPECT_THAT(CheckCollectives(comm, **copier), IsOk());

@@ -19,7 +19,8 @@
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "tests/gpu/comm_checks.h"
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
+#include "trainer/comm/reduce_kernels.h"
 #include "trainer/comm/testing/device_copier.h"
 #include "trainer/comm/testing/gpu_machine.h"
 #include "trainer/comm/testing/process_gang.h"
@@ -42,14 +43,19 @@ struct Backend {
 };
 
 absl::StatusOr<std::unique_ptr<Comm>> ConnectNccl(Place& place, int* ordinal) {
-  NcclCommOptions options = NcclOnThisMachine(
+  GpuCommOptions options = NcclOnThisMachine(
       ThisGpuMachine(), place.control.rank(), place.control.world());
   *ordinal = options.device;
-  return NcclComm::Connect(std::move(options), place.control, place.exchange);
+  return ConnectGpuComm(std::move(options), place.control, place.exchange);
 }
 
-// The one place where a backend is added to all of these tests, as the one of
-// ranks that share a GPU through CUDA IPC.
+absl::StatusOr<std::unique_ptr<Comm>> ConnectIpc(Place& place, int* ordinal) {
+  GpuCommOptions options = IpcOnThisMachine();
+  *ordinal = options.device;
+  return ConnectGpuComm(std::move(options), place.control, place.exchange);
+}
+
+// The one place where a backend is added to all of these tests.
 const Backend kBackends[] = {
     {.name = "nccl",
      .obstacle =
@@ -57,6 +63,14 @@ const Backend kBackends[] = {
            return machine.no_gpu.empty() ? machine.no_nccl : machine.no_gpu;
          },
      .connect = ConnectNccl},
+    {.name = "cuda_ipc",
+     .obstacle =
+         [](const GpuMachine& machine, int) {
+           if (!machine.no_gpu.empty()) return machine.no_gpu;
+           return std::string(ReduceKernels().empty() ? "built without nvcc"
+                                                      : "");
+         },
+     .connect = ConnectIpc},
 };
 
 struct Case {

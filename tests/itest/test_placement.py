@@ -32,10 +32,11 @@ class Placement(cluster.ClusterTest):
         self.assertEqual(c.json("resources")["available"]["GPU"], 0)
         self.assertEqual(c.json("resources")["total"]["GPU"], 4)
 
-    def test_ranks_with_one_gpu_each_see_all_of_them_by_local_rank(self):
+    def test_ranks_see_all_their_gpus_by_local_rank_if_the_job_wishes(self):
         # Or a stock script's cuda:LOCAL_RANK would be there for rank 0 only.
         c = self.cluster("--num-cpus", "8", "--simulate-gpus", "4")
-        one = c.submit("--num-workers", "3", "--use-gpu", "--", *SHOW)
+        one = c.submit("--num-workers", "3", "--use-gpu", "--env",
+                       "COHORT_SHARE_CUDA_VISIBLE_DEVICES=1", "--", *SHOW)
         c.await_state(one, "RUNNING")
         ids = [ids[0] for ids in self.gpu_ids(c, one)]
         self.assertEqual(len(set(ids)), 3)

@@ -75,9 +75,9 @@ const GpuMachine& ThisGpuMachine() {
   return *machine;
 }
 
-NcclCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
-                                  int world) {
-  NcclCommOptions options;
+GpuCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
+                                 int world) {
+  GpuCommOptions options;
   options.driver = cuda::LoadDriver();
   options.nccl = nccl::LoadLibrary();
   if (machine.HasGpuEach(world)) {
@@ -96,6 +96,12 @@ NcclCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
     return result;
   };
   options.driver = std::move(driver);
+  return options;
+}
+
+GpuCommOptions IpcOnThisMachine() {
+  GpuCommOptions options;
+  options.driver = cuda::LoadDriver();
   return options;
 }
 

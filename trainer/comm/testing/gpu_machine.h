@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_seat.h"
 
 namespace cohort::trainer {
 
@@ -35,7 +35,11 @@ const GpuMachine& ThisGpuMachine();
 // its GPU is another one.  NCCL then goes through sockets; that it does so at
 // all is what tests can show with one GPU, its speed says nothing of NCCL.  In
 // the rank's process, once.
-NcclCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
-                                  int world);
+GpuCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
+                                 int world);
+
+// A rank's way to the kernels that ranks of one GPU reduce with: all are on the
+// first one, without NCCL.
+GpuCommOptions IpcOnThisMachine();
 
 }  // namespace cohort::trainer
