@@ -1,6 +1,7 @@
 #include "tests/gpu/comm_checks.h"
 
 #include <memory>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,8 +13,13 @@ namespace cohort::trainer {
 namespace {
 
 // The fakes hold to what the checks ask of a GPU.
-class CommChecksTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, CommChecksTest, ::testing::Values(1, 2, 3));
+// The parameter: on which GPU each rank is.
+class CommChecksTest : public ::testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Gpus, CommChecksTest,
+                         ::testing::Values(std::vector{0}, std::vector{0, 1},
+                                           std::vector{0, 1, 2},
+                                           std::vector{0, 0},
+                                           std::vector{0, 0, 1}));
 
 TEST_P(CommChecksTest, PassOverFakes) {
   GpuWorld world(GetParam());
