@@ -1,6 +1,8 @@
 #include "trainer/checkpoint.h"
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -80,7 +82,7 @@ json EncodeManifest(const CheckpointManifest& manifest,
   for (const auto& [name, facts] : files) {
     checksums[name] = {{"bytes", facts.size}, {"sha256", facts.sha256}};
   }
-  return json{
+  json object = {
       {"format", kFormat},           {"job", manifest.job_id},
       {"attempt", manifest.attempt}, {"epoch", manifest.epoch},
       {"world", manifest.world},     {"layout", manifest.layout},
@@ -88,6 +90,11 @@ json EncodeManifest(const CheckpointManifest& manifest,
       {"cursor", manifest.cursor},   {"seed", manifest.seed},
       {"program", manifest.program}, {"files", checksums},
   };
+  if (manifest.scaler) {
+    object["scaler"] = {{"scale", manifest.scaler->scale},
+                        {"good_steps", manifest.scaler->good_steps}};
+  }
+  return object;
 }
 
 absl::Status WriteManifest(const std::string& directory, const json& manifest) {
@@ -145,6 +152,24 @@ class ManifestReader {
       if (!value.is_string()) return Miss(name);
       values[key] = value.get<std::string>();
     }
+  }
+  void Read(const char* name, float& value) {
+    const json* field = Field(name);
+    if (field == nullptr || !field->is_number()) return Miss(name);
+    const double wide = field->get<double>();
+    if (std::abs(wide) > std::numeric_limits<float>::max()) return Miss(name);
+    value = static_cast<float>(wide);
+  }
+  // Of a run that had none, it is not there.
+  void Read(const char* name, std::optional<LossScalerState>& scaler) {
+    const json* field = Field(name);
+    if (field == nullptr) return;
+    if (!field->is_object()) return Miss(name);
+    ManifestReader reader(*field);
+    scaler.emplace();
+    reader.Read("scale", scaler->scale);
+    reader.Read("good_steps", scaler->good_steps);
+    if (!reader.missing().empty()) Miss(name);
   }
   const json* Object(const char* name) {
     const json* field = Field(name);
@@ -221,6 +246,7 @@ absl::StatusOr<ParsedManifest> ParseManifest(
   reader.Read("data_epoch", manifest.data_epoch);
   reader.Read("cursor", manifest.cursor);
   reader.Read("seed", manifest.seed);
+  reader.Read("scaler", manifest.scaler);
   reader.Read("program", manifest.program);
   const json* files = reader.Object("files");
   if (!reader.missing().empty()) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "trainer/loss_scaler.h"
 #include "trainer/safetensors.h"
 
 // A checkpoint is a directory, <checkpoint root>/step-<k>:
@@ -35,6 +37,8 @@ struct CheckpointManifest {
   int64_t data_epoch = 0;  // pass over the data, from 0
   int64_t cursor = 0;      // DistributedSampler::cursor()
   uint64_t seed = 0;
+  // Of a run that scales its loss.
+  std::optional<LossScalerState> scaler{};
   // What else the program wants back, as text: learning rate, model shape.
   std::map<std::string, std::string> program{};
 };

@@ -166,6 +166,56 @@ TEST_F(CheckpointTest, RefusesNamesThatLeaveTheDirectory) {
   }
 }
 
+// On disk: fields are added, never renamed.
+constexpr char kGoldenManifest[] = R"({
+  "attempt": 1,
+  "cursor": 768,
+  "data_epoch": 1,
+  "epoch": 4,
+  "files": {},
+  "format": 1,
+  "job": "ab12",
+  "layout": "replicated",
+  "program": {
+    "lr": "0.001"
+  },
+  "scaler": {
+    "good_steps": 12,
+    "scale": 32768.0
+  },
+  "seed": 18446744073709551615,
+  "step": 3,
+  "world": 2
+}
+)";
+
+TEST_F(CheckpointTest, WritesTheSameManifestForEver) {
+  CheckpointManifest manifest = manifest_;
+  manifest.step = 3;
+  manifest.scaler = LossScalerState{.scale = 32768, .good_steps = 12};
+  const auto scaled = WriteCheckpoint(root_, manifest, {});
+  COHORT_ASSERT_OK(scaled);
+  EXPECT_EQ(Slurp(*scaled + "/manifest.json"), kGoldenManifest);
+  EXPECT_EQ(ReadCheckpoint(*scaled)->manifest.scaler, manifest.scaler);
+  // Of a run without a scaler, and as older versions wrote it.
+  EXPECT_EQ(ReadCheckpoint(*Write(4))->manifest.scaler, std::nullopt);
+}
+
+TEST_F(CheckpointTest, NamesADamagedScaler) {
+  CheckpointManifest manifest = manifest_;
+  manifest.scaler = LossScalerState{};
+  const std::string path = *WriteCheckpoint(root_, manifest, {});
+  const std::string good = Slurp(path + "/manifest.json");
+  for (const std::string& bad :
+       {std::string("1e300"), std::string("\"65536\""), std::string("null")}) {
+    std::string text = good;
+    text.replace(text.find("65536.0"), 7, bad);
+    Overwrite(path + "/manifest.json", text);
+    EXPECT_THAT(ReadCheckpoint(path),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("\"scaler\"")));
+  }
+}
+
 // CP-3
 TEST_F(CheckpointTest, NamesTheDamagedFile) {
   const std::string path = *Write(3);

@@ -78,6 +78,8 @@ class GradientReducer {
   std::span<std::byte> gradient(size_t index) const;
   size_t size() const { return shapes_.size(); }
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  // Every gradient and the zeroed padding between them, one buffer a bucket.
+  std::span<const Buffer> buffers() const { return buffers_; }
 
   // Zeroes all gradients.  Reduce tells an error.
   void Clear();
