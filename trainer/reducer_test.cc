@@ -10,16 +10,21 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/check.h"
 #include "common/testing/status_matchers.h"
+#include "trainer/adam.h"
 #include "trainer/comm/float16.h"
 #include "trainer/comm/testing/gpu_world.h"
 #include "trainer/comm/testing/ranks.h"
+#include "trainer/finite.h"
 #include "trainer/local_comm.h"
+#include "trainer/loss_scaler.h"
 #include "trainer/testing/thread_gang.h"
 
 namespace cohort::trainer {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -99,6 +104,52 @@ TEST(ReducerTest, AveragesOverTheGangWithTheSameBitsOnEveryRank) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
+}
+
+// Mixed precision: 16-bit gradients of one scaled loss, f32 masters.
+struct Trained {
+  std::vector<float> masters;
+  std::vector<uint16_t> rounded;
+
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+Trained TrainInHalves(Comm& comm) {
+  constexpr size_t kSize = 3001;
+  auto reducer = GradientReducer::Create(comm, {{"w", kSize, DType::kF16}}, {});
+  COHORT_CHECK(reducer.ok()) << reducer.status();
+  std::vector<float> masters(kSize, 0.5f), exp_avg(kSize), exp_avg_sq(kSize);
+  std::vector<Float16> rounded(kSize);
+  auto scaler = LossScaler::Create();
+  for (int step = 1; step <= 5; ++step) {
+    const auto gradients = As<Float16>((*reducer)->gradient(0));
+    for (size_t i = 0; i < kSize; ++i) {
+      const float gradient =
+          1e-7f * static_cast<float>((i + 7 * comm.rank() + step) % 1000);
+      gradients[i] = ToFloat16(gradient * scaler->scale());
+    }
+    const absl::Status reduced = (*reducer)->Reduce();
+    COHORT_CHECK(reduced.ok()) << reduced;
+    const bool finite = AllFinite((*reducer)->buffers());
+    EXPECT_TRUE(finite);
+    COHORT_EXPECT_OK(scaler->Update(finite));
+    AdamStep({}, step, scaler->inverse_scale(), gradients, masters, exp_avg,
+             exp_avg_sq, std::span(rounded));
+  }
+  Trained trained{.masters = masters};
+  for (const Float16 value : rounded) trained.rounded.push_back(value.bits);
+  return trained;
+}
+
+TEST(ReducerTest, MastersStayBitEqualOverHalfPrecisionGradients) {
+  std::vector<Trained> results(6);
+  for (int run = 0; run < 2; ++run) {
+    RunThreadGang(3, [&](Comm& comm) {
+      results[3 * run + comm.rank()] = TrainInHalves(comm);
+    });
+  }
+  EXPECT_THAT(results, Each(results[0]));
+  EXPECT_NE(results[0].masters[500], 0.5f);
 }
 
 // The arena is the GPU's (which tests can read), reduced by NCCL in place.
