@@ -102,4 +102,21 @@ absl::Status GradientReducer::Reduce() {
   return comm_.AllReduce(buffers_, ReduceOp::kAverage, options_.patience);
 }
 
+absl::Status GradientReducer::ReduceAsReady(
+    absl::FunctionRef<absl::Status(size_t bucket)> await) {
+  if (comm_.world() == 1 || !comm_.allocates_on_device()) {
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      COHORT_RETURN_IF_ERROR(await(i));
+    }
+    return Reduce();
+  }
+  COHORT_RETURN_IF_ERROR(cleared_);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    COHORT_RETURN_IF_ERROR(await(i));
+    COHORT_RETURN_IF_ERROR(
+        comm_.AllReduce(buffers_[i], ReduceOp::kAverage, options_.patience));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace cohort::trainer

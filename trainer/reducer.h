@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -62,6 +63,9 @@ std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
 //   RD-2: no copy: gradient(i) is memory from Comm::Allocate, one contiguous
 //         area for all.
 //
+//   RD-3: what is reduced in which order follows from the shapes and options
+//         alone, never from timing.
+//
 // On CPUs the reduction runs in the training thread behind backward: a second
 // thread would take the core that backward needs (measured: 3.7 times slower on
 // a small model with two ranks on two cores).  Thread-compatible; `comm` must
@@ -87,6 +91,15 @@ class GradientReducer {
   // Replaces each gradient by its mean over the gang.  Errors are the
   // communicator's; gradients are undefined after one.
   absl::Status Reduce();
+
+  // The same for a backward pass that the caller has begun on a GPU and that
+  // still runs: bucket by bucket, each as soon as `await(i)` says that bucket i
+  // is written, while the pass goes on to the next ones.  One call a bucket, on
+  // the caller's thread, which has nothing else to do then; the side stream is
+  // the communicator's.  Where memory is the host's all are awaited first.
+  // Returns at the first error, also `await`'s.
+  absl::Status ReduceAsReady(
+      absl::FunctionRef<absl::Status(size_t bucket)> await);
 
  private:
   GradientReducer(Comm& comm, std::vector<GradientShape> shapes,

@@ -187,6 +187,56 @@ TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
   });
 }
 
+// RD-3: each bucket is reduced before the next one is written.
+TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
+  NcclWorld gang(GetParam());
+  gang.Run([&gang](int rank, NcclComm& comm) {
+    auto reducer = GradientReducer::Create(
+        comm,
+        {{"a", 300, DType::kF16},
+         {"b", 300, DType::kF32},
+         {"c", 9, DType::kF32}},
+        {.first_bucket_bytes = 16, .bucket_bytes_max = 16});
+    COHORT_ASSERT_OK(reducer);
+    ASSERT_EQ((*reducer)->buckets().size(), 3u);
+    const float mean = static_cast<float>(gang.size() - 1) / 2;
+    const int before = gang.nccl(rank).faults().Count("ncclAllReduce");
+    const auto write = [&](size_t bucket) {
+      const int launched =
+          gang.nccl(rank).faults().Count("ncclAllReduce") - before;
+      EXPECT_EQ(launched, gang.size() == 1 ? 0 : static_cast<int>(bucket));
+      const float value = static_cast<float>(rank);
+      if (bucket == 2) {
+        As<Float16>((*reducer)->gradient(0))[299] = ToFloat16(value);
+      } else {
+        As<float>((*reducer)->gradient(2 - bucket))[8] = value;
+      }
+      return absl::OkStatus();
+    };
+    COHORT_ASSERT_OK((*reducer)->ReduceAsReady(write));
+    EXPECT_EQ(As<float>((*reducer)->gradient(2))[8], mean);
+    EXPECT_EQ(As<float>((*reducer)->gradient(1))[8], mean);
+    EXPECT_EQ(ToFloat(As<Float16>((*reducer)->gradient(0))[299]), mean);
+  });
+}
+
+TEST(NcclReducerFailureTest, EndsAtTheFirstBucketThatCannotBeAwaited) {
+  NcclWorld gang(2);
+  gang.Run([&gang](int rank, NcclComm& comm) {
+    auto reducer = GradientReducer::Create(
+        comm, {{"a", 300, DType::kF32}, {"b", 300, DType::kF32}},
+        {.first_bucket_bytes = 16, .bucket_bytes_max = 16});
+    COHORT_ASSERT_OK(reducer);
+    const auto fail = [](size_t bucket) {
+      return bucket == 0 ? absl::OkStatus()
+                         : absl::UnavailableError("the GPU is lost");
+    };
+    EXPECT_THAT((*reducer)->ReduceAsReady(fail),
+                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_EQ(gang.nccl(rank).faults().Count("ncclAllReduce"), 1);
+  });
+}
+
 TEST(NcclReducerFailureTest, TellsAtReduceThatClearFailed) {
   GpuWorld gang(1);
   auto comm = gang.Join(0);
@@ -198,6 +248,28 @@ TEST(NcclReducerFailureTest, TellsAtReduceThatClearFailed) {
   EXPECT_THAT((*reducer)->Reduce(),
               StatusIs(absl::StatusCode::kAborted,
                        HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
+}
+
+// On CPUs everything is there before anything is reduced.
+TEST(ReducerTest, AwaitsAllBucketsOnCpus) {
+  RunThreadGang(2, [](Comm& comm) {
+    auto reducer = GradientReducer::Create(
+        comm, {{"a", 30, DType::kF32}, {"b", 30, DType::kF32}},
+        {.first_bucket_bytes = 16, .bucket_bytes_max = 16});
+    COHORT_ASSERT_OK(reducer);
+    const uint64_t before = comm.sequence();
+    std::vector<size_t> awaited;
+    COHORT_ASSERT_OK((*reducer)->ReduceAsReady([&](size_t bucket) {
+      awaited.push_back(bucket);
+      EXPECT_EQ(comm.sequence(), before);
+      As<float>((*reducer)->gradient(1 - bucket))[7] =
+          static_cast<float>(comm.rank());
+      return absl::OkStatus();
+    }));
+    EXPECT_THAT(awaited, ElementsAre(0, 1));
+    EXPECT_EQ(As<float>((*reducer)->gradient(0))[7], 0.5f);
+    EXPECT_EQ(comm.sequence(), before + 1);
+  });
 }
 
 TEST(ReducerTest, ClearsEverythingAndAlignsEachGradient) {

@@ -82,6 +82,10 @@ absl::StatusCode CodeOf(Result result) {
     case kNoDevice:
     case kInvalidDevice:
     case kSystemDriverMismatch:
+    case kInvalidImage:
+    case kNoBinaryForGpu:
+    case kUnsupportedPtxVersion:
+    case kNotFound:
       return absl::StatusCode::kFailedPrecondition;
     default:
       return absl::StatusCode::kUnavailable;

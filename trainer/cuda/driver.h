@@ -24,7 +24,10 @@ inline constexpr Result kStubLibrary = 34;
 inline constexpr Result kDeviceUnavailable = 46;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
+inline constexpr Result kInvalidImage = 200;
+inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kEccUncorrectable = 214;
+inline constexpr Result kUnsupportedPtxVersion = 222;
 inline constexpr Result kNotFound = 500;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
@@ -47,6 +50,7 @@ struct IpcMemoryHandle {
 };
 
 inline constexpr unsigned kStreamDefault = 0;  // ordered with the NULL stream
+inline constexpr unsigned kStreamNonBlocking = 1;  // not ordered with it
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcMemLazyEnablePeerAccess = 1;
 inline constexpr int kPointerMemoryType = 2;
@@ -122,8 +126,8 @@ absl::Status InitDriver(const DriverTable& driver);
 
 // OK for kSuccess; else "what: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
 // RESOURCE_EXHAUSTED when memory is out; FAILED_PRECONDITION when this process
-// can use no such device; UNAVAILABLE for faults of the device or the driver:
-// nothing on the device works after most of them.
+// can use no such device, or the device no such kernels; UNAVAILABLE for faults
+// of the device or the driver: nothing on the device works after most of them.
 absl::Status DriverStatus(const DriverTable& driver, Result result,
                           absl::string_view what);
 

@@ -31,6 +31,9 @@ static_assert(kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
 static_assert(kDeviceUnavailable == CUDA_ERROR_DEVICE_UNAVAILABLE);
 static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE);
 static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
+static_assert(kInvalidImage == CUDA_ERROR_INVALID_IMAGE);
+static_assert(kNoBinaryForGpu == CUDA_ERROR_NO_BINARY_FOR_GPU);
+static_assert(kUnsupportedPtxVersion == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 static_assert(kEccUncorrectable == CUDA_ERROR_ECC_UNCORRECTABLE);
 static_assert(kNotFound == CUDA_ERROR_NOT_FOUND);
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
@@ -38,6 +41,7 @@ static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(kSystemDriverMismatch == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 static_assert(kUnknown == CUDA_ERROR_UNKNOWN);
 static_assert(kStreamDefault == CU_STREAM_DEFAULT);
+static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(kIpcMemLazyEnablePeerAccess ==
               CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
