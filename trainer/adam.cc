@@ -15,28 +15,11 @@
 namespace cohort::trainer {
 namespace {
 
-// The scalars of one step, in the precision of the parameters.
-template <typename T>
-struct Factors {
-  Factors(const AdamOptions& options, int64_t step)
-      : beta1(static_cast<T>(options.beta1)),
-        beta2(static_cast<T>(options.beta2)),
-        fresh1(static_cast<T>(1 - options.beta1)),
-        fresh2(static_cast<T>(1 - options.beta2)),
-        root_bias2(static_cast<T>(
-            std::sqrt(1 - std::pow(options.beta2, static_cast<double>(step))))),
-        eps(static_cast<T>(options.eps)),
-        step_size(static_cast<T>(
-            options.lr /
-            (1 - std::pow(options.beta1, static_cast<double>(step))))) {}
-
-  T beta1, beta2, fresh1, fresh2, root_bias2, eps, step_size;
-};
-
 // One parameter's new value.
 template <typename T>
-[[gnu::always_inline]] inline T Advance(const Factors<T>& f, T g, T parameter,
-                                        T& exp_avg, T& exp_avg_sq) {
+[[gnu::always_inline]] inline T Advance(const AdamFactors<T>& f, T g,
+                                        T parameter, T& exp_avg,
+                                        T& exp_avg_sq) {
   const T m = exp_avg * f.beta1 + g * f.fresh1;
   const T v = exp_avg_sq * f.beta2 + f.fresh2 * g * g;
   exp_avg = m;
@@ -46,7 +29,7 @@ template <typename T>
 }
 
 template <typename T>
-[[gnu::always_inline]] inline void Update(const Factors<T> f, size_t size,
+[[gnu::always_inline]] inline void Update(const AdamFactors<T> f, size_t size,
                                           const T* __restrict gradients,
                                           T* __restrict parameters,
                                           T* __restrict exp_avg,
@@ -66,7 +49,7 @@ template <typename T>
 
 template <typename Half>
 [[gnu::always_inline]] inline void UpdateMixed(
-    const Factors<float> f, float gradient_scale, size_t size,
+    const AdamFactors<float> f, float gradient_scale, size_t size,
     const Half* __restrict gradients, float* __restrict parameters,
     float* __restrict exp_avg, float* __restrict exp_avg_sq,
     Half* __restrict rounded) {
@@ -79,21 +62,21 @@ template <typename Half>
 }
 
 COHORT_VECTOR_WIDTHS
-void UpdateFloats(const Factors<float>& factors, size_t size,
+void UpdateFloats(const AdamFactors<float>& factors, size_t size,
                   const float* gradients, float* parameters, float* exp_avg,
                   float* exp_avg_sq) {
   Update(factors, size, gradients, parameters, exp_avg, exp_avg_sq);
 }
 
 COHORT_VECTOR_WIDTHS
-void UpdateDoubles(const Factors<double>& factors, size_t size,
+void UpdateDoubles(const AdamFactors<double>& factors, size_t size,
                    const double* gradients, double* parameters, double* exp_avg,
                    double* exp_avg_sq) {
   Update(factors, size, gradients, parameters, exp_avg, exp_avg_sq);
 }
 
 COHORT_VECTOR_WIDTHS
-void UpdateFloat16s(const Factors<float>& factors, float gradient_scale,
+void UpdateFloat16s(const AdamFactors<float>& factors, float gradient_scale,
                     size_t size, const Float16* gradients, float* parameters,
                     float* exp_avg, float* exp_avg_sq, Float16* rounded) {
   UpdateMixed(factors, gradient_scale, size, gradients, parameters, exp_avg,
@@ -101,7 +84,7 @@ void UpdateFloat16s(const Factors<float>& factors, float gradient_scale,
 }
 
 COHORT_VECTOR_WIDTHS
-void UpdateBFloat16s(const Factors<float>& factors, float gradient_scale,
+void UpdateBFloat16s(const AdamFactors<float>& factors, float gradient_scale,
                      size_t size, const BFloat16* gradients, float* parameters,
                      float* exp_avg, float* exp_avg_sq, BFloat16* rounded) {
   UpdateMixed(factors, gradient_scale, size, gradients, parameters, exp_avg,
@@ -113,35 +96,41 @@ void UpdateBFloat16s(const Factors<float>& factors, float gradient_scale,
 void AdamStep(const AdamOptions& options, int64_t step,
               std::span<const float> gradients, std::span<float> parameters,
               std::span<float> exp_avg, std::span<float> exp_avg_sq) {
-  UpdateFloats(Factors<float>(options, step), gradients.size(),
-               gradients.data(), parameters.data(), exp_avg.data(),
-               exp_avg_sq.data());
+  AdamStep(AdamFactors<float>(options, step), gradients, parameters, exp_avg,
+           exp_avg_sq);
+}
+
+void AdamStep(const AdamFactors<float>& factors,
+              std::span<const float> gradients, std::span<float> parameters,
+              std::span<float> exp_avg, std::span<float> exp_avg_sq) {
+  UpdateFloats(factors, gradients.size(), gradients.data(), parameters.data(),
+               exp_avg.data(), exp_avg_sq.data());
 }
 
 void AdamStep(const AdamOptions& options, int64_t step,
               std::span<const double> gradients, std::span<double> parameters,
               std::span<double> exp_avg, std::span<double> exp_avg_sq) {
-  UpdateDoubles(Factors<double>(options, step), gradients.size(),
+  UpdateDoubles(AdamFactors<double>(options, step), gradients.size(),
                 gradients.data(), parameters.data(), exp_avg.data(),
                 exp_avg_sq.data());
 }
 
-void AdamStep(const AdamOptions& options, int64_t step, float gradient_scale,
+void AdamStep(const AdamFactors<float>& factors, float gradient_scale,
               std::span<const Float16> gradients, std::span<float> parameters,
               std::span<float> exp_avg, std::span<float> exp_avg_sq,
               std::span<Float16> rounded) {
-  UpdateFloat16s(Factors<float>(options, step), gradient_scale,
-                 gradients.size(), gradients.data(), parameters.data(),
-                 exp_avg.data(), exp_avg_sq.data(), rounded.data());
+  UpdateFloat16s(factors, gradient_scale, gradients.size(), gradients.data(),
+                 parameters.data(), exp_avg.data(), exp_avg_sq.data(),
+                 rounded.data());
 }
 
-void AdamStep(const AdamOptions& options, int64_t step, float gradient_scale,
+void AdamStep(const AdamFactors<float>& factors, float gradient_scale,
               std::span<const BFloat16> gradients, std::span<float> parameters,
               std::span<float> exp_avg, std::span<float> exp_avg_sq,
               std::span<BFloat16> rounded) {
-  UpdateBFloat16s(Factors<float>(options, step), gradient_scale,
-                  gradients.size(), gradients.data(), parameters.data(),
-                  exp_avg.data(), exp_avg_sq.data(), rounded.data());
+  UpdateBFloat16s(factors, gradient_scale, gradients.size(), gradients.data(),
+                  parameters.data(), exp_avg.data(), exp_avg_sq.data(),
+                  rounded.data());
 }
 
 }  // namespace cohort::trainer

@@ -90,8 +90,8 @@ void ExpectTheFloatsStep(float loss_scale) {
         gradients[i] = Rounded(gradient * loss_scale, Half{});
         unscaled[i] = ToFloat(gradients[i]) * (1 / loss_scale);
       }
-      AdamStep({}, step, 1 / loss_scale, gradients, masters, exp_avg,
-               exp_avg_sq, std::span(rounded));
+      AdamStep(AdamFactors<float>({}, step), 1 / loss_scale, gradients, masters,
+               exp_avg, exp_avg_sq, std::span(rounded));
       AdamStep({}, step, unscaled, expected, expected_avg, expected_avg_sq);
     }
     EXPECT_EQ(masters, expected);
@@ -117,8 +117,8 @@ TEST(AdamTest, MastersKeepWhatRoundingWouldLose) {
   const std::vector<BFloat16> gradients{ToBFloat16(1)};
   std::vector<BFloat16> rounded(1);
   for (int step = 1; step <= 20; ++step) {
-    AdamStep({.lr = 1e-3}, step, 1, gradients, masters, exp_avg, exp_avg_sq,
-             std::span(rounded));
+    AdamStep(AdamFactors<float>({.lr = 1e-3}, step), 1, gradients, masters,
+             exp_avg, exp_avg_sq, std::span(rounded));
     if (step == 1) {
       EXPECT_EQ(ToFloat(rounded[0]), 1.0f);
     }

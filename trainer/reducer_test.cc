@@ -133,8 +133,8 @@ Trained TrainInHalves(Comm& comm) {
     const bool finite = AllFinite((*reducer)->buffers());
     EXPECT_TRUE(finite);
     COHORT_EXPECT_OK(scaler->Update(finite));
-    AdamStep({}, step, scaler->inverse_scale(), gradients, masters, exp_avg,
-             exp_avg_sq, std::span(rounded));
+    AdamStep(AdamFactors<float>({}, step), scaler->inverse_scale(), gradients,
+             masters, exp_avg, exp_avg_sq, std::span(rounded));
   }
   Trained trained{.masters = masters};
   for (const Float16 value : rounded) trained.rounded.push_back(value.bits);
