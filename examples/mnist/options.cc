@@ -1,65 +1,23 @@
 #include "examples/mnist/options.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <limits>
-#include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+
+#include "examples/flags.h"
+#include "examples/mnist/data_directory.h"
 
 namespace cohort::mnist {
 namespace {
 
-namespace fs = std::filesystem;
+using examples::AddWhole;
+using examples::Between;
+using examples::kCountMax;
+using examples::Quoted;
 
 constexpr int kExitUsage = 2;
-constexpr char kProbe[] = "train-images-idx3-ubyte.gz";
-
-bool HasData(const fs::path& directory) {
-  std::error_code error;
-  return fs::exists(directory / kProbe, error);
-}
-
-constexpr uint64_t kCountMax = 1'000'000'000'000;
-
-std::string Quoted(const std::string& text) {
-  return absl::StrCat("\"", text, "\"");
-}
-
-// CLI11's own conversion clamps and wraps numbers that do not fit.
-CLI::Validator Whole(uint64_t least, uint64_t most) {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    uint64_t number = 0;
-    const bool is_one = absl::SimpleAtoi(text, &number);
-    if (is_one && number >= least && number <= most) return "";
-    return absl::StrCat(Quoted(text), " is no whole number from ", least,
-                        " to ", most);
-  };
-  return CLI::Validator(check, "");
-}
-
-CLI::Validator Between(double least, double most) {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    double number = 0;
-    // So that NaN, which is neither less nor more, is refused too.
-    const bool within =
-        absl::SimpleAtod(text, &number) && number >= least && number <= most;
-    if (within) return "";
-    return absl::StrCat(Quoted(text), " is no number from ", least, " to ",
-                        most);
-  };
-  return CLI::Validator(check, "");
-}
-
-template <typename Number>
-void AddWhole(CLI::App& app, const char* name, Number& number, uint64_t least,
-              uint64_t most, const char* what) {
-  app.add_option(name, number, what)->check(Whole(least, most))->type_name("N");
-}
 
 void AddPrecision(CLI::App& app, Precision& precision) {
   const auto check = [](const std::string& name) -> std::string {
@@ -119,37 +77,7 @@ void AddFileFlags(CLI::App& app, TrainOptions& options) {
       "Print this checkpoint's test accuracy and exit");
 }
 
-fs::path ProgramDirectory() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : program.parent_path();
-}
-
 }  // namespace
-
-absl::StatusOr<std::string> FindData() {
-  std::vector<std::string> looked;
-  const auto found = [&looked](const fs::path& directory) {
-    looked.push_back(directory.string());
-    return HasData(directory);
-  };
-  if (const char* data = std::getenv("COHORT_DATA")) {
-    const fs::path directory = fs::path(data) / "mnist";
-    if (found(directory)) return directory.string();
-  }
-  constexpr int kLevels = 5;  // <tree>/build/release/bin is three deep
-  fs::path above = ProgramDirectory();
-  for (int level = 0; level < kLevels && !above.empty(); ++level) {
-    for (const char* place : {"data/mnist", "share/cohort/data/mnist"}) {
-      if (found(above / place)) return (above / place).string();
-    }
-    if (above == above.parent_path()) break;
-    above = above.parent_path();
-  }
-  return absl::NotFoundError(
-      absl::StrCat("MNIST is in none of ", absl::StrJoin(looked, ", "),
-                   "; give --data DIR or set COHORT_DATA"));
-}
 
 std::variant<TrainOptions, ExitNow> ParseOptions(int argc, char** argv) {
   TrainOptions options;
@@ -165,18 +93,12 @@ std::variant<TrainOptions, ExitNow> ParseOptions(int argc, char** argv) {
     const int code = app.exit(error);
     return ExitNow{code == 0 ? 0 : kExitUsage};
   }
-  if (options.data.empty()) {
-    const absl::StatusOr<std::string> data = FindData();
-    if (!data.ok()) {
-      std::cerr << "mnist: " << data.status().message() << "\n";
-      return ExitNow{kExitUsage};
-    }
-    options.data = *data;
-  } else if (!HasData(options.data)) {
-    std::cerr << "mnist: --data " << options.data << " has no " << kProbe
-              << "\n";
+  const absl::StatusOr<std::string> data = FindData(options.data);
+  if (!data.ok()) {
+    std::cerr << "mnist: " << data.status().message() << "\n";
     return ExitNow{kExitUsage};
   }
+  options.data = *data;
   return options;
 }
 

@@ -4,8 +4,6 @@
 #include <string>
 #include <variant>
 
-#include "absl/status/statusor.h"
-
 #include "examples/mnist/net.h"
 
 namespace cohort::mnist {
@@ -42,10 +40,5 @@ struct ExitNow {
 
 // What `argv` says; checks values, and that the data directory is there.
 std::variant<TrainOptions, ExitNow> ParseOptions(int argc, char** argv);
-
-// Where MNIST is when no flag says so: $COHORT_DATA/mnist, or data/mnist or
-// share/cohort/data/mnist beside or above this program.  NotFound lists where
-// it was looked for.
-absl::StatusOr<std::string> FindData();
 
 }  // namespace cohort::mnist

@@ -22,6 +22,7 @@
 #include "common/real_clock.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "examples/mnist/data_directory.h"
 #include "shm/arena.h"
 #include "trainer/sampler.h"
 #include "trainer/testing/gang_session.h"

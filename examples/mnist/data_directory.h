@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cohort::mnist {
+
+// Where MNIST is: `given`, a --data flag, or where it is empty,
+// $COHORT_DATA/mnist, or data/mnist or share/cohort/data/mnist beside or above
+// this program.  NotFound says where it was looked for.
+absl::StatusOr<std::string> FindData(const std::string& given = "");
+
+}  // namespace cohort::mnist
