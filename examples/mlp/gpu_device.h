@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "examples/mlp/device.h"
+#include "trainer/cuda/device.h"
+#include "trainer/cuda/driver.h"
+
+namespace cohort::mlp {
+
+// The kernels of mlp.cu, as cuModuleLoadData takes them.  Empty in a build
+// without nvcc.
+std::span<const std::byte> GpuKernels();
+
+// A GPU by its driver alone.  Kernels run on a stream that waits for no other,
+// so that a communicator's work runs beside them.
+class GpuDevice final : public Device {
+ public:
+  // The first GPU that this process may use, with the kernels of `image`.
+  // FAILED_PRECONDITION when `image` is empty, there is no such GPU, or no
+  // kernel for it; else what the driver says.
+  //
+  // What waits does so for `patience` at most and is DEADLINE_EXCEEDED then.
+  static absl::StatusOr<std::unique_ptr<GpuDevice>> Open(
+      std::shared_ptr<const trainer::cuda::DriverTable> driver,
+      std::span<const std::byte> image = GpuKernels(),
+      absl::Duration patience = absl::Minutes(1));
+  ~GpuDevice() override;
+
+  const std::string& name() const override { return device_->name(); }
+  bool is_gpu() const override { return true; }
+  // RESOURCE_EXHAUSTED says how much is free.
+  absl::StatusOr<std::byte*> Allocate(size_t bytes) override;
+  absl::Status Upload(std::byte* to, std::span<const std::byte> from) override;
+  absl::Status Download(std::span<std::byte> to,
+                        const std::byte* from) override;
+  absl::Status Mark(size_t mark) override;
+  absl::Status Await(size_t mark) override;
+
+ private:
+  // Pinned host memory that grows, and the event behind its last copy.
+  struct Staging {
+    std::byte* memory = nullptr;
+    size_t bytes = 0;
+    trainer::cuda::Event done = nullptr;
+  };
+
+  GpuDevice(std::unique_ptr<trainer::cuda::Device> device,
+            absl::Duration patience)
+      : device_(std::move(device)), patience_(patience) {}
+
+  absl::Status Prepare(std::span<const std::byte> image);
+  absl::StatusOr<trainer::cuda::Event> NewEvent();
+  absl::Status Reserve(size_t bytes);
+  absl::Status Copy(trainer::cuda::DevicePointer to,
+                    trainer::cuda::DevicePointer from, size_t bytes);
+  absl::Status AwaitEvent(trainer::cuda::Event event, absl::string_view what);
+  absl::StatusOr<trainer::cuda::Function> Find(Kernel kernel,
+                                               trainer::DType dtype);
+  absl::Status LaunchKernel(Kernel kernel, trainer::DType dtype, Grid grid,
+                            const void* args) override;
+
+  const trainer::cuda::DriverTable& driver() const { return device_->driver(); }
+
+  const std::unique_ptr<trainer::cuda::Device> device_;
+  const absl::Duration patience_;
+  trainer::cuda::Module module_ = nullptr;
+  trainer::cuda::Stream stream_ = nullptr;
+  std::map<std::pair<Kernel, trainer::DType>, trainer::cuda::Function>
+      functions_;
+  std::vector<trainer::cuda::DevicePointer> memory_;
+  std::vector<trainer::cuda::Event> marks_;
+  Staging staging_;
+};
+
+}  // namespace cohort::mlp

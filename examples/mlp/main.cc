@@ -1,0 +1,105 @@
+#include <iostream>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+#include "common/log.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "examples/mlp/device.h"
+#include "examples/mlp/gpu_device.h"
+#include "examples/mlp/options.h"
+#include "examples/mlp/training.h"
+#include "trainer/local_session.h"
+#include "trainer/worker_session.h"
+
+namespace cohort::mlp {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitFailure = 1;
+
+// Before the gang meets, so that a rank without a GPU says so at once.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(
+    const TrainOptions& options) {
+  if (!options.use_gpu) return std::make_unique<CpuDevice>();
+  auto driver = trainer::cuda::LoadDriver();
+  if (!driver.ok()) return Annotate(driver.status(), "--use-gpu");
+  auto gpu = GpuDevice::Open(*std::move(driver));
+  if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
+  return *std::move(gpu);
+}
+
+// Refuses what a rank's session decides, rather than to leave it unheard.
+absl::Status CheckRankOptions(const TrainOptions& options) {
+  if (!options.storage_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--storage-path is for runs by hand: give it to cohort submit, before "
+        "the --");
+  }
+  if (!options.restore.empty()) {
+    return absl::InvalidArgumentError(
+        "--restore is for runs by hand: a job of cohort goes on from its own "
+        "last checkpoint");
+  }
+  return absl::OkStatus();
+}
+
+// A rank of a gang when a worker daemon started this process, else alone.
+absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
+    const TrainOptions& options) {
+  if (trainer::IsRank()) {
+    COHORT_RETURN_IF_ERROR(CheckRankOptions(options));
+    COHORT_ASSIGN_OR_RETURN(trainer::WorkerSessionOptions rank,
+                            trainer::WorkerSessionFromEnvironment());
+    rank.can_use_gpu = options.use_gpu;
+    return trainer::WorkerSession::Join(std::move(rank));
+  }
+  return trainer::LocalSession::Create(
+      {.storage_path =
+           options.storage_path.empty() ? "results" : options.storage_path,
+       .restore = options.restore});
+}
+
+absl::Status Train(const TrainOptions& options) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          OpenDevice(options));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
+                          OpenSession(options));
+  if (session->is_lead()) {
+    std::cout << absl::StrFormat(
+                     "training on %d rank%s, attempt %d, in %s on %s",
+                     session->world(), session->world() == 1 ? "" : "s",
+                     session->place().attempt,
+                     trainer::ToString(options.precision), device->name())
+              << std::endl;
+  }
+  const MachineClock clock;
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Training> training,
+                          Training::Create(options, *session, *device, clock));
+  COHORT_RETURN_IF_ERROR(training->Run());
+  return session->Finish();
+}
+
+int Main(int argc, char** argv) {
+  SetLogProgram("mlp");
+  const std::variant<TrainOptions, ExitNow> parsed = ParseOptions(argc, argv);
+  if (const auto* exit_now = std::get_if<ExitNow>(&parsed)) {
+    return exit_now->code;
+  }
+  const absl::Status status = Train(std::get<TrainOptions>(parsed));
+  if (status.ok()) return 0;
+  std::cerr << "mlp: " << status.message() << std::endl;
+  const bool bad_value =
+      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  return bad_value ? kExitUsage : kExitFailure;
+}
+
+}  // namespace
+}  // namespace cohort::mlp
+
+int main(int argc, char** argv) { return cohort::mlp::Main(argc, argv); }

@@ -1,0 +1,248 @@
+#include "examples/mlp/training.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/real_clock.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "examples/mlp/testing/fake_gpu.h"
+#include "examples/mnist/data_directory.h"
+#include "shm/arena.h"
+#include "trainer/comm/testing/ranks.h"
+#include "trainer/local_session.h"
+#include "trainer/testing/gang_session.h"
+
+namespace cohort::mlp {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using trainer::CheckpointRecord;
+using trainer::DType;
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// What a gang of threads left behind.
+struct Outcome {
+  std::vector<absl::Status> ended;  // by rank
+  std::vector<CheckpointRecord> committed;
+  std::string model;      // bytes of the last one
+  std::string optimizer;  // and its moments
+  std::string last_report;
+};
+
+class TrainingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto data = mnist::FindData();
+    COHORT_ASSERT_OK(data);
+    small_.data = *data;
+    small_.epochs = 2;
+    small_.batch = 16;
+    small_.hidden = 16;
+    small_.hidden_layers = 1;
+    small_.train_samples = 320;
+    small_.test_samples = 100;
+  }
+
+  Outcome Run(int world, const TrainOptions& options,
+              std::optional<CheckpointRecord> restore = std::nullopt) {
+    const std::string directory =
+        directory_.File(absl::StrCat("run-", ++attempts_));
+    EXPECT_EQ(mkdir(directory.c_str(), 0755), 0);
+    const auto arena = shm::Arena::Create(
+        directory, {.attempt = "mlp-test", .epoch = 1, .local_world = world});
+    EXPECT_THAT(arena, IsOk());
+    Outcome outcome;
+    outcome.ended.resize(world);
+    trainer::RunRanks(world, [&](int rank) {
+      outcome.ended[rank] =
+          RunRank(directory, world, rank, options, restore, outcome);
+    });
+    if (!outcome.committed.empty()) {
+      const std::string& path = outcome.committed.back().path;
+      outcome.model = Slurp(path + "/model.safetensors");
+      outcome.optimizer = Slurp(path + "/optimizer.safetensors");
+    }
+    return outcome;
+  }
+
+  TrainOptions small_;
+  TempDir directory_;
+
+ private:
+  absl::Status RunRank(const std::string& directory, int world, int rank,
+                       const TrainOptions& options,
+                       const std::optional<CheckpointRecord>& restore,
+                       Outcome& outcome) {
+    const trainer::RunPlace place{.job_id = "test",
+                                  .attempt = attempts_,
+                                  .rank = rank,
+                                  .world = world,
+                                  .local_rank = rank,
+                                  .local_world = world,
+                                  .checkpoint_root = directory + "/checkpoints",
+                                  .restore = restore};
+    // Rank 0 alone commits.
+    auto session = trainer::GangSession::Join(
+        directory, place,
+        [&](absl::string_view report) {
+          if (rank == 0) outcome.last_report = std::string(report);
+        },
+        [&](const CheckpointRecord& record) {
+          outcome.committed.push_back(record);
+        });
+    if (!session.ok()) return session.status();
+    CpuDevice cpu;
+    const MachineClock clock;
+    auto training = Training::Create(options, **session, cpu, clock);
+    const absl::Status trained =
+        training.ok() ? (*training)->Run() : training.status();
+    if (!trained.ok()) return trained;
+    return (*session)->Finish();
+  }
+
+  int attempts_ = 0;
+};
+
+class TrainingPrecisionTest : public TrainingTest,
+                              public ::testing::WithParamInterface<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Types, TrainingPrecisionTest,
+                         ::testing::Values(DType::kF32, DType::kF16,
+                                           DType::kBF16),
+                         [](const auto& test) {
+                           return std::string(ToString(test.param));
+                         });
+
+// ML-1
+TEST_P(TrainingPrecisionTest, GoesOnExactlyFromACheckpoint) {
+  TrainOptions options = small_;
+  options.precision = GetParam();
+  options.loss_log = directory_.File("whole.log");
+  const Outcome whole = Run(2, options);
+  EXPECT_THAT(whole.ended, Each(IsOk()));
+  ASSERT_EQ(whole.committed.size(), 2u);  // one an epoch
+  options.loss_log = directory_.File("parts.log");
+  options.steps = 7;
+  const Outcome first = Run(2, options);
+  ASSERT_EQ(first.committed.size(), 1u);
+  EXPECT_EQ(first.committed[0].step, 7);
+  options.steps = 0;
+  const Outcome second = Run(2, options, first.committed[0]);
+  EXPECT_THAT(second.ended, Each(IsOk()));
+  EXPECT_EQ(second.model, whole.model);
+  EXPECT_EQ(second.optimizer, whole.optimizer);
+  EXPECT_EQ(Slurp(directory_.File("parts.log")),
+            Slurp(directory_.File("whole.log")));
+}
+
+TEST_F(TrainingTest, RefusesACheckpointOfAnotherRun) {
+  TrainOptions options = small_;
+  options.steps = 1;
+  const Outcome outcome = Run(1, options);
+  ASSERT_EQ(outcome.committed.size(), 1u);
+  const auto refusal = [&](const TrainOptions& other) {
+    return Run(1, other, outcome.committed[0]).ended[0];
+  };
+  TrainOptions other = options;
+  other.precision = DType::kF16;
+  EXPECT_THAT(refusal(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("precision f32, not f16")));
+  other = options;
+  other.seed = 9;
+  EXPECT_THAT(refusal(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("--seed 1, not 9")));
+  other = options;
+  other.hidden = 17;
+  EXPECT_THAT(refusal(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("hidden 16, not 17")));
+}
+
+// ML-2: in fp16 steps that overflow are left out, the scale falls until they
+// do not, and a checkpoint keeps it.
+TEST_F(TrainingTest, LeavesOutStepsThatOverflow) {
+  TrainOptions options = small_;
+  options.precision = DType::kF16;
+  // Gradients that are not divided by a batch, of a network that is sure of
+  // what is wrong: 65536 is beyond binary16.
+  options.train_samples = 100;
+  options.batch = 1;
+  options.lr = 0.1;
+  options.epochs = 1;
+  const Outcome outcome = Run(2, options);
+  EXPECT_THAT(outcome.ended, Each(IsOk()));
+  EXPECT_THAT(outcome.last_report, Not(HasSubstr("\"skipped_steps\": 0")));
+  EXPECT_THAT(outcome.last_report, Not(HasSubstr("\"loss_scale\": 65536")));
+  const auto checkpoint =
+      trainer::ReadCheckpoint(outcome.committed.back().path);
+  COHORT_ASSERT_OK(checkpoint);
+  ASSERT_TRUE(checkpoint->manifest.scaler.has_value());
+  EXPECT_LT(checkpoint->manifest.scaler->scale, 65536);
+}
+
+TEST_F(TrainingTest, SaysWhenTheLossIsNoNumber) {
+  TrainOptions options = small_;
+  options.lr = 100;
+  options.precision = DType::kBF16;
+  options.hidden_layers = 40;
+  options.epochs = 100;
+  const Outcome outcome = Run(1, options);
+  EXPECT_THAT(outcome.ended, ElementsAre(StatusIs(absl::StatusCode::kInternal,
+                                                  HasSubstr("lower --lr"))));
+}
+
+TEST_F(TrainingTest, NamesALossLogThatCannotBeWritten) {
+  TrainOptions options = small_;
+  options.loss_log = "/nowhere/loss.log";
+  EXPECT_THAT(Run(1, options).ended,
+              ElementsAre(StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("--loss-log /nowhere"))));
+}
+
+// By hand, on a fake GPU, whose kernels are the CPU's.
+TEST_F(TrainingTest, GivesTheLossesOfCpusOnAGpu) {
+  TrainOptions options = small_;
+  options.precision = DType::kF16;
+  options.steps = 12;
+  const auto train = [&](Device& device, const std::string& log) {
+    auto session = trainer::LocalSession::Create(
+        {.storage_path = directory_.File("results")});
+    COHORT_ASSERT_OK(session);
+    TrainOptions mine = options;
+    mine.loss_log = directory_.File(log);
+    const MachineClock clock;
+    auto training = Training::Create(mine, **session, device, clock);
+    COHORT_ASSERT_OK(training);
+    COHORT_ASSERT_OK((*training)->Run());
+  };
+  CpuDevice cpu;
+  train(cpu, "cpu.log");
+  trainer::cuda::FakeDriver driver;
+  auto gpu = OpenFakeGpu(driver);
+  COHORT_ASSERT_OK(gpu);
+  train(**gpu, "gpu.log");
+  const std::string losses = Slurp(directory_.File("cpu.log"));
+  EXPECT_THAT(losses, HasSubstr("12 "));
+  EXPECT_EQ(Slurp(directory_.File("gpu.log")), losses);
+}
+
+}  // namespace
+}  // namespace cohort::mlp

@@ -1,0 +1,50 @@
+"""The example without LibTorch as people run it: on CPUs here, on GPUs where
+tools/gpu_check.sh finds one."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import cluster
+
+MLP = pathlib.Path(os.environ["COHORT_BIN"]) / "mlp"
+SMALL = ("--train-samples", "640", "--test-samples", "200", "--epochs", "1",
+         "--hidden", "32")
+
+
+def run(*flags, **environment):
+    with tempfile.TemporaryDirectory() as storage:
+        return subprocess.run(
+            [MLP, *SMALL, "--storage-path", storage, *flags], timeout=120,
+            env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+class Mlp(cluster.ClusterTest):
+
+    def test_a_gang_trains_in_half_precision(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--", str(MLP), *SMALL,
+                       "--precision", "fp16")
+        ended = c.await_end(job)
+        self.assertEqual(ended["state"], "SUCCEEDED",
+                         (ended, c.logs(job, "--stderr")))
+        self.assertIn("training on 2 ranks", c.logs(job))
+        self.assertIn("loss_scale", json.dumps(ended))
+
+    def test_it_refuses_a_gpu_that_is_not_there(self):
+        # No device is visible, with a driver or without one.
+        done = run("--use-gpu", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("mlp: --use-gpu: ", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_it_refuses_flags_that_make_no_sense(self):
+        done = run("--precision", "int8")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("none of f32, bf16, fp16", done.stderr)
+
+
+if __name__ == "__main__":
+    cluster.main()
