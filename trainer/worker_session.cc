@@ -182,8 +182,9 @@ absl::Status WorkerSession::BuildHostComm() {
 #else
   return absl::FailedPreconditionError(absl::StrCat(
       "this gang is spread over ", place_.node_count,
-      " nodes and this program was built without Gloo: install libgloo-dev and "
-      "build again, or place the gang on one node (--strategy STRICT_PACK)"));
+      " nodes and this program is without Gloo (linked statically, or built "
+      "where libgloo-dev was not): place the gang on one node (--strategy "
+      "STRICT_PACK)"));
 #endif
 }
 

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -65,6 +67,20 @@ absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
        .restore = options.restore});
 }
 
+void Tell(const absl::Status& status) {
+  std::cerr << "mlp: " << status.message() << std::endl;
+}
+
+absl::Status Run(Training& training) {
+  const absl::Status done = training.Run();
+  if (absl::IsDeadlineExceeded(done)) {
+    // A GPU that does not answer would hold the destructors, too.
+    Tell(done);
+    _exit(kExitFailure);
+  }
+  return done;
+}
+
 absl::Status Train(const TrainOptions& options) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                           OpenDevice(options));
@@ -81,7 +97,7 @@ absl::Status Train(const TrainOptions& options) {
   const MachineClock clock;
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Training> training,
                           Training::Create(options, *session, *device, clock));
-  COHORT_RETURN_IF_ERROR(training->Run());
+  COHORT_RETURN_IF_ERROR(Run(*training));
   return session->Finish();
 }
 
@@ -93,7 +109,7 @@ int Main(int argc, char** argv) {
   }
   const absl::Status status = Train(std::get<TrainOptions>(parsed));
   if (status.ok()) return 0;
-  std::cerr << "mlp: " << status.message() << std::endl;
+  Tell(status);
   const bool bad_value =
       absl::IsInvalidArgument(status) || absl::IsNotFound(status);
   return bad_value ? kExitUsage : kExitFailure;
