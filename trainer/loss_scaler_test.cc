@@ -10,7 +10,7 @@
 #include "common/check.h"
 #include "common/testing/status_matchers.h"
 #include "trainer/comm/float16.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 #include "trainer/finite.h"
 #include "trainer/reducer.h"
 #include "trainer/testing/thread_gang.h"
@@ -168,9 +168,9 @@ TEST(LossScalerTest, AllRanksLeaveOutTheSameStepsInSharedMemory) {
 }
 
 TEST(LossScalerTest, AllRanksLeaveOutTheSameStepsOverNccl) {
-  NcclWorld gang(2);
+  GpuWorld gang(2);
   std::vector<std::vector<bool>> verdicts(2);
-  gang.Run([&](int rank, NcclComm& comm) { verdicts[rank] = Verdicts(comm); });
+  gang.Run([&](int rank, GpuComm& comm) { verdicts[rank] = Verdicts(comm); });
   EXPECT_THAT(verdicts, Each(ExpectedVerdicts()));
 }
 

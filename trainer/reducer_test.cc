@@ -189,8 +189,8 @@ TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
 
 // RD-3: each bucket is reduced before the next one is written.
 TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
-  NcclWorld gang(GetParam());
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(GetParam());
+  gang.Run([&gang](int rank, GpuComm& comm) {
     auto reducer = GradientReducer::Create(
         comm,
         {{"a", 300, DType::kF16},
@@ -221,8 +221,8 @@ TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
 }
 
 TEST(NcclReducerFailureTest, EndsAtTheFirstBucketThatCannotBeAwaited) {
-  NcclWorld gang(2);
-  gang.Run([&gang](int rank, NcclComm& comm) {
+  GpuWorld gang(2);
+  gang.Run([&gang](int rank, GpuComm& comm) {
     auto reducer = GradientReducer::Create(
         comm, {{"a", 300, DType::kF32}, {"b", 300, DType::kF32}},
         {.first_bucket_bytes = 16, .bucket_bytes_max = 16});

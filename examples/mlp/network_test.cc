@@ -12,7 +12,7 @@
 #include "common/random.h"
 #include "common/testing/status_matchers.h"
 #include "examples/mlp/testing/fake_gpu.h"
-#include "trainer/comm/testing/nccl_world.h"
+#include "trainer/comm/testing/gpu_world.h"
 #include "trainer/local_comm.h"
 #include "trainer/testing/thread_gang.h"
 
@@ -214,8 +214,8 @@ TEST_P(NetworkPrecisionTest, GivesTheSameBitsOverNccl) {
     CpuDevice cpu;
     on_cpu[comm.rank()] = Train(cpu, comm, GetParam(), 10);
   });
-  trainer::NcclWorld gang(kWorld);
-  gang.Run([&](int rank, trainer::NcclComm& comm) {
+  trainer::GpuWorld gang(kWorld);
+  gang.Run([&](int rank, trainer::GpuComm& comm) {
     auto gpu = OpenFakeGpu(gang.driver(rank));
     COHORT_ASSERT_OK(gpu);
     on_gpu[rank] = Train(**gpu, comm, GetParam(), 10);
@@ -268,8 +268,8 @@ TEST(NetworkTest, RefusesWhatDoesNotFit) {
 }
 
 TEST(NetworkTest, RefusesAGpusCommunicatorOnACpu) {
-  trainer::NcclWorld gang(1);
-  gang.Run([](int, trainer::NcclComm& comm) {
+  trainer::GpuWorld gang(1);
+  gang.Run([](int, trainer::GpuComm& comm) {
     CpuDevice cpu;
     EXPECT_THAT(
         Network::Create(cpu, comm, {.shape = kSmall}),
@@ -279,8 +279,8 @@ TEST(NetworkTest, RefusesAGpusCommunicatorOnACpu) {
 
 // A device that fails in the middle of a backward pass is told by Reduce.
 TEST(NetworkTest, TellsWhatItsGpuSays) {
-  trainer::NcclWorld gang(1);
-  gang.Run([&gang](int, trainer::NcclComm& comm) {
+  trainer::GpuWorld gang(1);
+  gang.Run([&gang](int, trainer::GpuComm& comm) {
     auto gpu = OpenFakeGpu(gang.driver(0));
     COHORT_ASSERT_OK(gpu);
     const auto network = NewNetwork(**gpu, comm, Options(DType::kBF16));
