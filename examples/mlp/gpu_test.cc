@@ -1,14 +1,22 @@
 // On a real GPU: the network's kernels give the bits that CPUs give.  Skips
 // where there is none.
 
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/check.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "examples/mlp/gpu_device.h"
 #include "examples/mlp/network.h"
 #include "examples/mlp/testing/kernel_cases.h"
+#include "trainer/comm/nccl_comm.h"
 #include "trainer/local_comm.h"
 
 namespace cohort::mlp {
@@ -47,32 +55,56 @@ TEST_P(MlpGpuTest, KernelsGiveTheBitsOfCpus) {
   }
 }
 
+// Losses of some steps over samples that are the same on every device.
+std::vector<double> Train(Device& device, trainer::Comm& comm,
+                          DType precision) {
+  std::vector<double> losses;
+  const auto network = Network::Create(device, comm, {.precision = precision});
+  COHORT_CHECK(network.ok()) << network.status();
+  SeededRandom random(5);
+  const auto step = [&](int number) -> absl::Status {
+    std::vector<float> inputs(64 * 784);
+    std::vector<int64_t> labels(64);
+    for (float& input : inputs) input = static_cast<float>(random.Double());
+    for (int64_t& label : labels) {
+      label = static_cast<int64_t>(random.Below(10));
+    }
+    COHORT_RETURN_IF_ERROR((*network)->Backward(inputs, labels, 1024));
+    COHORT_RETURN_IF_ERROR((*network)->Reduce());
+    COHORT_RETURN_IF_ERROR((*network)->Update({}, number, 1.0f / 1024));
+    COHORT_ASSIGN_OR_RETURN(losses.emplace_back(), (*network)->Loss());
+    return absl::OkStatus();
+  };
+  for (int number = 1; number <= 20; ++number) {
+    const absl::Status done = step(number);
+    EXPECT_THAT(done, IsOk());
+    if (!done.ok()) break;
+  }
+  return losses;
+}
+
 // NW-1
 TEST_P(MlpGpuTest, TrainingGivesTheLossesOfCpus) {
-  std::vector<std::vector<double>> losses(2);
-  for (Device* const device : std::vector<Device*>{&cpu_, gpu_.get()}) {
-    trainer::LocalComm comm;
-    auto network = Network::Create(
-        *device, comm,
-        {.shape = {.inputs = 784, .hidden = 512}, .precision = GetParam()});
-    COHORT_ASSERT_OK(network);
-    SeededRandom random(5);
-    for (int step = 1; step <= 20; ++step) {
-      std::vector<float> inputs(64 * 784);
-      std::vector<int64_t> labels(64);
-      for (float& input : inputs) input = static_cast<float>(random.Double());
-      for (int64_t& label : labels) {
-        label = static_cast<int64_t>(random.Below(10));
-      }
-      COHORT_ASSERT_OK((*network)->Backward(inputs, labels, 1024));
-      COHORT_ASSERT_OK((*network)->Reduce());
-      COHORT_ASSERT_OK((*network)->Update({}, step, 1.0f / 1024));
-      const auto loss = (*network)->Loss();
-      COHORT_ASSERT_OK(loss);
-      losses[device == gpu_.get()].push_back(*loss);
-    }
+  trainer::LocalComm comm;
+  const std::vector<double> expected = Train(cpu_, comm, GetParam());
+  EXPECT_EQ(Train(*gpu_, comm, GetParam()), expected);
+}
+
+// The gradients in NCCL's memory.
+TEST_P(MlpGpuTest, TrainingGivesTheLossesOfCpusOverNccl) {
+  trainer::LocalComm control;
+  const std::vector<double> expected = Train(cpu_, control, GetParam());
+  trainer::Exchange exchange = [](absl::string_view, std::string mine,
+                                  absl::Duration) {
+    return std::vector<std::string>{std::move(mine)};
+  };
+  auto nccl = trainer::NcclComm::Connect(trainer::NcclOfThisMachine(), control,
+                                         exchange);
+  if (GetReason(nccl.status()) == trainer::kNcclUnusable) {
+    GTEST_SKIP() << nccl.status().message();
   }
-  EXPECT_EQ(losses[0], losses[1]);
+  COHORT_ASSERT_OK(nccl);
+  EXPECT_EQ(Train(*gpu_, **nccl, GetParam()), expected);
 }
 
 }  // namespace
