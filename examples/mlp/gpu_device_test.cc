@@ -22,16 +22,24 @@ using trainer::cuda::FakeDriver;
 
 constexpr char kUuid[] = "GPU-01010101-0101-0101-0101-010101010101";
 
-TEST(GpuDeviceTest, RunsKernelsInOrderAndGivesEverythingBack) {
+class GpuDevicePrecisionTest : public ::testing::TestWithParam<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Types, GpuDevicePrecisionTest,
+                         ::testing::Values(DType::kF32, DType::kF16,
+                                           DType::kBF16),
+                         [](const auto& test) {
+                           return std::string(ToString(test.param));
+                         });
+
+TEST_P(GpuDevicePrecisionTest, RunsKernelsInOrderAndGivesEverythingBack) {
   FakeDriver driver;
   {
     auto gpu = OpenFakeGpu(driver);
     COHORT_ASSERT_OK(gpu);
     EXPECT_THAT((*gpu)->name(), HasSubstr(kUuid));
     CpuDevice cpu;
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-      EXPECT_EQ(KernelCases(**gpu, dtype).Run(), KernelCases(cpu, dtype).Run());
-    }
+    EXPECT_EQ(KernelCases(**gpu, GetParam()).Run(),
+              KernelCases(cpu, GetParam()).Run());
     EXPECT_GT(driver.device_bytes(), 0u);
   }
   EXPECT_EQ(driver.device_bytes(), 0u);

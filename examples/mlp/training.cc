@@ -242,8 +242,10 @@ absl::Status Training::Step(const Batch& batch) {
   COHORT_ASSIGN_OR_RETURN(const double loss, GlobalLoss());
   ++step_;
   cursor_ = batch.cursor;
-  epoch_loss_ += loss;
-  ++epoch_steps_;
+  if (std::isfinite(loss)) {
+    epoch_loss_ += loss;
+    ++epoch_steps_;
+  }
   if (loss_log_.is_open()) {
     loss_log_ << absl::StrFormat("%d %.17g\n", step_, loss);
   }

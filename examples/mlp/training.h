@@ -95,7 +95,7 @@ class Training {
   // Of the epoch in this process.
   absl::Duration epoch_start_;
   int64_t epoch_start_cursor_ = 0;
-  double epoch_loss_ = 0;  // sum over its steps
+  double epoch_loss_ = 0;  // sum over its steps whose loss is a number
   int64_t epoch_steps_ = 0;
 };
 
