@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace cohort::trainer {
 namespace {
@@ -13,12 +14,14 @@ constexpr size_t kBlock = 4096;
 // What has all bits of the exponent set is infinite or NaN.
 template <typename Word>
 bool AllFiniteIn(const Buffer& buffer, Word exponent) {
-  const Word* const words = static_cast<const Word*>(buffer.data);
+  const auto* const bytes = static_cast<const std::byte*>(buffer.data);
   for (size_t begin = 0; begin < buffer.count; begin += kBlock) {
     const size_t end = std::min(buffer.count, begin + kBlock);
     Word found = 0;
     for (size_t i = begin; i < end; ++i) {
-      found |= static_cast<Word>((words[i] & exponent) == exponent);
+      Word word;
+      std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+      found |= static_cast<Word>((word & exponent) == exponent);
     }
     if (found != 0) return false;
   }
