@@ -205,6 +205,9 @@ ExitStatus ToExitStatus(const keeper::ExitReport& report) {
     case keeper::ExitCause::kTimeLimit:
       status.cause = ExitStatus::Cause::kTimeLimit;
       break;
+    case keeper::ExitCause::kKeeperStopped:
+      status.cause = ExitStatus::Cause::kKeeperStopped;
+      break;
   }
   status.message = report.message;
   status.ran = absl::Milliseconds(report.ran_ms);

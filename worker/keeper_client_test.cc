@@ -363,7 +363,7 @@ TEST_F(KeeperClientTest, SparesTheDescendantsOfRanksThatLive) {
   EXPECT_TRUE(IsGone(daemonised));
 }
 
-TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStop) {
+TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStopWithACauseOfItsOwn) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
   COHORT_ASSERT_OK(daemon.Start(
@@ -373,8 +373,63 @@ TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStop) {
   kill(KeeperPid(), SIGTERM);
   const ExitStatus status = daemon.Next<RankExited>().status;
   EXPECT_EQ(status.signal, SIGTERM);
-  EXPECT_EQ(status.cause, Cause::kStopped);
+  EXPECT_EQ(status.cause, Cause::kKeeperStopped);
   daemon.Next<AllDone>();
+}
+
+TEST_F(KeeperClientTest, OfWhatIsBeingStoppedTheKeepersSigtermChangesNothing) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  const std::string told = Fifo("told");
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(daemon.Start(
+      Spec({absl::StrCat("trap 'echo > ", told, "' TERM; echo > ", ready,
+                         "; while ! read x < ", gate, "; do :; done")})));
+  daemon.Next<RankStarted>();
+  ReadFifo(ready);
+  daemon.client().Stop(Attempt(), absl::Hours(1));
+  ReadFifo(told);
+  kill(KeeperPid(), SIGTERM);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kStopped);
+  daemon.Next<AllDone>();
+}
+
+// A machine that shuts down tells all processes, in the order of their pids.
+TEST_F(KeeperClientTest, ARankMayGetTheSigtermOfAllBeforeItsKeeperDoes) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
+  const int64_t rank = daemon.Next<RankStarted>().pid;
+  const pid_t keeper = KeeperPid();
+  kill(static_cast<pid_t>(rank), SIGTERM);
+  AwaitDeath(rank);
+  kill(keeper, SIGTERM);
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperStopped);
+  daemon.Next<AllDone>();
+}
+
+TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(
+      daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 143")})));
+  const int64_t rank = daemon.Next<RankStarted>().pid;
+  const pid_t keeper = KeeperPid();
+  OpenGate(gate);
+  AwaitDeath(rank);
+  kill(keeper, SIGTERM);
+  const ExitStatus status = daemon.Next<RankExited>().status;
+  EXPECT_EQ(status.exit_code, 143);
+  EXPECT_EQ(status.cause, Cause::kKeeperStopped);
+  daemon.Next<AllDone>();
+}
+
+TEST_F(KeeperClientTest, ASigtermToTheRankAloneIsItsOwnEnd) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"kill $$; sleep 1000"})));
+  const ExitStatus status = daemon.RunOut();
+  EXPECT_EQ(status.signal, SIGTERM);
+  EXPECT_EQ(status.cause, Cause::kItself);
 }
 
 TEST_F(KeeperClientTest, RefusesToStartAnAttemptTwice) {
@@ -506,7 +561,7 @@ TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   // Nothing can be heard until it is over: then the files tell all.
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
-  EXPECT_EQ(status.cause, Cause::kStopped);
+  EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
 
 TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {

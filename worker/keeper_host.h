@@ -33,6 +33,9 @@ struct ExitStatus {
                   // `message` says why and is on its stderr log too
     kKeeperLost,  // no record: the keeper died first (signal is SIGKILL)
     kTimeLimit,   // it was alive at the spec's time limit
+    // It was alive when its keeper got SIGTERM: from outside, or from a daemon
+    // that has no other way to it (Stop of one whose socket is gone).
+    kKeeperStopped,
   };
   Cause cause = Cause::kItself;
   std::string message;  // for people; empty unless there is more to say

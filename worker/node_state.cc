@@ -40,8 +40,13 @@ bool EndedByOthers(const ExitStatus& status) {
   return status.cause == ExitStatus::Cause::kStopped ||
          status.cause == ExitStatus::Cause::kKilled ||
          status.cause == ExitStatus::Cause::kTimeLimit ||
+         status.cause == ExitStatus::Cause::kKeeperStopped ||
          status.cause == ExitStatus::Cause::kKeeperLost;
 }
+
+constexpr char kKeeperStopped[] =
+    "the keeper was told to stop (SIGTERM) from outside the cluster, as by a "
+    "shutdown of the machine";
 
 // One that waits in a driver that is gone cannot do much with more.
 constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
@@ -501,6 +506,9 @@ void NodeState::EndAllDone(Attempt& attempt) {
     EndAfterTail(attempt, v1::END_CAUSE_TIME_LIMIT, "");
   } else if (attempt.taken_along) {
     EndAfterTail(attempt, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
+  } else if (attempt.keeper_stopped && !rank_failed) {
+    // Also where all of them ended with 0: they did not end their work.
+    EndByKeeper(attempt, kKeeperStopped);
   } else {
     EndAfterTail(attempt, v1::END_CAUSE_EXITED, "");
   }
@@ -533,21 +541,29 @@ void NodeState::OnRankStarted(Attempt& attempt, const RankStarted& event) {
 void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
   v1::ObservedRank* rank = FindRank(attempt, event.rank);
   if (rank == nullptr) return;
+  // An order of ours that could only come as a signal is none from outside.
+  const bool keeper_stopped =
+      event.status.cause == ExitStatus::Cause::kKeeperStopped &&
+      !attempt.ordered && !IsEnding(attempt.desired);
+  attempt.keeper_stopped = attempt.keeper_stopped || keeper_stopped;
   const bool known = rank->state() == v1::RANK_STATE_EXITED;  // told again
   if (!known) {
     rank->set_state(v1::RANK_STATE_EXITED);
     rank->set_exit_order(++attempt.exits);
     rank->set_ended_by_order(EndedByOthers(event.status));
     SetExit(event.status, *rank->mutable_exit());
+    if (keeper_stopped) rank->mutable_exit()->set_detail(kKeeperStopped);
   }
   attempt.observed.mutable_ran()->CopyFrom(rpc::ToWire(
       std::max(rpc::FromWire(attempt.observed.ran()), event.status.ran)));
   const bool time_is_up = event.status.cause == ExitStatus::Cause::kTimeLimit;
   attempt.time_is_up = attempt.time_is_up || time_is_up;
-  if (time_is_up || (Failed(event.status) && !EndedByOthers(event.status))) {
+  const bool failed = Failed(event.status) && !EndedByOthers(event.status);
+  if (time_is_up || keeper_stopped || failed) {
     // Its peers must not wait for it in a collective.
     host_.Revoke(attempt.id);
-    if (attempt.observed.stderr_tail().empty() && !attempt.reading_tail) {
+    if (!keeper_stopped && attempt.observed.stderr_tail().empty() &&
+        !attempt.reading_tail) {
       ReadTail(attempt, event.rank);
     }
   }

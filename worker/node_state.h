@@ -124,8 +124,9 @@ class NodeState {
     bool ordered = false;     // STOP, FORGET or TakeAlong reached the ranks
     bool killed = false;      // FORGET did
     bool taken_along = false;
-    bool time_is_up = false;  // ranks were ended by their time limit
-    std::string lost_device;  // why its ranks were ended, if that
+    bool time_is_up = false;      // ranks were ended by their time limit
+    bool keeper_stopped = false;  // ranks were, from outside the cluster
+    std::string lost_device;      // why its ranks were ended, if that
     // The end waits for the failed rank's last words, which it reports.
     bool reading_tail = false;
     std::optional<std::pair<v1::EndCause, std::string>> end_waiting;

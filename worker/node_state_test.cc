@@ -20,6 +20,7 @@ namespace cohort::worker {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -539,6 +540,56 @@ TEST_F(NodeStateTest, ALostKeeperEndsThePart) {
   host_.Tell(id_, KeeperLost{"keeper 12 died"});
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_KEEPER_LOST);
   EXPECT_EQ(Seen().detail(), "keeper 12 died");
+}
+
+// ---- a keeper that got SIGTERM ----
+
+TEST_F(NodeStateTest, AKeeperThatWasToldToStopIsLostWhateverItsRanksSay) {
+  RunToRunning();
+  host_.calls.clear();
+  host_.Tell(id_, Exited(0, 0, 0, ExitStatus::Cause::kKeeperStopped));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
+  host_.Tell(id_, Exited(1, 1, 0, ExitStatus::Cause::kKeeperStopped));
+  host_.Tell(id_, AllDone{});
+  const v1::ObservedAttempt seen = Seen();
+  EXPECT_EQ(seen.end_cause(), v1::END_CAUSE_KEEPER_LOST);
+  EXPECT_THAT(seen.detail(), HasSubstr("told to stop (SIGTERM)"));
+  EXPECT_THAT(seen.detail(), HasSubstr("shutdown of the machine"));
+  EXPECT_TRUE(seen.ranks(1).ended_by_order());
+  EXPECT_EQ(seen.ranks(1).exit().detail(), seen.detail());
+}
+
+TEST_F(NodeStateTest, ARestartedDaemonHearsThatAKeeperWasToldToStop) {
+  RunToRunning();
+  Restart();
+  AdoptedAttempt adopted;
+  adopted.phase = AttemptPhase::kDone;
+  std::move(host_.adopted)(adopted);
+  for (int rank : {0, 1}) {
+    host_.Tell(id_, Exited(rank, 0, 0, ExitStatus::Cause::kKeeperStopped));
+  }
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_KEEPER_LOST);
+}
+
+TEST_F(NodeStateTest, ARankThatFailedBeforeItsKeeperWasToldIsWhatEndedIt) {
+  RunToRunning();
+  host_.Tell(id_, Exited(1, 3));
+  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kKeeperStopped));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+}
+
+// It can only come as a signal where the keeper's socket is gone.
+TEST_F(NodeStateTest, AnOrderOfOursIsNoStopFromOutside) {
+  RunToRunning();
+  Apply(Want(v1::GOAL_STOP));
+  for (int rank : {0, 1}) {
+    host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kKeeperStopped));
+  }
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_EQ(Seen().ranks(0).exit().detail(), "");
 }
 
 // ---- the time limit (TL-1): the keeper keeps it, this side says so ----

@@ -383,6 +383,22 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
                           "stopped"));
 }
 
+TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
+  Run();
+  ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
+  lost.end = ObservedEnd::kKeeperLost;
+  lost.detail = "the keeper was told to stop";
+  lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
+  Say(a_, lost);
+  Say(b_, Exited(1, 0, /*by_order=*/true));
+  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_THAT(job_.causes,
+              ElementsAre("a: the keeper was told to stop",
+                          "rank 0 on a was lost", "attempt 1 ended"));
+}
+
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
   ObservedAttempt oom = Exited(1, 0);

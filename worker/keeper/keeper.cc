@@ -26,6 +26,8 @@ constexpr int kSweepEvery_ms = 20;
 constexpr int kRetryEvery_ms = 1000;
 // For a daemon that is alive but slow; one that is dead costs nothing.
 constexpr int kLastWords_ms = 2000;
+// An init system goes once through all processes, which takes milliseconds.
+constexpr long kSigtermsApart_ms = 500;
 // A poll takes an int; who waits longer looks again.
 constexpr int64_t kWaitMax_ms = 3600 * 1000;
 constexpr int64_t kTimeMax_ms = std::numeric_limits<int64_t>::max();
@@ -40,6 +42,12 @@ UniqueFd TakeSignals() {
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return UniqueFd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+// Of the signal, or with the code that a shell has for it.
+bool EndedBySigterm(const siginfo_t& ended) {
+  return ended.si_status ==
+         (ended.si_code == CLD_EXITED ? 128 + SIGTERM : SIGTERM);
 }
 
 }  // namespace
@@ -168,14 +176,13 @@ void Keeper::OnSignals() {
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof(info)) ==
          static_cast<ssize_t>(sizeof(info))) {
-    if (info.ssi_signo == static_cast<uint32_t>(SIGTERM)) {
-      OnStop({inputs_.spec.grace_ms});
-    }
+    if (info.ssi_signo == static_cast<uint32_t>(SIGTERM)) OnTerminated();
   }
   Reap();
 }
 
 void Keeper::Reap() {
+  bool awaited = false;
   while (true) {
     siginfo_t ended{};
     // Not reaped yet: a leader's pid is still needed to name its group.
@@ -185,6 +192,10 @@ void Keeper::Reap() {
     }
     sweeping_ = true;
     if (RankProcess* const rank = LiveRank(ended.si_pid)) {
+      // Those that end meanwhile were told by the same.
+      if (EndedBySigterm(ended) && !std::exchange(awaited, true)) {
+        AwaitOwnSigterm();
+      }
       rank->OnLeaderEnded(ended);
     } else {
       waitid(P_PID, static_cast<id_t>(ended.si_pid), &ended, WEXITED);
@@ -201,7 +212,7 @@ RankProcess* Keeper::LiveRank(pid_t leader) const {
 
 void Keeper::OnStop(const StopCommand& command) {
   const int64_t kill_at = MonotonicNow_ms() + command.grace_ms;
-  const bool first = !kill_at_ms_ && !killing_;
+  const bool first = !stopping();
   if (!kill_at_ms_ || kill_at < *kill_at_ms_) kill_at_ms_ = kill_at;
   if (command.grace_ms == 0) return KillAll();
   if (!first) return;
@@ -213,9 +224,25 @@ void Keeper::OnTimeLimit() {
   // Who ended by itself, if only just, was not ended by the limit; nor was who
   // is being stopped already.
   Reap();
-  if (kill_at_ms_ || killing_) return;
-  for (const auto& rank : ranks_) rank->TimeIsUp();
+  if (stopping()) return;
+  for (const auto& rank : ranks_) rank->WillEndBy(ExitCause::kTimeLimit);
   if (!LiveRanks().empty()) OnStop({inputs_.spec.grace_ms});
+}
+
+void Keeper::OnTerminated() {
+  if (!stopping()) {
+    for (const auto& rank : ranks_) rank->WillEndBy(ExitCause::kKeeperStopped);
+  }
+  OnStop({inputs_.spec.grace_ms});
+}
+
+void Keeper::AwaitOwnSigterm() {
+  if (stopping()) return;
+  sigset_t sigterm;
+  sigemptyset(&sigterm);
+  sigaddset(&sigterm, SIGTERM);
+  const timespec wait = {0, kSigtermsApart_ms * 1'000'000};
+  if (sigtimedwait(&sigterm, nullptr, &wait) == SIGTERM) OnTerminated();
 }
 
 void Keeper::KillAll() {

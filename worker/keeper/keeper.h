@@ -56,6 +56,12 @@ class Keeper {
   void OnStop(const StopCommand& command);
   // TL-1: at most once, and only for ranks that would have run on.
   void OnTimeLimit();
+  // SIGTERM to this process.
+  void OnTerminated();
+  // Who ends everything, as a machine that shuts down, tells ranks and keeper,
+  // in any order: waits for ours when a rank has ended of its own.
+  void AwaitOwnSigterm();
+  bool stopping() const { return kill_at_ms_ || killing_; }
   void KillAll();
   // Kills what ended ranks (or, after KillAll, any) have left behind, and
   // settles ranks of which nothing is left.

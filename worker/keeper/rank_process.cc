@@ -199,8 +199,8 @@ void RankProcess::Stop() {
   SignalGroup(SIGTERM);
 }
 
-void RankProcess::TimeIsUp() {
-  if (live()) SetCause(ExitCause::kTimeLimit);
+void RankProcess::WillEndBy(ExitCause cause) {
+  if (live()) SetCause(cause);
 }
 
 void RankProcess::Kill() {
@@ -212,7 +212,8 @@ void RankProcess::Kill() {
 
 void RankProcess::SetCause(ExitCause cause) {
   if (report_.cause == ExitCause::kCannotRun ||
-      report_.cause == ExitCause::kTimeLimit) {
+      report_.cause == ExitCause::kTimeLimit ||
+      report_.cause == ExitCause::kKeeperStopped) {
     return;
   }
   report_.cause = cause;

@@ -52,8 +52,8 @@ class RankProcess {
   // The leader is a zombie: kills its group and session, reaps it, reports.
   void OnLeaderEnded(const siginfo_t& how);
 
-  // It ran for as long as it may: what ends it from now on is the time limit.
-  void TimeIsUp();
+  // What ends it from now on is this, whatever it ends of.
+  void WillEndBy(ExitCause cause);
   // SIGTERM to its group.
   void Stop();
   // SIGKILL to its group and cgroup.

@@ -118,7 +118,7 @@ std::optional<ExitReport> ParseExit(const std::string& bytes,
   ExitReport report;
   report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
   report.cause = static_cast<ExitCause>(
-      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kTimeLimit)));
+      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kKeeperStopped)));
   report.exit_code = static_cast<int>(in.Number("exit_code", -1, 255));
   report.signal = static_cast<int>(in.Number("signal", 0, kSignalMax));
   report.core_dumped = in.Number("core_dumped", 0, 1) == 1;

@@ -37,6 +37,7 @@ enum class ExitCause {
   kKilled = 2,
   kCannotRun = 3,
   kTimeLimit = 4,
+  kKeeperStopped = 5,  // the keeper itself got SIGTERM while it was alive
 };
 
 // File `rank-<r>.exit`.

@@ -34,7 +34,12 @@ TEST(Reports, ExitIsGolden) {
   std::string error;
   EXPECT_EQ(ParseExit(bytes, &error), report) << error;
 
+  report.cause = ExitCause::kKeeperStopped;
+  EXPECT_THAT(Encode(report), HasSubstr("\ncause 1:5\n"));
+  EXPECT_EQ(ParseExit(Encode(report), &error), report) << error;
+
   // What the keepers of before wrote.
+  report.cause = ExitCause::kStopped;
   report.ran_ms = 0;
   EXPECT_EQ(
       ParseExit("cohort-keeper exit 1\nrank 1:2\ncause 1:1\nexit_code 2:-1\n"
