@@ -1,6 +1,8 @@
 // What is left when a daemon or a keeper died, and how a new daemon finds it.
 
+#include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include "worker/attempt_dir.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper/reports.h"
+#include "worker/keeper_spawn.h"
 #include "worker/log_reader.h"
 #include "worker/process_identity.h"
 #include "worker/testing/keeper_fixture.h"
@@ -211,6 +214,141 @@ TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
   EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
   daemon.Next<KeeperLost>();
   AwaitDeath(child);
+}
+
+// ---- an attempt whose directory takes or says nothing any more ----
+
+TEST_F(KeeperAdoptionTest, ADirectoryThatIsRemovedKeepsNoEndBack) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(
+      daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
+  const pid_t keeper = KeeperPid();
+  std::filesystem::remove_all(AttemptDir());
+  OpenGate(gate);
+  EXPECT_EQ(daemon.RunOut().exit_code, 5);
+  AwaitDeath(keeper);
+}
+
+TEST_F(KeeperAdoptionTest, WhatHasNoDirectoryAnyMoreCanBeStopped) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
+  daemon.Next<RankStarted>();
+  std::filesystem::remove_all(AttemptDir());
+  daemon.client().Stop(Attempt(), absl::Hours(1));
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kStopped);
+  daemon.Next<AllDone>();
+}
+
+TEST_F(KeeperAdoptionTest, AKeeperThatCanRecordNothingWaitsForSomebodyToTell) {
+  const std::string gate = Fifo("gate");
+  int64_t rank = 0;
+  {
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(
+        daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
+    rank = daemon.Next<RankStarted>().pid;
+  }
+  const pid_t keeper = KeeperPid();
+  // A copy of hard links in its place, which the keeper does not write to.
+  const std::string attempts = dir_.File("attempts");
+  const std::string copy = dir_.File("copy");
+  std::filesystem::copy(attempts, copy,
+                        std::filesystem::copy_options::recursive |
+                            std::filesystem::copy_options::create_hard_links);
+  std::filesystem::remove_all(attempts);
+  std::filesystem::rename(copy, attempts);
+  OpenGate(gate);
+  AwaitDeath(rank);
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
+  EXPECT_EQ(daemon.RunOut().exit_code, 5);
+  AwaitDeath(keeper);
+}
+
+TEST_F(KeeperAdoptionTest, WithoutADirectoryADeadKeeperIsLost) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  // The one in the rank's session tells that it is known, too.
+  COHORT_ASSERT_OK(daemon.Start(
+      Spec({absl::StrCat("env -i sleep 1000 & echo $! > ", ready, "; wait"),
+            "exit 4"})));
+  const int64_t child = PidIn(ready);
+  for (int i = 0; i < 3; ++i) daemon.NextEvent();  // two began, one ended
+  std::filesystem::remove_all(AttemptDir());
+  kill(KeeperPid(), SIGKILL);
+  const RankExited exited = daemon.Next<RankExited>();
+  EXPECT_EQ(exited.rank, 0);
+  EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
+  EXPECT_THAT(daemon.Next<KeeperLost>().message,
+              AllOf(HasSubstr("keeper died"), HasSubstr(AttemptDir())));
+  EXPECT_TRUE(IsGone(child));
+}
+
+TEST_F(KeeperAdoptionTest, ADirectoryThatCannotBeReadIsNotWaitedForForever) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
+  daemon.Next<RankStarted>();
+  const std::string lock = AttemptFile("lock");
+  std::filesystem::remove(lock);
+  std::filesystem::create_symlink(lock, lock);
+  KillKeepers();
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr(lock));
+}
+
+TEST_F(KeeperAdoptionTest, ADirectoryThatLostItsSpecIsAsOneThatIsGone) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
+  daemon.Next<RankStarted>();
+  std::ofstream(AttemptFile("spec")) << "garbage";
+  KillKeepers();
+  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
+  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("spec"));
+}
+
+// The keeper is this test: none dies just between its words.
+TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  const KeeperSpec spec = Spec({"exit 5"});
+  auto made = MakeAttemptDir(AttemptDir(), spec);
+  COHORT_ASSERT_OK(made);
+  const auto listener = ListenForKeeper(spec.runtime_dir);
+  COHORT_ASSERT_OK(listener);
+  std::string words[] = {"sleep", "1000"};
+  char* argv[] = {words[0].data(), words[1].data(), nullptr};
+  char* environment[] = {nullptr};
+  pid_t pid = 0;
+  ASSERT_EQ(
+      posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, argv, environment), 0);
+  const absl::Cleanup end = [pid] {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  };
+  const auto identity = IdentityOf(pid);
+  COHORT_ASSERT_OK(identity);
+  keeper::KeeperReport hello;
+  hello.attempt = Attempt();
+  hello.pid = pid;
+  hello.start_time = static_cast<int64_t>(identity->start_time);
+  hello.boot_id = identity->boot_id;
+  std::ofstream(AttemptFile("keeper")) << keeper::Encode(hello);
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
+  const keeper::UniqueFd connection(
+      accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(connection);
+  keeper::ExitReport exit;
+  exit.exit_code = 5;
+  for (const std::string& packet :
+       {keeper::Encode(hello), keeper::Encode(exit)}) {
+    ASSERT_EQ(send(connection.get(), packet.data(), packet.size(), 0),
+              static_cast<ssize_t>(packet.size()));
+  }
+  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
+  std::filesystem::remove_all(AttemptDir());
+  kill(pid, SIGKILL);
+  daemon.Next<AllDone>();
 }
 
 // Every state in which a daemon can have died, one a test (the table of

@@ -44,6 +44,19 @@ constexpr absl::Duration kPatience = absl::Seconds(5);
 
 absl::Duration Now() { return MachineClock().Monotonic(); }
 
+// Whether a directory in which an attempt began can still tell of it.
+absl::Status Readable(const absl::StatusOr<AttemptSurvey>& survey) {
+  if (!survey.ok()) return survey.status();
+  switch (survey->phase) {
+    case AttemptPhase::kNoSpec:
+      return absl::NotFoundError("its attempt directory has lost its spec");
+    case AttemptPhase::kSpecDamaged:
+      return absl::DataLossError(survey->message);
+    default:
+      return absl::OkStatus();
+  }
+}
+
 LeftoverQuery QueryFor(const std::string& attempt,
                        const AttemptSurvey& survey) {
   LeftoverQuery query;
@@ -104,13 +117,14 @@ void KeptAttempt::Start(const std::string& program, const KeeperSpec& spec,
 
 absl::Status KeptAttempt::Spawn(const std::string& program,
                                 const KeeperSpec& spec) {
-  runtime_dir_ = spec.runtime_dir;
+  heard_.spec = spec;
+  for (const keeper::RankSpec& rank : spec.ranks) heard_.ranks[rank.rank];
   absl::StatusOr<NewAttemptDir> made = MakeAttemptDir(dir_, spec);
   if (!made.ok()) return made.status();
   const absl::Status status = [&]() -> absl::Status {
     COHORT_ASSIGN_OR_RETURN(const UniqueFd listener,
-                            ListenForKeeper(runtime_dir_));
-    COHORT_ASSIGN_OR_RETURN(connection_, ConnectToKeeper(runtime_dir_));
+                            ListenForKeeper(spec.runtime_dir));
+    COHORT_ASSIGN_OR_RETURN(connection_, ConnectToKeeper(spec.runtime_dir));
     COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
                             SpawnKeeper(program, dir_, *made, listener));
     pidfd_ = std::move(process.pidfd);
@@ -132,11 +146,11 @@ void KeptAttempt::FinishStart(const absl::Status& status) {
 
 absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
   COHORT_ASSIGN_OR_RETURN(adopted_, Survey());
+  heard_ = *adopted_;
   AdoptedAttempt adopted;
   adopted.phase = adopted_->phase;
   adopted.spec = adopted_->spec;
   adopted.message = adopted_->message;
-  runtime_dir_ = adopted.spec.runtime_dir;
   switch (adopted.phase) {
     case AttemptPhase::kSpecDamaged:
       if (!adopted_->locked) adopted.message += EndLeftovers(*adopted_);
@@ -202,10 +216,16 @@ void KeptAttempt::OnPacket(const std::string& bytes) {
     if (hello) return OnHello(*hello);
   } else if (kind == keeper::kStartedKind) {
     const auto started = keeper::ParseStarted(bytes, &error);
-    if (started) return TellStarted(*started);
+    if (started) {
+      heard_.ranks[started->rank].started = started;
+      return TellStarted(*started);
+    }
   } else if (kind == keeper::kExitKind) {
     const auto exited = keeper::ParseExit(bytes, &error);
-    if (exited) return TellExited(exited->rank, ToExitStatus(*exited));
+    if (exited) {
+      heard_.ranks[exited->rank].exit = exited;
+      return TellExited(exited->rank, ToExitStatus(*exited));
+    }
   } else if (kind == keeper::kDoneKind) {
     if (keeper::ParseDone(bytes, &error)) return TellEnd(AllDone{});
   }
@@ -215,6 +235,7 @@ void KeptAttempt::OnPacket(const std::string& bytes) {
 
 void KeptAttempt::OnHello(const keeper::KeeperReport& hello) {
   retry_delay_ = kRetryFirst;
+  heard_.keeper = hello;
   COHORT_LOG(kInfo, "keeper_hello", {"attempt", name_}, {"pid", hello.pid},
              {"cgroup", hello.cgroup},
              {"no_cgroup_because", hello.cgroup_missing});
@@ -226,6 +247,7 @@ void KeptAttempt::WatchKeeper(const keeper::KeeperReport& report) {
   absl::StatusOr<int> pidfd = OpenPidfd(
       {report.pid, static_cast<uint64_t>(report.start_time), report.boot_id});
   // Gone already: the connection's end leads to the same look.
+  keeper_died_ = absl::IsNotFound(pidfd.status());
   if (pidfd.ok()) pidfd_ = UniqueFd(*pidfd);
 }
 
@@ -245,6 +267,8 @@ void KeptAttempt::OnPidfdReady() {
     RemoveAttemptDir(dir_).IgnoreError();
     FinishStart(error);
   } else if (state_ == State::kRunning) {
+    keeper_died_ = true;
+    retry_delay_ = kRetryFirst;
     LookAgain();
   }
 }
@@ -288,10 +312,30 @@ void KeptAttempt::OnWake() {
 
 void KeptAttempt::LookAgain() {
   const absl::StatusOr<AttemptSurvey> survey = Survey();
-  if (survey.ok()) return Follow(*survey);
-  COHORT_LOG(kWarning, "attempt_directory_unreadable", {"attempt", name_},
-             {"status", survey.status()});
-  TryLater();
+  const absl::Status readable = Readable(survey);
+  if (readable.ok()) return Follow(*survey);
+  if (!std::exchange(told_unreadable_, true)) {
+    COHORT_LOG(kWarning, "attempt_directory_unreadable", {"attempt", name_},
+               {"status", readable});
+  }
+  GoOnWithout(readable);
+}
+
+void KeptAttempt::GoOnWithout(const absl::Status& directory) {
+  if (!keeper_died_) return Reconnect();
+  const bool all_ended = std::all_of(
+      heard_.ranks.begin(), heard_.ranks.end(),
+      [](const auto& rank) { return rank.second.exit.has_value(); });
+  // It may know more as soon as it can be read, as without free descriptors.
+  const bool may_come_back =
+      absl::IsUnavailable(directory) && retry_delay_ < kRetryMax;
+  if (!all_ended && may_come_back) return TryLater();
+  heard_.message = absl::StrCat("the keeper died; ", directory.message());
+  if (!all_ended) return TellLost(heard_);
+  EndLeftovers(heard_);
+  Seal(heard_);
+  TellRecords(heard_);
+  TellEnd(AllDone{});
 }
 
 void KeptAttempt::Follow(const AttemptSurvey& survey) {
@@ -313,7 +357,8 @@ void KeptAttempt::Follow(const AttemptSurvey& survey) {
 
 void KeptAttempt::Reconnect() {
   if (connection_) return;
-  absl::StatusOr<UniqueFd> connection = ConnectToKeeper(runtime_dir_);
+  absl::StatusOr<UniqueFd> connection =
+      ConnectToKeeper(heard_.spec.runtime_dir);
   if (connection.ok()) {
     connection_ = *std::move(connection);
     return SendStop();

@@ -82,6 +82,8 @@ class KeptAttempt {
   void OnHello(const keeper::KeeperReport& hello);
   // Reads the directory again, after the connection or the keeper was lost.
   void LookAgain();
+  // The same where the directory has nothing to say, and why.
+  void GoOnWithout(const absl::Status& directory);
   void Follow(const AttemptSurvey& survey);
   void Reconnect();
   void TryLater();
@@ -111,9 +113,13 @@ class KeptAttempt {
   State state_ = State::kRunning;
   bool failed_ = false;
   KeeperHost::DoneCallback start_done_;
-  absl::Status start_error_;  // what the failing start is to report
-  std::string runtime_dir_;
+  absl::Status start_error_;              // what the failing start is to report
   std::optional<AttemptSurvey> adopted_;  // between Adopt and TellStory
+  // Beside the directory: what it was when it was adopted, and what the keeper
+  // has said since.  Stands in for a directory that is gone.
+  AttemptSurvey heard_;
+  bool keeper_died_ = false;
+  bool told_unreadable_ = false;
   keeper::UniqueFd connection_;
   keeper::UniqueFd pidfd_;
   pid_t keeper_pid_ = 0;  // while it is our child

@@ -29,6 +29,8 @@ class EventFeed {
 
   // Every connection has been given everything.
   bool AllSent() const;
+  // And there is one.
+  bool Heard() const { return !connections_.empty() && AllSent(); }
 
  private:
   struct Connection {

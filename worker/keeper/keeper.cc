@@ -135,6 +135,7 @@ void Keeper::Run() {
     if (done_ && (feed_.AllSent() || MonotonicNow_ms() >= leave_at_ms_)) {
       return;
     }
+    if (told_ && feed_.Heard()) return;
     for (const Ready& ready : poller_.Wait(NextTimeout_ms())) Dispatch(ready);
   }
 }
@@ -330,12 +331,14 @@ void Keeper::Finish() {
   }
   const std::string packet =
       Encode(DoneReport{static_cast<int>(ranks_.size())});
-  if (!recorded || !done_file_.Commit(packet).empty()) return;
-  const std::string error = done_file_.Sync();
-  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+  if (recorded && done_file_.Commit(packet).empty()) {
+    const std::string error = done_file_.Sync();
+    if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+    done_ = true;
+    leave_at_ms_ = MonotonicNow_ms() + kLastWords_ms;
+  }
+  if (std::exchange(told_, true)) return;
   group_.Remove();
-  done_ = true;
-  leave_at_ms_ = MonotonicNow_ms() + kLastWords_ms;
   feed_.Publish(packet);
 }
 

@@ -34,7 +34,9 @@ struct KeeperInputs {
 // one thread.
 //
 // KP-1: an exit record tells what waitid told; `done` is written after all of
-//       them and after the last process of the attempt.
+//       them and after the last process of the attempt.  Where the disk takes
+//       no record any more (it is read-only, the directory was removed) `done`
+//       is told alone, and the keeper stays until somebody has heard it.
 // KP-2: no rank starts unless its records have their disk space.
 // KP-3: when a rank has ended, its descendants are ended too.
 class Keeper {
@@ -88,8 +90,9 @@ class Keeper {
   std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
   std::optional<int64_t> kill_at_ms_;   // monotonic; a Stop's grace ends
   bool killing_ = false;
-  bool sweeping_ = false;  // something ended and may have left something
-  bool done_ = false;
+  bool sweeping_ = false;    // something ended and may have left something
+  bool done_ = false;        // the records are written
+  bool told_ = false;        // done, by the socket
   bool give_up_ = false;     // killed while the disk refuses the last records
   int64_t leave_at_ms_ = 0;  // after done: for connections that are slow
 };
