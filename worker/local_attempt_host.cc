@@ -229,6 +229,9 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   if (attempt.has_time_limit()) {
     spec.time_limit_ms = std::max<int64_t>(
         absl::ToInt64Milliseconds(rpc::FromWire(attempt.time_limit())), 1);
+  }
+  // Also for a Stop that can come as a signal only.
+  if (attempt.has_grace()) {
     spec.grace_ms = absl::ToInt64Milliseconds(rpc::FromWire(attempt.grace()));
   }
   for (const v1::DesiredRank& rank : attempt.ranks()) {
