@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/job_limits.h"
+#include "worker/keeper/proc.h"
 
 namespace cohort::worker {
 namespace {
@@ -131,6 +132,11 @@ TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
         name == "OMP_NUM_THREADS" || name == "PYTHONUNBUFFERED" ||
         name == "TORCH_NCCL_ASYNC_ERROR_HANDLING" || name == "USE_LIBUV";
     EXPECT_EQ(CheckCommand({"true"}, {{name, "x"}}).ok(), is_default) << name;
+  }
+  // And what its keeper does.
+  for (const char* name : {keeper::kAttemptVariable, keeper::kRankVariable,
+                           keeper::kPlaceVariable}) {
+    EXPECT_FALSE(CheckCommand({"true"}, {{name, "x"}}).ok()) << name;
   }
 }
 
