@@ -19,6 +19,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "worker/attempt_dir.h"
+#include "worker/delegated_cgroup.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper/reports.h"
 #include "worker/keeper_spawn.h"
@@ -214,6 +215,26 @@ TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
   EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
   daemon.Next<KeeperLost>();
   AwaitDeath(child);
+}
+
+TEST_F(KeeperAdoptionTest, OfAKeeperThatDiedJustAfterDoneNoCgroupIsLeft) {
+  const absl::StatusOr<std::string> parent = DelegatedCgroup();
+  if (!parent.ok()) GTEST_SKIP() << parent.status();
+  {
+    Daemon daemon(dir_.path());
+    KeeperSpec spec = Spec({"exit 0"});
+    spec.cgroup_parent = *parent;
+    COHORT_ASSERT_OK(daemon.Start(spec));
+    EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  }
+  // As it would have left them.
+  const std::string group =
+      absl::StrCat(*parent, "/", keeper::CgroupName(Spec({"exit 0"})));
+  ASSERT_TRUE(std::filesystem::create_directories(group + "/rank-0"));
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
+  EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(group));
 }
 
 // ---- an attempt whose directory takes or says nothing any more ----

@@ -344,6 +344,8 @@ void KeptAttempt::Follow(const AttemptSurvey& survey) {
       if (!pidfd_ && survey.keeper) WatchKeeper(*survey.keeper);
       return Reconnect();
     case AttemptPhase::kDone:
+      // Killed just after it had written that, it had no time to do it.
+      if (survey.keeper) RemoveCgroup(survey.keeper->cgroup);
       Seal(survey);
       TellRecords(survey);
       return TellEnd(AllDone{});
