@@ -1,8 +1,10 @@
 #include "worker/worker_socket.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,8 @@
 
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/grpc_address.h"
 
 namespace cohort::worker {
 namespace {
@@ -47,23 +51,45 @@ absl::StatusOr<bool> WorkerSocket::Renew() {
 }
 
 absl::Status WorkerSocket::ListenLocked() {
-  auto server = rpc::GrpcServer::Start(
-      router_, {.address = absl::StrCat("unix:", path_)});
-  if (!server.ok()) return NoSocket(server.status());
+  COHORT_ASSIGN_OR_RETURN(
+      const rpc::GrpcAddress address,
+      rpc::GrpcAddress::Parse(absl::StrCat("unix:", path_)));
+  if (const absl::Status free = rpc::CheckCanListen(address); !free.ok()) {
+    return NoSocket(free);
+  }
+  // A server of gRPC that ends removes what lies at its path, whoever made it:
+  // so its path is one that nobody else has.
+  const std::string own = absl::StrCat(path_, ".", getpid());
+  auto server =
+      rpc::GrpcServer::Start(router_, {.address = absl::StrCat("unix:", own)});
+  if (!server.ok()) return server.status();
+  file_ = FileAt(own);
+  if (rename(own.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename to ", path_));
+  }
   servers_.push_back(*std::move(server));
   return absl::OkStatus();
 }
 
+WorkerSocket::Identity WorkerSocket::FileAt(const std::string& path) {
+  struct stat there;
+  if (stat(path.c_str(), &there) != 0) return {};
+  return {there.st_dev, there.st_ino};
+}
+
 void WorkerSocket::Close() {
   std::vector<std::unique_ptr<rpc::GrpcServer>> servers;
+  Identity file;
   {
     MutexLock lock(mutex_);
     closed_ = true;
     servers.swap(servers_);
+    file = file_;
   }
   if (servers.empty()) return;
   for (const auto& server : servers) server->Shutdown(absl::ZeroDuration());
-  unlink(path_.c_str());
+  // Who took the runtime directory after we lost it has its own there.
+  if (FileAt(path_) == file) unlink(path_.c_str());
 }
 
 }  // namespace cohort::worker

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,16 +32,22 @@ class WorkerSocket {
   // Listens anew where somebody has removed the file; whether it was gone.
   // Calls that came by the old one go on.
   absl::StatusOr<bool> Renew();
-  // Takes no more calls, waits for none, removes the file.
+  // Takes no more calls, waits for none, removes the file unless it is
+  // another's.
   void Close();
 
  private:
+  using Identity = std::pair<dev_t, ino_t>;
+
+  // Zeros when there is none.
+  static Identity FileAt(const std::string& path);
   absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   rpc::Router& router_;
   const std::string path_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  Identity file_ ABSL_GUARDED_BY(mutex_);  // of the last one
   // The last one has the file; those before it only what came by them.
   std::vector<std::unique_ptr<rpc::GrpcServer>> servers_
       ABSL_GUARDED_BY(mutex_);

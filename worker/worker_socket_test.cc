@@ -42,6 +42,19 @@ TEST_F(WorkerSocketTest, IsMadeAgainWhereSomebodyRemovedIt) {
   EXPECT_THAT(socket.Renew(), IsOkAndHolds(false)) << "it is closed";
 }
 
+// One that has lost the runtime directory may end after the next one began.
+TEST_F(WorkerSocketTest, RemovesNoSocketOfAnother) {
+  WorkerSocket first(router_, path_);
+  COHORT_ASSERT_OK(first.Listen());
+  fs::remove(path_);
+  WorkerSocket second(router_, path_);
+  COHORT_ASSERT_OK(second.Listen());
+  first.Close();
+  EXPECT_TRUE(fs::is_socket(path_));
+  second.Close();
+  EXPECT_FALSE(fs::exists(path_));
+}
+
 TEST_F(WorkerSocketTest, SaysWhereItCannotBe) {
   const fs::path directory = temp_.File("gone");
   fs::create_directory(directory);
