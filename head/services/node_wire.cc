@@ -101,6 +101,13 @@ absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
   wanted.max_failures = wire.max_failures();
   wanted.master_address = wire.master_address();
   wanted.master_port = wire.master_port();
+  if (wire.goal() == v1::GOAL_RUN) {
+    wanted.goal = Goal::kRun;
+    wanted.grace = rpc::FromWire(wire.grace());
+    if (wire.has_time_limit()) {
+      wanted.time_limit = rpc::FromWire(wire.time_limit());
+    }
+  }
   return wanted;
 }
 

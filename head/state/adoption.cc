@@ -179,6 +179,11 @@ JobRecord JobOf(const UnclaimedTable::Entry& entry) {
   spec.storage_path = wanted.storage_path;
   spec.max_failures = wanted.max_failures;
   spec.package_hash = wanted.package_hash;
+  // Another goal's grace is not the job's.
+  if (wanted.goal == Goal::kRun) {
+    spec.grace = wanted.grace;
+    spec.time_limit = wanted.time_limit;
+  }
   return job;
 }
 

@@ -25,8 +25,9 @@ AttemptPart PartOf(const NodeId& node, const DesiredAttempt& wanted);
 // nodes has and they agree.
 absl::StatusOr<AttemptRecord> RecordOf(const UnclaimedTable::Entry& entry);
 
-// The row of its job, as far as its nodes know it: they know no namespace,
-// labels, or time limit.  REQUIRES: RecordOf gave a row.
+// The row of its job, as far as its nodes know it: what it runs, its grace, and
+// what was left of its time limit when the attempt began, but nothing of where
+// and when it may run, nor by what it is known.  REQUIRES: RecordOf gave a row.
 JobRecord JobOf(const UnclaimedTable::Entry& entry);
 
 }  // namespace cohort::head

@@ -47,5 +47,43 @@ TEST_F(EndedAdoptionTest, ANodeThatDiedSinceDoesNotKeepAnOutcome) {
   EXPECT_EQ(Job(job_).state, JobState::kSucceeded);
 }
 
+// Submitted after the backup was made.
+class LostJobAdoptionTest : public UnclaimedTest {
+ protected:
+  LostJobAdoptionTest() {
+    Join(kNode);
+    Backup();
+    job_ = NewJob();
+    running_ = Run(job_, kNode);
+  }
+  const JobSpec& Adopted() {
+    Restore();
+    Join(kNode, {running_});
+    Settle();
+    EXPECT_THAT(Adopt(running_.attempt), IsOkAndHolds(job_));
+    return *Job(job_).spec;
+  }
+
+  JobId job_;
+  ObservedAttempt running_;
+};
+
+TEST_F(LostJobAdoptionTest, KeepsTheGraceAndWhatIsLeftOfTheTimeLimit) {
+  running_.wanted->goal = Goal::kRun;
+  running_.wanted->grace = absl::Minutes(10);
+  running_.wanted->time_limit = absl::Minutes(5);
+  const JobSpec& spec = Adopted();
+  EXPECT_EQ(spec.grace, absl::Minutes(10));
+  EXPECT_EQ(spec.time_limit, absl::Minutes(5));
+}
+
+TEST_F(LostJobAdoptionTest, TheGraceOfAStopIsNotTheJobs) {
+  running_.wanted->goal = Goal::kStop;
+  running_.wanted->grace = absl::Seconds(1);
+  const JobSpec& spec = Adopted();
+  EXPECT_EQ(spec.grace, kDefaultGrace);
+  EXPECT_EQ(spec.time_limit, absl::InfiniteDuration());
+}
+
 }  // namespace
 }  // namespace cohort::head
