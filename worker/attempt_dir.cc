@@ -14,7 +14,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
 #include "common/status_macros.h"
@@ -73,13 +76,24 @@ absl::StatusOr<bool> IsLocked(const std::string& dir) {
       ErrnoStatus(errno, absl::StrCat("lock ", path)).message());
 }
 
-void ReadRanks(const std::string& dir, AttemptSurvey* survey) {
-  for (const keeper::RankSpec& rank : survey->spec.ranks) {
-    RankRecords& records = survey->ranks[rank.rank];
-    records.started =
-        ReadRecord(dir, keeper::StartedFile(rank.rank), &keeper::ParseStarted);
-    records.exit =
-        ReadRecord(dir, keeper::ExitFile(rank.rank), &keeper::ParseExit);
+void ReadRank(const std::string& dir, int rank, AttemptSurvey* survey) {
+  RankRecords& records = survey->ranks[rank];
+  records.started =
+      ReadRecord(dir, keeper::StartedFile(rank), &keeper::ParseStarted);
+  records.exit = ReadRecord(dir, keeper::ExitFile(rank), &keeper::ParseExit);
+}
+
+// The ranks by their own records, where no spec names them.
+void ReadStartedRanks(const std::string& dir, AttemptSurvey* survey) {
+  int error_number = 0;
+  for (const std::string& name : keeper::ListDirectory(dir, &error_number)) {
+    absl::string_view number = name;
+    int rank = 0;
+    if (absl::ConsumePrefix(&number, "rank-") &&
+        absl::ConsumeSuffix(&number, ".started") &&
+        absl::SimpleAtoi(number, &rank)) {
+      ReadRank(dir, rank, survey);
+    }
   }
 }
 
@@ -119,7 +133,9 @@ absl::StatusOr<AttemptSurvey> SurveyAttempt(const std::string& dir) {
   } else {
     survey.message = ErrnoStatus(error_number, "read").ToString();
   }
+  survey.keeper = ReadRecord(dir, "keeper", &keeper::ParseKeeper);
   if (!spec) {
+    ReadStartedRanks(dir, &survey);
     survey.phase = AttemptPhase::kSpecDamaged;
     survey.message = absl::StrCat(
         dir, "/spec: ", survey.message,
@@ -127,9 +143,10 @@ absl::StatusOr<AttemptSurvey> SurveyAttempt(const std::string& dir) {
     return survey;
   }
   survey.spec = *std::move(spec);
-  survey.keeper = ReadRecord(dir, "keeper", &keeper::ParseKeeper);
   survey.phase = PhaseOf(dir, survey.locked);
-  ReadRanks(dir, &survey);
+  for (const keeper::RankSpec& rank : survey.spec.ranks) {
+    ReadRank(dir, rank.rank, &survey);
+  }
   if (survey.phase == AttemptPhase::kKeeperLost) {
     survey.message = LossOf(dir, survey);
   }

@@ -26,6 +26,7 @@ struct AttemptSurvey {
   AttemptPhase phase = AttemptPhase::kNoSpec;
   KeeperSpec spec;                             // from kNotStarted on
   std::optional<keeper::KeeperReport> keeper;  // once it was written
+  // Of a damaged spec those that were started; else all.
   std::map<int, RankRecords> ranks;
   std::string message;  // for people, when something is damaged or lost
   bool locked = false;  // a keeper lives or is being born, whatever the phase

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -191,6 +192,92 @@ TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsWhatHidFromIt) {
   EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
   EXPECT_FALSE(keeper::ReadProcessStat(hidden).has_value())
       << "lives on or was not reaped";
+}
+
+// As of `sidecar & exec cohort-worker`: it has children that it never had.
+TEST_F(KeeperAdoptionTest, ALostKeeperDoesNotCostChildrenFromBefore) {
+  absl::Cleanup restore = [] { prctl(PR_SET_CHILD_SUBREAPER, 0); };
+  const pid_t sidecar = fork();
+  if (sidecar == 0) {
+    execl("/bin/sleep", "sleep", "1000", nullptr);
+    _exit(1);
+  }
+  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  const std::string ready = Fifo("ready");
+  COHORT_ASSERT_OK(
+      daemon.Start(Spec({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                                      "; sleep 1000; :' &) ; sleep 1000")})));
+  daemon.Next<RankStarted>();
+  const auto marked = static_cast<pid_t>(PidIn(ready));
+  kill(KeeperPid(), SIGKILL);
+  daemon.Next<RankExited>();
+  daemon.Next<KeeperLost>();
+  EXPECT_FALSE(keeper::ReadProcessStat(marked).has_value())
+      << "lives on or was not reaped";
+  kill(sidecar, SIGTERM);
+  int status = 0;
+  EXPECT_EQ(waitpid(sidecar, &status, 0), sidecar);
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+class KeeperDamageTest : public KeeperAdoptionTest {
+ protected:
+  // As a daemon of this node has it.
+  KeeperSpec NodeSpec(const std::string& script) {
+    KeeperSpec spec = Spec({script});
+    spec.runtime_dir = absl::StrCat(dir_.File("node"), "/", Attempt());
+    return spec;
+  }
+  std::unique_ptr<Daemon> NewDaemon() {
+    return std::make_unique<Daemon>(dir_.path(), COHORT_KEEPER_PROGRAM, false,
+                                    "", dir_.File("node"));
+  }
+  void DamageSpec() { std::ofstream(AttemptFile("spec")) << "garbage"; }
+};
+
+// The damage is seen when the keeper is gone: by a daemon that has read the
+// spec before, and by one that has not.
+TEST_F(KeeperDamageTest, WhatALostKeeperLeavesIsFoundWithoutItsSpec) {
+  for (const bool restarts : {false, true}) {
+    const std::string ready = Fifo(restarts ? "ready again" : "ready");
+    auto daemon = NewDaemon();
+    COHORT_ASSERT_OK(daemon->Start(
+        NodeSpec(absl::StrCat("(setsid sh -c 'echo $$ > \"", ready,
+                              "\"; sleep 1000; :' &) ; sleep 1000"))));
+    daemon->Next<RankStarted>();
+    const int64_t marked = PidIn(ready);
+    if (restarts) daemon.reset();
+    DamageSpec();
+    KillKeepers();
+    if (restarts) {
+      daemon = NewDaemon();
+      const auto adopted = daemon->Adopt();
+      COHORT_ASSERT_OK(adopted);
+      EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
+    } else {
+      EXPECT_EQ(daemon->Next<RankExited>().status.cause, Cause::kKeeperLost);
+      daemon->Next<KeeperLost>();
+    }
+    EXPECT_TRUE(IsGone(marked));
+    COHORT_ASSERT_OK(daemon->Remove());
+  }
+}
+
+// Without its mark: the records of the ranks tell their sessions.
+TEST_F(KeeperDamageTest, SessionsAreKnownWithoutTheSpec) {
+  const std::string ready = Fifo("ready");
+  {
+    auto daemon = NewDaemon();
+    COHORT_ASSERT_OK(daemon->Start(NodeSpec(absl::StrCat(
+        "env -i sleep 1000 & echo $! > ", ready, "; sleep 1000"))));
+    daemon->Next<RankStarted>();
+  }
+  const int64_t child = PidIn(ready);
+  DamageSpec();
+  KillKeepers();
+  auto daemon = NewDaemon();
+  COHORT_ASSERT_OK(daemon->Adopt());
+  AwaitDeath(child);
 }
 
 TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {

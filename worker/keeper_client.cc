@@ -58,19 +58,25 @@ absl::StatusOr<std::unique_ptr<KeeperClient>> KeeperClient::Create(
   if (!error.empty()) return absl::UnavailableError(error);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return ErrnoStatus(errno, "make an eventfd");
-  if (options.takes_orphans && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    return ErrnoStatus(errno, "become the parent of orphans");
+  Children children;
+  if (options.takes_orphans) {
+    children.before = ReadChildren();
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+      return ErrnoStatus(errno, "become the parent of orphans");
+    }
   }
-  return absl::WrapUnique(new KeeperClient(
-      std::move(options), executor, std::move(listener), std::move(wake)));
+  return absl::WrapUnique(new KeeperClient(std::move(options), executor,
+                                           std::move(listener), std::move(wake),
+                                           std::move(children)));
 }
 
 KeeperClient::KeeperClient(KeeperClientOptions options, Executor& executor,
-                           Listener listener, UniqueFd wake)
+                           Listener listener, UniqueFd wake, Children children)
     : options_(std::move(options)),
       executor_(executor),
       listener_(std::make_shared<Listener>(std::move(listener))),
       wake_(std::move(wake)),
+      children_(std::move(children)),
       thread_([this] { RunThread(); }) {}
 
 KeeperClient::~KeeperClient() {
@@ -200,24 +206,24 @@ void KeeperClient::Wait() {
 
 std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
     const std::string& attempt) {
-  KeptAttempt::OwnChildren own_children;
-  if (options_.takes_orphans) own_children = [this] { return OwnChildren(); };
+  KeptAttempt::AskChildren children;
+  if (options_.takes_orphans) children = [this] { return ChildrenNow(); };
   return std::make_unique<KeptAttempt>(
-      attempt, DirOf(attempt), options_.logs_dir,
+      attempt, DirOf(attempt), options_.logs_dir, options_.runtime_dir,
       [this, attempt](const KeeperEvent& event) {
         executor_.Post([listener = listener_, attempt, event] {
           (*listener)(attempt, event);
         });
       },
-      std::move(own_children));
+      std::move(children));
 }
 
-std::set<pid_t> KeeperClient::OwnChildren() const {
-  std::set<pid_t> children;
+Children KeeperClient::ChildrenNow() const {
+  Children children = children_;
   for (const auto& [name, attempt] : attempts_) {
-    if (attempt->keeper_pid() != 0) children.insert(attempt->keeper_pid());
+    if (attempt->keeper_pid() != 0) children.own.insert(attempt->keeper_pid());
   }
-  if (left_check_.pid != 0) children.insert(left_check_.pid);
+  if (left_check_.pid != 0) children.own.insert(left_check_.pid);
   return children;
 }
 

@@ -21,6 +21,7 @@
 #include "worker/keeper_host.h"
 #include "worker/keeper_spawn.h"
 #include "worker/kept_attempt.h"
+#include "worker/process_tree.h"
 
 namespace cohort::worker {
 
@@ -31,6 +32,9 @@ struct KeeperClientOptions {
   // Where the logs of specs are now, as JOB/ATTEMPT below it: a state directory
   // may have been renamed since.  Empty: where the specs say.
   std::string logs_dir = "";
+  // The node's runtime directory: an attempt has ATTEMPT below it, also when
+  // its spec, which says so, cannot be read.  Empty: nothing is known then.
+  std::string runtime_dir = "";
   // The cohort-keeper to start: an absolute path.
   std::string keeper_program;
   // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
@@ -40,8 +44,9 @@ struct KeeperClientOptions {
   absl::Duration check_timeout = absl::Seconds(1);
   // Makes this process the one to which the orphans of a dead keeper come, so
   // that also those are found that dropped session and marker and are in no
-  // cgroup.  Only for a process that starts no other children: when a keeper
-  // was lost, every child that is not a keeper is killed, with its tree.
+  // cgroup.  For a process that starts no other children from now on: when a
+  // keeper was lost, every child that is not a keeper is killed, with its tree;
+  // but where they may come from elsewhere (Children::OthersAreOrphans).
   bool takes_orphans = false;
 };
 
@@ -80,7 +85,7 @@ class KeeperClient final : public KeeperHost {
 
  private:
   KeeperClient(KeeperClientOptions options, Executor& executor,
-               Listener listener, keeper::UniqueFd wake);
+               Listener listener, keeper::UniqueFd wake, Children children);
 
   void Enqueue(Task task);
   std::string DirOf(const std::string& attempt) const;
@@ -95,7 +100,7 @@ class KeeperClient final : public KeeperHost {
   void AdoptNow(const std::string& attempt, AdoptCallback done);
   absl::Status RemoveNow(const std::string& attempt);
   std::unique_ptr<KeptAttempt> MakeAttempt(const std::string& attempt);
-  std::set<pid_t> OwnChildren() const;
+  Children ChildrenNow() const;
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
 
@@ -104,6 +109,7 @@ class KeeperClient final : public KeeperHost {
   // Shared: posted events may run after the client is gone.
   const std::shared_ptr<Listener> listener_;
   const keeper::UniqueFd wake_;  // eventfd
+  const Children children_;      // before there was a keeper
   Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

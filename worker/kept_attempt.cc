@@ -57,22 +57,6 @@ absl::Status Readable(const absl::StatusOr<AttemptSurvey>& survey) {
   }
 }
 
-LeftoverQuery QueryFor(const std::string& attempt,
-                       const AttemptSurvey& survey) {
-  LeftoverQuery query;
-  query.attempt = attempt;
-  query.place = survey.spec.runtime_dir;
-  if (!survey.keeper) return query;
-  query.cgroup = survey.keeper->cgroup;
-  for (const auto& [rank, records] : survey.ranks) {
-    if (!records.started) continue;
-    query.ranks.push_back({records.started->pid,
-                           static_cast<uint64_t>(records.started->start_time),
-                           survey.keeper->boot_id});
-  }
-  return query;
-}
-
 // From a rank's start until now; zero when it started before the machine did.
 absl::Duration RanSoFar(const AttemptSurvey& survey,
                         const keeper::StartedReport& started) {
@@ -91,13 +75,17 @@ absl::Duration RanSoFar(const AttemptSurvey& survey,
 }  // namespace
 
 KeptAttempt::KeptAttempt(std::string name, std::string dir,
-                         std::string logs_dir, EventSink sink,
-                         OwnChildren own_children)
+                         std::string logs_dir,
+                         const std::string& node_runtime_dir, EventSink sink,
+                         AskChildren children)
     : name_(std::move(name)),
       dir_(std::move(dir)),
       logs_dir_(std::move(logs_dir)),
       sink_(std::move(sink)),
-      own_children_(std::move(own_children)),
+      children_(std::move(children)),
+      runtime_dir_(node_runtime_dir.empty()
+                       ? ""
+                       : absl::StrCat(node_runtime_dir, "/", name_)),
       retry_delay_(kRetryFirst) {}
 
 KeptAttempt::~KeptAttempt() {
@@ -118,6 +106,7 @@ void KeptAttempt::Start(const std::string& program, const KeeperSpec& spec,
 absl::Status KeptAttempt::Spawn(const std::string& program,
                                 const KeeperSpec& spec) {
   heard_.spec = spec;
+  runtime_dir_ = spec.runtime_dir;
   for (const keeper::RankSpec& rank : spec.ranks) heard_.ranks[rank.rank];
   absl::StatusOr<NewAttemptDir> made = MakeAttemptDir(dir_, spec);
   if (!made.ok()) return made.status();
@@ -151,6 +140,9 @@ absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
   adopted.phase = adopted_->phase;
   adopted.spec = adopted_->spec;
   adopted.message = adopted_->message;
+  if (!adopted.spec.runtime_dir.empty()) {
+    runtime_dir_ = adopted.spec.runtime_dir;
+  }
   switch (adopted.phase) {
     case AttemptPhase::kSpecDamaged:
       if (!adopted_->locked) adopted.message += EndLeftovers(*adopted_);
@@ -255,7 +247,7 @@ void KeptAttempt::OnPidfdReady() {
   // What it said before it ended is still in the socket.
   OnConnectionReady();
   const std::string how = Reap();
-  if (own_children_) ReapOrphans(own_children_());
+  if (children_) ReapOrphans(children_());
   if (state_ == State::kBorn) {
     absl::Status error = start_error_;
     if (error.ok()) {
@@ -360,7 +352,7 @@ void KeptAttempt::Follow(const AttemptSurvey& survey) {
 void KeptAttempt::Reconnect() {
   if (connection_) return;
   absl::StatusOr<UniqueFd> connection =
-      ConnectToKeeper(heard_.spec.runtime_dir);
+      ConnectToKeeper(runtime_dir_);
   if (connection.ok()) {
     connection_ = *std::move(connection);
     return SendStop();
@@ -454,12 +446,26 @@ void KeptAttempt::TellEnd(const KeeperEvent& event) {
   sink_(event);
 }
 
+LeftoverQuery KeptAttempt::QueryFor(const AttemptSurvey& survey) const {
+  LeftoverQuery query;
+  query.part = {name_, runtime_dir_};
+  if (!survey.keeper) return query;
+  query.cgroup = survey.keeper->cgroup;
+  for (const auto& [rank, records] : survey.ranks) {
+    if (!records.started) continue;
+    query.ranks.push_back({records.started->pid,
+                           static_cast<uint64_t>(records.started->start_time),
+                           survey.keeper->boot_id});
+  }
+  return query;
+}
+
 std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {
-  LeftoverQuery query = QueryFor(name_, survey);
-  if (own_children_) {
+  LeftoverQuery query = QueryFor(survey);
+  if (children_) {
     // It lets go of the lock just before it lets go of its children.
     AwaitKeeper();
-    query.own_children = own_children_();
+    query.children = children_();
   }
   const absl::StatusOr<int> killed = KillLeftovers(query, kLeftoversTimeout);
   if (survey.keeper) RemoveCgroup(survey.keeper->cgroup);

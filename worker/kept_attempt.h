@@ -16,6 +16,7 @@
 #include "worker/keeper/reports.h"
 #include "worker/keeper_host.h"
 #include "worker/process_identity.h"
+#include "worker/process_tree.h"
 
 namespace cohort::worker {
 
@@ -30,14 +31,15 @@ class KeptAttempt {
  public:
   using EventSink = std::function<void(const KeeperEvent&)>;
 
-  // The children of this process that keepers are.
-  using OwnChildren = std::function<std::set<pid_t>()>;
+  // The children of this process, at this moment.
+  using AskChildren = std::function<Children()>;
 
   // `sink` gets what KeeperHost's listener is to hear.  Where orphans of a dead
-  // keeper come to this process `own_children` tells which are none; else null.
-  // `logs_dir` as KeeperClientOptions has it.
+  // keeper come to this process `children` tells which are none; else null.
+  // `logs_dir` and `node_runtime_dir` as KeeperClientOptions has them.
   KeptAttempt(std::string name, std::string dir, std::string logs_dir,
-              EventSink sink, OwnChildren own_children);
+              const std::string& node_runtime_dir, EventSink sink,
+              AskChildren children);
   ~KeptAttempt();
 
   KeptAttempt(const KeptAttempt&) = delete;
@@ -98,6 +100,7 @@ class KeptAttempt {
   void TellExited(int rank, const ExitStatus& status);
   void TellLost(const AttemptSurvey& survey);
   void TellEnd(const KeeperEvent& event);
+  LeftoverQuery QueryFor(const AttemptSurvey& survey) const;
   std::string EndLeftovers(const AttemptSurvey& survey);
   // Says how it ended: "status 2".
   std::string Reap();
@@ -108,12 +111,13 @@ class KeptAttempt {
   const std::string dir_;
   const std::string logs_dir_;
   const EventSink sink_;
-  const OwnChildren own_children_;
+  const AskChildren children_;
 
   State state_ = State::kRunning;
   bool failed_ = false;
   KeeperHost::DoneCallback start_done_;
-  absl::Status start_error_;              // what the failing start is to report
+  absl::Status start_error_;  // what the failing start is to report
+  std::string runtime_dir_;  // by the spec; where it cannot be read, the node's
   std::optional<AttemptSurvey> adopted_;  // between Adopt and TellStory
   // Beside the directory: what it was when it was adopted, and what the keeper
   // has said since.  Stands in for a directory that is gone.

@@ -1,6 +1,7 @@
 #include "worker/process_tree.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,11 +12,11 @@
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "common/log.h"
 #include "common/real_clock.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
@@ -28,6 +29,20 @@ using keeper::ProcessStat;
 constexpr size_t kProcsBytesMax = 8 << 20;
 // Killed processes end in microseconds; looking more often only costs.
 constexpr int kLookEvery_ms = 5;
+constexpr size_t kSparedToldMax = 20;
+
+std::vector<std::string> GroupsBelow(const std::string& cgroup) {
+  std::vector<std::string> groups;
+  int error = 0;
+  for (const std::string& name : keeper::ListDirectory(cgroup, &error)) {
+    const std::string path = absl::StrCat(cgroup, "/", name);
+    struct stat status;
+    if (lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+      groups.push_back(path);
+    }
+  }
+  return groups;
+}
 
 // `process` is in the session that `rank` led, and it is that session: not one
 // of a later process that got the rank's pid.
@@ -43,7 +58,7 @@ bool IsInSessionOf(const ProcessStat& process, const ProcessIdentity& rank,
          leader->second.start_time == rank.start_time;
 }
 
-// Members of the group and of the groups below it, as the keeper makes them.
+// Members of the group and of all below it: a rank may make groups of its own.
 void AddMembers(const std::string& cgroup, std::set<pid_t>* members) {
   int error = 0;
   const std::optional<std::string> procs =
@@ -53,69 +68,101 @@ void AddMembers(const std::string& cgroup, std::set<pid_t>* members) {
     int pid = 0;
     if (absl::SimpleAtoi(line, &pid)) members->insert(pid);
   }
-}
-
-std::set<pid_t> MembersOf(const std::string& cgroup) {
-  std::set<pid_t> members;
-  if (cgroup.empty()) return members;
-  AddMembers(cgroup, &members);
-  int error = 0;
-  for (const std::string& name : keeper::ListDirectory(cgroup, &error)) {
-    if (absl::StartsWith(name, "rank-")) {
-      AddMembers(absl::StrCat(cgroup, "/", name), &members);
-    }
+  for (const std::string& below : GroupsBelow(cgroup)) {
+    AddMembers(below, members);
   }
-  return members;
 }
 
-// Orphans of a dead keeper and all below them.
-std::set<pid_t> OrphansAndBelow(
-    const std::optional<std::set<pid_t>>& own_children,
-    const std::map<pid_t, ProcessStat>& processes) {
+// Processes that nobody but a keeper can have left to us; in `unsure` those
+// that anybody may have.
+std::set<pid_t> OrphansOf(const std::optional<Children>& children,
+                          const std::map<pid_t, ProcessStat>& processes,
+                          std::set<pid_t>* unsure) {
   std::set<pid_t> orphans;
-  if (!own_children) return orphans;
+  if (!children) return orphans;
+  const bool certain = children->OthersAreOrphans();
   for (const auto& [pid, process] : processes) {
-    if (process.parent != getpid() || own_children->count(pid) != 0) continue;
-    orphans.insert(pid);
-    const std::vector<pid_t> below = keeper::DescendantsOf(pid, processes);
-    orphans.insert(below.begin(), below.end());
+    if (process.parent != getpid() || children->own.contains(pid) ||
+        children->before.contains({pid, process.start_time})) {
+      continue;
+    }
+    (certain ? &orphans : unsure)->insert(pid);
   }
   return orphans;
 }
 
-bool IsMarked(const std::vector<std::string>& environment,
-              const LeftoverQuery& query) {
-  if (!keeper::Carries(environment, keeper::kAttemptVariable, query.attempt)) {
-    return false;
-  }
-  const std::string name = absl::StrCat(keeper::kPlaceVariable, "=");
-  return std::none_of(environment.begin(), environment.end(),
-                      [&](const std::string& variable) {
-                        return absl::StartsWith(variable, name) &&
-                               variable != name + query.place;
-                      });
-}
+struct Findings {
+  std::set<pid_t> part;
+  std::set<pid_t> unsure;  // may be of it
+};
 
-std::vector<ProcessStat> Find(const LeftoverQuery& query) {
-  const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
-  std::set<pid_t> members = MembersOf(query.cgroup);
-  members.merge(OrphansAndBelow(query.own_children, processes));
+// Alive or not.
+Findings Look(const LeftoverQuery& query,
+              const std::map<pid_t, ProcessStat>& processes) {
+  Findings found;
+  if (!query.cgroup.empty()) AddMembers(query.cgroup, &found.part);
+  found.part.merge(OrphansOf(query.children, processes, &found.unsure));
   const std::string boot_id = keeper::ReadBootId();
-  std::vector<ProcessStat> found;
   for (const auto& [pid, process] : processes) {
-    if (process.dead() || pid == getpid()) continue;
-    bool matches = members.count(pid) != 0;
     for (const ProcessIdentity& rank : query.ranks) {
-      matches = matches || IsInSessionOf(process, rank, boot_id, processes);
+      if (IsInSessionOf(process, rank, boot_id, processes)) {
+        found.part.insert(pid);
+      }
     }
-    if (matches || IsMarked(keeper::ReadEnvironment(pid), query)) {
-      found.push_back(process);
-    }
+    const MarkedAs marked = HowMarked(pid, query.part);
+    if (marked == MarkedAs::kPart) found.part.insert(pid);
+    if (marked == MarkedAs::kUnsure) found.unsure.insert(pid);
+  }
+  for (const pid_t pid : std::set<pid_t>(found.part)) {
+    std::vector<pid_t> tree = keeper::DescendantsOf(pid, processes);
+    tree.push_back(pid);
+    const bool has_us = std::count(tree.begin(), tree.end(), getpid()) != 0;
+    // Neither this process nor what started it is a part of what it runs.
+    if (has_us) found.part.erase(pid);
+    if (!has_us) found.part.insert(tree.begin(), tree.end());
   }
   return found;
 }
 
+std::vector<ProcessStat> Find(const LeftoverQuery& query) {
+  const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
+  std::vector<ProcessStat> left;
+  for (const pid_t pid : Look(query, processes).part) {
+    const auto process = processes.find(pid);
+    if (process != processes.end() && !process->second.dead()) {
+      left.push_back(process->second);
+    }
+  }
+  return left;
+}
+
+void TellSpared(const LeftoverQuery& query) {
+  const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
+  std::set<pid_t> spared;
+  for (const pid_t pid : Look(query, processes).unsure) {
+    const auto process = processes.find(pid);
+    if (process == processes.end() || process->second.dead()) continue;
+    if (spared.size() < kSparedToldMax) spared.insert(pid);
+  }
+  if (spared.empty()) return;
+  COHORT_LOG(kWarning, "leftovers_spared", {"attempt", query.part.attempt},
+             {"pids", absl::StrJoin(spared, ",")},
+             {"why",
+              "they may be the attempt's or somebody else's: an orphan that "
+              "carries no mark, or a mark that anybody may have set"});
+}
+
 }  // namespace
+
+std::set<std::pair<pid_t, uint64_t>> ReadChildren() {
+  std::set<std::pair<pid_t, uint64_t>> children;
+  for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    if (process.parent == getpid() && !process.dead()) {
+      children.insert({pid, process.start_time});
+    }
+  }
+  return children;
+}
 
 std::vector<int64_t> FindLeftovers(const LeftoverQuery& query) {
   std::vector<int64_t> pids;
@@ -131,7 +178,8 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
   while (true) {
     const std::vector<ProcessStat> left = Find(query);
     if (left.empty()) {
-      if (query.own_children) ReapOrphans(*query.own_children);
+      if (query.children) ReapOrphans(*query.children);
+      TellSpared(query);
       return static_cast<int>(killed.size());
     }
     for (const ProcessStat& process : left) {
@@ -140,7 +188,7 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
     }
     if (clock.Monotonic() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "processes of attempt ", query.attempt,
+          "processes of attempt ", query.part.attempt,
           " do not die: ", absl::StrJoin(FindLeftovers(query), ", ")));
     }
     poll(nullptr, 0, kLookEvery_ms);
@@ -149,19 +197,14 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
 
 void RemoveCgroup(const std::string& cgroup) {
   if (cgroup.empty()) return;
-  int error = 0;
-  // What is no directory there is the kernel's, and goes with it.
-  for (const std::string& name : keeper::ListDirectory(cgroup, &error)) {
-    rmdir(absl::StrCat(cgroup, "/", name).c_str());
-  }
+  for (const std::string& below : GroupsBelow(cgroup)) RemoveCgroup(below);
   rmdir(cgroup.c_str());
 }
 
-void ReapOrphans(const std::set<pid_t>& own_children) {
+void ReapOrphans(const Children& children) {
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.parent != getpid() || !process.dead()) continue;
-    if (own_children.count(pid) != 0) continue;
-    waitpid(pid, nullptr, WNOHANG);
+    if (!children.own.contains(pid)) waitpid(pid, nullptr, WNOHANG);
   }
 }
 

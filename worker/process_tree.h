@@ -1,32 +1,51 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "worker/process_identity.h"
+#include "worker/process_mark.h"
 
 namespace cohort::worker {
 
-// Which processes are an attempt's, once its keeper is dead.
+// The children of this process, where orphans come to it.
+struct Children {
+  // Keepers and the like, which others end and reap.
+  std::set<pid_t> own;
+  // Those it had before its first keeper, by pid and start time, as a sidecar
+  // that was started in the background before the program.
+  std::set<std::pair<pid_t, uint64_t>> before = {};
+
+  // Whether all others come from keepers: no child from before may have had
+  // children, and to the first process of a container come orphans from
+  // everywhere.
+  bool OthersAreOrphans() const { return before.empty() && getpid() != 1; }
+};
+
+// Those that this process has now and does not wait for.
+std::set<std::pair<pid_t, uint64_t>> ReadChildren();
+
+// Which processes are an attempt's, once its keeper is dead (0002-keeper.md,
+// "Whose is this process?").  What descends from one that matches, matches.
 struct LeftoverQuery {
-  std::string attempt;  // matches COHORT_ATTEMPT_ID in /proc/PID/environ
-  // Its runtime directory on this node: spares what COHORT_KEEPER_PLACE says is
-  // another's part of it.
-  std::string place = "";
+  AttemptPart part;  // matches its marks
   // Ranks as they were started; matches members of their sessions, which covers
   // a descendant that cleared its environment.
-  std::vector<ProcessIdentity> ranks;
-  std::string cgroup;  // directory; empty when the attempt had none
-  // Where orphans come to this process: matches its other children and what
-  // descends from them.
-  std::optional<std::set<pid_t>> own_children = std::nullopt;
+  std::vector<ProcessIdentity> ranks = {};
+  // Directory; empty when the attempt had none.  With what is below it.
+  std::string cgroup = "";
+  // Where orphans come to this process: matches these.
+  std::optional<Children> children = std::nullopt;
 };
 
 // Pids of living processes that match, ascending.
@@ -34,17 +53,17 @@ std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 
 // Kills with SIGKILL, again and again until no process matches, and returns how
 // many it killed.  DeadlineExceeded, naming the pids, when some still live
-// after `timeout` (a process in uninterruptible sleep cannot be killed).
-// Orphans that came to this process are reaped.  Blocks: for a thread at the
-// edge.
+// after `timeout` (a process in uninterruptible sleep cannot be killed).  What
+// only may be the attempt's is spared, and said in the log.  Orphans that came
+// to this process are reaped.  Blocks: for a thread at the edge.
 absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
 
-// Removes the cgroup of an attempt that has no process left, and those of its
-// ranks; one that is not empty stays.
+// Removes the cgroup of an attempt that has no process left, and those below
+// it; one that is not empty stays.
 void RemoveCgroup(const std::string& cgroup);
 
-// Reaps the dead children of this process that are not `own_children`.
-void ReapOrphans(const std::set<pid_t>& own_children);
+// Reaps the dead children of this process that are not its own.
+void ReapOrphans(const Children& children);
 
 }  // namespace cohort::worker

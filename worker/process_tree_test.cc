@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +30,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr absl::Duration kDeadline = absl::Seconds(40);
 
@@ -70,20 +74,26 @@ class Sleeper {
 
 std::string UniqueAttempt() { return absl::StrCat("b2", absl::Hex(getpid())); }
 
+constexpr char kPlace[] = "/run/a/1";
+constexpr char kMark[] = "COHORT_KEEPER_PLACE=/run/a/1";
+
+AttemptPart Part() { return {UniqueAttempt(), kPlace}; }
+
 // Nodes on one machine have parts of one attempt.
 TEST(ProcessTree, SparesAnotherNodesPartOfTheAttempt) {
   Sleeper theirs(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()),
                  "COHORT_KEEPER_PLACE=/run/b/1");
-  const LeftoverQuery ours = {.attempt = UniqueAttempt(), .place = "/run/a/1"};
+  const LeftoverQuery ours = {.part = {UniqueAttempt(), "/run/a/1"}};
   EXPECT_THAT(FindLeftovers(ours), IsEmpty());
-  const LeftoverQuery query = {.attempt = UniqueAttempt(), .place = "/run/b/1"};
+  const LeftoverQuery query = {.part = {UniqueAttempt(), "/run/b/1"}};
   EXPECT_THAT(KillLeftovers(query, absl::Seconds(30)), IsOkAndHolds(1));
 }
 
 TEST(ProcessTree, KillsWhatCarriesTheAttemptAndSparesOthers) {
-  Sleeper ours(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()));
-  Sleeper longer(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt(), "0"));
-  const LeftoverQuery query = {.attempt = UniqueAttempt()};
+  Sleeper ours(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
+  Sleeper longer(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt(), "0"),
+                 kMark);
+  const LeftoverQuery query = {.part = Part()};
   EXPECT_THAT(FindLeftovers(query), ElementsAre(ours.pid()));
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
   EXPECT_THAT(FindLeftovers(query), IsEmpty());
@@ -91,23 +101,125 @@ TEST(ProcessTree, KillsWhatCarriesTheAttemptAndSparesOthers) {
   EXPECT_EQ(longer.Reap(), SIGTERM);
 }
 
+// Anybody may have set that one.
+TEST(ProcessTree, SparesWhatOnlyNamesTheAttempt) {
+  Sleeper named(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()));
+  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(0));
+  EXPECT_EQ(named.Reap(), SIGTERM);
+  Sleeper marked(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
+  EXPECT_THAT(KillLeftovers({.part = {UniqueAttempt(), ""}}, kDeadline),
+              IsOkAndHolds(0))
+      << "nor is it known whose part it is asked for";
+  EXPECT_EQ(marked.Reap(), SIGTERM);
+}
+
+TEST(ProcessTree, SparesWhatAnotherUserHasMarked) {
+  if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
+  const std::string attempt =
+      absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (setuid(65534) != 0) _exit(1);
+    execle("/bin/sleep", "sleep", "1000", nullptr,
+           std::array{attempt.c_str(), kMark, static_cast<const char*>(nullptr)}
+               .data());
+    _exit(1);
+  }
+  while (!keeper::Carries(keeper::ReadEnvironment(pid), "COHORT_ATTEMPT_ID",
+                          UniqueAttempt())) {
+    sched_yield();
+  }
+  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(0));
+  kill(pid, SIGTERM);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+// Ranks of keepers before COHORT_KEEPER_PLACE.
+TEST(ProcessTree, ByItsSocketItKnowsTheRanksOfOlderKeepers) {
+  Sleeper older(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()),
+                "COHORT_WORKER_SOCKET=/run/a/worker.sock");
+  const LeftoverQuery others = {
+      .part = {UniqueAttempt(), absl::StrCat("/run/b/", UniqueAttempt())}};
+  EXPECT_THAT(FindLeftovers(others), IsEmpty());
+  const LeftoverQuery query = {
+      .part = {UniqueAttempt(), absl::StrCat("/run/a/", UniqueAttempt())}};
+  EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
+  EXPECT_EQ(older.Reap(), SIGKILL);
+}
+
+// Whatever it dropped itself.
+TEST(ProcessTree, WhatDescendsFromItGoesWithIt) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const std::string attempt =
+      absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt());
+  const pid_t parent = fork();
+  if (parent == 0) {
+    dup2(told[1], 1);
+    execle("/bin/sh", "sh", "-c",
+           "exec 3>&1; env -i setsid sh -c 'echo $$ >&3; exec 3>&-; "
+           "exec sleep 1000' & exec 3>&-; exec 1>&-; wait",
+           nullptr,
+           std::array{attempt.c_str(), kMark, "PATH=/usr/bin:/bin",
+                      static_cast<const char*>(nullptr)}
+               .data());
+    _exit(1);
+  }
+  close(told[1]);
+  char text[16] = {};
+  ASSERT_GT(read(told[0], text, sizeof(text) - 1), 0);
+  close(told[0]);
+  EXPECT_THAT(FindLeftovers({.part = Part()}),
+              UnorderedElementsAre(parent, atoi(text)));
+  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(2));
+  waitpid(parent, nullptr, 0);
+}
+
+TEST(ProcessTree, FindsMembersOfGroupsThatARankMade) {
+  const TempDir temp;
+  Sleeper hidden("A=b");
+  const std::string below = temp.File("cohort-a/rank-0/sub/deeper");
+  std::filesystem::create_directories(below);
+  std::ofstream(below + "/cgroup.procs") << hidden.pid() << "\n";
+  const LeftoverQuery query = {.part = Part(), .cgroup = temp.File("cohort-a")};
+  EXPECT_THAT(FindLeftovers(query), ElementsAre(hidden.pid()));
+}
+
 TEST(ProcessTree, EndsAndReapsChildrenThatAreNotItsOwn) {
   Sleeper own("A=b");
   Sleeper orphan("A=b");
   const pid_t pid = orphan.pid();
-  const LeftoverQuery query = {.attempt = UniqueAttempt(),
-                               .own_children = std::set<pid_t>{own.pid()}};
+  const LeftoverQuery query = {.part = Part(),
+                               .children = Children{.own = {own.pid()}}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
   EXPECT_FALSE(keeper::ReadProcessStat(pid).has_value()) << "not reaped";
   EXPECT_EQ(own.Reap(), SIGTERM);
   orphan.Forget();
 }
 
+// As of a program that was started with `sidecar & exec cohort-worker`.
+TEST(ProcessTree, SparesChildrenFromBeforeAndWhatTheyMayHaveLeft) {
+  Sleeper sidecar("A=b");
+  Children children;
+  children.before = ReadChildren();
+  EXPECT_FALSE(children.OthersAreOrphans());
+  Sleeper orphan("A=b");
+  Sleeper marked(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
+  const LeftoverQuery query = {.part = Part(), .children = children};
+  EXPECT_THAT(FindLeftovers(query), ElementsAre(marked.pid()));
+  EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
+  marked.Forget();
+  EXPECT_EQ(sidecar.Reap(), SIGTERM);
+  EXPECT_EQ(orphan.Reap(), SIGTERM);
+}
+
 TEST(ProcessTree, FindsTheSessionOfARank) {
   Sleeper ours("A=b");
   const auto rank = IdentityOf(ours.pid());
   COHORT_ASSERT_OK(rank);
-  const LeftoverQuery query = {.attempt = UniqueAttempt(), .ranks = {*rank}};
+  const LeftoverQuery query = {.part = Part(), .ranks = {*rank}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
 }
 
@@ -119,22 +231,22 @@ TEST(ProcessTree, SparesASessionWhoseLeaderOnlyHasTheRanksPid) {
   earlier.start_time -= 1;
   ProcessIdentity before_boot = *identity;
   before_boot.boot_id = "another boot";
-  const LeftoverQuery query = {.attempt = UniqueAttempt(),
-                               .ranks = {earlier, before_boot}};
+  const LeftoverQuery query = {.part = Part(), .ranks = {earlier, before_boot}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(0));
   EXPECT_EQ(other.Reap(), SIGTERM);
 }
 
-TEST(ProcessTree, RemovesACgroupWithThoseOfItsRanksUnlessItIsNotEmpty) {
+TEST(ProcessTree, RemovesACgroupWithThoseBelowItUnlessItIsNotEmpty) {
   const TempDir temp;
   const std::string cgroup = temp.File("cohort-a");
-  std::filesystem::create_directories(cgroup + "/rank-0");
+  std::filesystem::create_directories(cgroup + "/rank-0/of a rank");
   std::filesystem::create_directories(cgroup + "/rank-1");
   RemoveCgroup(cgroup);
   EXPECT_FALSE(std::filesystem::exists(cgroup));
   std::filesystem::create_directories(cgroup + "/rank-0/of a rank");
+  std::ofstream(cgroup + "/rank-0/of a rank/member");
   RemoveCgroup(cgroup);
-  EXPECT_TRUE(std::filesystem::exists(cgroup + "/rank-0"));
+  EXPECT_TRUE(std::filesystem::exists(cgroup + "/rank-0/of a rank"));
   RemoveCgroup("");
 }
 

@@ -112,13 +112,13 @@ bool IsKept(const StrayQuery& query, const std::string& attempt) {
 void End(const std::string& attempt, const Found& found,
          const StrayQuery& query, absl::Duration timeout) {
   LeftoverQuery leftovers;
-  leftovers.attempt = attempt;
-  leftovers.place = query.directories.Runtime(*AttemptId::FromHex(attempt));
+  leftovers.part = {attempt,
+                    query.directories.Runtime(*AttemptId::FromHex(attempt))};
   if (!query.cgroup_parent.empty()) {
     leftovers.cgroup =
         absl::StrCat(query.cgroup_parent, "/",
-                     keeper::CgroupName(
-                         {.attempt = attempt, .runtime_dir = leftovers.place}));
+                     keeper::CgroupName({.attempt = attempt,
+                                         .runtime_dir = leftovers.part.place}));
   }
   const std::string boot_id = keeper::ReadBootId();
   for (const ProcessStat& rank : found.ranks) {

@@ -292,6 +292,7 @@ class Worker::Parts {
         KeeperClient::Create(
             {.attempts_dir = directories_.Attempts(),
              .logs_dir = directories_.AllLogs(),
+             .runtime_dir = directories_.runtime(),
              .keeper_program = KeeperBesideThisProgram(),
              .takes_orphans = true},
             strand_, [this](const std::string& attempt, const KeeperEvent& e) {

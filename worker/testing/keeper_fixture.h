@@ -56,11 +56,12 @@ class Daemon {
  public:
   explicit Daemon(const std::string& root,
                   const std::string& program = COHORT_KEEPER_PROGRAM,
-                  bool takes_orphans = false,
-                  const std::string& logs_dir = "") {
+                  bool takes_orphans = false, const std::string& logs_dir = "",
+                  const std::string& runtime_dir = "") {
     KeeperClientOptions options;
     options.attempts_dir = root + "/attempts";
     options.logs_dir = logs_dir;
+    options.runtime_dir = runtime_dir;
     options.keeper_program = program;
     options.takes_orphans = takes_orphans;
     auto client = KeeperClient::Create(
@@ -174,7 +175,8 @@ class KeeperClientTest : public ::testing::Test {
   KeeperClientTest() { Attempt(); }
   ~KeeperClientTest() override {
     // Whatever a test left, also a failing one.
-    COHORT_EXPECT_OK(KillLeftovers({.attempt = Attempt()}, kDeadline));
+    COHORT_EXPECT_OK(
+        KillLeftovers({.part = {Attempt(), dir_.File("run")}}, kDeadline));
     KillKeepers();
   }
 
