@@ -16,12 +16,17 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -167,6 +172,17 @@ std::string ParentDirectory(const std::string& path) {
   const size_t slash = path.rfind('/', end);
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string CleanPath(const std::string& path) {
+  std::vector<absl::string_view> parts = absl::StrSplit(path, '/');
+  std::erase_if(parts, [](absl::string_view part) {
+    return part.empty() || part == ".";
+  });
+  const bool absolute = absl::StartsWith(path, "/");
+  const std::string clean =
+      absl::StrCat(absolute ? "/" : "", absl::StrJoin(parts, "/"));
+  return clean.empty() && !path.empty() ? "." : clean;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path,

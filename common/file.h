@@ -21,6 +21,10 @@ namespace cohort {
 // "/" and "/b".  Looks at the text only.
 std::string ParentDirectory(const std::string& path);
 
+// The same path without empty parts and ".": "/a/b" for "/a//./b/".  ".."
+// stays, since what stands before it may be a link.  Looks at the text only.
+std::string CleanPath(const std::string& path);
+
 // The whole file.  FailedPrecondition when it holds more than `bytes_max`.
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      size_t bytes_max = size_t{64} << 20);

@@ -61,6 +61,15 @@ TEST(ParentDirectory, IsWhereTheNameStands) {
   EXPECT_EQ(ParentDirectory("/"), "/");
 }
 
+TEST(CleanPath, IsTheOneSpellingOfAPath) {
+  EXPECT_EQ(CleanPath("/a//./b/"), "/a/b");
+  EXPECT_EQ(CleanPath("/a/link/../b/."), "/a/link/../b");
+  EXPECT_EQ(CleanPath("./a/"), "a");
+  EXPECT_EQ(CleanPath("./"), ".");
+  EXPECT_EQ(CleanPath("//"), "/");
+  EXPECT_EQ(CleanPath(""), "");
+}
+
 TEST(FileTest, WritesAndReadsBack) {
   const TempDir dir;
   const std::string bytes(200'000, 'x');

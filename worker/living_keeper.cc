@@ -1,12 +1,10 @@
 #include "worker/living_keeper.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -14,8 +12,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
+#include "common/file.h"
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
+#include "worker/process_mark.h"
 
 namespace cohort::worker {
 namespace {
@@ -23,6 +23,9 @@ namespace {
 constexpr size_t kCommandLineBytesMax = 64 << 10;
 
 }  // namespace
+
+LivingKeeper::LivingKeeper(keeper::ProcessStat process, const std::string& told)
+    : process_(process), told_(CleanPath(told)) {}
 
 std::string LivingKeeper::attempt() const {
   return told_.substr(told_.rfind('/') + 1);
@@ -53,22 +56,30 @@ bool LivingKeeper::KeepsIn(const std::string& directory) const {
          kept.st_ino == given.st_ino;
 }
 
-std::string LivingKeeper::RuntimeDirectory() const {
-  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(Way());
-  return survey.ok() ? survey->spec.runtime_dir : "";
+bool LivingKeeper::IsRemoved() const {
+  struct stat kept;
+  return stat(Way().c_str(), &kept) != 0 || kept.st_nlink == 0;
 }
 
-bool LivingKeeper::IsOfThisUser() const {
-  struct stat owner;
-  return stat(absl::StrCat("/proc/", process_.pid).c_str(), &owner) == 0 &&
-         owner.st_uid == geteuid();
+std::string LivingKeeper::RuntimeDirectory() const {
+  if (!IsOfThisUser(process_.pid)) return "";
+  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(Way());
+  if (survey.ok() && !survey->spec.runtime_dir.empty()) {
+    return survey->spec.runtime_dir;
+  }
+  for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    if (process.parent != process_.pid) continue;
+    const AttemptPart part = PartIn(keeper::ReadEnvironment(pid));
+    if (part.attempt == attempt() && !part.place.empty()) return part.place;
+  }
+  return "";
 }
 
 std::vector<LivingKeeper> FindLivingKeepers() {
   std::vector<LivingKeeper> keepers;
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
-    std::string told = process.dead() ? "" : DirectoryOfKeeper(pid);
-    if (!told.empty()) keepers.emplace_back(process, std::move(told));
+    const std::string told = process.dead() ? "" : DirectoryOfKeeper(pid);
+    if (!told.empty()) keepers.emplace_back(process, told);
   }
   return keepers;
 }

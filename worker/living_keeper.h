@@ -11,11 +11,12 @@ namespace cohort::worker {
 // value; its functions ask the machine.
 class LivingKeeper {
  public:
-  LivingKeeper(keeper::ProcessStat process, std::string told)
-      : process_(process), told_(std::move(told)) {}
+  // `told` as its command line has it.
+  LivingKeeper(keeper::ProcessStat process, const std::string& told);
 
   const keeper::ProcessStat& process() const { return process_; }
-  // The attempt's directory as the keeper was told it, when it began.
+  // The attempt's directory as the keeper was told it, when it began; by
+  // CleanPath.
   const std::string& told() const { return told_; }
   // The attempt (hex): the name of its directory.
   std::string attempt() const;
@@ -24,11 +25,12 @@ class LivingKeeper {
   // Whether its directory is this one: not a copy, were it of hard links, by
   // which lock and records are one file.
   bool KeepsIn(const std::string& directory) const;
-  // The attempt's runtime directory, which tells the node, by the spec in its
-  // directory; empty when that cannot be read.
+  // Whether its directory is no more: nobody can go on with that one.
+  bool IsRemoved() const;
+  // The attempt's runtime directory, which tells the node: by the spec in its
+  // directory; by the marks of its ranks where that cannot be read.  Empty when
+  // neither tells, or when another user runs it, who could say anything.
   std::string RuntimeDirectory() const;
-  // Whether it runs as the user of this process.
-  bool IsOfThisUser() const;
 
  private:
   // A path that leads to its directory.

@@ -47,8 +47,11 @@ TEST_F(LivingKeeperTest, KeepsInItsDirectoryAndInNoCopyOfIt) {
   EXPECT_EQ(keeper->RuntimeDirectory(), dir_.File("run"));
   fs::rename(dir_.File("linked"), dir_.File("state"));
   EXPECT_FALSE(keeper->KeepsIn(In("state"))) << "only the name is its own";
+  EXPECT_FALSE(keeper->IsRemoved());
   fs::remove_all(dir_.File("moved"));
-  EXPECT_EQ(keeper->RuntimeDirectory(), "");
+  EXPECT_TRUE(keeper->IsRemoved());
+  EXPECT_EQ(keeper->RuntimeDirectory(), dir_.File("run"))
+      << "its rank tells, too";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/exit_code.h"
+#include "common/file.h"
 #include "common/key_values.h"
 #include "common/local_files.h"
 #include "common/log.h"
@@ -141,10 +142,11 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   if (state_dir.empty()) {
     COHORT_ASSIGN_OR_RETURN(state_dir, DefaultStateDirectory("worker"));
   }
-  // Absolute: keepers and ranks run in other directories.
+  // Absolute: keepers and ranks run in other directories.  In one spelling: by
+  // it keepers of earlier daemons are known.
   std::error_code no_directory;
   options.state_dir =
-      std::filesystem::absolute(state_dir, no_directory).string();
+      CleanPath(std::filesystem::absolute(state_dir, no_directory).string());
   options.ready_file = flags.ready_file;
   options.host = flags.host;
   if (!flags.num_cpus.empty()) {

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "common/file.h"
 #include "common/log.h"
@@ -20,6 +18,7 @@
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
 #include "worker/living_keeper.h"
+#include "worker/process_mark.h"
 #include "worker/process_tree.h"
 
 namespace cohort::worker {
@@ -33,63 +32,42 @@ struct Found {
 };
 using FoundAttempts = std::map<std::string, Found>;
 
-std::string ValueOf(const std::vector<std::string>& environment,
-                    absl::string_view name) {
-  for (const std::string& entry : environment) {
-    absl::string_view value = entry;
-    if (absl::ConsumePrefix(&value, name) && absl::ConsumePrefix(&value, "=")) {
-      return std::string(value);
-    }
-  }
-  return "";
+std::string DirectoryOf(const NodeDirectories& directories,
+                        const std::string& attempt) {
+  return absl::StrCat(directories.Attempts(), "/", attempt);
 }
 
-// Whether the keeper is this node's, as far as can be known: others have parts
-// of the same attempts, or had this directory's name before they were renamed.
+// Whether the keeper is this node's, by whatever name its directory goes or
+// went: others have parts of the same attempts, had this directory's name
+// before they were renamed, or are in one that they share with us.
 bool IsOfNode(const NodeDirectories& directories, const LivingKeeper& keeper,
               const AttemptId& attempt) {
   const std::string runtime = keeper.RuntimeDirectory();
-  return runtime.empty() || runtime == directories.Runtime(attempt);
+  return runtime.empty()
+             ? keeper.KeepsIn(DirectoryOf(directories, keeper.attempt()))
+             : runtime == directories.Runtime(attempt);
 }
 
-// The attempt of ours whose keeper `pid` is.
-std::string AttemptOfKeeper(const ProcessStat& process,
-                            const NodeDirectories& directories) {
-  const LivingKeeper keeper(process, DirectoryOfKeeper(process.pid));
-  const absl::StatusOr<AttemptId> attempt =
-      AttemptId::FromHex(keeper.attempt());
-  if (!attempt.ok() || keeper.told() != absl::StrCat(directories.Attempts(),
-                                                     "/", keeper.attempt())) {
-    return "";
-  }
-  return IsOfNode(directories, keeper, *attempt) ? keeper.attempt() : "";
-}
-
-// The attempt whose rank, or what a rank started, `pid` is; of the copy of the
-// state directory that is ours.
+// The attempt whose rank, or what a rank started, `pid` is, on this node.
 std::string AttemptOfRank(pid_t pid, const NodeDirectories& directories) {
-  const std::vector<std::string> environment = keeper::ReadEnvironment(pid);
-  const std::string text = ValueOf(environment, keeper::kAttemptVariable);
-  const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(text);
-  if (!attempt.ok() || ValueOf(environment, "COHORT_WORKER_SOCKET") !=
-                           directories.WorkerSocket()) {
-    return "";
-  }
-  const bool ours =
-      absl::StartsWith(ValueOf(environment, "TORCHELASTIC_ERROR_FILE"),
-                       absl::StrCat(directories.Work(*attempt), "/"));
-  return ours ? text : "";
+  const AttemptPart part = ReadPart(pid);
+  const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(part.attempt);
+  return attempt.ok() && part.place == directories.Runtime(*attempt)
+             ? part.attempt
+             : "";
 }
 
 FoundAttempts Look(const NodeDirectories& directories) {
   FoundAttempts found;
+  for (const LivingKeeper& keeper : FindLivingKeepers()) {
+    const absl::StatusOr<AttemptId> attempt =
+        AttemptId::FromHex(keeper.attempt());
+    if (attempt.ok() && IsOfNode(directories, keeper, *attempt)) {
+      found[keeper.attempt()].keepers.push_back(keeper.process());
+    }
+  }
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.dead() || pid == getpid()) continue;
-    const std::string kept = AttemptOfKeeper(process, directories);
-    if (!kept.empty()) {
-      found[kept].keepers.push_back(process);
-      continue;
-    }
     const std::string attempt = AttemptOfRank(pid, directories);
     if (!attempt.empty()) found[attempt].ranks.push_back(process);
   }
@@ -100,7 +78,7 @@ FoundAttempts Look(const NodeDirectories& directories) {
 bool IsKept(const StrayQuery& query, const std::string& attempt) {
   if (!query.live.contains(attempt)) return false;
   const absl::StatusOr<AttemptSurvey> survey =
-      SurveyAttempt(absl::StrCat(query.directories.Attempts(), "/", attempt));
+      SurveyAttempt(DirectoryOf(query.directories, attempt));
   // When it cannot be read nothing is known, and adoption says so.
   if (!survey.ok()) return !absl::IsNotFound(survey.status());
   // Without its spec a keeper is not adopted: its attempt would be told as over
@@ -180,12 +158,13 @@ std::set<std::string> AttemptsHere(const NodeDirectories& directories) {
   return attempts;
 }
 
-// Whether `keeper`'s directory is ours, by whatever name, or was until an older
-// copy took its place (EndStrayAttempts).
-bool IsOurs(const NodeDirectories& directories, const LivingKeeper& keeper) {
-  const std::string ours =
-      absl::StrCat(directories.Attempts(), "/", keeper.attempt());
-  return keeper.told() == ours || keeper.KeepsIn(ours);
+// Whether a daemon could go on with the keeper in another directory than ours:
+// not in one that is no more, nor where an older copy has taken the place of
+// ours (EndStrayAttempts).
+bool IsElsewhere(const NodeDirectories& directories,
+                 const LivingKeeper& keeper) {
+  const std::string ours = DirectoryOf(directories, keeper.attempt());
+  return keeper.told() != ours && !keeper.KeepsIn(ours) && !keeper.IsRemoved();
 }
 
 }  // namespace
@@ -195,13 +174,15 @@ absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
   for (const LivingKeeper& keeper : FindLivingKeepers()) {
     const absl::StatusOr<AttemptId> attempt =
         AttemptId::FromHex(keeper.attempt());
-    if (!attempt.ok() || IsOurs(directories, keeper)) continue;
-    const std::string runtime = keeper.RuntimeDirectory();
-    // That of another user cannot be read.
-    const bool may_be_ours = runtime.empty() && keeper.IsOfThisUser() &&
-                             here.contains(keeper.attempt());
-    if (runtime != directories.Runtime(*attempt) && !may_be_ours) continue;
+    if (!attempt.ok() || !IsElsewhere(directories, keeper)) continue;
     const pid_t pid = keeper.process().pid;
+    const std::string runtime = keeper.RuntimeDirectory();
+    if (runtime.empty() && here.contains(keeper.attempt())) {
+      COHORT_LOG(kWarning, "keeper_left_alone", {"attempt", *attempt},
+                 {"pid", pid}, {"directory", keeper.Place()},
+                 {"why", "neither it nor its ranks tell whose it is"});
+    }
+    if (runtime != directories.Runtime(*attempt)) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "process ", pid, " keeps ranks of this node in ", keeper.Place(),
         ": --state-dir ", directories.state(),

@@ -1,13 +1,20 @@
 // Real processes, as earlier daemons left them.
 #include "worker/stray_attempts.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,25 +23,88 @@
 
 #include "common/random.h"
 #include "common/strong_id.h"
-#include "common/testing/temp_dir.h"
+#include "common/testing/status_matchers.h"
+#include "worker/attempt_dir.h"
 #include "worker/keeper/proc.h"
+#include "worker/keeper/record.h"
+#include "worker/keeper_spawn.h"
+#include "worker/living_keeper.h"
+#include "worker/testing/keeper_fixture.h"
 
 namespace cohort::worker {
 namespace {
 
-class StrayAttemptsTest : public ::testing::Test {
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class StrayAttemptsTest : public KeeperClientTest {
  protected:
-  // A rank of `attempt`, by its environment, over this copy of the directory.
+  // A keeper with one rank, which a daemon over `directories` started.
+  KeeperProcess StartKeeper(const NodeDirectories& directories,
+                            const AttemptId& attempt) {
+    KeeperSpec spec = Spec({"exec sleep 1000"});
+    spec.attempt = attempt.ToHex();
+    spec.runtime_dir = directories.Runtime(attempt);
+    EXPECT_EQ(keeper::MakeDirectories(directories.Attempts()), "");
+    const std::string in = In(directories, attempt);
+    const auto made = MakeAttemptDir(in, spec);
+    const auto listener = ListenForKeeper(spec.runtime_dir);
+    const auto connection = ConnectToKeeper(spec.runtime_dir);
+    COHORT_EXPECT_OK(made);
+    COHORT_EXPECT_OK(listener);
+    COHORT_EXPECT_OK(connection);
+    auto process = SpawnKeeper(COHORT_KEEPER_PROGRAM, in, *made, *listener);
+    COHORT_EXPECT_OK(process);
+    for (std::string kind; kind != keeper::kStartedKind;) {
+      pollfd packet = {connection->get(), POLLIN, 0};
+      EXPECT_EQ(poll(&packet, 1, absl::ToInt64Milliseconds(kDeadline)), 1);
+      char buffer[keeper::kPacketBytesMax];
+      const ssize_t n = recv(connection->get(), buffer, sizeof(buffer), 0);
+      if (n <= 0) break;
+      kind = keeper::RecordKind(std::string(buffer, static_cast<size_t>(n)));
+    }
+    return *std::move(process);
+  }
+  static std::string In(const NodeDirectories& directories,
+                        const AttemptId& attempt) {
+    return absl::StrCat(directories.Attempts(), "/", attempt.ToHex());
+  }
+  static void DamageSpec(const NodeDirectories& directories,
+                         const AttemptId& attempt) {
+    std::ofstream(In(directories, attempt) + "/spec") << "garbage";
+  }
+  // Whether it has been killed; ends it.
+  static bool WasKilled(const KeeperProcess& keeper) {
+    kill(keeper.pid, SIGTERM);
+    int status = 0;
+    EXPECT_EQ(waitpid(keeper.pid, &status, 0), keeper.pid);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+  // What a daemon does when it starts.
+  static absl::Status BeginOver(const NodeDirectories& directories,
+                                const std::set<std::string>& live = {}) {
+    const absl::Status status = CheckNoKeepersElsewhere(directories);
+    if (!status.ok()) return status;
+    EndStrayAttempts({.directories = directories,
+                      .known = live,
+                      .live = live,
+                      .cgroup_parent = ""},
+                     kDeadline);
+    return absl::OkStatus();
+  }
+  NodeDirectories Moved() const {
+    return NodeDirectories(dir_.File("moved"), directories_.runtime());
+  }
+
+  // A rank of `attempt`, by its environment.
   pid_t StartRank(const AttemptId& attempt) {
     std::vector<std::string> words = {"sleep", "1000"};
     std::vector<std::string> environment = {
         absl::StrCat(keeper::kAttemptVariable, "=", attempt.ToHex()),
-        absl::StrCat("COHORT_WORKER_SOCKET=", directories_.WorkerSocket()),
-        absl::StrCat("TORCHELASTIC_ERROR_FILE=", directories_.Work(attempt),
-                     "/error.json")};
+        absl::StrCat(keeper::kPlaceVariable, "=",
+                     directories_.Runtime(attempt))};
     char* argv[] = {words[0].data(), words[1].data(), nullptr};
-    char* variables[] = {environment[0].data(), environment[1].data(),
-                         environment[2].data(), nullptr};
+    char* variables[] = {environment[0].data(), environment[1].data(), nullptr};
     pid_t pid = 0;
     EXPECT_EQ(
         posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, argv, variables), 0);
@@ -51,9 +121,111 @@ class StrayAttemptsTest : public ::testing::Test {
   }
 
   SystemRandom random_;
-  const TempDir temp_;
-  const NodeDirectories directories_{temp_.File("state"), temp_.File("run")};
+  const AttemptId attempt_ = AttemptId::New(random_);
+  const NodeDirectories directories_{dir_.File("state"), dir_.File("run")};
 };
+
+TEST_F(StrayAttemptsTest, AfterARenameItKeepsWhatItKnowsAndEndsTheRest) {
+  const KeeperProcess known = StartKeeper(directories_, attempt_);
+  const AttemptId lost = AttemptId::New(random_);
+  const KeeperProcess stray = StartKeeper(directories_, lost);
+  const AttemptId damaged = AttemptId::New(random_);
+  const KeeperProcess unreadable = StartKeeper(directories_, damaged);
+  fs::rename(directories_.state(), Moved().state());
+  DamageSpec(Moved(), damaged);
+  COHORT_EXPECT_OK(BeginOver(Moved(), {attempt_.ToHex(), damaged.ToHex()}));
+  EXPECT_TRUE(WasKilled(stray));
+  EXPECT_TRUE(WasKilled(unreadable));
+  EXPECT_FALSE(WasKilled(known));
+}
+
+TEST_F(StrayAttemptsTest, WhoseDirectoryWasReplacedByAnOlderCopyIsEnded) {
+  const NodeDirectories spelled(absl::StrCat(directories_.state(), "/"),
+                                directories_.runtime());
+  const KeeperProcess keeper = StartKeeper(spelled, attempt_);
+  fs::rename(directories_.state(), dir_.File("newer"));
+  fs::create_directories(directories_.Attempts());
+  COHORT_EXPECT_OK(BeginOver(directories_));
+  EXPECT_TRUE(WasKilled(keeper));
+}
+
+// By any name: nobody can start on it.
+TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
+  const KeeperProcess keeper = StartKeeper(directories_, attempt_);
+  fs::remove_all(directories_.state());
+  fs::create_directories(Moved().Attempts());
+  COHORT_EXPECT_OK(BeginOver(Moved()));
+  EXPECT_TRUE(WasKilled(keeper));
+}
+
+// Also when only its ranks tell whose it is.
+TEST_F(StrayAttemptsTest, OverACopyItDoesNotBegin) {
+  const KeeperProcess keeper = StartKeeper(directories_, attempt_);
+  fs::copy(directories_.state(), Moved().state(), fs::copy_options::recursive);
+  for (const bool damaged : {false, true}) {
+    if (damaged) DamageSpec(directories_, attempt_);
+    EXPECT_THAT(BeginOver(Moved(), {attempt_.ToHex()}),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr(absl::StrCat("kill ", keeper.pid))));
+  }
+  EXPECT_FALSE(WasKilled(keeper));
+}
+
+// Of a gang that two nodes of this machine have parts of.
+TEST_F(StrayAttemptsTest, AnotherNodesPartIsNotOursWhateverBecomesOfIt) {
+  const NodeDirectories other(dir_.File("other"), dir_.File("run-other"));
+  fs::create_directories(directories_.Runtime(attempt_));
+  const KeeperProcess keeper = StartKeeper(other, attempt_);
+  DamageSpec(other, attempt_);
+  COHORT_EXPECT_OK(BeginOver(directories_));
+  fs::remove_all(In(other, attempt_));
+  COHORT_EXPECT_OK(BeginOver(directories_));
+  EXPECT_FALSE(WasKilled(keeper));
+}
+
+TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
+  const NodeDirectories other(dir_.File("other"), dir_.File("run-other"));
+  const KeeperProcess ours = StartKeeper(directories_, attempt_);
+  const KeeperProcess theirs = StartKeeper(other, attempt_);
+  fs::rename(directories_.state(), Moved().state());
+  fs::rename(other.state(), directories_.state());
+  fs::rename(Moved().state(), other.state());
+  COHORT_EXPECT_OK(
+      BeginOver(NodeDirectories(other.state(), directories_.runtime())));
+  EXPECT_TRUE(WasKilled(ours));
+  EXPECT_FALSE(WasKilled(theirs));
+}
+
+// It can call itself what it likes, and lay any spec into its directory.
+TEST_F(StrayAttemptsTest, AnotherUsersProcessKeepsNothingOfOurs) {
+  if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
+  const std::string theirs = dir_.File("theirs");
+  const std::string path = absl::StrCat(theirs, "/", attempt_.ToHex());
+  KeeperSpec spec = Spec({"exit 0"});
+  spec.attempt = attempt_.ToHex();
+  spec.runtime_dir = directories_.Runtime(attempt_);
+  fs::create_directories(spec.runtime_dir);
+  fs::create_directories(theirs);
+  std::ofstream(theirs + "/spec") << keeper::EncodeSpec(spec);
+  ASSERT_EQ(mkfifo(path.c_str(), 0644), 0);
+  for (const std::string& each : {dir_.path(), theirs, theirs + "/spec"}) {
+    ASSERT_EQ(chmod(each.c_str(), 0755), 0);
+  }
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // It waits for somebody to write.
+    if (chdir(theirs.c_str()) == 0 && setuid(65534) == 0) {
+      execl("/bin/cat", "cohort-keeper", path.c_str(), nullptr);
+    }
+    _exit(1);
+  }
+  while (DirectoryOfKeeper(pid) != path) sched_yield();
+  COHORT_EXPECT_OK(BeginOver(directories_));
+  kill(pid, SIGTERM);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
 
 // DV-1: one process that cannot be killed, as one that hangs in a driver, does
 // not keep the daemon from starting, nor the others from being ended.
