@@ -64,7 +64,8 @@ bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 // Whether a keeper lives or is being born: whether somebody holds the lock.
 absl::StatusOr<bool> IsLocked(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/lock");
-  const UniqueFd lock(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  // Only to look: the disk may have become read-only.
+  const UniqueFd lock(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!lock && errno == ENOENT) return false;
   if (!lock) {
     return absl::UnavailableError(

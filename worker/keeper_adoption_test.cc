@@ -1,6 +1,7 @@
 // What is left when a daemon or a keeper died, and how a new daemon finds it.
 
 #include <spawn.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -35,6 +36,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Cause = ExitStatus::Cause;
 
 using KeeperAdoptionTest = KeeperClientTest;
@@ -278,6 +280,45 @@ TEST_F(KeeperDamageTest, SessionsAreKnownWithoutTheSpec) {
   auto daemon = NewDaemon();
   COHORT_ASSERT_OK(daemon->Adopt());
   AwaitDeath(child);
+}
+
+TEST_F(KeeperDamageTest, ALockOnAReadOnlyDiskIsALock) {
+  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+  const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
+  COHORT_ASSERT_OK(made);
+  const std::string seen = dir_.File("seen");
+  ASSERT_TRUE(std::filesystem::create_directories(seen));
+  if (mount(AttemptDir().c_str(), seen.c_str(), "", MS_BIND, "") != 0) {
+    GTEST_SKIP() << "may not mount";
+  }
+  const unsigned long flags = MS_BIND | MS_REMOUNT | MS_RDONLY;
+  const bool read_only = mount("", seen.c_str(), "", flags, "") == 0;
+  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(seen);
+  EXPECT_EQ(umount2(seen.c_str(), MNT_DETACH), 0);
+  EXPECT_TRUE(read_only);
+  COHORT_ASSERT_OK(survey);
+  EXPECT_TRUE(survey->locked);
+}
+
+// Told as lost, it begins again elsewhere: nothing of it may go on here.
+TEST_F(KeeperDamageTest, WhatCannotBeAdoptedIsEnded) {
+  int64_t rank = 0;
+  {
+    auto daemon = NewDaemon();
+    COHORT_ASSERT_OK(daemon->Start(NodeSpec("exec sleep 1000")));
+    rank = daemon->Next<RankStarted>().pid;
+  }
+  // No error of a disk is to be had here; what cannot be opened is the same.
+  std::filesystem::remove(AttemptFile("lock"));
+  std::filesystem::create_symlink("lock", AttemptFile("lock"));
+  auto daemon = NewDaemon();
+  EXPECT_THAT(daemon->Remove(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(std::filesystem::exists(AttemptFile("spec")));
+  EXPECT_FALSE(IsGone(rank));
+  EXPECT_THAT(daemon->Adopt(), StatusIs(absl::StatusCode::kUnavailable,
+                                        HasSubstr(AttemptFile("lock"))));
+  EXPECT_TRUE(IsGone(rank));
+  EXPECT_THAT(Keepers(), IsEmpty());
 }
 
 TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {

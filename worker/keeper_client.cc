@@ -280,6 +280,10 @@ absl::Status KeeperClient::RemoveNow(const std::string& attempt) {
   const auto it = attempts_.find(attempt);
   if (it != attempts_.end() && !it->second->ended()) return running;
   const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(DirOf(attempt));
+  // It may live: its directory is not removed under it.
+  if (!survey.ok() && !absl::IsNotFound(survey.status())) {
+    return survey.status();
+  }
   const bool alive = survey.ok() && survey->locked;
   // A keeper that has written `done` has nothing left to write here.
   if (alive && survey->phase != AttemptPhase::kDone) return running;

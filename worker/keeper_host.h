@@ -115,7 +115,9 @@ class KeeperHost {
   virtual void Start(KeeperSpec spec, DoneCallback done) = 0;
 
   // Takes over an attempt's directory and says what it is.  NotFound when there
-  // is none; AlreadyExists when it is already started or adopted here.
+  // is none; AlreadyExists when it is already started or adopted here;
+  // Unavailable when it cannot be read: then nothing of it runs any more
+  // (the message names any process that would not die).
   virtual void Adopt(absl::string_view attempt, AdoptCallback done) = 0;
 
   // SIGTERM to the ranks' process groups, SIGKILL to the trees after `grace`.
@@ -128,7 +130,8 @@ class KeeperHost {
 
   // Forgets an attempt and removes its directory with its exit records (not its
   // log directory unless that lies inside; not its runtime directory).
-  // FailedPrecondition while its keeper runs; OK when there is none.
+  // FailedPrecondition while its keeper runs; Unavailable while that cannot be
+  // known; OK when there is none.
   virtual void Remove(absl::string_view attempt, DoneCallback done) = 0;
 
   // Attempts that have a directory, sorted.  For start-up, before the first

@@ -22,6 +22,7 @@
 #include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
 #include "worker/keeper_spawn.h"
+#include "worker/living_keeper.h"
 #include "worker/log_reader.h"
 #include "worker/process_tree.h"
 
@@ -134,7 +135,13 @@ void KeptAttempt::FinishStart(const absl::Status& status) {
 }
 
 absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
-  COHORT_ASSIGN_OR_RETURN(adopted_, Survey());
+  absl::StatusOr<AttemptSurvey> survey = Survey();
+  if (!survey.ok()) {
+    if (absl::IsNotFound(survey.status())) return survey.status();
+    return absl::UnavailableError(
+        absl::StrCat(survey.status().message(), EndUnread()));
+  }
+  adopted_ = *std::move(survey);
   heard_ = *adopted_;
   AdoptedAttempt adopted;
   adopted.phase = adopted_->phase;
@@ -458,6 +465,17 @@ LeftoverQuery KeptAttempt::QueryFor(const AttemptSurvey& survey) const {
                            survey.keeper->boot_id});
   }
   return query;
+}
+
+std::string KeptAttempt::EndUnread() {
+  for (const LivingKeeper& keeper : FindLivingKeepers()) {
+    if (keeper.attempt() == name_ && keeper.KeepsIn(dir_)) {
+      COHORT_LOG(kWarning, "keeper_killed", {"attempt", name_},
+                 {"reason", "its directory cannot be read"});
+      keeper::SignalExactly(keeper.process(), SIGKILL);
+    }
+  }
+  return EndLeftovers({});
 }
 
 std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {

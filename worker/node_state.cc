@@ -129,6 +129,7 @@ void NodeState::OnAdopted(const AttemptId& id,
   Attempt* attempt = Find(id);
   if (attempt == nullptr) return;
   if (!adopted.ok() && !absl::IsNotFound(adopted.status())) {
+    // What became of its ranks nobody knows; that none runs any more is sure.
     End(*attempt, v1::END_CAUSE_KEEPER_LOST,
         std::string(adopted.status().message()));
     return;
