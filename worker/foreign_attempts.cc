@@ -1,6 +1,7 @@
 #include "worker/foreign_attempts.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 #include <string>
@@ -58,14 +59,16 @@ bool IsForeign(const NodeDirectories& directories, const AttemptId& attempt) {
          KeeperIn(directories, attempt) == 0;
 }
 
-// Whether its working directory is in this state directory: `work` may lead to
-// a disk that other nodes use too, where it is the other node's own.
-bool HasOwnWork(const NodeDirectories& directories) {
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// Whether `path`, one of its directories, is in this state directory: it may
+// lead to a disk that the other node uses too, where all is that one's own.
+bool IsOwn(const NodeDirectories& directories, const std::string& path) {
   struct stat state;
-  struct stat work;
+  struct stat there;
   return stat(directories.state().c_str(), &state) == 0 &&
-         lstat(directories.AllWork().c_str(), &work) == 0 &&
-         S_ISDIR(work.st_mode) && work.st_dev == state.st_dev;
+         lstat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode) &&
+         there.st_dev == state.st_dev;
 }
 
 // What cannot be removed and is not the journal's costs room, nothing else.
@@ -76,15 +79,39 @@ void RemoveOrTell(const std::string& path) {
              {"error", removed.message()});
 }
 
+// FailedPrecondition when one of them is in a journal that is not ours to
+// change.
+absl::Status CheckJournal(const NodeDirectories& directories,
+                          const std::set<AttemptId>& attempts) {
+  if (IsOwn(directories, directories.Journal())) return absl::OkStatus();
+  for (const AttemptId& attempt : attempts) {
+    if (!Exists(directories.JournalFile(attempt))) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        directories.Journal(),
+        " leads elsewhere and has attempts of another node, of which this "
+        "--state-dir is a copy and which may use it still: put an empty "
+        "directory in its place"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Remove(const NodeDirectories& directories,
-                    const AttemptId& attempt) {
-  COHORT_LOG(
-      kWarning, "attempt_of_another_node_removed", {"attempt", attempt.ToHex()},
-      {"why", "--state-dir is a copy of that node's; there it is as it was"});
-  COHORT_RETURN_IF_ERROR(RemoveTree(directories.JournalFile(attempt)));
-  if (HasOwnWork(directories)) RemoveOrTell(directories.Work(attempt));
-  // Last: it tells whose the attempt is.
-  RemoveOrTell(DirectoryOf(directories, attempt));
+                    const std::set<AttemptId>& attempts) {
+  COHORT_RETURN_IF_ERROR(CheckJournal(directories, attempts));
+  for (const AttemptId& attempt : attempts) {
+    COHORT_LOG(
+        kWarning, "attempt_of_another_node_removed",
+        {"attempt", attempt.ToHex()},
+        {"why", "--state-dir is a copy of that node's; there it is as it was"});
+    COHORT_RETURN_IF_ERROR(RemoveTree(directories.JournalFile(attempt)));
+    if (IsOwn(directories, directories.AllWork())) {
+      RemoveOrTell(directories.Work(attempt));
+    }
+    // Last: it tells whose the attempt is.
+    if (IsOwn(directories, directories.Attempts())) {
+      RemoveOrTell(DirectoryOf(directories, attempt));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -102,18 +129,18 @@ absl::Status RemoveAttemptsWithoutNode(const NodeDirectories& directories) {
         "(kill ",
         pid, ")"));
   }
-  for (const AttemptId& attempt : attempts) {
-    COHORT_RETURN_IF_ERROR(Remove(directories, attempt));
-  }
-  return absl::OkStatus();
+  return Remove(directories, attempts);
 }
 
 absl::Status RemoveForeignAttempts(const NodeDirectories& directories) {
-  for (const AttemptId& attempt : AttemptsIn(directories)) {
-    if (!IsForeign(directories, attempt)) continue;
-    COHORT_RETURN_IF_ERROR(Remove(directories, attempt));
-  }
-  return absl::OkStatus();
+  // What the journal does not know and lies elsewhere troubles nobody.
+  const bool has_own = IsOwn(directories, directories.Attempts());
+  std::set<AttemptId> foreign = AttemptsIn(directories);
+  std::erase_if(foreign, [&](const AttemptId& attempt) {
+    return !IsForeign(directories, attempt) ||
+           (!has_own && !Exists(directories.JournalFile(attempt)));
+  });
+  return Remove(directories, foreign);
 }
 
 }  // namespace cohort::worker

@@ -6,8 +6,9 @@
 
 // The attempts of another node, in a state directory that was copied from that
 // node's to be one of its own.  Its journal knows them, but they are not ours
-// to adopt, to report or to end.  Only what lies in this directory is removed.
-// Block: for the start of a daemon that has the directory's lock.
+// to adopt, to report or to end.  Only what lies in this directory is removed,
+// not what it leads to: FailedPrecondition, naming it, where that is the
+// journal. Block: for the start of a daemon that has the directory's lock.
 namespace cohort::worker {
 
 // Where there is no node id, before one is made: every attempt is another

@@ -81,6 +81,33 @@ TEST_F(ForeignAttemptsTest, WorkThatLiesElsewhereIsLeftAlone) {
   EXPECT_TRUE(fs::exists(directories_.Work(others)));
 }
 
+// The node that was copied has its records there, too.
+TEST_F(ForeignAttemptsTest, AttemptsThatLieElsewhereAreLeftAlone) {
+  const std::string shared = dir_.File("disk");
+  const AttemptId attempt = Begin('1', foreign_);
+  fs::rename(directories_.Attempts(), shared);
+  fs::create_symlink(shared, directories_.Attempts());
+  COHORT_EXPECT_OK(RemoveForeignAttempts(directories_));
+  EXPECT_FALSE(fs::exists(directories_.JournalFile(attempt)));
+  EXPECT_TRUE(fs::exists(In(attempt) + "/spec"));
+  COHORT_EXPECT_OK(RemoveAttemptsWithoutNode(directories_));
+  EXPECT_TRUE(fs::exists(In(attempt) + "/spec"));
+}
+
+TEST_F(ForeignAttemptsTest, AJournalThatLiesElsewhereIsNotTaken) {
+  const std::string shared = dir_.File("disk");
+  const AttemptId attempt = Begin('1', foreign_);
+  fs::rename(directories_.Journal(), shared);
+  fs::create_symlink(shared, directories_.Journal());
+  const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr(directories_.Journal()));
+  EXPECT_THAT(RemoveAttemptsWithoutNode(directories_), refused);
+  EXPECT_THAT(RemoveForeignAttempts(directories_), refused);
+  EXPECT_EQ(Left(attempt), 3);
+  fs::remove(directories_.JournalFile(attempt));
+  COHORT_EXPECT_OK(RemoveAttemptsWithoutNode(directories_));
+}
+
 TEST_F(ForeignAttemptsTest, ANewDirectoryHasNone) {
   COHORT_EXPECT_OK(RemoveAttemptsWithoutNode(directories_));
   COHORT_EXPECT_OK(RemoveForeignAttempts(directories_));
