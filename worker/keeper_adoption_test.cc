@@ -291,8 +291,8 @@ TEST_F(KeeperDamageTest, ALockOnAReadOnlyDiskIsALock) {
   if (mount(AttemptDir().c_str(), seen.c_str(), "", MS_BIND, "") != 0) {
     GTEST_SKIP() << "may not mount";
   }
-  const unsigned long flags = MS_BIND | MS_REMOUNT | MS_RDONLY;
-  const bool read_only = mount("", seen.c_str(), "", flags, "") == 0;
+  const bool read_only =
+      mount("", seen.c_str(), "", MS_BIND | MS_REMOUNT | MS_RDONLY, "") == 0;
   const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(seen);
   EXPECT_EQ(umount2(seen.c_str(), MNT_DETACH), 0);
   EXPECT_TRUE(read_only);

@@ -215,6 +215,23 @@ TEST(ProcessTree, SparesChildrenFromBeforeAndWhatTheyMayHaveLeft) {
   EXPECT_EQ(orphan.Reap(), SIGTERM);
 }
 
+// As of a container, where whatever was started beside it becomes its child.
+TEST(ProcessTree, TheFirstProcessIsSureOfNoOrphan) {
+  EXPECT_TRUE(Children().OthersAreOrphans());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(2);
+    const pid_t first = fork();
+    if (first == 0) _exit(Children().OthersAreOrphans() ? 1 : 0);
+    int status = 0;
+    _exit(waitpid(first, &status, 0) == first ? WEXITSTATUS(status) : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "may not make a namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(ProcessTree, FindsTheSessionOfARank) {
   Sleeper ours("A=b");
   const auto rank = IdentityOf(ours.pid());
