@@ -125,9 +125,11 @@ absl::Status RemoveAttemptsWithoutNode(const NodeDirectories& directories) {
     return absl::FailedPreconditionError(absl::StrCat(
         directories.NodeIdFile(), " is missing, and process ", pid,
         " keeps ranks in this directory: write the id there, as `cohort nodes "
-        "list --json` shows it; or, for another node, end the ranks first "
-        "(kill ",
-        pid, ")"));
+        "list --json` shows it; or, for another node, ",
+        IsOwn(directories, directories.Attempts())
+            ? absl::StrCat("end the ranks first (kill ", pid, ")")
+            : absl::StrCat("put an empty directory in place of ",
+                           directories.Attempts(), ", which leads elsewhere")));
   }
   return Remove(directories, attempts);
 }

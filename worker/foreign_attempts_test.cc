@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 NodeId Node(char digit) { return *NodeId::FromHex(std::string(32, digit)); }
 
@@ -144,6 +145,13 @@ TEST_F(ForeignAttemptsTest, WhatLivesInThisVeryDirectoryIsNotRemoved) {
                        AllOf(HasSubstr(absl::StrCat("kill ", process->pid)),
                              HasSubstr(directories_.NodeIdFile()))));
   EXPECT_TRUE(fs::exists(In(attempt) + "/spec"));
+  // Those of the node that was copied, perhaps.
+  fs::rename(directories_.Attempts(), dir_.File("disk"));
+  fs::create_symlink(dir_.File("disk"), directories_.Attempts());
+  EXPECT_THAT(RemoveAttemptsWithoutNode(directories_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(Not(HasSubstr("kill ")),
+                             HasSubstr("empty directory in place of"))));
 }
 
 }  // namespace
