@@ -358,8 +358,7 @@ void KeptAttempt::Follow(const AttemptSurvey& survey) {
 
 void KeptAttempt::Reconnect() {
   if (connection_) return;
-  absl::StatusOr<UniqueFd> connection =
-      ConnectToKeeper(runtime_dir_);
+  absl::StatusOr<UniqueFd> connection = ConnectToKeeper(runtime_dir_);
   if (connection.ok()) {
     connection_ = *std::move(connection);
     return SendStop();
