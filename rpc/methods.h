@@ -71,5 +71,8 @@ inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
 inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
                              v1::CommitCheckpointResponse>
     kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint"};
+inline constexpr UnaryMethod<v1::ReportPreflightRequest,
+                             v1::ReportPreflightResponse>
+    kReportPreflight{"/cohort.v1.RunService/ReportPreflight"};
 
 }  // namespace cohort::rpc

@@ -47,6 +47,7 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   static constexpr const char* kJobPhases[] = {
       "", "in_line", "held", "array_limit", "back_off", "attempt", "unclaimed"};
   static constexpr const char* kDependencies[] = {"", "ok", "any"};
+  static constexpr const char* kVerdicts[] = {"", "passed", "slow", "failed"};
   const auto among = [number](const auto& names) -> const char* {
     return number < std::size(names) ? names[number] : nullptr;
   };
@@ -67,6 +68,7 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   if (field.name() == "failure_class") return among(kClasses);
   if (name == "JobPhase.kind") return among(kJobPhases);
   if (name == "Dependency.kind") return among(kDependencies);
+  if (name == "Preflight.verdict") return among(kVerdicts);
   return nullptr;
 }
 

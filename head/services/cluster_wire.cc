@@ -160,6 +160,7 @@ absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
   spec.priority = wire.priority();
   spec.hold = wire.hold();
   spec.array = wire.array();
+  spec.preflight = wire.preflight();
   PlacementFromWire(wire.scaling(), spec);
   TimesFromWire(wire, spec);
   COHORT_RETURN_IF_ERROR(AfterFromWire(wire, spec));
@@ -189,6 +190,7 @@ v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
   wire.set_priority(spec.priority);
   wire.set_hold(spec.hold);
   wire.set_array(spec.array);
+  wire.set_preflight(spec.preflight);
   PlacementToWire(spec, *wire.mutable_scaling());
   if (spec.time_limit != absl::InfiniteDuration()) {
     *wire.mutable_time_limit() = rpc::ToWire(spec.time_limit);
@@ -282,6 +284,15 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
 
+void SetPreflight(const Preflight& preflight, v1::Preflight& wire) {
+  wire.set_attempt(preflight.attempt);
+  v1::PreflightReport& report = *wire.mutable_report();
+  report.set_verdict(static_cast<v1::PreflightVerdict>(preflight.verdict));
+  report.set_summary(preflight.summary);
+  report.set_json(preflight.json);
+  *wire.mutable_at() = rpc::ToWire(preflight.at);
+}
+
 v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   v1::Job wire;
   const JobSpec& spec = *array.record.spec;
@@ -361,6 +372,9 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_namespace_(job.origin.name_space);
   if (!whole) return wire;
   wire.set_stderr_tail(job.stderr_tail);
+  if (job.preflight.has_value()) {
+    SetPreflight(*job.preflight, *wire.mutable_preflight());
+  }
   *wire.mutable_spec() = ToWire(*job.spec, job.origin.name_space);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return wire;

@@ -59,6 +59,16 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   return rank;
 }
 
+// Of a newer worker's verdicts nothing is known but that it went on.
+ObservedPreflight FromWire(const v1::PreflightReport& wire) {
+  const bool known = v1::PreflightVerdict_IsValid(wire.verdict()) &&
+                     wire.verdict() != v1::PREFLIGHT_VERDICT_UNSPECIFIED;
+  return {.verdict = known ? static_cast<PreflightVerdict>(wire.verdict())
+                           : PreflightVerdict::kPassed,
+          .summary = wire.summary(),
+          .json = wire.json()};
+}
+
 // A state of a newer worker is at least suspect.
 DeviceState FromWire(v1::DeviceState state) {
   switch (state) {
@@ -85,6 +95,7 @@ absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
   wanted.environment.insert(wire.environment().begin(),
                             wire.environment().end());
   wanted.package_hash = wire.package_hash();
+  wanted.preflight = wire.preflight();
   for (const v1::DesiredRank& rank : wire.ranks()) {
     wanted.ranks.push_back(
         {.rank = rank.rank(),
@@ -143,6 +154,7 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
                                       wire.removed_checkpoints().end());
   observed.stderr_tail = wire.stderr_tail();
   observed.ran = rpc::FromWire(wire.ran());
+  if (wire.has_preflight()) observed.preflight = FromWire(wire.preflight());
   observed.generation = wire.generation();
   if (wire.has_wanted()) {
     COHORT_ASSIGN_OR_RETURN(observed.wanted, FromWire(wire.wanted()));
@@ -169,6 +181,7 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
     (*wire.mutable_environment())[name] = value;
   }
   wire.set_package_hash(desired.package_hash);
+  wire.set_preflight(desired.preflight);
   for (const DesiredRank& rank : desired.ranks) {
     v1::DesiredRank* out = wire.add_ranks();
     out->set_rank(rank.rank);

@@ -179,6 +179,7 @@ JobRecord JobOf(const UnclaimedTable::Entry& entry) {
   spec.storage_path = wanted.storage_path;
   spec.max_failures = wanted.max_failures;
   spec.package_hash = wanted.package_hash;
+  spec.preflight = wanted.preflight;
   // Another goal's grace is not the job's.
   if (wanted.goal == Goal::kRun) {
     spec.grace = wanted.grace;

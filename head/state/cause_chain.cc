@@ -44,6 +44,10 @@ std::string DescribeLoss(const AttemptPart& part, const std::string& node) {
 }
 
 std::string DescribeEnd(const AttemptRecord& attempt) {
+  if (attempt.cause == EndCause::kPreflightFailed) {
+    return absl::StrCat("attempt ", attempt.number,
+                        " ended before its command ran");
+  }
   const bool siblings = attempt.cause == EndCause::kRankFailed ||
                         attempt.cause == EndCause::kKeeperLost ||
                         attempt.cause == EndCause::kNodeFailed ||

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "common/check.h"
 #include "common/log.h"
@@ -227,7 +228,8 @@ void ClusterState::ApplyObserved(const NodeId& node,
       change.desired[each.node].insert(attempt->id);
     }
   }
-  const RunOutcome outcome = controller_.Observe(job, *attempt, node, observed);
+  const RunOutcome outcome = ObserveWithMissing(job, *attempt, node, observed);
+  if (outcome.preflight_told) job.preflight->at = clock_.Wall();
   if (!outcome.acknowledged.empty()) {
     change.acknowledged[node].push_back(
         {.attempt = attempt->id, .paths = outcome.acknowledged});
@@ -238,6 +240,24 @@ void ClusterState::ApplyObserved(const NodeId& node,
   if (!outcome.parts_over.empty() && observed.phase != ObservedPhase::kEnded) {
     AddGhost(node, observed, part, change);
   }
+}
+
+RunOutcome ClusterState::ObserveWithMissing(JobRecord& job,
+                                            AttemptRecord& attempt,
+                                            const NodeId& node,
+                                            const ObservedAttempt& observed) {
+  const bool failed = observed.preflight.has_value() &&
+                      observed.preflight->verdict == PreflightVerdict::kFailed;
+  const std::vector<int> missing =
+      failed ? exchanges_.MissingOf(attempt.id) : std::vector<int>();
+  if (missing.empty()) {
+    return controller_.Observe(job, attempt, node, observed);
+  }
+  ObservedAttempt told = observed;
+  absl::StrAppend(&told.preflight->summary, "; nothing was heard of rank",
+                  missing.size() == 1 ? " " : "s ",
+                  absl::StrJoin(missing, ", "));
+  return controller_.Observe(job, attempt, node, told);
 }
 
 void ClusterState::ApplyUnwanted(const NodeId& node,

@@ -309,6 +309,11 @@ class ClusterState {
   RegisteredNode AnswerTo(const NodeId& node, Change& change);
   void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);
+  // RunController::Observe; to a preflight that failed it adds which ranks
+  // nobody heard of, as only the head can know.
+  RunOutcome ObserveWithMissing(JobRecord& job, AttemptRecord& attempt,
+                                const NodeId& node,
+                                const ObservedAttempt& observed);
   void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);
   void ApplyAbsence(const NodeId& node, const Observed& observed,

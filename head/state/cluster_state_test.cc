@@ -501,6 +501,29 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   EXPECT_EQ(sent_[b_][0].exchanges, registered.desired[0].exchanges);
 }
 
+// Only the head sees who gave no address.
+TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
+  Join(a_, 1);
+  Join(b_, 1);
+  JobSpec spec = Spec(2, 1);
+  spec.preflight = true;
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  const int of_a = PartOn(Attempt(job), a_)->ranks[0].rank;
+  ObservedAttempt told = At(job, ObservedPhase::kRunning);
+  told.exchanges = {{"preflight/address", of_a, "blob"}};
+  told.preflight = {.verdict = PreflightVerdict::kFailed,
+                    .summary = "nobody came"};
+  Say(a_, told);
+  ASSERT_TRUE(Job(job).preflight.has_value());
+  EXPECT_EQ(Job(job).preflight->summary,
+            absl::StrCat("nobody came; nothing was heard of rank ", 1 - of_a));
+  EXPECT_NE(Job(job).preflight->at, absl::InfinitePast());
+  Reload();
+  EXPECT_EQ(Attempt(job).cause, EndCause::kPreflightFailed);
+  EXPECT_EQ(Job(job).preflight->attempt, 1);
+}
+
 TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));

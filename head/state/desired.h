@@ -55,6 +55,7 @@ struct DesiredAttempt {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
   std::string package_hash;
+  bool preflight = false;  // before the command
   std::vector<DesiredRank> ranks;
   int world_size = 0;
   int node_rank = 0;

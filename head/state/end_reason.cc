@@ -17,7 +17,8 @@ bool IsLoss(EndCause cause) {
 bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
   if (attempt.cause != EndCause::kRankFailed) return false;
   if (reason.cause == EndCause::kNodeLost ||
-      reason.cause == EndCause::kDeviceFault) {
+      reason.cause == EndCause::kDeviceFault ||
+      reason.cause == EndCause::kPreflightFailed) {
     return true;
   }
   const bool elsewhere =

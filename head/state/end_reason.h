@@ -22,7 +22,7 @@ struct EndReason {
 // from them, and their report may come first: the loss of another node, keeper
 // or daemon, or the time limit there, is the cause then.  What failed by itself
 // on the same node did so before its keeper ended; only a machine that dies may
-// take a rank first.  Pure.
+// take a rank first.  Ranks that fail in a preflight do so by it.  Pure.
 bool GiveReason(EndReason reason, AttemptRecord& attempt);
 
 }  // namespace cohort::head

@@ -58,6 +58,21 @@ std::vector<Exchange> ExchangeTable::CompleteOf(const AttemptId& id) const {
   return complete;
 }
 
+std::vector<int> ExchangeTable::MissingOf(const AttemptId& id) const {
+  std::vector<int> missing;
+  const auto attempt = attempts_.find(id);
+  if (attempt == attempts_.end() || attempt->second.order.empty()) {
+    return missing;
+  }
+  const Tag& last = attempt->second.tags.at(attempt->second.order.back());
+  for (size_t rank = 0; rank < last.blobs.size(); ++rank) {
+    if (missing.size() == kMissingMax) break;
+    if (!last.blobs[rank].has_value())
+      missing.push_back(static_cast<int>(rank));
+  }
+  return missing;
+}
+
 void ExchangeTable::Drop(const AttemptId& id) { attempts_.erase(id); }
 
 }  // namespace cohort::head

@@ -38,6 +38,11 @@ class ExchangeTable {
   // The complete ones, in the order in which their tags were first given.
   std::vector<Exchange> CompleteOf(const AttemptId& attempt) const;
 
+  // The ranks, of at most `kMissingMax`, that have not given under the tag that
+  // was first mentioned last, which others gave under; empty when all did.
+  static constexpr size_t kMissingMax = 8;
+  std::vector<int> MissingOf(const AttemptId& attempt) const;
+
   void Drop(const AttemptId& attempt);
   size_t size() const { return attempts_.size(); }
 

@@ -55,5 +55,15 @@ TEST_F(ExchangeTableTest, TakesNothingBeyondItsBounds) {
   EXPECT_THAT(table_.CompleteOf(attempt_), SizeIs(ExchangeTable::kTagsMax));
 }
 
+TEST_F(ExchangeTableTest, NamesWhoHasNotGivenUnderTheLastTag) {
+  EXPECT_THAT(table_.MissingOf(attempt_), IsEmpty());
+  table_.Give(attempt_, 3, {0, 1, 2}, {{"t", 0, "a"}, {"t", 2, "c"}});
+  EXPECT_THAT(table_.MissingOf(attempt_), ElementsAre(1));
+  table_.Give(attempt_, 3, {0, 1, 2}, {{"t", 1, "b"}});
+  EXPECT_THAT(table_.MissingOf(attempt_), IsEmpty());
+  table_.Give(attempt_, 3, {0, 1, 2}, {{"u", 1, ""}});
+  EXPECT_THAT(table_.MissingOf(attempt_), ElementsAre(0, 2));
+}
+
 }  // namespace
 }  // namespace cohort::head

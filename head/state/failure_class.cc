@@ -42,6 +42,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
     case EndCause::kPackageLost:
     case EndCause::kNodeFailed:
     case EndCause::kDeviceFault:
+    case EndCause::kPreflightFailed:
       return FailureClass::kInfra;
     case EndCause::kTimeLimit:
       return FailureClass::kTimeout;

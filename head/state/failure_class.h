@@ -15,9 +15,9 @@ namespace cohort::head {
 //   user       exit code, signal, cannot be prepared --max-failures
 //   oom        a rank was killed for memory          --max-failures
 //   hang       no producer yet                       --max-failures
-//   infra      node, device or keeper lost, or a     the first few are free,
-//              node could not begin, as with a full  then --max-failures
-//              disk
+//   infra      node, device or keeper lost, a node   the first few are free,
+//              could not begin, as with a full disk, then --max-failures
+//              or the preflight failed
 //   infra      the head lost its package             none: the job ends
 //   preempted  its node was drained                  free
 //   timeout    --time-limit                          none: the job ends

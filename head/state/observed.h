@@ -64,6 +64,13 @@ struct PendingExchange {
   std::string blob;
 };
 
+// What its ranks said of their preflight.
+struct ObservedPreflight {
+  PreflightVerdict verdict = PreflightVerdict::kPassed;
+  std::string summary;
+  std::string json;
+};
+
 struct ObservedAttempt {
   AttemptId attempt;
   JobId job;
@@ -78,7 +85,8 @@ struct ObservedAttempt {
   std::vector<PendingExchange> exchanges;
   std::vector<std::string> removed_checkpoints;
   std::string stderr_tail;
-  absl::Duration ran;      // since its ranks started; with the end
+  absl::Duration ran;  // since its ranks started; with the end
+  std::optional<ObservedPreflight> preflight;
   std::string generation;  // that it began under; empty: of an older worker
   // What was wanted of it, when that generation is not this head's.
   std::optional<DesiredAttempt> wanted;

@@ -92,6 +92,7 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
   desired.command = job.spec->command;
   desired.environment = job.spec->environment;
   desired.package_hash = job.spec->package_hash;
+  desired.preflight = job.spec->preflight;
   for (const AttemptRank& rank : part.ranks) {
     desired.ranks.push_back({rank.rank, rank.local_rank, rank.gpu_ids});
   }

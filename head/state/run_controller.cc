@@ -65,6 +65,18 @@ absl::Duration RanFor(const AttemptRecord& attempt) {
 
 }  // namespace
 
+const char* PreflightVerdictName(PreflightVerdict verdict) {
+  switch (verdict) {
+    case PreflightVerdict::kPassed:
+      return "passed";
+    case PreflightVerdict::kSlow:
+      return "slow";
+    case PreflightVerdict::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
 const char* AttemptStateName(AttemptState state) {
   switch (state) {
     case AttemptState::kPreparing:
@@ -109,6 +121,8 @@ const char* EndCauseName(EndCause cause) {
       return "node_failed";
     case EndCause::kDeviceFault:
       return "device_fault";
+    case EndCause::kPreflightFailed:
+      return "preflight_failed";
   }
   return "unknown";
 }
@@ -157,6 +171,7 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
       << attempt.id;
   RunOutcome outcome;
   const int failed_before = attempt.failed_rank;
+  ApplyPreflight(job, attempt, *part, observed, outcome);
   ApplyRanks(attempt, *part, observed, outcome);
   ApplyMetrics(job, *part, observed, outcome);
   TakeCheckpoints(observed, attempt, limits_, job, outcome);
@@ -314,6 +329,46 @@ void RunController::ApplyMetrics(JobRecord& job, const AttemptPart& part,
     job.metrics_count = report.count;
     outcome.metrics_changed = true;
   }
+}
+
+void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
+                                   const AttemptPart& part,
+                                   const ObservedAttempt& observed,
+                                   RunOutcome& outcome) const {
+  if (!job.spec->preflight || !observed.preflight.has_value()) return;
+  const ObservedPreflight& told = *observed.preflight;
+  const bool failed = told.verdict == PreflightVerdict::kFailed;
+  const std::string json =
+      told.json.size() <= limits_.preflight_bytes_max ? told.json : "";
+  if (job.preflight.has_value() && job.preflight->attempt == attempt.number) {
+    Preflight& known = *job.preflight;
+    // Several nodes tell of one failure, the one with rank 0 in full.
+    if (known.json.empty() && !json.empty()) {
+      known.json = json;
+      outcome.job_changed = true;
+    }
+    if (!failed || known.verdict == PreflightVerdict::kFailed) return;
+  }
+  const std::string summary =
+      Cut(OneLine(told.summary), limits_.detail_bytes_max);
+  job.preflight = Preflight{.attempt = attempt.number,
+                            .verdict = told.verdict,
+                            .summary = summary,
+                            .json = json};
+  outcome.job_changed = true;
+  outcome.preflight_told = true;
+  outcome.notes.push_back({.kind = failed ? "preflight_failed"
+                                   : told.verdict == PreflightVerdict::kSlow
+                                       ? "preflight_slow"
+                                       : "preflight_passed",
+                           .text = summary});
+  if (!failed) return;
+  SetCause(attempt,
+           {.cause = EndCause::kPreflightFailed,
+            .detail = absl::StrCat("preflight: ", summary),
+            .facts = {absl::StrCat("preflight: ", summary)},
+            .part = &part},
+           outcome);
 }
 
 void RunController::ApplyPhase(const JobRecord& job, AttemptRecord& attempt,

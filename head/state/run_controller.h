@@ -20,6 +20,8 @@ namespace cohort::head {
 // RUNNING, as text.
 const char* AttemptStateName(AttemptState state);
 const char* EndCauseName(EndCause cause);
+// "passed".
+const char* PreflightVerdictName(PreflightVerdict verdict);
 
 // The edges of an attempt's life, drawn in docs/design/0001-first-light.md.
 constexpr bool MayMove(AttemptState from, AttemptState to) {
@@ -42,6 +44,7 @@ struct RunOutcome {
   bool job_changed = false;         // the job's row is to be stored
   bool attempt_changed = false;     // the attempt's row is to be stored
   bool metrics_changed = false;     // only the job's metrics: stored when due
+  bool preflight_told = false;      // job.preflight is new and has no time yet
   std::vector<JobState> job_moves;  // in this order
   // Goals of all parts may be other ones.
   bool goals_changed = false;
@@ -66,6 +69,8 @@ struct RunOutcome {
 //   JB-2: an attempt is charged at most once, and only after it ended.
 //   CK-1: a checkpoint exists when its record is committed, fenced by attempt
 //         and epoch: only the present attempt of a job adds to the row.
+//   PF-4: an attempt that does not come through its preflight ends by that,
+//         whichever rank was seen to fail first.
 //
 // Decides on the two records it is given and nothing else.  Immutable; belongs
 // to ClusterState.
@@ -80,6 +85,7 @@ class RunController {
     size_t metrics_bytes_max = 64 << 10;
     size_t detail_bytes_max = 4 << 10;
     size_t stderr_bytes_max = 64 << 10;
+    size_t preflight_bytes_max = 16 << 10;
   };
 
   // `names` is asked for what people are told only.
@@ -127,6 +133,9 @@ class RunController {
  private:
   void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
+  void ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
+                      const AttemptPart& part, const ObservedAttempt& observed,
+                      RunOutcome& outcome) const;
   void ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
                   AttemptPart& part, const ObservedAttempt& observed,
                   RunOutcome& outcome) const;

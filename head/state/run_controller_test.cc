@@ -716,5 +716,82 @@ TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   EXPECT_EQ(attempt_.state, AttemptState::kRunning);
 }
 
+class RunControllerPreflightTest : public RunControllerTest {
+ protected:
+  RunControllerPreflightTest() { job_.spec.Own().preflight = true; }
+
+  ObservedAttempt Told(PreflightVerdict verdict, const std::string& summary,
+                       const std::string& json = "") {
+    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
+    return observed;
+  }
+  static std::vector<std::string> KindsOf(const RunOutcome& outcome) {
+    std::vector<std::string> kinds;
+    for (const RunOutcome::Note& note : outcome.notes) {
+      kinds.emplace_back(note.kind);
+    }
+    return kinds;
+  }
+};
+
+TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
+  Run();
+  const ObservedAttempt told =
+      Told(PreflightVerdict::kSlow, "ranks 0\nand 1", "{}");
+  const RunOutcome first = Say(a_, told);
+  EXPECT_TRUE(first.job_changed);
+  EXPECT_TRUE(first.preflight_told);
+  EXPECT_THAT(KindsOf(first), ElementsAre("preflight_slow"));
+  // Observed sets repeat it.
+  EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
+  EXPECT_EQ(job_.preflight, (Preflight{.attempt = 1,
+                                       .verdict = PreflightVerdict::kSlow,
+                                       .summary = "ranks 0 and 1",
+                                       .json = "{}"}));
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+}
+
+// PF-4
+TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
+  Run();
+  Say(b_, Told(PreflightVerdict::kFailed, "rank 1 hangs"));
+  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
+  const RunOutcome other =
+      Say(a_, Told(PreflightVerdict::kFailed, "of rank 0", "{}"));
+  EXPECT_THAT(KindsOf(other), IsEmpty());
+  Say(a_, Exited(0, 1));
+  Say(b_, Exited(1, 1));
+  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.failed_rank, -1);
+  EXPECT_EQ(job_.reason, "attempt 1: preflight: rank 1 hangs");
+  EXPECT_THAT(job_.causes,
+              ElementsAre("preflight: rank 1 hangs",
+                          "attempt 1 ended before its command ran"));
+  EXPECT_EQ(job_.preflight->summary, "rank 1 hangs");
+  EXPECT_EQ(job_.preflight->json, "{}");
+}
+
+TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
+  Run();
+  ObservedAttempt exited = Exited(0, 1);
+  exited.phase = ObservedPhase::kRunning;
+  Say(a_, exited);
+  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
+  Say(b_, Told(PreflightVerdict::kFailed, "ranks 0 and 1"));
+  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
+}
+
+TEST_F(RunControllerPreflightTest, NobodyTellsOfWhatWasNotAskedFor) {
+  job_.spec.Own().preflight = false;
+  Run();
+  Say(a_, Told(PreflightVerdict::kFailed, "a lie"));
+  EXPECT_FALSE(job_.preflight.has_value());
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+}
+
 }  // namespace
 }  // namespace cohort::head

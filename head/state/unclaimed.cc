@@ -29,6 +29,10 @@ size_t BytesOf(const ObservedAttempt& observed) {
   for (const PendingExchange& exchange : observed.exchanges) {
     bytes += sizeof(exchange) + exchange.tag.size() + exchange.blob.size();
   }
+  if (observed.preflight.has_value()) {
+    bytes +=
+        observed.preflight->summary.size() + observed.preflight->json.size();
+  }
   for (const std::string& path : observed.removed_checkpoints) {
     bytes += sizeof(path) + path.size();
   }

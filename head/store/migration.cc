@@ -37,8 +37,12 @@ Rewritten FromSchema1(Table table, absl::string_view message) {
 // and JobPhase::Kind.
 Rewritten FromSchema2(Table, absl::string_view) { return std::nullopt; }
 
+// Schema 4 has jobs with a preflight, and one more EndCause.
+Rewritten FromSchema3(Table, absl::string_view) { return std::nullopt; }
+
 constexpr MigrationStep kSteps[] = {{.from = 1, .rewrite = &FromSchema1},
-                                    {.from = 2, .rewrite = &FromSchema2}};
+                                    {.from = 2, .rewrite = &FromSchema2},
+                                    {.from = 3, .rewrite = &FromSchema3}};
 static_assert(std::size(kSteps) + 1 == kSchemaVersion);
 
 // One step of one store.

@@ -176,6 +176,27 @@ void ExpectMigrated(Store& store) {
             kSchemaVersion);
 }
 
+// As a head of schema 3 wrote it: that a node is unfit was new, and values of
+// enums.
+Batch StoreOfSchema3() {
+  Batch batch = StoreOfSchema2();
+  batch[0] =
+      Row(Table::kCluster, "636c7573746572",
+          "b1ee53e108031210636363636363636363636363636363631a1067676767676767"
+          "6767676767676767672003280c30053809a00101aa011061616161616161616161"
+          "616161616161c00101");
+  batch[1] =
+      Row(Table::kNodes, "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
+          "53a2c7550a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220"
+          "042a0831302e302e302e3132090a0343505510c0b80232090a0347505510a09c01"
+          "32100a066d656d6f72791080808080c0b8023a160a054750552d6112036770751a"
+          "04483130302050280142060a0161120162420a0a047261636b1202723142090a04"
+          "7a6f6e6512017a4a160a0764656661756c741205616c6963651a027231200750c1"
+          "025a0b0a0367707512046f6e6c795a060a0462617265620e0a0366616e1203626f"
+          "62180820096a05302e312e30700a7a076e6f20726f6f6d");
+  return batch;
+}
+
 TEST(MigrationTest, AStoreOfSchema1BecomesOneOfThis) {
   MemoryDisk disk;
   MemoryStore store(disk);
@@ -200,6 +221,23 @@ TEST(MigrationTest, AStoreOfSchema2BecomesOneOfThis) {
   EXPECT_EQ(rows->arrays.size(), 1u);
   EXPECT_EQ(rows->wait_reasons.size(), 1u);
   EXPECT_EQ(LoadRecords<EventRecord>(store)->size(), 1u);
+  const auto cluster = store.LoadAll(Table::kCluster);
+  EXPECT_EQ(ReadClusterStamp(cluster->front().second)->schema_version,
+            kSchemaVersion);
+}
+
+TEST(MigrationTest, AStoreOfSchema3BecomesOneOfThis) {
+  MemoryDisk disk;
+  MemoryStore store(disk);
+  COHORT_ASSERT_OK(store.Append(0, StoreOfSchema3()));
+  COHORT_ASSERT_OK(MigrateStore(store));
+  const absl::StatusOr<Rows> rows = LoadRows(store);
+  COHORT_ASSERT_OK(rows);
+  ASSERT_EQ(rows->nodes.size(), 1u);
+  EXPECT_EQ(rows->nodes[0].unfit, "no room");
+  ASSERT_EQ(rows->jobs.size(), 1u);
+  EXPECT_FALSE(rows->jobs[0].spec->preflight);
+  EXPECT_FALSE(rows->jobs[0].preflight.has_value());
   const auto cluster = store.LoadAll(Table::kCluster);
   EXPECT_EQ(ReadClusterStamp(cluster->front().second)->schema_version,
             kSchemaVersion);

@@ -35,7 +35,7 @@ struct Origin {
 // stores as numbers: an older head must not read, and by writing drop, what a
 // newer one stored, nor call a row damaged whose value it does not know.  Kept
 // in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 3;
+inline constexpr uint32_t kSchemaVersion = 4;
 
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
@@ -201,6 +201,8 @@ struct JobSpec {
   TopologyWish topology;
   std::vector<Dependency> after;
   std::string array;  // "0-99%8"; empty: a single job
+  // Its ranks are tried before its command runs.
+  bool preflight = false;
 
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
@@ -244,6 +246,23 @@ struct JobPhase {
   friend bool operator==(const JobPhase&, const JobPhase&) = default;
 };
 
+enum class PreflightVerdict : uint8_t {
+  kPassed = 1,
+  kSlow = 2,    // it runs, but for a pair far below its peers
+  kFailed = 3,  // it does not run
+};
+
+// What came of the preflight of an attempt (docs/design/0007-preflight.md).
+struct Preflight {
+  int attempt = 0;
+  PreflightVerdict verdict = PreflightVerdict::kPassed;
+  std::string summary;  // on one line
+  std::string json;     // the report; empty where it did not get that far
+  absl::Time at = absl::InfinitePast();
+
+  friend bool operator==(const Preflight&, const Preflight&) = default;
+};
+
 struct JobRecord {
   JobId id;
   Origin origin;
@@ -274,6 +293,7 @@ struct JobRecord {
   std::vector<Checkpoint> checkpoints;  // committed, oldest first
   std::vector<std::string> retired;     // directories still to be removed
   std::vector<JobPhase> phases;         // the last ones, oldest first
+  std::optional<Preflight> preflight;   // of the last attempt that had one
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
@@ -341,6 +361,7 @@ enum class EndCause : uint8_t {
   kPackageLost = 11,  // the head does not have its package any more
   kNodeFailed = 12,   // a node could not do its part before the ranks began
   kDeviceFault = 13,  // a device was lost, or had a fault when its rank failed
+  kPreflightFailed = 14,  // its ranks did not come through their preflight
 };
 
 struct AttemptRecord {

@@ -158,6 +158,12 @@ JobRecord SomeJob() {
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   record.phases = {{.kind = JobPhase::Kind::kHeld, .since = At(1)},
                    {.kind = JobPhase::Kind::kUnclaimed, .since = At(2)}};
+  record.spec.Own().preflight = true;
+  record.preflight = Preflight{.attempt = 2,
+                               .verdict = PreflightVerdict::kSlow,
+                               .summary = "ranks 0 and 1",
+                               .json = "{}",
+                               .at = At(3)};
   return record;
 }
 
@@ -269,7 +275,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeJob());
   ExpectRoundTrip(SomeAttempt());
   AttemptRecord last_cause = SomeAttempt();
-  last_cause.cause = EndCause::kNodeFailed;
+  last_cause.cause = EndCause::kPreflightFailed;
   ExpectRoundTrip(last_cause);
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
@@ -318,7 +324,7 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "b1ee53e108031210636363636363636363636363636363631a10676767676767676767"
+      "9829268708041210636363636363636363636363636363631a10676767676767676767"
       "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
       "6161c00101");
   ExpectGolden(
@@ -337,8 +343,8 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "50552d7050035a06586964203739600b4a090a0764656661756c74");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "e8ecb99c0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "a2f754e20a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071aa2020a056d6e69737412072e2f747261696e12082d2d65"
       "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
       "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
       "0252206868686868686868686868686868686868686868686868686868686868686868"
@@ -346,13 +352,14 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
       "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
       "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c6c000000071001ba0105302d3925322008280332076265636175736538"
-      "0240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f737322"
-      "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
-      "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
-      "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
-      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
-      "07636c7573746572da010408021001da010408061002");
+      "6c6c6c6c6c6c6c000000071001ba0105302d392532c001012008280332076265636175"
+      "7365380240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f"
+      "7373223a302e357d80010b8a01150a0f2f726573756c74732f737465702d3510051806"
+      "92010f2f726573756c74732f737465702d319a010954726163656261636ba00106aa01"
+      "0408011001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077"
+      "6173206f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c65"
+      "64d20107636c7573746572da010408021001da010408061002e20119080210021a0d72"
+      "616e6b73203020616e64203122027b7d2803");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
       "4248a7e90a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
@@ -364,8 +371,8 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6e6b2032a00108");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "18f522160a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071a9f020a056d6e69737412072e2f747261696e12082d2d65"
+      "0c95f6170a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071aa2020a056d6e69737412072e2f747261696e12082d2d65"
       "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
       "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
       "0252206868686868686868686868686868686868686868686868686868686868686868"
@@ -373,7 +380,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
       "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
       "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c6c000000071001ba0105302d3925322001");
+      "6c6c6c6c6c6c6c000000071001ba0105302d392532c001012001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
@@ -408,7 +415,7 @@ void ExpectUnknown(const Record& record) {
 // A head calls a row damaged whose value it does not know, so an older one must
 // refuse the store: who adds a value raises the schema version with it.
 TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
-  static_assert(kSchemaVersion == 3);
+  static_assert(kSchemaVersion == 4);
   NodeRecord node = SomeNode();
   node.state = NodeState(4);
   ExpectUnknown(node);
@@ -424,6 +431,8 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   spoil_job([](JobRecord& job) { job.failure_class = FailureClass(7); });
   spoil_job([](JobRecord& job) { job.phases[0].kind = JobPhase::Kind(7); });
   spoil_job(
+      [](JobRecord& job) { job.preflight->verdict = PreflightVerdict(4); });
+  spoil_job(
       [](JobRecord& job) { job.spec.Own().strategy = PlacementStrategy(5); });
   spoil_job(
       [](JobRecord& job) { job.spec.Own().after[0].kind = DependencyKind(3); });
@@ -433,7 +442,7 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
     ExpectUnknown(attempt);
   };
   spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
-  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(14); });
+  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(15); });
   spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
   spoil_attempt(
       [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });

@@ -146,6 +146,7 @@ void ToProto(const JobSpec& spec, pb::JobSpec* out) {
     entry->set_kind(static_cast<uint32_t>(dependency.kind));
   }
   out->set_array(spec.array);
+  out->set_preflight(spec.preflight);
 }
 
 void PlacementFromProto(const pb::JobSpec& spec, JobSpec& out) {
@@ -188,6 +189,7 @@ JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
                                DependencyKind::kAny, "dependency's kind")});
   }
   out.array = spec.array();
+  out.preflight = spec.preflight();
   return out;
 }
 
@@ -243,6 +245,24 @@ void ToProto(const Drain& drain, pb::Drain* out) {
   out->set_asked_at_us(ToMicros(drain.asked_at));
   const bool has_deadline = drain.deadline != absl::InfiniteFuture();
   out->set_deadline_us(has_deadline ? ToMicros(drain.deadline) : 0);
+}
+
+void ToProto(const Preflight& preflight, pb::Preflight* out) {
+  out->set_attempt(preflight.attempt);
+  out->set_verdict(static_cast<uint32_t>(preflight.verdict));
+  out->set_summary(preflight.summary);
+  out->set_json(preflight.json);
+  out->set_at_us(ToMicros(preflight.at));
+}
+
+Preflight FromProto(const pb::Preflight& preflight, FieldReader& reader) {
+  return {.attempt = preflight.attempt(),
+          .verdict =
+              reader.ToEnum(preflight.verdict(), PreflightVerdict::kPassed,
+                            PreflightVerdict::kFailed, "preflight's verdict"),
+          .summary = preflight.summary(),
+          .json = preflight.json(),
+          .at = FromMicros(preflight.at_us())};
 }
 
 Drain FromProto(const pb::Drain& drain) {
@@ -416,6 +436,9 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
     out->set_kind(static_cast<uint32_t>(phase.kind));
     out->set_since_us(ToMicros(phase.since));
   }
+  if (record.preflight.has_value()) {
+    ToProto(*record.preflight, row.mutable_preflight());
+  }
 }
 
 JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
@@ -464,6 +487,9 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
                                JobPhase::Kind::kUnclaimed, "phase"),
          .since = FromMicros(phase.since_us())});
   }
+  if (row.has_preflight()) {
+    record.preflight = FromProto(row.preflight(), reader);
+  }
   return record;
 }
 
@@ -499,7 +525,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.master_address = row.master_address();
   record.master_port = row.master_port();
   record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kDeviceFault, "cause");
+                               EndCause::kPreflightFailed, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
