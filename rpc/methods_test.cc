@@ -73,6 +73,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kJoinRun);
   Check(kExchange);
   Check(kCommitCheckpoint);
+  Check(kReportPreflight);
   for (const auto* file : {v1::SubmitJobRequest::descriptor()->file(),
                            v1::WorkerMessage::descriptor()->file(),
                            v1::JoinRunRequest::descriptor()->file()}) {

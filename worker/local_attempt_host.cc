@@ -136,6 +136,7 @@ void LocalAttemptHost::PrepareDirectories(v1::DesiredAttempt attempt,
             if (!prepared->ok()) return std::move(done)(prepared->status());
             Open& open = Remember(attempt);
             open.arena = std::move((*prepared)->arena);
+            open.preflight = std::move((*prepared)->preflight);
             open.port = std::move((*prepared)->port);
             std::move(done)((*prepared)->port_number);
           });
@@ -161,13 +162,18 @@ absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::ReserveFor(
   const std::string runtime = directories_.Runtime(id);
   COHORT_RETURN_IF_ERROR(MakeEmpty(runtime));
   COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(attempt), 0700));
+  const shm::ArenaOptions arena = {
+      .attempt = id.ToHex(),
+      .epoch = static_cast<uint64_t>(attempt.epoch()),
+      .local_world = attempt.ranks_size()};
   Prepared prepared;
-  COHORT_ASSIGN_OR_RETURN(
-      prepared.arena,
-      shm::Arena::Create(runtime,
-                         {.attempt = id.ToHex(),
-                          .epoch = static_cast<uint64_t>(attempt.epoch()),
-                          .local_world = attempt.ranks_size()}));
+  COHORT_ASSIGN_OR_RETURN(prepared.arena, shm::Arena::Create(runtime, arena));
+  if (attempt.preflight()) {
+    const std::string preflight = directories_.Preflight(id);
+    COHORT_RETURN_IF_ERROR(MakeEmpty(preflight));
+    COHORT_ASSIGN_OR_RETURN(prepared.preflight,
+                            shm::Arena::Create(preflight, arena));
+  }
   COHORT_RETURN_IF_ERROR(WriteFileAtomically(
       directories_.RankCredential(id),
       rpc::MintRankCredential(credential_, id).bytes(), 0600));
@@ -237,7 +243,9 @@ KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     keeper::RankSpec& out = spec.ranks.emplace_back();
     out.rank = rank.rank();
-    out.argv.assign(attempt.command().begin(), attempt.command().end());
+    if (attempt.preflight()) out.argv = {options_.preflight_program, "--"};
+    out.argv.insert(out.argv.end(), attempt.command().begin(),
+                    attempt.command().end());
     out.env = RankEnvironment(
         options_.environment, attempt, rank,
         {.head_address = options_.head_address,
@@ -276,6 +284,11 @@ void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
     // After the machine's restart; the keeper's directory tells the rest.
     COHORT_LOG(kWarning, "arena_not_opened", {"attempt", id.ToHex()},
                {"error", arena.status().message()});
+  }
+  if (attempt.preflight()) {
+    absl::StatusOr<std::unique_ptr<shm::Arena>> preflight =
+        shm::Arena::Open(directories_.Preflight(id));
+    if (preflight.ok()) open.preflight = *std::move(preflight);
   }
   keepers_.Adopt(
       id.ToHex(), [this, id, done = std::move(done)](
@@ -338,8 +351,10 @@ void LocalAttemptHost::ReadMetrics(const AttemptId& attempt, Open& open) {
 
 void LocalAttemptHost::Revoke(const AttemptId& attempt) {
   const auto found = open_.find(attempt);
-  if (found == open_.end() || found->second.arena == nullptr) return;
-  found->second.arena->Revoke(found->second.arena->epoch());
+  if (found == open_.end()) return;
+  for (const auto* arena : {&found->second.arena, &found->second.preflight}) {
+    if (*arena != nullptr) (*arena)->Revoke((*arena)->epoch());
+  }
 }
 
 void LocalAttemptHost::Stop(const AttemptId& attempt, absl::Duration grace) {

@@ -30,6 +30,8 @@ struct LocalAttemptHostOptions {
   std::vector<std::string> environment;
   // Where keepers may make cgroups; empty: they do without.
   std::string cgroup_parent = "";
+  // cohort-preflight, an absolute path.
+  std::string preflight_program = "";
   // How often the ranks' metrics are read: below what a person notices; one
   // read is a look at a word of shared memory.
   absl::Duration metrics_interval = absl::Milliseconds(250);
@@ -83,12 +85,14 @@ class LocalAttemptHost final : public AttemptHost {
   struct Open {
     std::vector<int> ranks;  // by local rank
     std::string log_directory;
-    std::unique_ptr<shm::Arena> arena;  // null when it could not be opened
+    std::unique_ptr<shm::Arena> arena;      // null when it could not be opened
+    std::unique_ptr<shm::Arena> preflight;  // the same, or it has none
     std::vector<uint64_t> metrics_seen;
     UniqueFd port;  // bound to the reserved port until the ranks start
   };
   struct Prepared {
     std::unique_ptr<shm::Arena> arena;
+    std::unique_ptr<shm::Arena> preflight;  // null: it has none
     UniqueFd port;
     int port_number = 0;
   };

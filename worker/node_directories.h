@@ -66,6 +66,10 @@ class NodeDirectories {
   std::string WorkerSocket() const {
     return absl::StrCat(runtime_, "/worker.sock");
   }
+  // The arena in which the ranks meet before their command runs.
+  std::string Preflight(const AttemptId& attempt) const {
+    return absl::StrCat(Runtime(attempt), "/preflight");
+  }
   std::string Runtime(const AttemptId& attempt) const {
     return absl::StrCat(runtime_, "/", attempt.ToHex());
   }

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
+#include "worker/preflight_words.h"
 
 namespace cohort::worker {
 namespace {
@@ -554,6 +555,9 @@ void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
     rank->set_ended_by_order(EndedByOthers(event.status));
     SetExit(event.status, *rank->mutable_exit());
     if (keeper_stopped) rank->mutable_exit()->set_detail(kKeeperStopped);
+    if (attempt.desired.preflight() && FailedByItself(*rank)) {
+      NoteEndInPreflight(*rank, attempt.observed);
+    }
   }
   attempt.observed.mutable_ran()->CopyFrom(rpc::ToWire(
       std::max(rpc::FromWire(attempt.observed.ran()), event.status.ran)));
@@ -724,6 +728,29 @@ void NodeState::CommitCheckpoint(const AttemptId& id, int rank, int64_t epoch,
                                    return old.path() == checkpoint.path();
                                  });
   if (!known) *attempt.observed.add_checkpoints() = checkpoint;
+  SaveAndTell(id, std::move(done));
+}
+
+void NodeState::ReportPreflight(const AttemptId& id, int rank, int64_t epoch,
+                                const v1::PreflightReport& report,
+                                AttemptHost::Done done) {
+  const auto running = FindRunning(id, rank, epoch);
+  if (!running.ok()) return std::move(done)(running.status());
+  Attempt& attempt = attempts_.at(id);
+  v1::ObservedRank& observed = *FindRank(attempt, rank);
+  const bool failed = report.verdict() == v1::PREFLIGHT_VERDICT_FAILED;
+  // What a command does is not for free.
+  if (!attempt.desired.preflight() ||
+      (failed && observed.through_preflight())) {
+    return std::move(done)(absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " is in no preflight")));
+  }
+  TakePreflight(report, observed, attempt.observed);
+  SaveAndTell(id, std::move(done));
+}
+
+void NodeState::SaveAndTell(const AttemptId& id, AttemptHost::Done done) {
+  const Attempt& attempt = attempts_.at(id);
   host_.Save(id, {attempt.desired, attempt.observed},
              [this, id, done = std::move(done)](absl::Status saved) mutable {
                // Pushed once it would survive us.

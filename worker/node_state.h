@@ -32,6 +32,8 @@ namespace cohort::worker {
 //       the loss of their device (DV-9), never because an attempt is absent
 //       from a desired set.
 // RC-3: an attempt's report is kept until FORGET.
+// PF-1: that a rank came through its preflight is on disk before
+//       ReportPreflight answers; one that ends before failed in it.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
 // DV-9: an attempt whose device was lost, or whose first rank to fail did so
@@ -111,6 +113,14 @@ class NodeState {
                         const v1::Checkpoint& checkpoint,
                         AttemptHost::Done done);
 
+  // PF-1.  A first failure stays, whatever is said after it.  Errors as
+  // FindRunning; FailedPrecondition too where the job has no preflight, and
+  // from a rank that came through it before.  The report's bounds were checked
+  // by the caller.
+  void ReportPreflight(const AttemptId& attempt, int rank, int64_t epoch,
+                       const v1::PreflightReport& report,
+                       AttemptHost::Done done);
+
   size_t size() const { return attempts_.size(); }
 
  private:
@@ -160,6 +170,8 @@ class NodeState {
   void OnEvent(const AttemptId& id, const KeeperEvent& event);
   void OnRankStarted(Attempt& attempt, const RankStarted& event);
   void OnRankExited(Attempt& attempt, const RankExited& event);
+  // Journals the attempt, then tells the head.
+  void SaveAndTell(const AttemptId& attempt, AttemptHost::Done done);
   void OnMetrics(const AttemptId& id, int rank, uint64_t count,
                  std::string json);
   void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);

@@ -140,6 +140,13 @@ class NodeStateTest : public testing::Test {
     std::move(host_.started)(absl::OkStatus());
     for (int rank : {0, 1}) host_.Tell(id_, RankStarted{rank, 100 + rank});
   }
+  void RunWithPreflight() {
+    v1::DesiredAttempt want = Want(v1::GOAL_RUN);
+    want.set_preflight(true);
+    Apply(want);
+    std::move(host_.prepared)(0);
+    std::move(host_.started)(absl::OkStatus());
+  }
   v1::ObservedAttempt Seen() {
     const v1::Observed observed = state_->FullObserved();
     return observed.attempts_size() == 1 ? observed.attempts(0)
@@ -791,6 +798,57 @@ TEST_F(NodeStateTest, OnlyTheNewestMetricsAreShown) {
   ASSERT_EQ(delta.attempts_size(), 1);
   ASSERT_EQ(delta.attempts(0).metrics_size(), 1);
   EXPECT_EQ(delta.attempts(0).metrics(0).json(), R"({"step":5})");
+}
+
+// PF-1
+TEST_F(NodeStateTest, TheCommandMayBeginOnceThatIsOnDisk) {
+  RunWithPreflight();
+  v1::PreflightReport report;
+  report.set_verdict(v1::PREFLIGHT_VERDICT_PASSED);
+  report.set_json("{}");
+  host_.save_status = absl::UnavailableError("disk full");
+  absl::Status answer;
+  const auto note = [&](absl::Status status) { answer = std::move(status); };
+  state_->ReportPreflight(id_, 0, 7, report, note);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable));
+  host_.save_status = absl::OkStatus();
+  state_->ReportPreflight(id_, 0, 7, report, note);
+  COHORT_EXPECT_OK(answer);
+  EXPECT_TRUE(host_.journal.at(id_).observed.ranks(0).through_preflight());
+  EXPECT_EQ(state_->TakeDelta().attempts(0).preflight().json(), "{}");
+  state_->ReportPreflight(id_, 0, 6, report, note);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// Who could say so later would fail for free.
+TEST_F(NodeStateTest, ACommandCannotFailInThePreflight) {
+  v1::PreflightReport report;
+  report.set_verdict(v1::PREFLIGHT_VERDICT_FAILED);
+  absl::Status answer;
+  const auto note = [&](absl::Status status) { answer = std::move(status); };
+  RunToRunning();
+  state_->ReportPreflight(id_, 0, 7, report, note);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
+  v1::DesiredAttempt want = Want(v1::GOAL_RUN);
+  want.set_preflight(true);
+  Apply(want);
+  report.set_verdict(v1::PREFLIGHT_VERDICT_PASSED);
+  state_->ReportPreflight(id_, 0, 7, report, note);
+  COHORT_EXPECT_OK(answer);
+  report.set_verdict(v1::PREFLIGHT_VERDICT_FAILED);
+  state_->ReportPreflight(id_, 0, 7, report, note);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_FALSE(Seen().has_preflight());
+}
+
+TEST_F(NodeStateTest, ARankThatDiesInItsPreflightIsToldOf) {
+  RunWithPreflight();
+  // One that the head has ended has not failed.
+  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kStopped));
+  EXPECT_FALSE(Seen().has_preflight());
+  host_.Tell(id_, Exited(1, 0, 9));
+  EXPECT_EQ(Seen().preflight().summary(),
+            "rank 1 was killed by signal 9 in it");
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kTagBytesMax = 64;
 constexpr size_t kBlobBytesMax = 64 << 10;
 constexpr size_t kPathBytesMax = 4096;
+constexpr size_t kSummaryBytesMax = 1 << 10;
+constexpr size_t kReportBytesMax = 16 << 10;
 
 // The attempt that the request names, if the caller may speak for it.
 absl::StatusOr<AttemptId> Allowed(const rpc::CallContext& context,
@@ -57,6 +59,10 @@ RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,
   router.Handle(rpc::kCommitCheckpoint, rpc::Access::kRank, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   CommitCheckpoint(*context, request, std::move(reply));
+                });
+  router.Handle(rpc::kReportPreflight, rpc::Access::kRank, strand,
+                [this](const auto& context, const auto& request, auto reply) {
+                  ReportPreflight(*context, request, std::move(reply));
                 });
 }
 
@@ -129,6 +135,31 @@ void RunService::CommitCheckpoint(
       [reply = std::move(reply)](absl::Status status) mutable {
         if (!status.ok()) return std::move(reply)(std::move(status));
         std::move(reply)(v1::CommitCheckpointResponse());
+      });
+}
+
+void RunService::ReportPreflight(
+    const rpc::CallContext& context, const v1::ReportPreflightRequest& request,
+    rpc::Reply<v1::ReportPreflightResponse> reply) {
+  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  if (!id.ok()) return std::move(reply)(id.status());
+  const v1::PreflightReport& report = request.report();
+  if (report.verdict() == v1::PREFLIGHT_VERDICT_UNSPECIFIED ||
+      report.summary().size() > kSummaryBytesMax ||
+      report.json().size() > kReportBytesMax) {
+    return std::move(reply)(absl::InvalidArgumentError(absl::StrCat(
+        "a preflight's report has a verdict, a summary of at most ",
+        kSummaryBytesMax, " bytes and JSON of at most ", kReportBytesMax,
+        "; this one has ", report.summary().size(), " and ",
+        report.json().size())));
+  }
+  node_.ReportPreflight(
+      *id, request.rank(), request.epoch(), report,
+      [reply = std::move(reply)](absl::Status status) mutable {
+        if (!status.ok()) {
+          return std::move(reply)(std::move(status));
+        }
+        std::move(reply)(v1::ReportPreflightResponse());
       });
 }
 

@@ -43,6 +43,9 @@ class RunService {
   void CommitCheckpoint(const rpc::CallContext& context,
                         const v1::CommitCheckpointRequest& request,
                         rpc::Reply<v1::CommitCheckpointResponse> reply);
+  void ReportPreflight(const rpc::CallContext& context,
+                       const v1::ReportPreflightRequest& request,
+                       rpc::Reply<v1::ReportPreflightResponse> reply);
 
   NodeState& node_;
   const RunPaths paths_;

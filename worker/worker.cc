@@ -391,6 +391,9 @@ class Worker::Parts {
             .head_address = options_.head.ToString(),
             .environment = OwnEnvironment(),
             .cgroup_parent = DelegatedCgroup().value_or(""),
+            .preflight_program =
+                absl::StrCat(ParentDirectory(KeeperBesideThisProgram()),
+                             "/cohort-preflight"),
             .cpus_of_devices = options_.pin_ranks
                                    ? CpusNear(inventory.devices, NumaTopology())
                                    : std::map<std::string, std::vector<int>>()},
