@@ -90,7 +90,7 @@ if(torch_roots)
   set_target_properties(cohort_torch PROPERTIES EXPORT_NAME torch)
 endif()
 
-foreach(kind IN ITEMS STATIC SHARED BARE)
+foreach(kind IN ITEMS STATIC SHARED BARE MIXED)
   get_property(programs GLOBAL PROPERTY COHORT_${kind}_PROGRAMS)
   list(FILTER programs EXCLUDE REGEX "^bench_")
   if(programs)

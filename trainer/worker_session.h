@@ -1,33 +1,21 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "common/random.h"
-#include "rpc/channel.h"
-#include "rpc/method.h"
 #include "shm/arena.h"
 #include "trainer/comm/comm.h"
+#include "trainer/daemon_link.h"
 #include "trainer/session.h"
 
 namespace cohort::trainer {
 
-// What the worker daemon tells a rank in its environment.
-struct WorkerSessionOptions {
-  std::string worker_socket;    // COHORT_WORKER_SOCKET
-  std::string credential_file;  // COHORT_CREDENTIAL_FILE
-  std::string attempt_id;       // COHORT_ATTEMPT_ID, hex
-  int rank = 0;                 // RANK
-  int64_t epoch = 0;            // COHORT_EPOCH
-  // How long a daemon that is being restarted is waited for; nobody else ends a
-  // rank for it.
-  absl::Duration daemon_patience = absl::Minutes(2);
+// What the worker daemon tells a rank, and what its program wants.
+struct WorkerSessionOptions : DaemonLinkOptions {
   // How long the other ranks may take to start and to come to the first
   // meeting.
   absl::Duration gang_patience = absl::Minutes(5);
@@ -38,8 +26,6 @@ struct WorkerSessionOptions {
   bool can_use_gpu = false;
 };
 
-// True in a process that a worker daemon started as a rank.
-bool IsRank();
 // InvalidArgument, naming the variable, when one is missing or malformed.
 absl::StatusOr<WorkerSessionOptions> WorkerSessionFromEnvironment();
 
@@ -59,35 +45,21 @@ class WorkerSession final : public Session {
       WorkerSessionOptions options);
   ~WorkerSession() override;
 
-  const RunPlace& place() const override { return place_; }
+  const RunPlace& place() const override { return link_->place(); }
   Comm& comm() override { return gpu_comm_ ? *gpu_comm_ : *host_comm_; }
   absl::Status Report(absl::string_view metrics) override;
   absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override;
   absl::Status Finish() override;
 
  private:
-  WorkerSession(WorkerSessionOptions options,
-                std::unique_ptr<rpc::Channel> channel);
+  WorkerSession(WorkerSessionOptions options, std::unique_ptr<DaemonLink> link);
 
-  absl::Status JoinRun();
   absl::Status BuildComms();
   absl::Status BuildHostComm();
   absl::Status BuildGpuComm();
-  Exchange ExchangeThroughDaemon();
-  absl::StatusOr<std::vector<std::string>> ExchangeBlobs(
-      absl::string_view tag, std::string mine, absl::Duration deadline);
-  // Calls until the daemon answers or `patience` is over.
-  template <typename Req, typename Resp>
-  absl::StatusOr<Resp> CallDaemon(const rpc::UnaryMethod<Req, Resp>& method,
-                                  const Req& request, absl::Duration patience);
 
   const WorkerSessionOptions options_;
-  SystemRandom random_;
-  const std::unique_ptr<rpc::Channel> channel_;
-  std::string attempt_;  // the id's bytes
-  std::string host_;
-  std::string runtime_directory_;
-  RunPlace place_;
+  const std::unique_ptr<DaemonLink> link_;
   std::unique_ptr<shm::ArenaPlace> arena_place_;
   std::unique_ptr<Comm> host_comm_;
   // Over host_comm_; null where that is all there is.

@@ -3,7 +3,7 @@
   check_linkage.py [--static P | --mixed P | --shared P | --bare P]...
 
 static: gRPC, protobuf, Abseil, RocksDB and libstdc++ inside, glibc outside.
-mixed:  as static, but libstdc++ is the system's: only one of it.
+mixed:  as static, but libstdc++ is the system's, and with it Gloo: only one of it.
 shared: protobuf from the shared object alone, or not at all.
 bare:   none of them, inside or outside.
 """
@@ -41,7 +41,7 @@ def problems(kind, objects, has_own_protobuf):
     """What is wrong with a program of this kind, as a list of sentences."""
     found = []
     if kind != "shared":
-        system = ("libstdc++", "libgcc_s") if kind == "mixed" else ()
+        system = ("libstdc++", "libgcc_s", "libgloo") if kind == "mixed" else ()
         found += [f"a {kind} program loads {name}" for name in objects
                   if name.startswith(OURS) and not name.startswith(system)]
     if kind == "bare" and has_own_protobuf:

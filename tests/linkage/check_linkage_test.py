@@ -36,6 +36,8 @@ class CheckLinkageTest(unittest.TestCase):
     def test_accepts_what_is_meant(self):
         self.assertFalse(problems("static", ["libc.so.6", "libm.so.6"], True))
         self.assertFalse(problems("mixed", ["libstdc++.so.6"], True))
+        self.assertFalse(problems("mixed", ["libgloo.so.0"], True))
+        self.assertTrue(problems("static", ["libgloo.so.0"], True))
         self.assertFalse(problems("shared", loaded_objects(LDD), False))
         self.assertFalse(problems("bare", ["libc.so.6"], False))
 

@@ -15,7 +15,7 @@ inline constexpr char kGpusUnusable[] = "gpus_unusable";
 
 // Blocks until all ranks are connected: over NCCL where each has a GPU of its
 // own, else a CudaIpcComm.  `control` must outlive the communicator, and is its
-// own from now on; `exchange` is used during the call only.
+// own until that is destroyed; `exchange` is used during the call only.
 //
 // FAILED_PRECONDITION for the reason kGpusUnusable on all ranks alike, as
 // PlanGpus says; `control` is the caller's again then.  Else UNAVAILABLE,

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/common.pb.h"
+#include "common/random.h"
+#include "rpc/channel.h"
+#include "rpc/method.h"
+#include "trainer/comm/comm.h"
+#include "trainer/session.h"
+
+namespace cohort::trainer {
+
+// What the worker daemon tells a rank in its environment.
+struct DaemonLinkOptions {
+  std::string worker_socket;    // COHORT_WORKER_SOCKET
+  std::string credential_file;  // COHORT_CREDENTIAL_FILE
+  std::string attempt_id;       // COHORT_ATTEMPT_ID, hex
+  int rank = 0;                 // RANK
+  int64_t epoch = 0;            // COHORT_EPOCH
+  // How long a daemon that is being restarted is waited for; nobody else ends a
+  // rank for it.
+  absl::Duration daemon_patience = absl::Minutes(2);
+};
+
+// True in a process that a worker daemon started as a rank.
+bool IsRank();
+// InvalidArgument, naming the variable, when one is missing or malformed.
+absl::StatusOr<DaemonLinkOptions> DaemonLinkFromEnvironment();
+
+// A rank's words with the worker daemon of its node, its only peer, over a unix
+// socket.  A daemon that is away is waited for; a head that is away is not
+// noticed.  Blocks.  Thread-compatible.
+class DaemonLink {
+ public:
+  // Joins: returns when the rank knows its place.  FailedPrecondition when the
+  // attempt is over; Unavailable when the daemon stays away; errors of the
+  // credential's file.
+  static absl::StatusOr<std::unique_ptr<DaemonLink>> Join(
+      DaemonLinkOptions options);
+
+  const RunPlace& place() const { return place_; }
+  // The address at which other nodes' ranks reach this one.
+  const std::string& host() const { return host_; }
+  // Of the attempt on this node: holds its arena (shm/arena.h).
+  const std::string& runtime_directory() const { return runtime_directory_; }
+
+  // Gives `mine` under `tag` and gets the blobs of all ranks, in rank order.
+  // DeadlineExceeded when not all came; Aborted when the attempt ends.
+  absl::StatusOr<std::vector<std::string>> ExchangeBlobs(
+      absl::string_view tag, std::string mine, absl::Duration deadline);
+  // The same, with `prefix` before each tag; this must outlive it.
+  Exchange ExchangeUnder(std::string prefix);
+
+  // As Session.
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step);
+
+  // How this rank came through its preflight; on the daemon's disk when it
+  // returns.
+  absl::Status ReportPreflight(const v1::PreflightReport& report);
+
+ private:
+  DaemonLink(DaemonLinkOptions options, std::unique_ptr<rpc::Channel> channel);
+
+  absl::Status JoinRun();
+  // Calls until the daemon answers or `patience` is over.
+  template <typename Req, typename Resp>
+  absl::StatusOr<Resp> Call(const rpc::UnaryMethod<Req, Resp>& method,
+                            const Req& request, absl::Duration patience);
+  template <typename Req>
+  Req RequestOfThisRank() const;
+
+  const DaemonLinkOptions options_;
+  SystemRandom random_;
+  const std::unique_ptr<rpc::Channel> channel_;
+  std::string attempt_;  // the id's bytes
+  std::string host_;
+  std::string runtime_directory_;
+  RunPlace place_;
+};
+
+}  // namespace cohort::trainer

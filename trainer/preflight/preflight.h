@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+#include "shm/arena.h"
+#include "trainer/comm/comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
+#include "trainer/comm/gpu_seat.h"
+#include "trainer/preflight/comm_exchange.h"
+#include "trainer/preflight/preflight_report.h"
+#include "trainer/session.h"
+
+namespace cohort::trainer {
+
+// How long a preflight takes at most, and what it sends.
+struct PreflightLimits {
+  // For all ranks to come to the first meeting.
+  absl::Duration join = absl::Seconds(60);
+  // To each later one.  Longer than a pair may take, so that who waits for a
+  // pair is not taken for who is missing.
+  absl::Duration meeting = absl::Seconds(10);
+  absl::Duration pair = absl::Seconds(5);
+  // Of connecting with NCCL and measuring.
+  absl::Duration gpu_pair = absl::Seconds(8);
+  // After it no other round begins.
+  absl::Duration rounds = absl::Seconds(20);
+  // Beyond the caches that matter, below what a small /dev/shm has.
+  size_t host_bytes = size_t{2} << 20;
+  // What NVLink needs to show what it can.
+  size_t gpu_bytes = size_t{64} << 20;
+  int repetitions = 5;
+  // Pairs that look slow and are measured again, each alone.
+  size_t again_max = 8;
+};
+
+struct PreflightOptions {
+  RunPlace place;
+  // The address at which other nodes' ranks reach this one.
+  std::string host;
+  // Of this node's ranks: holds an arena for them, of place.epoch.
+  std::string directory;
+  // What this rank has for NCCL; unset: ranks have no GPUs.  Alike on all.
+  std::function<GpuCommOptions()> nccl = nullptr;
+  // Where NCCL logs (nccl_log.h); empty: nowhere.
+  std::string nccl_log = {};
+  PreflightLimits limits = {};
+};
+
+// One rank's part in trying a gang: docs/design/0007-preflight.md.
+//
+// All ranks run it, each in a process of its own or on a thread.
+// Thread-compatible.
+//
+// PF-2: Run ends within limits: each wait has a deadline, and an error names
+//       the ranks that were waited for, as far as the communicators can.
+class Preflight {
+ public:
+  // `exchange` is that of all ranks through their daemons.  Both outlive it.
+  Preflight(PreflightOptions options, Exchange& exchange);
+  ~Preflight();
+
+  // The same report on all ranks, but for `seconds`.  An error when not all
+  // ranks came through to its end: those of Comm, ArenaPlace and Exchange.
+  absl::StatusOr<PreflightReport> Run();
+
+  // After Run failed with `why`: ends it on the other ranks too, as far as they
+  // are reached.  Not when they wait for the same rank until the same deadline:
+  // each shall say whom it misses.
+  void RevokeFor(const absl::Status& why);
+
+ private:
+  // Two ranks that are tried with each other.
+  struct Duo {
+    int peer = 0;
+    std::string directory;  // of their arena
+    std::unique_ptr<shm::ArenaPlace> place;
+    std::unique_ptr<Comm> comm;
+  };
+  // What this rank found with its peer in a round.
+  struct Found {
+    absl::Status status;
+    LinkFigures host;
+    std::optional<LinkFigures> gpu;
+  };
+  using Pairs = std::vector<std::pair<int, int>>;  // a < b
+
+  bool on_one_node() const { return options_.place.node_count == 1; }
+  int rank() const { return all_->rank(); }
+  int world() const { return all_->world(); }
+
+  absl::Status Connect();
+  absl::Status ConnectOverNodes();
+  absl::Status MeasureAll();
+  absl::Status MeasureAllOnGpus();
+  absl::Status GatherFacts();
+  absl::Status MeasurePairs();
+  absl::Status MeasureSlowOnesAgain();
+  absl::Status GatherErrors();
+
+  // One round, in which these pairs are tried; whether rank 0 wants another.
+  absl::StatusOr<bool> RunRound(const Pairs& pairs);
+  absl::Status ConnectDuo(Duo& duo, Lockstep& lockstep);
+  absl::Status ConnectInArena(Duo& duo, Lockstep& lockstep);
+  Found TryDuo(Duo& duo, Lockstep& lockstep, absl::Status& lost);
+  absl::StatusOr<LinkFigures> TryGpus(Duo& duo, Lockstep& lockstep);
+  // Tells all what this rank found, and takes up what the others did.
+  absl::StatusOr<bool> Share(const Pairs& pairs, const Found& found);
+  void Note(const PairResult& result);
+
+  const PreflightOptions options_;
+  Exchange& exchange_;
+  const absl::Duration began_;
+  absl::Duration rounds_end_;
+  // In this order: the communicator lies in the place.
+  std::unique_ptr<shm::ArenaPlace> place_;
+  std::unique_ptr<Comm> all_;
+  bool with_gpus_ = false;
+  // Why this rank's pairs failed, the first time.
+  std::optional<std::pair<size_t, std::string>> first_error_;
+  std::map<std::pair<int, int>, size_t> index_;  // of report_.pairs
+  PreflightReport report_;
+};
+
+}  // namespace cohort::trainer

@@ -1,0 +1,362 @@
+#include "trainer/preflight/preflight.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/file.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "shm/arena.h"
+#include "trainer/comm/shm_comm.h"
+#include "trainer/comm/testing/fake_nccl.h"
+#include "trainer/comm/testing/ranks.h"
+#include "trainer/cuda/testing/fake_driver.h"
+#include "trainer/preflight/comm_exchange.h"
+
+namespace cohort::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Reports = std::vector<absl::StatusOr<PreflightReport>>;
+
+constexpr int64_t kEpoch = 3;
+
+// What a test may wait for, and send.
+PreflightLimits Small() {
+  return {.host_bytes = 64 << 10,
+          .gpu_bytes = 64 << 10,
+          .repetitions = 2,
+          .again_max = 2};
+}
+
+// A gang whose ranks are threads of this process.
+class PreflightTest : public ::testing::Test {
+ protected:
+  // On one node.
+  void MakeArena(int world) {
+    gang_ = directory_.File(absl::StrCat("gang-of-", world));
+    COHORT_ASSERT_OK(MakeDirectories(gang_, 0700));
+    COHORT_ASSERT_OK(shm::Arena::Create(gang_, {.attempt = "preflight-test",
+                                                .epoch = kEpoch,
+                                                .local_world = world})
+                         .status());
+  }
+
+  PreflightOptions OptionsOf(int rank, int world, int nodes) const {
+    PreflightOptions options;
+    options.place = {.epoch = kEpoch,
+                     .rank = rank,
+                     .world = world,
+                     .local_rank = rank,
+                     .local_world = world,
+                     .node_rank = rank % nodes,
+                     .node_count = nodes};
+    options.host = "127.0.0.1";
+    options.directory = gang_;
+    options.limits = Small();
+    return options;
+  }
+
+  // Those of `ranks` run it, changed by `change`; the others do not come.
+  Reports Run(int world, int nodes, const std::set<int>& absent = {},
+              const std::function<void(PreflightOptions&)>& change = nullptr) {
+    Reports reports(world, absl::UnknownError("absent"));
+    MemoryExchange exchange(world);
+    RunRanks(world, [&](int rank) {
+      if (absent.contains(rank)) return;
+      PreflightOptions options = OptionsOf(rank, world, nodes);
+      if (change) change(options);
+      Exchange mine = exchange.For(rank);
+      Preflight preflight(std::move(options), mine);
+      reports[rank] = preflight.Run();
+      if (!reports[rank].ok()) preflight.RevokeFor(reports[rank].status());
+    });
+    return reports;
+  }
+
+  const TempDir directory_;
+  std::string gang_;
+};
+
+void ExpectWhole(const Reports& reports, const std::string& transport) {
+  const size_t world = reports.size();
+  for (const auto& report : reports) {
+    COHORT_ASSERT_OK(report);
+    EXPECT_EQ(report->transport, transport);
+    EXPECT_THAT(report->pairs, SizeIs(world * (world - 1) / 2));
+    EXPECT_THAT(report->ranks, SizeIs(world));
+    EXPECT_GT(report->all_host.latency_us, 0);
+    EXPECT_GT(report->all_host.gigabytes_per_second, 0);
+    for (size_t i = 0; i < report->pairs.size(); ++i) {
+      const PairResult& pair = report->pairs[i];
+      EXPECT_FALSE(pair.failed) << pair.error;
+      EXPECT_GT(pair.host.gigabytes_per_second, 0);
+      // All ranks judge by the same figures.
+      EXPECT_EQ(pair.host, reports[0]->pairs[i].host);
+      EXPECT_EQ(pair.gpu, reports[0]->pairs[i].gpu);
+    }
+  }
+}
+
+TEST_F(PreflightTest, EveryPairOfANodeMeetsInSharedMemory) {
+  for (const int world : {2, 3, 5}) {
+    SCOPED_TRACE(world);
+    MakeArena(world);
+    const Reports reports = Run(world, /*nodes=*/1);
+    ExpectWhole(reports, "shared memory");
+    // What the pairs met in is gone.
+    for (const auto& entry : std::filesystem::directory_iterator(gang_)) {
+      EXPECT_FALSE(entry.is_directory()) << entry.path();
+    }
+  }
+}
+
+TEST_F(PreflightTest, AGangOfOneMeetsNobody) {
+  const Reports reports = Run(1, 1);
+  COHORT_ASSERT_OK(reports[0]);
+  EXPECT_THAT(reports[0]->pairs, IsEmpty());
+  EXPECT_EQ(Judge(*reports[0]).verdict, Judgement::Verdict::kPassed);
+}
+
+TEST_F(PreflightTest, WhoDoesNotComeIsNamed) {
+  MakeArena(3);
+  const Reports reports = Run(3, 1, {1}, [](PreflightOptions& options) {
+    options.limits.join = absl::Milliseconds(200);
+  });
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(reports[rank],
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("meeting over shared memory"),
+                               HasSubstr("rank(s) 1"))));
+  }
+}
+
+// As one that is stopped after the first meeting.
+TEST_F(PreflightTest, WhoStopsIsNamed) {
+  MakeArena(3);
+  std::unique_ptr<shm::ArenaPlace> place;
+  std::unique_ptr<ShmComm> comm;
+  Reports reports;
+  std::thread stopped([&] {
+    place = *shm::ArenaPlace::Claim(gang_, 2);
+    comm = *ShmComm::Create(*place, kEpoch);
+    EXPECT_TRUE(comm->Barrier(absl::Seconds(60)).ok());
+  });
+  reports = Run(3, 1, {2}, [](PreflightOptions& options) {
+    options.limits.meeting = absl::Milliseconds(300);
+  });
+  stopped.join();
+  for (const int rank : {0, 1}) {
+    EXPECT_FALSE(reports[rank].ok());
+    EXPECT_THAT(reports[rank].status().message(),
+                AllOf(HasSubstr("all together over shared memory"),
+                      HasSubstr("rank(s) 2")));
+  }
+}
+
+TEST_F(PreflightTest, WhoDiesIsNamed) {
+  MakeArena(3);
+  std::thread dying([&] {
+    auto place = *shm::ArenaPlace::Claim(gang_, 2);
+    auto comm = *ShmComm::Create(*place, kEpoch);
+    EXPECT_TRUE(comm->Barrier(absl::Seconds(60)).ok());
+  });
+  const Reports reports = Run(3, 1, {2});
+  dying.join();
+  // Who saw it first tells the other by a revoke.
+  std::string said;
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(reports[rank], StatusIs(absl::StatusCode::kAborted));
+    said += std::string(reports[rank].status().message());
+  }
+  EXPECT_THAT(said, HasSubstr("the process of local rank 2"));
+}
+
+TEST_F(PreflightTest, NoRoundBeginsAfterTheirTime) {
+  MakeArena(5);
+  const Reports reports = Run(5, 1, {}, [](PreflightOptions& options) {
+    options.limits.rounds = absl::ZeroDuration();
+  });
+  for (const auto& report : reports) {
+    COHORT_ASSERT_OK(report);
+    // The first one, in which one of five sits out.
+    EXPECT_THAT(report->pairs, SizeIs(2));
+  }
+}
+
+// A pair without room: its arena cannot be made.
+TEST_F(PreflightTest, APairThatCannotConnectFailsAlone) {
+  MakeArena(4);
+  const std::string blocked = gang_ + "/pair-1-3";
+  COHORT_ASSERT_OK(WriteFileAtomically(blocked, "in the way", 0600));
+  const Reports reports = Run(4, 1);
+  for (const auto& report : reports) {
+    COHORT_ASSERT_OK(report);
+    EXPECT_THAT(report->pairs, SizeIs(6));
+    const Judgement judgement = Judge(*report);
+    EXPECT_EQ(judgement.verdict, Judgement::Verdict::kFailed);
+    EXPECT_EQ(std::count_if(report->pairs.begin(), report->pairs.end(),
+                            [](const PairResult& pair) { return pair.failed; }),
+              1);
+    EXPECT_THAT(judgement.summary,
+                AllOf(HasSubstr("ranks 1 and 3 over shared memory"),
+                      HasSubstr("pair-1-3")));
+  }
+}
+
+#ifdef COHORT_HAVE_GLOO
+TEST_F(PreflightTest, EveryPairOfSeveralNodesMeetsOverGloo) {
+  for (const int world : {2, 3}) {
+    SCOPED_TRACE(world);
+    const Reports reports = Run(world, /*nodes=*/2);
+    ExpectWhole(reports, "Gloo");
+    EXPECT_EQ(reports[0]->ranks[1].interface, "lo");
+    EXPECT_EQ(reports[0]->ranks[1].node, 1);
+  }
+}
+#endif
+
+// Ranks with fake GPUs, each its own.
+class GpuPreflightTest : public PreflightTest {
+ protected:
+  struct Rank {
+    Rank(nccl::FakeFabric& fabric, int rank)
+        : driver({.uuid_byte = static_cast<char>(rank + 1)}),
+          nccl(fabric, driver) {
+      AddReduceKernels(driver);
+    }
+
+    // Any bytes: the fake driver knows its kernels by name.
+    static constexpr std::byte kKernels[1] = {};
+
+    cuda::FakeDriver driver;
+    nccl::FakeNccl nccl;
+    std::span<const std::byte> kernels = kKernels;
+  };
+
+  void MakeGpus(int world) {
+    for (int rank = 0; rank < world; ++rank) {
+      gpus_.push_back(std::make_unique<Rank>(fabric_, rank));
+    }
+  }
+
+  Reports RunOnGpus(int world) {
+    return Run(world, 1, {}, [this](PreflightOptions& options) {
+      Rank& gpu = *gpus_[options.place.rank];
+      options.nccl = [&gpu] {
+        return GpuCommOptions{
+            .driver = gpu.driver.table(),
+            .nccl = nccl::MakeLibrary(gpu.nccl.table(), "fake"),
+            .kernels = gpu.kernels,
+            .kill = [](absl::string_view) {}};
+      };
+    });
+  }
+
+  nccl::FakeFabric fabric_;
+  std::vector<std::unique_ptr<Rank>> gpus_;
+};
+
+TEST_F(GpuPreflightTest, EveryPairMeetsOverNcclToo) {
+  MakeArena(3);
+  MakeGpus(3);
+  const Reports reports = RunOnGpus(3);
+  ExpectWhole(reports, "shared memory");
+  for (const auto& report : reports) {
+    EXPECT_THAT(report->nccl, HasSubstr("NCCL 2.28.9"));
+    ASSERT_TRUE(report->all_gpu.has_value());
+    for (const PairResult& pair : report->pairs) {
+      ASSERT_TRUE(pair.gpu.has_value());
+      EXPECT_GT(pair.gpu->gigabytes_per_second, 0);
+    }
+  }
+  for (const auto& gpu : gpus_) {
+    EXPECT_EQ(gpu->nccl.communicators(), 0u);
+    EXPECT_EQ(gpu->driver.device_bytes(), 0u);
+  }
+}
+
+TEST_F(GpuPreflightTest, RanksOfOneGpuMeetOnItWithoutNccl) {
+  MakeArena(2);
+  MakeGpus(2);
+  gpus_[1] = std::make_unique<Rank>(fabric_, 0);
+  const Reports reports = RunOnGpus(2);
+  ExpectWhole(reports, "shared memory");
+  for (const auto& report : reports) {
+    EXPECT_THAT(report->nccl, HasSubstr("CUDA IPC among rank(s) 0, 1"));
+    EXPECT_TRUE(report->all_gpu.has_value());
+    EXPECT_TRUE(report->pairs.at(0).gpu.has_value());
+  }
+}
+
+// Ranks of one GPU without kernels, or without a driver, train on CPUs.
+TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
+  MakeArena(2);
+  MakeGpus(2);
+  gpus_[1] = std::make_unique<Rank>(fabric_, 0);
+  gpus_[1]->kernels = {};
+  const Reports reports = RunOnGpus(2);
+  ExpectWhole(reports, "shared memory");
+  for (const auto& report : reports) {
+    EXPECT_THAT(report->no_nccl_because, HasSubstr("ranks 0 and 1 share"));
+    EXPECT_FALSE(report->all_gpu.has_value());
+  }
+}
+
+TEST_F(GpuPreflightTest, NcclThatFailsEndsIt) {
+  MakeArena(2);
+  MakeGpus(2);
+  gpus_[1]->nccl.FailInBackground(nccl::kSystemError);
+  const Reports reports = RunOnGpus(2);
+  std::string said;
+  for (const auto& report : reports) {
+    EXPECT_FALSE(report.ok());
+    said += std::string(report.status().message());
+  }
+  EXPECT_THAT(said, HasSubstr("all together over NCCL"));
+}
+
+TEST(LockstepTest, AllTakeTheSameSteps) {
+  const TempDir directory;
+  COHORT_ASSERT_OK(
+      shm::Arena::Create(directory.path(),
+                         {.attempt = "a", .epoch = 1, .local_world = 3})
+          .status());
+  RunRanks(3, [&](int rank) {
+    auto place = *shm::ArenaPlace::Claim(directory.path(), rank);
+    auto comm = *ShmComm::Create(*place, 1);
+    Lockstep lockstep(*comm, absl::Seconds(60));
+    if (rank != 1) {
+      Exchange exchange = lockstep.With(2 - rank, 2);
+      EXPECT_THAT(*exchange("a", absl::StrCat("of ", rank), absl::Seconds(1)),
+                  ElementsAre("of 0", "of 2"));
+      // Too much for one is nobody else's failure.
+      const auto second = exchange("b", std::string(rank == 2 ? 5000 : 0, 'x'),
+                                   absl::Seconds(1));
+      EXPECT_EQ(second.status().code(), rank == 2
+                                            ? absl::StatusCode::kInvalidArgument
+                                            : absl::StatusCode::kUnavailable);
+      EXPECT_THAT(exchange("c", "", absl::Seconds(1)),
+                  StatusIs(absl::StatusCode::kInternal));
+    }
+    COHORT_EXPECT_OK(lockstep.ComeTo(3));
+  });
+}
+
+}  // namespace
+}  // namespace cohort::trainer
