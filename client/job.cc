@@ -143,6 +143,20 @@ const char* FailureClassName(FailureClass failure_class) {
   return "unknown";
 }
 
+const char* PreflightVerdictName(PreflightVerdict verdict) {
+  switch (verdict) {
+    case PreflightVerdict::kUnknown:
+      return "unknown";
+    case PreflightVerdict::kPassed:
+      return "passed";
+    case PreflightVerdict::kSlow:
+      return "slow";
+    case PreflightVerdict::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
 const char* RankStateName(RankState state) {
   switch (state) {
     case RankState::kUnknown:

@@ -91,6 +91,9 @@ struct RunConfig {
   absl::Duration time_limit = absl::InfiniteDuration();
   // Between SIGTERM and SIGKILL when the job is stopped.
   absl::Duration grace = absl::Seconds(10);
+  // Before the command runs, its ranks meet and measure every pair and all
+  // together; an attempt whose ranks do not come through ends as `infra`.
+  bool preflight = false;
 };
 
 enum class DependencyKind {
@@ -193,6 +196,27 @@ struct Checkpoint {
   int64_t epoch = 0;
 };
 
+enum class PreflightVerdict {
+  kUnknown,  // from a newer head
+  kPassed,
+  kSlow,    // it runs, but for a pair far below its peers
+  kFailed,  // it does not run
+};
+
+// "passed"; "unknown".
+const char* PreflightVerdictName(PreflightVerdict verdict);
+
+// What came of the preflight of a job's attempt.
+struct Preflight {
+  int attempt = 0;
+  PreflightVerdict verdict = PreflightVerdict::kUnknown;
+  std::string summary;  // on one line
+  // The report, one JSON object (docs/operations.md lists what is in it);
+  // empty where it did not get that far.
+  std::string json;
+  std::optional<absl::Time> at;
+};
+
 // The elements of an array, counted.
 struct ArrayStatus {
   int64_t size = 0;
@@ -253,6 +277,8 @@ struct Job {
   Topology topology;
   std::vector<Dependency> after;
   std::string array_spec;  // "0-99%8"; also of each element
+  bool preflight_wanted = false;
+  std::optional<Preflight> preflight;  // the last one
 };
 
 // Which jobs a list shows; everything that is said must hold.

@@ -72,10 +72,11 @@ void PutExit(const std::optional<ExitStatus>& exit, Json& json) {
   }
 }
 
-Json MetricsJson(const std::string& text) {
+// What a rank wrote as JSON; null when it is none.
+Json ParsedJson(const std::string& text) {
   if (text.empty()) return nullptr;
-  Json metrics = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return metrics.is_discarded() ? Json(nullptr) : metrics;
+  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_discarded() ? Json(nullptr) : parsed;
 }
 
 Json CheckpointJson(const std::optional<Checkpoint>& checkpoint) {
@@ -115,7 +116,7 @@ Json JobObject(const Job& job) {
   json["started_at"] = TimeJson(job.started_at);
   json["ended_at"] = TimeJson(job.ended_at);
   json["ran"] = job.ran.has_value() ? DurationJson(*job.ran) : Json(nullptr);
-  json["metrics"] = MetricsJson(job.metrics_json);
+  json["metrics"] = ParsedJson(job.metrics_json);
   json["checkpoint"] = CheckpointJson(job.checkpoint);
   json["namespace"] = job.name_space;
   json["labels"] = job.labels;
@@ -148,6 +149,20 @@ Json ArrayObject(const ArrayStatus& array) {
   return json;
 }
 
+// Null for a job without one; of an attempt that has not come so far only that
+// it is wanted.
+Json PreflightJson(const Job& job) {
+  if (!job.preflight_wanted && !job.preflight.has_value()) return nullptr;
+  const Preflight preflight = job.preflight.value_or(Preflight());
+  return {{"attempt", preflight.attempt},
+          {"verdict", job.preflight.has_value()
+                          ? Json(PreflightVerdictName(preflight.verdict))
+                          : Json(nullptr)},
+          {"summary", OrNull(preflight.summary)},
+          {"at", TimeJson(preflight.at)},
+          {"report", ParsedJson(preflight.json)}};
+}
+
 // What `jobs get` says of a job beyond what lists do.
 void PutDetails(const Job& job, Json& json) {
   json["causes"] = job.causes;
@@ -173,6 +188,7 @@ void PutDetails(const Job& job, Json& json) {
   json["array_spec"] = OrNull(job.array_spec);
   json["array"] =
       job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);
+  json["preflight"] = PreflightJson(job);
 }
 
 Json DrainObject(const std::optional<Drain>& drain) {

@@ -46,6 +46,12 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.tolerations = {{.key = "gpu", .value = "only"}};
   job.topology = {.level = "rack", .required = true};
   job.after = {{.job = IdOf<JobId>('\x33'), .kind = DependencyKind::kAny}};
+  job.preflight_wanted = true;
+  job.preflight = Preflight{.attempt = 2,
+                            .verdict = PreflightVerdict::kSlow,
+                            .summary = "ranks 0 and 1",
+                            .json = R"({"world": 2})",
+                            .at = At(30)};
   job.ranks = {{.rank = 0,
                 .local_rank = 0,
                 .node = IdOf<NodeId>('\x22'),
@@ -116,6 +122,15 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   ],
   "array_spec": null,
   "array": null,
+  "preflight": {
+    "attempt": 2,
+    "verdict": "slow",
+    "summary": "ranks 0 and 1",
+    "at": "2026-11-18T11:06:40.030Z",
+    "report": {
+      "world": 2
+    }
+  },
   "ranks": [
     {
       "rank": 0,

@@ -197,6 +197,7 @@ void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
                       : v1::DEPENDENCY_KIND_OK);
   }
   wire.set_array(spec.array);
+  wire.set_preflight(run.preflight);
 }
 
 absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
@@ -211,6 +212,7 @@ absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
                           : DependencyKind::kOk;
   }
   job.array_spec = wire.array();
+  job.preflight_wanted = wire.preflight();
   return absl::OkStatus();
 }
 
@@ -225,6 +227,27 @@ void FailuresFromWire(const v1::Job& wire, Job& job) {
       job.failures_by_class[*failure_class] = each.count();
     }
   }
+}
+
+PreflightVerdict FromWire(v1::PreflightVerdict verdict) {
+  switch (verdict) {
+    case v1::PREFLIGHT_VERDICT_PASSED:
+      return PreflightVerdict::kPassed;
+    case v1::PREFLIGHT_VERDICT_SLOW:
+      return PreflightVerdict::kSlow;
+    case v1::PREFLIGHT_VERDICT_FAILED:
+      return PreflightVerdict::kFailed;
+    default:
+      return PreflightVerdict::kUnknown;
+  }
+}
+
+Preflight FromWire(const v1::Preflight& wire) {
+  return {.attempt = wire.attempt(),
+          .verdict = FromWire(wire.report().verdict()),
+          .summary = wire.report().summary(),
+          .json = wire.report().json(),
+          .at = TimeFromWire(wire.has_at(), wire.at())};
 }
 
 ArrayStatus FromWire(const v1::ArrayStatus& wire) {
@@ -376,6 +399,7 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
   job.priority = wire.priority();
   job.held = wire.held();
   if (wire.has_array()) job.array = FromWire(wire.array());
+  if (wire.has_preflight()) job.preflight = FromWire(wire.preflight());
   return job;
 }
 

@@ -104,6 +104,7 @@ absl::StatusOr<ScalingConfig> ToScaling(const JobFlags& flags) {
 absl::StatusOr<RunConfig> ToRun(const JobFlags& flags) {
   RunConfig run;
   run.name = flags.name;
+  run.preflight = flags.preflight;
   if (!flags.storage_path.empty()) {
     // The workers have another working directory than this shell.
     std::error_code error;

@@ -28,6 +28,7 @@ struct JobFlags {
   std::string time_limit;
   std::string grace;
   std::string retry_delay;
+  bool preflight = false;
   std::vector<std::string> after;
   std::string array;
   std::vector<std::string> labels;

@@ -103,6 +103,7 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   flags.name_space = "research";
   flags.priority = "-5";
   flags.hold = true;
+  flags.preflight = true;
   flags.selectors = {"zone in (a,b)"};
   flags.tolerations = {"gpu", "team=vision"};
   flags.accelerator = "H100";
@@ -122,6 +123,7 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   EXPECT_EQ(spec->name_space, "research");
   EXPECT_EQ(spec->priority, -5);
   EXPECT_TRUE(spec->hold);
+  EXPECT_TRUE(spec->run_config.preflight);
   EXPECT_EQ(spec->scaling_config.tolerations.size(), 2u);
   EXPECT_TRUE(spec->scaling_config.topology.required);
   EXPECT_EQ(spec->scaling_config.topology.level, "rack");

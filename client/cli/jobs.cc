@@ -184,7 +184,21 @@ void AddTimes(const Job& job, Fields& fields) {
   fields.Add("running time", RunningTime(job));
 }
 
+// What came of it, and of an earlier attempt which that was.
+std::string PreflightText(const Job& job) {
+  if (!job.preflight.has_value()) {
+    return job.preflight_wanted ? "not yet" : "";
+  }
+  const Preflight& preflight = *job.preflight;
+  return absl::StrCat(PreflightVerdictName(preflight.verdict),
+                      preflight.attempt == job.attempt
+                          ? ""
+                          : absl::StrCat(" (attempt ", preflight.attempt, ")"),
+                      preflight.summary.empty() ? "" : ": ", preflight.summary);
+}
+
 void AddResults(const Job& job, Fields& fields) {
+  fields.Add("preflight", PreflightText(job));
   fields.Add("storage", job.storage_path);
   if (job.checkpoint.has_value()) {
     fields.Add("checkpoint", absl::StrCat(job.checkpoint->path, " (step ",

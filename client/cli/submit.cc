@@ -230,6 +230,9 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
                   "Start again after up to N failures, -1: any number; drains "
                   "and the first 3 losses of a node do not count (default: 0)")
       ->option_text("N");
+  submit.add_flag("--preflight", job.preflight,
+                  "Before the command runs, let the ranks meet and measure "
+                  "every pair and all together; `jobs get` shows the report");
   submit
       .add_option("--storage-path", job.storage_path,
                   "Directory for checkpoints that all workers see; a relative "

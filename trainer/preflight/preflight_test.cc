@@ -1,10 +1,12 @@
 #include "trainer/preflight/preflight.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "shm/arena.h"
 #include "trainer/comm/shm_comm.h"
 #include "trainer/comm/testing/fake_nccl.h"
+#include "trainer/comm/testing/fake_reduce.h"
 #include "trainer/comm/testing/ranks.h"
 #include "trainer/cuda/testing/fake_driver.h"
 #include "trainer/preflight/comm_exchange.h"
