@@ -374,9 +374,8 @@ absl::StatusOr<LinkFigures> Preflight::TryGpus(Duo& duo, Lockstep& lockstep) {
   GpuCommOptions nccl = options_.nccl();
   nccl.connect_deadline = options_.limits.gpu_pair;
   Exchange exchange = lockstep.With(duo.peer, kGpuSteps);
-  COHORT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<GpuComm> comm,
-      ConnectGpuComm(std::move(nccl), *duo.comm, exchange));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<GpuComm> comm,
+                          ConnectGpuComm(std::move(nccl), *duo.comm, exchange));
   return Measure(*comm, options_.limits.gpu_bytes, options_.limits.repetitions,
                  until);
 }
