@@ -40,6 +40,8 @@ else()
   endif()
 endif()
 if(COHORT_HAVE_CUDA_KERNELS)
+  # The one that knows the flags which it is given: Clang's are not gcc's.
+  set(CMAKE_ASM_COMPILER ${CMAKE_CXX_COMPILER})
   enable_language(ASM)
 endif()
 
