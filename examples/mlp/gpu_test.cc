@@ -16,7 +16,7 @@
 #include "examples/mlp/gpu_device.h"
 #include "examples/mlp/network.h"
 #include "examples/mlp/testing/kernel_cases.h"
-#include "trainer/comm/nccl_comm.h"
+#include "trainer/comm/gpu_rendezvous.h"
 #include "trainer/local_comm.h"
 
 namespace cohort::mlp {
@@ -98,13 +98,13 @@ TEST_P(MlpGpuTest, TrainingGivesTheLossesOfCpusOverNccl) {
                                   absl::Duration) {
     return std::vector<std::string>{std::move(mine)};
   };
-  auto nccl = trainer::NcclComm::Connect(trainer::NcclOfThisMachine(), control,
-                                         exchange);
-  if (GetReason(nccl.status()) == trainer::kNcclUnusable) {
-    GTEST_SKIP() << nccl.status().message();
+  auto comm =
+      trainer::ConnectGpuComm(trainer::GpuOfThisMachine(), control, exchange);
+  if (GetReason(comm.status()) == trainer::kGpusUnusable) {
+    GTEST_SKIP() << comm.status().message();
   }
-  COHORT_ASSERT_OK(nccl);
-  EXPECT_EQ(Train(*gpu_, **nccl, GetParam()), expected);
+  COHORT_ASSERT_OK(comm);
+  EXPECT_EQ(Train(*gpu_, **comm, GetParam()), expected);
 }
 
 }  // namespace
