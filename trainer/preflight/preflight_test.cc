@@ -316,7 +316,7 @@ TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
   const Reports reports = RunOnGpus(2);
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
-    EXPECT_THAT(report->no_nccl_because, HasSubstr("ranks 0 and 1 share"));
+    EXPECT_THAT(report->no_nccl_because, HasSubstr("ranks 0, 1 share"));
     EXPECT_FALSE(report->all_gpu.has_value());
   }
 }
