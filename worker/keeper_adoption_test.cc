@@ -1,5 +1,6 @@
 // What is left when a daemon or a keeper died, and how a new daemon finds it.
 
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -372,6 +373,8 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatIsRemovedKeepsNoEndBack) {
   const std::string gate = Fifo("gate");
   COHORT_ASSERT_OK(
       daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
+  // It writes into the directory until then.
+  daemon.Next<RankStarted>();
   const pid_t keeper = KeeperPid();
   std::filesystem::remove_all(AttemptDir());
   OpenGate(gate);
@@ -484,6 +487,9 @@ TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
   std::ofstream(AttemptFile("keeper")) << keeper::Encode(hello);
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
+  // It connects on a thread of its own.
+  pollfd comes = {.fd = listener->get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&comes, 1, 20'000), 1);
   const keeper::UniqueFd connection(
       accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(connection);
