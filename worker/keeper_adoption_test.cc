@@ -378,7 +378,8 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatIsRemovedKeepsNoEndBack) {
   const pid_t keeper = KeeperPid();
   std::filesystem::remove_all(AttemptDir());
   OpenGate(gate);
-  EXPECT_EQ(daemon.RunOut().exit_code, 5);
+  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
+  daemon.Next<AllDone>();
   AwaitDeath(keeper);
 }
 
