@@ -392,6 +392,8 @@ uint64_t NodeTable::GhostEvent(const NodeId& node,
 
 std::vector<AttemptId> NodeTable::WithoutRoom(
     const NodeId& node, const std::vector<AttemptId>& unbegun) const {
+  // The usual case; the copy below is of all that a node may name.
+  if (unbegun.empty()) return {};
   Ledger rest = ledgers_.at(node);
   const ResourceSet& total = records_.at(node).resources;
   const Amount whole = Amount::FromUnits(1);
