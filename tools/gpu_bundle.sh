@@ -2,7 +2,7 @@
 # Packs what proves cohort on a machine with a GPU: the runtime, the GPU tests and
 # benches, the examples that need no LibTorch, and their data.
 #
-#   tools/gpu_bundle.sh [DIR | FILE.tar.gz]     build/cohort-gpu.tar.gz when left out
+#   tools/gpu_bundle.sh [DIR | FILE.tar.xz]     build/cohort-gpu.tar.xz when left out
 #
 # DIR is filled, and must be empty or absent.  The bundle runs from any directory of
 # any x86-64 Linux with glibc 2.36 or newer: programs hold everything but libc, what
@@ -18,7 +18,7 @@ readonly libc='^(libc|libm|libdl|libpthread|librt|libresolv|ld-linux-x86-64)\.so
 # prometheus-cpp has no archive in Debian, and brings the C++ library.
 readonly carried='^(libprometheus-cpp-core|libstdc\+\+|libgcc_s)\.so\.'
 
-target=${1:-build/cohort-gpu.tar.gz}
+target=${1:-build/cohort-gpu.tar.xz}
 if (($# > 1)) || [[ $target == -* ]]; then
   sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
@@ -27,7 +27,10 @@ fail() {
   echo "gpu_bundle: $*" >&2
   exit 125
 }
-if [[ $target != *.tar.gz && -e $target && -n $(ls -A "$target") ]]; then
+if [[ $target == *.tar.xz ]] && ! command -v xz >/dev/null; then
+  fail "there is no xz to pack with: install xz-utils"
+fi
+if [[ $target != *.tar.xz && -e $target && -n $(ls -A "$target") ]]; then
   fail "$target is not empty"
 fi
 
@@ -86,7 +89,7 @@ cmake --install $build --component bundle --strip --prefix "$PWD/$root" >/dev/nu
 carry_libraries "$root"
 check_needs "$root" || fail "this bundle would not run elsewhere"
 
-if [[ $target != *.tar.gz ]]; then
+if [[ $target != *.tar.xz ]]; then
   mkdir -p "$target"
   cp -a "$root/." "$target/"
   echo "gpu_bundle: $target, $(du -sh "$target" | cut -f 1)"
@@ -94,7 +97,7 @@ if [[ $target != *.tar.gz ]]; then
 fi
 mkdir -p "$(dirname "$target")"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" |
-  gzip -9n >"$work/packed"
+  xz -9e -T1 >"$work/packed"
 bytes=$(stat -c %s "$work/packed")
 ((bytes < bytes_max)) ||
   fail "$((bytes >> 20)) MiB, more than $((bytes_max >> 20)) MiB"
