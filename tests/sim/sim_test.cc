@@ -115,6 +115,12 @@ TEST_F(SimSeedTest, TwoDaemonsOfOneIdentityTakeTurnsAfterARestore) {
   EXPECT_EQ(ViolationOf(8902911), "");
 }
 
+// A node that was dead comes back with a rank on a GPU that was fenced: DV-5 by
+// the watch, which had forgotten it.
+TEST_F(SimSeedTest, WhoHeldAFencedDeviceIsSeenThereAgain) {
+  EXPECT_EQ(ViolationOf(13001785), "");
+}
+
 // The head stood still between the load of its state and its first tick: LS-1.
 TEST_F(SimSeedTest, APauseBeforeTheFirstTickIsNoSilence) {
   EXPECT_EQ(ViolationOf(8909070), "");

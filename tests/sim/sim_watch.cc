@@ -177,6 +177,9 @@ std::string DeviceWatch::Check(
         return absl::StrCat("DV-5: device ", device.id, " of ", node.name,
                             " is fenced and was given out");
       }
+      // Who held it may be seen there again: a node that was dead comes back
+      // with what it still runs.
+      if (is_same) now.holders.merge(fenced->second.holders);
       fenced->second = std::move(now);
     }
   }

@@ -62,7 +62,7 @@ class DeviceWatch {
 
  private:
   uint64_t term_ = 0;
-  // Who has what is fenced, by node and device, and since when it is.
+  // Who has had what is fenced, by node and device, and since when it is.
   struct Fenced {
     absl::Time since;
     std::set<AttemptId> holders;
