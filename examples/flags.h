@@ -47,4 +47,9 @@ void AddWhole(CLI::App& app, const char* name, Number& number, uint64_t least,
   app.add_option(name, number, what)->check(Whole(least, most))->type_name("N");
 }
 
+inline void AddPath(CLI::App& app, const char* name, std::string& path,
+                    const char* type, const char* what) {
+  app.add_option(name, path, what)->type_name(type);
+}
+
 }  // namespace cohort::examples

@@ -286,6 +286,31 @@ absl::StatusOr<SafetensorsFile> ReadTensorFile(const std::string& path,
 
 }  // namespace
 
+absl::StatusOr<const SafetensorsFile*> Checkpoint::Find(
+    const std::string& name) const {
+  const auto file = files.find(name);
+  if (file != files.end()) return &file->second;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the checkpoint holds no ", name));
+}
+
+absl::Status CheckSameRun(const CheckpointManifest& manifest, uint64_t seed,
+                          const std::map<std::string, std::string>& program) {
+  if (manifest.seed != seed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "was trained with --seed ", manifest.seed, ", not ", seed));
+  }
+  for (const auto& [name, value] : program) {
+    const auto saved = manifest.program.find(name);
+    if (saved != manifest.program.end() && saved->second == value) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "was trained with ", name, " ",
+        saved == manifest.program.end() ? "unknown" : saved->second, ", not ",
+        value));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> WriteCheckpoint(
     absl::string_view root, const CheckpointManifest& manifest,
     const std::vector<CheckpointFile>& files) {

@@ -54,7 +54,16 @@ struct CheckpointFile {
 struct Checkpoint {
   CheckpointManifest manifest;
   std::map<std::string, SafetensorsFile> files;  // by name, "model"
+
+  // InvalidArgument when there is none of that name.
+  absl::StatusOr<const SafetensorsFile*> Find(const std::string& name) const;
 };
+
+// Whether a run of this seed and these facts (CheckpointManifest::program) goes
+// on exactly where that one stopped: InvalidArgument, naming the first that
+// differs.
+absl::Status CheckSameRun(const CheckpointManifest& manifest, uint64_t seed,
+                          const std::map<std::string, std::string>& program);
 
 // Writes `files` and `manifest` into <root>/step-<manifest.step> and returns
 // that directory.  `root` and its parents are made when absent.  On failure

@@ -266,5 +266,30 @@ TEST_F(CheckpointTest, NamesADamagedManifest) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("step-99")));
 }
 
+TEST(CheckSameRunTest, NamesWhatDiffers) {
+  CheckpointManifest manifest;
+  manifest.seed = 7;
+  manifest.program = {{"batch", "64"}, {"lr", "0.1"}};
+  COHORT_EXPECT_OK(CheckSameRun(manifest, 7, {{"batch", "64"}}));
+  const auto kBad = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(CheckSameRun(manifest, 8, {}),
+              StatusIs(kBad, "was trained with --seed 7, not 8"));
+  EXPECT_THAT(CheckSameRun(manifest, 7, {{"batch", "64"}, {"lr", "0.2"}}),
+              StatusIs(kBad, "was trained with lr 0.1, not 0.2"));
+  EXPECT_THAT(CheckSameRun(manifest, 7, {{"hidden", "32"}}),
+              StatusIs(kBad, "was trained with hidden unknown, not 32"));
+}
+
+TEST_F(CheckpointTest, FindsItsFilesByName) {
+  const auto checkpoint = ReadCheckpoint(*Write(3));
+  COHORT_ASSERT_OK(checkpoint);
+  const auto found = checkpoint->Find("model");
+  COHORT_ASSERT_OK(found);
+  EXPECT_EQ(*found, &checkpoint->files.at("model"));
+  EXPECT_THAT(checkpoint->Find("other"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "the checkpoint holds no other"));
+}
+
 }  // namespace
 }  // namespace cohort::trainer

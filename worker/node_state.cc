@@ -12,6 +12,7 @@
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
 #include "worker/preflight_words.h"
+#include "worker/rank_end.h"
 
 namespace cohort::worker {
 namespace {
@@ -25,54 +26,12 @@ bool IsEnding(const v1::DesiredAttempt& desired) {
   return desired.goal() == v1::GOAL_STOP || desired.goal() == v1::GOAL_FORGET;
 }
 
-void SetExit(const ExitStatus& status, v1::ExitStatus& proto) {
-  proto.set_code(status.signal > 0 ? 0 : status.exit_code);
-  proto.set_signal(status.signal);
-  proto.set_oom_killed(status.oom_killed);
-  proto.set_detail(status.message);
-}
-
-bool Failed(const ExitStatus& status) {
-  return status.signal > 0 || status.exit_code != 0;
-}
-
-// A rank that died of its keeper is not at fault either.
-bool EndedByOthers(const ExitStatus& status) {
-  return status.cause == ExitStatus::Cause::kStopped ||
-         status.cause == ExitStatus::Cause::kKilled ||
-         status.cause == ExitStatus::Cause::kTimeLimit ||
-         status.cause == ExitStatus::Cause::kKeeperStopped ||
-         status.cause == ExitStatus::Cause::kKeeperLost;
-}
-
 constexpr char kKeeperStopped[] =
     "the keeper was told to stop (SIGTERM) from outside the cluster, as by a "
     "shutdown of the machine";
 
 // One that waits in a driver that is gone cannot do much with more.
 constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
-
-bool HasDevice(const v1::DesiredRank& rank, const std::string& device) {
-  return std::find(rank.gpu_ids().begin(), rank.gpu_ids().end(), device) !=
-         rank.gpu_ids().end();
-}
-
-bool FailedByItself(const v1::ObservedRank& rank) {
-  return rank.state() == v1::RANK_STATE_EXITED && !rank.ended_by_order() &&
-         (rank.exit().code() != 0 || rank.exit().signal() != 0);
-}
-
-// Null when none failed by itself.
-const v1::ObservedRank* FirstToFail(const v1::ObservedAttempt& observed) {
-  const v1::ObservedRank* first = nullptr;
-  for (const v1::ObservedRank& rank : observed.ranks()) {
-    if (FailedByItself(rank) &&
-        (first == nullptr || rank.exit_order() < first->exit_order())) {
-      first = &rank;
-    }
-  }
-  return first;
-}
 
 }  // namespace
 
@@ -282,7 +241,8 @@ void NodeState::OnPrepared(const AttemptId& id, absl::StatusOr<int> port) {
 
 void NodeState::Start(Attempt& attempt) {
   // The head may have placed it before it heard.
-  if (const std::string fault = FaultOf(attempt); !fault.empty()) {
+  if (const std::string fault = device_faults_.Of(attempt.desired);
+      !fault.empty()) {
     return End(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
   }
   attempt.observed.set_phase(v1::PHASE_STARTING);
@@ -501,7 +461,8 @@ void NodeState::EndAllDone(Attempt& attempt) {
   // on until their limit; it is the rank that failed first.
   if (!attempt.lost_device.empty()) {
     EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, attempt.lost_device);
-  } else if (const std::string fault = FaultOfFailure(attempt);
+  } else if (const std::string fault =
+                 device_faults_.OfFailure(attempt.desired, attempt.observed);
              !fault.empty()) {
     EndAfterTail(attempt, v1::END_CAUSE_DEVICE_FAULT, fault);
   } else if (attempt.time_is_up && !rank_failed) {
@@ -553,7 +514,7 @@ void NodeState::OnRankExited(Attempt& attempt, const RankExited& event) {
     rank->set_state(v1::RANK_STATE_EXITED);
     rank->set_exit_order(++attempt.exits);
     rank->set_ended_by_order(EndedByOthers(event.status));
-    SetExit(event.status, *rank->mutable_exit());
+    ToWire(event.status, *rank->mutable_exit());
     if (keeper_stopped) rank->mutable_exit()->set_detail(kKeeperStopped);
     if (attempt.desired.preflight() && FailedByItself(*rank)) {
       NoteEndInPreflight(*rank, attempt.observed);
@@ -612,12 +573,8 @@ void NodeState::OnMetrics(const AttemptId& id, int rank, uint64_t count,
 
 void NodeState::NoteDeviceFault(const std::string& device,
                                 const std::string& reason, bool lost) {
-  if (reason.empty()) {
-    device_faults_.erase(device);
-    return;
-  }
-  device_faults_[device] = reason;
-  if (!lost) return;
+  device_faults_.Note(device, reason);
+  if (reason.empty() || !lost) return;
   for (auto& [id, attempt] : attempts_) {
     const auto& ranks = attempt.desired.ranks();
     const bool has_it = std::any_of(
@@ -651,29 +608,6 @@ void NodeState::EndByLoss(Attempt& attempt, const std::string& reason) {
   if (attempt.starting) return;  // OnStarted ends it
   host_.Revoke(attempt.id);
   host_.Stop(attempt.id, kLostDeviceGrace);
-}
-
-std::string NodeState::FaultOf(const v1::DesiredRank& rank) const {
-  for (const auto& [device, reason] : device_faults_) {
-    if (HasDevice(rank, device)) return reason;
-  }
-  return "";
-}
-
-std::string NodeState::FaultOf(const Attempt& attempt) const {
-  for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
-    if (std::string fault = FaultOf(rank); !fault.empty()) return fault;
-  }
-  return "";
-}
-
-std::string NodeState::FaultOfFailure(const Attempt& attempt) const {
-  const v1::ObservedRank* const failed = FirstToFail(attempt.observed);
-  if (failed == nullptr) return "";
-  for (const v1::DesiredRank& rank : attempt.desired.ranks()) {
-    if (rank.rank() == failed->rank()) return FaultOf(rank);
-  }
-  return "";
 }
 
 // ---- from the ranks ----

@@ -17,6 +17,7 @@
 #include "cohort/v1/run.pb.h"
 #include "common/strong_id.h"
 #include "worker/attempt_host.h"
+#include "worker/device_faults.h"
 #include "worker/exchange.h"
 
 namespace cohort::worker {
@@ -160,11 +161,6 @@ class NodeState {
   void EndAllDone(Attempt& attempt);
   void EndByKeeper(Attempt& attempt, const std::string& why);
   void EndByLoss(Attempt& attempt, const std::string& reason);
-  // Of a device of one of the ranks; empty: none has one.
-  std::string FaultOf(const Attempt& attempt) const;
-  std::string FaultOf(const v1::DesiredRank& rank) const;
-  // Of the rank that failed first.
-  std::string FaultOfFailure(const Attempt& attempt) const;
   void EndAfterTail(Attempt& attempt, v1::EndCause cause,
                     const std::string& detail);
   void OnEvent(const AttemptId& id, const KeeperEvent& event);
@@ -188,7 +184,7 @@ class NodeState {
   Events events_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
-  std::map<std::string, std::string> device_faults_;  // why, by device
+  DeviceFaults device_faults_;
   std::string generation_;  // empty before the first head
   int adopting_ = 0;
   absl::AnyInvocable<void() &&> on_restored_;

@@ -10,6 +10,7 @@
 
 #include "common/real_clock.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 
 #if defined(COHORT_HAVE_CUDA_KERNELS)
 extern "C" {
@@ -25,10 +26,6 @@ namespace {
 namespace cuda = trainer::cuda;
 using trainer::DType;
 
-cuda::DevicePointer Pointer(const void* address) {
-  return reinterpret_cast<uintptr_t>(address);
-}
-
 }  // namespace
 
 std::span<const std::byte> GpuKernels() {
@@ -40,7 +37,7 @@ std::span<const std::byte> GpuKernels() {
 }
 
 absl::StatusOr<std::unique_ptr<GpuDevice>> GpuDevice::Open(
-    std::shared_ptr<const cuda::DriverTable> driver,
+    std::shared_ptr<const cuda::DriverTable> driver, int ordinal,
     std::span<const std::byte> image, absl::Duration patience) {
   if (image.empty()) {
     return absl::FailedPreconditionError(
@@ -48,19 +45,20 @@ absl::StatusOr<std::unique_ptr<GpuDevice>> GpuDevice::Open(
         "tools/setup.sh --cuda and build again");
   }
   COHORT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Device> device,
-                          cuda::Device::Open(std::move(driver), /*ordinal=*/0));
+                          cuda::Device::Open(driver, ordinal));
   // From here on the destructor gives back what there is.
-  std::unique_ptr<GpuDevice> gpu(new GpuDevice(std::move(device), patience));
+  std::unique_ptr<GpuDevice> gpu(
+      new GpuDevice(std::move(driver), std::move(device), patience));
   COHORT_RETURN_IF_ERROR(gpu->Prepare(image));
   return gpu;
 }
 
 absl::Status GpuDevice::Prepare(std::span<const std::byte> image) {
-  COHORT_RETURN_IF_ERROR(
-      device_->Check(driver().cuModuleLoadData(&module_, image.data()),
-                     "cuModuleLoadData of the network's kernels"));
+  auto kernels = cuda::KernelModule::Load(driver_, image);
+  if (!kernels.ok()) return Annotate(kernels.status(), device_->name());
+  kernels_ = *std::move(kernels);
   COHORT_RETURN_IF_ERROR(device_->Check(
-      driver().cuStreamCreate(&stream_, cuda::kStreamNonBlocking),
+      driver_->cuStreamCreate(&stream_, cuda::kStreamNonBlocking),
       "cuStreamCreate"));
   COHORT_ASSIGN_OR_RETURN(staging_.done, NewEvent());
   return absl::OkStatus();
@@ -69,21 +67,21 @@ absl::Status GpuDevice::Prepare(std::span<const std::byte> image) {
 GpuDevice::~GpuDevice() {
   // What still runs reads and writes what is freed next.
   if (staging_.done != nullptr &&
-      driver().cuEventRecord(staging_.done, stream_) == cuda::kSuccess) {
+      driver_->cuEventRecord(staging_.done, stream_) == cuda::kSuccess) {
     AwaitEvent(staging_.done, "the end").IgnoreError();
   }
-  for (const cuda::Event event : marks_) driver().cuEventDestroy(event);
-  if (staging_.done != nullptr) driver().cuEventDestroy(staging_.done);
-  if (stream_ != nullptr) driver().cuStreamDestroy(stream_);
+  for (const cuda::Event event : marks_) driver_->cuEventDestroy(event);
+  if (staging_.done != nullptr) driver_->cuEventDestroy(staging_.done);
+  if (stream_ != nullptr) driver_->cuStreamDestroy(stream_);
   if (staging_.memory != nullptr) device_->FreePinned(staging_.memory);
   for (const cuda::DevicePointer memory : memory_) device_->Free(memory);
-  if (module_ != nullptr) driver().cuModuleUnload(module_);
+  kernels_.reset();
 }
 
 absl::StatusOr<cuda::Event> GpuDevice::NewEvent() {
   cuda::Event event = nullptr;
   COHORT_RETURN_IF_ERROR(
-      device_->Check(driver().cuEventCreate(&event, cuda::kEventDisableTiming),
+      device_->Check(driver_->cuEventCreate(&event, cuda::kEventDisableTiming),
                      "cuEventCreate"));
   return event;
 }
@@ -93,8 +91,8 @@ absl::StatusOr<std::byte*> GpuDevice::Allocate(size_t bytes) {
                           device_->Allocate(bytes));
   memory_.push_back(memory);
   COHORT_RETURN_IF_ERROR(device_->Check(
-      driver().cuMemsetD8Async(memory, 0, bytes, stream_), "cuMemsetD8Async"));
-  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(memory));
+      driver_->cuMemsetD8Async(memory, 0, bytes, stream_), "cuMemsetD8Async"));
+  return cuda::AddressOf(memory);
 }
 
 // The last copy is over when it returns.
@@ -114,22 +112,23 @@ absl::Status GpuDevice::Reserve(size_t bytes) {
 absl::Status GpuDevice::Copy(cuda::DevicePointer to, cuda::DevicePointer from,
                              size_t bytes) {
   COHORT_RETURN_IF_ERROR(device_->Check(
-      driver().cuMemcpyAsync(to, from, bytes, stream_), "cuMemcpyAsync"));
-  return device_->Check(driver().cuEventRecord(staging_.done, stream_),
+      driver_->cuMemcpyAsync(to, from, bytes, stream_), "cuMemcpyAsync"));
+  return device_->Check(driver_->cuEventRecord(staging_.done, stream_),
                         "cuEventRecord");
 }
 
 absl::Status GpuDevice::Upload(std::byte* to, std::span<const std::byte> from) {
   COHORT_RETURN_IF_ERROR(Reserve(from.size()));
   std::memcpy(staging_.memory, from.data(), from.size());
-  return Copy(Pointer(to), Pointer(staging_.memory), from.size());
+  return Copy(cuda::PointerTo(to), cuda::PointerTo(staging_.memory),
+              from.size());
 }
 
 absl::Status GpuDevice::Download(std::span<std::byte> to,
                                  const std::byte* from) {
   COHORT_RETURN_IF_ERROR(Reserve(to.size()));
   COHORT_RETURN_IF_ERROR(
-      Copy(Pointer(staging_.memory), Pointer(from), to.size()));
+      Copy(cuda::PointerTo(staging_.memory), cuda::PointerTo(from), to.size()));
   COHORT_RETURN_IF_ERROR(AwaitEvent(staging_.done, "a copy to the host"));
   std::memcpy(to.data(), staging_.memory, to.size());
   return absl::OkStatus();
@@ -139,7 +138,7 @@ absl::Status GpuDevice::Mark(size_t mark) {
   while (marks_.size() <= mark) {
     COHORT_ASSIGN_OR_RETURN(marks_.emplace_back(), NewEvent());
   }
-  return device_->Check(driver().cuEventRecord(marks_[mark], stream_),
+  return device_->Check(driver_->cuEventRecord(marks_[mark], stream_),
                         "cuEventRecord");
 }
 
@@ -153,7 +152,7 @@ absl::Status GpuDevice::AwaitEvent(cuda::Event event, absl::string_view what) {
   const MachineClock clock;
   const absl::Duration until = clock.Monotonic() + patience_;
   for (;;) {
-    const cuda::Result result = driver().cuEventQuery(event);
+    const cuda::Result result = driver_->cuEventQuery(event);
     if (result != cuda::kNotReady) return device_->Check(result, what);
     if (clock.Monotonic() >= until) {
       return absl::DeadlineExceededError(
@@ -164,28 +163,17 @@ absl::Status GpuDevice::AwaitEvent(cuda::Event event, absl::string_view what) {
   }
 }
 
-absl::StatusOr<cuda::Function> GpuDevice::Find(Kernel kernel, DType dtype) {
-  const auto found = functions_.find({kernel, dtype});
-  if (found != functions_.end()) return found->second;
-  const std::string name = KernelName(kernel, dtype);
-  cuda::Function function = nullptr;
-  COHORT_RETURN_IF_ERROR(device_->Check(
-      driver().cuModuleGetFunction(&function, module_, name.c_str()),
-      absl::StrCat("cuModuleGetFunction of ", name)));
-  functions_[{kernel, dtype}] = function;
-  return function;
-}
-
 absl::Status GpuDevice::LaunchKernel(Kernel kernel, DType dtype, Grid grid,
                                      const void* args) {
-  COHORT_ASSIGN_OR_RETURN(const cuda::Function function, Find(kernel, dtype));
-  void* parameters[] = {const_cast<void*>(args)};
-  const cuda::Result launched =
-      driver().cuLaunchKernel(function, grid.x, grid.y, 1, kThreads, 1, 1,
-                              /*shared_bytes=*/0, stream_, parameters, nullptr);
-  if (launched == cuda::kSuccess) return absl::OkStatus();
-  return device_->Check(
-      launched, absl::StrCat("cuLaunchKernel of ", KernelName(kernel, dtype)));
+  const std::string name = KernelName(kernel, dtype);
+  const auto function = kernels_->Find(name);
+  if (!function.ok()) return Annotate(function.status(), device_->name());
+  return Annotate(
+      kernels_->Launch(
+          *function,
+          {.blocks_x = grid.x, .blocks_y = grid.y, .threads = kThreads},
+          stream_, args),
+      absl::StrCat(device_->name(), ": ", name));
 }
 
 }  // namespace cohort::mlp

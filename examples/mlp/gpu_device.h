@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 #include "examples/mlp/device.h"
 #include "trainer/cuda/device.h"
 #include "trainer/cuda/driver.h"
+#include "trainer/cuda/kernel_module.h"
 
 namespace cohort::mlp {
 
@@ -27,13 +27,13 @@ std::span<const std::byte> GpuKernels();
 // so that a communicator's work runs beside them.
 class GpuDevice final : public Device {
  public:
-  // The first GPU that this process may use, with the kernels of `image`.
+  // GPU `ordinal` of those that this process sees, with the kernels of `image`.
   // FAILED_PRECONDITION when `image` is empty, there is no such GPU, or no
   // kernel for it; else what the driver says.
   //
   // What waits does so for `patience` at most and is DEADLINE_EXCEEDED then.
   static absl::StatusOr<std::unique_ptr<GpuDevice>> Open(
-      std::shared_ptr<const trainer::cuda::DriverTable> driver,
+      std::shared_ptr<const trainer::cuda::DriverTable> driver, int ordinal,
       std::span<const std::byte> image = GpuKernels(),
       absl::Duration patience = absl::Minutes(1));
   ~GpuDevice() override;
@@ -56,9 +56,12 @@ class GpuDevice final : public Device {
     trainer::cuda::Event done = nullptr;
   };
 
-  GpuDevice(std::unique_ptr<trainer::cuda::Device> device,
+  GpuDevice(std::shared_ptr<const trainer::cuda::DriverTable> driver,
+            std::unique_ptr<trainer::cuda::Device> device,
             absl::Duration patience)
-      : device_(std::move(device)), patience_(patience) {}
+      : driver_(std::move(driver)),
+        device_(std::move(device)),
+        patience_(patience) {}
 
   absl::Status Prepare(std::span<const std::byte> image);
   absl::StatusOr<trainer::cuda::Event> NewEvent();
@@ -66,19 +69,14 @@ class GpuDevice final : public Device {
   absl::Status Copy(trainer::cuda::DevicePointer to,
                     trainer::cuda::DevicePointer from, size_t bytes);
   absl::Status AwaitEvent(trainer::cuda::Event event, absl::string_view what);
-  absl::StatusOr<trainer::cuda::Function> Find(Kernel kernel,
-                                               trainer::DType dtype);
   absl::Status LaunchKernel(Kernel kernel, trainer::DType dtype, Grid grid,
                             const void* args) override;
 
-  const trainer::cuda::DriverTable& driver() const { return device_->driver(); }
-
+  const std::shared_ptr<const trainer::cuda::DriverTable> driver_;
   const std::unique_ptr<trainer::cuda::Device> device_;
   const absl::Duration patience_;
-  trainer::cuda::Module module_ = nullptr;
+  std::unique_ptr<trainer::cuda::KernelModule> kernels_;
   trainer::cuda::Stream stream_ = nullptr;
-  std::map<std::pair<Kernel, trainer::DType>, trainer::cuda::Function>
-      functions_;
   std::vector<trainer::cuda::DevicePointer> memory_;
   std::vector<trainer::cuda::Event> marks_;
   Staging staging_;

@@ -63,7 +63,7 @@ TEST(GpuDeviceTest, GridsCoverTheirWork) {
     block = block_x;
     return trainer::cuda::kSuccess;
   };
-  auto gpu = GpuDevice::Open(table, FakeImage());
+  auto gpu = GpuDevice::Open(table, 0, FakeImage());
   COHORT_ASSERT_OK(gpu);
   COHORT_ASSERT_OK(
       (*gpu)->Launch(DType::kF32, ProductArgs{.m = 65, .n = 33, .depth = 1}));
@@ -87,7 +87,7 @@ TEST(GpuDeviceTest, GridsCoverTheirWork) {
 
 TEST(GpuDeviceTest, SaysWhyItCannotBeOpened) {
   FakeDriver driver;
-  EXPECT_THAT(GpuDevice::Open(driver.table(), {}),
+  EXPECT_THAT(GpuDevice::Open(driver.table(), 0, {}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("built without nvcc")));
   driver.faults().Fail("cuModuleLoadData", trainer::cuda::kNoBinaryForGpu);

@@ -30,7 +30,7 @@ class MlpGpuTest : public ::testing::TestWithParam<DType> {
     if (GpuKernels().empty()) GTEST_SKIP() << "built without nvcc";
     auto driver = trainer::cuda::LoadDriver();
     if (!driver.ok()) GTEST_SKIP() << driver.status().message();
-    auto gpu = GpuDevice::Open(*driver);
+    auto gpu = GpuDevice::Open(*driver, /*ordinal=*/0);
     COHORT_ASSERT_OK(gpu);
     gpu_ = *std::move(gpu);
   }

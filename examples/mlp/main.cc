@@ -16,8 +16,7 @@
 #include "examples/mlp/gpu_device.h"
 #include "examples/mlp/options.h"
 #include "examples/mlp/training.h"
-#include "trainer/local_session.h"
-#include "trainer/worker_session.h"
+#include "examples/open_session.h"
 
 namespace cohort::mlp {
 namespace {
@@ -31,40 +30,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(
   if (!options.use_gpu) return std::make_unique<CpuDevice>();
   auto driver = trainer::cuda::LoadDriver();
   if (!driver.ok()) return Annotate(driver.status(), "--use-gpu");
-  auto gpu = GpuDevice::Open(*std::move(driver));
+  auto gpu =
+      GpuDevice::Open(*std::move(driver), trainer::cuda::VisibleOrdinal(0));
   if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
   return *std::move(gpu);
-}
-
-// Refuses what a rank's session decides, rather than to leave it unheard.
-absl::Status CheckRankOptions(const TrainOptions& options) {
-  if (!options.storage_path.empty()) {
-    return absl::InvalidArgumentError(
-        "--storage-path is for runs by hand: give it to cohort submit, before "
-        "the --");
-  }
-  if (!options.restore.empty()) {
-    return absl::InvalidArgumentError(
-        "--restore is for runs by hand: a job of cohort goes on from its own "
-        "last checkpoint");
-  }
-  return absl::OkStatus();
-}
-
-// A rank of a gang when a worker daemon started this process, else alone.
-absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
-    const TrainOptions& options) {
-  if (trainer::IsRank()) {
-    COHORT_RETURN_IF_ERROR(CheckRankOptions(options));
-    COHORT_ASSIGN_OR_RETURN(trainer::WorkerSessionOptions rank,
-                            trainer::WorkerSessionFromEnvironment());
-    rank.can_use_gpu = options.use_gpu;
-    return trainer::WorkerSession::Join(std::move(rank));
-  }
-  return trainer::LocalSession::Create(
-      {.storage_path =
-           options.storage_path.empty() ? "results" : options.storage_path,
-       .restore = options.restore});
 }
 
 void Tell(const absl::Status& status) {
@@ -85,7 +54,7 @@ absl::Status Train(const TrainOptions& options) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                           OpenDevice(options));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
-                          OpenSession(options));
+                          examples::OpenSession(options, options.use_gpu));
   if (session->is_lead()) {
     std::cout << absl::StrFormat(
                      "training on %d rank%s, attempt %d, in %s on %s",
@@ -103,8 +72,9 @@ absl::Status Train(const TrainOptions& options) {
 
 int Main(int argc, char** argv) {
   SetLogProgram("mlp");
-  const std::variant<TrainOptions, ExitNow> parsed = ParseOptions(argc, argv);
-  if (const auto* exit_now = std::get_if<ExitNow>(&parsed)) {
+  const std::variant<TrainOptions, examples::ExitNow> parsed =
+      ParseOptions(argc, argv);
+  if (const auto* exit_now = std::get_if<examples::ExitNow>(&parsed)) {
     return exit_now->code;
   }
   const absl::Status status = Train(std::get<TrainOptions>(parsed));

@@ -10,6 +10,8 @@
 namespace cohort::mlp {
 namespace {
 
+using examples::ExitNow;
+
 using ::testing::HasSubstr;
 using trainer::DType;
 

@@ -67,16 +67,6 @@ absl::Status ReadTensor(const SafetensorsFile& file, const std::string& name,
   return absl::OkStatus();
 }
 
-absl::StatusOr<const SafetensorsFile*> FileOf(
-    const trainer::Checkpoint& checkpoint, const std::string& name) {
-  const auto it = checkpoint.files.find(name);
-  if (it == checkpoint.files.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint holds no ", name));
-  }
-  return &it->second;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Training>> Training::Create(
@@ -139,22 +129,10 @@ absl::Status Training::BuildNetwork() {
 
 absl::Status Training::Restore(const trainer::Checkpoint& checkpoint) {
   const CheckpointManifest& manifest = checkpoint.manifest;
-  if (manifest.seed != options_.seed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "was trained with --seed ", manifest.seed, ", not ", options_.seed));
-  }
-  for (const auto& [name, value] : RunFacts(options_, train_->size())) {
-    const auto saved = manifest.program.find(name);
-    if (saved == manifest.program.end() || saved->second != value) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "was trained with ", name, " ",
-          saved == manifest.program.end() ? "unknown" : saved->second, ", not ",
-          value));
-    }
-  }
-  COHORT_ASSIGN_OR_RETURN(const auto* model, FileOf(checkpoint, "model"));
-  COHORT_ASSIGN_OR_RETURN(const auto* optimizer,
-                          FileOf(checkpoint, "optimizer"));
+  COHORT_RETURN_IF_ERROR(trainer::CheckSameRun(
+      manifest, options_.seed, RunFacts(options_, train_->size())));
+  COHORT_ASSIGN_OR_RETURN(const auto* model, checkpoint.Find("model"));
+  COHORT_ASSIGN_OR_RETURN(const auto* optimizer, checkpoint.Find("optimizer"));
   // For names and shapes; its values are replaced.
   COHORT_ASSIGN_OR_RETURN(std::vector<SavedTensor> tensors, network_->Save());
   for (SavedTensor& tensor : tensors) {

@@ -104,17 +104,14 @@ double Percent(int64_t correct, int64_t all) {
 absl::Status Evaluate(const TrainOptions& options) {
   COHORT_ASSIGN_OR_RETURN(const trainer::Checkpoint checkpoint,
                           trainer::ReadCheckpoint(options.evaluate));
-  const auto model = checkpoint.files.find("model");
-  if (model == checkpoint.files.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.evaluate, " holds no model"));
-  }
-  const absl::StatusOr<SavedNet> saved = ShapeOf(model->second);
+  const auto model = checkpoint.Find("model");
+  if (!model.ok()) return Annotate(model.status(), options.evaluate);
+  const absl::StatusOr<SavedNet> saved = ShapeOf(**model);
   if (!saved.ok()) return Annotate(saved.status(), options.evaluate);
   NetImpl net(saved->shape);
   if (saved->precision == Precision::kFloat64) net.to(torch::kFloat64);
-  COHORT_RETURN_IF_ERROR(Annotate(
-      torch_adapter::LoadStateDict(model->second, net), options.evaluate));
+  COHORT_RETURN_IF_ERROR(
+      Annotate(torch_adapter::LoadStateDict(**model, net), options.evaluate));
   COHORT_ASSIGN_OR_RETURN(
       const std::unique_ptr<IdxDataset> dataset,
       IdxDataset::Open(options.data, "t10k", options.test_samples));

@@ -12,9 +12,8 @@
 #include "examples/mnist/evaluation.h"
 #include "examples/mnist/options.h"
 #include "examples/mnist/training.h"
-#include "trainer/local_session.h"
+#include "examples/open_session.h"
 #include "trainer/torch/process.h"
-#include "trainer/worker_session.h"
 
 namespace cohort::mnist {
 namespace {
@@ -22,40 +21,10 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kExitFailure = 1;
 
-// Refuses what a rank's session decides, rather than to leave it unheard.
-absl::Status CheckRankOptions(const TrainOptions& options) {
-  if (!options.storage_path.empty()) {
-    return absl::InvalidArgumentError(
-        "--storage-path is for runs by hand: give it to cohort submit, before "
-        "the --");
-  }
-  if (!options.restore.empty()) {
-    return absl::InvalidArgumentError(
-        "--restore is for runs by hand: a job of cohort goes on from its own "
-        "last checkpoint");
-  }
-  return absl::OkStatus();
-}
-
-// A rank of a gang when a worker daemon started this process, else alone.
-absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
-    const TrainOptions& options) {
-  if (trainer::IsRank()) {
-    COHORT_RETURN_IF_ERROR(CheckRankOptions(options));
-    COHORT_ASSIGN_OR_RETURN(trainer::WorkerSessionOptions rank,
-                            trainer::WorkerSessionFromEnvironment());
-    return trainer::WorkerSession::Join(std::move(rank));
-  }
-  return trainer::LocalSession::Create(
-      {.storage_path =
-           options.storage_path.empty() ? "results" : options.storage_path,
-       .restore = options.restore});
-}
-
 absl::Status Train(const TrainOptions& options,
                    const torch_adapter::ComputeFacts& facts) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
-                          OpenSession(options));
+                          examples::OpenSession(options));
   if (session->is_lead()) {
     std::cout << absl::StrFormat(
                      "training on %d rank%s, attempt %d, %d thread%s a rank, "
@@ -74,8 +43,9 @@ absl::Status Train(const TrainOptions& options,
 
 int Main(int argc, char** argv) {
   SetLogProgram("mnist");
-  const std::variant<TrainOptions, ExitNow> parsed = ParseOptions(argc, argv);
-  if (const auto* exit_now = std::get_if<ExitNow>(&parsed)) {
+  const std::variant<TrainOptions, examples::ExitNow> parsed =
+      ParseOptions(argc, argv);
+  if (const auto* exit_now = std::get_if<examples::ExitNow>(&parsed)) {
     return exit_now->code;
   }
   const auto& options = std::get<TrainOptions>(parsed);

@@ -12,6 +12,8 @@
 namespace cohort::mnist {
 namespace {
 
+using examples::ExitNow;
+
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -80,16 +80,6 @@ absl::Status CannotWrite(const char* flag, const std::string& path) {
       flag, " ", path, ": ", std::strerror(errno == 0 ? EIO : errno)));
 }
 
-absl::StatusOr<const SafetensorsFile*> FileOf(const Checkpoint& checkpoint,
-                                              const std::string& name) {
-  const auto it = checkpoint.files.find(name);
-  if (it == checkpoint.files.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint holds no ", name));
-  }
-  return &it->second;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Training>> Training::Create(
@@ -148,23 +138,11 @@ absl::Status Training::BuildModel() {
 
 absl::Status Training::Restore(const Checkpoint& checkpoint) {
   const CheckpointManifest& manifest = checkpoint.manifest;
-  if (manifest.seed != options_.seed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "was trained with --seed ", manifest.seed, ", not ", options_.seed));
-  }
-  for (const auto& [name, value] : RunFacts(options_, train_->size())) {
-    const auto saved = manifest.program.find(name);
-    if (saved == manifest.program.end() || saved->second != value) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "was trained with ", name, " ",
-          saved == manifest.program.end() ? "unknown" : saved->second, ", not ",
-          value));
-    }
-  }
-  COHORT_ASSIGN_OR_RETURN(const auto* model, FileOf(checkpoint, "model"));
-  COHORT_ASSIGN_OR_RETURN(const auto* optimizer,
-                          FileOf(checkpoint, "optimizer"));
-  COHORT_ASSIGN_OR_RETURN(const auto* history, FileOf(checkpoint, "history"));
+  COHORT_RETURN_IF_ERROR(trainer::CheckSameRun(
+      manifest, options_.seed, RunFacts(options_, train_->size())));
+  COHORT_ASSIGN_OR_RETURN(const auto* model, checkpoint.Find("model"));
+  COHORT_ASSIGN_OR_RETURN(const auto* optimizer, checkpoint.Find("optimizer"));
+  COHORT_ASSIGN_OR_RETURN(const auto* history, checkpoint.Find("history"));
   COHORT_RETURN_IF_ERROR(
       torch_adapter::LoadStateDict(*model, model_->module()));
   COHORT_RETURN_IF_ERROR(optimizer_->Load(*optimizer));

@@ -417,7 +417,7 @@ absl::Status CudaIpcComm::PrepareStage(Round& round, absl::Duration until) {
               seat.stream().device().Reaches(one.buffer.data));
         }
         COHORT_ASSIGN_OR_RETURN(answer->pinned,
-                                seat.shared().ReservePinned(owner, bytes));
+                                seat.stream().ReservePinned(owner, bytes));
         if (wanted == 0) return absl::OkStatus();
         COHORT_ASSIGN_OR_RETURN(answer->region,
                                 seat.shared().Allocate(owner, wanted));

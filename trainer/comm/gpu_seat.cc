@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/log.h"
+#include "trainer/cuda/device.h"
 
 namespace cohort::trainer {
 namespace {
@@ -31,6 +32,7 @@ GpuCommOptions GpuOfThisMachine() {
         "no GPU was granted: CUDA_VISIBLE_DEVICES is empty");
     return options;
   }
+  options.device = cuda::VisibleOrdinal(0);
   options.driver = cuda::LoadDriver();
   options.nccl = nccl::LoadLibrary();
   return options;

@@ -41,7 +41,8 @@ struct GpuCommOptions {
 };
 
 // The driver and the NCCL of this machine, for the first GPU that this process
-// may use; the reason when CUDA_VISIBLE_DEVICES, as a rank has it, names none.
+// was granted; the reason when CUDA_VISIBLE_DEVICES, as a rank has it, names
+// none.
 GpuCommOptions GpuOfThisMachine();
 
 // One rank at its GPU: the thread that owns it, what that thread works with,

@@ -15,10 +15,6 @@ namespace {
 
 constexpr int kSpins = 200;
 
-cuda::DevicePointer Pointer(const void* address) {
-  return reinterpret_cast<uintptr_t>(address);
-}
-
 }  // namespace
 
 void Pace::Step(OwnerThread& owner) {
@@ -67,40 +63,62 @@ absl::StatusOr<cuda::DevicePointer> GpuStream::Allocate(OwnerThread& owner,
   return Annotate(memory.status(), absl::StrCat("rank ", identity_.rank));
 }
 
+absl::StatusOr<std::byte*> GpuStream::ReservePinned(OwnerThread& owner,
+                                                    size_t bytes) {
+  if (bytes <= pinned_bytes_) return pinned_;
+  const size_t wanted = std::max(bytes, 2 * pinned_bytes_);
+  FreePinned(owner);
+  owner.SetCall("cuMemHostAlloc");
+  COHORT_ASSIGN_OR_RETURN(pinned_, device_->AllocatePinned(wanted));
+  pinned_bytes_ = wanted;
+  return pinned_;
+}
+
+void GpuStream::FreePinned(OwnerThread& owner) {
+  owner.SetCall("cuMemFreeHost");
+  if (pinned_ != nullptr) device_->FreePinned(pinned_);
+  pinned_ = nullptr;
+  pinned_bytes_ = 0;
+}
+
 absl::Status GpuStream::Copy(OwnerThread& owner, void* to, const void* from,
                              size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   owner.SetCall("cuMemcpyAsync");
-  return Check(
-      driver_->cuMemcpyAsync(Pointer(to), Pointer(from), bytes, stream_),
-      "cuMemcpyAsync");
+  return Check(driver_->cuMemcpyAsync(cuda::PointerTo(to),
+                                      cuda::PointerTo(from), bytes, stream_),
+               "cuMemcpyAsync");
 }
 
 absl::Status GpuStream::Zero(OwnerThread& owner, std::span<std::byte> memory) {
   if (memory.empty()) return absl::OkStatus();
   owner.SetCall("cuMemsetD8Async");
   COHORT_RETURN_IF_ERROR(
-      Check(driver_->cuMemsetD8Async(Pointer(memory.data()), 0, memory.size(),
-                                     stream_),
+      Check(driver_->cuMemsetD8Async(cuda::PointerTo(memory.data()), 0,
+                                     memory.size(), stream_),
             "cuMemsetD8Async"));
   return Await(owner);
 }
 
-absl::Status GpuStream::Record(OwnerThread& owner) {
+absl::Status GpuStream::Poll(
+    OwnerThread& owner, absl::FunctionRef<absl::Status(const Pace&)> look) {
   owner.SetCall("cuEventRecord");
-  return Check(driver_->cuEventRecord(event_, stream_), "cuEventRecord");
-}
-
-absl::Status GpuStream::Await(OwnerThread& owner,
-                              absl::FunctionRef<absl::Status()> look) {
-  COHORT_RETURN_IF_ERROR(Record(owner));
+  COHORT_RETURN_IF_ERROR(
+      Check(driver_->cuEventRecord(event_, stream_), "cuEventRecord"));
   for (Pace pace;; pace.Step(owner)) {
     owner.SetCall("cuEventQuery");
     const cuda::Result result = driver_->cuEventQuery(event_);
     if (result != cuda::kNotReady) return Check(result, "cuEventQuery");
-    if (owner.is_ending()) return owner.ended();
-    if (pace.IsDue()) COHORT_RETURN_IF_ERROR(look());
+    COHORT_RETURN_IF_ERROR(look(pace));
   }
+}
+
+absl::Status GpuStream::Await(OwnerThread& owner,
+                              absl::FunctionRef<absl::Status()> look) {
+  return Poll(owner, [&](const Pace& pace) {
+    if (owner.is_ending()) return owner.ended();
+    return pace.IsDue() ? look() : absl::OkStatus();
+  });
 }
 
 absl::Status GpuStream::Await(OwnerThread& owner) {
@@ -109,16 +127,12 @@ absl::Status GpuStream::Await(OwnerThread& owner) {
 
 absl::Status GpuStream::Drain(OwnerThread& owner) {
   if (event_ == nullptr) return absl::OkStatus();
-  COHORT_RETURN_IF_ERROR(Record(owner));
-  for (Pace pace;; pace.Step(owner)) {
-    owner.SetCall("cuEventQuery");
-    const cuda::Result result = driver_->cuEventQuery(event_);
-    if (result != cuda::kNotReady) return Check(result, "cuEventQuery");
-  }
+  return Poll(owner, [](const Pace&) { return absl::OkStatus(); });
 }
 
 void GpuStream::Close(OwnerThread& owner) {
   if (device_ == nullptr) return;
+  FreePinned(owner);
   owner.SetCall("cuEventDestroy");
   if (event_ != nullptr) driver_->cuEventDestroy(event_);
   owner.SetCall("cuStreamDestroy");

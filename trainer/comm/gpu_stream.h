@@ -44,12 +44,18 @@ class GpuStream {
   bool is_open() const { return device_ != nullptr; }
   const cuda::Device& device() const { return *device_; }
   const cuda::DriverTable& driver() const { return *driver_; }
+  std::shared_ptr<const cuda::DriverTable> shared_driver() const {
+    return driver_;
+  }
   cuda::Stream handle() const { return stream_; }
 
   // Device memory, not zeroed; given back through device().Free.
   // RESOURCE_EXHAUSTED says how much is free.
   absl::StatusOr<cuda::DevicePointer> Allocate(OwnerThread& owner,
                                                size_t bytes);
+  // Host memory that the GPU copies from and to, at least `bytes`; the one
+  // before it is given back.
+  absl::StatusOr<std::byte*> ReservePinned(OwnerThread& owner, size_t bytes);
   // Enqueues a copy; each address is the GPU's or pinned.
   absl::Status Copy(OwnerThread& owner, void* to, const void* from,
                     size_t bytes);
@@ -73,13 +79,18 @@ class GpuStream {
   std::string Place() const;
 
  private:
-  absl::Status Record(OwnerThread& owner);
+  void FreePinned(OwnerThread& owner);
+  // Polls the stream, asking `look` between.
+  absl::Status Poll(OwnerThread& owner,
+                    absl::FunctionRef<absl::Status(const Pace&)> look);
 
   const Comm::Identity identity_;
   const std::shared_ptr<const cuda::DriverTable> driver_;
   std::unique_ptr<cuda::Device> device_;
   cuda::Stream stream_ = nullptr;
   cuda::Event event_ = nullptr;
+  std::byte* pinned_ = nullptr;
+  size_t pinned_bytes_ = 0;
 };
 
 }  // namespace cohort::trainer

@@ -326,6 +326,15 @@ TEST(NcclCommTest, SaysThatNoGpuWasGranted) {
   }
 }
 
+TEST(GpuOfThisMachineTest, TakesTheGpuThatTheRankWasGranted) {
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b", 1);
+  setenv("COHORT_GPU_IDS", "GPU-b", 1);
+  EXPECT_EQ(GpuOfThisMachine().device, 1);
+  unsetenv("COHORT_GPU_IDS");
+  EXPECT_EQ(GpuOfThisMachine().device, 0);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 TEST(NcclCommTest, SaysThatThereIsNoSuchGpu) {
   GpuWorld gang(1);
   GpuCommOptions options = gang.Options(0);

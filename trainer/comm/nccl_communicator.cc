@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/real_clock.h"
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -18,18 +19,6 @@ namespace cohort::trainer {
 namespace {
 
 absl::Duration Now() { return MachineClock().Monotonic(); }
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-cuda::DevicePointer Pointer(const void* address) {
-  return reinterpret_cast<uintptr_t>(address);
-}
-
-std::byte* Address(cuda::DevicePointer pointer) {
-  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
-}
 
 nccl::DataType TypeOf(DType dtype) {
   switch (dtype) {
@@ -123,7 +112,7 @@ absl::StatusOr<NcclCommunicator::Block> NcclCommunicator::NewBlock(
   }
   COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
                           gpu_.Allocate(owner, block.bytes));
-  block.data = Address(memory);
+  block.data = cuda::AddressOf(memory);
   return block;
 }
 
@@ -139,30 +128,23 @@ absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
 
 absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
     OwnerThread& owner, size_t bytes) {
+  COHORT_ASSIGN_OR_RETURN(stage_.pinned, gpu_.ReservePinned(owner, bytes));
   if (bytes <= stage_.bytes) return stage_;
   const size_t wanted = std::max(bytes, 2 * stage_.bytes);
   FreeStage(owner);
-  Stage stage;
-  owner.SetCall("cuMemHostAlloc");
-  COHORT_ASSIGN_OR_RETURN(stage.pinned, gpu_.device().AllocatePinned(wanted));
-  const auto memory = gpu_.Allocate(owner, wanted);
-  if (!memory.ok()) {
-    gpu_.device().FreePinned(stage.pinned);
-    return memory.status();
-  }
-  stage.device = Address(*memory);
-  stage.bytes = wanted;
-  stage_ = stage;
+  COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
+                          gpu_.Allocate(owner, wanted));
+  stage_.device = cuda::AddressOf(memory);
+  stage_.bytes = wanted;
   return stage_;
 }
 
 void NcclCommunicator::FreeStage(OwnerThread& owner) {
   if (stage_.bytes == 0) return;
   owner.SetCall("cuMemFree");
-  gpu_.device().Free(Pointer(stage_.device));
-  owner.SetCall("cuMemFreeHost");
-  gpu_.device().FreePinned(stage_.pinned);
-  stage_ = {};
+  gpu_.device().Free(cuda::PointerTo(stage_.device));
+  stage_.device = nullptr;
+  stage_.bytes = 0;
 }
 
 absl::Status NcclCommunicator::RegisterWindows(OwnerThread& owner) {
@@ -331,7 +313,7 @@ void NcclCommunicator::Free(OwnerThread& owner, const Block& block) {
     return;
   }
   owner.SetCall("cuMemFree");
-  gpu_.device().Free(Pointer(block.data));
+  gpu_.device().Free(cuda::PointerTo(block.data));
 }
 
 void NcclCommunicator::Close(OwnerThread& owner) {

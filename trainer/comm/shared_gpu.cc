@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/comm/reduce_args.h"
@@ -23,14 +24,6 @@ constexpr unsigned kThreads = 512;
 constexpr uint64_t kBlocksMax = 1024;
 constexpr uintptr_t kRunBytes = 16;
 
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-std::byte* Address(cuda::DevicePointer pointer) {
-  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
-}
-
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kRunBytes == 0;
 }
@@ -42,8 +35,10 @@ SharedGpu::SharedGpu(GpuStream& gpu, std::span<const std::byte> kernels)
 
 absl::Status SharedGpu::Open(OwnerThread& owner) {
   owner.SetCall("cuModuleLoadData");
-  return gpu_.Check(gpu_.driver().cuModuleLoadData(&module_, kernels_.data()),
-                    "cuModuleLoadData");
+  auto module = cuda::KernelModule::Load(gpu_.shared_driver(), kernels_);
+  if (!module.ok()) return Annotate(module.status(), gpu_.Place());
+  module_ = *std::move(module);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SharedGpu::Region> SharedGpu::Allocate(OwnerThread& owner,
@@ -52,7 +47,7 @@ absl::StatusOr<SharedGpu::Region> SharedGpu::Allocate(OwnerThread& owner,
       const cuda::DevicePointer memory,
       gpu_.Allocate(owner, RoundUp(std::max(bytes, size_t{1}), kBlockBytes)));
   regions_.push_back(memory);
-  Region region = {.memory = std::span(Address(memory), bytes)};
+  Region region = {.memory = std::span(cuda::AddressOf(memory), bytes)};
   owner.SetCall("cuIpcGetMemHandle");
   COHORT_RETURN_IF_ERROR(
       gpu_.Check(gpu_.driver().cuIpcGetMemHandle(&region.handle, memory),
@@ -60,22 +55,8 @@ absl::StatusOr<SharedGpu::Region> SharedGpu::Allocate(OwnerThread& owner,
   return region;
 }
 
-absl::StatusOr<std::byte*> SharedGpu::ReservePinned(OwnerThread& owner,
-                                                    size_t bytes) {
-  if (bytes <= pinned_bytes_) return pinned_;
-  const size_t wanted = std::max(bytes, 2 * pinned_bytes_);
-  owner.SetCall("cuMemFreeHost");
-  if (pinned_ != nullptr) gpu_.device().FreePinned(pinned_);
-  pinned_ = nullptr;
-  pinned_bytes_ = 0;
-  owner.SetCall("cuMemHostAlloc");
-  COHORT_ASSIGN_OR_RETURN(pinned_, gpu_.device().AllocatePinned(wanted));
-  pinned_bytes_ = wanted;
-  return pinned_;
-}
-
-absl::StatusOr<std::byte*> SharedGpu::AddressOf(OwnerThread& owner,
-                                                const Place& place) {
+absl::StatusOr<std::byte*> SharedGpu::Reach(OwnerThread& owner,
+                                            const Place& place) {
   if (place.address != nullptr) return place.address;
   const std::string name(place.handle.bytes, sizeof(place.handle.bytes));
   const auto [found, is_new] = opened_.try_emplace(name, 0);
@@ -88,23 +69,7 @@ absl::StatusOr<std::byte*> SharedGpu::AddressOf(OwnerThread& owner,
       return gpu_.Check(result, "cuIpcOpenMemHandle");
     }
   }
-  return Address(found->second) + place.offset;
-}
-
-absl::StatusOr<cuda::Function> SharedGpu::KernelFor(OwnerThread& owner,
-                                                    DType dtype, ReduceOp op) {
-  const std::string name = ReduceKernelName(dtype, op);
-  const auto [found, is_new] = functions_.try_emplace(name, nullptr);
-  if (is_new) {
-    owner.SetCall("cuModuleGetFunction");
-    const cuda::Result result = gpu_.driver().cuModuleGetFunction(
-        &found->second, module_, name.c_str());
-    if (result != cuda::kSuccess) {
-      functions_.erase(found);
-      return gpu_.Check(result, absl::StrCat("cuModuleGetFunction of ", name));
-    }
-  }
-  return found->second;
+  return cuda::AddressOf(found->second) + place.offset;
 }
 
 absl::Status SharedGpu::Enqueue(OwnerThread& owner, const Work& work) {
@@ -116,34 +81,34 @@ absl::Status SharedGpu::Enqueue(OwnerThread& owner, const Work& work) {
       .divisor = work.divisor,
       .is_aligned = 1};
   for (size_t i = 0; i < work.sources.size(); ++i) {
-    COHORT_ASSIGN_OR_RETURN(args.source[i], AddressOf(owner, work.sources[i]));
+    COHORT_ASSIGN_OR_RETURN(args.source[i], Reach(owner, work.sources[i]));
     if (!IsAligned(args.source[i])) args.is_aligned = 0;
   }
   for (size_t i = 0; i < work.destinations.size(); ++i) {
     COHORT_ASSIGN_OR_RETURN(args.destination[i],
-                            AddressOf(owner, work.destinations[i]));
+                            Reach(owner, work.destinations[i]));
     if (!IsAligned(args.destination[i])) args.is_aligned = 0;
   }
-  COHORT_ASSIGN_OR_RETURN(const cuda::Function kernel,
-                          KernelFor(owner, work.dtype, work.op));
   const uint64_t runs = args.is_aligned != 0
                             ? work.count * SizeOf(work.dtype) / kRunBytes + 1
                             : work.count;
   const uint64_t blocks =
       std::min((runs + kThreads - 1) / kThreads, kBlocksMax);
-  void* parameters[] = {&args};
+  owner.SetCall("cuModuleGetFunction");
+  const auto kernel = module_->Find(ReduceKernelName(work.dtype, work.op));
+  if (!kernel.ok()) return Annotate(kernel.status(), gpu_.Place());
   owner.SetCall("cuLaunchKernel");
-  return gpu_.Check(gpu_.driver().cuLaunchKernel(
-                        kernel, static_cast<unsigned>(blocks), 1, 1, kThreads,
-                        1, 1, 0, gpu_.handle(), parameters, nullptr),
-                    "cuLaunchKernel");
+  return Annotate(module_->Launch(*kernel,
+                                  {.blocks_x = static_cast<unsigned>(blocks),
+                                   .threads = kThreads},
+                                  gpu_.handle(), &args),
+                  gpu_.Place());
 }
 
 absl::Status SharedGpu::EnqueueCopy(OwnerThread& owner, const Place& to,
                                     const Place& from, size_t bytes) {
-  COHORT_ASSIGN_OR_RETURN(std::byte* const target, AddressOf(owner, to));
-  COHORT_ASSIGN_OR_RETURN(const std::byte* const source,
-                          AddressOf(owner, from));
+  COHORT_ASSIGN_OR_RETURN(std::byte* const target, Reach(owner, to));
+  COHORT_ASSIGN_OR_RETURN(const std::byte* const source, Reach(owner, from));
   return gpu_.Copy(owner, target, source, bytes);
 }
 
@@ -167,12 +132,8 @@ void SharedGpu::Close(OwnerThread& owner) {
     }
   }
   regions_.clear();
-  owner.SetCall("cuMemFreeHost");
-  if (pinned_ != nullptr) gpu_.device().FreePinned(pinned_);
-  pinned_ = nullptr;
   owner.SetCall("cuModuleUnload");
-  if (module_ != nullptr) gpu_.driver().cuModuleUnload(module_);
-  module_ = nullptr;
+  module_.reset();
 }
 
 }  // namespace cohort::trainer

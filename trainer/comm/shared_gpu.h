@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "trainer/comm/gpu_stream.h"
 #include "trainer/comm/owner_thread.h"
 #include "trainer/cuda/driver.h"
+#include "trainer/cuda/kernel_module.h"
 
 namespace cohort::trainer {
 
@@ -56,9 +58,6 @@ class SharedGpu {
   absl::Status Open(OwnerThread& owner);
   // At least `bytes`, not zeroed.
   absl::StatusOr<Region> Allocate(OwnerThread& owner, size_t bytes);
-  // Host memory that the GPU copies from and to, at least `bytes`; the one
-  // before it is given back.
-  absl::StatusOr<std::byte*> ReservePinned(OwnerThread& owner, size_t bytes);
 
   // Enqueues one kernel.
   absl::Status Enqueue(OwnerThread& owner, const Work& work);
@@ -71,19 +70,15 @@ class SharedGpu {
   void Close(OwnerThread& owner);
 
  private:
-  absl::StatusOr<std::byte*> AddressOf(OwnerThread& owner, const Place& place);
-  absl::StatusOr<cuda::Function> KernelFor(OwnerThread& owner, DType dtype,
-                                           ReduceOp op);
+  // Where this process sees it.
+  absl::StatusOr<std::byte*> Reach(OwnerThread& owner, const Place& place);
 
   GpuStream& gpu_;
   const std::span<const std::byte> kernels_;
-  cuda::Module module_ = nullptr;
-  std::map<std::string, cuda::Function> functions_;  // by name
+  std::unique_ptr<cuda::KernelModule> module_;
   std::vector<cuda::DevicePointer> regions_;
   // The others' regions, by the bytes of their handles.
   std::map<std::string, cuda::DevicePointer> opened_;
-  std::byte* pinned_ = nullptr;
-  size_t pinned_bytes_ = 0;
   bool is_let_go_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "trainer/comm/reduce.h"
 #include "trainer/comm/signature.h"
@@ -18,10 +19,6 @@ namespace {
 using shm::layout::Posted;
 
 constexpr size_t kLineBytes = 64;
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Small enough for the control segment, as a whole.
 bool FitsInline(std::span<const Buffer> buffers) {

@@ -50,14 +50,13 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(
   int count = 0;
   COHORT_RETURN_IF_ERROR(DriverStatus(*driver, driver->cuDeviceGetCount(&count),
                                       "cuDeviceGetCount"));
-  const int visible = VisibleOrdinal(ordinal);
-  if (visible < 0 || visible >= count) {
+  if (ordinal < 0 || ordinal >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("no GPU ", ordinal, ": ", count, " visible here"));
   }
   DeviceHandle handle = 0;
   COHORT_RETURN_IF_ERROR(DriverStatus(
-      *driver, driver->cuDeviceGet(&handle, visible), "cuDeviceGet"));
+      *driver, driver->cuDeviceGet(&handle, ordinal), "cuDeviceGet"));
   Uuid uuid = {};
   COHORT_RETURN_IF_ERROR(DriverStatus(
       *driver, driver->cuDeviceGetUuid(&uuid, handle), "cuDeviceGetUuid"));

@@ -28,9 +28,8 @@ int VisibleOrdinal(int own);
 // device.
 class Device {
  public:
-  // `ordinal` counts what this process was granted (VisibleOrdinal).
-  // FAILED_PRECONDITION when there is no such device; else what the driver
-  // says.
+  // `ordinal` counts what CUDA_VISIBLE_DEVICES shows.  FAILED_PRECONDITION when
+  // there is no such device; else what the driver says.
   static absl::StatusOr<std::unique_ptr<Device>> Open(
       std::shared_ptr<const DriverTable> driver, int ordinal);
   ~Device();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,6 +42,15 @@ using Event = struct EventOpaque*;
 using Module = struct ModuleOpaque*;
 using Function = struct FunctionOpaque*;
 using DevicePointer = unsigned long long;  // NOLINT(google-runtime-int)
+
+// One address space serves the host and its devices.
+inline DevicePointer PointerTo(const void* address) {
+  return reinterpret_cast<uintptr_t>(address);
+}
+inline std::byte* AddressOf(DevicePointer pointer) {
+  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
+}
+
 struct Uuid {
   char bytes[16];
 };

@@ -46,7 +46,7 @@ PreflightOptions OptionsOf(const DaemonLink& link) {
   options.host = link.host();
   options.directory = absl::StrCat(link.runtime_directory(), "/preflight");
   if (HasGpu()) {
-    options.nccl = &GpuOfThisMachine;
+    options.gpus = &GpuOfThisMachine;
     options.nccl_log =
         absl::StrCat(options.directory, "/nccl-", options.place.rank, ".log");
     LogNcclTo(options.nccl_log);

@@ -12,6 +12,7 @@
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/comm/gather.h"
 #include "trainer/comm/shm_comm.h"
 #include "trainer/preflight/network_interface.h"
 #include "trainer/preflight/tournament.h"
@@ -22,7 +23,7 @@
 namespace cohort::trainer {
 namespace {
 
-// Exchanges that two ranks need to connect: Gloo's two, NCCL's one.
+// Exchanges that two ranks need to connect: Gloo's two, GPUs' one.
 constexpr int kHostSteps = 2;
 constexpr int kGpuSteps = kHostSteps + 1;
 constexpr int kSmallRepetitions = 10;
@@ -100,9 +101,9 @@ absl::StatusOr<PreflightReport> Preflight::Run() {
         Annotate(Connect(), absl::StrCat("meeting over ", report_.transport)));
     COHORT_RETURN_IF_ERROR(Annotate(
         MeasureAll(), absl::StrCat("all together over ", report_.transport)));
-    if (options_.nccl != nullptr) {
+    if (options_.gpus != nullptr) {
       COHORT_RETURN_IF_ERROR(
-          Annotate(MeasureAllOnGpus(), "all together over NCCL"));
+          Annotate(MeasureAllOnGpus(), "all together on GPUs"));
     }
     COHORT_RETURN_IF_ERROR(Annotate(
         GatherFacts(),
@@ -165,17 +166,17 @@ absl::Status Preflight::MeasureAll() {
 }
 
 absl::Status Preflight::MeasureAllOnGpus() {
-  GpuCommOptions nccl = options_.nccl();
-  nccl.connect_deadline = options_.limits.join;
+  GpuCommOptions options = options_.gpus();
+  options.connect_deadline = options_.limits.join;
   // all_ is its own until it is destroyed.
-  auto comm = ConnectGpuComm(std::move(nccl), *all_, exchange_);
+  auto comm = ConnectGpuComm(std::move(options), *all_, exchange_);
   if (GetReason(comm.status()) == kGpusUnusable) {
-    report_.no_nccl_because = std::string(comm.status().message());
+    report_.no_gpus_because = std::string(comm.status().message());
     return absl::OkStatus();
   }
   COHORT_RETURN_IF_ERROR(comm.status());
   with_gpus_ = true;
-  report_.nccl = (*comm)->description();
+  report_.gpus_over = (*comm)->description();
   COHORT_ASSIGN_OR_RETURN(
       report_.all_gpu,
       Measure(**comm, options_.limits.gpu_bytes, options_.limits.repetitions,
@@ -318,7 +319,7 @@ Preflight::Found Preflight::TryDuo(Duo& duo, Lockstep& lockstep,
   found.host = *host;
   if (!with_gpus_) return found;
   const absl::StatusOr<LinkFigures> gpu = TryGpus(duo, lockstep);
-  found.status = Annotate(gpu.status(), "over NCCL");
+  found.status = Annotate(gpu.status(), "on GPUs");
   if (gpu.ok()) found.gpu = *gpu;
   return found;
 }
@@ -371,11 +372,12 @@ absl::Status Preflight::ConnectInArena(Duo& duo, Lockstep& lockstep) {
 
 absl::StatusOr<LinkFigures> Preflight::TryGpus(Duo& duo, Lockstep& lockstep) {
   const absl::Duration until = Now() + options_.limits.gpu_pair;
-  GpuCommOptions nccl = options_.nccl();
-  nccl.connect_deadline = options_.limits.gpu_pair;
+  GpuCommOptions options = options_.gpus();
+  options.connect_deadline = options_.limits.gpu_pair;
   Exchange exchange = lockstep.With(duo.peer, kGpuSteps);
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<GpuComm> comm,
-                          ConnectGpuComm(std::move(nccl), *duo.comm, exchange));
+  COHORT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<GpuComm> comm,
+      ConnectGpuComm(std::move(options), *duo.comm, exchange));
   return Measure(*comm, options_.limits.gpu_bytes, options_.limits.repetitions,
                  until);
 }

@@ -18,7 +18,7 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/gpu_rendezvous.h"
 #include "trainer/comm/gpu_seat.h"
-#include "trainer/preflight/comm_exchange.h"
+#include "trainer/preflight/lockstep.h"
 #include "trainer/preflight/preflight_report.h"
 #include "trainer/session.h"
 
@@ -32,7 +32,7 @@ struct PreflightLimits {
   // pair is not taken for who is missing.
   absl::Duration meeting = absl::Seconds(10);
   absl::Duration pair = absl::Seconds(5);
-  // Of connecting with NCCL and measuring.
+  // Of connecting GPUs and measuring.
   absl::Duration gpu_pair = absl::Seconds(8);
   // After it no other round begins.
   absl::Duration rounds = absl::Seconds(20);
@@ -51,8 +51,8 @@ struct PreflightOptions {
   std::string host;
   // Of this node's ranks: holds an arena for them, of place.epoch.
   std::string directory;
-  // What this rank has for NCCL; unset: ranks have no GPUs.  Alike on all.
-  std::function<GpuCommOptions()> nccl = nullptr;
+  // What this rank has of GPUs; unset: ranks have no GPUs.  Alike on all.
+  std::function<GpuCommOptions()> gpus = nullptr;
   // Where NCCL logs (nccl_log.h); empty: nowhere.
   std::string nccl_log = {};
   PreflightLimits limits = {};

@@ -47,7 +47,7 @@ std::string PlaceOf(const RankFacts& rank) {
 std::string PairText(const PreflightReport& report, const PairResult& pair,
                      bool on_gpu) {
   std::string text = absl::StrCat("ranks ", pair.a, " and ", pair.b, " over ",
-                                  on_gpu ? report.nccl : report.transport);
+                                  on_gpu ? report.gpus_over : report.transport);
   const size_t ranks = report.ranks.size();
   if (report.nodes > 1 && static_cast<size_t>(pair.b) < ranks) {
     absl::StrAppend(&text, " (", PlaceOf(report.ranks[pair.a]), ", ",
@@ -132,7 +132,7 @@ std::string PassedText(const PreflightReport& report) {
       report.world, " ranks over ", report.transport, ": all together ",
       FiguresText(report.all_host), MediansText(report, false));
   if (report.all_gpu.has_value()) {
-    absl::StrAppend(&text, "; over ", report.nccl, ": all together ",
+    absl::StrAppend(&text, "; over ", report.gpus_over, ": all together ",
                     FiguresText(*report.all_gpu), MediansText(report, true));
   }
   return text;
@@ -220,9 +220,9 @@ std::vector<size_t> PairsInOrder(const PreflightReport& report,
   return order;
 }
 
-Json NcclJson(const PreflightReport& report) {
-  if (report.nccl.empty()) return nullptr;
-  return {{"is", report.nccl},
+Json GpusJson(const PreflightReport& report) {
+  if (report.gpus_over.empty()) return nullptr;
+  return {{"over", report.gpus_over},
           {"network", OrNull(report.nccl_ways.network)},
           {"transports", report.nccl_ways.transports}};
 }
@@ -239,8 +239,8 @@ Json ReportJson(const PreflightReport& report, const Judgement& judgement,
        {{"host",
          report.world == 1 ? Json(nullptr) : FiguresJson(report.all_host)},
         {"gpu", FiguresJson(report.all_gpu)}}},
-      {"nccl", NcclJson(report)},
-      {"no_nccl_because", OrNull(Cut(report.no_nccl_because, kErrorBytesMax))},
+      {"gpus", GpusJson(report)},
+      {"no_gpus_because", OrNull(Cut(report.no_gpus_because, kErrorBytesMax))},
       {"pairs", world * (world - 1) / 2},
       {"pairs_measured", report.pairs.size()},
       {"host", SpreadsJson(report, false)},

@@ -48,11 +48,11 @@ struct PreflightReport {
   std::string transport;  // "shared memory", "Gloo"; empty for a world of one
   std::vector<RankFacts> ranks;
   LinkFigures all_host;
-  // Where ranks have GPUs: what NCCL calls itself, and how it goes.
-  std::string nccl;
+  // Where ranks have GPUs: over what they connect, and how NCCL goes.
+  std::string gpus_over;
   NcclWays nccl_ways;
   std::optional<LinkFigures> all_gpu;
-  std::string no_nccl_because;    // empty: they use it, or have no GPUs
+  std::string no_gpus_because;    // empty: they are, or there are none
   std::vector<PairResult> pairs;  // those that were measured
 };
 

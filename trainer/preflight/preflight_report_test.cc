@@ -109,7 +109,7 @@ TEST(JudgeTest, OfTwoPairsNoneIsUsual) {
 
 TEST(JudgeTest, GpusAreJudgedApart) {
   PreflightReport report = Gang(6);
-  report.nccl = "NCCL 2.28.9";
+  report.gpus_over = "NCCL 2.28.9";
   report.all_gpu = LinkFigures{.latency_us = 9, .gigabytes_per_second = 300};
   for (PairResult& pair : report.pairs) {
     pair.gpu = LinkFigures{.latency_us = 8, .gigabytes_per_second = 200};
@@ -154,7 +154,7 @@ TEST(ReportJsonTest, TellsWhatWasMeasured) {
   EXPECT_EQ(json["each_pair"][0]["ranks"], nlohmann::json({0, 3}));
   EXPECT_EQ(json["each_rank"][3]["interface"], "eth0");
   EXPECT_EQ(json["each_rank"][3]["megabits_per_second"], 10'000);
-  EXPECT_TRUE(json["nccl"].is_null());
+  EXPECT_TRUE(json["gpus"].is_null());
 }
 
 // PF-5: with what takes most room.
@@ -165,7 +165,7 @@ TEST(ReportJsonTest, IsBounded) {
     pair.failed = true;
     pair.error = std::string(1000, '"');
   }
-  report.no_nccl_because = std::string(5000, 'x');
+  report.no_gpus_because = std::string(5000, 'x');
   const Judgement judgement = Judge(report);
   EXPECT_LE(judgement.summary.size(), kSummaryBytesMax);
   const std::string json = ToJson(report, judgement);

@@ -25,7 +25,7 @@
 #include "trainer/comm/testing/fake_reduce.h"
 #include "trainer/comm/testing/ranks.h"
 #include "trainer/cuda/testing/fake_driver.h"
-#include "trainer/preflight/comm_exchange.h"
+#include "trainer/preflight/lockstep.h"
 
 namespace cohort::trainer {
 namespace {
@@ -261,7 +261,7 @@ class GpuPreflightTest : public PreflightTest {
   Reports RunOnGpus(int world) {
     return Run(world, 1, {}, [this](PreflightOptions& options) {
       Rank& gpu = *gpus_[options.place.rank];
-      options.nccl = [&gpu] {
+      options.gpus = [&gpu] {
         return GpuCommOptions{
             .driver = gpu.driver.table(),
             .nccl = nccl::MakeLibrary(gpu.nccl.table(), "fake"),
@@ -281,7 +281,7 @@ TEST_F(GpuPreflightTest, EveryPairMeetsOverNcclToo) {
   const Reports reports = RunOnGpus(3);
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
-    EXPECT_THAT(report->nccl, HasSubstr("NCCL 2.28.9"));
+    EXPECT_THAT(report->gpus_over, HasSubstr("NCCL 2.28.9"));
     ASSERT_TRUE(report->all_gpu.has_value());
     for (const PairResult& pair : report->pairs) {
       ASSERT_TRUE(pair.gpu.has_value());
@@ -301,7 +301,7 @@ TEST_F(GpuPreflightTest, RanksOfOneGpuMeetOnItWithoutNccl) {
   const Reports reports = RunOnGpus(2);
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
-    EXPECT_THAT(report->nccl, HasSubstr("CUDA IPC among rank(s) 0, 1"));
+    EXPECT_THAT(report->gpus_over, HasSubstr("CUDA IPC among rank(s) 0, 1"));
     EXPECT_TRUE(report->all_gpu.has_value());
     EXPECT_TRUE(report->pairs.at(0).gpu.has_value());
   }
@@ -316,7 +316,7 @@ TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
   const Reports reports = RunOnGpus(2);
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
-    EXPECT_THAT(report->no_nccl_because, HasSubstr("ranks 0, 1 share"));
+    EXPECT_THAT(report->no_gpus_because, HasSubstr("ranks 0, 1 share"));
     EXPECT_FALSE(report->all_gpu.has_value());
   }
 }
@@ -331,7 +331,7 @@ TEST_F(GpuPreflightTest, NcclThatFailsEndsIt) {
     EXPECT_FALSE(report.ok());
     said += std::string(report.status().message());
   }
-  EXPECT_THAT(said, HasSubstr("all together over NCCL"));
+  EXPECT_THAT(said, HasSubstr("all together on GPUs"));
 }
 
 TEST(LockstepTest, AllTakeTheSameSteps) {

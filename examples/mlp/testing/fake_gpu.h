@@ -37,7 +37,7 @@ inline absl::StatusOr<std::unique_ptr<GpuDevice>> OpenFakeGpu(
     trainer::cuda::FakeDriver& driver,
     absl::Duration patience = absl::Minutes(1)) {
   AddKernels(driver);
-  return GpuDevice::Open(driver.table(), FakeImage(), patience);
+  return GpuDevice::Open(driver.table(), /*ordinal=*/0, FakeImage(), patience);
 }
 
 }  // namespace cohort::mlp

@@ -7,14 +7,6 @@
 #include "common/status_macros.h"
 
 namespace cohort::trainer {
-namespace {
-
-cuda::DevicePointer Pointer(const void* address) {
-  return reinterpret_cast<uintptr_t>(address);
-}
-
-}  // namespace
-
 DeviceCopier::DeviceCopier(std::unique_ptr<cuda::Device> device)
     : device_(std::move(device)) {}
 
@@ -42,7 +34,8 @@ absl::Status DeviceCopier::Copy(void* to, const void* from, size_t bytes) {
   const cuda::DriverTable& driver = device_->driver();
   if (bytes > 0) {
     COHORT_RETURN_IF_ERROR(device_->Check(
-        driver.cuMemcpyAsync(Pointer(to), Pointer(from), bytes, stream_),
+        driver.cuMemcpyAsync(cuda::PointerTo(to), cuda::PointerTo(from), bytes,
+                             stream_),
         "cuMemcpyAsync"));
   }
   COHORT_RETURN_IF_ERROR(

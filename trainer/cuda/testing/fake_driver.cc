@@ -74,10 +74,6 @@ FakeStream* Of(Stream stream) { return reinterpret_cast<FakeStream*>(stream); }
 using SharedEvent = std::shared_ptr<FakeEvent>;
 SharedEvent* Of(Event event) { return reinterpret_cast<SharedEvent*>(event); }
 
-std::byte* Address(DevicePointer pointer) {
-  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer));
-}
-
 size_t BytesOf(size_t bytes) { return bytes; }
 template <typename Block>
 size_t BytesOf(const std::shared_ptr<Block>& block) {
@@ -172,10 +168,10 @@ FakeDriver::~FakeDriver() {
   MutexLock lock(mutex_);
   for (const auto* const blocks : {&device_, &opened_}) {
     for (const auto& [address, block] : *blocks) {
-      munmap(Address(address), block->bytes);
+      munmap(AddressOf(address), block->bytes);
     }
   }
-  for (const auto& [address, bytes] : pinned_) std::free(Address(address));
+  for (const auto& [address, bytes] : pinned_) std::free(AddressOf(address));
   for (const Event event : events_) delete Of(event);
 }
 
@@ -246,7 +242,7 @@ Result FakeDriver::FreeDevice(DevicePointer memory) {
   if (found == device_.end()) return kInvalidValue;
   if (found->second->opened > 0) ++misuses_;
   device_bytes_ -= found->second->bytes;
-  munmap(Address(memory), found->second->bytes);
+  munmap(AddressOf(memory), found->second->bytes);
   device_.erase(found);
   return kSuccess;
 }
@@ -355,13 +351,14 @@ void FakeDriver::FillMemoryCalls(DriverTable& t) {
   t.cuMemcpyAsync = [this](DevicePointer to, DevicePointer from, size_t bytes,
                            Stream stream) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuMemcpyAsync");
-    Enqueue(stream, [=] { std::memcpy(Address(to), Address(from), bytes); });
+    Enqueue(stream,
+            [=] { std::memcpy(AddressOf(to), AddressOf(from), bytes); });
     return kSuccess;
   };
   t.cuMemsetD8Async = [this](DevicePointer to, unsigned char value,
                              size_t bytes, Stream stream) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuMemsetD8Async");
-    Enqueue(stream, [=] { std::memset(Address(to), value, bytes); });
+    Enqueue(stream, [=] { std::memset(AddressOf(to), value, bytes); });
     return kSuccess;
   };
   t.cuPointerGetAttribute = [this](void* value, int, DevicePointer address) {
@@ -428,11 +425,11 @@ void FakeDriver::FillStreamCalls(DriverTable& t) {
 void FakeDriver::DropContext() {
   for (auto& [address, block] : opened_) {
     --block->opened;
-    munmap(Address(address), block->bytes);
+    munmap(AddressOf(address), block->bytes);
   }
   opened_.clear();
   for (auto& [address, block] : device_) {
-    munmap(Address(address), block->bytes);
+    munmap(AddressOf(address), block->bytes);
   }
   device_.clear();
   device_bytes_ = 0;
@@ -472,7 +469,7 @@ void FakeDriver::FillIpcCalls(DriverTable& t) {
     const auto found = opened_.find(memory);
     if (found == opened_.end()) return kInvalidValue;
     --found->second->opened;
-    munmap(Address(memory), found->second->bytes);
+    munmap(AddressOf(memory), found->second->bytes);
     opened_.erase(found);
     return kSuccess;
   };

@@ -13,15 +13,6 @@
 
 namespace cohort::trainer {
 
-// What each rank of `comm` gives, for all of them, by rank: one all-reduce of
-// world x `bytes_max`.  All ranks call it, with the same bounds.
-// InvalidArgument, after the others have got theirs, when `mine` is larger;
-// errors of Comm.
-absl::StatusOr<std::vector<std::string>> GatherBlobs(Comm& comm,
-                                                     absl::string_view mine,
-                                                     size_t bytes_max,
-                                                     absl::Duration deadline);
-
 // Lets pairs of ranks exchange through a communicator of all: each exchange of
 // a pair is a step, and every rank takes the same number of steps, in a pair or
 // not, so that none waits for another's pair.  Thread-compatible; of one round.
