@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<KernelModule>> KernelModule::Load(
   Module module = nullptr;
   COHORT_RETURN_IF_ERROR(
       DriverStatus(*driver, driver->cuModuleLoadData(&module, image.data()),
-                   "cuModuleLoadData"));
+                   "cuModuleLoadData of the kernels"));
   return std::unique_ptr<KernelModule>(
       new KernelModule(std::move(driver), module));
 }
