@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
@@ -212,8 +213,7 @@ std::string ArenaPlace::RegionPath(int rank, uint32_t region) const {
 }
 
 absl::StatusOr<std::span<std::byte>> ArenaPlace::Allocate(size_t bytes) {
-  const size_t padded =
-      (std::max(bytes, size_t{1}) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t padded = RoundUp(std::max(bytes, size_t{1}), kAlignment);
   if (padded < bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory of ", bytes, " bytes"));

@@ -5,12 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
+
 namespace cohort::trainer {
 
 absl::StatusOr<std::span<std::byte>> LocalComm::Allocate(size_t bytes) {
   constexpr size_t kAlignment = 64;
-  const size_t size =
-      std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  const size_t size = std::max(kAlignment, RoundUp(bytes, kAlignment));
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(

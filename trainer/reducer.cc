@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -12,10 +13,6 @@ namespace {
 
 // A cache line: ranks that reduce neighbouring ranges never share one.
 constexpr size_t kAlignment = 64;
-
-size_t Align(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 absl::Status CheckShapes(std::span<const GradientShape> shapes) {
   for (const GradientShape& shape : shapes) {
@@ -48,7 +45,7 @@ std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
     Bucket& bucket = buckets.back();
     const size_t bytes = shape.elements * SizeOf(shape.dtype);
     bucket.slices.push_back({i, offset, bytes});
-    offset += Align(bytes);
+    offset += RoundUp(bytes, kAlignment);
     bucket.bytes = offset - bucket.offset;
     const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes
                                              : options.bucket_bytes_max;

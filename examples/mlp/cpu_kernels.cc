@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
 #include "examples/mlp/kernel_args.h"
 #include "examples/mlp/softmax_row.h"
 #include "trainer/adam.h"
@@ -82,7 +83,7 @@ float Load(const Matrix& matrix, size_t i, size_t j) {
 template <typename T>
 std::vector<float> PackRows(const ProductArgs& args) {
   const size_t depth = args.depth;
-  std::vector<float> rows((args.m + kRows - 1) / kRows * kRows * depth);
+  std::vector<float> rows(RoundUp(args.m, kRows) * depth);
   for (size_t i = 0; i < args.m; ++i) {
     for (size_t k = 0; k < depth; ++k) {
       rows[i * depth + k] = Load<T>(args.a, i, k);

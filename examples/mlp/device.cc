@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
+
 namespace cohort::mlp {
 namespace {
 
@@ -42,7 +44,7 @@ absl::Status Device::Launch(DType dtype, const NonFiniteArgs& args) {
 
 absl::StatusOr<std::byte*> CpuDevice::Allocate(size_t bytes) {
   constexpr size_t kAlignment = 64;
-  const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t size = RoundUp(bytes, kAlignment);
   auto* const memory =
       static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
   if (memory == nullptr) {

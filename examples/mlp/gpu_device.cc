@@ -168,12 +168,11 @@ absl::Status GpuDevice::LaunchKernel(Kernel kernel, DType dtype, Grid grid,
   const std::string name = KernelName(kernel, dtype);
   const auto function = kernels_->Find(name);
   if (!function.ok()) return Annotate(function.status(), device_->name());
-  return Annotate(
-      kernels_->Launch(
-          *function,
-          {.blocks_x = grid.x, .blocks_y = grid.y, .threads = kThreads},
-          stream_, args),
-      absl::StrCat(device_->name(), ": ", name));
+  const absl::Status launched = kernels_->Launch(
+      *function, {.blocks_x = grid.x, .blocks_y = grid.y, .threads = kThreads},
+      stream_, args);
+  if (launched.ok()) return launched;  // Each step comes here often.
+  return Annotate(launched, absl::StrCat(device_->name(), ": ", name));
 }
 
 }  // namespace cohort::mlp

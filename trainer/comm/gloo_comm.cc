@@ -23,6 +23,7 @@
 #include "absl/strings/str_join.h"
 
 #include "common/mutex.h"
+#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/comm/reduce.h"
@@ -252,8 +253,7 @@ using Memory = std::unique_ptr<std::byte[], FreeMemory>;
 
 Memory AllocateAligned(size_t bytes) {
   constexpr size_t kAlignment = 64;
-  const size_t padded =
-      (std::max(bytes, size_t{1}) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t padded = RoundUp(std::max(bytes, size_t{1}), kAlignment);
   if (padded < bytes) return nullptr;
   Memory memory(
       static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));

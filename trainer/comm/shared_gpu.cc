@@ -98,11 +98,11 @@ absl::Status SharedGpu::Enqueue(OwnerThread& owner, const Work& work) {
   const auto kernel = module_->Find(ReduceKernelName(work.dtype, work.op));
   if (!kernel.ok()) return Annotate(kernel.status(), gpu_.Place());
   owner.SetCall("cuLaunchKernel");
-  return Annotate(module_->Launch(*kernel,
-                                  {.blocks_x = static_cast<unsigned>(blocks),
-                                   .threads = kThreads},
-                                  gpu_.handle(), &args),
-                  gpu_.Place());
+  const absl::Status launched = module_->Launch(
+      *kernel, {.blocks_x = static_cast<unsigned>(blocks), .threads = kThreads},
+      gpu_.handle(), &args);
+  if (launched.ok()) return launched;
+  return Annotate(launched, gpu_.Place());
 }
 
 absl::Status SharedGpu::EnqueueCopy(OwnerThread& owner, const Place& to,

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
+
 namespace cohort::trainer {
 namespace {
 
@@ -98,7 +100,7 @@ void Unpack(const std::byte* from, std::span<const Buffer> buffers) {
 Range OwnRange(const Buffer& buffer, int rank, int world) {
   const size_t line = kLineBytes / SizeOf(buffer.dtype);
   const size_t share = (buffer.count + world - 1) / world;
-  const size_t step = (share + line - 1) / line * line;
+  const size_t step = RoundUp(share, line);
   return {std::min(buffer.count, step * rank),
           std::min(buffer.count, step * (rank + 1))};
 }

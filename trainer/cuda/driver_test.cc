@@ -63,6 +63,16 @@ TEST(DeviceTest, IsNamedByUuidAndModelAndGivesItsContextBack) {
   EXPECT_EQ(driver.contexts(), 0);
 }
 
+TEST(DeviceTest, IsTheOneOfItsOrdinal) {
+  FakeDriver driver({.device_count = 3});
+  const auto device = Device::Open(driver.table(), 2);
+  COHORT_ASSERT_OK(device);
+  EXPECT_THAT((*device)->uuid(), HasSubstr("GPU-03"));
+  EXPECT_THAT(Device::Open(driver.table(), 3),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("no GPU 3: 3 visible here")));
+}
+
 // A rank sees its siblings' GPUs, and takes its own.
 TEST(VisibleOrdinalTest, IsThatOfTheOneThatThisRankWasGranted) {
   unsetenv("COHORT_GPU_IDS");

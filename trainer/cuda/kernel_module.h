@@ -21,7 +21,8 @@ struct LaunchShape {
 
 // Kernels of our own, on the device whose context is current: they take one
 // argument, a struct.  Thread-compatible, from the thread that loaded it.
-// Errors are DriverStatus's and name the call and the kernel, not the device.
+// Errors are DriverStatus's and name the call, and Find's the kernel, never the
+// device.
 class KernelModule {
  public:
   // `image` as cmake/CohortCuda.cmake makes it; not empty.

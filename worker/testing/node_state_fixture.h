@@ -89,8 +89,8 @@ class RecordingHost : public AttemptHost {
   Listener listener_;
 };
 
-RankExited Exited(int rank, int code, int signal = 0,
-                  ExitStatus::Cause cause = ExitStatus::Cause::kItself) {
+inline RankExited Exited(int rank, int code, int signal = 0,
+                         ExitStatus::Cause cause = ExitStatus::Cause::kItself) {
   ExitStatus status;
   status.exit_code = signal == 0 ? code : -1;
   status.signal = signal;

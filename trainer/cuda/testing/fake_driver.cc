@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/round_up.h"
+
 namespace cohort::trainer::cuda {
 namespace {
 
@@ -90,8 +92,8 @@ bool Contains(const std::map<DevicePointer, Block>& blocks,
 }
 
 void* NewBlock(size_t bytes) {
-  void* const memory = std::aligned_alloc(
-      kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  void* const memory =
+      std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
   // As real memory is: not what anybody hoped for.
   if (memory != nullptr) std::memset(memory, 0xAB, bytes);
   return memory;
