@@ -115,5 +115,6 @@ configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/cohortConfig.cmake.in
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/cohortConfig.cmake
-  ${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake DESTINATION ${package})
+  ${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/CohortTorchWheel.cmake DESTINATION ${package})
 install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${package})

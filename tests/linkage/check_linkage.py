@@ -4,7 +4,8 @@
 
 static: gRPC, protobuf, Abseil, RocksDB and libstdc++ inside, glibc outside.
 mixed:  as static, but libstdc++ is the system's, and with it Gloo: only one of it.
-shared: protobuf from the shared object alone, or not at all.
+shared: protobuf from the shared object alone, or not at all; and Gloo before a
+        LibTorch that exports one of its own (cmake/CohortTorchWheel.cmake).
 bare:   none of them, inside or outside.
 """
 
@@ -51,6 +52,11 @@ def problems(kind, objects, has_own_protobuf):
         found.append("two copies of protobuf: one inside, one loaded")
     elif kind == "shared" and has_own_protobuf:
         found.append("a shared program holds its own protobuf")
+    wheel = "libtorch_cpu.so"  # Debian's, which has a version behind, shares Gloo.
+    if wheel in objects and any(
+            name.startswith("libgloo")
+            for name in objects[objects.index(wheel):]):
+        found.append("Gloo is loaded behind the one that LibTorch exports")
     return found
 
 

@@ -33,6 +33,14 @@ class CheckLinkageTest(unittest.TestCase):
         self.assertTrue(problems("mixed", ["libgrpc++.so.1.51"], True))
         self.assertTrue(problems("bare", ["libgrpc++.so.1.51"], False))
 
+    def test_refuses_gloo_behind_that_of_a_wheels_torch(self):
+        self.assertTrue(problems("shared", ["libtorch_cpu.so", "libgloo.so.0"],
+                                 False))
+        for fine in (["libgloo.so.0", "libtorch_cpu.so"],
+                     ["libtorch_cpu.so.1.13", "libgloo.so.0"],
+                     ["libtorch_cpu.so"]):
+            self.assertFalse(problems("shared", fine, False))
+
     def test_accepts_what_is_meant(self):
         self.assertFalse(problems("static", ["libc.so.6", "libm.so.6"], True))
         self.assertFalse(problems("mixed", ["libstdc++.so.6"], True))

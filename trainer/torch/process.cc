@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "torch/version.h"
 
 #include "common/log.h"
 
@@ -47,6 +48,11 @@ void SetBlasThreads(int threads) {
 
 ComputeFacts FindBlas() {
   ComputeFacts facts;
+  if (at::hasMKL()) {  // Inside of LibTorch, as in PyPI's wheels.
+    facts.blas = "MKL";
+    facts.fast_blas = true;
+    return facts;
+  }
   using Config = char* (*)();
   if (auto* config = reinterpret_cast<Config>(
           dlsym(RTLD_DEFAULT, "openblas_get_config"))) {
@@ -80,7 +86,14 @@ ComputeFacts PrepareProcess() {
     SetBlasThreads(1);
   }
   facts.threads = at::get_num_threads();
+  // What cuBLAS needs for that, and what PyTorch then asks for.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+#if TORCH_VERSION_MAJOR > 2 || \
+    (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
+  // It would write every new tensor twice; ours are not read before.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+#endif
   return facts;
 }
 
