@@ -89,6 +89,13 @@ function(cohort_library)
   cohort_note_library(${ARG_NAME} "${ARG_SRCS}" "${ARG_DEPS}")
 endfunction()
 
+# For libraries that read LibTorch's headers: they take most of a file's time, and
+# are parsed once for all files of the library.
+function(cohort_compile_as_one target)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+endfunction()
+
 # Remembers a library of ours for cmake/CohortInstall.cmake.
 function(cohort_note_library name sources deps)
   set_property(GLOBAL APPEND PROPERTY COHORT_LIBRARIES ${name})

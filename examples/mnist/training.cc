@@ -349,9 +349,9 @@ absl::Status Training::SaveCheckpoint() {
       .cursor = cursor_,
       .seed = options_.seed,
       .program = RunFacts(options_, train_->size())};
-  COHORT_ASSIGN_OR_RETURN(std::vector<TensorView> model,
+  COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors model,
                           torch_adapter::StateDict(model_->module()));
-  COHORT_ASSIGN_OR_RETURN(std::vector<TensorView> optimizer,
+  COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors optimizer,
                           optimizer_->State());
   std::vector<TensorView> history = {
       ColumnOf("losses", TensorType::kF64, history_.losses),
@@ -360,8 +360,8 @@ absl::Status Training::SaveCheckpoint() {
   COHORT_ASSIGN_OR_RETURN(
       const std::string path,
       trainer::WriteCheckpoint(place.checkpoint_root, manifest,
-                               {{"model", std::move(model), {{"format", "pt"}}},
-                                {"optimizer", std::move(optimizer), {}},
+                               {{"model", model.views(), {{"format", "pt"}}},
+                                {"optimizer", optimizer.views(), {}},
                                 {"history", std::move(history), {}}}));
   COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_));
   saved_step_ = step_;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
-#include "trainer/torch/state_dict.h"
+#include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
 namespace {
@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<Adam>> Adam::Create(
 
 absl::Status Adam::Step() {
   ++step_;
+  AdamTensors floats, doubles;  // of a device
   for (Slot& slot : slots_) {
     const torch::Tensor& gradient = slot.parameter.grad();
     if (!gradient.defined()) continue;
@@ -58,13 +59,28 @@ absl::Status Adam::Step() {
           "the gradient of ", slot.name,
           " is not contiguous or of another type than its parameter"));
     }
-    if (slot.parameter.scalar_type() == torch::kFloat32) {
+    const bool is_float = slot.parameter.scalar_type() == torch::kFloat32;
+    if (!slot.parameter.is_cpu()) {
+      AdamTensors& together = is_float ? floats : doubles;
+      together.parameters.push_back(slot.parameter);
+      together.gradients.push_back(gradient);
+      together.exp_avg.push_back(slot.exp_avg);
+      together.exp_avg_sq.push_back(slot.exp_avg_sq);
+    } else if (is_float) {
       Update<float>(slot, gradient);
     } else {
       Update<double>(slot, gradient);
     }
   }
-  return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(UpdateTogether(floats));
+  return UpdateTogether(doubles);
+}
+
+absl::Status Adam::UpdateTogether(const AdamTensors& tensors) const {
+  return CatchTorch([&] {
+    ForeachAdamStep({options_, step_}, tensors);
+    return absl::OkStatus();
+  });
 }
 
 template <typename T>
@@ -74,20 +90,15 @@ void Adam::Update(Slot& slot, const torch::Tensor& gradient) {
                     SpanOf<T>(slot.exp_avg_sq));
 }
 
-absl::StatusOr<std::vector<TensorView>> Adam::State() const {
-  std::vector<TensorView> state;
+absl::StatusOr<HostTensors> Adam::State() const {
+  HostTensors state;
   for (const Slot& slot : slots_) {
-    COHORT_ASSIGN_OR_RETURN(
-        TensorView exp_avg,
-        ViewOf({absl::StrCat(kExpAvg, slot.name), slot.exp_avg}));
-    COHORT_ASSIGN_OR_RETURN(
-        TensorView exp_avg_sq,
-        ViewOf({absl::StrCat(kExpAvgSq, slot.name), slot.exp_avg_sq}));
-    state.push_back(std::move(exp_avg));
-    state.push_back(std::move(exp_avg_sq));
+    COHORT_RETURN_IF_ERROR(
+        state.Add({absl::StrCat(kExpAvg, slot.name), slot.exp_avg}));
+    COHORT_RETURN_IF_ERROR(
+        state.Add({absl::StrCat(kExpAvgSq, slot.name), slot.exp_avg_sq}));
   }
-  state.push_back(
-      {kStep, TensorType::kI64, {}, std::as_bytes(std::span(&step_, 1))});
+  state.Add({kStep, TensorType::kI64, {}, std::as_bytes(std::span(&step_, 1))});
   return state;
 }
 

@@ -11,11 +11,14 @@
 
 #include "trainer/adam.h"
 #include "trainer/safetensors.h"
+#include "trainer/torch/foreach_adam.h"
+#include "trainer/torch/state_dict.h"
 
 namespace cohort::torch_adapter {
 
-// torch.optim.Adam over a module's parameters, in one pass over memory, with
-// state that goes to a checkpoint and comes back bit by bit.
+// torch.optim.Adam over a module's parameters, with state that goes to a
+// checkpoint and comes back bit by bit: on the CPU in one pass over memory, on
+// a device by operations over all tensors together.
 //
 // Thread-compatible; keeps the parameters alive, not the module.
 class Adam {
@@ -24,16 +27,16 @@ class Adam {
   static absl::StatusOr<std::unique_ptr<Adam>> Create(
       const torch::nn::Module& module, const trainer::AdamOptions& options);
 
-  // Updates every parameter that has a gradient, also one that is zero.
-  // InvalidArgument names a gradient that cannot be read; parameters before it
-  // are updated then.
+  // Updates every parameter that has a gradient, also one that is zero; on a
+  // device that is begun.  InvalidArgument names a gradient that cannot be
+  // read; parameters before it are updated then.  INTERNAL is LibTorch's error.
   absl::Status Step();
 
   int64_t step() const { return step_; }
 
   // "exp_avg.<parameter>", "exp_avg_sq.<parameter>" and "step"; valid until the
   // next Step or Load.
-  absl::StatusOr<std::vector<trainer::TensorView>> State() const;
+  absl::StatusOr<HostTensors> State() const;
 
   // InvalidArgument or NotFound names what does not fit; the state is undefined
   // then.
@@ -49,8 +52,10 @@ class Adam {
 
   explicit Adam(const trainer::AdamOptions& options) : options_(options) {}
 
+  // A slot on the CPU.
   template <typename T>
   void Update(Slot& slot, const torch::Tensor& gradient);
+  absl::Status UpdateTogether(const AdamTensors& tensors) const;
 
   const trainer::AdamOptions options_;
   std::vector<Slot> slots_;

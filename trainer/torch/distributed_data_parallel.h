@@ -11,15 +11,8 @@
 #include "trainer/comm/comm.h"
 #include "trainer/reducer.h"
 #include "trainer/torch/gradient_sync.h"
-#include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
-
-// What Backward does about the other ranks.
-enum class Sync {
-  kNow,    // average the gradients over the gang
-  kLater,  // add them up locally; PyTorch's no_sync()
-};
 
 // A LibTorch module trained on a gang, each rank on its own samples: the
 // DistributedDataParallel that LibTorch lacks in C++.
@@ -35,6 +28,10 @@ enum class Sync {
 //   DP-2: after Backward(kNow) all ranks hold the same gradients: the mean over
 //         ranks of what each has added up since ZeroGradients.
 //   DP-3: with a deterministic optimizer the parameters stay bit-equal.
+//
+// The module is on the CPU, or on the GPU of a session that was joined with
+// can_use_gpu (OpenGpu); then the reduction of a bucket overlaps with the
+// backward pass through the layers before it.
 //
 // Buffers, such as those of batch norm, are each rank's own after Create. Every
 // rank calls Create and Backward(kNow) alike; a parameter that a rank's loss
@@ -64,14 +61,9 @@ class DistributedDataParallel {
   void ZeroGradients() { sync_->Clear(); }
 
   // Computes gradients of `loss`, adds them to what is there, and averages the
-  // sum over the gang if told so.  INTERNAL is LibTorch's error; else the
-  // communicator's.
+  // sum over the gang if told so.  Errors as GradientSync::Backward.
   absl::Status Backward(const torch::Tensor& loss, Sync sync = Sync::kNow) {
-    COHORT_RETURN_IF_ERROR(CatchTorch([&loss] {
-      loss.backward();
-      return absl::OkStatus();
-    }));
-    return sync == Sync::kNow ? sync_->Reduce() : absl::OkStatus();
+    return sync_->Backward(loss, sync);
   }
 
  private:

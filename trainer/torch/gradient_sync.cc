@@ -1,12 +1,18 @@
 #include "trainer/torch/gradient_sync.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "torch/csrc/autograd/function.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/variable.h"
 #include "torch/types.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/torch/device_local_comm.h"
+#include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
 
@@ -14,11 +20,46 @@ namespace cohort::torch_adapter {
 namespace {
 
 using trainer::Buffer;
+using trainer::Comm;
 using trainer::GradientReducer;
 using trainer::GradientShape;
+using VariableList = torch::autograd::variable_list;
 
-absl::Status BroadcastState(const torch::nn::Module& module,
-                            trainer::Comm& comm, absl::Duration patience) {
+absl::StatusOr<torch::Device> DeviceOf(const torch::nn::Module& module) {
+  torch::Device device(torch::kCPU);
+  std::string first;
+  for (const NamedTensor& named : NamedTensors(module)) {
+    if (first.empty()) {
+      device = named.tensor.device();
+      first = named.name;
+    } else if (named.tensor.device() != device) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(first, " is on ", device.str(), " and ", named.name,
+                       " on ", named.tensor.device().str(),
+                       ": move the whole module to one device"));
+    }
+  }
+  return device;
+}
+
+absl::Status CheckPlace(torch::Device device, const Comm& comm) {
+  if (device.is_cpu() != comm.allocates_on_device()) return absl::OkStatus();
+  if (device.is_cpu()) {
+    return absl::InvalidArgumentError(
+        "the communicator's memory is the GPU's and the module is on the CPU: "
+        "move it to the device of OpenGpu() first, or join without "
+        "can_use_gpu");
+  }
+  if (comm.world() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the module is on ", device.str(),
+      " and the communicator's memory is the host's: join with can_use_gpu; "
+      "where the gang got no communicator on its GPUs (a line no_gpu_comm says "
+      "why), train on the CPU"));
+}
+
+absl::Status BroadcastState(const torch::nn::Module& module, Comm& comm,
+                            absl::Duration patience) {
   if (comm.world() == 1) return absl::OkStatus();
   std::vector<Buffer> buffers;
   for (const NamedTensor& named : NamedTensors(module)) {
@@ -30,18 +71,55 @@ absl::Status BroadcastState(const torch::nn::Module& module,
                   "copying rank 0's parameters");
 }
 
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  GradientHook(std::weak_ptr<BackwardPass> pass, size_t gradient)
+      : pass_(std::move(pass)), gradient_(gradient) {}
+
+  VariableList operator()(const VariableList& outputs,
+                          const VariableList& /*inputs*/) override {
+    if (const auto pass = pass_.lock()) pass->OnGradient(gradient_);
+    return outputs;
+  }
+
+ private:
+  const std::weak_ptr<BackwardPass> pass_;
+  const size_t gradient_;
+};
+
 }  // namespace
 
+struct GradientSync::Hooks {
+  // A shared pointer of LibTorch's, which differs between versions.
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(
+      std::declval<const torch::Tensor&>()));
+  std::vector<Accumulator> accumulators;
+};
+
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
-    torch::nn::Module& module, trainer::Comm& comm,
-    trainer::ReducerOptions options) {
-  if (comm.allocates_on_device()) {
-    return absl::InvalidArgumentError(
-        "the communicator's memory is the GPU's, and gradients are views of it "
-        "as CPU tensors: join without can_use_gpu");
+    torch::nn::Module& module, Comm& comm, trainer::ReducerOptions options,
+    std::unique_ptr<DeviceMarks> marks) {
+  COHORT_ASSIGN_OR_RETURN(const torch::Device device, DeviceOf(module));
+  std::unique_ptr<GradientSync> sync(new GradientSync(comm.world()));
+  if (marks == nullptr) {
+    COHORT_RETURN_IF_ERROR(CheckPlace(device, comm));
+    if (!device.is_cpu()) marks = MakeDeviceMarks(device);
+  }
+  Comm* memory = &comm;
+  if (marks != nullptr && !comm.allocates_on_device()) {
+    sync->own_comm_ = std::make_unique<DeviceLocalComm>(device);
+    memory = sync->own_comm_.get();
+  }
+  if (marks != nullptr) {
+    // Parameters may still be on their way to the device.
+    COHORT_RETURN_IF_ERROR(CatchTorch([&marks] {
+      marks->Set(0);
+      return absl::OkStatus();
+    }));
+    COHORT_RETURN_IF_ERROR(AwaitMark(*marks, 0, "the module's parameters",
+                                     sync->clock_, kPassPatience));
   }
   COHORT_RETURN_IF_ERROR(BroadcastState(module, comm, options.patience));
-  std::unique_ptr<GradientSync> sync(new GradientSync());
   std::vector<GradientShape> shapes;
   for (const auto& entry : module.named_parameters()) {
     if (!entry.value().requires_grad()) continue;
@@ -52,36 +130,85 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   }
   COHORT_ASSIGN_OR_RETURN(
       sync->reducer_,
-      GradientReducer::Create(comm, std::move(shapes), options));
-  COHORT_RETURN_IF_ERROR(CatchTorch([&sync] {
-    for (size_t i = 0; i < sync->slots_.size(); ++i) {
-      Slot& slot = sync->slots_[i];
-      slot.view = torch::from_blob(
-          sync->reducer_->gradient(i).data(), slot.parameter.sizes(),
-          slot.parameter.options().requires_grad(false));
-      slot.parameter.mutable_grad() = slot.view;
-    }
-    return absl::OkStatus();
-  }));
-  sync->Clear();
+      GradientReducer::Create(*memory, std::move(shapes), options));
+  if (marks != nullptr) {
+    sync->pass_ = std::make_shared<BackwardPass>(
+        sync->reducer_->buckets(), sync->reducer_->size(), std::move(marks));
+  }
+  COHORT_RETURN_IF_ERROR(
+      CatchTorch([&sync, device] { return sync->Attach(device); }));
   return sync;
 }
 
+absl::Status GradientSync::Attach(torch::Device device) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.view = TensorAt(reducer_->gradient(i).data(), slot.parameter.sizes(),
+                         slot.parameter.scalar_type(), slot.parameter.device());
+  }
+  if (pass_ != nullptr) {
+    size_t bytes = 0;
+    for (const Buffer& buffer : reducer_->buffers()) bytes += buffer.bytes();
+    std::byte* begin =
+        bytes == 0 ? nullptr
+                   : static_cast<std::byte*>(reducer_->buffers()[0].data);
+    arena_ =
+        TensorAt(begin, {static_cast<int64_t>(bytes)}, torch::kUInt8, device);
+    AddHooks();
+  }
+  Clear();
+  return absl::OkStatus();
+}
+
+void GradientSync::AddHooks() {
+  hooks_ = std::make_shared<Hooks>();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    hooks_->accumulators.push_back(
+        torch::autograd::impl::grad_accumulator(slots_[i].parameter));
+    hooks_->accumulators.back()->add_post_hook(
+        std::make_unique<GradientHook>(pass_, i));
+  }
+}
+
 void GradientSync::Clear() {
-  reducer_->Clear();
+  if (pass_ == nullptr) {
+    reducer_->Clear();
+  } else {
+    // On the stream of the pass, behind the optimizer that may still read them.
+    cleared_ = CatchTorch([this] {
+      arena_.zero_();
+      return absl::OkStatus();
+    });
+  }
   for (Slot& slot : slots_) slot.parameter.mutable_grad() = slot.view;
 }
 
-absl::Status GradientSync::Reduce() {
-  COHORT_RETURN_IF_ERROR(CatchTorch([this] {
-    Reattach();
+absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
+  COHORT_RETURN_IF_ERROR(cleared_);
+  const bool is_followed = pass_ != nullptr && sync == Sync::kNow && world_ > 1;
+  if (is_followed) pass_->Begin();
+  const absl::Status begun = CatchTorch([&] {
+    loss.backward();
+    if (sync == Sync::kNow) Reattach();
+    if (is_followed) pass_->End();
     return absl::OkStatus();
-  }));
-  return reducer_->Reduce();
+  });
+  if (!begun.ok()) {
+    if (is_followed) pass_->Abandon();
+    return begun;
+  }
+  if (sync == Sync::kLater) return absl::OkStatus();
+  if (pass_ == nullptr) return reducer_->Reduce();
+  // Alone there is nothing to wait for.
+  if (!is_followed) return absl::OkStatus();
+  return reducer_->ReduceAsReady([this](size_t bucket) {
+    return pass_->Await(bucket, clock_, kPassPatience);
+  });
 }
 
 void GradientSync::Reattach() {
-  for (Slot& slot : slots_) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
     const torch::Tensor& grad = slot.parameter.grad();
     if (grad.defined() && grad.data_ptr() == slot.view.data_ptr()) continue;
     // Such as optimizer.zero_grad(), which drops gradients by default.
@@ -91,6 +218,7 @@ void GradientSync::Reattach() {
       slot.view.zero_();
     }
     slot.parameter.mutable_grad() = slot.view;
+    if (pass_ != nullptr) pass_->OnLateWrite(i);
   }
 }
 

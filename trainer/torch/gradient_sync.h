@@ -5,46 +5,93 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "torch/nn/module.h"
 
+#include "common/real_clock.h"
 #include "trainer/comm/comm.h"
 #include "trainer/reducer.h"
+#include "trainer/torch/backward_pass.h"
+#include "trainer/torch/device_marks.h"
 
 namespace cohort::torch_adapter {
+
+// What Backward does about the other ranks.
+enum class Sync {
+  kNow,    // average the gradients over the gang
+  kLater,  // add them up locally; PyTorch's no_sync()
+};
+
+// How long a device may take over a backward pass, before it counts as one that
+// no longer answers.
+inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
 
 // Ties a module's gradients to a gang: the type-free part of
 // DistributedDataParallel.
 //
 // Gradients are views into the reducer's arena, so backward writes where the
-// ranks reduce.  Thread-compatible; module and communicator must outlive it.
+// ranks reduce.  On a device a pass is begun, not run: hooks set a mark behind
+// the last gradient of each bucket, and buckets are reduced as their marks are
+// passed, while the device goes on with the layers before.  That needs a pass
+// on another stream than the legacy default one, which NCCL's stream is ordered
+// with; OpenGpu makes one current.
+//
+// Thread-compatible; module and communicator must outlive it.
 class GradientSync {
  public:
   // Copies rank 0's parameters and buffers to all ranks and gives every
   // parameter that wants one its gradient, zero.  Every rank calls it alike.
-  // InvalidArgument names a parameter that cannot be reduced, or says that the
-  // communicator's memory is the GPU's; else the communicator's errors.
+  //
+  // The module is wholly on the CPU or on the device whose memory `comm`
+  // allocates; in a gang of one a module on a device needs no such `comm`.
+  // InvalidArgument names a parameter that cannot be reduced, or says which of
+  // the two is elsewhere and what to do; else the communicator's errors.
+  //
+  // `marks` follow the module's device: LibTorch's events, or a test's, which
+  // also make the CPU one.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
       torch::nn::Module& module, trainer::Comm& comm,
-      trainer::ReducerOptions options);
+      trainer::ReducerOptions options,
+      std::unique_ptr<DeviceMarks> marks = nullptr);
 
-  // Zeroes the gradients in place.
+  // Zeroes the gradients in place.  Backward tells an error.
   void Clear();
 
-  // Replaces the gradients by their mean over the gang.
-  absl::Status Reduce();
+  // Computes gradients of `loss`, adds them to what is there, and replaces the
+  // sum by its mean over the gang if told so.  A gradient that somebody
+  // replaced meanwhile counts as it is, one that was dropped as what this pass
+  // adds. INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
+  // not answer; else the communicator's.
+  absl::Status Backward(const torch::Tensor& loss, Sync sync);
 
  private:
-  GradientSync() = default;
-
-  // Puts a gradient that somebody replaced back into its place.
-  void Reattach();
-
   struct Slot {
     torch::Tensor parameter;
     torch::Tensor view;  // into the arena
   };
+  // Of autograd's node that adds up a parameter's gradient, which lives as long
+  // as somebody holds it.
+  struct Hooks;
+
+  explicit GradientSync(int world) : world_(world) {}
+
+  absl::Status Attach(torch::Device device);
+  void AddHooks();
+  // Puts a gradient that somebody replaced back into its place.
+  void Reattach();
+
+  const int world_;
+  const MachineClock clock_;
+  // Of a gang of one, whose communicator is the host's.
+  std::unique_ptr<trainer::Comm> own_comm_;
   std::unique_ptr<trainer::GradientReducer> reducer_;
   std::vector<Slot> slots_;
+  absl::Status cleared_;
+  // Of a module on a device; null on the CPU.  Shared with the hooks, which may
+  // outlive this.
+  std::shared_ptr<BackwardPass> pass_;
+  torch::Tensor arena_;  // all gradients, as bytes
+  std::shared_ptr<Hooks> hooks_;
 };
 
 }  // namespace cohort::torch_adapter

@@ -6,8 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "torch/utils.h"
 
 #include "common/status_macros.h"
+#include "trainer/torch/device_memory.h"
+#include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
 namespace {
@@ -45,17 +48,19 @@ std::optional<DType> CommType(torch::ScalarType type) {
       return DType::kI64;
     case torch::kInt32:
       return DType::kI32;
+    case torch::kHalf:
+      return DType::kF16;
+    case torch::kBFloat16:
+      return DType::kBF16;
     default:
       return std::nullopt;
   }
 }
 
 absl::Status CheckPlain(const NamedTensor& named) {
-  if (named.tensor.is_cpu() && named.tensor.is_contiguous()) {
-    return absl::OkStatus();
-  }
+  if (named.tensor.is_contiguous()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(named.name, " must be contiguous and in the CPU's memory"));
+      absl::StrCat(named.name, " must be contiguous"));
 }
 
 absl::Status UnknownType(const NamedTensor& named) {
@@ -81,6 +86,30 @@ absl::Status CheckSame(const TensorView& source, const TensorView& target) {
                    " in the file"));
 }
 
+// An entry without its bytes.
+absl::StatusOr<TensorView> ShapeOf(const NamedTensor& named) {
+  COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  const std::optional<TensorType> type = FileType(named.tensor.scalar_type());
+  if (!type) return UnknownType(named);
+  return TensorView{named.name, *type, named.tensor.sizes().vec(), {}};
+}
+
+// Of the same shape and type.
+absl::Status CopyBytes(const TensorView& source, const torch::Tensor& target) {
+  if (target.is_cpu()) {
+    std::memcpy(target.data_ptr(), source.bytes.data(), source.bytes.size());
+    return absl::OkStatus();
+  }
+  return CatchTorch([&] {
+    const torch::NoGradGuard no_gradients;
+    // copy_ returns when the source may be gone, since that is not pinned.
+    target.copy_(TensorAt(const_cast<std::byte*>(source.bytes.data()),
+                          target.sizes(), target.scalar_type(),
+                          torch::Device(torch::kCPU)));
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module) {
@@ -95,13 +124,14 @@ std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module) {
 }
 
 absl::StatusOr<TensorView> ViewOf(const NamedTensor& named) {
-  COHORT_RETURN_IF_ERROR(CheckPlain(named));
-  const std::optional<TensorType> type = FileType(named.tensor.scalar_type());
-  if (!type) return UnknownType(named);
-  return TensorView{
-      named.name, *type, named.tensor.sizes().vec(),
-      std::span(static_cast<const std::byte*>(named.tensor.data_ptr()),
-                named.tensor.nbytes())};
+  COHORT_ASSIGN_OR_RETURN(TensorView view, ShapeOf(named));
+  if (!named.tensor.is_cpu()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        named.name, " is on ", named.tensor.device().str(), ", not the CPU"));
+  }
+  view.bytes = std::span(static_cast<const std::byte*>(named.tensor.data_ptr()),
+                         named.tensor.nbytes());
+  return view;
 }
 
 absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
@@ -112,29 +142,42 @@ absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
                 static_cast<size_t>(named.tensor.numel()), *type};
 }
 
-absl::StatusOr<std::vector<TensorView>> StateDict(
-    const torch::nn::Module& module) {
-  std::vector<TensorView> views;
-  for (const NamedTensor& named : NamedTensors(module)) {
-    COHORT_ASSIGN_OR_RETURN(TensorView view, ViewOf(named));
-    views.push_back(std::move(view));
+absl::Status HostTensors::Add(const NamedTensor& named) {
+  NamedTensor here = named;
+  if (!named.tensor.is_cpu()) {
+    COHORT_RETURN_IF_ERROR(CheckPlain(named));
+    COHORT_RETURN_IF_ERROR(CatchTorch([&here] {
+      here.tensor = here.tensor.detach().cpu();
+      return absl::OkStatus();
+    }));
+    copies_.push_back(here.tensor);
   }
-  return views;
+  COHORT_ASSIGN_OR_RETURN(TensorView view, ViewOf(here));
+  Add(std::move(view));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostTensors> StateDict(const torch::nn::Module& module) {
+  HostTensors state;
+  for (const NamedTensor& named : NamedTensors(module)) {
+    COHORT_RETURN_IF_ERROR(state.Add(named));
+  }
+  return state;
 }
 
 absl::Status LoadStateDict(const SafetensorsFile& file,
                            const torch::nn::Module& module) {
-  std::vector<std::pair<TensorView, TensorView>> copies;
+  std::vector<std::pair<TensorView, torch::Tensor>> copies;
   std::set<std::string> wanted;
   for (const NamedTensor& named : NamedTensors(module)) {
-    COHORT_ASSIGN_OR_RETURN(TensorView target, ViewOf(named));
+    COHORT_ASSIGN_OR_RETURN(const TensorView target, ShapeOf(named));
     const auto source = file.Find(named.name);
     if (!source.ok()) {
       return absl::InvalidArgumentError(source.status().message());
     }
     COHORT_RETURN_IF_ERROR(CheckSame(*source, target));
     wanted.insert(named.name);
-    copies.emplace_back(*source, std::move(target));
+    copies.emplace_back(*source, named.tensor);
   }
   for (const TensorView& tensor : file.tensors()) {
     if (!wanted.contains(tensor.name)) {
@@ -143,18 +186,15 @@ absl::Status LoadStateDict(const SafetensorsFile& file,
     }
   }
   for (const auto& [source, target] : copies) {
-    std::memcpy(const_cast<std::byte*>(target.bytes.data()),
-                source.bytes.data(), source.bytes.size());
+    COHORT_RETURN_IF_ERROR(CopyBytes(source, target));
   }
   return absl::OkStatus();
 }
 
 absl::Status CopyInto(const TensorView& source, const NamedTensor& target) {
-  COHORT_ASSIGN_OR_RETURN(const TensorView view, ViewOf(target));
-  COHORT_RETURN_IF_ERROR(CheckSame(source, view));
-  std::memcpy(target.tensor.data_ptr(), source.bytes.data(),
-              source.bytes.size());
-  return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const TensorView shape, ShapeOf(target));
+  COHORT_RETURN_IF_ERROR(CheckSame(source, shape));
+  return CopyBytes(source, target.tensor);
 }
 
 }  // namespace cohort::torch_adapter

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,8 +13,8 @@
 #include "trainer/comm/comm.h"
 #include "trainer/safetensors.h"
 
-// Between LibTorch tensors and plain buffers.  Tensors are on the CPU and
-// contiguous, else InvalidArgument names them.
+// Between LibTorch tensors and plain buffers.  Tensors are contiguous, else
+// InvalidArgument names them; those of a device go through the host's memory.
 namespace cohort::torch_adapter {
 
 // A parameter or a buffer, by the name that Python's state_dict() gives it.
@@ -26,13 +27,30 @@ struct NamedTensor {
 std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module);
 
 // The tensor's memory as a file's entry; valid as long as its storage.
+// InvalidArgument also for one that is not on the CPU.
 absl::StatusOr<trainer::TensorView> ViewOf(const NamedTensor& named);
-// As a communicator's buffer: float32, float64, int32, int64.
+// As a communicator's buffer, also of its device: float32, float64, float16,
+// bfloat16, int32, int64.
 absl::StatusOr<trainer::Buffer> BufferOf(const NamedTensor& named);
 
+// Tensors as a file's entries: those on the CPU as they lie there, valid as
+// long as their storage, of others a copy, which this holds.
+class HostTensors {
+ public:
+  // INTERNAL is LibTorch's error while it copies; else as ViewOf.
+  absl::Status Add(const NamedTensor& named);
+  void Add(trainer::TensorView view) { views_.push_back(std::move(view)); }
+
+  // In the order in which they were added.
+  const std::vector<trainer::TensorView>& views() const { return views_; }
+
+ private:
+  std::vector<trainer::TensorView> views_;
+  std::vector<torch::Tensor> copies_;
+};
+
 // What Python's safetensors.torch.save_file(module.state_dict()) would write.
-absl::StatusOr<std::vector<trainer::TensorView>> StateDict(
-    const torch::nn::Module& module);
+absl::StatusOr<HostTensors> StateDict(const torch::nn::Module& module);
 
 // Copies a file's tensors into the module.  Strict, as PyTorch is by default:
 // InvalidArgument names the tensors that are missing, unknown, or of another

@@ -40,20 +40,21 @@ torch::nn::Sequential MakeNet() {
 }
 
 TEST(StateDictTest, NamesTensorsAsPythonDoes) {
-  const auto state = StateDict(*MakeNet());
+  torch::nn::Sequential net = MakeNet();
+  const auto state = StateDict(*net);
   COHORT_ASSERT_OK(state);
   std::vector<std::string> names;
-  for (const TensorView& tensor : *state) names.push_back(tensor.name);
+  for (const TensorView& tensor : state->views()) names.push_back(tensor.name);
   EXPECT_THAT(names, ElementsAre("0.weight", "0.bias", "1.weight", "1.bias",
                                  "1.running_mean", "1.running_var",
                                  "1.num_batches_tracked"));
-  EXPECT_THAT((*state)[0].shape, ElementsAre(2, 3));
+  EXPECT_THAT(state->views()[0].shape, ElementsAre(2, 3));
 }
 
 TEST(StateDictTest, LoadsWhatItSaved) {
   torch::nn::Sequential from = MakeNet();
   torch::nn::Sequential to = MakeNet();
-  const SafetensorsFile file = FileOf(*StateDict(*from));
+  const SafetensorsFile file = FileOf(StateDict(*from)->views());
   COHORT_ASSERT_OK(LoadStateDict(file, *to));
   for (const NamedTensor& named : NamedTensors(*from)) {
     for (const NamedTensor& other : NamedTensors(*to)) {
@@ -74,13 +75,13 @@ TEST(StateDictTest, RefusesAnotherModelsFileAndChangesNothing) {
   };
   torch::nn::Sequential other(torch::nn::Linear(4, 2),
                               torch::nn::BatchNorm1d(2));
-  refused(*StateDict(*other), "0.weight");
-  std::vector<TensorView> missing = *StateDict(*MakeNet());
+  refused(StateDict(*other)->views(), "0.weight");
+  std::vector<TensorView> missing = StateDict(*net)->views();
   missing.pop_back();
   refused(missing, "1.num_batches_tracked");
   const torch::Tensor extra = torch::zeros({2});
   torch::nn::Sequential same = MakeNet();
-  std::vector<TensorView> more = *StateDict(*same);
+  std::vector<TensorView> more = StateDict(*same)->views();
   more.push_back(*ViewOf({"extra", extra}));
   refused(more, "extra");
   EXPECT_TRUE(torch::equal(before, (*net)[0]->parameters()[0]));
@@ -103,7 +104,7 @@ torch::Tensor LossOf(torch::nn::Sequential& net, int step) {
 TEST(AdamTest, FollowsLibTorchsAdam) {
   torch::nn::Sequential ours{torch::nn::Linear(3, 2)};
   torch::nn::Sequential theirs{torch::nn::Linear(3, 2)};
-  COHORT_ASSERT_OK(LoadStateDict(FileOf(*StateDict(*ours)), *theirs));
+  COHORT_ASSERT_OK(LoadStateDict(FileOf(StateDict(*ours)->views()), *theirs));
   auto adam = Adam::Create(*ours, {.lr = 0.01});
   COHORT_ASSERT_OK(adam);
   torch::optim::Adam reference(theirs->parameters(),
@@ -135,8 +136,8 @@ TEST(AdamTest, GoesOnBitByBitFromItsState) {
     }
   };
   run(whole, **adam, 0, 10);
-  const SafetensorsFile weights = FileOf(*StateDict(*whole));
-  const SafetensorsFile state = FileOf(*(*adam)->State());
+  const SafetensorsFile weights = FileOf(StateDict(*whole)->views());
+  const SafetensorsFile state = FileOf((*adam)->State()->views());
   run(whole, **adam, 10, 20);
 
   torch::nn::Sequential resumed{torch::nn::Linear(3, 2)};
@@ -155,7 +156,7 @@ TEST(AdamTest, NamesStateThatDoesNotFit) {
   auto adam = Adam::Create(*net, {});
   auto others = Adam::Create(*other, {});
   EXPECT_THAT(
-      (*adam)->Load(FileOf(*(*others)->State())),
+      (*adam)->Load(FileOf((*others)->State()->views())),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0.weight")));
 }
 

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+#include "common/clock.h"
+#include "trainer/reducer.h"
+#include "trainer/torch/device_marks.h"
+
+namespace cohort::torch_adapter {
+
+// How far a device has come with a backward pass, bucket by bucket: what
+// gradient hooks tell goes in, what GradientReducer::ReduceAsReady awaits comes
+// out.
+//
+//   BP-1: a bucket is over when every write to its gradients that was told, or
+//         was begun on the caller's stream before End, is over.
+//   BP-2: its mark is set as soon as its last gradient is told, so that it is
+//         not held up by the layers before it.
+//   BP-3: what is awaited in which order is the caller's; nothing here depends
+//         on the order in which gradients come.
+//
+// Begin, hooks, End and Await follow each other; hooks may run on a thread of
+// autograd's, since backward() returns behind them.
+class BackwardPass {
+ public:
+  // `buckets` as GradientReducer has them, `gradients` in all.
+  BackwardPass(std::span<const trainer::Bucket> buckets, size_t gradients,
+               std::unique_ptr<DeviceMarks> marks);
+
+  // A pass begins, and its gradients will be averaged.
+  void Begin();
+  // A hook's: this one was accumulated on the calling thread's current stream.
+  // Ignored outside of a pass, where gradients are only added up.
+  void OnGradient(size_t gradient);
+  // It is written once more after its hook.
+  void OnLateWrite(size_t gradient);
+  // All of the pass is begun, and the caller's current stream is behind it.
+  // Marks the buckets that have gradients no hook told of.
+  void End();
+  // Drops a pass that failed.
+  void Abandon() { is_open_ = false; }
+
+  // Waits for a bucket of the pass that ended; errors as AwaitMark.
+  absl::Status Await(size_t bucket, const Clock& clock,
+                     absl::Duration patience) const;
+
+  DeviceMarks& marks() { return *marks_; }
+
+ private:
+  struct Progress {
+    size_t gradients = 0;
+    size_t missing = 0;
+    int64_t stream = 0;  // of its first gradient in this pass
+    // One mark is behind one stream's work: where a bucket's gradients come
+    // from several it is set at the end.
+    bool is_mixed = false;
+    bool is_marked = false;
+  };
+
+  std::vector<Progress> buckets_;
+  std::vector<size_t> bucket_of_;  // by gradient
+  std::vector<bool> is_told_;      // by gradient
+  const std::unique_ptr<DeviceMarks> marks_;
+  bool is_open_ = false;
+};
+
+}  // namespace cohort::torch_adapter

@@ -1,0 +1,229 @@
+// What GradientSync does for a module on a device, told by a device and a
+// communicator that write down what they are asked, over the host's memory.
+
+#include "trainer/torch/gradient_sync.h"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/nn/module.h"
+#include "torch/utils.h"
+
+#include "common/testing/status_matchers.h"
+#include "trainer/local_comm.h"
+#include "trainer/torch/gpu.h"
+
+namespace cohort::torch_adapter {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using trainer::Buffer;
+using trainer::Comm;
+
+// Two ranks that bring the same: a mean is what it was.
+class WritingComm final : public Comm {
+ public:
+  explicit WritingComm(std::vector<std::string>& book, bool on_device = true)
+      : Comm({.rank = 0, .world = 2, .epoch = 1}),
+        book_(book),
+        on_device_(on_device) {}
+
+  absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override {
+    return memory_.Allocate(bytes);
+  }
+  bool allocates_on_device() const override { return on_device_; }
+  absl::Status Zero(std::span<std::byte>) override {
+    return absl::InternalError("not ordered with the pass");
+  }
+  void Revoke() override {}
+
+  absl::Status answer;
+
+ private:
+  absl::Status Run(const Call& call) override {
+    if (call.kind == Kind::kBroadcast) {
+      book_.push_back(absl::StrCat("broadcast ", call.buffers.size()));
+      return absl::OkStatus();
+    }
+    for (const Buffer& buffer : call.buffers) {
+      book_.push_back(absl::StrCat("reduce ", buffer.count));
+    }
+    return answer;
+  }
+
+  std::vector<std::string>& book_;
+  const bool on_device_;
+  trainer::LocalComm memory_;
+};
+
+// A device that is over with a mark when it is looked at the second time.
+class WritingMarks final : public DeviceMarks {
+ public:
+  explicit WritingMarks(std::vector<std::string>& book) : book_(book) {}
+
+  std::string device() const override { return "fake:0"; }
+  int64_t CurrentStream() const override { return 0; }
+  void Set(size_t mark) override {
+    book_.push_back(absl::StrCat("mark ", mark));
+    waiting_.insert(mark);
+  }
+  bool IsOver(size_t mark) const override {
+    if (waiting_.erase(mark) > 0) return false;
+    book_.push_back(absl::StrCat("over ", mark));
+    return true;
+  }
+
+ private:
+  std::vector<std::string>& book_;
+  mutable std::set<size_t> waiting_;
+};
+
+// 3, 2 and 1 numbers: padded to 16, which are the buckets' sizes.
+struct Chain : torch::nn::Module {
+  Chain() {
+    a = register_parameter("a", torch::ones({3}));
+    b = register_parameter("b", torch::ones({2}));
+    c = register_parameter("c", torch::ones({1}));
+  }
+  // c is nearest to the loss, then b, then a.
+  torch::Tensor forward() { return ((a * 2).sum() * b).sum() * c; }
+  torch::Tensor a, b, c;
+};
+
+// A bucket for each gradient.
+constexpr trainer::ReducerOptions kSmall = {.first_bucket_bytes = 1,
+                                            .bucket_bytes_max = 1};
+
+class GradientSyncTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto sync = GradientSync::Create(chain_, comm_, kSmall,
+                                     std::make_unique<WritingMarks>(book_));
+    COHORT_ASSERT_OK(sync);
+    sync_ = *std::move(sync);
+    EXPECT_THAT(Book(), ElementsAre("mark 0", "over 0", "broadcast 3"));
+  }
+
+  // What was written since the last call.
+  std::vector<std::string> Book() { return std::exchange(book_, {}); }
+
+  std::vector<std::string> book_;
+  WritingComm comm_{book_};
+  Chain chain_;
+  std::unique_ptr<GradientSync> sync_;
+};
+
+TEST_F(GradientSyncTest, ReducesEachBucketBehindItsMark) {
+  for (int round = 0; round < 2; ++round) {
+    sync_->Clear();
+    COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kNow));
+    EXPECT_THAT(Book(),
+                ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16",
+                            "over 1", "reduce 16", "over 2", "reduce 16"));
+    EXPECT_TRUE(torch::equal(chain_.a.grad(), torch::full({3}, 4.0)));
+    EXPECT_TRUE(torch::equal(chain_.b.grad(), torch::full({2}, 6.0)));
+    EXPECT_TRUE(torch::equal(chain_.c.grad(), torch::full({1}, 12.0)));
+  }
+}
+
+TEST_F(GradientSyncTest, FollowsOnlyThePassThatIsAveraged) {
+  COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kLater));
+  EXPECT_THAT(Book(), IsEmpty());
+  // Of this one the loss reaches c alone.
+  COHORT_ASSERT_OK(sync_->Backward(chain_.c.sum(), Sync::kNow));
+  EXPECT_THAT(Book(),
+              ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16",
+                          "over 1", "reduce 16", "over 2", "reduce 16"));
+  EXPECT_TRUE(torch::equal(chain_.a.grad(), torch::full({3}, 4.0)));
+  EXPECT_TRUE(torch::equal(chain_.c.grad(), torch::full({1}, 13.0)));
+}
+
+TEST_F(GradientSyncTest, MarksAgainBehindTheCopyOfAReplacedGradient) {
+  const void* home = chain_.c.grad().data_ptr();
+  chain_.c.mutable_grad() = torch::full({1}, 100.0);
+  chain_.b.mutable_grad() = torch::Tensor();
+  COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kNow));
+  EXPECT_THAT(Book(),
+              ElementsAre("mark 0", "mark 1", "mark 2",  //
+                          "mark 0", "mark 1", "over 0", "reduce 16", "over 1",
+                          "reduce 16", "over 2", "reduce 16"));
+  EXPECT_EQ(chain_.c.grad().data_ptr(), home);
+  EXPECT_TRUE(torch::equal(chain_.c.grad(), torch::full({1}, 112.0)));
+  EXPECT_TRUE(torch::equal(chain_.b.grad(), torch::full({2}, 6.0)));
+}
+
+TEST_F(GradientSyncTest, GoesOnAfterAPassThatFailed) {
+  EXPECT_THAT(sync_->Backward(torch::zeros({2}), Sync::kNow),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("LibTorch")));
+  EXPECT_THAT(Book(), IsEmpty());
+  comm_.answer = absl::AbortedError("revoked");
+  EXPECT_THAT(sync_->Backward(chain_.forward(), Sync::kNow),
+              StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(Book(),
+              ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16"));
+}
+
+TEST_F(GradientSyncTest, LeavesTheModuleToOthersWhenItGoes) {
+  sync_.reset();
+  chain_.forward().backward();
+  EXPECT_THAT(Book(), IsEmpty());
+}
+
+TEST(GradientSyncPlaceTest, RefusesAModuleThatIsElsewhere) {
+  std::vector<std::string> book;
+  Chain chain;
+  WritingComm device(book), host(book, /*on_device=*/false);
+  EXPECT_THAT(
+      GradientSync::Create(chain, device, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("memory is the GPU's and the module is on the "
+                               "CPU"),
+                     HasSubstr("without can_use_gpu"))));
+  chain.register_parameter("d", torch::ones({1}, torch::kMeta));
+  EXPECT_THAT(GradientSync::Create(chain, host, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a is on cpu and d on meta")));
+  torch::nn::Module away;
+  away.register_parameter("a", torch::ones({1}, torch::kMeta));
+  EXPECT_THAT(GradientSync::Create(away, host, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("the module is on meta"),
+                             HasSubstr("join with can_use_gpu"))));
+  EXPECT_THAT(book, IsEmpty());
+}
+
+// A gang of one needs no communicator of the device's.
+TEST(GradientSyncPlaceTest, TakesItsOwnMemoryWhereItIsAlone) {
+  std::vector<std::string> book;
+  Chain chain;
+  trainer::LocalComm comm;
+  auto sync = GradientSync::Create(chain, comm, kSmall,
+                                   std::make_unique<WritingMarks>(book));
+  COHORT_ASSERT_OK(sync);
+  EXPECT_THAT(std::exchange(book, {}), ElementsAre("mark 0", "over 0"));
+  COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kLater));
+  COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kNow));
+  EXPECT_THAT(book, IsEmpty());
+  EXPECT_TRUE(torch::equal(chain.a.grad(), torch::full({3}, 8.0)));
+  (*sync)->Clear();
+  EXPECT_TRUE(torch::equal(chain.a.grad(), torch::zeros({3})));
+}
+
+TEST(OpenGpuTest, SaysWhyThereIsNone) {
+  setenv("CUDA_VISIBLE_DEVICES", "", /*overwrite=*/1);
+  EXPECT_THAT(OpenGpu(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       ::testing::AnyOf(HasSubstr("COHORT_TORCH_DIR"),
+                                        HasSubstr("finds 0 GPUs"))));
+}
+
+}  // namespace
+}  // namespace cohort::torch_adapter
