@@ -15,7 +15,7 @@
 namespace cohort::examples {
 
 // Refuses what a rank's session decides, rather than to leave it unheard.
-inline absl::Status CheckRankOptions(const RunOptions& options) {
+inline absl::Status CheckRankOptions(const SessionOptions& options) {
   if (!options.storage_path.empty()) {
     return absl::InvalidArgumentError(
         "--storage-path is for runs by hand: give it to cohort submit, before "
@@ -31,7 +31,7 @@ inline absl::Status CheckRankOptions(const RunOptions& options) {
 
 // A rank of a gang when a worker daemon started this process, else alone.
 inline absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
-    const RunOptions& options, bool can_use_gpu = false) {
+    const SessionOptions& options, bool can_use_gpu = false) {
   if (trainer::IsRank()) {
     COHORT_RETURN_IF_ERROR(CheckRankOptions(options));
     COHORT_ASSIGN_OR_RETURN(trainer::WorkerSessionOptions rank,

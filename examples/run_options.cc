@@ -15,6 +15,15 @@ constexpr int kExitUsage = 2;
 
 }  // namespace
 
+void AddSessionFlags(CLI::App& app, SessionOptions& options) {
+  AddPath(app, "--storage-path", options.storage_path, "DIR",
+          "Where checkpoints go when run by hand (results); under cohort "
+          "`cohort submit --storage-path` says it");
+  AddPath(app, "--restore", options.restore, "DIR",
+          "Checkpoint to go on from when run by hand; a job of cohort goes on "
+          "from its own");
+}
+
 void AddRunFlags(CLI::App& app, RunOptions& options) {
   AddWhole(app, "--epochs", options.epochs, 1, 100'000, "Passes over the data");
   AddWhole(app, "--batch", options.batch, 1, 60'000,
@@ -35,22 +44,22 @@ void AddRunFlags(CLI::App& app, RunOptions& options) {
           "program");
   AddPath(app, "--loss-log", options.loss_log, "FILE",
           "Write each step's loss to this file, all digits");
-  AddPath(app, "--storage-path", options.storage_path, "DIR",
-          "Where checkpoints go when run by hand (results); under cohort "
-          "`cohort submit --storage-path` says it");
-  AddPath(app, "--restore", options.restore, "DIR",
-          "Checkpoint to go on from when run by hand; a job of cohort goes on "
-          "from its own");
+  AddSessionFlags(app, options);
 }
 
-std::optional<ExitNow> ParseRun(CLI::App& app, int argc, char** argv,
-                                RunOptions& options) {
+std::optional<ExitNow> ParseFlags(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return ExitNow{code == 0 ? 0 : kExitUsage};
   }
+  return std::nullopt;
+}
+
+std::optional<ExitNow> ParseRun(CLI::App& app, int argc, char** argv,
+                                RunOptions& options) {
+  if (const auto exit_now = ParseFlags(app, argc, argv)) return exit_now;
   const absl::StatusOr<std::string> data = mnist::FindData(options.data);
   if (!data.ok()) {
     std::cerr << app.get_name() << ": " << data.status().message() << "\n";

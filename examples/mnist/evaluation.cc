@@ -16,6 +16,7 @@
 #include "common/status_util.h"
 #include "trainer/checkpoint.h"
 #include "trainer/local_comm.h"
+#include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
 
@@ -25,7 +26,8 @@ namespace {
 constexpr int64_t kTestBatch = 500;
 
 absl::StatusOr<int64_t> CountBatch(NetImpl& net, const IdxDataset& dataset,
-                                   Precision precision, int64_t begin) {
+                                   Precision precision, torch::Device device,
+                                   int64_t begin) {
   const auto size =
       static_cast<size_t>(std::min(kTestBatch, dataset.size() - begin));
   std::vector<int64_t> ids(size);
@@ -37,7 +39,9 @@ absl::StatusOr<int64_t> CountBatch(NetImpl& net, const IdxDataset& dataset,
   COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
     const torch::NoGradGuard no_gradients;
     const torch::Tensor guesses =
-        net.forward(ImagesOf(pixels, dataset, precision)).argmax(1);
+        net.forward(ImagesOf(pixels, dataset, precision, device))
+            .argmax(1)
+            .cpu();
     const auto* guess = guesses.data_ptr<int64_t>();
     for (size_t i = 0; i < size; ++i) {
       correct += guess[i] == labels[i] ? 1 : 0;
@@ -73,22 +77,25 @@ absl::StatusOr<SavedNet> ShapeOf(const trainer::SafetensorsFile& model) {
 }  // namespace
 
 torch::Tensor ImagesOf(std::vector<float>& pixels, const IdxDataset& dataset,
-                       Precision precision) {
+                       Precision precision, torch::Device device) {
   const auto count = static_cast<int64_t>(pixels.size()) / dataset.input_size();
-  const torch::Tensor images = torch::from_blob(
-      pixels.data(), {count, 1, dataset.rows(), dataset.columns()},
-      torch::kFloat32);
+  const torch::Tensor images = torch_adapter::Upload(
+      torch::from_blob(pixels.data(),
+                       {count, 1, dataset.rows(), dataset.columns()},
+                       torch::kFloat32),
+      device);
   return precision == Precision::kFloat64 ? images.to(torch::kFloat64) : images;
 }
 
 absl::StatusOr<int64_t> CountCorrect(NetImpl& net, const IdxDataset& dataset,
-                                     Precision precision, trainer::Comm& comm) {
+                                     Precision precision, torch::Device device,
+                                     trainer::Comm& comm) {
   std::vector<int64_t> correct(1);
   int64_t batch = 0;
   for (int64_t begin = 0; begin < dataset.size(); begin += kTestBatch) {
     if (batch++ % comm.world() != comm.rank()) continue;
     COHORT_ASSIGN_OR_RETURN(const int64_t in_batch,
-                            CountBatch(net, dataset, precision, begin));
+                            CountBatch(net, dataset, precision, device, begin));
     correct[0] += in_batch;
   }
   COHORT_RETURN_IF_ERROR(comm.AllReduce(trainer::Buffer::Of(std::span(correct)),
@@ -101,7 +108,7 @@ double Percent(int64_t correct, int64_t all) {
   return 100.0 * static_cast<double>(correct) / static_cast<double>(all);
 }
 
-absl::Status Evaluate(const TrainOptions& options) {
+absl::Status Evaluate(const TrainOptions& options, torch::Device device) {
   COHORT_ASSIGN_OR_RETURN(const trainer::Checkpoint checkpoint,
                           trainer::ReadCheckpoint(options.evaluate));
   const auto model = checkpoint.Find("model");
@@ -112,12 +119,17 @@ absl::Status Evaluate(const TrainOptions& options) {
   if (saved->precision == Precision::kFloat64) net.to(torch::kFloat64);
   COHORT_RETURN_IF_ERROR(
       Annotate(torch_adapter::LoadStateDict(**model, net), options.evaluate));
+  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&net, device] {
+    net.to(device);
+    return absl::OkStatus();
+  }));
   COHORT_ASSIGN_OR_RETURN(
       const std::unique_ptr<IdxDataset> dataset,
       IdxDataset::Open(options.data, "t10k", options.test_samples));
   trainer::LocalComm comm;
-  COHORT_ASSIGN_OR_RETURN(const int64_t correct,
-                          CountCorrect(net, *dataset, saved->precision, comm));
+  COHORT_ASSIGN_OR_RETURN(
+      const int64_t correct,
+      CountCorrect(net, *dataset, saved->precision, device, comm));
   std::cout << absl::StrFormat("test accuracy: %.2f %%",
                                Percent(correct, dataset->size()))
             << std::endl;

@@ -12,6 +12,7 @@ namespace cohort::mnist {
 enum class Precision { kFloat32, kFloat64 };
 
 struct TrainOptions : examples::RunOptions {
+  bool use_gpu = false;
   Precision precision = Precision::kFloat32;
   NetShape shape;
   // Steps, besides each epoch's end; 0: only these.

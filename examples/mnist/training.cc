@@ -18,6 +18,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "examples/mnist/evaluation.h"
+#include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
 
@@ -84,8 +85,9 @@ absl::Status CannotWrite(const char* flag, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<Training>> Training::Create(
     const TrainOptions& options, trainer::Session& session,
-    const Clock& clock) {
-  std::unique_ptr<Training> training(new Training(options, session, clock));
+    torch::Device device, const Clock& clock) {
+  std::unique_ptr<Training> training(
+      new Training(options, session, device, clock));
   COHORT_RETURN_IF_ERROR(training->LoadData());
   COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch(
       [&training] { return training->BuildModel(); }));
@@ -130,6 +132,7 @@ absl::Status Training::BuildModel() {
   torch::manual_seed(options_.seed);
   auto net = std::make_shared<NetImpl>(options_.shape);
   if (options_.precision == Precision::kFloat64) net->to(torch::kFloat64);
+  net->to(device_);
   COHORT_ASSIGN_OR_RETURN(model_, Model::Create(net, session_.comm()));
   COHORT_ASSIGN_OR_RETURN(
       optimizer_, torch_adapter::Adam::Create(*net, {.lr = options_.lr}));
@@ -220,9 +223,10 @@ absl::Status Training::Run() {
 }
 
 absl::Status Training::MeasureAccuracy() {
-  COHORT_ASSIGN_OR_RETURN(const int64_t correct,
-                          CountCorrect(model_->module(), *test_,
-                                       options_.precision, session_.comm()));
+  COHORT_ASSIGN_OR_RETURN(
+      const int64_t correct,
+      CountCorrect(model_->module(), *test_, options_.precision, device_,
+                   session_.comm()));
   accuracy_ = Percent(correct, test_->size());
   return absl::OkStatus();
 }
@@ -264,9 +268,10 @@ absl::Status Training::Step(Batch& batch) {
   torch::Tensor loss;
   COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
     const torch::Tensor images =
-        ImagesOf(batch.inputs, *train_, options_.precision);
-    const torch::Tensor labels =
-        torch::from_blob(batch.labels.data(), {batch.size()}, torch::kInt64);
+        ImagesOf(batch.inputs, *train_, options_.precision, device_);
+    const torch::Tensor labels = torch_adapter::Upload(
+        torch::from_blob(batch.labels.data(), {batch.size()}, torch::kInt64),
+        device_);
     loss =
         torch::nn::functional::cross_entropy(model_->forward(images), labels);
     return absl::OkStatus();

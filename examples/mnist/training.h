@@ -24,8 +24,10 @@ namespace cohort::mnist {
 // One rank's training of the network, from the start or from the session's
 // checkpoint, to the end.
 //
-//   TR-1: with one seed, world and set of options the weights at a step are the
-//         same bits, however often the gang was started again on the way.
+//   TR-1: on CPUs, with one seed, world and set of options the weights at a
+//   step
+//         are the same bits, however often the gang was started again on the
+//         way.
 //   TR-2: with one seed, `world * batch` samples a step give the losses of any
 //         other split of that number, up to rounding.
 //
@@ -38,7 +40,7 @@ class Training {
   // written; else the errors of data, disk and gang.
   static absl::StatusOr<std::unique_ptr<Training>> Create(
       const TrainOptions& options, trainer::Session& session,
-      const Clock& clock);
+      torch::Device device, const Clock& clock);
 
   // Trains to the end, evaluates, and leaves the last checkpoint behind.
   absl::Status Run();
@@ -47,8 +49,8 @@ class Training {
   using Model = torch_adapter::DistributedDataParallel<NetImpl>;
 
   Training(const TrainOptions& options, trainer::Session& session,
-           const Clock& clock)
-      : options_(options), session_(session), clock_(clock) {}
+           torch::Device device, const Clock& clock)
+      : options_(options), session_(session), device_(device), clock_(clock) {}
 
   absl::Status LoadData();
   absl::Status BuildModel();
@@ -78,6 +80,7 @@ class Training {
 
   const TrainOptions options_;
   trainer::Session& session_;
+  const torch::Device device_;
   const Clock& clock_;
 
   std::unique_ptr<IdxDataset> train_;
