@@ -268,7 +268,7 @@ absl::Status Training::Validate() {
   }
   COHORT_ASSIGN_OR_RETURN(validation_loss_, Mean(sum, count));
   validated_step_ = step_;
-  return absl::OkStatus();
+  return losses_.empty() ? absl::OkStatus() : Report(losses_.back());
 }
 
 double Training::BytesPerSecond() const {
