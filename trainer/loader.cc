@@ -1,5 +1,6 @@
 #include "trainer/loader.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -8,6 +9,15 @@
 #include "common/status_macros.h"
 
 namespace cohort::trainer {
+namespace {
+
+// Labels begin on a cache line of their own.
+size_t Align(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
     const Dataset& dataset, const SamplerOptions& sampler,
@@ -19,12 +29,18 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
   }
   COHORT_ASSIGN_OR_RETURN(DistributedSampler made,
                           DistributedSampler::Create(sampler));
+  // No rank has more of an epoch: a batch takes no memory for what never comes.
+  options.batch_size = std::min(options.batch_size, sampler.dataset_size);
   return std::unique_ptr<Loader>(new Loader(dataset, std::move(made), options));
 }
 
 Loader::Loader(const Dataset& dataset, DistributedSampler sampler,
                LoaderOptions options)
-    : dataset_(dataset), options_(options), sampler_(std::move(sampler)) {}
+    : dataset_(dataset),
+      options_(options),
+      memory_(options.memory != nullptr ? *options.memory
+                                        : PlainMemory::OfProcess()),
+      sampler_(std::move(sampler)) {}
 
 Loader::~Loader() { Stop(); }
 
@@ -57,9 +73,7 @@ absl::StatusOr<std::optional<Batch>> Loader::Next() {
 
 void Loader::Recycle(Batch batch) {
   MutexLock lock(mutex_);
-  if (spare_.size() < static_cast<size_t>(options_.prefetch)) {
-    spare_.push_back(std::move(batch));
-  }
+  spare_.push_back(std::move(batch));
 }
 
 void Loader::Stop() {
@@ -70,6 +84,7 @@ void Loader::Stop() {
   }
   if (thread_.joinable()) thread_.join();
   MutexLock lock(mutex_);
+  for (Batch& batch : ready_) spare_.push_back(std::move(batch));
   ready_.clear();
   done_ = true;
 }
@@ -109,12 +124,28 @@ Batch Loader::TakeSpare() {
 absl::Status Loader::Fill(Batch& batch) {
   const std::span<const int64_t> ids = sampler_.Take(options_.batch_size);
   batch.ids.assign(ids.begin(), ids.end());
-  batch.labels.resize(ids.size());
-  batch.inputs.resize(ids.size() * static_cast<size_t>(dataset_.input_size()));
+  COHORT_RETURN_IF_ERROR(Place(batch, ids.size()));
   batch.cursor = sampler_.cursor();
   batch.hash = sampler_.hash();
   batch.last = sampler_.remaining() == 0;
   return dataset_.Read(batch.ids, batch.inputs, batch.labels);
+}
+
+// Every block has room for a full batch: the last one of an epoch is filled
+// again, too.
+absl::Status Loader::Place(Batch& batch, size_t samples) {
+  const auto width = static_cast<size_t>(dataset_.input_size());
+  const auto most = static_cast<size_t>(options_.batch_size);
+  const size_t labels = Align(most * width * sizeof(float));
+  if (batch.block == nullptr) {
+    COHORT_ASSIGN_OR_RETURN(std::byte* const memory,
+                            memory_.Allocate(labels + most * sizeof(int64_t)));
+    batch.block = BatchBlock(memory, {&memory_});
+  }
+  std::byte* const begin = batch.block.get();
+  batch.inputs = {reinterpret_cast<float*>(begin), samples * width};
+  batch.labels = {reinterpret_cast<int64_t*>(begin + labels), samples};
+  return absl::OkStatus();
 }
 
 }  // namespace cohort::trainer

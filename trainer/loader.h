@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/mutex.h"
+#include "trainer/batch_memory.h"
 #include "trainer/dataset.h"
 #include "trainer/sampler.h"
 
@@ -21,17 +23,23 @@ struct LoaderOptions {
   int64_t batch_size = 64;
   // Batches read ahead.  Two cover one step's jitter; more only cost memory.
   int prefetch = 2;
+  // Where batches lie; null: the process's own memory.  Must outlive the loader
+  // and its batches.
+  BatchMemory* memory = nullptr;
 };
 
-// One step's samples of this rank.
+// One step's samples of this rank.  Ends, or goes to Recycle, only after all
+// that reads them: a copy to a GPU that was begun is such a reader until its
+// event has come.
 struct Batch {
   std::vector<int64_t> ids;
-  std::vector<float> inputs;
-  std::vector<int64_t> labels;
+  std::span<float> inputs;    // size() * Dataset::input_size(), 64-byte aligned
+  std::span<int64_t> labels;  // size(), 64-byte aligned
   // The sampler behind this batch, not behind what was read ahead.
   int64_t cursor = 0;
   uint64_t hash = 0;
   bool last = false;  // of the epoch
+  BatchBlock block;   // what inputs and labels are parts of
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
 };
@@ -40,7 +48,11 @@ struct Batch {
 //
 //   LD-1: the batches from a cursor on are those of an undisturbed epoch when
 //         the cursor stood at the end of a batch.
-//   LD-2: at most `prefetch` batches and the one being read are in memory.
+//   LD-2: at most `prefetch` batches, the one being read among them, are ahead
+//         of the training thread; memory is taken for these and for as many as
+//         that thread held at once, and filled again.
+//   LD-3: a batch's memory is written to again only after Recycle, and given
+//         back only after the batch.
 //
 // One background thread an epoch.  Thread-compatible: the training thread owns
 // it; `dataset` must outlive it.
@@ -59,11 +71,12 @@ class Loader {
   // was read ahead.  Errors as DistributedSampler::StartEpoch.
   absl::Status StartEpoch(int64_t epoch, int64_t cursor = 0);
 
-  // The next batch; none at the epoch's end.  The dataset's error ends the
-  // epoch and is repeated.  REQUIRES: StartEpoch.
+  // The next batch; none at the epoch's end.  An error of the dataset or of the
+  // memory ends the epoch and is repeated.  REQUIRES: StartEpoch.
   absl::StatusOr<std::optional<Batch>> Next();
 
-  // Gives a batch's memory back for another.
+  // Gives a batch's memory back for another.  Nothing may read it any more
+  // (LD-3).
   void Recycle(Batch batch);
 
   // What the gang consumes in the epoch that runs, padding included.
@@ -78,9 +91,11 @@ class Loader {
   bool WaitForRoom();
   Batch TakeSpare();
   absl::Status Fill(Batch& batch);
+  absl::Status Place(Batch& batch, size_t samples);
 
   const Dataset& dataset_;
   const LoaderOptions options_;
+  BatchMemory& memory_;
   int64_t epoch_size_ = 0;
 
   // The reading thread while it runs, else the owner.

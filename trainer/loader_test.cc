@@ -2,17 +2,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/mutex.h"
 #include "common/testing/status_matchers.h"
 
 namespace cohort::trainer {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Input and label say which sample they are; one id may be broken.
 class CountingDataset final : public Dataset {
@@ -38,6 +42,45 @@ class CountingDataset final : public Dataset {
   const int64_t broken_;
 };
 
+template <typename T>
+std::vector<T> Copy(std::span<T> values) {
+  return {values.begin(), values.end()};
+}
+
+// Counts what is out; may have an end.
+class CountingMemory final : public BatchMemory {
+ public:
+  explicit CountingMemory(int most = 1000) : most_(most) {}
+
+  absl::StatusOr<std::byte*> Allocate(size_t bytes) override {
+    MutexLock lock(mutex_);
+    if (out_ == most_) return absl::ResourceExhaustedError("no room to pin");
+    ++out_;
+    ++allocated_;
+    return PlainMemory::OfProcess().Allocate(bytes);
+  }
+  void Free(std::byte* memory) override {
+    MutexLock lock(mutex_);
+    --out_;
+    PlainMemory::OfProcess().Free(memory);
+  }
+
+  int out() const {
+    MutexLock lock(mutex_);
+    return out_;
+  }
+  int allocated() const {
+    MutexLock lock(mutex_);
+    return allocated_;
+  }
+
+ private:
+  const int most_;
+  mutable Mutex mutex_;
+  int out_ ABSL_GUARDED_BY(mutex_) = 0;
+  int allocated_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 std::vector<int64_t> Drain(Loader& loader) {
   std::vector<int64_t> ids;
   for (;;) {
@@ -60,8 +103,8 @@ TEST(LoaderTest, GivesTheSamplersOrderWithItsData) {
   COHORT_ASSERT_OK(first);
   ASSERT_TRUE(first->has_value());
   EXPECT_THAT((*first)->ids, ElementsAre(1, 3, 8));  // PyTorch's
-  EXPECT_THAT((*first)->inputs, ElementsAre(1, 0.5, 3, 0.5, 8, 0.5));
-  EXPECT_THAT((*first)->labels, ElementsAre(10, 30, 80));
+  EXPECT_THAT(Copy((*first)->inputs), ElementsAre(1, 0.5, 3, 0.5, 8, 0.5));
+  EXPECT_THAT(Copy((*first)->labels), ElementsAre(10, 30, 80));
   EXPECT_EQ((*first)->cursor, 9);
   EXPECT_FALSE((*first)->last);
   auto second = (*loader)->Next();
@@ -115,6 +158,69 @@ TEST(LoaderTest, RepeatsTheDatasetsErrorBehindTheGoodBatches) {
   EXPECT_THAT((*loader)->Next(), StatusIs(absl::StatusCode::kDataLoss));
   COHORT_ASSERT_OK((*loader)->StartEpoch(0, 8));  // behind the broken one
   COHORT_EXPECT_OK((*loader)->Next());
+}
+
+// LD-2, over many epochs, with a trainer that holds one batch and looks at the
+// next.
+TEST(LoaderTest, TakesMemoryForAFewBatchesAndGivesAllOfItBack) {
+  const CountingDataset dataset(200);
+  CountingMemory memory;
+  {
+    auto loader =
+        Loader::Create(dataset, {.dataset_size = 200},
+                       {.batch_size = 8, .prefetch = 3, .memory = &memory});
+    COHORT_ASSERT_OK(loader);
+    for (int64_t epoch = 0; epoch < 4; ++epoch) {
+      COHORT_ASSERT_OK((*loader)->StartEpoch(epoch));
+      auto held = (*loader)->Next();
+      COHORT_ASSERT_OK(held);
+      while (held->has_value()) {
+        auto next = (*loader)->Next();
+        COHORT_ASSERT_OK(next);
+        (*loader)->Recycle(**std::move(held));
+        held = std::move(next);
+      }
+    }
+    EXPECT_LE(memory.allocated(), 3 + 2);
+    EXPECT_EQ(memory.out(), memory.allocated());
+  }
+  EXPECT_EQ(memory.out(), 0);
+}
+
+// LD-3
+TEST(LoaderTest, WritesToABatchAgainOnlyAfterItWasRecycled) {
+  const CountingDataset dataset(100);
+  auto loader = Loader::Create(dataset, {.dataset_size = 100, .shuffle = false},
+                               {.batch_size = 4, .prefetch = 2});
+  COHORT_ASSERT_OK(loader);
+  COHORT_ASSERT_OK((*loader)->StartEpoch(0));
+  auto held = (*loader)->Next();
+  COHORT_ASSERT_OK(held);
+  const float* const memory = (*held)->inputs.data();
+  for (int i = 0; i < 10; ++i) {
+    auto other = (*loader)->Next();
+    COHORT_ASSERT_OK(other);
+    EXPECT_NE((*other)->inputs.data(), memory);
+    (*loader)->Recycle(**std::move(other));
+  }
+  EXPECT_THAT(Copy((*held)->inputs),
+              ElementsAre(0, 0.5, 1, 0.5, 2, 0.5, 3, 0.5));
+  EXPECT_THAT(Copy((*held)->labels), ElementsAre(0, 10, 20, 30));
+}
+
+TEST(LoaderTest, RepeatsTheErrorOfItsMemory) {
+  const CountingDataset dataset(100);
+  CountingMemory memory(/*most=*/1);
+  auto loader = Loader::Create(dataset, {.dataset_size = 100},
+                               {.batch_size = 4, .memory = &memory});
+  COHORT_ASSERT_OK(loader);
+  COHORT_ASSERT_OK((*loader)->StartEpoch(0));
+  auto first = (*loader)->Next();
+  COHORT_ASSERT_OK(first);
+  const auto full =
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("to pin"));
+  EXPECT_THAT((*loader)->Next(), full);
+  EXPECT_THAT((*loader)->Next(), full);
 }
 
 TEST(LoaderTest, RefusesWhatMakesNoSense) {

@@ -183,6 +183,14 @@ void NonFinite(const NonFiniteArgs& args) {
   if (!trainer::AllFinite(std::span(&values, 1))) *args.found = 1;
 }
 
+template <typename T>
+void Round(const RoundArgs& args) {
+  T* const rounded = static_cast<T*>(args.rounded);
+  for (size_t i = 0; i < args.count; ++i) {
+    rounded[i] = Element<T>::To(args.values[i]);
+  }
+}
+
 template <typename Args, void (*kRun)(const Args&)>
 void Run(const void* args) {
   kRun(*static_cast<const Args*>(args));
@@ -201,6 +209,7 @@ void AddKernels(std::vector<CpuKernel>& kernels) {
   add(Kernel::kAdam, sizeof(AdamArgs), Run<AdamArgs, Adam<T>>);
   add(Kernel::kNonFinite, sizeof(NonFiniteArgs),
       Run<NonFiniteArgs, NonFinite<T>>);
+  add(Kernel::kRound, sizeof(RoundArgs), Run<RoundArgs, Round<T>>);
 }
 
 absl::string_view NameOf(Kernel kernel) {
@@ -215,6 +224,8 @@ absl::string_view NameOf(Kernel kernel) {
       return "adam";
     case Kernel::kNonFinite:
       return "non_finite";
+    case Kernel::kRound:
+      return "round";
   }
   return "unknown";
 }

@@ -8,7 +8,7 @@
 
 namespace cohort::mlp {
 
-enum class Kernel { kProduct, kColumnSum, kSoftmax, kAdam, kNonFinite };
+enum class Kernel { kProduct, kColumnSum, kSoftmax, kAdam, kNonFinite, kRound };
 
 // As mlp.cu has it: "cohort_mlp_product_f32".
 std::string KernelName(Kernel kernel, trainer::DType dtype);

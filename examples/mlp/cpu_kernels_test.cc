@@ -145,7 +145,7 @@ TEST(CpuKernelsTest, ExponentialsAreGoodToSomeUnitsInTheLastPlace) {
 
 TEST(CpuKernelsTest, SoftmaxGivesCrossEntropyAndItsGradients) {
   const std::vector<float> logits = {1, 2, 4, 0, 0, 0};
-  const std::vector<int32_t> labels = {2, 0};
+  const std::vector<int64_t> labels = {2, 0};
   std::vector<float> gradients(6), losses(4);
   RunKernel(Kernel::kSoftmax, DType::kF32,
             SoftmaxArgs{.logits = logits.data(),

@@ -34,7 +34,8 @@ class EmulatedDevice final : public Device {
   COHORT_ADD(column_sum_##suffix, ColumnSumArgs); \
   COHORT_ADD(softmax_##suffix, SoftmaxArgs);      \
   COHORT_ADD(adam_##suffix, AdamArgs);            \
-  COHORT_ADD(non_finite_##suffix, NonFiniteArgs)
+  COHORT_ADD(non_finite_##suffix, NonFiniteArgs); \
+  COHORT_ADD(round_##suffix, RoundArgs)
     COHORT_ADD_ALL(f32);
     COHORT_ADD_ALL(f16);
     COHORT_ADD_ALL(bf16);
@@ -54,6 +55,13 @@ class EmulatedDevice final : public Device {
   }
   absl::Status Mark(size_t) override { return absl::OkStatus(); }
   absl::Status Await(size_t) override { return absl::OkStatus(); }
+  absl::Status BeginUploads(std::span<const Copy> copies,
+                            size_t behind) override {
+    return cpu_.BeginUploads(copies, behind);
+  }
+  absl::Status JoinUploads() override { return cpu_.JoinUploads(); }
+  absl::Status AwaitUploads() override { return cpu_.AwaitUploads(); }
+  trainer::BatchMemory& batch_memory() override { return cpu_.batch_memory(); }
 
  private:
   absl::Status LaunchKernel(Kernel kernel, DType dtype, Grid grid,

@@ -42,6 +42,10 @@ absl::Status Device::Launch(DType dtype, const NonFiniteArgs& args) {
                       &args);
 }
 
+absl::Status Device::Launch(DType dtype, const RoundArgs& args) {
+  return LaunchKernel(Kernel::kRound, dtype, {.x = Blocks(args.count)}, &args);
+}
+
 absl::StatusOr<std::byte*> CpuDevice::Allocate(size_t bytes) {
   constexpr size_t kAlignment = 64;
   const size_t size = RoundUp(bytes, kAlignment);
@@ -66,6 +70,13 @@ absl::Status CpuDevice::Upload(std::byte* to, std::span<const std::byte> from) {
 absl::Status CpuDevice::Download(std::span<std::byte> to,
                                  const std::byte* from) {
   std::memcpy(to.data(), from, to.size());
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::BeginUploads(std::span<const Copy> copies, size_t) {
+  for (const Copy& copy : copies) {
+    std::memcpy(copy.to, copy.from.data(), copy.from.size());
+  }
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "examples/mlp/cpu_kernels.h"
 #include "examples/mlp/kernel_args.h"
+#include "trainer/batch_memory.h"
 #include "trainer/comm/comm.h"
 
 namespace cohort::mlp {
@@ -31,7 +32,8 @@ class Device {
   // Whether its memory is what a communicator that allocates_on_device() gives.
   virtual bool is_gpu() const = 0;
 
-  // Zeroed memory, the device's as long as it lives.
+  // Memory that is zeroed before what is begun later, uploads too; the device's
+  // as long as it lives.
   virtual absl::StatusOr<std::byte*> Allocate(size_t bytes) = 0;
 
   // Returns when `from` may be changed; what is begun later sees the bytes.
@@ -46,12 +48,30 @@ class Device {
   virtual absl::Status Mark(size_t mark) = 0;
   virtual absl::Status Await(size_t mark) = 0;
 
+  // Uploads that run beside what is begun by other calls.
+  struct Copy {
+    std::byte* to = nullptr;
+    std::span<const std::byte> from = {};
+  };
+  // Begins copies behind what Mark(behind) remembers, if it was ever called.
+  // `from` is read until AwaitUploads has returned; fastest is batch_memory().
+  virtual absl::Status BeginUploads(std::span<const Copy> copies,
+                                    size_t behind) = 0;
+  // What is begun from now on is begun behind the uploads until now.
+  virtual absl::Status JoinUploads() = 0;
+  // Returns when these are over.  From any thread.
+  virtual absl::Status AwaitUploads() = 0;
+  // Memory for what goes up often.  Valid as long as the device, which a block
+  // must not outlive; a block is given back when no upload reads it any more.
+  virtual trainer::BatchMemory& batch_memory() = 0;
+
   // Begin a kernel over elements of `dtype`.
   absl::Status Launch(trainer::DType dtype, const ProductArgs& args);
   absl::Status Launch(trainer::DType dtype, const ColumnSumArgs& args);
   absl::Status Launch(trainer::DType dtype, const SoftmaxArgs& args);
   absl::Status Launch(trainer::DType dtype, const AdamArgs& args);
   absl::Status Launch(trainer::DType dtype, const NonFiniteArgs& args);
+  absl::Status Launch(trainer::DType dtype, const RoundArgs& args);
 
  protected:
   // Blocks of kThreads threads.
@@ -79,6 +99,13 @@ class CpuDevice final : public Device {
                         const std::byte* from) override;
   absl::Status Mark(size_t) override { return absl::OkStatus(); }
   absl::Status Await(size_t) override { return absl::OkStatus(); }
+  absl::Status BeginUploads(std::span<const Copy> copies,
+                            size_t behind) override;
+  absl::Status JoinUploads() override { return absl::OkStatus(); }
+  absl::Status AwaitUploads() override { return absl::OkStatus(); }
+  trainer::BatchMemory& batch_memory() override {
+    return trainer::PlainMemory::OfProcess();
+  }
 
  private:
   struct Free {

@@ -57,10 +57,13 @@ absl::Status GpuDevice::Prepare(std::span<const std::byte> image) {
   auto kernels = cuda::KernelModule::Load(driver_, image);
   if (!kernels.ok()) return Annotate(kernels.status(), device_->name());
   kernels_ = *std::move(kernels);
-  COHORT_RETURN_IF_ERROR(device_->Check(
-      driver_->cuStreamCreate(&stream_, cuda::kStreamNonBlocking),
-      "cuStreamCreate"));
+  for (cuda::Stream* const stream : {&stream_, &uploads_}) {
+    COHORT_RETURN_IF_ERROR(device_->Check(
+        driver_->cuStreamCreate(stream, cuda::kStreamNonBlocking),
+        "cuStreamCreate"));
+  }
   COHORT_ASSIGN_OR_RETURN(staging_.done, NewEvent());
+  COHORT_ASSIGN_OR_RETURN(uploaded_, NewEvent());
   return absl::OkStatus();
 }
 
@@ -70,9 +73,14 @@ GpuDevice::~GpuDevice() {
       driver_->cuEventRecord(staging_.done, stream_) == cuda::kSuccess) {
     AwaitEvent(staging_.done, "the end").IgnoreError();
   }
+  if (uploaded_ != nullptr) AwaitUploads().IgnoreError();
   for (const cuda::Event event : marks_) driver_->cuEventDestroy(event);
-  if (staging_.done != nullptr) driver_->cuEventDestroy(staging_.done);
-  if (stream_ != nullptr) driver_->cuStreamDestroy(stream_);
+  for (const cuda::Event event : {staging_.done, uploaded_}) {
+    if (event != nullptr) driver_->cuEventDestroy(event);
+  }
+  for (const cuda::Stream stream : {stream_, uploads_}) {
+    if (stream != nullptr) driver_->cuStreamDestroy(stream);
+  }
   if (staging_.memory != nullptr) device_->FreePinned(staging_.memory);
   for (const cuda::DevicePointer memory : memory_) device_->Free(memory);
   kernels_.reset();
@@ -92,6 +100,12 @@ absl::StatusOr<std::byte*> GpuDevice::Allocate(size_t bytes) {
   memory_.push_back(memory);
   COHORT_RETURN_IF_ERROR(device_->Check(
       driver_->cuMemsetD8Async(memory, 0, bytes, stream_), "cuMemsetD8Async"));
+  // An upload comes behind the zeroes, too.
+  COHORT_RETURN_IF_ERROR(device_->Check(
+      driver_->cuEventRecord(staging_.done, stream_), "cuEventRecord"));
+  COHORT_RETURN_IF_ERROR(
+      device_->Check(driver_->cuStreamWaitEvent(uploads_, staging_.done, 0),
+                     "cuStreamWaitEvent"));
   return cuda::AddressOf(memory);
 }
 
@@ -109,8 +123,8 @@ absl::Status GpuDevice::Reserve(size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status GpuDevice::Copy(cuda::DevicePointer to, cuda::DevicePointer from,
-                             size_t bytes) {
+absl::Status GpuDevice::CopyStaged(cuda::DevicePointer to,
+                                   cuda::DevicePointer from, size_t bytes) {
   COHORT_RETURN_IF_ERROR(device_->Check(
       driver_->cuMemcpyAsync(to, from, bytes, stream_), "cuMemcpyAsync"));
   return device_->Check(driver_->cuEventRecord(staging_.done, stream_),
@@ -120,15 +134,15 @@ absl::Status GpuDevice::Copy(cuda::DevicePointer to, cuda::DevicePointer from,
 absl::Status GpuDevice::Upload(std::byte* to, std::span<const std::byte> from) {
   COHORT_RETURN_IF_ERROR(Reserve(from.size()));
   std::memcpy(staging_.memory, from.data(), from.size());
-  return Copy(cuda::PointerTo(to), cuda::PointerTo(staging_.memory),
-              from.size());
+  return CopyStaged(cuda::PointerTo(to), cuda::PointerTo(staging_.memory),
+                    from.size());
 }
 
 absl::Status GpuDevice::Download(std::span<std::byte> to,
                                  const std::byte* from) {
   COHORT_RETURN_IF_ERROR(Reserve(to.size()));
-  COHORT_RETURN_IF_ERROR(
-      Copy(cuda::PointerTo(staging_.memory), cuda::PointerTo(from), to.size()));
+  COHORT_RETURN_IF_ERROR(CopyStaged(cuda::PointerTo(staging_.memory),
+                                    cuda::PointerTo(from), to.size()));
   COHORT_RETURN_IF_ERROR(AwaitEvent(staging_.done, "a copy to the host"));
   std::memcpy(to.data(), staging_.memory, to.size());
   return absl::OkStatus();
@@ -147,14 +161,43 @@ absl::Status GpuDevice::Await(size_t mark) {
   return AwaitEvent(marks_[mark], "the network's kernels");
 }
 
+absl::Status GpuDevice::BeginUploads(std::span<const Device::Copy> copies,
+                                     size_t behind) {
+  if (behind < marks_.size()) {
+    COHORT_RETURN_IF_ERROR(
+        device_->Check(driver_->cuStreamWaitEvent(uploads_, marks_[behind], 0),
+                       "cuStreamWaitEvent of an upload"));
+  }
+  for (const Device::Copy& copy : copies) {
+    COHORT_RETURN_IF_ERROR(
+        device_->Check(driver_->cuMemcpyAsync(cuda::PointerTo(copy.to),
+                                              cuda::PointerTo(copy.from.data()),
+                                              copy.from.size(), uploads_),
+                       "cuMemcpyAsync of an upload"));
+  }
+  return device_->Check(driver_->cuEventRecord(uploaded_, uploads_),
+                        "cuEventRecord of an upload");
+}
+
+absl::Status GpuDevice::JoinUploads() {
+  return device_->Check(driver_->cuStreamWaitEvent(stream_, uploaded_, 0),
+                        "cuStreamWaitEvent for an upload");
+}
+
+absl::Status GpuDevice::AwaitUploads() {
+  return AwaitEvent(uploaded_, "an upload");
+}
+
 // Polled, since an event that never comes must not hold the process for ever.
 absl::Status GpuDevice::AwaitEvent(cuda::Event event, absl::string_view what) {
   const MachineClock clock;
-  const absl::Duration until = clock.Monotonic() + patience_;
+  const absl::Duration until =
+      clock.Monotonic() + (hangs_ ? absl::ZeroDuration() : patience_);
   for (;;) {
     const cuda::Result result = driver_->cuEventQuery(event);
     if (result != cuda::kNotReady) return device_->Check(result, what);
     if (clock.Monotonic() >= until) {
+      hangs_ = true;
       return absl::DeadlineExceededError(
           absl::StrCat(name(), ": ", what, ": not over after ",
                        absl::FormatDuration(patience_)));

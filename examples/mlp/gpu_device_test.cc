@@ -1,9 +1,14 @@
 #include "examples/mlp/gpu_device.h"
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,6 +20,8 @@ namespace cohort::mlp {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using trainer::DType;
 using trainer::cuda::DriverTable;
@@ -105,7 +112,7 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfEveryFault) {
   for (const char* const call :
        {"cuMemAlloc", "cuMemsetD8Async", "cuMemHostAlloc", "cuMemcpyAsync",
         "cuEventRecord", "cuEventQuery", "cuModuleGetFunction",
-        "cuLaunchKernel", "cuEventCreate"}) {
+        "cuLaunchKernel", "cuEventCreate", "cuStreamWaitEvent"}) {
     FakeDriver driver;
     auto gpu = OpenFakeGpu(driver);
     COHORT_ASSERT_OK(gpu);
@@ -124,7 +131,8 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfEveryFault) {
         return done;
       }
       if (auto done = (*gpu)->Mark(0); !done.ok()) return done;
-      return (*gpu)->Await(0);
+      if (auto done = (*gpu)->Await(0); !done.ok()) return done;
+      return (*gpu)->JoinUploads();
     };
     EXPECT_THAT(work(),
                 StatusIs(absl::StatusCode::kUnavailable,
@@ -133,6 +141,168 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfEveryFault) {
         << call;
     driver.faults().Release();
   }
+}
+
+TEST(GpuDeviceTest, NamesDeviceAndCallOfAnUploadsFault) {
+  for (const char* const call :
+       {"cuStreamWaitEvent", "cuMemcpyAsync", "cuEventRecord"}) {
+    FakeDriver driver;
+    auto gpu = OpenFakeGpu(driver);
+    COHORT_ASSERT_OK(gpu);
+    auto memory = (*gpu)->Allocate(64);
+    COHORT_ASSERT_OK(memory);
+    COHORT_ASSERT_OK((*gpu)->Mark(0));
+    driver.faults().Fail(call, trainer::cuda::kEccUncorrectable);
+    const std::vector<std::byte> bytes(64);
+    const Device::Copy copy = {*memory, bytes};
+    EXPECT_THAT((*gpu)->BeginUploads(std::span(&copy, 1), 0),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         AllOf(HasSubstr(kUuid), HasSubstr(std::string(call) +
+                                                           " of an upload"))));
+    COHORT_EXPECT_OK((*gpu)->AwaitUploads());
+  }
+}
+
+// What streams are given, in order.  Streams and events are named by the order
+// in which they were made: the kernels' and the uploads', the staging's event
+// and the uploads'.
+class StreamLog {
+ public:
+  explicit StreamLog(FakeDriver& driver)
+      : table_(std::make_shared<DriverTable>(*driver.table())) {
+    const auto& real = driver.table();
+    table_->cuStreamCreate = [this, real](trainer::cuda::Stream* stream,
+                                          unsigned flags) {
+      const auto made = real->cuStreamCreate(stream, flags);
+      streams_.push_back(*stream);
+      return made;
+    };
+    table_->cuEventCreate = [this, real](trainer::cuda::Event* event,
+                                         unsigned flags) {
+      const auto made = real->cuEventCreate(event, flags);
+      events_.push_back(*event);
+      return made;
+    };
+    table_->cuStreamWaitEvent = [this, real](trainer::cuda::Stream stream,
+                                             trainer::cuda::Event event,
+                                             unsigned flags) {
+      Add("wait", stream, Name("event", events_, event));
+      return real->cuStreamWaitEvent(stream, event, flags);
+    };
+    table_->cuEventRecord = [this, real](trainer::cuda::Event event,
+                                         trainer::cuda::Stream stream) {
+      Add("record", stream, Name("event", events_, event));
+      return real->cuEventRecord(event, stream);
+    };
+    table_->cuMemcpyAsync = [this, real](trainer::cuda::DevicePointer to,
+                                         trainer::cuda::DevicePointer from,
+                                         size_t bytes,
+                                         trainer::cuda::Stream stream) {
+      Add("copy", stream, std::to_string(bytes));
+      return real->cuMemcpyAsync(to, from, bytes, stream);
+    };
+    table_->cuLaunchKernel = [this, real](auto function, auto... rest) {
+      const auto all = std::tuple(rest...);
+      Add("kernel", std::get<7>(all), "");
+      return real->cuLaunchKernel(function, rest...);
+    };
+  }
+
+  std::shared_ptr<const DriverTable> table() const { return table_; }
+  trainer::cuda::Stream uploads() const { return streams_.at(1); }
+  std::vector<std::string> Take() { return std::exchange(calls_, {}); }
+
+ private:
+  template <typename T>
+  static std::string Name(const char* kind, const std::vector<T>& made,
+                          T handle) {
+    const auto found = std::find(made.begin(), made.end(), handle);
+    return absl::StrCat(kind, " ", found - made.begin());
+  }
+  void Add(const char* call, trainer::cuda::Stream stream,
+           const std::string& what) {
+    calls_.push_back(absl::StrCat(Name("stream", streams_, stream), ": ", call,
+                                  what.empty() ? "" : " ", what));
+  }
+
+  const std::shared_ptr<DriverTable> table_;
+  std::vector<trainer::cuda::Stream> streams_;
+  std::vector<trainer::cuda::Event> events_;
+  std::vector<std::string> calls_;
+};
+
+TEST(GpuDeviceTest, UploadsRunBesideKernelsBehindTheMarkAndAheadOfTheJoin) {
+  FakeDriver driver;
+  AddKernels(driver);
+  StreamLog log(driver);
+  auto gpu = GpuDevice::Open(log.table(), 0, FakeImage());
+  COHORT_ASSERT_OK(gpu);
+  auto memory = (*gpu)->Allocate(128);
+  COHORT_ASSERT_OK(memory);
+  EXPECT_THAT(log.Take(),
+              ElementsAre("stream 0: record event 0", "stream 1: wait event 0"))
+      << "behind the zeroes";
+  const trainer::BatchBlock batch(*(*gpu)->batch_memory().Allocate(96),
+                                  {&(*gpu)->batch_memory()});
+  std::fill_n(batch.get(), 96, std::byte{7});
+  const Device::Copy copies[] = {{*memory, {batch.get(), 64}},
+                                 {*memory + 64, {batch.get() + 64, 32}}};
+  COHORT_ASSERT_OK((*gpu)->BeginUploads(copies, /*behind=*/0));
+  EXPECT_THAT(log.Take(), ElementsAre("stream 1: copy 64", "stream 1: copy 32",
+                                      "stream 1: record event 1"))
+      << "nothing was marked";
+  COHORT_ASSERT_OK((*gpu)->JoinUploads());
+  COHORT_ASSERT_OK((*gpu)->Launch(
+      DType::kF32,
+      NonFiniteArgs{.values = *memory,
+                    .found = reinterpret_cast<uint32_t*>(*memory + 96),
+                    .count = 24}));
+  COHORT_ASSERT_OK((*gpu)->Mark(0));
+  COHORT_ASSERT_OK((*gpu)->AwaitUploads());
+  COHORT_ASSERT_OK((*gpu)->BeginUploads(copies, /*behind=*/0));
+  EXPECT_THAT(log.Take(),
+              ElementsAre("stream 0: wait event 1", "stream 0: kernel",
+                          "stream 0: record event 2", "stream 1: wait event 2",
+                          "stream 1: copy 64", "stream 1: copy 32",
+                          "stream 1: record event 1"));
+  std::vector<std::byte> bytes(96);
+  COHORT_ASSERT_OK((*gpu)->JoinUploads());
+  COHORT_ASSERT_OK((*gpu)->Download(bytes, *memory));
+  EXPECT_THAT(bytes, Each(std::byte{7}));
+}
+
+// PM-1, and nothing waits for ever, nor twice.
+TEST(GpuDeviceTest, MemoryThatAnUploadReadsIsNotGivenBack) {
+  FakeDriver driver;
+  StreamLog log(driver);
+  std::atomic<bool> go{false};
+  {
+    auto gpu = GpuDevice::Open(log.table(), 0, FakeImage(),
+                               /*patience=*/absl::Milliseconds(20));
+    COHORT_ASSERT_OK(gpu);
+    auto memory = (*gpu)->Allocate(64);
+    COHORT_ASSERT_OK(memory);
+    trainer::BatchMemory& source = (*gpu)->batch_memory();
+    trainer::BatchBlock batch(*source.Allocate(64), {&source});
+    const Device::Copy copy = {*memory, {batch.get(), 64}};
+    FakeDriver::Enqueue(log.uploads(), [&go] { go.wait(false); });
+    COHORT_ASSERT_OK((*gpu)->BeginUploads(std::span(&copy, 1), 0));
+    const auto late = StatusIs(
+        absl::StatusCode::kDeadlineExceeded,
+        AllOf(HasSubstr(kUuid), HasSubstr("an upload"), HasSubstr("20ms")));
+    EXPECT_THAT((*gpu)->AwaitUploads(), late);
+    batch.reset();
+    EXPECT_EQ(driver.pinned_bytes(), 64u);
+    // A new one is given back once all copies are over.
+    trainer::BatchBlock other(*source.Allocate(100), {&source});
+    go.store(true);
+    go.notify_all();
+    while (!(*gpu)->AwaitUploads().ok()) {
+    }
+    other.reset();
+    EXPECT_EQ(driver.pinned_bytes(), 64u);
+  }
+  EXPECT_EQ(driver.streams() + driver.events(), 0);
 }
 
 // A kernel that never ends holds nobody for ever.

@@ -69,7 +69,8 @@ std::vector<double> Train(Device& device, trainer::Comm& comm,
     for (int64_t& label : labels) {
       label = static_cast<int64_t>(random.Below(10));
     }
-    COHORT_RETURN_IF_ERROR((*network)->Backward(inputs, labels, 1024));
+    COHORT_RETURN_IF_ERROR((*network)->Prefetch(inputs, labels));
+    COHORT_RETURN_IF_ERROR((*network)->Backward(1024));
     COHORT_RETURN_IF_ERROR((*network)->Reduce());
     COHORT_RETURN_IF_ERROR((*network)->Update({}, number, 1.0f / 1024));
     COHORT_ASSIGN_OR_RETURN(losses.emplace_back(), (*network)->Loss());

@@ -53,7 +53,7 @@ struct ColumnSumArgs {
 // 1].
 struct SoftmaxArgs {
   const void* logits;
-  const int32_t* labels;
+  const int64_t* labels;
   void* gradients;
   float* losses;
   float scale;
@@ -78,6 +78,13 @@ struct AdamArgs {
 struct NonFiniteArgs {
   const void* values;
   uint32_t* found;
+  uint64_t count;
+};
+
+// rounded[i]: values[i] as an element.
+struct RoundArgs {
+  const float* values;
+  void* rounded;
   uint64_t count;
 };
 

@@ -18,6 +18,7 @@ using cohort::mlp::kThreads;
 using cohort::mlp::kTile;
 using cohort::mlp::NonFiniteArgs;
 using cohort::mlp::ProductArgs;
+using cohort::mlp::RoundArgs;
 using cohort::mlp::SoftmaxArgs;
 
 // How a type is read as f32 and rounded from it.
@@ -160,6 +161,13 @@ __device__ void NonFinite(const NonFiniteArgs& args) {
   if (value - value != 0) *args.found = 1;
 }
 
+template <typename T>
+__device__ void Round(const RoundArgs& args) {
+  const uint64_t i = ThreadIndex();
+  if (i >= args.count) return;
+  static_cast<T*>(args.rounded)[i] = Element<T>::To(args.values[i]);
+}
+
 }  // namespace
 
 #define COHORT_KERNEL(name, type, Args, Body)                         \
@@ -172,7 +180,8 @@ __device__ void NonFinite(const NonFiniteArgs& args) {
   COHORT_KERNEL(column_sum_##suffix, type, ColumnSumArgs, ColumnSum) \
   COHORT_KERNEL(softmax_##suffix, type, SoftmaxArgs, Softmax)        \
   COHORT_KERNEL(adam_##suffix, type, AdamArgs, Adam)                 \
-  COHORT_KERNEL(non_finite_##suffix, type, NonFiniteArgs, NonFinite)
+  COHORT_KERNEL(non_finite_##suffix, type, NonFiniteArgs, NonFinite) \
+  COHORT_KERNEL(round_##suffix, type, RoundArgs, Round)
 
 COHORT_KERNELS(f32, float)
 COHORT_KERNELS(f16, __half)

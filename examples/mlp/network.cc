@@ -21,8 +21,6 @@ using trainer::Float16;
 using trainer::GradientReducer;
 using trainer::GradientShape;
 
-constexpr size_t kLabelAlignment = 64;
-
 // Rounds `values` to elements of `dtype`.
 void RoundTo(DType dtype, std::span<const float> values, std::byte* to) {
   for (size_t i = 0; i < values.size(); ++i) {
@@ -138,11 +136,20 @@ absl::Status Network::AllocateMemory() {
     COHORT_ASSIGN_OR_RETURN(weights_, device_.Allocate(elements_ * element));
   }
   const auto batch = static_cast<size_t>(options_.batch_max);
-  const size_t labels = (batch * sizeof(int32_t) + kLabelAlignment - 1) /
-                        kLabelAlignment * kLabelAlignment;
-  host_batch_.resize(labels + batch * options_.shape.inputs * element);
-  COHORT_ASSIGN_OR_RETURN(batch_, device_.Allocate(host_batch_.size()));
-  activations_ = {batch_ + labels};
+  const size_t inputs = batch * options_.shape.inputs;
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    Samples& samples = samples_[i];
+    COHORT_ASSIGN_OR_RETURN(samples.inputs,
+                            device_.Allocate(inputs * sizeof(float)));
+    COHORT_ASSIGN_OR_RETURN(samples.labels,
+                            device_.Allocate(batch * sizeof(int64_t)));
+    samples.mark = reducer_->buckets().size() + i;  // behind the buckets'
+  }
+  activations_ = {nullptr};
+  if (options_.precision != DType::kF32) {
+    COHORT_ASSIGN_OR_RETURN(activations_[0],
+                            device_.Allocate(inputs * element));
+  }
   deltas_ = {nullptr};
   for (const Layer& layer : layers_) {
     const size_t bytes = batch * layer.outputs * element;
@@ -191,25 +198,39 @@ int64_t Network::parameter_count() const {
   return count;
 }
 
-absl::Status Network::UploadBatch(std::span<const float> inputs,
-                                  std::span<const int64_t> labels) {
+void Network::CheckSamples(std::span<const float> inputs,
+                           std::span<const int64_t> labels) const {
   COHORT_CHECK(!labels.empty() &&
                labels.size() <= static_cast<size_t>(options_.batch_max));
   COHORT_CHECK(inputs.size() ==
                labels.size() * static_cast<size_t>(options_.shape.inputs));
-  auto* const ids = reinterpret_cast<int32_t*>(host_batch_.data());
-  for (size_t i = 0; i < labels.size(); ++i) {
-    COHORT_CHECK(labels[i] >= 0 && labels[i] < options_.shape.classes);
-    ids[i] = static_cast<int32_t>(labels[i]);
+  for (const int64_t label : labels) {
+    COHORT_CHECK(label >= 0 && label < options_.shape.classes);
   }
-  const size_t begin = activations_[0] - batch_;
-  RoundTo(options_.precision, inputs, host_batch_.data() + begin);
-  return device_.Upload(
-      batch_, std::span(host_batch_)
-                  .first(begin + inputs.size() * SizeOf(options_.precision)));
 }
 
-absl::Status Network::Forward(uint32_t rows) {
+absl::Status Network::Prefetch(std::span<const float> inputs,
+                               std::span<const int64_t> labels) {
+  CheckSamples(inputs, labels);
+  Samples& samples = samples_[next_];
+  COHORT_CHECK(samples.rows == 0);
+  samples.rows = static_cast<uint32_t>(labels.size());
+  const Device::Copy copies[] = {{samples.inputs, std::as_bytes(inputs)},
+                                 {samples.labels, std::as_bytes(labels)}};
+  return device_.BeginUploads(copies, samples.mark);
+}
+
+absl::Status Network::Forward(const Samples& samples) {
+  if (options_.precision == DType::kF32) {
+    activations_[0] = samples.inputs;
+  } else {
+    COHORT_RETURN_IF_ERROR(device_.Launch(
+        options_.precision,
+        RoundArgs{.values = reinterpret_cast<const float*>(samples.inputs),
+                  .rounded = activations_[0],
+                  .count = static_cast<uint64_t>(samples.rows) *
+                           static_cast<uint64_t>(options_.shape.inputs)}));
+  }
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     COHORT_RETURN_IF_ERROR(device_.Launch(
@@ -220,7 +241,7 @@ absl::Status Network::Forward(uint32_t rows) {
             .bias = ElementAt(weights_, layer.bias),
             .mask = nullptr,
             .c = activations_[i + 1],
-            .m = rows,
+            .m = samples.rows,
             .n = static_cast<uint32_t>(layer.outputs),
             .depth = static_cast<uint32_t>(layer.inputs),
             .is_rectified = i + 1 < layers_.size()}));
@@ -228,16 +249,16 @@ absl::Status Network::Forward(uint32_t rows) {
   return absl::OkStatus();
 }
 
-absl::Status Network::Backward(std::span<const float> inputs,
-                               std::span<const int64_t> labels,
-                               float loss_scale) {
-  COHORT_RETURN_IF_ERROR(UploadBatch(inputs, labels));
-  rows_ = static_cast<uint32_t>(labels.size());
-  COHORT_RETURN_IF_ERROR(Forward(rows_));
+absl::Status Network::Backward(float loss_scale) {
+  Samples& samples = samples_[next_];
+  COHORT_CHECK(samples.rows > 0);
+  rows_ = samples.rows;
+  COHORT_RETURN_IF_ERROR(device_.JoinUploads());
+  COHORT_RETURN_IF_ERROR(Forward(samples));
   COHORT_RETURN_IF_ERROR(device_.Launch(
       options_.precision,
       SoftmaxArgs{.logits = activations_.back(),
-                  .labels = reinterpret_cast<const int32_t*>(batch_),
+                  .labels = reinterpret_cast<const int64_t*>(samples.labels),
                   .gradients = deltas_.back(),
                   .losses = reinterpret_cast<float*>(losses_),
                   .scale = loss_scale / static_cast<float>(rows_),
@@ -246,7 +267,9 @@ absl::Status Network::Backward(std::span<const float> inputs,
   for (size_t i = layers_.size(); i-- > 0;) {
     COHORT_RETURN_IF_ERROR(BackwardThrough(i, rows_));
   }
-  return absl::OkStatus();
+  samples.rows = 0;
+  next_ = (next_ + 1) % samples_.size();
+  return device_.Mark(samples.mark);
 }
 
 absl::Status Network::BackwardThrough(size_t index, uint32_t rows) {
@@ -357,13 +380,16 @@ absl::StatusOr<int64_t> Network::CountCorrect(std::span<const float> inputs,
   const auto width = static_cast<size_t>(options_.shape.inputs);
   const auto batch = static_cast<size_t>(options_.batch_max);
   std::vector<std::byte> logits(batch * classes * SizeOf(options_.precision));
+  // Not where the next step's samples are on their way to.
+  Samples samples = samples_[(next_ + 1) % samples_.size()];
   int64_t correct = 0;
   for (size_t begin = 0; begin < labels.size(); begin += batch) {
     const size_t rows = std::min(batch, labels.size() - begin);
-    COHORT_RETURN_IF_ERROR(
-        UploadBatch(inputs.subspan(begin * width, rows * width),
-                    labels.subspan(begin, rows)));
-    COHORT_RETURN_IF_ERROR(Forward(static_cast<uint32_t>(rows)));
+    const auto part = inputs.subspan(begin * width, rows * width);
+    CheckSamples(part, labels.subspan(begin, rows));
+    COHORT_RETURN_IF_ERROR(device_.Upload(samples.inputs, std::as_bytes(part)));
+    samples.rows = static_cast<uint32_t>(rows);
+    COHORT_RETURN_IF_ERROR(Forward(samples));
     COHORT_RETURN_IF_ERROR(device_.Download(
         std::span(logits).first(rows * classes * SizeOf(options_.precision)),
         activations_.back()));

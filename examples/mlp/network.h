@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,8 +54,10 @@ struct SavedTensor {
 //         the same bits on all ranks (CM-2).
 //
 // A step is Backward, Reduce, AllFinite where needed, Update; each begins what
-// the device does and returns.  Thread-compatible, on the device's thread;
-// errors are the device's and the communicator's.  Both must outlive it.
+// the device does and returns.  Prefetch brings the samples of the next step up
+// beside them: two places on the device take turns, so that one is read while
+// the other is filled.  Thread-compatible, on the device's thread; errors are
+// the device's and the communicator's.  Both must outlive it.
 class Network {
  public:
   // Every rank calls it alike.  InvalidArgument for a size that is not positive
@@ -64,10 +67,19 @@ class Network {
   static absl::StatusOr<std::unique_ptr<Network>> Create(
       Device& device, trainer::Comm& comm, const NetworkOptions& options);
 
-  // Begins the gradients of loss_scale times the mean loss of these samples.
-  // REQUIRES: 1 to batch_max labels within the classes, as many inputs.
-  absl::Status Backward(std::span<const float> inputs,
-                        std::span<const int64_t> labels, float loss_scale);
+  // Begins to bring up the samples of the next Backward.  They are read until
+  // AwaitPrefetch has returned.
+  // REQUIRES: 1 to batch_max labels within the classes, as many inputs; the
+  //           samples before them were taken by a Backward.
+  absl::Status Prefetch(std::span<const float> inputs,
+                        std::span<const int64_t> labels);
+  // Returns when samples may be changed, those for the next step included.
+  absl::Status AwaitPrefetch() { return device_.AwaitUploads(); }
+
+  // Begins the gradients of loss_scale times the mean loss of the samples that
+  // were prefetched.
+  // REQUIRES: there are some.
+  absl::Status Backward(float loss_scale);
   // Averages the gradients over the gang, the last layers' while those before
   // them are computed.
   absl::Status Reduce();
@@ -103,6 +115,13 @@ class Network {
     size_t offset = 0;
     size_t size = 0;
   };
+  // On the device, as a loader has them.
+  struct Samples {
+    std::byte* inputs = nullptr;  // f32
+    std::byte* labels = nullptr;  // int64_t
+    uint32_t rows = 0;            // 0: none
+    size_t mark = 0;              // of the device: the last Backward of them
+  };
 
   Network(Device& device, trainer::Comm& comm, const NetworkOptions& options)
       : device_(device), comm_(comm), options_(options) {}
@@ -112,9 +131,10 @@ class Network {
   absl::Status DrawWeights();
   absl::Status StoreMasters(const std::vector<float>& masters);
 
-  absl::Status UploadBatch(std::span<const float> inputs,
-                           std::span<const int64_t> labels);
-  absl::Status Forward(uint32_t rows);
+  void CheckSamples(std::span<const float> inputs,
+                    std::span<const int64_t> labels) const;
+  // Of samples that are there.
+  absl::Status Forward(const Samples& samples);
   absl::Status BackwardThrough(size_t layer, uint32_t rows);
   absl::Status MarkBuckets(size_t layer);
   absl::Status ReduceThroughHost();
@@ -139,12 +159,13 @@ class Network {
   std::byte* exp_avg_sq_ = nullptr;
   std::byte* weights_ = nullptr;  // the masters themselves in f32
 
-  std::byte* batch_ = nullptr;           // labels, then the first activations
-  std::vector<std::byte*> activations_;  // by layer, the inputs first
-  std::vector<std::byte*> deltas_;       // their gradients; none for the inputs
+  std::array<Samples, 2> samples_;
+  size_t next_ = 0;  // the next Backward's among them
+  // By layer, the inputs first, which are the samples themselves in f32.
+  std::vector<std::byte*> activations_;
+  std::vector<std::byte*> deltas_;  // their gradients; none for the inputs
   std::byte* losses_ = nullptr;
   std::byte* non_finite_ = nullptr;
-  std::vector<std::byte> host_batch_;
   uint32_t rows_ = 0;  // of the last Backward
 };
 

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/random.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "examples/mlp/testing/fake_gpu.h"
 #include "trainer/comm/testing/gpu_world.h"
@@ -71,8 +72,15 @@ std::unique_ptr<Network> NewNetwork(Device& device, Comm& comm,
   return *std::move(network);
 }
 
+absl::Status Backward(Network& network, const Samples& samples,
+                      float loss_scale) {
+  COHORT_RETURN_IF_ERROR(network.Prefetch(samples.inputs, samples.labels));
+  COHORT_RETURN_IF_ERROR(network.Backward(loss_scale));
+  return network.AwaitPrefetch();
+}
+
 double LossOf(Network& network, const Samples& samples) {
-  COHORT_CHECK(network.Backward(samples.inputs, samples.labels, 1).ok());
+  COHORT_CHECK(Backward(network, samples, 1).ok());
   const auto loss = network.Loss();
   COHORT_CHECK(loss.ok()) << loss.status();
   return *loss;
@@ -80,7 +88,7 @@ double LossOf(Network& network, const Samples& samples) {
 
 // What Adam's first moment tells after one step: (1 - beta1) times it.
 std::vector<SavedTensor> GradientsOf(Network& network, const Samples& samples) {
-  COHORT_CHECK(network.Backward(samples.inputs, samples.labels, 1).ok());
+  COHORT_CHECK(Backward(network, samples, 1).ok());
   COHORT_CHECK(network.Reduce().ok());
   COHORT_CHECK(network.Update({.lr = 0}, 1, 1).ok());
   auto saved = network.Save();
@@ -127,16 +135,24 @@ Trained Train(Device& device, Comm& comm, DType precision, int steps = 60) {
   const size_t part = 32 / comm.world();
   // Exact in every type.
   const float loss_scale = precision == DType::kF16 ? 1024.0f : 1.0f;
+  const auto part_of = [&](int step) {
+    return all.Part(step % 10 * 32 + comm.rank() * part, part);
+  };
   Trained trained;
+  const Samples first = part_of(1);
+  COHORT_CHECK(network->Prefetch(first.inputs, first.labels).ok());
   for (int step = 1; step <= steps; ++step) {
-    const Samples mine = all.Part(step % 10 * 32 + comm.rank() * part, part);
-    COHORT_CHECK(network->Backward(mine.inputs, mine.labels, loss_scale).ok());
+    COHORT_CHECK(network->Backward(loss_scale).ok());
+    // Beside the step.
+    const Samples next = part_of(step + 1);
+    COHORT_CHECK(network->Prefetch(next.inputs, next.labels).ok());
     const absl::Status reduced = network->Reduce();
     COHORT_CHECK(reduced.ok()) << reduced;
     const auto finite = network->AllFinite();
     COHORT_CHECK(finite.ok() && *finite);
     COHORT_CHECK(network->Update({.lr = 0.01}, step, 1 / loss_scale).ok());
     trained.losses.push_back(*network->Loss());
+    COHORT_CHECK(network->AwaitPrefetch().ok());
   }
   const auto saved = network->Save();
   COHORT_CHECK(saved.ok()) << saved.status();
@@ -239,7 +255,7 @@ TEST(NetworkTest, AllRanksHearOfOnesOverflow) {
          {1.0f, comm.rank() == 1 ? 60000.0f : 1.0f, 1.0f}) {
       Samples scaled = samples;
       for (float& input : scaled.inputs) input *= factor;
-      COHORT_ASSERT_OK(network->Backward(scaled.inputs, scaled.labels, 65536));
+      COHORT_ASSERT_OK(Backward(*network, scaled, 65536));
       COHORT_ASSERT_OK(network->Reduce());
       const auto finite = network->AllFinite();
       COHORT_ASSERT_OK(finite);
@@ -285,7 +301,7 @@ TEST(NetworkTest, TellsWhatItsGpuSays) {
     COHORT_ASSERT_OK(gpu);
     const auto network = NewNetwork(**gpu, comm, Options(DType::kBF16));
     const Samples samples = Draw(8);
-    COHORT_ASSERT_OK(network->Backward(samples.inputs, samples.labels, 1));
+    COHORT_ASSERT_OK(Backward(*network, samples, 1));
     gang.driver(0).faults().FailAlways("cuEventQuery",
                                        trainer::cuda::kIllegalAddress);
     EXPECT_THAT(network->Reduce(),

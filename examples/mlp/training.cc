@@ -106,7 +106,8 @@ absl::Status Training::LoadData() {
                                         .world = session_.world(),
                                         .rank = session_.rank(),
                                         .seed = options_.seed},
-                                       {.batch_size = options_.batch}));
+                                       {.batch_size = options_.batch,
+                                        .memory = &device_.batch_memory()}));
   return absl::OkStatus();
 }
 
@@ -199,22 +200,32 @@ absl::StatusOr<bool> Training::RunEpoch() {
   epoch_start_cursor_ = cursor_;
   epoch_loss_ = 0;
   epoch_steps_ = 0;
-  for (;;) {
-    COHORT_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
-    if (!batch) break;
-    COHORT_RETURN_IF_ERROR(Step(*batch));
-    const bool last = batch->last;
+  COHORT_ASSIGN_OR_RETURN(std::optional<Batch> batch, Prefetch());
+  while (batch) {
+    COHORT_RETURN_IF_ERROR(
+        network_->Backward(scaler_ ? scaler_->scale() : 1.0f));
+    // Beside the backward pass; an error is told after the step.
+    absl::StatusOr<std::optional<Batch>> next = Prefetch();
+    COHORT_RETURN_IF_ERROR(FinishStep(*batch));
+    COHORT_RETURN_IF_ERROR(next.status());
+    COHORT_RETURN_IF_ERROR(network_->AwaitPrefetch());
     loader_->Recycle(*std::move(batch));
-    if (last) break;
-    if (ReachedSteps()) return false;
+    batch = *std::move(next);
+    if (batch && ReachedSteps()) return false;
   }
   COHORT_RETURN_IF_ERROR(EndEpoch());
   return !ReachedSteps();
 }
 
-absl::Status Training::Step(const Batch& batch) {
-  COHORT_RETURN_IF_ERROR(network_->Backward(batch.inputs, batch.labels,
-                                            scaler_ ? scaler_->scale() : 1.0f));
+absl::StatusOr<std::optional<Batch>> Training::Prefetch() {
+  COHORT_ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
+  if (batch) {
+    COHORT_RETURN_IF_ERROR(network_->Prefetch(batch->inputs, batch->labels));
+  }
+  return batch;
+}
+
+absl::Status Training::FinishStep(const Batch& batch) {
   COHORT_RETURN_IF_ERROR(network_->Reduce());
   COHORT_RETURN_IF_ERROR(Update());
   COHORT_ASSIGN_OR_RETURN(const double loss, GlobalLoss());

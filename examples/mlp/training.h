@@ -56,7 +56,11 @@ class Training {
 
   // Trains the rest of the epoch; false when --steps said stop in it.
   absl::StatusOr<bool> RunEpoch();
-  absl::Status Step(const trainer::Batch& batch);
+  // The batch of the next step, on its way to the device; none at the epoch's
+  // end.
+  absl::StatusOr<std::optional<trainer::Batch>> Prefetch();
+  // What is left of a step whose backward pass was begun.
+  absl::Status FinishStep(const trainer::Batch& batch);
   // Takes the step, or leaves it out when its gradients overflowed.
   absl::Status Update();
   absl::StatusOr<double> GlobalLoss();

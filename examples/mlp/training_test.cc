@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -25,6 +27,7 @@
 namespace cohort::mlp {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -217,31 +220,164 @@ TEST_F(TrainingTest, NamesALossLogThatCannotBeWritten) {
                                    HasSubstr("--loss-log /nowhere"))));
 }
 
-// By hand, on a fake GPU, whose kernels are the CPU's.
-TEST_F(TrainingTest, GivesTheLossesOfCpusOnAGpu) {
-  TrainOptions options = small_;
-  options.precision = DType::kF16;
-  options.steps = 12;
-  const auto train = [&](Device& device, const std::string& log) {
+// One rank by hand, on any device.
+class TrainingOnAGpuTest : public TrainingTest,
+                           public ::testing::WithParamInterface<DType> {
+ protected:
+  void SetUp() override {
+    TrainingTest::SetUp();
+    small_.precision = GetParam();
+    small_.steps = 25;  // into the second epoch
+  }
+
+  // The losses of its steps.
+  std::string Train(
+      Device& device, const std::function<void()>& before_it_runs = [] {}) {
     auto session = trainer::LocalSession::Create(
         {.storage_path = directory_.File("results")});
-    COHORT_ASSERT_OK(session);
-    TrainOptions mine = options;
-    mine.loss_log = directory_.File(log);
+    EXPECT_THAT(session, IsOk());
+    TrainOptions mine = small_;
+    mine.loss_log = directory_.File("loss.log");
     const MachineClock clock;
     auto training = Training::Create(mine, **session, device, clock);
-    COHORT_ASSERT_OK(training);
-    COHORT_ASSERT_OK((*training)->Run());
-  };
-  CpuDevice cpu;
-  train(cpu, "cpu.log");
+    EXPECT_THAT(training, IsOk());
+    if (!training.ok()) return "";
+    before_it_runs();
+    EXPECT_THAT((*training)->Run(), IsOk());
+    training->reset();  // closes its log
+    return Slurp(mine.loss_log);
+  }
+  std::string TrainOnCpu() {
+    CpuDevice cpu;
+    return Train(cpu);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, TrainingOnAGpuTest,
+                         ::testing::Values(DType::kF32, DType::kF16,
+                                           DType::kBF16),
+                         [](const auto& test) {
+                           return std::string(ToString(test.param));
+                         });
+
+// The calls of a driver whose uploads are as late as they may be: each begins
+// when somebody waits for it.  Of the device's streams and events the second
+// ones are the uploads'.
+class LateUploads {
+ public:
+  explicit LateUploads(trainer::cuda::FakeDriver& driver)
+      : table_(std::make_shared<trainer::cuda::DriverTable>(*driver.table())) {
+    using trainer::cuda::Event;
+    using trainer::cuda::Stream;
+    const auto real = driver.table();
+    table_->cuStreamCreate = [this, real](Stream* stream, unsigned flags) {
+      const auto made = real->cuStreamCreate(stream, flags);
+      streams_.push_back(*stream);
+      return made;
+    };
+    table_->cuEventCreate = [this, real](Event* event, unsigned flags) {
+      const auto made = real->cuEventCreate(event, flags);
+      events_.push_back(*event);
+      return made;
+    };
+    table_->cuMemcpyAsync = [this, real](auto to, auto from, size_t bytes,
+                                         Stream stream) {
+      if (stream == streams_.at(1)) {
+        const int mine = ++begun_;
+        trainer::cuda::FakeDriver::Enqueue(stream, [this, mine] {
+          for (int now = 0; (now = awaited_.load()) < mine;) {
+            awaited_.wait(now);
+          }
+        });
+      }
+      return real->cuMemcpyAsync(to, from, bytes, stream);
+    };
+    table_->cuStreamWaitEvent = [this, real](Stream stream, Event event,
+                                             unsigned flags) {
+      LetGo(event);
+      return real->cuStreamWaitEvent(stream, event, flags);
+    };
+    table_->cuEventQuery = [this, real](Event event) {
+      LetGo(event);
+      return real->cuEventQuery(event);
+    };
+  }
+
+  std::shared_ptr<const trainer::cuda::DriverTable> table() const {
+    return table_;
+  }
+  int begun() const { return begun_; }
+
+ private:
+  void LetGo(trainer::cuda::Event event) {
+    if (event != events_.at(1)) return;
+    awaited_.store(begun_);
+    awaited_.notify_all();
+  }
+
+  const std::shared_ptr<trainer::cuda::DriverTable> table_;
+  std::vector<trainer::cuda::Stream> streams_;
+  std::vector<trainer::cuda::Event> events_;
+  std::atomic<int> begun_ = 0;
+  std::atomic<int> awaited_ = 0;
+};
+
+// A fake one, whose kernels are the CPU's: a batch that was computed with
+// before its copy, or copied over another that is still read, would show.
+TEST_P(TrainingOnAGpuTest, GivesTheLossesOfCpusHoweverLateUploadsAre) {
+  trainer::cuda::FakeDriver driver;
+  AddKernels(driver);
+  LateUploads late(driver);
+  {
+    auto gpu = GpuDevice::Open(late.table(), 0, FakeImage());
+    COHORT_ASSERT_OK(gpu);
+    size_t before = 0;
+    const std::string losses =
+        Train(**gpu, [&] { before = driver.faults().Count("cuMemHostAlloc"); });
+    EXPECT_THAT(losses, HasSubstr("25 "));
+    EXPECT_EQ(losses, TrainOnCpu());
+    // Inputs and labels of each step and of the one that --steps left out.
+    EXPECT_EQ(late.begun(), 2 * 26);
+    // Batches were pinned, once for both epochs.
+    const size_t pinned = driver.faults().Count("cuMemHostAlloc") - before;
+    EXPECT_GT(pinned, 1u);
+    EXPECT_LE(pinned, 4u);
+  }
+  EXPECT_EQ(driver.pinned_bytes(), 0u);
+  EXPECT_EQ(driver.device_bytes(), 0u);
+  EXPECT_EQ(driver.streams() + driver.events() + driver.contexts(), 0);
+}
+
+TEST_P(TrainingOnAGpuTest, GivesThemWhereNothingCanBePinned) {
   trainer::cuda::FakeDriver driver;
   auto gpu = OpenFakeGpu(driver);
   COHORT_ASSERT_OK(gpu);
-  train(**gpu, "gpu.log");
-  const std::string losses = Slurp(directory_.File("cpu.log"));
-  EXPECT_THAT(losses, HasSubstr("12 "));
-  EXPECT_EQ(Slurp(directory_.File("gpu.log")), losses);
+  const std::string losses = Train(**gpu, [&driver] {
+    driver.faults().FailAlways("cuMemHostAlloc", trainer::cuda::kOutOfMemory);
+  });
+  EXPECT_THAT(losses, HasSubstr("25 "));
+  EXPECT_EQ(losses, TrainOnCpu());
+}
+
+// What a rank says when its GPU fails in a step.
+TEST_F(TrainingTest, NamesDeviceAndCallWhenAnUploadFails) {
+  for (const char* const call : {"cuMemHostAlloc", "cuStreamWaitEvent"}) {
+    trainer::cuda::FakeDriver driver;
+    auto gpu = OpenFakeGpu(driver);
+    COHORT_ASSERT_OK(gpu);
+    auto session = trainer::LocalSession::Create(
+        {.storage_path = directory_.File("results")});
+    COHORT_ASSERT_OK(session);
+    const MachineClock clock;
+    auto training = Training::Create(small_, **session, **gpu, clock);
+    COHORT_ASSERT_OK(training);
+    driver.faults().FailAlways(call, trainer::cuda::kEccUncorrectable);
+    EXPECT_THAT((*training)->Run(),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         AllOf(HasSubstr("GPU-01010101"), HasSubstr(call),
+                               HasSubstr("CUDA_ERROR_ECC_UNCORRECTABLE"))));
+    driver.faults().Release();
+  }
 }
 
 }  // namespace

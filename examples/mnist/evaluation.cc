@@ -76,7 +76,7 @@ absl::StatusOr<SavedNet> ShapeOf(const trainer::SafetensorsFile& model) {
 
 }  // namespace
 
-torch::Tensor ImagesOf(std::vector<float>& pixels, const IdxDataset& dataset,
+torch::Tensor ImagesOf(std::span<float> pixels, const IdxDataset& dataset,
                        Precision precision, torch::Device device) {
   const auto count = static_cast<int64_t>(pixels.size()) / dataset.input_size();
   const torch::Tensor images = torch_adapter::Upload(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -12,7 +14,7 @@ namespace cohort::mnist {
 
 // A batch as the network takes it, on its device.  On the CPU the tensor
 // borrows `pixels` in float32.
-torch::Tensor ImagesOf(std::vector<float>& pixels, const IdxDataset& dataset,
+torch::Tensor ImagesOf(std::span<float> pixels, const IdxDataset& dataset,
                        Precision precision, torch::Device device);
 
 // Images of `dataset` that `net` names right, counted exactly over the gang.

@@ -73,16 +73,20 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(
       name));
   // From here on the destructor releases it.
   std::unique_ptr<Device> device(
-      new Device(std::move(driver), handle, id, name));
-  COHORT_RETURN_IF_ERROR(device->Check(
-      device->driver_->cuCtxSetCurrent(context), "cuCtxSetCurrent"));
+      new Device(std::move(driver), handle, context, id, name));
+  COHORT_RETURN_IF_ERROR(device->Enter());
   return device;
 }
 
+absl::Status Device::Enter() const {
+  return Check(driver_->cuCtxSetCurrent(context_), "cuCtxSetCurrent");
+}
+
 Device::Device(std::shared_ptr<const DriverTable> driver, DeviceHandle handle,
-               std::string uuid, std::string name)
+               Context context, std::string uuid, std::string name)
     : driver_(std::move(driver)),
       handle_(handle),
+      context_(context),
       uuid_(std::move(uuid)),
       name_(std::move(name)) {}
 

@@ -24,8 +24,8 @@ int VisibleOrdinal(int own);
 // (NCCL, PyTorch) share.
 //
 // Thread-compatible, and more: every call, the destructor too, comes from the
-// thread that opened it, since the context is current there.  Errors name the
-// device.
+// thread that opened it, since the context is current there, but for what says
+// otherwise.  Errors name the device.
 class Device {
  public:
   // `ordinal` counts what CUDA_VISIBLE_DEVICES shows.  FAILED_PRECONDITION when
@@ -48,7 +48,11 @@ class Device {
   absl::StatusOr<DevicePointer> Allocate(size_t bytes) const;
   void Free(DevicePointer memory) const;
 
-  // Host memory that the device copies from and to by itself.
+  // Makes the context current on the calling thread, too.  From any thread.
+  absl::Status Enter() const;
+
+  // Host memory that the device copies from and to by itself.  From any thread
+  // that has entered.
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) const;
   void FreePinned(std::byte* memory) const;
 
@@ -57,10 +61,11 @@ class Device {
 
  private:
   Device(std::shared_ptr<const DriverTable> driver, DeviceHandle handle,
-         std::string uuid, std::string name);
+         Context context, std::string uuid, std::string name);
 
   const std::shared_ptr<const DriverTable> driver_;
   const DeviceHandle handle_;
+  const Context context_;
   const std::string uuid_;
   const std::string name_;
 };

@@ -47,6 +47,7 @@ absl::Status BindAll(void* library, DriverTable& t) {
   COHORT_BIND(cuPointerGetAttribute, "cuPointerGetAttribute");
   COHORT_BIND(cuStreamCreate, "cuStreamCreate");
   COHORT_BIND(cuStreamDestroy, "cuStreamDestroy_v2");
+  COHORT_BIND(cuStreamWaitEvent, "cuStreamWaitEvent");
   COHORT_BIND(cuEventCreate, "cuEventCreate");
   COHORT_BIND(cuEventRecord, "cuEventRecord");
   COHORT_BIND(cuEventQuery, "cuEventQuery");

@@ -26,6 +26,7 @@ inline constexpr Result kDeviceUnavailable = 46;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidImage = 200;
+inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kEccUncorrectable = 214;
 inline constexpr Result kUnsupportedPtxVersion = 222;
@@ -98,6 +99,7 @@ struct DriverTable {
 
   std::function<Result(Stream*, unsigned flags)> cuStreamCreate;
   std::function<Result(Stream)> cuStreamDestroy;
+  std::function<Result(Stream, Event, unsigned flags)> cuStreamWaitEvent;
   std::function<Result(Event*, unsigned flags)> cuEventCreate;
   std::function<Result(Event, Stream)> cuEventRecord;
   std::function<Result(Event)> cuEventQuery;

@@ -185,5 +185,37 @@ TEST(FakeDriverTest, WorksInOrderAndTellsWhenItIsDone) {
   EXPECT_EQ(driver.streams() + driver.events(), 0);
 }
 
+TEST(FakeDriverTest, AStreamWaitsForWhatAnotherHadBegun) {
+  FakeDriver driver;
+  const DriverTable& t = *driver.table();
+  Stream first = nullptr, second = nullptr;
+  Event event = nullptr, done = nullptr;
+  ASSERT_EQ(t.cuStreamCreate(&first, kStreamNonBlocking), kSuccess);
+  ASSERT_EQ(t.cuStreamCreate(&second, kStreamNonBlocking), kSuccess);
+  ASSERT_EQ(t.cuEventCreate(&event, kEventDisableTiming), kSuccess);
+  ASSERT_EQ(t.cuEventCreate(&done, kEventDisableTiming), kSuccess);
+  EXPECT_EQ(t.cuStreamWaitEvent(second, event, 0), kSuccess) << "not recorded";
+  std::atomic<bool> go{false};
+  std::string order;
+  FakeDriver::Enqueue(first, [&] {
+    go.wait(false);
+    order += "1";
+  });
+  ASSERT_EQ(t.cuEventRecord(event, first), kSuccess);
+  ASSERT_EQ(t.cuStreamWaitEvent(second, event, 0), kSuccess);
+  FakeDriver::Enqueue(second, [&] { order += "2"; });
+  ASSERT_EQ(t.cuEventRecord(done, second), kSuccess);
+  EXPECT_EQ(t.cuEventQuery(done), kNotReady);
+  go.store(true);
+  go.notify_all();
+  while (t.cuEventQuery(done) == kNotReady) {
+  }
+  EXPECT_EQ(order, "12");
+  EXPECT_EQ(t.cuStreamDestroy(first), kSuccess);
+  EXPECT_EQ(t.cuStreamDestroy(second), kSuccess);
+  EXPECT_EQ(t.cuEventDestroy(event), kSuccess);
+  EXPECT_EQ(t.cuEventDestroy(done), kSuccess);
+}
+
 }  // namespace
 }  // namespace cohort::trainer::cuda

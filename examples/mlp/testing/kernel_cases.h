@@ -42,6 +42,7 @@ class KernelCases {
     for (const uint64_t count : {1u, 255u, 1000u}) {
       RunAdam(count);
       RunNonFinite(count);
+      RunRound(count);
     }
     return std::move(results_);
   }
@@ -85,13 +86,11 @@ class KernelCases {
   void RunSoftmax(uint32_t rows, uint32_t classes) {
     std::byte* const gradients = Values(size_t{rows} * classes);
     std::byte* const losses = Allocate(size_t{2} * rows * sizeof(float));
-    std::vector<int32_t> labels(rows);
-    for (uint32_t i = 0; i < rows; ++i) {
-      labels[i] = static_cast<int32_t>(i % classes);
-    }
+    std::vector<int64_t> labels(rows);
+    for (uint32_t i = 0; i < rows; ++i) labels[i] = i % classes;
     COHORT_ASSERT_OK(device_.Launch(
         dtype_, SoftmaxArgs{.logits = Values(size_t{rows} * classes, 20),
-                            .labels = reinterpret_cast<const int32_t*>(
+                            .labels = reinterpret_cast<const int64_t*>(
                                 Put(std::as_bytes(std::span(labels)))),
                             .gradients = gradients,
                             .losses = reinterpret_cast<float*>(losses),
@@ -143,6 +142,21 @@ class KernelCases {
       Keep(absl::StrCat("non-finite ", count, " ", bad), found,
            sizeof(uint32_t));
     }
+  }
+
+  void RunRound(uint64_t count) {
+    std::vector<float> values(count);
+    for (float& value : values) {
+      value = static_cast<float>((2 * random_.Double() - 1) * 1e5);
+    }
+    values[0] = std::numeric_limits<float>::infinity();
+    std::byte* const rounded = Allocate(count * SizeOf(dtype_));
+    COHORT_ASSERT_OK(device_.Launch(
+        dtype_, RoundArgs{.values = reinterpret_cast<const float*>(
+                              Put(std::as_bytes(std::span(values)))),
+                          .rounded = rounded,
+                          .count = count}));
+    Keep(absl::StrCat("round ", count), rounded, count * SizeOf(dtype_));
   }
 
   std::byte* Allocate(size_t bytes) {

@@ -66,10 +66,41 @@ class FakeStream {
 };
 
 // Counts, so that an event that is recorded again is done with its last record.
-struct FakeEvent {
-  std::atomic<int> recorded{0};
-  std::atomic<int> done{0};
+class FakeEvent {
+ public:
+  // The number of a new record.
+  int Record() {
+    MutexLock lock(mutex_);
+    return ++recorded_;
+  }
+  // Of the last one.
+  int recorded() const {
+    MutexLock lock(mutex_);
+    return recorded_;
+  }
+  void Finish(int record) {
+    MutexLock lock(mutex_);
+    done_ = record;
+    changed_.SignalAll();
+  }
+  bool IsDone() const {
+    MutexLock lock(mutex_);
+    return done_ >= recorded_;
+  }
+  void Await(int record) {
+    MutexLock lock(mutex_);
+    while (done_ < record) changed_.Wait(mutex_);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int recorded_ ABSL_GUARDED_BY(mutex_) = 0;
+  int done_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+// The fake whose context is current on this thread.
+thread_local const void* current_context = nullptr;
 
 FakeStream* Of(Stream stream) { return reinterpret_cast<FakeStream*>(stream); }
 // Shared with the stream's queue: an event may be destroyed before it is done.
@@ -312,8 +343,9 @@ void FakeDriver::FillDeviceCalls(DriverTable& t) {
     if (--contexts_ == 0) DropContext();
     return kSuccess;
   };
-  t.cuCtxSetCurrent = [this](Context) -> Result {
+  t.cuCtxSetCurrent = [this](Context context) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuCtxSetCurrent");
+    current_context = context;
     return kSuccess;
   };
 }
@@ -336,6 +368,7 @@ void FakeDriver::FillMemoryCalls(DriverTable& t) {
   };
   t.cuMemHostAlloc = [this](void** memory, size_t bytes, unsigned) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuMemHostAlloc");
+    if (current_context != this) return kInvalidContext;
     MutexLock lock(mutex_);
     *memory = NewBlock(bytes);
     pinned_[reinterpret_cast<uintptr_t>(*memory)] = bytes;
@@ -343,6 +376,7 @@ void FakeDriver::FillMemoryCalls(DriverTable& t) {
   };
   t.cuMemFreeHost = [this](void* memory) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuMemFreeHost");
+    if (current_context != this) return kInvalidContext;
     MutexLock lock(mutex_);
     if (pinned_.erase(reinterpret_cast<uintptr_t>(memory)) == 0) {
       return kInvalidValue;
@@ -405,14 +439,20 @@ void FakeDriver::FillStreamCalls(DriverTable& t) {
   t.cuEventRecord = [this](Event event, Stream stream) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuEventRecord");
     const SharedEvent shared = *Of(event);
-    const int record = ++shared->recorded;
-    Enqueue(stream, [shared, record] { shared->done.store(record); });
+    const int record = shared->Record();
+    Enqueue(stream, [shared, record] { shared->Finish(record); });
+    return kSuccess;
+  };
+  t.cuStreamWaitEvent = [this](Stream stream, Event event, unsigned) -> Result {
+    COHORT_FAKE_ENTER(faults_, "cuStreamWaitEvent");
+    const SharedEvent shared = *Of(event);
+    const int record = shared->recorded();
+    Enqueue(stream, [shared, record] { shared->Await(record); });
     return kSuccess;
   };
   t.cuEventQuery = [this](Event event) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuEventQuery");
-    const FakeEvent& fake = **Of(event);
-    return fake.done.load() >= fake.recorded.load() ? kSuccess : kNotReady;
+    return (*Of(event))->IsDone() ? kSuccess : kNotReady;
   };
   t.cuEventDestroy = [this](Event event) -> Result {
     COHORT_FAKE_ENTER(faults_, "cuEventDestroy");
