@@ -70,6 +70,19 @@ std::string SizeName(size_t bytes) {
   return absl::StrCat(bytes, "B");
 }
 
+// As PyTorch cuts gradients for NCCL: 1 MiB first, then 25 MiB each.
+std::vector<Buffer> CutForNccl(std::span<float> values) {
+  constexpr size_t kFirst = kMiB / sizeof(float);
+  std::vector<Buffer> parts;
+  while (!values.empty()) {
+    const size_t limit = parts.empty() ? kFirst : 25 * kFirst;
+    const size_t count = std::min(values.size(), limit);
+    parts.push_back(Buffer::Of(values.first(count)));
+    values = values.subspan(count);
+  }
+  return parts;
+}
+
 // What both processes see apart from the communicators.
 struct alignas(64) Lines {
   struct alignas(64) Line {
@@ -366,18 +379,30 @@ absl::Status Rank::JoinGloo() { return absl::OkStatus(); }
 
 #endif
 
+std::function<absl::Status(std::span<float>)> InParts(Comm& comm) {
+  return [&comm](std::span<float> values) {
+    return comm.AllReduce(CutForNccl(values), ReduceOp::kSum, kDeadline);
+  };
+}
+
 std::vector<Contender> Rank::Contenders(size_t count, std::span<float> shared) {
   std::vector<Contender> contenders;
   contenders.push_back(
       {"shm", shared.first(count), [this](std::span<float> values) {
          return shm_->AllReduce(Buffer::Of(values), ReduceOp::kSum, kDeadline);
        }});
+  if (CutForNccl(contenders[0].values).size() > 1) {
+    contenders.push_back({"shm_parts", shared.first(count), InParts(*shm_)});
+  }
 #ifdef COHORT_HAVE_GLOO
   const std::span<float> own = std::span(private_).first(count);
   contenders.push_back({"gloo_comm", own, [this](std::span<float> values) {
                           return gloo_comm_->AllReduce(
                               Buffer::Of(values), ReduceOp::kSum, kDeadline);
                         }});
+  if (CutForNccl(own).size() > 1) {
+    contenders.push_back({"gloo_comm_parts", own, InParts(*gloo_comm_)});
+  }
   using Algorithm = gloo::AllreduceOptions::Algorithm;
   for (const auto& [name, algorithm] :
        {std::pair{"gloo-ring", Algorithm::RING},

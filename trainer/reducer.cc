@@ -14,6 +14,13 @@ namespace {
 // A cache line: ranks that reduce neighbouring ranges never share one.
 constexpr size_t kAlignment = 64;
 
+BucketBytes LimitsOf(const Comm& comm, const ReducerOptions& options) {
+  BucketBytes limits = comm.bucket_bytes();
+  if (options.first_bucket_bytes > 0) limits.first = options.first_bucket_bytes;
+  if (options.bucket_bytes_max > 0) limits.next = options.bucket_bytes_max;
+  return limits;
+}
+
 absl::Status CheckShapes(std::span<const GradientShape> shapes) {
   for (const GradientShape& shape : shapes) {
     if (shape.elements == 0) {
@@ -32,7 +39,7 @@ absl::Status CheckShapes(std::span<const GradientShape> shapes) {
 }  // namespace
 
 std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
-                                const ReducerOptions& options) {
+                                const BucketBytes& limits) {
   std::vector<Bucket> buckets;
   size_t offset = 0;
   bool open = false;
@@ -47,8 +54,7 @@ std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
     bucket.slices.push_back({i, offset, bytes});
     offset += RoundUp(bytes, kAlignment);
     bucket.bytes = offset - bucket.offset;
-    const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes
-                                             : options.bucket_bytes_max;
+    const size_t limit = buckets.size() == 1 ? limits.first : limits.next;
     if (bucket.bytes >= limit) open = false;
   }
   return buckets;
@@ -84,7 +90,7 @@ GradientReducer::GradientReducer(Comm& comm, std::vector<GradientShape> shapes,
     : comm_(comm),
       shapes_(std::move(shapes)),
       options_(options),
-      buckets_(PlanBuckets(shapes_, options_)) {}
+      buckets_(PlanBuckets(shapes_, LimitsOf(comm, options_))) {}
 
 std::span<std::byte> GradientReducer::gradient(size_t index) const {
   const BucketSlice& slice = slices_[index];

@@ -23,11 +23,11 @@ struct GradientShape {
   DType dtype = DType::kF32;
 };
 
+// Alike on all ranks.
 struct ReducerOptions {
-  // PyTorch's: a small first bucket starts reduction early where it overlaps
-  // with backward; large ones reach full bandwidth.
-  size_t first_bucket_bytes = size_t{1} << 20;
-  size_t bucket_bytes_max = size_t{25} << 20;
+  // At which a bucket closes; 0: what suits the communicator (bucket_bytes).
+  size_t first_bucket_bytes = 0;
+  size_t bucket_bytes_max = 0;
   // Covers a peer that still loads, evaluates or writes a checkpoint.  A rank
   // that died is told by Revoke long before.
   absl::Duration patience = absl::Minutes(10);
@@ -50,10 +50,11 @@ struct Bucket {
 
 // Buckets in reverse registration order, which is about the order in which
 // backward makes gradients; a bucket closes when it has reached its limit or
-// the type changes.  Contiguous from offset 0, slices 64-byte aligned.  Pure:
-// every rank computes the same.
+// the type changes.  Contiguous from offset 0, slices 64-byte aligned; where a
+// gradient lies does not depend on the limits.  Pure: every rank computes the
+// same.
 std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
-                                const ReducerOptions& options);
+                                const BucketBytes& limits);
 
 // The gradients of a model in the communicator's memory, averaged over the
 // gang.
@@ -63,8 +64,10 @@ std::vector<Bucket> PlanBuckets(std::span<const GradientShape> shapes,
 //   RD-2: no copy: gradient(i) is memory from Comm::Allocate, one contiguous
 //         area for all.
 //
-//   RD-3: what is reduced in which order follows from the shapes and options
-//         alone, never from timing.
+//   RD-3: what is reduced in which order follows from the shapes, the options
+//         and the kind of communicator alone, never from timing.
+//   RD-4: where the communicator keeps rank order, the bits do not depend on
+//         the buckets.
 //
 // On CPUs the reduction runs in the training thread behind backward: a second
 // thread would take the core that backward needs (measured: 3.7 times slower on

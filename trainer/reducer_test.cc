@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/check.h"
+#include "common/random.h"
 #include "common/testing/status_matchers.h"
 #include "trainer/adam.h"
 #include "trainer/comm/float16.h"
@@ -47,8 +48,7 @@ TEST(PlanBucketsTest, FillsFromTheLastGradientWithASmallFirstBucket) {
                                              {"c", 100, DType::kF32},
                                              {"d", 100, DType::kF32},
                                              {"e", 10, DType::kF32}};
-  const auto buckets =
-      PlanBuckets(shapes, {.first_bucket_bytes = 400, .bucket_bytes_max = 900});
+  const auto buckets = PlanBuckets(shapes, {.first = 400, .next = 900});
   ASSERT_EQ(buckets.size(), 2u);
   EXPECT_THAT(Order(buckets[0]), ElementsAre(4, 3));
   EXPECT_THAT(Order(buckets[1]), ElementsAre(2, 1, 0));
@@ -59,8 +59,7 @@ TEST(PlanBucketsTest, IsContiguousAndAligned) {
                                              {"b", 17, DType::kF32},
                                              {"c", 3, DType::kF32},
                                              {"d", 1000, DType::kF32}};
-  const auto buckets =
-      PlanBuckets(shapes, {.first_bucket_bytes = 64, .bucket_bytes_max = 128});
+  const auto buckets = PlanBuckets(shapes, {.first = 64, .next = 128});
   size_t end = 0;
   for (const Bucket& bucket : buckets) {
     EXPECT_EQ(bucket.offset, end);
@@ -104,6 +103,55 @@ TEST(ReducerTest, AveragesOverTheGangWithTheSameBitsOnEveryRank) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
+}
+
+// RD-4: sums that depend on their order, in buckets of every size, also where a
+// rank's part of a bucket ends in the middle of a gradient.
+TEST(ReducerTest, GivesTheSameBitsHoweverBucketsAreCut) {
+  constexpr int kWorld = 3;
+  const std::vector<GradientShape> shapes = {{"a", 4099, DType::kF32},
+                                             {"b", 70000, DType::kF32},
+                                             {"c", 513, DType::kF16},
+                                             {"d", 1, DType::kF32},
+                                             {"e", 30001, DType::kF32}};
+  const std::vector<BucketBytes> cuts = {
+      {0, 0}, {1, 1}, {130000, 100000}, {size_t{1} << 20, size_t{25} << 20}};
+  std::vector<size_t> buckets(cuts.size());
+  std::vector<std::vector<std::byte>> results(cuts.size() * kWorld);
+  for (size_t cut = 0; cut < cuts.size(); ++cut) {
+    RunThreadGang(kWorld, [&](Comm& comm) {
+      auto reducer =
+          GradientReducer::Create(comm, shapes,
+                                  {.first_bucket_bytes = cuts[cut].first,
+                                   .bucket_bytes_max = cuts[cut].next});
+      COHORT_ASSERT_OK(reducer);
+      SeededRandom random(100 + comm.rank());
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        const auto draw = [&random] {
+          return static_cast<float>(2 * random.Double() - 1);
+        };
+        if (shapes[i].dtype == DType::kF16) {
+          for (Float16& value : As<Float16>((*reducer)->gradient(i))) {
+            value = ToFloat16(draw());
+          }
+        } else {
+          for (float& value : As<float>((*reducer)->gradient(i))) {
+            value = draw();
+          }
+        }
+      }
+      COHORT_ASSERT_OK((*reducer)->Reduce());
+      std::vector<std::byte>& result = results[cut * kWorld + comm.rank()];
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        const auto gradient = (*reducer)->gradient(i);
+        result.insert(result.end(), gradient.begin(), gradient.end());
+      }
+      if (comm.rank() == 0) buckets[cut] = (*reducer)->buckets().size();
+    });
+  }
+  // One for each run of a type where the communicator says; then one each.
+  EXPECT_THAT(buckets, ElementsAre(3, 5, 4, 3));
+  EXPECT_THAT(results, Each(results[0]));
 }
 
 // Mixed precision: 16-bit gradients of one scaled loss, f32 masters.
@@ -217,6 +265,37 @@ TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
     EXPECT_EQ(As<float>((*reducer)->gradient(2))[8], mean);
     EXPECT_EQ(As<float>((*reducer)->gradient(1))[8], mean);
     EXPECT_EQ(ToFloat(As<Float16>((*reducer)->gradient(0))[299]), mean);
+  });
+}
+
+// What PyTorch's buckets are, unless the options say otherwise.
+TEST(NcclReducerBucketsTest, AreTheCommunicatorsWhereOptionsSayNothing) {
+  GpuWorld gang(2);
+  gang.Run([](int, GpuComm& comm) {
+    const std::vector<GradientShape> shapes = {
+        {"a", size_t{8} << 20, DType::kF32},
+        {"b", size_t{1} << 18, DType::kF32},
+        {"c", size_t{1} << 18, DType::kF32}};
+    const auto count = [&](const ReducerOptions& options) {
+      auto reducer = GradientReducer::Create(comm, shapes, options);
+      EXPECT_THAT(reducer, IsOk());
+      return (*reducer)->buckets().size();
+    };
+    EXPECT_EQ(count({}), 2u);  // c has 1 MiB; b and a
+    EXPECT_EQ(count({.bucket_bytes_max = 1024}), 3u);
+    EXPECT_EQ(count({.first_bucket_bytes = size_t{100} << 20}), 1u);
+  });
+}
+
+TEST(NcclReducerBucketsTest, RanksOfOneGpuHaveNoSmallFirstOne) {
+  constexpr size_t kSmall = size_t{1} << 20, kLarge = size_t{25} << 20;
+  GpuWorld one_gpu(std::vector<int>{0, 0});
+  one_gpu.Run([](int, GpuComm& comm) {
+    EXPECT_EQ(comm.bucket_bytes(), (BucketBytes{kLarge, kLarge}));
+  });
+  GpuWorld two_gpus(std::vector<int>{0, 0, 1, 1});  // over NCCL, too
+  two_gpus.Run([](int, GpuComm& comm) {
+    EXPECT_EQ(comm.bucket_bytes(), (BucketBytes{kSmall, kLarge}));
   });
 }
 

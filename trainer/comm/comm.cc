@@ -1,6 +1,7 @@
 #include "trainer/comm/comm.h"
 
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -132,6 +133,11 @@ absl::Status Comm::Broadcast(std::span<const Buffer> buffers, int root,
 
 absl::Status Comm::Barrier(absl::Duration deadline) {
   return Start({.kind = Kind::kBarrier, .deadline = deadline});
+}
+
+BucketBytes Comm::bucket_bytes() const {
+  constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  return {.first = kAll, .next = kAll};
 }
 
 absl::Status Comm::Zero(std::span<std::byte> memory) {

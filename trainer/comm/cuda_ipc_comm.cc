@@ -150,6 +150,12 @@ CudaIpcComm::~CudaIpcComm() {
   if (!done.ok()) seat().End(done.message());
 }
 
+BucketBytes CudaIpcComm::bucket_bytes() const {
+  BucketBytes bytes = GpuComm::bucket_bytes();
+  if (!plan_.uses_nccl) bytes.first = bytes.next;
+  return bytes;
+}
+
 absl::StatusOr<std::span<std::byte>> CudaIpcComm::Allocate(size_t bytes) {
   auto region = std::make_shared<SharedGpu::Region>();
   const absl::Status done = seat().Do(
