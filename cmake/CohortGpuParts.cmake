@@ -42,7 +42,9 @@ endfunction()
 
 # After all parts.
 function(cohort_write_gpu_parts)
-  foreach(program IN ITEMS cohort_command cohort-head cohort-worker cohort-keeper)
+  # All that a cluster starts: the worker looks for the last two beside itself.
+  foreach(program IN ITEMS cohort_command cohort-head cohort-worker cohort-keeper
+                           cohort-preflight)
     cohort_gpu_part(program ${program})
   endforeach()
   get_property(parts GLOBAL PROPERTY COHORT_GPU_PARTS)

@@ -127,8 +127,10 @@ function(cohort_executable)
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_static)
     if(ARG_MIXED)
       set(kind MIXED)
-      # Its shared objects may come along (tools/gpu_bundle.sh).
+      # Its shared objects may come along (tools/gpu_bundle.sh).  An RPATH, since a
+      # RUNPATH does not count for what those need in turn.
       set_target_properties(${ARG_NAME} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+      target_link_options(${ARG_NAME} PRIVATE -Wl,--disable-new-dtags)
     else()
       target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc)
     endif()

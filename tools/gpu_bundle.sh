@@ -15,8 +15,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly glibc_newest=2.36 bytes_max=$((40 << 20)) build=build/release
 # glibc's own, on every machine.
 readonly libc='^(libc|libm|libdl|libpthread|librt|libresolv|ld-linux-x86-64)\.so\.'
-# prometheus-cpp has no archive in Debian, and brings the C++ library.
-readonly carried='^(libprometheus-cpp-core|libstdc\+\+|libgcc_s)\.so\.'
+# prometheus-cpp and Gloo have no archive in Debian, and bring the C++ library; Gloo
+# also what its transports need.
+carried='^(libprometheus-cpp-core|libstdc\+\+|libgcc_s|libgloo|libhiredis|libibverbs'
+readonly carried+='|libnl-route-3|libnl-3)\.so\.'
 
 target=${1:-build/cohort-gpu.tar.xz}
 if (($# > 1)) || [[ $target == -* ]]; then
