@@ -176,9 +176,9 @@ class Comm {
 
   // What suits gradients here; the same on all ranks.  In memory of the host
   // one bucket: all is there when it is combined, in one call, and over Gloo
-  // each further buffer of a call waits for messages of its own
-  // (bench_allreduce, "parts": 11 to 16 % at 4 to 100 MiB; nothing that shows
-  // in shared memory).
+  // each further buffer of a call waits for messages of its own: two instead of
+  // one cost 13 to 24 % of 4 MiB, nothing that shows of 25 and 100 MiB, nor in
+  // shared memory (bench_allreduce, "parts"; two ranks on two cores).
   virtual BucketBytes bucket_bytes() const;
 
   // Zeroes `memory`, a part of what Allocate gave.
