@@ -1,5 +1,6 @@
 #include "examples/mlp/network.h"
 
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -241,6 +242,41 @@ TEST_P(NetworkPrecisionTest, GivesTheSameBitsOverNccl) {
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(on_gpu[rank].parameters, on_cpu[rank].parameters);
     EXPECT_EQ(on_gpu[rank].losses, on_cpu[rank].losses);
+  }
+}
+
+// The next samples come up beside a backward pass; those behind them not before
+// it has read the ones whose place they take.
+TEST(NetworkTest, PrefetchesBesideABackwardPassAndBehindTheOneBefore) {
+  trainer::cuda::FakeDriver driver;
+  AddKernels(driver);
+  auto table = std::make_shared<trainer::cuda::DriverTable>(*driver.table());
+  std::vector<trainer::cuda::Stream> streams;  // the kernels' is the first
+  table->cuStreamCreate = [&, real = driver.table()](auto* stream,
+                                                     unsigned flags) {
+    const auto made = real->cuStreamCreate(stream, flags);
+    streams.push_back(*stream);
+    return made;
+  };
+  const Samples samples = Draw(32);
+  auto gpu = GpuDevice::Open(table, 0, FakeImage(),
+                             /*patience=*/absl::Milliseconds(20));
+  COHORT_ASSERT_OK(gpu);
+  LocalComm comm;
+  const auto network = NewNetwork(**gpu, comm, Options(DType::kF32));
+  COHORT_ASSERT_OK(network->Prefetch(samples.inputs, samples.labels));
+  std::atomic<bool> go{false};
+  trainer::cuda::FakeDriver::Enqueue(streams.at(0), [&go] { go.wait(false); });
+  COHORT_EXPECT_OK(network->Backward(1));
+  COHORT_EXPECT_OK(network->Prefetch(samples.inputs, samples.labels));
+  COHORT_EXPECT_OK(network->AwaitPrefetch());
+  COHORT_EXPECT_OK(network->Backward(1));
+  COHORT_EXPECT_OK(network->Prefetch(samples.inputs, samples.labels));
+  EXPECT_THAT(network->AwaitPrefetch(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  go.store(true);
+  go.notify_all();
+  while (!network->AwaitPrefetch().ok()) {
   }
 }
 
