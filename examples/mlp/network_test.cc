@@ -260,7 +260,7 @@ TEST(NetworkTest, PrefetchesBesideABackwardPassAndBehindTheOneBefore) {
   };
   const Samples samples = Draw(32);
   auto gpu = GpuDevice::Open(table, 0, FakeImage(),
-                             /*patience=*/absl::Milliseconds(20));
+                             /*patience=*/absl::Seconds(1));
   COHORT_ASSERT_OK(gpu);
   LocalComm comm;
   const auto network = NewNetwork(**gpu, comm, Options(DType::kF32));
