@@ -8,6 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
+
 namespace cohort::trainer {
 
 // Where the batches of a loader lie: the process's own memory, or such as a GPU
@@ -37,9 +39,8 @@ class PlainMemory final : public BatchMemory {
   }
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes) override {
-    const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    auto* const memory =
-        static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+    auto* const memory = static_cast<std::byte*>(
+        std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment)));
     if (memory != nullptr) return memory;
     return absl::ResourceExhaustedError(
         absl::StrCat("no ", bytes, " bytes of memory for a batch"));

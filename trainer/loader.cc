@@ -6,18 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/round_up.h"
 #include "common/status_macros.h"
 
 namespace cohort::trainer {
-namespace {
-
-// Labels begin on a cache line of their own.
-size_t Align(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
     const Dataset& dataset, const SamplerOptions& sampler,
@@ -136,7 +128,9 @@ absl::Status Loader::Fill(Batch& batch) {
 absl::Status Loader::Place(Batch& batch, size_t samples) {
   const auto width = static_cast<size_t>(dataset_.input_size());
   const auto most = static_cast<size_t>(options_.batch_size);
-  const size_t labels = Align(most * width * sizeof(float));
+  // Labels begin on a cache line of their own.
+  constexpr size_t kCacheLine = 64;
+  const size_t labels = RoundUp(most * width * sizeof(float), kCacheLine);
   if (batch.block == nullptr) {
     COHORT_ASSIGN_OR_RETURN(std::byte* const memory,
                             memory_.Allocate(labels + most * sizeof(int64_t)));
