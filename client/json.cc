@@ -399,10 +399,10 @@ std::string StatusJson(const ClusterStatus& status) {
   json["read_only_why"] = OrNull(status.read_only_why);
   json["settling"] = status.settling;
   json["later_store"] = nullptr;
-  if (!status.nodes_ahead.empty()) {
-    json["later_store"] = {{"term", status.ahead_term},
-                           {"nodes", status.nodes_ahead},
-                           {"why", Text(status.ahead_why)}};
+  if (!status.later_store_nodes.empty()) {
+    json["later_store"] = {{"term", status.later_store_term},
+                           {"nodes", status.later_store_nodes},
+                           {"why", Text(status.later_store_why)}};
   }
   json["unclaimed"] = Json::array();
   for (const UnclaimedAttempt& each : status.unclaimed) {

@@ -502,9 +502,9 @@ TEST(Json, ShowsStatusAndResources) {
                        .state = "RUNNING",
                        .since = absl::FromUnixSeconds(1)}};
   status.unclaimed_count = 1;
-  status.nodes_ahead = {"node-2"};
-  status.ahead_term = 9;
-  status.ahead_why = "it was restored";
+  status.later_store_nodes = {"node-2"};
+  status.later_store_term = 9;
+  status.later_store_why = "it was restored";
   EXPECT_EQ(StatusJson(status), R"({
   "cluster_id": "44444444444444444444444444444444",
   "address": "127.0.0.1:7710",

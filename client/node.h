@@ -139,9 +139,9 @@ struct ClusterStatus {
   int64_t unclaimed_count = 0;              // in all
   // Nodes that refuse this head because they follow a store of the cluster that
   // was restored later, of that term; and what to do.
-  std::vector<std::string> nodes_ahead;
-  uint64_t ahead_term = 0;
-  std::string ahead_why;  // empty unless there are some
+  std::vector<std::string> later_store_nodes;
+  uint64_t later_store_term = 0;
+  std::string later_store_why;  // empty unless there are some
 };
 
 // What a backup of the head's store has.

@@ -541,10 +541,10 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
   status.read_only = wire.read_only();
   status.read_only_why = wire.read_only_why();
   status.settling = wire.settling();
-  status.nodes_ahead.assign(wire.ahead_node_names().begin(),
-                            wire.ahead_node_names().end());
-  status.ahead_term = wire.ahead_term();
-  status.ahead_why = wire.ahead_why();
+  status.later_store_nodes.assign(wire.later_store_node_names().begin(),
+                                  wire.later_store_node_names().end());
+  status.later_store_term = wire.later_store_term();
+  status.later_store_why = wire.later_store_why();
   for (const v1::UnclaimedAttempt& each : wire.unclaimed()) {
     UnclaimedAttempt& out = status.unclaimed.emplace_back();
     COHORT_ASSIGN_OR_RETURN(out.attempt,

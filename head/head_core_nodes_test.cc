@@ -120,7 +120,7 @@ TEST_F(HeadCoreTest, ANodeThatCouldNotRegisterTellsNothingOfALaterStore) {
   ahead.mutable_stamp()->set_term(77);
   ahead.mutable_register_()->set_name(std::string(1 << 20, 'n'));
   EXPECT_EQ(GetReason(*Open(ahead)->closed), "stale_generation");
-  EXPECT_THAT(Status().ahead_node_names(), IsEmpty());
+  EXPECT_THAT(Status().later_store_node_names(), IsEmpty());
 }
 
 // Who asks the head learns it too, not only who reads the worker's log.
@@ -134,16 +134,16 @@ TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
   ahead.mutable_stamp()->set_term(77);
   EXPECT_EQ(GetReason(*Open(ahead)->closed), "stale_generation");
 
-  EXPECT_THAT(Status().ahead_node_names(), ElementsAre("node"));
-  EXPECT_EQ(Status().ahead_term(), 77u);
+  EXPECT_THAT(Status().later_store_node_names(), ElementsAre("node"));
+  EXPECT_EQ(Status().later_store_term(), 77u);
   const std::string what_to_do =
       "start the head on that one, or restore this one anew";
-  EXPECT_THAT(Status().ahead_why(), HasSubstr(what_to_do));
+  EXPECT_THAT(Status().later_store_why(), HasSubstr(what_to_do));
   v1::ExplainJobRequest explain;
   explain.set_job_id(*Submit("r"));
   const auto why = Call(rpc::kExplainJob, explain);
   COHORT_ASSERT_OK(why);
-  EXPECT_EQ(why->blockers(0).kind(), "outdated");
+  EXPECT_EQ(why->blockers(0).kind(), "later_store");
   EXPECT_THAT(why->blockers(0).text(), HasSubstr(what_to_do));
   EXPECT_EQ(why->changes(0).kind(), "LATER_STORE");
   for (const v1::Remedy& change : why->changes()) {
@@ -151,7 +151,7 @@ TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
   }
   // It follows this one after all.
   Open(Registration(node_));
-  EXPECT_THAT(Status().ahead_node_names(), IsEmpty());
+  EXPECT_THAT(Status().later_store_node_names(), IsEmpty());
 }
 
 // Whether what it has still runs is for a restore to find out.

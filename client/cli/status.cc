@@ -59,9 +59,9 @@ std::string StatusText(const ClusterStatus& status) {
       status.settling ? "restored: nothing starts before the nodes were heard "
                         "of\n"
                       : "",
-      status.ahead_why.empty()
+      status.later_store_why.empty()
           ? ""
-          : absl::StrCat("outdated: ", OneLine(status.ahead_why), "\n"),
+          : absl::StrCat("store:    ", OneLine(status.later_store_why), "\n"),
       UnclaimedText(status));
 }
 

@@ -233,8 +233,8 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
 
 // Where there is no room because nodes refuse the head.  Beside the others, as
 // other changes help in spite of it; but these nodes do not come back to it.
-void AddOutdated(const ClusterState& state, const FullDiagnosis& full,
-                 Explanation& explanation) {
+void AddLaterStore(const ClusterState& state, const FullDiagnosis& full,
+                   Explanation& explanation) {
   const auto later = state.later_store();
   if (!later.has_value()) return;
   const std::string why = LaterStoreReason(*later, state.cluster().term);
@@ -250,7 +250,7 @@ void AddOutdated(const ClusterState& state, const FullDiagnosis& full,
     std::erase(explanation.changes, NameChange(remedy, state.nodes()));
   }
   explanation.changes.insert(explanation.changes.begin(), head_there);
-  explanation.others.push_back({Kind::kOutdated, why, {head_there}});
+  explanation.others.push_back({Kind::kLaterStore, why, {head_there}});
 }
 
 // ---- those that do not wait ----
@@ -512,8 +512,8 @@ const char* BlockerName(OtherBlocker::Kind kind) {
       return "restored";
     case Kind::kUnclaimed:
       return "unclaimed";
-    case Kind::kOutdated:
-      return "outdated";
+    case Kind::kLaterStore:
+      return "later_store";
     case Kind::kNotTried:
       return "not_tried";
     case Kind::kOther:
@@ -546,7 +546,7 @@ Explanation Explain(const ClusterState& state, const JobRecord& job,
   Changes changes = FindChanges(state, job, explanation.others, full);
   explanation.changes = std::move(changes.found);
   explanation.changes_complete = changes.complete;
-  if (!has_room) AddOutdated(state, full, explanation);
+  if (!has_room) AddLaterStore(state, full, explanation);
   if (has_room && explanation.others.empty()) {
     explanation.others.push_back(
         {Kind::kNotTried,

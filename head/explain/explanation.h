@@ -23,16 +23,16 @@ namespace cohort::head {
 struct OtherBlocker {
   enum class Kind : uint8_t {
     kHeld = 1,
-    kAfter = 2,       // another job has not ended
-    kArray = 7,       // its array runs as many elements as it may
-    kBackOff = 8,     // its next attempt is not due yet
-    kPackage = 3,     // the head has lost its package
-    kReadOnly = 4,    // the head cannot write
-    kRestored = 9,    // nothing starts yet after a restore
-    kUnclaimed = 10,  // an attempt of before the restore may still run
-    kOutdated = 11,   // nodes refuse the head: they follow a later store
-    kNotTried = 5,    // its turn has not come since something changed
-    kOther = 6,       // the job's reason says what
+    kAfter = 2,        // another job has not ended
+    kArray = 7,        // its array runs as many elements as it may
+    kBackOff = 8,      // its next attempt is not due yet
+    kPackage = 3,      // the head has lost its package
+    kReadOnly = 4,     // the head cannot write
+    kRestored = 9,     // nothing starts yet after a restore
+    kUnclaimed = 10,   // an attempt of before the restore may still run
+    kLaterStore = 11,  // nodes refuse the head: they follow a later store
+    kNotTried = 5,     // its turn has not come since something changed
+    kOther = 6,        // the job's reason says what
   };
   Kind kind = Kind::kOther;
   std::string text;

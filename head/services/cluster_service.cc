@@ -24,7 +24,7 @@ namespace cohort::head {
 namespace {
 
 // Of nodes that follow a later store, as many are named.
-constexpr int kAheadNamesMax = 1'000;
+constexpr int kLaterStoreNamesMax = 1'000;
 
 // Equal requests have equal hashes whatever process encoded them: maps come in
 // order.  `method` tells apart what has the same fields: to stop a job and to
@@ -585,11 +585,11 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   response.set_read_only_why(std::string(writable.message()));
   if (const auto later = (*state)->later_store()) {
     for (const std::string& name : later->names) {
-      if (response.ahead_node_names_size() == kAheadNamesMax) break;
-      response.add_ahead_node_names(name);
+      if (response.later_store_node_names_size() == kLaterStoreNamesMax) break;
+      response.add_later_store_node_names(name);
     }
-    response.set_ahead_term(later->term);
-    response.set_ahead_why(LaterStoreReason(*later, cluster.term));
+    response.set_later_store_term(later->term);
+    response.set_later_store_why(LaterStoreReason(*later, cluster.term));
   }
   AddUnclaimed(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),
