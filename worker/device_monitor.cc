@@ -134,8 +134,7 @@ void DeviceMonitor::NoteOccupants(const std::string& id,
   std::vector<Leftover>& stuck = stuck_[id];
   if (unseen_.erase(id) > 0) {
     for (const Occupant& each : now) {
-      if (each.attempt.empty() || holders_.contains(each.attempt)) continue;
-      stuck.push_back({each, each.attempt});
+      if (IsLeftOver(id, each)) stuck.push_back({each, each.attempt});
     }
   }
   std::erase_if(stuck, [&now](const Leftover& before) {
@@ -145,6 +144,20 @@ void DeviceMonitor::NoteOccupants(const std::string& id,
   });
   if (stuck.empty()) stuck_.erase(id);
   Judge(id);
+}
+
+bool DeviceMonitor::IsLeftOver(const std::string& id,
+                               const Occupant& occupant) const {
+  if (!occupant.attempt.empty()) return !holders_.contains(occupant.attempt);
+  return occupant.untold && !IsHeld(id);
+}
+
+bool DeviceMonitor::IsHeld(const std::string& id) const {
+  return std::any_of(
+      holders_.begin(), holders_.end(), [&id](const auto& holder) {
+        const std::vector<std::string>& ids = holder.second.ids;
+        return std::find(ids.begin(), ids.end(), id) != ids.end();
+      });
 }
 
 void DeviceMonitor::NoteXid(const Xid& xid) {
@@ -210,18 +223,28 @@ void DeviceMonitor::AskOccupants(const std::vector<std::string>& ids,
 
 void DeviceMonitor::Hold(const std::string& attempt,
                          const std::vector<std::string>& ids) {
+  Note(attempt, ids, /*adopted=*/false);
+}
+
+void DeviceMonitor::Adopt(const std::string& attempt,
+                          const std::vector<std::string>& ids) {
+  Note(attempt, ids, /*adopted=*/true);
+}
+
+void DeviceMonitor::Note(const std::string& attempt,
+                         const std::vector<std::string>& ids, bool adopted) {
   std::vector<std::string> ours;
   for (const std::string& id : ids) {
     if (index_.contains(id)) ours.push_back(id);
   }
   if (ours.empty()) return;
   holders_[attempt].ids = ours;
-  AskOccupants(ours, [this, attempt](Occupants found) {
+  AskOccupants(ours, [this, attempt, adopted](Occupants found) {
     const auto holder = holders_.find(attempt);
     if (holder == holders_.end()) return;
     for (auto& [id, occupants] : found) {
       std::erase_if(occupants, [&](const Occupant& each) {
-        return each.attempt == attempt;
+        return each.attempt == attempt || (adopted && each.untold);
       });
     }
     holder->second.others = std::move(found);
@@ -339,9 +362,12 @@ void DeviceMonitor::Judge(const std::string& id) {
     }
   }
   for (const auto& [attempt, processes] : left) {
-    reasons.push_back(absl::StrCat(absl::StrJoin(processes, ", "),
-                                   " is still on it after the end of attempt ",
-                                   attempt));
+    reasons.push_back(absl::StrCat(
+        absl::StrJoin(processes, ", "),
+        attempt.empty() ? " was on it when the worker started, and does not "
+                          "tell whose it is"
+                        : " is still on it after the end of attempt ",
+        attempt));
   }
   for (const auto& [attempt, holder] : holders_) {
     if (!holder.given_up || !holder.unasked.contains(id)) continue;

@@ -77,9 +77,11 @@ class DeviceMonitor {
   // does not answer for as long as makes a device suspect.
   void Start(absl::AnyInvocable<void() &&> looked);
 
-  // `attempt` (hex) is about to have these devices, or has them: a daemon that
-  // was restarted.
+  // `attempt` (hex) is about to have these devices: who is there now is not
+  // its.
   void Hold(const std::string& attempt, const std::vector<std::string>& ids);
+  // It has them: a daemon that was restarted.  Who tells nothing may be its.
+  void Adopt(const std::string& attempt, const std::vector<std::string>& ids);
   // It has nothing there any more, unless it was released: then that is still
   // looked at.
   void Forget(const std::string& attempt);
@@ -108,13 +110,19 @@ class DeviceMonitor {
   // What an ended holder left on a device.
   struct Leftover {
     Occupant occupant;
-    std::string attempt;
+    std::string attempt;  // empty: of an untold one
   };
   struct Answer {
     std::vector<DeviceAnswer> devices;
     Occupants occupants;
   };
 
+  void Note(const std::string& attempt, const std::vector<std::string>& ids,
+            bool adopted);
+  // Whether it has this device.
+  bool IsHeld(const std::string& id) const;
+  // Whether an ended holder left what a daemon that starts finds.
+  bool IsLeftOver(const std::string& id, const Occupant& occupant) const;
   void WaitForXid();
   void NoteXid(const Xid& xid);
   void Look();

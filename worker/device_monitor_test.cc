@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,7 @@ class DeviceMonitorTest : public ::testing::Test {
       if (marks_.contains(occupant.pid)) {
         occupant.attempt = marks_[occupant.pid];
       }
+      occupant.untold = untold_.contains(occupant.pid);
       occupant.start_time = 1000 + static_cast<uint64_t>(occupant.pid);
       occupant.command = "python3";
     };
@@ -114,6 +116,7 @@ class DeviceMonitorTest : public ::testing::Test {
       std::make_shared<ScriptedSource>();
   ManualExecutor executor_;
   std::map<int64_t, std::string> marks_;
+  std::set<int64_t> untold_;
   bool hangs_ = false;
   std::deque<Question> asked_;
   bool looked_ = false;
@@ -340,7 +343,7 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatEndedAttemptsLeft) {
   marks_ = {{17, "gone"}, {18, "kept"}};
   source_->processes["a"] = {{.pid = 1}, {.pid = 17}, {.pid = 18}};
   source_->processes["b"] = {{.pid = 1}, {.pid = 18}};
-  monitor_->Hold("kept", {"a", "b"});
+  monitor_->Adopt("kept", {"a", "b"});
   monitor_->Start([this] {
     looked_ = true;
     EXPECT_EQ(A().state, DeviceState::kFenced) << "before the head hears of it";
@@ -354,6 +357,55 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatEndedAttemptsLeft) {
   source_->processes["a"] = {{.pid = 1}, {.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatTellsNothing) {
+  untold_ = {17};
+  source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
+  source_->processes["b"] = {{.pid = 1}};
+  Start();
+  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().reason,
+            "GPU a: process 17 (python3) was on it when the worker started, "
+            "and does not tell whose it is");
+  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  source_->processes["a"] = {{.pid = 1}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  // What comes later is none that was left.
+  source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+// DV-8
+TEST_F(DeviceMonitorTest, WhatTellsNothingOnAnAdoptedDeviceMayBeItsHolders) {
+  untold_ = {17};
+  source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
+  monitor_->Adopt("kept", {"a"});
+  Start();
+  EXPECT_EQ(A().state, DeviceState::kHealthy) << "it may be a rank that runs";
+  Release("kept");
+  executor_.AdvanceBy(absl::Seconds(29));
+  EXPECT_THAT(released_, IsEmpty());
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(released_, ElementsAre("kept"));
+  EXPECT_THAT(A().reason,
+              AllOf(HasSubstr("process 17"), HasSubstr("attempt kept")));
+  source_->processes["a"] = {{.pid = 1}};
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_EQ(A().state, DeviceState::kHealthy);
+}
+
+TEST_F(DeviceMonitorTest, WhatTellsNothingAndWasThereBeforeIsNotTheHolders) {
+  Start();
+  untold_ = {17};
+  source_->processes["a"] = {{.pid = 17}};
+  monitor_->Hold("x", {"a"});
+  executor_.RunUntilIdle();
+  Release("x");
+  EXPECT_THAT(released_, ElementsAre("x"));
 }
 
 TEST_F(DeviceMonitorTest, OthersOnTheDeviceAreNotTheHoldersMemory) {
@@ -376,7 +428,7 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedTellsRanksByTheirMark) {
   Start();
   marks_[17] = "x";
   source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
-  monitor_->Hold("x", {"a"});
+  monitor_->Adopt("x", {"a"});
   executor_.RunUntilIdle();
   Release("x");
   EXPECT_THAT(released_, IsEmpty());

@@ -1,15 +1,17 @@
 #include "worker/device_occupants.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "common/file.h"
 #include "common/size_text.h"
 #include "worker/keeper/proc.h"
 #include "worker/process_identity.h"
+#include "worker/process_mark.h"
 
 namespace cohort::worker {
 
@@ -27,14 +29,12 @@ void InspectProcess(Occupant& occupant) {
   if (command.ok()) {
     occupant.command = std::string(absl::StripSuffix(*command, "\n"));
   }
-  const auto environment = ReadFile(absl::StrCat(directory, "/environ"));
-  if (!environment.ok()) return;
-  for (absl::string_view entry : absl::StrSplit(*environment, '\0')) {
-    if (absl::ConsumePrefix(&entry,
-                            absl::StrCat(keeper::kAttemptVariable, "="))) {
-      occupant.attempt = std::string(entry);
-    }
-  }
+  const auto pid = static_cast<pid_t>(occupant.pid);
+  const std::vector<std::string> environment = keeper::ReadEnvironment(pid);
+  occupant.attempt = PartIn(environment).attempt;
+  if (occupant.attempt.empty()) occupant.attempt = AttemptOfCgroup(pid);
+  occupant.untold = occupant.attempt.empty() && environment.empty() &&
+                    (geteuid() == 0 || IsOfThisUser(pid));
 }
 
 std::optional<std::vector<Occupant>> OccupantsOf(

@@ -275,7 +275,7 @@ void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
                              KeeperHost::AdoptCallback done) {
   const AttemptId id = *IdOf(attempt);
   Open& open = Remember(attempt);
-  devices_.Hold(id.ToHex(), DevicesOf(attempt));
+  devices_.Adopt(id.ToHex(), DevicesOf(attempt));
   absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
       shm::Arena::Open(directories_.Runtime(id));
   if (arena.ok()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 
 #include "common/file.h"
+#include "common/strong_id.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
 
@@ -46,6 +47,28 @@ AttemptPart PartIn(const std::vector<std::string>& environment) {
 AttemptPart ReadPart(pid_t pid) {
   const AttemptPart part = PartIn(keeper::ReadEnvironment(pid));
   return part.attempt.empty() || IsOfThisUser(pid) ? part : AttemptPart();
+}
+
+std::string AttemptInCgroup(absl::string_view proc_cgroup) {
+  std::string attempt;
+  for (absl::string_view line : absl::StrSplit(proc_cgroup, '\n')) {
+    if (!absl::ConsumePrefix(&line, "0::")) continue;  // cgroup v2
+    for (absl::string_view name : absl::StrSplit(line, '/')) {
+      if (!absl::ConsumePrefix(&name, "cohort-")) continue;
+      // The node's part follows, or " (deleted)".
+      const std::string id(name.substr(0, name.find_first_of("- ")));
+      if (AttemptId::FromHex(id).ok()) attempt = id;
+    }
+  }
+  return attempt;
+}
+
+std::string AttemptOfCgroup(pid_t pid) {
+  int error = 0;
+  return AttemptInCgroup(
+      keeper::ReadWhole(absl::StrCat("/proc/", pid, "/cgroup"), kStatusBytesMax,
+                        &error)
+          .value_or(""));
 }
 
 MarkedAs HowMarked(pid_t pid, const AttemptPart& part) {

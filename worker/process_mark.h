@@ -36,6 +36,14 @@ AttemptPart PartIn(const std::vector<std::string>& environment);
 // when another user runs it, who can give it any.
 AttemptPart ReadPart(pid_t pid);
 
+// The attempt (hex) in whose cgroup a process is, by the text of its
+// /proc/PID/cgroup: the innermost of keeper::CgroupName, whatever node's part;
+// empty when there is none.
+std::string AttemptInCgroup(absl::string_view proc_cgroup);
+// That of `pid`.  A process has it until it is reaped, also when it has lost
+// its environment on its way out.
+std::string AttemptOfCgroup(pid_t pid);
+
 MarkedAs HowMarked(pid_t pid, const AttemptPart& part);
 
 // Whether this process's user started it: the real user, since programs may

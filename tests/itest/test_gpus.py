@@ -194,6 +194,19 @@ class Gpus(cluster.ClusterTest):
         self.script()
         self.await_gpu(c, 0, "HEALTHY")
 
+    def test_a_worker_that_starts_sees_the_dying_who_say_nothing(self):
+        c = self.gpu_cluster()
+        c.kill_worker("w0")
+        # As one that hangs in the driver on its way out: no environment is left.
+        dying = self.sandbox.spawn(["true"], "stale.log")
+        cluster.until("it is dead", lambda: not cluster.alive(dying.pid))
+        self.script(f"0 pid {dying.pid}:4096\n")
+        self.start(c)
+        self.await_gpu(c, 0, "FENCED", f"process {dying.pid} (true) with 4KiB")
+        dying.wait()
+        self.script()
+        self.await_gpu(c, 0, "HEALTHY")
+
     def test_a_gpu_that_is_gone_when_its_worker_starts_ends_its_rank(self):
         c = self.gpu_cluster("--num-gpus", "2")
         job = self.gpu_job(c, "sleep", "1000", flags=("--max-failures", "0"))

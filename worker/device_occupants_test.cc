@@ -1,0 +1,120 @@
+#include "worker/device_occupants.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "worker/process_mark.h"
+
+namespace cohort::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kAttempt(32, 'a');
+
+// A process that sleeps, with this environment.
+class Sleeper {
+ public:
+  explicit Sleeper(std::vector<std::string> environment) {
+    char program[] = "/bin/sleep";
+    char seconds[] = "1000";
+    char* argv[] = {program, seconds, nullptr};
+    std::vector<char*> envp;
+    for (std::string& entry : environment) envp.push_back(entry.data());
+    envp.push_back(nullptr);
+    // Gives its pid once the program is there.
+    EXPECT_EQ(posix_spawn(&pid_, program, nullptr, nullptr, argv, envp.data()),
+              0);
+  }
+  ~Sleeper() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  // Dead, and not yet reaped.
+  void Die() const {
+    kill(pid_, SIGKILL);
+    siginfo_t end;
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOWAIT),
+              0);
+  }
+  Occupant Inspected() const {
+    Occupant occupant{.pid = pid_};
+    InspectProcess(occupant);
+    return occupant;
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+TEST(DeviceOccupantsTest, AProcessSaysWhoseItIs) {
+  const Sleeper rank({"A=b", "COHORT_ATTEMPT_ID=" + kAttempt});
+  const Occupant seen = rank.Inspected();
+  EXPECT_EQ(seen.attempt, kAttempt);
+  EXPECT_FALSE(seen.untold);
+  EXPECT_EQ(seen.command, "sleep");
+  EXPECT_NE(seen.start_time, 0u);
+}
+
+TEST(DeviceOccupantsTest, OneThatNamesNoAttemptIsAStrangers) {
+  const Sleeper stranger({"A=b"});
+  EXPECT_EQ(stranger.Inspected().attempt, "");
+  EXPECT_FALSE(stranger.Inspected().untold);
+}
+
+// DV-8
+TEST(DeviceOccupantsTest, OneThatIsDyingTellsNothing) {
+  const Sleeper rank({"COHORT_ATTEMPT_ID=" + kAttempt});
+  const uint64_t start_time = rank.Inspected().start_time;
+  rank.Die();
+  const Occupant seen = rank.Inspected();
+  EXPECT_TRUE(seen.untold);
+  EXPECT_EQ(seen.attempt, "");
+  EXPECT_EQ(seen.start_time, start_time);
+  EXPECT_THAT(OccupantText(seen), HasSubstr("(sleep)"));
+}
+
+TEST(DeviceOccupantsTest, OneWithoutAnEnvironmentTellsNothing) {
+  const Sleeper cleared({});
+  EXPECT_TRUE(cleared.Inspected().untold);
+}
+
+TEST(DeviceOccupantsTest, OneThatIsNotThereIsNobodys) {
+  Occupant gone{.pid = 1 << 30};
+  InspectProcess(gone);
+  EXPECT_FALSE(gone.untold);
+  EXPECT_EQ(gone.start_time, 0u);
+}
+
+TEST(ProcessMarkTest, ACgroupNamesItsAttempt) {
+  const std::string other(32, 'b');
+  const std::string slice = "0::/user.slice/cohort-";
+  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "\n"), kAttempt);
+  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-cohort-0a1b/below\n"),
+            kAttempt);
+  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-cohort-0a1b (deleted)\n"),
+            kAttempt);
+  // A cluster in a cluster.
+  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-c/cohort-" + other + "-c\n"),
+            other);
+  for (const std::string& none :
+       {std::string(), std::string("0::/\n"), slice + "worker.service\n",
+        slice + "abc\n", "4:memory:/cohort-" + kAttempt + "\n"}) {
+    EXPECT_EQ(AttemptInCgroup(none), "") << none;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::worker
