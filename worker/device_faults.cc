@@ -1,6 +1,7 @@
 #include "worker/device_faults.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "worker/rank_end.h"
 
@@ -35,12 +36,20 @@ std::string DeviceFaults::Of(const v1::DesiredAttempt& attempt) const {
 
 std::string DeviceFaults::OfFailure(const v1::DesiredAttempt& attempt,
                                     const v1::ObservedAttempt& observed) const {
-  const v1::ObservedRank* const failed = FirstToFail(observed);
-  if (failed == nullptr) return "";
+  std::map<int, std::string> faults;  // by rank
   for (const v1::DesiredRank& rank : attempt.ranks()) {
-    if (rank.rank() == failed->rank()) return Of(rank);
+    if (std::string fault = Of(rank); !fault.empty()) {
+      faults[rank.rank()] = std::move(fault);
+    }
   }
-  return "";
+  const v1::ObservedRank* first = nullptr;
+  for (const v1::ObservedRank& rank : observed.ranks()) {
+    if (FailedByItself(rank) && faults.contains(rank.rank()) &&
+        (first == nullptr || rank.exit_order() < first->exit_order())) {
+      first = &rank;
+    }
+  }
+  return first == nullptr ? "" : faults[first->rank()];
 }
 
 }  // namespace cohort::worker

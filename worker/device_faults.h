@@ -19,7 +19,9 @@ class DeviceFaults {
   std::string Of(const v1::DesiredRank& rank) const;
   // Of any of its ranks.
   std::string Of(const v1::DesiredAttempt& attempt) const;
-  // Of the rank that failed first.
+  // Of the first rank to fail on a device that has one.  Which rank was the
+  // first of all says nothing: one on a healthy device, whose collective was
+  // revoked, is mostly gone before the one in whose kernel the fault is.
   std::string OfFailure(const v1::DesiredAttempt& attempt,
                         const v1::ObservedAttempt& observed) const;
 

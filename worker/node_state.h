@@ -37,8 +37,8 @@ namespace cohort::worker {
 //       ReportPreflight answers; one that ends before failed in it.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
-// DV-9: an attempt whose device was lost, or whose first rank to fail did so
-//       while its device had a fault, ends by that fault.
+// DV-9: an attempt whose device was lost, or of which a rank failed by itself,
+//       first or not, while its device had a fault, ends by that fault.
 class NodeState {
  public:
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;

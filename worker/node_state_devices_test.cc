@@ -68,11 +68,33 @@ TEST_F(NodeStateDeviceTest, OneThatFailsOnAnotherDeviceFailsByItself) {
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
 }
 
-TEST_F(NodeStateDeviceTest, TheFirstThatFailsDecides) {
+// The rank that was healthy may be the first to notice: its collective is
+// revoked while the other still hangs in its kernel.
+TEST_F(NodeStateDeviceTest, ARankThatFailsAfterAnotherMayHaveBeenTheCause) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
   host_.Tell(id_, Exited(0, 1));
   host_.Tell(id_, Exited(1, 1));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen().detail(), "GPU b: Xid 94");
+}
+
+TEST_F(NodeStateDeviceTest, OfSeveralOnSickDevicesTheFirstThatFailsIsTold) {
+  RunWithGpus();
+  state_->NoteDeviceFault("a", "GPU a: Xid 74", false);
+  state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
+  host_.Tell(id_, Exited(1, 1));
+  host_.Tell(id_, Exited(0, 1));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(Seen().detail(), "GPU b: Xid 94");
+}
+
+TEST_F(NodeStateDeviceTest, OneThatSucceededOnASickDeviceDidNotFailByIt) {
+  RunWithGpus();
+  state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
+  host_.Tell(id_, Exited(1, 0));
+  host_.Tell(id_, Exited(0, 1));
   host_.Tell(id_, AllDone{});
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
 }
