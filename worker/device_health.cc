@@ -21,7 +21,7 @@ constexpr KnownXid kXids[] = {
     {45, XidMeaning::kApplication, "preemptive cleanup"},
     {48, XidMeaning::kFault, "double-bit ECC error"},
     {62, XidMeaning::kFault, "internal micro-controller halt"},
-    {63, XidMeaning::kFault, "row remapping or page retirement recorded"},
+    {63, XidMeaning::kSuspect, "row remapping or page retirement recorded"},
     {64, XidMeaning::kFault, "row remapping or page retirement failed"},
     {68, XidMeaning::kApplication, "video processor exception"},
     {74, XidMeaning::kFault, "NVLink error"},

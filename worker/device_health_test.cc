@@ -41,7 +41,7 @@ TEST_F(DeviceHealthTest, ApplicationsFaultsSayNothingOfTheDevice) {
 }
 
 TEST_F(DeviceHealthTest, FaultsOfTheDeviceFenceItForGoodAndTheFirstIsTold) {
-  for (const uint64_t xid : {48, 62, 63, 64, 74, 94, 95, 119, 120, 140}) {
+  for (const uint64_t xid : {48, 62, 64, 74, 94, 95, 119, 120, 140}) {
     DeviceHealth one({}, "GPU GPU-a", clock_);
     one.NoteXid(xid);
     EXPECT_EQ(one.state(), DeviceState::kFenced) << xid;
@@ -98,6 +98,17 @@ TEST_F(DeviceHealthTest, ASuspectIsHealthyOnceItWasQuietForLongEnough) {
   PassWell(59);
   EXPECT_EQ(health_.state(), DeviceState::kSuspect);
   PassWell(1);
+  EXPECT_EQ(health_.state(), DeviceState::kHealthy);
+}
+
+// As a remap that waits for its reset: the GPU goes on for weeks.
+TEST_F(DeviceHealthTest, ARemapThatWasRecordedMakesASuspect) {
+  health_.NoteXid(63);
+  EXPECT_EQ(health_.state(), DeviceState::kSuspect);
+  EXPECT_FALSE(health_.HasFault());
+  EXPECT_THAT(health_.reason(),
+              HasSubstr("Xid 63 (row remapping or page retirement recorded)"));
+  PassWell(600);
   EXPECT_EQ(health_.state(), DeviceState::kHealthy);
 }
 
