@@ -10,7 +10,8 @@
 #                           from PyPI, into build/cuda-toolkit (0.4 GB to load)
 #   tools/setup.sh --print  the package names only, installs nothing
 #
-# As root, or by sudo.  When everything is there it asks no package server.
+# As root, or by sudo.  When everything is there it asks no package server.  Debian's
+# fake NVML, which one test reads as it reads the real one, goes to build/pcp-testsuite.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,7 +26,7 @@ for arg in "$@"; do
     --cuda) cuda=1 ;;
     --print) print=1 ;;
     *)
-      sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+      sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -44,20 +45,44 @@ has_nccl() {
     [[ -e $toolkit_nccl ]]
 }
 
+as_root() {
+  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
 install_packages() {
-  local as_root=() begin=$SECONDS
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || {
-      echo "setup: run as root, or install sudo; missing: $*" >&2
-      exit 125
-    }
-    as_root=(sudo)
-  fi
+  local begin=$SECONDS
+  ((EUID == 0)) || command -v sudo >/dev/null || {
+    echo "setup: run as root, or install sudo; missing: $*" >&2
+    exit 125
+  }
   echo "setup: installing $*"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
     --no-install-recommends -o Dpkg::Use-Pty=0 "$@" >/dev/null
   echo "setup: $# packages and what they need, in $((SECONDS - begin)) s"
+}
+
+# Two files out of packages that would bring daemons and Qt along: the library, and
+# the libpcp that it links.  No test but one needs them.
+load_fake_nvml() {
+  local begin=$SECONDS scratch to=$PWD/$fake_nvml
+  scratch=$(mktemp -d)
+  if (
+    cd "$scratch" &&
+      { apt-cache show pcp-testsuite >/dev/null 2>&1 || as_root apt-get update -qq; } &&
+      libpcp=$(apt-cache depends pcp-testsuite |
+        sed -nE 's/^ *Depends: (libpcp[0-9][a-z0-9]*)$/\1/p' | head -n 1) &&
+      apt-get download -qq pcp-testsuite "$libpcp" 2>/dev/null &&
+      for deb in *.deb; do dpkg-deb -x "$deb" . || exit; done &&
+      mkdir -p "$to" &&
+      find . -name 'libpcp.so.*' -exec cp -P {} "$to" ';' &&
+      cp var/lib/pcp/testsuite/src/libnvidia-ml.so "$to"
+  ); then
+    echo "setup: Debian's fake NVML, in $((SECONDS - begin)) s"
+  else
+    echo "setup: no package pcp-testsuite to load: the tests of its fake NVML are skipped" >&2
+  fi
+  rm -rf "$scratch"
 }
 
 install_wheels() {
@@ -69,6 +94,7 @@ install_wheels() {
   echo "setup: $# wheels, in $((SECONDS - begin)) s"
 }
 
+readonly fake_nvml=build/pcp-testsuite
 readonly toolkit=build/cuda-toolkit
 readonly toolkit_nccl=$toolkit/nvidia/nccl/lib/libnccl.so.2
 packages=(
@@ -132,6 +158,10 @@ if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
 else
   install_packages "${missing[@]}"
+fi
+if [[ ! -e /var/lib/pcp/testsuite/src/libnvidia-ml.so &&
+  ! -e $fake_nvml/libnvidia-ml.so ]]; then
+  load_fake_nvml
 fi
 if ((${#wheels[@]})); then
   install_wheels "${wheels[@]}"

@@ -57,10 +57,9 @@ absl::StatusOr<Api> LoadApi(const std::string& path) {
 
   Find(from, {"nvmlErrorString"}, api.error_string);
   Find(from, {"nvmlDeviceGetUUID"}, api.uuid);
-  Find(from,
-       {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2",
-        "nvmlDeviceGetPciInfo"},
-       api.pci_info);
+  Find(from, {"nvmlDeviceGetPciInfo_v3"}, api.pci_info);
+  Find(from, {"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
+       api.pci_info_old);
   Find(from, {"nvmlDeviceGetNumaNodeId"}, api.numa_node);
   Find(from, {"nvmlDeviceGetNvLinkState"}, api.link_state);
   Find(from, {"nvmlDeviceGetNvLinkRemotePciInfo_v2"}, api.link_peer);

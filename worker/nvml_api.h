@@ -86,7 +86,8 @@ struct Api {
 
   const char* (*error_string)(Return) = nullptr;
   Return (*uuid)(Handle, char*, U32) = nullptr;
-  Return (*pci_info)(Handle, PciInfo*) = nullptr;
+  Return (*pci_info)(Handle, PciInfo*) = nullptr;      // version 3
+  Return (*pci_info_old)(Handle, PciInfo*) = nullptr;  // up to `bus_id`
   Return (*numa_node)(Handle, U32*) = nullptr;
   Return (*link_state)(Handle, U32, int*) = nullptr;
   Return (*link_peer)(Handle, U32, PciInfo*) = nullptr;

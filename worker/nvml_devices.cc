@@ -13,6 +13,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::worker {
@@ -27,8 +28,15 @@ using nvml::U64;
 constexpr U32 kGpusMax = 256;
 constexpr U32 kProcessesMax = 4'096;
 
+// Empty where it cannot be shown: the head refuses a node that says such.
 std::string Text(const char* text, size_t size) {
-  return std::string(text, strnlen(text, size));
+  std::string read(text, strnlen(text, size));
+  return IsPrintableUtf8(read) ? read : "";
+}
+
+bool IsBusId(absl::string_view text) {
+  return text.find_first_not_of("0123456789abcdef:.") ==
+         absl::string_view::npos;
 }
 
 // sysfs has four digits of the domain, NVML eight.
@@ -55,7 +63,7 @@ NvmlDevices::~NvmlDevices() {
 std::string NvmlDevices::ErrorText(Return result) const {
   if (api_->error_string == nullptr) return absl::StrCat("error ", result);
   const char* const text = api_->error_string(result);
-  return text == nullptr ? absl::StrCat("error ", result) : std::string(text);
+  return text == nullptr ? absl::StrCat("error ", result) : Shown(text);
 }
 
 absl::Status NvmlDevices::Check(Return result, const char* what) const {
@@ -101,11 +109,16 @@ void NvmlDevices::Describe(U32 index, std::vector<Device>& devices) {
   const Return found = api_->handle(index, &handle);
   std::optional<std::string> uuid;
   if (found == nvml::kSuccess) uuid = UuidOf(handle, absl::StrCat(index));
-  if (!uuid.has_value()) {
+  if (!uuid.has_value() || Find(*uuid) != nullptr) {
     // Which one it is cannot be told: nobody is given it (DV-1).
     Device absent{.id = "", .kind = "gpu", .model = ""};
-    absent.absent = found == nvml::kSuccess ? "it does not say which it is"
-                                            : ErrorText(found);
+    if (found != nvml::kSuccess) {
+      absent.absent = ErrorText(found);
+    } else if (!uuid.has_value()) {
+      absent.absent = "it does not say which it is";
+    } else {
+      absent.absent = absl::StrCat("another is ", *uuid, " as well");
+    }
     COHORT_LOG(kError, "gpu_left_out", {"index", index},
                {"why", absent.absent});
     devices.push_back(std::move(absent));
@@ -136,7 +149,7 @@ void NvmlDevices::DescribeInstances(const Device& gpu, Handle handle,
     if (api_->mig_handle(handle, index, &instance) != nvml::kSuccess) continue;
     std::optional<std::string> uuid =
         UuidOf(instance, absl::StrCat(gpu.id, ":", index));
-    if (!uuid.has_value()) continue;
+    if (!uuid.has_value() || Find(*uuid) != nullptr) continue;
     Device device = gpu;
     device.id = *std::move(uuid);
     device.parent = gpu.id;
@@ -189,16 +202,18 @@ int64_t NvmlDevices::MemoryOf(Handle handle) {
 
 std::string NvmlDevices::BusIdOf(Handle handle) const {
   nvml::PciInfo info = {};
-  if (api_->pci_info == nullptr ||
-      api_->pci_info(handle, &info) != nvml::kSuccess) {
+  const bool is_old = api_->pci_info == nullptr;
+  const auto function = is_old ? api_->pci_info_old : api_->pci_info;
+  if (function == nullptr || function(handle, &info) != nvml::kSuccess) {
     return "";
   }
-  // Before version 3 there is only the first.
-  std::string bus_id = Text(info.bus_id, sizeof(info.bus_id));
+  // Before version 3 there is only the short one, and anything after it.
+  std::string bus_id = is_old ? "" : Text(info.bus_id, sizeof(info.bus_id));
   if (bus_id.empty()) {
     bus_id = Text(info.bus_id_legacy, sizeof(info.bus_id_legacy));
   }
-  return absl::AsciiStrToLower(bus_id);
+  absl::AsciiStrToLower(&bus_id);
+  return IsBusId(bus_id) ? bus_id : "";
 }
 
 std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,

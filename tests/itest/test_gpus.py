@@ -286,5 +286,36 @@ class Gpus(cluster.ClusterTest):
                       (self.sandbox.dir / "w.log").read_text())
 
 
+class DebiansFakeLibrary(cluster.ClusterTest):
+    """Another hand's NVML, of the package pcp-testsuite."""
+
+    INSTALLED = pathlib.Path("/var/lib/pcp/testsuite/src/libnvidia-ml.so")
+    TAKEN = cluster.SOURCE / "build/pcp-testsuite"  # by tools/setup.sh
+
+    def test_its_gpus_are_offered_watched_and_given(self):
+        library = self.INSTALLED
+        if not library.exists():
+            library = self.TAKEN / "libnvidia-ml.so"
+            os.environ["LD_LIBRARY_PATH"] = str(self.TAKEN)
+            self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH")
+        if not library.exists():
+            self.skipTest(f"no {library}: see tools/setup.sh")
+        c = cluster.Cluster(self.sandbox)
+        c.start_head()
+        c.start_worker("w0", "--num-cpus", "4", "--nvml-library", str(library))
+        gpus = c.json("gpus", "list")
+        self.assertEqual([(gpu["id"], gpu["state"]) for gpu in gpus],
+                         [("0", "HEALTHY"), ("1", "HEALTHY")])
+        sampled = cluster.until(
+            "a sample", lambda: c.json("gpus", "list")[0]["sample"])
+        self.assertGreater(sampled["temperature_celsius"], 0)
+        job = c.submit("--gpus", "2", "--", "sh", "-c",
+                       "echo sees $CUDA_VISIBLE_DEVICES")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        self.assertIn("sees 0,1", c.logs(job))
+        self.assertEqual({gpu["state"] for gpu in c.json("gpus", "list")},
+                         {"HEALTHY"})
+
+
 if __name__ == "__main__":
     cluster.main()
