@@ -63,6 +63,7 @@ absl::StatusOr<Api> LoadApi(const std::string& path) {
   Find(from, {"nvmlDeviceGetNumaNodeId"}, api.numa_node);
   Find(from, {"nvmlDeviceGetNvLinkState"}, api.link_state);
   Find(from, {"nvmlDeviceGetNvLinkRemotePciInfo_v2"}, api.link_peer);
+  Find(from, {"nvmlDeviceGetP2PStatus"}, api.p2p_status);
   Find(from, {"nvmlDeviceGetMigMode"}, api.mig_mode);
   Find(from, {"nvmlDeviceGetMaxMigDeviceCount"}, api.mig_count_max);
   Find(from, {"nvmlDeviceGetMigDeviceHandleByIndex"}, api.mig_handle);

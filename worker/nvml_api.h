@@ -68,6 +68,8 @@ struct EventData {  // version 2; version 1 is its beginning
 };
 
 inline constexpr U64 kXidEvent = 0x8;
+inline constexpr int kP2pNvlink = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
+inline constexpr int kP2pOk = 0;      // NVML_P2P_STATUS_OK
 inline constexpr U64 kUnknownBytes = ~U64{0};
 inline constexpr U32 kLinksMax = 18;       // NVML_NVLINK_MAX_LINKS
 inline constexpr int kTemperatureGpu = 0;  // NVML_TEMPERATURE_GPU
@@ -91,6 +93,7 @@ struct Api {
   Return (*numa_node)(Handle, U32*) = nullptr;
   Return (*link_state)(Handle, U32, int*) = nullptr;
   Return (*link_peer)(Handle, U32, PciInfo*) = nullptr;
+  Return (*p2p_status)(Handle, Handle, int capability, int* status) = nullptr;
   Return (*mig_mode)(Handle, U32* current, U32* pending) = nullptr;
   Return (*mig_count_max)(Handle, U32*) = nullptr;
   Return (*mig_handle)(Handle, U32, Handle*) = nullptr;

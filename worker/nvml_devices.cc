@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -235,30 +234,48 @@ std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
   return sysfs_node;
 }
 
-// A GPU behind an NVSwitch names the switch, which is none of the devices.
 void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
-  if (api_->link_state == nullptr || api_->link_peer == nullptr) return;
   for (Device& device : devices) {
     const Entry* const entry = Find(device.id);
     if (entry == nullptr || !device.parent.empty()) continue;
-    std::set<std::string> peers;
-    for (U32 link = 0; link < nvml::kLinksMax; ++link) {
-      int is_active = 0;
-      nvml::PciInfo far = {};
-      if (api_->link_state(entry->handle, link, &is_active) != nvml::kSuccess ||
-          is_active == 0 ||
-          api_->link_peer(entry->handle, link, &far) != nvml::kSuccess) {
-        continue;
-      }
-      for (const Device& peer : devices) {
-        if (IsSameBusId(peer.pci_bus_id,
-                        Text(far.bus_id, sizeof(far.bus_id)))) {
-          peers.insert(peer.id);
-        }
+    const std::vector<std::string> linked = LinkedTo(entry->handle);
+    for (const Device& peer : devices) {
+      const Entry* const far = Find(peer.id);
+      if (far == nullptr || far == entry || !peer.parent.empty()) continue;
+      const bool is_linked = std::any_of(
+          linked.begin(), linked.end(), [&peer](const std::string& bus_id) {
+            return IsSameBusId(peer.pci_bus_id, bus_id);
+          });
+      if (is_linked || IsReachedByNvlink(entry->handle, far->handle)) {
+        device.nvlink_peers.push_back(peer.id);
       }
     }
-    device.nvlink_peers.assign(peers.begin(), peers.end());
+    std::sort(device.nvlink_peers.begin(), device.nvlink_peers.end());
   }
+}
+
+std::vector<std::string> NvmlDevices::LinkedTo(Handle gpu) const {
+  std::vector<std::string> linked;
+  if (api_->link_state == nullptr || api_->link_peer == nullptr) return linked;
+  for (U32 link = 0; link < nvml::kLinksMax; ++link) {
+    int is_active = 0;
+    nvml::PciInfo far = {};
+    if (api_->link_state(gpu, link, &is_active) == nvml::kSuccess &&
+        is_active != 0 && api_->link_peer(gpu, link, &far) == nvml::kSuccess) {
+      linked.push_back(Text(far.bus_id, sizeof(far.bus_id)));
+    }
+  }
+  return linked;
+}
+
+// Behind an NVSwitch the links of a GPU end at the switch, which is none of the
+// devices: then only this tells.
+bool NvmlDevices::IsReachedByNvlink(Handle from, Handle to) const {
+  int status = 0;
+  return api_->p2p_status != nullptr &&
+         api_->p2p_status(from, to, nvml::kP2pNvlink, &status) ==
+             nvml::kSuccess &&
+         status == nvml::kP2pOk;
 }
 
 const NvmlDevices::Entry* NvmlDevices::Find(const std::string& id) const {

@@ -60,6 +60,9 @@ class NvmlDevices final : public DeviceSource {
   std::optional<int> NumaNodeOf(nvml::Handle handle,
                                 const std::string& bus_id) const;
   void ConnectPeers(std::vector<Device>& devices) const;
+  // Addresses of what is at the far ends of its links.
+  std::vector<std::string> LinkedTo(nvml::Handle gpu) const;
+  bool IsReachedByNvlink(nvml::Handle from, nvml::Handle to) const;
   void RegisterForXids();
   DeviceAnswer AnswerOf(const Entry& entry) const;
   // Null for one that List did not give.

@@ -167,6 +167,20 @@ TEST_F(NvmlDevicesTest, AnAddressOfBeforeVersionThreeIsTheShortOne) {
               ElementsAre(Field(&Device::pci_bus_id, "0000:3b:00.0")));
 }
 
+// Behind an NVSwitch each link's far end is the switch.
+TEST_F(NvmlDevicesTest, PeersBehindASwitchAreThoseThatNvlinkReaches) {
+  Script(
+      "0 uuid aa\n0 p2p 1\n0 peer 00000000:C0:00.0\n0 p2p 2\n"
+      "1 uuid bb\n1 p2p 0\n1 p2p 2\n"
+      "2 uuid cc\n2 p2p 0\n2 p2p 1\n"
+      "3 uuid dd\n");
+  const std::vector<Device> devices = List();
+  ASSERT_THAT(devices, SizeIs(4));
+  EXPECT_THAT(devices[0].nvlink_peers, ElementsAre("GPU-bb", "GPU-cc"));
+  EXPECT_THAT(devices[2].nvlink_peers, ElementsAre("GPU-aa", "GPU-bb"));
+  EXPECT_THAT(devices[3].nvlink_peers, IsEmpty());
+}
+
 // DV-1
 TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
   Script(kTwoGpus);

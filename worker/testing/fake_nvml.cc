@@ -4,6 +4,7 @@
 //   GPU KEY VALUE      uuid, name, pci, peer (bus id), numa, memory, used,
 //                      utilization, power, temperature, ecc_volatile,
 //                      ecc_aggregate, remapped, remap_pending, remap_failed,
+//                      p2p (a GPU that it reaches by NVLink),
 //                      mig (instances), pid (PID:BYTES, may come again),
 //                      lost (text does not matter), error (an NVML code)
 //   xid GPU CODE       told once, in the order of the lines
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -203,6 +205,17 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml::Handle handle, unsigned link,
   const std::vector<std::string> peers = Gpu(handle).All("peer");
   if (link >= peers.size()) return nvml::kNotSupported;
   return Copy(peers[link], out->bus_id, sizeof(out->bus_id));
+}
+int nvmlDeviceGetP2PStatus(nvml::Handle a, nvml::Handle b, int capability,
+                           int* out) {
+  constexpr int kNotSupportedByChipset = 1;
+  const std::vector<std::string> reached = Gpu(a).All("p2p");
+  const bool reaches =
+      std::find(reached.begin(), reached.end(),
+                std::to_string(PlaceOf(b).gpu)) != reached.end();
+  *out = capability == nvml::kP2pNvlink && reaches ? nvml::kP2pOk
+                                                   : kNotSupportedByChipset;
+  return reached.empty() ? nvml::kNotSupported : nvml::kSuccess;
 }
 int nvmlDeviceGetMigMode(nvml::Handle handle, unsigned* current,
                          unsigned* pending) {
