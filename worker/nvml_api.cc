@@ -56,6 +56,7 @@ absl::StatusOr<Api> LoadApi(const std::string& path) {
   COHORT_RETURN_IF_ERROR(Need(from, {"nvmlDeviceGetMemoryInfo"}, api.memory));
 
   Find(from, {"nvmlErrorString"}, api.error_string);
+  Find(from, {"nvmlDeviceGetMemoryInfo_v2"}, api.memory_v2);
   Find(from, {"nvmlDeviceGetUUID"}, api.uuid);
   Find(from, {"nvmlDeviceGetPciInfo_v3"}, api.pci_info);
   Find(from, {"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},

@@ -17,6 +17,7 @@ inline constexpr Return kInsufficientSize = 7;
 inline constexpr Return kTimeout = 10;
 inline constexpr Return kFunctionNotFound = 13;
 inline constexpr Return kGpuIsLost = 15;
+inline constexpr Return kVersionMismatch = 25;
 
 using Handle = struct DeviceOpaque*;
 using EventSet = struct EventSetOpaque*;
@@ -31,6 +32,15 @@ struct Memory {  // nvmlMemory_t, version 1
   U64 free;
   U64 used;
 };
+
+struct MemoryV2 {  // nvmlMemory_v2_t
+  U32 version;     // kMemoryV2
+  U64 total;
+  U64 reserved;  // the driver's own: neither used nor free
+  U64 free;
+  U64 used;
+};
+inline constexpr U32 kMemoryV2 = sizeof(MemoryV2) | (2U << 24);
 
 struct PciInfo {           // nvmlPciInfo_t, version 3
   char bus_id_legacy[16];  // all that version 1 and 2 begin alike with
@@ -87,6 +97,7 @@ struct Api {
   Return (*memory)(Handle, Memory*) = nullptr;
 
   const char* (*error_string)(Return) = nullptr;
+  Return (*memory_v2)(Handle, MemoryV2*) = nullptr;
   Return (*uuid)(Handle, char*, U32) = nullptr;
   Return (*pci_info)(Handle, PciInfo*) = nullptr;      // version 3
   Return (*pci_info_old)(Handle, PciInfo*) = nullptr;  // up to `bus_id`

@@ -307,13 +307,19 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
     if (result == nvml::kGpuIsLost) {
       answer.lost = ErrorText(result);
     } else if (result != nvml::kNotSupported &&
+               result != nvml::kVersionMismatch &&
                result != nvml::kFunctionNotFound && answer.error.empty()) {
       answer.error = absl::StrCat(what, ": ", ErrorText(result));
     }
     return false;
   };
+  // What the driver keeps for itself is used by nobody; version 1 counts it.
+  nvml::MemoryV2 memory_v2 = {};
+  memory_v2.version = nvml::kMemoryV2;
   nvml::Memory memory = {};
-  if (ask("memory", api_->memory, entry.handle, &memory)) {
+  if (ask("memory", api_->memory_v2, entry.handle, &memory_v2)) {
+    sample.memory_used_bytes = static_cast<int64_t>(memory_v2.used);
+  } else if (ask("memory", api_->memory, entry.handle, &memory)) {
     sample.memory_used_bytes = static_cast<int64_t>(memory.used);
   }
   nvml::Utilization utilization = {};

@@ -181,6 +181,16 @@ TEST_F(NvmlDevicesTest, PeersBehindASwitchAreThoseThatNvlinkReaches) {
   EXPECT_THAT(devices[3].nvlink_peers, IsEmpty());
 }
 
+// Where the driver tells them apart.
+TEST_F(NvmlDevicesTest, WhatTheDriverKeepsForItselfIsNotUsed) {
+  Script(std::string(kTwoGpus) + "0 used 300\n0 reserved 50\n1 used 300\n");
+  List();
+  const auto samples = devices_.Sample();
+  EXPECT_THAT(samples[0].sample.memory_used_bytes, Optional(300));
+  EXPECT_THAT(samples[1].sample.memory_used_bytes, Optional(300));
+  EXPECT_EQ(samples[0].error, "");
+}
+
 // DV-1
 TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
   Script(kTwoGpus);

@@ -2,6 +2,8 @@
 // which COHORT_FAKE_NVML names says, read anew at each call.
 //
 //   GPU KEY VALUE      uuid, name, pci, peer (bus id), numa, memory, used,
+//                      reserved (then the second version of the memory's
+//                      call is there, and the first counts it as used),
 //                      utilization, power, temperature, ecc_volatile,
 //                      ecc_aggregate, remapped, remap_pending, remap_failed,
 //                      p2p (a GPU that it reaches by NVLink),
@@ -185,8 +187,18 @@ int nvmlDeviceGetUUID(nvml::Handle handle, char* out, unsigned size) {
 int nvmlDeviceGetMemoryInfo(nvml::Handle handle, nvml::Memory* out) {
   const Gpu gpu(handle);
   *out = {};
+  nvml::U64 reserved = 0;
   gpu.Give("used", &out->used);
+  gpu.Give("reserved", &reserved);
+  out->used += reserved;
   return gpu.Give("memory", &out->total);
+}
+int nvmlDeviceGetMemoryInfo_v2(nvml::Handle handle, nvml::MemoryV2* out) {
+  const Gpu gpu(handle);
+  if (out->version != nvml::kMemoryV2) return nvml::kVersionMismatch;
+  gpu.Give("used", &out->used);
+  gpu.Give("memory", &out->total);
+  return gpu.Give("reserved", &out->reserved);
 }
 int nvmlDeviceGetPciInfo_v3(nvml::Handle handle, nvml::PciInfo* out) {
   const Gpu gpu(handle);
