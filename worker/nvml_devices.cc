@@ -33,6 +33,13 @@ std::string Text(const char* text, size_t size) {
   return IsPrintableUtf8(read) ? read : "";
 }
 
+// A driver that answers so does not tell it here, however often it is asked:
+// not for this GPU, this caller or this library.  That is no fault.
+bool IsNotTold(Return result) {
+  return result == nvml::kNotSupported || result == nvml::kNoPermission ||
+         result == nvml::kFunctionNotFound || result == nvml::kVersionMismatch;
+}
+
 bool IsBusId(absl::string_view text) {
   return text.find_first_not_of("0123456789abcdef:.") ==
          absl::string_view::npos;
@@ -306,9 +313,7 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
     if (result == nvml::kSuccess) return true;
     if (result == nvml::kGpuIsLost) {
       answer.lost = ErrorText(result);
-    } else if (result != nvml::kNotSupported &&
-               result != nvml::kVersionMismatch &&
-               result != nvml::kFunctionNotFound && answer.error.empty()) {
+    } else if (!IsNotTold(result) && answer.error.empty()) {
       answer.error = absl::StrCat(what, ": ", ErrorText(result));
     }
     return false;
@@ -360,12 +365,6 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
 
 namespace {
 
-// A driver that answers so tells no processes, however often it is asked.
-bool TellsNone(Return result) {
-  return result == nvml::kNotSupported || result == nvml::kFunctionNotFound ||
-         result == nvml::kNoPermission;
-}
-
 // `function` is one of NVML's, `Info` what it fills in.
 template <typename Info, typename Function>
 std::optional<std::vector<DeviceProcess>> ReadProcesses(
@@ -379,7 +378,7 @@ std::optional<std::vector<DeviceProcess>> ReadProcesses(
     result = function(handle, &count, infos.data());
   }
   std::vector<DeviceProcess> processes;
-  if (TellsNone(result)) return processes;
+  if (IsNotTold(result)) return processes;
   if (result != nvml::kSuccess) return std::nullopt;
   infos.resize(std::min<size_t>(count, infos.size()));
   for (const Info& each : infos) {

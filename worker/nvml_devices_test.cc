@@ -191,6 +191,17 @@ TEST_F(NvmlDevicesTest, WhatTheDriverKeepsForItselfIsNotUsed) {
   EXPECT_EQ(samples[0].error, "");
 }
 
+// What a container or a user may not ask is not told: no fault.
+TEST_F(NvmlDevicesTest, WhatMayNotBeAskedIsUnknown) {
+  Script(kTwoGpus);
+  List();
+  for (const int code :
+       {nvml::kNotSupported, nvml::kNoPermission, nvml::kFunctionNotFound}) {
+    Script(absl::StrCat(kTwoGpus, "0 used 7\n0 error ", code, "\n"));
+    EXPECT_EQ(devices_.Sample()[0], DeviceAnswer{.id = "GPU-aa"}) << code;
+  }
+}
+
 // DV-1
 TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
   Script(kTwoGpus);
