@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace cohort::head {
@@ -35,20 +36,27 @@ template <typename Visit>
 void ForEachGpu(const ClusterState& state, Visit visit) {
   for (const auto& [id, node] : state.nodes().records()) {
     if (node.state == NodeState::kDead) continue;
-    int index = 0;
+    int index = -1;
+    std::string parent;
     for (const Device& device : node.devices) {
       if (device.kind != "gpu") continue;
-      visit(node, device, index++);
+      if (device.parent.empty() || device.parent != parent) ++index;
+      parent = device.parent;
+      visit(node, device, index);
     }
   }
 }
 
-// `job` is what Prometheus calls the scrape itself.
+// As dcgm-exporter writes them; `job` is what Prometheus calls the scrape
+// itself.
 MetricLabels LabelsOf(const DeviceRow& row) {
-  MetricLabels labels = {{"gpu", absl::StrCat(row.index)},
-                         {"UUID", row.id},
-                         {"model_name", row.model},
-                         {"Hostname", row.node}};
+  MetricLabels labels = {{"gpu", absl::StrCat(row.index)}, {"UUID", row.id}};
+  if (!row.bus_id.empty()) {
+    labels.emplace_back("pci_bus_id", absl::AsciiStrToUpper(row.bus_id));
+  }
+  labels.emplace_back("device", absl::StrCat("nvidia", row.index));
+  labels.emplace_back("modelName", row.model);
+  labels.emplace_back("Hostname", row.node);
   if (!row.job.empty()) labels.emplace_back("job_id", row.job);
   return labels;
 }
@@ -64,6 +72,7 @@ std::vector<DeviceRow> DeviceRowsOf(const ClusterState& state) {
         state.nodes().SampleOf(node.id, device.id);
     rows.push_back({.index = index,
                     .id = device.id,
+                    .bus_id = device.pci_bus_id,
                     .model = device.model,
                     .node = node.name,
                     .job = JobOf(state, node.id, device.id),

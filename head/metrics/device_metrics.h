@@ -15,8 +15,9 @@ namespace cohort::head {
 
 // One GPU, of whatever it said last.  A value.
 struct DeviceRow {
-  int index = 0;  // on its node
+  int index = 0;  // of the GPU on its node; instances of one have the same
   std::string id;
+  std::string bus_id;  // empty: not known
   std::string model;
   std::string node;
   std::string job;  // that holds it, the first by id; empty: none

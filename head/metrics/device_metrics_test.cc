@@ -25,6 +25,7 @@ std::map<std::string, MetricFamily> ByName(const std::vector<DeviceRow>& rows) {
 TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
   DeviceRow row{.index = 3,
                 .id = "GPU-aa",
+                .bus_id = "00000000:3b:00.0",
                 .model = "NVIDIA H100",
                 .node = "n1",
                 .job = "0af1",
@@ -57,10 +58,12 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
     ASSERT_TRUE(families.contains(name)) << name;
     ASSERT_THAT(families.at(name).samples, SizeIs(1)) << name;
     EXPECT_EQ(families.at(name).samples[0].value, value) << name;
-    EXPECT_THAT(families.at(name).samples[0].labels,
-                ElementsAre(Pair("gpu", "3"), Pair("UUID", "GPU-aa"),
-                            Pair("model_name", "NVIDIA H100"),
-                            Pair("Hostname", "n1"), Pair("job_id", "0af1")));
+    EXPECT_THAT(
+        families.at(name).samples[0].labels,
+        ElementsAre(Pair("gpu", "3"), Pair("UUID", "GPU-aa"),
+                    Pair("pci_bus_id", "00000000:3B:00.0"),
+                    Pair("device", "nvidia3"), Pair("modelName", "NVIDIA H100"),
+                    Pair("Hostname", "n1"), Pair("job_id", "0af1")));
   }
   EXPECT_THAT(families.at("cohort_gpu_state").samples[0].labels.back(),
               Pair("state", "fenced"));
@@ -71,7 +74,7 @@ TEST(DeviceMetricsTest, WhatIsNotKnownHasNoRow) {
   EXPECT_THAT(families.at("DCGM_FI_DEV_GPU_UTIL").samples, IsEmpty());
   EXPECT_THAT(families.at("DCGM_FI_DEV_FB_FREE").samples, IsEmpty());
   EXPECT_THAT(families.at("cohort_gpu_state").samples, SizeIs(1));
-  EXPECT_THAT(families.at("cohort_gpu_state").samples[0].labels, SizeIs(5));
+  EXPECT_THAT(families.at("cohort_gpu_state").samples[0].labels, SizeIs(6));
 }
 
 }  // namespace

@@ -151,7 +151,8 @@ class Gpus(cluster.ClusterTest):
         self.assertRegex(metrics, r'DCGM_FI_DEV_XID_ERRORS\{[^}]*UUID="'
                          + gpu + r'"[^}]*\} 79')
         self.assertRegex(metrics, r'DCGM_FI_DEV_GPU_UTIL\{gpu="0",'
-                         r'UUID="GPU-aa",model_name="NVIDIA H100 80GB HBM3",'
+                         r'UUID="GPU-aa",pci_bus_id="00000000:3B:00.0",'
+                         r'device="nvidia0",modelName="NVIDIA H100 80GB HBM3",'
                          r'Hostname="w0"[^}]*\} 3')
         self.assertIn('cohort_gpus{state="fenced"} 1\n', metrics)
 
