@@ -171,5 +171,5 @@ fi
 # The one that no loader finds by itself.
 if ((cuda)) && [[ -z ${COHORT_NCCL_LIBRARY:-} && -e $toolkit_nccl ]] &&
   ! ldconfig -p 2>/dev/null | grep 'libnccl\.so\.2' >/dev/null; then
-  echo "setup: for GPU jobs: submit --env COHORT_NCCL_LIBRARY=$PWD/$toolkit_nccl"
+  echo "setup: for GPU jobs: start workers with COHORT_NCCL_LIBRARY=$PWD/$toolkit_nccl"
 fi

@@ -18,6 +18,8 @@ namespace {
 // scripts and Lightning believe it before ours.
 bool Confuses(absl::string_view name) {
   if (name == "OLDPWD") return true;  // the daemon's; a rank has been nowhere
+  // Not of an outer job, but of the machine: where it has NCCL.
+  if (name == "COHORT_NCCL_LIBRARY") return false;
   for (const char* prefix :
        {"SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "COHORT_"}) {
     if (absl::StartsWith(name, prefix)) return true;

@@ -93,6 +93,13 @@ TEST_F(RankEnvironmentTest, RemovesWhatOuterLaunchersSay) {
   }
 }
 
+TEST_F(RankEnvironmentTest, FindsTheNodesNcclUnlessTheJobNamesAnother) {
+  const std::vector<std::string> base = {"COHORT_NCCL_LIBRARY=/node/libnccl"};
+  EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/node/libnccl"));
+  (*attempt_.mutable_environment())["COHORT_NCCL_LIBRARY"] = "/job/libnccl";
+  EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/job/libnccl"));
+}
+
 TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
   (*attempt_.mutable_environment())["OMP_NUM_THREADS"] = "8";
   (*attempt_.mutable_environment())["RANK"] = "77";
