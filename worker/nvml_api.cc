@@ -61,7 +61,7 @@ absl::StatusOr<Api> LoadApi(const std::string& path) {
   Find(from, {"nvmlDeviceGetPciInfo_v3"}, api.pci_info);
   Find(from, {"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
        api.pci_info_old);
-  Find(from, {"nvmlDeviceGetNumaNodeId"}, api.numa_node);
+  Find(from, {"nvmlDeviceGetMemoryAffinity"}, api.memory_affinity);
   Find(from, {"nvmlDeviceGetNvLinkState"}, api.link_state);
   Find(from, {"nvmlDeviceGetNvLinkRemotePciInfo_v2"}, api.link_peer);
   Find(from, {"nvmlDeviceGetP2PStatus"}, api.p2p_status);

@@ -24,6 +24,7 @@ using EventSet = struct EventSetOpaque*;
 // NVML's own words for 32 and 64 bits.
 using U32 = unsigned int;
 using U64 = unsigned long long;  // NOLINT(google-runtime-int)
+using Word = unsigned long;      // NOLINT(google-runtime-int)
 
 inline constexpr U32 kTextBytes = 96;  // NVML_DEVICE_NAME_V2_BUFFER_SIZE
 
@@ -78,6 +79,7 @@ struct EventData {  // version 2; version 1 is its beginning
 };
 
 inline constexpr U64 kXidEvent = 0x8;
+inline constexpr int kNodeScope = 0;  // NVML_AFFINITY_SCOPE_NODE
 inline constexpr int kP2pNvlink = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
 inline constexpr int kP2pOk = 0;      // NVML_P2P_STATUS_OK
 inline constexpr U64 kUnknownBytes = ~U64{0};
@@ -101,7 +103,8 @@ struct Api {
   Return (*uuid)(Handle, char*, U32) = nullptr;
   Return (*pci_info)(Handle, PciInfo*) = nullptr;      // version 3
   Return (*pci_info_old)(Handle, PciInfo*) = nullptr;  // up to `bus_id`
-  Return (*numa_node)(Handle, U32*) = nullptr;
+  Return (*memory_affinity)(Handle, U32 words, Word* nodes,
+                            int scope) = nullptr;
   Return (*link_state)(Handle, U32, int*) = nullptr;
   Return (*link_peer)(Handle, U32, PciInfo*) = nullptr;
   Return (*p2p_status)(Handle, Handle, int capability, int* status) = nullptr;

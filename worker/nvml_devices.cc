@@ -1,7 +1,9 @@
 #include "worker/nvml_devices.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -224,10 +226,17 @@ std::string NvmlDevices::BusIdOf(Handle handle) const {
 
 std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
                                            const std::string& bus_id) const {
-  U32 node = 0;
-  if (api_->numa_node != nullptr &&
-      api_->numa_node(handle, &node) == nvml::kSuccess) {
-    return static_cast<int>(node);
+  // nvmlDeviceGetNumaNodeId tells another one: that of a GPU which is a node
+  // itself, without CPUs.
+  constexpr int kWordBits = 64;
+  nvml::Word nodes[16] = {};
+  if (api_->memory_affinity != nullptr &&
+      api_->memory_affinity(handle, std::size(nodes), nodes,
+                            nvml::kNodeScope) == nvml::kSuccess) {
+    for (int word = 0; word < static_cast<int>(std::size(nodes)); ++word) {
+      if (nodes[word] == 0) continue;
+      return word * kWordBits + std::countr_zero(nodes[word]);
+    }
   }
   if (bus_id.empty()) return std::nullopt;
   const absl::StatusOr<std::string> text = ReadFile(

@@ -79,6 +79,15 @@ TEST_F(NvmlDevicesTest, SaysWhatDevicesAre) {
   EXPECT_EQ(devices[1].numa_node, std::nullopt);
 }
 
+// Of a Grace Hopper's GPU the driver knows two: its own memory's, which has no
+// CPUs, and the one of the CPUs beside it.
+TEST_F(NvmlDevicesTest, ItsNodeIsTheOneOfTheCpusNearIt) {
+  Script("0 uuid aa\n0 own_numa 4\n0 numa 0\n1 uuid bb\n1 numa 70\n");
+  const std::vector<Device> devices = List();
+  EXPECT_EQ(devices[0].numa_node, 0);
+  EXPECT_EQ(devices[1].numa_node, 70);
+}
+
 TEST_F(NvmlDevicesTest, AGpuThatIsDividedIsItsInstances) {
   Script(std::string(kTwoGpus) + "1 mig 2\n1 temperature 41\n1 used 7\n");
   const std::vector<Device> devices = List();

@@ -1,7 +1,8 @@
 // A library that is NVML to whoever opens it: devices that are what the file
 // which COHORT_FAKE_NVML names says, read anew at each call.
 //
-//   GPU KEY VALUE      uuid, name, pci, peer (bus id), numa, memory, used,
+//   GPU KEY VALUE      uuid, name, pci, peer (bus id), memory, used,
+//                      numa (of the host, near it), own_numa (where it is one),
 //                      reserved (then the second version of the memory's
 //                      call is there, and the first counts it as used),
 //                      utilization, power, temperature, ecc_volatile,
@@ -206,7 +207,21 @@ int nvmlDeviceGetPciInfo_v3(nvml::Handle handle, nvml::PciInfo* out) {
   return Copy(gpu.Text("pci"), out->bus_id, sizeof(out->bus_id));
 }
 int nvmlDeviceGetNumaNodeId(nvml::Handle handle, unsigned* out) {
-  return Gpu(handle).Give("numa", out);
+  return Gpu(handle).Give("own_numa", out);
+}
+int nvmlDeviceGetMemoryAffinity(nvml::Handle handle, unsigned words,
+                                nvml::Word* out, int scope) {
+  constexpr unsigned kWordBits = 64;
+  constexpr int kInvalidArgument = 2;
+  unsigned node = 0;
+  const nvml::Return given = Gpu(handle).Give("numa", &node);
+  if (given != nvml::kSuccess) return given;
+  if (scope != nvml::kNodeScope || node / kWordBits >= words) {
+    return kInvalidArgument;
+  }
+  std::fill(out, out + words, 0);
+  out[node / kWordBits] = nvml::Word{1} << (node % kWordBits);
+  return nvml::kSuccess;
 }
 int nvmlDeviceGetNvLinkState(nvml::Handle handle, unsigned link, int* out) {
   *out = link < Gpu(handle).All("peer").size() ? 1 : 0;
