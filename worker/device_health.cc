@@ -67,8 +67,11 @@ DeviceHealth::DeviceHealth(DeviceHealthOptions options, std::string name,
       heard_at_(clock.Monotonic()) {}
 
 void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
-  heard_at_ = clock_.Monotonic();
-  silent_.clear();
+  error_ = answer.error;
+  if (error_.empty() || answer.sample != DeviceSample()) {
+    heard_at_ = clock_.Monotonic();
+    silent_.clear();
+  }
   if (!answer.lost.empty() && lost_.empty()) {
     lost_ = absl::StrCat("it is lost: ", answer.lost);
   }
@@ -121,7 +124,8 @@ void DeviceHealth::Tick() {
   const absl::Duration silence = clock_.Monotonic() - heard_at_;
   if (silence >= options_.fenced_after) {
     silent_ = absl::StrCat("its driver has not answered for ",
-                           absl::FormatDuration(options_.fenced_after));
+                           absl::FormatDuration(options_.fenced_after),
+                           error_.empty() ? "" : " but with ", error_);
   } else if (silence >= options_.suspect_after) {
     Doubtful("silent",
              absl::StrCat("its driver has not answered for ",

@@ -35,7 +35,7 @@ struct DeviceHealthOptions {
   // How long nothing of it was seen before a suspect device is healthy.
   absl::Duration quiet = absl::Seconds(60);
   absl::Duration quiet_after_xid = absl::Minutes(10);
-  // Without an answer of the driver.
+  // Without an answer of the driver; one of errors only is none.
   absl::Duration suspect_after = absl::Seconds(10);
   absl::Duration fenced_after = absl::Seconds(30);
   // Samples in a row that failed.
@@ -95,6 +95,7 @@ class DeviceHealth {
   std::string counted_;  // by counters, while they say so
   std::string stuck_;
   std::string silent_;
+  std::string error_;                    // of what it said last
   std::map<std::string, Doubt> doubts_;  // by kind
   absl::Duration heard_at_;
   int errors_ = 0;

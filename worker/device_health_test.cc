@@ -150,6 +150,28 @@ TEST_F(DeviceHealthTest, ADriverThatHangsFencesUntilItAnswers) {
   EXPECT_EQ(health_.state(), DeviceState::kHealthy);
 }
 
+// An error that comes at once is no more of an answer than none.
+TEST_F(DeviceHealthTest, OneThatAnswersWithErrorsOnlyIsFencedUntilItAnswers) {
+  const DeviceAnswer failed{.id = "GPU-a", .error = "memory: Unknown Error"};
+  DeviceAnswer partly = failed;
+  partly.sample.temperature_celsius = 40;
+  for (const DeviceAnswer& answer : {partly, failed}) {
+    for (int i = 0; i < 40; ++i) {
+      clock_.AdvanceBy(absl::Seconds(1));
+      health_.NoteAnswer(answer);
+      health_.Tick();
+    }
+    EXPECT_EQ(health_.state(),
+              answer == failed ? DeviceState::kFenced : DeviceState::kSuspect);
+    EXPECT_THAT(health_.reason(), HasSubstr("memory: Unknown Error"));
+  }
+  EXPECT_FALSE(health_.HasFault());
+  PassWell(1);
+  EXPECT_EQ(health_.state(), DeviceState::kSuspect);
+  PassWell(60);
+  EXPECT_EQ(health_.state(), DeviceState::kHealthy);
+}
+
 TEST_F(DeviceHealthTest, WhatIsLeftOnItFencesUntilItIsGone) {
   health_.NoteStuck("process 17 still has memory on it");
   EXPECT_EQ(health_.state(), DeviceState::kFenced);

@@ -17,6 +17,7 @@ inline constexpr Return kInsufficientSize = 7;
 inline constexpr Return kTimeout = 10;
 inline constexpr Return kFunctionNotFound = 13;
 inline constexpr Return kGpuIsLost = 15;
+inline constexpr Return kResetRequired = 16;
 inline constexpr Return kVersionMismatch = 25;
 
 using Handle = struct DeviceOpaque*;

@@ -320,7 +320,7 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
     if (function == nullptr || !answer.lost.empty()) return false;
     const Return result = function(arguments...);
     if (result == nvml::kSuccess) return true;
-    if (result == nvml::kGpuIsLost) {
+    if (result == nvml::kGpuIsLost || result == nvml::kResetRequired) {
       answer.lost = ErrorText(result);
     } else if (!IsNotTold(result) && answer.error.empty()) {
       answer.error = absl::StrCat(what, ": ", ErrorText(result));

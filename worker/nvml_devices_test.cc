@@ -223,6 +223,8 @@ TEST_F(NvmlDevicesTest, OneThatIsLostSaysSoAndTheOthersGoOn) {
   samples = devices_.Sample();
   EXPECT_EQ(samples[0].error, "memory: Unknown Error");
   EXPECT_EQ(samples[0].lost, "");
+  Script(std::string(kTwoGpus) + "0 error 16\n");
+  EXPECT_EQ(devices_.Sample()[0].lost, "GPU requires a reset");
 }
 
 // DV-1

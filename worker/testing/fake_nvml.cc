@@ -162,6 +162,7 @@ int nvmlInit_v2() { return Enter().init; }
 int nvmlShutdown() { return nvml::kSuccess; }
 const char* nvmlErrorString(int code) {
   if (code == nvml::kGpuIsLost) return "GPU is lost";
+  if (code == nvml::kResetRequired) return "GPU requires a reset";
   return code == 9 ? "Driver Not Loaded" : "Unknown Error";
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
