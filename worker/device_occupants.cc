@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 
 #include "common/file.h"
+#include "common/printable_text.h"
 #include "common/size_text.h"
 #include "worker/keeper/proc.h"
 #include "worker/process_identity.h"
@@ -58,12 +59,13 @@ std::optional<std::vector<Occupant>> OccupantsOf(
 }
 
 std::string OccupantText(const Occupant& occupant) {
-  return absl::StrCat(
-      "process ", occupant.pid,
-      occupant.command.empty() ? "" : absl::StrCat(" (", occupant.command, ")"),
-      occupant.bytes.has_value()
-          ? absl::StrCat(" with ", SizeToText(*occupant.bytes))
-          : "");
+  return absl::StrCat("process ", occupant.pid,
+                      occupant.command.empty()
+                          ? ""
+                          : absl::StrCat(" (", Shown(occupant.command), ")"),
+                      occupant.bytes.has_value()
+                          ? absl::StrCat(" with ", SizeToText(*occupant.bytes))
+                          : "");
 }
 
 }  // namespace cohort::worker

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/printable_text.h"
 #include "worker/process_mark.h"
 
 namespace cohort::worker {
@@ -96,6 +97,14 @@ TEST(DeviceOccupantsTest, OneThatIsNotThereIsNobodys) {
   InspectProcess(gone);
   EXPECT_FALSE(gone.untold);
   EXPECT_EQ(gone.start_time, 0u);
+}
+
+// A process may call itself anything.
+TEST(DeviceOccupantsTest, ANameThatCannotBeShownIsEscaped) {
+  const std::string text =
+      OccupantText({.pid = 17, .command = "\x1b[31mred\xff"});
+  EXPECT_TRUE(IsPrintableUtf8(text)) << text;
+  EXPECT_THAT(text, HasSubstr("process 17 ("));
 }
 
 TEST(ProcessMarkTest, ACgroupNamesItsAttempt) {

@@ -42,6 +42,13 @@ bool IsNotTold(Return result) {
          result == nvml::kFunctionNotFound || result == nvml::kVersionMismatch;
 }
 
+// Nothing for what no memory can be, such as all ones: it is not known.
+std::optional<int64_t> Bytes(U64 bytes) {
+  constexpr U64 kMax = U64{1} << 50;  // a pebibyte
+  if (bytes > kMax) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
 bool IsBusId(absl::string_view text) {
   return text.find_first_not_of("0123456789abcdef:.") ==
          absl::string_view::npos;
@@ -204,7 +211,7 @@ std::string NvmlDevices::NameOf(Handle handle) {
 int64_t NvmlDevices::MemoryOf(Handle handle) {
   nvml::Memory memory = {};
   return api_->memory(handle, &memory) == nvml::kSuccess
-             ? static_cast<int64_t>(memory.total)
+             ? Bytes(memory.total).value_or(0)
              : 0;
 }
 
@@ -332,9 +339,9 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
   memory_v2.version = nvml::kMemoryV2;
   nvml::Memory memory = {};
   if (ask("memory", api_->memory_v2, entry.handle, &memory_v2)) {
-    sample.memory_used_bytes = static_cast<int64_t>(memory_v2.used);
+    sample.memory_used_bytes = Bytes(memory_v2.used);
   } else if (ask("memory", api_->memory, entry.handle, &memory)) {
-    sample.memory_used_bytes = static_cast<int64_t>(memory.used);
+    sample.memory_used_bytes = Bytes(memory.used);
   }
   nvml::Utilization utilization = {};
   if (ask("utilization", api_->utilization, entry.handle, &utilization)) {
@@ -393,9 +400,7 @@ std::optional<std::vector<DeviceProcess>> ReadProcesses(
   for (const Info& each : infos) {
     DeviceProcess& process = processes.emplace_back();
     process.pid = each.pid;
-    if (each.used_bytes != nvml::kUnknownBytes) {
-      process.bytes = static_cast<int64_t>(each.used_bytes);
-    }
+    process.bytes = Bytes(each.used_bytes);
   }
   return processes;
 }

@@ -144,7 +144,8 @@ TEST_F(NvmlDevicesTest, WhatCannotBeShownIsNotSaid) {
       "0 uuid aa\n0 name \x1b[31mred\n0 pci \x01\n0 memory 1000\n"
       "1 uuid bb\n1 name \xff\n1 pci 0000:GG:00.0\n1 peer \x01\n"
       "2 uuid \x01\n"
-      "3 uuid aa\n");
+      "3 uuid aa\n"
+      "1 memory -1\n1 used -1\n");
   const std::vector<Device> devices = List();
   ASSERT_THAT(devices, SizeIs(4));
   EXPECT_EQ(
@@ -154,7 +155,9 @@ TEST_F(NvmlDevicesTest, WhatCannotBeShownIsNotSaid) {
   EXPECT_EQ(devices[1], (Device{.id = "GPU-bb", .kind = "gpu", .model = ""}));
   EXPECT_THAT(devices[2].absent, HasSubstr("does not say which it is"));
   EXPECT_THAT(devices[3].absent, HasSubstr("GPU-aa"));
-  EXPECT_THAT(devices_.Sample(), SizeIs(2));
+  const auto samples = devices_.Sample();
+  ASSERT_THAT(samples, SizeIs(2));
+  EXPECT_EQ(samples[1].sample.memory_used_bytes, std::nullopt);
 }
 
 // Those write other things where version 3 has its address.
