@@ -1,5 +1,6 @@
 #include "worker/device_occupants.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "common/printable_text.h"
+#include "common/unique_fd.h"
 #include "worker/process_mark.h"
 
 namespace cohort::worker {
@@ -22,26 +24,42 @@ using ::testing::HasSubstr;
 
 const std::string kAttempt(32, 'a');
 
-// A process that sleeps, with this environment.
-class Sleeper {
+// A process that waits, with this environment.
+class Waiter {
  public:
-  explicit Sleeper(std::vector<std::string> environment) {
-    char program[] = "/bin/sleep";
-    char seconds[] = "1000";
-    char* argv[] = {program, seconds, nullptr};
+  explicit Waiter(std::vector<std::string> environment) {
+    int to[2];
+    int from[2];
+    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+    to_ = UniqueFd(to[1]);
+    const UniqueFd in(to[0]);
+    const UniqueFd out(from[1]);
+    const UniqueFd answers(from[0]);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in.get(), STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out.get(), STDOUT_FILENO);
+    char program[] = "/bin/cat";
+    char* argv[] = {program, nullptr};
     std::vector<char*> envp;
     for (std::string& entry : environment) envp.push_back(entry.data());
     envp.push_back(nullptr);
-    // Gives its pid once the program is there.
-    EXPECT_EQ(posix_spawn(&pid_, program, nullptr, nullptr, argv, envp.data()),
+    EXPECT_EQ(posix_spawn(&pid_, program, &files, nullptr, argv, envp.data()),
               0);
+    posix_spawn_file_actions_destroy(&files);
+    // It shows its environment some time after posix_spawn returns, and surely
+    // once the program answers.
+    char byte = 'x';
+    EXPECT_EQ(write(to_.get(), &byte, 1), 1);
+    EXPECT_EQ(read(answers.get(), &byte, 1), 1);
   }
-  ~Sleeper() {
+  ~Waiter() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  Sleeper(const Sleeper&) = delete;
-  Sleeper& operator=(const Sleeper&) = delete;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
 
   // Dead, and not yet reaped.
   void Die() const {
@@ -58,37 +76,38 @@ class Sleeper {
 
  private:
   pid_t pid_ = 0;
+  UniqueFd to_;
 };
 
 TEST(DeviceOccupantsTest, AProcessSaysWhoseItIs) {
-  const Sleeper rank({"A=b", "COHORT_ATTEMPT_ID=" + kAttempt});
+  const Waiter rank({"A=b", "COHORT_ATTEMPT_ID=" + kAttempt});
   const Occupant seen = rank.Inspected();
   EXPECT_EQ(seen.attempt, kAttempt);
   EXPECT_FALSE(seen.untold);
-  EXPECT_EQ(seen.command, "sleep");
+  EXPECT_EQ(seen.command, "cat");
   EXPECT_NE(seen.start_time, 0u);
 }
 
 TEST(DeviceOccupantsTest, OneThatNamesNoAttemptIsAStrangers) {
-  const Sleeper stranger({"A=b"});
+  const Waiter stranger({"A=b"});
   EXPECT_EQ(stranger.Inspected().attempt, "");
   EXPECT_FALSE(stranger.Inspected().untold);
 }
 
 // DV-8
 TEST(DeviceOccupantsTest, OneThatIsDyingTellsNothing) {
-  const Sleeper rank({"COHORT_ATTEMPT_ID=" + kAttempt});
+  const Waiter rank({"COHORT_ATTEMPT_ID=" + kAttempt});
   const uint64_t start_time = rank.Inspected().start_time;
   rank.Die();
   const Occupant seen = rank.Inspected();
   EXPECT_TRUE(seen.untold);
   EXPECT_EQ(seen.attempt, "");
   EXPECT_EQ(seen.start_time, start_time);
-  EXPECT_THAT(OccupantText(seen), HasSubstr("(sleep)"));
+  EXPECT_THAT(OccupantText(seen), HasSubstr("(cat)"));
 }
 
 TEST(DeviceOccupantsTest, OneWithoutAnEnvironmentTellsNothing) {
-  const Sleeper cleared({});
+  const Waiter cleared({});
   EXPECT_TRUE(cleared.Inspected().untold);
 }
 
