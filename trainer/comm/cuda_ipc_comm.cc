@@ -41,8 +41,7 @@ std::string Describe(const GpuSeat& seat, const GpuPlan& plan,
       absl::StrCat("CUDA IPC among rank(s) ", absl::StrJoin(members, ", "),
                    " on ", seat.stream().device().uuid());
   if (plan.uses_nccl) {
-    absl::StrAppend(&text, ", NCCL ",
-                    nccl::VersionText((*seat.options().nccl)->version),
+    absl::StrAppend(&text, ", NCCL ", nccl::VersionText(seat.nccl().version()),
                     " between ", plan.gpus.size(), " GPUs");
   }
   return text;

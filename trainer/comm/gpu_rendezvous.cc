@@ -20,47 +20,39 @@ namespace {
 
 absl::Duration Now() { return MachineClock().Monotonic(); }
 
-// What this rank has; a reason where it has not.
+absl::Status TakeNccl(OwnerThread& owner, GpuSeat& seat, GpuOffer& offer) {
+  COHORT_RETURN_IF_ERROR(seat.nccl().Open(owner, seat.options().nccl));
+  if (seat.identity().rank == 0) {
+    COHORT_ASSIGN_OR_RETURN(const nccl::UniqueId id, seat.nccl().NewId(owner));
+    offer.unique_id.assign(id.internal, sizeof(id.internal));
+  }
+  offer.nccl_version = seat.nccl().version();
+  return absl::OkStatus();
+}
+
+// What this rank has; a reason where it has not.  Every call that may hang is
+// the owner's.
 GpuOffer TakeGpu(GpuSeat& seat, absl::Duration until) {
   // Shared with the owner, since it may come back later.
   auto offer = std::make_shared<GpuOffer>();
-  const GpuCommOptions& options = seat.options();
-  GpuOffer mine = {.has_kernels = !options.kernels.empty()};
-  if (options.nccl.ok()) {
-    mine.nccl_version = (*options.nccl)->version;
-  } else {
-    mine.no_nccl = std::string(options.nccl.status().message());
-  }
-  absl::Status taken = options.driver.status();
+  const absl::Status taken = seat.Do(
+      [&seat, offer](OwnerThread& owner) {
+        COHORT_RETURN_IF_ERROR(
+            seat.stream().Open(owner, seat.options().driver));
+        offer->gpu = seat.stream().device().uuid();
+        // Ranks that share one GPU do without.
+        const absl::Status nccl = TakeNccl(owner, seat, *offer);
+        if (!nccl.ok()) offer->no_nccl = std::string(nccl.message());
+        return absl::OkStatus();
+      },
+      until, "taking the GPU");
+  GpuOffer mine;
   if (taken.ok()) {
-    taken = seat.Do(
-        [&seat, &options, offer](OwnerThread& owner) {
-          COHORT_RETURN_IF_ERROR(seat.stream().Open(owner, options.device));
-          offer->gpu = seat.stream().device().uuid();
-          if (seat.identity().rank != 0 || !options.nccl.ok()) {
-            return absl::OkStatus();
-          }
-          // Ranks that share one GPU do without.
-          const auto id = seat.nccl().NewId(owner);
-          if (id.ok()) {
-            offer->unique_id.assign(id->internal, sizeof(id->internal));
-          } else {
-            offer->no_nccl = std::string(id.status().message());
-          }
-          return absl::OkStatus();
-        },
-        until, "taking the GPU");
-  }
-  if (!taken.ok()) {
+    mine = *offer;
+  } else {
     mine.no_gpu = std::string(taken.message());
-    return mine;
   }
-  mine.gpu = offer->gpu;
-  mine.unique_id = offer->unique_id;
-  if (!offer->no_nccl.empty()) {
-    mine.nccl_version = 0;
-    mine.no_nccl = offer->no_nccl;
-  }
+  mine.has_kernels = !seat.options().kernels.empty();
   return mine;
 }
 
@@ -98,7 +90,11 @@ absl::StatusOr<std::unique_ptr<GpuComm>> ConnectGpuComm(GpuCommOptions options,
                                                         Exchange& exchange) {
   const absl::Duration until = Now() + options.connect_deadline;
   auto seat = std::make_unique<GpuSeat>(std::move(options), control);
-  const GpuOffer mine = TakeGpu(*seat, until);
+  // Of the deadline a quarter at least is for telling the peers, who would else
+  // wait for a rank whose GPU does not answer and never learn why.
+  const GpuOffer mine = TakeGpu(
+      *seat,
+      Now() + std::min(seat->options().deadlines.take, 0.75 * (until - Now())));
   const auto offers = ExchangeOffers(*seat, mine, exchange, until);
   if (!offers.ok()) return Refuse(*seat, offers.status());
   absl::StatusOr<GpuPlan> plan = PlanGpus(*offers);

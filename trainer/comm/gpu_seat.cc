@@ -14,13 +14,7 @@
 namespace cohort::trainer {
 namespace {
 
-void KillProcess(absl::string_view) { kill(getpid(), SIGKILL); }
-
-template <typename Found>
-std::shared_ptr<const Found> OrNull(
-    const absl::StatusOr<std::shared_ptr<const Found>>& found) {
-  return found.ok() ? *found : nullptr;
-}
+void KillProcess() { kill(getpid(), SIGKILL); }
 
 }  // namespace
 
@@ -33,8 +27,13 @@ GpuCommOptions GpuOfThisMachine() {
     return options;
   }
   options.device = cuda::VisibleOrdinal(0);
-  options.driver = cuda::LoadDriver();
-  options.nccl = nccl::LoadLibrary();
+  options.driver =
+      cuda::Lookup<cuda::DriverTable>::By([](cuda::BeforeCall before) {
+        return cuda::LoadDriver(cuda::kDriverLibrary, before);
+      });
+  options.nccl = cuda::Lookup<nccl::Library>::By([](cuda::BeforeCall before) {
+    return nccl::LoadLibrary(/*wanted=*/"", before);
+  });
   return options;
 }
 
@@ -44,8 +43,8 @@ GpuSeat::GpuSeat(GpuCommOptions options, Comm& control)
       identity_{.rank = control.rank(),
                 .world = control.world(),
                 .epoch = control.epoch()},
-      stream_(identity_, OrNull(options_.driver)),
-      nccl_(identity_, stream_, OrNull(options_.nccl), options_.deadlines),
+      stream_(identity_, options_.device),
+      nccl_(identity_, stream_, options_.deadlines),
       shared_(stream_, options_.kernels),
       owner_(OwnerOptions()) {}
 
@@ -70,15 +69,18 @@ OwnerThread::Options GpuSeat::OwnerOptions() {
           },
       .deadline = options_.deadlines.quiet,
       .kill =
-          [identity = identity_,
-           kill_process = options_.kill
-                              ? options_.kill
-                              : std::function<void(absl::string_view)>(
-                                    KillProcess)](absl::string_view hangs_in) {
-            COHORT_LOG(kError, "gpu_stuck", {"rank", identity.rank},
-                       {"epoch", identity.epoch}, {"in", hangs_in});
-            kill_process(absl::StrCat("rank ", identity.rank, " of epoch ",
-                                      identity.epoch, " hangs in ", hangs_in));
+          [this](absl::string_view hangs_in) {
+            const std::string why =
+                absl::StrCat(stream_.Place(), " of epoch ", identity_.epoch,
+                             " hangs in ", hangs_in);
+            COHORT_LOG(kError, "gpu_stuck", {"rank", identity_.rank},
+                       {"epoch", identity_.epoch}, {"in", hangs_in},
+                       {"why", why});
+            if (options_.kill) {
+              options_.kill(why);
+            } else {
+              KillProcess();
+            }
           },
   };
 }
@@ -89,7 +91,7 @@ absl::Status GpuSeat::Await(const OwnerThread::Job& job, absl::Duration until,
       owner_.Await(job, until, [this] { return control_.CheckPeers(); });
   if (!absl::IsDeadlineExceeded(done)) return done;
   return absl::DeadlineExceededError(absl::StrCat(
-      "rank ", identity_.rank, " on its GPU: ", what, " is not over"));
+      stream_.Place(), ": ", what, " is not over, in ", owner_.call()));
 }
 
 absl::Status GpuSeat::Do(OwnerThread::Work work, absl::Duration until,

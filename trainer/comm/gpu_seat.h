@@ -19,15 +19,16 @@
 #include "trainer/comm/reduce_kernels.h"
 #include "trainer/comm/shared_gpu.h"
 #include "trainer/cuda/driver.h"
+#include "trainer/cuda/lookup.h"
 
 namespace cohort::trainer {
 
 struct GpuCommOptions {
-  // What this rank found.  A reason that it has none is told to all ranks.
-  absl::StatusOr<std::shared_ptr<const cuda::DriverTable>> driver =
+  // How this rank comes by them; looked up by the thread that owns the GPU.  A
+  // reason that it has none is told to all ranks.
+  cuda::Lookup<cuda::DriverTable> driver =
       absl::FailedPreconditionError("no CUDA driver");
-  absl::StatusOr<std::shared_ptr<const nccl::Library>> nccl =
-      absl::FailedPreconditionError("no NCCL");
+  cuda::Lookup<nccl::Library> nccl = absl::FailedPreconditionError("no NCCL");
   // For ranks that share a GPU; empty where they cannot.
   std::span<const std::byte> kernels = ReduceKernels();
   // Of the GPUs that this process sees.
@@ -42,7 +43,7 @@ struct GpuCommOptions {
 
 // The driver and the NCCL of this machine, for the first GPU that this process
 // was granted; the reason when CUDA_VISIBLE_DEVICES, as a rank has it, names
-// none.
+// none.  Calls neither.
 GpuCommOptions GpuOfThisMachine();
 
 // One rank at its GPU: the thread that owns it, what that thread works with,
@@ -67,6 +68,7 @@ class GpuSeat {
   GpuStream& stream() { return stream_; }
   const GpuStream& stream() const { return stream_; }
   NcclCommunicator& nccl() { return nccl_; }
+  const NcclCommunicator& nccl() const { return nccl_; }
   SharedGpu& shared() { return shared_; }
 
   std::shared_ptr<OwnerThread::Job> Post(OwnerThread::Work work) {

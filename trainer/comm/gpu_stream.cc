@@ -26,13 +26,14 @@ void Pace::Step(OwnerThread& owner) {
   sleep_ = std::min(2 * sleep_, absl::Milliseconds(1));
 }
 
-GpuStream::GpuStream(const Comm::Identity& identity,
-                     std::shared_ptr<const cuda::DriverTable> driver)
-    : identity_(identity), driver_(std::move(driver)) {}
+GpuStream::GpuStream(const Comm::Identity& identity, int ordinal)
+    : identity_(identity),
+      ordinal_(ordinal),
+      device_name_(cuda::VisibleName(ordinal)) {}
 
 std::string GpuStream::Place() const {
-  return absl::StrCat("rank ", identity_.rank, " on ",
-                      device_ != nullptr ? device_->name() : "no device yet");
+  MutexLock lock(place_mutex_);
+  return absl::StrCat("rank ", identity_.rank, " on ", device_name_);
 }
 
 absl::Status GpuStream::Check(cuda::Result result,
@@ -41,9 +42,16 @@ absl::Status GpuStream::Check(cuda::Result result,
   return Annotate(cuda::DriverStatus(*driver_, result, call), Place());
 }
 
-absl::Status GpuStream::Open(OwnerThread& owner, int ordinal) {
-  owner.SetCall("the calls that open a GPU");
-  COHORT_ASSIGN_OR_RETURN(device_, cuda::Device::Open(driver_, ordinal));
+absl::Status GpuStream::Open(OwnerThread& owner,
+                             const cuda::Lookup<cuda::DriverTable>& driver) {
+  const auto before = [&owner](const char* call) { owner.SetCall(call); };
+  COHORT_ASSIGN_OR_RETURN(driver_, driver.Find(before));
+  COHORT_ASSIGN_OR_RETURN(device_,
+                          cuda::Device::Open(driver_, ordinal_, before));
+  {
+    MutexLock lock(place_mutex_);
+    device_name_ = device_->name();
+  }
   owner.SetCall("cuStreamCreate");
   // Ordered with the legacy default stream: what was launched there before a
   // call is done before the collective begins.

@@ -5,16 +5,19 @@
 #include <span>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "common/mutex.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/owner_thread.h"
 #include "trainer/cuda/device.h"
 #include "trainer/cuda/driver.h"
+#include "trainer/cuda/lookup.h"
 
 namespace cohort::trainer {
 
@@ -36,11 +39,12 @@ class Pace {
 // device.
 class GpuStream {
  public:
-  GpuStream(const Comm::Identity& identity,
-            std::shared_ptr<const cuda::DriverTable> driver);
+  // Of GPU `ordinal` of those that this process sees.
+  GpuStream(const Comm::Identity& identity, int ordinal);
 
-  // Takes GPU `ordinal`.
-  absl::Status Open(OwnerThread& owner, int ordinal);
+  // Finds the driver and takes the GPU.
+  absl::Status Open(OwnerThread& owner,
+                    const cuda::Lookup<cuda::DriverTable>& driver);
   bool is_open() const { return device_ != nullptr; }
   const cuda::Device& device() const { return *device_; }
   const cuda::DriverTable& driver() const { return *driver_; }
@@ -75,7 +79,7 @@ class GpuStream {
 
   // OK for kSuccess.
   absl::Status Check(cuda::Result result, absl::string_view call) const;
-  // "rank 3 on GPU-... (NVIDIA H200)"
+  // "rank 3 on GPU-... (NVIDIA H200)".  From any thread.
   std::string Place() const;
 
  private:
@@ -85,12 +89,15 @@ class GpuStream {
                     absl::FunctionRef<absl::Status(const Pace&)> look);
 
   const Comm::Identity identity_;
-  const std::shared_ptr<const cuda::DriverTable> driver_;
+  const int ordinal_;
+  std::shared_ptr<const cuda::DriverTable> driver_;
   std::unique_ptr<cuda::Device> device_;
   cuda::Stream stream_ = nullptr;
   cuda::Event event_ = nullptr;
   std::byte* pinned_ = nullptr;
   size_t pinned_bytes_ = 0;
+  mutable Mutex place_mutex_;
+  std::string device_name_ ABSL_GUARDED_BY(place_mutex_);
 };
 
 }  // namespace cohort::trainer

@@ -42,9 +42,8 @@ uint64_t HashOf(const std::vector<uint64_t>& sizes) {
 }
 
 std::string Describe(const GpuSeat& seat) {
-  return absl::StrCat("NCCL ",
-                      nccl::VersionText((*seat.options().nccl)->version),
-                      " on ", seat.stream().device().uuid());
+  return absl::StrCat("NCCL ", nccl::VersionText(seat.nccl().version()), " on ",
+                      seat.stream().device().uuid());
 }
 
 }  // namespace

@@ -56,12 +56,16 @@ nccl::RedOp OpOf(ReduceOp op) {
 
 NcclCommunicator::NcclCommunicator(const Comm::Identity& identity,
                                    GpuStream& gpu,
-                                   std::shared_ptr<const nccl::Library> library,
                                    const NcclDeadlines& deadlines)
-    : identity_(identity),
-      gpu_(gpu),
-      library_(std::move(library)),
-      deadlines_(deadlines) {}
+    : identity_(identity), gpu_(gpu), deadlines_(deadlines) {}
+
+absl::Status NcclCommunicator::Open(
+    OwnerThread& owner, const cuda::Lookup<nccl::Library>& library) {
+  COHORT_ASSIGN_OR_RETURN(library_, library.Find([&owner](const char* call) {
+    owner.SetCall(call);
+  }));
+  return absl::OkStatus();
+}
 
 absl::Status NcclCommunicator::Nccl(nccl::Result result,
                                     absl::string_view call) const {

@@ -15,6 +15,7 @@
 #include "trainer/comm/gpu_stream.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/owner_thread.h"
+#include "trainer/cuda/lookup.h"
 
 namespace cohort::trainer {
 
@@ -26,6 +27,9 @@ struct NcclDeadlines {
   absl::Duration quiet = absl::Seconds(1);
   // To take leave of peers when all went well; then it is aborted.
   absl::Duration finish = absl::Seconds(1);
+  // To find driver and NCCL and to open the GPU: cuInit alone takes some 10 s
+  // where many GPUs wake up.  Then the peers are told.
+  absl::Duration take = absl::Seconds(45);
   // For memory, and for what else a call without a deadline needs.
   absl::Duration memory = absl::Seconds(30);
 };
@@ -59,10 +63,15 @@ class NcclCommunicator {
     bool can_register = false;
   };
 
-  // `gpu` must outlive it; it is open before the first call but NewId.
+  // `gpu` must outlive it; it is open before the first call.
   NcclCommunicator(const Comm::Identity& identity, GpuStream& gpu,
-                   std::shared_ptr<const nccl::Library> library,
                    const NcclDeadlines& deadlines);
+
+  // Finds NCCL, before all other calls.
+  absl::Status Open(OwnerThread& owner,
+                    const cuda::Lookup<nccl::Library>& library);
+  // After Open.  From any thread that knows of it.
+  int version() const { return library_->version; }
 
   absl::StatusOr<nccl::UniqueId> NewId(OwnerThread& owner);
   // Returns when all members have called it: the ranks of the gang, or one of
@@ -120,7 +129,7 @@ class NcclCommunicator {
 
   const Comm::Identity identity_;
   GpuStream& gpu_;
-  const std::shared_ptr<const nccl::Library> library_;
+  std::shared_ptr<const nccl::Library> library_;
   const NcclDeadlines deadlines_;
   State state_ = State::kNone;
   // In Quiet and after it, which the owner's end shall not cut short.

@@ -116,13 +116,14 @@ std::string VersionText(int version) {
                       version % 100);
 }
 
-absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(NcclTable table,
-                                                           std::string path) {
+absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
+    NcclTable table, std::string path, cuda::BeforeCall before) {
   auto library = std::make_shared<Library>();
   if (!table.ncclGetVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL at ", path, " lacks ncclGetVersion"));
   }
+  before("ncclGetVersion");
   const Result asked = table.ncclGetVersion(&library->version);
   if (asked != kSuccess) {
     return absl::FailedPreconditionError(
@@ -155,12 +156,13 @@ absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(NcclTable table,
 }
 
 absl::StatusOr<std::shared_ptr<const Library>> LoadLibrary(
-    const std::string& wanted) {
+    const std::string& wanted, cuda::BeforeCall before) {
   std::vector<std::string> reasons;
   for (const std::string& path : LibraryCandidates(wanted)) {
+    before("dlopen of NCCL");
     // Never closed: NCCL keeps threads and handlers in the process.
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle != nullptr) return MakeLibrary(BindAll(handle), path);
+    if (handle != nullptr) return MakeLibrary(BindAll(handle), path, before);
     const char* const why = dlerror();
     reasons.push_back(why != nullptr ? why : path);
   }

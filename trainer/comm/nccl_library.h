@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 
 #include "trainer/cuda/driver.h"
+#include "trainer/cuda/lookup.h"
 
 // The part of NCCL that we use, declared here with nccl.h's ABI, so that NCCL
 // is needed at run time only; nccl_abi_test compares it with the real header
@@ -121,8 +122,9 @@ struct Library {
 
 // Asks the table for its version and takes out what that does not have, be it
 // there by accident.  FAILED_PRECONDITION below kVersionMin.
-absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(NcclTable table,
-                                                           std::string path);
+absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
+    NcclTable table, std::string path,
+    cuda::BeforeCall before = cuda::Unwatched);
 
 // Where NCCL is looked for, in this order.  `wanted` alone when it is not
 // empty; else $COHORT_NCCL_LIBRARY alone when that is set; else libnccl.so.2
@@ -134,7 +136,7 @@ std::vector<std::string> LibraryCandidates(const std::string& wanted = "");
 // opens.  FAILED_PRECONDITION, saying which: none found and where, one too old,
 // one without a symbol.
 absl::StatusOr<std::shared_ptr<const Library>> LoadLibrary(
-    const std::string& wanted = "");
+    const std::string& wanted = "", cuda::BeforeCall before = cuda::Unwatched);
 
 // OK for kSuccess; else UNAVAILABLE with "what: unhandled system error (2): ",
 // and what NCCL last said about `comm`, which may be null.

@@ -69,6 +69,9 @@ class OwnerThread {
   // ABORTED with the reason; OK before End.
   absl::Status ended() const;
 
+  // What the thread is in: SetCall's last, "nothing" between jobs.
+  const char* call() const { return call_.load(); }
+
   // The thread's own, in work:
   bool is_ending() const { return is_ending_.load(); }
   // Waits a moment between two looks; less when End comes meanwhile.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -37,6 +38,16 @@ int VisibleOrdinal(int own) {
                                 : static_cast<int>(found - visible.begin());
 }
 
+std::string VisibleName(int ordinal) {
+  const std::vector<std::string> visible = Ids("CUDA_VISIBLE_DEVICES");
+  if (ordinal >= 0 && ordinal < static_cast<int>(visible.size()) &&
+      (absl::StartsWith(visible[ordinal], "GPU-") ||
+       absl::StartsWith(visible[ordinal], "MIG-"))) {
+    return visible[ordinal];
+  }
+  return absl::StrCat("GPU ", ordinal);
+}
+
 std::string UuidText(const Uuid& uuid) {
   const std::string hex =
       absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
@@ -46,34 +57,45 @@ std::string UuidText(const Uuid& uuid) {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(
-    std::shared_ptr<const DriverTable> driver, int ordinal) {
+    std::shared_ptr<const DriverTable> driver, int ordinal, BeforeCall before) {
+  const DriverTable& table = *driver;
+  std::string name = VisibleName(ordinal);
+  const auto check = [&](const char* call, Result result) {
+    if (result == kSuccess) return absl::OkStatus();
+    return Annotate(DriverStatus(table, result, call), name);
+  };
   int count = 0;
-  COHORT_RETURN_IF_ERROR(DriverStatus(*driver, driver->cuDeviceGetCount(&count),
-                                      "cuDeviceGetCount"));
+  before("cuDeviceGetCount");
+  COHORT_RETURN_IF_ERROR(
+      check("cuDeviceGetCount", table.cuDeviceGetCount(&count)));
   if (ordinal < 0 || ordinal >= count) {
     return absl::FailedPreconditionError(
         absl::StrCat("no GPU ", ordinal, ": ", count, " visible here"));
   }
   DeviceHandle handle = 0;
-  COHORT_RETURN_IF_ERROR(DriverStatus(
-      *driver, driver->cuDeviceGet(&handle, ordinal), "cuDeviceGet"));
+  before("cuDeviceGet");
+  COHORT_RETURN_IF_ERROR(
+      check("cuDeviceGet", table.cuDeviceGet(&handle, ordinal)));
   Uuid uuid = {};
-  COHORT_RETURN_IF_ERROR(DriverStatus(
-      *driver, driver->cuDeviceGetUuid(&uuid, handle), "cuDeviceGetUuid"));
+  before("cuDeviceGetUuid");
+  COHORT_RETURN_IF_ERROR(
+      check("cuDeviceGetUuid", table.cuDeviceGetUuid(&uuid, handle)));
   char model[kNameBytes] = {};
-  COHORT_RETURN_IF_ERROR(DriverStatus(
-      *driver, driver->cuDeviceGetName(model, sizeof(model) - 1, handle),
-      "cuDeviceGetName"));
+  before("cuDeviceGetName");
+  COHORT_RETURN_IF_ERROR(
+      check("cuDeviceGetName",
+            table.cuDeviceGetName(model, sizeof(model) - 1, handle)));
   const std::string id = UuidText(uuid);
-  const std::string name = absl::StrCat(id, " (", model, ")");
+  name = absl::StrCat(id, " (", model, ")");
   Context context = nullptr;
-  COHORT_RETURN_IF_ERROR(Annotate(
-      DriverStatus(*driver, driver->cuDevicePrimaryCtxRetain(&context, handle),
-                   "cuDevicePrimaryCtxRetain"),
-      name));
+  before("cuDevicePrimaryCtxRetain");
+  COHORT_RETURN_IF_ERROR(
+      check("cuDevicePrimaryCtxRetain",
+            table.cuDevicePrimaryCtxRetain(&context, handle)));
   // From here on the destructor releases it.
   std::unique_ptr<Device> device(
       new Device(std::move(driver), handle, context, id, name));
+  before("cuCtxSetCurrent");
   COHORT_RETURN_IF_ERROR(device->Enter());
   return device;
 }

@@ -20,6 +20,11 @@ std::string UuidText(const Uuid& uuid);
 // docs/operations.md).  `own` where nothing says which are its own.
 int VisibleOrdinal(int own);
 
+// What errors call that GPU before the driver has named it: as
+// CUDA_VISIBLE_DEVICES does, "GPU-01234567-...", or "GPU 1" where that gives no
+// uuids.
+std::string VisibleName(int ordinal);
+
 // One GPU, through its primary context, which the process's other users of CUDA
 // (NCCL, PyTorch) share.
 //
@@ -31,7 +36,8 @@ class Device {
   // `ordinal` counts what CUDA_VISIBLE_DEVICES shows.  FAILED_PRECONDITION when
   // there is no such device; else what the driver says.
   static absl::StatusOr<std::unique_ptr<Device>> Open(
-      std::shared_ptr<const DriverTable> driver, int ordinal);
+      std::shared_ptr<const DriverTable> driver, int ordinal,
+      BeforeCall before = Unwatched);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

@@ -100,7 +100,8 @@ std::string DriverVersionText(int version) {
 }
 
 absl::StatusOr<std::shared_ptr<const DriverTable>> LoadDriver(
-    const std::string& library) {
+    const std::string& library, BeforeCall before) {
+  before("dlopen of the CUDA driver");
   // Never closed: the driver keeps threads and handlers in the process.
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
@@ -110,11 +111,12 @@ absl::StatusOr<std::shared_ptr<const DriverTable>> LoadDriver(
   }
   auto driver = std::make_shared<DriverTable>();
   COHORT_RETURN_IF_ERROR(BindAll(handle, *driver));
-  COHORT_RETURN_IF_ERROR(InitDriver(*driver));
+  COHORT_RETURN_IF_ERROR(InitDriver(*driver, before));
   return driver;
 }
 
-absl::Status InitDriver(const DriverTable& driver) {
+absl::Status InitDriver(const DriverTable& driver, BeforeCall before) {
+  before("cuDriverGetVersion");
   // Before cuInit, which a driver that is too old may fail for other reasons.
   int version = 0;
   COHORT_RETURN_IF_ERROR(DriverStatus(
@@ -125,6 +127,7 @@ absl::Status InitDriver(const DriverTable& driver) {
                      ", at least ", DriverVersionText(kDriverVersionMin),
                      " is needed: update it"));
   }
+  before("cuInit");
   return DriverStatus(driver, driver.cuInit(0), "cuInit");
 }
 

@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "trainer/cuda/lookup.h"
+
 // The part of the CUDA driver API that we use, declared here with cuda.h's ABI,
 // so that nothing of CUDA is needed to build; driver_abi_test compares it with
 // the real header where there is one.
@@ -127,14 +129,19 @@ inline constexpr int kDriverVersionMin = 11040;
 // "13.0" for 13000.
 std::string DriverVersionText(int version);
 
+// Where every driver installs itself.
+inline constexpr char kDriverLibrary[] = "libcuda.so.1";
+
 // The machine's driver, initialised; loaded once and never unloaded.
 // FAILED_PRECONDITION, saying which: no driver, one older than
-// kDriverVersionMin, one that lacks a symbol, no device.  Thread-safe.
+// kDriverVersionMin, one that lacks a symbol, no device.  Thread-safe.  Blocks
+// as long as the driver does: for good, where a GPU is stuck.
 absl::StatusOr<std::shared_ptr<const DriverTable>> LoadDriver(
-    const std::string& library = "libcuda.so.1");
+    const std::string& library = kDriverLibrary, BeforeCall before = Unwatched);
 
 // cuInit and the version check of a table that is filled.
-absl::Status InitDriver(const DriverTable& driver);
+absl::Status InitDriver(const DriverTable& driver,
+                        BeforeCall before = Unwatched);
 
 // OK for kSuccess; else "what: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
 // RESOURCE_EXHAUSTED when memory is out; FAILED_PRECONDITION when this process

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,6 +20,7 @@ namespace cohort::trainer::cuda {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kUuid[] = "GPU-01010101-0101-0101-0101-010101010101";
@@ -42,6 +44,25 @@ TEST(InitDriverTest, RefusesADriverThatIsTooOldByItsVersion) {
   EXPECT_EQ(old.faults().Count("cuInit"), 0);
   FakeDriver enough({.version = kDriverVersionMin});
   EXPECT_THAT(InitDriver(*enough.table()), IsOk());
+}
+
+// What may never come back is named before it is called.
+TEST(InitDriverTest, NamesEachCallBeforeItIsMade) {
+  FakeDriver driver;
+  std::vector<std::string> calls;
+  const auto note = [&](const char* call) {
+    EXPECT_EQ(driver.faults().Count(call), 0);
+    calls.push_back(call);
+  };
+  COHORT_ASSERT_OK(InitDriver(*driver.table(), note));
+  COHORT_ASSERT_OK(Device::Open(driver.table(), 0, note));
+  EXPECT_THAT(calls,
+              ElementsAre("cuDriverGetVersion", "cuInit", "cuDeviceGetCount",
+                          "cuDeviceGet", "cuDeviceGetUuid", "cuDeviceGetName",
+                          "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"));
+  calls.clear();
+  EXPECT_FALSE(LoadDriver("libcuda-not-there.so.1", note).ok());
+  EXPECT_THAT(calls, ElementsAre("dlopen of the CUDA driver"));
 }
 
 TEST(InitDriverTest, SaysWhatCuInitAnswered) {
@@ -88,6 +109,16 @@ TEST(VisibleOrdinalTest, IsThatOfTheOneThatThisRankWasGranted) {
   EXPECT_EQ(VisibleOrdinal(1), 1);
   unsetenv("CUDA_VISIBLE_DEVICES");
   unsetenv("COHORT_GPU_IDS");
+}
+
+TEST(VisibleNameTest, IsTheUuidWhereOneIsShown) {
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-a,MIG-b,2", 1);
+  EXPECT_EQ(VisibleName(0), "GPU-a");
+  EXPECT_EQ(VisibleName(1), "MIG-b");
+  EXPECT_EQ(VisibleName(2), "GPU 2");
+  EXPECT_EQ(VisibleName(3), "GPU 3");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(VisibleName(0), "GPU 0");
 }
 
 TEST(DeviceTest, RefusesAnOrdinalThatIsNotThere) {

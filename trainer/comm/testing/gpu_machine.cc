@@ -78,7 +78,8 @@ const GpuMachine& ThisGpuMachine() {
 GpuCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
                                  int world) {
   GpuCommOptions options;
-  options.driver = cuda::LoadDriver();
+  const auto loaded = cuda::LoadDriver();
+  options.driver = loaded;
   options.nccl = nccl::LoadLibrary();
   if (machine.HasGpuEach(world)) {
     options.device = rank;
@@ -87,15 +88,15 @@ GpuCommOptions NcclOnThisMachine(const GpuMachine& machine, int rank,
   // NCCL reads it at its first call, which comes later.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): the process has one thread yet.
   setenv("NCCL_HOSTID", absl::StrCat("cohort-rank-", rank).c_str(), 1);
-  if (!options.driver.ok()) return options;
-  auto driver = std::make_shared<cuda::DriverTable>(**options.driver);
+  if (!loaded.ok()) return options;
+  auto driver = std::make_shared<cuda::DriverTable>(**loaded);
   driver->cuDeviceGetUuid = [real = driver->cuDeviceGetUuid, rank](
                                 cuda::Uuid* uuid, cuda::DeviceHandle handle) {
     const cuda::Result result = real(uuid, handle);
     uuid->bytes[0] = static_cast<char>(uuid->bytes[0] + rank);
     return result;
   };
-  options.driver = std::move(driver);
+  options.driver = std::shared_ptr<const cuda::DriverTable>(std::move(driver));
   return options;
 }
 

@@ -25,10 +25,13 @@
 #include "trainer/comm/gpu_comm.h"
 #include "trainer/comm/gpu_rendezvous.h"
 #include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/nccl_library.h"
 #include "trainer/comm/shm_comm.h"
 #include "trainer/comm/testing/fake_nccl.h"
 #include "trainer/comm/testing/fake_reduce.h"
 #include "trainer/comm/testing/ranks.h"
+#include "trainer/cuda/driver.h"
+#include "trainer/cuda/lookup.h"
 #include "trainer/cuda/testing/fake_driver.h"
 
 namespace cohort::trainer {
@@ -67,13 +70,11 @@ class GpuWorld {
   nccl::FakeNccl& nccl(int rank) { return ranks_[rank]->nccl; }
   MemoryExchange& exchange() { return exchange_; }
 
-  // What each rank connects with; a hang ends when the process is "killed".
+  // What each rank connects with, as a machine has it: "dlopen" fails and hangs
+  // as all calls do.  A hang ends when the process is "killed".
   GpuCommOptions Options(int rank) {
-    auto library = nccl::MakeLibrary(nccl(rank).table(), "fake");
-    // Who asked for the version has nothing to do with a communicator.
-    nccl(rank).faults().ForgetThreads();
-    return {.driver = driver(rank).table(),
-            .nccl = std::move(library),
+    return {.driver = FindDriver(driver(rank)),
+            .nccl = FindNccl(nccl(rank)),
             .kernels = kKernels,
             .kill = [this, rank](absl::string_view why) { Kill(rank, why); }};
   }
@@ -166,6 +167,29 @@ class GpuWorld {
 
   // Any bytes: the fake driver knows its kernels by name.
   static constexpr std::byte kKernels[1] = {};
+
+  static cuda::Lookup<cuda::DriverTable> FindDriver(cuda::FakeDriver& driver) {
+    using Lookup = cuda::Lookup<cuda::DriverTable>;
+    return Lookup::By([&driver](cuda::BeforeCall before) -> Lookup::Answer {
+      before("dlopen of the CUDA driver");
+      if (driver.faults().Enter("dlopen")) {
+        return absl::FailedPreconditionError("no CUDA driver: dlopen failed");
+      }
+      const absl::Status is_usable = cuda::InitDriver(*driver.table(), before);
+      if (!is_usable.ok()) return is_usable;
+      return driver.table();
+    });
+  }
+  static cuda::Lookup<nccl::Library> FindNccl(nccl::FakeNccl& nccl) {
+    using Lookup = cuda::Lookup<nccl::Library>;
+    return Lookup::By([&nccl](cuda::BeforeCall before) -> Lookup::Answer {
+      before("dlopen of NCCL");
+      if (nccl.faults().Enter("dlopen")) {
+        return absl::FailedPreconditionError("no NCCL: dlopen failed");
+      }
+      return nccl::MakeLibrary(nccl.table(), "fake", before);
+    });
+  }
 
   static std::vector<int> EachItsOwn(int world) {
     std::vector<int> gpus(world);
