@@ -68,6 +68,7 @@ OwnerThread::Options GpuSeat::OwnerOptions() {
             stream_.Close(owner);
           },
       .deadline = options_.deadlines.quiet,
+      .leave = options_.deadlines.finish,
       .kill =
           [this](absl::string_view hangs_in) {
             const std::string why =

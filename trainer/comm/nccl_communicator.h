@@ -19,14 +19,21 @@
 
 namespace cohort::trainer {
 
+// A rank that has done its work shall not be killed while it tidies up.  To
+// drain a stream, unmap tens of GiB and release a context takes seconds where
+// many do so at once; half a minute is far beyond that, and nobody waits for
+// such a rank but whoever waits for its job.
+inline constexpr absl::Duration kLeavePatience = absl::Seconds(30);
+
 // How long each rung of the ladder may take; together less than a second.
 struct NcclDeadlines {
   absl::Duration revoke = absl::Milliseconds(300);
   // From the end of a communicator until it is quiet, by whatever rung; then
   // the process is killed.
   absl::Duration quiet = absl::Seconds(1);
-  // To take leave of peers when all went well; then it is aborted.
-  absl::Duration finish = absl::Seconds(1);
+  // To take leave of peers when all went well, and then to give back what is
+  // held.
+  absl::Duration finish = kLeavePatience;
   // To find driver and NCCL and to open the GPU: cuInit alone takes some 10 s
   // where many GPUs wake up.  Then the peers are told.
   absl::Duration take = absl::Seconds(45);

@@ -5,6 +5,7 @@
 #include <latch>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -241,6 +242,29 @@ TEST_P(CloseFaultTest, ClosesWhenItHangs) {
       },
       Impatient);
   EXPECT_EQ(gang.kills(0).size(), 1u);
+  gang.ExpectClean();
+}
+
+// Nothing failed: a call that is slower than a fault may be is waited for.
+TEST_P(CloseFaultTest, WaitsWhenItIsSlow) {
+  GpuWorld gang(1);
+  std::thread slow;
+  gang.Run(
+      [&](int, GpuComm& comm) {
+        COHORT_ASSERT_OK(comm.Allocate(400));
+        COHORT_ASSERT_OK(Sum(comm));
+        GetParam().Of(gang, 0).Hang(GetParam().call);
+        slow = std::thread([&] {
+          EXPECT_TRUE(GetParam().Of(gang, 0).AwaitHang());
+          GetParam().Of(gang, 0).Release();
+        });
+      },
+      [](GpuCommOptions& options) {
+        options.deadlines.quiet = absl::ZeroDuration();
+        options.deadlines.finish = absl::Minutes(10);
+      });
+  slow.join();
+  EXPECT_THAT(gang.kills(0), IsEmpty());
   gang.ExpectClean();
 }
 

@@ -28,7 +28,7 @@ OwnerThread::OwnerThread(Options options)
       watch_([this] { Watch(); }) {}
 
 OwnerThread::~OwnerThread() {
-  End("destroyed");
+  EndWithin("destroyed", options_.leave);
   {
     MutexLock lock(mutex_);
     is_closing_ = true;
@@ -79,11 +79,16 @@ absl::Status OwnerThread::Await(const Job& job, absl::Duration until,
 }
 
 void OwnerThread::End(absl::string_view why) {
+  EndWithin(why, options_.deadline);
+}
+
+void OwnerThread::EndWithin(absl::string_view why, absl::Duration deadline) {
   MutexLock lock(mutex_);
   if (!ended_.ok()) return;
   ended_ = absl::AbortedError(why);
   is_ending_.store(true);
-  kill_at_ = Now() + options_.deadline;
+  deadline_ = deadline;
+  kill_at_ = Now() + deadline_;
   for (const std::shared_ptr<Job>& job : jobs_) {
     job->is_done = true;
     job->status = Apart(ended_);
@@ -130,7 +135,7 @@ void OwnerThread::Run() {
     MutexLock lock(mutex_);
     kill_at_ = absl::InfiniteDuration();
     while (!is_closing_) changed_.Wait(mutex_);
-    kill_at_ = Now() + options_.deadline;
+    kill_at_ = Now() + deadline_;
     changed_.SignalAll();
   }
   options_.close(*this);

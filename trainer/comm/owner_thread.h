@@ -34,8 +34,11 @@ class OwnerThread {
     absl::AnyInvocable<void(OwnerThread&)> quiet;
     // On the thread, the last that it does.
     absl::AnyInvocable<void(OwnerThread&)> close;
-    // For each of the two; that of `quiet` begins with End.
+    // For each of the two after an End; that of `quiet` begins with it.
     absl::Duration deadline = absl::Seconds(1);
+    // The same where nobody said End and the destructor comes: nothing failed,
+    // so nothing is to be feared from a call that takes its time.
+    absl::Duration leave = absl::Seconds(30);
     // Told what the thread hangs in.  On the watch's thread.
     std::function<void(absl::string_view hangs_in)> kill;
   };
@@ -80,6 +83,7 @@ class OwnerThread {
   void SetCall(const char* call) { call_.store(call); }
 
  private:
+  void EndWithin(absl::string_view why, absl::Duration deadline);
   void Run();
   // The next job; null when there is nothing more but to end or to close.
   std::shared_ptr<Job> NextJob();
@@ -93,6 +97,8 @@ class OwnerThread {
   mutable CondVar changed_;
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  // For what is left to do, from the end on.
+  absl::Duration deadline_ ABSL_GUARDED_BY(mutex_);
   bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   // When the watch asks to kill.

@@ -139,7 +139,7 @@ TEST(OwnerThreadTest, AsksToKillWhatDoesNotCloseInTime) {
   Ends ends;
   Latch go;
   OwnerThread::Options options = ends.Options();
-  options.deadline = absl::Milliseconds(50);
+  options.leave = absl::Milliseconds(50);
   options.close = [&go](OwnerThread& own) {
     own.SetCall("cuMemFree");
     go.Wait();
@@ -150,6 +150,34 @@ TEST(OwnerThreadTest, AsksToKillWhatDoesNotCloseInTime) {
   };
   { OwnerThread owner(std::move(options)); }
   EXPECT_EQ(ends.hangs_in, "cuMemFree");
+}
+
+// A second is enough for what failed; what did not fail may take longer.
+TEST(OwnerThreadTest, AsksToKillNobodyWhoTakesItsTimeWithoutAFault) {
+  Ends ends;
+  OwnerThread::Options options = ends.Options();
+  options.deadline = absl::ZeroDuration();
+  options.leave = absl::Minutes(10);
+  const auto take_time = [&ends](OwnerThread&) {
+    ends.killed.WaitFor(absl::Milliseconds(30));
+  };
+  options.quiet = take_time;
+  options.close = take_time;
+  { OwnerThread owner(std::move(options)); }
+  EXPECT_EQ(ends.kills, 0);
+}
+
+TEST(OwnerThreadTest, HasNoMoreTimeToCloseThanToBeQuietAfterAFault) {
+  Ends ends;
+  OwnerThread::Options options = ends.Options();
+  options.deadline = absl::Milliseconds(20);
+  options.leave = absl::Minutes(10);
+  options.close = [&ends](OwnerThread&) { ends.killed.Wait(); };
+  {
+    OwnerThread owner(std::move(options));
+    owner.End("revoked");
+  }
+  EXPECT_EQ(ends.kills, 1);
 }
 
 TEST(OwnerThreadTest, PausesUntilTheEnd) {
