@@ -26,7 +26,7 @@ namespace cohort::trainer {
 // of the GPU, or the host's, which is staged.  Work that fills a buffer must be
 // on the legacy default stream or over.  After ABORTED and DEADLINE_EXCEEDED
 // the GPU may write to a buffer that is not the host's until the destructor
-// returns, which takes at most about two seconds then.
+// returns, which takes at most about six seconds then.
 class GpuComm : public Comm {
  public:
   // "NCCL 2.28.9 on GPU-... (NVIDIA H200)"

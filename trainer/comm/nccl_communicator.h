@@ -25,12 +25,17 @@ namespace cohort::trainer {
 // such a rank but whoever waits for its job.
 inline constexpr absl::Duration kLeavePatience = absl::Seconds(30);
 
-// How long each rung of the ladder may take; together less than a second.
+// NCCL's proxy threads look up from poll() twice a second (src/proxy.cc,
+// ncclProxyService), and revoke and abort wait until they have.
+inline constexpr absl::Duration kNcclPoll = absl::Milliseconds(500);
+
+// How long each rung of the ladder may take.  No caller waits for it: calls end
+// within 100 ms of a revoke (CM-1).
 struct NcclDeadlines {
-  absl::Duration revoke = absl::Milliseconds(300);
+  absl::Duration revoke = absl::Milliseconds(700);
   // From the end of a communicator until it is quiet, by whatever rung; then
   // the process is killed.
-  absl::Duration quiet = absl::Seconds(1);
+  absl::Duration quiet = absl::Seconds(3);
   // To take leave of peers when all went well, and then to give back what is
   // held.
   absl::Duration finish = kLeavePatience;

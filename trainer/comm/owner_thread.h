@@ -35,7 +35,7 @@ class OwnerThread {
     // On the thread, the last that it does.
     absl::AnyInvocable<void(OwnerThread&)> close;
     // For each of the two after an End; that of `quiet` begins with it.
-    absl::Duration deadline = absl::Seconds(1);
+    absl::Duration deadline = absl::Seconds(3);
     // The same where nobody said End and the destructor comes: nothing failed,
     // so nothing is to be feared from a call that takes its time.
     absl::Duration leave = absl::Seconds(30);

@@ -152,7 +152,7 @@ TEST(OwnerThreadTest, AsksToKillWhatDoesNotCloseInTime) {
   EXPECT_EQ(ends.hangs_in, "cuMemFree");
 }
 
-// A second is enough for what failed; what did not fail may take longer.
+// What did not fail may take longer than what did.
 TEST(OwnerThreadTest, AsksToKillNobodyWhoTakesItsTimeWithoutAFault) {
   Ends ends;
   OwnerThread::Options options = ends.Options();
