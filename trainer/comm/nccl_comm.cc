@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/log.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "trainer/comm/signature.h"
@@ -121,7 +122,7 @@ absl::Status NcclComm::RunUntil(const Call& call, absl::Duration until) {
   if (!is_agreed) {
     if (agreed_.size() >= kAgreedMax) agreed_.clear();
     agreed_.insert(shape);
-    COHORT_RETURN_IF_ERROR(RegisterWindows(until));
+    COHORT_RETURN_IF_ERROR(RegisterWindows(call, until));
     launched = Launch(*prepared);
   }
   COHORT_RETURN_IF_ERROR(
@@ -232,14 +233,50 @@ absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
   return verdict;
 }
 
-absl::Status NcclComm::RegisterWindows(absl::Duration until) {
+absl::Status NcclComm::RegisterWindows(const Call& call, absl::Duration until) {
   if (!can_register_) return absl::OkStatus();
   unregistered_.clear();
-  return seat().Do(
-      [&seat = seat()](OwnerThread& owner) {
-        return seat.nccl().RegisterWindows(owner);
+  auto refused = std::make_shared<absl::Status>();
+  COHORT_RETURN_IF_ERROR(seat().Do(
+      [&seat = seat(), refused](OwnerThread& owner) {
+        *refused = seat.nccl().RegisterWindows(owner);
+        return owner.ended();
       },
-      until, "registering memory");
+      until, "registering memory"));
+  COHORT_ASSIGN_OR_RETURN(
+      const std::vector<uint64_t> refusals,
+      Gather(call, uint64_t{refused->ok() ? 0u : 1u}, until));
+  const auto first = std::find(refusals.begin(), refusals.end(), 1);
+  if (first == refusals.end()) return absl::OkStatus();
+  return ConnectAgain(
+      call,
+      !refused->ok()
+          ? refused->message()
+          : absl::StrCat("rank ", first - refusals.begin(), " has no windows"),
+      until);
+}
+
+absl::Status NcclComm::ConnectAgain(const Call& call, absl::string_view why,
+                                    absl::Duration until) {
+  COHORT_LOG(kWarning, "nccl_windows_refused", {"rank", rank()},
+             {"epoch", epoch()}, {"why", why});
+  auto id = std::make_shared<nccl::UniqueId>();
+  COHORT_RETURN_IF_ERROR(seat().Do(
+      [&seat = seat(), id, why = std::string(why)](OwnerThread& owner) {
+        seat.nccl().Abandon(owner, why);
+        if (seat.identity().rank != 0) return absl::OkStatus();
+        COHORT_ASSIGN_OR_RETURN(*id, seat.nccl().NewId(owner));
+        return absl::OkStatus();
+      },
+      until, "giving up a communicator that refused windows"));
+  COHORT_ASSIGN_OR_RETURN(const std::vector<nccl::UniqueId> ids,
+                          Gather(call, *id, until));
+  return seat().Do(
+      [&seat = seat(), id = ids[0]](OwnerThread& owner) {
+        return seat.nccl().Init(owner, id, seat.identity().rank,
+                                seat.identity().world);
+      },
+      until, "connecting with NCCL without windows");
 }
 
 }  // namespace cohort::trainer

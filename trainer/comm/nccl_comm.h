@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
@@ -54,7 +55,10 @@ class NcclComm final : public GpuComm {
   // Compares what all ranks bring.
   absl::Status Meet(const Call& call, absl::Duration until, bool is_ready,
                     bool is_launched);
-  absl::Status RegisterWindows(absl::Duration until);
+  absl::Status RegisterWindows(const Call& call, absl::Duration until);
+  // All ranks, on a communicator of the same epoch without windows.
+  absl::Status ConnectAgain(const Call& call, absl::string_view why,
+                            absl::Duration until);
 
   // From Allocate, by address.
   std::vector<std::span<std::byte>> allocated_;

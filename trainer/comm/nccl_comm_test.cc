@@ -209,14 +209,69 @@ TEST(NcclCommTest, LeavesMemoryUnregisteredThatOnlySomeRanksHave) {
   gang.ExpectClean();
 }
 
-TEST(NcclCommTest, GoesOnWithoutAWindowThatNcclRefuses) {
-  GpuWorld gang(1);
-  gang.nccl(0).faults().Fail("ncclCommWindowRegister", nccl::kInvalidUsage);
-  gang.Run([](int, GpuComm& comm) {
-    COHORT_ASSERT_OK(comm.Allocate(400));
-    std::array<float, 100> values = Ones();
-    COHORT_EXPECT_OK(Sum(comm, values));
-  });
+// NCCL refuses windows at once or in the background, on one rank, while the
+// others wait for it; what it finds in the background it keeps.
+TEST(NcclCommTest, ConnectsAgainWithoutTheWindowsThatNcclRefuses) {
+  for (const bool at_once : {true, false}) {
+    for (const int world : {1, 3}) {
+      SCOPED_TRACE(absl::StrCat(at_once, " ", world));
+      GpuWorld gang(world);
+      nccl::FakeNccl& refuser = gang.nccl(world / 2);
+      if (at_once) {
+        refuser.faults().Fail("ncclCommWindowRegister", nccl::kInvalidUsage);
+      } else {
+        refuser.RefuseWindow(nccl::kInvalidUsage);
+      }
+      gang.Run(
+          [&](int rank, GpuComm& comm) {
+            auto memory = comm.Allocate(400);
+            COHORT_ASSERT_OK(memory);
+            const std::span<float> values(
+                reinterpret_cast<float*>(memory->data()), 100);
+            values[99] = 1;
+            COHORT_ASSERT_OK(Sum(comm, values));
+            EXPECT_EQ(values[99], static_cast<float>(world));
+            // A new shape, new memory: nothing is registered again.
+            COHORT_ASSERT_OK(comm.Allocate(400));
+            COHORT_ASSERT_OK(Sum(comm, values.first(50)));
+            EXPECT_EQ(gang.nccl(rank).windows(), 0);
+            EXPECT_EQ(gang.nccl(rank).communicators(), 1u);
+          },
+          [](GpuCommOptions& options) {
+            options.deadlines.window = absl::Milliseconds(50);
+          });
+      for (int rank = 0; rank < world; ++rank) {
+        const cuda::CallFaults& calls = gang.nccl(rank).faults();
+        EXPECT_EQ(calls.Count("ncclCommWindowRegister"), 1);
+        EXPECT_EQ(calls.Count("ncclCommInitRankConfig"), 2);
+        EXPECT_EQ(calls.Count("ncclCommFinalize"), 1) << "all went well";
+        EXPECT_THAT(gang.kills(rank), IsEmpty());
+      }
+      gang.ExpectClean();
+    }
+  }
+}
+
+TEST(NcclCommTest, IsOverWhereItCannotConnectAgain) {
+  GpuWorld gang(2);
+  gang.nccl(1).RefuseWindow(nccl::kInvalidUsage);
+  gang.nccl(0).faults().Fail("ncclGetUniqueId", nccl::kSystemError, 1);
+  gang.Run(
+      [](int rank, GpuComm& comm) {
+        COHORT_ASSERT_OK(comm.Allocate(400));
+        std::array<float, 100> values = Ones();
+        const absl::Status done = Sum(comm, values);
+        EXPECT_THAT(done, StatusIs(kAborted));
+        if (rank == 0) {
+          EXPECT_THAT(std::string(done.message()),
+                      AllOf(HasSubstr("rank 0 on GPU-01"),
+                            HasSubstr("ncclGetUniqueId")));
+        }
+        EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
+      },
+      [](GpuCommOptions& options) {
+        options.deadlines.window = absl::Milliseconds(50);
+      });
   gang.ExpectClean();
 }
 

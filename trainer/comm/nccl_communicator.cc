@@ -126,8 +126,7 @@ absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
   blocks_.push_back(block);
   const std::span<std::byte> memory(block.data, bytes);
   COHORT_RETURN_IF_ERROR(gpu_.Zero(owner, memory));
-  return Allocation{memory,
-                    block.is_nccls && !!library_->table.ncclCommWindowRegister};
+  return Allocation{memory, block.is_nccls && HasWindows()};
 }
 
 absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
@@ -152,22 +151,25 @@ void NcclCommunicator::FreeStage(OwnerThread& owner) {
 }
 
 absl::Status NcclCommunicator::RegisterWindows(OwnerThread& owner) {
-  if (!library_->table.ncclCommWindowRegister) return absl::OkStatus();
+  if (!HasWindows()) return absl::OkStatus();
+  const absl::Duration until = Now() + deadlines_.window;
   for (Block& block : blocks_) {
     if (!block.is_nccls || block.is_tried) continue;
     block.is_tried = true;
     owner.SetCall("ncclCommWindowRegister");
     const nccl::Result started = library_->table.ncclCommWindowRegister(
         comm_, block.data, block.bytes, &block.window, nccl::kWindowSymmetric);
-    const absl::Status registered = AwaitNccl(
-        owner, "ncclCommWindowRegister", started, absl::InfiniteDuration());
-    if (absl::IsAborted(registered)) return registered;
-    if (registered.ok()) continue;
-    block.window = nullptr;
-    COHORT_LOG(kWarning, "nccl_window_refused", {"rank", identity_.rank},
-               {"bytes", block.bytes}, {"why", registered.message()});
+    COHORT_RETURN_IF_ERROR(
+        AwaitNccl(owner, "ncclCommWindowRegister", started, until));
   }
   return absl::OkStatus();
+}
+
+void NcclCommunicator::Abandon(OwnerThread& owner, absl::string_view why) {
+  Abort(owner, why);
+  can_register_ = false;
+  for (Block& block : blocks_) block.window = nullptr;
+  state_ = State::kNone;
 }
 
 absl::Status NcclCommunicator::Run(OwnerThread& owner,

@@ -36,6 +36,10 @@ struct NcclDeadlines {
   // From the end of a communicator until it is quiet, by whatever rung; then
   // the process is killed.
   absl::Duration quiet = absl::Seconds(3);
+  // For all ranks to register a window, from when they have met for it: a
+  // matter of milliseconds.  Then it counts as refused, as where a peer's NCCL
+  // has refused and waits for nobody.
+  absl::Duration window = absl::Seconds(5);
   // To take leave of peers when all went well, and then to give back what is
   // held.
   absl::Duration finish = kLeavePatience;
@@ -95,8 +99,13 @@ class NcclCommunicator {
   // At least `bytes`.  The one before it is given back.
   absl::StatusOr<Stage> Reserve(OwnerThread& owner, size_t bytes);
   // Registers what Allocate gave and was not registered yet; all ranks call it
-  // alike.  What NCCL refuses stays unregistered, and works.
+  // alike.  Unless it is OK on all of them, or the owner ends, all ranks must
+  // Abandon the communicator: NCCL keeps an error that it finds in the
+  // background, and some ranks may wait in it for the others.
   absl::Status RegisterWindows(OwnerThread& owner);
+  // Aborts the communicator, for another Init; memory stays, and is never
+  // registered again.
+  void Abandon(OwnerThread& owner, absl::string_view why);
 
   // Returns when this rank's part is over.
   absl::Status Run(OwnerThread& owner, const Collective& collective);
@@ -115,10 +124,14 @@ class NcclCommunicator {
     std::byte* data = nullptr;
     size_t bytes = 0;
     bool is_nccls = false;  // from ncclMemAlloc
-    bool is_tried = false;  // RegisterWindows was here
+    // RegisterWindows was here; NCCL may well answer with no window.
+    bool is_tried = false;
     nccl::Window window = nullptr;
   };
 
+  bool HasWindows() const {
+    return can_register_ && !!library_->table.ncclCommWindowRegister;
+  }
   absl::StatusOr<Block> NewBlock(OwnerThread& owner, size_t bytes);
   void Free(OwnerThread& owner, const Block& block);
   void FreeStage(OwnerThread& owner);
@@ -144,6 +157,8 @@ class NcclCommunicator {
   std::shared_ptr<const nccl::Library> library_;
   const NcclDeadlines deadlines_;
   State state_ = State::kNone;
+  // False once NCCL has refused.
+  bool can_register_ = true;
   // In Quiet and after it, which the owner's end shall not cut short.
   bool is_leaving_ = false;
   nccl::Communicator comm_ = nullptr;

@@ -191,16 +191,23 @@ NcclTable FakeNccl::table() {
 
 void FakeNccl::FailInBackground(Result result) {
   MutexLock lock(mutex_);
-  background_ = result;
+  for (auto& [comm, held] : held_) held.background = result;
+}
+
+void FakeNccl::RefuseWindow(Result result) {
+  MutexLock lock(mutex_);
+  refusal_ = result;
 }
 
 size_t FakeNccl::communicators() const {
   MutexLock lock(mutex_);
-  return ends_.size();
+  return held_.size();
 }
 int FakeNccl::windows() const {
   MutexLock lock(mutex_);
-  return windows_;
+  int windows = 0;
+  for (const auto& [comm, held] : held_) windows += held.windows;
+  return windows;
 }
 int FakeNccl::misuses() const {
   MutexLock lock(mutex_);
@@ -209,10 +216,18 @@ int FakeNccl::misuses() const {
 
 std::shared_ptr<FakeFabric::End> FakeNccl::Find(Communicator comm) {
   MutexLock lock(mutex_);
-  const auto found = ends_.find(comm);
-  if (found != ends_.end()) return found->second;
+  const auto found = held_.find(comm);
+  if (found != held_.end()) return found->second.end;
   ++misuses_;
   return nullptr;
+}
+
+Result FakeNccl::Kept(Communicator comm) const {
+  MutexLock lock(mutex_);
+  const auto found = held_.find(comm);
+  if (found == held_.end()) return kInvalidArgument;
+  const Result background = found->second.background;
+  return background == kInProgress ? kSuccess : background;
 }
 
 Result FakeNccl::Misuse(Result result) {
@@ -231,7 +246,7 @@ Result FakeNccl::Init(Communicator* comm, int world, const UniqueId& id,
   auto end = fabric_.Join(id, world, rank);
   *comm = reinterpret_cast<Communicator>(end.get());
   MutexLock lock(mutex_);
-  ends_[*comm] = std::move(end);
+  held_[*comm] = {.end = std::move(end)};
   return kInProgress;
 }
 
@@ -240,9 +255,10 @@ Result FakeNccl::AsyncError(Communicator comm, Result* result) {
   if (end == nullptr) return kInvalidArgument;
   const bool is_busy = fabric_.IsBusy(*end);
   MutexLock lock(mutex_);
-  *result = background_ != kSuccess ? background_
-            : is_busy               ? kInProgress
-                                    : kSuccess;
+  const Result background = held_.at(comm).background;
+  *result = background != kSuccess ? background
+            : is_busy              ? kInProgress
+                                   : kSuccess;
   return kSuccess;
 }
 
@@ -250,6 +266,7 @@ Result FakeNccl::Take(Communicator comm, const FakeOperation& operation) {
   const auto end = Find(comm);
   if (end == nullptr) return kInvalidArgument;
   if (end->is_revoked) return Misuse(kInvalidUsage);
+  if (const Result kept = Kept(comm); kept != kSuccess) return kept;
   MutexLock lock(mutex_);
   if (!in_group_) {
     ++misuses_;  // our own rule: always in a group
@@ -257,6 +274,23 @@ Result FakeNccl::Take(Communicator comm, const FakeOperation& operation) {
   }
   grouped_.emplace_back(comm, operation);
   return kSuccess;
+}
+
+Result FakeNccl::RegisterWindow(Communicator comm, void* memory,
+                                Window* window) {
+  const auto end = Find(comm);
+  if (end == nullptr) return kInvalidArgument;
+  if (const Result kept = Kept(comm); kept != kSuccess) return kept;
+  {
+    MutexLock lock(mutex_);
+    Held& held = held_.at(comm);
+    held.background = std::exchange(refusal_, kSuccess);
+    if (held.background != kSuccess) return kInProgress;
+    ++held.windows;
+  }
+  fabric_.RegisterWindow(*end);
+  *window = reinterpret_cast<Window>(memory);
+  return kInProgress;
 }
 
 Result FakeNccl::EndGroup() {
@@ -280,7 +314,7 @@ Result FakeNccl::Forget(Communicator comm) {
   if (end == nullptr) return kInvalidArgument;
   fabric_.Leave(*end);
   MutexLock lock(mutex_);
-  ends_.erase(comm);
+  held_.erase(comm);
   return kSuccess;
 }
 
@@ -316,7 +350,9 @@ void FakeNccl::FillCommunicatorCalls(NcclTable& t) {
     const auto end = Find(comm);
     if (end == nullptr) return kInvalidArgument;
     // Forbidden after a revoke, as nccl.h says.
-    return end->is_revoked ? Misuse(kInvalidUsage) : kInProgress;
+    if (end->is_revoked) return Misuse(kInvalidUsage);
+    const Result kept = Kept(comm);
+    return kept != kSuccess ? kept : kInProgress;
   };
   t.ncclCommDestroy = [this](Communicator comm) -> Result {
     COHORT_FAKE_ENTER("ncclCommDestroy");
@@ -387,19 +423,13 @@ void FakeNccl::FillOptionalCalls(NcclTable& t) {
     t.ncclCommWindowRegister = [this](Communicator comm, void* memory, size_t,
                                       Window* window, int) -> Result {
       COHORT_FAKE_ENTER("ncclCommWindowRegister");
-      const auto end = Find(comm);
-      if (end == nullptr) return kInvalidArgument;
-      fabric_.RegisterWindow(*end);
-      *window = reinterpret_cast<Window>(memory);
-      MutexLock lock(mutex_);
-      ++windows_;
-      return kInProgress;
+      return RegisterWindow(comm, memory, window);
     };
     t.ncclCommWindowDeregister = [this](Communicator comm, Window) -> Result {
       COHORT_FAKE_ENTER("ncclCommWindowDeregister");
       if (Find(comm) == nullptr) return kInvalidArgument;
       MutexLock lock(mutex_);
-      --windows_;
+      --held_.at(comm).windows;
       return kSuccess;
     };
   }

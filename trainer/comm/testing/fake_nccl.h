@@ -44,7 +44,7 @@ class FakeFabric {
     int rank = 0;
     uint64_t operations = 0;  // launched
     int running = 0;          // of these, on the stream
-    int windows = 0;          // registrations asked for
+    int windows = 0;          // registrations that it came to
     bool is_revoked = false;
     bool is_gone = false;  // aborted or destroyed
   };
@@ -88,20 +88,33 @@ class FakeNccl {
   NcclTable table();
   cuda::CallFaults& faults() { return faults_; }
 
-  // What ncclCommGetAsyncError says from now on.
+  // What ncclCommGetAsyncError says from now on of the communicators that there
+  // are.  An error is kept, as NCCL does: they take nothing more
+  // (ncclCommEnsureReady).
   void FailInBackground(Result result);
+  // The same of the communicator of the next registration, which the others
+  // wait in.
+  void RefuseWindow(Result result);
 
   // Communicators that were neither aborted nor destroyed.
   size_t communicators() const;
-  // Registered now.
+  // Registered now; they end with their communicator.
   int windows() const;
   // Calls that NCCL forbids, as on a communicator that is gone.
   int misuses() const;
 
  private:
   using End = FakeFabric::End;
+  struct Held {
+    std::shared_ptr<End> end;
+    Result background = kSuccess;
+    int windows = 0;
+  };
 
   std::shared_ptr<End> Find(Communicator comm);
+  // What keeps a communicator from taking more; kSuccess: nothing.
+  Result Kept(Communicator comm) const;
+  Result RegisterWindow(Communicator comm, void* memory, Window* window);
   Result Misuse(Result result);
   Result Init(Communicator* comm, int world, const UniqueId& id, int rank,
               const Config* config);
@@ -118,12 +131,11 @@ class FakeNccl {
   const int version_;
   cuda::CallFaults faults_;
   mutable Mutex mutex_;
-  std::map<Communicator, std::shared_ptr<End>> ends_ ABSL_GUARDED_BY(mutex_);
+  std::map<Communicator, Held> held_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<Communicator, FakeOperation>> grouped_
       ABSL_GUARDED_BY(mutex_);
   bool in_group_ ABSL_GUARDED_BY(mutex_) = false;
-  Result background_ ABSL_GUARDED_BY(mutex_) = kSuccess;
-  int windows_ ABSL_GUARDED_BY(mutex_) = 0;
+  Result refusal_ ABSL_GUARDED_BY(mutex_) = kSuccess;
   int misuses_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
