@@ -7,23 +7,35 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::trainer {
 namespace {
 
-constexpr int kSpins = 200;
+// What a sleep takes longer than it was asked for: Linux's timer slack, 50 us
+// (prctl(2), PR_SET_TIMERSLACK), and a switch.
+constexpr absl::Duration kWakeUp = absl::Microseconds(60);
+constexpr absl::Duration kLateMax = absl::Milliseconds(1);
 
 }  // namespace
 
+Pace::Pace() : began_(MachineClock().Monotonic()) {}
+
+absl::Duration Pace::SleepAfter(absl::Duration elapsed) {
+  return std::max(std::min(elapsed / 8, kLateMax) - kWakeUp,
+                  absl::ZeroDuration());
+}
+
 void Pace::Step(OwnerThread& owner) {
-  if (++looks_ <= kSpins) {
+  ++looks_;
+  const absl::Duration sleep = SleepAfter(MachineClock().Monotonic() - began_);
+  if (sleep == absl::ZeroDuration()) {
     std::this_thread::yield();
-    return;
+  } else {
+    owner.Pause(sleep);
   }
-  owner.Pause(sleep_);
-  sleep_ = std::min(2 * sleep_, absl::Milliseconds(1));
 }
 
 GpuStream::GpuStream(const Comm::Identity& identity, int ordinal)

@@ -25,13 +25,20 @@ namespace cohort::trainer {
 // then by sleeps that stay short beside what they wait for.
 class Pace {
  public:
+  Pace();
+
   void Step(OwnerThread& owner);
   // True at first and then at every tenth look.
   bool IsDue() const { return looks_ % 10 == 0; }
 
+  // How long to sleep when `elapsed` has passed: the wake-up included, what
+  // ends meanwhile is seen late by an eighth of that at most, and by no more
+  // than a millisecond.  Zero: not at all.
+  static absl::Duration SleepAfter(absl::Duration elapsed);
+
  private:
+  const absl::Duration began_;
   int looks_ = 0;
-  absl::Duration sleep_ = absl::Microseconds(20);
 };
 
 // One rank's GPU with the stream that its collectives run on, as its owner
