@@ -177,8 +177,7 @@ absl::Status NcclStatus(const Library& library, Result result,
   const char* const text = library.table.ncclGetErrorString(result);
   std::string message = absl::StrCat(
       what, ": ", text != nullptr ? text : "NCCL error", " (", result, ")");
-  const char* const last =
-      comm != nullptr ? library.table.ncclGetLastError(comm) : nullptr;
+  const char* const last = library.table.ncclGetLastError(comm);
   if (last != nullptr && *last != '\0') absl::StrAppend(&message, ": ", last);
   return absl::UnavailableError(message);
 }

@@ -139,7 +139,8 @@ absl::StatusOr<std::shared_ptr<const Library>> LoadLibrary(
     const std::string& wanted = "", cuda::BeforeCall before = cuda::Unwatched);
 
 // OK for kSuccess; else UNAVAILABLE with "what: unhandled system error (2): ",
-// and what NCCL last said about `comm`, which may be null.
+// and what NCCL last said, which it does without a communicator, too: `comm`
+// is null where none came to be.
 absl::Status NcclStatus(const Library& library, Result result,
                         absl::string_view what, Communicator comm);
 
