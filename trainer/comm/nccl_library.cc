@@ -157,14 +157,24 @@ absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
 
 absl::StatusOr<std::shared_ptr<const Library>> LoadLibrary(
     const std::string& wanted, cuda::BeforeCall before) {
+  return LoadFirst(LibraryCandidates(wanted), before);
+}
+
+absl::StatusOr<std::shared_ptr<const Library>> LoadFirst(
+    const std::vector<std::string>& candidates, cuda::BeforeCall before) {
   std::vector<std::string> reasons;
-  for (const std::string& path : LibraryCandidates(wanted)) {
+  for (const std::string& path : candidates) {
     before("dlopen of NCCL");
     // Never closed: NCCL keeps threads and handlers in the process.
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle != nullptr) return MakeLibrary(BindAll(handle), path, before);
-    const char* const why = dlerror();
-    reasons.push_back(why != nullptr ? why : path);
+    if (handle == nullptr) {
+      const char* const why = dlerror();
+      reasons.push_back(why != nullptr ? why : path);
+      continue;
+    }
+    auto library = MakeLibrary(BindAll(handle), path, before);
+    if (library.ok()) return library;
+    reasons.emplace_back(library.status().message());
   }
   return absl::FailedPreconditionError(
       absl::StrCat("no NCCL: ", absl::StrJoin(reasons, "; "),

@@ -132,9 +132,14 @@ absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
 // wheels in $VIRTUAL_ENV and $CONDA_PREFIX.
 std::vector<std::string> LibraryCandidates(const std::string& wanted = "");
 
-// The machine's NCCL, loaded once and never unloaded: the first candidate that
-// opens.  FAILED_PRECONDITION, saying which: none found and where, one too old,
-// one without a symbol.
+// The first of `candidates` that can be used, never unloaded.
+// FAILED_PRECONDITION, saying of each why not: it is not there, too old,
+// without a symbol.
+absl::StatusOr<std::shared_ptr<const Library>> LoadFirst(
+    const std::vector<std::string>& candidates,
+    cuda::BeforeCall before = cuda::Unwatched);
+
+// The machine's: of LibraryCandidates.
 absl::StatusOr<std::shared_ptr<const Library>> LoadLibrary(
     const std::string& wanted = "", cuda::BeforeCall before = cuda::Unwatched);
 

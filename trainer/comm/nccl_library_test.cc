@@ -79,6 +79,23 @@ TEST(LibraryCandidatesTest, AreTheLoadersAndThenTheWheelsOfTheEnvironments) {
   EXPECT_THAT(LibraryCandidates("mine.so"), ElementsAre("mine.so"));
 }
 
+TEST(LoadFirstTest, LooksOnWhereOneIsNotThereTooOldOrNotWhole) {
+  const auto library =
+      LoadFirst({"libnccl-not-there.so", COHORT_OLD_NCCL, COHORT_BARE_NCCL,
+                 COHORT_WHOLE_NCCL, "libnccl-not-needed.so"});
+  COHORT_ASSERT_OK(library);
+  EXPECT_EQ((*library)->path, COHORT_WHOLE_NCCL);
+  EXPECT_EQ((*library)->version, 22809);
+}
+
+TEST(LoadFirstTest, SaysOfEachWhyNot) {
+  EXPECT_THAT(
+      LoadFirst({"libnccl-not-there.so", COHORT_OLD_NCCL, COHORT_BARE_NCCL}),
+      StatusIs(kUnmet, AllOf(HasSubstr("libnccl-not-there.so"),
+                             HasSubstr(COHORT_OLD_NCCL " is 2.17.5"),
+                             HasSubstr(COHORT_BARE_NCCL " lacks"))));
+}
+
 // Which function is used of which version.
 TEST(MakeLibraryTest, UsesOfEachVersionWhatItHas) {
   struct Row {
