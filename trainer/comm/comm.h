@@ -82,22 +82,20 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 //
 // Errors of every operation:
 //   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer
-//   average,
-//                      null data, root outside the world) or differ between
-//                      ranks; all ranks learn the latter.  Buffers untouched,
-//                      but on GPUs when some rank called what all had agreed
-//                      on before: it is launched by then, and the communicator
-//                      is over.
+//                      average, null data, root outside the world) or differ
+//                      between ranks; all ranks learn the latter.  Buffers
+//                      untouched, the communicator still works (but see below).
 //   DEADLINE_EXCEEDED  names the operation, its sequence number and the ranks
 //                      that had not arrived.
 //   ABORTED            revoked, a peer's process is gone, or the communicator
 //                      is over since an earlier error.
-//   RESOURCE_EXHAUSTED a rank, named on the others, has no shared memory to
-//   stage
-//                      a buffer that is not from Allocate.  Buffers untouched;
-//                      the communicator still works.
+//   RESOURCE_EXHAUSTED a rank, named on the others, has no memory to stage a
+//                      buffer that is not from Allocate.  Buffers untouched,
+//                      the communicator still works (but see below).
 // After DEADLINE_EXCEEDED and ABORTED the buffers are undefined and the
-// communicator is over: every later call is ABORTED.
+// communicator is over: every later call is ABORTED.  Over NCCL the same holds
+// after the other two when some rank called what all had agreed on before, in
+// the same sizes and types: it is launched by then, and cannot be taken back.
 //
 // CM-1: a call ends by its deadline, and within 100 ms of Revoke().
 // CM-2: on CPUs, and among ranks of one GPU, results do not depend on timing,

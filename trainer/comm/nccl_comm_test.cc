@@ -336,6 +336,29 @@ TEST(NcclCommTest, NamesTheRankThatHasNoMemoryToStage) {
   gang.ExpectClean();
 }
 
+// What was agreed on is launched at once on those that can.
+TEST(NcclCommTest, IsOverWhenOneHasNoMemoryToStageWhatOthersHaveLaunched) {
+  GpuWorld gang(3);
+  gang.Run([&gang](int rank, GpuComm& comm) {
+    auto memory = comm.Allocate(400);
+    COHORT_ASSERT_OK(memory);
+    const std::span<float> values(reinterpret_cast<float*>(memory->data()),
+                                  100);
+    COHORT_ASSERT_OK(Sum(comm, values));
+    std::array<float, 100> host = Ones();
+    if (rank == 1) {
+      gang.driver(1).faults().Fail("cuMemHostAlloc", cuda::kOutOfMemory);
+    }
+    EXPECT_THAT(Sum(comm, host),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr(rank == 1 ? "cuMemHostAlloc"
+                                             : "rank 1 has no memory")));
+    EXPECT_EQ(host[0], 1.0f) << "NC-6";
+    EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
+  });
+  gang.ExpectClean();
+}
+
 // ---- which ranks can use NCCL
 
 TEST(NcclCommTest, TellsAllRanksWhatOneLacksAndLeavesTheHostsUsable) {
