@@ -99,7 +99,8 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 //
 // CM-1: a call ends by its deadline, and within 100 ms of Revoke().
 // CM-2: on CPUs, and among ranks of one GPU, results do not depend on timing,
-//       nor on the backend.  Over NCCL all ranks hold identical copies, as
+//       nor on the backend; but a NaN is just that: which of its bits are set
+//       is up to the processor.  Over NCCL all ranks hold identical copies, as
 //       nccl.h says, and no more is promised: the order of additions follows
 //       the algorithm that NCCL chooses by size, version and machine, so low
 //       bits differ from other backends and may from one placement to another;

@@ -3,6 +3,10 @@
 // wrap, NaN wins over everything.  16-bit floats are combined in 32 bits and
 // rounded once.
 //
+// Only a NaN's sign and payload are others: a GPU's additions and conversions
+// give canonical ones (CUDA C++ Programming Guide, "Floating-Point Standard"),
+// where CPUs keep bits of an operand.
+//
 // One kernel for every type and operation, `cohort_reduce_<type>_<op>`: thread
 // i reads element i of every source and writes the result to every destination.
 // A divisor makes a sum an average; one source and many destinations a copy.
