@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -200,14 +202,38 @@ TEST(ReducerTest, MastersStayBitEqualOverHalfPrecisionGradients) {
   EXPECT_NE(results[0].masters[500], 0.5f);
 }
 
-// The arena is the GPU's (which tests can read), reduced by NCCL in place.
-class NcclReducerTest : public ::testing::TestWithParam<int> {};
+// The arena is the GPU's (which tests can read), reduced in place: by NCCL
+// where each rank has a GPU, by a kernel where all share one.
+class GpuReducerTest
+    : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  static std::vector<int> Gpus() {
+    const auto& [over, world] = GetParam();
+    std::vector<int> gpus(world);
+    if (over == "nccl") std::iota(gpus.begin(), gpus.end(), 0);
+    return gpus;
+  }
+  // How many all-reduces the GPUs were given, as `rank` sees it: every rank
+  // calls NCCL, one rank launches the kernel for all.
+  static int Launches(GpuWorld& gang, int rank) {
+    int launches = gang.nccl(rank).faults().Count("ncclAllReduce");
+    for (int each = 0; each < gang.size(); ++each) {
+      launches += gang.driver(each).faults().Count("cuLaunchKernel");
+    }
+    return launches;
+  }
+};
 
-INSTANTIATE_TEST_SUITE_P(Worlds, NcclReducerTest,
-                         ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Worlds, GpuReducerTest,
+                         ::testing::Combine(::testing::Values("nccl", "ipc"),
+                                            ::testing::Range(1, 9)),
+                         [](const auto& row) {
+                           return absl::StrCat(std::get<0>(row.param), "x",
+                                               std::get<1>(row.param));
+                         });
 
-TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
-  GpuWorld gang(GetParam());
+TEST_P(GpuReducerTest, AveragesEachStepInPlace) {
+  GpuWorld gang(Gpus());
   RunRanks(gang.size(), [&gang](int rank) {
     auto comm = gang.Join(rank);
     COHORT_ASSERT_OK(comm);
@@ -236,8 +262,8 @@ TEST_P(NcclReducerTest, AveragesEachStepInPlace) {
 }
 
 // RD-3: each bucket is reduced before the next one is written.
-TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
-  GpuWorld gang(GetParam());
+TEST_P(GpuReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
+  GpuWorld gang(Gpus());
   gang.Run([&gang](int rank, GpuComm& comm) {
     auto reducer = GradientReducer::Create(
         comm,
@@ -248,11 +274,9 @@ TEST_P(NcclReducerTest, ReducesABucketWhileTheNextOnesAreNotWritten) {
     COHORT_ASSERT_OK(reducer);
     ASSERT_EQ((*reducer)->buckets().size(), 3u);
     const float mean = static_cast<float>(gang.size() - 1) / 2;
-    const int before = gang.nccl(rank).faults().Count("ncclAllReduce");
     const auto write = [&](size_t bucket) {
-      const int launched =
-          gang.nccl(rank).faults().Count("ncclAllReduce") - before;
-      EXPECT_EQ(launched, gang.size() == 1 ? 0 : static_cast<int>(bucket));
+      EXPECT_EQ(Launches(gang, rank),
+                gang.size() == 1 ? 0 : static_cast<int>(bucket));
       const float value = static_cast<float>(rank);
       if (bucket == 2) {
         As<Float16>((*reducer)->gradient(0))[299] = ToFloat16(value);
