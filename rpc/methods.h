@@ -74,5 +74,7 @@ inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
 inline constexpr UnaryMethod<v1::ReportPreflightRequest,
                              v1::ReportPreflightResponse>
     kReportPreflight{"/cohort.v1.RunService/ReportPreflight"};
+inline constexpr UnaryMethod<v1::ReportGpuEndRequest, v1::ReportGpuEndResponse>
+    kReportGpuEnd{"/cohort.v1.RunService/ReportGpuEnd"};
 
 }  // namespace cohort::rpc

@@ -74,6 +74,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kExchange);
   Check(kCommitCheckpoint);
   Check(kReportPreflight);
+  Check(kReportGpuEnd);
   for (const auto* file : {v1::SubmitJobRequest::descriptor()->file(),
                            v1::WorkerMessage::descriptor()->file(),
                            v1::JoinRunRequest::descriptor()->file()}) {

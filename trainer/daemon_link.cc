@@ -27,6 +27,8 @@ constexpr char kSocketVariable[] = "COHORT_WORKER_SOCKET";
 constexpr BackoffOptions kDaemonBackoff = {.initial = absl::Milliseconds(50),
                                            .max = absl::Seconds(1)};
 
+constexpr absl::Duration kGpuEndDeadline = absl::Milliseconds(500);
+
 absl::StatusOr<std::string> Variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') {
@@ -179,6 +181,14 @@ absl::Status DaemonLink::ReportPreflight(const v1::PreflightReport& report) {
   *request.mutable_report() = report;
   return Call(rpc::kReportPreflight, request, options_.daemon_patience)
       .status();
+}
+
+absl::Status DaemonLink::ReportGpuEnd(const v1::GpuEnd& end) const {
+  auto request = RequestOfThisRank<v1::ReportGpuEndRequest>();
+  *request.mutable_end() = end;
+  return rpc::CallAndWait(*channel_, rpc::kReportGpuEnd, request,
+                          {.deadline = kGpuEndDeadline})
+      .response.status();
 }
 
 }  // namespace cohort::trainer

@@ -67,6 +67,11 @@ class DaemonLink {
   // returns.
   absl::Status ReportPreflight(const v1::PreflightReport& report);
 
+  // How this rank's communicator on its GPU was ended; on the daemon's disk
+  // when it is OK.  Once and within half a second, since whoever ends it has no
+  // more time: a daemon that is away hears nothing.  Thread-safe.
+  absl::Status ReportGpuEnd(const v1::GpuEnd& end) const;
+
  private:
   DaemonLink(DaemonLinkOptions options, std::unique_ptr<rpc::Channel> channel);
 
@@ -76,7 +81,7 @@ class DaemonLink {
   absl::StatusOr<Resp> Call(const rpc::UnaryMethod<Req, Resp>& method,
                             const Req& request, absl::Duration patience);
   template <typename Req>
-  Req RequestOfThisRank() const;
+  Req RequestOfThisRank() const;  // thread-safe
 
   const DaemonLinkOptions options_;
   SystemRandom random_;

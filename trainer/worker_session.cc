@@ -15,6 +15,20 @@
 #endif
 
 namespace cohort::trainer {
+namespace {
+
+constexpr size_t kWhyBytesMax = 1 << 10;
+
+void Tell(const DaemonLink& link, const GpuEnd& end) {
+  v1::GpuEnd wire;
+  wire.set_rung(static_cast<v1::GpuRung>(end.rung));
+  wire.set_why(end.why.substr(0, kWhyBytesMax));
+  const absl::Status told = link.ReportGpuEnd(wire);
+  if (told.ok()) return;
+  COHORT_LOG(kWarning, "gpu_end_untold", {"why", told.message()});
+}
+
+}  // namespace
 
 absl::StatusOr<WorkerSessionOptions> WorkerSessionFromEnvironment() {
   WorkerSessionOptions options;
@@ -78,6 +92,7 @@ absl::Status WorkerSession::BuildHostComm() {
 absl::Status WorkerSession::BuildGpuComm() {
   GpuCommOptions options = GpuOfThisMachine();
   options.connect_deadline = options_.gang_patience;
+  options.tell = [link = link_.get()](const GpuEnd& end) { Tell(*link, end); };
   Exchange exchange = link_->ExchangeUnder("");
   auto comm = ConnectGpuComm(std::move(options), *host_comm_, exchange);
   if (comm.ok()) {

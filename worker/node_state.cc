@@ -683,6 +683,18 @@ void NodeState::ReportPreflight(const AttemptId& id, int rank, int64_t epoch,
   SaveAndTell(id, std::move(done));
 }
 
+void NodeState::ReportGpuEnd(const AttemptId& id, int rank, int64_t epoch,
+                             const v1::GpuEnd& end, AttemptHost::Done done) {
+  const auto running = FindRunning(id, rank, epoch);
+  if (!running.ok()) return std::move(done)(running.status());
+  v1::ObservedRank& observed = *FindRank(attempts_.at(id), rank);
+  if (end.rung() <= observed.gpu_end().rung()) {
+    return std::move(done)(absl::OkStatus());
+  }
+  *observed.mutable_gpu_end() = end;
+  SaveAndTell(id, std::move(done));
+}
+
 void NodeState::SaveAndTell(const AttemptId& id, AttemptHost::Done done) {
   const Attempt& attempt = attempts_.at(id);
   host_.Save(id, {attempt.desired, attempt.observed},

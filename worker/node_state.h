@@ -122,6 +122,11 @@ class NodeState {
                        const v1::PreflightReport& report,
                        AttemptHost::Done done);
 
+  // The highest rung stays.  Errors as FindRunning.  The bounds were checked by
+  // the caller.
+  void ReportGpuEnd(const AttemptId& attempt, int rank, int64_t epoch,
+                    const v1::GpuEnd& end, AttemptHost::Done done);
+
   size_t size() const { return attempts_.size(); }
 
  private:

@@ -18,6 +18,7 @@ constexpr size_t kBlobBytesMax = 64 << 10;
 constexpr size_t kPathBytesMax = 4096;
 constexpr size_t kSummaryBytesMax = 1 << 10;
 constexpr size_t kReportBytesMax = 16 << 10;
+constexpr size_t kGpuEndBytesMax = 1 << 10;
 
 // The attempt that the request names, if the caller may speak for it.
 absl::StatusOr<AttemptId> Allowed(const rpc::CallContext& context,
@@ -63,6 +64,10 @@ RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,
   router.Handle(rpc::kReportPreflight, rpc::Access::kRank, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   ReportPreflight(*context, request, std::move(reply));
+                });
+  router.Handle(rpc::kReportGpuEnd, rpc::Access::kRank, strand,
+                [this](const auto& context, const auto& request, auto reply) {
+                  ReportGpuEnd(*context, request, std::move(reply));
                 });
 }
 
@@ -161,6 +166,30 @@ void RunService::ReportPreflight(
         }
         std::move(reply)(v1::ReportPreflightResponse());
       });
+}
+
+void RunService::ReportGpuEnd(const rpc::CallContext& context,
+                              const v1::ReportGpuEndRequest& request,
+                              rpc::Reply<v1::ReportGpuEndResponse> reply) {
+  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  if (!id.ok()) return std::move(reply)(id.status());
+  const v1::GpuEnd& end = request.end();
+  if (!v1::GpuRung_IsValid(end.rung()) ||
+      end.rung() == v1::GPU_RUNG_UNSPECIFIED ||
+      end.why().size() > kGpuEndBytesMax) {
+    return std::move(reply)(absl::InvalidArgumentError(
+        absl::StrCat("the end of a communicator has a rung, and a reason of at "
+                     "most ",
+                     kGpuEndBytesMax, " bytes; this one has ", end.rung(),
+                     " and ", end.why().size())));
+  }
+  node_.ReportGpuEnd(*id, request.rank(), request.epoch(), end,
+                     [reply = std::move(reply)](absl::Status status) mutable {
+                       if (!status.ok()) {
+                         return std::move(reply)(std::move(status));
+                       }
+                       std::move(reply)(v1::ReportGpuEndResponse());
+                     });
 }
 
 }  // namespace cohort::worker

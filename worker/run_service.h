@@ -46,6 +46,9 @@ class RunService {
   void ReportPreflight(const rpc::CallContext& context,
                        const v1::ReportPreflightRequest& request,
                        rpc::Reply<v1::ReportPreflightResponse> reply);
+  void ReportGpuEnd(const rpc::CallContext& context,
+                    const v1::ReportGpuEndRequest& request,
+                    rpc::Reply<v1::ReportGpuEndResponse> reply);
 
   NodeState& node_;
   const RunPaths paths_;

@@ -56,6 +56,10 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   }
   rank.exit_order = wire.exit_order();
   rank.ended_by_order = wire.ended_by_order();
+  if (v1::GpuRung_IsValid(wire.gpu_end().rung())) {
+    rank.gpu_rung = static_cast<GpuRung>(wire.gpu_end().rung());
+    rank.gpu_why = wire.gpu_end().why();
+  }
   return rank;
 }
 

@@ -43,6 +43,15 @@ enum class ObservedEnd : uint8_t {
   kDeviceFault = 9,     // a device was lost, or had a fault when a rank failed
 };
 
+// The rungs by which a rank ends its communicator on a GPU (GpuRung on the
+// wire).
+enum class GpuRung : uint8_t {
+  kNone = 0,
+  kRevoked = 1,
+  kAborted = 2,
+  kKilled = 3,
+};
+
 struct ObservedRank {
   int rank = 0;
   RankState state = RankState::kPending;
@@ -50,6 +59,8 @@ struct ObservedRank {
   std::optional<ExitStatus> exit;
   int exit_order = 0;  // on this node, 1 ended first; 0: not yet
   bool ended_by_order = false;
+  GpuRung gpu_rung = GpuRung::kNone;  // the highest that it told of
+  std::string gpu_why;
 };
 
 struct MetricsReport {

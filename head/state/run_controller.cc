@@ -63,6 +63,20 @@ absl::Duration RanFor(const AttemptRecord& attempt) {
   return ran;
 }
 
+// Of an event.
+const char* KindOf(GpuRung rung) {
+  switch (rung) {
+    case GpuRung::kNone:
+    case GpuRung::kRevoked:
+      return "gpu_comm_revoked";
+    case GpuRung::kAborted:
+      return "gpu_comm_aborted";
+    case GpuRung::kKilled:
+      return "gpu_comm_killed";
+  }
+  return "gpu_comm_killed";
+}
+
 }  // namespace
 
 const char* PreflightVerdictName(PreflightVerdict verdict) {
@@ -172,6 +186,7 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
   RunOutcome outcome;
   const int failed_before = attempt.failed_rank;
   ApplyPreflight(job, attempt, *part, observed, outcome);
+  ApplyGpuEnds(attempt, *part, observed, outcome);
   ApplyRanks(attempt, *part, observed, outcome);
   ApplyMetrics(job, *part, observed, outcome);
   TakeCheckpoints(observed, attempt, limits_, job, outcome);
@@ -301,6 +316,28 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                                    *attempt.exit)},
             .part = &part},
            outcome);
+}
+
+// One event for each rung of an attempt, by the first rank that told of it: all
+// ranks of a gang climb together.
+void RunController::ApplyGpuEnds(AttemptRecord& attempt,
+                                 const AttemptPart& part,
+                                 const ObservedAttempt& observed,
+                                 RunOutcome& outcome) const {
+  for (const ObservedRank& seen : observed.ranks) {
+    const uint32_t bit = uint32_t{1} << static_cast<int>(seen.gpu_rung);
+    if (seen.gpu_rung == GpuRung::kNone || (attempt.gpu_rungs & bit) != 0 ||
+        !HasRank(part, seen.rank)) {
+      continue;
+    }
+    attempt.gpu_rungs |= bit;
+    outcome.attempt_changed = true;
+    outcome.notes.push_back(
+        {.kind = KindOf(seen.gpu_rung),
+         .text = absl::StrCat(
+             "rank ", seen.rank, ": ",
+             Cut(OneLine(seen.gpu_why), limits_.detail_bytes_max))});
+  }
 }
 
 void RunController::ApplyTail(JobRecord& job, const AttemptRecord& attempt,

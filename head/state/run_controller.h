@@ -133,6 +133,8 @@ class RunController {
  private:
   void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
                   const ObservedAttempt& observed, RunOutcome& outcome) const;
+  void ApplyGpuEnds(AttemptRecord& attempt, const AttemptPart& part,
+                    const ObservedAttempt& observed, RunOutcome& outcome) const;
   void ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                       const AttemptPart& part, const ObservedAttempt& observed,
                       RunOutcome& outcome) const;

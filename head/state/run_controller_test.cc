@@ -752,6 +752,37 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   EXPECT_EQ(attempt_.state, AttemptState::kRunning);
 }
 
+class RunControllerGpuTest : public RunControllerPreflightTest {
+ protected:
+  ObservedAttempt Told(int rank, GpuRung rung, const std::string& why) {
+    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    observed.ranks = {{.rank = rank,
+                       .state = RankState::kRunning,
+                       .gpu_rung = rung,
+                       .gpu_why = why}};
+    return observed;
+  }
+};
+
+TEST_F(RunControllerGpuTest, EachRungIsOneEventOfTheAttempt) {
+  Run();
+  const RunOutcome first = Say(a_, Told(0, GpuRung::kRevoked, "GPU-a:\nlate"));
+  EXPECT_TRUE(first.attempt_changed);
+  ASSERT_THAT(KindsOf(first), ElementsAre("gpu_comm_revoked"));
+  EXPECT_EQ(first.notes[0].text, "rank 0: GPU-a: late");
+  // Observed sets repeat it, and the others climb, too.
+  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuRung::kRevoked, "GPU-a: late"))),
+              IsEmpty());
+  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuRung::kRevoked, "GPU-b"))), IsEmpty());
+  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuRung::kAborted, "GPU-b"))),
+              ElementsAre("gpu_comm_aborted"));
+  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuRung::kKilled, "in cuMemFree"))),
+              ElementsAre("gpu_comm_killed"));
+  EXPECT_EQ(attempt_.gpu_rungs, 0b1110u);
+  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_THAT(KindsOf(Say(a_, Told(1, GpuRung::kKilled, "of b"))), IsEmpty());
+}
+
 // PF-4
 TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
   Run();

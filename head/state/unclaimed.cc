@@ -18,7 +18,8 @@ size_t BytesOf(const ObservedAttempt& observed) {
   size_t bytes = sizeof(ObservedAttempt) + observed.detail.size() +
                  observed.stderr_tail.size() + observed.generation.size();
   for (const ObservedRank& rank : observed.ranks) {
-    bytes += sizeof(rank) + (rank.exit ? rank.exit->detail.size() : 0);
+    bytes += sizeof(rank) + (rank.exit ? rank.exit->detail.size() : 0) +
+             rank.gpu_why.size();
   }
   for (const MetricsReport& report : observed.metrics) {
     bytes += sizeof(report) + report.json.size();

@@ -40,9 +40,14 @@ Rewritten FromSchema2(Table, absl::string_view) { return std::nullopt; }
 // Schema 4 has jobs with a preflight, and one more EndCause.
 Rewritten FromSchema3(Table, absl::string_view) { return std::nullopt; }
 
+// Schema 5 has attempts with the rungs of their GPUs' ladders that events tell
+// of: none of an older one.
+Rewritten FromSchema4(Table, absl::string_view) { return std::nullopt; }
+
 constexpr MigrationStep kSteps[] = {{.from = 1, .rewrite = &FromSchema1},
                                     {.from = 2, .rewrite = &FromSchema2},
-                                    {.from = 3, .rewrite = &FromSchema3}};
+                                    {.from = 3, .rewrite = &FromSchema3},
+                                    {.from = 4, .rewrite = &FromSchema4}};
 static_assert(std::size(kSteps) + 1 == kSchemaVersion);
 
 // One step of one store.

@@ -243,6 +243,26 @@ TEST(MigrationTest, AStoreOfSchema3BecomesOneOfThis) {
             kSchemaVersion);
 }
 
+TEST(MigrationTest, AStoreOfSchema4BecomesOneOfThis) {
+  Batch batch = StoreOfSchema3();
+  batch[0] =
+      Row(Table::kCluster, "636c7573746572",
+          "9829268708041210636363636363636363636363636363631a1067676767676767"
+          "6767676767676767672003280c30053809a00101aa011061616161616161616161"
+          "616161616161c00101");
+  MemoryDisk disk;
+  MemoryStore store(disk);
+  COHORT_ASSERT_OK(store.Append(0, batch));
+  COHORT_ASSERT_OK(MigrateStore(store));
+  const absl::StatusOr<Rows> rows = LoadRows(store);
+  COHORT_ASSERT_OK(rows);
+  ASSERT_EQ(rows->attempts.size(), 1u);
+  EXPECT_EQ(rows->attempts[0].gpu_rungs, 0u);
+  const auto cluster = store.LoadAll(Table::kCluster);
+  EXPECT_EQ(ReadClusterStamp(cluster->front().second)->schema_version,
+            kSchemaVersion);
+}
+
 TEST(MigrationTest, OnDiskToo) {
   TempDir dir;
   auto store = *RocksdbStore::Open({.path = dir.File("store")});

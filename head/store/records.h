@@ -35,7 +35,7 @@ struct Origin {
 // stores as numbers: an older head must not read, and by writing drop, what a
 // newer one stored, nor call a row damaged whose value it does not know.  Kept
 // in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 4;
+inline constexpr uint32_t kSchemaVersion = 5;
 
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
@@ -378,6 +378,7 @@ struct AttemptRecord {
   std::optional<ExitStatus> exit;
   int failed_rank = -1;
   std::vector<std::string> causes;  // how its end came about, first cause first
+  uint32_t gpu_rungs = 0;  // bit n: an event tells of GpuRung n of some rank
   Origin origin;
   // Since the store was restored from a backup; InfinitePast: it is not.  What
   // became of it after the backup is not known: a person says whether the job

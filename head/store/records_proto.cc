@@ -507,6 +507,7 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
   row.set_failed_rank(record.failed_rank);
   TextsToProto(record.causes, row.mutable_causes());
+  row.set_gpu_rungs(record.gpu_rungs);
   ToProto(record.origin, row.mutable_origin());
   row.set_unclaimed_since_us(ToMicros(record.unclaimed_since));
 }
@@ -530,6 +531,7 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
   record.causes.assign(row.causes().begin(), row.causes().end());
+  record.gpu_rungs = row.gpu_rungs();
   record.origin = FromProto(row.origin());
   record.unclaimed_since = FromMicros(row.unclaimed_since_us());
   return record;

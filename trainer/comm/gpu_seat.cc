@@ -12,11 +12,6 @@
 #include "trainer/cuda/device.h"
 
 namespace cohort::trainer {
-namespace {
-
-void KillProcess() { kill(getpid(), SIGKILL); }
-
-}  // namespace
 
 GpuCommOptions GpuOfThisMachine() {
   GpuCommOptions options;
@@ -54,7 +49,10 @@ OwnerThread::Options GpuSeat::OwnerOptions() {
   return {
       .quiet =
           [this](OwnerThread& owner) {
-            nccl_.Quiet(owner, owner.ended().message());
+            const auto end = nccl_.Quiet(owner, owner.ended().message());
+            if (!end.has_value() || !options_.tell) return;
+            owner.SetCall("telling of the end");
+            options_.tell(*end);
           },
       .close =
           [this](OwnerThread& owner) {
@@ -69,21 +67,23 @@ OwnerThread::Options GpuSeat::OwnerOptions() {
           },
       .deadline = options_.deadlines.quiet,
       .leave = options_.deadlines.finish,
-      .kill =
-          [this](absl::string_view hangs_in) {
-            const std::string why =
-                absl::StrCat(stream_.Place(), " of epoch ", identity_.epoch,
-                             " hangs in ", hangs_in);
-            COHORT_LOG(kError, "gpu_stuck", {"rank", identity_.rank},
-                       {"epoch", identity_.epoch}, {"in", hangs_in},
-                       {"why", why});
-            if (options_.kill) {
-              options_.kill(why);
-            } else {
-              KillProcess();
-            }
-          },
+      .kill = [this](absl::string_view hangs_in) { Kill(hangs_in); },
   };
+}
+
+void GpuSeat::Kill(absl::string_view hangs_in) {
+  const std::string why = absl::StrCat(stream_.Place(), " of epoch ",
+                                       identity_.epoch, " hangs in ", hangs_in);
+  COHORT_LOG(kError, "gpu_stuck", {"rank", identity_.rank},
+             {"epoch", identity_.epoch}, {"in", hangs_in}, {"why", why});
+  if (options_.tell) {
+    options_.tell({.rung = GpuEnd::Rung::kKilled, .why = why});
+  }
+  if (options_.kill) {
+    options_.kill(why);
+  } else {
+    kill(getpid(), SIGKILL);
+  }
 }
 
 absl::Status GpuSeat::Await(const OwnerThread::Job& job, absl::Duration until,

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/gpu_end.h"
 #include "trainer/comm/gpu_stream.h"
 #include "trainer/comm/nccl_communicator.h"
 #include "trainer/comm/nccl_library.h"
@@ -39,6 +40,8 @@ struct GpuCommOptions {
   // The last rung: what to do when a call of NCCL or CUDA does not come back.
   // Unset: SIGKILL to this process, since nothing less frees the GPU.
   std::function<void(absl::string_view why)> kill = nullptr;
+  // Unset: the log alone hears of rungs.
+  TellGpuEnd tell = nullptr;
 };
 
 // The driver and the NCCL of this machine, for the first GPU that this process
@@ -90,6 +93,7 @@ class GpuSeat {
 
  private:
   OwnerThread::Options OwnerOptions();
+  void Kill(absl::string_view hangs_in);
 
   const GpuCommOptions options_;
   Comm& control_;

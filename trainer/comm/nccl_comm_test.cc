@@ -30,6 +30,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ResultOf;
@@ -44,6 +46,11 @@ absl::Duration Now() { return MachineClock().Monotonic(); }
 std::string GpuOf(int rank) {
   const std::string byte = absl::StrCat("0", rank + 1);
   return absl::StrCat("GPU-", byte, byte);
+}
+
+template <typename Matcher>
+auto IsEnd(GpuEnd::Rung rung, Matcher why) {
+  return AllOf(Field(&GpuEnd::rung, rung), Field(&GpuEnd::why, why));
 }
 
 template <size_t kCount = 100>
@@ -81,6 +88,7 @@ TEST(NcclCommTest, GivesBackAllThatItTook) {
   gang.ExpectClean();
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(gang.kills(rank), IsEmpty());
+    EXPECT_THAT(gang.ends(rank), IsEmpty());
     EXPECT_EQ(gang.nccl(rank).faults().Count("ncclCommFinalize"), 1);
     EXPECT_EQ(gang.nccl(rank).faults().Count("ncclCommAbort"), 0);
     EXPECT_EQ(gang.nccl(rank).faults().threads(), 1u) << "NC-1";
@@ -182,6 +190,12 @@ TEST_P(NcclVersionTest, EndsByTheRungThatTheVersionHas) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(gang.nccl(rank).faults().Count(rung), 1);
     EXPECT_THAT(gang.kills(rank), IsEmpty());
+    EXPECT_THAT(
+        gang.ends(rank),
+        ElementsAre(IsEnd(
+            GetParam().has_revoke ? GpuEnd::Rung::kRevoked
+                                  : GpuEnd::Rung::kAborted,
+            AllOf(HasSubstr(GpuOf(rank)), HasSubstr("epoch 2 is revoked")))));
   }
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"),
             GetParam().has_revoke ? 0 : 1);
@@ -581,6 +595,10 @@ TEST(NcclRevokeTest, AbortsWhereARevokeFails) {
   gang.Run([](int, GpuComm& comm) { comm.Revoke(); });
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
   EXPECT_THAT(gang.kills(0), IsEmpty());
+  EXPECT_THAT(gang.ends(0),
+              ElementsAre(IsEnd(GpuEnd::Rung::kAborted,
+                                AllOf(HasSubstr("epoch 2 is revoked"),
+                                      HasSubstr("ncclCommRevoke")))));
   gang.ExpectClean();
 }
 
@@ -621,6 +639,8 @@ TEST(NcclRevokeTest, AsksToKillWhereRevokeOrAbortHangs) {
         },
         Impatient);
     EXPECT_THAT(gang.kills(0), Contains(HasSubstr(call)));
+    EXPECT_THAT(gang.ends(0),
+                Contains(IsEnd(GpuEnd::Rung::kKilled, HasSubstr(call))));
     gang.ExpectClean();
   }
 }

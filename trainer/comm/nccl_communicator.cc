@@ -272,17 +272,25 @@ absl::Status NcclCommunicator::Finish(OwnerThread& owner) {
   return Nccl(destroyed, "ncclCommDestroy");
 }
 
-void NcclCommunicator::Quiet(OwnerThread& owner, absl::string_view why) {
+std::optional<GpuEnd> NcclCommunicator::Quiet(OwnerThread& owner,
+                                              absl::string_view why) {
   is_leaving_ = true;
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr) return std::nullopt;
+  std::string words = absl::StrCat(gpu_.device().name(), ": ", why);
   // What has not come up knows no revoke.
   if (state_ == State::kUp && library_->table.ncclCommRevoke) {
-    Revoke(owner, why);
+    const absl::Status revoked = Revoke(owner, why);
+    if (revoked.ok()) {
+      return GpuEnd{.rung = GpuEnd::Rung::kRevoked, .why = std::move(words)};
+    }
+    absl::StrAppend(&words, "; ", revoked.message());
   }
-  if (state_ != State::kQuiet) Abort(owner, why);
+  Abort(owner, why);
+  return GpuEnd{.rung = GpuEnd::Rung::kAborted, .why = std::move(words)};
 }
 
-void NcclCommunicator::Revoke(OwnerThread& owner, absl::string_view why) {
+absl::Status NcclCommunicator::Revoke(OwnerThread& owner,
+                                      absl::string_view why) {
   const absl::Duration begin = Now();
   owner.SetCall("ncclCommRevoke");
   const absl::Status revoked = AwaitNccl(
@@ -292,12 +300,13 @@ void NcclCommunicator::Revoke(OwnerThread& owner, absl::string_view why) {
     COHORT_LOG(kWarning, "nccl_revoke_failed", {"rank", identity_.rank},
                {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
                {"why", revoked.message()}, {"after", Now() - begin});
-    return;
+    return revoked;
   }
   state_ = State::kQuiet;
   COHORT_LOG(kWarning, "nccl_revoked", {"rank", identity_.rank},
              {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
              {"why", why}, {"took", Now() - begin});
+  return absl::OkStatus();
 }
 
 void NcclCommunicator::Abort(OwnerThread& owner, absl::string_view why) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/gpu_end.h"
 #include "trainer/comm/gpu_stream.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/owner_thread.h"
@@ -112,8 +114,9 @@ class NcclCommunicator {
 
   // Takes leave of the peers, when all went well.
   absl::Status Finish(OwnerThread& owner);
-  // The ladder: revoke, else abort.  `why` is for the log.
-  void Quiet(OwnerThread& owner, absl::string_view why);
+  // The ladder: revoke, else abort; the rung that was taken, if there was
+  // something to end.  `why` is for the log and for whoever is told.
+  std::optional<GpuEnd> Quiet(OwnerThread& owner, absl::string_view why);
   // After the stream was drained.
   void Close(OwnerThread& owner);
 
@@ -146,7 +149,7 @@ class NcclCommunicator {
                          nccl::Result started, absl::Duration until);
   // What NCCL says of itself in the background.
   absl::Status Look(OwnerThread& owner);
-  void Revoke(OwnerThread& owner, absl::string_view why);
+  absl::Status Revoke(OwnerThread& owner, absl::string_view why);
   void Abort(OwnerThread& owner, absl::string_view why);
 
   // A status that names rank and device.

@@ -23,6 +23,7 @@
 #include "common/testing/temp_dir.h"
 #include "shm/arena.h"
 #include "trainer/comm/gpu_comm.h"
+#include "trainer/comm/gpu_end.h"
 #include "trainer/comm/gpu_rendezvous.h"
 #include "trainer/comm/gpu_seat.h"
 #include "trainer/comm/nccl_library.h"
@@ -76,7 +77,12 @@ class GpuWorld {
     return {.driver = FindDriver(driver(rank)),
             .nccl = FindNccl(nccl(rank)),
             .kernels = kKernels,
-            .kill = [this, rank](absl::string_view why) { Kill(rank, why); }};
+            .kill = [this, rank](absl::string_view why) { Kill(rank, why); },
+            .tell =
+                [this, rank](const GpuEnd& end) {
+                  MutexLock lock(mutex_);
+                  ranks_[rank]->ends.push_back(end);
+                }};
   }
 
   // The host communicator under rank `rank`'s GPU.
@@ -144,6 +150,12 @@ class GpuWorld {
     }
   }
 
+  // The rungs that a rank told of.
+  std::vector<GpuEnd> ends(int rank) {
+    MutexLock lock(mutex_);
+    return ranks_[rank]->ends;
+  }
+
   // What the last rung was called with, by rank.
   std::vector<std::string> kills(int rank) {
     MutexLock lock(mutex_);
@@ -163,6 +175,7 @@ class GpuWorld {
     std::unique_ptr<shm::ArenaPlace> place;
     std::unique_ptr<Comm> host;
     std::vector<std::string> kills;
+    std::vector<GpuEnd> ends;
   };
 
   // Any bytes: the fake driver knows its kernels by name.
