@@ -15,11 +15,13 @@
 #include "common/testing/status_matchers.h"
 #include "examples/mlp/testing/fake_gpu.h"
 #include "examples/mlp/testing/kernel_cases.h"
+#include "trainer/cuda/call_watch.h"
 
 namespace cohort::mlp {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -315,7 +317,51 @@ TEST(GpuDeviceTest, WaitsOnlyAsLongAsItWasTold) {
   EXPECT_THAT((*gpu)->Await(3),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(kUuid), HasSubstr("20ms"))));
+  // Nor does the destructor wait again: one look at each stream.
+  const int looks = driver.faults().Count("cuEventQuery");
+  gpu->reset();
+  EXPECT_LE(driver.faults().Count("cuEventQuery") - looks, 2);
   driver.faults().Release();
+}
+
+// What mlp ends by.
+TEST(GpuDeviceTest, ACallThatHangsIsNamedWhereverItIsMade) {
+  for (const char* const call :
+       {"cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuModuleLoadData",
+        "cuStreamCreate", "cuMemAlloc", "cuMemHostAlloc", "cuMemcpyAsync",
+        "cuLaunchKernel", "cuEventQuery", "cuMemFree",
+        "cuDevicePrimaryCtxRelease"}) {
+    FakeDriver driver;
+    // Written before the call goes on.
+    std::vector<std::string> told;
+    trainer::cuda::CallWatch watch("GPU 0", absl::Milliseconds(20),
+                                   [&](absl::string_view why) {
+                                     told.emplace_back(why);
+                                     driver.faults().Release();
+                                   });
+    AddKernels(driver);
+    const auto table =
+        watch.Load([&]() -> absl::StatusOr<std::shared_ptr<const DriverTable>> {
+          return driver.table();
+        });
+    driver.faults().Hang(call);
+    {
+      auto gpu = GpuDevice::Open(*table, 0, FakeImage());
+      COHORT_ASSERT_OK(gpu);
+      auto memory = (*gpu)->Allocate(64);
+      COHORT_ASSERT_OK(memory);
+      std::vector<std::byte> bytes(64);
+      COHORT_ASSERT_OK((*gpu)->Upload(*memory, bytes));
+      COHORT_ASSERT_OK((*gpu)->Launch(
+          DType::kF32,
+          NonFiniteArgs{.values = *memory,
+                        .found = reinterpret_cast<uint32_t*>(*memory + 32),
+                        .count = 1}));
+      COHORT_ASSERT_OK((*gpu)->Download(bytes, *memory));
+    }
+    EXPECT_THAT(told, Contains(absl::StrCat("GPU 0: ", call,
+                                            " has not come back for 20ms")));
+  }
 }
 
 TEST(GpuDeviceTest, NamesAKernelThatIsNotThere) {

@@ -17,57 +17,93 @@
 #include "examples/mlp/options.h"
 #include "examples/mlp/training.h"
 #include "examples/open_session.h"
+#include "trainer/cuda/call_watch.h"
 
 namespace cohort::mlp {
 namespace {
 
+namespace cuda = trainer::cuda;
+
 constexpr int kExitUsage = 2;
 constexpr int kExitFailure = 1;
 
-// Before the gang meets, so that a rank without a GPU says so at once.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(
-    const TrainOptions& options) {
-  if (!options.use_gpu) return std::make_unique<CpuDevice>();
-  auto driver = trainer::cuda::LoadDriver();
-  if (!driver.ok()) return Annotate(driver.status(), "--use-gpu");
-  auto gpu =
-      GpuDevice::Open(*std::move(driver), trainer::cuda::VisibleOrdinal(0));
-  if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
-  return *std::move(gpu);
-}
+// Of one call of the driver: the longest compile kernels for a GPU that is
+// newer than this build, and wake up a machine's GPUs.
+constexpr absl::Duration kCallPatience = absl::Minutes(1);
 
 void Tell(const absl::Status& status) {
   std::cerr << "mlp: " << status.message() << std::endl;
 }
 
-absl::Status Run(Training& training) {
-  const absl::Status done = training.Run();
-  if (absl::IsDeadlineExceeded(done)) {
-    // A GPU that does not answer would hold the destructors, too.
-    Tell(done);
-    _exit(kExitFailure);
+// For a GPU that does not answer: it would hold the destructors, too.
+[[noreturn]] void EndNow(const absl::Status& why) {
+  Tell(why);
+  _exit(kExitFailure);
+}
+
+// A GPU under a watch that ends the process by name when a call of the driver
+// does not come back.
+class WatchedGpu {
+ public:
+  WatchedGpu()
+      : ordinal_(cuda::VisibleOrdinal(0)),
+        watch_(cuda::PlaceOfGpu(ordinal_), kCallPatience,
+               [](absl::string_view why) {
+                 EndNow(absl::DeadlineExceededError(why));
+               }) {}
+
+  absl::Status Open() {
+    COHORT_ASSIGN_OR_RETURN(auto driver,
+                            watch_.Load([] { return cuda::LoadDriver(); }));
+    COHORT_ASSIGN_OR_RETURN(gpu_, GpuDevice::Open(std::move(driver), ordinal_));
+    watch_.SetPlace(gpu_->name());
+    return absl::OkStatus();
   }
+  Device& device() { return *gpu_; }
+
+ private:
+  const int ordinal_;
+  // In this order: the device's calls are watched to the last.
+  cuda::CallWatch watch_;
+  std::unique_ptr<GpuDevice> gpu_;
+};
+
+absl::Status TrainIn(trainer::Session& session, const TrainOptions& options,
+                     Device& device, const Clock& clock,
+                     std::unique_ptr<Training>& training) {
+  if (session.is_lead()) {
+    std::cout << absl::StrFormat(
+                     "training on %d rank%s, attempt %d, in %s on %s",
+                     session.world(), session.world() == 1 ? "" : "s",
+                     session.place().attempt,
+                     trainer::ToString(options.precision), device.name())
+              << std::endl;
+  }
+  COHORT_ASSIGN_OR_RETURN(training,
+                          Training::Create(options, session, device, clock));
+  COHORT_RETURN_IF_ERROR(training->Run());
+  return session.Finish();
+}
+
+absl::Status TrainOn(Device& device, const TrainOptions& options) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
+                          examples::OpenSession(options, options.use_gpu));
+  const MachineClock clock;
+  std::unique_ptr<Training> training;
+  absl::Status done = TrainIn(*session, options, device, clock, training);
+  if (device.is_gpu() && absl::IsDeadlineExceeded(done)) EndNow(done);
   return done;
 }
 
 absl::Status Train(const TrainOptions& options) {
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                          OpenDevice(options));
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
-                          examples::OpenSession(options, options.use_gpu));
-  if (session->is_lead()) {
-    std::cout << absl::StrFormat(
-                     "training on %d rank%s, attempt %d, in %s on %s",
-                     session->world(), session->world() == 1 ? "" : "s",
-                     session->place().attempt,
-                     trainer::ToString(options.precision), device->name())
-              << std::endl;
+  if (!options.use_gpu) {
+    CpuDevice cpu;
+    return TrainOn(cpu, options);
   }
-  const MachineClock clock;
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Training> training,
-                          Training::Create(options, *session, *device, clock));
-  COHORT_RETURN_IF_ERROR(Run(*training));
-  return session->Finish();
+  WatchedGpu gpu;
+  // Before the gang meets, so that a rank without a GPU says so at once.
+  COHORT_RETURN_IF_ERROR(Annotate(gpu.Open(), "--use-gpu"));
+  return TrainOn(gpu.device(), options);
 }
 
 int Main(int argc, char** argv) {
