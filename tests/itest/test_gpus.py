@@ -275,6 +275,26 @@ class Gpus(cluster.ClusterTest):
         return {cpu for part in ends
                 for cpu in range(int(part[0]), int(part[-1]) + 1)}
 
+    def test_a_preflight_fails_where_the_granted_gpus_cannot_be_used(self):
+        # NVML shows them, and the driver has no such GPUs or is not there.
+        c = self.gpu_cluster()
+        for workers in (1, 2):
+            job = c.submit("--preflight", "--gpus", "1", "--max-failures", "0",
+                           "--num-workers", str(workers), "--",
+                           "sh", "-c", "echo the command ran")
+            ended = c.await_end(job)
+            self.assertEqual((ended["state"], ended["class"]),
+                             ("FAILED", "infra"), ended)
+            self.assertEqual(c.logs(job), "")
+            told = ended["preflight"]
+            self.assertEqual(told["verdict"], "failed")
+            self.assertIn("rank 0 on ", told["summary"])
+            self.assertIn("cannot use its GPU: ", told["summary"])
+            self.assertIn("driver", told["summary"])
+            ranks = told["report"]["each_rank"]
+            self.assertEqual(len([rank for rank in ranks
+                                  if rank["no_gpu_because"]]), workers)
+
     def test_a_library_that_is_not_there_is_said(self):
         c = cluster.Cluster(self.sandbox)
         c.start_head()

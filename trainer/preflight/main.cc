@@ -1,6 +1,8 @@
 // cohort-preflight -- COMMAND...: a rank that tries its gang, then becomes the
 // command.  The worker puts it before the command of a job with a preflight.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -28,11 +30,6 @@ constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
 constexpr int kNotThrough = 1;
 
-bool HasGpu() {
-  const char* const granted = std::getenv("CUDA_VISIBLE_DEVICES");
-  return granted != nullptr && *granted != '\0';
-}
-
 // NCCL says how it goes in its log only.
 void LogNcclTo(const std::string& file) {
   setenv("NCCL_DEBUG", "INFO", 1);
@@ -40,13 +37,37 @@ void LogNcclTo(const std::string& file) {
   unsetenv("NCCL_DEBUG_SUBSYS");
 }
 
-PreflightOptions OptionsOf(const DaemonLink& link) {
+int Fail(int code, const absl::Status& why) {
+  const std::string line =
+      absl::StrCat("cohort-preflight: ", OneLine(why.message()), "\n");
+  std::fputs(line.c_str(), stderr);
+  return code;
+}
+
+v1::PreflightReport Failed(const absl::Status& why) {
+  v1::PreflightReport told;
+  told.set_verdict(v1::PREFLIGHT_VERDICT_FAILED);
+  told.set_summary(Cut(OneLine(why.message()), kSummaryBytesMax));
+  return told;
+}
+
+// For a call that does not come back to the thread that else gives this rank's
+// word: it would hold the end of the process, too.
+[[noreturn]] void EndNow(DaemonLink& link, const absl::Status& why) {
+  link.ReportPreflight(Failed(why)).IgnoreError();
+  _exit(Fail(kNotThrough, why));
+}
+
+PreflightOptions OptionsOf(DaemonLink& link) {
   PreflightOptions options;
   options.place = link.place();
   options.host = link.host();
   options.directory = absl::StrCat(link.runtime_directory(), "/preflight");
-  if (HasGpu()) {
-    options.gpus = &GpuOfThisMachine;
+  options.gpus = GpuGrantOfThisRank();
+  if (options.gpus.has_value()) {
+    options.hung = [&link](absl::string_view why) {
+      EndNow(link, absl::DeadlineExceededError(why));
+    };
     options.nccl_log =
         absl::StrCat(options.directory, "/nccl-", options.place.rank, ".log");
     LogNcclTo(options.nccl_log);
@@ -68,12 +89,8 @@ v1::PreflightVerdict ToWire(Judgement::Verdict verdict) {
 
 v1::PreflightReport Told(const absl::StatusOr<PreflightReport>& report,
                          bool in_full) {
+  if (!report.ok()) return Failed(report.status());
   v1::PreflightReport told;
-  if (!report.ok()) {
-    told.set_verdict(v1::PREFLIGHT_VERDICT_FAILED);
-    told.set_summary(Cut(OneLine(report.status().message()), kSummaryBytesMax));
-    return told;
-  }
   const Judgement judgement = Judge(*report);
   told.set_verdict(ToWire(judgement.verdict));
   told.set_summary(judgement.summary);
@@ -97,13 +114,6 @@ absl::Status Try() {
   COHORT_RETURN_IF_ERROR(reported);
   if (told.verdict() != v1::PREFLIGHT_VERDICT_FAILED) return absl::OkStatus();
   return absl::FailedPreconditionError(told.summary());
-}
-
-int Fail(int code, const absl::Status& why) {
-  const std::string line =
-      absl::StrCat("cohort-preflight: ", OneLine(why.message()), "\n");
-  std::fputs(line.c_str(), stderr);
-  return code;
 }
 
 int Main(int argc, char** argv) {

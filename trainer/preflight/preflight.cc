@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "common/file.h"
@@ -78,7 +79,18 @@ absl::StatusOr<LinkFigures> Measure(Comm& comm, size_t bytes, int repetitions,
       .gigabytes_per_second = moved / absl::ToDoubleNanoseconds(took)};
 }
 
+// Some of the first need more than one of many: rounds of a few ranks have this
+// in all.
+constexpr absl::Duration kRoundsMin = absl::Seconds(20);
+// Two communicators of GPUs made, used and left.
+constexpr absl::Duration kGpuRound = absl::Seconds(2);
+
 }  // namespace
+
+absl::Duration PreflightLimits::rounds(int world) const {
+  return std::min(rounds_max,
+                  std::max(kRoundsMin, RoundsOf(world) * kGpuRound));
+}
 
 Preflight::Preflight(PreflightOptions options, Exchange& exchange)
     : options_(std::move(options)), exchange_(exchange), began_(Now()) {
@@ -95,29 +107,39 @@ void Preflight::RevokeFor(const absl::Status& why) {
 }
 
 absl::StatusOr<PreflightReport> Preflight::Run() {
-  if (options_.place.world > 1) {
-    report_.transport = on_one_node() ? "shared memory" : "Gloo";
-    COHORT_RETURN_IF_ERROR(
-        Annotate(Connect(), absl::StrCat("meeting over ", report_.transport)));
-    COHORT_RETURN_IF_ERROR(Annotate(
-        MeasureAll(), absl::StrCat("all together over ", report_.transport)));
-    if (options_.gpus != nullptr) {
-      COHORT_RETURN_IF_ERROR(
-          Annotate(MeasureAllOnGpus(), "all together on GPUs"));
-    }
-    COHORT_RETURN_IF_ERROR(Annotate(
-        GatherFacts(),
-        absl::StrCat("telling where they are over ", report_.transport)));
-    COHORT_RETURN_IF_ERROR(MeasurePairs());
-    COHORT_RETURN_IF_ERROR(MeasureSlowOnesAgain());
-    COHORT_RETURN_IF_ERROR(
-        Annotate(GatherErrors(),
-                 absl::StrCat("telling what failed over ", report_.transport)));
-  } else {
-    report_.ranks.push_back({.host = options_.host});
-  }
+  COHORT_RETURN_IF_ERROR(options_.place.world > 1 ? RunTogether() : RunAlone());
   report_.seconds = absl::ToDoubleSeconds(Now() - began_);
   return report_;
+}
+
+absl::Status Preflight::RunAlone() {
+  RankFacts& facts = report_.ranks.emplace_back();
+  facts.host = options_.host;
+  if (options_.gpus.has_value()) facts.no_gpu = TakeOwnGpus();
+  return absl::OkStatus();
+}
+
+absl::Status Preflight::RunTogether() {
+  report_.transport = on_one_node() ? "shared memory" : "Gloo";
+  const std::string over = absl::StrCat(" over ", report_.transport);
+  COHORT_RETURN_IF_ERROR(Annotate(Connect(), absl::StrCat("meeting", over)));
+  COHORT_RETURN_IF_ERROR(
+      Annotate(GatherFacts(), absl::StrCat("telling where they are", over)));
+  if (options_.gpus.has_value()) {
+    const absl::StatusOr<bool> all_can = TakeGpus();
+    COHORT_RETURN_IF_ERROR(Annotate(all_can.status(), "taking their GPUs"));
+    // Nothing that is measured would change the judgement.
+    if (!*all_can) return absl::OkStatus();
+  }
+  COHORT_RETURN_IF_ERROR(
+      Annotate(MeasureAll(), absl::StrCat("all together", over)));
+  if (options_.gpus.has_value()) {
+    COHORT_RETURN_IF_ERROR(
+        Annotate(MeasureAllOnGpus(), "all together on GPUs"));
+  }
+  COHORT_RETURN_IF_ERROR(MeasurePairs());
+  COHORT_RETURN_IF_ERROR(MeasureSlowOnesAgain());
+  return Annotate(GatherErrors(), absl::StrCat("telling what failed", over));
 }
 
 // ---- all ranks ----
@@ -161,12 +183,48 @@ absl::Status Preflight::MeasureAll() {
   COHORT_ASSIGN_OR_RETURN(
       report_.all_host,
       Measure(*all_, options_.limits.host_bytes, options_.limits.repetitions,
-              Now() + options_.limits.meeting));
+              Now() + options_.limits.meeting()));
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> Preflight::TakeGpus() {
+  const std::string mine = TakeOwnGpus();
+  // Who waits in a call is told of by its watch before.
+  COHORT_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      GatherBlobs(*all_, mine, kErrorBytesMax,
+                  options_.limits.gpu_call + options_.limits.meeting()));
+  bool all_can = true;
+  for (int rank = 0; rank < world(); ++rank) {
+    report_.ranks[rank].no_gpu = all[rank];
+    all_can = all_can && all[rank].empty();
+  }
+  return all_can;
+}
+
+std::string Preflight::TakeOwnGpus() {
+  const auto names = OpenGpus(
+      *options_.gpus, options_.limits.gpu_call, [this](absl::string_view why) {
+        options_.hung(absl::StrCat("rank ", options_.place.rank, ": ", why));
+      });
+  if (!names.ok()) {
+    return Cut(OneLine(names.status().message()), kErrorBytesMax);
+  }
+  gpu_ = names->front();
+  if (options_.place.world == 1) report_.opened = absl::StrJoin(*names, ", ");
+  return "";
+}
+
+GpuCommOptions Preflight::GpuOptions() const {
+  GpuCommOptions options = options_.gpus->comm();
+  options.kill = [hung = options_.hung, gpu = gpu_](absl::string_view why) {
+    hung(absl::StrCat(why, " on ", gpu));
+  };
+  return options;
+}
+
 absl::Status Preflight::MeasureAllOnGpus() {
-  GpuCommOptions options = options_.gpus();
+  GpuCommOptions options = GpuOptions();
   options.connect_deadline = options_.limits.join;
   // all_ is its own until it is destroyed.
   auto comm = ConnectGpuComm(std::move(options), *all_, exchange_);
@@ -180,7 +238,7 @@ absl::Status Preflight::MeasureAllOnGpus() {
   COHORT_ASSIGN_OR_RETURN(
       report_.all_gpu,
       Measure(**comm, options_.limits.gpu_bytes, options_.limits.repetitions,
-              Now() + options_.limits.meeting));
+              Now() + options_.limits.meeting()));
   if (!options_.nccl_log.empty()) {
     const auto log = ReadFile(options_.nccl_log);
     if (log.ok()) report_.nccl_ways = ParseNcclLog(*log);
@@ -196,7 +254,7 @@ absl::Status Preflight::GatherFacts() {
       interface ? interface->name : "", "\n", Cut(options_.host, 256));
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      GatherBlobs(*all_, mine, kFactsBytesMax, options_.limits.meeting));
+      GatherBlobs(*all_, mine, kFactsBytesMax, options_.limits.meeting()));
   for (const std::string& text : all) {
     const std::vector<std::string> fields =
         absl::StrSplit(text, absl::MaxSplits('\n', 3));
@@ -214,7 +272,7 @@ absl::Status Preflight::GatherFacts() {
 // ---- pairs ----
 
 absl::Status Preflight::MeasurePairs() {
-  rounds_end_ = Now() + options_.limits.rounds;
+  rounds_end_ = Now() + options_.limits.rounds(world());
   const int rounds = RoundsOf(world());
   for (int round = 0; round < rounds; ++round) {
     Pairs pairs;
@@ -266,7 +324,7 @@ absl::Status Preflight::GatherErrors() {
           : "";
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      GatherBlobs(*all_, mine, 2 * kErrorBytesMax, options_.limits.meeting));
+      GatherBlobs(*all_, mine, 2 * kErrorBytesMax, options_.limits.meeting()));
   for (const std::string& text : all) {
     const std::pair<std::string, std::string> told =
         absl::StrSplit(text, absl::MaxSplits('\n', 1));
@@ -287,7 +345,7 @@ absl::StatusOr<bool> Preflight::RunRound(const Pairs& pairs) {
     if (a == rank()) duo.emplace(Duo{.peer = b});
     if (b == rank()) duo.emplace(Duo{.peer = a});
   }
-  Lockstep lockstep(*all_, options_.limits.meeting);
+  Lockstep lockstep(*all_, options_.limits.meeting());
   Found found;
   if (duo.has_value()) {
     absl::Status lost;
@@ -372,7 +430,7 @@ absl::Status Preflight::ConnectInArena(Duo& duo, Lockstep& lockstep) {
 
 absl::StatusOr<LinkFigures> Preflight::TryGpus(Duo& duo, Lockstep& lockstep) {
   const absl::Duration until = Now() + options_.limits.gpu_pair;
-  GpuCommOptions options = options_.gpus();
+  GpuCommOptions options = GpuOptions();
   options.connect_deadline = options_.limits.gpu_pair;
   Exchange exchange = lockstep.With(duo.peer, kGpuSteps);
   COHORT_ASSIGN_OR_RETURN(
@@ -403,7 +461,7 @@ absl::StatusOr<bool> Preflight::Share(const Pairs& pairs, const Found& found) {
   // One rank's clock decides for all.
   if (rank() == 0 && Now() >= rounds_end_) cells.back() = 1;
   COHORT_RETURN_IF_ERROR(all_->AllReduce(
-      Buffer::Of(std::span(cells)), ReduceOp::kSum, options_.limits.meeting));
+      Buffer::Of(std::span(cells)), ReduceOp::kSum, options_.limits.meeting()));
   for (const auto& [a, b] : pairs) {
     const double* const of_a = cells.data() + size_t{kCells} * a;
     const double* const of_b = cells.data() + size_t{kCells} * b;

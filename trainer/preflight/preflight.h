@@ -17,7 +17,7 @@
 #include "shm/arena.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/gpu_rendezvous.h"
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/preflight/gpu_grant.h"
 #include "trainer/preflight/lockstep.h"
 #include "trainer/preflight/preflight_report.h"
 #include "trainer/session.h"
@@ -28,14 +28,16 @@ namespace cohort::trainer {
 struct PreflightLimits {
   // For all ranks to come to the first meeting.
   absl::Duration join = absl::Seconds(60);
-  // To each later one.  Longer than a pair may take, so that who waits for a
-  // pair is not taken for who is missing.
-  absl::Duration meeting = absl::Seconds(10);
+  // For each call of the driver while GPUs are opened; the slowest wakes up all
+  // of a machine.
+  absl::Duration gpu_call = absl::Seconds(30);
   absl::Duration pair = absl::Seconds(5);
   // Of connecting GPUs and measuring.
   absl::Duration gpu_pair = absl::Seconds(8);
-  // After it no other round begins.
-  absl::Duration rounds = absl::Seconds(20);
+  // Of taking one communicator down.
+  absl::Duration leave = absl::Seconds(1);
+  // After it no other round begins, however many ranks there are.
+  absl::Duration rounds_max = absl::Minutes(5);
   // Beyond the caches that matter, below what a small /dev/shm has.
   size_t host_bytes = size_t{2} << 20;
   // What NVLink needs to show what it can.
@@ -43,6 +45,13 @@ struct PreflightLimits {
   int repetitions = 5;
   // Pairs that look slow and are measured again, each alone.
   size_t again_max = 8;
+
+  // To each meeting but the first: as long as a pair may take, which leaves two
+  // communicators, so that who waits for it is not taken for who is missing.
+  absl::Duration meeting() const { return pair + gpu_pair + 2 * leave; }
+  // For the rounds of that many ranks, on GPUs: enough for all of them where a
+  // round takes as long as may be expected, which nobody has measured yet.
+  absl::Duration rounds(int world) const;
 };
 
 struct PreflightOptions {
@@ -51,8 +60,12 @@ struct PreflightOptions {
   std::string host;
   // Of this node's ranks: holds an arena for them, of place.epoch.
   std::string directory;
-  // What this rank has of GPUs; unset: ranks have no GPUs.  Alike on all.
-  std::function<GpuCommOptions()> gpus = nullptr;
+  // What this rank has of GPUs; unset on all ranks where they have none.
+  std::optional<GpuGrant> gpus = std::nullopt;
+  // Told of a call of the driver or NCCL that does not come back, while it
+  // still has not: names rank, GPU and call.  Nothing is left but to say so and
+  // to end the process.
+  std::function<void(absl::string_view why)> hung = nullptr;
   // Where NCCL logs (nccl_log.h); empty: nowhere.
   std::string nccl_log = {};
   PreflightLimits limits = {};
@@ -100,9 +113,16 @@ class Preflight {
   int rank() const { return all_->rank(); }
   int world() const { return all_->world(); }
 
+  absl::Status RunAlone();
+  absl::Status RunTogether();
   absl::Status Connect();
   absl::Status ConnectOverNodes();
   absl::Status MeasureAll();
+  // Whether every rank can use what it was granted; the report says who cannot.
+  absl::StatusOr<bool> TakeGpus();
+  // Opens this rank's; empty, or why that cannot be.
+  std::string TakeOwnGpus();
+  GpuCommOptions GpuOptions() const;
   absl::Status MeasureAllOnGpus();
   absl::Status GatherFacts();
   absl::Status MeasurePairs();
@@ -126,6 +146,7 @@ class Preflight {
   // In this order: the communicator lies in the place.
   std::unique_ptr<shm::ArenaPlace> place_;
   std::unique_ptr<Comm> all_;
+  std::string gpu_;  // the name of the one that it reduces on
   bool with_gpus_ = false;
   // Why this rank's pairs failed, the first time.
   std::optional<std::pair<size_t, std::string>> first_error_;

@@ -127,7 +127,11 @@ std::string MediansText(const PreflightReport& report, bool on_gpu) {
 }
 
 std::string PassedText(const PreflightReport& report) {
-  if (report.world == 1) return "a gang of one rank meets nobody";
+  if (report.world == 1) {
+    return absl::StrCat("a gang of one rank meets nobody",
+                        report.opened.empty() ? "" : "; it can use ",
+                        report.opened);
+  }
   std::string text = absl::StrCat(
       report.world, " ranks over ", report.transport, ": all together ",
       FiguresText(report.all_host), MediansText(report, false));
@@ -136,6 +140,47 @@ std::string PassedText(const PreflightReport& report) {
                     FiguresText(*report.all_gpu), MediansText(report, true));
   }
   return text;
+}
+
+// Of ranks that cannot use their GPUs; empty when all can.
+std::string LackingText(const PreflightReport& report) {
+  std::string text;
+  size_t lacking = 0;
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankFacts& facts = report.ranks[rank];
+    if (facts.no_gpu.empty() || lacking++ > 0) continue;
+    text = absl::StrCat("rank ", rank, " on ", facts.host,
+                        " cannot use its GPU: ", facts.no_gpu);
+  }
+  if (lacking > 1) {
+    absl::StrAppend(&text, "; and ", lacking - 1, " more of ", report.world,
+                    " ranks");
+  }
+  return text;
+}
+
+// The first to say why, then those that are farthest from what is usual.
+std::vector<PairFinding> FindPairs(const PreflightReport& report) {
+  std::vector<PairFinding> findings;
+  for (size_t i = 0; i < report.pairs.size(); ++i) {
+    if (report.pairs[i].failed) {
+      findings.push_back({.pair = i, .is_broken = true});
+    }
+  }
+  FindSlow(report, /*on_gpu=*/false, findings);
+  FindSlow(report, /*on_gpu=*/true, findings);
+  std::stable_sort(
+      findings.begin(), findings.end(),
+      [&](const PairFinding& x, const PairFinding& y) {
+        const auto key = [&](const PairFinding& finding) {
+          const PairResult& pair = report.pairs[finding.pair];
+          return std::make_tuple(
+              !pair.failed, pair.error.empty(),
+              finding.expected > 0 ? finding.measured / finding.expected : 0);
+        };
+        return key(x) < key(y);
+      });
+  return findings;
 }
 
 // ---- JSON ----
@@ -187,7 +232,8 @@ Json RankJson(size_t rank, const RankFacts& facts) {
           {"interface", OrNull(facts.interface)},
           {"megabits_per_second", facts.megabits_per_second == 0
                                       ? Json(nullptr)
-                                      : Json(facts.megabits_per_second)}};
+                                      : Json(facts.megabits_per_second)},
+          {"no_gpu_because", OrNull(facts.no_gpu)}};
 }
 
 Json PairJson(const PairResult& pair) {
@@ -267,36 +313,29 @@ Json ReportJson(const PreflightReport& report, const Judgement& judgement,
 
 Judgement Judge(const PreflightReport& report) {
   Judgement judgement;
-  std::vector<PairFinding>& findings = judgement.findings;
-  for (size_t i = 0; i < report.pairs.size(); ++i) {
-    if (report.pairs[i].failed) {
-      findings.push_back({.pair = i, .is_broken = true});
-    }
-  }
-  FindSlow(report, /*on_gpu=*/false, findings);
-  FindSlow(report, /*on_gpu=*/true, findings);
-  // The first to say why, then those that are farthest from what is usual.
-  std::stable_sort(
-      findings.begin(), findings.end(),
-      [&](const PairFinding& x, const PairFinding& y) {
-        const auto key = [&](const PairFinding& finding) {
-          const PairResult& pair = report.pairs[finding.pair];
-          return std::make_tuple(
-              !pair.failed, pair.error.empty(),
-              finding.expected > 0 ? finding.measured / finding.expected : 0);
-        };
-        return key(x) < key(y);
-      });
-  if (findings.empty()) {
-    judgement.summary = Cut(PassedText(report), kSummaryBytesMax);
+  if (std::string lacking = LackingText(report); !lacking.empty()) {
+    judgement.verdict = Verdict::kFailed;
+    judgement.summary = Cut(OneLine(lacking), kSummaryBytesMax);
     return judgement;
   }
-  const bool is_broken = findings.front().is_broken;
-  judgement.verdict = is_broken ? Verdict::kFailed : Verdict::kSlow;
-  std::string summary = FindingText(report, findings.front());
-  if (findings.size() > 1) {
-    absl::StrAppend(&summary, "; and ", findings.size() - 1, " more of ",
-                    report.pairs.size(), " pairs");
+  judgement.findings = FindPairs(report);
+  std::string summary;
+  if (judgement.findings.empty()) {
+    summary = PassedText(report);
+  } else {
+    const PairFinding& worst = judgement.findings.front();
+    judgement.verdict = worst.is_broken ? Verdict::kFailed : Verdict::kSlow;
+    summary = FindingText(report, worst);
+    if (const size_t more = judgement.findings.size() - 1; more > 0) {
+      absl::StrAppend(&summary, "; and ", more, " more of ",
+                      report.pairs.size(), " pairs");
+    }
+  }
+  // The command may bring what they lack, such as an NCCL of its own.
+  if (!report.no_gpus_because.empty()) {
+    judgement.verdict = std::max(judgement.verdict, Verdict::kSlow);
+    absl::StrAppend(&summary, "; the GPUs were not tried together: ",
+                    report.no_gpus_because);
   }
   judgement.summary = Cut(OneLine(summary), kSummaryBytesMax);
   return judgement;

@@ -28,6 +28,8 @@ struct RankFacts {
   // The network interface with that address; empty where it has none.
   std::string interface;
   int64_t megabits_per_second = 0;  // 0: not known
+  // Why it cannot use a GPU that it was granted; empty: it can, or has none.
+  std::string no_gpu;
 };
 
 // What two ranks measured, a < b.
@@ -52,7 +54,10 @@ struct PreflightReport {
   std::string gpus_over;
   NcclWays nccl_ways;
   std::optional<LinkFigures> all_gpu;
-  std::string no_gpus_because;    // empty: they are, or there are none
+  // Why GPUs that can be used are not tried together; empty: they are, or there
+  // are none.
+  std::string no_gpus_because;
+  std::string opened;             // of a world of one: its GPUs
   std::vector<PairResult> pairs;  // those that were measured
 };
 
@@ -80,8 +85,9 @@ struct Judgement {
   enum class Verdict { kPassed, kSlow, kFailed };
 
   Verdict verdict = Verdict::kPassed;
-  // On one line, at most kSummaryBytesMax: of a failure the pair, its transport
-  // and interfaces, what was measured and what was to be expected.
+  // On one line, at most kSummaryBytesMax: of a failure the rank whose GPU is
+  // unusable, or the pair, its transport and interfaces, what was measured and
+  // what was to be expected.
   std::string summary;
   std::vector<PairFinding> findings;  // the worst first
 };

@@ -66,6 +66,47 @@ TEST(JudgeTest, OneRankMeetsNobody) {
   EXPECT_THAT(json["each_rank"], SizeIs(1));
 }
 
+TEST(JudgeTest, OneRankSaysWhichGpusItCanUse) {
+  PreflightReport report;
+  report.ranks.push_back({.host = "10.0.0.1"});
+  report.opened = "GPU-aa (NVIDIA H200)";
+  EXPECT_EQ(Judge(report).verdict, Verdict::kPassed);
+  EXPECT_THAT(Judge(report).summary,
+              HasSubstr("it can use GPU-aa (NVIDIA H200)"));
+}
+
+// Whatever else was measured.
+TEST(JudgeTest, ARankThatCannotUseItsGpuFails) {
+  PreflightReport report = Gang(6);
+  report.ranks[2].no_gpu = "GPU 0 (GPU-aa): cuInit: no device";
+  EXPECT_EQ(Judge(report).verdict, Verdict::kFailed);
+  EXPECT_EQ(Judge(report).summary,
+            "rank 2 on 10.0.0.1 cannot use its GPU: GPU 0 (GPU-aa): cuInit: no "
+            "device");
+  report.ranks[4].no_gpu = "no CUDA driver";
+  report.ranks[5].no_gpu = "no CUDA driver";
+  EXPECT_THAT(Judge(report).summary,
+              AllOf(HasSubstr("rank 2"), HasSubstr("; and 2 more of 6 ranks")));
+  const auto json = nlohmann::json::parse(ToJson(report, Judge(report)));
+  EXPECT_EQ(json["each_rank"][4]["no_gpu_because"], "no CUDA driver");
+  EXPECT_TRUE(json["each_rank"][3]["no_gpu_because"].is_null());
+}
+
+// A command may bring an NCCL of its own.
+TEST(JudgeTest, GpusThatAreNotTriedTogetherAreNoPass) {
+  PreflightReport report = Gang(6);
+  report.no_gpus_because = "rank 0: no NCCL";
+  EXPECT_EQ(Judge(report).verdict, Verdict::kSlow);
+  EXPECT_THAT(Judge(report).summary,
+              AllOf(HasSubstr("6 ranks over Gloo"),
+                    HasSubstr("the GPUs were not tried together: rank 0: no "
+                              "NCCL")));
+  PairOf(report, 1, 4).failed = true;
+  EXPECT_EQ(Judge(report).verdict, Verdict::kFailed);
+  EXPECT_THAT(Judge(report).summary,
+              AllOf(HasSubstr("ranks 1 and 4"), HasSubstr("no NCCL")));
+}
+
 TEST(JudgeTest, BelowHalfOfItsLikeIsSlow) {
   PreflightReport report = Gang(6);
   PairOf(report, 1, 4).host.gigabytes_per_second = 0.51;
@@ -160,7 +201,9 @@ TEST(ReportJsonTest, TellsWhatWasMeasured) {
 // PF-5: with what takes most room.
 TEST(ReportJsonTest, IsBounded) {
   PreflightReport report = Gang(200);
-  for (RankFacts& rank : report.ranks) rank.host = std::string(300, '\x80');
+  for (RankFacts& rank : report.ranks) {
+    rank.host = rank.no_gpu = std::string(300, '\x80');
+  }
   for (PairResult& pair : report.pairs) {
     pair.failed = true;
     pair.error = std::string(1000, '"');

@@ -12,11 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/file.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "shm/arena.h"
@@ -31,6 +34,7 @@ namespace cohort::trainer {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -161,13 +165,14 @@ TEST_F(PreflightTest, WhoStopsIsNamed) {
     EXPECT_TRUE(comm->Barrier(absl::Seconds(60)).ok());
   });
   reports = Run(3, 1, {2}, [](PreflightOptions& options) {
-    options.limits.meeting = absl::Milliseconds(300);
+    options.limits.pair = absl::Milliseconds(300);
+    options.limits.gpu_pair = options.limits.leave = absl::ZeroDuration();
   });
   stopped.join();
   for (const int rank : {0, 1}) {
     EXPECT_FALSE(reports[rank].ok());
     EXPECT_THAT(reports[rank].status().message(),
-                AllOf(HasSubstr("all together over shared memory"),
+                AllOf(HasSubstr("telling where they are over shared memory"),
                       HasSubstr("rank(s) 2")));
   }
 }
@@ -193,13 +198,24 @@ TEST_F(PreflightTest, WhoDiesIsNamed) {
 TEST_F(PreflightTest, NoRoundBeginsAfterTheirTime) {
   MakeArena(5);
   const Reports reports = Run(5, 1, {}, [](PreflightOptions& options) {
-    options.limits.rounds = absl::ZeroDuration();
+    options.limits.rounds_max = absl::ZeroDuration();
   });
   for (const auto& report : reports) {
     COHORT_ASSERT_OK(report);
     // The first one, in which one of five sits out.
     EXPECT_THAT(report->pairs, SizeIs(2));
   }
+}
+
+// Who waits for a pair does not give it up before the pair does itself, and
+// every round has its time.
+TEST(PreflightLimitsTest, AddUp) {
+  const PreflightLimits limits;
+  EXPECT_GT(limits.meeting(), limits.pair + limits.gpu_pair);
+  EXPECT_EQ(limits.rounds(2), absl::Seconds(20));
+  EXPECT_EQ(limits.rounds(8), absl::Seconds(20));
+  EXPECT_EQ(limits.rounds(64), absl::Seconds(2 * 63));
+  EXPECT_EQ(limits.rounds(100'000), limits.rounds_max);
 }
 
 // A pair without room: its arena cannot be made.
@@ -250,6 +266,10 @@ class GpuPreflightTest : public PreflightTest {
     cuda::FakeDriver driver;
     nccl::FakeNccl nccl;
     std::span<const std::byte> kernels = kKernels;
+    std::vector<int> ordinals = {0};
+    absl::Duration patience = absl::Minutes(1);
+    Mutex mutex;
+    std::vector<std::string> hung ABSL_GUARDED_BY(mutex);
   };
 
   void MakeGpus(int world) {
@@ -261,14 +281,38 @@ class GpuPreflightTest : public PreflightTest {
   Reports RunOnGpus(int world) {
     return Run(world, 1, {}, [this](PreflightOptions& options) {
       Rank& gpu = *gpus_[options.place.rank];
-      options.gpus = [&gpu] {
-        return GpuCommOptions{
-            .driver = gpu.driver.table(),
-            .nccl = nccl::MakeLibrary(gpu.nccl.table(), "fake"),
-            .kernels = gpu.kernels,
-            .kill = [](absl::string_view) {}};
+      options.gpus = {
+          .ordinals = gpu.ordinals,
+          .load_driver = [&gpu]()
+              -> absl::StatusOr<std::shared_ptr<const cuda::DriverTable>> {
+            COHORT_RETURN_IF_ERROR(cuda::InitDriver(*gpu.driver.table()));
+            return gpu.driver.table();
+          },
+          .comm =
+              [&gpu] {
+                return GpuCommOptions{
+                    .driver = gpu.driver.table(),
+                    .nccl = nccl::MakeLibrary(gpu.nccl.table(), "fake"),
+                    .kernels = gpu.kernels};
+              }};
+      options.limits.gpu_call = gpu.patience;
+      options.hung = [&gpu](absl::string_view why) {
+        MutexLock lock(gpu.mutex);
+        gpu.hung.emplace_back(why);
+        gpu.driver.faults().Release();
       };
     });
+  }
+
+  // That no rank passed, and what is said of it.
+  static void ExpectFailed(const Reports& reports,
+                           const ::testing::Matcher<std::string>& summary) {
+    for (const auto& report : reports) {
+      COHORT_ASSERT_OK(report);
+      const Judgement judgement = Judge(*report);
+      EXPECT_EQ(judgement.verdict, Judgement::Verdict::kFailed);
+      EXPECT_THAT(judgement.summary, summary);
+    }
   }
 
   nccl::FakeFabric fabric_;
@@ -307,7 +351,76 @@ TEST_F(GpuPreflightTest, RanksOfOneGpuMeetOnItWithoutNccl) {
   }
 }
 
-// Ranks of one GPU without kernels, or without a driver, train on CPUs.
+TEST_F(GpuPreflightTest, ARankWhoseGpuDoesNotOpenFailsTheGang) {
+  MakeArena(3);
+  MakeGpus(3);
+  gpus_[1]->driver.faults().Fail("cuDevicePrimaryCtxRetain",
+                                 cuda::kDeviceUnavailable);
+  const Reports reports = RunOnGpus(3);
+  ExpectFailed(reports, AllOf(HasSubstr("rank 1 on 127.0.0.1 cannot use its "
+                                        "GPU"),
+                              HasSubstr("cuDevicePrimaryCtxRetain")));
+  // What would be measured is of no use to anybody.
+  EXPECT_THAT(reports[0]->pairs, IsEmpty());
+}
+
+// As with NVML, but without libcuda.
+TEST_F(GpuPreflightTest, GpusWithoutADriverFailTheGang) {
+  MakeArena(2);
+  MakeGpus(2);
+  for (const auto& gpu : gpus_) {
+    gpu->driver.faults().Fail("cuInit", cuda::kNoDevice);
+  }
+  ExpectFailed(RunOnGpus(2), AllOf(HasSubstr("rank 0"), HasSubstr("cuInit"),
+                                   HasSubstr("; and 1 more of 2 ranks")));
+}
+
+TEST_F(GpuPreflightTest, AGangOfOneOpensItsGpus) {
+  MakeGpus(1);
+  const Reports good = RunOnGpus(1);
+  COHORT_ASSERT_OK(good[0]);
+  EXPECT_EQ(Judge(*good[0]).verdict, Judgement::Verdict::kPassed);
+  EXPECT_THAT(Judge(*good[0]).summary, HasSubstr("(Fake GPU)"));
+  EXPECT_EQ(gpus_[0]->driver.contexts(), 0);
+  gpus_[0]->driver.faults().Fail("cuDevicePrimaryCtxRetain",
+                                 cuda::kEccUncorrectable);
+  ExpectFailed(RunOnGpus(1), HasSubstr("CUDA_ERROR_ECC_UNCORRECTABLE"));
+}
+
+// A rank may have several; all of them are its command's.
+TEST_F(GpuPreflightTest, EveryGpuOfARankIsOpened) {
+  MakeGpus(1);
+  gpus_[0]->ordinals = {0, 0};
+  const int before =
+      gpus_[0]->driver.faults().Count("cuDevicePrimaryCtxRetain");
+  COHORT_ASSERT_OK(RunOnGpus(1)[0]);
+  EXPECT_EQ(gpus_[0]->driver.faults().Count("cuDevicePrimaryCtxRetain"),
+            before + 2);
+  gpus_[0]->ordinals = {0, 1};
+  ExpectFailed(RunOnGpus(1), HasSubstr("no GPU 1: 1 visible here"));
+}
+
+// Rank 1 would end there; here it goes on when all was told.
+TEST_F(GpuPreflightTest, ACallThatHangsIsToldWithRankGpuAndCall) {
+  for (const char* const call : {"cuInit", "cuDevicePrimaryCtxRetain"}) {
+    SCOPED_TRACE(call);
+    gpus_.clear();
+    MakeArena(2);
+    MakeGpus(2);
+    gpus_[1]->patience = absl::Milliseconds(20);
+    gpus_[1]->driver.faults().Hang(call);
+    ExpectWhole(RunOnGpus(2), "shared memory");
+    MutexLock lock(gpus_[1]->mutex);
+    EXPECT_THAT(gpus_[1]->hung,
+                Contains(AllOf(HasSubstr("rank 1: GPU 0"), HasSubstr(call),
+                               HasSubstr("has not come back for 20ms"))));
+    EXPECT_THAT(gpus_[0]->hung, IsEmpty());
+    RemoveTree(gang_).IgnoreError();
+  }
+}
+
+// Ranks of one GPU without kernels: the command may do without, or bring what
+// they lack.
 TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
   MakeArena(2);
   MakeGpus(2);
@@ -317,6 +430,7 @@ TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
     EXPECT_THAT(report->no_gpus_because, HasSubstr("ranks 0, 1 share"));
+    EXPECT_EQ(Judge(*report).verdict, Judgement::Verdict::kSlow);
     EXPECT_FALSE(report->all_gpu.has_value());
   }
 }
