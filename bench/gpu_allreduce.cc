@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
 #include "bench/report.h"
@@ -98,6 +99,23 @@ std::string SizeName(size_t bytes) {
   return absl::StrCat(bytes, "B");
 }
 
+std::vector<size_t> Sizes(const Flags& flags) {
+  if (flags.quick) return {4, 64 * kKiB, kMiB, 25 * kMiB, 256 * kMiB};
+  return {4,        kKiB,      16 * kKiB,  256 * kKiB, kMiB,
+          4 * kMiB, 25 * kMiB, 100 * kMiB, 256 * kMiB, 1024 * kMiB};
+}
+
+bool SharesGpu(const Backend& backend, int world) {
+  return backend.is_on_one_gpu || !ThisGpuMachine().HasGpuEach(world);
+}
+
+std::string FigureName(const Backend& backend, int world, size_t bytes) {
+  const char* const where = world == 1                  ? "_rank/"
+                            : SharesGpu(backend, world) ? "_ranks_on_one_gpu/"
+                                                        : "_gpus/";
+  return absl::StrCat(backend.name, "/", world, where, SizeName(bytes));
+}
+
 double MicrosecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start)
       .count();
@@ -114,10 +132,7 @@ class Rank {
     COHORT_ASSIGN_OR_RETURN(comm_, backend_.connect(place_, &ordinal));
     COHORT_ASSIGN_OR_RETURN(const auto driver, trainer::cuda::LoadDriver());
     COHORT_ASSIGN_OR_RETURN(copier_, DeviceCopier::Open(driver, ordinal));
-    std::vector<size_t> sizes = {4,          kKiB,       16 * kKiB, 256 * kKiB,
-                                 kMiB,       4 * kMiB,   25 * kMiB, 100 * kMiB,
-                                 256 * kMiB, 1024 * kMiB};
-    if (flags_.quick) sizes = {4, 64 * kKiB, kMiB, 25 * kMiB, 256 * kMiB};
+    const std::vector<size_t> sizes = Sizes(flags_);
     COHORT_ASSIGN_OR_RETURN(memory_, comm_->Allocate(sizes.back()));
     Report report("gpu_allreduce", flags_);
     for (const size_t bytes : sizes) {
@@ -127,19 +142,10 @@ class Rank {
   }
 
  private:
-  bool SharesGpu() const {
-    return backend_.is_on_one_gpu ||
-           !ThisGpuMachine().HasGpuEach(comm_->world());
-  }
-
   absl::Status Measure(size_t bytes, Report& report) {
     COHORT_RETURN_IF_ERROR(CheckSum(bytes));
     Figure figure;
-    figure.name = absl::StrCat(backend_.name, "/", comm_->world(),
-                               comm_->world() == 1 ? "_rank/"
-                               : SharesGpu()       ? "_ranks_on_one_gpu/"
-                                                   : "_gpus/",
-                               SizeName(bytes));
+    figure.name = FigureName(backend_, comm_->world(), bytes);
     figure.unit = "us";
     const int runs = flags_.quick ? 5 : 7;
     const int operations = bytes <= kMiB ? 20 : bytes <= 100 * kMiB ? 5 : 2;
@@ -194,7 +200,9 @@ class Rank {
     std::optional<double> us;
     if (comm_->rank() == 0) {
       const int world = comm_->world();
-      us = TimeCopy(world == 1 ? 0 : SharesGpu() ? bytes * world : bytes);
+      us = TimeCopy(world == 1                   ? 0
+                    : SharesGpu(backend_, world) ? bytes * world
+                                                 : bytes);
     }
     COHORT_RETURN_IF_ERROR(comm_->Barrier(kDeadline));
     return us;
@@ -243,16 +251,28 @@ bool RunGang(const Backend& backend, int world, const Flags& flags) {
   return false;
 }
 
+void LeaveAll(const Backend& backend, const std::string& why,
+              const Flags& flags) {
+  Report report("gpu_allreduce", flags);
+  for (const int world : backend.worlds) {
+    for (const size_t bytes : Sizes(flags)) {
+      report.Leave(FigureName(backend, world, bytes), "us", why);
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   const Flags flags = ParseFlags(argc, argv);
   const GpuMachine& machine = ThisGpuMachine();
-  if (!machine.no_gpu.empty()) return Skip("gpu_allreduce", machine.no_gpu);
   bool has_run = false;
   bool has_failed = false;
-  std::string obstacles;
+  std::vector<std::string> obstacles;
   for (const Backend& backend : Backends(machine)) {
-    if (!backend.obstacle.empty()) {
-      absl::StrAppend(&obstacles, backend.name, ": ", backend.obstacle, " ");
+    const std::string& why =
+        machine.no_gpu.empty() ? backend.obstacle : machine.no_gpu;
+    if (!why.empty()) {
+      obstacles.push_back(absl::StrCat(backend.name, ": ", why));
+      LeaveAll(backend, why, flags);
       continue;
     }
     for (const int world : backend.worlds) {
@@ -260,7 +280,8 @@ int Main(int argc, char** argv) {
       has_failed |= !RunGang(backend, world, flags);
     }
   }
-  if (!has_run) return Skip("gpu_allreduce", obstacles);
+  if (!machine.no_gpu.empty()) return Skip("gpu_allreduce", machine.no_gpu);
+  if (!has_run) return Skip("gpu_allreduce", absl::StrJoin(obstacles, "; "));
   return has_failed ? 125 : 0;
 }
 

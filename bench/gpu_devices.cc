@@ -25,7 +25,10 @@ double CpuSeconds() {
 int Main(int argc, char** argv) {
   const Flags flags = ParseFlags(argc, argv);
   const std::string& no_gpu = trainer::ThisGpuMachine().no_gpu;
-  if (!no_gpu.empty()) return Skip("gpu_devices", no_gpu);
+  if (!no_gpu.empty()) {
+    Report("gpu_devices", flags).Leave("look_at_1_hz", "% of a core", no_gpu);
+    return Skip("gpu_devices", no_gpu);
+  }
   worker::NvmlDevices source;
   const auto devices = source.List();
   if (!devices.ok() || devices->empty()) {

@@ -145,4 +145,19 @@ void Report::Add(const Figure& figure) {
   std::fflush(stdout);
 }
 
+void Report::Leave(const std::string& name, const std::string& unit,
+                   const std::string& why) {
+  if (flags_.json) {
+    const nlohmann::ordered_json line = {{"bench", bench_},  {"case", name},
+                                         {"value", nullptr}, {"unit", unit},
+                                         {"floor", nullptr}, {"ratio", nullptr},
+                                         {"why", why}};
+    std::printf("%s\n", line.dump().c_str());
+  } else {
+    std::printf("%s %-24s not measured: %s\n", bench_.c_str(), name.c_str(),
+                why.c_str());
+  }
+  std::fflush(stdout);
+}
+
 }  // namespace cohort::bench

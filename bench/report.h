@@ -50,6 +50,10 @@ class Report {
   Report(std::string bench, const Flags& flags);
 
   void Add(const Figure& figure);
+  // A figure that there is nothing to measure for here, by its name and unit:
+  // a line of its own, so that nobody takes its absence for a promise kept.
+  void Leave(const std::string& name, const std::string& unit,
+             const std::string& why);
 
  private:
   const std::string bench_;

@@ -65,6 +65,21 @@ TEST(ReportTest, LeavesUnknownValuesNull) {
   EXPECT_EQ(object["value"], 1.5);
 }
 
+// As tools/gpu_check.sh reads it: the same keys first.
+TEST(ReportTest, NamesWhatIsNotMeasured) {
+  for (const bool json : {true, false}) {
+    Report report("demo", Flags{.json = json});
+    ::testing::internal::CaptureStdout();
+    report.Leave("hot/4B", "us", "no GPU");
+    EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+              json ? R"({"bench":"demo","case":"hot/4B","value":null,)"
+                     R"("unit":"us","floor":null,"ratio":null,)"
+                     R"("why":"no GPU"})"
+                     "\n"
+                   : "demo hot/4B                   not measured: no GPU\n");
+  }
+}
+
 TEST(ReportTest, PrintsALineForPeople) {
   const std::string line = Print({.name = "hot/4B",
                                   .samples = {{2.0}},

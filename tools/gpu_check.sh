@@ -2,34 +2,39 @@
 # Proves cohort on this machine's GPUs in at most 8 minutes (after the build), from the
 # source tree or from inside a bundle (tools/gpu_bundle.sh), and writes one report.
 #
-#   tools/gpu_check.sh [--torch DIR] [--report FILE]
+#   tools/gpu_check.sh [--torch DIR] [--report FILE] [--seconds N]
 #
 # Runs devices beside nvidia-smi, every GPU test, every GPU bench, and the examples as
 # jobs of a cluster of its own.  Those that link LibTorch run when --torch names a
 # directory (site-packages/torch) of the version that they were built against.  The
-# report, gpu-check.md beside the programs, has each figure with its floor.  One part
-# that fails hides no other; then the exit status is 1.  Without a GPU everything is
-# counted as skipped, and it is 0.
+# report, gpu-check.md beside the programs, has each figure with its floor, or names it
+# as not measured.  One part that fails hides no other; then the exit status is 1.
+# Nothing is waited for longer than 8 minutes (--seconds) in all, a driver that hangs
+# neither.  Without a GPU everything is counted as skipped, and the status is 0.
 # Not -e: what fails is an outcome, and the next part is run.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-readonly budget=480  # seconds
 usage() {
-  sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
-torch='' report=''
+torch='' report='' budget=480
 while (($#)); do
   case $1 in
-    --torch | --report)
+    --torch | --report | --seconds)
       [[ -n ${2:-} ]] || usage
-      if [[ $1 == --torch ]]; then torch=$2; else report=$2; fi
+      case $1 in
+        --torch) torch=$2 ;;
+        --report) report=$2 ;;
+        --seconds) budget=$2 ;;
+      esac
       shift 2
       ;;
     *) usage ;;
   esac
 done
+[[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || usage
 if [[ -n $torch && ! -d $torch/lib ]]; then
   echo "gpu_check: $torch has no lib/: name the directory torch of site-packages" >&2
   exit 2
@@ -48,11 +53,13 @@ report=${report:-$programs/gpu-check.md}
 : >"$report" || exit
 export PATH=$programs/bin:$PATH
 work=$(mktemp -d)
-up_pid=
+up_pid='' running=''
 finish() {
+  # It is in a process group of its own.
+  [[ -z $running ]] || kill "$running" 2>/dev/null
   if [[ -n $up_pid ]]; then
     kill "$up_pid" 2>/dev/null
-    wait "$up_pid" 2>/dev/null
+    ends_within 20 "$up_pid" || kill -KILL "$up_pid" 2>/dev/null
   fi
   rm -rf "$work"
 }
@@ -68,14 +75,54 @@ outcome() {
 count() {
   grep -c "^$1" "$work/outcomes"
 }
+# A figure that the report would have.
+unmeasured() {
+  printf '%s\t%s\n' "$1" "${2:-}" >>"$work/unmeasured"
+}
 
+# ends_within SECONDS PID: whether it does; polled, since what sits in a sick driver
+# cannot be killed, and then `wait` would never return.
+ends_within() {
+  local until=$((SECONDS + $1))
+  while kill -0 "$2" 2>/dev/null; do
+    ((SECONDS < until)) || return 1
+    read -rt 0.05 <> <(:)
+  done
+  return 0
+}
+# bounded SECONDS COMMAND...: no longer than that.
+bounded() {
+  local most=$1 status=124
+  shift
+  timeout --kill-after=2 "$most" "$@" </dev/null &
+  running=$!
+  if ends_within $((most + 4)) "$running"; then
+    wait "$running"
+    status=$?
+  else
+    disown "$running"
+  fi
+  running=''
+  return "$status"
+}
 # limited SECONDS COMMAND...: no longer than that, and than what is left in all.
 limited() {
   local most=$1 left=$((budget - SECONDS))
   shift
   ((left < most)) && most=$left
   ((most > 0)) || return 124
-  timeout --kill-after=5 "$most" "$@"
+  bounded "$most" "$@"
+}
+# asked NAME COMMAND...: what a short question answers, in the file $work/NAME (a pipe
+# would be held open by what cannot be killed).  Whoever does not answer is a failed part.
+asked() {
+  local name=$1 status=0
+  shift
+  limited 20 "$@" >"$work/$name" 2>/dev/null || status=$?
+  if ((status == 124 || status == 137)); then
+    outcome failed "$name" "not over in time: $*"
+  fi
+  return "$status"
 }
 why_ended() {
   case $1 in
@@ -89,29 +136,29 @@ last_line() {
 
 # ---- what there is
 
-has_gpu() {
-  nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
-    [[ -e /dev/dxg ]]
+# Asked once: nvidia-smi starts the driver where nothing keeps it running.
+look_for_gpus() {
+  has_gpu=0
+  if command -v nvidia-smi >/dev/null &&
+    asked nvidia-smi nvidia-smi --format=csv,noheader \
+      --query-gpu=uuid,name,memory.total,driver_version; then
+    has_gpu=1
+  elif compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ -e /dev/dxg ]]; then
+    has_gpu=1
+  fi
 }
 # Where NCCL is, when no loader would find it.
 find_nccl() {
   local path
+  asked nccl-wheel python3 -c \
+    'import os, nvidia.nccl as n; print(os.path.join(list(n.__path__)[0], "lib"))'
   for path in "$here/build/cuda-toolkit/nvidia/nccl/lib" \
-    ${torch:+"$(dirname "$torch")/nvidia/nccl/lib"} \
-    "$(python3 -c 'import os, nvidia.nccl as n; print(os.path.join(list(n.__path__)[0], "lib"))' \
-      2>/dev/null)"; do
-    [[ -e $path/libnccl.so.2 ]] && echo "$path/libnccl.so.2" && return
+    ${torch:+"$(dirname "$torch")/nvidia/nccl/lib"} "$(<"$work/nccl-wheel")"; do
+    [[ -e $path/libnccl.so.2 ]] || continue
+    export COHORT_NCCL_LIBRARY=$path/libnccl.so.2
+    return
   done
 }
-if [[ -z ${COHORT_NCCL_LIBRARY:-} ]] &&
-  ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
-  COHORT_NCCL_LIBRARY=$(find_nccl)
-  if [[ -n $COHORT_NCCL_LIBRARY ]]; then
-    export COHORT_NCCL_LIBRARY
-  else
-    unset COHORT_NCCL_LIBRARY
-  fi
-fi
 
 # ---- tests
 
@@ -119,9 +166,17 @@ fi
 # more took the program with it.
 test_outcomes() {
   awk '
-    function told(what, why) { print what "\t" name "\t" why; name = "" }
+    function told(what, why) {
+      print what "\t" name "\t" why
+      if (what != "passed") {
+        n = split(measures, each, "\n")
+        for (i = 1; i < n; ++i) print "unmeasured\t" each[i] "\t" why
+      }
+      name = measures = ""
+    }
     /^\[ RUN      \] / { name = $4; why = actual = ""; take = 0; next }
     name == "" { next }
+    sub(/^\[ MEASURES \] /, "") { measures = measures $0 "\n"; next }
     / Skipped$|: Failure$/ { take = 1; next }
     take && why == "" && NF { why = $0; take = 0 }
     # Of the first failure, what was rather than what was asked.
@@ -145,7 +200,11 @@ run_test() {
     echo "failed	program	has no tests" >>"$work/tests"
   fi
   while IFS=$'\t' read -r what test why; do
-    outcome "$what" "$name: $test" "$why"
+    if [[ $what == unmeasured ]]; then
+      unmeasured "$test" "$why"
+    else
+      outcome "$what" "$name: $test" "$why"
+    fi
   done <"$work/tests"
   sed -n 's/^\[ MEASURED \] //p' "$log" >>"$work/measured"
   sed -n 's/^\[ MACHINE  \] //p' "$log" >>"$work/machine"
@@ -166,7 +225,8 @@ run_bench() {
   elif [[ ! -s $log ]]; then
     outcome failed "$name" "gave no figures"
   else
-    outcome passed "$name"
+    outcome passed "$name" "$(sed -nE 's/.*"value":null,.*"why":"(.*)".*/some figures are not measured: \1/p' \
+      "$log" | head -n 1)"
   fi
 }
 
@@ -191,11 +251,11 @@ check_cluster() {
     outcome failed "cluster" "$(last_line "$work/up.log")"
     return 1
   fi
-  cohort gpus list >"$work/gpus" 2>&1
+  asked gpus cohort gpus list
   local uuid missing=()
-  while read -r uuid; do
+  while IFS=, read -r uuid _; do
     grep -q "$uuid.*HEALTHY" "$work/gpus" || missing+=("$uuid")
-  done < <(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null)
+  done < <(cat "$work/nvidia-smi" 2>/dev/null)
   if ((${#missing[@]})); then
     outcome failed "cluster" "not offered as healthy: ${missing[*]}"
     return 1
@@ -203,12 +263,18 @@ check_cluster() {
   outcome passed "cluster"
 }
 
+# not_run OUTCOME NAME WHY: of an example, whose figure is what it says last.
+not_run() {
+  outcome "$@"
+  unmeasured "$2, as a job: how long, and what it says last" "$3"
+}
+
 # run_job NAME [SUBMIT_FLAG...] -- COMMAND...: one rank with one GPU.
 run_job() {
   local name=$1 log=$work/$1.log status=0 begin=$SECONDS
   shift
   if ((SECONDS >= budget)); then
-    outcome failed "$name" "not over in time"
+    not_run failed "$name" "not over in time"
     return
   fi
   limited 130 cohort submit --use-gpu --num-workers 1 --time-limit 120s \
@@ -217,7 +283,7 @@ run_job() {
   status=$?
   if ((status != 0)); then
     # What the rank said last, and what became of the job.
-    outcome failed "$name" "$(why_ended "$status"): $(tail -n 2 "$log" | paste -sd ';')"
+    not_run failed "$name" "$(why_ended "$status"): $(tail -n 2 "$log" | paste -sd ';')"
     return
   fi
   outcome passed "$name"
@@ -238,7 +304,7 @@ torch_obstacle() {
     if [[ $has != "$2" ]]; then
       echo "built against LibTorch $2, and --torch is ${has:-of no known version}"
     else
-      LD_LIBRARY_PATH=$torch_path ldd "$programs/bin/$1" |
+      LD_LIBRARY_PATH=$torch_path limited 20 ldd "$programs/bin/$1" |
         awk '/not found/ { missing = missing " " $1 }
              END { if (missing) print "libraries are missing:" missing }'
     fi
@@ -250,12 +316,17 @@ if [[ -n $torch ]]; then
     -printf ':%p' 2>/dev/null)
 fi
 
+# Asks CUDA, which a sick GPU does not answer.
 ddp_obstacle() {
-  if ! python3 -c 'import torch' 2>/dev/null; then
-    echo "python3 has no torch"
-  elif ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    echo "python3's torch cannot use the GPU"
-  fi
+  local status=0
+  limited 60 python3 -c 'import torch; print(torch.cuda.is_available())' \
+    >"$work/python-torch" 2>/dev/null || status=$?
+  case $status:$(tail -n 1 "$work/python-torch") in
+    0:True) ;;
+    0:*) echo "python3's torch cannot use the GPU" ;;
+    124:* | 137:*) echo "python3's torch is not over in time" ;;
+    *) echo "python3 has no torch" ;;
+  esac
 }
 
 run_example() {
@@ -267,10 +338,8 @@ run_example() {
     words=("${words[@]:1}")
     flags=(--env "LD_LIBRARY_PATH=$torch_path")
   fi
-  if [[ -n $no_examples ]]; then
-    outcome skipped "$name" "$no_examples"
-  elif [[ -n $obstacle ]]; then
-    outcome skipped "$name" "$obstacle"
+  if [[ -n $no_examples || -n $obstacle ]]; then
+    not_run skipped "$name" "${no_examples:-$obstacle}"
   else
     run_job "$name" "${flags[@]}" -- "$programs/bin/$name" "${words[@]}"
   fi
@@ -280,7 +349,7 @@ run_ddp() {
   local obstacle
   obstacle=${no_examples:-$(ddp_obstacle)}
   if [[ -n $obstacle ]]; then
-    outcome skipped "examples/ddp" "$obstacle"
+    not_run skipped ddp "$obstacle"
   else
     run_job ddp --file "$here/examples/ddp/train.py" -- python3 train.py --steps 200
   fi
@@ -302,25 +371,29 @@ write_report() {
   table Machine what is
   {
     printf 'date\t%s\n' "$(date -u '+%F %H:%M UTC')"
-    printf 'cohort\t%s\n' "$(cohort version)"
+    printf 'cohort\t%s\n' "$(bounded 20 cohort version)"
     printf 'host\t%s CPUs, %s, Linux %s\n' "$(nproc)" \
       "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
     printf 'load\t%s\n' "$(cut -d' ' -f 1-3 /proc/loadavg)"
-    nvidia-smi --query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader \
-      2>/dev/null | sed 's/^/GPU\t/'
+    sed -n 's/^GPU-/GPU\tGPU-/p' "$work/nvidia-smi" 2>/dev/null
     sort -u "$work/machine" | sed 's/^/driver and NCCL\t/'
     printf 'time\t%s s of %s\n' "$SECONDS" "$budget"
   } | rows
   table Figures bench case value unit floor "times the floor"
   awk -F'\t' -v OFS='\t' '
     function short(x) { return x ~ /^-?[0-9.]/ ? sprintf("%.4g", x) : "-" }
-    { print $1, $2, short($3), $4, short($5), short($6) }' "$work/figures" | rows
+    { print $1, $2, $3 == "null" ? "not measured" : short($3), $4, short($5), short($6) }
+    ' "$work/figures" | rows
   if grep -q ranks_on_one_gpu "$work/figures"; then
     printf '\nranks_on_one_gpu: NCCL refuses that but for a trick; not how fast it is.\n'
   fi
   if [[ -s $work/measured ]]; then
     printf '\nMeasured by tests and examples:\n\n'
     sed 's/^/- /' "$work/measured"
+  fi
+  if [[ -s $work/unmeasured ]]; then
+    table "Not measured by tests and examples" figure why
+    rows <"$work/unmeasured"
   fi
   table Parts outcome part why
   rows <"$work/outcomes"
@@ -332,7 +405,13 @@ write_report() {
   fi
 }
 
-touch "$work/outcomes" "$work/figures" "$work/measured" "$work/machine"
+touch "$work"/{outcomes,figures,measured,unmeasured,machine}
+look_for_gpus
+if [[ -z ${COHORT_NCCL_LIBRARY:-} ]] &&
+  ! limited 20 ldconfig -p 2>/dev/null | grep 'libnccl\.so\.2' >/dev/null; then
+  unset COHORT_NCCL_LIBRARY
+  find_nccl
+fi
 while read -r kind name _; do
   [[ $kind != test ]] || run_test "$name"
 done <"$programs/gpu_parts"
@@ -340,7 +419,7 @@ while read -r kind name _; do
   [[ $kind != bench ]] || run_bench "$name"
 done <"$programs/gpu_parts"
 no_examples=
-if ! has_gpu; then
+if ((!has_gpu)); then
   no_examples="no GPU"
   outcome skipped "cluster" "$no_examples"
 elif ! check_cluster; then
@@ -354,7 +433,7 @@ done <"$programs/gpu_parts"
 run_ddp
 
 summary="$(count passed) passed, $(count failed) failed, $(count skipped) skipped"
-has_gpu || summary="no GPU here; $summary"
+((has_gpu)) || summary="no GPU here; $summary"
 write_report >"$report"
 echo "gpu_check: $summary; $report"
 (($(count failed) == 0))

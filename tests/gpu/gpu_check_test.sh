@@ -39,6 +39,7 @@ cat <<'OUT'
 [       OK ] A.Works (1 ms)
 [ MEASURED ] it took 7 ms
 [ RUN      ] A.Skips
+[ MEASURES ] how fast | it is
 /x/y.cc:3: Skipped
 no second GPU
 
@@ -48,11 +49,22 @@ no second GPU
 [  SKIPPED ] A.Skips
 OUT
 END
+program bin/bench_idle <<'END'
+#!/bin/sh
+echo '{"bench":"idle","case":"b/2","value":null,"unit":"us","floor":null,"ratio":null,"why":"no NCCL"}'
+echo "bench_idle: skipped: no NCCL" >&2
+END
+program bin/bench_part <<'END'
+#!/bin/sh
+echo '{"bench":"part","case":"a","value":null,"unit":"us","floor":null,"ratio":null,"why":"no NCCL"}'
+echo '{"bench":"part","case":"b","value":2,"unit":"us","floor":1,"ratio":2,"peer":null,"runs":5}'
+END
 program bin/bench_good <<'END'
 #!/bin/sh
 echo '{"bench":"good","case":"a/1","value":12.345678,"unit":"us","floor":10.0,"ratio":1.2345,"peer":null,"runs":5}'
 END
-printf '%s\n' "test good" "bench bench_good" "program cohort" >"$work/bundle/gpu_parts"
+printf '%s\n' "test good" "bench bench_good" "bench bench_idle" "bench bench_part" \
+  "example mlp --use-gpu" "program cohort" >"$work/bundle/gpu_parts"
 
 # Without a GPU the cluster is left out, whatever tests are.
 [[ $(check) == 0 ]] || fail "all is well and the status says no"
@@ -61,9 +73,18 @@ expect "| skipped | good: A.Skips | no second GPU |"
 expect "| passed | bench_good |"
 expect "| good | a/1 | 12.35 | us | 10 | 1.234 |"
 expect "- it took 7 ms"
+# What is not measured is named, and why.
+expect "| skipped | bench_idle | no NCCL |"
+expect "| idle | b/2 | not measured | us | - | - |"
+expect "| passed | bench_part | some figures are not measured: no NCCL |"
+expect "| part | a | not measured | us | - | - |"
+expect "| part | b | 2 | us | 1 | 2 |"
+expect "| how fast \\| it is | no second GPU |"
+expect "| mlp, as a job: how long, and what it says last | no GPU |"
+expect "| ddp, as a job: how long, and what it says last | no GPU |"
 expect "| driver and NCCL | CUDA 13.0, NCCL 2.28.9 |"
 expect "| skipped | cluster | no GPU |"
-expect "# GPU check: no GPU here; 2 passed, 0 failed, 3 skipped"
+expect "# GPU check: no GPU here; 3 passed, 0 failed, 5 skipped"
 
 # Everything that can go wrong, on a machine that says it has a GPU and has not.
 program tests/bad <<'END'
@@ -88,10 +109,6 @@ program bin/bench_bad <<'END'
 echo "no sum" >&2
 exit 125
 END
-program bin/bench_idle <<'END'
-#!/bin/sh
-echo "bench_idle: skipped: no NCCL" >&2
-END
 program bin/nvidia-smi <<'END'
 #!/bin/sh
 case $* in *query-gpu=uuid*) echo GPU-0 ;; esac
@@ -110,6 +127,19 @@ expect "| skipped | bench_idle | no NCCL |"
 expect "| passed | bench_good |"
 expect "| failed | cluster | not offered as healthy: GPU-0 |"
 expect "| skipped | mnist | no cluster that offers the GPUs |"
+
+# A driver that hangs, and whoever asks it, costs its time and no more.
+program bin/nvidia-smi <<'END'
+#!/bin/sh
+trap '' TERM
+exec sleep 1000
+END
+echo "test good" >"$work/bundle/gpu_parts"
+[[ $(check --seconds 3) == 1 ]] || fail "a hung nvidia-smi is well"
+expect "| failed | nvidia-smi | not over in time: nvidia-smi"
+expect "| failed | good: program | not over in time |"
+[[ $(check --seconds soon) == 2 ]] || fail "a time that is none is taken"
+
 [[ $("$work/bundle/tools/gpu_check.sh" --nonsense >/dev/null 2>&1; echo $?) == 2 ]] ||
   fail "nonsense is taken"
 [[ $(check --torch "$work") == 2 ]] || fail "a --torch without lib/ is taken"

@@ -198,6 +198,13 @@ absl::Status ReduceToTheEnd(Place& place, std::unique_ptr<Comm> comm,
 // One of the ranks dies or stands still while all are in a collective.
 class GpuCommFaultTest : public GpuCommTest {
  protected:
+  void SetUp() override {
+    std::cout << "[ MEASURES ] "
+              << ::testing::UnitTest::GetInstance()->current_test_info()->name()
+              << ": when the survivor is told and quiet" << std::endl;
+    GpuCommTest::SetUp();
+  }
+
   void StartReducing(absl::Duration deadline) {
     const Backend& backend = GetParam().backend;
     auto gang = ProcessGang::Start(

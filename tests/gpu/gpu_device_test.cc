@@ -165,6 +165,9 @@ class GpuFenceTest : public GpuDeviceTest {
   using Question = absl::AnyInvocable<Task() &&>;
 
   void SetUp() override {
+    std::cout << "[ MEASURES ] when a GPU's memory is free after SIGKILL of "
+                 "its holder"
+              << std::endl;
     GpuDeviceTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     gpu_ = ThisGpuMachine().gpus.at(0);
