@@ -34,7 +34,13 @@ done
 
 # As cmake/CohortCuda.cmake looks for it.
 has_nvcc() {
-  command -v "${CUDACXX:-nvcc}" >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] ||
+  if [[ -n ${CUDACXX:-} ]]; then
+    command -v "$CUDACXX" >/dev/null && return
+    echo "setup: there is no program CUDACXX=$CUDACXX, and none is taken instead:" \
+      "unset it, or name another" >&2
+    exit 2
+  fi
+  command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] ||
     compgen -G "$toolkit/nvidia/cu*/bin/nvcc" >/dev/null
 }
 
