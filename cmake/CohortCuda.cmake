@@ -80,7 +80,8 @@ else()
   cohort_find_nvcc(no_nvcc)
   if(no_nvcc STREQUAL "")
     set(COHORT_HAVE_CUDA_KERNELS ON)
-    message(STATUS "cohort: CUDA kernels are built by ${COHORT_NVCC} ${COHORT_NVCC_VERSION}")
+    message(STATUS "cohort: CUDA kernels are built by ${COHORT_NVCC} "
+      "${COHORT_NVCC_VERSION}, for drivers of that CUDA and newer")
   elseif(COHORT_WITH_CUDA STREQUAL "ON")
     message(FATAL_ERROR "COHORT_WITH_CUDA=ON and ${no_nvcc}\n"
       "Name another compiler with CUDACXX, or build without: -DCOHORT_WITH_CUDA=OFF")

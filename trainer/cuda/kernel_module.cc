@@ -7,14 +7,45 @@
 #include "common/status_macros.h"
 
 namespace cohort::trainer::cuda {
+namespace {
+
+#if defined(COHORT_CUDA_TOOLKIT)
+constexpr int kToolkit = COHORT_CUDA_TOOLKIT;
+#else
+constexpr int kToolkit = 0;  // no kernels are built
+#endif
+
+// Why a driver does not take the kernels: it is older than what made them, else
+// the GPU is older than those that they were made for.
+std::string MismatchText(const DriverTable& driver) {
+  int version = 0;
+  if (driver.cuDriverGetVersion(&version) != kSuccess) return "";
+  const std::string versions = absl::StrCat(
+      "; the kernels were built by CUDA ", DriverVersionText(kToolkit),
+      " and the driver is of CUDA ", DriverVersionText(version), ": ");
+  if (version < kToolkit) {
+    return absl::StrCat(versions,
+                        "update the driver, or build with a toolkit that is no "
+                        "newer (docs/gpu.md)");
+  }
+  return absl::StrCat(versions,
+                      "they are for GPUs of compute capability 8.0 and newer");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<KernelModule>> KernelModule::Load(
     std::shared_ptr<const DriverTable> driver,
     std::span<const std::byte> image) {
   Module module = nullptr;
-  COHORT_RETURN_IF_ERROR(
+  const absl::Status loaded =
       DriverStatus(*driver, driver->cuModuleLoadData(&module, image.data()),
-                   "cuModuleLoadData of the kernels"));
+                   "cuModuleLoadData of the kernels");
+  if (absl::IsFailedPrecondition(loaded)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(loaded.message(), MismatchText(*driver)));
+  }
+  COHORT_RETURN_IF_ERROR(loaded);
   return std::unique_ptr<KernelModule>(
       new KernelModule(std::move(driver), module));
 }

@@ -25,7 +25,8 @@ struct LaunchShape {
 // device.
 class KernelModule {
  public:
-  // `image` as cmake/CohortCuda.cmake makes it; not empty.
+  // `image` as cmake/CohortCuda.cmake makes it; not empty. FAILED_PRECONDITION,
+  // with the versions of toolkit and driver, when the driver cannot load it.
   static absl::StatusOr<std::unique_ptr<KernelModule>> Load(
       std::shared_ptr<const DriverTable> driver,
       std::span<const std::byte> image);
