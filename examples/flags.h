@@ -52,4 +52,13 @@ inline void AddPath(CLI::App& app, const char* name, std::string& path,
   app.add_option(name, path, what)->type_name(type);
 }
 
+// The same of all examples.
+inline void AddUseGpu(CLI::App& app, bool& use_gpu) {
+  app.add_flag("--use-gpu", use_gpu,
+               "Compute on the GPU that this process was granted, refused "
+               "where there is none, and reduce on it; through the host's "
+               "memory where the ranks' GPUs cannot (a line no_gpu_comm says "
+               "why). Without it all is done on the CPU");
+}
+
 }  // namespace cohort::examples

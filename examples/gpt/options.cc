@@ -95,9 +95,7 @@ std::variant<TrainOptions, ExitNow> ParseOptions(int argc, char** argv) {
       "Trains a small GPT on the bytes of a text, data-parallel when cohort "
       "starts it, alone otherwise.",
       "gpt");
-  app.add_flag("--use-gpu", options.use_gpu,
-               "Compute and reduce on the GPU that this process was granted; "
-               "else on the CPU");
+  examples::AddUseGpu(app, options.use_gpu);
   AddPath(app, "--data", options.data, "FILE",
           "The text, plain or gzip; else $COHORT_DATA/text/moby-dick.txt.gz, "
           "else found beside the program");

@@ -73,10 +73,11 @@ absl::Status TrainIn(trainer::Session& session, const TrainOptions& options,
                      std::unique_ptr<Training>& training) {
   if (session.is_lead()) {
     std::cout << absl::StrFormat(
-                     "training on %d rank%s, attempt %d, in %s on %s",
+                     "training on %d rank%s, attempt %d, in %s on %s%s",
                      session.world(), session.world() == 1 ? "" : "s",
                      session.place().attempt,
-                     trainer::ToString(options.precision), device.name())
+                     trainer::ToString(options.precision), device.name(),
+                     examples::ReductionNote(session, options.use_gpu))
               << std::endl;
   }
   COHORT_ASSIGN_OR_RETURN(training,

@@ -38,9 +38,7 @@ std::variant<TrainOptions, examples::ExitNow> ParseOptions(int argc,
       "Trains dense layers on MNIST without LibTorch, on CPUs or GPUs, "
       "data-parallel when cohort starts it, alone otherwise.",
       "mlp");
-  app.add_flag("--use-gpu", options.use_gpu,
-               "Compute on the GPU that this process was granted, and reduce "
-               "on it where all ranks can; else on the CPU");
+  examples::AddUseGpu(app, options.use_gpu);
   AddPrecision(app, options.precision);
   examples::AddRunFlags(app, options);
   AddWhole(app, "--hidden", options.hidden, 1, 65'536,

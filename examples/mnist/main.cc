@@ -53,13 +53,15 @@ absl::Status Train(const TrainOptions& options, torch::Device device,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
                           examples::OpenSession(options, options.use_gpu));
   if (session->is_lead()) {
-    std::cout << absl::StrFormat(
-                     "training on %d rank%s, attempt %d, on %s, %d thread%s a "
-                     "rank, %s",
-                     session->world(), session->world() == 1 ? "" : "s",
-                     session->place().attempt, device.str(), facts.threads,
-                     facts.threads == 1 ? "" : "s", facts.blas)
-              << std::endl;
+    std::cout
+        << absl::StrFormat(
+               "training on %d rank%s, attempt %d, on %s%s, %d thread%s a "
+               "rank, %s",
+               session->world(), session->world() == 1 ? "" : "s",
+               session->place().attempt, device.str(),
+               examples::ReductionNote(*session, options.use_gpu),
+               facts.threads, facts.threads == 1 ? "" : "s", facts.blas)
+        << std::endl;
   }
   const MachineClock clock;
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Training> training,

@@ -34,9 +34,7 @@ std::variant<TrainOptions, examples::ExitNow> ParseOptions(int argc,
       "Trains a small convolutional network on MNIST, data-parallel when "
       "cohort starts it, alone otherwise.",
       "mnist");
-  app.add_flag("--use-gpu", options.use_gpu,
-               "Compute and reduce on the GPU that this process was granted; "
-               "else on the CPU");
+  examples::AddUseGpu(app, options.use_gpu);
   examples::AddRunFlags(app, options);
   AddPrecision(app, options.precision);
   AddWhole(app, "--channels", options.shape.channels, 1, 4096,

@@ -11,8 +11,8 @@
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "trainer/torch/device_local_comm.h"
 #include "trainer/torch/device_memory.h"
+#include "trainer/torch/staged_comm.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
 
@@ -43,19 +43,10 @@ absl::StatusOr<torch::Device> DeviceOf(const torch::nn::Module& module) {
 }
 
 absl::Status CheckPlace(torch::Device device, const Comm& comm) {
-  if (device.is_cpu() != comm.allocates_on_device()) return absl::OkStatus();
-  if (device.is_cpu()) {
-    return absl::InvalidArgumentError(
-        "the communicator's memory is the GPU's and the module is on the CPU: "
-        "move it to the device of OpenGpu() first, or join without "
-        "can_use_gpu");
-  }
-  if (comm.world() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the module is on ", device.str(),
-      " and the communicator's memory is the host's: join with can_use_gpu; "
-      "where the gang got no communicator on its GPUs (a line no_gpu_comm says "
-      "why), train on the CPU"));
+  if (!device.is_cpu() || !comm.allocates_on_device()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the communicator's memory is the GPU's and the module is on the CPU: "
+      "move it to the device of OpenGpu() first, or join without can_use_gpu");
 }
 
 absl::Status BroadcastState(const torch::nn::Module& module, Comm& comm,
@@ -105,10 +96,10 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     COHORT_RETURN_IF_ERROR(CheckPlace(device, comm));
     if (!device.is_cpu()) marks = MakeDeviceMarks(device);
   }
-  Comm* memory = &comm;
+  Comm* on_device = &comm;
   if (marks != nullptr && !comm.allocates_on_device()) {
-    sync->own_comm_ = std::make_unique<DeviceLocalComm>(device);
-    memory = sync->own_comm_.get();
+    sync->staged_ = std::make_unique<StagedComm>(device, comm);
+    on_device = sync->staged_.get();
   }
   if (marks != nullptr) {
     // Parameters may still be on their way to the device.
@@ -119,7 +110,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     COHORT_RETURN_IF_ERROR(AwaitMark(*marks, 0, "the module's parameters",
                                      sync->clock_, kPassPatience));
   }
-  COHORT_RETURN_IF_ERROR(BroadcastState(module, comm, options.patience));
+  COHORT_RETURN_IF_ERROR(BroadcastState(module, *on_device, options.patience));
   std::vector<GradientShape> shapes;
   for (const auto& entry : module.named_parameters()) {
     if (!entry.value().requires_grad()) continue;
@@ -130,7 +121,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   }
   COHORT_ASSIGN_OR_RETURN(
       sync->reducer_,
-      GradientReducer::Create(*memory, std::move(shapes), options));
+      GradientReducer::Create(*on_device, std::move(shapes), options));
   if (marks != nullptr) {
     sync->pass_ = std::make_shared<BackwardPass>(
         sync->reducer_->buckets(), sync->reducer_->size(), std::move(marks));

@@ -42,10 +42,11 @@ class GradientSync {
   // Copies rank 0's parameters and buffers to all ranks and gives every
   // parameter that wants one its gradient, zero.  Every rank calls it alike.
   //
-  // The module is wholly on the CPU or on the device whose memory `comm`
-  // allocates; in a gang of one a module on a device needs no such `comm`.
-  // InvalidArgument names a parameter that cannot be reduced, or says which of
-  // the two is elsewhere and what to do; else the communicator's errors.
+  // The module is wholly on the CPU or on a device: the one whose memory `comm`
+  // allocates, or with a `comm` of the host's any, through whose memory all is
+  // then copied (StagedComm). InvalidArgument names a parameter that cannot be
+  // reduced, or says that the module is on the CPU and `comm` is not; else the
+  // communicator's errors.
   //
   // `marks` follow the module's device: LibTorch's events, or a test's, which
   // also make the CPU one.
@@ -82,8 +83,8 @@ class GradientSync {
 
   const int world_;
   const MachineClock clock_;
-  // Of a gang of one, whose communicator is the host's.
-  std::unique_ptr<trainer::Comm> own_comm_;
+  // Of a module on a device whose gang's communicator is the host's.
+  std::unique_ptr<trainer::Comm> staged_;
   std::unique_ptr<trainer::GradientReducer> reducer_;
   std::vector<Slot> slots_;
   absl::Status cleared_;

@@ -191,13 +191,26 @@ TEST(GradientSyncPlaceTest, RefusesAModuleThatIsElsewhere) {
   EXPECT_THAT(GradientSync::Create(chain, host, {}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("a is on cpu and d on meta")));
-  torch::nn::Module away;
-  away.register_parameter("a", torch::ones({1}, torch::kMeta));
-  EXPECT_THAT(GradientSync::Create(away, host, {}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("the module is on meta"),
-                             HasSubstr("join with can_use_gpu"))));
   EXPECT_THAT(book, IsEmpty());
+}
+
+// Where the ranks got no communicator on their GPUs: through the host's memory,
+// bucket by bucket behind the marks.
+TEST(GradientSyncPlaceTest, ReducesADevicesGradientsThroughTheHost) {
+  std::vector<std::string> book;
+  Chain chain;
+  WritingComm host(book, /*on_device=*/false);
+  auto sync = GradientSync::Create(chain, host, kSmall,
+                                   std::make_unique<WritingMarks>(book));
+  COHORT_ASSERT_OK(sync);
+  EXPECT_THAT(std::exchange(book, {}),
+              ElementsAre("mark 0", "over 0", "broadcast 3"));
+  COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kNow));
+  EXPECT_THAT(book,
+              ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16",
+                          "over 1", "reduce 16", "over 2", "reduce 16"));
+  EXPECT_TRUE(torch::equal(chain.a.grad(), torch::full({3}, 4.0)));
+  EXPECT_TRUE(torch::equal(chain.c.grad(), torch::full({1}, 12.0)));
 }
 
 // A gang of one needs no communicator of the device's.
