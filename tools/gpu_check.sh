@@ -367,6 +367,8 @@ rows() {
   sed -E 's/\|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/'
 }
 write_report() {
+  local no_gpu_rows=none
+  ((!has_gpu)) || no_gpu_rows="nvidia-smi names none"
   echo "# GPU check: $summary"
   table Machine what is
   {
@@ -375,8 +377,10 @@ write_report() {
     printf 'host\t%s CPUs, %s, Linux %s\n' "$(nproc)" \
       "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)" "$(uname -r)"
     printf 'load\t%s\n' "$(cut -d' ' -f 1-3 /proc/loadavg)"
-    sed -n 's/^GPU-/GPU\tGPU-/p' "$work/nvidia-smi" 2>/dev/null
-    sort -u "$work/machine" | sed 's/^/driver and NCCL\t/'
+    { grep '^GPU-' "$work/nvidia-smi" 2>/dev/null || echo "$no_gpu_rows"; } |
+      sed 's/^/GPU\t/'
+    { [[ -s $work/machine ]] && sort -u "$work/machine" || echo "no test has met them"; } |
+      sed 's/^/driver and NCCL\t/'
     printf 'time\t%s s of %s\n' "$SECONDS" "$budget"
   } | rows
   table Figures bench case value unit floor "times the floor"
@@ -384,7 +388,7 @@ write_report() {
     function short(x) { return x ~ /^-?[0-9.]/ ? sprintf("%.4g", x) : "-" }
     { print $1, $2, $3 == "null" ? "not measured" : short($3), $4, short($5), short($6) }
     ' "$work/figures" | rows
-  if grep -q ranks_on_one_gpu "$work/figures"; then
+  if grep -q 'nccl/.*ranks_on_one_gpu.*	[0-9]' "$work/figures"; then
     printf '\nranks_on_one_gpu: NCCL refuses that but for a trick; not how fast it is.\n'
   fi
   if [[ -s $work/measured ]]; then

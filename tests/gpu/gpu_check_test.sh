@@ -83,6 +83,7 @@ expect "| how fast \\| it is | no second GPU |"
 expect "| mlp, as a job: how long, and what it says last | no GPU |"
 expect "| ddp, as a job: how long, and what it says last | no GPU |"
 expect "| driver and NCCL | CUDA 13.0, NCCL 2.28.9 |"
+expect "| GPU | none |"
 expect "| skipped | cluster | no GPU |"
 expect "# GPU check: no GPU here; 3 passed, 0 failed, 5 skipped"
 
@@ -137,6 +138,7 @@ END
 echo "test good" >"$work/bundle/gpu_parts"
 [[ $(check --seconds 3) == 1 ]] || fail "a hung nvidia-smi is well"
 expect "| failed | nvidia-smi | not over in time: nvidia-smi"
+expect "| driver and NCCL | no test has met them |"
 expect "| failed | good: program | not over in time |"
 [[ $(check --seconds soon) == 2 ]] || fail "a time that is none is taken"
 
