@@ -232,8 +232,9 @@ run_bench() {
 
 # ---- examples, as jobs
 
+# --volatile: it goes with $work, which may lie on a tmpfs.
 start_cluster() {
-  cohort up --workers 1 --port 0 --state-dir "$work/cluster" \
+  cohort up --workers 1 --port 0 --state-dir "$work/cluster" --volatile \
     --ready-file "$work/ready" >"$work/up.log" 2>&1 &
   up_pid=$!
   until [[ -e $work/ready ]]; do
