@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # install_test.sh CMAKE BUILD_DIR CXX TORCH: installs BUILD_DIR into a temporary
 # place, builds the projects beside this script against it with CXX, and runs their
-# programs; the one that needs LibTorch if TORCH is 1.
+# programs; the one that needs LibTorch if TORCH is 1, then also against the same
+# LibTorch laid out as a torch wheel holds it.
 set -euo pipefail
 
 cmake=$1 build=$2 cxx=$3 torch=$4
@@ -19,16 +20,44 @@ if grep -rlIF -e "$build" -e "$(dirname "$(dirname "$here")")/" \
   exit 1
 fi
 
-# build_and_run PROJECT PROGRAM
+# configure PROJECT [FLAG...]
+configure() {
+  "$cmake" -S "$here/$1" -B "$work/$1" -G Ninja --fresh \
+    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"
+}
+# build_and_run PROJECT PROGRAM [FLAG...]
 build_and_run() {
-  "$cmake" -S "$here/$1" -B "$work/$1" -G Ninja \
-    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/prefix"
+  configure "$1" "${@:3}"
   "$cmake" --build "$work/$1"
   (cd "$work/$1" && "./$2")
 }
 
 build_and_run project greet
 if ((torch)); then build_and_run torch_project average; fi
+
+# What a build against a wheel installs names that wheel.  Here it is the system's
+# LibTorch in a wheel's directories: the real ones are GiB.
+config=$(find "$work/prefix" -name cohortConfig.cmake)
+if ((torch)) && grep -q 'NOT "" STREQUAL ""' "$config"; then
+  wheel=$work/site-packages/torch
+  mkdir -p "$wheel"/{include,lib}
+  echo "__version__ = '2.7.0+cpu'" >"$wheel/version.py"
+  for name in torch_cpu c10; do
+    ln -s "$("$cxx" -print-file-name=lib$name.so)" "$wheel/lib/"
+  done
+  includes=$(dirname "$(echo '#include <ATen/ATen.h>' |
+    "$cxx" -x c++ -M - | grep -om1 '/[^ ]*/ATen/ATen.h')")
+  ln -s "${includes%/ATen}"/{ATen,c10,caffe2,torch} "$wheel/include/"
+  sed -i -e "s|NOT \"\" STREQUAL \"\"|NOT \"$wheel\" STREQUAL \"\"|" \
+    -e "s|set(COHORT_TORCH_DIR \"\" CACHE|set(COHORT_TORCH_DIR \"$wheel\" CACHE|" "$config"
+  grep -q "set(COHORT_TORCH_DIR \"$wheel\" CACHE" "$config"
+  build_and_run torch_project average
+  readelf -d "$work/torch_project/average" | grep "RUNPATH.*$wheel/lib" >/dev/null
+  # Wherever it lies on this machine.
+  mv "$work/site-packages" "$work/elsewhere"
+  configure torch_project -DCOHORT_TORCH_DIR="$work/elsewhere/torch"
+  grep -q -- "-L$work/elsewhere/torch/lib" "$work/torch_project/build.ninja"
+fi
 
 for program in "$work"/prefix/bin/*; do
   [[ -e $program ]] || continue
