@@ -59,7 +59,8 @@ class TextFileTest : public ::testing::Test {
 
 TEST_F(TextFileTest, ReadsPlainAndGzip) {
   std::string bytes;
-  for (int i = 0; i < 3'000'000; ++i) bytes.push_back(static_cast<char>(i * i));
+  for (unsigned i = 0; i < 3'000'000; ++i)
+    bytes.push_back(static_cast<char>(i * i));
   const std::string plain = directory_.File("text");
   std::ofstream(plain, std::ios::binary) << bytes;
   for (const std::string& path : {plain, Gzip(bytes, 0)}) {
