@@ -54,7 +54,7 @@ class EmulatedDevice final : public Device {
     return cpu_.Download(to, from);
   }
   absl::Status Mark(size_t) override { return absl::OkStatus(); }
-  absl::Status Await(size_t) override { return absl::OkStatus(); }
+  absl::Status Await(size_t, const Look&) override { return absl::OkStatus(); }
   absl::Status BeginUploads(std::span<const Copy> copies,
                             size_t behind) override {
     return cpu_.BeginUploads(copies, behind);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,9 +45,12 @@ class Device {
                                 const std::byte* from) = 0;
 
   // Remembers under a small number how much was begun until now, and waits
-  // until that is over.
+  // until that is over.  `look` is asked every few milliseconds meanwhile and
+  // its error ends the wait: who waits for a GPU does not hear otherwise that
+  // its gang is at an end (Comm::CheckPeers).
+  using Look = std::function<absl::Status()>;
   virtual absl::Status Mark(size_t mark) = 0;
-  virtual absl::Status Await(size_t mark) = 0;
+  virtual absl::Status Await(size_t mark, const Look& look = nullptr) = 0;
 
   // Uploads that run beside what is begun by other calls.
   struct Copy {
@@ -98,7 +102,7 @@ class CpuDevice final : public Device {
   absl::Status Download(std::span<std::byte> to,
                         const std::byte* from) override;
   absl::Status Mark(size_t) override { return absl::OkStatus(); }
-  absl::Status Await(size_t) override { return absl::OkStatus(); }
+  absl::Status Await(size_t, const Look&) override { return absl::OkStatus(); }
   absl::Status BeginUploads(std::span<const Copy> copies,
                             size_t behind) override;
   absl::Status JoinUploads() override { return absl::OkStatus(); }

@@ -26,6 +26,10 @@ namespace {
 namespace cuda = trainer::cuda;
 using trainer::DType;
 
+// A look costs a system call for each rank of the node, and what it finds has a
+// second to be acted on.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(5);
+
 }  // namespace
 
 std::span<const std::byte> GpuKernels() {
@@ -156,13 +160,25 @@ absl::Status GpuDevice::Mark(size_t mark) {
                         "cuEventRecord");
 }
 
-absl::Status GpuDevice::Await(size_t mark) {
+absl::Status GpuDevice::Await(size_t mark, const Look& look) {
   if (mark >= marks_.size()) return absl::OkStatus();
-  return AwaitEvent(marks_[mark], "the network's kernels");
+  return AwaitEvent(marks_[mark], "the network's kernels", look);
 }
 
+// The event is set behind copies that failed half way, too: those before are
+// under way and read their memory.
 absl::Status GpuDevice::BeginUploads(std::span<const Device::Copy> copies,
                                      size_t behind) {
+  const absl::Status begun = EnqueueUploads(copies, behind);
+  const absl::Status marked =
+      device_->Check(driver_->cuEventRecord(uploaded_, uploads_),
+                     "cuEventRecord of an upload");
+  if (!marked.ok()) uploads_unmarked_ = true;
+  return begun.ok() ? marked : begun;
+}
+
+absl::Status GpuDevice::EnqueueUploads(std::span<const Device::Copy> copies,
+                                       size_t behind) {
   if (behind < marks_.size()) {
     COHORT_RETURN_IF_ERROR(
         device_->Check(driver_->cuStreamWaitEvent(uploads_, marks_[behind], 0),
@@ -175,8 +191,7 @@ absl::Status GpuDevice::BeginUploads(std::span<const Device::Copy> copies,
                                               copy.from.size(), uploads_),
                        "cuMemcpyAsync of an upload"));
   }
-  return device_->Check(driver_->cuEventRecord(uploaded_, uploads_),
-                        "cuEventRecord of an upload");
+  return absl::OkStatus();
 }
 
 absl::Status GpuDevice::JoinUploads() {
@@ -185,18 +200,31 @@ absl::Status GpuDevice::JoinUploads() {
 }
 
 absl::Status GpuDevice::AwaitUploads() {
+  if (uploads_unmarked_) {
+    return absl::InternalError(
+        absl::StrCat(name(), ": nothing tells when its uploads are over"));
+  }
   return AwaitEvent(uploaded_, "an upload");
 }
 
 // Polled, since an event that never comes must not hold the process for ever.
-absl::Status GpuDevice::AwaitEvent(cuda::Event event, absl::string_view what) {
+absl::Status GpuDevice::AwaitEvent(cuda::Event event, absl::string_view what,
+                                   const Look& look) {
   const MachineClock clock;
+  const absl::Duration begin = clock.Monotonic();
   const absl::Duration until =
-      clock.Monotonic() + (hangs_ ? absl::ZeroDuration() : patience_);
+      begin + (hangs_ ? absl::ZeroDuration() : patience_);
+  absl::Duration next_look = begin + kLookInterval;
   for (;;) {
     const cuda::Result result = driver_->cuEventQuery(event);
     if (result != cuda::kNotReady) return device_->Check(result, what);
-    if (clock.Monotonic() >= until) {
+    const absl::Duration now = clock.Monotonic();
+    if (look && now >= next_look) {
+      COHORT_RETURN_IF_ERROR(
+          Annotate(look(), absl::StrCat(name(), ": ", what)));
+      next_look = now + kLookInterval;
+    }
+    if (now >= until) {
       hangs_ = true;
       return absl::DeadlineExceededError(
           absl::StrCat(name(), ": ", what, ": not over after ",

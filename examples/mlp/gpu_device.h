@@ -54,7 +54,7 @@ class GpuDevice final : public Device {
   absl::Status Download(std::span<std::byte> to,
                         const std::byte* from) override;
   absl::Status Mark(size_t mark) override;
-  absl::Status Await(size_t mark) override;
+  absl::Status Await(size_t mark, const Look& look) override;
   absl::Status BeginUploads(std::span<const Copy> copies,
                             size_t behind) override;
   absl::Status JoinUploads() override;
@@ -82,7 +82,9 @@ class GpuDevice final : public Device {
   absl::Status Reserve(size_t bytes);
   absl::Status CopyStaged(trainer::cuda::DevicePointer to,
                           trainer::cuda::DevicePointer from, size_t bytes);
-  absl::Status AwaitEvent(trainer::cuda::Event event, absl::string_view what);
+  absl::Status EnqueueUploads(std::span<const Copy> copies, size_t behind);
+  absl::Status AwaitEvent(trainer::cuda::Event event, absl::string_view what,
+                          const Look& look = nullptr);
   absl::Status LaunchKernel(Kernel kernel, trainer::DType dtype, Grid grid,
                             const void* args) override;
 
@@ -96,7 +98,8 @@ class GpuDevice final : public Device {
   std::vector<trainer::cuda::Event> marks_;
   Staging staging_;
   trainer::cuda::Stream uploads_ = nullptr;
-  trainer::cuda::Event uploaded_ = nullptr;  // behind the last upload begun
+  trainer::cuda::Event uploaded_ = nullptr;     // behind the last upload begun
+  std::atomic<bool> uploads_unmarked_ = false;  // it could not be set
   trainer::cuda::PinnedMemory batch_memory_;
 };
 

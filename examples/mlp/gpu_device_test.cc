@@ -148,6 +148,7 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfEveryFault) {
 TEST(GpuDeviceTest, NamesDeviceAndCallOfAnUploadsFault) {
   for (const char* const call :
        {"cuStreamWaitEvent", "cuMemcpyAsync", "cuEventRecord"}) {
+    const std::vector<std::byte> bytes(64);
     FakeDriver driver;
     auto gpu = OpenFakeGpu(driver);
     COHORT_ASSERT_OK(gpu);
@@ -155,14 +156,56 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfAnUploadsFault) {
     COHORT_ASSERT_OK(memory);
     COHORT_ASSERT_OK((*gpu)->Mark(0));
     driver.faults().Fail(call, trainer::cuda::kEccUncorrectable);
-    const std::vector<std::byte> bytes(64);
     const Device::Copy copy = {*memory, bytes};
     EXPECT_THAT((*gpu)->BeginUploads(std::span(&copy, 1), 0),
                 StatusIs(absl::StatusCode::kUnavailable,
                          AllOf(HasSubstr(kUuid), HasSubstr(std::string(call) +
                                                            " of an upload"))));
+  }
+}
+
+// PM-1 where an upload fails when its copy is under way.
+TEST(GpuDeviceTest, MemoryOfAnUploadWhoseEndNothingMarksIsNotGivenBack) {
+  FakeDriver driver;
+  auto gpu = OpenFakeGpu(driver);
+  COHORT_ASSERT_OK(gpu);
+  auto memory = (*gpu)->Allocate(64);
+  COHORT_ASSERT_OK(memory);
+  trainer::BatchMemory& source = (*gpu)->batch_memory();
+  trainer::BatchBlock batch(*source.Allocate(64), {&source});
+  const Device::Copy copy = {*memory, {batch.get(), 64}};
+  driver.faults().Fail("cuEventRecord", trainer::cuda::kEccUncorrectable);
+  EXPECT_THAT((*gpu)->BeginUploads(std::span(&copy, 1), 0),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT((*gpu)->AwaitUploads(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr(kUuid)));
+  batch.reset();
+  EXPECT_EQ(driver.pinned_bytes(), 64u);
+}
+
+// The event is set behind the copies before the one that fails.
+TEST(GpuDeviceTest, AwaitsTheCopiesOfAnUploadThatFailsHalfWay) {
+  FakeDriver driver;
+  auto table = std::make_shared<DriverTable>(*driver.table());
+  int copies = 0;
+  table->cuMemcpyAsync = [&, real = driver.table()](auto to, auto from,
+                                                    size_t bytes, auto stream) {
+    return ++copies == 2 ? trainer::cuda::kEccUncorrectable
+                         : real->cuMemcpyAsync(to, from, bytes, stream);
+  };
+  AddKernels(driver);
+  auto gpu = GpuDevice::Open(table, 0, FakeImage(), absl::Seconds(10));
+  COHORT_ASSERT_OK(gpu);
+  auto memory = (*gpu)->Allocate(128);
+  COHORT_ASSERT_OK(memory);
+  {
+    const std::vector<std::byte> first(64, std::byte{7}), second(64);
+    const Device::Copy both[] = {{*memory, first}, {*memory + 64, second}};
+    EXPECT_THAT((*gpu)->BeginUploads(both, 0),
+                StatusIs(absl::StatusCode::kUnavailable));
     COHORT_EXPECT_OK((*gpu)->AwaitUploads());
   }
+  EXPECT_EQ(**memory, std::byte{7});
 }
 
 // What streams are given, in order.  Streams and events are named by the order

@@ -47,7 +47,7 @@ class WatchedGpu {
  public:
   WatchedGpu()
       : ordinal_(cuda::VisibleOrdinal(0)),
-        watch_(cuda::PlaceOfGpu(ordinal_), kCallPatience,
+        watch_(cuda::VisibleName(ordinal_), kCallPatience,
                [](absl::string_view why) {
                  EndNow(absl::DeadlineExceededError(why));
                }) {}

@@ -85,6 +85,12 @@ absl::StatusOr<std::unique_ptr<Network>> Network::Create(
   return network;
 }
 
+Network::~Network() {
+  if (gradients_ != nullptr && device_.Mark(0).ok()) {
+    device_.Await(0).IgnoreError();
+  }
+}
+
 absl::Status Network::PlaceGradients() {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
@@ -321,8 +327,9 @@ absl::Status Network::MarkBuckets(size_t layer) {
 
 absl::Status Network::Reduce() {
   if (is_staged_) return ReduceThroughHost();
-  return reducer_->ReduceAsReady(
-      [this](size_t bucket) { return device_.Await(bucket); });
+  return reducer_->ReduceAsReady([this](size_t bucket) {
+    return device_.Await(bucket, [this] { return comm_.CheckPeers(); });
+  });
 }
 
 absl::Status Network::ReduceThroughHost() {

@@ -66,6 +66,12 @@ class Network {
   // 1 / sqrt(inputs), from a generator of our own.
   static absl::StatusOr<std::unique_ptr<Network>> Create(
       Device& device, trainer::Comm& comm, const NetworkOptions& options);
+  // Waits for the device, as long as that waits for anything: gradients in the
+  // communicator's memory go with it, and after an error, such as a peer's
+  // death, kernels may still be on their way there.
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
 
   // Begins to bring up the samples of the next Backward.  They are read until
   // AwaitPrefetch has returned.

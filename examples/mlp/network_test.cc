@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -344,6 +345,44 @@ TEST(NetworkTest, TellsWhatItsGpuSays) {
                 StatusIs(absl::StatusCode::kUnavailable,
                          HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
     gang.driver(0).faults().Release();
+  });
+}
+
+// A revoked epoch is told while the device is at work; the memory into which it
+// writes is kept until it is not.
+TEST(NetworkTest, HearsOfItsGangAndWaitsBeforeMemoryGoes) {
+  trainer::GpuWorld gang(1);
+  gang.Run([&gang](int, trainer::GpuComm& comm) {
+    trainer::cuda::FakeDriver& driver = gang.driver(0);
+    AddKernels(driver);
+    auto table = std::make_shared<trainer::cuda::DriverTable>(*driver.table());
+    std::vector<trainer::cuda::Stream> streams;  // the kernels' is the first
+    table->cuStreamCreate = [&, real = driver.table()](auto* stream,
+                                                       unsigned flags) {
+      const auto made = real->cuStreamCreate(stream, flags);
+      streams.push_back(*stream);
+      return made;
+    };
+    auto gpu = GpuDevice::Open(table, 0, FakeImage());
+    COHORT_ASSERT_OK(gpu);
+    auto network = NewNetwork(**gpu, comm, Options(DType::kF32));
+    std::atomic<bool> go{false};
+    trainer::cuda::FakeDriver::Enqueue(streams.at(0),
+                                       [&go] { go.wait(false); });
+    COHORT_EXPECT_OK(Backward(*network, Draw(8), 1));
+    comm.Revoke();
+    EXPECT_THAT(network->Reduce(), StatusIs(absl::StatusCode::kAborted));
+    const int looks = driver.faults().Count("cuEventQuery");
+    std::thread device([&] {
+      while (driver.faults().Count("cuEventQuery") < looks + 3) {
+        std::this_thread::yield();
+      }
+      go.store(true);
+      go.notify_all();
+    });
+    network.reset();
+    EXPECT_TRUE(go.load()) << "it did not wait";
+    device.join();
   });
 }
 

@@ -1,12 +1,9 @@
 #include "trainer/cuda/call_watch.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -139,17 +136,6 @@ absl::Duration CallWatch::TellOfLateCalls() {
     next = std::min(next, call.until);
   }
   return next;
-}
-
-std::string PlaceOfGpu(int ordinal) {
-  const std::string place = absl::StrCat("GPU ", ordinal);
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it.
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr) return place;
-  const std::vector<std::string> ids =
-      absl::StrSplit(visible, ',', absl::SkipEmpty());
-  if (ordinal < 0 || ordinal >= static_cast<int>(ids.size())) return place;
-  return absl::StrCat(place, " (", ids[ordinal], ")");
 }
 
 }  // namespace cohort::trainer::cuda

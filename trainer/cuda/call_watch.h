@@ -71,8 +71,4 @@ class CallWatch {
   std::thread thread_;
 };
 
-// What is known of a GPU before the driver is asked: "GPU 1 (GPU-0123...)", by
-// CUDA_VISIBLE_DEVICES where that names it.
-std::string PlaceOfGpu(int ordinal);
-
 }  // namespace cohort::trainer::cuda

@@ -1,7 +1,5 @@
 #include "trainer/cuda/call_watch.h"
 
-#include <stdlib.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,15 +90,6 @@ TEST_F(CallWatchTest, ChangesNoAnswer) {
   EXPECT_EQ((*driver)->cuDeviceGetCount(&count), kSuccess);
   EXPECT_EQ(count, 1);
   EXPECT_THAT(told(), IsEmpty());
-}
-
-TEST(PlaceOfGpuTest, IsWhatTheEnvironmentNames) {
-  unsetenv("CUDA_VISIBLE_DEVICES");
-  EXPECT_EQ(PlaceOfGpu(0), "GPU 0");
-  setenv("CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb", 1);
-  EXPECT_EQ(PlaceOfGpu(1), "GPU 1 (GPU-bb)");
-  EXPECT_EQ(PlaceOfGpu(2), "GPU 2");
-  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include "absl/strings/str_split.h"
 
 #include "common/status_macros.h"
-#include "common/status_util.h"
 #include "trainer/cuda/device.h"
 
 namespace cohort::trainer {
@@ -28,12 +27,11 @@ absl::StatusOr<std::vector<std::string>> OpenGpus(const GpuGrant& grant,
                                                   cuda::CallWatch::Hung hung) {
   std::vector<std::string> names;
   for (const int ordinal : grant.ordinals) {
-    const std::string place = cuda::PlaceOfGpu(ordinal);
-    cuda::CallWatch watch(place, patience, hung);
+    cuda::CallWatch watch(cuda::VisibleName(ordinal), patience, hung);
     COHORT_ASSIGN_OR_RETURN(const auto driver, watch.Load(grant.load_driver));
-    const auto device = cuda::Device::Open(driver, ordinal);
-    if (!device.ok()) return Annotate(device.status(), place);
-    names.push_back((*device)->name());
+    COHORT_ASSIGN_OR_RETURN(const auto device,
+                            cuda::Device::Open(driver, ordinal));
+    names.push_back(device->name());
   }
   return names;
 }
