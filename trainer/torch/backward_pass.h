@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 
-#include "common/clock.h"
+#include "common/mutex.h"
 #include "trainer/reducer.h"
 #include "trainer/torch/device_marks.h"
 
@@ -26,8 +26,11 @@ namespace cohort::torch_adapter {
 //   BP-3: what is awaited in which order is the caller's; nothing here depends
 //         on the order in which gradients come.
 //
-// Begin, hooks, End and Await follow each other; hooks may run on a thread of
-// autograd's, since backward() returns behind them.
+// One thread calls Begin, End or Abandon, and what waits.  Hooks may run on
+// threads of autograd's and, of a pass that failed, still do beside the next
+// one: backward() returns behind all hooks only where it succeeds.  Such a hook
+// does no harm: what it tells is written by then, and who writes it again tells
+// it again, which moves the mark.
 class BackwardPass {
  public:
   // `buckets` as GradientReducer has them, `gradients` in all.
@@ -45,13 +48,14 @@ class BackwardPass {
   // Marks the buckets that have gradients no hook told of.
   void End();
   // Drops a pass that failed.
-  void Abandon() { is_open_ = false; }
+  void Abandon();
 
   // Waits for a bucket of the pass that ended; errors as AwaitMark.
-  absl::Status Await(size_t bucket, const Clock& clock,
-                     absl::Duration patience) const;
-
-  DeviceMarks& marks() { return *marks_; }
+  absl::Status Await(size_t bucket, const DeviceWait& wait) const;
+  // Waits for all that was begun on the caller's current stream.
+  absl::Status Settle(const DeviceWait& wait);
+  // And for what hooks of a pass that failed marked on other streams.
+  absl::Status Drain(const DeviceWait& wait);
 
  private:
   struct Progress {
@@ -64,11 +68,15 @@ class BackwardPass {
     bool is_marked = false;
   };
 
-  std::vector<Progress> buckets_;
+  const size_t count_;             // of buckets, whose marks are 0 ...
   std::vector<size_t> bucket_of_;  // by gradient
-  std::vector<bool> is_told_;      // by gradient
+  // Set while a pass is open under mutex_, looked at while none is.
   const std::unique_ptr<DeviceMarks> marks_;
-  bool is_open_ = false;
+
+  Mutex mutex_;
+  std::vector<Progress> buckets_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> is_told_ ABSL_GUARDED_BY(mutex_);  // by gradient
+  bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cohort::torch_adapter

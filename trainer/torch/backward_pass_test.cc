@@ -2,8 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using trainer::Bucket;
 
 // What a device was told, in order, and when it is over.
@@ -64,6 +67,7 @@ class BackwardPassTest : public ::testing::Test {
 
   Told told_;
   BackwardPass pass_{ThreeBuckets(), 4, std::make_unique<FakeMarks>(told_)};
+  const DeviceWait wait_ = {.clock = told_.time, .patience = absl::Minutes(1)};
 };
 
 // BP-2
@@ -140,13 +144,13 @@ TEST_F(BackwardPassTest, MarksAtTheEndWhatComesFromSeveralStreams) {
 
 TEST_F(BackwardPassTest, WaitsUntilTheDeviceIsThere) {
   told_.looks_until_over = 5;
-  COHORT_EXPECT_OK(pass_.Await(1, told_.time, absl::Minutes(1)));
+  COHORT_EXPECT_OK(pass_.Await(1, wait_));
   EXPECT_LT(told_.looks_until_over, 0);
 }
 
 TEST_F(BackwardPassTest, DoesNotWaitForADeviceForEver) {
   told_.looks_until_over = 1'000'000;
-  EXPECT_THAT(pass_.Await(1, told_.time, absl::Minutes(1)),
+  EXPECT_THAT(pass_.Await(1, wait_),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("fake:0"), HasSubstr("bucket 1 of 3"),
                              HasSubstr("not over after 1m"))));
@@ -154,9 +158,66 @@ TEST_F(BackwardPassTest, DoesNotWaitForADeviceForEver) {
 
 TEST_F(BackwardPassTest, TellsWhatTheDeviceSays) {
   told_.is_broken = true;
-  EXPECT_THAT(pass_.Await(0, told_.time, absl::Minutes(1)),
+  EXPECT_THAT(pass_.Await(0, wait_),
               StatusIs(absl::StatusCode::kInternal,
-                       HasSubstr("LibTorch: fell off the bus")));
+                       HasSubstr("fake:0: the backward pass, bucket 0 of 3: "
+                                 "LibTorch: fell off the bus")));
+  EXPECT_THAT(pass_.Settle(wait_),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("fake:0: what was begun before: LibTorch: ")));
+}
+
+TEST_F(BackwardPassTest, HearsOfPeersWhileItWaits) {
+  told_.looks_until_over = 1'000'000;
+  int looks = 0;
+  const auto look = [&looks] {
+    return ++looks < 3 ? absl::OkStatus()
+                       : absl::AbortedError("rank 1 is gone");
+  };
+  EXPECT_THAT(pass_.Await(1, {told_.time, absl::Minutes(1), look}),
+              StatusIs(absl::StatusCode::kAborted,
+                       HasSubstr("fake:0: the backward pass, bucket 1 of 3: "
+                                 "rank 1 is gone")));
+  EXPECT_EQ(looks, 3);
+}
+
+// What is over is over, whatever happened to the others.
+TEST_F(BackwardPassTest, AsksNobodyWhereNothingIsAwaited) {
+  const auto look = [] { return absl::AbortedError("rank 1 is gone"); };
+  COHORT_EXPECT_OK(pass_.Await(1, {told_.time, absl::Minutes(1), look}));
+}
+
+TEST_F(BackwardPassTest, SettlesBehindAllThatWasBegun) {
+  told_.looks_until_over = 5;
+  COHORT_EXPECT_OK(pass_.Settle(wait_));
+  EXPECT_THAT(Set(), ElementsAre(3)) << "a bucket's mark was moved";
+  EXPECT_LT(told_.looks_until_over, 0);
+  told_.looks_until_over = 1'000'000;
+  EXPECT_THAT(pass_.Settle(wait_),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("fake:0: what was begun before: not over")));
+}
+
+// Autograd's threads may be at a pass that failed while the next one begins.
+TEST_F(BackwardPassTest, IsNotConfusedByHooksOfAPassThatFailed) {
+  std::atomic<bool> is_over = false;
+  std::thread late([&] {
+    while (!is_over.load()) pass_.OnGradient(3);
+  });
+  for (int round = 0; round < 1000; ++round) {
+    pass_.Begin();
+    pass_.Abandon();
+  }
+  pass_.Begin();
+  for (const size_t gradient : {3, 2, 1, 0}) pass_.OnGradient(gradient);
+  is_over.store(true);
+  late.join();
+  const std::vector<size_t> set = Set();
+  pass_.OnGradient(3);
+  EXPECT_THAT(Set(), ElementsAre(0)) << "the mark stayed behind a later write";
+  pass_.End();
+  EXPECT_THAT(set, IsSupersetOf({0, 1, 2}));
+  EXPECT_THAT(Set(), IsEmpty());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/status_macros.h"
+#include "common/status_util.h"
 #include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
@@ -37,6 +37,11 @@ class TorchMarks final : public DeviceMarks {
   std::deque<c10::Event> events_;
 };
 
+absl::Status AtDevice(const absl::Status& status, const DeviceMarks& marks,
+                      absl::string_view what) {
+  return Annotate(status, absl::StrCat(marks.device(), ": ", what));
+}
+
 }  // namespace
 
 std::unique_ptr<DeviceMarks> MakeDeviceMarks(torch::Device device) {
@@ -44,23 +49,38 @@ std::unique_ptr<DeviceMarks> MakeDeviceMarks(torch::Device device) {
 }
 
 absl::Status AwaitMark(const DeviceMarks& marks, size_t mark,
-                       absl::string_view what, const Clock& clock,
-                       absl::Duration patience) {
-  const absl::Duration until = clock.Monotonic() + patience;
+                       absl::string_view what, const DeviceWait& wait) {
+  const absl::Duration begin = wait.clock.Monotonic();
+  absl::Duration next_look = begin + kLookInterval;
   for (;;) {
     bool is_over = false;
-    COHORT_RETURN_IF_ERROR(CatchTorch([&] {
+    absl::Status state = CatchTorch([&] {
       is_over = marks.IsOver(mark);
       return absl::OkStatus();
-    }));
+    });
     if (is_over) return absl::OkStatus();
-    if (clock.Monotonic() >= until) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(marks.device(), ": ", what, ": not over after ",
-                       absl::FormatDuration(patience)));
+    const absl::Duration now = wait.clock.Monotonic();
+    if (state.ok() && wait.look && now >= next_look) {
+      state = wait.look();
+      next_look = now + kLookInterval;
     }
+    if (state.ok() && now >= begin + wait.patience) {
+      state = absl::DeadlineExceededError(
+          absl::StrCat("not over after ", absl::FormatDuration(wait.patience)));
+    }
+    if (!state.ok()) return AtDevice(state, marks, what);
     std::this_thread::yield();
   }
+}
+
+absl::Status AwaitBegun(DeviceMarks& marks, size_t mark, absl::string_view what,
+                        const DeviceWait& wait) {
+  const absl::Status set = CatchTorch([&] {
+    marks.Set(mark);
+    return absl::OkStatus();
+  });
+  if (!set.ok()) return AtDevice(set, marks, what);
+  return AwaitMark(marks, mark, what, wait);
 }
 
 }  // namespace cohort::torch_adapter

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,11 +38,29 @@ class DeviceMarks {
 // needs CUDA's headers, and a LibTorch for CPUs compiles it too.
 std::unique_ptr<DeviceMarks> MakeDeviceMarks(torch::Device device);
 
-// Returns when what is before `mark` is over.  INTERNAL is the device's error;
-// DEADLINE_EXCEEDED after `patience`, naming the device and `what`, "the
-// backward pass": a device that does not answer must not hold a rank for ever.
+// How somebody waits for a device.
+struct DeviceWait {
+  const Clock& clock;
+  absl::Duration patience;
+  // Asked every kLookInterval while the device is busy; its error ends the
+  // wait.  Such as Comm::CheckPeers: who waits for a device does not hear
+  // otherwise that the epoch is revoked or a peer gone.
+  std::function<absl::Status()> look = nullptr;
+};
+// A look costs a system call for each rank of the node, and what it finds has a
+// second to be acted on.
+inline constexpr absl::Duration kLookInterval = absl::Milliseconds(5);
+
+// Returns when what is before `mark` is over.  Errors name the device and
+// `what`, "the backward pass".  INTERNAL is the device's; DEADLINE_EXCEEDED
+// after wait.patience: a device that does not answer must not hold a rank for
+// ever; else the look's.
 absl::Status AwaitMark(const DeviceMarks& marks, size_t mark,
-                       absl::string_view what, const Clock& clock,
-                       absl::Duration patience);
+                       absl::string_view what, const DeviceWait& wait);
+
+// The same for all that was begun on the calling thread's stream: sets `mark`
+// behind it.
+absl::Status AwaitBegun(DeviceMarks& marks, size_t mark, absl::string_view what,
+                        const DeviceWait& wait);
 
 }  // namespace cohort::torch_adapter

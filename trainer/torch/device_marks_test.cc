@@ -79,13 +79,14 @@ TEST(DeviceMarksTest, AreEventsOnTheCurrentStream) {
     EXPECT_THAT(fake_device.recorded, ElementsAre(3, 5, 5));
     EXPECT_EQ(fake_device.events, 2);
     EXPECT_FALSE(marks->IsOver(1));
+    const MachineClock clock;
+    const DeviceWait wait = {.clock = clock, .patience = absl::ZeroDuration()};
     EXPECT_THAT(
-        AwaitMark(*marks, 1, "a pass", MachineClock(), absl::ZeroDuration()),
+        AwaitMark(*marks, 1, "a pass", wait),
         StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(":0: a pass")));
     fake_device.is_over = true;
     EXPECT_TRUE(marks->IsOver(1));
-    COHORT_EXPECT_OK(
-        AwaitMark(*marks, 1, "a pass", MachineClock(), absl::ZeroDuration()));
+    COHORT_EXPECT_OK(AwaitMark(*marks, 1, "a pass", wait));
     EXPECT_TRUE(marks->IsOver(7)) << "never set";
   }
   EXPECT_EQ(fake_device.events, 0);

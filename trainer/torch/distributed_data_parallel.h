@@ -66,6 +66,11 @@ class DistributedDataParallel {
     return sync_->Backward(loss, sync);
   }
 
+  // Waits until what was begun on the module's device is over; OK at once on
+  // the CPU.  Before item() and cpu(), which have no deadline.  Errors as
+  // GradientSync::Settle.
+  absl::Status Settle() { return sync_->Settle(); }
+
  private:
   DistributedDataParallel(std::shared_ptr<Module> module,
                           std::unique_ptr<GradientSync> sync)

@@ -9,6 +9,7 @@
 #include "torch/csrc/autograd/variable.h"
 #include "torch/types.h"
 
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/torch/device_memory.h"
@@ -91,7 +92,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     torch::nn::Module& module, Comm& comm, trainer::ReducerOptions options,
     std::unique_ptr<DeviceMarks> marks) {
   COHORT_ASSIGN_OR_RETURN(const torch::Device device, DeviceOf(module));
-  std::unique_ptr<GradientSync> sync(new GradientSync(comm.world()));
+  std::unique_ptr<GradientSync> sync(new GradientSync(comm, device));
   if (marks == nullptr) {
     COHORT_RETURN_IF_ERROR(CheckPlace(device, comm));
     if (!device.is_cpu()) marks = MakeDeviceMarks(device);
@@ -101,16 +102,6 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     sync->staged_ = std::make_unique<StagedComm>(device, comm);
     on_device = sync->staged_.get();
   }
-  if (marks != nullptr) {
-    // Parameters may still be on their way to the device.
-    COHORT_RETURN_IF_ERROR(CatchTorch([&marks] {
-      marks->Set(0);
-      return absl::OkStatus();
-    }));
-    COHORT_RETURN_IF_ERROR(AwaitMark(*marks, 0, "the module's parameters",
-                                     sync->clock_, kPassPatience));
-  }
-  COHORT_RETURN_IF_ERROR(BroadcastState(module, *on_device, options.patience));
   std::vector<GradientShape> shapes;
   for (const auto& entry : module.named_parameters()) {
     if (!entry.value().requires_grad()) continue;
@@ -126,12 +117,36 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     sync->pass_ = std::make_shared<BackwardPass>(
         sync->reducer_->buckets(), sync->reducer_->size(), std::move(marks));
   }
-  COHORT_RETURN_IF_ERROR(
-      CatchTorch([&sync, device] { return sync->Attach(device); }));
+  // Parameters may still be on their way to the device.
+  COHORT_RETURN_IF_ERROR(sync->Settle());
+  COHORT_RETURN_IF_ERROR(BroadcastState(module, *on_device, options.patience));
+  COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&sync] {
+                                    sync->Attach();
+                                    return absl::OkStatus();
+                                  }),
+                                  "tying gradients to the gang's memory"));
   return sync;
 }
 
-absl::Status GradientSync::Attach(torch::Device device) {
+GradientSync::~GradientSync() {
+  if (pass_ != nullptr) {
+    const absl::Status drained =
+        pass_->Drain({.clock = clock_, .patience = kDrainPatience});
+    if (!drained.ok()) {
+      COHORT_LOG(kWarning, "gpu_not_drained", {"rank", comm_.rank()},
+                 {"why", drained.message()});
+    }
+  }
+  for (const Slot& slot : slots_) {
+    torch::Tensor& grad = slot.parameter.mutable_grad();
+    if (grad.defined() && grad.has_storage() && slot.view.defined() &&
+        grad.is_alias_of(slot.view)) {
+      grad = torch::Tensor();
+    }
+  }
+}
+
+void GradientSync::Attach() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     slot.view = TensorAt(reducer_->gradient(i).data(), slot.parameter.sizes(),
@@ -144,11 +159,10 @@ absl::Status GradientSync::Attach(torch::Device device) {
         bytes == 0 ? nullptr
                    : static_cast<std::byte*>(reducer_->buffers()[0].data);
     arena_ =
-        TensorAt(begin, {static_cast<int64_t>(bytes)}, torch::kUInt8, device);
+        TensorAt(begin, {static_cast<int64_t>(bytes)}, torch::kUInt8, device_);
     AddHooks();
   }
   Clear();
-  return absl::OkStatus();
 }
 
 void GradientSync::AddHooks() {
@@ -176,7 +190,8 @@ void GradientSync::Clear() {
 
 absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
   COHORT_RETURN_IF_ERROR(cleared_);
-  const bool is_followed = pass_ != nullptr && sync == Sync::kNow && world_ > 1;
+  const bool is_followed =
+      pass_ != nullptr && sync == Sync::kNow && comm_.world() > 1;
   if (is_followed) pass_->Begin();
   const absl::Status begun = CatchTorch([&] {
     loss.backward();
@@ -186,15 +201,31 @@ absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
   });
   if (!begun.ok()) {
     if (is_followed) pass_->Abandon();
-    return begun;
+    return OfRank(
+        Annotate(begun, absl::StrCat(device_.str(), ": the backward pass")));
   }
   if (sync == Sync::kLater) return absl::OkStatus();
   if (pass_ == nullptr) return reducer_->Reduce();
   // Alone there is nothing to wait for.
   if (!is_followed) return absl::OkStatus();
-  return reducer_->ReduceAsReady([this](size_t bucket) {
-    return pass_->Await(bucket, clock_, kPassPatience);
-  });
+  const DeviceWait wait = Wait();
+  return reducer_->ReduceAsReady(
+      [&](size_t bucket) { return OfRank(pass_->Await(bucket, wait)); });
+}
+
+absl::Status GradientSync::Settle() {
+  if (pass_ == nullptr) return absl::OkStatus();
+  return OfRank(pass_->Settle(Wait()));
+}
+
+DeviceWait GradientSync::Wait() const {
+  return {.clock = clock_, .patience = kPassPatience, .look = [this] {
+            return comm_.CheckPeers();
+          }};
+}
+
+absl::Status GradientSync::OfRank(const absl::Status& status) const {
+  return Annotate(status, absl::StrCat("rank ", comm_.rank()));
 }
 
 void GradientSync::Reattach() {

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "torch/nn/module.h"
+#include "torch/types.h"
 
 #include "common/real_clock.h"
 #include "trainer/comm/comm.h"
@@ -25,6 +26,9 @@ enum class Sync {
 // How long a device may take over a backward pass, before it counts as one that
 // no longer answers.
 inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
+// How long memory is kept for a device that still works on it when all goes: a
+// pass of most models, and no more of a restart that waits for this rank.
+inline constexpr absl::Duration kDrainPatience = absl::Seconds(5);
 
 // Ties a module's gradients to a gang: the type-free part of
 // DistributedDataParallel.
@@ -36,7 +40,7 @@ inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
 // on another stream than the legacy default one, which NCCL's stream is ordered
 // with; OpenGpu makes one current.
 //
-// Thread-compatible; module and communicator must outlive it.
+// Thread-compatible; the communicator must outlive it.
 class GradientSync {
  public:
   // Copies rank 0's parameters and buffers to all ranks and gives every
@@ -55,15 +59,35 @@ class GradientSync {
       trainer::ReducerOptions options,
       std::unique_ptr<DeviceMarks> marks = nullptr);
 
+  // Waits for what was begun on the calling thread's stream, kDrainPatience at
+  // most: the gradients' memory goes with the communicator, and after an error,
+  // such as a peer's death, the device may still write to it.  (Backward itself
+  // tells such an error at once.)  Parameters lose the gradients that lie
+  // there.
+  ~GradientSync();
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
+
   // Zeroes the gradients in place.  Backward tells an error.
   void Clear();
 
   // Computes gradients of `loss`, adds them to what is there, and replaces the
   // sum by its mean over the gang if told so.  A gradient that somebody
   // replaced meanwhile counts as it is, one that was dropped as what this pass
-  // adds. INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
-  // not answer; else the communicator's.
+  // adds.  INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
+  // not answer within kPassPatience; else the communicator's, also while the
+  // device is waited for.
+  //
+  // On a device a pass that is not averaged, in a gang of one or under kLater,
+  // is only begun: Settle.
   absl::Status Backward(const torch::Tensor& loss, Sync sync);
+
+  // Returns when what the calling thread began on the module's device is over;
+  // at once on the CPU.  Call it before a number is read on the host (item(),
+  // cpu()), which waits without a deadline.  INTERNAL is the device's error,
+  // DEADLINE_EXCEEDED one that does not answer within kPassPatience, ABORTED
+  // the communicator's while it is waited for.
+  absl::Status Settle();
 
  private:
   struct Slot {
@@ -74,14 +98,20 @@ class GradientSync {
   // as somebody holds it.
   struct Hooks;
 
-  explicit GradientSync(int world) : world_(world) {}
+  GradientSync(trainer::Comm& comm, torch::Device device)
+      : comm_(comm), device_(device) {}
 
-  absl::Status Attach(torch::Device device);
+  void Attach();
   void AddHooks();
   // Puts a gradient that somebody replaced back into its place.
   void Reattach();
+  // For the module's device, with an eye on the gang.
+  DeviceWait Wait() const;
+  // `status` of the module's device; names the rank.
+  absl::Status OfRank(const absl::Status& status) const;
 
-  const int world_;
+  trainer::Comm& comm_;
+  const torch::Device device_;  // the module's
   const MachineClock clock_;
   // Of a module on a device whose gang's communicator is the host's.
   std::unique_ptr<trainer::Comm> staged_;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torch/csrc/autograd/custom_function.h"
 #include "torch/nn/module.h"
 #include "torch/utils.h"
 
@@ -43,9 +44,11 @@ class WritingComm final : public Comm {
   absl::Status Zero(std::span<std::byte>) override {
     return absl::InternalError("not ordered with the pass");
   }
+  absl::Status CheckPeers() const override { return peers; }
   void Revoke() override {}
 
   absl::Status answer;
+  absl::Status peers;
 
  private:
   absl::Status Run(const Call& call) override {
@@ -64,25 +67,33 @@ class WritingComm final : public Comm {
   trainer::LocalComm memory_;
 };
 
+struct DeviceState {
+  bool hangs = false;
+  bool is_broken = false;
+};
+
 // A device that is over with a mark when it is looked at the second time.
 class WritingMarks final : public DeviceMarks {
  public:
-  explicit WritingMarks(std::vector<std::string>& book) : book_(book) {}
+  WritingMarks(std::vector<std::string>& book, const DeviceState& state)
+      : book_(book), state_(state) {}
 
   std::string device() const override { return "fake:0"; }
   int64_t CurrentStream() const override { return 0; }
   void Set(size_t mark) override {
+    TORCH_CHECK(!state_.is_broken, "an illegal memory access");
     book_.push_back(absl::StrCat("mark ", mark));
     waiting_.insert(mark);
   }
   bool IsOver(size_t mark) const override {
-    if (waiting_.erase(mark) > 0) return false;
+    if (state_.hangs || waiting_.erase(mark) > 0) return false;
     book_.push_back(absl::StrCat("over ", mark));
     return true;
   }
 
  private:
   std::vector<std::string>& book_;
+  const DeviceState& state_;
   mutable std::set<size_t> waiting_;
 };
 
@@ -105,17 +116,18 @@ constexpr trainer::ReducerOptions kSmall = {.first_bucket_bytes = 1,
 class GradientSyncTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto sync = GradientSync::Create(chain_, comm_, kSmall,
-                                     std::make_unique<WritingMarks>(book_));
+    auto sync = GradientSync::Create(
+        chain_, comm_, kSmall, std::make_unique<WritingMarks>(book_, device_));
     COHORT_ASSERT_OK(sync);
     sync_ = *std::move(sync);
-    EXPECT_THAT(Book(), ElementsAre("mark 0", "over 0", "broadcast 3"));
+    EXPECT_THAT(Book(), ElementsAre("mark 3", "over 3", "broadcast 3"));
   }
 
   // What was written since the last call.
   std::vector<std::string> Book() { return std::exchange(book_, {}); }
 
   std::vector<std::string> book_;
+  DeviceState device_;
   WritingComm comm_{book_};
   Chain chain_;
   std::unique_ptr<GradientSync> sync_;
@@ -160,21 +172,89 @@ TEST_F(GradientSyncTest, MarksAgainBehindTheCopyOfAReplacedGradient) {
   EXPECT_TRUE(torch::equal(chain_.b.grad(), torch::full({2}, 6.0)));
 }
 
+// A node of the graph that throws when its gradient is wanted.
+struct Bomb : torch::autograd::Function<Bomb> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*,
+                               const torch::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*,
+      const torch::autograd::variable_list&) {
+    TORCH_CHECK(false, "boom");
+  }
+};
+
 TEST_F(GradientSyncTest, GoesOnAfterAPassThatFailed) {
   EXPECT_THAT(sync_->Backward(torch::zeros({2}), Sync::kNow),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("LibTorch")));
   EXPECT_THAT(Book(), IsEmpty());
+  // Half way: c's hook has told, a's and b's never will.
+  const torch::Tensor half = Bomb::apply((chain_.a * chain_.b.sum()).sum());
+  EXPECT_THAT(sync_->Backward((half * chain_.c).sum(), Sync::kNow),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("rank 0: cpu: the backward pass: LibTorch: "
+                                 "boom")));
+  EXPECT_THAT(Book(), ElementsAre("mark 0"));
+  device_.is_broken = true;
+  EXPECT_THAT(sync_->Backward(chain_.forward(), Sync::kNow),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("illegal")));
+  EXPECT_THAT(Book(), IsEmpty());
+  device_.is_broken = false;
+
+  sync_->Clear();
+  COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kNow));
+  EXPECT_THAT(Book(),
+              ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16",
+                          "over 1", "reduce 16", "over 2", "reduce 16"));
+  EXPECT_TRUE(torch::equal(chain_.a.grad(), torch::full({3}, 4.0)));
+  EXPECT_TRUE(torch::equal(chain_.c.grad(), torch::full({1}, 12.0)));
+}
+
+// The communicator's memory goes behind it.
+TEST_F(GradientSyncTest, WaitsForTheDeviceBeforeItGoes) {
   comm_.answer = absl::AbortedError("revoked");
   EXPECT_THAT(sync_->Backward(chain_.forward(), Sync::kNow),
               StatusIs(absl::StatusCode::kAborted));
   EXPECT_THAT(Book(),
               ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16"));
+  sync_.reset();
+  EXPECT_THAT(Book(),
+              ElementsAre("mark 3", "over 3", "over 0", "over 1", "over 2"));
+}
+
+TEST_F(GradientSyncTest, HearsOfADeadPeerWhileTheDeviceIsBusy) {
+  device_.hangs = true;
+  comm_.peers = absl::AbortedError("the process of local rank 1 is gone");
+  const auto is_gone = StatusIs(
+      absl::StatusCode::kAborted,
+      AllOf(HasSubstr("rank 0: fake:0: "), HasSubstr("local rank 1 is gone")));
+  EXPECT_THAT(sync_->Backward(chain_.forward(), Sync::kNow), is_gone);
+  EXPECT_THAT(Book(), ElementsAre("mark 0", "mark 1", "mark 2"));
+  EXPECT_THAT(sync_->Settle(), is_gone);
+  device_.hangs = false;
+}
+
+TEST_F(GradientSyncTest, SettlesBehindAPassThatIsOnlyBegun) {
+  COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kLater));
+  COHORT_ASSERT_OK(sync_->Settle());
+  EXPECT_THAT(Book(), ElementsAre("mark 3", "over 3"));
+  device_.is_broken = true;
+  EXPECT_THAT(sync_->Settle(), StatusIs(absl::StatusCode::kInternal,
+                                        HasSubstr("illegal memory access")));
+  device_.is_broken = false;
 }
 
 TEST_F(GradientSyncTest, LeavesTheModuleToOthersWhenItGoes) {
+  const torch::Tensor mine = torch::ones({2});
+  chain_.b.mutable_grad() = mine;
   sync_.reset();
+  Book();
+  EXPECT_FALSE(chain_.a.grad().defined()) << "in memory that will be freed";
+  EXPECT_TRUE(chain_.b.grad().is_same(mine));
   chain_.forward().backward();
   EXPECT_THAT(Book(), IsEmpty());
+  EXPECT_TRUE(torch::equal(chain_.a.grad(), torch::full({3}, 4.0)));
 }
 
 TEST(GradientSyncPlaceTest, RefusesAModuleThatIsElsewhere) {
@@ -216,18 +296,34 @@ TEST(GradientSyncPlaceTest, ReducesADevicesGradientsThroughTheHost) {
 // A gang of one needs no communicator of the device's.
 TEST(GradientSyncPlaceTest, TakesItsOwnMemoryWhereItIsAlone) {
   std::vector<std::string> book;
+  const DeviceState device;
   Chain chain;
   trainer::LocalComm comm;
-  auto sync = GradientSync::Create(chain, comm, kSmall,
-                                   std::make_unique<WritingMarks>(book));
+  auto sync = GradientSync::Create(
+      chain, comm, kSmall, std::make_unique<WritingMarks>(book, device));
   COHORT_ASSERT_OK(sync);
-  EXPECT_THAT(std::exchange(book, {}), ElementsAre("mark 0", "over 0"));
+  EXPECT_THAT(std::exchange(book, {}), ElementsAre("mark 3", "over 3"));
   COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kLater));
   COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kNow));
   EXPECT_THAT(book, IsEmpty());
   EXPECT_TRUE(torch::equal(chain.a.grad(), torch::full({3}, 8.0)));
   (*sync)->Clear();
   EXPECT_TRUE(torch::equal(chain.a.grad(), torch::zeros({3})));
+  // That memory goes with it.
+  sync->reset();
+  for (const torch::Tensor& parameter : chain.parameters()) {
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+}
+
+TEST(GradientSyncPlaceTest, HasNothingToSettleOnTheCpu) {
+  std::vector<std::string> book;
+  Chain chain;
+  WritingComm comm(book, /*on_device=*/false);
+  auto sync = GradientSync::Create(chain, comm, kSmall);
+  COHORT_ASSERT_OK(sync);
+  comm.peers = absl::AbortedError("gone");
+  COHORT_EXPECT_OK((*sync)->Settle());
 }
 
 TEST(OpenGpuTest, SaysWhyThereIsNone) {
