@@ -98,6 +98,7 @@ if [[ $target != *.tar.xz ]]; then
   exit
 fi
 mkdir -p "$(dirname "$target")"
+echo "gpu_bundle: packing, which takes a minute or two"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" |
   xz -9e -T1 >"$work/packed"
 bytes=$(stat -c %s "$work/packed")

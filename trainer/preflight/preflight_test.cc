@@ -268,8 +268,20 @@ class GpuPreflightTest : public PreflightTest {
     std::span<const std::byte> kernels = kKernels;
     std::vector<int> ordinals = {0};
     absl::Duration patience = absl::Minutes(1);
-    Mutex mutex;
-    std::vector<std::string> hung ABSL_GUARDED_BY(mutex);
+
+    void Note(absl::string_view why) {
+      MutexLock lock(mutex_);
+      told_.emplace_back(why);
+    }
+    // Of calls that hung.
+    std::vector<std::string> Told() {
+      MutexLock lock(mutex_);
+      return told_;
+    }
+
+   private:
+    Mutex mutex_;
+    std::vector<std::string> told_ ABSL_GUARDED_BY(mutex_);
   };
 
   void MakeGpus(int world) {
@@ -297,8 +309,7 @@ class GpuPreflightTest : public PreflightTest {
               }};
       options.limits.gpu_call = gpu.patience;
       options.hung = [&gpu](absl::string_view why) {
-        MutexLock lock(gpu.mutex);
-        gpu.hung.emplace_back(why);
+        gpu.Note(why);
         gpu.driver.faults().Release();
       };
     });
@@ -410,11 +421,10 @@ TEST_F(GpuPreflightTest, ACallThatHangsIsToldWithRankGpuAndCall) {
     gpus_[1]->patience = absl::Milliseconds(20);
     gpus_[1]->driver.faults().Hang(call);
     ExpectWhole(RunOnGpus(2), "shared memory");
-    MutexLock lock(gpus_[1]->mutex);
-    EXPECT_THAT(gpus_[1]->hung,
+    EXPECT_THAT(gpus_[1]->Told(),
                 Contains(AllOf(HasSubstr("rank 1: GPU 0"), HasSubstr(call),
                                HasSubstr("has not come back for 20ms"))));
-    EXPECT_THAT(gpus_[0]->hung, IsEmpty());
+    EXPECT_THAT(gpus_[0]->Told(), IsEmpty());
     RemoveTree(gang_).IgnoreError();
   }
 }
