@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "examples/gpt/sample.h"
+#include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
@@ -221,11 +222,7 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
   }));
   COHORT_RETURN_IF_ERROR(model_->Backward(loss));
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
-  double mine = 0;
-  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
-    mine = loss.item<double>();
-    return absl::OkStatus();
-  }));
+  COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   // Every rank has the same number of windows in a step.
   COHORT_ASSIGN_OR_RETURN(const double global, Mean(mine, 1));
   ++step_;

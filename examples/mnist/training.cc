@@ -18,6 +18,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "examples/mnist/evaluation.h"
+#include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
@@ -278,7 +279,8 @@ absl::Status Training::Step(Batch& batch) {
   }));
   COHORT_RETURN_IF_ERROR(model_->Backward(loss));
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
-  COHORT_ASSIGN_OR_RETURN(const double global, GlobalLoss(loss.item<double>()));
+  COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
+  COHORT_ASSIGN_OR_RETURN(const double global, GlobalLoss(mine));
   ++step_;
   cursor_ = batch.cursor;
   history_.losses.push_back(global);
