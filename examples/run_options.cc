@@ -9,11 +9,6 @@
 #include "examples/mnist/data_directory.h"
 
 namespace cohort::examples {
-namespace {
-
-constexpr int kExitUsage = 2;
-
-}  // namespace
 
 void AddSessionFlags(CLI::App& app, SessionOptions& options) {
   AddPath(app, "--storage-path", options.storage_path, "DIR",

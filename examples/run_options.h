@@ -28,6 +28,9 @@ struct RunOptions : SessionOptions {
   std::string loss_log;       // a line a step; empty: none
 };
 
+// Of a command line that has to be changed.
+inline constexpr int kExitUsage = 2;
+
 // The exit code that --help or a bad command line asks for, after printing.
 struct ExitNow {
   int code = 0;

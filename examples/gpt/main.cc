@@ -1,90 +1,13 @@
-#include <unistd.h>
-
-#include <iostream>
-#include <memory>
-#include <variant>
-
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
-
-#include "common/log.h"
-#include "common/real_clock.h"
-#include "common/status_macros.h"
-#include "common/status_util.h"
 #include "examples/gpt/options.h"
 #include "examples/gpt/training.h"
-#include "examples/open_session.h"
-#include "trainer/torch/gpu.h"
-#include "trainer/torch/process.h"
+#include "examples/program.h"
+#include "examples/torch/training_program.h"
 
-namespace cohort::gpt {
-namespace {
-
-constexpr int kExitUsage = 2;
-constexpr int kExitFailure = 1;
-
-// Before the gang meets, so that a rank without a GPU says so at once.
-absl::StatusOr<torch::Device> OpenDevice(const TrainOptions& options) {
-  if (!options.use_gpu) return torch::Device(torch::kCPU);
-  const auto gpu = torch_adapter::OpenGpu();
-  if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
-  return *gpu;
+int main(int argc, char** argv) {
+  using cohort::gpt::ParseOptions;
+  using cohort::gpt::Training;
+  using cohort::gpt::TrainOptions;
+  return cohort::examples::RunProgram(
+      "gpt", argc, argv, ParseOptions,
+      cohort::examples::TrainOnTorch<Training, TrainOptions>);
 }
-
-void Tell(const absl::Status& status) {
-  std::cerr << "gpt: " << status.message() << std::endl;
-}
-
-absl::Status Run(Training& training, torch::Device device) {
-  const absl::Status done = training.Run();
-  if (absl::IsDeadlineExceeded(done) && !device.is_cpu()) {
-    // A GPU that does not answer would hold the destructors, too.
-    Tell(done);
-    _exit(kExitFailure);
-  }
-  return done;
-}
-
-absl::Status Train(const TrainOptions& options) {
-  const torch_adapter::ComputeFacts facts = torch_adapter::PrepareProcess();
-  COHORT_ASSIGN_OR_RETURN(const torch::Device device, OpenDevice(options));
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::Session> session,
-                          examples::OpenSession(options, options.use_gpu));
-  if (session->is_lead()) {
-    std::cout
-        << absl::StrFormat(
-               "training on %d rank%s, attempt %d, on %s%s, %d thread%s a "
-               "rank, %s",
-               session->world(), session->world() == 1 ? "" : "s",
-               session->place().attempt, device.str(),
-               examples::ReductionNote(*session, options.use_gpu),
-               facts.threads, facts.threads == 1 ? "" : "s", facts.blas)
-        << std::endl;
-  }
-  const MachineClock clock;
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Training> training,
-                          Training::Create(options, *session, device, clock));
-  COHORT_RETURN_IF_ERROR(Run(*training, device));
-  return session->Finish();
-}
-
-int Main(int argc, char** argv) {
-  SetLogProgram("gpt");
-  const std::variant<TrainOptions, examples::ExitNow> parsed =
-      ParseOptions(argc, argv);
-  if (const auto* exit_now = std::get_if<examples::ExitNow>(&parsed)) {
-    return exit_now->code;
-  }
-  const absl::Status status = Train(std::get<TrainOptions>(parsed));
-  if (status.ok()) return 0;
-  Tell(status);
-  const bool bad_value =
-      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  return bad_value ? kExitUsage : kExitFailure;
-}
-
-}  // namespace
-}  // namespace cohort::gpt
-
-int main(int argc, char** argv) { return cohort::gpt::Main(argc, argv); }

@@ -1,14 +1,11 @@
 #include "examples/gpt/training.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <map>
 #include <numeric>
 #include <string>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +17,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "examples/gpt/sample.h"
+#include "examples/program.h"
 #include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
@@ -28,6 +26,7 @@
 namespace cohort::gpt {
 namespace {
 
+using examples::Say;
 using trainer::Buffer;
 using trainer::Checkpoint;
 using trainer::CheckpointManifest;
@@ -37,9 +36,6 @@ using trainer::TensorView;
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
 constexpr char kLosses[] = "losses";
-
-// A line for people, at once even through a pipe.
-void Say(const std::string& line) { std::cout << line << std::endl; }
 
 // What a model wrote, which need not be UTF-8, on one line.
 std::string Line(const std::string& text) {
@@ -68,26 +64,21 @@ std::map<std::string, std::string> RunFacts(const TrainOptions& options,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Training>> Training::Create(
-    const TrainOptions& options, trainer::Session& session,
-    torch::Device device, const Clock& clock) {
-  std::unique_ptr<Training> training(
-      new Training(options, session, device, clock));
-  COHORT_RETURN_IF_ERROR(training->LoadText());
-  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch(
-      [&training] { return training->BuildModel(); }));
-  if (const auto& restore = session.place().restore) {
+absl::Status Training::Prepare() {
+  COHORT_RETURN_IF_ERROR(LoadText());
+  COHORT_RETURN_IF_ERROR(
+      torch_adapter::CatchTorch([this] { return BuildModel(); }));
+  if (const auto& restore = session_.place().restore) {
     const auto checkpoint = trainer::ReadCheckpoint(restore->path);
     if (absl::IsNotFound(checkpoint.status())) {
       return Annotate(checkpoint.status(),
                       "every node of the gang must see --storage-path");
     }
     COHORT_RETURN_IF_ERROR(checkpoint.status());
-    COHORT_RETURN_IF_ERROR(
-        Annotate(training->Restore(*checkpoint), restore->path));
+    COHORT_RETURN_IF_ERROR(Annotate(Restore(*checkpoint), restore->path));
   }
-  COHORT_RETURN_IF_ERROR(training->OpenLossLog());
-  return training;
+  return session_.is_lead() ? loss_log_.Open(options_.loss_log, losses_)
+                            : absl::OkStatus();
 }
 
 absl::Status Training::LoadText() {
@@ -108,7 +99,11 @@ absl::Status Training::BuildModel() {
                                            ? torch::kBFloat16
                                            : torch::kFloat32,
                                        options_.seed);
-  gpt->to(device_);
+  COHORT_RETURN_IF_ERROR(
+      examples::OnDevice(device_, "copying the model there", [&] {
+        gpt->to(device_);
+        return absl::OkStatus();
+      }));
   COHORT_ASSIGN_OR_RETURN(model_, Model::Create(gpt, session_.comm()));
   COHORT_ASSIGN_OR_RETURN(
       optimizer_, torch_adapter::Adam::Create(*gpt, {.lr = options_.lr}));
@@ -122,9 +117,13 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   COHORT_ASSIGN_OR_RETURN(const auto* model, checkpoint.Find("model"));
   COHORT_ASSIGN_OR_RETURN(const auto* optimizer, checkpoint.Find("optimizer"));
   COHORT_ASSIGN_OR_RETURN(const auto* history, checkpoint.Find("history"));
-  COHORT_RETURN_IF_ERROR(
-      torch_adapter::LoadStateDict(*model, model_->module()));
-  COHORT_RETURN_IF_ERROR(optimizer_->Load(*optimizer));
+  const absl::Status loaded = examples::OnDevice(
+      device_, "copying the checkpoint there", [&]() -> absl::Status {
+        COHORT_RETURN_IF_ERROR(
+            torch_adapter::LoadStateDict(*model, model_->module()));
+        return optimizer_->Load(*optimizer);
+      });
+  COHORT_RETURN_IF_ERROR(loaded);
   COHORT_ASSIGN_OR_RETURN(const TensorView losses, history->Find(kLosses));
   if (losses.type != TensorType::kF64 ||
       losses.bytes.size() != sizeof(double) * manifest.step) {
@@ -142,26 +141,8 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   return absl::OkStatus();
 }
 
-// The log tells the whole run: what came before the checkpoint is written
-// again.
-absl::Status Training::OpenLossLog() {
-  if (options_.loss_log.empty() || !session_.is_lead()) {
-    return absl::OkStatus();
-  }
-  errno = 0;
-  loss_log_.open(options_.loss_log, std::ios::trunc);
-  if (!loss_log_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--loss-log ", options_.loss_log, ": ",
-                     std::strerror(errno == 0 ? EIO : errno)));
-  }
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    loss_log_ << absl::StrFormat("%d %.17g\n", i + 1, losses_[i]);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Training::Run() {
+  COHORT_RETURN_IF_ERROR(Prepare());
   bool more = !ReachedSteps();
   while (more && epoch_ < options_.epochs) {
     COHORT_ASSIGN_OR_RETURN(more, RunEpoch());
@@ -222,6 +203,7 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
   }));
   COHORT_RETURN_IF_ERROR(model_->Backward(loss));
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
+  // The host waits for the device here.
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   // Every rank has the same number of windows in a step.
   COHORT_ASSIGN_OR_RETURN(const double global, Mean(mine, 1));
@@ -231,9 +213,7 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
                                             step_, ": lower --lr"));
   }
   losses_.push_back(global);
-  if (loss_log_.is_open()) {
-    loss_log_ << absl::StrFormat("%d %.17g\n", step_, global);
-  }
+  loss_log_.Add(step_, global);
   return Report(global);
 }
 
@@ -255,7 +235,7 @@ absl::Status Training::Validate() {
     std::vector<int64_t> ids(
         static_cast<size_t>(std::min(options_.batch, windows - begin)));
     std::iota(ids.begin(), ids.end(), begin);
-    COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
+    COHORT_RETURN_IF_ERROR(examples::OnDevice(device_, "validation", [&] {
       const torch::NoGradGuard no_gradients;
       sum += LossOf(Part::kValidation, ids).item<double>() *
              static_cast<double>(ids.size());
@@ -263,7 +243,8 @@ absl::Status Training::Validate() {
     }));
     count += static_cast<double>(ids.size());
   }
-  COHORT_ASSIGN_OR_RETURN(validation_loss_, Mean(sum, count));
+  COHORT_ASSIGN_OR_RETURN(validation_loss_,
+                          examples::MeanOverGang(session_.comm(), sum, count));
   validated_step_ = step_;
   return losses_.empty() ? absl::OkStatus() : Report(losses_.back());
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "examples/gpt/model.h"
 #include "examples/gpt/options.h"
 #include "examples/gpt/text.h"
+#include "examples/loss_log.h"
 #include "trainer/checkpoint.h"
 #include "trainer/sampler.h"
 #include "trainer/session.h"
@@ -36,28 +36,24 @@ namespace cohort::gpt {
 // Thread-compatible; session and clock must outlive it.
 class Training {
  public:
-  // Every rank calls it alike.  InvalidArgument when the checkpoint is of
-  // another model, seed or text, or when --loss-log cannot be written; else the
-  // errors of text, device, disk and gang.
-  static absl::StatusOr<std::unique_ptr<Training>> Create(
-      const TrainOptions& options, trainer::Session& session,
-      torch::Device device, const Clock& clock);
+  Training(const TrainOptions& options, trainer::Session& session,
+           torch::Device device, const Clock& clock)
+      : options_(options), session_(session), device_(device), clock_(clock) {}
 
-  // Trains to the end, leaves the last checkpoint behind, and shows what the
-  // model writes.
+  // Reads text and checkpoint, trains to the end, leaves the last checkpoint
+  // behind, and shows what the model writes.  Every rank calls it once, alike.
+  // InvalidArgument when the checkpoint is of another model, seed or text, or
+  // when --loss-log cannot be written; else the errors of text, device, disk
+  // and gang.
   absl::Status Run();
 
  private:
   using Model = torch_adapter::DistributedDataParallel<GptImpl>;
 
-  Training(const TrainOptions& options, trainer::Session& session,
-           torch::Device device, const Clock& clock)
-      : options_(options), session_(session), device_(device), clock_(clock) {}
-
+  absl::Status Prepare();
   absl::Status LoadText();
   absl::Status BuildModel();
   absl::Status Restore(const trainer::Checkpoint& checkpoint);
-  absl::Status OpenLossLog();
 
   // Trains the rest of the epoch; false when --steps said stop in it.
   absl::StatusOr<bool> RunEpoch();
@@ -86,7 +82,7 @@ class Training {
   std::optional<trainer::DistributedSampler> sampler_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<torch_adapter::Adam> optimizer_;
-  std::ofstream loss_log_;
+  examples::LossLog loss_log_;
 
   // Where the run stands; what a checkpoint keeps.
   int64_t step_ = 0;

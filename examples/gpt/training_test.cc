@@ -116,10 +116,8 @@ class GptTrainingTest : public ::testing::Test {
         const std::unique_ptr<GangSession> session,
         GangSession::Join(home, place, on_report, on_commit));
     const MachineClock clock;
-    COHORT_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Training> training,
-        Training::Create(options, *session, torch::kCPU, clock));
-    COHORT_RETURN_IF_ERROR(training->Run());
+    Training training(options, *session, torch::kCPU, clock);
+    COHORT_RETURN_IF_ERROR(training.Run());
     return session->Finish();
   }
 

@@ -1,8 +1,8 @@
 #include "examples/mnist/evaluation.h"
 
 #include <algorithm>
-#include <iostream>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,8 @@
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "examples/program.h"
+#include "examples/torch/device.h"
 #include "trainer/checkpoint.h"
 #include "trainer/local_comm.h"
 #include "trainer/torch/device_memory.h"
@@ -36,7 +38,7 @@ absl::StatusOr<int64_t> CountBatch(NetImpl& net, const IdxDataset& dataset,
   std::vector<float> pixels(size * static_cast<size_t>(dataset.input_size()));
   COHORT_RETURN_IF_ERROR(dataset.Read(ids, pixels, labels));
   int64_t correct = 0;
-  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
+  COHORT_RETURN_IF_ERROR(examples::OnDevice(device, "a batch of the test", [&] {
     const torch::NoGradGuard no_gradients;
     const torch::Tensor guesses =
         net.forward(ImagesOf(pixels, dataset, precision, device))
@@ -115,24 +117,28 @@ absl::Status Evaluate(const TrainOptions& options, torch::Device device) {
   if (!model.ok()) return Annotate(model.status(), options.evaluate);
   const absl::StatusOr<SavedNet> saved = ShapeOf(**model);
   if (!saved.ok()) return Annotate(saved.status(), options.evaluate);
-  NetImpl net(saved->shape);
-  if (saved->precision == Precision::kFloat64) net.to(torch::kFloat64);
-  COHORT_RETURN_IF_ERROR(
-      Annotate(torch_adapter::LoadStateDict(**model, net), options.evaluate));
-  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&net, device] {
-    net.to(device);
+  std::optional<NetImpl> net;
+  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch([&] {
+    net.emplace(saved->shape);
+    if (saved->precision == Precision::kFloat64) net->to(torch::kFloat64);
     return absl::OkStatus();
   }));
+  COHORT_RETURN_IF_ERROR(
+      Annotate(torch_adapter::LoadStateDict(**model, *net), options.evaluate));
+  COHORT_RETURN_IF_ERROR(
+      examples::OnDevice(device, "copying the network there", [&] {
+        net->to(device);
+        return absl::OkStatus();
+      }));
   COHORT_ASSIGN_OR_RETURN(
       const std::unique_ptr<IdxDataset> dataset,
       IdxDataset::Open(options.data, "t10k", options.test_samples));
   trainer::LocalComm comm;
   COHORT_ASSIGN_OR_RETURN(
       const int64_t correct,
-      CountCorrect(net, *dataset, saved->precision, device, comm));
-  std::cout << absl::StrFormat("test accuracy: %.2f %%",
-                               Percent(correct, dataset->size()))
-            << std::endl;
+      CountCorrect(*net, *dataset, saved->precision, device, comm));
+  examples::Say(absl::StrFormat("test accuracy: %.2f %%",
+                                Percent(correct, dataset->size())));
   return absl::OkStatus();
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "examples/mnist/evaluation.h"
+#include "examples/program.h"
 #include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
@@ -26,6 +26,7 @@
 namespace cohort::mnist {
 namespace {
 
+using examples::Say;
 using trainer::Batch;
 using trainer::Buffer;
 using trainer::Checkpoint;
@@ -36,9 +37,6 @@ using trainer::TensorView;
 
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
-
-// A line for people, at once even through a pipe.
-void Say(const std::string& line) { std::cout << line << std::endl; }
 
 template <typename T>
 TensorView ColumnOf(const std::string& name, TensorType type,
@@ -77,34 +75,24 @@ std::map<std::string, std::string> RunFacts(const TrainOptions& options,
   };
 }
 
-absl::Status CannotWrite(const char* flag, const std::string& path) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      flag, " ", path, ": ", std::strerror(errno == 0 ? EIO : errno)));
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Training>> Training::Create(
-    const TrainOptions& options, trainer::Session& session,
-    torch::Device device, const Clock& clock) {
-  std::unique_ptr<Training> training(
-      new Training(options, session, device, clock));
-  COHORT_RETURN_IF_ERROR(training->LoadData());
-  COHORT_RETURN_IF_ERROR(torch_adapter::CatchTorch(
-      [&training] { return training->BuildModel(); }));
-  if (const auto& restore = session.place().restore) {
+absl::Status Training::Prepare() {
+  COHORT_RETURN_IF_ERROR(LoadData());
+  COHORT_RETURN_IF_ERROR(
+      torch_adapter::CatchTorch([this] { return BuildModel(); }));
+  if (const auto& restore = session_.place().restore) {
     const auto checkpoint = trainer::ReadCheckpoint(restore->path);
     if (absl::IsNotFound(checkpoint.status())) {
       return Annotate(checkpoint.status(),
                       "every node of the gang must see --storage-path");
     }
     COHORT_RETURN_IF_ERROR(checkpoint.status());
-    COHORT_RETURN_IF_ERROR(
-        Annotate(training->Restore(*checkpoint), restore->path));
+    COHORT_RETURN_IF_ERROR(Annotate(Restore(*checkpoint), restore->path));
   }
-  COHORT_RETURN_IF_ERROR(training->CheckCurve());
-  COHORT_RETURN_IF_ERROR(training->OpenLossLog());
-  return training;
+  if (!session_.is_lead()) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(CheckCurve());
+  return loss_log_.Open(options_.loss_log, history_.losses);
 }
 
 absl::Status Training::LoadData() {
@@ -133,7 +121,11 @@ absl::Status Training::BuildModel() {
   torch::manual_seed(options_.seed);
   auto net = std::make_shared<NetImpl>(options_.shape);
   if (options_.precision == Precision::kFloat64) net->to(torch::kFloat64);
-  net->to(device_);
+  COHORT_RETURN_IF_ERROR(
+      examples::OnDevice(device_, "copying the network there", [&] {
+        net->to(device_);
+        return absl::OkStatus();
+      }));
   COHORT_ASSIGN_OR_RETURN(model_, Model::Create(net, session_.comm()));
   COHORT_ASSIGN_OR_RETURN(
       optimizer_, torch_adapter::Adam::Create(*net, {.lr = options_.lr}));
@@ -147,9 +139,13 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   COHORT_ASSIGN_OR_RETURN(const auto* model, checkpoint.Find("model"));
   COHORT_ASSIGN_OR_RETURN(const auto* optimizer, checkpoint.Find("optimizer"));
   COHORT_ASSIGN_OR_RETURN(const auto* history, checkpoint.Find("history"));
-  COHORT_RETURN_IF_ERROR(
-      torch_adapter::LoadStateDict(*model, model_->module()));
-  COHORT_RETURN_IF_ERROR(optimizer_->Load(*optimizer));
+  const absl::Status loaded = examples::OnDevice(
+      device_, "copying the checkpoint there", [&]() -> absl::Status {
+        COHORT_RETURN_IF_ERROR(
+            torch_adapter::LoadStateDict(*model, model_->module()));
+        return optimizer_->Load(*optimizer);
+      });
+  COHORT_RETURN_IF_ERROR(loaded);
   COHORT_RETURN_IF_ERROR(RestoreHistory(*history));
   if (static_cast<int64_t>(history_.losses.size()) != manifest.step ||
       (!history_.epoch_ends.empty() &&
@@ -180,34 +176,21 @@ absl::Status Training::RestoreHistory(const SafetensorsFile& file) {
 }
 
 absl::Status Training::CheckCurve() const {
-  if (options_.svg.empty() || !session_.is_lead()) return absl::OkStatus();
+  if (options_.svg.empty()) return absl::OkStatus();
   std::error_code error;
   const bool existed = std::filesystem::exists(options_.svg, error);
   errno = 0;
   std::ofstream file(options_.svg, std::ios::app);
-  if (!file) return CannotWrite("--svg", options_.svg);
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--svg ", options_.svg, ": ", std::strerror(errno == 0 ? EIO : errno)));
+  }
   if (!existed) std::filesystem::remove(options_.svg, error);
   return absl::OkStatus();
 }
 
-// The log tells the whole run: what came before the checkpoint is written
-// again.
-absl::Status Training::OpenLossLog() {
-  if (options_.loss_log.empty() || !session_.is_lead()) {
-    return absl::OkStatus();
-  }
-  errno = 0;
-  loss_log_.open(options_.loss_log, std::ios::trunc);
-  if (!loss_log_) {
-    return CannotWrite("--loss-log", options_.loss_log);
-  }
-  for (size_t i = 0; i < history_.losses.size(); ++i) {
-    loss_log_ << absl::StrFormat("%d %.17g\n", i + 1, history_.losses[i]);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Training::Run() {
+  COHORT_RETURN_IF_ERROR(Prepare());
   bool more = !ReachedSteps();
   while (more && epoch_ < options_.epochs) {
     COHORT_ASSIGN_OR_RETURN(more, RunEpoch());
@@ -279,14 +262,13 @@ absl::Status Training::Step(Batch& batch) {
   }));
   COHORT_RETURN_IF_ERROR(model_->Backward(loss));
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
+  // The host waits for the device here.
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   COHORT_ASSIGN_OR_RETURN(const double global, GlobalLoss(mine));
   ++step_;
   cursor_ = batch.cursor;
   history_.losses.push_back(global);
-  if (loss_log_.is_open()) {
-    loss_log_ << absl::StrFormat("%d %.17g\n", step_, global);
-  }
+  loss_log_.Add(step_, global);
   return Report(global);
 }
 
@@ -356,6 +338,7 @@ absl::Status Training::SaveCheckpoint() {
       .cursor = cursor_,
       .seed = options_.seed,
       .program = RunFacts(options_, train_->size())};
+  // The host waits for the device here, too.
   COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors model,
                           torch_adapter::StateDict(model_->module()));
   COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors optimizer,

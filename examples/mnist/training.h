@@ -1,6 +1,5 @@
 #pragma once
 
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/clock.h"
+#include "examples/loss_log.h"
 #include "examples/mnist/idx_dataset.h"
 #include "examples/mnist/loss_curve.h"
 #include "examples/mnist/net.h"
@@ -35,28 +35,24 @@ namespace cohort::mnist {
 // Thread-compatible; session and clock must outlive it.
 class Training {
  public:
-  // Every rank calls it alike.  InvalidArgument when the checkpoint is of
-  // another network, seed or data, or when --loss-log or --svg cannot be
-  // written; else the errors of data, disk and gang.
-  static absl::StatusOr<std::unique_ptr<Training>> Create(
-      const TrainOptions& options, trainer::Session& session,
-      torch::Device device, const Clock& clock);
+  Training(const TrainOptions& options, trainer::Session& session,
+           torch::Device device, const Clock& clock)
+      : options_(options), session_(session), device_(device), clock_(clock) {}
 
-  // Trains to the end, evaluates, and leaves the last checkpoint behind.
+  // Reads data and checkpoint, trains to the end, evaluates, and leaves the
+  // last checkpoint behind.  Every rank calls it once, alike.  InvalidArgument
+  // when the checkpoint is of another network, seed or data, or when --loss-log
+  // or --svg cannot be written; else the errors of data, device, disk and gang.
   absl::Status Run();
 
  private:
   using Model = torch_adapter::DistributedDataParallel<NetImpl>;
 
-  Training(const TrainOptions& options, trainer::Session& session,
-           torch::Device device, const Clock& clock)
-      : options_(options), session_(session), device_(device), clock_(clock) {}
-
+  absl::Status Prepare();
   absl::Status LoadData();
   absl::Status BuildModel();
   absl::Status Restore(const trainer::Checkpoint& checkpoint);
   absl::Status RestoreHistory(const trainer::SafetensorsFile& file);
-  absl::Status OpenLossLog();
   // That the picture can be written, before hours of training.
   absl::Status CheckCurve() const;
 
@@ -88,7 +84,7 @@ class Training {
   std::unique_ptr<trainer::Loader> loader_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<torch_adapter::Adam> optimizer_;
-  std::ofstream loss_log_;
+  examples::LossLog loss_log_;
 
   // Where the run stands; what a checkpoint keeps.
   int64_t step_ = 0;

@@ -151,10 +151,8 @@ class TrainingTest : public ::testing::Test {
         const std::unique_ptr<GangSession> session,
         GangSession::Join(Directory(), place, on_report, on_commit));
     const MachineClock clock;
-    COHORT_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Training> training,
-        Training::Create(attempt.options, *session, torch::kCPU, clock));
-    COHORT_RETURN_IF_ERROR(training->Run());
+    Training training(attempt.options, *session, torch::kCPU, clock);
+    COHORT_RETURN_IF_ERROR(training.Run());
     return session->Finish();
   }
 

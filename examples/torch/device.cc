@@ -1,9 +1,19 @@
 #include "examples/torch/device.h"
 
 #include "common/status_macros.h"
-#include "trainer/torch/torch_status.h"
+#include "common/status_util.h"
+#include "trainer/torch/gpu.h"
 
 namespace cohort::examples {
+
+absl::StatusOr<torch::Device> OpenDevice(bool use_gpu) {
+  if (!use_gpu) return torch::Device(torch::kCPU);
+  const HangGuard guard("--use-gpu: opening the GPU",
+                        torch_adapter::kPassPatience);
+  const auto gpu = torch_adapter::OpenGpu();
+  if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
+  return *gpu;
+}
 
 absl::StatusOr<double> ReadLoss(const torch::Tensor& loss) {
   double value = 0;
