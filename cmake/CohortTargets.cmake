@@ -129,7 +129,10 @@ function(cohort_executable)
       set(kind MIXED)
       # Its shared objects may come along (tools/gpu_bundle.sh).  An RPATH, since a
       # RUNPATH does not count for what those need in turn.
-      set_target_properties(${ARG_NAME} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+      # In the build tree, too: else CMake keeps its place there by empty entries,
+      # which are the directory that the program is started in.
+      set_target_properties(${ARG_NAME} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib"
+        INSTALL_RPATH_USE_LINK_PATH ON BUILD_WITH_INSTALL_RPATH ON)
       target_link_options(${ARG_NAME} PRIVATE -Wl,--disable-new-dtags)
     else()
       target_link_options(${ARG_NAME} PRIVATE -static-libstdc++ -static-libgcc)

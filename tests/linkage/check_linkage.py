@@ -1,4 +1,4 @@
-"""Reads ldd and nm of each program: one protobuf, one libstdc++.
+"""Reads ldd, nm and readelf of each program: one protobuf, one libstdc++.
 
   check_linkage.py [--static P | --mixed P | --shared P | --bare P]...
 
@@ -7,9 +7,12 @@ mixed:  as static, but libstdc++ is the system's, and with it Gloo: only one of 
 shared: protobuf from the shared object alone, or not at all; and Gloo before a
         LibTorch that exports one of its own (cmake/CohortTorchWheel.cmake).
 bare:   none of them, inside or outside.
+
+None looks for shared objects in the directory that it is started in.
 """
 
 import argparse
+import re
 import subprocess
 import sys
 
@@ -60,6 +63,15 @@ def problems(kind, objects, has_own_protobuf):
     return found
 
 
+def search_problems(readelf_output):
+    """What is wrong with where a program looks, from readelf --dynamic."""
+    paths = re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", readelf_output)
+    return [f"{tag} has an entry that depends on where it is started: {path}"
+            for tag, path in paths
+            if not all(entry.startswith(("/", "$ORIGIN"))
+                       for entry in path.split(":"))]
+
+
 def run(command):
     result = subprocess.run(command, capture_output=True, text=True)
     return result.stdout + (result.stderr if result.returncode else "")
@@ -77,7 +89,8 @@ def main():
             own = holds_protobuf(run(["nm", "-C", "--defined-only", program]))
             print(f"{program}: {kind}, {len(objects)} shared objects, "
                   f"{'own' if own else 'no own'} protobuf")
-            for problem in problems(kind, objects, own):
+            searched = search_problems(run(["readelf", "--dynamic", program]))
+            for problem in problems(kind, objects, own) + searched:
                 print(f"  FAILED: {problem}")
                 failures += 1
     return 1 if failures else 0

@@ -2,7 +2,8 @@
 
 import unittest
 
-from check_linkage import holds_protobuf, loaded_objects, problems
+from check_linkage import (holds_protobuf, loaded_objects, problems,
+                           search_problems)
 
 LDD = """\tlinux-vdso.so.1 (0x00007ffd)
 \tlibprotobuf.so.32 => /lib/x86_64-linux-gnu/libprotobuf.so.32 (0x00007f)
@@ -40,6 +41,15 @@ class CheckLinkageTest(unittest.TestCase):
                      ["libtorch_cpu.so.1.13", "libgloo.so.0"],
                      ["libtorch_cpu.so"]):
             self.assertFalse(problems("shared", fine, False))
+
+    def test_refuses_the_directory_that_a_program_is_started_in(self):
+        line = " 0x0f (%s)              Library rpath: [%s]\n"
+        for path in ("::::", "", "/lib:", "lib", "/lib:.:/usr/lib"):
+            for tag in ("RPATH", "RUNPATH"):
+                self.assertTrue(search_problems(line % (tag, path)), path)
+        for path in ("/lib", "$ORIGIN/../lib", "/opt/lib:$ORIGIN/../lib"):
+            self.assertFalse(search_problems(line % ("RUNPATH", path)))
+        self.assertFalse(search_problems(" 0x01 (NEEDED)  [libc.so.6]\n"))
 
     def test_accepts_what_is_meant(self):
         self.assertFalse(problems("static", ["libc.so.6", "libm.so.6"], True))
