@@ -26,10 +26,10 @@ function(cohort_closure out roots)
   set(${out}_FOREIGN ${foreign} PARENT_SCOPE)
 endfunction()
 
-# cohort_install_library(NAME n ROOTS ... [WITHOUT ours ...] [DEPS ...]): one archive
-# of the objects of all libraries of ours that ROOTS need.
+# cohort_install_library(NAME n EXPORT set ROOTS ... [WITHOUT ours ...] [DEPS ...]):
+# one archive of the objects of all libraries of ours that ROOTS need.
 function(cohort_install_library)
-  cmake_parse_arguments(ARG "" "NAME" "ROOTS;WITHOUT;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;EXPORT" "ROOTS;WITHOUT;DEPS" ${ARGN})
   cohort_closure(parts "${ARG_ROOTS}")
   list(REMOVE_ITEM parts ${ARG_WITHOUT} "")
   set(objects)
@@ -45,7 +45,7 @@ function(cohort_install_library)
   target_include_directories(${ARG_NAME} INTERFACE
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/cohort>)
   target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS} ${parts_FOREIGN})
-  install(TARGETS ${ARG_NAME} EXPORT cohortTargets
+  install(TARGETS ${ARG_NAME} EXPORT ${ARG_EXPORT}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   foreach(part IN LISTS parts)
     get_target_property(folder ${part} SOURCE_DIR)
@@ -76,7 +76,8 @@ foreach(name IN LISTS ours)
     list(APPEND torch_roots ${name})
   endif()
 endforeach()
-cohort_install_library(NAME cohort ROOTS ${roots} DEPS cohort_public_deps)
+cohort_install_library(NAME cohort EXPORT cohortTargets ROOTS ${roots}
+  DEPS cohort_public_deps)
 install(TARGETS cohort_public_deps EXPORT cohortTargets)
 if(TARGET cohort_proto)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/gen/cohort
@@ -85,8 +86,8 @@ if(TARGET cohort_proto)
 endif()
 if(torch_roots)
   cohort_closure(inside "${roots}")
-  cohort_install_library(NAME cohort_torch ROOTS ${torch_roots}
-    WITHOUT ${inside} DEPS cohort)
+  cohort_install_library(NAME cohort_torch EXPORT cohortTorchTargets
+    ROOTS ${torch_roots} WITHOUT ${inside} DEPS cohort)
   set_target_properties(cohort_torch PROPERTIES EXPORT_NAME torch)
 endif()
 
@@ -118,3 +119,7 @@ install(FILES ${CMAKE_BINARY_DIR}/cohortConfig.cmake
   ${CMAKE_BINARY_DIR}/cohortConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/CohortTorchWheel.cmake DESTINATION ${package})
 install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${package})
+if(torch_roots)
+  # Of its own: only a program that found LibTorch has that target.
+  install(EXPORT cohortTorchTargets NAMESPACE cohort:: DESTINATION ${package})
+endif()

@@ -3,38 +3,58 @@
 
 set(COHORT_TORCH_WHEEL_OLDEST 2.7)  # Before: GCC's old C++ ABI.
 
-# cohort_torch_wheel(DIR): the target `torch` and Torch_VERSION, as find_package(Torch)
-# gives them, from a site-packages/torch.  What is no such directory, too old or not
-# whole ends the configuration with what to do about it.
-# After find_package(Gloo), if at all.
-function(cohort_torch_wheel dir)
+# cohort_torch_wheel_version(DIR VERSION REASON): VERSION of a wheel's whole
+# site-packages/torch; else REASON says what is wrong with it.
+function(cohort_torch_wheel_version dir version reason)
   get_filename_component(dir ${dir} ABSOLUTE)
   set(named "COHORT_TORCH_DIR=${dir}")
-  if(NOT EXISTS ${dir}/version.py)
-    message(FATAL_ERROR "${named} holds no version.py and so no torch wheel: name "
-      "what `python3 -c 'import torch; print(torch.__path__[0])'` prints, or leave "
-      "it out for the system's LibTorch")
+  set(why "")
+  set(found "")
+  set(variant "")
+  if(EXISTS ${dir}/version.py)
+    file(STRINGS ${dir}/version.py line REGEX "^__version__ = ")
+    if(line MATCHES "^__version__ = ['\"](([0-9]+\\.)+[0-9]+)([^'\"]*)")
+      set(found ${CMAKE_MATCH_1})
+      set(variant ${CMAKE_MATCH_3})
+    else()
+      string(CONCAT why "${named}: its version.py does not tell the version: is it "
+        "the directory of a torch wheel?")
+    endif()
+  else()
+    string(CONCAT why "${named} holds no version.py and so no torch wheel: name "
+      "what `python3 -c 'import torch; print(torch.__path__[0])'` prints")
   endif()
-  file(STRINGS ${dir}/version.py line REGEX "^__version__ = ")
-  if(NOT line MATCHES "^__version__ = ['\"](([0-9]+\\.)+[0-9]+)([^'\"]*)")
-    message(FATAL_ERROR "${named}: its version.py does not tell the version: is it "
-      "the directory of a torch wheel?")
-  endif()
-  set(version ${CMAKE_MATCH_1})
-  set(variant ${CMAKE_MATCH_3})
-  if(version VERSION_LESS COHORT_TORCH_WHEEL_OLDEST)
-    message(FATAL_ERROR "${named} is torch ${version}; wheels before "
+  if(found AND found VERSION_LESS COHORT_TORCH_WHEEL_OLDEST)
+    string(CONCAT why "${named} is torch ${found}; wheels before "
       "${COHORT_TORCH_WHEEL_OLDEST} are of another C++ ABI: pip install "
       "'torch>=${COHORT_TORCH_WHEEL_OLDEST}'")
+  elseif(found)
+    foreach(file IN ITEMS include/ATen/ATen.h
+                          include/torch/csrc/api/include/torch/torch.h
+                          lib/libtorch_cpu.so lib/libc10.so)
+      if(NOT EXISTS ${dir}/${file})
+        string(CONCAT why "${named} lacks ${file}: it is not the whole of a torch "
+          "wheel: pip install --force-reinstall torch==${found}${variant}")
+        break()
+      endif()
+    endforeach()
   endif()
-  foreach(file IN ITEMS include/ATen/ATen.h
-                        include/torch/csrc/api/include/torch/torch.h
-                        lib/libtorch_cpu.so lib/libc10.so)
-    if(NOT EXISTS ${dir}/${file})
-      message(FATAL_ERROR "${named} lacks ${file}: it is not the whole of a torch "
-        "wheel: pip install --force-reinstall torch==${version}${variant}")
-    endif()
-  endforeach()
+  set(${version} "${found}" PARENT_SCOPE)
+  set(${reason} "${why}" PARENT_SCOPE)
+endfunction()
+
+# cohort_torch_wheel(DIR REASON): the target `torch` and Torch_VERSION, as
+# find_package(Torch) gives them, from a site-packages/torch.  Of what is no such
+# directory, too old or not whole there is no target, and REASON, which is else
+# empty, says what to do about it.
+# After find_package(Gloo), if at all.
+function(cohort_torch_wheel dir reason)
+  cohort_torch_wheel_version(${dir} version why)
+  if(why)
+    set(${reason} "${why}" PARENT_SCOPE)
+    return()
+  endif()
+  get_filename_component(dir ${dir} ABSOLUTE)
 
   # What CUDA wheels leave to other wheels lies beside them.
   file(GLOB siblings LIST_DIRECTORIES ON
@@ -50,8 +70,11 @@ function(cohort_torch_wheel dir)
   if(EXISTS ${dir}/lib/libtorch_cuda.so)
     file(GLOB runtime ${dir}/lib/libcudart*.so* ${dir}/../nvidia/*/lib/libcudart.so*)
     if(NOT runtime)
-      message(FATAL_ERROR "${named} is for CUDA, and there is no libcudart in its lib/ "
-        "or in nvidia/*/lib beside it: pip install torch==${version} without --no-deps")
+      string(CONCAT why "COHORT_TORCH_DIR=${dir} is for CUDA, and there is no "
+        "libcudart in its lib/ or in nvidia/*/lib beside it: pip install "
+        "torch==${version} without --no-deps")
+      set(${reason} "${why}" PARENT_SCOPE)
+      return()
     endif()
     list(APPEND loaded -ltorch_cuda)  # For what it registers.
   endif()
@@ -75,4 +98,5 @@ function(cohort_torch_wheel dir)
     INTERFACE_LINK_OPTIONS "${options}"
     INTERFACE_LINK_LIBRARIES "${libraries}")
   set(Torch_VERSION ${version} PARENT_SCOPE)
+  set(${reason} "" PARENT_SCOPE)
 endfunction()
