@@ -23,6 +23,13 @@ std::string Environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+bool IsInProcess() {
+  void* const handle = dlopen(kPlainName, RTLD_NOW | RTLD_NOLOAD);
+  if (handle == nullptr) return false;
+  dlclose(handle);  // The reference, not the library.
+  return true;
+}
+
 // Where PyPI's nvidia-nccl-cu* wheels put it: on no loader's path.
 std::vector<std::string> WheelPaths() {
   std::vector<std::string> paths;
@@ -103,6 +110,13 @@ absl::Status CheckComplete(const NcclTable& t, absl::string_view path) {
 std::vector<std::string> LibraryCandidates(const std::string& wanted) {
   if (!wanted.empty()) return {wanted};
   const std::string named = Environment(kVariable);
+  if (IsInProcess()) {
+    if (!named.empty()) {
+      COHORT_LOG(kInfo, "nccl_in_process", {"not_loaded", named},
+                 {"why", "the process has an NCCL already"});
+    }
+    return {kPlainName};
+  }
   if (!named.empty()) return {named};
   std::vector<std::string> candidates = {kPlainName};
   for (std::string& path : WheelPaths()) {

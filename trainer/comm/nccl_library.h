@@ -127,8 +127,9 @@ absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
     cuda::BeforeCall before = cuda::Unwatched);
 
 // Where NCCL is looked for, in this order.  `wanted` alone when it is not
-// empty; else $COHORT_NCCL_LIBRARY alone when that is set; else libnccl.so.2
-// (the one that is in the process already, as PyTorch's, if any), then the
+// empty; else the one alone that is in the process already, as PyTorch's is,
+// since a second would bind calls of its own to the first one's symbols; else
+// $COHORT_NCCL_LIBRARY alone when that is set; else libnccl.so.2, then the
 // wheels in $VIRTUAL_ENV and $CONDA_PREFIX.
 std::vector<std::string> LibraryCandidates(const std::string& wanted = "");
 

@@ -1,5 +1,6 @@
 #include "trainer/comm/nccl_library.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -77,6 +78,15 @@ TEST(LibraryCandidatesTest, AreTheLoadersAndThenTheWheelsOfTheEnvironments) {
   EXPECT_THAT(LibraryCandidates(),
               ElementsAre("libnccl.so.2", folder + "/libnccl.so.2"));
   EXPECT_THAT(LibraryCandidates("mine.so"), ElementsAre("mine.so"));
+}
+
+TEST(LibraryCandidatesTest, AreTheProcesssOwnAloneWhereItHasOne) {
+  const ScopedVariable named("COHORT_NCCL_LIBRARY", COHORT_OLD_NCCL);
+  void* const resident = dlopen(COHORT_RESIDENT_NCCL, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(resident, nullptr) << dlerror();
+  EXPECT_THAT(LibraryCandidates(), ElementsAre("libnccl.so.2"));
+  dlclose(resident);
+  EXPECT_THAT(LibraryCandidates(), ElementsAre(COHORT_OLD_NCCL));
 }
 
 TEST(LoadFirstTest, LooksOnWhereOneIsNotThereTooOldOrNotWhole) {
