@@ -206,17 +206,19 @@ Json OptionalJson(const std::optional<Value>& value) {
 
 Json SampleObject(const std::optional<DeviceSample>& sample) {
   if (!sample.has_value()) return nullptr;
-  return {{"utilization_percent", OptionalJson(sample->utilization_percent)},
-          {"memory_used_bytes", OptionalJson(sample->memory_used_bytes)},
-          {"power_milliwatts", OptionalJson(sample->power_milliwatts)},
-          {"temperature_celsius", OptionalJson(sample->temperature_celsius)},
-          {"ecc_volatile", OptionalJson(sample->ecc_volatile)},
-          {"ecc_aggregate", OptionalJson(sample->ecc_aggregate)},
-          {"remapped_rows", OptionalJson(sample->remapped_rows)},
-          {"remap_pending", OptionalJson(sample->remap_pending)},
-          {"remap_failed", OptionalJson(sample->remap_failed)},
-          {"last_xid",
-           sample->last_xid == 0 ? Json(nullptr) : Json(sample->last_xid)}};
+  return {
+      {"utilization_percent", OptionalJson(sample->utilization_percent)},
+      {"memory_used_bytes", OptionalJson(sample->memory_used_bytes)},
+      {"memory_reserved_bytes", OptionalJson(sample->memory_reserved_bytes)},
+      {"power_milliwatts", OptionalJson(sample->power_milliwatts)},
+      {"temperature_celsius", OptionalJson(sample->temperature_celsius)},
+      {"ecc_volatile", OptionalJson(sample->ecc_volatile)},
+      {"ecc_aggregate", OptionalJson(sample->ecc_aggregate)},
+      {"remapped_rows", OptionalJson(sample->remapped_rows)},
+      {"remap_pending", OptionalJson(sample->remap_pending)},
+      {"remap_failed", OptionalJson(sample->remap_failed)},
+      {"last_xid",
+       sample->last_xid == 0 ? Json(nullptr) : Json(sample->last_xid)}};
 }
 
 Json DeviceObject(const Device& device) {

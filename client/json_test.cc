@@ -332,6 +332,7 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
     "sample": {
       "utilization_percent": 97,
       "memory_used_bytes": null,
+      "memory_reserved_bytes": null,
       "power_milliwatts": null,
       "temperature_celsius": null,
       "ecc_volatile": null,

@@ -9,6 +9,8 @@ namespace cohort {
 struct DeviceSample {
   std::optional<int64_t> utilization_percent;
   std::optional<int64_t> memory_used_bytes;
+  // By the driver: neither used nor free.
+  std::optional<int64_t> memory_reserved_bytes = {};
   std::optional<int64_t> power_milliwatts;
   std::optional<int64_t> temperature_celsius;
   // Uncorrectable errors since the driver was loaded, and in its life.

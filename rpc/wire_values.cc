@@ -39,6 +39,9 @@ v1::DeviceSample ToWire(const DeviceSample& sample) {
   if (sample.memory_used_bytes.has_value()) {
     wire.set_memory_used_bytes(*sample.memory_used_bytes);
   }
+  if (sample.memory_reserved_bytes.has_value()) {
+    wire.set_memory_reserved_bytes(*sample.memory_reserved_bytes);
+  }
   if (sample.power_milliwatts.has_value()) {
     wire.set_power_milliwatts(*sample.power_milliwatts);
   }
@@ -71,6 +74,9 @@ DeviceSample FromWire(const v1::DeviceSample& wire) {
   }
   if (wire.has_memory_used_bytes()) {
     sample.memory_used_bytes = wire.memory_used_bytes();
+  }
+  if (wire.has_memory_reserved_bytes()) {
+    sample.memory_reserved_bytes = wire.memory_reserved_bytes();
   }
   if (wire.has_power_milliwatts()) {
     sample.power_milliwatts = wire.power_milliwatts();

@@ -340,6 +340,7 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
   nvml::Memory memory = {};
   if (ask("memory", api_->memory_v2, entry.handle, &memory_v2)) {
     sample.memory_used_bytes = Bytes(memory_v2.used);
+    sample.memory_reserved_bytes = Bytes(memory_v2.reserved);
   } else if (ask("memory", api_->memory, entry.handle, &memory)) {
     sample.memory_used_bytes = Bytes(memory.used);
   }

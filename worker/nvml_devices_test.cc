@@ -199,7 +199,9 @@ TEST_F(NvmlDevicesTest, WhatTheDriverKeepsForItselfIsNotUsed) {
   List();
   const auto samples = devices_.Sample();
   EXPECT_THAT(samples[0].sample.memory_used_bytes, Optional(300));
+  EXPECT_THAT(samples[0].sample.memory_reserved_bytes, Optional(50));
   EXPECT_THAT(samples[1].sample.memory_used_bytes, Optional(300));
+  EXPECT_EQ(samples[1].sample.memory_reserved_bytes, std::nullopt);
   EXPECT_EQ(samples[0].error, "");
 }
 

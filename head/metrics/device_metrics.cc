@@ -99,6 +99,8 @@ std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
       Gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).");
   MetricFamily used =
       Gauge("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).");
+  MetricFamily reserved =
+      Gauge("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).");
   MetricFamily free =
       Gauge("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).");
   MetricFamily power = Gauge("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).");
@@ -132,9 +134,12 @@ std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
     const DeviceSample& sample = row.sample;
     add(utilization, sample.utilization_percent);
     add(used, sample.memory_used_bytes, kMebibyte);
+    add(reserved, sample.memory_reserved_bytes, kMebibyte);
     if (sample.memory_used_bytes.has_value()) {
+      const int64_t taken =
+          *sample.memory_used_bytes + sample.memory_reserved_bytes.value_or(0);
       free.Add(labels, (static_cast<double>(row.memory_bytes) -
-                        static_cast<double>(*sample.memory_used_bytes)) /
+                        static_cast<double>(taken)) /
                            kMebibyte);
     }
     add(power, sample.power_milliwatts, 1'000);
@@ -148,8 +153,8 @@ std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
   }
   std::vector<MetricFamily> families;
   for (MetricFamily* family :
-       {&states, &utilization, &used, &free, &power, &temperature, &xid,
-        &ecc_volatile, &ecc_aggregate, &remapped, &pending, &failed}) {
+       {&states, &utilization, &used, &reserved, &free, &power, &temperature,
+        &xid, &ecc_volatile, &ecc_aggregate, &remapped, &pending, &failed}) {
     families.push_back(std::move(*family));
   }
   return families;

@@ -33,6 +33,7 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
                 .state = DeviceState::kFenced};
   row.sample.utilization_percent = 97;
   row.sample.memory_used_bytes = int64_t{60} << 30;
+  row.sample.memory_reserved_bytes = int64_t{1} << 30;
   row.sample.power_milliwatts = 512'500;
   row.sample.temperature_celsius = 64;
   row.sample.ecc_volatile = 2;
@@ -45,7 +46,8 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
   const std::map<std::string, double> expected = {
       {"DCGM_FI_DEV_GPU_UTIL", 97},
       {"DCGM_FI_DEV_FB_USED", 60 * 1024},
-      {"DCGM_FI_DEV_FB_FREE", 20 * 1024},
+      {"DCGM_FI_DEV_FB_RESERVED", 1024},
+      {"DCGM_FI_DEV_FB_FREE", 19 * 1024},
       {"DCGM_FI_DEV_POWER_USAGE", 512.5},
       {"DCGM_FI_DEV_GPU_TEMP", 64},
       {"DCGM_FI_DEV_XID_ERRORS", 94},

@@ -20,6 +20,7 @@ TWO = """\
 0 pci 00000000:3B:00.0
 0 memory 85899345920
 0 used 1048576
+0 reserved 524288000
 0 temperature 40
 0 power 100500
 0 utilization 3
@@ -84,7 +85,10 @@ class Gpus(cluster.ClusterTest):
         sampled = cluster.until("a sample", lambda: self.gpu(c, 0)["sample"])
         self.assertEqual((sampled["temperature_celsius"],
                           sampled["power_milliwatts"],
-                          sampled["ecc_volatile"]), (40, 100500, None))
+                          sampled["memory_used_bytes"],
+                          sampled["memory_reserved_bytes"],
+                          sampled["ecc_volatile"]),
+                         (40, 100500, 1 << 20, 500 << 20, None))
         job = self.gpu_job(c, "sleep", "1000", gpus="0.5")
         c.await_state(job, "RUNNING")
         held = [gpu for gpu in c.json("gpus") if gpu["holders"]]
