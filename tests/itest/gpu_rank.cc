@@ -1,13 +1,16 @@
 // A rank that can use its GPU (test_gpu_comm.py): says what its communicator
-// works on, and sums its rank over the gang.
+// works on, and sums its rank over the gang.  GPU_RANK_PATIENCE: the seconds
+// that it has for each meeting.
 
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 
 #include "common/status_macros.h"
@@ -22,6 +25,12 @@ absl::Status Run() {
   COHORT_ASSIGN_OR_RETURN(WorkerSessionOptions options,
                           WorkerSessionFromEnvironment());
   options.can_use_gpu = true;
+  int patience = 0;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the process has one thread yet.
+  const char* const text = std::getenv("GPU_RANK_PATIENCE");
+  if (text != nullptr && absl::SimpleAtoi(text, &patience)) {
+    options.gang_patience = absl::Seconds(patience);
+  }
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session,
                           WorkerSession::Join(std::move(options)));
   Comm& comm = session->comm();

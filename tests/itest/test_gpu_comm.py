@@ -1,11 +1,14 @@
 """Which communicator ranks get that can use their GPU."""
 
+import json
 import os
 import pathlib
 
 import cluster
 
-RANK = pathlib.Path(os.environ["COHORT_BIN"]).parent / "tests" / "gpu-rank"
+TESTS = pathlib.Path(os.environ["COHORT_BIN"]).parent / "tests"
+RANK = TESTS / "gpu-rank"
+STUCK = TESTS / "stuck_cuda"  # holds a libcuda.so.1
 
 
 class GpuComm(cluster.ClusterTest):
@@ -21,6 +24,24 @@ class GpuComm(cluster.ClusterTest):
         # Every rank heard the first one's reason.
         self.assertEqual(logs.count("no_gpu_comm"), 3, logs)
         self.assertEqual(logs.count("rank 0: no GPU was granted"), 3, logs)
+
+    def test_all_hear_which_rank_hangs_where_and_it_is_killed(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--", "env",
+                       "CUDA_VISIBLE_DEVICES=0", f"LD_LIBRARY_PATH={STUCK}",
+                       "GPU_RANK_PATIENCE=8", str(RANK))
+        ended = c.await_end(job)
+        logs = c.logs(job, "--stderr")
+        self.assertEqual(ended["state"], "FAILED", (ended, logs))
+        self.assertIn("rank 0 on GPU 0: taking the GPU is not over, in cuInit",
+                      logs)
+        events = [json.loads(line) for line in
+                  c.run("events", "--json", "--job", job).stdout.splitlines()]
+        killed = [event["text"] for event in events
+                  if event["kind"] == "gpu_comm_killed"]
+        self.assertEqual(len(killed), 1, events)
+        self.assertIn("rank 0 on GPU 0", killed[0])
+        self.assertIn("hangs in cuInit", killed[0])
 
 
 if __name__ == "__main__":
