@@ -234,7 +234,7 @@ TEST(NcclCommTest, ConnectsAgainWithoutTheWindowsThatNcclRefuses) {
       if (at_once) {
         refuser.faults().Fail("ncclCommWindowRegister", nccl::kInvalidUsage);
       } else {
-        refuser.RefuseWindow(nccl::kInvalidUsage);
+        refuser.FailInBackground("ncclCommWindowRegister", nccl::kInvalidUsage);
       }
       gang.Run(
           [&](int rank, GpuComm& comm) {
@@ -268,7 +268,7 @@ TEST(NcclCommTest, ConnectsAgainWithoutTheWindowsThatNcclRefuses) {
 
 TEST(NcclCommTest, IsOverWhereItCannotConnectAgain) {
   GpuWorld gang(2);
-  gang.nccl(1).RefuseWindow(nccl::kInvalidUsage);
+  gang.nccl(1).FailInBackground("ncclCommWindowRegister", nccl::kInvalidUsage);
   gang.nccl(0).faults().Fail("ncclGetUniqueId", nccl::kSystemError, 1);
   gang.Run(
       [](int rank, GpuComm& comm) {

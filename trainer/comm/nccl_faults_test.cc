@@ -217,6 +217,57 @@ TEST_P(RunHangTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
   gang.ExpectClean();
 }
 
+// What a call began goes wrong in the background: of ncclCommWindowRegister
+// nccl_comm_test tells.
+TEST(BackgroundFaultTest, OfAnInitIsToldToAllRanks) {
+  GpuWorld gang(2);
+  gang.nccl(0).FailInBackground("ncclCommInitRankConfig", nccl::kSystemError);
+  RunRanks(2, [&](int rank) {
+    const auto comm = gang.Join(rank);
+    if (rank == 0) {
+      EXPECT_THAT(comm, StatusIs(absl::StatusCode::kUnavailable,
+                                 AllOf(HasSubstr("rank 0 on GPU-01"),
+                                       HasSubstr("ncclCommInitRankConfig"))));
+      return;
+    }
+    EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : comm.status(),
+                StatusIs(kAborted));
+  });
+  gang.ExpectClean();
+}
+
+TEST(BackgroundFaultTest, OfALaunchAbortsAllRanks) {
+  GpuWorld gang(3);
+  gang.nccl(1).FailInBackground("ncclGroupEnd", nccl::kRemoteError);
+  gang.Run([](int rank, GpuComm& comm) {
+    const absl::Status done = Sum(comm);
+    EXPECT_THAT(done, StatusIs(kAborted));
+    if (rank == 1) {
+      EXPECT_THAT(std::string(done.message()),
+                  AllOf(HasSubstr("rank 1 on GPU-02"),
+                        HasSubstr("ncclGroupEnd"), HasSubstr("remote")));
+    }
+  });
+  gang.ExpectClean();
+}
+
+// It is what was to be done anyway: nothing is lost, and nobody is killed.
+TEST(BackgroundFaultTest, OfALeaveOrARevokeEndsByTheNextRung) {
+  for (const std::string call : {"ncclCommFinalize", "ncclCommRevoke"}) {
+    SCOPED_TRACE(call);
+    GpuWorld gang(1);
+    gang.nccl(0).FailInBackground(call, nccl::kInternalError);
+    gang.Run([&call](int, GpuComm& comm) {
+      COHORT_ASSERT_OK(Sum(comm));
+      if (call == "ncclCommRevoke") comm.Revoke();
+    });
+    EXPECT_EQ(gang.nccl(0).faults().Count(call), 1);
+    EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
+    EXPECT_THAT(gang.kills(0), IsEmpty());
+    gang.ExpectClean();
+  }
+}
+
 // What is called where nothing may be lost any more.
 class CloseFaultTest : public ::testing::TestWithParam<Fault> {};
 

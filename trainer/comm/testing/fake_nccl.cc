@@ -191,12 +191,22 @@ NcclTable FakeNccl::table() {
 
 void FakeNccl::FailInBackground(Result result) {
   MutexLock lock(mutex_);
+  background_ = result;
   for (auto& [comm, held] : held_) held.background = result;
 }
 
-void FakeNccl::RefuseWindow(Result result) {
+void FakeNccl::FailInBackground(const std::string& call, Result result) {
   MutexLock lock(mutex_);
-  refusal_ = result;
+  wrong_[call] = result;
+}
+
+bool FakeNccl::GoesWrong(Communicator comm, const std::string& call) {
+  MutexLock lock(mutex_);
+  const auto found = wrong_.find(call);
+  if (found == wrong_.end()) return false;
+  held_.at(comm).background = found->second;
+  wrong_.erase(found);
+  return true;
 }
 
 size_t FakeNccl::communicators() const {
@@ -245,8 +255,11 @@ Result FakeNccl::Init(Communicator* comm, int world, const UniqueId& id,
   }
   auto end = fabric_.Join(id, world, rank);
   *comm = reinterpret_cast<Communicator>(end.get());
-  MutexLock lock(mutex_);
-  held_[*comm] = {.end = std::move(end)};
+  {
+    MutexLock lock(mutex_);
+    held_[*comm] = {.end = std::move(end), .background = background_};
+  }
+  GoesWrong(*comm, "ncclCommInitRankConfig");
   return kInProgress;
 }
 
@@ -281,12 +294,10 @@ Result FakeNccl::RegisterWindow(Communicator comm, void* memory,
   const auto end = Find(comm);
   if (end == nullptr) return kInvalidArgument;
   if (const Result kept = Kept(comm); kept != kSuccess) return kept;
+  if (GoesWrong(comm, "ncclCommWindowRegister")) return kInProgress;
   {
     MutexLock lock(mutex_);
-    Held& held = held_.at(comm);
-    held.background = std::exchange(refusal_, kSuccess);
-    if (held.background != kSuccess) return kInProgress;
-    ++held.windows;
+    ++held_.at(comm).windows;
   }
   fabric_.RegisterWindow(*end);
   *window = reinterpret_cast<Window>(memory);
@@ -303,7 +314,7 @@ Result FakeNccl::EndGroup() {
   for (const auto& [comm, operation] : grouped) {
     const auto end = Find(comm);
     if (end == nullptr) return kInvalidArgument;
-    fabric_.Launch(end, operation);
+    if (!GoesWrong(comm, "ncclGroupEnd")) fabric_.Launch(end, operation);
   }
   // Non-blocking communicators are launched in the background.
   return grouped.empty() ? kSuccess : kInProgress;
@@ -351,8 +362,9 @@ void FakeNccl::FillCommunicatorCalls(NcclTable& t) {
     if (end == nullptr) return kInvalidArgument;
     // Forbidden after a revoke, as nccl.h says.
     if (end->is_revoked) return Misuse(kInvalidUsage);
-    const Result kept = Kept(comm);
-    return kept != kSuccess ? kept : kInProgress;
+    if (const Result kept = Kept(comm); kept != kSuccess) return kept;
+    GoesWrong(comm, "ncclCommFinalize");
+    return kInProgress;
   };
   t.ncclCommDestroy = [this](Communicator comm) -> Result {
     COHORT_FAKE_ENTER("ncclCommDestroy");
@@ -439,6 +451,7 @@ void FakeNccl::FillOptionalCalls(NcclTable& t) {
       const auto end = Find(comm);
       if (end == nullptr || flags != 0) return kInvalidArgument;
       fabric_.Revoke(*end);
+      GoesWrong(comm, "ncclCommRevoke");
       return kInProgress;
     };
   }

@@ -88,13 +88,12 @@ class FakeNccl {
   NcclTable table();
   cuda::CallFaults& faults() { return faults_; }
 
-  // What ncclCommGetAsyncError says from now on of the communicators that there
-  // are.  An error is kept, as NCCL does: they take nothing more
-  // (ncclCommEnsureReady).
+  // What ncclCommGetAsyncError says from now on.  An error is kept, as NCCL
+  // does: a communicator takes nothing more (ncclCommEnsureReady).
   void FailInBackground(Result result);
-  // The same of the communicator of the next registration, which the others
-  // wait in.
-  void RefuseWindow(Result result);
+  // The same, but only of the communicator that next makes `call`, one that
+  // answers kInProgress: what it began goes wrong, and others may wait in it.
+  void FailInBackground(const std::string& call, Result result);
 
   // Communicators that were neither aborted nor destroyed.
   size_t communicators() const;
@@ -114,6 +113,8 @@ class FakeNccl {
   std::shared_ptr<End> Find(Communicator comm);
   // What keeps a communicator from taking more; kSuccess: nothing.
   Result Kept(Communicator comm) const;
+  // True when `call`, which begins something, is to go wrong.
+  bool GoesWrong(Communicator comm, const std::string& call);
   Result RegisterWindow(Communicator comm, void* memory, Window* window);
   Result Misuse(Result result);
   Result Init(Communicator* comm, int world, const UniqueId& id, int rank,
@@ -135,7 +136,9 @@ class FakeNccl {
   std::vector<std::pair<Communicator, FakeOperation>> grouped_
       ABSL_GUARDED_BY(mutex_);
   bool in_group_ ABSL_GUARDED_BY(mutex_) = false;
-  Result refusal_ ABSL_GUARDED_BY(mutex_) = kSuccess;
+  Result background_ ABSL_GUARDED_BY(mutex_) = kSuccess;
+  // What is to go wrong, by call.
+  std::map<std::string, Result> wrong_ ABSL_GUARDED_BY(mutex_);
   int misuses_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
