@@ -49,7 +49,8 @@ void BackwardPass::OnGradient(size_t gradient) {
   if (bucket.is_marked) marks_->Set(index);
 }
 
-void BackwardPass::OnLateWrite(size_t gradient) {
+void BackwardPass::OnLateWrite(size_t gradient, const torch::Tensor& from) {
+  if (from.defined()) marks_->Keep(from);
   MutexLock lock(mutex_);
   buckets_[bucket_of_[gradient]].is_marked = false;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "torch/types.h"
 
 #include "common/mutex.h"
 #include "trainer/reducer.h"
@@ -42,8 +43,9 @@ class BackwardPass {
   // A hook's: this one was accumulated on the calling thread's current stream.
   // Ignored outside of a pass, where gradients are only added up.
   void OnGradient(size_t gradient);
-  // It is written once more after its hook.
-  void OnLateWrite(size_t gradient);
+  // It is written once more after its hook, on the caller's current stream:
+  // copied out of `from`, or zeroed where that is undefined.
+  void OnLateWrite(size_t gradient, const torch::Tensor& from);
   // All of the pass is begun, and the caller's current stream is behind it.
   // Marks the buckets that have gradients no hook told of.
   void End();

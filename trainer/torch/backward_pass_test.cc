@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "torch/utils.h"
 
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
@@ -30,6 +31,7 @@ struct Told {
   std::vector<size_t> set;
   int64_t stream = 7;
   int looks_until_over = 0;
+  int kept = 0;
   bool is_broken = false;
   ManualExecutor time;
 };
@@ -46,6 +48,8 @@ class FakeMarks final : public DeviceMarks {
     told_.time.AdvanceBy(absl::Seconds(1));
     return told_.looks_until_over-- <= 0;
   }
+  std::string OwnerOf(std::byte*) const override { return device(); }
+  void Keep(const torch::Tensor&) const override { ++told_.kept; }
 
  private:
   Told& told_;
@@ -123,8 +127,10 @@ TEST_F(BackwardPassTest, MarksAgainBehindALaterWrite) {
   pass_.OnGradient(1);
   EXPECT_THAT(Set(), ElementsAre(1, 1));
   pass_.OnGradient(0);
-  pass_.OnLateWrite(0);
-  pass_.OnLateWrite(3);
+  pass_.OnLateWrite(0, torch::Tensor());
+  EXPECT_EQ(told_.kept, 0);
+  pass_.OnLateWrite(3, torch::ones({1}));
+  EXPECT_EQ(told_.kept, 1);
   EXPECT_THAT(Set(), ElementsAre(2));
   pass_.End();
   EXPECT_THAT(Set(), ElementsAre(0, 2));

@@ -1,5 +1,6 @@
 #include "trainer/torch/device_marks.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -29,6 +30,18 @@ class TorchMarks final : public DeviceMarks {
   }
   bool IsOver(size_t mark) const override {
     return mark >= events_.size() || events_[mark].query();
+  }
+  std::string OwnerOf(std::byte* memory) const override {
+    // Of a device without an index LibTorch asks the driver.
+    return at::for_blob(memory, {1})
+        .options(torch::TensorOptions(device_.type()).dtype(torch::kUInt8))
+        .make_tensor()
+        .device()
+        .str();
+  }
+  void Keep(const torch::Tensor& tensor) const override {
+    if (tensor.device() != device_) return;
+    tensor.record_stream(guard_.getStream(device_));
   }
 
  private:

@@ -15,8 +15,9 @@
 
 namespace cohort::torch_adapter {
 
-// Marks in what a device does, which is begun now and over later.  Numbered by
-// the caller; one that is set again stands for the later work alone.
+// Marks in what a device does, which is begun now and over later, and whose
+// memory it does it in.  Marks are numbered by the caller; one that is set
+// again stands for the later work alone.
 //
 // An interface, so that what stands on it is tested where there is no device.
 // Errors are thrown, as LibTorch does (CatchTorch).  Thread-compatible.
@@ -32,7 +33,17 @@ class DeviceMarks {
   virtual void Set(size_t mark) = 0;
   // Whether what is before `mark` is over; so it is of one that was never set.
   virtual bool IsOver(size_t mark) const = 0;
+
+  // The device whose memory this is, as the driver says: "cuda:1".
+  virtual std::string OwnerOf(std::byte* memory) const = 0;
+  // What was begun on the current stream uses `tensor`: its memory is not given
+  // out again before that is over, on whatever stream it was allocated.
+  virtual void Keep(const torch::Tensor& tensor) const = 0;
 };
+
+// How long a device may take over what was begun on it, a backward pass, before
+// it counts as one that no longer answers.
+inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
 
 // LibTorch's events, by its interface to devices of any kind: nothing here
 // needs CUDA's headers, and a LibTorch for CPUs compiles it too.

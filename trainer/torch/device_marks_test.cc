@@ -96,6 +96,8 @@ TEST(DeviceMarksTest, ThrowWhereThereAreNoEvents) {
   const std::unique_ptr<DeviceMarks> marks =
       MakeDeviceMarks(torch::Device(torch::kCPU));
   EXPECT_THROW(marks->Set(0), c10::Error);
+  std::byte memory{};
+  EXPECT_EQ(marks->OwnerOf(&memory), "cpu");
 }
 
 }  // namespace

@@ -50,6 +50,20 @@ absl::Status CheckPlace(torch::Device device, const Comm& comm) {
       "move it to the device of OpenGpu() first, or join without can_use_gpu");
 }
 
+// Kernels of one GPU that work in another's memory crawl or fault.
+absl::Status CheckOwner(const DeviceMarks& marks, std::byte* memory) {
+  std::string owner;
+  COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&] {
+                                    owner = marks.OwnerOf(memory);
+                                    return absl::OkStatus();
+                                  }),
+                                  "whose memory the communicator gave"));
+  if (owner == marks.device()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the module is on ", marks.device(), " and the communicator's memory on ",
+      owner, ": move the module to the device of OpenGpu()"));
+}
+
 absl::Status BroadcastState(const torch::nn::Module& module, Comm& comm,
                             absl::Duration patience) {
   if (comm.world() == 1) return absl::OkStatus();
@@ -114,6 +128,10 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
       sync->reducer_,
       GradientReducer::Create(*on_device, std::move(shapes), options));
   if (marks != nullptr) {
+    if (sync->staged_ == nullptr && sync->reducer_->size() > 0) {
+      COHORT_RETURN_IF_ERROR(
+          CheckOwner(*marks, sync->reducer_->gradient(0).data()));
+    }
     sync->pass_ = std::make_shared<BackwardPass>(
         sync->reducer_->buckets(), sync->reducer_->size(), std::move(marks));
   }
@@ -180,10 +198,11 @@ void GradientSync::Clear() {
     reducer_->Clear();
   } else {
     // On the stream of the pass, behind the optimizer that may still read them.
-    cleared_ = CatchTorch([this] {
-      arena_.zero_();
-      return absl::OkStatus();
-    });
+    cleared_ = OfRank(Annotate(CatchTorch([this] {
+                                 arena_.zero_();
+                                 return absl::OkStatus();
+                               }),
+                               absl::StrCat(device_.str(), ": zeroing")));
   }
   for (Slot& slot : slots_) slot.parameter.mutable_grad() = slot.view;
 }
@@ -231,7 +250,7 @@ absl::Status GradientSync::OfRank(const absl::Status& status) const {
 void GradientSync::Reattach() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    const torch::Tensor& grad = slot.parameter.grad();
+    const torch::Tensor grad = slot.parameter.grad();
     if (grad.defined() && grad.data_ptr() == slot.view.data_ptr()) continue;
     // Such as optimizer.zero_grad(), which drops gradients by default.
     if (grad.defined()) {
@@ -240,7 +259,7 @@ void GradientSync::Reattach() {
       slot.view.zero_();
     }
     slot.parameter.mutable_grad() = slot.view;
-    if (pass_ != nullptr) pass_->OnLateWrite(i);
+    if (pass_ != nullptr) pass_->OnLateWrite(i, grad);
   }
 }
 

@@ -23,9 +23,6 @@ enum class Sync {
   kLater,  // add them up locally; PyTorch's no_sync()
 };
 
-// How long a device may take over a backward pass, before it counts as one that
-// no longer answers.
-inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
 // How long memory is kept for a device that still works on it when all goes: a
 // pass of most models, and no more of a restart that waits for this rank.
 inline constexpr absl::Duration kDrainPatience = absl::Seconds(5);
@@ -48,9 +45,9 @@ class GradientSync {
   //
   // The module is wholly on the CPU or on a device: the one whose memory `comm`
   // allocates, or with a `comm` of the host's any, through whose memory all is
-  // then copied (StagedComm). InvalidArgument names a parameter that cannot be
-  // reduced, or says that the module is on the CPU and `comm` is not; else the
-  // communicator's errors.
+  // then copied (StagedComm).  InvalidArgument names a parameter that cannot be
+  // reduced, or the devices on which the two are where these differ; INTERNAL
+  // is LibTorch's error; else the communicator's errors.
   //
   // `marks` follow the module's device: LibTorch's events, or a test's, which
   // also make the CPU one.

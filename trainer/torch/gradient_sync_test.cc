@@ -3,6 +3,8 @@
 
 #include "trainer/torch/gradient_sync.h"
 
+#include <ATen/Context.h>
+
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +16,7 @@
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/nn/module.h"
 #include "torch/utils.h"
+#include "torch/version.h"
 
 #include "common/testing/status_matchers.h"
 #include "trainer/local_comm.h"
@@ -70,6 +73,7 @@ class WritingComm final : public Comm {
 struct DeviceState {
   bool hangs = false;
   bool is_broken = false;
+  std::string owner = "fake:0";  // of all memory
 };
 
 // A device that is over with a mark when it is looked at the second time.
@@ -89,6 +93,10 @@ class WritingMarks final : public DeviceMarks {
     if (state_.hangs || waiting_.erase(mark) > 0) return false;
     book_.push_back(absl::StrCat("over ", mark));
     return true;
+  }
+  std::string OwnerOf(std::byte*) const override { return state_.owner; }
+  void Keep(const torch::Tensor& tensor) const override {
+    book_.push_back(absl::StrCat("keep ", tensor.numel()));
   }
 
  private:
@@ -163,10 +171,10 @@ TEST_F(GradientSyncTest, MarksAgainBehindTheCopyOfAReplacedGradient) {
   chain_.c.mutable_grad() = torch::full({1}, 100.0);
   chain_.b.mutable_grad() = torch::Tensor();
   COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kNow));
-  EXPECT_THAT(Book(),
-              ElementsAre("mark 0", "mark 1", "mark 2",  //
-                          "mark 0", "mark 1", "over 0", "reduce 16", "over 1",
-                          "reduce 16", "over 2", "reduce 16"));
+  EXPECT_THAT(Book(), ElementsAre("mark 0", "mark 1", "mark 2",  //
+                                  "keep 2", "keep 1", "mark 0", "mark 1",
+                                  "over 0", "reduce 16", "over 1", "reduce 16",
+                                  "over 2", "reduce 16"));
   EXPECT_EQ(chain_.c.grad().data_ptr(), home);
   EXPECT_TRUE(torch::equal(chain_.c.grad(), torch::full({1}, 112.0)));
   EXPECT_TRUE(torch::equal(chain_.b.grad(), torch::full({2}, 6.0)));
@@ -284,13 +292,38 @@ TEST(GradientSyncPlaceTest, ReducesADevicesGradientsThroughTheHost) {
                                    std::make_unique<WritingMarks>(book));
   COHORT_ASSERT_OK(sync);
   EXPECT_THAT(std::exchange(book, {}),
-              ElementsAre("mark 0", "over 0", "broadcast 3"));
+              ElementsAre("mark 3", "over 3", "broadcast 3"));
   COHORT_ASSERT_OK((*sync)->Backward(chain.forward(), Sync::kNow));
   EXPECT_THAT(book,
               ElementsAre("mark 0", "mark 1", "mark 2", "over 0", "reduce 16",
                           "over 1", "reduce 16", "over 2", "reduce 16"));
   EXPECT_TRUE(torch::equal(chain.a.grad(), torch::full({3}, 4.0)));
   EXPECT_TRUE(torch::equal(chain.c.grad(), torch::full({1}, 12.0)));
+}
+
+// The GPU of a sibling, say, which this rank sees too.
+TEST(GradientSyncPlaceTest, RefusesMemoryOfAnotherDevice) {
+  std::vector<std::string> book;
+  const DeviceState device = {.owner = "fake:1"};
+  Chain chain;
+  WritingComm comm(book);
+  EXPECT_THAT(
+      GradientSync::Create(chain, comm, {},
+                           std::make_unique<WritingMarks>(book, device)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("the module is on fake:0"),
+                     HasSubstr("memory on fake:1"), HasSubstr("OpenGpu()"))));
+  EXPECT_THAT(book, IsEmpty()) << "peers were met first";
+}
+
+TEST(GradientSyncPlaceTest, NamesAParameterThatIsNoPlainMemory) {
+  std::vector<std::string> book;
+  WritingComm comm(book, /*on_device=*/false);
+  torch::nn::Module module;
+  module.register_parameter("a", torch::ones({3}).to_sparse());
+  EXPECT_THAT(
+      GradientSync::Create(module, comm, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a must")));
 }
 
 // A gang of one needs no communicator of the device's.
@@ -328,10 +361,14 @@ TEST(GradientSyncPlaceTest, HasNothingToSettleOnTheCpu) {
 
 TEST(OpenGpuTest, SaysWhyThereIsNone) {
   setenv("CUDA_VISIBLE_DEVICES", "", /*overwrite=*/1);
-  EXPECT_THAT(OpenGpu(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       ::testing::AnyOf(HasSubstr("COHORT_TORCH_DIR"),
-                                        HasSubstr("finds 0 GPUs"))));
+  const bool is_for_cuda = at::globalContext().hasCUDART();
+  EXPECT_THAT(
+      OpenGpu(),
+      StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          AllOf(HasSubstr(TORCH_VERSION),
+                HasSubstr(is_for_cuda ? "finds 0 GPUs" : "is for CPUs"),
+                HasSubstr(is_for_cuda ? "--use-gpu" : "COHORT_TORCH_DIR"))));
 }
 
 }  // namespace
