@@ -60,6 +60,7 @@ class SafetensorsTest : public ::testing::Test {
   const std::vector<int64_t> longs_{-1, int64_t{1} << 40};
   const std::vector<int32_t> ints_{5};
   const std::vector<uint8_t> small_{1, 2, 3};
+  const std::vector<uint16_t> halves_{0x3C00, 0xC000};  // 1, -2
 
   std::vector<TensorView> All() const {
     return {View("w", TensorType::kF32, {2, 3}, floats_),
@@ -67,6 +68,7 @@ class SafetensorsTest : public ::testing::Test {
             View("longs", TensorType::kI64, {2}, longs_),
             View("ints", TensorType::kI32, {1, 1}, ints_),
             View("bytes", TensorType::kU8, {3}, small_),
+            View("halves", TensorType::kF16, {2}, halves_),
             View("empty", TensorType::kF32, {0, 4}, std::vector<float>{})};
   }
 };
@@ -76,7 +78,7 @@ TEST_F(SafetensorsTest, ReadsBackWhatItWrote) {
   COHORT_ASSERT_OK(bytes);
   const auto file = SafetensorsFile::Parse(*bytes);
   COHORT_ASSERT_OK(file);
-  EXPECT_EQ(file->tensors().size(), 6u);
+  EXPECT_EQ(file->tensors().size(), 7u);
   EXPECT_EQ(file->metadata().at("quote"), "a\"b\n");
   for (const TensorView& wrote : All()) {
     const auto read = file->Find(wrote.name);
@@ -122,6 +124,19 @@ TEST(SafetensorsGoldenTest, WritesTheseBytes) {
                 R"({"x":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})" +
                 std::string("  \0\0\x80\x3f", 6));
 }
+TEST(SafetensorsGoldenTest, WritesTheseBytesOfSixteenBits) {
+  const std::vector<uint16_t> half{0x3C00}, brain{0x3F80};  // 1.0
+  const auto bytes = Encode({View("x", TensorType::kF16, {1}, half),
+                             View("y", TensorType::kBF16, {1}, brain)});
+  COHORT_ASSERT_OK(bytes);
+  const std::string text(reinterpret_cast<const char*>(bytes->data()),
+                         bytes->size());
+  EXPECT_EQ(text,
+            std::string("\x70\0\0\0\0\0\0\0", 8) +
+                R"({"x":{"data_offsets":[0,2],"dtype":"F16","shape":[1]},)" +
+                R"("y":{"data_offsets":[2,4],"dtype":"BF16","shape":[1]}})" +
+                "    " + std::string("\0\x3c\x80\x3f", 4));
+}
 
 TEST_F(SafetensorsTest, RefusesToWriteWhatCannotBeRead) {
   const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
@@ -144,7 +159,7 @@ TEST(SafetensorsHostileTest, IsDataLossAndNeverACrash) {
       {R"({"a":1})", 0},
       {R"({"a":{}})", 0},
       {R"({"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4},
-      {R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", 2},
+      {R"({"a":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}})", 1},
       {R"({"a":{"dtype":7,"shape":[1],"data_offsets":[0,4]}})", 4},
       {R"({"a":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})", 4},
       {R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4},
@@ -228,20 +243,22 @@ with open(sys.argv[1], 'rb') as f:
     size, = struct.unpack('<Q', f.read(8))
     header = json.loads(f.read(size))
     data = f.read()
-kinds = {'F32': '<f4', 'F64': '<f8', 'I64': '<i8', 'I32': '<i4', 'U8': 'u1'}
+kinds = {'F32': '<f4', 'F64': '<f8', 'I64': '<i8', 'I32': '<i4', 'U8': 'u1',
+         'F16': '<f2'}
 assert header.pop('__metadata__') == {'format': 'pt'}
 got = {}
 for name, entry in header.items():
     begin, end = entry['data_offsets']
     got[name] = numpy.frombuffer(data[begin:end], kinds[entry['dtype']])
     got[name] = got[name].reshape(entry['shape'])
-assert sorted(got) == ['bytes', 'empty', 'ints', 'longs', 'scalar', 'w']
+assert sorted(got) == ['bytes', 'empty', 'halves', 'ints', 'longs', 'scalar', 'w']
 assert got['w'].tolist() == [[1.5, -2.0, 3.25],
                              [0.0, float(numpy.float32(1e-30)), 7.0]]
 assert got['scalar'].shape == () and got['scalar'] == 3.141592653589793
 assert got['longs'].tolist() == [-1, 1 << 40]
 assert got['ints'].tolist() == [[5]]
 assert got['bytes'].tolist() == [1, 2, 3]
+assert got['halves'].tolist() == [1.0, -2.0]
 assert got['empty'].shape == (0, 4)
 )";
 

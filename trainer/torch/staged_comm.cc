@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "torch/utils.h"
 
 #include "common/real_clock.h"
 #include "common/round_up.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/torch_status.h"
 
@@ -31,12 +33,14 @@ StagedComm::StagedComm(torch::Device device, trainer::Comm& host)
 
 absl::StatusOr<std::span<std::byte>> StagedComm::Allocate(size_t bytes) {
   torch::Tensor memory;
-  COHORT_RETURN_IF_ERROR(CatchTorch([&] {
-    memory = torch::zeros(
-        {static_cast<int64_t>(bytes)},
-        torch::TensorOptions().dtype(torch::kUInt8).device(device_));
-    return absl::OkStatus();
-  }));
+  COHORT_RETURN_IF_ERROR(Annotate(
+      CatchTorch([&] {
+        memory = torch::zeros(
+            {static_cast<int64_t>(bytes)},
+            torch::TensorOptions().dtype(torch::kUInt8).device(device_));
+        return absl::OkStatus();
+      }),
+      absl::StrCat(device_.str(), ": allocating ", bytes, " bytes")));
   memory_.push_back(memory);
   return std::span(static_cast<std::byte*>(memory.data_ptr()), bytes);
 }
@@ -92,13 +96,15 @@ absl::Status StagedComm::Copy(std::span<const Buffer> to,
                               torch::Device to_device,
                               std::span<const Buffer> from,
                               torch::Device from_device) {
-  return CatchTorch([&] {
-    for (size_t i = 0; i < to.size(); ++i) {
-      BytesAt(to[i].data, to[i].bytes(), to_device)
-          .copy_(BytesAt(from[i].data, from[i].bytes(), from_device));
-    }
-    return absl::OkStatus();
-  });
+  return Annotate(
+      CatchTorch([&] {
+        for (size_t i = 0; i < to.size(); ++i) {
+          BytesAt(to[i].data, to[i].bytes(), to_device)
+              .copy_(BytesAt(from[i].data, from[i].bytes(), from_device));
+        }
+        return absl::OkStatus();
+      }),
+      absl::StrCat(device_.str(), ": copying through the host"));
 }
 
 }  // namespace cohort::torch_adapter

@@ -8,7 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "torch/utils.h"
 
+#include "common/real_clock.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
+#include "trainer/torch/device_marks.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/torch_status.h"
 
@@ -33,6 +36,10 @@ std::optional<TensorType> FileType(torch::ScalarType type) {
       return TensorType::kI32;
     case torch::kUInt8:
       return TensorType::kU8;
+    case torch::kHalf:
+      return TensorType::kF16;
+    case torch::kBFloat16:
+      return TensorType::kBF16;
     default:
       return std::nullopt;
   }
@@ -58,9 +65,36 @@ std::optional<DType> CommType(torch::ScalarType type) {
 }
 
 absl::Status CheckPlain(const NamedTensor& named) {
-  if (named.tensor.is_contiguous()) return absl::OkStatus();
+  if (named.tensor.layout() == torch::kStrided &&
+      named.tensor.is_contiguous()) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat(named.name, " must be contiguous"));
+      absl::StrCat(named.name, " must be dense and contiguous"));
+}
+
+// Not every tensor has memory.
+absl::StatusOr<void*> MemoryOf(const NamedTensor& named) {
+  void* memory = nullptr;
+  COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&] {
+                                    memory = named.tensor.data_ptr();
+                                    return absl::OkStatus();
+                                  }),
+                                  named.name));
+  return memory;
+}
+
+// Copies between host and device wait for what was begun there, without a
+// deadline of their own.
+absl::Status Settle(torch::Device device) {
+  std::unique_ptr<DeviceMarks> marks;
+  COHORT_RETURN_IF_ERROR(CatchTorch([&] {
+    marks = MakeDeviceMarks(device);
+    return absl::OkStatus();
+  }));
+  const MachineClock clock;
+  return AwaitBegun(*marks, 0, "what was begun before",
+                    {.clock = clock, .patience = kPassPatience});
 }
 
 absl::Status UnknownType(const NamedTensor& named) {
@@ -100,14 +134,34 @@ absl::Status CopyBytes(const TensorView& source, const torch::Tensor& target) {
     std::memcpy(target.data_ptr(), source.bytes.data(), source.bytes.size());
     return absl::OkStatus();
   }
-  return CatchTorch([&] {
-    const torch::NoGradGuard no_gradients;
-    // copy_ returns when the source may be gone, since that is not pinned.
-    target.copy_(TensorAt(const_cast<std::byte*>(source.bytes.data()),
-                          target.sizes(), target.scalar_type(),
-                          torch::Device(torch::kCPU)));
-    return absl::OkStatus();
-  });
+  absl::Status copied = Settle(target.device());
+  if (copied.ok()) {
+    copied = CatchTorch([&] {
+      const torch::NoGradGuard no_gradients;
+      // copy_ returns when the source may be gone, since that is not pinned.
+      target.copy_(TensorAt(const_cast<std::byte*>(source.bytes.data()),
+                            target.sizes(), target.scalar_type(),
+                            torch::Device(torch::kCPU)));
+      return absl::OkStatus();
+    });
+  }
+  return Annotate(copied, absl::StrCat("copying ", source.name, " to ",
+                                       target.device().str()));
+}
+
+absl::StatusOr<torch::Tensor> HostCopy(const NamedTensor& named) {
+  torch::Tensor copy;
+  absl::Status copied = Settle(named.tensor.device());
+  if (copied.ok()) {
+    copied = CatchTorch([&] {
+      copy = named.tensor.detach().cpu();
+      return absl::OkStatus();
+    });
+  }
+  COHORT_RETURN_IF_ERROR(
+      Annotate(copied, absl::StrCat("copying ", named.name, " from ",
+                                    named.tensor.device().str())));
+  return copy;
 }
 
 }  // namespace
@@ -129,8 +183,9 @@ absl::StatusOr<TensorView> ViewOf(const NamedTensor& named) {
     return absl::InvalidArgumentError(absl::StrCat(
         named.name, " is on ", named.tensor.device().str(), ", not the CPU"));
   }
-  view.bytes = std::span(static_cast<const std::byte*>(named.tensor.data_ptr()),
-                         named.tensor.nbytes());
+  COHORT_ASSIGN_OR_RETURN(void* const memory, MemoryOf(named));
+  view.bytes =
+      std::span(static_cast<const std::byte*>(memory), named.tensor.nbytes());
   return view;
 }
 
@@ -138,18 +193,15 @@ absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
   COHORT_RETURN_IF_ERROR(CheckPlain(named));
   const std::optional<DType> type = CommType(named.tensor.scalar_type());
   if (!type) return UnknownType(named);
-  return Buffer{named.tensor.data_ptr(),
-                static_cast<size_t>(named.tensor.numel()), *type};
+  COHORT_ASSIGN_OR_RETURN(void* const memory, MemoryOf(named));
+  return Buffer{memory, static_cast<size_t>(named.tensor.numel()), *type};
 }
 
 absl::Status HostTensors::Add(const NamedTensor& named) {
   NamedTensor here = named;
   if (!named.tensor.is_cpu()) {
     COHORT_RETURN_IF_ERROR(CheckPlain(named));
-    COHORT_RETURN_IF_ERROR(CatchTorch([&here] {
-      here.tensor = here.tensor.detach().cpu();
-      return absl::OkStatus();
-    }));
+    COHORT_ASSIGN_OR_RETURN(here.tensor, HostCopy(named));
     copies_.push_back(here.tensor);
   }
   COHORT_ASSIGN_OR_RETURN(TensorView view, ViewOf(here));

@@ -13,8 +13,10 @@
 #include "trainer/comm/comm.h"
 #include "trainer/safetensors.h"
 
-// Between LibTorch tensors and plain buffers.  Tensors are contiguous, else
-// InvalidArgument names them; those of a device go through the host's memory.
+// Between LibTorch tensors and plain buffers.  Tensors are dense and
+// contiguous, else InvalidArgument names them; those of a device go through the
+// host's memory, behind what was begun on the calling thread's stream, for
+// which a device has kPassPatience (DEADLINE_EXCEEDED).
 namespace cohort::torch_adapter {
 
 // A parameter or a buffer, by the name that Python's state_dict() gives it.
@@ -27,10 +29,13 @@ struct NamedTensor {
 std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module);
 
 // The tensor's memory as a file's entry; valid as long as its storage.
-// InvalidArgument also for one that is not on the CPU.
+// InvalidArgument also for one that is not on the CPU, and for a type that a
+// file cannot hold: these are float32, float64, float16, bfloat16, int32,
+// int64, uint8.
 absl::StatusOr<trainer::TensorView> ViewOf(const NamedTensor& named);
 // As a communicator's buffer, also of its device: float32, float64, float16,
-// bfloat16, int32, int64.
+// bfloat16, int32, int64.  INTERNAL is LibTorch's error, of a tensor without
+// memory.
 absl::StatusOr<trainer::Buffer> BufferOf(const NamedTensor& named);
 
 // Tensors as a file's entries: those on the CPU as they lie there, valid as
