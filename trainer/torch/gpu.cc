@@ -8,6 +8,7 @@
 
 #include "common/status_macros.h"
 #include "trainer/cuda/device.h"
+#include "trainer/torch/process.h"
 #include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
@@ -37,6 +38,7 @@ absl::StatusOr<torch::Device> OpenGpu() {
     guard.exchangeStream(guard.getStreamFromGlobalPool(device));
     return absl::OkStatus();
   }));
+  PrepareForGpu();
   return device;
 }
 

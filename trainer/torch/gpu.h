@@ -9,7 +9,8 @@ namespace cohort::torch_adapter {
 // can_use_gpu reduces on, as LibTorch names it; with a stream of its own
 // current on this thread, so that a backward pass is not held up by the
 // reduction of its first gradients (GradientSync).  Call it on the training
-// thread before the module is moved there.
+// thread before the module is moved there.  LibTorch's algorithms are those for
+// GPUs from then on (PrepareForGpu).
 //
 // FAILED_PRECONDITION when this LibTorch is for CPUs or finds no GPU, with what
 // to do; INTERNAL is LibTorch's error.

@@ -86,8 +86,6 @@ ComputeFacts PrepareProcess() {
     SetBlasThreads(1);
   }
   facts.threads = at::get_num_threads();
-  // What cuBLAS needs for that, and what PyTorch then asks for.
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 #if TORCH_VERSION_MAJOR > 2 || \
     (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
@@ -95,6 +93,10 @@ ComputeFacts PrepareProcess() {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 #endif
   return facts;
+}
+
+void PrepareForGpu() {
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
 }
 
 }  // namespace cohort::torch_adapter
