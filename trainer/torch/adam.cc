@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
+#include "common/status_util.h"
+#include "trainer/adam.h"
 #include "trainer/torch/torch_status.h"
 
 namespace cohort::torch_adapter {
@@ -18,12 +20,44 @@ using trainer::TensorView;
 
 constexpr char kExpAvg[] = "exp_avg.";
 constexpr char kExpAvgSq[] = "exp_avg_sq.";
+constexpr char kMaster[] = "master.";
 constexpr char kStep[] = "step";
 
 template <typename T>
 std::span<T> SpanOf(const torch::Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()),
           static_cast<size_t>(tensor.numel())};
+}
+
+bool HasMaster(const torch::Tensor& parameter) {
+  return parameter.scalar_type() == torch::kHalf ||
+         parameter.scalar_type() == torch::kBFloat16;
+}
+
+bool IsPlain(const torch::Tensor& tensor) {
+  return tensor.layout() == torch::kStrided && tensor.is_contiguous();
+}
+
+// A slot's pass in the parameter's own type.
+template <typename T>
+void StepIn(const trainer::AdamOptions& options, int64_t step,
+            const torch::Tensor& gradient, const torch::Tensor& parameter,
+            const torch::Tensor& exp_avg, const torch::Tensor& exp_avg_sq) {
+  trainer::AdamStep(options, step, std::span<const T>(SpanOf<T>(gradient)),
+                    SpanOf<T>(parameter), SpanOf<T>(exp_avg),
+                    SpanOf<T>(exp_avg_sq));
+}
+
+// A slot's pass in float32, behind 16 bits.
+template <typename Half>
+void StepBehind(const trainer::AdamFactors<float>& factors,
+                const torch::Tensor& gradient, float gradient_scale,
+                const torch::Tensor& master, const torch::Tensor& exp_avg,
+                const torch::Tensor& exp_avg_sq, const torch::Tensor& rounded) {
+  trainer::AdamStep(factors, gradient_scale,
+                    std::span<const Half>(SpanOf<Half>(gradient)),
+                    SpanOf<float>(master), SpanOf<float>(exp_avg),
+                    SpanOf<float>(exp_avg_sq), SpanOf<Half>(rounded));
 }
 
 }  // namespace
@@ -35,74 +69,133 @@ absl::StatusOr<std::unique_ptr<Adam>> Adam::Create(
     const torch::Tensor& parameter = entry.value();
     if (!parameter.requires_grad()) continue;
     const bool known = parameter.scalar_type() == torch::kFloat32 ||
-                       parameter.scalar_type() == torch::kFloat64;
-    if (!known || !parameter.is_contiguous()) {
+                       parameter.scalar_type() == torch::kFloat64 ||
+                       HasMaster(parameter);
+    if (!known || !IsPlain(parameter)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          entry.key(), " must be contiguous float32 or float64 for Adam"));
+          entry.key(),
+          " must be dense, contiguous and of floating point for Adam"));
     }
-    const torch::Tensor plain = parameter.detach();
-    adam->slots_.push_back({entry.key(), parameter, torch::zeros_like(plain),
-                            torch::zeros_like(plain)});
+    COHORT_RETURN_IF_ERROR(Annotate(
+        CatchTorch([&] {
+          const auto type =
+              HasMaster(parameter) ? torch::kFloat32 : parameter.scalar_type();
+          const auto zeros = [&] {
+            return torch::zeros_like(parameter.detach(),
+                                     torch::TensorOptions(type));
+          };
+          adam->slots_.push_back(
+              {entry.key(), parameter, zeros(), zeros(), torch::Tensor()});
+          return absl::OkStatus();
+        }),
+        absl::StrCat("Adam's state of ", entry.key(), " on ",
+                     parameter.device().str())));
   }
   return adam;
 }
 
-absl::Status Adam::Step() {
+absl::Status Adam::Step(float gradient_scale) {
+  COHORT_RETURN_IF_ERROR(CheckGradients());
+  COHORT_RETURN_IF_ERROR(TakeMasters());
   ++step_;
-  AdamTensors floats, doubles;  // of a device
-  for (Slot& slot : slots_) {
+  return Annotate(CatchTorch([&] {
+                    for (const Slot& slot : slots_) {
+                      if (!slot.parameter.is_cpu()) continue;
+                      UpdateOnCpu(slot, gradient_scale);
+                    }
+                    UpdateOnDevice(gradient_scale);
+                    return absl::OkStatus();
+                  }),
+                  absl::StrCat("Adam's step ", step_));
+}
+
+absl::Status Adam::CheckGradients() const {
+  for (const Slot& slot : slots_) {
     const torch::Tensor& gradient = slot.parameter.grad();
     if (!gradient.defined()) continue;
-    if (!gradient.is_contiguous() ||
+    if (!IsPlain(gradient) || gradient.device() != slot.parameter.device() ||
+        gradient.numel() != slot.parameter.numel() ||
         gradient.scalar_type() != slot.parameter.scalar_type()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the gradient of ", slot.name,
-          " is not contiguous or of another type than its parameter"));
-    }
-    const bool is_float = slot.parameter.scalar_type() == torch::kFloat32;
-    if (!slot.parameter.is_cpu()) {
-      AdamTensors& together = is_float ? floats : doubles;
-      together.parameters.push_back(slot.parameter);
-      together.gradients.push_back(gradient);
-      together.exp_avg.push_back(slot.exp_avg);
-      together.exp_avg_sq.push_back(slot.exp_avg_sq);
-    } else if (is_float) {
-      Update<float>(slot, gradient);
-    } else {
-      Update<double>(slot, gradient);
+      return absl::InvalidArgumentError(
+          absl::StrCat("the gradient of ", slot.name,
+                       " is not dense and contiguous, or of another type, size "
+                       "or device than its parameter"));
     }
   }
-  COHORT_RETURN_IF_ERROR(UpdateTogether(floats));
-  return UpdateTogether(doubles);
+  return absl::OkStatus();
 }
 
-absl::Status Adam::UpdateTogether(const AdamTensors& tensors) const {
-  return CatchTorch([&] {
-    ForeachAdamStep({options_, step_}, tensors);
-    return absl::OkStatus();
-  });
+absl::Status Adam::TakeMasters() {
+  return Annotate(CatchTorch([this] {
+                    for (Slot& slot : slots_) {
+                      if (!HasMaster(slot.parameter) || slot.master.defined()) {
+                        continue;
+                      }
+                      slot.master = slot.parameter.detach().to(torch::kFloat32);
+                    }
+                    return absl::OkStatus();
+                  }),
+                  "float32 masters of the parameters");
 }
 
-template <typename T>
-void Adam::Update(Slot& slot, const torch::Tensor& gradient) {
-  trainer::AdamStep(options_, step_, std::span<const T>(SpanOf<T>(gradient)),
-                    SpanOf<T>(slot.parameter), SpanOf<T>(slot.exp_avg),
-                    SpanOf<T>(slot.exp_avg_sq));
+void Adam::UpdateOnCpu(const Slot& slot, float gradient_scale) const {
+  const torch::Tensor& gradient = slot.parameter.grad();
+  if (!gradient.defined()) return;
+  if (slot.master.defined()) {
+    const auto step = slot.parameter.scalar_type() == torch::kHalf
+                          ? StepBehind<trainer::Float16>
+                          : StepBehind<trainer::BFloat16>;
+    step({options_, step_}, gradient, gradient_scale, slot.master, slot.exp_avg,
+         slot.exp_avg_sq, slot.parameter);
+  } else {
+    const auto step = slot.parameter.scalar_type() == torch::kFloat32
+                          ? StepIn<float>
+                          : StepIn<double>;
+    step(options_, step_,
+         gradient_scale == 1 ? gradient : gradient.mul(gradient_scale),
+         slot.parameter, slot.exp_avg, slot.exp_avg_sq);
+  }
 }
 
-absl::StatusOr<HostTensors> Adam::State() const {
+void Adam::UpdateOnDevice(float gradient_scale) const {
+  AdamTensors floats, doubles, masters;
+  for (const Slot& slot : slots_) {
+    const torch::Tensor& gradient = slot.parameter.grad();
+    if (slot.parameter.is_cpu() || !gradient.defined()) continue;
+    const bool is_double = slot.parameter.scalar_type() == torch::kFloat64;
+    AdamTensors& together = slot.master.defined() ? masters
+                            : is_double           ? doubles
+                                                  : floats;
+    together.parameters.push_back(slot.master.defined() ? slot.master
+                                                        : slot.parameter);
+    together.gradients.push_back(gradient);
+    together.exp_avg.push_back(slot.exp_avg);
+    together.exp_avg_sq.push_back(slot.exp_avg_sq);
+    if (slot.master.defined()) together.rounded.push_back(slot.parameter);
+  }
+  for (const AdamTensors* tensors : {&floats, &doubles, &masters}) {
+    ForeachAdamStep({options_, step_}, gradient_scale, *tensors);
+  }
+}
+
+absl::StatusOr<HostTensors> Adam::State() {
+  COHORT_RETURN_IF_ERROR(TakeMasters());
   HostTensors state;
   for (const Slot& slot : slots_) {
     COHORT_RETURN_IF_ERROR(
         state.Add({absl::StrCat(kExpAvg, slot.name), slot.exp_avg}));
     COHORT_RETURN_IF_ERROR(
         state.Add({absl::StrCat(kExpAvgSq, slot.name), slot.exp_avg_sq}));
+    if (!slot.master.defined()) continue;
+    COHORT_RETURN_IF_ERROR(
+        state.Add({absl::StrCat(kMaster, slot.name), slot.master}));
   }
   state.Add({kStep, TensorType::kI64, {}, std::as_bytes(std::span(&step_, 1))});
   return state;
 }
 
 absl::Status Adam::Load(const SafetensorsFile& file) {
+  COHORT_RETURN_IF_ERROR(TakeMasters());
   for (Slot& slot : slots_) {
     COHORT_ASSIGN_OR_RETURN(const TensorView exp_avg,
                             file.Find(absl::StrCat(kExpAvg, slot.name)));
@@ -110,6 +203,10 @@ absl::Status Adam::Load(const SafetensorsFile& file) {
                             file.Find(absl::StrCat(kExpAvgSq, slot.name)));
     COHORT_RETURN_IF_ERROR(CopyInto(exp_avg, {slot.name, slot.exp_avg}));
     COHORT_RETURN_IF_ERROR(CopyInto(exp_avg_sq, {slot.name, slot.exp_avg_sq}));
+    if (!slot.master.defined()) continue;
+    COHORT_ASSIGN_OR_RETURN(const TensorView master,
+                            file.Find(absl::StrCat(kMaster, slot.name)));
+    COHORT_RETURN_IF_ERROR(CopyInto(master, {slot.name, slot.master}));
   }
   COHORT_ASSIGN_OR_RETURN(const TensorView step, file.Find(kStep));
   if (step.type != TensorType::kI64 || step.bytes.size() != sizeof(step_)) {

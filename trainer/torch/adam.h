@@ -20,23 +20,37 @@ namespace cohort::torch_adapter {
 // checkpoint and comes back bit by bit: on the CPU in one pass over memory, on
 // a device by operations over all tensors together.
 //
+// Of a parameter in 16 bits the state is in float32, and so is a copy of it,
+// the master, which is updated and then rounded into the parameter: alone it
+// would lose most updates.  Masters are taken from the parameters at the first
+// Step or State, or come from Load; who changes parameters otherwise later is
+// not heard.
+//
 // Thread-compatible; keeps the parameters alive, not the module.
 class Adam {
  public:
-  // InvalidArgument for a parameter that is neither float32 nor float64.
+  // InvalidArgument for a parameter that is neither float32, float64, float16
+  // nor bfloat16, or not dense and contiguous; INTERNAL is LibTorch's error,
+  // such as a lack of memory for the state.
   static absl::StatusOr<std::unique_ptr<Adam>> Create(
       const torch::nn::Module& module, const trainer::AdamOptions& options);
 
   // Updates every parameter that has a gradient, also one that is zero; on a
-  // device that is begun.  InvalidArgument names a gradient that cannot be
-  // read; parameters before it are updated then.  INTERNAL is LibTorch's error.
-  absl::Status Step();
+  // device that is begun.  Gradients are those of a loss that was multiplied by
+  // 1 / gradient_scale: LossScaler::inverse_scale(), where all of them are
+  // finite (GradientSync::AllFinite).
+  //
+  // InvalidArgument names a gradient that is not as its parameter is; nothing
+  // is changed then.  INTERNAL is LibTorch's error; parameters and state are
+  // undefined then.
+  absl::Status Step(float gradient_scale = 1);
 
   int64_t step() const { return step_; }
 
-  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>" and "step"; valid until the
-  // next Step or Load.
-  absl::StatusOr<HostTensors> State() const;
+  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", of one in 16 bits
+  // "master.<parameter>", and "step"; valid until the next Step or Load. Errors
+  // as HostTensors::Add.
+  absl::StatusOr<HostTensors> State();
 
   // InvalidArgument or NotFound names what does not fit; the state is undefined
   // then.
@@ -48,14 +62,15 @@ class Adam {
     torch::Tensor parameter;
     torch::Tensor exp_avg;
     torch::Tensor exp_avg_sq;
+    torch::Tensor master;  // of a parameter in 16 bits, once it is taken
   };
 
   explicit Adam(const trainer::AdamOptions& options) : options_(options) {}
 
-  // A slot on the CPU.
-  template <typename T>
-  void Update(Slot& slot, const torch::Tensor& gradient);
-  absl::Status UpdateTogether(const AdamTensors& tensors) const;
+  absl::Status CheckGradients() const;
+  absl::Status TakeMasters();
+  void UpdateOnCpu(const Slot& slot, float gradient_scale) const;
+  void UpdateOnDevice(float gradient_scale) const;
 
   const trainer::AdamOptions options_;
   std::vector<Slot> slots_;

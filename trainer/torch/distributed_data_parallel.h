@@ -24,6 +24,17 @@ namespace cohort::torch_adapter {
 //     optimizer.Step();
 //   }
 //
+// In float16, whose range is small, with a trainer::LossScaler:
+//
+//     COHORT_RETURN_IF_ERROR(model->Backward(loss * scaler.scale()));
+//     COHORT_ASSIGN_OR_RETURN(const bool is_finite, model->AllFinite());
+//     if (is_finite) {
+//       COHORT_RETURN_IF_ERROR(optimizer.Step(scaler.inverse_scale()));
+//     }
+//     COHORT_RETURN_IF_ERROR(scaler.Update(is_finite));
+//
+// bfloat16 needs none of that.  Adam keeps float32 masters of both.
+//
 //   DP-1: after Create all ranks hold rank 0's parameters and buffers.
 //   DP-2: after Backward(kNow) all ranks hold the same gradients: the mean over
 //         ranks of what each has added up since ZeroGradients.
@@ -36,7 +47,7 @@ namespace cohort::torch_adapter {
 // Buffers, such as those of batch norm, are each rank's own after Create. Every
 // rank calls Create and Backward(kNow) alike; a parameter that a rank's loss
 // does not reach counts as zero.  Thread-compatible; the communicator outlives
-// it.
+// it.  The module may stay behind; its gradients go (~GradientSync).
 template <typename Module>
 class DistributedDataParallel {
  public:
@@ -70,6 +81,9 @@ class DistributedDataParallel {
   // the CPU.  Before item() and cpu(), which have no deadline.  Errors as
   // GradientSync::Settle.
   absl::Status Settle() { return sync_->Settle(); }
+
+  // The verdict for a LossScaler; as GradientSync::AllFinite.
+  absl::StatusOr<bool> AllFinite() { return sync_->AllFinite(); }
 
  private:
   DistributedDataParallel(std::shared_ptr<Module> module,

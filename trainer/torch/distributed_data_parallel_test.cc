@@ -13,6 +13,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "trainer/local_comm.h"
+#include "trainer/loss_scaler.h"
 #include "trainer/testing/thread_gang.h"
 #include "trainer/torch/adam.h"
 #include "trainer/torch/state_dict.h"
@@ -165,6 +166,46 @@ TEST(DistributedDataParallelTest, TurnsLibTorchsErrorIntoAStatus) {
   EXPECT_THAT(
       (*model)->Backward(torch::zeros({2})),
       StatusIs(absl::StatusCode::kInternal, ::testing::HasSubstr("LibTorch")));
+}
+
+// The sum of w * x, in float16 but for the sum.
+struct Half : torch::nn::Module {
+  Half() { w = register_parameter("w", torch::ones({4}, torch::kHalf)); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return (w * x.to(torch::kHalf)).to(torch::kFloat32).sum();
+  }
+  torch::Tensor w;
+};
+
+// LS-1: the step in which one rank's gradients overflow is left out by all.
+TEST(DistributedDataParallelTest, ScalesTheLossInFloat16) {
+  RunThreadGang(2, [&](Comm& comm) {
+    auto net = std::make_shared<Half>();
+    auto model = DistributedDataParallel<Half>::Create(net, comm);
+    COHORT_ASSERT_OK(model);
+    auto optimizer = Adam::Create(*net, {.lr = 0.01});
+    COHORT_ASSERT_OK(optimizer);
+    auto scaler = trainer::LossScaler::Create({.initial_scale = 1024});
+    COHORT_ASSERT_OK(scaler);
+    for (int step = 0; step < 4; ++step) {
+      const double x = step == 0 && comm.rank() == 1 ? 60000 : comm.rank() + 1;
+      (*model)->ZeroGradients();
+      COHORT_ASSERT_OK((*model)->Backward(
+          (*model)->forward(torch::full({4}, x)) * scaler->scale()));
+      const auto is_finite = (*model)->AllFinite();
+      EXPECT_THAT(is_finite, IsOkAndHolds(step > 0));
+      if (is_finite.value_or(false)) {
+        EXPECT_TRUE(
+            torch::equal(net->w.grad(), torch::full({4}, 768.0, torch::kHalf)))
+            << "512 times the mean of 1 and 2: " << net->w.grad();
+        COHORT_ASSERT_OK((*optimizer)->Step(scaler->inverse_scale()));
+      }
+      COHORT_ASSERT_OK(scaler->Update(is_finite.value_or(false)));
+    }
+    EXPECT_EQ((*optimizer)->step(), 3);
+    EXPECT_TRUE(torch::equal(net->w, torch::full({4}, 0.97f).to(torch::kHalf)))
+        << net->w;
+  });
 }
 
 struct Buffered : torch::nn::Module {

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/finite.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/staged_comm.h"
 #include "trainer/torch/state_dict.h"
@@ -235,6 +236,35 @@ absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
 absl::Status GradientSync::Settle() {
   if (pass_ == nullptr) return absl::OkStatus();
   return OfRank(pass_->Settle(Wait()));
+}
+
+absl::StatusOr<bool> GradientSync::AllFinite() {
+  if (pass_ == nullptr) return trainer::AllFinite(reducer_->buffers());
+  torch::Tensor verdict;
+  bool is_finite = true;
+  absl::Status judged = CatchTorch([&] {
+    for (const trainer::Bucket& bucket : reducer_->buckets()) {
+      const auto begin = static_cast<int64_t>(bucket.offset);
+      const auto bytes = static_cast<int64_t>(bucket.bytes);
+      const torch::Tensor& one = slots_[bucket.slices[0].gradient].view;
+      const torch::Tensor part = arena_.slice(/*dim=*/0, begin, begin + bytes)
+                                     .view(one.scalar_type())
+                                     .isfinite()
+                                     .all();
+      verdict = verdict.defined() ? verdict.logical_and_(part) : part;
+    }
+    return absl::OkStatus();
+  });
+  if (judged.ok() && verdict.defined()) {
+    COHORT_RETURN_IF_ERROR(Settle());
+    judged = CatchTorch([&] {
+      is_finite = verdict.item<bool>();
+      return absl::OkStatus();
+    });
+  }
+  COHORT_RETURN_IF_ERROR(OfRank(Annotate(
+      judged, absl::StrCat(device_.str(), ": whether gradients are finite"))));
+  return is_finite;
 }
 
 DeviceWait GradientSync::Wait() const {

@@ -86,6 +86,11 @@ class GradientSync {
   // the communicator's while it is waited for.
   absl::Status Settle();
 
+  // Whether no gradient is infinite or NaN: the verdict for a LossScaler, the
+  // same on all ranks behind Backward(kNow), since it is taken of what all hold
+  // (LS-1).  On a device it waits as Settle does; errors as there.
+  absl::StatusOr<bool> AllFinite();
+
  private:
   struct Slot {
     torch::Tensor parameter;

@@ -5,6 +5,7 @@
 
 #include <ATen/Context.h>
 
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -250,6 +251,21 @@ TEST_F(GradientSyncTest, SettlesBehindAPassThatIsOnlyBegun) {
   device_.is_broken = true;
   EXPECT_THAT(sync_->Settle(), StatusIs(absl::StatusCode::kInternal,
                                         HasSubstr("illegal memory access")));
+  device_.is_broken = false;
+}
+
+TEST_F(GradientSyncTest, JudgesGradientsOnTheDevice) {
+  COHORT_ASSERT_OK(sync_->Backward(chain_.forward(), Sync::kLater));
+  EXPECT_THAT(sync_->AllFinite(), IsOkAndHolds(true));
+  EXPECT_THAT(Book(), ElementsAre("mark 3", "over 3"));
+  for (const float bad : {std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    sync_->Clear();
+    chain_.b.grad()[1].fill_(bad);
+    EXPECT_THAT(sync_->AllFinite(), IsOkAndHolds(false));
+  }
+  device_.is_broken = true;
+  EXPECT_THAT(sync_->AllFinite(), StatusIs(absl::StatusCode::kInternal));
   device_.is_broken = false;
 }
 

@@ -1,3 +1,5 @@
+#include <ATen/Context.h>
+
 #include <memory>
 #include <vector>
 
@@ -12,12 +14,14 @@
 
 #include "common/testing/status_matchers.h"
 #include "trainer/torch/adam.h"
+#include "trainer/torch/device_memory.h"
 #include "trainer/torch/process.h"
 #include "trainer/torch/state_dict.h"
 
 namespace cohort::torch_adapter {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using trainer::SafetensorsFile;
@@ -90,8 +94,37 @@ TEST(StateDictTest, RefusesAnotherModelsFileAndChangesNothing) {
 TEST(StateDictTest, RefusesTensorsThatAreNoPlainMemory) {
   EXPECT_THAT(ViewOf({"t", torch::zeros({2, 3}).t()}),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(ViewOf({"h", torch::zeros({2}, torch::kHalf)}),
+  EXPECT_THAT(
+      ViewOf({"t", torch::zeros({2}).to_sparse()}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("t must be")));
+  EXPECT_THAT(ViewOf({"h", torch::zeros({2}, torch::kInt16)}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("h is")));
+  EXPECT_THAT(BufferOf({"h", torch::zeros({2}, torch::kInt16)}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("h is")));
+}
+
+// What can be trained can be saved.
+TEST(StateDictTest, HoldsSixteenBits) {
+  for (const torch::ScalarType type : {torch::kHalf, torch::kBFloat16}) {
+    torch::nn::Sequential from = MakeNet(), to = MakeNet();
+    from->to(type);
+    to->to(type);
+    const auto state = StateDict(*from);
+    COHORT_ASSERT_OK(state);
+    COHORT_ASSERT_OK(LoadStateDict(FileOf(state->views()), *to));
+    EXPECT_TRUE(torch::equal(from->parameters()[0], to->parameters()[0]));
+    for (const NamedTensor& named : NamedTensors(*from)) {
+      COHORT_EXPECT_OK(BufferOf(named));
+      COHORT_EXPECT_OK(ViewOf(named));
+    }
+  }
+}
+
+TEST(StateDictTest, NamesWhatCannotBeCopiedToTheHost) {
+  HostTensors tensors;
+  EXPECT_THAT(tensors.Add({"w", torch::zeros({2}, torch::kMeta)}),
+              StatusIs(absl::StatusCode::kInternal,
+                       AllOf(HasSubstr("w from meta"), HasSubstr("LibTorch"))));
 }
 
 torch::Tensor LossOf(torch::nn::Sequential& net, int step) {
@@ -150,6 +183,96 @@ TEST(AdamTest, GoesOnBitByBitFromItsState) {
   EXPECT_TRUE(torch::equal(whole->parameters()[1], resumed->parameters()[1]));
 }
 
+TEST(AdamTest, ChangesNothingWhereAGradientCannotBeRead) {
+  torch::nn::Sequential net{torch::nn::Linear(3, 2)};
+  auto adam = Adam::Create(*net, {.lr = 0.01});
+  COHORT_ASSERT_OK(adam);
+  LossOf(net, 0).backward();
+  const torch::Tensor before = net->parameters()[0].detach().clone();
+  const torch::Tensor gradient = net->parameters()[1].grad();
+  net->parameters()[1].mutable_grad() = torch::zeros({3});
+  EXPECT_THAT((*adam)->Step(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("gradient of 0.bias")));
+  EXPECT_EQ((*adam)->step(), 0);
+  EXPECT_TRUE(torch::equal(net->parameters()[0], before));
+  net->parameters()[1].mutable_grad() = gradient;
+  COHORT_ASSERT_OK((*adam)->Step());
+  EXPECT_EQ((*adam)->step(), 1);
+  EXPECT_FALSE(torch::equal(net->parameters()[0], before));
+}
+
+// LibTorch throws there, as it does where memory is short.
+TEST(AdamTest, NamesTheParameterWhoseStateItCannotHold) {
+  std::vector<float> memory(2);
+  torch::nn::Module net;
+  net.register_parameter(
+      "w", TensorAt(reinterpret_cast<std::byte*>(memory.data()), {2},
+                    torch::kFloat32,
+                    torch::Device(c10::DeviceType::PrivateUse1, 0)));
+  EXPECT_THAT(Adam::Create(net, {}),
+              StatusIs(absl::StatusCode::kInternal,
+                       AllOf(HasSubstr("Adam's state of w on privateuse"),
+                             HasSubstr("LibTorch: "))));
+}
+
+struct Weights : torch::nn::Module {
+  explicit Weights(torch::ScalarType type) {
+    w = register_parameter("w", torch::ones({4}, type));
+  }
+  torch::Tensor w;
+};
+
+TEST(AdamTest, TakesGradientsOfAScaledLoss) {
+  for (const torch::ScalarType type :
+       {torch::kHalf, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+    Weights net(type);
+    auto adam = Adam::Create(net, {});
+    COHORT_ASSERT_OK(adam);
+    net.w.mutable_grad() = torch::full({4}, 3.0 * 1024, type);
+    COHORT_ASSERT_OK((*adam)->Step(1.0f / 1024));
+    EXPECT_TRUE(torch::equal(net.w.grad(), torch::full({4}, 3072.0, type)));
+    Weights exp_avg(type == torch::kFloat64 ? type : torch::kFloat32);
+    const SafetensorsFile state = FileOf((*adam)->State()->views());
+    COHORT_ASSERT_OK(CopyInto(*state.Find("exp_avg.w"), {"w", exp_avg.w}));
+    EXPECT_TRUE(torch::allclose(exp_avg.w, torch::full_like(exp_avg.w, 0.3),
+                                1e-6, 1e-7))
+        << type;
+  }
+}
+
+TEST(AdamTest, AddsUpWhatSixteenBitsWouldLose) {
+  for (const torch::ScalarType type : {torch::kHalf, torch::kBFloat16}) {
+    const auto run = [&](Weights& net, Adam& adam, int steps) {
+      for (int step = 0; step < steps; ++step) {
+        net.w.mutable_grad() = torch::full({4}, 0.5, type);
+        COHORT_ASSERT_OK(adam.Step());
+      }
+    };
+    Weights net(type);
+    auto adam = Adam::Create(net, {.lr = 1e-4});
+    COHORT_ASSERT_OK(adam);
+    run(net, **adam, 50);
+    const SafetensorsFile weights = FileOf(StateDict(net)->views());
+    const SafetensorsFile state = FileOf((*adam)->State()->views());
+    run(net, **adam, 50);
+    EXPECT_TRUE(torch::equal(net.w, torch::full({4}, 0.99f).to(type))) << net.w;
+
+    Weights resumed(type);
+    auto again = Adam::Create(resumed, {.lr = 1e-4});
+    COHORT_ASSERT_OK(again);
+    COHORT_ASSERT_OK(LoadStateDict(weights, resumed));
+    COHORT_ASSERT_OK((*again)->Load(state));
+    run(resumed, **again, 50);
+    const auto bits = [](Adam& of) {
+      const SafetensorsFile file = FileOf(of.State()->views());
+      const auto bytes = file.Find("master.w")->bytes;
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    };
+    EXPECT_EQ(bits(**adam), bits(**again));
+    EXPECT_TRUE(torch::equal(net.w, resumed.w));
+  }
+}
+
 TEST(AdamTest, NamesStateThatDoesNotFit) {
   torch::nn::Sequential net{torch::nn::Linear(3, 2)};
   torch::nn::Sequential other{torch::nn::Linear(3, 4)};
@@ -165,6 +288,13 @@ TEST(ProcessTest, ComputesWithAFastBlas) {
   EXPECT_TRUE(facts.fast_blas) << "LibTorch multiplies with " << facts.blas
                                << "; install libopenblas0-pthread";
   EXPECT_GE(facts.threads, 1);
+}
+
+TEST(ProcessTest, AsksForDeterminismOnCpusAlone) {
+  PrepareProcess();
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  PrepareForGpu();
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
 }  // namespace
