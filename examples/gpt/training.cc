@@ -15,9 +15,10 @@
 
 #include "common/printable_text.h"
 #include "common/status_macros.h"
-#include "common/status_util.h"
+#include "examples/gang_loss.h"
 #include "examples/gpt/sample.h"
 #include "examples/program.h"
+#include "examples/restore.h"
 #include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
@@ -27,14 +28,11 @@ namespace cohort::gpt {
 namespace {
 
 using examples::Say;
-using trainer::Buffer;
 using trainer::Checkpoint;
 using trainer::CheckpointManifest;
 using trainer::TensorType;
 using trainer::TensorView;
 
-constexpr absl::Duration kPatience =
-    absl::Seconds(trainer::kGangPatienceSeconds);
 constexpr char kLosses[] = "losses";
 
 // What a model wrote, which need not be UTF-8, on one line.
@@ -68,15 +66,9 @@ absl::Status Training::Prepare() {
   COHORT_RETURN_IF_ERROR(LoadText());
   COHORT_RETURN_IF_ERROR(
       torch_adapter::CatchTorch([this] { return BuildModel(); }));
-  if (const auto& restore = session_.place().restore) {
-    const auto checkpoint = trainer::ReadCheckpoint(restore->path);
-    if (absl::IsNotFound(checkpoint.status())) {
-      return Annotate(checkpoint.status(),
-                      "every node of the gang must see --storage-path");
-    }
-    COHORT_RETURN_IF_ERROR(checkpoint.status());
-    COHORT_RETURN_IF_ERROR(Annotate(Restore(*checkpoint), restore->path));
-  }
+  COHORT_RETURN_IF_ERROR(examples::RestoreRun(
+      session_,
+      [this](const Checkpoint& checkpoint) { return Restore(checkpoint); }));
   return session_.is_lead() ? loss_log_.Open(options_.loss_log, losses_)
                             : absl::OkStatus();
 }
@@ -134,10 +126,6 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   step_ = saved_step_ = manifest.step;
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
-  if (session_.is_lead()) {
-    Say(absl::StrFormat("going on from step %d in epoch %d: %s", step_,
-                        epoch_ + 1, session_.place().restore->path));
-  }
   return absl::OkStatus();
 }
 
@@ -206,22 +194,13 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
   // The host waits for the device here.
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   // Every rank has the same number of windows in a step.
-  COHORT_ASSIGN_OR_RETURN(const double global, Mean(mine, 1));
+  COHORT_ASSIGN_OR_RETURN(const double global,
+                          examples::MeanOverGang(session_.comm(), mine, 1));
+  COHORT_RETURN_IF_ERROR(examples::CheckLoss(global, step_ + 1));
   ++step_;
-  if (!std::isfinite(global)) {
-    return absl::InternalError(absl::StrCat("the loss is ", global, " at step ",
-                                            step_, ": lower --lr"));
-  }
   losses_.push_back(global);
   loss_log_.Add(step_, global);
   return Report(global);
-}
-
-absl::StatusOr<double> Training::Mean(double sum, double count) {
-  std::vector<double> both{sum, count};
-  COHORT_RETURN_IF_ERROR(session_.comm().AllReduce(
-      Buffer::Of(std::span(both)), trainer::ReduceOp::kSum, kPatience));
-  return both[0] / both[1];
 }
 
 absl::Status Training::Validate() {

@@ -60,7 +60,6 @@ class Training {
   absl::Status Step(std::span<const int64_t> windows);
   // The mean cross entropy of a byte in those windows.
   torch::Tensor LossOf(Part part, std::span<const int64_t> windows);
-  absl::StatusOr<double> Mean(double sum, double count);
   absl::Status EndEpoch();
   // Over all of the text that is not trained on, a share a rank.
   absl::Status Validate();

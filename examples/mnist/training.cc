@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -15,9 +14,10 @@
 #include "torch/utils.h"
 
 #include "common/status_macros.h"
-#include "common/status_util.h"
+#include "examples/gang_loss.h"
 #include "examples/mnist/evaluation.h"
 #include "examples/program.h"
+#include "examples/restore.h"
 #include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
@@ -28,15 +28,11 @@ namespace {
 
 using examples::Say;
 using trainer::Batch;
-using trainer::Buffer;
 using trainer::Checkpoint;
 using trainer::CheckpointManifest;
 using trainer::SafetensorsFile;
 using trainer::TensorType;
 using trainer::TensorView;
-
-constexpr absl::Duration kPatience =
-    absl::Seconds(trainer::kGangPatienceSeconds);
 
 template <typename T>
 TensorView ColumnOf(const std::string& name, TensorType type,
@@ -81,15 +77,9 @@ absl::Status Training::Prepare() {
   COHORT_RETURN_IF_ERROR(LoadData());
   COHORT_RETURN_IF_ERROR(
       torch_adapter::CatchTorch([this] { return BuildModel(); }));
-  if (const auto& restore = session_.place().restore) {
-    const auto checkpoint = trainer::ReadCheckpoint(restore->path);
-    if (absl::IsNotFound(checkpoint.status())) {
-      return Annotate(checkpoint.status(),
-                      "every node of the gang must see --storage-path");
-    }
-    COHORT_RETURN_IF_ERROR(checkpoint.status());
-    COHORT_RETURN_IF_ERROR(Annotate(Restore(*checkpoint), restore->path));
-  }
+  COHORT_RETURN_IF_ERROR(examples::RestoreRun(
+      session_,
+      [this](const Checkpoint& checkpoint) { return Restore(checkpoint); }));
   if (!session_.is_lead()) return absl::OkStatus();
   COHORT_RETURN_IF_ERROR(CheckCurve());
   return loss_log_.Open(options_.loss_log, history_.losses);
@@ -155,10 +145,6 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   step_ = saved_step_ = manifest.step;
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
-  if (session_.is_lead()) {
-    Say(absl::StrFormat("going on from step %d in epoch %d: %s", step_,
-                        epoch_ + 1, session_.place().restore->path));
-  }
   return absl::OkStatus();
 }
 
@@ -264,26 +250,16 @@ absl::Status Training::Step(Batch& batch) {
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
   // The host waits for the device here.
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
-  COHORT_ASSIGN_OR_RETURN(const double global, GlobalLoss(mine));
+  // Every rank has the same number of samples in a step: the mean of means is
+  // the mean.
+  COHORT_ASSIGN_OR_RETURN(const double global,
+                          examples::MeanOverGang(session_.comm(), mine, 1));
+  COHORT_RETURN_IF_ERROR(examples::CheckLoss(global, step_ + 1));
   ++step_;
   cursor_ = batch.cursor;
   history_.losses.push_back(global);
   loss_log_.Add(step_, global);
   return Report(global);
-}
-
-absl::StatusOr<double> Training::GlobalLoss(double loss) {
-  // Every rank has the same number of samples in a step: the mean of means is
-  // the mean.
-  std::vector<double> mean{loss};
-  COHORT_RETURN_IF_ERROR(session_.comm().AllReduce(
-      Buffer::Of(std::span(mean)), trainer::ReduceOp::kAverage, kPatience));
-  if (!std::isfinite(mean[0])) {
-    return absl::InternalError(
-        absl::StrCat("the loss is ", mean[0], " at step ", step_ + 1,
-                     ": lower --lr, or look for damaged input"));
-  }
-  return mean[0];
 }
 
 double Training::SamplesPerSecond() const {

@@ -59,8 +59,6 @@ class Training {
   // Trains the rest of the epoch; false when --steps said stop in it.
   absl::StatusOr<bool> RunEpoch();
   absl::Status Step(trainer::Batch& batch);
-  // Averages the loss of a step over the gang.
-  absl::StatusOr<double> GlobalLoss(double loss);
   absl::Status EndEpoch(int64_t samples, uint64_t hash);
   absl::Status MeasureAccuracy();
   // The mean over the steps of the epoch that runs.
