@@ -148,12 +148,11 @@ absl::Status Training::Run() {
 absl::StatusOr<bool> Training::RunEpoch() {
   COHORT_RETURN_IF_ERROR(sampler_->StartEpoch(epoch_, cursor_));
   epoch_start_ = clock_.Monotonic();
-  epoch_start_step_ = step_;
+  epoch_start_cursor_ = cursor_;
   for (;;) {
     const std::span<const int64_t> windows = sampler_->Take(options_.batch);
     if (windows.empty()) break;
     COHORT_RETURN_IF_ERROR(Step(windows));
-    cursor_ = sampler_->cursor();
     if (sampler_->remaining() == 0) break;
     if (ReachedSteps()) return false;
     if (options_.checkpoint_every > 0 &&
@@ -198,8 +197,10 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
                           examples::MeanOverGang(session_.comm(), mine, 1));
   COHORT_RETURN_IF_ERROR(examples::CheckLoss(global, step_ + 1));
   ++step_;
+  cursor_ = sampler_->cursor();
   losses_.push_back(global);
   loss_log_.Add(step_, global);
+  MeasureSpeed();
   return Report(global);
 }
 
@@ -228,19 +229,18 @@ absl::Status Training::Validate() {
   return losses_.empty() ? absl::OkStatus() : Report(losses_.back());
 }
 
-double Training::BytesPerSecond() const {
+void Training::MeasureSpeed() {
   const double seconds =
       absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
-  const auto bytes =
-      static_cast<double>((step_ - epoch_start_step_) * options_.batch *
-                          session_.world() * options_.shape.context);
-  return seconds > 0 ? bytes / seconds : 0;
+  const auto bytes = static_cast<double>((cursor_ - epoch_start_cursor_) *
+                                         options_.shape.context);
+  bytes_per_s_ = seconds > 0 ? bytes / seconds : 0;
 }
 
 absl::Status Training::Report(double loss) {
   std::string metrics = absl::StrFormat(
       R"({"epoch": %d, "step": %d, "loss": %.6g, "bytes_per_s": %.0f)",
-      epoch_ + 1, step_, loss, BytesPerSecond());
+      EpochOfLastStep(), step_, loss, bytes_per_s_);
   if (validation_loss_) {
     absl::StrAppendFormat(&metrics, R"(, "validation_loss": %.6g)",
                           *validation_loss_);
@@ -250,7 +250,6 @@ absl::Status Training::Report(double loss) {
 }
 
 absl::Status Training::EndEpoch() {
-  const double speed = BytesPerSecond();
   const absl::Duration took = clock_.Monotonic() - epoch_start_;
   COHORT_RETURN_IF_ERROR(Validate());
   ++epoch_;
@@ -258,7 +257,7 @@ absl::Status Training::EndEpoch() {
   if (session_.is_lead()) {
     Say(absl::StrFormat(
         "epoch %d/%d  loss %.4f  validation %.4f  %.0f bytes/s  %.1f s", epoch_,
-        options_.epochs, losses_.back(), *validation_loss_, speed,
+        options_.epochs, losses_.back(), *validation_loss_, bytes_per_s_,
         absl::ToDoubleSeconds(took)));
   }
   return SaveCheckpoint();
@@ -276,6 +275,7 @@ absl::Status Training::SaveCheckpoint() {
                                     .cursor = cursor_,
                                     .seed = options_.seed,
                                     .program = RunFacts(options_, *text_)};
+  // The host waits for the device here, too.
   COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors model,
                           torch_adapter::StateDict(model_->module()));
   COHORT_ASSIGN_OR_RETURN(const torch_adapter::HostTensors optimizer,

@@ -60,6 +60,7 @@ class Training {
   absl::Status Step(std::span<const int64_t> windows);
   // The mean cross entropy of a byte in those windows.
   torch::Tensor LossOf(Part part, std::span<const int64_t> windows);
+  void MeasureSpeed();
   absl::Status EndEpoch();
   // Over all of the text that is not trained on, a share a rank.
   absl::Status Validate();
@@ -70,7 +71,8 @@ class Training {
   bool ReachedSteps() const {
     return options_.steps > 0 && step_ >= options_.steps;
   }
-  double BytesPerSecond() const;
+  // The one that the last step was of, from 1.
+  int64_t EpochOfLastStep() const { return cursor_ > 0 ? epoch_ + 1 : epoch_; }
 
   const TrainOptions options_;
   trainer::Session& session_;
@@ -94,7 +96,8 @@ class Training {
   int64_t validated_step_ = -1;
   // Of the epoch in this process.
   absl::Duration epoch_start_;
-  int64_t epoch_start_step_ = 0;
+  int64_t epoch_start_cursor_ = 0;
+  double bytes_per_s_ = 0;  // until its last step
 };
 
 }  // namespace cohort::gpt

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -46,7 +47,7 @@ struct Outcome {
   std::vector<absl::Status> ranks;
   std::vector<CheckpointRecord> committed;  // in order
   std::string model;                        // bytes of the last one
-  std::string metrics;                      // rank 0's last ones
+  std::vector<std::string> reports;         // rank 0's
   std::string output;
 
   absl::Status first() const {
@@ -103,11 +104,25 @@ class GptTrainingTest : public ::testing::Test {
     return outcome;
   }
 
+  // Goes on by a second with each report, so of a gang of one.
+  class ReportClock final : public Clock {
+   public:
+    explicit ReportClock(const Outcome& outcome) : outcome_(outcome) {}
+
+    absl::Duration Monotonic() const override {
+      return absl::Seconds(outcome_.reports.size());
+    }
+    absl::Time Wall() const override { return absl::UnixEpoch(); }
+
+   private:
+    const Outcome& outcome_;
+  };
+
   // Rank 0 alone writes to `outcome`.
   static absl::Status Train(const std::string& home, const RunPlace& place,
                             const TrainOptions& options, Outcome& outcome) {
     const auto on_report = [&](absl::string_view metrics) {
-      if (place.rank == 0) outcome.metrics = std::string(metrics);
+      if (place.rank == 0) outcome.reports.emplace_back(metrics);
     };
     const auto on_commit = [&](const CheckpointRecord& record) {
       outcome.committed.push_back(record);
@@ -115,8 +130,11 @@ class GptTrainingTest : public ::testing::Test {
     COHORT_ASSIGN_OR_RETURN(
         const std::unique_ptr<GangSession> session,
         GangSession::Join(home, place, on_report, on_commit));
-    const MachineClock clock;
-    Training training(options, *session, torch::kCPU, clock);
+    const ReportClock reports(outcome);
+    const MachineClock machine;
+    Training training(
+        options, *session, torch::kCPU,
+        place.world == 1 ? static_cast<const Clock&>(reports) : machine);
     COHORT_RETURN_IF_ERROR(training.Run());
     return session->Finish();
   }
@@ -149,8 +167,9 @@ TEST_F(GptTrainingTest, LearnsAText) {
     EXPECT_THAT(outcome.output,
                 AllOf(HasSubstr("epoch 2/2  loss "), HasSubstr("sample: the "),
                       HasSubstr("validation loss: ")));
-    EXPECT_THAT(outcome.metrics, AllOf(HasSubstr("\"epoch\": 2"),
-                                       HasSubstr("\"validation_loss\": ")));
+    EXPECT_THAT(
+        outcome.reports.back(),
+        AllOf(HasSubstr("\"epoch\": 2"), HasSubstr("\"validation_loss\": ")));
     EXPECT_THAT(outcome.committed, SizeIs(2));
   }
 }
@@ -187,6 +206,40 @@ TEST_F(GptTrainingTest, TwoRanksEqualOneWithTheSameGlobalBatch) {
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_NEAR(two[i] / one[i], 1, 1e-3) << "step " << i + 1;
   }
+}
+
+TEST_F(GptTrainingTest, CountsTheBytesOfItsStepsAndTheTimeUntilThem) {
+  tiny_.epochs = 1;
+  const auto text = Text::Open(tiny_.data, tiny_.shape.context);
+  COHORT_ASSERT_OK(text);
+  const int64_t windows = (*text)->windows(Part::kTrain);
+  ASSERT_NE(windows % tiny_.batch, 0) << "its last step is a short one";
+  const int64_t steps = windows / tiny_.batch + 1;
+  const Outcome outcome = Run(1, tiny_);
+  COHORT_ASSERT_OK(outcome.first());
+  // One a step, and one with the validation's loss.
+  ASSERT_THAT(outcome.reports, SizeIs(steps + 1));
+  const std::string speed = absl::StrFormat(
+      "\"bytes_per_s\": %.0f",
+      static_cast<double>(windows * tiny_.shape.context) /
+          static_cast<double>(steps - 1));  // seconds, before the last report
+  EXPECT_THAT(outcome.reports[steps - 1], HasSubstr(speed));
+  EXPECT_THAT(outcome.reports[steps],
+              AllOf(HasSubstr(speed), HasSubstr("validation_loss")));
+}
+
+TEST_F(GptTrainingTest, ReportsTheEpochOfItsLastStep) {
+  const Outcome whole = Run(1, tiny_);
+  ASSERT_THAT(whole.committed, SizeIs(2));
+  const auto epoch_from = [this](const CheckpointRecord& checkpoint) {
+    const Outcome resumed = Run(1, tiny_, checkpoint);
+    COHORT_EXPECT_OK(resumed.first());
+    return resumed.reports.empty() ? "none" : resumed.reports[0];
+  };
+  EXPECT_THAT(epoch_from(whole.committed[1]), HasSubstr("\"epoch\": 2,"));
+  EXPECT_THAT(epoch_from(whole.committed[0]), HasSubstr("\"epoch\": 2,"));
+  tiny_.steps = whole.committed[0].step;
+  EXPECT_THAT(epoch_from(whole.committed[0]), HasSubstr("\"epoch\": 1,"));
 }
 
 TEST_F(GptTrainingTest, RefusesACheckpointOfAnotherRun) {
