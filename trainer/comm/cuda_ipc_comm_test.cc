@@ -351,6 +351,73 @@ TEST_P(CudaIpcFaultTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
   gang.ExpectClean();
 }
 
+// What is called while ranks connect and while they leave.
+TEST(CudaIpcCommTest, EndsWhereTheKernelsAreNeverLoaded) {
+  GpuWorld gang(kOneGpu);
+  gang.driver(1).faults().Hang("cuModuleLoadData");
+  RunRanks(3, [&](int rank) {
+    GpuCommOptions options = gang.Options(rank);
+    Impatient(options);
+    options.connect_deadline = absl::Milliseconds(300);
+    EXPECT_FALSE(gang.Join(rank, std::move(options)).ok());
+  });
+  EXPECT_THAT(gang.kills(1), Contains(AllOf(HasSubstr("rank 1 on GPU-01"),
+                                            HasSubstr("cuModuleLoadData"))));
+  gang.ExpectClean();
+}
+
+class CudaIpcLeaveTest : public ::testing::TestWithParam<Fault> {};
+
+INSTANTIATE_TEST_SUITE_P(Calls, CudaIpcLeaveTest,
+                         ::testing::Values(Fault{"cuIpcCloseMemHandle"},
+                                           Fault{"cuMemFree"},
+                                           Fault{"cuModuleUnload"}),
+                         FaultName);
+
+TEST_P(CudaIpcLeaveTest, AsksToKillWhatHangs) {
+  GpuWorld gang(kOneGpu);
+  std::latch done(3);
+  gang.Run(
+      [&](int rank, GpuComm& comm) {
+        COHORT_ASSERT_OK(comm.Allocate(4000));
+        std::array<float, 100> values = {};
+        // Each leads once, and has the others' memory open then.
+        for (int i = 0; i < 3; ++i) COHORT_ASSERT_OK(Sum(comm, values));
+        if (rank == 1) GetParam().Of(gang, 1).Hang(GetParam().call);
+        done.arrive_and_wait();
+      },
+      Impatient);
+  EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
+  gang.ExpectClean();
+}
+
+TEST_P(CudaIpcLeaveTest, WaitsForWhatIsSlow) {
+  GpuWorld gang(kOneGpu);
+  std::latch done(3);
+  std::thread slow;
+  gang.Run(
+      [&](int rank, GpuComm& comm) {
+        COHORT_ASSERT_OK(comm.Allocate(4000));
+        std::array<float, 100> values = {};
+        for (int i = 0; i < 3; ++i) COHORT_ASSERT_OK(Sum(comm, values));
+        if (rank == 1) {
+          GetParam().Of(gang, 1).Hang(GetParam().call);
+          slow = std::thread([&] {
+            EXPECT_TRUE(GetParam().Of(gang, 1).AwaitHang());
+            GetParam().Of(gang, 1).Release();
+          });
+        }
+        done.arrive_and_wait();
+      },
+      [](GpuCommOptions& options) {
+        options.deadlines.quiet = absl::ZeroDuration();
+        options.deadlines.finish = absl::Minutes(10);
+      });
+  slow.join();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(gang.kills(rank), IsEmpty());
+  gang.ExpectClean();
+}
+
 TEST(CudaIpcCommTest, FailsOnAllRanksWhenOneCannotLoadTheKernels) {
   GpuWorld gang(kOneGpu);
   gang.driver(1).faults().Fail("cuModuleLoadData", cuda::kInvalidValue);
