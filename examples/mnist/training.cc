@@ -248,7 +248,8 @@ absl::Status Training::Step(Batch& batch) {
   }));
   COHORT_RETURN_IF_ERROR(model_->Backward(loss));
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
-  // The host waits for the device here.
+  // The host waits for the device here, and not for ever.
+  COHORT_RETURN_IF_ERROR(model_->Settle());
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   // Every rank has the same number of samples in a step: the mean of means is
   // the mean.
