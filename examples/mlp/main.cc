@@ -1,14 +1,9 @@
-#include <unistd.h>
-
-#include <iostream>
 #include <memory>
 #include <utility>
-#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 
-#include "common/log.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -17,6 +12,7 @@
 #include "examples/mlp/options.h"
 #include "examples/mlp/training.h"
 #include "examples/open_session.h"
+#include "examples/program.h"
 #include "trainer/cuda/call_watch.h"
 
 namespace cohort::mlp {
@@ -24,22 +20,9 @@ namespace {
 
 namespace cuda = trainer::cuda;
 
-constexpr int kExitUsage = 2;
-constexpr int kExitFailure = 1;
-
 // Of one call of the driver: the longest compile kernels for a GPU that is
 // newer than this build, and wake up a machine's GPUs.
 constexpr absl::Duration kCallPatience = absl::Minutes(1);
-
-void Tell(const absl::Status& status) {
-  std::cerr << "mlp: " << status.message() << std::endl;
-}
-
-// For a GPU that does not answer: it would hold the destructors, too.
-[[noreturn]] void EndNow(const absl::Status& why) {
-  Tell(why);
-  _exit(kExitFailure);
-}
 
 // A GPU under a watch that ends the process by name when a call of the driver
 // does not come back.
@@ -49,7 +32,7 @@ class WatchedGpu {
       : ordinal_(cuda::VisibleOrdinal(0)),
         watch_(cuda::VisibleName(ordinal_), kCallPatience,
                [](absl::string_view why) {
-                 EndNow(absl::DeadlineExceededError(why));
+                 examples::EndNow(absl::DeadlineExceededError(why));
                }) {}
 
   absl::Status Open() {
@@ -72,13 +55,11 @@ absl::Status TrainIn(trainer::Session& session, const TrainOptions& options,
                      Device& device, const Clock& clock,
                      std::unique_ptr<Training>& training) {
   if (session.is_lead()) {
-    std::cout << absl::StrFormat(
-                     "training on %d rank%s, attempt %d, in %s on %s%s",
-                     session.world(), session.world() == 1 ? "" : "s",
-                     session.place().attempt,
-                     trainer::ToString(options.precision), device.name(),
-                     examples::ReductionNote(session, options.use_gpu))
-              << std::endl;
+    examples::Say(absl::StrFormat(
+        "training on %d rank%s, attempt %d, in %s on %s%s", session.world(),
+        session.world() == 1 ? "" : "s", session.place().attempt,
+        trainer::ToString(options.precision), device.name(),
+        examples::ReductionNote(session, options.use_gpu)));
   }
   COHORT_ASSIGN_OR_RETURN(training,
                           Training::Create(options, session, device, clock));
@@ -92,7 +73,9 @@ absl::Status TrainOn(Device& device, const TrainOptions& options) {
   const MachineClock clock;
   std::unique_ptr<Training> training;
   absl::Status done = TrainIn(*session, options, device, clock, training);
-  if (device.is_gpu() && absl::IsDeadlineExceeded(done)) EndNow(done);
+  if (device.is_gpu() && absl::IsDeadlineExceeded(done)) {
+    examples::EndNow(done);
+  }
   return done;
 }
 
@@ -107,22 +90,10 @@ absl::Status Train(const TrainOptions& options) {
   return TrainOn(gpu.device(), options);
 }
 
-int Main(int argc, char** argv) {
-  SetLogProgram("mlp");
-  const std::variant<TrainOptions, examples::ExitNow> parsed =
-      ParseOptions(argc, argv);
-  if (const auto* exit_now = std::get_if<examples::ExitNow>(&parsed)) {
-    return exit_now->code;
-  }
-  const absl::Status status = Train(std::get<TrainOptions>(parsed));
-  if (status.ok()) return 0;
-  Tell(status);
-  const bool bad_value =
-      absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  return bad_value ? kExitUsage : kExitFailure;
-}
-
 }  // namespace
 }  // namespace cohort::mlp
 
-int main(int argc, char** argv) { return cohort::mlp::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return cohort::examples::RunProgram(
+      "mlp", argc, argv, cohort::mlp::ParseOptions, cohort::mlp::Train);
+}

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <map>
 #include <numeric>
 #include <string>
@@ -16,10 +15,13 @@
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "examples/program.h"
+#include "examples/restore.h"
 
 namespace cohort::mlp {
 namespace {
 
+using examples::Say;
 using mnist::IdxDataset;
 using trainer::Batch;
 using trainer::Buffer;
@@ -32,9 +34,6 @@ using trainer::TensorView;
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
 constexpr char kStep[] = "step";
-
-// A line for people, at once even through a pipe.
-void Say(const std::string& line) { std::cout << line << std::endl; }
 
 // What must be the same for a run to go on exactly.
 std::map<std::string, std::string> RunFacts(const TrainOptions& options,
@@ -76,16 +75,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(
       new Training(options, session, device, clock));
   COHORT_RETURN_IF_ERROR(training->LoadData());
   COHORT_RETURN_IF_ERROR(training->BuildNetwork());
-  if (const auto& restore = session.place().restore) {
-    const auto checkpoint = trainer::ReadCheckpoint(restore->path);
-    if (absl::IsNotFound(checkpoint.status())) {
-      return Annotate(checkpoint.status(),
-                      "every node of the gang must see --storage-path");
-    }
-    COHORT_RETURN_IF_ERROR(checkpoint.status());
-    COHORT_RETURN_IF_ERROR(
-        Annotate(training->Restore(*checkpoint), restore->path));
-  }
+  COHORT_RETURN_IF_ERROR(examples::RestoreRun(
+      session, [&training](const trainer::Checkpoint& checkpoint) {
+        return training->Restore(checkpoint);
+      }));
   COHORT_RETURN_IF_ERROR(training->OpenLossLog());
   return training;
 }
@@ -158,10 +151,6 @@ absl::Status Training::Restore(const trainer::Checkpoint& checkpoint) {
   step_ = saved_step_ = manifest.step;
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
-  if (session_.is_lead()) {
-    Say(absl::StrFormat("going on from step %d in epoch %d: %s", step_,
-                        epoch_ + 1, session_.place().restore->path));
-  }
   return absl::OkStatus();
 }
 
@@ -236,7 +225,8 @@ absl::Status Training::FinishStep(const Batch& batch) {
     ++epoch_steps_;
   }
   if (loss_log_.is_open()) {
-    loss_log_ << absl::StrFormat("%d %.17g\n", step_, loss);
+    // At once: a GPU that hangs ends the process as it is.
+    loss_log_ << absl::StrFormat("%d %.17g\n", step_, loss) << std::flush;
   }
   return Report(loss);
 }
