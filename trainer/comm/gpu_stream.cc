@@ -77,8 +77,8 @@ absl::Status GpuStream::Open(OwnerThread& owner,
 
 absl::StatusOr<cuda::DevicePointer> GpuStream::Allocate(OwnerThread& owner,
                                                         size_t bytes) {
-  owner.SetCall("cuMemAlloc");
-  const auto memory = device_->Allocate(bytes);
+  const auto memory = device_->Allocate(
+      bytes, [&owner](const char* call) { owner.SetCall(call); });
   if (memory.ok()) return memory;
   return Annotate(memory.status(), absl::StrCat("rank ", identity_.rank));
 }

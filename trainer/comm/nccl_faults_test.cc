@@ -217,6 +217,23 @@ TEST_P(RunHangTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
   gang.ExpectClean();
 }
 
+// Asked only for the words of an error.
+TEST(MemoryHangTest, NamesWhatHangsAfterMemoryRanOut) {
+  GpuWorld gang(1, /*version=*/21800);
+  gang.Run(
+      [&gang](int, GpuComm& comm) {
+        gang.driver(0).faults().Fail("cuMemAlloc", cuda::kOutOfMemory);
+        gang.driver(0).faults().Hang("cuMemGetInfo");
+        EXPECT_THAT(comm.Allocate(400),
+                    StatusIs(absl::StatusCode::kDeadlineExceeded,
+                             AllOf(HasSubstr("rank 0 on GPU-01"),
+                                   HasSubstr("in cuMemGetInfo"))));
+      },
+      Impatient);
+  EXPECT_THAT(gang.kills(0), Contains(HasSubstr("cuMemGetInfo")));
+  gang.ExpectClean();
+}
+
 // What a call began goes wrong in the background: of ncclCommWindowRegister
 // nccl_comm_test tells.
 TEST(BackgroundFaultTest, OfAnInitIsToldToAllRanks) {

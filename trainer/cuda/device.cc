@@ -122,16 +122,20 @@ absl::Status Device::Check(Result result, absl::string_view what) const {
   return Annotate(DriverStatus(*driver_, result, what), name_);
 }
 
-absl::StatusOr<DevicePointer> Device::Allocate(size_t bytes) const {
+absl::StatusOr<DevicePointer> Device::Allocate(size_t bytes,
+                                               BeforeCall before) const {
   DevicePointer memory = 0;
+  before("cuMemAlloc");
   const Result result = driver_->cuMemAlloc(&memory, bytes);
   if (result == kSuccess) return memory;
   std::string what = absl::StrCat("cuMemAlloc of ", bytes, " bytes");
   size_t free = 0;
   size_t total = 0;
-  if (result == kOutOfMemory &&
-      driver_->cuMemGetInfo(&free, &total) == kSuccess) {
-    absl::StrAppend(&what, " (", free, " of ", total, " free)");
+  if (result == kOutOfMemory) {
+    before("cuMemGetInfo");
+    if (driver_->cuMemGetInfo(&free, &total) == kSuccess) {
+      absl::StrAppend(&what, " (", free, " of ", total, " free)");
+    }
   }
   return Check(result, what);
 }

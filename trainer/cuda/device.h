@@ -51,7 +51,8 @@ class Device {
   absl::Status Check(Result result, absl::string_view what) const;
 
   // Device memory, not zeroed.  RESOURCE_EXHAUSTED says how much is free.
-  absl::StatusOr<DevicePointer> Allocate(size_t bytes) const;
+  absl::StatusOr<DevicePointer> Allocate(size_t bytes,
+                                         BeforeCall before = Unwatched) const;
   void Free(DevicePointer memory) const;
 
   // Makes the context current on the calling thread, too.  From any thread.
