@@ -106,7 +106,12 @@ absl::Status Adam::Step(float gradient_scale) {
                     UpdateOnDevice(gradient_scale);
                     return absl::OkStatus();
                   }),
-                  absl::StrCat("Adam's step ", step_));
+                  absl::StrCat(Place(), "Adam's step ", step_));
+}
+
+std::string Adam::Place() const {
+  if (slots_.empty()) return "";
+  return absl::StrCat(slots_[0].parameter.device().str(), ": ");
 }
 
 absl::Status Adam::CheckGradients() const {
@@ -135,7 +140,7 @@ absl::Status Adam::TakeMasters() {
                     }
                     return absl::OkStatus();
                   }),
-                  "float32 masters of the parameters");
+                  absl::StrCat(Place(), "float32 masters"));
 }
 
 void Adam::UpdateOnCpu(const Slot& slot, float gradient_scale) const {

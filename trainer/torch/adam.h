@@ -67,6 +67,7 @@ class Adam {
 
   explicit Adam(const trainer::AdamOptions& options) : options_(options) {}
 
+  std::string Place() const;  // "cuda:0: ", for errors
   absl::Status CheckGradients() const;
   absl::Status TakeMasters();
   void UpdateOnCpu(const Slot& slot, float gradient_scale) const;

@@ -59,8 +59,9 @@ class GradientSync {
   // Waits for what was begun on the calling thread's stream, kDrainPatience at
   // most: the gradients' memory goes with the communicator, and after an error,
   // such as a peer's death, the device may still write to it.  (Backward itself
-  // tells such an error at once.)  Parameters lose the gradients that lie
-  // there.
+  // tells such an error at once.)  What autograd's threads begin later still,
+  // of a pass in which it failed, is not covered.  Parameters lose the
+  // gradients that lie there.
   ~GradientSync();
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
