@@ -488,7 +488,11 @@ TEST(NcclRevokeTest, EndsWhatStillConnects) {
         refused.wait();
         gang.nccl(2).faults().Release();
       });
-      EXPECT_FALSE(ConnectGpuComm(std::move(options), **host, exchange).ok());
+      const auto comm = ConnectGpuComm(std::move(options), **host, exchange);
+      // Where it came up in the grace that a gone peer gets, its first call
+      // says so.
+      EXPECT_THAT(comm.ok() ? (*comm)->Barrier(kLong) : comm.status(),
+                  StatusIs(kAborted));
       revoker.join();
       return;
     }
