@@ -302,10 +302,11 @@ TEST(GradientSyncPlaceTest, RefusesAModuleThatIsElsewhere) {
 // bucket by bucket behind the marks.
 TEST(GradientSyncPlaceTest, ReducesADevicesGradientsThroughTheHost) {
   std::vector<std::string> book;
+  const DeviceState device;
   Chain chain;
   WritingComm host(book, /*on_device=*/false);
-  auto sync = GradientSync::Create(chain, host, kSmall,
-                                   std::make_unique<WritingMarks>(book));
+  auto sync = GradientSync::Create(
+      chain, host, kSmall, std::make_unique<WritingMarks>(book, device));
   COHORT_ASSERT_OK(sync);
   EXPECT_THAT(std::exchange(book, {}),
               ElementsAre("mark 3", "over 3", "broadcast 3"));
