@@ -50,7 +50,7 @@ class Device {
   // its gang is at an end (Comm::CheckPeers).
   using Look = std::function<absl::Status()>;
   virtual absl::Status Mark(size_t mark) = 0;
-  virtual absl::Status Await(size_t mark, const Look& look = nullptr) = 0;
+  virtual absl::Status Await(size_t mark, const Look& look) = 0;
 
   // Uploads that run beside what is begun by other calls.
   struct Copy {

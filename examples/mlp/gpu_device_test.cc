@@ -133,7 +133,7 @@ TEST(GpuDeviceTest, NamesDeviceAndCallOfEveryFault) {
         return done;
       }
       if (auto done = (*gpu)->Mark(0); !done.ok()) return done;
-      if (auto done = (*gpu)->Await(0); !done.ok()) return done;
+      if (auto done = (*gpu)->Await(0, nullptr); !done.ok()) return done;
       return (*gpu)->JoinUploads();
     };
     EXPECT_THAT(work(),
@@ -357,7 +357,7 @@ TEST(GpuDeviceTest, WaitsOnlyAsLongAsItWasTold) {
   COHORT_ASSERT_OK(gpu);
   driver.faults().FailAlways("cuEventQuery", trainer::cuda::kNotReady);
   COHORT_ASSERT_OK((*gpu)->Mark(3));
-  EXPECT_THAT((*gpu)->Await(3),
+  EXPECT_THAT((*gpu)->Await(3, nullptr),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(kUuid), HasSubstr("20ms"))));
   // Nor does the destructor wait again: one look at each stream.

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Network>> Network::Create(
 
 Network::~Network() {
   if (gradients_ != nullptr && device_.Mark(0).ok()) {
-    device_.Await(0).IgnoreError();
+    device_.Await(0, /*look=*/nullptr).IgnoreError();
   }
 }
 
