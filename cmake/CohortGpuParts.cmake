@@ -8,6 +8,8 @@
 #   example        in bin/; packed, run as the rank of a job with its ARGUMENTS
 #   torch_example  as example, but links LibTorch, whose version is its first
 #                  argument; never packed
+#   torch_gang     as torch_example, once alone and once as two ranks of one GPU with
+#                  half the --batch: their losses must be alike
 #
 # Tests and benches say "skipped" and why where there is no GPU.  In ARGUMENTS
 # {data} is the tree's data/.
@@ -24,7 +26,7 @@ function(cohort_gpu_part kind target)
     return()
   endif()
   list(JOIN ARG_ARGUMENTS " " arguments)
-  if(kind STREQUAL "torch_example")
+  if(kind MATCHES "^torch_")
     string(PREPEND arguments "${Torch_VERSION} ")
     add_dependencies(gpu_examples ${target})
   else()

@@ -270,22 +270,23 @@ not_run() {
   unmeasured "$2, as a job: how long, and what it says last" "$3"
 }
 
-# run_job NAME [SUBMIT_FLAG...] -- COMMAND...: one rank with one GPU.
+ranks=(--use-gpu --num-workers 1)
+# run_job NAME [SUBMIT_FLAG...] -- COMMAND...: with these ranks.
 run_job() {
   local name=$1 log=$work/$1.log status=0 begin=$SECONDS
   shift
   if ((SECONDS >= budget)); then
     not_run failed "$name" "not over in time"
-    return
+    return 1
   fi
-  limited 130 cohort submit --use-gpu --num-workers 1 --time-limit 120s \
+  limited 130 cohort submit "${ranks[@]}" --time-limit 120s \
     ${COHORT_NCCL_LIBRARY:+--env COHORT_NCCL_LIBRARY="$COHORT_NCCL_LIBRARY"} \
     -f "$@" >"$log" 2>&1
   status=$?
   if ((status != 0)); then
     # What the rank said last, and what became of the job.
     not_run failed "$name" "$(why_ended "$status"): $(tail -n 2 "$log" | paste -sd ';')"
-    return
+    return 1
   fi
   outcome passed "$name"
   # Its last words but for the runtime's own.
@@ -334,16 +335,45 @@ run_example() {
   local kind=$1 name=$2 obstacle='' words=() flags=()
   shift 2
   read -ra words <<<"${*//\{data\}/$here/data}"
-  if [[ $kind == torch_example ]]; then
+  if [[ $kind == torch_* ]]; then
     obstacle=$(torch_obstacle "$name" "${words[0]}")
     words=("${words[@]:1}")
     flags=(--env "LD_LIBRARY_PATH=$torch_path")
   fi
-  if [[ -n $no_examples || -n $obstacle ]]; then
-    not_run skipped "$name" "${no_examples:-$obstacle}"
+  obstacle=${no_examples:-$obstacle}
+  if [[ -n $obstacle && $kind == *_gang ]]; then
+    outcome skipped "$name: a gang's losses" "$obstacle"
+  elif [[ -n $obstacle ]]; then
+    not_run skipped "$name" "$obstacle"
+  elif [[ $kind == *_gang ]]; then
+    run_gang "$name" "${flags[@]}" -- "$programs/bin/$name" "${words[@]}"
   else
     run_job "$name" "${flags[@]}" -- "$programs/bin/$name" "${words[@]}"
   fi
+}
+
+# run_gang NAME [SUBMIT_FLAG...] -- COMMAND...: two ranks of one GPU are one of twice the
+# batch.  A gradient that is averaged before it is there shows here.
+run_gang() {
+  local name=$1 apart
+  run_job "$name-alone" "${@:2}" --batch 16 --loss-log "$work/alone" || return
+  local ranks=(--gpus 0.5 --num-workers 2)
+  run_job "$name-pair" "${@:2}" --batch 8 --loss-log "$work/pair" || return
+  apart=$(losses_apart "$work/alone" "$work/pair")
+  if [[ $apart =~ ^[0-9.]+$ ]] && awk -v x="$apart" 'BEGIN { exit !(x < 1) }'; then
+    outcome passed "$name: a gang's losses" "$apart % from those of one rank"
+  else
+    outcome failed "$name: a gang's losses" "$apart % from those of one rank, 1 at most"
+  fi
+}
+
+# losses_apart LOG LOG: the most that a step's losses differ by, in percent; "none" where
+# not each step is in both.
+losses_apart() {
+  paste "$1" "$2" | awk '
+    NF != 4 || $1 != $3 { none = 1 }
+    { d = 100 * ($2 - $4) / $2; if (d < 0) d = -d; if (d > most) most = d }
+    END { if (none || !NR) print "none"; else printf "%.3g\n", most }'
 }
 
 run_ddp() {
@@ -432,7 +462,7 @@ elif ! check_cluster; then
 fi
 while read -r kind name arguments; do
   case $kind in
-    example | torch_example) run_example "$kind" "$name" "$arguments" ;;
+    example | torch_example | torch_gang) run_example "$kind" "$name" "$arguments" ;;
   esac
 done <"$programs/gpu_parts"
 run_ddp

@@ -117,7 +117,7 @@ END
 program bin/example </dev/null
 printf '%s\n' "test bad" "test dumb" "test good" "bench bench_bad" \
   "bench bench_idle" "bench bench_good" "example example --data {data}/mnist" \
-  "torch_example mnist 1.2.3 --epochs 1" >"$work/bundle/gpu_parts"
+  "torch_example mnist 1.2.3 --epochs 1" "torch_gang gpt 1.2.3 --steps 2" >"$work/bundle/gpu_parts"
 # Its cluster's state may lie in memory, as /tmp does on many machines.
 memory=$(mktemp -d /dev/shm/gpu-check.XXXXXX || echo "$work")
 [[ $(TMPDIR=$memory check) == 1 ]] || fail "failures and the status says none"
@@ -131,6 +131,7 @@ expect "| skipped | bench_idle | no NCCL |"
 expect "| passed | bench_good |"
 expect "| failed | cluster | not offered as healthy: GPU-0 |"
 expect "| skipped | mnist | no cluster that offers the GPUs |"
+expect "| skipped | gpt: a gang's losses | no cluster that offers the GPUs |"
 
 # A driver that hangs, and whoever asks it, costs its time and no more.
 program bin/nvidia-smi <<'END'
