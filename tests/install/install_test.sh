@@ -49,7 +49,8 @@ if ((torch)) && grep -q 'NOT "" STREQUAL ""' "$config"; then
     "$cxx" -x c++ -M - | grep -om1 '/[^ ]*/ATen/ATen.h')")
   ln -s "${includes%/ATen}"/{ATen,c10,caffe2,torch} "$wheel/include/"
   sed -i -e "s|NOT \"\" STREQUAL \"\"|NOT \"$wheel\" STREQUAL \"\"|" \
-    -e "s|set(COHORT_TORCH_DIR \"\" CACHE|set(COHORT_TORCH_DIR \"$wheel\" CACHE|" "$config"
+    -e "s|set(COHORT_TORCH_DIR \"\" CACHE|set(COHORT_TORCH_DIR \"$wheel\" CACHE|" \
+    -e 's|VERSION_EQUAL "[^"]*"|VERSION_EQUAL "2.7.0"|' "$config"
   grep -q "set(COHORT_TORCH_DIR \"$wheel\" CACHE" "$config"
   build_and_run torch_project average
   readelf -d "$work/torch_project/average" | grep "RUNPATH.*$wheel/lib" >/dev/null
