@@ -25,6 +25,7 @@
 #include "common/thread_pool.h"
 #include "head/store/records_codec.h"
 #include "head/store/rocksdb_store.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -57,11 +58,11 @@ absl::Duration DiskSyncTime(const std::string& dir, size_t bytes, int rounds) {
 class Submitter {
  public:
   Submitter() : random_(1) {
-    job_.spec.Own().command = {"./train", "--epochs", "10", "--batch", "64"};
+    SetCommand(job_.spec.Own(), {"./train", "--epochs", "10", "--batch", "64"});
     job_.spec.Own().environment = {{"OMP_NUM_THREADS", "2"},
                                    {"PATH", "/usr/bin"}};
-    job_.spec.Own().resources_per_worker = *ParseResources("CPU=1,GPU=1");
-    job_.spec.Own().storage_path = "/data/results";
+    SetResources(job_.spec.Own(), *ParseResources("CPU=1,GPU=1"));
+    job_.spec.Own().mutable_run()->set_storage_path("/data/results");
     job_.origin = {.principal = "bench", .request_id = "0123456789abcdef"};
     job_.reason = "needs 2 x {CPU 1, GPU 1} (PACK); room for 0 of 2 workers";
   }

@@ -19,6 +19,7 @@
 #include "head/placement/placement.h"
 #include "head/state/node_table.h"
 #include "head/state/waiting_line.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::bench {
 namespace {
@@ -215,8 +216,8 @@ class Ours final : public Scheduler {
     JobRecord record;
     record.id = JobId::New(random_);
     record.sequence = static_cast<uint64_t>(job);
-    record.spec.Own().num_workers = gang.members;
-    record.spec.Own().resources_per_worker = RequestOf(gang).per_worker;
+    record.spec.Own().mutable_scaling()->set_num_workers(gang.members);
+    SetResources(record.spec.Own(), RequestOf(gang).per_worker);
     line_.Add(record);
     waiting_.emplace(record.id, std::move(record));
   }

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "head/state/rows.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::bench {
 
@@ -88,10 +89,10 @@ NodeId SimHead::Join(const head::NodeRecord& record) {
 void SimHead::Submit(int num_workers, const std::string& per_worker,
                      std::function<void()> durable) {
   head::JobSpec spec;
-  spec.name = "bench";
-  spec.command = {"./train", "--epochs", "10"};
-  spec.num_workers = num_workers;
-  spec.resources_per_worker = *ParseResources(per_worker);
+  spec.set_name("bench");
+  SetCommand(spec, {"./train", "--epochs", "10"});
+  spec.mutable_scaling()->set_num_workers(num_workers);
+  SetResources(spec, *ParseResources(per_worker));
   head::Transition transition;
   const auto job =
       state_->SubmitJob({.principal = "bench",

@@ -16,7 +16,7 @@ void CallerExecutor::Post(Task task) {
 void CallerExecutor::PostAfter(absl::Duration delay, Task task) {
   const std::shared_ptr<State> state = state_;
   MutexLock lock(state->mutex);
-  state->timers.emplace(MachineClock().Monotonic() + delay, std::move(task));
+  state->timers.emplace(MonotonicNow() + delay, std::move(task));
   state->posted.Signal();
 }
 
@@ -24,7 +24,7 @@ Task CallerExecutor::Next(State& state) {
   MutexLock lock(state.mutex);
   for (;;) {
     if (!state.timers.empty() &&
-        state.timers.begin()->first <= MachineClock().Monotonic()) {
+        state.timers.begin()->first <= MonotonicNow()) {
       Task task = std::move(state.timers.begin()->second);
       state.timers.erase(state.timers.begin());
       return task;

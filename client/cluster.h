@@ -164,9 +164,9 @@ class Cluster {
   absl::Status Stop(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
 
-  // Speaks for an attempt that is unclaimed since the head's store was
+  // Speaks for an orphan, an attempt of before the head's store was
   // restored: its job, which is given, goes on with it, or its ranks are ended
-  // and the job goes on without it.  NotFound: it is not unclaimed;
+  // and the job goes on without it.  NotFound: it is no orphan;
   // FailedPrecondition, saying why: it cannot be adopted.
   absl::StatusOr<Adoption> Adopt(
       AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);

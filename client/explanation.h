@@ -48,7 +48,7 @@ struct Holder {
 // One thing that keeps a job from starting.
 struct Blocker {
   // "resources"; "held", "after", "array", "back_off", "package", "read_only",
-  // "restored", "unclaimed", "later_store", "not_tried", "waits".
+  // "restored", "orphan", "later_store", "not_tried", "waits".
   std::string kind;
   std::string text;  // on one line
 

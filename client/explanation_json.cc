@@ -3,32 +3,18 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
 
 #include "client/json.h"
+#include "client/json_value.h"
 
 namespace cohort {
 namespace {
 
-// Keys stay in the order in which they are written here.
-using Json = nlohmann::ordered_json;
-
-Json OrNull(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
-}
-
-Json IdJson(const std::optional<JobId>& id) {
+Json IdOrNull(const std::optional<JobId>& id) {
   return id.has_value() ? Json(id->ToText()) : Json(nullptr);
 }
 
-Json AmountJson(Amount amount) {
-  if (amount.ten_thousandths() % Amount::kScale == 0) {
-    return amount.WholeUnits();
-  }
-  return amount.ToDouble();
-}
-
-Json AmountJson(const std::optional<Amount>& amount) {
+Json AmountOrNull(const std::optional<Amount>& amount) {
   return amount.has_value() ? AmountJson(*amount) : Json(nullptr);
 }
 
@@ -36,8 +22,8 @@ Json FailureJson(const NodeFailure& failure) {
   Json json;
   json["by"] = absl::StrCat(failure.by, ":", failure.what);
   json["nodes"] = failure.nodes;
-  json["short"] = AmountJson(failure.short_least);
-  json["short_median"] = AmountJson(failure.short_median);
+  json["short"] = AmountOrNull(failure.short_least);
+  json["short_median"] = AmountOrNull(failure.short_median);
   json["closest"] = OrNull(failure.closest);
   json["kind"] = failure.by;
   json["what"] = failure.what;
@@ -110,7 +96,7 @@ Json ElementsJson(const WaitingElements& elements) {
   Json json;
   json["kind"] = elements.kind;
   json["count"] = elements.count;
-  json["first"] = IdJson(elements.first);
+  json["first"] = IdOrNull(elements.first);
   return json;
 }
 
@@ -148,7 +134,7 @@ std::string ExplanationJson(const Explanation& explanation) {
   for (const WaitReason& reason : explanation.history) {
     json["history"].push_back(WaitReasonJson(reason));
   }
-  json["element"] = IdJson(explanation.element);
+  json["element"] = IdOrNull(explanation.element);
   json["elements"] = Json::array();
   for (const WaitingElements& elements : explanation.elements) {
     json["elements"].push_back(ElementsJson(elements));

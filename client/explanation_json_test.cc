@@ -5,7 +5,7 @@
 namespace cohort {
 namespace {
 
-JobId Job(const char* digit) {
+JobId JobOfDigit(const char* digit) {
   std::string text;
   while (text.size() < 32) text += digit;
   return *JobId::FromText(text);
@@ -13,7 +13,7 @@ JobId Job(const char* digit) {
 
 Explanation Some() {
   Explanation explanation;
-  explanation.job = Job("1");
+  explanation.job = JobOfDigit("1");
   explanation.name = "train";
   explanation.state = JobState::kPending;
   explanation.summary = "needs 2 x {memory 1GiB} (PACK)";
@@ -37,15 +37,16 @@ Explanation Some() {
                        .nodes = 1,
                        .since = absl::FromUnixSeconds(1'700'000'000)}};
   blocker.holders = {{.resource = "memory",
-                      .job = Job("2"),
+                      .job = JobOfDigit("2"),
                       .amount = Amount::FromUnits(7),
                       .nodes = 1}};
-  explanation.ahead = {.jobs = 1,
-                       .more = false,
-                       .first = {{.id = Job("3"), .name = "a", .priority = 5}}};
-  explanation.element = Job("1").Element(3);
+  explanation.ahead = {
+      .jobs = 1,
+      .more = false,
+      .first = {{.id = JobOfDigit("3"), .name = "a", .priority = 5}}};
+  explanation.element = JobOfDigit("1").Element(3);
   explanation.elements = {
-      {.kind = "array", .count = 2, .first = Job("1").Element(3)},
+      {.kind = "array", .count = 2, .first = JobOfDigit("1").Element(3)},
       {.kind = "after", .count = 1, .first = {}}};
   explanation.changes = {{.kind = "FEWER_WORKERS",
                           .of_request = true,

@@ -5,15 +5,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
 
+#include "client/json_value.h"
 #include "common/duration_text.h"
 
 namespace cohort {
 namespace {
-
-// Keys stay in the order in which they are written here.
-using Json = nlohmann::ordered_json;
 
 std::string Text(absl::string_view text) {
   return std::string(text.data(), text.size());
@@ -28,24 +25,8 @@ std::string Dump(const Json& json, int indent) {
 std::string Pretty(const Json& json) { return Dump(json, 2); }
 std::string OnOneLine(const Json& json) { return Dump(json, -1); }
 
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-Json OrNull(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
-}
-
 Json TimeJson(const std::optional<absl::Time>& time) {
   return time.has_value() ? Json(TimeText(*time)) : Json(nullptr);
-}
-
-Json AmountJson(Amount amount) {
-  if (amount.ten_thousandths() % Amount::kScale == 0) {
-    return amount.WholeUnits();
-  }
-  return amount.ToDouble();
 }
 
 // What every node has is always named, and what `all` names.
@@ -406,8 +387,8 @@ std::string StatusJson(const ClusterStatus& status) {
                            {"nodes", status.later_store_nodes},
                            {"why", Text(status.later_store_why)}};
   }
-  json["unclaimed"] = Json::array();
-  for (const UnclaimedAttempt& each : status.unclaimed) {
+  json["orphans"] = Json::array();
+  for (const OrphanAttempt& each : status.orphans) {
     Json one;
     one["attempt"] = each.attempt.ToHex();
     one["job"] = each.job.ToText();
@@ -415,9 +396,9 @@ std::string StatusJson(const ClusterStatus& status) {
     one["state"] = each.state;
     one["since"] =
         each.since.has_value() ? Json(TimeText(*each.since)) : Json(nullptr);
-    json["unclaimed"].push_back(std::move(one));
+    json["orphans"].push_back(std::move(one));
   }
-  json["unclaimed_count"] = status.unclaimed_count;
+  json["orphan_count"] = status.orphan_count;
   return Pretty(json);
 }
 

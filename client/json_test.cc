@@ -497,12 +497,12 @@ TEST(Json, ShowsStatusAndResources) {
   status.jobs_by_state = {{"RUNNING", 1}, {"NEW", 5}};
   status.read_only = true;
   status.read_only_why = "the disk is full";
-  status.unclaimed = {{.attempt = IdOf<AttemptId>('a'),
-                       .job = IdOf<JobId>('j'),
-                       .nodes = {"node-1"},
-                       .state = "RUNNING",
-                       .since = absl::FromUnixSeconds(1)}};
-  status.unclaimed_count = 1;
+  status.orphans = {{.attempt = IdOf<AttemptId>('a'),
+                     .job = IdOf<JobId>('j'),
+                     .nodes = {"node-1"},
+                     .state = "RUNNING",
+                     .since = absl::FromUnixSeconds(1)}};
+  status.orphan_count = 1;
   status.later_store_nodes = {"node-2"};
   status.later_store_term = 9;
   status.later_store_why = "it was restored";
@@ -541,7 +541,7 @@ TEST(Json, ShowsStatusAndResources) {
     ],
     "why": "it was restored"
   },
-  "unclaimed": [
+  "orphans": [
     {
       "attempt": "61616161616161616161616161616161",
       "job": "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
@@ -552,7 +552,7 @@ TEST(Json, ShowsStatusAndResources) {
       "since": "1970-01-01T00:00:01.000Z"
     }
   ],
-  "unclaimed_count": 1
+  "orphan_count": 1
 })");
   EXPECT_EQ(ResourcesJson({}), R"({
   "total": {

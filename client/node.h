@@ -82,7 +82,7 @@ struct HeldAttempt {
   std::string job_name;
   int number = 0;
   // PREPARING, RUNNING, ENDING; VOID: over, but the node still has it;
-  // UNCLAIMED: of before a restore, until a person adopts or ends it.
+  // ORPHAN: of before a restore, until a person adopts or ends it.
   std::string state;
   ResourceSet resources;
   std::vector<Rank> ranks;  // on that node
@@ -104,7 +104,7 @@ struct ClusterResources {
 };
 
 // An attempt that nobody has spoken for since the head's store was restored.
-struct UnclaimedAttempt {
+struct OrphanAttempt {
   AttemptId attempt;
   JobId job;
   std::vector<std::string> nodes;  // names
@@ -135,8 +135,8 @@ struct ClusterStatus {
   std::string read_only_why;  // empty unless it does
   // The store was restored a moment ago: nothing starts yet.
   bool settling = false;
-  std::vector<UnclaimedAttempt> unclaimed;  // as many as fit
-  int64_t unclaimed_count = 0;              // in all
+  std::vector<OrphanAttempt> orphans;  // as many as fit
+  int64_t orphan_count = 0;            // in all
   // Nodes that refuse this head because they follow a store of the cluster that
   // was restored later, of that term; and what to do.
   std::vector<std::string> later_store_nodes;

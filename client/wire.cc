@@ -150,9 +150,7 @@ v1::JobState ToWire(JobState state) {
 void WishesFromWire(const v1::ScalingConfig& wire, Job& job) {
   job.selectors.assign(wire.selectors().begin(), wire.selectors().end());
   for (const v1::Toleration& each : wire.tolerations()) {
-    Toleration& toleration = job.tolerations.emplace_back();
-    toleration.key = each.key();
-    if (!each.any_value()) toleration.value = each.value();
+    job.tolerations.push_back(rpc::FromWire(each));
   }
   job.accelerator_type = wire.accelerator_type();
   job.topology = {.level = wire.topology_level(),
@@ -164,10 +162,7 @@ void WishesToWire(const ScalingConfig& scaling, v1::ScalingConfig& wire) {
     wire.add_selectors(selector);
   }
   for (const Toleration& toleration : scaling.tolerations) {
-    v1::Toleration* const out = wire.add_tolerations();
-    out->set_key(toleration.key);
-    out->set_value(toleration.value.value_or(""));
-    out->set_any_value(!toleration.value.has_value());
+    *wire.add_tolerations() = rpc::ToWire(toleration);
   }
   wire.set_accelerator_type(scaling.accelerator_type);
   wire.set_topology_level(scaling.topology.level);
@@ -177,12 +172,14 @@ void WishesToWire(const ScalingConfig& scaling, v1::ScalingConfig& wire) {
 // When the job starts and ends.
 void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
   const RunConfig& run = spec.run_config;
+  v1::RunConfig& out = *wire.mutable_run();
   if (run.time_limit != absl::InfiniteDuration()) {
-    *wire.mutable_time_limit() = rpc::ToWire(run.time_limit);
+    out.set_time_limit_us(absl::ToInt64Microseconds(run.time_limit));
   }
-  *wire.mutable_grace() = rpc::ToWire(run.grace);
-  *wire.mutable_run()->mutable_retry_delay() =
-      rpc::ToWire(run.failure_config.retry_delay);
+  out.set_grace_us(absl::ToInt64Microseconds(run.grace));
+  out.set_retry_delay_us(
+      absl::ToInt64Microseconds(run.failure_config.retry_delay));
+  out.set_preflight(run.preflight);
   for (const auto& [key, value] : spec.labels) {
     (*wire.mutable_labels())[key] = value;
   }
@@ -190,20 +187,22 @@ void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
   wire.set_priority(spec.priority);
   wire.set_hold(spec.hold);
   for (const Dependency& dependency : spec.after) {
-    v1::Dependency* const out = wire.add_after();
-    out->set_job_id(dependency.job.bytes());
-    out->set_kind(dependency.kind == DependencyKind::kAny
-                      ? v1::DEPENDENCY_KIND_ANY
-                      : v1::DEPENDENCY_KIND_OK);
+    v1::Dependency* const after = wire.add_after();
+    after->set_job_id(dependency.job.bytes());
+    after->set_kind(dependency.kind == DependencyKind::kAny
+                        ? v1::DEPENDENCY_KIND_ANY
+                        : v1::DEPENDENCY_KIND_OK);
   }
   wire.set_array(spec.array);
-  wire.set_preflight(run.preflight);
 }
 
 absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
-  if (wire.has_time_limit()) job.time_limit = rpc::FromWire(wire.time_limit());
-  job.grace = rpc::FromWire(wire.grace());
-  job.retry_delay = rpc::FromWire(wire.run().retry_delay());
+  const v1::RunConfig& run = wire.run();
+  if (run.time_limit_us() != 0) {
+    job.time_limit = absl::Microseconds(run.time_limit_us());
+  }
+  job.grace = absl::Microseconds(run.grace_us());
+  job.retry_delay = absl::Microseconds(run.retry_delay_us());
   for (const v1::Dependency& each : wire.after()) {
     Dependency& dependency = job.after.emplace_back();
     COHORT_ASSIGN_OR_RETURN(dependency.job, IdFromWire<JobId>(each.job_id()));
@@ -212,7 +211,7 @@ absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
                           : DependencyKind::kOk;
   }
   job.array_spec = wire.array();
-  job.preflight_wanted = wire.preflight();
+  job.preflight_wanted = run.preflight();
   return absl::OkStatus();
 }
 
@@ -285,7 +284,8 @@ absl::StatusOr<HeldAttempt> FromWire(const v1::HeldAttempt& wire) {
 }
 
 void SpecFromWire(const v1::JobSpec& wire, Job& job) {
-  job.command.assign(wire.command().begin(), wire.command().end());
+  job.command.assign(wire.launch().command().begin(),
+                     wire.launch().command().end());
   job.num_workers = wire.scaling().num_workers();
   job.resources_per_worker =
       ResourcesFromWire(wire.scaling().resources_per_worker());
@@ -331,10 +331,10 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   v1::JobSpec wire;
   const RunConfig& run = spec.run_config;
   wire.set_name(run.name);
-  for (const std::string& argument : spec.command) wire.add_command(argument);
-  for (const auto& [name, value] : spec.environment) {
-    (*wire.mutable_environment())[name] = value;
-  }
+  v1::Launch& launch = *wire.mutable_launch();
+  launch.mutable_command()->Assign(spec.command.begin(), spec.command.end());
+  launch.mutable_environment()->insert(spec.environment.begin(),
+                                       spec.environment.end());
   OrderToWire(spec, wire);
   v1::ScalingConfig& scaling = *wire.mutable_scaling();
   WishesToWire(spec.scaling_config, scaling);
@@ -348,7 +348,7 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   wire.mutable_run()->set_num_to_keep(
       run.checkpoint_config.num_to_keep.value_or(0));
   if (spec.package.has_value()) {
-    wire.set_package_hash(std::string(spec.package->bytes()));
+    launch.set_package_hash(std::string(spec.package->bytes()));
   }
   return wire;
 }
@@ -545,8 +545,8 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
                                   wire.later_store_node_names().end());
   status.later_store_term = wire.later_store_term();
   status.later_store_why = wire.later_store_why();
-  for (const v1::UnclaimedAttempt& each : wire.unclaimed()) {
-    UnclaimedAttempt& out = status.unclaimed.emplace_back();
+  for (const v1::OrphanAttempt& each : wire.orphans()) {
+    OrphanAttempt& out = status.orphans.emplace_back();
     COHORT_ASSIGN_OR_RETURN(out.attempt,
                             IdFromWire<AttemptId>(each.attempt_id()));
     COHORT_ASSIGN_OR_RETURN(out.job, IdFromWire<JobId>(each.job_id()));
@@ -554,7 +554,7 @@ absl::StatusOr<ClusterStatus> FromWire(const v1::GetStatusResponse& wire) {
     out.state = each.state();
     if (each.has_since()) out.since = rpc::FromWire(each.since());
   }
-  status.unclaimed_count = wire.unclaimed_count();
+  status.orphan_count = wire.orphan_count();
   return status;
 }
 

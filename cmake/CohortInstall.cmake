@@ -93,7 +93,6 @@ endif()
 
 foreach(kind IN ITEMS STATIC SHARED BARE MIXED)
   get_property(programs GLOBAL PROPERTY COHORT_${kind}_PROGRAMS)
-  list(FILTER programs EXCLUDE REGEX "^bench_")
   if(programs)
     install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -61,6 +61,13 @@ if(COHORT_BUILD_TESTS)
     DEPS GTest::gmock GTest::gtest OPTIONS ${COHORT_TEST_FLAGS})
 endif()
 
+# Describing flags to CLI11 takes a compiler longest of all, and twice as long again
+# when it is optimised, for what runs once a program.
+set(COHORT_COMMAND_LINE_FLAGS -O0)
+cohort_precompiled(NAME cohort_cli_headers
+  HEADERS ${COHORT_COMMON_HEADERS} <CLI/CLI.hpp> DEPS CLI11::CLI11
+  OPTIONS ${COHORT_COMMAND_LINE_FLAGS})
+
 # What reads LibTorch's headers is compiled with other definitions.
 function(cohort_reuse_headers target headers)
   if(COHORT_PRECOMPILE_HEADERS AND NOT COHORT_OWN_DEFINITIONS)
@@ -68,20 +75,50 @@ function(cohort_reuse_headers target headers)
   endif()
 endfunction()
 
+# With COHORT_UNITY the files of a target are compiled in groups: most of a file's time
+# goes into the headers that all of them read.  A name of an anonymous namespace has to be
+# unique within its folder.  Few in a group, so that both cores of a small machine have
+# work and an edit costs seconds.
+function(cohort_unity target)
+  if(COHORT_UNITY)
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+    # g++ takes what a group includes for headers.
+    target_compile_options(${target} PRIVATE
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# Tests are linked once and run once: by the quickest linker that is there.
+find_program(COHORT_QUICK_LINKER NAMES ld.lld ld.gold)
+mark_as_advanced(COHORT_QUICK_LINKER)
+if(COHORT_QUICK_LINKER MATCHES "ld\\.(lld|gold)$")
+  set(COHORT_TEST_LINKER -fuse-ld=${CMAKE_MATCH_1})
+endif()
+
 # What the sanitizer stages of .ci/run build.
 add_custom_target(unit_and_sim_tests)
 
-# cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...] [PRECOMPILED headers])
-# PRECOMPILED: of a cohort_precompiled, in place of cohort_headers.
+# cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...] [COMMAND_LINE])
+# COMMAND_LINE: it is about flags and commands, and reads CLI11.
 function(cohort_library)
-  cmake_parse_arguments(ARG "" "NAME;PRECOMPILED" "SRCS;HDRS;DEPS" ${ARGN})
-  if(NOT ARG_PRECOMPILED)
-    set(ARG_PRECOMPILED cohort_headers)
+  cmake_parse_arguments(ARG "COMMAND_LINE" "NAME" "SRCS;HDRS;DEPS" ${ARGN})
+  set(precompiled cohort_headers)
+  if(ARG_COMMAND_LINE)
+    set(precompiled cohort_cli_headers)
+    list(APPEND ARG_DEPS CLI11::CLI11)
   endif()
   if(ARG_SRCS)
     add_library(${ARG_NAME} STATIC ${ARG_SRCS} ${ARG_HDRS})
     target_link_libraries(${ARG_NAME} PUBLIC cohort_flags ${ARG_DEPS})
-    cohort_reuse_headers(${ARG_NAME} ${ARG_PRECOMPILED})
+    if(ARG_COMMAND_LINE)
+      target_compile_options(${ARG_NAME} PRIVATE ${COHORT_COMMAND_LINE_FLAGS})
+    endif()
+    cohort_reuse_headers(${ARG_NAME} ${precompiled})
+    cohort_unity(${ARG_NAME})
+    if(COHORT_BENCHES)
+      set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE cohort_flags ${ARG_DEPS})
@@ -105,16 +142,23 @@ function(cohort_note_library name sources deps)
   endif()
 endfunction()
 
-# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE] [MIXED])
+# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE] [MIXED] [COMMAND_LINE])
 # SHARED: always the shared gRPC, protobuf and Abseil (what links LibTorch must).
 # BARE: none of them at all.
 # MIXED: archives of them and the shared libstdc++, for what needs a C++ library
 # that Debian has as a shared object only.
 function(cohort_executable)
-  cmake_parse_arguments(ARG "SHARED;BARE;MIXED" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "SHARED;BARE;MIXED;COMMAND_LINE" "NAME" "SRCS;DEPS"
+    ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
-  cohort_reuse_headers(${ARG_NAME} cohort_headers)
+  if(ARG_COMMAND_LINE)
+    target_link_libraries(${ARG_NAME} PRIVATE CLI11::CLI11)
+    target_compile_options(${ARG_NAME} PRIVATE ${COHORT_COMMAND_LINE_FLAGS})
+    cohort_reuse_headers(${ARG_NAME} cohort_cli_headers)
+  else()
+    cohort_reuse_headers(${ARG_NAME} cohort_headers)
+  endif()
   set(kind SHARED)
   if(ARG_BARE)
     set(kind BARE)
@@ -140,14 +184,21 @@ function(cohort_executable)
   else()
     target_link_libraries(${ARG_NAME} PRIVATE cohort_deps_shared)
   endif()
-  # For the test that reads ldd and nm of each (tests/linkage).
-  set_property(GLOBAL APPEND PROPERTY COHORT_${kind}_PROGRAMS ${ARG_NAME})
+  if(COHORT_BENCHES)
+    set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(benches ${ARG_NAME})
+  else()
+    # For the test that reads ldd and nm of each (tests/linkage), and to install.
+    set_property(GLOBAL APPEND PROPERTY COHORT_${kind}_PROGRAMS ${ARG_NAME})
+  endif()
 endfunction()
 
 # cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|gpu...]
-#             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name] [STATIC])
+#             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name] [STATIC]
+#             [ALONE x_test.cc ...])
 # Each TEST is a ctest of its own, named x_test.Suite.Case; with WHOLE the program
 # is one ctest (where SetUpTestSuite costs more than the tests).
+# ALONE: what has names that others of SRCS have, in spite of COHORT_UNITY.
 # SERIAL: no other test runs beside it.  RESOURCE_LOCK: no two tests with the same
 # one run at once.  STATIC: linked as programs are, for other machines.
 function(cohort_test)
@@ -155,7 +206,7 @@ function(cohort_test)
     return()
   endif()
   cmake_parse_arguments(ARG "WHOLE;SERIAL;STATIC" "NAME;TIMEOUT;RESOURCE_LOCK"
-    "SRCS;DEPS;LABELS" ${ARGN})
+    "SRCS;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -172,8 +223,12 @@ function(cohort_test)
   endif()
   target_link_libraries(${ARG_NAME} PRIVATE
     cohort_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main ${foreign})
+  target_link_options(${ARG_NAME} PRIVATE ${COHORT_TEST_LINKER})
   target_compile_options(${ARG_NAME} PRIVATE ${COHORT_TEST_FLAGS})
   cohort_reuse_headers(${ARG_NAME} cohort_test_headers)
+  cohort_unity(${ARG_NAME})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON)
   if("unit" IN_LIST ARG_LABELS OR "sim" IN_LIST ARG_LABELS)
     add_dependencies(unit_and_sim_tests ${ARG_NAME})
   endif()

@@ -20,7 +20,7 @@ void Gate::Close() {
 }
 
 bool Gate::WaitUntilIdle(absl::Duration timeout) {
-  const absl::Duration deadline = MachineClock().Monotonic() + timeout;
+  const absl::Duration deadline = MonotonicNow() + timeout;
   MutexLock lock(mutex_);
   while (in_flight_ > 0) {
     if (!idle_.WaitUntil(mutex_, deadline)) return in_flight_ == 0;

@@ -33,7 +33,7 @@ constexpr int kFailuresMax = 1'000'000;
 constexpr absl::Duration kTimeLimitMax = absl::Hours(24 * 365);
 constexpr size_t kNamespaceBytesMax = 64;
 // As node labels.
-constexpr size_t kLabelsMax = 64;
+constexpr size_t kJobLabelsMax = 64;
 constexpr size_t kLabelKeyBytesMax = LabelSelector::kKeyBytesMax;
 constexpr size_t kLabelValueBytesMax = LabelSelector::kValueBytesMax;
 constexpr int kPriorityMax = 1'000;
@@ -247,10 +247,10 @@ absl::Status CheckNamespace(const std::string& name_space) {
 }
 
 absl::Status CheckLabels(const std::map<std::string, std::string>& labels) {
-  if (labels.size() > kLabelsMax) {
+  if (labels.size() > kJobLabelsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("there are ", labels.size(), " labels, at most ",
-                     kLabelsMax, " are possible"));
+                     kJobLabelsMax, " are possible"));
   }
   for (const auto& [key, value] : labels) {
     if (!IsName(key, kLabelKeyBytesMax)) {

@@ -24,7 +24,7 @@ class Latch {
   // False when `timeout` passed first.
   bool WaitFor(absl::Duration timeout) {
     MutexLock lock(mutex_);
-    const absl::Duration deadline = MachineClock().Monotonic() + timeout;
+    const absl::Duration deadline = MonotonicNow() + timeout;
     while (!open_) {
       if (!changed_.WaitUntil(mutex_, deadline) && !open_) return false;
     }

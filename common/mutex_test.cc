@@ -31,8 +31,8 @@ TEST(CondVarTest, SaysWhenTheTimeIsUp) {
   Shared shared;
   MutexLock lock(shared.mutex);
   EXPECT_FALSE(shared.changed.WaitFor(shared.mutex, absl::ZeroDuration()));
-  EXPECT_FALSE(shared.changed.WaitUntil(
-      shared.mutex, MachineClock().Monotonic() - absl::Seconds(1)));
+  EXPECT_FALSE(shared.changed.WaitUntil(shared.mutex,
+                                        MonotonicNow() - absl::Seconds(1)));
 }
 
 TEST(CondVarTest, TakesForeverAsADeadline) {

@@ -10,15 +10,15 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kLabelsMax = 256;
+constexpr size_t kNodeLabelsMax = 256;
 
 }  // namespace
 
 absl::Status CheckNodeLabels(const std::map<std::string, std::string>& labels) {
-  if (labels.size() > kLabelsMax) {
+  if (labels.size() > kNodeLabelsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("there are ", labels.size(), " labels, at most ",
-                     kLabelsMax, " are possible"));
+                     kNodeLabelsMax, " are possible"));
   }
   for (const auto& [key, value] : labels) {
     if (key == kHostLevel) {

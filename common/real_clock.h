@@ -14,4 +14,7 @@ class MachineClock final : public Clock {
   absl::Time Wall() const override;
 };
 
+// MachineClock's, for what is at the edge and takes no Clock.
+inline absl::Duration MonotonicNow() { return MachineClock().Monotonic(); }
+
 }  // namespace cohort

@@ -125,6 +125,11 @@ Amount& Amount::operator-=(Amount other) {
   return *this;
 }
 
+Amount Amount::Times(int64_t times) const {
+  COHORT_CHECK(times >= 0);
+  return Amount(MultiplyWithinBounds(n_, times));
+}
+
 Amount ResourceSet::Get(absl::string_view name) const {
   const auto found =
       std::lower_bound(entries_.begin(), entries_.end(), name, NameBefore);
@@ -177,11 +182,9 @@ bool ResourceSet::Take(const ResourceSet& other) {
 }
 
 ResourceSet ResourceSet::Times(int64_t times) const {
-  COHORT_CHECK(times >= 0);
   ResourceSet product;
   for (const auto& [name, amount] : entries_) {
-    product.Set(name, Amount::FromTenThousandths(MultiplyWithinBounds(
-                          amount.ten_thousandths(), times)));
+    product.Set(name, amount.Times(times));
   }
   return product;
 }

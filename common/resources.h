@@ -52,6 +52,8 @@ class Amount {
   Amount& operator-=(Amount other);
   friend Amount operator+(Amount a, Amount b) { return a += b; }
   friend Amount operator-(Amount a, Amount b) { return a -= b; }
+  // REQUIRES: times >= 0.  Stays at the bound, as sums do.
+  Amount Times(int64_t times) const;
   friend constexpr auto operator<=>(Amount, Amount) = default;
 
   template <typename H>

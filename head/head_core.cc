@@ -12,8 +12,8 @@
 #include "head/services/cluster_service.h"
 #include "head/services/event_service.h"
 #include "head/services/node_service.h"
+#include "head/services/orphan_service.h"
 #include "head/services/package_service.h"
-#include "head/services/unclaimed_service.h"
 #include "head/state/rows.h"
 #include "head/store/migration.h"
 
@@ -48,6 +48,12 @@ absl::Status Ending() {
 
 }  // namespace
 
+// What is made of the rows, and replaced as a whole.
+struct HeadCore::Life {
+  Explainer explainer;
+  ClusterState state;
+};
+
 // What the store's executor brings.
 struct HeadCore::Opened {
   std::unique_ptr<Store> store;
@@ -69,7 +75,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   cluster_service_ = std::make_unique<ClusterService>(
       ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
       *this, *node_service_, *package_service_, seams_.strand);
-  unclaimed_service_ = std::make_unique<UnclaimedService>(*this, seams_.strand);
+  orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -96,14 +102,16 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   package_service_->RegisterOn(router);
   backup_service_->RegisterOn(router);
   event_service_->RegisterOn(router);
-  unclaimed_service_->RegisterOn(router);
+  orphan_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
   cluster_service_->SetAddresses(std::move(address), std::move(http_address));
 }
 
-const ClusterState* HeadCore::state() const { return state_.get(); }
+const ClusterState* HeadCore::state() const {
+  return life_ == nullptr ? nullptr : &life_->state;
+}
 
 bool HeadCore::read_only() const { return read_only_; }
 
@@ -117,7 +125,10 @@ size_t HeadCore::pending_count() const {
 
 HeadSample HeadCore::Sample() const {
   HeadSample sample;
-  if (state_ != nullptr) sample = SampleOf(*state_);
+  if (life_ != nullptr) {
+    sample = SampleOf(life_->state);
+    sample.history.push_back(life_->explainer.Level());
+  }
   sample.read_only = read_only_;
   sample.transitions = commit_counters().transitions;
   if (commit_ != nullptr) {
@@ -168,19 +179,23 @@ void HeadCore::OpenToWrite() {
 
 void HeadCore::OpenToRead() {
   Open(StoreAccess::kRead, [this](absl::StatusOr<Opened> opened) {
-    if (dead_ || state_ != nullptr) return;
+    if (dead_ || life_ != nullptr) return;
     // Then reads wait for the disk too.
     if (!opened.ok()) return;
     COHORT_LOG(kWarning, "read_only", {"why", refusal_});
     shown_events_ = std::move(opened->store);
-    state_ = MakeState(std::move(opened->rows));
+    life_ = MakeLife(std::move(opened->rows));
   });
 }
 
-std::unique_ptr<ClusterState> HeadCore::MakeState(Rows rows) {
-  return std::make_unique<ClusterState>(options_.limits, seams_.clock,
-                                        seams_.random, *node_service_,
-                                        *cluster_service_, std::move(rows));
+std::unique_ptr<HeadCore::Life> HeadCore::MakeLife(Rows rows) {
+  // In place, as neither can be moved.
+  return std::unique_ptr<Life>(new Life{
+      .explainer = Explainer(options_.limits.history.wait_reasons, seams_.clock,
+                             std::move(rows.wait_reasons)),
+      .state =
+          ClusterState(options_.limits, seams_.clock, seams_.random,
+                       *node_service_, *cluster_service_, std::move(rows))});
 }
 
 void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
@@ -189,10 +204,10 @@ void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
   store_ = std::move(opened->store);
   const uint64_t term_before =
       opened->rows.cluster.has_value() ? opened->rows.cluster->term : 0;
-  next_state_ = MakeState(std::move(opened->rows));
+  next_life_ = MakeLife(std::move(opened->rows));
   // TM-1, and the probe: what syncs this syncs the rest.
   Transition transition;
-  next_state_->TakeTerm(transition);
+  next_life_->state.TakeTerm(transition);
   seams_.store_executor.Post([this, &store = *store_, term_before,
                               &strand = seams_.strand,
                               alive = std::weak_ptr<char>(alive_),
@@ -208,12 +223,13 @@ void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
 void HeadCore::OnTermTaken(const absl::Status& status) {
   if (dead_) return;
   if (!status.ok()) return GiveUpOrReopen(status);
-  state_ = std::move(next_state_);
+  life_ = std::move(next_life_);
+  const ClusterState& state = life_->state;
   DropStore(std::move(shown_events_));
   node_service_->CloseAll(
       SetReason(absl::UnavailableError("the head's state was loaded anew"),
                 "state_reloaded"));
-  const ClusterRecord& cluster = state_->cluster();
+  const ClusterRecord& cluster = state.cluster();
   commit_ = std::make_unique<Commit>(
       *store_, seams_.store_executor, seams_.strand, cluster.term,
       [this](const absl::Status& failure) { OnAppendFailed(failure); });
@@ -225,9 +241,9 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
                        .term = cluster.term});
   }
   COHORT_LOG(kInfo, "term_taken", {"cluster", cluster.cluster},
-             {"term", cluster.term}, {"jobs", state_->jobs().size()});
+             {"term", cluster.term}, {"jobs", state.jobs().size()});
   if (!std::exchange(ticking_, true)) {
-    seams_.packages.KeepOnly(state_->packages().Hashes());
+    seams_.packages.KeepOnly(state.packages().Hashes());
     packages_trimmed_at_ = seams_.clock.Monotonic();
     Tick();
   }
@@ -236,7 +252,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
 }
 
 void HeadCore::GiveUpOrReopen(const absl::Status& status) {
-  next_state_.reset();
+  next_life_.reset();
   DropStore(std::move(store_));
   if (on_started_) {
     // At the start a person waits for the answer.
@@ -249,7 +265,7 @@ void HeadCore::GiveUpOrReopen(const absl::Status& status) {
   refusal_ = status;
   COHORT_LOG(kWarning, "store_refuses", {"why", status},
              {"again_in", options_.reopen_delay});
-  if (state_ == nullptr) OpenToRead();
+  if (life_ == nullptr) OpenToRead();
   seams_.strand.PostAfter(options_.reopen_delay, Guarded(Task([this] {
                             if (!dead_) OpenToWrite();
                           })));
@@ -261,7 +277,7 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   refusal_ = status;
   // CM-3: nobody sees or uses the old state again.
   commit_.reset();
-  state_.reset();
+  life_.reset();
   node_service_->Suspend(Reloading(refusal_));
   cluster_service_->DropWaiting(Reloading(refusal_));
   event_service_->DropWaiting(Reloading(refusal_));
@@ -318,11 +334,13 @@ void HeadCore::Tick() {
                           Guarded(Task([this] { Tick(); })));
   if (read_only_) return;
   Transition transition;
-  state_->Tick(transition);
+  ClusterState& state = life_->state;
+  state.Tick(transition);
+  life_->explainer.Look(state, transition);
   if (seams_.clock.Monotonic() - probed_at_ >= options_.probe_period) {
     probed_at_ = seams_.clock.Monotonic();
     // As it is: under load it rides along with what is written anyway.
-    transition.Put(state_->cluster());
+    transition.Put(state.cluster());
   }
   Submit(std::move(transition));
   if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
@@ -334,7 +352,7 @@ void HeadCore::TrimPackages() {
   packages_trimmed_at_ = seams_.clock.Monotonic();
   Transition transition;
   const std::vector<std::string> gone =
-      state_->TrimPackages(package_service_->InUse(), transition);
+      life_->state.TrimPackages(package_service_->InUse(), transition);
   if (gone.empty()) return;
   transition.Then([this, gone](const absl::Status& status) {
     if (status.ok()) package_service_->Remove(gone);
@@ -379,13 +397,13 @@ Effect HeadCore::Guarded(Effect effect) {
 
 absl::StatusOr<const ClusterState*> HeadCore::Readable() {
   if (ending_) return Ending();
-  if (state_ == nullptr) return Reloading(refusal_);
-  return state_.get();
+  if (life_ == nullptr) return Reloading(refusal_);
+  return &life_->state;
 }
 
 absl::StatusOr<ClusterState*> HeadCore::Writable(Admission admission) {
   if (ending_) return Ending();
-  if (state_ == nullptr) return Reloading(refusal_);
+  if (life_ == nullptr) return Reloading(refusal_);
   if (read_only_) return ReadOnly(refusal_);
   if (admission == Admission::kClient &&
       (commit_->pending_count() >= options_.pending_transitions_max ||
@@ -396,8 +414,10 @@ absl::StatusOr<ClusterState*> HeadCore::Writable(Admission admission) {
             " changes wait for the disk already: try again later")),
         "overloaded");
   }
-  return state_.get();
+  return &life_->state;
 }
+
+Explainer& HeadCore::explainer() { return life_->explainer; }
 
 void HeadCore::Submit(Transition transition) {
   COHORT_CHECK(commit_ != nullptr);

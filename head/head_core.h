@@ -13,6 +13,7 @@
 #include "common/executor.h"
 #include "common/random.h"
 #include "head/archive/backups.h"
+#include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
 #include "head/services/event_reader.h"
 #include "head/services/package_store.h"
@@ -29,7 +30,7 @@ class EventService;
 class ClusterService;
 class NodeService;
 class PackageService;
-class UnclaimedService;
+class OrphanService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -110,12 +111,14 @@ class HeadCore final : public StateHost {
   // StateHost.
   absl::StatusOr<const ClusterState*> Readable() override;
   absl::StatusOr<ClusterState*> Writable(Admission admission) override;
+  Explainer& explainer() override;
   void Submit(Transition transition) override;
   void AfterDurable(Effect effect) override;
   void HigherTermSeen(uint64_t term) override;
 
  private:
   struct Opened;
+  struct Life;
   using OnOpen = absl::AnyInvocable<void(absl::StatusOr<Opened>) &&>;
 
   // Opens and loads the store; `done` on the strand.
@@ -128,7 +131,7 @@ class HeadCore final : public StateHost {
   void GiveUpOrReopen(const absl::Status& status);
   // Loads what reads are answered from until the store can be written again.
   void OpenToRead();
-  std::unique_ptr<ClusterState> MakeState(Rows rows);
+  std::unique_ptr<Life> MakeLife(Rows rows);
   void Tick();
   void TrimPackages();
   void Backup(BackupRequest request, Backups::Done done);
@@ -155,7 +158,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<BackupService> backup_service_;
   std::unique_ptr<EventService> event_service_;
-  std::unique_ptr<UnclaimedService> unclaimed_service_;
+  std::unique_ptr<OrphanService> orphan_service_;
   bool ticking_ = false;
   bool dead_ = false;
   bool ending_ = false;
@@ -166,10 +169,10 @@ class HeadCore final : public StateHost {
   std::unique_ptr<Store> store_;
   // The events that the state knows of, while there is no store.
   std::unique_ptr<Store> shown_events_;
-  std::unique_ptr<ClusterState> state_;
+  std::unique_ptr<Life> life_;
   std::unique_ptr<Commit> commit_;
-  // Of the next life, while its term is not durable.
-  std::unique_ptr<ClusterState> next_state_;
+  // While its term is not durable.
+  std::unique_ptr<Life> next_life_;
   bool read_only_ = true;
   absl::Status refusal_;  // what the store said, until it works again
   absl::AnyInvocable<void(const absl::Status&) &&> on_started_;

@@ -107,7 +107,7 @@ TEST_F(HeadLogTest, ReadsToThePresentEnd) {
 TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   v1::SubmitJobRequest submission = Submission("r");
   submission.mutable_spec()->mutable_run()->set_max_failures(1);
-  submission.mutable_spec()->mutable_run()->mutable_retry_delay();  // at once
+  submission.mutable_spec()->mutable_run()->set_retry_delay_us(0);
   const auto submitted = Call(rpc::kSubmitJob, submission);
   COHORT_ASSERT_OK(submitted);
   const std::string job = submitted->job_id();

@@ -80,7 +80,7 @@ TEST_F(HeadCorePackagesTest, TellsOnceThatAPackageIsLostAndTakesItAgain) {
   }
   EXPECT_EQ(losses(), 1);
   v1::SubmitJobRequest submission = Submission("r");
-  submission.mutable_spec()->set_package_hash(upload.hash);
+  submission.mutable_spec()->mutable_launch()->set_package_hash(upload.hash);
   EXPECT_THAT(Call(rpc::kSubmitJob, submission),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   Put(upload);
@@ -93,7 +93,7 @@ TEST_F(HeadCorePackagesTest, AJobWhosePackageIsGoneIsToldToBeSubmittedAgain) {
   const Upload upload("the bytes of a package");
   Put(upload);
   v1::SubmitJobRequest submission = Submission("r");
-  submission.mutable_spec()->set_package_hash(upload.hash);
+  submission.mutable_spec()->mutable_launch()->set_package_hash(upload.hash);
   submission.mutable_spec()->set_hold(true);
   v1::ExplainJobRequest explain;
   explain.set_job_id(Call(rpc::kSubmitJob, submission)->job_id());
@@ -123,7 +123,7 @@ TEST_F(HeadCorePackagesTest, TakesAPackageAndKeepsItForTheJobThatNamesIt) {
   COHORT_ASSERT_OK(Call(rpc::kUploadPackage, upload.data));
 
   v1::SubmitJobRequest submission = Submission("r");
-  submission.mutable_spec()->set_package_hash(upload.hash);
+  submission.mutable_spec()->mutable_launch()->set_package_hash(upload.hash);
   EXPECT_THAT(Call(rpc::kSubmitJob, submission),
               StatusIs(absl::StatusCode::kFailedPrecondition));
 

@@ -65,7 +65,7 @@ class HeadTest : public ::testing::Test {
                                      const std::string& request_id) {
     v1::SubmitJobRequest request;
     request.set_request_id(request_id);
-    request.mutable_spec()->add_command("true");
+    request.mutable_spec()->mutable_launch()->add_command("true");
     request.mutable_spec()->mutable_scaling()->set_num_workers(1);
     const auto response = Call(head, rpc::kSubmitJob, request);
     if (!response.ok()) return response.status();

@@ -72,6 +72,7 @@ void Define(CLI::App& app, Flags& flags) {
       "cohort head restore DIR --state-dir NEW  makes a state directory of a "
       "backup\n"
       "cohort head inspect [TABLE]              prints the records of a store\n"
+      "cohort head check                        verifies all of a store\n"
       "Each has --help.");
 }
 

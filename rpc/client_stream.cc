@@ -8,9 +8,6 @@
 namespace cohort::rpc {
 namespace {
 
-// Messages handled in one turn of the executor before others get theirs.
-constexpr int kMessagesPerTurn = 32;
-
 class HeldStream final : public ClientStream {
  public:
   explicit HeldStream(std::shared_ptr<OutgoingStream> stream)

@@ -7,6 +7,11 @@
 
 namespace cohort::rpc {
 
+// Both transports: the header of a call's credential, and how much metadata a
+// call may have (names, reasons and messages of 4 KiB, percent-encoded).
+inline constexpr char kAuthorizationKey[] = "authorization";
+inline constexpr int kMetadataBytesMax = 32 << 10;
+
 // A message for gRPC to send.  Large ones are moved, not copied.
 grpc::ByteBuffer ToByteBuffer(std::string message);
 

@@ -34,10 +34,8 @@
 namespace cohort::rpc {
 namespace {
 
-constexpr char kAuthorizationKey[] = "authorization";
 // How gRPC begins the error of a server that speaks HTTP/2 but not gRPC.
 constexpr char kHttpError[] = "Received http2 header with status";
-constexpr int kMetadataBytesMax = 32 << 10;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -138,11 +136,11 @@ class CallBase : public CallHandle::Target {
   CallsInFlight& calls_;
 };
 
-class UnaryReactor final : public CallBase, public grpc::ClientUnaryReactor {
+class ClientUnary final : public CallBase, public grpc::ClientUnaryReactor {
  public:
-  UnaryReactor(const std::string& authorization, const std::string& address,
-               CallsInFlight& calls, absl::Duration deadline,
-               std::string request, Executor& where, Channel::Done done)
+  ClientUnary(const std::string& authorization, const std::string& address,
+              CallsInFlight& calls, absl::Duration deadline,
+              std::string request, Executor& where, Channel::Done done)
       : CallBase(authorization, address, calls, deadline),
         request_(ToByteBuffer(std::move(request))),
         where_(where),
@@ -176,14 +174,14 @@ class UnaryReactor final : public CallBase, public grpc::ClientUnaryReactor {
 
 // gRPC holds the call open (AddHold) until the OutgoingStream releases it, so
 // that reads and writes may start outside of reactions.
-class StreamReactor final
+class ClientBidi final
     : public CallBase,
       public ClientTransport,
       public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  StreamReactor(const std::string& authorization, const std::string& address,
-                CallsInFlight& calls, absl::Duration deadline,
-                std::shared_ptr<OutgoingStream> stream)
+  ClientBidi(const std::string& authorization, const std::string& address,
+             CallsInFlight& calls, absl::Duration deadline,
+             std::shared_ptr<OutgoingStream> stream)
       : CallBase(authorization, address, calls, deadline),
         stream_(std::move(stream)) {}
 
@@ -246,7 +244,7 @@ class GrpcChannel final : public Channel {
   CallHandle StartUnary(absl::string_view path, std::string request,
                         CallOptions options, Executor& where,
                         Done done) override {
-    auto call = std::make_shared<UnaryReactor>(
+    auto call = std::make_shared<ClientUnary>(
         authorization_, address_, calls_, options.deadline, std::move(request),
         where, std::move(done));
     calls_.Add(call.get(), call);
@@ -260,8 +258,8 @@ class GrpcChannel final : public Channel {
                                            StreamEvents events) override {
     auto stream =
         std::make_shared<OutgoingStream>(options_, where, std::move(events));
-    auto call = std::make_shared<StreamReactor>(
-        authorization_, address_, calls_, options.deadline, stream);
+    auto call = std::make_shared<ClientBidi>(authorization_, address_, calls_,
+                                             options.deadline, stream);
     calls_.Add(call.get(), call);
     call->Begin(stub_, std::string(path));
     return HoldStream(std::move(stream));

@@ -35,10 +35,6 @@
 namespace cohort::rpc {
 namespace {
 
-constexpr char kAuthorizationKey[] = "authorization";
-// Names, reasons and messages of 4 KiB, percent-encoded.
-constexpr int kMetadataBytesMax = 32 << 10;
-
 absl::Duration TimeLeft(const gpr_timespec& deadline) {
   const gpr_timespec infinite = gpr_inf_future(deadline.clock_type);
   if (gpr_time_cmp(deadline, infinite) == 0) return absl::InfiniteDuration();

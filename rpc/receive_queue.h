@@ -7,6 +7,10 @@
 
 namespace cohort::rpc {
 
+// Messages that a stream handles in one turn of its strand before others get
+// theirs.
+inline constexpr int kMessagesPerTurn = 32;
+
 // What a stream received and its strand has not handled yet.  Both ends of a
 // stream have one; while it is full its stream does not read, so that a slow
 // reader slows its writer.  Thread-compatible: its stream's mutex.

@@ -21,9 +21,6 @@
 namespace cohort::rpc {
 namespace {
 
-// Messages handled in one turn of the strand before others get theirs.
-constexpr int kMessagesPerTurn = 32;
-
 // A stream's life: `open` runs on the strand (opening_); then messages are
 // read, queued and handled in turns; then it is over (over_ says why), which
 // the reader hears after what was received before, and what is queued to be

@@ -103,6 +103,21 @@ DeviceSample FromWire(const v1::DeviceSample& wire) {
   return sample;
 }
 
+v1::Toleration ToWire(const Toleration& toleration) {
+  v1::Toleration wire;
+  wire.set_key(toleration.key);
+  wire.set_value(toleration.value.value_or(""));
+  wire.set_any_value(!toleration.value.has_value());
+  return wire;
+}
+
+Toleration FromWire(const v1::Toleration& wire) {
+  Toleration toleration;
+  toleration.key = wire.key();
+  if (!wire.any_value()) toleration.value = wire.value();
+  return toleration;
+}
+
 google::protobuf::Duration ToWire(absl::Duration duration) {
   google::protobuf::Duration wire;
   wire.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));

@@ -5,9 +5,10 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 
-#include "cohort/v1/common.pb.h"
+#include "cohort/v1/domain.pb.h"
 #include "common/device_sample.h"
 #include "common/resources.h"
+#include "common/taint.h"
 
 // The values of common/ as the wire writes them.
 namespace cohort::rpc {
@@ -19,6 +20,9 @@ absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire);
 
 v1::DeviceSample ToWire(const DeviceSample& sample);
 DeviceSample FromWire(const v1::DeviceSample& wire);
+
+v1::Toleration ToWire(const Toleration& toleration);
+Toleration FromWire(const v1::Toleration& wire);
 
 google::protobuf::Duration ToWire(absl::Duration duration);
 absl::Duration FromWire(const google::protobuf::Duration& wire);

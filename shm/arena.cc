@@ -24,13 +24,6 @@ namespace {
 constexpr size_t kRegionBytesMin = size_t{1} << 20;
 constexpr size_t kAlignment = 64;
 
-struct WireProgress {
-  uint64_t epoch;
-  uint64_t step;
-  uint64_t phase;
-};
-static_assert(sizeof(WireProgress) == layout::kProgressBytes);
-
 std::string ControlPath(const std::string& directory) {
   return absl::StrCat(directory, "/arena");
 }
@@ -143,17 +136,6 @@ void Arena::Revoke(uint64_t epoch) {
 }
 
 uint64_t Arena::revoked_epoch() const { return control().revoked_epoch.load(); }
-
-std::optional<Progress> Arena::progress(int local_rank) const {
-  const SeqCell cell(slot(local_rank).progress, layout::kProgressBytes);
-  const std::optional<SeqCell::Value> value = cell.Read();
-  if (!value || value->bytes.size() != sizeof(WireProgress)) {
-    return std::nullopt;
-  }
-  WireProgress wire = {};
-  std::memcpy(&wire, value->bytes.data(), sizeof(wire));
-  return Progress{wire.epoch, wire.step, static_cast<Phase>(wire.phase)};
-}
 
 int32_t Arena::pid(int local_rank) const {
   return slot(local_rank).pid.load(std::memory_order_acquire);
@@ -280,13 +262,6 @@ absl::StatusOr<std::byte*> ArenaPlace::MapPeer(int peer, ArenaLocation location,
                      ", which has ", body.size()));
   }
   return body.data() + location.offset;
-}
-
-void ArenaPlace::SetProgress(const Progress& progress) {
-  const WireProgress wire = {progress.epoch, progress.step,
-                             static_cast<uint64_t>(progress.phase)};
-  SeqCell cell(arena_->slot(local_rank_).progress, layout::kProgressBytes);
-  cell.Publish(std::as_bytes(std::span(&wire, 1)));
 }
 
 }  // namespace cohort::shm

@@ -29,26 +29,8 @@ struct ArenaOptions {
   int local_world = 1;
 };
 
-// How far a rank has come with a step.  In shared memory since v0.1: add, never
-// renumber.
-enum class Phase : uint32_t {
-  kNone = 0,
-  kGradients = 1,  // computing them
-  kReduced = 2,    // the average is in its arena
-  kCommitted = 3,  // all ranks have it; kept until all are kUpdated
-  kUpdating = 4,   // parameters are being written: torn if it dies here
-  kUpdated = 5,
-};
-
-struct Progress {
-  uint64_t epoch = 0;
-  uint64_t step = 0;
-  Phase phase = Phase::kNone;
-};
-
-// The control segment of one attempt on one node: who its local ranks are, how
-// far each has come, their last metrics, the words they meet on, and the
-// revoked epoch.
+// The control segment of one attempt on one node: who its local ranks are,
+// their last metrics, the words they meet on, and the revoked epoch.
 //
 // The worker daemon creates it in the attempt's runtime directory before the
 // ranks start, opens it again after a restart, and removes the directory when
@@ -77,10 +59,8 @@ class Arena {
   void Revoke(uint64_t epoch);
   uint64_t revoked_epoch() const;
 
-  // What `local_rank` last said of itself; nullopt before it said anything.
-  // REQUIRES (also below): 0 <= local_rank < local_world().
-  std::optional<Progress> progress(int local_rank) const;
   // The process that claimed the place; 0 when none did.
+  // REQUIRES (also below): 0 <= local_rank < local_world().
   int32_t pid(int local_rank) const;
   // Whether a living process holds the place now.
   bool IsHeld(int local_rank) const;
@@ -147,8 +127,6 @@ class ArenaPlace {
   absl::StatusOr<std::byte*> MapPeer(int peer, ArenaLocation location,
                                      size_t bytes);
 
-  // Says how far this rank is; one store of a few words.
-  void SetProgress(const Progress& progress);
   // Where to publish metrics.
   MetricsCell metrics() const { return arena_->metrics(local_rank_); }
 

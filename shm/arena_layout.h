@@ -31,8 +31,6 @@ namespace layout {
 inline constexpr SegmentType kControlType = {SegmentKind::kArenaControl, 1};
 inline constexpr SegmentType kDataType = {SegmentKind::kArenaData, 1};
 
-inline constexpr size_t kProgressBytes = 24;
-
 struct Control {
   SegmentHeader header;
   char attempt[64];  // zero-terminated
@@ -79,7 +77,6 @@ struct Slot {
   // Its data segments; those below `regions` exist.
   alignas(64) std::atomic<uint32_t> regions;
   uint8_t reserved1[60];
-  alignas(64) std::byte progress[SeqCell::SizeFor(kProgressBytes)];
   // By the parity of the round.
   alignas(64) std::array<Posted, 2> posted;
   alignas(64) std::byte metrics[MetricsCell::kSizeBytes];
@@ -87,7 +84,7 @@ struct Slot {
 static_assert(offsetof(Slot, arrived) == 64);
 static_assert(offsetof(Slot, doorbell) == 128);
 static_assert(offsetof(Slot, regions) == 192);
-static_assert(offsetof(Slot, progress) == 256);
+static_assert(offsetof(Slot, posted) == 256);
 
 // Slots start on a page each.
 inline constexpr size_t kSlotBytes = (sizeof(Slot) + 4095) / 4096 * 4096;

@@ -80,7 +80,6 @@ TEST_F(ArenaTest, OpensWithWhatItWasCreatedWith) {
   EXPECT_EQ((*arena)->epoch(), 3u);
   EXPECT_EQ((*arena)->local_world(), 4);
   EXPECT_EQ((*arena)->revoked_epoch(), 0u);
-  EXPECT_EQ((*arena)->progress(0), std::nullopt);
   EXPECT_EQ((*arena)->pid(3), 0);
 }
 
@@ -105,18 +104,11 @@ TEST_F(ArenaTest, RefusesADamagedHeader) {
   EXPECT_THAT(Arena::Open(dir_.path()), StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST_F(ArenaTest, ShowsProgressAndMetricsToTheDaemon) {
+TEST_F(ArenaTest, ShowsMetricsToTheDaemon) {
   const auto arena = Create(2);
   const auto place = Claim(1);
-  place->SetProgress({.epoch = 3, .step = 41, .phase = Phase::kReduced});
   COHORT_ASSERT_OK(place->metrics().Publish("{\"loss\": 0.5}"));
-  const auto progress = arena->progress(1);
-  ASSERT_TRUE(progress);
-  EXPECT_EQ(progress->epoch, 3u);
-  EXPECT_EQ(progress->step, 41u);
-  EXPECT_EQ(progress->phase, Phase::kReduced);
   EXPECT_EQ(arena->metrics(1).ReadAfter(0)->payload, "{\"loss\": 0.5}");
-  EXPECT_EQ(arena->progress(0), std::nullopt);
   EXPECT_EQ(arena->pid(1), getpid());
 }
 

@@ -25,7 +25,7 @@ done
 # stdout is for figures alone.
 tools/setup.sh --bench >&2
 cmake --preset release >/dev/null
-cmake --build --preset release >&2
+cmake --build --preset release --target all benches >&2
 
 available() {
   find build/release/bin -maxdepth 1 -name 'bench_*' -type f -printf '%f\n' |

@@ -32,7 +32,7 @@ build_and_test() {
   local preset=$1
   shift
   stage "$preset: configure" cmake --preset "$preset" "$@" &&
-    stage "$preset: build" cmake --build --preset "$preset" &&
+    stage "$preset: build" cmake --build --preset "$preset" --target all benches &&
     stage "$preset: tests" run_ctest "$preset"
 }
 

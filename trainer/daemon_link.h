@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "cohort/v1/common.pb.h"
+#include "cohort/v1/domain.pb.h"
 #include "common/random.h"
 #include "rpc/channel.h"
 #include "rpc/method.h"

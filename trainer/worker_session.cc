@@ -7,8 +7,8 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/comm/gpu_context.h"
 #include "trainer/comm/gpu_rendezvous.h"
-#include "trainer/comm/gpu_seat.h"
 #include "trainer/comm/shm_comm.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -21,7 +21,7 @@ constexpr size_t kWhyBytesMax = 1 << 10;
 
 void Tell(const DaemonLink& link, const GpuEnd& end) {
   v1::GpuEnd wire;
-  wire.set_rung(static_cast<v1::GpuRung>(end.rung));
+  wire.set_level(static_cast<v1::GpuAbortLevel>(end.level));
   wire.set_why(end.why.substr(0, kWhyBytesMax));
   const absl::Status told = link.ReportGpuEnd(wire);
   if (told.ok()) return;

@@ -20,8 +20,8 @@ struct WorkerSessionOptions : DaemonLinkOptions {
   // meeting.
   absl::Duration gang_patience = absl::Minutes(5);
   // Whether this program can work in its GPU's memory, alike on all ranks.  It
-  // then gets NCCL where every rank has a GPU of its own, CUDA IPC among ranks
-  // that share one, else what it would get without, with a line that says why:
+  // then gets NCCL where every rank has a GPU of its own, CUDA IPC where all
+  // share one, else what it would get without, with a line that says why:
   // it asks comm().allocates_on_device().
   bool can_use_gpu = false;
 };

@@ -205,32 +205,10 @@ ExitStatus ToExitStatus(const keeper::ExitReport& report) {
   ExitStatus status;
   status.exit_code = report.exit_code;
   status.signal = report.signal;
-  status.core_dumped = report.core_dumped;
   status.oom_killed = report.oom_killed;
-  switch (report.cause) {
-    case keeper::ExitCause::kItself:
-      status.cause = ExitStatus::Cause::kItself;
-      break;
-    case keeper::ExitCause::kStopped:
-      status.cause = ExitStatus::Cause::kStopped;
-      break;
-    case keeper::ExitCause::kKilled:
-      status.cause = ExitStatus::Cause::kKilled;
-      break;
-    case keeper::ExitCause::kCannotRun:
-      status.cause = ExitStatus::Cause::kCannotRun;
-      break;
-    case keeper::ExitCause::kTimeLimit:
-      status.cause = ExitStatus::Cause::kTimeLimit;
-      break;
-    case keeper::ExitCause::kKeeperStopped:
-      status.cause = ExitStatus::Cause::kKeeperStopped;
-      break;
-  }
+  status.cause = report.cause;
   status.message = report.message;
   status.ran = absl::Milliseconds(report.ran_ms);
-  status.started_at = absl::FromUnixNanos(report.started_wall_ns);
-  status.ended_at = absl::FromUnixNanos(report.ended_wall_ns);
   return status;
 }
 

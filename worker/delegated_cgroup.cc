@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,14 +55,19 @@ std::string CgroupMountIn(const std::string& mountinfo) {
   return "";
 }
 
-absl::StatusOr<std::string> DelegatedCgroup() {
+std::string OwnCgroup() {
   const std::string path = CgroupPathIn(ReadProc("/proc/self/cgroup"));
   const std::string mount = CgroupMountIn(ReadProc("/proc/self/mountinfo"));
-  if (path.empty() || mount.empty()) {
+  if (path.empty() || mount.empty()) return "";
+  return path == "/" ? mount : absl::StrCat(mount, path);
+}
+
+absl::StatusOr<std::string> DelegatedCgroup() {
+  const std::string dir = OwnCgroup();
+  if (dir.empty()) {
     return absl::FailedPreconditionError("cgroup v2 is not mounted here");
   }
-  const bool is_root = path == "/";
-  const std::string dir = is_root ? mount : absl::StrCat(mount, path);
+  const bool is_root = CgroupPathIn(ReadProc("/proc/self/cgroup")) == "/";
   if (getuid() == 0 && !is_root && !IsDelegatedBySystemd(dir)) {
     return absl::FailedPreconditionError(
         absl::StrCat(dir, " is not delegated to us (systemd: Delegate=yes)"));

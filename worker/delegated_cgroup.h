@@ -15,6 +15,9 @@ namespace cohort::worker {
 // FailedPrecondition, with the reason, when there is none.
 absl::StatusOr<std::string> DelegatedCgroup();
 
+// This process's own cgroup v2 directory, whether or not it may; empty without.
+std::string OwnCgroup();
+
 // The pure parts.
 
 // The path after "0::" in /proc/self/cgroup; empty without cgroup v2.

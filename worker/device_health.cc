@@ -8,6 +8,13 @@
 namespace cohort::worker {
 namespace {
 
+// How long nothing of it was seen before a suspect device is healthy.
+constexpr absl::Duration kQuiet = absl::Seconds(60);
+constexpr absl::Duration kQuietAfterXid = absl::Minutes(10);
+constexpr absl::Duration kFencedAfter = absl::Seconds(30);
+// Samples in a row that failed.
+constexpr int kErrorsMax = 3;
+
 struct KnownXid {
   uint64_t xid;
   XidMeaning meaning;
@@ -59,12 +66,8 @@ const char* XidName(uint64_t xid) {
   return known == nullptr ? "" : known->name;
 }
 
-DeviceHealth::DeviceHealth(DeviceHealthOptions options, std::string name,
-                           const Clock& clock)
-    : options_(options),
-      name_(std::move(name)),
-      clock_(clock),
-      heard_at_(clock.Monotonic()) {}
+DeviceHealth::DeviceHealth(std::string name, const Clock& clock)
+    : name_(std::move(name)), clock_(clock), heard_at_(clock.Monotonic()) {}
 
 void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
   error_ = answer.error;
@@ -77,9 +80,9 @@ void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
   }
   if (IsLost()) return Judge();  // nothing else that it says means anything
   errors_ = answer.error.empty() ? 0 : errors_ + 1;
-  if (errors_ >= options_.errors_max) {
+  if (errors_ >= kErrorsMax) {
     Doubtful("error", absl::StrCat("it cannot be asked: ", answer.error),
-             options_.quiet);
+             kQuiet);
   }
   const DeviceSample& sample = answer.sample;
   counted_.clear();
@@ -91,7 +94,7 @@ void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
     counted_ = "a row remap failed";
   }
   if (sample.remap_pending.value_or(false)) {
-    Doubtful("remap", "a row remap waits for its reset", options_.quiet);
+    Doubtful("remap", "a row remap waits for its reset", kQuiet);
   }
   Judge();
 }
@@ -102,7 +105,7 @@ void DeviceHealth::NoteXid(uint64_t xid) {
     case XidMeaning::kApplication:
       break;
     case XidMeaning::kSuspect:
-      Doubtful("xid", XidText(xid), options_.quiet_after_xid);
+      Doubtful("xid", XidText(xid), kQuietAfterXid);
       break;
     case XidMeaning::kFault:
       // The first one is the cause, those after it are mostly what follows.
@@ -122,15 +125,15 @@ void DeviceHealth::NoteStuck(std::string who) {
 
 void DeviceHealth::Tick() {
   const absl::Duration silence = clock_.Monotonic() - heard_at_;
-  if (silence >= options_.fenced_after) {
+  if (silence >= kFencedAfter) {
     silent_ = absl::StrCat("its driver has not answered for ",
-                           absl::FormatDuration(options_.fenced_after),
+                           absl::FormatDuration(kFencedAfter),
                            error_.empty() ? "" : " but with ", error_);
-  } else if (silence >= options_.suspect_after) {
+  } else if (silence >= kSuspectAfter) {
     Doubtful("silent",
              absl::StrCat("its driver has not answered for ",
-                          absl::FormatDuration(options_.suspect_after)),
-             options_.quiet);
+                          absl::FormatDuration(kSuspectAfter)),
+             kQuiet);
   }
   Judge();
 }

@@ -2,10 +2,8 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "common/clock.h"
@@ -31,30 +29,21 @@ XidMeaning MeaningOf(uint64_t xid);
 // "double-bit ECC error"; empty for those that are not named.
 const char* XidName(uint64_t xid);
 
-struct DeviceHealthOptions {
-  // How long nothing of it was seen before a suspect device is healthy.
-  absl::Duration quiet = absl::Seconds(60);
-  absl::Duration quiet_after_xid = absl::Minutes(10);
-  // Without an answer of the driver; one of errors only is none.
-  absl::Duration suspect_after = absl::Seconds(10);
-  absl::Duration fenced_after = absl::Seconds(30);
-  // Samples in a row that failed.
-  int errors_max = 3;
-};
+// Without an answer of the driver for so long; one of errors only is none.
+inline constexpr absl::Duration kSuspectAfter = absl::Seconds(10);
 
 // How one device is, by what was seen of it.
 //
 //   DV-2: one state, and unless it is healthy a reason that names device and
 //         cause.
 //   DV-3: FENCED and SUSPECT end only when their cause is over; SUSPECT not
-//         before it has been so for `quiet`.
+//         before it has been so for a minute, or ten after an Xid.
 // Thread-compatible; belongs to DeviceMonitor.
 class DeviceHealth {
  public:
   // `name` is the device in reasons: "GPU 2 (GPU-5ee1...)".  `clock` outlives
   // it.
-  DeviceHealth(DeviceHealthOptions options, std::string name,
-               const Clock& clock);
+  DeviceHealth(std::string name, const Clock& clock);
 
   // What it said of itself, now.
   void NoteAnswer(const DeviceAnswer& answer);
@@ -86,7 +75,6 @@ class DeviceHealth {
   void Doubtful(const char* kind, std::string why, absl::Duration quiet);
   void Judge();
 
-  const DeviceHealthOptions options_;
   const std::string name_;
   const Clock& clock_;
 

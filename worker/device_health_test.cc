@@ -30,7 +30,7 @@ class DeviceHealthTest : public ::testing::Test {
   }
 
   ManualExecutor clock_;
-  DeviceHealth health_{{}, "GPU GPU-a", clock_};
+  DeviceHealth health_{"GPU GPU-a", clock_};
 };
 
 TEST_F(DeviceHealthTest, ApplicationsFaultsSayNothingOfTheDevice) {
@@ -42,7 +42,7 @@ TEST_F(DeviceHealthTest, ApplicationsFaultsSayNothingOfTheDevice) {
 
 TEST_F(DeviceHealthTest, FaultsOfTheDeviceFenceItForGoodAndTheFirstIsTold) {
   for (const uint64_t xid : {48, 62, 64, 74, 94, 95, 119, 120, 140}) {
-    DeviceHealth one({}, "GPU GPU-a", clock_);
+    DeviceHealth one("GPU GPU-a", clock_);
     one.NoteXid(xid);
     EXPECT_EQ(one.state(), DeviceState::kFenced) << xid;
     EXPECT_TRUE(one.HasFault()) << xid;
@@ -61,7 +61,7 @@ TEST_F(DeviceHealthTest, OneThatFellOffTheBusIsLost) {
   health_.NoteXid(79);
   EXPECT_TRUE(health_.IsLost());
   EXPECT_THAT(health_.reason(), HasSubstr("Xid 79"));
-  DeviceHealth other({}, "GPU GPU-b", clock_);
+  DeviceHealth other("GPU GPU-b", clock_);
   other.NoteAnswer({.id = "GPU-b", .lost = "GPU is lost"});
   EXPECT_TRUE(other.IsLost());
   EXPECT_EQ(other.state(), DeviceState::kFenced);

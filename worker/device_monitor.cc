@@ -11,6 +11,11 @@
 namespace cohort::worker {
 namespace {
 
+constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
+// One wait for faults; what a daemon that ends may have to wait for.
+constexpr absl::Duration kXidWait = absl::Milliseconds(500);
+constexpr absl::Duration kReleasePeriod = absl::Milliseconds(100);
+
 const char* StateName(DeviceState state) {
   switch (state) {
     case DeviceState::kHealthy:
@@ -44,22 +49,21 @@ std::map<std::string, std::vector<Occupant>> AskEach(
 
 }  // namespace
 
-DeviceMonitor::DeviceMonitor(DeviceMonitorOptions options,
-                             const std::vector<Device>& devices,
+DeviceMonitor::DeviceMonitor(const std::vector<Device>& devices,
                              std::shared_ptr<DeviceSource> source,
                              Executor& strand, Ask ask, Ask wait,
-                             const Clock& clock, Events events)
-    : options_(std::move(options)),
-      source_(std::move(source)),
+                             const Clock& clock, Events events,
+                             InspectFunction inspect)
+    : source_(std::move(source)),
       strand_(strand),
       ask_(std::move(ask)),
       wait_(std::move(wait)),
       clock_(clock),
-      events_(std::move(events)) {
+      events_(std::move(events)),
+      inspect_(std::move(inspect)) {
   for (const Device& device : devices) {
     index_.emplace(device.id, statuses_.size());
-    healths_.emplace_back(options_.health, absl::StrCat("GPU ", device.id),
-                          clock_);
+    healths_.emplace_back(absl::StrCat("GPU ", device.id), clock_);
     statuses_.push_back({.id = device.id});
     unseen_.insert(device.id);
   }
@@ -71,7 +75,7 @@ void DeviceMonitor::Start(absl::AnyInvocable<void() &&> looked) {
     if (on_looked_) std::exchange(on_looked_, nullptr)();
     return;
   }
-  strand_.PostAfter(options_.health.suspect_after, [this] {
+  strand_.PostAfter(kSuspectAfter, [this] {
     if (!on_looked_) return;
     for (const std::string& id : unseen_) Judge(id);
     Publish();
@@ -83,16 +87,16 @@ void DeviceMonitor::Start(absl::AnyInvocable<void() &&> looked) {
 
 void DeviceMonitor::WaitForXid() {
   const absl::Duration began = clock_.Monotonic();
-  wait_([this, source = source_, timeout = options_.xid_wait, began]() -> Task {
+  wait_([this, source = source_, timeout = kXidWait, began]() -> Task {
     bool supported = false;
     std::optional<Xid> xid = source->WaitXid(timeout, &supported);
     return [this, supported, began, xid = std::move(xid)] {
       if (xid.has_value()) NoteXid(*xid);
       if (!supported) return;
       // A driver that does not wait is not asked all the time.
-      const bool at_once = !xid.has_value() &&
-                           clock_.Monotonic() - began < options_.xid_wait / 2;
-      strand_.PostAfter(at_once ? options_.xid_wait : absl::ZeroDuration(),
+      const bool at_once =
+          !xid.has_value() && clock_.Monotonic() - began < kXidWait / 2;
+      strand_.PostAfter(at_once ? kXidWait : absl::ZeroDuration(),
                         [this] { WaitForXid(); });
     };
   });
@@ -100,11 +104,11 @@ void DeviceMonitor::WaitForXid() {
 
 void DeviceMonitor::Look() {
   TickAll();
-  strand_.PostAfter(options_.sample_period, [this] { Look(); });
+  strand_.PostAfter(kSamplePeriod, [this] { Look(); });
   if (std::exchange(asking_, true)) return;  // the driver hangs
   std::set<std::string> ids = unseen_;
   for (const auto& [id, leftovers] : stuck_) ids.insert(id);
-  ask_([this, source = source_, inspect = options_.inspect,
+  ask_([this, source = source_, inspect = inspect_,
         ids = std::move(ids)]() -> Task {
     Answer answer;
     answer.devices = source->Sample();
@@ -212,7 +216,7 @@ void DeviceMonitor::Publish() {
 
 void DeviceMonitor::AskOccupants(const std::vector<std::string>& ids,
                                  absl::AnyInvocable<void(Occupants) &&> then) {
-  ask_([source = source_, inspect = options_.inspect, ids,
+  ask_([source = source_, inspect = inspect_, ids,
         then = std::move(then)]() mutable -> Task {
     Occupants found = AskEach(*source, ids, inspect);
     return [then = std::move(then), found = std::move(found)]() mutable {
@@ -270,8 +274,7 @@ void DeviceMonitor::Release(const std::string& attempt,
                             holder->second.ids.end()};
   holder->second.ended_at = clock_.Monotonic();
   holder->second.done = std::move(done);
-  strand_.PostAfter(options_.release_deadline,
-                    [this, attempt] { GiveUp(attempt); });
+  strand_.PostAfter(kReleaseDeadline, [this, attempt] { GiveUp(attempt); });
   Probe(attempt);
 }
 
@@ -312,15 +315,14 @@ void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
   if (holder.unasked.empty() && (free || holder.given_up)) {
     return Finish(attempt);
   }
-  strand_.PostAfter(
-      holder.given_up ? options_.sample_period : options_.release_period,
-      [this, attempt] { Probe(attempt); });
+  strand_.PostAfter(holder.given_up ? kSamplePeriod : kReleasePeriod,
+                    [this, attempt] { Probe(attempt); });
 }
 
 void DeviceMonitor::GiveUp(const std::string& attempt) {
   const auto place = holders_.find(attempt);
   if (place == holders_.end() || !place->second.leaving ||
-      clock_.Monotonic() - place->second.ended_at < options_.release_deadline) {
+      clock_.Monotonic() - place->second.ended_at < kReleaseDeadline) {
     return;
   }
   Holder& holder = place->second;

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,24 +25,16 @@ struct DeviceStatus {
   DeviceSample sample;  // the latest
 };
 
-struct DeviceMonitorOptions {
-  DeviceHealthOptions health;
-  absl::Duration sample_period = absl::Seconds(1);
-  // One wait for faults; what a daemon that ends may have to wait for.
-  absl::Duration xid_wait = absl::Milliseconds(500);
-  // How long the processes of an ended holder may keep memory: a killed one
-  // that the driver cleans up after takes some 100 ms.
-  absl::Duration release_deadline = absl::Seconds(30);
-  absl::Duration release_period = absl::Milliseconds(100);
-  InspectFunction inspect = InspectProcess;
-};
+// How long the processes of an ended holder may keep memory: a killed one that
+// the driver cleans up after takes some 100 ms.
+inline constexpr absl::Duration kReleaseDeadline = absl::Seconds(30);
 
 // How this node's devices are, and when one that was given back is free.
 //
 //   DV-1: the strand never waits for the driver: it is asked on a thread of its
 //         own, which may hang.
 //   DV-8: a holder's end is told once no process of it has memory on its
-//         devices, or release_deadline later, and then those are fenced, with
+//         devices, or kReleaseDeadline later, and then those are fenced, with
 //         the pid, until it has none.  So are those that could not be asked,
 //         until they were, and those on which a daemon that starts finds what
 //         an ended holder left.
@@ -68,10 +58,10 @@ class DeviceMonitor {
 
   // `devices`: those of the source that this node offers.  All references
   // outlive it and what it posted.  `wait`: as `ask`, beside it, for faults.
-  DeviceMonitor(DeviceMonitorOptions options,
-                const std::vector<Device>& devices,
+  DeviceMonitor(const std::vector<Device>& devices,
                 std::shared_ptr<DeviceSource> source, Executor& strand, Ask ask,
-                Ask wait, const Clock& clock, Events events);
+                Ask wait, const Clock& clock, Events events,
+                InspectFunction inspect = InspectProcess);
 
   // Looks once, then `looked`, then each period.  `looked` also when the driver
   // does not answer for as long as makes a device suspect.
@@ -142,13 +132,13 @@ class DeviceMonitor {
   // Tells what is new.
   void Publish();
 
-  const DeviceMonitorOptions options_;
   const std::shared_ptr<DeviceSource> source_;
   Executor& strand_;
   Ask ask_;
   Ask wait_;
   const Clock& clock_;
   Events events_;
+  const InspectFunction inspect_;
 
   std::vector<DeviceHealth> healths_;  // as statuses_
   std::vector<DeviceStatus> statuses_;

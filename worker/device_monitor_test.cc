@@ -63,8 +63,7 @@ class DeviceMonitorTest : public ::testing::Test {
   using Question = absl::AnyInvocable<Task() &&>;
 
   DeviceMonitorTest() {
-    DeviceMonitorOptions options;
-    options.inspect = [this](Occupant& occupant) {
+    const auto inspect = [this](Occupant& occupant) {
       if (marks_.contains(occupant.pid)) {
         occupant.attempt = marks_[occupant.pid];
       }
@@ -73,7 +72,7 @@ class DeviceMonitorTest : public ::testing::Test {
       occupant.command = "python3";
     };
     monitor_.emplace(
-        options, *source_->List(), source_, executor_,
+        *source_->List(), source_, executor_,
         [this](Question question) { Ask(std::move(question)); },
         [this](Question question) { Ask(std::move(question)); }, executor_,
         DeviceMonitor::Events{
@@ -81,7 +80,8 @@ class DeviceMonitorTest : public ::testing::Test {
             .on_fault =
                 [this](const std::string& id, const std::string&, bool lost) {
                   faults_.push_back(id + (lost ? " lost" : ""));
-                }});
+                }},
+        inspect);
   }
 
   void Ask(Question question) {

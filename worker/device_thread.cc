@@ -58,7 +58,7 @@ void DeviceThread::Ask(Question question) {
 
 bool DeviceThread::Stop(absl::Duration patience) {
   std::deque<Question> dropped;  // outside of the lock
-  const absl::Duration until = MachineClock().Monotonic() + patience;
+  const absl::Duration until = MonotonicNow() + patience;
   MutexLock lock(state_->mutex);
   state_->stopped = true;
   dropped.swap(state_->questions);

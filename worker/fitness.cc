@@ -17,6 +17,12 @@
 namespace cohort::worker {
 namespace {
 
+// A full disk keeps new work off within this time, and one with room again does
+// not for longer.
+constexpr absl::Duration kPeriod = absl::Seconds(1);
+// The longest that a fault counts of which no look finds the cause.
+constexpr absl::Duration kBackOffMax = absl::Minutes(1);
+
 // Takes `bytes` of the file's disk; 0 or the error.
 int TakeSpace(int fd, int64_t bytes) {
   while (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0) {
@@ -61,8 +67,7 @@ void Fitness::NoteFault(const absl::Status& why) {
   ++faults_;
   // Several that fail together are one fault.
   if (fault_.empty()) {
-    back_off_ =
-        std::clamp(2 * back_off_, options_.period, options_.back_off_max);
+    back_off_ = std::clamp(2 * back_off_, kPeriod, kBackOffMax);
     left_ = back_off_;
     cause_seen_ = false;
   }
@@ -111,7 +116,7 @@ void Fitness::Try(uint64_t faults, Found found,
     found.status.Update(tried);
     Conclude(faults, found);
     if (looked) std::move(looked)();
-    strand_.PostAfter(options_.period, [this] { Look(nullptr); });
+    strand_.PostAfter(kPeriod, [this] { Look(nullptr); });
   };
   if (fault_.empty() || trial_ == nullptr || !found.status.ok()) {
     return conclude(absl::OkStatus());
@@ -121,12 +126,12 @@ void Fitness::Try(uint64_t faults, Found found,
 
 void Fitness::Conclude(uint64_t faults, const Found& found) {
   if (faults != faults_) return;  // what it found was before the last fault
-  left_ = std::max(left_ - options_.period, absl::ZeroDuration());
+  left_ = std::max(left_ - kPeriod, absl::ZeroDuration());
   if (!found.status.ok()) {
     cause_seen_ = true;
     // Not how often it was seen: it would be news each time.
     Set(absl::StrCat(found.status.message(), "; looked at again each ",
-                     absl::FormatDuration(options_.period)));
+                     absl::FormatDuration(kPeriod)));
     return;
   }
   const bool gone =

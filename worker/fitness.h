@@ -30,11 +30,6 @@ struct FitnessOptions {
   // Makes again, on `disk`, what more than a directory belongs to; whether
   // something was missing.  May be null.
   std::function<absl::StatusOr<bool>()> renew = nullptr;
-  // A full disk keeps new work off within this time, and one with room again
-  // does not for longer.
-  absl::Duration period = absl::Seconds(1);
-  // The longest that a fault counts of which no look finds the cause.
-  absl::Duration back_off_max = absl::Minutes(1);
 };
 
 // Whether an attempt could begin on this node, by trying what it needs.
@@ -43,7 +38,7 @@ struct FitnessOptions {
 //         says of it, and until a later look found none.
 //   FT-2: it counts until its cause is gone.  Where looks find the cause they
 //         see that; where none does it counts for a time that doubles, from one
-//         period to back_off_max, until an attempt begins well: a node that
+//         second to a minute, until an attempt begins well: a node that
 //         fails in silence would take one job after the other.
 //
 // Strand-bound to the node strand; looks on `disk`.  Lives as long as Worker.

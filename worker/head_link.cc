@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -19,19 +18,26 @@ namespace {
 // is full it waits for longer, but there the head places nothing new.
 constexpr size_t kEarlyMessagesMax = 1024;
 
+// Between tries: a restarted head is found within a fraction of a second, and
+// 1,000 workers without one make 1,000 tries a second at most.
+constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
+constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+// A head that has accepted the stream and not answered by then is asked again.
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(10);
+
 }  // namespace
 
-HeadLink::HeadLink(HeadLinkOptions options, rpc::Channel& channel,
+HeadLink::HeadLink(v1::Register registration, rpc::Channel& channel,
                    NodeState& node, ClusterBinding& binding, Executor& strand,
                    Random& random, Events events)
-    : options_(std::move(options)),
+    : registration_(std::move(registration)),
       channel_(channel),
       node_(node),
       binding_(binding),
       strand_(strand),
       random_(random),
       events_(std::move(events)),
-      backoff_(options_.backoff_min),
+      backoff_(kBackoffMin),
       self_(std::make_shared<HeadLink*>(this)) {}
 
 HeadLink::~HeadLink() { *self_ = nullptr; }
@@ -84,19 +90,19 @@ void HeadLink::Join() {
   if (const auto bound = binding_.Current(); bound.has_value()) {
     *message.mutable_stamp() = *bound;
   }
-  *message.mutable_register_() = options_.registration;
+  *message.mutable_register_() = registration_;
   *message.mutable_register_()->mutable_observed() = node_.FullObserved();
   message.mutable_register_()->set_leaving(leaving_);
   message.mutable_register_()->set_unfit(Unfit());
   AddDevices(message.mutable_register_()->mutable_device_states());
   Send(std::move(message));
 
-  After(options_.register_timeout, [this, number] {
+  After(kRegisterTimeout, [this, number] {
     if (number == stream_number_ && state_ == State::kJoining) {
       Leave(absl::DeadlineExceededError(
           absl::StrCat("the head at ", channel_.address(),
                        " did not answer the registration in ",
-                       absl::FormatDuration(options_.register_timeout))));
+                       absl::FormatDuration(kRegisterTimeout))));
     }
   });
 }
@@ -145,7 +151,7 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
   incarnation_ = registered.incarnation();
   heartbeat_interval_ = std::max(rpc::FromWire(registered.heartbeat_interval()),
                                  absl::Milliseconds(1));
-  backoff_ = options_.backoff_min;
+  backoff_ = kBackoffMin;
   const std::optional<v1::Stamp> bound = binding_.Current();
   if (bound.has_value() &&
       bound->generation() != message.stamp().generation()) {
@@ -165,7 +171,7 @@ void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp) {
         if (*self == nullptr || stream != stream_number_) return;
         if (!status.ok()) {
           // A full disk: the ranks and the lease go on, orders wait.
-          After(options_.backoff_max, [this, stream, stamp] {
+          After(kBackoffMax, [this, stream, stamp] {
             if (stream == stream_number_) Bind(stream, stamp);
           });
           SetUnbound(std::string(status.message()));
@@ -246,7 +252,7 @@ void HeadLink::ScheduleJoin() {
   // Half to all of the back-off, so that many workers do not come at once.
   const absl::Duration delay =
       backoff_ * (0.5 + static_cast<double>(random_.Below(1024)) / 2048);
-  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+  backoff_ = std::min(backoff_ * 2, kBackoffMax);
   After(delay, [this, number = stream_number_] {
     if (number == stream_number_ && state_ == State::kIdle) Join();
   });

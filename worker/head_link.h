@@ -8,7 +8,6 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
@@ -35,19 +34,6 @@ class ClusterBinding {
   // Replaces it; `done` on the strand, never inside the call.
   virtual void Save(const v1::Stamp& stamp,
                     absl::AnyInvocable<void(absl::Status) &&> done) = 0;
-};
-
-struct HeadLinkOptions {
-  // Sent as it is, with observed set and stamp added.
-  v1::Register registration;
-
-  // Between tries: a restarted head is found within a fraction of a second, and
-  // 1,000 workers without one make 1,000 tries a second at most.
-  absl::Duration backoff_min = absl::Milliseconds(100);
-  absl::Duration backoff_max = absl::Seconds(1);
-  // A head that has accepted the stream and not answered by then is asked
-  // again.
-  absl::Duration register_timeout = absl::Seconds(10);
 };
 
 // The worker's stream to the head: joins, brings the desired set to NodeState
@@ -82,8 +68,9 @@ class HeadLink {
     absl::AnyInvocable<std::vector<v1::DeviceStatus>()> devices = nullptr;
   };
 
-  // All outlive the link.
-  HeadLink(HeadLinkOptions options, rpc::Channel& channel, NodeState& node,
+  // `registration` is sent as it is, with observed set and stamp added.  All
+  // references outlive the link.
+  HeadLink(v1::Register registration, rpc::Channel& channel, NodeState& node,
            ClusterBinding& binding, Executor& strand, Random& random,
            Events events);
   ~HeadLink();
@@ -139,7 +126,7 @@ class HeadLink {
   // Runs `task` after `delay` unless this is gone by then.
   void After(absl::Duration delay, absl::AnyInvocable<void() &&> task);
 
-  const HeadLinkOptions options_;
+  const v1::Register registration_;
   rpc::Channel& channel_;
   NodeState& node_;
   ClusterBinding& binding_;

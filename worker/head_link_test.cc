@@ -216,11 +216,12 @@ TEST_F(HeadLinkTest, FollowsARestoredStoreAndKeepsWhatItHas) {
   EXPECT_EQ(joined_, 2);
   EXPECT_EQ(binding_.stamp_->generation(), "h");
   EXPECT_EQ(node_.size(), 1u);
-  // It says what was wanted of the attempt of before.
-  const v1::WorkerMessage& told = channel_.last().written.back();
-  ASSERT_EQ(told.observed().attempts_size(), 1);
-  EXPECT_EQ(told.observed().attempts(0).generation(), "g");
-  EXPECT_TRUE(told.observed().attempts(0).has_wanted());
+  // It said what the attempt of before holds.
+  const v1::Observed& told =
+      channel_.last().written.front().register_().observed();
+  ASSERT_EQ(told.attempts_size(), 1);
+  EXPECT_EQ(told.attempts(0).generation(), "g");
+  EXPECT_TRUE(told.attempts(0).has_held());
 }
 
 TEST_F(HeadLinkTest, AnOlderStoreThanTheRestoredOneIsRefused) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -24,8 +23,6 @@ namespace {
 
 // Before the checksum and the bytes: what the file is, and its version.
 constexpr absl::string_view kMagic = "cohort worker 1\n";
-
-constexpr char kDamagedSuffix[] = ".damaged";
 
 absl::Status Damaged(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is damaged"));
@@ -118,12 +115,13 @@ absl::StatusOr<NodeId> Journal::LoadNodeId(Random& random) {
   const absl::StatusOr<std::string> file = ReadFile(path);
   NodeId id;
   if (absl::IsNotFound(file.status())) {
+    COHORT_RETURN_IF_ERROR(CheckHasNoAttempts());
     id = NodeId::New(random);
   } else {
     COHORT_RETURN_IF_ERROR(file.status());
     const absl::StatusOr<NodeId> read = NodeId::FromHex(file->substr(0, 32));
     if (read.ok() && *file == NodeIdText(*read)) return *read;
-    // Older daemons wrote no checksum, and a person writes none.
+    // A person who writes it by hand writes no checksum.
     if (!read.ok() || absl::StripTrailingAsciiWhitespace(*file).size() != 32) {
       return DamagedNodeId(path);
     }
@@ -131,6 +129,17 @@ absl::StatusOr<NodeId> Journal::LoadNodeId(Random& random) {
   }
   COHORT_RETURN_IF_ERROR(WriteFileAtomically(path, NodeIdText(id), 0600));
   return id;
+}
+
+absl::Status Journal::CheckHasNoAttempts() {
+  const absl::StatusOr<std::vector<std::string>> names = ListFiles();
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(names.status());
+  if (names->empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      directories_.NodeIdFile(), " is missing, but ", directories_.Journal(),
+      " has attempts of a node (write its id there, as `cohort nodes list "
+      "--json` shows it; or start another node on an empty --state-dir)"));
 }
 
 absl::StatusOr<std::optional<v1::Stamp>> Journal::LoadBinding() {
@@ -152,8 +161,6 @@ absl::Status Journal::SaveBinding(const v1::Stamp& stamp) {
 }
 
 absl::StatusOr<std::vector<JournalEntry>> Journal::LoadAll() {
-  // What this start sets aside stays whole: it is told of once.
-  COHORT_RETURN_IF_ERROR(RemoveDamaged());
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles());
   std::vector<JournalEntry> entries;
   for (const std::string& name : names) {
@@ -187,31 +194,13 @@ absl::StatusOr<std::vector<std::string>> Journal::ListFiles() {
 }
 
 absl::Status Journal::SetAside(const std::string& path) {
-  const std::string aside = absl::StrCat(path, kDamagedSuffix);
+  const std::string aside = absl::StrCat(directories_.Journal(), "/damaged");
   COHORT_LOG(kError, "journal_file_damaged", {"file", path}, {"kept_as", aside},
              {"consequence", "its attempt is ended here"});
   if (rename(path.c_str(), aside.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename ", path));
   }
   return SyncDirectory(directories_.Journal());
-}
-
-absl::Status Journal::RemoveDamaged() {
-  namespace fs = std::filesystem;
-  std::vector<std::pair<fs::file_time_type, fs::path>> damaged;
-  std::error_code error;
-  for (fs::directory_iterator it(directories_.Journal(), error);
-       !error && it != fs::directory_iterator(); it.increment(error)) {
-    if (!absl::EndsWith(it->path().native(), kDamagedSuffix)) continue;
-    damaged.emplace_back(it->last_write_time(error), it->path());
-  }
-  if (error) return ErrnoStatus(error.value(), directories_.Journal());
-  std::sort(damaged.begin(), damaged.end());
-  for (size_t i = 0; i + kDamagedKept < damaged.size(); ++i) {
-    fs::remove(damaged[i].second, error);
-    if (error) return ErrnoStatus(error.value(), damaged[i].second.native());
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Journal::Save(const AttemptId& attempt,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,10 +21,6 @@ namespace cohort::worker {
 // blocks: for the disk executor, and for start-up.  Thread-compatible.
 class Journal {
  public:
-  // Enough for a person to see what damages them; a disk that decays makes more
-  // with each start, of up to 8 MiB each.
-  static constexpr size_t kDamagedKept = 8;
-
   // REQUIRES: the directories outlive it.
   explicit Journal(const NodeDirectories& directories)
       : directories_(directories) {}
@@ -34,26 +29,26 @@ class Journal {
   absl::Status Open();
 
   // The id in the state directory, made on the first call.  DataLoss when the
-  // file is not an id: it names the file.
+  // file is not an id, FailedPrecondition when it is missing and there are
+  // attempts, as in a copy of another node's: both name the file.
   absl::StatusOr<NodeId> LoadNodeId(Random& random);
 
   // Nothing before the first save.  DataLoss as above.
   absl::StatusOr<std::optional<v1::Stamp>> LoadBinding();
   absl::Status SaveBinding(const v1::Stamp& stamp);
 
-  // A damaged file is set aside as <attempt>.damaged: nothing is known of that
-  // attempt any more, and the others go on.  Of those that were set aside
-  // before, the last kDamagedKept stay.
+  // A damaged file is set aside as `damaged`, in place of the last one: nothing
+  // is known of that attempt any more, and the others go on.
   absl::StatusOr<std::vector<JournalEntry>> LoadAll();
   absl::Status Save(const AttemptId& attempt, const JournalEntry& entry);
   absl::Status Remove(const AttemptId& attempt);
 
  private:
-  // Of the attempts that have a file.
+  // FailedPrecondition, saying what to do, when there are.
+  absl::Status CheckHasNoAttempts();
+  // Of the attempts that have a file; NotFound without a directory.
   absl::StatusOr<std::vector<std::string>> ListFiles();
   absl::Status SetAside(const std::string& path);
-  // But for the newest.
-  absl::Status RemoveDamaged();
 
   const NodeDirectories& directories_;
 };

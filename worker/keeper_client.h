@@ -2,10 +2,8 @@
 
 #include <sys/types.h>
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,15 +31,10 @@ struct KeeperClientOptions {
   // may have been renamed since.  Empty: where the specs say.
   std::string logs_dir = "";
   // The node's runtime directory: an attempt has ATTEMPT below it, also when
-  // its spec, which says so, cannot be read.  Empty: nothing is known then.
-  std::string runtime_dir = "";
+  // its spec, which says so, cannot be read.
+  std::string runtime_dir;
   // The cohort-keeper to start: an absolute path.
   std::string keeper_program;
-  // From spawn to hello; takes 2 ms on an idle node.  Below every timeout of
-  // the head, so that the cause is told by who knows it.
-  absl::Duration start_timeout = absl::Seconds(10);
-  // Of CheckProgram, during which nothing else is heard of keepers: takes 1 ms.
-  absl::Duration check_timeout = absl::Seconds(1);
   // Makes this process the one to which the orphans of a dead keeper come, so
   // that also those are found that dropped session and marker and are in no
   // cgroup.  For a process that starts no other children from now on: when a
@@ -77,7 +70,6 @@ class KeeperClient final : public KeeperHost {
   void Stop(absl::string_view attempt, absl::Duration grace) override;
   void Kill(absl::string_view attempt) override;
   void Remove(absl::string_view attempt, DoneCallback done) override;
-  absl::StatusOr<std::vector<std::string>> List() override;
 
   // Runs the keeper program once without an attempt; errors, naming it, when it
   // cannot be started, does not end in time, or fails.

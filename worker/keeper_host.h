@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "worker/keeper/reports.h"
 #include "worker/keeper/spec.h"
 
 namespace cohort::worker {
@@ -21,29 +21,15 @@ using keeper::KeeperSpec;
 struct ExitStatus {
   int exit_code = -1;
   int signal = 0;
-  bool core_dumped = false;
   bool oom_killed = false;  // its cgroup says so; false where there is none
 
   // What the keeper had done to it before it ended.
-  enum class Cause {
-    kItself,      // nothing: it ended by itself
-    kStopped,     // Stop's SIGTERM was sent
-    kKilled,      // Kill, or Stop's grace had passed
-    kCannotRun,   // never ran: exit_code is 127 (no such program) or 126,
-                  // `message` says why and is on its stderr log too
-    kKeeperLost,  // no record: the keeper died first (signal is SIGKILL)
-    kTimeLimit,   // it was alive at the spec's time limit
-    // It was alive when its keeper got SIGTERM: from outside, or from a daemon
-    // that has no other way to it (Stop of one whose socket is gone).
-    kKeeperStopped,
-  };
+  using Cause = keeper::ExitCause;
   Cause cause = Cause::kItself;
   std::string message;  // for people; empty unless there is more to say
 
   // By the keeper's monotonic clock; zero when it is not known.
   absl::Duration ran;
-  absl::Time started_at = absl::InfinitePast();  // unknown: InfinitePast
-  absl::Time ended_at = absl::InfinitePast();
 
   bool operator==(const ExitStatus&) const = default;
 };
@@ -81,7 +67,6 @@ enum class AttemptPhase {
 
 struct AdoptedAttempt {
   AttemptPhase phase = AttemptPhase::kNoSpec;
-  KeeperSpec spec;      // from kNotStarted on
   std::string message;  // for people: what is damaged or lost
 };
 
@@ -133,10 +118,6 @@ class KeeperHost {
   // FailedPrecondition while its keeper runs; Unavailable while that cannot be
   // known; OK when there is none.
   virtual void Remove(absl::string_view attempt, DoneCallback done) = 0;
-
-  // Attempts that have a directory, sorted.  For start-up, before the first
-  // Start; reads the disk.
-  virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 
 }  // namespace cohort::worker

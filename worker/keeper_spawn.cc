@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "worker/keeper/proc.h"
 
 namespace cohort::worker {
 namespace {
@@ -29,25 +31,16 @@ using keeper::UniqueFd;
 constexpr int kLockFd = 3;
 constexpr int kListenerFd = 4;
 
-struct ControlAddress {
-  UniqueFd dir;  // has to stay open while the address is used
-  sockaddr_un address{};
-};
+std::string ControlPath(const std::string& runtime_dir) {
+  return absl::StrCat(runtime_dir, "/control");
+}
 
-// A socket's path may have 107 bytes, a directory's may have more: so it is
-// named through an open descriptor.
-absl::StatusOr<ControlAddress> AddressIn(const std::string& runtime_dir) {
-  ControlAddress control;
-  control.dir =
-      UniqueFd(open(runtime_dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!control.dir) {
-    return ErrnoStatus(errno, absl::StrCat("open ", runtime_dir));
-  }
-  const std::string path =
-      absl::StrCat("/proc/self/fd/", control.dir.get(), "/control");
-  control.address.sun_family = AF_UNIX;
-  std::memcpy(control.address.sun_path, path.c_str(), path.size() + 1);
-  return control;
+// A runtime directory is short enough for a socket's path (NodeDirectories).
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
 }
 
 absl::StatusOr<UniqueFd> MakeSocket() {
@@ -67,17 +60,17 @@ UniqueFd AboveKeepersOwn(int fd) {
   return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kListenerFd + 1));
 }
 
-// Starts `program` `argument` with these files, in a session of its own,
-// without environment and with signals as new.
+// Starts `program` `argument` with these files and this environment, in a
+// session of its own and with signals as new.
 absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
                                     const std::string& argument,
+                                    std::vector<std::string> environment,
                                     posix_spawn_file_actions_t& files) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   absl::Cleanup destroy = [&attributes] {
     posix_spawnattr_destroy(&attributes);
   };
-  posix_spawn_file_actions_addchdir_np(&files, "/");
   sigset_t all;
   sigset_t none;
   sigfillset(&all);
@@ -90,10 +83,12 @@ absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
                          POSIX_SPAWN_SETSIGMASK));
   std::string words[] = {program, argument};
   char* argv[] = {words[0].data(), words[1].data(), nullptr};
-  char* environment[] = {nullptr};
+  std::vector<char*> variables;
+  for (std::string& each : environment) variables.push_back(each.data());
+  variables.push_back(nullptr);
   KeeperProcess process;
   const int error = posix_spawn(&process.pid, program.c_str(), &files,
-                                &attributes, argv, environment);
+                                &attributes, argv, variables.data());
   if (error == EAGAIN || error == ENOMEM) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
@@ -123,32 +118,32 @@ bool EndsWithin(const KeeperProcess& process, absl::Duration timeout) {
 absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& runtime_dir) {
   const std::string error = keeper::MakeDirectories(runtime_dir);
   if (!error.empty()) return absl::UnavailableError(error);
-  COHORT_ASSIGN_OR_RETURN(const ControlAddress control, AddressIn(runtime_dir));
   COHORT_ASSIGN_OR_RETURN(UniqueFd listener, MakeSocket());
-  unlink(control.address.sun_path);
-  if (bind(listener.get(), Generic(control.address), sizeof(control.address)) !=
-          0 ||
+  const std::string path = ControlPath(runtime_dir);
+  const sockaddr_un address = AddressOf(path);
+  unlink(path.c_str());
+  if (bind(listener.get(), Generic(address), sizeof(address)) != 0 ||
       listen(listener.get(), 16) != 0) {
-    return ErrnoStatus(errno,
-                       absl::StrCat("listen on ", runtime_dir, "/control"));
+    return ErrnoStatus(errno, absl::StrCat("listen on ", path));
   }
   return listener;
 }
 
 absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& runtime_dir) {
-  COHORT_ASSIGN_OR_RETURN(const ControlAddress control, AddressIn(runtime_dir));
   COHORT_ASSIGN_OR_RETURN(UniqueFd connection, MakeSocket());
-  if (connect(connection.get(), Generic(control.address),
-              sizeof(control.address)) == 0) {
+  const std::string path = ControlPath(runtime_dir);
+  const sockaddr_un address = AddressOf(path);
+  if (connect(connection.get(), Generic(address), sizeof(address)) == 0) {
     return connection;
   }
-  const std::string what = absl::StrCat("connect to ", runtime_dir, "/control");
+  const std::string what = absl::StrCat("connect to ", path);
   return errno == ECONNREFUSED ? absl::NotFoundError(what)
                                : ErrnoStatus(errno, what);
 }
 
 absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
                                           const std::string& dir,
+                                          const AttemptPart& part,
                                           const NewAttemptDir& made,
                                           const UniqueFd& listener) {
   const UniqueFd lock = AboveKeepersOwn(made.lock.get());
@@ -164,7 +159,11 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
   posix_spawn_file_actions_adddup2(&files, log.get(), 2);
   posix_spawn_file_actions_adddup2(&files, lock.get(), kLockFd);
   posix_spawn_file_actions_adddup2(&files, control.get(), kListenerFd);
-  return Spawn(program, dir, files);
+  posix_spawn_file_actions_addchdir_np(&files, dir.c_str());
+  return Spawn(program, dir,
+               {absl::StrCat(keeper::kAttemptVariable, "=", part.attempt),
+                absl::StrCat(keeper::kPlaceVariable, "=", part.place)},
+               files);
 }
 
 absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
@@ -182,11 +181,12 @@ absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
   absl::Cleanup destroy = [&files] {
     posix_spawn_file_actions_destroy(&files);
   };
+  posix_spawn_file_actions_addchdir_np(&files, "/");
   for (const int fd : {0, 1, 2}) {
     posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
   }
   COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
-                          Spawn(program, "--check", files));
+                          Spawn(program, "--check", {}, files));
   if (!EndsWithin(process, timeout)) {
     // With what it started: it leads a session of its own.
     kill(-process.pid, SIGKILL);

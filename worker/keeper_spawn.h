@@ -11,6 +11,7 @@
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper_host.h"
+#include "worker/process_mark.h"
 
 // The few system calls by which a keeper is born and reached.
 namespace cohort::worker {
@@ -30,9 +31,12 @@ struct KeeperProcess {
 };
 
 // Starts `program` for the attempt in `dir`, in a session of its own, with the
-// lock, the listener and the log.  ResourceExhausted or Internal on failure.
+// lock, the listener and the log.  Its environment marks it as of `part`, and
+// its current directory is `dir`: by these others find whose keeper it is and
+// where it keeps.  ResourceExhausted or Internal on failure.
 absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
                                           const std::string& dir,
+                                          const AttemptPart& part,
                                           const NewAttemptDir& made,
                                           const keeper::UniqueFd& listener);
 

@@ -22,7 +22,6 @@
 #include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
 #include "worker/keeper_spawn.h"
-#include "worker/living_keeper.h"
 #include "worker/log_reader.h"
 #include "worker/process_tree.h"
 
@@ -42,8 +41,6 @@ constexpr int kLeaveTimeout_ms = 2000;
 // From the time to kill to the end of it all; a keeper that takes longer is
 // stopped, stuck on a disk, or waits for a process that cannot die.
 constexpr absl::Duration kPatience = absl::Seconds(5);
-
-absl::Duration Now() { return MachineClock().Monotonic(); }
 
 // Whether a directory in which an attempt began can still tell of it.
 absl::Status Readable(const absl::StatusOr<AttemptSurvey>& survey) {
@@ -84,9 +81,7 @@ KeptAttempt::KeptAttempt(std::string name, std::string dir,
       logs_dir_(std::move(logs_dir)),
       sink_(std::move(sink)),
       children_(std::move(children)),
-      runtime_dir_(node_runtime_dir.empty()
-                       ? ""
-                       : absl::StrCat(node_runtime_dir, "/", name_)),
+      runtime_dir_(absl::StrCat(node_runtime_dir, "/", name_)),
       retry_delay_(kRetryFirst) {}
 
 KeptAttempt::~KeptAttempt() {
@@ -115,8 +110,9 @@ absl::Status KeptAttempt::Spawn(const std::string& program,
     COHORT_ASSIGN_OR_RETURN(const UniqueFd listener,
                             ListenForKeeper(spec.runtime_dir));
     COHORT_ASSIGN_OR_RETURN(connection_, ConnectToKeeper(spec.runtime_dir));
-    COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
-                            SpawnKeeper(program, dir_, *made, listener));
+    COHORT_ASSIGN_OR_RETURN(
+        KeeperProcess process,
+        SpawnKeeper(program, dir_, {name_, runtime_dir_}, *made, listener));
     pidfd_ = std::move(process.pidfd);
     keeper_pid_ = process.pid;
     return absl::OkStatus();
@@ -138,17 +134,17 @@ absl::StatusOr<AdoptedAttempt> KeptAttempt::Adopt() {
   absl::StatusOr<AttemptSurvey> survey = Survey();
   if (!survey.ok()) {
     if (absl::IsNotFound(survey.status())) return survey.status();
+    // With its keeper, which has the mark.
     return absl::UnavailableError(
-        absl::StrCat(survey.status().message(), EndUnread()));
+        absl::StrCat(survey.status().message(), EndLeftovers({})));
   }
   adopted_ = *std::move(survey);
   heard_ = *adopted_;
   AdoptedAttempt adopted;
   adopted.phase = adopted_->phase;
-  adopted.spec = adopted_->spec;
   adopted.message = adopted_->message;
-  if (!adopted.spec.runtime_dir.empty()) {
-    runtime_dir_ = adopted.spec.runtime_dir;
+  if (!adopted_->spec.runtime_dir.empty()) {
+    runtime_dir_ = adopted_->spec.runtime_dir;
   }
   switch (adopted.phase) {
     case AttemptPhase::kSpecDamaged:
@@ -184,7 +180,7 @@ void KeptAttempt::Stop(absl::Duration kill_at) {
 void KeptAttempt::SendStop() {
   if (!kill_at_ || !connection_) return;
   const absl::Duration grace =
-      std::max(*kill_at_ - Now(), absl::ZeroDuration());
+      std::max(*kill_at_ - MonotonicNow(), absl::ZeroDuration());
   const std::string packet =
       keeper::Encode(keeper::StopCommand{absl::ToInt64Milliseconds(grace)});
   // Failing means a broken connection: sent again on the next one.
@@ -298,7 +294,7 @@ void KeptAttempt::KillKeeper() {
 }
 
 void KeptAttempt::OnWake() {
-  if (Now() >= patience_ends_) return KillKeeper();
+  if (MonotonicNow() >= patience_ends_) return KillKeeper();
   wake_at_ = absl::InfiniteDuration();
   if (state_ == State::kBorn) {
     start_error_ = absl::DeadlineExceededError(absl::StrCat(
@@ -365,14 +361,14 @@ void KeptAttempt::Reconnect() {
   }
   // Its socket is gone but it lives: a signal is the other way to stop it.
   if (kill_at_ && pidfd_) {
-    const int signal = *kill_at_ <= Now() ? SIGKILL : SIGTERM;
+    const int signal = *kill_at_ <= MonotonicNow() ? SIGKILL : SIGTERM;
     syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
   }
   TryLater();
 }
 
 void KeptAttempt::TryLater() {
-  wake_at_ = Now() + retry_delay_;
+  wake_at_ = MonotonicNow() + retry_delay_;
   retry_delay_ = std::min(2 * retry_delay_, kRetryMax);
 }
 
@@ -413,7 +409,6 @@ void KeptAttempt::TellLost(const AttemptSurvey& survey) {
     status.cause = ExitStatus::Cause::kKeeperLost;
     status.message = why;
     if (records.started) {
-      status.started_at = absl::FromUnixNanos(records.started->started_wall_ns);
       status.ran = RanSoFar(survey, *records.started);
     }
     TellExited(rank, status);
@@ -464,17 +459,6 @@ LeftoverQuery KeptAttempt::QueryFor(const AttemptSurvey& survey) const {
                            survey.keeper->boot_id});
   }
   return query;
-}
-
-std::string KeptAttempt::EndUnread() {
-  for (const LivingKeeper& keeper : FindLivingKeepers()) {
-    if (keeper.attempt() == name_ && keeper.KeepsIn(dir_)) {
-      COHORT_LOG(kWarning, "keeper_killed", {"attempt", name_},
-                 {"reason", "its directory cannot be read"});
-      keeper::SignalExactly(keeper.process(), SIGKILL);
-    }
-  }
-  return EndLeftovers({});
 }
 
 std::string KeptAttempt::EndLeftovers(const AttemptSurvey& survey) {

@@ -102,8 +102,6 @@ class KeptAttempt {
   void TellEnd(const KeeperEvent& event);
   LeftoverQuery QueryFor(const AttemptSurvey& survey) const;
   std::string EndLeftovers(const AttemptSurvey& survey);
-  // What keeps a directory that cannot be read, and all of the attempt.
-  std::string EndUnread();
   // Says how it ended: "status 2".
   std::string Reap();
   // Until a keeper that is ending has ended.

@@ -24,8 +24,18 @@
 namespace cohort::worker {
 namespace {
 
-absl::StatusOr<AttemptId> IdOf(const v1::DesiredAttempt& attempt) {
-  return AttemptId::FromBytes(attempt.attempt_id());
+// How often the ranks' metrics are read: below what a person notices; one read
+// is a look at a word of shared memory.
+constexpr absl::Duration kMetricsInterval = absl::Milliseconds(250);
+// When what could not be removed is tried again: longer each time.
+constexpr absl::Duration kRemoveAgainFirst = absl::Seconds(1);
+constexpr absl::Duration kRemoveAgainMax = absl::Minutes(1);
+// Of one rank's stderr, for the record of its end.
+constexpr uint64_t kStderrTailBytes = 64 << 10;
+
+// NodeState takes none without an id.
+AttemptId IdOf(const v1::DesiredAttempt& attempt) {
+  return *AttemptId::FromBytes(attempt.attempt_id());
 }
 
 absl::Status MakeEmpty(const std::string& directory) {
@@ -85,15 +95,18 @@ void LocalAttemptHost::SetListener(Listener listener) {
   listener_ = std::move(listener);
 }
 
+template <typename Callback, typename Result>
+void LocalAttemptHost::Answer(Callback done, Result result) {
+  strand_.Post([done = std::move(done), result = std::move(result)]() mutable {
+    std::move(done)(std::move(result));
+  });
+}
+
 void LocalAttemptHost::Save(const AttemptId& attempt, JournalEntry entry,
                             Done done) {
   disk_.Post([this, attempt, entry = std::move(entry),
               done = std::move(done)]() mutable {
-    absl::Status status = NodeFault(journal_.Save(attempt, entry));
-    strand_.Post(
-        [done = std::move(done), status = std::move(status)]() mutable {
-          std::move(done)(std::move(status));
-        });
+    Answer(std::move(done), NodeFault(journal_.Save(attempt, entry)));
   });
 }
 
@@ -105,12 +118,7 @@ void LocalAttemptHost::Prepare(const v1::DesiredAttempt& attempt,
     return PrepareDirectories(attempt, "", std::move(done));
   }
   const absl::StatusOr<Digest> hash = Digest::FromBytes(attempt.package_hash());
-  if (!hash.ok()) {
-    strand_.Post([done = std::move(done), status = hash.status()]() mutable {
-      std::move(done)(std::move(status));
-    });
-    return;
-  }
+  if (!hash.ok()) return Answer(std::move(done), hash.status());
   packages_.Fetch(*hash, [this, attempt, done = std::move(done)](
                              absl::StatusOr<std::string> archive) mutable {
     if (!archive.ok()) return std::move(done)(archive.status());
@@ -121,10 +129,9 @@ void LocalAttemptHost::Prepare(const v1::DesiredAttempt& attempt,
 void LocalAttemptHost::PrepareDirectories(v1::DesiredAttempt attempt,
                                           std::string archive,
                                           PreparedDone done) {
-  const absl::StatusOr<AttemptId> id = IdOf(attempt);
   // A start that never ran may have left its keeper's directory.
   keepers_.Remove(
-      id.ok() ? id->ToHex() : "",
+      IdOf(attempt).ToHex(),
       [this, attempt, archive, done = std::move(done)](absl::Status) mutable {
         bulk_.Post([this, attempt = std::move(attempt), archive,
                     done = std::move(done)]() mutable {
@@ -146,7 +153,7 @@ void LocalAttemptHost::PrepareDirectories(v1::DesiredAttempt attempt,
 
 absl::StatusOr<LocalAttemptHost::Prepared> LocalAttemptHost::MakeDirectoriesOf(
     const v1::DesiredAttempt& attempt, const std::string& archive) {
-  COHORT_ASSIGN_OR_RETURN(const AttemptId id, IdOf(attempt));
+  const AttemptId id = IdOf(attempt);
   const std::string work = directories_.Work(id);
   COHORT_RETURN_IF_ERROR(NodeFault(MakeEmpty(work)));
   if (!archive.empty()) {
@@ -192,7 +199,7 @@ std::string LocalAttemptHost::LogsOf(const v1::DesiredAttempt& attempt) const {
 
 LocalAttemptHost::Open& LocalAttemptHost::Remember(
     const v1::DesiredAttempt& attempt) {
-  Open& open = open_[*IdOf(attempt)];
+  Open& open = open_[IdOf(attempt)];
   open = Open();
   for (const v1::DesiredRank& rank : attempt.ranks()) {
     open.ranks.push_back(rank.rank());
@@ -201,7 +208,7 @@ LocalAttemptHost::Open& LocalAttemptHost::Remember(
   open.metrics_seen.resize(open.ranks.size());
   if (!polling_) {
     polling_ = true;
-    strand_.PostAfter(options_.metrics_interval, [this] { PollMetrics(); });
+    strand_.PostAfter(kMetricsInterval, [this] { PollMetrics(); });
   }
   return open;
 }
@@ -209,14 +216,14 @@ LocalAttemptHost::Open& LocalAttemptHost::Remember(
 // ---- the ranks ----
 
 void LocalAttemptHost::Start(const v1::DesiredAttempt& attempt, Done done) {
-  const absl::StatusOr<AttemptId> id = IdOf(attempt);
-  const auto found = id.ok() ? open_.find(*id) : open_.end();
-  if (id.ok()) devices_.Hold(id->ToHex(), DevicesOf(attempt));
+  const AttemptId id = IdOf(attempt);
+  const auto found = open_.find(id);
+  devices_.Hold(id.ToHex(), DevicesOf(attempt));
   // Held free until now; the ranks are milliseconds away.
   if (found != open_.end()) found->second.port = UniqueFd();
   keepers_.Start(MakeSpec(attempt), [this, id, done = std::move(done)](
                                         absl::Status status) mutable {
-    if (!status.ok() && id.ok()) devices_.Forget(id->ToHex());
+    if (!status.ok()) devices_.Forget(id.ToHex());
     // Else it is what it was asked for that is at fault.
     if (!absl::IsInvalidArgument(status)) {
       status = NodeFault(std::move(status));
@@ -226,7 +233,7 @@ void LocalAttemptHost::Start(const v1::DesiredAttempt& attempt, Done done) {
 }
 
 KeeperSpec LocalAttemptHost::MakeSpec(const v1::DesiredAttempt& attempt) const {
-  const AttemptId id = *IdOf(attempt);
+  const AttemptId id = IdOf(attempt);
   KeeperSpec spec;
   spec.attempt = id.ToHex();
   spec.runtime_dir = directories_.Runtime(id);
@@ -273,7 +280,7 @@ std::vector<int> LocalAttemptHost::CpusFor(const v1::DesiredRank& rank) const {
 
 void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
                              KeeperHost::AdoptCallback done) {
-  const AttemptId id = *IdOf(attempt);
+  const AttemptId id = IdOf(attempt);
   Open& open = Remember(attempt);
   devices_.Adopt(id.ToHex(), DevicesOf(attempt));
   absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
@@ -300,12 +307,6 @@ void LocalAttemptHost::Adopt(const v1::DesiredAttempt& attempt,
                              adopted->phase == AttemptPhase::kKeeperLost ||
                              adopted->phase == AttemptPhase::kDone);
         if (!has_ranks) devices_.Forget(id.ToHex());
-        // An older daemon chose another name.
-        const auto found = open_.find(id);
-        if (adopted.ok() && !adopted->spec.log_dir.empty() &&
-            found != open_.end()) {
-          found->second.log_directory = adopted->spec.log_dir;
-        }
         std::move(done)(std::move(adopted));
       });
 }
@@ -331,7 +332,7 @@ void LocalAttemptHost::PollMetrics() {
   for (auto& [id, open] : open_) ReadMetrics(id, open);
   polling_ = !open_.empty();
   if (polling_) {
-    strand_.PostAfter(options_.metrics_interval, [this] { PollMetrics(); });
+    strand_.PostAfter(kMetricsInterval, [this] { PollMetrics(); });
   }
 }
 
@@ -372,7 +373,7 @@ void LocalAttemptHost::Forget(const AttemptId& attempt, Done done) {
   devices_.Forget(attempt.ToHex());
   Remove(attempt,
          [this, attempt, done = std::move(done)](absl::Status status) mutable {
-           if (!status.ok()) RemoveLater(attempt, options_.remove_again_first);
+           if (!status.ok()) RemoveLater(attempt, kRemoveAgainFirst);
            std::move(done)(std::move(status));
          });
 }
@@ -383,8 +384,7 @@ void LocalAttemptHost::RemoveLater(const AttemptId& attempt,
     Remove(attempt, [this, attempt, after](const absl::Status& status) {
       if (!status.ok()) {
         // Said already when it failed first.
-        const absl::Duration next =
-            std::min(2 * after, options_.remove_again_max);
+        const absl::Duration next = std::min(2 * after, kRemoveAgainMax);
         return RemoveLater(attempt, next);
       }
       COHORT_LOG(kInfo, "forgotten_at_last", {"attempt", attempt.ToHex()});
@@ -412,10 +412,7 @@ void LocalAttemptHost::RemoveEntry(const AttemptId& attempt,
               done = std::move(done)]() mutable {
     // Last: until it is gone, a restarted daemon tries all of it again.
     if (status.ok()) status = journal_.Remove(attempt);
-    strand_.Post(
-        [done = std::move(done), status = std::move(status)]() mutable {
-          std::move(done)(std::move(status));
-        });
+    Answer(std::move(done), std::move(status));
   });
 }
 
@@ -428,14 +425,10 @@ void LocalAttemptHost::RemoveCheckpoint(const v1::DesiredAttempt& attempt,
                     absl::StrContains(path, "/step-") &&
                     !absl::StrContains(path, "/../");
   bulk_.Post([this, path, ours, done = std::move(done)]() mutable {
-    absl::Status status =
-        ours ? RemoveTree(path)
-             : absl::InvalidArgumentError(absl::StrCat(
-                   path, " is no checkpoint of this job: not removed"));
-    strand_.Post(
-        [done = std::move(done), status = std::move(status)]() mutable {
-          std::move(done)(std::move(status));
-        });
+    Answer(std::move(done),
+           ours ? RemoveTree(path)
+                : absl::InvalidArgumentError(absl::StrCat(
+                      path, " is no checkpoint of this job: not removed")));
   });
 }
 
@@ -449,13 +442,11 @@ void LocalAttemptHost::ReadStderrTail(
     std::string tail;
     const LogReader reader(log_directory, rank, LogStream::kStderr);
     if (const auto end = reader.EndOffset(); end.ok()) {
-      const uint64_t bytes = static_cast<uint64_t>(options_.stderr_tail_bytes);
-      const auto chunk = reader.Read(*end > bytes ? *end - bytes : 0, bytes);
+      const auto chunk = reader.Read(*end - std::min(*end, kStderrTailBytes),
+                                     kStderrTailBytes);
       if (chunk.ok()) tail = chunk->bytes;
     }
-    strand_.Post([done = std::move(done), tail = std::move(tail)]() mutable {
-      std::move(done)(std::move(tail));
-    });
+    Answer(std::move(done), std::move(tail));
   });
 }
 

@@ -32,16 +32,8 @@ struct LocalAttemptHostOptions {
   std::string cgroup_parent = "";
   // cohort-preflight, an absolute path.
   std::string preflight_program = "";
-  // How often the ranks' metrics are read: below what a person notices; one
-  // read is a look at a word of shared memory.
-  absl::Duration metrics_interval = absl::Milliseconds(250);
   // The CPUs near each device: ranks are pinned to those of their GPUs.
   std::map<std::string, std::vector<int>> cpus_of_devices = {};
-  // When what could not be removed is tried again: longer each time.
-  absl::Duration remove_again_first = absl::Seconds(1);
-  absl::Duration remove_again_max = absl::Minutes(1);
-  // Of one rank's stderr, for the record of its end.
-  int64_t stderr_tail_bytes = 64 << 10;
 };
 
 // AttemptHost on this machine: directories, packages, ports, keepers, shared
@@ -98,6 +90,9 @@ class LocalAttemptHost final : public AttemptHost {
   };
   using PreparedDone = absl::AnyInvocable<void(absl::StatusOr<int>) &&>;
 
+  // On the strand.
+  template <typename Callback, typename Result>
+  void Answer(Callback done, Result result);
   std::string LogsOf(const v1::DesiredAttempt& attempt) const;
   Open& Remember(const v1::DesiredAttempt& attempt);
   void PrepareDirectories(v1::DesiredAttempt attempt, std::string archive,

@@ -31,9 +31,6 @@ class RecordingKeepers final : public KeeperHost {
   void Remove(absl::string_view, DoneCallback done) override {
     std::move(done)(absl::OkStatus());
   }
-  absl::StatusOr<std::vector<std::string>> List() override {
-    return std::vector<std::string>();
-  }
 
   std::optional<KeeperSpec> started;
 };
@@ -100,10 +97,8 @@ class LocalAttemptHostTest : public testing::Test {
   Journal journal_{directories_};
   RecordingKeepers keepers_;
   NoHead head_;
-  PackageCache packages_{
-      {.directory = temp_.File("packages")}, head_, executor_, executor_};
+  PackageCache packages_{temp_.File("packages"), head_, executor_, executor_};
   DeviceMonitor devices_{
-      {},
       {},
       std::make_shared<NoDevices>(),
       executor_,

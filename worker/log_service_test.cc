@@ -38,6 +38,7 @@ class LogServiceTest : public testing::Test {
     question.set_stream(v1::LOG_STREAM_STDOUT);
     question.set_offset(offset);
     question.set_wait(wait);
+    question.set_max_bytes(8);
     return question;
   }
   void Print(const std::string& text) {
@@ -53,10 +54,7 @@ class LogServiceTest : public testing::Test {
   ManualExecutor executor_;
   std::vector<v1::LogChunk> answers_;
   LogService service_{
-      {.bytes_max = 8},
-      directories_,
-      executor_,
-      executor_,
+      directories_, executor_, executor_,
       [this](v1::LogChunk chunk) { answers_.push_back(std::move(chunk)); }};
 };
 

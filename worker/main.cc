@@ -1,7 +1,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -142,8 +141,7 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   if (state_dir.empty()) {
     COHORT_ASSIGN_OR_RETURN(state_dir, DefaultStateDirectory("worker"));
   }
-  // Absolute: keepers and ranks run in other directories.  In one spelling: by
-  // it keepers of earlier daemons are known.
+  // Absolute: keepers and ranks run in other directories.
   std::error_code no_directory;
   options.state_dir =
       CleanPath(std::filesystem::absolute(state_dir, no_directory).string());

@@ -41,12 +41,8 @@ class NodeDirectories {
   // Of one attempt: numbers come again after the head's store was restored.
   std::string Logs(absl::string_view job_id, int number,
                    absl::string_view attempt_id) const {
-    return absl::StrCat(OldLogs(job_id, number), ".",
+    return absl::StrCat(AllLogs(), "/", JobIdText(job_id), "/", number, ".",
                         absl::BytesToHexString(attempt_id.substr(0, 4)));
-  }
-  // Where older workers had them.
-  std::string OldLogs(absl::string_view job_id, int number) const {
-    return absl::StrCat(AllLogs(), "/", JobIdText(job_id), "/", number);
   }
   std::string AllLogs() const { return absl::StrCat(state_, "/logs"); }
   std::string Results() const { return absl::StrCat(state_, "/results"); }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -13,28 +12,15 @@
 #include "common/file.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "worker/delegated_cgroup.h"
 
 namespace cohort::worker {
 namespace {
 
-// The file of the cgroup v2 that this process is in, nothing where there is
-// none.
-std::optional<std::string> ReadCgroupFile(const std::string& name) {
-  std::ifstream self("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(self, line)) {
-    if (line.rfind("0::", 0) != 0) continue;
-    const absl::StatusOr<std::string> text =
-        ReadFile(absl::StrCat("/sys/fs/cgroup", line.substr(3), "/", name));
-    if (text.ok()) return *text;
-  }
-  return std::nullopt;
-}
-
 // cpu.max is "<quota> <period>" in microseconds, or "max <period>".
 std::optional<double> CpuQuota() {
-  const std::optional<std::string> text = ReadCgroupFile("cpu.max");
-  if (!text.has_value()) return std::nullopt;
+  const auto text = ReadFile(absl::StrCat(OwnCgroup(), "/cpu.max"));
+  if (!text.ok()) return std::nullopt;
   double quota = 0;
   double period = 0;
   std::istringstream in(*text);
@@ -43,8 +29,8 @@ std::optional<double> CpuQuota() {
 }
 
 std::optional<int64_t> MemoryLimit() {
-  const std::optional<std::string> text = ReadCgroupFile("memory.max");
-  if (!text.has_value()) return std::nullopt;
+  const auto text = ReadFile(absl::StrCat(OwnCgroup(), "/memory.max"));
+  if (!text.ok()) return std::nullopt;
   int64_t limit = 0;
   std::istringstream in(*text);
   if (!(in >> limit)) return std::nullopt;  // "max"

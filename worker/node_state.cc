@@ -1,6 +1,7 @@
 #include "worker/node_state.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -9,6 +10,7 @@
 #include "common/check.h"
 #include "common/job_id.h"
 #include "common/log.h"
+#include "common/resources.h"
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
 #include "worker/preflight_words.h"
@@ -29,6 +31,30 @@ bool IsEnding(const v1::DesiredAttempt& desired) {
 constexpr char kKeeperStopped[] =
     "the keeper was told to stop (SIGTERM) from outside the cluster, as by a "
     "shutdown of the machine";
+
+v1::HeldResources HeldBy(const v1::DesiredAttempt& desired) {
+  v1::HeldResources held;
+  int64_t per_device = 0;
+  for (const auto& each : desired.resources_per_rank().amounts()) {
+    auto* const sum = held.mutable_resources()->add_amounts();
+    sum->set_name(each.name());
+    sum->set_ten_thousandths(each.ten_thousandths() * desired.ranks_size());
+    if (each.name() == kGpu) {
+      per_device = std::min(each.ten_thousandths(),
+                            Amount::FromUnits(1).ten_thousandths());
+    }
+  }
+  std::map<std::string, int64_t> devices;
+  for (const v1::DesiredRank& rank : desired.ranks()) {
+    for (const std::string& gpu : rank.gpu_ids()) devices[gpu] += per_device;
+  }
+  for (const auto& [id, amount] : devices) {
+    auto* const device = held.add_devices();
+    device->set_name(id);
+    device->set_ten_thousandths(amount);
+  }
+  return held;
+}
 
 // One that waits in a driver that is gone cannot do much with more.
 constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
@@ -115,16 +141,7 @@ void NodeState::OnAdopted(const AttemptId& id,
 // ---- from and to the head ----
 
 void NodeState::Follow(const std::string& generation) {
-  if (generation == generation_) return;
-  // An older daemon did not write it down; it followed one all its life.
-  const std::string before = generation_.empty() ? generation : generation_;
   generation_ = generation;
-  for (auto& [id, attempt] : attempts_) {
-    if (attempt.observed.generation().empty()) {
-      attempt.observed.set_generation(before);
-    }
-    if (attempt.observed.generation() != generation_) Changed(attempt);
-  }
 }
 
 void NodeState::Apply(const v1::Desired& desired) {
@@ -379,7 +396,9 @@ v1::Observed NodeState::FullObserved() {
   v1::Observed observed;
   observed.set_full(true);
   for (const auto& [id, attempt] : attempts_) {
-    AddReport(attempt, observed);
+    v1::ObservedAttempt* const report = observed.add_attempts();
+    *report = attempt.observed;
+    *report->mutable_held() = HeldBy(attempt.desired);
   }
   return observed;
 }
@@ -387,7 +406,7 @@ v1::Observed NodeState::FullObserved() {
 v1::Observed NodeState::TakeDelta() {
   v1::Observed observed;
   for (const AttemptId& id : dirty_) {
-    AddReport(attempts_.at(id), observed);
+    *observed.add_attempts() = attempts_.at(id).observed;
   }
   dirty_.clear();
   return observed;
@@ -688,7 +707,7 @@ void NodeState::ReportGpuEnd(const AttemptId& id, int rank, int64_t epoch,
   const auto running = FindRunning(id, rank, epoch);
   if (!running.ok()) return std::move(done)(running.status());
   v1::ObservedRank& observed = *FindRank(attempts_.at(id), rank);
-  if (end.rung() <= observed.gpu_end().rung()) {
+  if (end.level() <= observed.gpu_end().level()) {
     return std::move(done)(absl::OkStatus());
   }
   *observed.mutable_gpu_end() = end;
@@ -741,15 +760,6 @@ void NodeState::RemoveRetired(Attempt& attempt) {
 }
 
 // ---- small things ----
-
-void NodeState::AddReport(const Attempt& attempt,
-                          v1::Observed& observed) const {
-  v1::ObservedAttempt* const report = observed.add_attempts();
-  *report = attempt.observed;
-  if (report->generation() != generation_) {
-    *report->mutable_wanted() = attempt.desired;
-  }
-}
 
 void NodeState::Changed(Attempt& attempt) {
   dirty_.insert(attempt.id);

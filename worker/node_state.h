@@ -65,8 +65,7 @@ class NodeState {
   // ---- from and to the head ----
 
   // The store generation of the head that is followed: attempts that begin now
-  // are its; those of another are reported with what was wanted of them, and
-  // stay as they are (RC-1).
+  // are its; those of another stay as they are (RC-1).
   void Follow(const std::string& generation);
 
   // Attempts that are not in `desired` stay as they are, full set or not
@@ -122,8 +121,8 @@ class NodeState {
                        const v1::PreflightReport& report,
                        AttemptHost::Done done);
 
-  // The highest rung stays.  Errors as FindRunning.  The bounds were checked by
-  // the caller.
+  // The highest level stays.  Errors as FindRunning.  The bounds were checked
+  // by the caller.
   void ReportGpuEnd(const AttemptId& attempt, int rank, int64_t epoch,
                     const v1::GpuEnd& end, AttemptHost::Done done);
 
@@ -178,7 +177,6 @@ class NodeState {
   void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);
   void RemoveRetired(Attempt& attempt);
   void ReadTail(Attempt& attempt, int rank);
-  void AddReport(const Attempt& attempt, v1::Observed& observed) const;
   void Changed(Attempt& attempt);
   void Save(Attempt& attempt);
   void MaybeAllEnded();

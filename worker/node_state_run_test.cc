@@ -160,30 +160,30 @@ TEST_F(NodeStateTest, ACommandCannotFailInThePreflight) {
 }
 
 // What a rank says before it is killed is told with its exit at the latest.
-TEST_F(NodeStateTest, TheHighestRungOfAGpusLadderIsToldAndKept) {
+TEST_F(NodeStateTest, TheHighestAbortLevelOfAGpuIsToldAndKept) {
   RunToRunning();
   state_->TakeDelta();
   absl::Status answer;
   const auto note = [&](absl::Status status) { answer = std::move(status); };
   v1::GpuEnd end;
-  end.set_rung(v1::GPU_RUNG_ABORTED);
+  end.set_level(v1::GPU_ABORT_LEVEL_ABORTED);
   end.set_why("rank 1 is gone");
   host_.save_status = absl::UnavailableError("disk full");
   state_->ReportGpuEnd(id_, 0, 7, end, note);
   EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable));
   host_.save_status = absl::OkStatus();
-  end.set_rung(v1::GPU_RUNG_KILLED);
+  end.set_level(v1::GPU_ABORT_LEVEL_KILLED);
   end.set_why("hangs in cuMemFree");
   state_->ReportGpuEnd(id_, 0, 7, end, note);
   COHORT_EXPECT_OK(answer);
   EXPECT_EQ(host_.journal.at(id_).observed.ranks(0).gpu_end().why(),
             "hangs in cuMemFree");
-  EXPECT_EQ(state_->TakeDelta().attempts(0).ranks(0).gpu_end().rung(),
-            v1::GPU_RUNG_KILLED);
-  end.set_rung(v1::GPU_RUNG_REVOKED);
+  EXPECT_EQ(state_->TakeDelta().attempts(0).ranks(0).gpu_end().level(),
+            v1::GPU_ABORT_LEVEL_KILLED);
+  end.set_level(v1::GPU_ABORT_LEVEL_REVOKED);
   state_->ReportGpuEnd(id_, 0, 7, end, note);
   COHORT_EXPECT_OK(answer);
-  EXPECT_EQ(Seen().ranks(0).gpu_end().rung(), v1::GPU_RUNG_KILLED);
+  EXPECT_EQ(Seen().ranks(0).gpu_end().level(), v1::GPU_ABORT_LEVEL_KILLED);
   state_->ReportGpuEnd(id_, 0, 6, end, note);
   EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
 }

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/resources.h"
 #include "common/status_util.h"
 #include "worker/testing/node_state_fixture.h"
 
@@ -18,19 +19,30 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // RC-1: a restored head ends nothing that it has never heard of.
-TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyAre) {
+TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyHold) {
   state_->Follow("g");
   v1::Desired desired;
-  *desired.add_attempts() = Want(v1::GOAL_PREPARE);
+  v1::DesiredAttempt& want = *desired.add_attempts();
+  want = Want(v1::GOAL_PREPARE);
+  auto* const half = want.mutable_resources_per_rank()->add_amounts();
+  half->set_name(kGpu);
+  half->set_ten_thousandths(5'000);
+  for (v1::DesiredRank& rank : *want.mutable_ranks()) rank.add_gpu_ids("g");
   state_->Apply(desired);
-  EXPECT_FALSE(state_->FullObserved().attempts(0).has_wanted());
-  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0);
-
-  state_->Follow("h");
   v1::Observed told = state_->TakeDelta();
   ASSERT_EQ(told.attempts_size(), 1);
+  EXPECT_FALSE(told.attempts(0).has_held());
+
+  state_->Follow("h");
+  told = state_->FullObserved();
+  ASSERT_EQ(told.attempts_size(), 1);
   EXPECT_EQ(told.attempts(0).generation(), "g");
-  EXPECT_EQ(told.attempts(0).wanted().attempt_id(), id_.bytes());
+  const v1::HeldResources& held = told.attempts(0).held();
+  ASSERT_EQ(held.resources().amounts_size(), 1);
+  EXPECT_EQ(held.resources().amounts(0).ten_thousandths(), 10'000);
+  ASSERT_EQ(held.devices_size(), 1);
+  EXPECT_EQ(held.devices(0).name(), "g");
+  EXPECT_EQ(held.devices(0).ten_thousandths(), 10'000);
   state_->Apply(v1::Desired());
   EXPECT_EQ(state_->size(), 1u);
 
@@ -38,7 +50,6 @@ TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyAre) {
   state_->Apply(desired);
   told = state_->FullObserved();
   EXPECT_EQ(told.attempts(0).generation(), "h");
-  EXPECT_FALSE(told.attempts(0).has_wanted());
 }
 
 TEST_F(NodeStateTest, PreparesThenWaitsForTheOrderToRun) {

@@ -1,6 +1,7 @@
 #include "worker/numa_topology.h"
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -30,20 +31,16 @@ std::optional<std::vector<int>> ParseCpuList(const std::string& text) {
   return std::vector<int>(cpus.begin(), cpus.end());
 }
 
-std::vector<int> NumaTopology::CpusOf(int node) const {
-  const absl::StatusOr<std::string> text =
-      ReadFile(absl::StrCat(directory_, "/node", node, "/cpulist"));
-  if (!text.ok()) return {};
-  return ParseCpuList(*text).value_or(std::vector<int>());
-}
-
 std::map<std::string, std::vector<int>> CpusNear(
-    const std::vector<Device>& devices, const NumaTopology& topology) {
+    const std::vector<Device>& devices, const std::string& nodes) {
   std::map<std::string, std::vector<int>> near;
   for (const Device& device : devices) {
     if (!device.numa_node.has_value()) continue;
-    std::vector<int> cpus = topology.CpusOf(*device.numa_node);
-    if (!cpus.empty()) near.emplace(device.id, std::move(cpus));
+    const absl::StatusOr<std::string> text =
+        ReadFile(absl::StrCat(nodes, "/node", *device.numa_node, "/cpulist"));
+    std::optional<std::vector<int>> cpus;
+    if (text.ok()) cpus = ParseCpuList(*text);
+    if (cpus.has_value() && !cpus->empty()) near[device.id] = *std::move(cpus);
   }
   return near;
 }

@@ -9,25 +9,13 @@
 
 namespace cohort::worker {
 
-// Which CPUs belong to which NUMA node, as sysfs says.  Stateless.
-class NumaTopology {
- public:
-  // Or where a test made one.
-  explicit NumaTopology(std::string directory = "/sys/devices/system/node")
-      : directory_(std::move(directory)) {}
-
-  // Ascending; empty where the node is not known or has none.
-  std::vector<int> CpusOf(int node) const;
-
- private:
-  const std::string directory_;
-};
-
 // "0-3,8": ascending; nothing for what is no such list.
 std::optional<std::vector<int>> ParseCpuList(const std::string& text);
 
-// The CPUs near each device, of those whose node and CPUs are known.
+// The CPUs near each device, ascending, of those whose NUMA node and its CPUs
+// are known.  `nodes` is sysfs's directory, or where a test made one.
 std::map<std::string, std::vector<int>> CpusNear(
-    const std::vector<Device>& devices, const NumaTopology& topology);
+    const std::vector<Device>& devices,
+    const std::string& nodes = "/sys/devices/system/node");
 
 }  // namespace cohort::worker

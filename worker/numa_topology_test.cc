@@ -41,9 +41,8 @@ TEST(NumaTopologyTest, ADeviceIsNearTheCpusOfItsNode) {
   Device elsewhere{.id = "c"};
   elsewhere.numa_node = 7;
   const Device unknown{.id = "d"};
-  EXPECT_THAT(
-      CpusNear({a, without_cpus, elsewhere, unknown}, NumaTopology(dir.path())),
-      ElementsAre(Pair("a", ElementsAre(2, 3))));
+  EXPECT_THAT(CpusNear({a, without_cpus, elsewhere, unknown}, dir.path()),
+              ElementsAre(Pair("a", ElementsAre(2, 3))));
 }
 
 }  // namespace

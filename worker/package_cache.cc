@@ -26,6 +26,11 @@
 namespace cohort::worker {
 namespace {
 
+// One chunk of 1 MiB takes this long only if the head is in trouble.
+constexpr absl::Duration kChunkDeadline = absl::Seconds(30);
+// Between two tries while the head is away or has too much to do.
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+
 absl::Status AppendAt(const std::string& path, int64_t offset,
                       absl::string_view data) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -149,12 +154,15 @@ bool IsPackagesFault(const absl::Status& status) {
 
 }  // namespace
 
-PackageCache::PackageCache(PackageCacheOptions options, rpc::Channel& head,
+PackageCache::PackageCache(std::string directory, rpc::Channel& head,
                            Executor& strand, Executor& disk)
-    : options_(std::move(options)), head_(head), strand_(strand), disk_(disk) {}
+    : directory_(std::move(directory)),
+      head_(head),
+      strand_(strand),
+      disk_(disk) {}
 
 std::string PackageCache::Path(const Digest& hash) const {
-  return absl::StrCat(options_.directory, "/", hash.ToHex());
+  return absl::StrCat(directory_, "/", hash.ToHex());
 }
 std::string PackageCache::PartPath(const Digest& hash) const {
   return Path(hash) + ".part";
@@ -186,10 +194,10 @@ void PackageCache::FetchNext(const Digest& hash) {
   request.set_hash(std::string(hash.bytes()));
   request.set_offset(transfers_[hash].offset);
   rpc::Call(
-      head_, rpc::kFetchPackage, request, {.deadline = options_.chunk_deadline},
-      strand_, [this, hash](absl::StatusOr<v1::FetchPackageResponse> response) {
+      head_, rpc::kFetchPackage, request, {.deadline = kChunkDeadline}, strand_,
+      [this, hash](absl::StatusOr<v1::FetchPackageResponse> response) {
         if (IsAway(response.status())) {
-          return strand_.PostAfter(options_.retry_delay,
+          return strand_.PostAfter(kRetryDelay,
                                    [this, hash] { FetchNext(hash); });
         }
         if (!response.ok()) {
@@ -253,14 +261,13 @@ void PackageCache::Evict() {
   namespace fs = std::filesystem;
   std::vector<std::pair<fs::file_time_type, fs::path>> archives;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(options_.directory, error)) {
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
     if (entry.path().extension() != ".part") {
       archives.emplace_back(entry.last_write_time(error), entry.path());
     }
   }
   std::sort(archives.begin(), archives.end());
-  const size_t keep = static_cast<size_t>(options_.archives_max);
-  for (size_t i = 0; i + keep < archives.size(); ++i) {
+  for (size_t i = 0; i + kArchivesMax < archives.size(); ++i) {
     fs::remove(archives[i].second, error);
   }
 }

@@ -1,31 +1,18 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 
 #include "common/executor.h"
 #include "common/hash.h"
 #include "rpc/channel.h"
 
 namespace cohort::worker {
-
-struct PackageCacheOptions {
-  std::string directory;
-  // Archives kept for the next attempt; the ones unused longest go.  A job's
-  // attempts on this node share one, so a handful of live jobs is plenty.
-  int archives_max = 32;
-  // One chunk of 1 MiB takes this long only if the head is in trouble.
-  absl::Duration chunk_deadline = absl::Seconds(30);
-  // Between two tries while the head is away or has too much to do.
-  absl::Duration retry_delay = absl::Seconds(1);
-};
 
 // Packages by content hash, fetched from the head once and kept.
 //
@@ -36,9 +23,14 @@ class PackageCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
+  // Archives kept in `directory` for the next attempt; the ones unused longest
+  // go.  A job's attempts on this node share one, so a handful of live jobs is
+  // plenty.
+  static constexpr size_t kArchivesMax = 32;
+
   // All outlive the cache and what it posted.
-  PackageCache(PackageCacheOptions options, rpc::Channel& head,
-               Executor& strand, Executor& disk);
+  PackageCache(std::string directory, rpc::Channel& head, Executor& strand,
+               Executor& disk);
 
   // `done` gets the archive's path, once the head is there: that it is away is
   // no failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
@@ -63,7 +55,7 @@ class PackageCache {
   void End(const Digest& hash, absl::StatusOr<std::string> result);
   void Evict();
 
-  const PackageCacheOptions options_;
+  const std::string directory_;
   rpc::Channel& head_;
   Executor& strand_;
   Executor& disk_;

@@ -236,9 +236,7 @@ class PackageHead : public rpc::Channel {
 
 class PackageCacheTest : public testing::Test {
  protected:
-  PackageCacheTest()
-      : cache_({.directory = temp_.path(), .archives_max = 2}, head_, executor_,
-               executor_) {}
+  PackageCacheTest() : cache_(temp_.path(), head_, executor_, executor_) {}
 
   Digest Publish(const std::string& bytes) {
     const Digest hash = Sha256::Of(bytes);
@@ -362,15 +360,15 @@ TEST_F(PackageCacheTest, TwoThatWantOnePackageShareTheFetch) {
 }
 
 TEST_F(PackageCacheTest, KeepsABoundedNumberOfArchives) {
-  for (char c : {'a', 'b', 'c', 'd'}) {
-    ASSERT_THAT(Fetch(Publish(std::string(5, c))), IsOk());
+  for (size_t i = 0; i < PackageCache::kArchivesMax + 2; ++i) {
+    ASSERT_THAT(Fetch(Publish(std::to_string(i))), IsOk());
   }
-  int files = 0;
+  size_t files = 0;
   for ([[maybe_unused]] const auto& entry :
        std::filesystem::directory_iterator(temp_.path())) {
     ++files;
   }
-  EXPECT_EQ(files, 2);
+  EXPECT_EQ(files, PackageCache::kArchivesMax);
 }
 
 }  // namespace

@@ -22,13 +22,6 @@ absl::StatusOr<ProcessIdentity> IdentityOf(int64_t pid) {
   return ProcessIdentity{pid, stat->start_time, keeper::ReadBootId()};
 }
 
-bool IsAlive(const ProcessIdentity& process) {
-  const std::optional<keeper::ProcessStat> stat =
-      keeper::ReadProcessStat(static_cast<pid_t>(process.pid));
-  return stat && !stat->dead() && stat->start_time == process.start_time &&
-         process.boot_id == keeper::ReadBootId();
-}
-
 absl::StatusOr<int> OpenPidfd(const ProcessIdentity& process) {
   keeper::UniqueFd pidfd(
       static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));

@@ -20,9 +20,6 @@ struct ProcessIdentity {
 // The identity that `pid` has now.  NotFound when there is no such process.
 absl::StatusOr<ProcessIdentity> IdentityOf(int64_t pid);
 
-// Whether exactly this process exists and is not a zombie.
-bool IsAlive(const ProcessIdentity& process);
-
 // A pidfd (close-on-exec) of exactly this process: readable once it has ended.
 // NotFound when it is gone.  The caller closes it.
 absl::StatusOr<int> OpenPidfd(const ProcessIdentity& process);

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "common/file.h"
 #include "common/strong_id.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
@@ -35,11 +34,8 @@ std::string ValueOf(const std::vector<std::string>& environment,
 
 AttemptPart PartIn(const std::vector<std::string>& environment) {
   AttemptPart part = {ValueOf(environment, keeper::kAttemptVariable), ""};
-  if (part.attempt.empty()) return part;
-  part.place = ValueOf(environment, keeper::kPlaceVariable);
-  const std::string socket = ValueOf(environment, "COHORT_WORKER_SOCKET");
-  if (part.place.empty() && !socket.empty()) {
-    part.place = absl::StrCat(ParentDirectory(socket), "/", part.attempt);
+  if (!part.attempt.empty()) {
+    part.place = ValueOf(environment, keeper::kPlaceVariable);
   }
   return part;
 }
@@ -76,7 +72,7 @@ MarkedAs HowMarked(pid_t pid, const AttemptPart& part) {
   if (marked.attempt.empty() || marked.attempt != part.attempt) {
     return MarkedAs::kNot;
   }
-  if (marked.place.empty() || part.place.empty()) return MarkedAs::kUnsure;
+  if (marked.place.empty()) return MarkedAs::kUnsure;
   if (marked.place != part.place) return MarkedAs::kNot;
   return IsOfThisUser(pid) ? MarkedAs::kPart : MarkedAs::kUnsure;
 }

@@ -13,9 +13,7 @@ namespace cohort::worker {
 // one.
 struct AttemptPart {
   std::string attempt;  // hex
-  // Its runtime directory, which no other part has.  Empty: not known, and
-  // nothing is told by it.
-  std::string place;
+  std::string place;    // its runtime directory, which no other part has
 };
 
 // Whether a process is of a part, by the environment that its keeper gave its
@@ -28,8 +26,6 @@ enum class MarkedAs {
 };
 
 // What `environment` says of its process: both empty without COHORT_ATTEMPT_ID.
-// Ranks of keepers before COHORT_KEEPER_PLACE have COHORT_WORKER_SOCKET, which
-// lies beside.
 AttemptPart PartIn(const std::vector<std::string>& environment);
 
 // That of `pid`, by its environment; both empty when we may not read it, or

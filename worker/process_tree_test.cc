@@ -106,11 +106,6 @@ TEST(ProcessTree, SparesWhatOnlyNamesTheAttempt) {
   Sleeper named(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()));
   EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(0));
   EXPECT_EQ(named.Reap(), SIGTERM);
-  Sleeper marked(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
-  EXPECT_THAT(KillLeftovers({.part = {UniqueAttempt(), ""}}, kDeadline),
-              IsOkAndHolds(0))
-      << "nor is it known whose part it is asked for";
-  EXPECT_EQ(marked.Reap(), SIGTERM);
 }
 
 TEST(ProcessTree, SparesWhatAnotherUserHasMarked) {
@@ -134,19 +129,6 @@ TEST(ProcessTree, SparesWhatAnotherUserHasMarked) {
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WTERMSIG(status), SIGTERM);
-}
-
-// Ranks of keepers before COHORT_KEEPER_PLACE.
-TEST(ProcessTree, ByItsSocketItKnowsTheRanksOfOlderKeepers) {
-  Sleeper older(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()),
-                "COHORT_WORKER_SOCKET=/run/a/worker.sock");
-  const LeftoverQuery others = {
-      .part = {UniqueAttempt(), absl::StrCat("/run/b/", UniqueAttempt())}};
-  EXPECT_THAT(FindLeftovers(others), IsEmpty());
-  const LeftoverQuery query = {
-      .part = {UniqueAttempt(), absl::StrCat("/run/a/", UniqueAttempt())}};
-  EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
-  EXPECT_EQ(older.Reap(), SIGKILL);
 }
 
 // Whatever it dropped itself.
@@ -271,17 +253,14 @@ TEST(ProcessIdentity, IsOfOneProcessOnly) {
   Sleeper sleeper("A=b");
   const auto identity = IdentityOf(sleeper.pid());
   COHORT_ASSERT_OK(identity);
-  EXPECT_TRUE(IsAlive(*identity));
   ProcessIdentity later = *identity;
   later.start_time += 1;
-  EXPECT_FALSE(IsAlive(later));
   EXPECT_THAT(OpenPidfd(later), StatusIs(absl::StatusCode::kNotFound));
   const auto pidfd = OpenPidfd(*identity);
   COHORT_ASSERT_OK(pidfd);
   kill(sleeper.pid(), SIGKILL);
   pollfd ended = {*pidfd, POLLIN, 0};
   EXPECT_EQ(poll(&ended, 1, absl::ToInt64Milliseconds(kDeadline)), 1);
-  EXPECT_FALSE(IsAlive(*identity)) << "a zombie does not live";
   close(*pidfd);
   sleeper.Reap();
   EXPECT_THAT(IdentityOf(identity->pid), StatusIs(absl::StatusCode::kNotFound));

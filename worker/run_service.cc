@@ -1,6 +1,5 @@
 #include "worker/run_service.h"
 
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,15 @@ absl::StatusOr<AttemptId> Allowed(const rpc::CallContext& context,
                      principal.attempt.ToHex(), ", not ", attempt.ToHex()));
   }
   return attempt;
+}
+
+// Answers with an empty response once that is done.
+template <typename Response>
+AttemptHost::Done Acknowledge(rpc::Reply<Response> reply) {
+  return [reply = std::move(reply)](absl::Status status) mutable {
+    if (!status.ok()) return std::move(reply)(std::move(status));
+    std::move(reply)(Response());
+  };
 }
 
 absl::Status CheckPath(absl::string_view path, absl::string_view root) {
@@ -135,12 +143,8 @@ void RunService::CommitCheckpoint(
   if (!path.ok()) return std::move(reply)(path);
   v1::Checkpoint checkpoint = request.checkpoint();
   checkpoint.set_epoch(request.epoch());
-  node_.CommitCheckpoint(
-      *id, request.rank(), request.epoch(), checkpoint,
-      [reply = std::move(reply)](absl::Status status) mutable {
-        if (!status.ok()) return std::move(reply)(std::move(status));
-        std::move(reply)(v1::CommitCheckpointResponse());
-      });
+  node_.CommitCheckpoint(*id, request.rank(), request.epoch(), checkpoint,
+                         Acknowledge(std::move(reply)));
 }
 
 void RunService::ReportPreflight(
@@ -158,14 +162,8 @@ void RunService::ReportPreflight(
         "; this one has ", report.summary().size(), " and ",
         report.json().size())));
   }
-  node_.ReportPreflight(
-      *id, request.rank(), request.epoch(), report,
-      [reply = std::move(reply)](absl::Status status) mutable {
-        if (!status.ok()) {
-          return std::move(reply)(std::move(status));
-        }
-        std::move(reply)(v1::ReportPreflightResponse());
-      });
+  node_.ReportPreflight(*id, request.rank(), request.epoch(), report,
+                        Acknowledge(std::move(reply)));
 }
 
 void RunService::ReportGpuEnd(const rpc::CallContext& context,
@@ -174,22 +172,17 @@ void RunService::ReportGpuEnd(const rpc::CallContext& context,
   const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
   if (!id.ok()) return std::move(reply)(id.status());
   const v1::GpuEnd& end = request.end();
-  if (!v1::GpuRung_IsValid(end.rung()) ||
-      end.rung() == v1::GPU_RUNG_UNSPECIFIED ||
+  if (!v1::GpuAbortLevel_IsValid(end.level()) ||
+      end.level() == v1::GPU_ABORT_LEVEL_UNSPECIFIED ||
       end.why().size() > kGpuEndBytesMax) {
-    return std::move(reply)(absl::InvalidArgumentError(
-        absl::StrCat("the end of a communicator has a rung, and a reason of at "
-                     "most ",
-                     kGpuEndBytesMax, " bytes; this one has ", end.rung(),
-                     " and ", end.why().size())));
+    return std::move(reply)(absl::InvalidArgumentError(absl::StrCat(
+        "the end of a communicator has an abort level, and a reason of at "
+        "most ",
+        kGpuEndBytesMax, " bytes; this one has ", end.level(), " and ",
+        end.why().size())));
   }
   node_.ReportGpuEnd(*id, request.rank(), request.epoch(), end,
-                     [reply = std::move(reply)](absl::Status status) mutable {
-                       if (!status.ok()) {
-                         return std::move(reply)(std::move(status));
-                       }
-                       std::move(reply)(v1::ReportGpuEndResponse());
-                     });
+                     Acknowledge(std::move(reply)));
 }
 
 }  // namespace cohort::worker

@@ -3,14 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -20,7 +17,7 @@ namespace cohort::worker {
 namespace {
 
 // Shared memory lives on a tmpfs.
-constexpr absl::string_view kPrefix = "/dev/shm/cohort-";
+constexpr char kPrefix[] = "/dev/shm/cohort-";
 constexpr size_t kDigits = 12;
 
 absl::Status HasAnother(const absl::Status& why) {
@@ -51,11 +48,6 @@ absl::StatusOr<FileLock> Lock(const std::string& path) {
 
 std::string RuntimeDirectory::PathOf(const NodeId& node) {
   return absl::StrCat(kPrefix, node.ToHex().substr(0, kDigits));
-}
-
-bool RuntimeDirectory::IsOfANode(absl::string_view path) {
-  return absl::ConsumePrefix(&path, kPrefix) && path.size() == kDigits &&
-         std::all_of(path.begin(), path.end(), absl::ascii_isxdigit);
 }
 
 absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "common/file.h"
 #include "common/strong_id.h"
@@ -28,8 +27,6 @@ class RuntimeDirectory {
  public:
   // Short, because unix sockets live below it.
   static std::string PathOf(const NodeId& node);
-  // Whether `path` is what PathOf gives for some node.
-  static bool IsOfANode(absl::string_view path);
 
   // FailedPrecondition, naming the other process and what to do, when another
   // daemon has it; other errors as MakeDirectories and FileLock::Acquire.

@@ -1,13 +1,17 @@
 #include "worker/stray_attempts.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <map>
-#include <optional>
+#include <set>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -17,7 +21,6 @@
 #include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
-#include "worker/living_keeper.h"
 #include "worker/process_mark.h"
 #include "worker/process_tree.h"
 
@@ -26,59 +29,54 @@ namespace {
 
 using keeper::ProcessStat;
 
-struct Found {
-  std::vector<ProcessStat> keepers;
-  std::vector<ProcessStat> ranks;
-};
-using FoundAttempts = std::map<std::string, Found>;
+// The processes of this node's part of each attempt (hex), by the marks that
+// keepers and ranks carry.
+using Marked = std::map<std::string, std::vector<ProcessStat>>;
 
 std::string DirectoryOf(const NodeDirectories& directories,
                         const std::string& attempt) {
   return absl::StrCat(directories.Attempts(), "/", attempt);
 }
 
-// Whether the keeper is this node's, by whatever name its directory goes or
-// went: others have parts of the same attempts, had this directory's name
-// before they were renamed, or are in one that they share with us.
-bool IsOfNode(const NodeDirectories& directories, const LivingKeeper& keeper,
-              const AttemptId& attempt) {
-  const std::string runtime = keeper.RuntimeDirectory();
-  return runtime.empty()
-             ? keeper.KeepsIn(DirectoryOf(directories, keeper.attempt()))
-             : runtime == directories.Runtime(attempt);
-}
-
-// The attempt whose rank, or what a rank started, `pid` is, on this node.
-std::string AttemptOfRank(pid_t pid, const NodeDirectories& directories) {
-  const AttemptPart part = ReadPart(pid);
-  const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(part.attempt);
-  return attempt.ok() && part.place == directories.Runtime(*attempt)
-             ? part.attempt
-             : "";
-}
-
-FoundAttempts Look(const NodeDirectories& directories) {
-  FoundAttempts found;
-  for (const LivingKeeper& keeper : FindLivingKeepers()) {
-    const absl::StatusOr<AttemptId> attempt =
-        AttemptId::FromHex(keeper.attempt());
-    if (attempt.ok() && IsOfNode(directories, keeper, *attempt)) {
-      found[keeper.attempt()].keepers.push_back(keeper.process());
-    }
-  }
+Marked FindMarked(const NodeDirectories& directories) {
+  Marked marked;
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.dead() || pid == getpid()) continue;
-    const std::string attempt = AttemptOfRank(pid, directories);
-    if (!attempt.empty()) found[attempt].ranks.push_back(process);
+    const AttemptPart part = ReadPart(pid);
+    const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(part.attempt);
+    if (attempt.ok() && part.place == directories.Runtime(*attempt)) {
+      marked[part.attempt].push_back(process);
+    }
   }
-  return found;
+  return marked;
+}
+
+bool IsKeeper(pid_t pid) {
+  const auto name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
+  return name.ok() && *name == "cohort-keeper\n";
+}
+
+// The directory that a keeper keeps in, where that is not `ours`; empty when it
+// is, and when it is no more: nobody can go on with that one.  Not by its name,
+// which may have changed since, nor by its lock, which a copy of hard links
+// shares.
+std::string KeepsElsewhere(pid_t keeper, const std::string& ours) {
+  const std::string current = absl::StrCat("/proc/", keeper, "/cwd");
+  struct stat kept;
+  struct stat own;
+  if (stat(current.c_str(), &kept) != 0 || kept.st_nlink == 0) return "";
+  if (stat(ours.c_str(), &own) == 0 && kept.st_dev == own.st_dev &&
+      kept.st_ino == own.st_ino) {
+    return "";
+  }
+  std::error_code error;
+  return std::filesystem::read_symlink(current, error).native();
 }
 
 // Whether the keeper that lives is the one that will be adopted.
-bool IsKept(const StrayQuery& query, const std::string& attempt) {
-  if (!query.live.contains(attempt)) return false;
+bool IsKept(const NodeDirectories& directories, const std::string& attempt) {
   const absl::StatusOr<AttemptSurvey> survey =
-      SurveyAttempt(DirectoryOf(query.directories, attempt));
+      SurveyAttempt(DirectoryOf(directories, attempt));
   // When it cannot be read nothing is known, and adoption says so.
   if (!survey.ok()) return !absl::IsNotFound(survey.status());
   // Without its spec a keeper is not adopted: its attempt would be told as over
@@ -87,56 +85,39 @@ bool IsKept(const StrayQuery& query, const std::string& attempt) {
          survey->phase != AttemptPhase::kNoSpec;
 }
 
-void End(const std::string& attempt, const Found& found,
-         const StrayQuery& query, absl::Duration timeout) {
+void End(const AttemptPart& part, const std::vector<ProcessStat>& processes,
+         const std::string& cgroup_parent, absl::Duration timeout) {
   LeftoverQuery leftovers;
-  leftovers.part = {attempt,
-                    query.directories.Runtime(*AttemptId::FromHex(attempt))};
-  if (!query.cgroup_parent.empty()) {
+  leftovers.part = part;
+  if (!cgroup_parent.empty()) {
     leftovers.cgroup =
-        absl::StrCat(query.cgroup_parent, "/",
-                     keeper::CgroupName({.attempt = attempt,
-                                         .runtime_dir = leftovers.part.place}));
+        absl::StrCat(cgroup_parent, "/",
+                     keeper::CgroupName(
+                         {.attempt = part.attempt, .runtime_dir = part.place}));
   }
   const std::string boot_id = keeper::ReadBootId();
-  for (const ProcessStat& rank : found.ranks) {
-    leftovers.ranks.push_back({rank.pid, rank.start_time, boot_id});
+  for (const ProcessStat& process : processes) {
+    leftovers.ranks.push_back({process.pid, process.start_time, boot_id});
   }
   const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
   RemoveCgroup(leftovers.cgroup);
   COHORT_LOG(kWarning,
              killed.ok() ? "stray_attempt_ended" : "stray_attempt_left_behind",
-             {"attempt", attempt}, {"keepers", found.keepers.size()},
-             {"ranks", found.ranks.size()}, {"status", killed.status()},
+             {"attempt", part.attempt}, {"processes", processes.size()},
+             {"status", killed.status()},
              {"why",
               "this state directory does not know it, or not any more "
               "what it was asked for"});
 }
 
-// All at once, so that each has the whole time to die.
-void Kill(const FoundAttempts& strays) {
-  // Keepers first, so that they start nothing and write nothing any more; their
-  // ranks die of it.
-  for (const auto& [attempt, found] : strays) {
-    for (const ProcessStat& keeper : found.keepers) {
-      keeper::SignalExactly(keeper, SIGKILL);
-    }
-  }
-  for (const auto& [attempt, found] : strays) {
-    for (const ProcessStat& rank : found.ranks) {
-      keeper::SignalExactly(rank, SIGKILL);
-    }
-  }
-}
-
-void RemoveRuntimeDirectories(const StrayQuery& query) {
+void RemoveRuntimeDirectories(const NodeDirectories& directories,
+                              const std::set<std::string>& known) {
   int error = 0;
   for (const std::string& name :
-       keeper::ListDirectory(query.directories.runtime(), &error)) {
+       keeper::ListDirectory(directories.runtime(), &error)) {
     const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(name);
-    if (!attempt.ok() || query.known.contains(name)) continue;
-    const absl::Status removed =
-        RemoveTree(query.directories.Runtime(*attempt));
+    if (!attempt.ok() || known.contains(name)) continue;
+    const absl::Status removed = RemoveTree(directories.Runtime(*attempt));
     if (!removed.ok()) {
       COHORT_LOG(kWarning, "runtime_directory_not_removed",
                  {"attempt", *attempt}, {"error", removed.message()});
@@ -144,67 +125,59 @@ void RemoveRuntimeDirectories(const StrayQuery& query) {
   }
 }
 
-// The attempts of this node that have something on this machine, as far as its
-// directories know.
-std::set<std::string> AttemptsHere(const NodeDirectories& directories) {
-  int error = 0;
-  std::set<std::string> attempts;
-  for (const std::string& directory :
-       {directories.runtime(), directories.Attempts()}) {
-    for (const std::string& name : keeper::ListDirectory(directory, &error)) {
-      if (AttemptId::FromHex(name).ok()) attempts.insert(name);
-    }
-  }
-  return attempts;
-}
-
-// Whether a daemon could go on with the keeper in another directory than ours:
-// not in one that is no more, nor where an older copy has taken the place of
-// ours (EndStrayAttempts).
-bool IsElsewhere(const NodeDirectories& directories,
-                 const LivingKeeper& keeper) {
-  const std::string ours = DirectoryOf(directories, keeper.attempt());
-  return keeper.told() != ours && !keeper.KeepsIn(ours) && !keeper.IsRemoved();
-}
-
 }  // namespace
 
-absl::Status CheckNoKeepersElsewhere(const NodeDirectories& directories) {
-  const std::set<std::string> here = AttemptsHere(directories);
-  for (const LivingKeeper& keeper : FindLivingKeepers()) {
-    const absl::StatusOr<AttemptId> attempt =
-        AttemptId::FromHex(keeper.attempt());
-    if (!attempt.ok() || !IsElsewhere(directories, keeper)) continue;
-    const pid_t pid = keeper.process().pid;
-    const std::string runtime = keeper.RuntimeDirectory();
-    if (runtime.empty() && here.contains(keeper.attempt())) {
-      COHORT_LOG(kWarning, "keeper_left_alone", {"attempt", *attempt},
-                 {"pid", pid}, {"directory", keeper.Place()},
-                 {"why", "neither it nor its ranks tell whose it is"});
+absl::Status CheckIsNoCopy(const NodeDirectories& directories) {
+  for (const auto& [attempt, processes] : FindMarked(directories)) {
+    for (const ProcessStat& process : processes) {
+      if (!IsKeeper(process.pid)) continue;
+      const std::string place =
+          KeepsElsewhere(process.pid, DirectoryOf(directories, attempt));
+      if (place.empty()) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "process ", process.pid, " keeps ranks of this node in ", place,
+          ": --state-dir ", directories.state(),
+          " is a copy of that one (start the worker on that one; or another "
+          "node on an empty --state-dir; or, to go on with the copy, end the "
+          "ranks first: kill ",
+          process.pid, ")"));
     }
-    if (runtime != directories.Runtime(*attempt)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "process ", pid, " keeps ranks of this node in ", keeper.Place(),
-        ": --state-dir ", directories.state(),
-        " is a copy of that one.  Start the worker on that one; or, to go on "
-        "with the copy, end the ranks first (kill ",
-        pid, "); or, for another node, remove node_id from the copy"));
   }
   return absl::OkStatus();
 }
 
-void EndStrayAttempts(const StrayQuery& query, absl::Duration timeout) {
-  FoundAttempts strays = Look(query.directories);
-  std::erase_if(strays, [&query](const auto& stray) {
-    return IsKept(query, stray.first);
+void EndStrayAttempts(const NodeDirectories& directories,
+                      const std::vector<JournalEntry>& journal,
+                      const std::string& cgroup_parent,
+                      absl::Duration timeout) {
+  std::set<std::string> known;
+  std::set<std::string> live;
+  for (const JournalEntry& entry : journal) {
+    const std::string attempt =
+        absl::BytesToHexString(entry.desired.attempt_id());
+    known.insert(attempt);
+    const v1::Phase phase = entry.observed.phase();
+    if (phase == v1::PHASE_STARTING || phase == v1::PHASE_RUNNING) {
+      live.insert(attempt);
+    }
+  }
+  Marked strays = FindMarked(directories);
+  std::erase_if(strays, [&](const auto& stray) {
+    return live.contains(stray.first) && IsKept(directories, stray.first);
   });
-  Kill(strays);
+  // All at once, so that each has the whole time to die.
+  for (const auto& [attempt, processes] : strays) {
+    for (const ProcessStat& process : processes) {
+      keeper::SignalExactly(process, SIGKILL);
+    }
+  }
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
-  for (const auto& [attempt, found] : strays) {
-    End(attempt, found, query, deadline - clock.Monotonic());
+  for (const auto& [attempt, processes] : strays) {
+    End({attempt, directories.Runtime(*AttemptId::FromHex(attempt))}, processes,
+        cgroup_parent, deadline - clock.Monotonic());
   }
-  RemoveRuntimeDirectories(query);
+  RemoveRuntimeDirectories(directories, known);
 }
 
 }  // namespace cohort::worker

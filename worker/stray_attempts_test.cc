@@ -3,9 +3,7 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,7 +27,6 @@
 #include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
 #include "worker/keeper_spawn.h"
-#include "worker/living_keeper.h"
 #include "worker/testing/keeper_fixture.h"
 
 namespace cohort::worker {
@@ -53,7 +51,9 @@ class StrayAttemptsTest : public KeeperClientTest {
     COHORT_EXPECT_OK(made);
     COHORT_EXPECT_OK(listener);
     COHORT_EXPECT_OK(connection);
-    auto process = SpawnKeeper(COHORT_KEEPER_PROGRAM, in, *made, *listener);
+    auto process =
+        SpawnKeeper(COHORT_KEEPER_PROGRAM, in, {spec.attempt, spec.runtime_dir},
+                    *made, *listener);
     COHORT_EXPECT_OK(process);
     for (std::string kind; kind != keeper::kStartedKind;) {
       pollfd packet = {connection->get(), POLLIN, 0};
@@ -83,13 +83,15 @@ class StrayAttemptsTest : public KeeperClientTest {
   // What a daemon does when it starts.
   static absl::Status BeginOver(const NodeDirectories& directories,
                                 const std::set<std::string>& live = {}) {
-    const absl::Status status = CheckNoKeepersElsewhere(directories);
+    const absl::Status status = CheckIsNoCopy(directories);
     if (!status.ok()) return status;
-    EndStrayAttempts({.directories = directories,
-                      .known = live,
-                      .live = live,
-                      .cgroup_parent = ""},
-                     kDeadline);
+    std::vector<JournalEntry> journal;
+    for (const std::string& attempt : live) {
+      journal.emplace_back().desired.set_attempt_id(
+          absl::HexStringToBytes(attempt));
+      journal.back().observed.set_phase(v1::PHASE_RUNNING);
+    }
+    EndStrayAttempts(directories, journal, "", kDeadline);
     return absl::OkStatus();
   }
   NodeDirectories Moved() const {
@@ -97,19 +99,23 @@ class StrayAttemptsTest : public KeeperClientTest {
   }
 
   // A rank of `attempt`, by its environment.
-  pid_t StartRank(const AttemptId& attempt) {
-    std::vector<std::string> words = {"sleep", "1000"};
-    std::vector<std::string> environment = {
-        absl::StrCat(keeper::kAttemptVariable, "=", attempt.ToHex()),
-        absl::StrCat(keeper::kPlaceVariable, "=",
-                     directories_.Runtime(attempt))};
-    char* argv[] = {words[0].data(), words[1].data(), nullptr};
-    char* variables[] = {environment[0].data(), environment[1].data(), nullptr};
-    pid_t pid = 0;
-    EXPECT_EQ(
-        posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, argv, variables), 0);
-    // It is shown a moment after exec has let go of us.
-    while (keeper::ReadEnvironment(pid).empty()) sched_yield();
+  pid_t StartRank(const AttemptId& attempt, uid_t user = geteuid()) {
+    const std::string id =
+        absl::StrCat(keeper::kAttemptVariable, "=", attempt.ToHex());
+    const std::string place = absl::StrCat(keeper::kPlaceVariable, "=",
+                                           directories_.Runtime(attempt));
+    const char* const variables[] = {id.c_str(), place.c_str(), nullptr};
+    const pid_t pid = fork();
+    if (pid == 0) {
+      if (setuid(user) == 0) {
+        execle("/bin/sleep", "sleep", "1000", nullptr, variables);
+      }
+      _exit(1);
+    }
+    while (!keeper::Carries(keeper::ReadEnvironment(pid),
+                            keeper::kAttemptVariable, attempt.ToHex())) {
+      sched_yield();
+    }
     return pid;
   }
   // The signal that ended it.
@@ -139,16 +145,6 @@ TEST_F(StrayAttemptsTest, AfterARenameItKeepsWhatItKnowsAndEndsTheRest) {
   EXPECT_FALSE(WasKilled(known));
 }
 
-TEST_F(StrayAttemptsTest, WhoseDirectoryWasReplacedByAnOlderCopyIsEnded) {
-  const NodeDirectories spelled(absl::StrCat(directories_.state(), "/"),
-                                directories_.runtime());
-  const KeeperProcess keeper = StartKeeper(spelled, attempt_);
-  fs::rename(directories_.state(), dir_.File("newer"));
-  fs::create_directories(directories_.Attempts());
-  COHORT_EXPECT_OK(BeginOver(directories_));
-  EXPECT_TRUE(WasKilled(keeper));
-}
-
 // By any name: nobody can start on it.
 TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
   const KeeperProcess keeper = StartKeeper(directories_, attempt_);
@@ -158,7 +154,7 @@ TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
   EXPECT_TRUE(WasKilled(keeper));
 }
 
-// Also when only its ranks tell whose it is.
+// Also where its spec does not tell whose it is.
 TEST_F(StrayAttemptsTest, OverACopyItDoesNotBegin) {
   const KeeperProcess keeper = StartKeeper(directories_, attempt_);
   fs::copy(directories_.state(), Moved().state(), fs::copy_options::recursive);
@@ -196,35 +192,12 @@ TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
   EXPECT_FALSE(WasKilled(theirs));
 }
 
-// It can call itself what it likes, and lay any spec into its directory.
-TEST_F(StrayAttemptsTest, AnotherUsersProcessKeepsNothingOfOurs) {
+// Who can give it any marks.
+TEST_F(StrayAttemptsTest, AnotherUsersProcessIsNotOursWhateverItSays) {
   if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
-  const std::string theirs = dir_.File("theirs");
-  const std::string path = absl::StrCat(theirs, "/", attempt_.ToHex());
-  KeeperSpec spec = Spec({"exit 0"});
-  spec.attempt = attempt_.ToHex();
-  spec.runtime_dir = directories_.Runtime(attempt_);
-  fs::create_directories(spec.runtime_dir);
-  fs::create_directories(theirs);
-  std::ofstream(theirs + "/spec") << keeper::EncodeSpec(spec);
-  ASSERT_EQ(mkfifo(path.c_str(), 0644), 0);
-  for (const std::string& each : {dir_.path(), theirs, theirs + "/spec"}) {
-    ASSERT_EQ(chmod(each.c_str(), 0755), 0);
-  }
-  const pid_t pid = fork();
-  if (pid == 0) {
-    // It waits for somebody to write.
-    if (chdir(theirs.c_str()) == 0 && setuid(65534) == 0) {
-      execl("/bin/cat", "cohort-keeper", path.c_str(), nullptr);
-    }
-    _exit(1);
-  }
-  while (DirectoryOfKeeper(pid) != path) sched_yield();
+  const pid_t pid = StartRank(attempt_, /*user=*/65534);
   COHORT_EXPECT_OK(BeginOver(directories_));
-  kill(pid, SIGTERM);
-  int status = 0;
-  EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  EXPECT_EQ(Reap(pid), SIGTERM);
 }
 
 // DV-1: one process that cannot be killed, as one that hangs in a driver, does
@@ -236,11 +209,7 @@ TEST_F(StrayAttemptsTest, WhatDoesNotDieInTimeIsLeftBehind) {
   const pid_t of_first = StartRank(first);
   const pid_t of_second = StartRank(second);
   // Killed, but nobody waits until they are dead.
-  EndStrayAttempts({.directories = directories_,
-                    .known = {},
-                    .live = {},
-                    .cgroup_parent = ""},
-                   absl::ZeroDuration());
+  EndStrayAttempts(directories_, {}, "", absl::ZeroDuration());
   EXPECT_EQ(Reap(of_first), SIGKILL);
   EXPECT_EQ(Reap(of_second), SIGKILL);
   EXPECT_FALSE(std::filesystem::exists(directories_.Runtime(first)));

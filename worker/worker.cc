@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,9 +34,7 @@
 #include "worker/delegated_cgroup.h"
 #include "worker/device_monitor.h"
 #include "worker/device_thread.h"
-#include "worker/disk_binding.h"
 #include "worker/fitness.h"
-#include "worker/foreign_attempts.h"
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
@@ -147,9 +144,6 @@ std::vector<std::string> OwnEnvironment() {
 absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   COHORT_RETURN_IF_ERROR(MakeDirectories(state_dir, 0700));
   const NodeDirectories directories(state_dir, "");
-  if (access(directories.NodeIdFile().c_str(), F_OK) != 0 && errno == ENOENT) {
-    COHORT_RETURN_IF_ERROR(RemoveAttemptsWithoutNode(directories));
-  }
   SystemRandom random;
   return Journal(directories).LoadNodeId(random);
 }
@@ -234,6 +228,38 @@ v1::DeviceStatus ToWire(const DeviceStatus& status) {
   return wire;
 }
 
+// ClusterBinding in the journal.  Strand-bound; writes go to `disk`.
+class DiskBinding final : public ClusterBinding {
+ public:
+  // All outlive the binding and what it posted.
+  DiskBinding(Journal& journal, std::optional<v1::Stamp> loaded,
+              Executor& strand, Executor& disk)
+      : journal_(journal),
+        strand_(strand),
+        disk_(disk),
+        current_(std::move(loaded)) {}
+
+  std::optional<v1::Stamp> Current() const override { return current_; }
+
+  void Save(const v1::Stamp& stamp,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    disk_.Post([this, stamp, done = std::move(done)]() mutable {
+      absl::Status status = journal_.SaveBinding(stamp);
+      strand_.Post([this, stamp, done = std::move(done),
+                    status = std::move(status)]() mutable {
+        if (status.ok()) current_ = stamp;
+        std::move(done)(std::move(status));
+      });
+    });
+  }
+
+ private:
+  Journal& journal_;
+  Executor& strand_;
+  Executor& disk_;
+  std::optional<v1::Stamp> current_;
+};
+
 }  // namespace
 
 // Everything, in the order in which it is built.
@@ -274,9 +300,8 @@ class Worker::Parts {
   }
 
   absl::Status Start() {
-    COHORT_RETURN_IF_ERROR(RemoveForeignAttempts(directories_));
     // Before anything of this node is ended, begun or removed.
-    COHORT_RETURN_IF_ERROR(CheckNoKeepersElsewhere(directories_));
+    COHORT_RETURN_IF_ERROR(CheckIsNoCopy(directories_));
     COHORT_RETURN_IF_ERROR(journal_.Open());
     source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
@@ -303,7 +328,8 @@ class Worker::Parts {
     Build(inventory, host);
     COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
-    EndStrays(entries);
+    EndStrayAttempts(directories_, entries, DelegatedCgroup().value_or(""),
+                     kStraysTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
@@ -369,7 +395,7 @@ class Worker::Parts {
 
   void Build(const NodeInventory& inventory, const std::string& host) {
     devices_.emplace(
-        DeviceMonitorOptions{}, inventory.devices, source_, strand_,
+        inventory.devices, source_, strand_,
         [this](DeviceThread::Question question) {
           ask_thread_.Ask(std::move(question));
         },
@@ -384,8 +410,7 @@ class Worker::Parts {
                                     node_->NoteDeviceFault(device, reason,
                                                            lost);
                                   }});
-    packages_.emplace(PackageCacheOptions{.directory = directories_.Packages()},
-                      *channel_, strand_, bulk_);
+    packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
     host_.emplace(
         LocalAttemptHostOptions{
             .head_address = options_.head.ToString(),
@@ -395,7 +420,7 @@ class Worker::Parts {
                 absl::StrCat(ParentDirectory(KeeperBesideThisProgram()),
                              "/cohort-preflight"),
             .cpus_of_devices = options_.pin_ranks
-                                   ? CpusNear(inventory.devices, NumaTopology())
+                                   ? CpusNear(inventory.devices)
                                    : std::map<std::string, std::vector<int>>()},
         directories_, credential_, journal_, *keepers_, *packages_, *devices_,
         strand_, disk_, bulk_);
@@ -425,12 +450,11 @@ class Worker::Parts {
               });
         },
         [this](const std::string& unfit) { OnFitness(unfit); });
-    logs_.emplace(
-        LogServiceOptions{}, directories_, strand_, bulk_,
-        [this](v1::LogChunk chunk) { link_->SendLog(std::move(chunk)); });
+    logs_.emplace(directories_, strand_, bulk_, [this](v1::LogChunk chunk) {
+      link_->SendLog(std::move(chunk));
+    });
     link_.emplace(
-        HeadLinkOptions{.registration = MakeRegistration(
-                            options_, node_id_, inventory, host, random_)},
+        MakeRegistration(options_, node_id_, inventory, host, random_),
         *channel_, *node_, *binding_, strand_, random_,
         HeadLink::Events{
             .on_joined = [this] { OnJoined(); },
@@ -452,25 +476,6 @@ class Worker::Parts {
                      [this](const v1::DesiredAttempt& attempt) {
                        return directories_.CheckpointRoot(attempt);
                      }});
-  }
-
-  // A directory that was put back from an older copy does not know what was
-  // started in between, and those ranks would keep their GPUs.
-  void EndStrays(const std::vector<JournalEntry>& entries) {
-    StrayQuery query{.directories = directories_,
-                     .known = {},
-                     .live = {},
-                     .cgroup_parent = DelegatedCgroup().value_or("")};
-    for (const JournalEntry& entry : entries) {
-      const std::string attempt =
-          absl::BytesToHexString(entry.desired.attempt_id());
-      query.known.insert(attempt);
-      const v1::Phase phase = entry.observed.phase();
-      if (phase == v1::PHASE_STARTING || phase == v1::PHASE_RUNNING) {
-        query.live.insert(attempt);
-      }
-    }
-    EndStrayAttempts(query, kStraysTimeout);
   }
 
   // On the disk strand.

@@ -13,24 +13,8 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "rpc/grpc_address.h"
 
 namespace cohort::worker {
-namespace {
-
-// Why the socket of this node's id cannot be had: state directory and runtime
-// directory are ours, so whoever has it runs on a copy and knows no lock.
-absl::Status NoSocket(const absl::Status& why) {
-  if (!absl::IsAlreadyExists(why)) return why;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "another daemon on this machine has this node's id, from a copy of this "
-      "--state-dir: if this one is the copy, remove node_id from it and start "
-      "again (",
-      why.message(), ")"));
-}
-
-}  // namespace
-
 WorkerSocket::WorkerSocket(rpc::Router& router, std::string path)
     : router_(router), path_(std::move(path)) {}
 
@@ -51,12 +35,6 @@ absl::StatusOr<bool> WorkerSocket::Renew() {
 }
 
 absl::Status WorkerSocket::ListenLocked() {
-  COHORT_ASSIGN_OR_RETURN(
-      const rpc::GrpcAddress address,
-      rpc::GrpcAddress::Parse(absl::StrCat("unix:", path_)));
-  if (const absl::Status free = rpc::CheckCanListen(address); !free.ok()) {
-    return NoSocket(free);
-  }
   // A server of gRPC that ends removes what lies at its path, whoever made it:
   // so its path is one that nobody else has.
   const std::string own = absl::StrCat(path_, ".", getpid());

@@ -26,8 +26,7 @@ class WorkerSocket {
   WorkerSocket(rpc::Router& router, std::string path);
   ~WorkerSocket();
 
-  // FailedPrecondition when a daemon on a copy of the state directory has it;
-  // other errors as GrpcServer::Start.
+  // Errors as GrpcServer::Start.
   absl::Status Listen();
   // Listens anew where somebody has removed the file; whether it was gone.
   // Calls that came by the old one go on.

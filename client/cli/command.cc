@@ -29,7 +29,7 @@ namespace {
 class AwayNotice {
  public:
   void OnRetry(const absl::Status& why) {
-    const absl::Duration now = MachineClock().Monotonic();
+    const absl::Duration now = MonotonicNow();
     MutexLock lock(mutex_);
     // Tries are at most a second apart: a longer pause is another outage.
     if (now - last_ > absl::Seconds(5)) {

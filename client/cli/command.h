@@ -55,7 +55,7 @@ void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);
 void AddHead(CLI::App& cohort, Invocation& invocation);
-void AddUnclaimed(CLI::App& cohort, Invocation& invocation);
+void AddOrphans(CLI::App& cohort, Invocation& invocation);
 void AddUp(CLI::App& cohort, Invocation& invocation);
 
 // The cluster that the flags, the environment or `cohort up` name.

@@ -56,7 +56,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);
-  AddUnclaimed(*cohort, invocation);
+  AddOrphans(*cohort, invocation);
   AddHead(*cohort, invocation);
   // For the list of commands: main runs the daemons.
   cohort->add_subcommand(

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-JobId Job(const char* digit) {
+JobId JobOfDigit(const char* digit) {
   std::string text;
   while (text.size() < 32) text += digit;
   return *JobId::FromText(text);
@@ -16,7 +16,7 @@ JobId Job(const char* digit) {
 
 Explanation Waiting() {
   Explanation explanation;
-  explanation.job = Job("1");
+  explanation.job = JobOfDigit("1");
   explanation.name = "train";
   explanation.state = JobState::kPending;
   Blocker& blocker = explanation.blockers.emplace_back();
@@ -40,11 +40,12 @@ Explanation Waiting() {
                       {.by = "label", .what = "zone=a", .nodes = 1},
                       {.by = "taint", .what = "lab", .nodes = 1}};
   blocker.holders = {{.resource = "GPU",
-                      .job = Job("2"),
+                      .job = JobOfDigit("2"),
                       .amount = Amount::FromUnits(12),
                       .nodes = 3}};
   explanation.ahead = {
-      .jobs = 2, .first = {{.id = Job("3"), .name = "sweep", .priority = 0}}};
+      .jobs = 2,
+      .first = {{.id = JobOfDigit("3"), .name = "sweep", .priority = 0}}};
   explanation.changes = {{.kind = "FEWER_WORKERS",
                           .of_request = true,
                           .text = "3 workers instead of 4",
@@ -159,7 +160,7 @@ TEST(ExplainText, WhatMemoryIsLackingIsRoundedUp) {
 
 TEST(ExplainText, IsOneLineForAJobThatDoesNotWait) {
   Explanation explanation;
-  explanation.job = Job("1");
+  explanation.job = JobOfDigit("1");
   explanation.state = JobState::kRunning;
   explanation.summary = "it waits for nothing: attempt 1 runs on n1";
 

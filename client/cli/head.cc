@@ -58,8 +58,8 @@ absl::StatusOr<int> Backup(const Invocation& invocation,
 void AddHead(CLI::App& cohort, Invocation& invocation) {
   CLI::App* head = cohort.add_subcommand(
       "head",
-      "Run the head daemon (cohort-head); back up, restore or inspect its "
-      "store");
+      "Run the head daemon (cohort-head); back up, restore, check or inspect "
+      "its store");
   auto directory = std::make_shared<std::string>();
   CLI::App* backup = AddCommand(
       *head, "backup", "Back up the store of the head that runs", invocation,

@@ -22,7 +22,7 @@ namespace cohort::cli {
 namespace {
 
 // The state of an attempt of before a restore.
-constexpr absl::string_view kUnclaimed = "UNCLAIMED";
+constexpr absl::string_view kOrphan = "ORPHAN";
 
 // "1.5/4": what is free of what there is.
 std::string FreeOf(const Node& node, const char* name) {
@@ -102,7 +102,7 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
       gpus.insert(gpus.end(), rank.gpu_ids.begin(), rank.gpu_ids.end());
     }
     table.Add({each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
-               each.number == 0 || each.state == kUnclaimed
+               each.number == 0 || each.state == kOrphan
                    ? each.attempt.ToHex()
                    : absl::StrCat(each.number),
                each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
@@ -110,11 +110,11 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
   }
   std::string text = table.ToString();
   if (std::any_of(held.begin(), held.end(), [](const HeldAttempt& each) {
-        return each.state == kUnclaimed;
+        return each.state == kOrphan;
       })) {
     absl::StrAppend(&text,
-                    "What is UNCLAIMED waits for a person since the store was "
-                    "restored: `cohort adopt ATTEMPT`\ngoes on with it, "
+                    "An ORPHAN is of before the store was restored: `cohort "
+                    "adopt ATTEMPT` goes on with\none that the backup has, "
                     "`cohort end ATTEMPT` ends it.\n");
   }
   return text;

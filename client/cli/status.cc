@@ -24,24 +24,24 @@ std::string CountsText(const std::map<std::string, int64_t>& counts) {
   return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
 }
 
-std::string UnclaimedText(const ClusterStatus& status) {
-  const std::vector<UnclaimedAttempt>& unclaimed = status.unclaimed;
-  if (unclaimed.empty()) return "";
-  Table table({"UNCLAIMED ATTEMPT", "JOB", "STATE", "NODES", "SINCE"});
-  for (const UnclaimedAttempt& each : unclaimed) {
+std::string OrphansText(const ClusterStatus& status) {
+  const std::vector<OrphanAttempt>& orphans = status.orphans;
+  if (orphans.empty()) return "";
+  Table table({"ORPHAN", "JOB", "STATE", "NODES", "SINCE"});
+  for (const OrphanAttempt& each : orphans) {
     table.Add({each.attempt.ToHex(), each.job.ToText(), each.state,
                absl::StrJoin(each.nodes, ","),
                each.since.has_value() ? TimeText(*each.since) : "-"});
   }
   const bool open = std::any_of(
-      unclaimed.begin(), unclaimed.end(),
-      [](const UnclaimedAttempt& each) { return each.state != "ENDING"; });
+      orphans.begin(), orphans.end(),
+      [](const OrphanAttempt& each) { return each.state != "ENDING"; });
   const int64_t more =
-      status.unclaimed_count - static_cast<int64_t>(unclaimed.size());
+      status.orphan_count - static_cast<int64_t>(orphans.size());
   return absl::StrCat("\n", table.ToString(),
                       more > 0 ? absl::StrCat("and ", more, " more\n") : "",
-                      open ? "`cohort adopt ATTEMPT` goes on with one, `cohort "
-                             "end ATTEMPT` ends it.\n"
+                      open ? "`cohort adopt ORPHAN` goes on with one that the "
+                             "backup has, `cohort end ORPHAN` ends it.\n"
                            : "");
 }
 
@@ -62,7 +62,7 @@ std::string StatusText(const ClusterStatus& status) {
       status.later_store_why.empty()
           ? ""
           : absl::StrCat("store:    ", OneLine(status.later_store_why), "\n"),
-      UnclaimedText(status));
+      OrphansText(status));
 }
 
 absl::StatusOr<int> RunStatus(const Invocation& invocation) {

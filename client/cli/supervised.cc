@@ -78,7 +78,7 @@ absl::Status Supervised::Start() {
   if (pid < 0) return ErrnoStatus(errno, absl::StrCat("start ", name_));
   if (pid == 0) Become(argv, log.get(), parent);
   pid_ = pid;
-  started_ = MachineClock().Monotonic();
+  started_ = MonotonicNow();
   return absl::OkStatus();
 }
 

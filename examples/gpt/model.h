@@ -8,14 +8,9 @@
 #include "torch/nn/modules/normalization.h"
 #include "torch/types.h"
 
-namespace cohort::gpt {
+#include "examples/gpt/options.h"
 
-struct GptShape {
-  int64_t context = 128;
-  int64_t width = 128;
-  int64_t heads = 4;
-  int64_t layers = 4;
-};
+namespace cohort::gpt {
 
 inline constexpr int64_t kVocabulary = 256;  // bytes
 

@@ -4,10 +4,16 @@
 #include <string>
 #include <variant>
 
-#include "examples/gpt/model.h"
 #include "examples/run_options.h"
 
 namespace cohort::gpt {
+
+struct GptShape {
+  int64_t context = 128;
+  int64_t width = 128;
+  int64_t heads = 4;
+  int64_t layers = 4;
+};
 
 enum class Precision { kF32, kBF16 };
 

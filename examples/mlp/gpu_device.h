@@ -17,7 +17,7 @@
 #include "trainer/cuda/device.h"
 #include "trainer/cuda/driver.h"
 #include "trainer/cuda/kernel_module.h"
-#include "trainer/cuda/pinned_memory.h"
+#include "trainer/pinned_memory.h"
 
 namespace cohort::mlp {
 
@@ -100,7 +100,7 @@ class GpuDevice final : public Device {
   trainer::cuda::Stream uploads_ = nullptr;
   trainer::cuda::Event uploaded_ = nullptr;     // behind the last upload begun
   std::atomic<bool> uploads_unmarked_ = false;  // it could not be set
-  trainer::cuda::PinnedMemory batch_memory_;
+  trainer::PinnedMemory batch_memory_;
 };
 
 }  // namespace cohort::mlp

@@ -6,12 +6,9 @@
 #include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
 
-namespace cohort::mnist {
+#include "examples/mnist/options.h"
 
-struct NetShape {
-  int64_t channels = 32;
-  int64_t hidden = 128;
-};
+namespace cohort::mnist {
 
 // 28x28x1 -> conv 3x3 ReLU -> flatten -> dense ReLU -> dense 10.  Tensors are
 // named and laid out as the same network in PyTorch: conv.weight

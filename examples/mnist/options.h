@@ -4,10 +4,14 @@
 #include <string>
 #include <variant>
 
-#include "examples/mnist/net.h"
 #include "examples/run_options.h"
 
 namespace cohort::mnist {
+
+struct NetShape {
+  int64_t channels = 32;
+  int64_t hidden = 128;
+};
 
 enum class Precision { kFloat32, kFloat64 };
 

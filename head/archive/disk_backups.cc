@@ -144,8 +144,8 @@ std::set<std::string> NeededPackages(const Rows& rows) {
     if (HasEnded(job.state)) continue;
     const auto array = arrays.find(job.id.array());
     const JobSpec& spec = array == arrays.end() ? *job.spec : *array->second;
-    if (spec.package_hash.empty()) continue;
-    needed.insert(absl::BytesToHexString(spec.package_hash));
+    if (spec.launch().package_hash().empty()) continue;
+    needed.insert(absl::BytesToHexString(spec.launch().package_hash()));
   }
   return needed;
 }

@@ -1,6 +1,6 @@
 #include "head/archive/inspect.h"
 
-#include <iterator>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +19,48 @@ namespace {
 
 // A table may be larger than memory.
 constexpr size_t kRowsAtOnce = 1'000;
+
+std::string StorePath(const std::string& state_dir) {
+  return state_dir + "/store";
+}
+
+// A store that no head serves.
+struct OfflineStore {
+  std::optional<FileLock> lock;  // keeps a head from starting
+  std::unique_ptr<RocksdbStore> store;
+};
+
+absl::StatusOr<OfflineStore> OpenOffline(const std::string& state_dir) {
+  OfflineStore offline;
+  COHORT_ASSIGN_OR_RETURN(offline.lock, FileLock::Share(state_dir));
+  COHORT_ASSIGN_OR_RETURN(
+      offline.store, RocksdbStore::Open({.path = StorePath(state_dir),
+                                         .access = StoreAccess::kInspect}));
+  return offline;
+}
+
+// Gives each row of a table as text, or what is wrong with it.
+absl::Status ForEachRow(
+    RocksdbStore& store, Table table, RecordForm form,
+    absl::FunctionRef<absl::Status(const absl::StatusOr<std::string>&)> each) {
+  std::string first;
+  while (true) {
+    COHORT_ASSIGN_OR_RETURN(const auto rows,
+                            store.LoadRange(table, first, kRowsAtOnce));
+    for (const auto& [key, value] : rows) {
+      COHORT_RETURN_IF_ERROR(each(RecordText(table, key, value, form)));
+    }
+    if (rows.size() < kRowsAtOnce) return absl::OkStatus();
+    first = rows.back().first + '\0';  // the next key there can be
+  }
+}
+
+absl::Status DamagedRows(int damaged) {
+  if (damaged == 0) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(damaged, damaged == 1 ? " row is" : " rows are",
+                   " damaged: a head refuses this store; restore a backup"));
+}
 
 }  // namespace
 
@@ -40,37 +82,83 @@ absl::StatusOr<Table> ParseTable(absl::string_view name) {
 absl::Status Inspect(const InspectOptions& options,
                      absl::FunctionRef<absl::Status(absl::string_view)> print,
                      absl::FunctionRef<void(absl::string_view)> complain) {
-  COHORT_ASSIGN_OR_RETURN(const std::optional<FileLock> lock,
-                          FileLock::Share(options.state_dir));
-  COHORT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RocksdbStore> store,
-      RocksdbStore::Open({.path = options.state_dir + "/store",
-                          .access = StoreAccess::kInspect}));
+  COHORT_ASSIGN_OR_RETURN(const OfflineStore offline,
+                          OpenOffline(options.state_dir));
   int damaged = 0;
   for (const Table table : kAllTables) {
     if (options.table.value_or(table) != table) continue;
-    std::string first;
-    while (true) {
-      COHORT_ASSIGN_OR_RETURN(const auto rows,
-                              store->LoadRange(table, first, kRowsAtOnce));
-      for (const auto& [key, value] : rows) {
-        const absl::StatusOr<std::string> text =
-            RecordText(table, key, value, options.form);
-        if (text.ok()) {
-          COHORT_RETURN_IF_ERROR(print(*text));
-        } else {
-          complain(text.status().message());
-          ++damaged;
-        }
-      }
-      if (rows.size() < kRowsAtOnce) break;
-      first = rows.back().first + '\0';  // the next key there can be
-    }
+    COHORT_RETURN_IF_ERROR(
+        ForEachRow(*offline.store, table, options.form,
+                   [&](const absl::StatusOr<std::string>& text) {
+                     if (text.ok()) return print(*text);
+                     complain(text.status().message());
+                     ++damaged;
+                     return absl::OkStatus();
+                   }));
   }
-  if (damaged == 0) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(damaged, damaged == 1 ? " row is" : " rows are",
-                   " damaged: a head refuses this store; restore a backup"));
+  return DamagedRows(damaged);
+}
+
+absl::StatusOr<CheckReport> Check(
+    const std::string& state_dir,
+    absl::FunctionRef<void(absl::string_view)> complain) {
+  COHORT_ASSIGN_OR_RETURN(const OfflineStore offline, OpenOffline(state_dir));
+  RocksdbStore& store = *offline.store;
+  CheckReport report{.term = store.term(),
+                     .last_change = store.last_change(),
+                     .has_mark = std::filesystem::exists(
+                         RocksdbMarkPath(StorePath(state_dir)))};
+  COHORT_RETURN_IF_ERROR(store.CheckTables());
+  int damaged = 0;
+  for (const Table table : kAllTables) {
+    int64_t& rows = report.rows[static_cast<size_t>(table)];
+    COHORT_RETURN_IF_ERROR(
+        ForEachRow(store, table, RecordForm::kJson,
+                   [&](const absl::StatusOr<std::string>& text) {
+                     if (text.ok()) {
+                       ++rows;
+                     } else {
+                       complain(text.status().message());
+                       ++damaged;
+                     }
+                     return absl::OkStatus();
+                   }));
+  }
+  COHORT_RETURN_IF_ERROR(DamagedRows(damaged));
+  const bool has_rows = report.rows != CheckReport().rows;
+  if (has_rows && report.rows[static_cast<size_t>(Table::kCluster)] == 0) {
+    return DamagedError(StorePath(state_dir), "its cluster row is missing");
+  }
+  return report;
+}
+
+std::string ToText(const CheckReport& report) {
+  std::vector<std::string> counts;
+  int64_t all = 0;
+  for (const Table table : kAllTables) {
+    const int64_t rows = report.rows[static_cast<size_t>(table)];
+    all += rows;
+    counts.push_back(absl::StrCat(TableName(table), " ", rows));
+  }
+  return absl::StrCat("whole: ", all, " rows (", absl::StrJoin(counts, ", "),
+                      "), term ", report.term, ", change ", report.last_change,
+                      report.has_mark
+                          ? ""
+                          : "; store.mark is missing, so whether the store "
+                            "lost its end is not known",
+                      "\n");
+}
+
+std::string ToJson(const CheckReport& report) {
+  std::vector<std::string> counts;
+  for (const Table table : kAllTables) {
+    counts.push_back(absl::StrCat("\"", TableName(table), "\":",
+                                  report.rows[static_cast<size_t>(table)]));
+  }
+  return absl::StrCat("{\"term\":", report.term,
+                      ",\"last_change\":", report.last_change,
+                      ",\"has_mark\":", report.has_mark ? "true" : "false",
+                      ",\"rows\":{", absl::StrJoin(counts, ","), "}}\n");
 }
 
 }  // namespace cohort::head

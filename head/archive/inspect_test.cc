@@ -147,6 +147,103 @@ TEST_F(InspectTest, ADamagedRowIsToldAndTheOthersAreShown) {
               ElementsAre(AllOf(HasSubstr("events"), HasSubstr("is damaged"))));
 }
 
+class CheckTest : public InspectTest {
+ protected:
+  absl::StatusOr<CheckReport> RunCheck(const std::string& state_dir) {
+    return Check(state_dir, [this](absl::string_view text) {
+      complaints_.emplace_back(text);
+    });
+  }
+};
+
+TEST_F(CheckTest, CountsAWholeStoreAndABackupAndChangesNothing) {
+  COHORT_ASSERT_OK(fixture_.Backup(fixture_.path("backup")));
+  fixture_.CloseStore();
+  for (const std::string& state_dir :
+       {fixture_.state_dir(), fixture_.path("backup")}) {
+    const auto before = ReadTree(state_dir);
+    const auto report = RunCheck(state_dir);
+    COHORT_ASSERT_OK(report);
+    EXPECT_EQ(report->term, 3u);
+    EXPECT_EQ(report->rows[static_cast<size_t>(Table::kJobs)], 3);
+    EXPECT_EQ(report->last_change, 9u);
+    EXPECT_TRUE(report->has_mark);
+    EXPECT_EQ(ToText(*report),
+              "whole: 9 rows (cluster 1, nodes 1, jobs 3, attempts 1, requests "
+              "1, packages 1, events 1, arrays 0, wait_reasons 0), term 3, "
+              "change 9\n");
+    EXPECT_THAT(ToJson(*report), HasSubstr("\"has_mark\":true,\"rows\":{"
+                                           "\"cluster\":1,\"nodes\":1"));
+    EXPECT_EQ(ReadTree(state_dir), before);
+  }
+  fs::remove(fixture_.state_dir() + "/store.mark");
+  const auto report = RunCheck(fixture_.state_dir());
+  COHORT_ASSERT_OK(report);
+  EXPECT_THAT(ToText(*report), HasSubstr("store.mark is missing"));
+}
+
+TEST_F(CheckTest, NamesEachDamagedRow) {
+  EventRecord event;
+  Batch batch;
+  for (event.number = 2; event.number < 4; ++event.number) {
+    batch.push_back(ToWrite(event));
+    batch.back().value->back() ^= 1;
+  }
+  COHORT_ASSERT_OK(fixture_.store().Append(3, batch));
+  fixture_.CloseStore();
+  EXPECT_THAT(RunCheck(fixture_.state_dir()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("2 rows are")));
+  EXPECT_THAT(complaints_,
+              ElementsAre(AllOf(HasSubstr("0000000000000002"),
+                                HasSubstr("events"), HasSubstr("is damaged")),
+                          HasSubstr("0000000000000003")));
+}
+
+// Also in a block that no row is read from: what was deleted there.
+TEST_F(CheckTest, NamesADamagedTableFile) {
+  EventRecord event;
+  event.number = 2;
+  event.text = std::string(100'000, 'x');
+  COHORT_ASSERT_OK(fixture_.store().Append(3, {ToWrite(event)}));
+  fixture_.CloseStore();
+  (void)fixture_.store();  // writes what the log held to table files
+  Write gone = ToWrite(event);
+  gone.value.reset();
+  COHORT_ASSERT_OK(fixture_.store().Append(3, {gone}));
+  fixture_.CloseStore();
+  fs::path table;
+  for (const auto& entry :
+       fs::directory_iterator(fixture_.state_dir() + "/store")) {
+    if (entry.path().extension() != ".sst") continue;
+    if (fs::file_size(entry.path()) > 100'000) table = entry.path();
+  }
+  ASSERT_NE(table, "");
+  std::fstream file(table, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(50'000);
+  file.put('y');
+  file.close();
+  EXPECT_THAT(RunCheck(fixture_.state_dir()),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr(table.filename().string())));
+}
+
+TEST_F(CheckTest, RowsWithoutAClusterRowAreDamage) {
+  COHORT_ASSERT_OK(fixture_.store().Append(
+      3, {{Table::kCluster, ClusterKey(), std::nullopt}}));
+  fixture_.CloseStore();
+  EXPECT_THAT(RunCheck(fixture_.state_dir()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store")));
+}
+
+TEST_F(CheckTest, ARunningHeadIsNamed) {
+  fixture_.CloseStore();
+  const auto lock = FileLock::Acquire(fixture_.state_dir(), "cohort-head");
+  COHORT_ASSERT_OK(lock);
+  EXPECT_THAT(RunCheck(fixture_.state_dir()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("cohort-head")));
+}
+
 TEST(ParseTableTest, NamesThoseThatThereAre) {
   EXPECT_THAT(ParseTable("jobs"), IsOkAndHolds(Table::kJobs));
   EXPECT_THAT(ParseTable("job"), StatusIs(absl::StatusCode::kInvalidArgument,

@@ -29,6 +29,25 @@ absl::Status PrintRaw(absl::string_view text) {
   return absl::UnavailableError("cannot write to standard output");
 }
 
+void AddStateDirectory(CLI::App& app, std::string& state_dir) {
+  app.add_option("--state-dir", state_dir,
+                 "The head's state directory, or a backup (default: " +
+                     DefaultStateDirectoryText("head") + ")");
+}
+
+absl::Status SetDefault(std::string& state_dir) {
+  if (!state_dir.empty()) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(state_dir, DefaultStateDirectory("head"));
+  return absl::OkStatus();
+}
+
+auto ComplainAs(const CLI::App& app) {
+  return [name = app.get_name()](absl::string_view complaint) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(),
+                 std::string(complaint).c_str());
+  };
+}
+
 int RunInspect(int argc, const char* const* argv) {
   CLI::App app(
       "Prints the records of a control store: of a head that does not run, or "
@@ -38,24 +57,40 @@ int RunInspect(int argc, const char* const* argv) {
   std::string table;
   bool json = false;
   app.add_option("TABLE", table, "One of " + TableNames() + " (default: all)");
-  app.add_option("--state-dir", options.state_dir,
-                 "The head's state directory, or a backup (default: " +
-                     DefaultStateDirectoryText("head") + ")");
+  AddStateDirectory(app, options.state_dir);
   app.add_flag("--json", json, "Print one JSON object a record, one a line");
   app.footer("Fields that are zero or empty are not shown; ids are in hex.");
   if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
   const absl::Status done = [&]() -> absl::Status {
-    if (options.state_dir.empty()) {
-      COHORT_ASSIGN_OR_RETURN(options.state_dir, DefaultStateDirectory("head"));
-    }
+    COHORT_RETURN_IF_ERROR(SetDefault(options.state_dir));
     if (!table.empty()) {
       COHORT_ASSIGN_OR_RETURN(options.table, ParseTable(table));
     }
     if (json) options.form = RecordForm::kJson;
-    return Inspect(options, PrintRaw, [](absl::string_view complaint) {
-      std::fprintf(stderr, "cohort-head inspect: %s\n",
-                   std::string(complaint).c_str());
-    });
+    return Inspect(options, PrintRaw, ComplainAs(app));
+  }();
+  std::fflush(stdout);
+  return done.ok() ? kExitOk : FailToStart(app, done);
+}
+
+int RunCheck(int argc, const char* const* argv) {
+  CLI::App app(
+      "Reads a whole control store, of a head that does not run or of a "
+      "backup, and verifies all of it. Changes nothing.",
+      "cohort-head check");
+  std::string state_dir;
+  bool json = false;
+  AddStateDirectory(app, state_dir);
+  app.add_flag("--json", json, "Print the counts as one JSON object");
+  app.footer(
+      "Exits 0 when all is whole, 125 when something is damaged: each damaged "
+      "file or\nrow is named on standard error.");
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
+  const absl::Status done = [&]() -> absl::Status {
+    COHORT_RETURN_IF_ERROR(SetDefault(state_dir));
+    COHORT_ASSIGN_OR_RETURN(const CheckReport report,
+                            Check(state_dir, ComplainAs(app)));
+    return PrintRaw(json ? ToJson(report) : ToText(report));
   }();
   std::fflush(stdout);
   return done.ok() ? kExitOk : FailToStart(app, done);
@@ -68,15 +103,15 @@ std::string ReportText(const RestoreReport& report,
       absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", report.backed_up_at,
                        absl::UTCTimeZone()),
       " to ", state_dir, "\ngeneration ", report.generation.ToHex(), ", term ",
-      report.term, "\n", report.jobs, " jobs have not ended, ",
-      report.unclaimed, " attempts are unclaimed\n");
+      report.term, "\n", report.jobs, " jobs have not ended, ", report.orphans,
+      " attempts are orphans\n");
   for (const std::string& hash : report.missing_packages) {
     absl::StrAppend(&text, "the backup lacks package ", hash,
                     ", which jobs need: they fail when they start\n");
   }
   absl::StrAppend(
       &text, "Start the head: cohort head --state-dir ", state_dir,
-      "\nThen `cohort status` lists what is unclaimed; `cohort adopt ATTEMPT` "
+      "\nThen `cohort status` lists the orphans; `cohort adopt ATTEMPT` "
       "goes on with one, `cohort end ATTEMPT` ends it.\n");
   return text;
 }
@@ -107,11 +142,14 @@ int RunRestore(int argc, const char* const* argv) {
 std::optional<int> RunOffline(int argc, const char* const* argv) {
   if (argc < 2) return std::nullopt;
   const absl::string_view command = argv[1];
-  if (command != "inspect" && command != "restore") return std::nullopt;
+  const auto run = command == "inspect"   ? &RunInspect
+                   : command == "check"   ? &RunCheck
+                   : command == "restore" ? &RunRestore
+                                          : nullptr;
+  if (run == nullptr) return std::nullopt;
   // `cohort head inspect | head` ends quietly, whatever the parent ignores.
   std::signal(SIGPIPE, SIG_DFL);
-  return command == "inspect" ? RunInspect(argc - 1, argv + 1)
-                              : RunRestore(argc - 1, argv + 1);
+  return run(argc - 1, argv + 1);
 }
 
 }  // namespace cohort::head

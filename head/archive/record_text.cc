@@ -1,5 +1,6 @@
 #include "head/archive/record_text.h"
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -10,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/message.h"
 
 #include "cohort/v1/storage.pb.h"
@@ -40,13 +43,10 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
                                                 "RUNNING", "EXITED"};
   static constexpr const char* kPhases[] = {"",        "ASSIGNED", "PREPARED",
                                             "RUNNING", "ENDED",    "LOST"};
-  static constexpr const char* kStrategies[] = {"", "PACK", "SPREAD",
-                                                "STRICT_PACK", "STRICT_SPREAD"};
   static constexpr const char* kClasses[] = {
       "none", "user", "infra", "preempted", "oom", "hang", "timeout"};
   static constexpr const char* kJobPhases[] = {
-      "", "in_line", "held", "array_limit", "back_off", "attempt", "unclaimed"};
-  static constexpr const char* kDependencies[] = {"", "ok", "any"};
+      "", "in_line", "held", "array_limit", "back_off", "attempt", "orphan"};
   static constexpr const char* kVerdicts[] = {"", "passed", "slow", "failed"};
   const auto among = [number](const auto& names) -> const char* {
     return number < std::size(names) ? names[number] : nullptr;
@@ -64,10 +64,8 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   if (name == "NodeRow.state") return among(kNodeStates);
   if (name == "AttemptRank.state") return among(kRankStates);
   if (name == "AttemptPart.phase") return among(kPhases);
-  if (name == "JobSpec.placement_strategy") return among(kStrategies);
   if (field.name() == "failure_class") return among(kClasses);
   if (name == "JobPhase.kind") return among(kJobPhases);
-  if (name == "Dependency.kind") return among(kDependencies);
   if (name == "Preflight.verdict") return among(kVerdicts);
   return nullptr;
 }
@@ -109,6 +107,13 @@ Scalar Signed(const FieldDescriptor& field, int64_t number) {
                            absl::UTCTimeZone())};
 }
 
+// "STRICT_PACK" of PLACEMENT_STRATEGY_STRICT_PACK.
+std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
+  const std::string none = value.type()->value(0)->name();
+  const std::string prefix(absl::StripSuffix(none, "UNSPECIFIED"));
+  return std::string(absl::StripPrefix(value.name(), prefix));
+}
+
 // One value; `index` is -1 for a field that is not repeated.
 Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
                 int index) {
@@ -148,13 +153,36 @@ Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
       if (const char* name = EnumName(field, number)) return {name};
       return {absl::StrCat(number), false};
     }
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const auto* const value =
+          one ? reflection.GetEnum(message, &field)
+              : reflection.GetRepeatedEnum(message, &field, index);
+      return {EnumText(*value)};
+    }
     default:
-      return {"?"};  // storage.proto has no other types
+      return {"?"};  // rows have no other types
   }
+}
+
+bool IsMessage(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
 // "CPU=4" and "rack=r1" in place of two fields.
 std::optional<std::string> PairText(const Message& message) {
+  if (message.GetDescriptor()->options().map_entry()) {
+    const auto& type = *message.GetDescriptor();
+    return absl::StrCat(ScalarOf(message, *type.field(0), -1).text, "=",
+                        ScalarOf(message, *type.field(1), -1).text);
+  }
+  if (const auto* set = dynamic_cast<const v1::ResourceSet*>(&message)) {
+    std::vector<std::string> amounts;
+    for (const auto& each : set->amounts()) {
+      const Amount amount = Amount::FromTenThousandths(each.ten_thousandths());
+      amounts.push_back(absl::StrCat(each.name(), "=", amount.ToString()));
+    }
+    return absl::StrJoin(amounts, ",");
+  }
   if (const auto* amount = dynamic_cast<const pb::Amount*>(&message)) {
     return Escaped(absl::StrCat(
         amount->name(), "=",
@@ -203,10 +231,6 @@ void ForEachValue(const Message& message, const FieldDescriptor& field,
   for (int i = 0; i < size; ++i) each(i);
 }
 
-bool IsMessage(const FieldDescriptor& field) {
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-}
-
 std::string ToJson(const Message& message) {
   std::vector<std::string> members;
   for (const FieldDescriptor* field : FieldsOf(message)) {
@@ -221,6 +245,8 @@ std::string ToJson(const Message& message) {
       const std::optional<std::string> pair = PairText(inner);
       values.push_back(pair.has_value() ? Quoted(*pair) : ToJson(inner));
     });
+    // A map has no order of its own.
+    if (field->is_map()) std::sort(values.begin(), values.end());
     members.push_back(
         absl::StrCat(Quoted(field->name()), ":",
                      field->is_repeated()
@@ -233,20 +259,25 @@ std::string ToJson(const Message& message) {
 void AppendText(const Message& message, const std::string& indent,
                 std::string& out) {
   for (const FieldDescriptor* field : FieldsOf(message)) {
+    std::vector<std::string> values;
     ForEachValue(message, *field, [&](int index) {
-      absl::StrAppend(&out, indent, field->name(), ":");
+      std::string& text =
+          values.emplace_back(absl::StrCat(indent, field->name(), ":"));
       if (!IsMessage(*field)) {
-        absl::StrAppend(&out, " ", ScalarOf(message, *field, index).text, "\n");
+        absl::StrAppend(&text, " ", ScalarOf(message, *field, index).text,
+                        "\n");
         return;
       }
       const Message& inner = SubMessage(message, *field, index);
       if (const auto pair = PairText(inner)) {
-        absl::StrAppend(&out, " ", *pair, "\n");
+        absl::StrAppend(&text, " ", *pair, "\n");
         return;
       }
-      out.push_back('\n');
-      AppendText(inner, indent + "  ", out);
+      text.push_back('\n');
+      AppendText(inner, indent + "  ", text);
     });
+    if (field->is_map()) std::sort(values.begin(), values.end());
+    for (const std::string& value : values) out += value;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -19,12 +20,12 @@ std::string TextOf(const Record& record, RecordForm form) {
 
 JobRecord SomeJob() {
   JobRecord job;
+  job.spec = OneWorker();
   job.id = *JobId::FromBytes(std::string(16, 'j'));
-  job.spec.Own().command = {"sh", "-c", "echo \"hi\"\n"};
-  job.spec.Own().environment = {{"A", "1"}};
-  job.spec.Own().resources_per_worker.Set("CPU",
-                                          Amount::FromTenThousandths(5000));
-  job.spec.Own().package_hash = std::string(2, '\xff');
+  SetCommand(job.spec.Own(), {"sh", "-c", "echo \"hi\"\n"});
+  (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "1";
+  SetResource(job.spec.Own(), "CPU", Amount::FromTenThousandths(5000));
+  job.spec.Own().mutable_launch()->set_package_hash(std::string(2, '\xff'));
   job.state = JobState::kRunning;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);
@@ -39,16 +40,19 @@ TEST(RecordTextTest, TextHasALineAField) {
   origin:
     namespace: default
   spec:
-    command: sh
-    command: -c
-    command: echo \"hi\"\n
-    environment: A=1
-    num_workers: 1
-    resources_per_worker: CPU=0.5
-    placement_strategy: PACK
-    package_hash: ffff
-    grace_us: 10s
-    retry_delay_us: 1s
+    launch:
+      command: sh
+      command: -c
+      command: echo \"hi\"\n
+      environment: A=1
+      package_hash: ffff
+    scaling:
+      num_workers: 1
+      resources_per_worker: CPU=0.5
+      placement_strategy: PACK
+    run:
+      retry_delay_us: 1s
+      grace_us: 10s
   state: RUNNING
   exit:
     code: 3

@@ -175,7 +175,7 @@ absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
                        .missing_packages = manifest.missing_packages};
   for (const JobRecord& job : rows.jobs) report.jobs += !HasEnded(job.state);
   for (const AttemptRecord& attempt : rows.attempts) {
-    report.unclaimed += attempt.unclaimed();
+    report.orphans += attempt.orphaned();
   }
   return report;
 }
@@ -222,10 +222,10 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
     batch.push_back(ToWrite(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {
-    // Unclaimed since an earlier restore: that is when nobody knew any more.
-    if (attempt.state == AttemptState::kEnded || attempt.unclaimed()) continue;
-    if (attempt.cause == EndCause::kUnclaimed) continue;  // a person has spoken
-    attempt.unclaimed_since = now;
+    // An orphan since an earlier restore: that is when nobody knew any more.
+    if (attempt.state == AttemptState::kEnded || attempt.orphaned()) continue;
+    if (attempt.cause == EndCause::kOrphan) continue;  // a person has spoken
+    attempt.orphaned_since = now;
     batch.push_back(ToWrite(attempt));
   }
   EventRecord event;

@@ -20,8 +20,8 @@ struct RestoreReport {
   GenerationId generation;  // the new one
   uint64_t term = 0;
   absl::Time backed_up_at;
-  int64_t jobs = 0;       // that have not ended
-  int64_t unclaimed = 0;  // attempts
+  int64_t jobs = 0;     // that have not ended
+  int64_t orphans = 0;  // attempts
   // Hex hashes of packages that jobs need and the backup does not have.
   std::vector<std::string> missing_packages;
 };
@@ -31,7 +31,7 @@ struct RestoreReport {
 //
 // The store becomes another generation of the same cluster:
 //
-//   RT-1: whatever attempt had not ended is unclaimed, so that no rank ends and
+//   RT-1: whatever attempt had not ended is an orphan, so that no rank ends and
 //         none starts a second time before a person says so.
 //   RT-2: its term is higher than that of any head before (the seconds since
 //         1970, or the backup's and a million): workers follow the store that

@@ -59,12 +59,12 @@ class RestoreTest : public ::testing::Test {
 };
 
 // RT-1, RT-2, RT-3.
-TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreUnclaimed) {
+TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
   const auto report = Restore();
   COHORT_ASSERT_OK(report);
   EXPECT_EQ(report->cluster, FilledId<ClusterId>('c'));
   EXPECT_EQ(report->jobs, 2);
-  EXPECT_EQ(report->unclaimed, 1);
+  EXPECT_EQ(report->orphans, 1);
 
   const auto rows = RowsIn(target());
   COHORT_ASSERT_OK(rows);
@@ -74,7 +74,7 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreUnclaimed) {
   EXPECT_GE(rows->cluster->term, 65'536u);
   EXPECT_TRUE(rows->cluster->settling);
   ASSERT_EQ(rows->attempts.size(), 1u);
-  EXPECT_EQ(rows->attempts[0].unclaimed_since, fixture_.executor().Wall());
+  EXPECT_EQ(rows->attempts[0].orphaned_since, fixture_.executor().Wall());
   EXPECT_EQ(rows->attempts[0].epoch, 1);
   for (const JobRecord& job : rows->jobs) {
     EXPECT_EQ(job.epoch, job.id == FilledId<JobId>('e') ? 1 : 1'000'001);
@@ -266,26 +266,26 @@ TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
   const auto first = Restore();
   COHORT_ASSERT_OK(first);
   Rows rows = *RowsIn(target());
-  const absl::Time since = rows.attempts[0].unclaimed_since;
+  const absl::Time since = rows.attempts[0].orphaned_since;
   (void)ChangeGeneration(rows, "user/ada", since + absl::Hours(1), random_);
   EXPECT_NE(rows.cluster->generation, first->generation);
   EXPECT_GT(rows.cluster->term, first->term);
-  EXPECT_EQ(rows.attempts[0].unclaimed_since, since);
+  EXPECT_EQ(rows.attempts[0].orphaned_since, since);
 }
 
 // What a person has ended goes on ending: it is not asked again.
-TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotUnclaimedAgain) {
+TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotAnOrphanAgain) {
   SeededRandom random(TestSeed());
   Rows rows;
   rows.cluster.emplace();
   AttemptRecord& ended = rows.attempts.emplace_back();
   ended.state = AttemptState::kEnding;
-  ended.cause = EndCause::kUnclaimed;
+  ended.cause = EndCause::kOrphan;
   AttemptRecord& runs = rows.attempts.emplace_back();
   runs.state = AttemptState::kRunning;
   (void)ChangeGeneration(rows, "user/ada", absl::UnixEpoch(), random);
-  EXPECT_FALSE(rows.attempts[0].unclaimed());
-  EXPECT_TRUE(rows.attempts[1].unclaimed());
+  EXPECT_FALSE(rows.attempts[0].orphaned());
+  EXPECT_TRUE(rows.attempts[1].orphaned());
 }
 
 // Of two backups the older one may be restored last.

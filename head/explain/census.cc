@@ -202,7 +202,7 @@ class Counter {
     };
     const std::optional<std::string> domain = DomainText();
     if (domain.has_value()) add(Misfit::By::kDomain, *domain);
-    if (request_.strategy == PlacementStrategy::kStrictSpread) {
+    if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
       add(Misfit::By::kSpread, "different nodes");
     }
   }
@@ -217,7 +217,8 @@ class Counter {
       failure.nodes_in_all += count;
       return;
     }
-    const bool alone = request_.strategy == PlacementStrategy::kStrictSpread;
+    const bool alone =
+        request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
     const int64_t room =
         Capacity(form, request_.per_worker, alone ? 1 : request_.num_workers);
     census_.nodes_that_fit += count;

@@ -13,12 +13,11 @@ namespace cohort::head {
 
 struct Changes {
   std::vector<NamedChange> found;  // smallest first
-  bool complete = true;
+  bool complete = true;            // false: some could not be tried
 };
 
-// Each lifts all of `others` and, where there is none, makes room that the job
-// gets in spite of the line (EX-4).  REQUIRES: `others` keep it, and `full` is
-// of its request.
+// Each is enough by itself (EX-4): where two things keep the job there is none.
+// REQUIRES: `others` keep it, and `full` is of its request.
 Changes FindChanges(const ClusterState& state, const JobRecord& job,
                     const std::vector<OtherBlocker>& others,
                     const FullDiagnosis& full);

@@ -87,15 +87,14 @@ class ClusterChanges {
         copy_(nodes.index(), request),
         missing_(request) {
     // A gang that must share a node is packed strictly, whoever says so.
-    if (OnOneNode(request)) missing_.strategy = PlacementStrategy::kStrictPack;
+    if (OnOneNode(request))
+      missing_.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
   }
 
   void Find() {
-    const size_t before = remedies_.found.size();
     FindOpened(Remedy::Kind::kNodeReturns);
     FindOpened(Remedy::Kind::kUndrain);
     FindJobs();
-    if (remedies_.found.size() == before) FindSeveral();
     if (!FindMoreNodes()) FindOtherNodes();
     if (budget_.used_up()) remedies_.complete = false;
   }
@@ -130,15 +129,13 @@ class ClusterChanges {
   using ClosedNodes = std::map<std::string, std::vector<Closed>>;
 
   // Those that `takes` wants and whose opening makes room.
-  // `emptied`: once nothing is held there.
-  ClosedNodes FindClosed(absl::FunctionRef<bool(const NodeId&)> takes,
-                         bool emptied) {
+  ClosedNodes FindClosed(absl::FunctionRef<bool(const NodeId&)> takes) {
     ClosedNodes closed;
     for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
       if (form->gate == NodeGate::kOpen) continue;
       if (!FormAllowsIdle(*form, request_)) continue;
       for (const auto& [id, node] : bucket.nodes) {
-        if (takes(id)) AddClosed(id, /*dead=*/false, emptied, closed);
+        if (takes(id)) AddClosed(id, /*dead=*/false, closed);
       }
     }
     AddDead(takes, closed);
@@ -157,21 +154,13 @@ class ClusterChanges {
     if (nodes_.CountOf(NodeState::kDead) == 0) return;
     for (const auto& [id, record] : nodes_.records()) {
       if (record.state == NodeState::kDead && takes(id)) {
-        AddClosed(id, /*dead=*/true, /*emptied=*/false, closed);
+        AddClosed(id, /*dead=*/true, closed);
       }
     }
   }
 
-  void AddClosed(const NodeId& id, bool dead, bool emptied,
-                 ClosedNodes& closed) {
-    std::set<AttemptId> without;
-    if (emptied) {
-      for (const auto& [attempt, held] : nodes_.HeldOn(id)) {
-        without.insert(attempt);
-      }
-    }
-    Closed one{
-        .opened = nodes_.Imagine(id, without), .capacity = 0, .dead = dead};
+  void AddClosed(const NodeId& id, bool dead, ClosedNodes& closed) {
+    Closed one{.opened = nodes_.Imagine(id, {}), .capacity = 0, .dead = dead};
     if (!LabelsFit(one.opened, request_)) return;
     one.capacity = CapacityOf(one.opened, request_);
     if (one.capacity == 0) return;
@@ -182,8 +171,7 @@ class ClusterChanges {
   void FindOpened(Remedy::Kind kind) {
     Remedy best{.kind = kind};
     const ClosedNodes all =
-        FindClosed([&](const NodeId& id) { return Opens(id, kind); },
-                   /*emptied=*/false);
+        FindClosed([&](const NodeId& id) { return Opens(id, kind); });
     for (const auto& [domain, closed] : all) {
       Remedy remedy{.kind = kind};
       Room room = copy_.room(domain);
@@ -206,16 +194,11 @@ class ClusterChanges {
 
   // ---- jobs that hold what is missing ----
 
-  using Jobs = std::vector<std::pair<JobId, const Holding*>>;
-
-  // Whether there is a plan once all these have ended.
-  bool FitsWithout(const Jobs& jobs) {
+  // Whether there is a plan once the job that holds this has ended.
+  bool FitsWithout(const Holding& holding) {
     std::map<NodeId, std::set<AttemptId>> over;
-    for (const auto& [job, holding] : jobs) {
-      for (const auto& [node, attempt] : holding->nodes) {
-        over[node].insert(attempt);
-      }
-    }
+    for (const auto& [node, attempt] : holding.nodes)
+      over[node].insert(attempt);
     for (const auto& [node, without] : over) {
       copy_.Put(nodes_.Imagine(node, without));
     }
@@ -228,14 +211,9 @@ class ClusterChanges {
 
   void FindJobs() {
     if (!holdings_.complete) remedies_.complete = false;
-    Remedy remedy{.kind = Remedy::Kind::kJobEnds};
-    const std::optional<JobId> one = FindOneJob();
-    if (one.has_value()) {
-      remedy.jobs = {*one};
-    } else {
-      remedy.jobs = FindSomeJobs();
+    if (const std::optional<JobId> one = FindOneJob()) {
+      remedies_.found.push_back({.kind = Remedy::Kind::kJobEnds, .job = *one});
     }
-    if (!remedy.jobs.empty()) remedies_.found.push_back(std::move(remedy));
   }
 
   // The least that the gang lacks wherever it may go.
@@ -250,7 +228,7 @@ class ClusterChanges {
   }
 
   std::optional<JobId> FindOneJob() {
-    Jobs jobs;
+    std::vector<std::pair<JobId, const Holding*>> jobs;
     for (const auto& [job, holding] : holdings_.jobs) {
       jobs.emplace_back(job, &holding);
     }
@@ -266,164 +244,9 @@ class ClusterChanges {
         remedies_.complete = false;
         break;
       }
-      if (FitsWithout({job})) return job.first;
+      if (FitsWithout(*job.second)) return job.first;
     }
     return std::nullopt;
-  }
-
-  // All jobs of the nodes that gain the most by it, of as few as can be.
-  std::set<JobId> JobsInTheWay() {
-    std::map<std::string, std::vector<const NodeLoad*>> domains;
-    for (const NodeLoad& load : holdings_.nodes) {
-      if (load.gain == 0) continue;
-      domains[DomainOf(*load.node, request_)].push_back(&load);
-    }
-    std::set<JobId> best;
-    for (auto& [domain, loads] : domains) {
-      std::stable_sort(loads.begin(), loads.end(),
-                       [](const NodeLoad* a, const NodeLoad* b) {
-                         return std::make_pair(-a->gain, a->jobs.size()) <
-                                std::make_pair(-b->gain, b->jobs.size());
-                       });
-      int64_t missing = MissingIn(domain);
-      std::set<JobId> jobs;
-      for (const NodeLoad* const load : loads) {
-        if (missing <= 0) break;
-        missing -= load->gain;
-        jobs.insert(load->jobs.begin(), load->jobs.end());
-      }
-      if (missing > 0) continue;
-      if (best.empty() || jobs.size() < best.size()) best = std::move(jobs);
-    }
-    return best;
-  }
-
-  // Those, without the ones that are not needed.
-  std::vector<JobId> FindSomeJobs() {
-    Jobs jobs;
-    for (const JobId& job : JobsInTheWay()) {
-      jobs.emplace_back(job, &holdings_.jobs.at(job));
-    }
-    if (jobs.size() > static_cast<size_t>(limits_.tries_max)) {
-      remedies_.complete = false;
-      return {};
-    }
-    if (jobs.empty() || !FitsWithout(jobs)) return {};
-    for (size_t i = jobs.size(); i-- > 0;) {
-      Jobs fewer = jobs;
-      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
-      if (FitsWithout(fewer)) jobs = std::move(fewer);
-    }
-    std::vector<JobId> ids;
-    for (const auto& [job, holding] : jobs) ids.push_back(job);
-    return ids;
-  }
-
-  // ---- where no single kind is enough ----
-
-  // A node that opens, or a job that ends.
-  struct Step {
-    const NodeSnapshot* opened = nullptr;
-    std::optional<JobId> job;
-    int64_t gain = 0;
-  };
-
-  bool FitsAfter(const std::vector<Step>& steps) {
-    std::set<AttemptId> over;
-    std::set<NodeId> freed;
-    for (const Step& step : steps) {
-      if (!step.job.has_value()) continue;
-      if (const auto closed = holdings_.closed.find(*step.job);
-          closed != holdings_.closed.end()) {
-        over.insert(closed->second.begin(), closed->second.end());
-      }
-      const auto open = holdings_.jobs.find(*step.job);
-      if (open == holdings_.jobs.end()) continue;
-      for (const auto& [node, attempt] : open->second.nodes) {
-        over.insert(attempt);
-        freed.insert(node);
-      }
-    }
-    for (const NodeId& node : freed) copy_.Put(nodes_.Imagine(node, over));
-    for (const Step& step : steps) {
-      if (step.opened == nullptr) continue;
-      copy_.Put(nodes_.Imagine(step.opened->id, over));
-    }
-    const bool fits = CopyFits();
-    for (const NodeId& node : freed) {
-      copy_.Restore(node, nodes_.index().Find(node));
-    }
-    for (const Step& step : steps) {
-      if (step.opened != nullptr) copy_.Restore(step.opened->id, nullptr);
-    }
-    return fits;
-  }
-
-  // Those that gain the most first, as many as are enough together.
-  std::vector<Step> EnoughSteps(const ClosedNodes& closed) {
-    std::vector<Step> steps;
-    for (const auto& [domain, list] : closed) {
-      for (const Closed& one : list) {
-        steps.push_back({.opened = &one.opened, .gain = one.capacity});
-      }
-    }
-    for (const auto& [job, holding] : holdings_.jobs) {
-      steps.push_back({.job = job, .gain = holding.gain});
-    }
-    for (const auto& [job, attempts] : holdings_.closed) {
-      if (!holdings_.jobs.contains(job)) steps.push_back({.job = job});
-    }
-    std::stable_sort(
-        steps.begin(), steps.end(),
-        [](const Step& a, const Step& b) { return a.gain > b.gain; });
-    const auto most = static_cast<size_t>(limits_.tries_max);
-    for (size_t count = 2;; count *= 2) {
-      const size_t taken = std::min({count, most, steps.size()});
-      std::vector<Step> some(steps.begin(),
-                             steps.begin() + static_cast<ptrdiff_t>(taken));
-      if (FitsAfter(some)) return some;
-      if (taken == steps.size()) return {};
-      if (taken == most) {
-        remedies_.complete = false;
-        return {};
-      }
-    }
-  }
-
-  void FindSeveral() {
-    const ClosedNodes closed =
-        FindClosed([](const NodeId&) { return true; }, /*emptied=*/true);
-    std::vector<Step> steps = EnoughSteps(closed);
-    for (size_t i = steps.size(); i-- > 0;) {
-      std::vector<Step> fewer = steps;
-      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
-      if (FitsAfter(fewer)) steps = std::move(fewer);
-    }
-    if (steps.empty() || budget_.used_up()) return;
-    remedies_.found.push_back(Several(steps));
-  }
-
-  // A node that is away and drained has to come back and be undrained.
-  Remedy Several(const std::vector<Step>& steps) const {
-    Remedy returns{.kind = Remedy::Kind::kNodeReturns};
-    Remedy undrain{.kind = Remedy::Kind::kUndrain};
-    Remedy ends{.kind = Remedy::Kind::kJobEnds};
-    for (const Step& step : steps) {
-      if (step.opened == nullptr) {
-        ends.jobs.push_back(*step.job);
-        continue;
-      }
-      const NodeRecord& node = *nodes_.Find(step.opened->id);
-      const bool away =
-          !nodes_.IsOffered(node.id) || node.state != NodeState::kAlive;
-      if (away) returns.nodes.push_back(node.id);
-      if (node.drain.has_value()) undrain.nodes.push_back(node.id);
-    }
-    Remedy several{.kind = Remedy::Kind::kSeveralOfCluster};
-    if (!returns.nodes.empty()) several.parts.push_back(std::move(returns));
-    if (!undrain.nodes.empty()) several.parts.push_back(std::move(undrain));
-    if (!ends.jobs.empty()) several.parts.push_back(std::move(ends));
-    return several;
   }
 
   // ---- more nodes ----
@@ -438,16 +261,14 @@ class ClusterChanges {
   // How many idle nodes of this capacity are missing; none when it cannot do.
   std::optional<int64_t> NodesMissing(int64_t capacity, int64_t missing) const {
     switch (missing_.strategy) {
-      case PlacementStrategy::kPack:
-      case PlacementStrategy::kSpread:
-        return (missing + capacity - 1) / capacity;
-      case PlacementStrategy::kStrictPack:
+      case v1::PLACEMENT_STRATEGY_STRICT_PACK:
         if (capacity < request_.num_workers) return std::nullopt;
         return 1;
-      case PlacementStrategy::kStrictSpread:
+      case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
         return missing;
+      default:
+        return (missing + capacity - 1) / capacity;
     }
-    return std::nullopt;
   }
 
   std::optional<Model> BestModel() {

@@ -1,6 +1,7 @@
 #include "head/explain/diagnosis.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 #include <variant>
@@ -24,35 +25,23 @@ std::set<std::string> ShortResources(const Census& census,
   return names;
 }
 
-// What a job holds by leases, and where it is left without one.
-Holder HolderOf(const std::string& resource, const JobId& job,
-                const Holding* holding, const Haunting* haunting) {
-  Holder holder{.resource = resource, .job = job, .amount = {}, .nodes = 0};
-  std::set<NodeId> nodes;
-  if (holding != nullptr) {
-    holder.amount += holding->resources.Get(resource);
-    for (const auto& [node, attempt] : holding->nodes) nodes.insert(node);
-  }
-  if (haunting != nullptr) {
-    holder.amount += haunting->resources.Get(resource);
-    nodes.insert(haunting->nodes.begin(), haunting->nodes.end());
-  }
-  holder.nodes = static_cast<int64_t>(nodes.size());
-  return holder;
-}
-
+// What jobs hold by leases, and where nodes have orphans of them.
 std::vector<Holder> HoldersOf(const std::string& resource,
                               const Holdings& holdings, size_t most) {
-  std::vector<Holder> holders;
-  for (const auto& [job, holding] : holdings.jobs) {
-    const auto ghost = holdings.ghosts.find(job);
-    const bool haunts = ghost != holdings.ghosts.end();
-    holders.push_back(
-        HolderOf(resource, job, &holding, haunts ? &ghost->second : nullptr));
+  std::map<JobId, Amount> amounts;
+  std::map<JobId, std::set<NodeId>> nodes;
+  for (const auto* by_job : {&holdings.jobs, &holdings.orphans}) {
+    for (const auto& [job, holding] : *by_job) {
+      amounts[job] += holding.resources.Get(resource);
+      for (const auto& [node, attempt] : holding.nodes) nodes[job].insert(node);
+    }
   }
-  for (const auto& [job, haunting] : holdings.ghosts) {
-    if (holdings.jobs.contains(job)) continue;
-    holders.push_back(HolderOf(resource, job, nullptr, &haunting));
+  std::vector<Holder> holders;
+  for (const auto& [job, amount] : amounts) {
+    holders.push_back({.resource = resource,
+                       .job = job,
+                       .amount = amount,
+                       .nodes = static_cast<int64_t>(nodes[job].size())});
   }
   std::erase_if(holders, [](const Holder& h) { return h.amount.IsZero(); });
   const auto more = [](const Holder& a, const Holder& b) {

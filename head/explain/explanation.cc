@@ -10,20 +10,19 @@
 #include "absl/strings/str_join.h"
 
 #include "head/explain/changes.h"
-#include "head/explain/competition.h"
 #include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_phases.h"
+#include "head/state/job_spec.h"
 #include "head/state/job_table.h"
-#include "head/state/unclaimed_list.h"
+#include "head/state/orphan_list.h"
 
 namespace cohort::head {
 namespace {
 
-using Kind = OtherBlocker::Kind;
+using BlockerKind = OtherBlocker::Kind;
 
 constexpr size_t kAheadShown = 3;
-constexpr size_t kUnclaimedShown = 3;  // of those that have places of an array
 
 // ---- what else keeps it ----
 
@@ -38,7 +37,7 @@ NamedChange OfCluster(const char* kind, std::string text,
 OtherBlocker HeldBlocker(const JobRecord& job) {
   const std::string release =
       absl::StrCat("cohort jobs release ", job.id.ToText());
-  return {Kind::kHeld,
+  return {BlockerKind::kHeld,
           absl::StrCat("held by ", job.held_by, "; `", release, "` lets it go"),
           {OfCluster("RELEASE_HOLD", "release it", release)}};
 }
@@ -47,14 +46,14 @@ OtherBlocker HeldBlocker(const JobRecord& job) {
 OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
                           const std::string& why) {
   std::vector<std::string> ends;
-  for (const Dependency& each : job.spec->after) {
-    const std::optional<JobState> first = StateOf(state.jobs(), each.job);
+  for (const Dependency& each : job.spec->after()) {
+    const std::optional<JobState> first = StateOf(state.jobs(), JobOf(each));
     if (!first.has_value() || HasEnded(*first)) continue;
     ends.push_back(absl::StrCat(
-        each.job.ToText(),
-        each.kind == DependencyKind::kOk ? " succeeding" : " ending"));
+        JobOf(each).ToText(),
+        each.kind() == v1::DEPENDENCY_KIND_OK ? " succeeding" : " ending"));
   }
-  return {Kind::kAfter,
+  return {BlockerKind::kAfter,
           why,
           {OfCluster("DEPENDENCY_ENDS", absl::StrCat("job ", NamesText(ends))),
            {.kind = "DROP_DEPENDENCY",
@@ -64,16 +63,20 @@ OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
 }
 
 // Which attempt, and what a person may say of it.
-OtherBlocker UnclaimedBlocker(const UnclaimedTable::Entry& entry) {
-  // A person has spoken.
-  if (entry.ending) return {Kind::kUnclaimed, UnclaimedReason(entry), {}};
+OtherBlocker OrphanBlocker(const OrphanTable::Entry& entry) {
   const std::string id = entry.attempt.ToHex();
-  return {Kind::kUnclaimed,
-          UnclaimedReason(entry),
-          {OfCluster("ADOPT_ATTEMPT", absl::StrCat("adopt attempt ", id),
-                     absl::StrCat("cohort adopt ", id)),
-           OfCluster("END_ATTEMPT", absl::StrCat("end attempt ", id),
-                     absl::StrCat("cohort end ", id))}};
+  OtherBlocker blocker{BlockerKind::kOrphan, OrphanReason(entry), {}};
+  if (entry.has_row) {
+    blocker.lifted_by.push_back(OfCluster("ADOPT_ATTEMPT",
+                                          absl::StrCat("adopt attempt ", id),
+                                          absl::StrCat("cohort adopt ", id)));
+  }
+  if (!entry.ending) {  // else a person has spoken
+    blocker.lifted_by.push_back(OfCluster("END_ATTEMPT",
+                                          absl::StrCat("end attempt ", id),
+                                          absl::StrCat("cohort end ", id)));
+  }
+  return blocker;
 }
 
 // Elements of an array that all find room now: `most` of them, or fewer.
@@ -81,12 +84,12 @@ bool HasRoomFor(const ClusterState& state, const JobRecord& job,
                 int64_t elements) {
   // Their workers together: a stricter thing than one after the other, and one
   // question to the planner.
-  constexpr int64_t kElementsTried = 64;
-  if (elements > kElementsTried) return false;
+  constexpr int64_t kElementsExplained = 64;
+  if (elements > kElementsExplained) return false;
   GangRequest request = RequestOf(*job.spec);
   if (elements == 1) return Fits(state.nodes().index(), request);
-  if (request.strategy == PlacementStrategy::kStrictPack ||
-      request.strategy == PlacementStrategy::kStrictSpread ||
+  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK ||
+      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD ||
       !request.topology.level.empty()) {
     return false;
   }
@@ -94,51 +97,21 @@ bool HasRoomFor(const ClusterState& state, const JobRecord& job,
   return Fits(state.nodes().index(), request);
 }
 
-// "; of these 2 are unclaimed ...": places that nobody has spoken for.
-std::string UnclaimedPlaces(
-    const std::vector<const UnclaimedTable::Entry*>& unclaimed) {
-  if (unclaimed.empty()) return "";
-  std::vector<std::string> first;
-  for (const UnclaimedTable::Entry* entry : unclaimed) {
-    if (first.size() == kUnclaimedShown) break;
-    first.push_back(absl::StrCat(entry->job.ToText(), " (attempt ",
-                                 entry->attempt.ToHex(), ")"));
-  }
+// "; of these 2 are orphans ...": places whose end nobody knows.
+std::string OrphanPlaces(size_t orphans) {
+  if (orphans == 0) return "";
   return absl::StrCat(
-      "; of these ", unclaimed.size(), unclaimed.size() == 1 ? " is" : " are",
-      " unclaimed since the store was restored",
-      unclaimed.size() > first.size() ? ", first " : ": ", NamesText(first));
-}
-
-// A person speaks for what has a place; then its end comes as any other's.
-void AddUnclaimedPlaces(
-    const std::vector<const UnclaimedTable::Entry*>& unclaimed,
-    std::vector<NamedChange>& changes) {
-  size_t shown = 0;
-  for (const UnclaimedTable::Entry* entry : unclaimed) {
-    if (entry->ending) continue;  // a person has spoken
-    if (++shown > kUnclaimedShown) return;
-    const std::string id = entry->attempt.ToHex();
-    const std::string element = entry->job.ToText();
-    changes.push_back(OfCluster(
-        "ADOPT_ATTEMPT",
-        absl::StrCat("adopt attempt ", id, ", and the end of ", element),
-        absl::StrCat("cohort adopt ", id)));
-    changes.push_back(
-        OfCluster("END_ATTEMPT",
-                  absl::StrCat("end attempt ", id, ", after which ", element,
-                               " starts again, and the end of that"),
-                  absl::StrCat("cohort end ", id)));
-  }
+      "; of these ", orphans, orphans == 1 ? " is an orphan" : " are orphans",
+      " since the store was restored: `cohort status` lists "
+      "orphans, `cohort adopt` and `cohort end` speak for them");
 }
 
 OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
                           const Eligibility::Kept& kept) {
   const int64_t more = kept.before + 1;
-  const std::vector<const UnclaimedTable::Entry*> unclaimed =
-      state.unclaimed().OfArray(job.id.array());
+  const size_t orphans = state.orphans().OfArray(job.id.array()).size();
   OtherBlocker blocker{
-      Kind::kArray,
+      BlockerKind::kArray,
       absl::StrCat(kept.admitted,
                    kept.admitted == 1 ? " element of " : " elements of ",
                    job.id.array().ToText(),
@@ -148,10 +121,10 @@ OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
                    : kept.before == 1
                        ? "; 1 comes before it"
                        : absl::StrCat("; ", kept.before, " come before it"),
-                   UnclaimedPlaces(unclaimed)),
+                   OrphanPlaces(orphans)),
       {}};
   const int64_t limit = kept.admitted + more;
-  const std::string& spec = job.spec->array;
+  const std::string& spec = job.spec->array();
   if (HasRoomFor(state, job, more)) {
     blocker.lifted_by.push_back(
         {.kind = "RAISE_ARRAY_LIMIT",
@@ -161,11 +134,9 @@ OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
          .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
                              limit)});
   }
-  AddUnclaimedPlaces(unclaimed, blocker.lifted_by);
   // Those of which somebody knows the end.
-  const int64_t claimed =
-      kept.admitted - static_cast<int64_t>(unclaimed.size());
-  if (claimed < more && !unclaimed.empty()) return blocker;
+  const int64_t known = kept.admitted - static_cast<int64_t>(orphans);
+  if (known < more && orphans > 0) return blocker;
   blocker.lifted_by.push_back(OfCluster(
       "ELEMENT_ENDS", more == 1
                           ? "the end of one of the elements that run"
@@ -185,7 +156,7 @@ void AddWhatKeeps(const ClusterState& state, const JobRecord& job,
   const std::string pause = state.backoff().ReasonOf(job);
   if (!pause.empty()) {
     others.push_back(
-        {Kind::kBackOff,
+        {BlockerKind::kBackOff,
          pause,
          {OfCluster("BACK_OFF_ENDS", absl::StrCat("time: ", pause))}});
   }
@@ -196,27 +167,27 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
   std::vector<OtherBlocker> others;
   if (read_only) {
     others.push_back(
-        {Kind::kReadOnly,
+        {BlockerKind::kReadOnly,
          "the head cannot write to its store, and starts nothing until it "
          "can; `cohort status` says why",
          {OfCluster("STORE_WRITABLE", "a store that can be written")}});
   }
-  if (const auto* unclaimed = state.unclaimed().OfJob(job.id)) {
-    others.push_back(UnclaimedBlocker(*unclaimed));
+  if (const auto* orphan = state.orphans().OfJob(job.id)) {
+    others.push_back(OrphanBlocker(*orphan));
     return others;
   }
   if (state.cluster().settling) {
     others.push_back(
-        {Kind::kRestored,
+        {BlockerKind::kRestored,
          "the store was restored: nothing starts before its nodes were heard "
          "of, or are dead",
          {OfCluster("NODES_HEARD_OF", "its nodes heard of, or dead")}});
   }
   AddWhatKeeps(state, job, others);
-  const std::string& package = job.spec->package_hash;
+  const std::string& package = job.spec->launch().package_hash();
   if (!package.empty() && !state.packages().IsWhole(package)) {
     others.push_back(
-        {Kind::kPackage,
+        {BlockerKind::kPackage,
          absl::StrCat("its package ", absl::BytesToHexString(package),
                       " is lost at the head: no attempt can start without "
                       "it; submit it again, which uploads it"),
@@ -226,7 +197,7 @@ std::vector<OtherBlocker> OthersOf(const ClusterState& state,
            .how = ""}}});
   }
   if (others.empty() && !state.line().Contains(job)) {
-    others.push_back({Kind::kOther, state.ReasonOf(job), {}});
+    others.push_back({BlockerKind::kOther, state.ReasonOf(job), {}});
   }
   return others;
 }
@@ -250,7 +221,7 @@ void AddLaterStore(const ClusterState& state, const FullDiagnosis& full,
     std::erase(explanation.changes, NameChange(remedy, state.nodes()));
   }
   explanation.changes.insert(explanation.changes.begin(), head_there);
-  explanation.others.push_back({Kind::kLaterStore, why, {head_there}});
+  explanation.others.push_back({BlockerKind::kLaterStore, why, {head_there}});
 }
 
 // ---- those that do not wait ----
@@ -283,12 +254,12 @@ std::string Preparing(const ClusterState& state, const JobRecord& job) {
 
 std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   // Nobody speaks for it yet, whatever its row says.
-  if (const auto* unclaimed = state.unclaimed().KeepsBack(job)) {
-    return UnclaimedReason(*unclaimed);
+  if (const auto* orphan = state.orphans().KeepsBack(job)) {
+    return OrphanReason(*orphan);
   }
   const AttemptRecord* const last = state.attempts().LastOf(job.id);
-  if (last != nullptr && IsEndedUnclaimed(*last)) {
-    return EndedUnclaimedReason(*last, state.nodes());
+  if (last != nullptr && IsEndedOrphan(*last)) {
+    return EndedOrphanReason(*last, state.nodes());
   }
   const bool ends = last != nullptr && last->state == AttemptState::kEnding;
   if (ends && job.state != JobState::kStopping) {
@@ -330,15 +301,15 @@ std::string TimeText(absl::Time time) {
 }
 
 // Of a time of which it is not remembered what the job did.
-std::string WhyOthersWaited(const ClusterState& state, const JobRecord& job,
+std::string WhyOthersWaited(const WaitHistory& waits, const JobRecord& job,
                             absl::Time at) {
   const WaitReasonRecord* const reason =
-      state.wait_history().At(ShapeKeyOf(RequestOf(*job.spec)), at);
+      waits.At(ShapeKeyOf(RequestOf(*job.spec)), at);
   if (reason == nullptr) return "";
   return absl::StrCat("; jobs that ask for the same waited: ", reason->text);
 }
 
-std::string WhyThen(const ClusterState& state, const JobRecord& job,
+std::string WhyThen(const WaitHistory& history, const JobRecord& job,
                     absl::Time at, const std::vector<PastWait>& waits) {
   if (at < job.submitted_at) {
     return absl::StrCat("it was submitted later, at ",
@@ -358,31 +329,54 @@ std::string WhyThen(const ClusterState& state, const JobRecord& job,
     return "it stood in line; why there was no room had not been noted yet";
   }
   if (waits.front().kind == "unknown") {
-    return absl::StrCat(waits.front().text, WhyOthersWaited(state, job, at));
+    return absl::StrCat(waits.front().text, WhyOthersWaited(history, job, at));
   }
   std::vector<std::string> texts;
   for (const PastWait& wait : waits) texts.push_back(wait.text);
   return absl::StrCat("it waited: ", absl::StrJoin(texts, "; "));
 }
 
-Explanation ExplainThen(const ClusterState& state, const JobRecord& job,
-                        absl::Time at) {
+Explanation ExplainThen(const ClusterState& state, const WaitHistory& waits,
+                        const JobRecord& job, absl::Time at) {
   Explanation explanation{
-      .job = job.id, .name = job.spec->name, .state = job.state};
-  for (PastWait& wait : PastWaits(state, job)) {
+      .job = job.id, .name = job.spec->name(), .state = job.state};
+  for (PastWait& wait : PastWaits(state, waits, job)) {
     if (wait.Holds(at)) explanation.history.push_back(std::move(wait));
   }
-  explanation.summary = WhyThen(state, job, at, explanation.history);
+  explanation.summary = WhyThen(waits, job, at, explanation.history);
   return explanation;
 }
 
-void AddHistory(const ClusterState& state, const JobRecord& job,
-                Explanation& explanation) {
-  explanation.history = PastWaits(state, job);
+void AddHistory(const ClusterState& state, const WaitHistory& waits,
+                const JobRecord& job, Explanation& explanation) {
+  explanation.history = PastWaits(state, waits, job);
   if (explanation.history.size() <= kHistoryMax) return;
   explanation.history.erase(
       explanation.history.begin(),
       explanation.history.end() - static_cast<ptrdiff_t>(kHistoryMax));
+}
+
+// Whether both ask for the same resource and some node would suit both, were it
+// idle.
+bool MayMeet(const PlacementIndex& nodes, const GangRequest& request,
+             const GangRequest& other) {
+  const bool same =
+      std::any_of(request.per_worker.begin(), request.per_worker.end(),
+                  [&other](const ResourceSet::Entry& need) {
+                    return !other.per_worker.Get(need.first).IsZero();
+                  });
+  if (!same) return false;
+  bool suits = false;
+  for (const auto& [form, bucket] : nodes.all().buckets()) {
+    if (!FormAllowsIdle(*form, request)) continue;
+    for (const auto& [labels, alike] : bucket.by_labels) {
+      const NodeSnapshot& node = *alike.begin()->second;
+      if (!LabelsFit(node, request)) continue;
+      suits = true;
+      if (FormAllowsIdle(*form, other) && LabelsFit(node, other)) return true;
+    }
+  }
+  return !suits;  // both wait for nodes that are not here yet
 }
 
 std::string Summary(const Explanation& explanation) {
@@ -413,19 +407,20 @@ class Elements {
     };
     any_ = state.jobs().Find(sequences.at(entry.first_sequence));
     const auto in_line = state.line().CountSome(
-        RequestOf(*any_->spec), any_->spec->priority, entry.first_sequence,
+        RequestOf(*any_->spec), any_->spec->priority(), entry.first_sequence,
         entry.first_sequence + static_cast<uint64_t>(entry.size));
     Add("resources", in_line.jobs, in_line.first);
     const auto pauses = state.backoff().ElementsOf(array);
-    Add(BlockerName(Kind::kBackOff), pauses.count, pauses.first);
+    Add(BlockerName(BlockerKind::kBackOff), pauses.count, pauses.first);
     const auto kept = state.eligibility().KeptOf(array);
-    Add(BlockerName(Kind::kArray), kept.at_limit, id_of(kept.first_at_limit));
-    Add(BlockerName(Kind::kAfter), kept.after, std::nullopt);
-    Add(BlockerName(Kind::kHeld), kept.held, id_of(kept.first_held));
+    Add(BlockerName(BlockerKind::kArray), kept.at_limit,
+        id_of(kept.first_at_limit));
+    Add(BlockerName(BlockerKind::kAfter), kept.after, std::nullopt);
+    Add(BlockerName(BlockerKind::kHeld), kept.held, id_of(kept.first_held));
     int64_t rest = entry.CountOf(JobState::kPending);
     for (const WaitingElements& each : waiting_) rest -= each.count;
-    rest -= AddUnclaimed(array, rest);
-    Add(BlockerName(Kind::kOther), rest, std::nullopt);
+    rest -= AddOrphans(array, rest);
+    Add(BlockerName(BlockerKind::kOther), rest, std::nullopt);
   }
 
   // By what they wait for.
@@ -471,18 +466,17 @@ class Elements {
     if (count > 0) waiting_.push_back({kind, count, first});
   }
 
-  // Of the rest, at most `most`, those that wait for what is unclaimed of them.
-  int64_t AddUnclaimed(const JobId& array, int64_t most) {
+  // Of the rest, at most `most`, those that wait for an orphan of theirs.
+  int64_t AddOrphans(const JobId& array, int64_t most) {
     std::set<JobId> waiting;
-    for (const UnclaimedTable::Entry* each :
-         state_.unclaimed().OfArray(array)) {
+    for (const OrphanTable::Entry* each : state_.orphans().OfArray(array)) {
       const JobRecord* job = state_.jobs().Find(each->job);
       if (job == nullptr || job->state != JobState::kPending) continue;
       if (!job->held) waiting.insert(each->job);
     }
     const int64_t count = std::min(most, static_cast<int64_t>(waiting.size()));
     if (count == 0) return 0;
-    Add(BlockerName(Kind::kUnclaimed), count, *waiting.begin());
+    Add(BlockerName(BlockerKind::kOrphan), count, *waiting.begin());
     return count;
   }
 
@@ -496,60 +490,71 @@ class Elements {
 
 const char* BlockerName(OtherBlocker::Kind kind) {
   switch (kind) {
-    case Kind::kHeld:
+    case BlockerKind::kHeld:
       return "held";
-    case Kind::kAfter:
+    case BlockerKind::kAfter:
       return "after";
-    case Kind::kArray:
+    case BlockerKind::kArray:
       return "array";
-    case Kind::kBackOff:
+    case BlockerKind::kBackOff:
       return "back_off";
-    case Kind::kPackage:
+    case BlockerKind::kPackage:
       return "package";
-    case Kind::kReadOnly:
+    case BlockerKind::kReadOnly:
       return "read_only";
-    case Kind::kRestored:
+    case BlockerKind::kRestored:
       return "restored";
-    case Kind::kUnclaimed:
-      return "unclaimed";
-    case Kind::kLaterStore:
+    case BlockerKind::kOrphan:
+      return "orphan";
+    case BlockerKind::kLaterStore:
       return "later_store";
-    case Kind::kNotTried:
+    case BlockerKind::kNotTried:
       return "not_tried";
-    case Kind::kOther:
+    case BlockerKind::kOther:
       return "waits";
   }
   return "waits";
 }
 
-Explanation Explain(const ClusterState& state, const JobRecord& job,
-                    bool read_only, const ExplainWhen& when) {
-  if (when.at.has_value()) return ExplainThen(state, job, *when.at);
+const FullDiagnosis& Explainer::DiagnosisOf(const ClusterState& state,
+                                            const GangRequest& request) {
+  if (diagnoses_.size() >= kDiagnosesMax) diagnoses_.clear();
+  const auto [place, fresh] = diagnoses_.try_emplace(request);
+  Diagnosed& diagnosed = place->second;
+  if (fresh || diagnosed.version != state.nodes().version()) {
+    diagnosed.full = DiagnoseFully(state.nodes(), state.attempts(), request);
+    diagnosed.version = state.nodes().version();
+  }
+  return diagnosed.full;
+}
+
+Explanation Explainer::Explain(const ClusterState& state, const JobRecord& job,
+                               bool read_only, const ExplainWhen& when) {
+  if (when.at.has_value()) return ExplainThen(state, waits_, job, *when.at);
   Explanation explanation{.job = job.id,
-                          .name = job.spec->name,
+                          .name = job.spec->name(),
                           .state = job.state,
                           .summary = WhatBecame(state, job)};
-  if (when.history) AddHistory(state, job, explanation);
+  if (when.history) AddHistory(state, waits_, job, explanation);
   if (job.state != JobState::kPending) return explanation;
   explanation.others = OthersOf(state, job, read_only);
   const GangRequest request = RequestOf(*job.spec);
-  Competition competition(state.nodes().index(), request);
-  explanation.ahead = state.line().AheadOf(
-      job, kAheadShown, [&competition](const GangRequest& other) {
-        return competition.With(other);
+  explanation.ahead =
+      state.line().AheadOf(job, kAheadShown, [&](const GangRequest& other) {
+        return MayMeet(state.nodes().index(), request, other);
       });
-  const FullDiagnosis& full = state.DiagnosisOf(request);
+  const FullDiagnosis& full = DiagnosisOf(state, request);
   const bool has_room = full.diagnosis.fits;
   // Its own attempt may hold what it would need for another.
-  const bool unclaimed = state.unclaimed().OfJob(job.id) != nullptr;
-  if (!has_room && !unclaimed) explanation.diagnosis = full.diagnosis;
+  const bool has_orphan = state.orphans().OfJob(job.id) != nullptr;
+  if (!has_room && !has_orphan) explanation.diagnosis = full.diagnosis;
   Changes changes = FindChanges(state, job, explanation.others, full);
   explanation.changes = std::move(changes.found);
   explanation.changes_complete = changes.complete;
   if (!has_room) AddLaterStore(state, full, explanation);
   if (has_room && explanation.others.empty()) {
     explanation.others.push_back(
-        {Kind::kNotTried,
+        {BlockerKind::kNotTried,
          "there is room for it now: it starts when its turn comes",
          {}});
   }
@@ -557,8 +562,9 @@ Explanation Explain(const ClusterState& state, const JobRecord& job,
   return explanation;
 }
 
-Explanation ExplainArray(const ClusterState& state, const JobId& array,
-                         bool read_only, const ExplainWhen& when) {
+Explanation Explainer::ExplainArray(const ClusterState& state,
+                                    const JobId& array, bool read_only,
+                                    const ExplainWhen& when) {
   const ArrayTable::Entry& entry = *state.jobs().arrays().Find(array);
   const Elements elements(state, array, entry);
   const JobRecord& element = elements.FirstToWait();

@@ -1,19 +1,25 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 
+#include "common/clock.h"
 #include "common/job_id.h"
 #include "head/explain/diagnosis.h"
 #include "head/explain/named_change.h"
 #include "head/explain/past_waits.h"
+#include "head/explain/wait_history.h"
 #include "head/state/cluster_state.h"
 #include "head/state/waiting_line.h"
 #include "head/store/records.h"
+#include "head/store/transition.h"
 
 // Why a job waits, and what would let it start; of one that does not wait, what
 // became of it.
@@ -29,7 +35,7 @@ struct OtherBlocker {
     kPackage = 3,      // the head has lost its package
     kReadOnly = 4,     // the head cannot write
     kRestored = 9,     // nothing starts yet after a restore
-    kUnclaimed = 10,   // an attempt of before the restore may still run
+    kOrphan = 10,      // an attempt of before the restore may still run
     kLaterStore = 11,  // nodes refuse the head: they follow a later store
     kNotTried = 5,     // its turn has not come since something changed
     kOther = 6,        // the job's reason says what
@@ -68,7 +74,7 @@ struct Explanation {
   std::vector<OtherBlocker> others;
   // Set when there is no room for it now.
   std::optional<Diagnosis> diagnosis;
-  // Each is enough for it to start; smallest first.
+  // Each is enough by itself for it to start; smallest first.
   std::vector<NamedChange> changes;
   bool changes_complete = true;
   Ahead ahead;
@@ -82,14 +88,44 @@ struct ExplainWhen {
   bool history = false;          // all that is remembered beside it
 };
 
-// `read_only`: the head's store refuses writes.  With the limits of what it
-// calls it takes some tens of milliseconds, however many jobs wait.
-Explanation Explain(const ClusterState& state, const JobRecord& job,
-                    bool read_only, const ExplainWhen& when = {});
+// Explains jobs, and notes down while they wait why they do.
+//
+// Strand-bound; HeadCore owns one beside each life of the state, made of its
+// rows.
+class Explainer {
+ public:
+  Explainer(HistoryCaps caps, const Clock& clock,
+            std::vector<WaitReasonRecord> rows)
+      : waits_({}, caps, clock, std::move(rows)) {}
 
-// Of an array: what its elements wait for, and the rest of the first of them.
-// REQUIRES: it is here.
-Explanation ExplainArray(const ClusterState& state, const JobId& array,
-                         bool read_only, const ExplainWhen& when = {});
+  // Notes down why what waits does: a little of it each tick.
+  void Look(const ClusterState& state, Transition& transition) {
+    waits_.Look(state.line(), state.nodes(), state.attempts(), transition);
+  }
+  HistoryLevel Level() const { return waits_.Level(); }
+
+  // `read_only`: the head's store refuses writes.  With the limits of what it
+  // calls it takes some tens of milliseconds, however many jobs wait.
+  Explanation Explain(const ClusterState& state, const JobRecord& job,
+                      bool read_only, const ExplainWhen& when = {});
+  // Of an array: what its elements wait for, and the rest of the first of them.
+  // REQUIRES: it is here.
+  Explanation ExplainArray(const ClusterState& state, const JobId& array,
+                           bool read_only, const ExplainWhen& when = {});
+
+ private:
+  static constexpr size_t kDiagnosesMax = 64;
+  struct Diagnosed {
+    uint64_t version = 0;  // of the nodes
+    FullDiagnosis full;
+  };
+
+  // Costs nothing while nothing has changed.  Valid until the next call.
+  const FullDiagnosis& DiagnosisOf(const ClusterState& state,
+                                   const GangRequest& request);
+
+  WaitHistory waits_;
+  std::map<GangRequest, Diagnosed> diagnoses_;
+};
 
 }  // namespace cohort::head

@@ -1,5 +1,6 @@
 #include "head/explain/explanation.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,10 +9,12 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -20,16 +23,18 @@ using ::testing::SizeIs;
 
 class ExplanationTest : public ClusterStateTest {
  protected:
+  ExplanationTest() { Reload(); }
+
   Explanation Why(const JobId& job, const ExplainWhen& when = {}) {
-    return Explain(*state_, Job(job), /*read_only=*/false, when);
+    return explainer_->Explain(*state_, Job(job), /*read_only=*/false, when);
   }
   Explanation WhyArray(const JobId& array, const ExplainWhen& when = {}) {
-    return ExplainArray(*state_, array, /*read_only=*/false, when);
+    return explainer_->ExplainArray(*state_, array, /*read_only=*/false, when);
   }
 
   static JobSpec ArraySpecOf(const std::string& array, int cpus) {
     JobSpec spec = Spec(1, cpus);
-    spec.array = array;
+    spec.set_array(array);
     return spec;
   }
 
@@ -77,6 +82,25 @@ class ExplanationTest : public ClusterStateTest {
     return {};
   }
 
+  // Ticks, and looks at what waits, as HeadCore does.
+  void Pass(absl::Duration span, const std::vector<NodeId>& alive) {
+    for (absl::Duration t; t < span; t += limits_.tick_period) {
+      ClusterStateTest::Pass(limits_.tick_period, alive);
+      Transition transition;
+      explainer_->Look(*state_, transition);
+      Submit(std::move(transition));
+    }
+  }
+  // As a restart of the head.
+  void Reload() {
+    ClusterStateTest::Reload();
+    MemoryStore reader(disk_);
+    explainer_.emplace(limits_.history.wait_reasons, time_,
+                       *LoadRecords<WaitReasonRecord>(reader));
+  }
+
+  std::optional<Explainer> explainer_;
+
  private:
   RequestKey Key() {
     return {.principal = "ada",
@@ -115,7 +139,7 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
 TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
   Join(a_, 4);
   JobSpec spec = Spec(1, 1);
-  spec.hold = true;
+  spec.set_hold(true);
   const JobId job = SubmitJob(spec);
 
   const Explanation why = Why(job);
@@ -127,25 +151,20 @@ TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
-// One change alone would not do: all of them are told as one.
-TEST_F(ExplanationTest, WhatIsKeptByMuchNeedsAllOfItLifted) {
+// One change alone would not do: what keeps it is told, and no change.
+TEST_F(ExplanationTest, WhatIsKeptByMuchStartsAfterNoSingleChange) {
   Join(a_, 4);
   const JobId first = SubmitJob(Spec(1, 4));
   JobSpec spec = Spec(2, 2);
-  spec.hold = true;
-  spec.after = {{.job = first, .kind = DependencyKind::kOk}};
+  spec.set_hold(true);
+  AddAfter(spec, first, v1::DEPENDENCY_KIND_OK);
   const JobId job = SubmitJob(spec);
 
   const Explanation why = Why(job);
 
   EXPECT_THAT(Blockers(why), ElementsAre("held", "after"));
   ASSERT_TRUE(why.diagnosis.has_value());
-  ASSERT_FALSE(why.changes.empty());
-  for (const NamedChange& change : why.changes) {
-    EXPECT_EQ(change.kind, "SEVERAL");
-    EXPECT_THAT(change.text, HasSubstr("release it and job " + first.ToText() +
-                                       " succeeding"));
-  }
+  EXPECT_THAT(why.changes, IsEmpty());
   End(first);
   EXPECT_THAT(Kinds(Why(job)), ElementsAre("RELEASE_HOLD"));
   Release(job);
@@ -155,8 +174,9 @@ TEST_F(ExplanationTest, WhatIsKeptByMuchNeedsAllOfItLifted) {
 TEST_F(ExplanationTest, ABackOffEndsByItself) {
   Join(a_, 4);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 3;
-  spec.retry_delay = absl::Seconds(8);
+  spec.mutable_run()->set_max_failures(3);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(8)));
   const JobId job = SubmitJob(spec);
   End(job, 1);
 
@@ -172,8 +192,9 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
 TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
   Join(a_, 4);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 3;
-  spec.retry_delay = absl::Seconds(8);
+  spec.mutable_run()->set_max_failures(3);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(8)));
   const JobId job = SubmitJob(spec);
   End(job, 1);
   Hold(job);
@@ -183,7 +204,7 @@ TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
 
   EXPECT_THAT(Blockers(why), ElementsAre("held", "back_off"));
   EXPECT_EQ(why.others[1].text, "attempt 2 is due in 5s");
-  EXPECT_THAT(Kinds(why), ElementsAre("SEVERAL"));
+  EXPECT_THAT(Kinds(why), IsEmpty());
   EXPECT_THAT(state_->ReasonOf(Job(job)),
               HasSubstr("held by ada; attempt 2 is due in 5s"));
   Release(job);
@@ -196,8 +217,9 @@ TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
 TEST_F(ExplanationTest, AHoldThatOutlastsTheBackOffIsAllThatKeepsTheJob) {
   Join(a_, 4);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 3;
-  spec.retry_delay = absl::Seconds(8);
+  spec.mutable_run()->set_max_failures(3);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(8)));
   const JobId job = SubmitJob(spec);
   End(job, 1);
   Hold(job);
@@ -207,23 +229,22 @@ TEST_F(ExplanationTest, AHoldThatOutlastsTheBackOffIsAllThatKeepsTheJob) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
-// What came free would go to the one ahead, so it has to be held for that.
+// What came free would go to the one ahead.
 TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
   Join(a_, 4);
   const JobId holder = SubmitJob(Spec(1, 4));
   const JobId ahead = SubmitJob(Spec(1, 3));
   const JobId job = SubmitJob(Spec(2, 2));
 
-  EXPECT_THAT(Find(Why(ahead), "JOB_ENDS").text, Not(HasSubstr("held")));
+  EXPECT_THAT(Kinds(Why(ahead)), Contains("JOB_ENDS"));
   const Explanation why = Why(job);
   EXPECT_EQ(why.ahead.jobs, 1);
   EXPECT_THAT(why.ahead.first, ElementsAre(ahead));
-  EXPECT_EQ(Find(why, "JOB_ENDS").text,
-            absl::StrCat("the end of job ", holder.ToText(), ", with ",
-                         ahead.ToText(), " held, which would take the room"));
+  EXPECT_THAT(Kinds(why), Not(Contains("JOB_ENDS")));
 
   Hold(ahead);
-  EXPECT_THAT(Find(Why(job), "JOB_ENDS").text, Not(HasSubstr("held")));
+  EXPECT_EQ(Find(Why(job), "JOB_ENDS").text,
+            "the end of job " + holder.ToText());
   End(holder);
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
@@ -235,7 +256,7 @@ TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
   node.resources.Set(kMemory, Amount::FromUnits(bytes));
   Join(node);
   JobSpec spec = Spec(1, 1);
-  spec.resources_per_worker.Set(kMemory, Amount::FromUnits(int64_t{64} << 30));
+  SetResource(spec, kMemory, Amount::FromUnits(int64_t{64} << 30));
 
   const Explanation why = Why(SubmitJob(spec));
 
@@ -244,8 +265,7 @@ TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
   const NamedChange less = Find(why, "LESS_OF_RESOURCE");
   EXPECT_EQ(less.text, "memory 65526MiB a worker instead of 64GiB");
   EXPECT_EQ(less.how, "--memory 65526MiB");
-  spec.resources_per_worker.Set(kMemory,
-                                Amount::FromUnits(int64_t{65526} << 20));
+  SetResource(spec, kMemory, Amount::FromUnits(int64_t{65526} << 20));
   EXPECT_EQ(StateOf(SubmitJob(spec)), JobState::kStarting);
 }
 
@@ -268,7 +288,7 @@ TEST_F(ExplanationTest, WhoWantsOtherNodesIsNotAhead) {
   SubmitJob(Spec(2, 4));
   const auto in_zone = [&](const std::string& zone) {
     JobSpec spec = Spec(1, 2);
-    spec.selectors = {"zone=" + zone};
+    spec.mutable_scaling()->add_selectors("zone=" + zone);
     return SubmitJob(spec);
   };
   in_zone("a");
@@ -299,8 +319,8 @@ TEST_F(ExplanationTest, AnArrayIsExplainedByWhatItsElementsWaitFor) {
   EXPECT_EQ(why.changes[0].how, "--array 0-9%4");
   End(array.Element(0));
   EXPECT_EQ(StateOf(array.Element(3)), JobState::kStarting);
-  // There is no room for four more.
-  EXPECT_THAT(Kinds(Why(array.Element(7))), ElementsAre("ELEMENT_ENDS"));
+  // Four come before it, and there is no room for four more.
+  EXPECT_THAT(Kinds(Why(array.Element(7))), IsEmpty());
 }
 
 TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
@@ -329,9 +349,7 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitNeedsNoMoreThanAnElementsEnd) {
   EXPECT_EQ(why.element, array.Element(4));
   EXPECT_THAT(Kinds(why), ElementsAre("ELEMENT_ENDS"));
   EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
-  EXPECT_EQ(Find(Why(array.Element(5)), "ELEMENT_ENDS").text,
-            absl::StrCat("the end of all of ", array.Element(0).ToText(),
-                         " and ", array.Element(1).ToText()));
+  EXPECT_THAT(Kinds(Why(array.Element(5))), IsEmpty()) << "one comes before";
   End(unrelated);
   EXPECT_EQ(StateOf(array.Element(4)), JobState::kPending);
   End(array.Element(0));
@@ -346,13 +364,7 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitAlsoWaitsForItsOwnInLine) {
   ASSERT_EQ(StateOf(array.Element(1)), JobState::kPending);
   const JobId job = array.Element(2);
 
-  const Explanation why = Why(job);
-
-  ASSERT_FALSE(why.changes.empty());
-  EXPECT_EQ(why.changes[0].text,
-            absl::StrCat("the end of ", array.Element(0).ToText(), ", with ",
-                         array.Element(1).ToText(),
-                         " held, which would take the room"));
+  EXPECT_THAT(Why(job).changes, IsEmpty());
   Hold(array.Element(1));
   End(array.Element(0));
   EXPECT_EQ(StateOf(job), JobState::kStarting);
@@ -365,14 +377,12 @@ TEST_F(ExplanationTest, TheNextElementIsInTheWayOfThoseBehindItsArray) {
   const JobId array = SubmitJob(ArraySpecOf("0-9%2", 1));
   const JobId job = SubmitJob(Spec(1, 1));
   JobSpec dependent = Spec(1, 1);
-  dependent.after = {{.job = job, .kind = DependencyKind::kAny}};
+  AddAfter(dependent, job, v1::DEPENDENCY_KIND_ANY);
   SubmitJob(dependent);
 
-  const Explanation why = Why(job);
-
-  EXPECT_THAT(Find(why, "JOB_ENDS").text,
-              HasSubstr(", with " + array.ToText() + " held"));
+  EXPECT_THAT(Kinds(Why(job)), Not(Contains("JOB_ENDS")));
   Hold(array);
+  EXPECT_THAT(Kinds(Why(job)), Contains("JOB_ENDS"));
   End(array.Element(0));
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
@@ -382,38 +392,17 @@ TEST_F(ExplanationTest, WhoWaitsForTheEndOfAJobIsInTheWayOfThoseBehind) {
   Join(a_, 2);
   const JobId holder = SubmitJob(Spec(1, 2));
   JobSpec spec = Spec(1, 2);
-  spec.after = {{.job = holder, .kind = DependencyKind::kAny}};
+  AddAfter(spec, holder, v1::DEPENDENCY_KIND_ANY);
   const JobId next = SubmitJob(spec);
   const JobId job = SubmitJob(Spec(1, 2));
 
-  EXPECT_EQ(Find(Why(job), "JOB_ENDS").text,
-            absl::StrCat("the end of job ", holder.ToText(), ", with ",
-                         next.ToText(), " held, which would take the room"));
+  EXPECT_THAT(Kinds(Why(job)), Not(Contains("JOB_ENDS")));
   // It is told once what it waits for.
   const Explanation why = Why(next);
   EXPECT_EQ(why.changes[0].text, "job " + holder.ToText() + " ending");
   EXPECT_THAT(why.changes, SizeIs(1));
   End(holder);
   EXPECT_EQ(StateOf(next), JobState::kStarting);
-}
-
-// While it is held those behind it may take the room.
-TEST_F(ExplanationTest, ReleaseAndRoomInWhateverOrder) {
-  Join(a_, 2);
-  const JobId holder = SubmitJob(Spec(1, 2));
-  JobSpec spec = Spec(1, 2);
-  spec.hold = true;
-  const JobId job = SubmitJob(spec);
-  const JobId behind = SubmitJob(Spec(1, 1));
-
-  const Explanation why = Why(job);
-
-  std::vector<std::string> texts;
-  for (const NamedChange& change : why.changes) texts.push_back(change.text);
-  EXPECT_THAT(texts,
-              ::testing::Contains(absl::StrCat(
-                  "release it and the end of job ", holder.ToText(), ", with ",
-                  behind.ToText(), " held, which would take the room")));
 }
 
 TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {
@@ -445,7 +434,7 @@ TEST_F(ExplanationTest, AnArrayMayWaitForOthers) {
   Join(a_, 2);
   const JobId first = SubmitJob(Spec(1, 1));
   JobSpec spec = ArraySpecOf("0-4%2", 1);
-  spec.after = {{.job = first, .kind = DependencyKind::kAny}};
+  AddAfter(spec, first, v1::DEPENDENCY_KIND_ANY);
   const JobId array = SubmitJob(spec);
 
   const Explanation why = WhyArray(array);
@@ -490,10 +479,10 @@ TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
   const JobId holder = SubmitJob(Spec(1, 4));
   SubmitJob(Spec(1, 2));  // in line
   JobSpec held_spec = Spec(1, 2);
-  held_spec.hold = true;
+  held_spec.set_hold(true);
   const JobId held = SubmitJob(held_spec);
   JobSpec after_spec = Spec(1, 2);
-  after_spec.after = {{.job = holder, .kind = DependencyKind::kAny}};
+  AddAfter(after_spec, holder, v1::DEPENDENCY_KIND_ANY);
   const JobId after = SubmitJob(after_spec);
   Pass(absl::Seconds(20), {a_});
   const absl::Time early = time_.Wall();
@@ -540,8 +529,9 @@ TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
 TEST_F(ExplanationTest, TellsOfBackOffAndOfTheArraysLimitInThePast) {
   Join(a_, 2);
   JobSpec spec = ArraySpecOf("0-1%1", 2);
-  spec.max_failures = 3;
-  spec.retry_delay = absl::Seconds(30);
+  spec.mutable_run()->set_max_failures(3);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(30)));
   const JobId array = SubmitJob(spec);
   const JobId first = array.Element(0);
   SubmitJob(Spec(1, 2));

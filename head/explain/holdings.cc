@@ -22,7 +22,7 @@ int64_t GainOn(const NodeForm& form, const ResourceSet& freed,
     return after >= request.num_workers ? request.num_workers : 0;
   }
   const int64_t now = Capacity(form, request.per_worker, request.num_workers);
-  if (request.strategy == PlacementStrategy::kStrictSpread) {
+  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
     return now == 0 && after > 0 ? 1 : 0;
   }
   return std::max<int64_t>(after - now, 0);
@@ -36,12 +36,12 @@ ResourceSet HeldBy(const AttemptRecord& attempt) {
   return held;
 }
 
-void AddGhostsOn(const NodeId& node, const NodeTable& nodes,
-                 Holdings& holdings) {
-  for (const auto& [job, held] : nodes.HauntedOn(node)) {
-    Haunting& haunting = holdings.ghosts[job];
-    haunting.nodes.insert(node);
-    haunting.resources.Add(held);
+void AddOrphansOn(const NodeId& node, const NodeTable& nodes,
+                  Holdings& holdings) {
+  for (const auto& [job, held] : nodes.HeldByOrphansOn(node)) {
+    Holding& holding = holdings.orphans[job];
+    holding.nodes.emplace_back(node, AttemptId());
+    holding.resources.Add(held);
   }
 }
 
@@ -59,24 +59,17 @@ Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
   Holdings holdings;
   int64_t looked_at = 0;
   for (const auto& [form, bucket] : nodes.index().all().buckets()) {
-    if (!FormAllowsIdle(*form, request)) continue;
+    if (form->gate != NodeGate::kOpen || !FormAllowsIdle(*form, request)) {
+      continue;
+    }
     for (const auto& [id, node] : bucket.nodes) {
       if (!LabelsFit(*node, request)) continue;
-      if (form->gate != NodeGate::kOpen) {
-        for (const auto& [attempt, held] : nodes.HeldOn(id)) {
-          if (++looked_at > leases_max) break;
-          holdings.closed[attempts.Find(attempt)->job].insert(attempt);
-        }
-        continue;
-      }
-      const size_t ghosts = nodes.GhostCountOn(id);
-      if (ghosts > 0) {
-        looked_at += static_cast<int64_t>(ghosts);
+      const size_t orphans = nodes.OrphanCountOn(id);
+      if (orphans > 0) {
+        looked_at += static_cast<int64_t>(orphans);
         if (looked_at > leases_max) break;
-        AddGhostsOn(id, nodes, holdings);
+        AddOrphansOn(id, nodes, holdings);
       }
-      NodeLoad load{.node = node, .jobs = {}};
-      ResourceSet all;
       for (const auto& [attempt, held] : nodes.HeldOn(id)) {
         if (++looked_at > leases_max) break;
         const AttemptRecord& record = *attempts.Find(attempt);
@@ -87,20 +80,11 @@ Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
         holding.nodes.emplace_back(id, attempt);
         holding.resources.Add(held);
         holding.gain += GainOn(*form, held, request);
-        load.jobs.push_back(job);
-        all.Add(held);
       }
-      if (load.jobs.empty()) continue;
-      load.gain = GainOn(*form, all, request);
-      holdings.nodes.push_back(std::move(load));
     }
     if (looked_at > leases_max) break;
   }
   holdings.complete = looked_at <= leases_max;
-  std::sort(holdings.nodes.begin(), holdings.nodes.end(),
-            [](const NodeLoad& a, const NodeLoad& b) {
-              return a.node->id < b.node->id;
-            });
   return holdings;
 }
 

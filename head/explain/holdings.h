@@ -33,28 +33,10 @@ struct Holding {
   }
 };
 
-// What nodes still have of a job although it holds nothing there: unclaimed
-// attempts that no row knows, and those whose lease is void.
-struct Haunting {
-  std::set<NodeId> nodes;
-  ResourceSet resources;
-};
-
-// What is held of a node.
-struct NodeLoad {
-  const NodeSnapshot* node = nullptr;
-  std::vector<JobId> jobs;
-  // Workers that it gains once all of them have ended, at most.
-  int64_t gain = 0;
-};
-
 struct Holdings {
   std::map<JobId, Holding> jobs;
-  // They take room too, and no job's end makes it free.
-  std::map<JobId, Haunting> ghosts;
-  std::vector<NodeLoad> nodes;  // that hold anything, by id
-  // On nodes that take no new work now, but would suit the request else.
-  std::map<JobId, std::set<AttemptId>> closed;
+  // Of the nodes' orphans, which hold room that no job's end makes free.
+  std::map<JobId, Holding> orphans;
   // False when more is held than was looked at.
   bool complete = true;
 };

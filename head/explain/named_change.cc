@@ -39,11 +39,6 @@ class Wording {
   explicit Wording(const NodeTable& nodes) : nodes_(nodes) {}
 
   NamedChange Of(const Remedy& remedy) const {
-    if (!remedy.parts.empty()) {
-      std::vector<NamedChange> parts;
-      for (const Remedy& part : remedy.parts) parts.push_back(Of(part));
-      return JoinChanges(parts);
-    }
     return {.kind = RemedyName(remedy.kind),
             .of_request = IsOfRequest(remedy.kind),
             .text = Text(remedy),
@@ -92,9 +87,7 @@ class Wording {
       case Remedy::Kind::kUndrain:
         return absl::StrCat("undrain ", NamesText(NodeNames(remedy)));
       case Remedy::Kind::kJobEnds:
-        return absl::StrCat(remedy.jobs.size() == 1 ? "the end of job "
-                                                    : "the end of all of jobs ",
-                            NamesText(remedy.jobs));
+        return absl::StrCat("the end of job ", remedy.job.ToText());
       case Remedy::Kind::kMoreNodes:
         return absl::StrCat(
             remedy.count, " more ", remedy.count == 1 ? "node" : "nodes",
@@ -104,9 +97,6 @@ class Wording {
         return absl::StrCat(Count(remedy.count, "node"), " with ",
                             NodeText(*remedy.model),
                             remedy.count == 1 ? "" : " each");
-      case Remedy::Kind::kSeveralOfRequest:
-      case Remedy::Kind::kSeveralOfCluster:
-        break;  // their parts are told
     }
     return RemedyName(remedy.kind);
   }
@@ -132,8 +122,6 @@ class Wording {
       case Remedy::Kind::kJobEnds:
       case Remedy::Kind::kMoreNodes:
       case Remedy::Kind::kOtherNodes:
-      case Remedy::Kind::kSeveralOfRequest:
-      case Remedy::Kind::kSeveralOfCluster:
         return "";
     }
     return "";
@@ -171,30 +159,6 @@ NamedChange NameChange(const Remedy& remedy, const NodeTable& nodes) {
   return Wording(nodes).Of(remedy);
 }
 
-NamedChange JoinChanges(const std::vector<NamedChange>& changes) {
-  NamedChange all = changes.front();
-  if (changes.size() == 1) return all;
-  all.kind = "SEVERAL";
-  std::vector<std::string> texts;
-  std::vector<std::string> commands;
-  std::vector<std::string> flags;
-  bool all_told = true;
-  for (const NamedChange& change : changes) {
-    all.of_request = all.of_request && change.of_request;
-    texts.push_back(change.text);
-    all_told = all_told && !change.how.empty();
-    const bool is_flag = !change.how.empty() && change.how[0] == '-';
-    (is_flag ? flags : commands).push_back(change.how);
-  }
-  all.text = absl::StrJoin(texts, " and ");
-  // Half of a recipe would mislead.
-  all.how.clear();
-  if (!all_told) return all;
-  if (!flags.empty()) commands.push_back(absl::StrJoin(flags, " "));
-  all.how = absl::StrJoin(commands, "; ");
-  return all;
-}
-
 std::string NamesText(const std::vector<std::string>& names) {
   if (names.size() > kNamesShown) {
     const std::vector<std::string> shown(names.begin(),
@@ -208,12 +172,6 @@ std::string NamesText(const std::vector<std::string>& names) {
     absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", names[i]);
   }
   return text;
-}
-
-std::string NamesText(const std::vector<JobId>& jobs) {
-  std::vector<std::string> names;
-  for (const JobId& job : jobs) names.push_back(job.ToText());
-  return NamesText(names);
 }
 
 }  // namespace cohort::head

@@ -21,11 +21,7 @@ struct NamedChange {
 
 NamedChange NameChange(const Remedy& remedy, const NodeTable& nodes);
 
-// All of them together, which none alone is.  REQUIRES: there is one.
-NamedChange JoinChanges(const std::vector<NamedChange>& changes);
-
 // "a", "a and b", "a, b and c", "a, b, c and 2 more".
 std::string NamesText(const std::vector<std::string>& names);
-std::string NamesText(const std::vector<JobId>& jobs);
 
 }  // namespace cohort::head

@@ -12,6 +12,7 @@
 #include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_phases.h"
+#include "head/state/job_spec.h"
 #include "head/state/job_table.h"
 
 namespace cohort::head {
@@ -35,8 +36,9 @@ std::optional<absl::Time> EndOf(const JobTable& jobs, const JobId& id) {
 
 class Waits {
  public:
-  Waits(const ClusterState& state, const JobRecord& job)
-      : state_(state), job_(job), spans_(PhaseSpans(job)) {}
+  Waits(const ClusterState& state, const WaitHistory& history,
+        const JobRecord& job)
+      : state_(state), history_(history), job_(job), spans_(PhaseSpans(job)) {}
 
   std::vector<PastWait> Find() && {
     const absl::Time others_end = AddDependencies();
@@ -70,10 +72,10 @@ class Waits {
   absl::Time AddDependencies() {
     const absl::Time latest = FirstAttemptOrEnd();
     absl::Time last = absl::InfinitePast();
-    for (const Dependency& each : job_.spec->after) {
-      const std::optional<absl::Time> end = EndOf(state_.jobs(), each.job);
-      const bool ok = each.kind == DependencyKind::kOk;
-      std::string text = absl::StrCat("job ", each.job.ToText(), " had to ",
+    for (const Dependency& each : job_.spec->after()) {
+      const std::optional<absl::Time> end = EndOf(state_.jobs(), JobOf(each));
+      const bool ok = each.kind() == v1::DEPENDENCY_KIND_OK;
+      std::string text = absl::StrCat("job ", JobOf(each).ToText(), " had to ",
                                       ok ? "succeed" : "end", " first");
       if (!end.has_value()) {
         absl::StrAppend(&text, "; when it did is not remembered any more");
@@ -107,8 +109,8 @@ class Waits {
                    "its next attempt was not due yet", span.since, span.until);
       case Phase::kAttempt:
         return;
-      case Phase::kUnclaimed:
-        return Add(BlockerName(Blocker::kUnclaimed),
+      case Phase::kOrphan:
+        return Add(BlockerName(Blocker::kOrphan),
                    "an attempt of before the restore might still run",
                    span.since, span.until);
     }
@@ -117,9 +119,9 @@ class Waits {
   void AddLine(absl::Time since, absl::Time until) {
     if (since >= until) return;
     absl::Time known = since;
-    const auto reasons = state_.wait_history().Between(
-        ShapeKeyOf(RequestOf(*job_.spec)), since, until,
-        std::numeric_limits<size_t>::max());
+    const auto reasons =
+        history_.Between(ShapeKeyOf(RequestOf(*job_.spec)), since, until,
+                         std::numeric_limits<size_t>::max());
     for (const WaitReasonRecord* const reason : reasons) {
       const absl::Time begin = std::max(reason->since, since);
       const absl::Time end = reason->until == absl::InfinitePast()
@@ -146,6 +148,7 @@ class Waits {
   }
 
   const ClusterState& state_;
+  const WaitHistory& history_;
   const JobRecord& job_;
   const std::vector<PhaseSpan> spans_;
   std::vector<PastWait> waits_;
@@ -154,8 +157,9 @@ class Waits {
 }  // namespace
 
 std::vector<PastWait> PastWaits(const ClusterState& state,
+                                const WaitHistory& history,
                                 const JobRecord& job) {
-  return Waits(state, job).Find();
+  return Waits(state, history, job).Find();
 }
 
 }  // namespace cohort::head

@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 
+#include "head/explain/wait_history.h"
 #include "head/state/cluster_state.h"
 #include "head/store/records.h"
 
@@ -31,6 +32,7 @@ struct PastWait {
 // From its submission on, by when it began.  Takes time linear in what is
 // remembered of it and of its shape.
 std::vector<PastWait> PastWaits(const ClusterState& state,
+                                const WaitHistory& history,
                                 const JobRecord& job);
 
 }  // namespace cohort::head

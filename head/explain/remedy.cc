@@ -51,9 +51,9 @@ class RequestChanges {
           {.kind = Kind::kPreferTopology, .subject = request_.topology.level},
           found);
     }
-    if (request_.strategy == PlacementStrategy::kStrictPack) {
+    if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
       AddIfFits({.kind = Kind::kOtherStrategy, .subject = "PACK"}, found);
-    } else if (request_.strategy == PlacementStrategy::kStrictSpread) {
+    } else if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
       AddIfFits({.kind = Kind::kOtherStrategy, .subject = "SPREAD"}, found);
     }
     for (const std::string& taint : TaintsInTheWay()) {
@@ -67,7 +67,6 @@ class RequestChanges {
     }
     FindLess(found);
     FindFewer(found);
-    if (found.empty()) FindSeveral(found);
   }
 
  private:
@@ -148,105 +147,6 @@ class RequestChanges {
     found.push_back(std::move(remedy));
   }
 
-  // ---- where no single one is enough ----
-
-  static Remedy Several(std::vector<Remedy> parts) {
-    Remedy several{.kind = Remedy::Kind::kSeveralOfRequest};
-    several.parts = std::move(parts);
-    return several;
-  }
-
-  // All that nodes have which could be used, but for those of one form only.
-  std::set<std::string> AllTaintsInTheWay() const {
-    std::set<std::string> taints;
-    for (const auto& [form, bucket] : nodes_.all().buckets()) {
-      if (form->gate != NodeGate::kOpen) continue;
-      for (const Taint& taint : form->taints) {
-        if (FirstUntolerated({taint}, request_.tolerations) == nullptr) {
-          continue;
-        }
-        taints.insert(taint.ToString());
-        if (taints.size() > kTaintsTried) taints.erase(std::prev(taints.end()));
-      }
-    }
-    return taints;
-  }
-
-  // What a person would give up last comes last.
-  std::vector<Remedy> EverythingGivenUp() const {
-    using Kind = Remedy::Kind;
-    std::vector<Remedy> all;
-    if (request_.topology.required) {
-      all.push_back(
-          {.kind = Kind::kPreferTopology, .subject = request_.topology.level});
-    }
-    if (request_.strategy == PlacementStrategy::kStrictPack) {
-      all.push_back({.kind = Kind::kOtherStrategy, .subject = "PACK"});
-    } else if (request_.strategy == PlacementStrategy::kStrictSpread) {
-      all.push_back({.kind = Kind::kOtherStrategy, .subject = "SPREAD"});
-    }
-    for (const std::string& taint : AllTaintsInTheWay()) {
-      all.push_back({.kind = Kind::kTolerateTaint, .subject = taint});
-    }
-    for (const LabelSelector::Requirement& requirement :
-         request_.selector.requirements()) {
-      all.push_back(
-          {.kind = Kind::kDropSelector, .subject = requirement.ToString()});
-    }
-    if (!request_.accelerator_type.empty()) {
-      all.push_back({.kind = Kind::kAnyAccelerator,
-                     .subject = request_.accelerator_type});
-    }
-    for (const ResourceSet::Entry& need : request_.per_worker) {
-      if (need.second <= StepOf(need)) continue;
-      all.push_back({.kind = Kind::kLessOfResource,
-                     .subject = need.first,
-                     .from = need.second,
-                     .to = StepOf(need)});
-    }
-    if (request_.num_workers > 1) {
-      all.push_back({.kind = Kind::kFewerWorkers,
-                     .subject = "",
-                     .from = Amount::FromUnits(request_.num_workers),
-                     .to = Amount::FromUnits(1)});
-    }
-    return all;
-  }
-
-  // Everything is given up, then each taken back as far as it can be.
-  void FindSeveral(std::vector<Remedy>& found) {
-    std::vector<Remedy> parts = EverythingGivenUp();
-    if (parts.size() < 2 || !FitsWith(Several(parts))) return;
-    for (size_t i = parts.size(); i-- > 0;) {
-      std::vector<Remedy> fewer = parts;
-      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
-      if (FitsWith(Several(fewer))) {
-        parts = std::move(fewer);
-      } else {
-        GiveUpLess(parts, i);
-      }
-    }
-    if (budget_.used_up()) return;  // it is not known to be the smallest
-    found.push_back(Several(std::move(parts)));
-  }
-
-  // As little of parts[i] as is enough beside the others.
-  void GiveUpLess(std::vector<Remedy>& parts, size_t i) {
-    Remedy& part = parts[i];
-    int64_t step = 0;
-    if (part.kind == Remedy::Kind::kFewerWorkers) step = Amount::kScale;
-    if (part.kind == Remedy::Kind::kLessOfResource) {
-      step = StepOf({part.subject, part.from}).ten_thousandths();
-    }
-    if (step == 0) return;
-    const int64_t steps =
-        Largest((part.from.ten_thousandths() - 1) / step, [&](int64_t n) {
-          part.to = Amount::FromTenThousandths(n * step);
-          return FitsWith(Several(parts));
-        });
-    part.to = Amount::FromTenThousandths(std::max<int64_t>(steps, 1) * step);
-  }
-
   const PlacementIndex& nodes_;
   const GangRequest& request_;
   PlanBudget& budget_;
@@ -288,9 +188,6 @@ const char* RemedyName(Remedy::Kind kind) {
       return "LESS_OF_RESOURCE";
     case Remedy::Kind::kFewerWorkers:
       return "FEWER_WORKERS";
-    case Remedy::Kind::kSeveralOfRequest:
-    case Remedy::Kind::kSeveralOfCluster:
-      return "SEVERAL";
     case Remedy::Kind::kNodeReturns:
       return "NODE_RETURNS";
     case Remedy::Kind::kUndrain:
@@ -311,8 +208,9 @@ GangRequest Apply(const Remedy& remedy, GangRequest request) {
       request.topology.required = false;
       break;
     case Remedy::Kind::kOtherStrategy:
-      request.strategy = remedy.subject == "PACK" ? PlacementStrategy::kPack
-                                                  : PlacementStrategy::kSpread;
+      request.strategy = remedy.subject == "PACK"
+                             ? v1::PLACEMENT_STRATEGY_PACK
+                             : v1::PLACEMENT_STRATEGY_SPREAD;
       break;
     case Remedy::Kind::kTolerateTaint:
       request.tolerations.push_back(ForTaint(remedy.subject));
@@ -330,15 +228,9 @@ GangRequest Apply(const Remedy& remedy, GangRequest request) {
     case Remedy::Kind::kFewerWorkers:
       request.num_workers = static_cast<int>(remedy.to.WholeUnits());
       break;
-    case Remedy::Kind::kSeveralOfRequest:
-      for (const Remedy& part : remedy.parts) {
-        request = Apply(part, std::move(request));
-      }
-      break;
     case Remedy::Kind::kNodeReturns:
     case Remedy::Kind::kUndrain:
     case Remedy::Kind::kJobEnds:
-    case Remedy::Kind::kSeveralOfCluster:
     case Remedy::Kind::kMoreNodes:
     case Remedy::Kind::kOtherNodes:
       COHORT_CHECK(false) << RemedyName(remedy.kind);

@@ -29,13 +29,11 @@ struct Remedy {
     kAnyAccelerator = 5,
     kLessOfResource = 6,  // per worker; the smallest part given up first
     kFewerWorkers = 7,
-    kSeveralOfRequest = 8,  // all of `parts`, where no single one is enough
-    kNodeReturns = 9,       // that is silent, dead, unfit, or not registered
-    kUndrain = 10,
-    kJobEnds = 11,
-    kSeveralOfCluster = 12,  // as kSeveralOfRequest
-    kMoreNodes = 13,
-    kOtherNodes = 14,  // unlike all that are known
+    kNodeReturns = 8,  // that is silent, dead, unfit, or not registered
+    kUndrain = 9,
+    kJobEnds = 10,
+    kMoreNodes = 11,
+    kOtherNodes = 12,  // unlike all that are known
   };
   Kind kind = Kind::kFewerWorkers;
   // The level, strategy, taint, requirement, model or resource; of kMoreNodes
@@ -49,18 +47,14 @@ struct Remedy {
   std::optional<NodeSnapshot> model;
   // kNodeReturns, kUndrain: as few as can be.
   std::vector<NodeId> nodes;
-  // kJobEnds: the one that holds least, or several of which none can be left
-  // out.
-  std::vector<JobId> jobs;
-  // Of several; none can be left out.
-  std::vector<Remedy> parts;
+  JobId job;  // kJobEnds: the one that holds least
 };
 
 constexpr bool IsOfRequest(Remedy::Kind kind) {
-  return kind <= Remedy::Kind::kSeveralOfRequest;
+  return kind <= Remedy::Kind::kFewerWorkers;
 }
 
-// "FEWER_WORKERS"; "SEVERAL" of both kinds of several.
+// "FEWER_WORKERS".
 const char* RemedyName(Remedy::Kind kind);
 
 // The request after the change.  REQUIRES: IsOfRequest(remedy.kind).

@@ -84,7 +84,9 @@ std::string ShapeKeyOf(const GangRequest& request) {
   return std::string(Sha256::Of(text).bytes().substr(0, 16));
 }
 
-void WaitHistory::Load(std::vector<WaitReasonRecord> records) {
+WaitHistory::WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
+                         std::vector<WaitReasonRecord> records)
+    : limits_(limits), clock_(clock), kept_(caps, clock) {
   std::vector<HistoryLine<uint64_t>::Loaded> kept;
   for (WaitReasonRecord& record : records) {
     if (Holds(record)) unmet_.insert(record.number);
@@ -114,8 +116,8 @@ void WaitHistory::Drop(uint64_t number) {
 }
 
 void WaitHistory::Look(const WaitingLine& line, const NodeTable& nodes,
-                       const AttemptTable& attempts, Change& change) {
-  CloseThoseGone(line, change);
+                       const AttemptTable& attempts, Transition& transition) {
+  CloseThoseGone(line, transition);
   int diagnoses = 0;
   for (int step = 0; step < limits_.steps_per_look; ++step) {
     const GangRequest* const next =
@@ -124,19 +126,19 @@ void WaitHistory::Look(const WaitingLine& line, const NodeTable& nodes,
       at_.reset();
       // Round: what nobody waits for any more was over before the restart.
       while (!unmet_.empty() && !line.Next().has_value()) {
-        Close(*unmet_.begin(), change);
+        Close(*unmet_.begin(), transition);
       }
       break;
     }
-    if (!LookAt(*next, nodes, attempts, diagnoses, change)) break;
+    if (!LookAt(*next, nodes, attempts, diagnoses, transition)) break;
     at_ = *next;
   }
-  Trim(change);
+  Trim(transition);
 }
 
 bool WaitHistory::LookAt(const GangRequest& request, const NodeTable& nodes,
                          const AttemptTable& attempts, int& diagnoses,
-                         Change& change) {
+                         Transition& transition) {
   const absl::Duration now = clock_.Monotonic();
   const auto [place, fresh] = open_.try_emplace(request);
   Open& open = place->second;
@@ -156,12 +158,12 @@ bool WaitHistory::LookAt(const GangRequest& request, const NodeTable& nodes,
   limits.holders_max = kHoldersMax;
   limits.leases_max = limits_.leases_max;
   const Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits);
-  if (!diagnosis.fits) Note(request, diagnosis, open, change);
+  if (!diagnosis.fits) Note(request, diagnosis, open, transition);
   return true;
 }
 
 void WaitHistory::Note(const GangRequest& request, const Diagnosis& diagnosis,
-                       Open& open, Change& change) {
+                       Open& open, Transition& transition) {
   WaitReasonRecord record = RecordOf(diagnosis);
   if (open.number == 0) {
     // It may have waited before a restart too.
@@ -174,18 +176,19 @@ void WaitHistory::Note(const GangRequest& request, const Diagnosis& diagnosis,
   const auto last = records_.find(open.number);
   if (last != records_.end() && Holds(last->second)) {
     if (SameReason(last->second, record)) return;
-    Close(open.number, change);
+    Close(open.number, transition);
   }
   // As people are shown it, so that they can ask for it.
   record.since = absl::FromUnixMillis(absl::ToUnixMillis(clock_.Wall()));
   record.number = next_number_++;
   open.number = record.number;
-  change.wait_reasons.push_back(record);
+  transition.Put(record);
   kept_.Put(record.number, BytesOf(record));
   Insert(std::move(record));
 }
 
-void WaitHistory::CloseThoseGone(const WaitingLine& line, Change& change) {
+void WaitHistory::CloseThoseGone(const WaitingLine& line,
+                                 Transition& transition) {
   auto at =
       closing_at_.has_value() ? open_.upper_bound(*closing_at_) : open_.begin();
   for (int step = 0; step < limits_.steps_per_look && at != open_.end();
@@ -193,7 +196,7 @@ void WaitHistory::CloseThoseGone(const WaitingLine& line, Change& change) {
     if (line.Waits(at->first)) {
       ++at;
     } else {
-      Close(at->second.number, change);
+      Close(at->second.number, transition);
       at = open_.erase(at);
     }
   }
@@ -203,17 +206,17 @@ void WaitHistory::CloseThoseGone(const WaitingLine& line, Change& change) {
   }
 }
 
-void WaitHistory::Close(uint64_t number, Change& change) {
+void WaitHistory::Close(uint64_t number, Transition& transition) {
   unmet_.erase(number);
   const auto found = records_.find(number);
   if (found == records_.end() || !Holds(found->second)) return;
   found->second.until = clock_.Wall();
-  change.wait_reasons.push_back(found->second);
+  transition.Put(found->second);
   kept_.Put(number, BytesOf(found->second));
   kept_.Renew(number);
 }
 
-void WaitHistory::Trim(Change& change) {
+void WaitHistory::Trim(Transition& transition) {
   for (size_t i = 0; i < kTrimmedAtOnce; ++i) {
     const std::optional<uint64_t> number = kept_.Due();
     if (!number.has_value()) return;
@@ -221,7 +224,7 @@ void WaitHistory::Trim(Change& change) {
       kept_.Renew(*number);
       continue;
     }
-    change.wait_reasons_gone.push_back(*number);
+    transition.DeleteWaitReason(*number);
     Drop(*number);
   }
 }

@@ -33,7 +33,7 @@ std::string ShapeKeyOf(const GangRequest& request);
 //         waits; never more than history's caps are kept, the newest.
 //
 // Costs a submit and a plan nothing: Look goes round the line, a few shapes
-// each tick.  Thread-compatible; belongs to ClusterState.
+// each tick.  Thread-compatible; belongs to Explainer.
 class WaitHistory {
  public:
   struct Limits {
@@ -47,14 +47,12 @@ class WaitHistory {
     int steps_per_look = 64;
   };
 
-  WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock)
-      : limits_(limits), clock_(clock), kept_(caps, clock) {}
+  WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
+              std::vector<WaitReasonRecord> records);
 
-  void Load(std::vector<WaitReasonRecord> records);
-
-  // Goes on with its round: puts what is new or over into `change`.
+  // Goes on with its round: puts what is new or over into `transition`.
   void Look(const WaitingLine& line, const NodeTable& nodes,
-            const AttemptTable& attempts, Change& change);
+            const AttemptTable& attempts, Transition& transition);
 
   // Why jobs of this shape waited at `at`; null when nothing is noted.  Valid
   // until the next Look.
@@ -77,14 +75,15 @@ class WaitHistory {
 
   // False when this look may diagnose no more.
   bool LookAt(const GangRequest& request, const NodeTable& nodes,
-              const AttemptTable& attempts, int& diagnoses, Change& change);
+              const AttemptTable& attempts, int& diagnoses,
+              Transition& transition);
   void Note(const GangRequest& request, const Diagnosis& diagnosis, Open& open,
-            Change& change);
-  void CloseThoseGone(const WaitingLine& line, Change& change);
-  void Close(uint64_t number, Change& change);
+            Transition& transition);
+  void CloseThoseGone(const WaitingLine& line, Transition& transition);
+  void Close(uint64_t number, Transition& transition);
   void Insert(WaitReasonRecord record);
   void Drop(uint64_t number);
-  void Trim(Change& change);
+  void Trim(Transition& transition);
 
   const Limits limits_;
   const Clock& clock_;

@@ -6,6 +6,10 @@
 
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "head/store/memory_store.h"
+#include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -17,12 +21,9 @@ class WaitHistoryTest : public ::testing::Test {
  protected:
   WaitHistoryTest() { Start(); }
 
-  // As a restart of the head: what is in `rows_`.
+  // As a restart of the head: what is stored.
   void Start() {
-    history_ = std::make_unique<WaitHistory>(limits_, caps_, time_);
-    std::vector<WaitReasonRecord> records;
-    for (const auto& [number, record] : rows_) records.push_back(record);
-    history_->Load(std::move(records));
+    history_ = std::make_unique<WaitHistory>(limits_, caps_, time_, Rows());
   }
 
   void AddNode(int cpus) {
@@ -38,9 +39,9 @@ class WaitHistoryTest : public ::testing::Test {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = ++sequence_;
-    JobSpec spec;
-    spec.num_workers = 1;
-    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(cpus));
+    JobSpec spec = OneWorker();
+    spec.mutable_scaling()->set_num_workers(1);
+    SetResource(spec, kCpu, Amount::FromUnits(cpus));
     job.spec = spec;
     return job;
   }
@@ -51,15 +52,19 @@ class WaitHistoryTest : public ::testing::Test {
     return job;
   }
 
+  std::vector<WaitReasonRecord> Rows() {
+    MemoryStore store(disk_);
+    auto rows = LoadRecords<WaitReasonRecord>(store);
+    COHORT_EXPECT_OK(rows.status());
+    return *std::move(rows);
+  }
   // A tick: its rows are stored.
   size_t Look() {
-    Change change;
-    history_->Look(line_, nodes_, attempts_, change);
-    for (const WaitReasonRecord& record : change.wait_reasons) {
-      rows_[record.number] = record;
-    }
-    for (const uint64_t number : change.wait_reasons_gone) rows_.erase(number);
-    return change.wait_reasons.size() + change.wait_reasons_gone.size();
+    Transition transition;
+    history_->Look(line_, nodes_, attempts_, transition);
+    const Batch batch = transition.TakeBatch();
+    COHORT_EXPECT_OK(MemoryStore(disk_).Append(0, batch));
+    return batch.size();
   }
 
   const WaitReasonRecord* At(const JobRecord& job, absl::Time at) {
@@ -75,7 +80,7 @@ class WaitHistoryTest : public ::testing::Test {
   WaitingLine line_;
   WaitHistory::Limits limits_;
   HistoryCaps caps_ = HistoryLimits().wait_reasons;
-  std::map<uint64_t, WaitReasonRecord> rows_;
+  MemoryDisk disk_;
   std::unique_ptr<WaitHistory> history_;
 };
 
@@ -87,7 +92,7 @@ TEST_F(WaitHistoryTest, EqualRequestsShareAReasonThatIsStoredOnce) {
   EXPECT_EQ(Look(), 1u);
   EXPECT_EQ(Look(), 0u);
 
-  ASSERT_THAT(rows_, SizeIs(1));
+  ASSERT_THAT(Rows(), SizeIs(1));
   const WaitReasonRecord* const reason = At(job, Now());
   ASSERT_NE(reason, nullptr);
   EXPECT_EQ(reason->nodes, 1);
@@ -136,7 +141,7 @@ TEST_F(WaitHistoryTest, OutlivesAHead) {
   const JobRecord gone = Wait(5);
   while (Look() > 0) {
   }
-  ASSERT_THAT(rows_, SizeIs(2));
+  ASSERT_THAT(Rows(), SizeIs(2));
   const absl::Time before = Now();
   line_.Remove(gone);
   Start();
@@ -144,7 +149,7 @@ TEST_F(WaitHistoryTest, OutlivesAHead) {
   while (Look() > 0) {
   }
 
-  EXPECT_THAT(rows_, SizeIs(2)) << "the one that still holds goes on";
+  EXPECT_THAT(Rows(), SizeIs(2)) << "the one that still holds goes on";
   EXPECT_EQ(At(waits, Now())->since, At(waits, before)->since);
   EXPECT_NE(At(gone, before), nullptr);
   time_.AdvanceBy(absl::Seconds(1));
@@ -159,21 +164,21 @@ TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
   while (Look() > 0) {
     ASSERT_LE(history_->size(), 5u);
   }
-  EXPECT_THAT(rows_, SizeIs(5));
+  EXPECT_THAT(Rows(), SizeIs(5));
 
   caps_ = HistoryLimits().wait_reasons;
   caps_.bytes_max = history_->Level().bytes / 2;
   Start();
   Look();
   EXPECT_LE(history_->Level().bytes, caps_.bytes_max);
-  EXPECT_EQ(rows_.size(), history_->size());
+  EXPECT_EQ(Rows().size(), history_->size());
 
   line_ = WaitingLine();
   while (Look() > 0) {
   }
   time_.AdvanceBy(caps_.age_max + absl::Hours(1));
   Look();
-  EXPECT_THAT(rows_, IsEmpty());
+  EXPECT_THAT(Rows(), IsEmpty());
 }
 
 TEST_F(WaitHistoryTest, ALookIsShort) {
@@ -184,7 +189,7 @@ TEST_F(WaitHistoryTest, ALookIsShort) {
   int looks = 1;
   while (Look() > 0) ++looks;
 
-  EXPECT_THAT(rows_, SizeIs(100));
+  EXPECT_THAT(Rows(), SizeIs(100));
   EXPECT_GE(looks, 50);
 }
 

@@ -4,8 +4,6 @@
 
 #include "absl/strings/string_view.h"
 
-#include "head/services/cluster_wire.h"
-
 namespace cohort::head {
 namespace {
 
@@ -74,8 +72,8 @@ std::vector<MetricFamily> HistoryMetrics(
 HeadSample SampleOf(const ClusterState& state) {
   HeadSample sample;
   sample.term = state.cluster().term;
-  sample.nodes_by_state = NodesByState(state);
-  sample.jobs_by_state = JobsByState(state);
+  sample.nodes_by_state = state.nodes().CountsByState();
+  sample.jobs_by_state = state.jobs().CountsByState();
   sample.total = state.nodes().Total();
   sample.available = state.nodes().Available();
   sample.leases = state.nodes().HoldCount();

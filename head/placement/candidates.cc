@@ -24,8 +24,8 @@ class GpuWish {
   explicit GpuWish(const GangRequest& request)
       : gpus_(request.per_worker.Get(kGpu)),
         parts_(!gpus_.IsZero() && gpus_ < Amount::FromUnits(1)),
-        packed_(request.strategy == PlacementStrategy::kPack ||
-                request.strategy == PlacementStrategy::kStrictPack) {}
+        packed_(request.strategy == v1::PLACEMENT_STRATEGY_PACK ||
+                request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {}
 
   bool any() const { return !gpus_.IsZero(); }
 
@@ -61,15 +61,6 @@ NodeSize NodeSizeOf(const NodeForm& form, int64_t capacity,
           .capacity = capacity,
           .cpus = form.available.Get(kCpu),
           .memory = form.available.Get(kMemory)};
-}
-
-// As Amount's sums, it stays at the bound.
-Amount Times(Amount amount, int64_t n) {
-  int64_t product = 0;
-  if (__builtin_mul_overflow(amount.ten_thousandths(), n, &product)) {
-    product = std::numeric_limits<int64_t>::max();
-  }
-  return Amount::FromTenThousandths(product);
 }
 
 }  // namespace
@@ -213,15 +204,13 @@ bool Room::Holds(const GangRequest& request) const {
 
 int64_t Room::MissingFor(const GangRequest& request) const {
   switch (request.strategy) {
-    case PlacementStrategy::kPack:
-    case PlacementStrategy::kSpread:
-      return std::max<int64_t>(request.num_workers - workers, 0);
-    case PlacementStrategy::kStrictPack:
+    case v1::PLACEMENT_STRATEGY_STRICT_PACK:
       return std::max<int64_t>(request.num_workers - most, 0);
-    case PlacementStrategy::kStrictSpread:
+    case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
       return std::max<int64_t>(request.num_workers - nodes, 0);
+    default:
+      return std::max<int64_t>(request.num_workers - workers, 0);
   }
-  return request.num_workers;
 }
 
 Room RoomIn(const std::vector<Tier>& tiers) {
@@ -252,9 +241,9 @@ std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
     if (count == 0) continue;
     room.Add(capacity, count);
     const NodeSize one = NodeSizeOf(*form, capacity, wish);
-    size.gpus += Times(one.gpus, count);
-    size.cpus += Times(one.cpus, count);
-    size.memory += Times(one.memory, count);
+    size.gpus += one.gpus.Times(count);
+    size.cpus += one.cpus.Times(count);
+    size.memory += one.memory.Times(count);
     fit_on_broken += wish.FitOnBroken(*form, capacity) * count;
   }
   if (!room.Holds(request)) return std::nullopt;
@@ -265,11 +254,11 @@ std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
 
 bool MayShareANode(const GangRequest& request) {
   return request.num_workers == 1 ||
-         request.strategy != PlacementStrategy::kStrictSpread;
+         request.strategy != v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
 }
 
 bool OnOneNode(const GangRequest& request) {
-  return request.strategy == PlacementStrategy::kStrictPack ||
+  return request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK ||
          (request.topology.required && request.topology.level == kHostLevel);
 }
 

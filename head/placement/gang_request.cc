@@ -8,16 +8,17 @@ namespace cohort::head {
 
 const char* StrategyName(PlacementStrategy strategy) {
   switch (strategy) {
-    case PlacementStrategy::kPack:
+    case v1::PLACEMENT_STRATEGY_PACK:
       return "PACK";
-    case PlacementStrategy::kSpread:
+    case v1::PLACEMENT_STRATEGY_SPREAD:
       return "SPREAD";
-    case PlacementStrategy::kStrictPack:
+    case v1::PLACEMENT_STRATEGY_STRICT_PACK:
       return "STRICT_PACK";
-    case PlacementStrategy::kStrictSpread:
+    case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
       return "STRICT_SPREAD";
+    default:
+      return "unknown strategy";
   }
-  return "unknown strategy";
 }
 
 std::string Describe(const GangRequest& request) {

@@ -14,12 +14,22 @@
 
 namespace cohort::head {
 
+// All ranks are to lie within one `level`: "host" is the node, any other is a
+// node label whose value is the same for all of them.
+struct TopologyWish {
+  std::string level;      // empty: no wish
+  bool required = false;  // false: when that is possible
+
+  friend bool operator==(const TopologyWish&, const TopologyWish&) = default;
+  friend auto operator<=>(const TopologyWish&, const TopologyWish&) = default;
+};
+
 // What a job asks of the planner.  A value; requests that compare equal get
 // equal answers.
 struct GangRequest {
   int num_workers = 1;
   ResourceSet per_worker;
-  PlacementStrategy strategy = PlacementStrategy::kPack;
+  PlacementStrategy strategy = v1::PLACEMENT_STRATEGY_PACK;
   LabelSelector selector;
   std::vector<Toleration> tolerations;
   std::string accelerator_type;  // empty: any

@@ -12,10 +12,6 @@
 namespace cohort::head {
 namespace {
 
-constexpr Amount kWholeDevice = Amount::FromTenThousandths(Amount::kScale);
-
-bool IsFraction(Amount gpus) { return gpus < kWholeDevice; }
-
 // Workers that fit into `free` of a resource.
 int64_t WorkersIn(Amount free, Amount need) {
   return std::max<int64_t>(free.ten_thousandths(), 0) / need.ten_thousandths();
@@ -42,15 +38,11 @@ int64_t IdleDeviceCapacity(size_t devices, Amount gpus) {
                           : n / gpus.WholeUnits();
 }
 
-Amount Times(Amount amount, int64_t count) {
-  return Amount::FromTenThousandths(amount.ten_thousandths() * count);
-}
-
 // Of parts of GPUs what is left of each when it holds as many as it can.
 std::vector<Amount> Remainders(const std::vector<Amount>& shares, Amount gpus) {
   std::vector<Amount> left;
   for (const Amount share : shares) {
-    left.push_back(share - Times(gpus, WorkersIn(share, gpus)));
+    left.push_back(share - gpus.Times(WorkersIn(share, gpus)));
   }
   std::sort(left.rbegin(), left.rend());
   return left;
@@ -105,7 +97,7 @@ Amount FreeFor(const NodeForm& form, const ResourceSet::Entry& need,
         all, Amount::FromUnits(DeviceCapacity(form.shares, kWholeDevice)));
   }
   const int64_t fit = std::min(DeviceCapacity(form.shares, each), workers);
-  Amount free = Times(each, fit);
+  Amount free = each.Times(fit);
   const std::vector<Amount> left = Remainders(form.shares, each);
   for (size_t i = 0; i < left.size() && i < static_cast<size_t>(workers - fit);
        ++i) {

@@ -18,6 +18,11 @@ namespace cohort::head {
 
 using Labels = std::map<std::string, std::string>;
 
+inline constexpr Amount kWholeDevice =
+    Amount::FromTenThousandths(Amount::kScale);
+// Whether a worker asks for a part of a GPU.
+constexpr bool IsFraction(Amount gpus) { return gpus < kWholeDevice; }
+
 // One GPU of a node.
 struct DeviceShare {
   std::string id;

@@ -17,10 +17,6 @@
 namespace cohort::head {
 namespace {
 
-constexpr Amount kWholeDevice = Amount::FromTenThousandths(Amount::kScale);
-
-bool IsFraction(Amount gpus) { return gpus < kWholeDevice; }
-
 // ---- dealing workers to nodes ----
 // The dealers get tiers that hold the gang, small before big.
 
@@ -110,15 +106,13 @@ std::vector<Dealt> DealOneEach(std::vector<Tier>& tiers, int64_t workers) {
 
 std::vector<Dealt> Deal(std::vector<Tier>& tiers, const GangRequest& request) {
   switch (request.strategy) {
-    case PlacementStrategy::kPack:
-    case PlacementStrategy::kStrictPack:
-      return DealPacked(tiers, request.num_workers);
-    case PlacementStrategy::kSpread:
+    case v1::PLACEMENT_STRATEGY_SPREAD:
       return DealSpread(tiers, request.num_workers);
-    case PlacementStrategy::kStrictSpread:
+    case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
       return DealOneEach(tiers, request.num_workers);
+    default:
+      return DealPacked(tiers, request.num_workers);
   }
-  return {};
 }
 
 // ---- devices ----
@@ -239,7 +233,7 @@ std::optional<Plan> PlaceOn(const Scope& scope, const GangRequest& request) {
   if (wish.level == kHostLevel) {
     if (MayShareANode(request)) {
       GangRequest on_one = request;
-      on_one.strategy = PlacementStrategy::kStrictPack;
+      on_one.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
       plan = PlaceIn(scope.nodes(), on_one, fit);
     }
   } else {
@@ -298,7 +292,7 @@ int64_t GainedWorkers(const GangRequest& request, const NodeSnapshot& node,
   if (OnOneNode(request)) {
     return now >= request.num_workers && then < now ? request.num_workers : 0;
   }
-  if (request.strategy == PlacementStrategy::kStrictSpread) {
+  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
     return now > 0 && then == 0 ? 1 : 0;
   }
   return std::max<int64_t>(now - then, 0);

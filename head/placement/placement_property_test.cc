@@ -144,10 +144,11 @@ void ForEachDeal(const std::vector<int>& capacities, int workers,
 bool Allowed(const std::vector<int>& deal, const GangRequest& request) {
   const int most =
       deal.empty() ? 0 : *std::max_element(deal.begin(), deal.end());
-  if (request.strategy == PlacementStrategy::kStrictPack) {
+  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
     return most == request.num_workers;
   }
-  if (request.strategy == PlacementStrategy::kStrictSpread) return most <= 1;
+  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD)
+    return most <= 1;
   return true;
 }
 
@@ -405,10 +406,10 @@ void ExpectTheBest(const Plan& plan, const Case& c, const Expected& expected) {
       expected.domains.contains("") ? "" : DomainOf(c, deal);
   ASSERT_TRUE(expected.domains.contains(domain)) << domain;
   const Best& best = expected.domains.at(domain);
-  if (c.request.strategy == PlacementStrategy::kPack) {
+  if (c.request.strategy == v1::PLACEMENT_STRATEGY_PACK) {
     ASSERT_EQ(NodesUsed(deal), best.fewest);
   }
-  if (c.request.strategy == PlacementStrategy::kSpread) {
+  if (c.request.strategy == v1::PLACEMENT_STRATEGY_SPREAD) {
     ASSERT_EQ(Unevenness(deal), best.evenest);
   }
 }

@@ -49,14 +49,14 @@ TEST(PlacementTest, PackTakesAsFewNodesAsCanBe) {
 TEST(PlacementTest, SpreadIsAsEvenAsTheNodesAllow) {
   const Plan plan =
       MustPlace({Node(1, "CPU=8"), Node(2, "CPU=1"), Node(3, "CPU=8")},
-                Gang(6, "CPU=1", PlacementStrategy::kSpread));
+                Gang(6, "CPU=1", v1::PLACEMENT_STRATEGY_SPREAD));
 
   EXPECT_THAT(Shape(plan),
               ElementsAre(Pair(Id(1), 3), Pair(Id(3), 2), Pair(Id(2), 1)));
 }
 
 TEST(PlacementTest, StrictPackIsOneNodeOrNone) {
-  const auto request = Gang(3, "CPU=1", PlacementStrategy::kStrictPack);
+  const auto request = Gang(3, "CPU=1", v1::PLACEMENT_STRATEGY_STRICT_PACK);
 
   EXPECT_THAT(Shape(MustPlace({Node(1, "CPU=2"), Node(2, "CPU=3")}, request)),
               ElementsAre(Pair(Id(2), 3)));
@@ -65,7 +65,7 @@ TEST(PlacementTest, StrictPackIsOneNodeOrNone) {
 }
 
 TEST(PlacementTest, StrictSpreadIsANodeEachOrNone) {
-  const auto request = Gang(2, "CPU=1", PlacementStrategy::kStrictSpread);
+  const auto request = Gang(2, "CPU=1", v1::PLACEMENT_STRATEGY_STRICT_SPREAD);
 
   EXPECT_THAT(
       Shape(MustPlace({Node(1, "CPU=8"), Node(2, "CPU=2"), Node(3, "CPU=1")},
@@ -102,7 +102,7 @@ TEST(PlacementTest, WorkWithoutGpusGoesToNodesWithoutGpusFirst) {
 TEST(PlacementTest, TiesGoToTheLowerNodeId) {
   EXPECT_THAT(
       Shape(MustPlace({Node(3, "CPU=2"), Node(1, "CPU=2"), Node(2, "CPU=2")},
-                      Gang(2, "CPU=1", PlacementStrategy::kSpread))),
+                      Gang(2, "CPU=1", v1::PLACEMENT_STRATEGY_SPREAD))),
       ElementsAre(Pair(Id(1), 1), Pair(Id(2), 1)));
 }
 
@@ -282,13 +282,13 @@ TEST(PlacementTest, ADomainMayHaveAnEmptyName) {
 }
 
 TEST(PlacementTest, TheHostLevelIsOneNode) {
-  GangRequest request = Gang(3, "CPU=1", PlacementStrategy::kSpread);
+  GangRequest request = Gang(3, "CPU=1", v1::PLACEMENT_STRATEGY_SPREAD);
   request.topology = {.level = "host", .required = true};
   EXPECT_THAT(Shape(MustPlace({Node(1, "CPU=2"), Node(2, "CPU=4")}, request)),
               ElementsAre(Pair(Id(2), 3)));
   EXPECT_THAT(MustRefuse({Node(1, "CPU=2"), Node(2, "CPU=2")}, request).reason,
               HasSubstr("room for 2 of 3 workers on one node"));
-  request.strategy = PlacementStrategy::kStrictSpread;
+  request.strategy = v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
   EXPECT_THAT(MustRefuse({Node(1, "CPU=8")}, request).reason,
               HasSubstr("STRICT_SPREAD puts each worker on a node of its own"));
 }
@@ -361,8 +361,9 @@ TEST(PlacementTest, AFractionGoesWhereAGpuIsBrokenAlready) {
   Use(fuller, 0, 0.75);
   const std::vector<NodeSnapshot> nodes = {big, fuller, Node(3, "CPU=8,GPU=1")};
   for (const auto strategy :
-       {PlacementStrategy::kPack, PlacementStrategy::kSpread,
-        PlacementStrategy::kStrictPack, PlacementStrategy::kStrictSpread}) {
+       {v1::PLACEMENT_STRATEGY_PACK, v1::PLACEMENT_STRATEGY_SPREAD,
+        v1::PLACEMENT_STRATEGY_STRICT_PACK,
+        v1::PLACEMENT_STRATEGY_STRICT_SPREAD}) {
     const Plan plan = MustPlace(nodes, Gang(1, "GPU=0.5", strategy));
     EXPECT_THAT(Shape(plan), ElementsAre(Pair(Id(1), 1)));
     EXPECT_THAT(plan.parts[0].devices, ElementsAre(Pair("n1-g3", Units(0.5))));

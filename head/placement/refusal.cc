@@ -31,19 +31,18 @@ std::string DescribeRoom(const NearestRoom& best, const GangRequest& request) {
                          best.domain->empty() ? "\"\"" : *best.domain);
   }
   switch (request.strategy) {
-    case PlacementStrategy::kPack:
-    case PlacementStrategy::kSpread:
-      break;
-    case PlacementStrategy::kStrictPack:
+    case v1::PLACEMENT_STRATEGY_STRICT_PACK:
       return absl::StrCat("room for ", room.most, " of ", request.num_workers,
                           " workers on one node", where);
-    case PlacementStrategy::kStrictSpread:
+    case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
       return absl::StrCat("room on ", room.nodes, " of the ",
                           request.num_workers, " different nodes it must have",
                           where);
+    default:
+      return absl::StrCat("room for ", room.workers, " of ",
+                          request.num_workers, " workers on ",
+                          Nodes(room.nodes), where);
   }
-  return absl::StrCat("room for ", room.workers, " of ", request.num_workers,
-                      " workers on ", Nodes(room.nodes), where);
 }
 
 // ---- what is short ----
@@ -239,7 +238,7 @@ Refusal Refuse(const Scope& scope, const GangRequest& asked) {
     return refusal;
   }
   GangRequest request = asked;
-  if (OnOneNode(asked)) request.strategy = PlacementStrategy::kStrictPack;
+  if (OnOneNode(asked)) request.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
   Fit fit(request);
   const NearestRoom now = FindNearestRoom(scope, request, fit, /*idle=*/false);
   const NearestRoom idle = FindNearestRoom(scope, request, fit, /*idle=*/true);

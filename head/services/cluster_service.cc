@@ -15,7 +15,7 @@
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
 #include "head/services/explanation_wire.h"
-#include "head/services/unclaimed_service.h"
+#include "head/services/orphan_service.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -178,14 +178,11 @@ void ClusterService::SubmitJob(const Context& context,
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
-  absl::StatusOr<JobSpec> spec = FromWire(request.spec());
-  if (!spec.ok()) return std::move(reply)(spec.status());
   const std::string& name_space = request.spec().namespace_();
   Transition transition;
-  const absl::StatusOr<JobId> job =
-      (*state)->SubmitJob(KeyOfSubmit(*context, request),
-                          name_space.empty() ? "default" : name_space,
-                          *std::move(spec), transition);
+  const absl::StatusOr<JobId> job = (*state)->SubmitJob(
+      KeyOfSubmit(*context, request),
+      name_space.empty() ? "default" : name_space, request.spec(), transition);
   if (!job.ok()) {
     return AnswerWhenDurable<v1::SubmitJobResponse>(job.status(),
                                                     std::move(reply));
@@ -352,7 +349,8 @@ void ClusterService::ExplainJob(const Context& context,
   const JobRecord* const job = jobs.Find(*id);
   const std::string& package =
       (job != nullptr ? *job->spec : *jobs.arrays().Find(*id)->record.spec)
-          .package_hash;
+          .launch()
+          .package_hash();
   if (package.empty() || HasEnded(*StateOf(jobs, *id))) {
     return ExplainNow(*id, when, std::move(reply));
   }
@@ -375,8 +373,9 @@ void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
   const bool read_only = !host_.Writable(Admission::kNode).ok();
   const JobRecord* const job = (*state)->jobs().Find(id);
   AnswerWhenDurable<v1::ExplainJobResponse>(
-      ToWire(job != nullptr ? Explain(**state, *job, read_only, when)
-                            : ExplainArray(**state, id, read_only, when),
+      ToWire(job != nullptr
+                 ? host_.explainer().Explain(**state, *job, read_only, when)
+                 : host_.explainer().ExplainArray(**state, id, read_only, when),
              (*state)->jobs()),
       std::move(reply));
 }
@@ -574,10 +573,10 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   stamp->set_cluster_id(std::string(cluster.cluster.bytes()));
   stamp->set_generation(std::string(cluster.generation.bytes()));
   stamp->set_term(cluster.term);
-  for (const auto& [name, count] : NodesByState(**state)) {
+  for (const auto& [name, count] : (*state)->nodes().CountsByState()) {
     (*response.mutable_nodes_by_state())[name] = count;
   }
-  for (const auto& [name, count] : JobsByState(**state)) {
+  for (const auto& [name, count] : (*state)->jobs().CountsByState()) {
     (*response.mutable_jobs_by_state())[name] = count;
   }
   const absl::Status writable = host_.Writable(Admission::kNode).status();
@@ -591,7 +590,7 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
     response.set_later_store_term(later->term);
     response.set_later_store_why(LaterStoreReason(*later, cluster.term));
   }
-  AddUnclaimed(**state, response);
+  AddOrphans(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),
                                            std::move(reply));
 }

@@ -44,11 +44,10 @@ void AddHeld(const ClusterState& state, const NodeId& node,
              v1::GetNodeResponse& wire) {
   v1::HeldAttempt* const out = wire.add_held();
   out->set_attempt_id(std::string(attempt.bytes()));
-  const UnclaimedTable::Entry* const unclaimed =
-      state.unclaimed().Find(attempt);
-  if (unclaimed != nullptr) {
-    out->set_state(unclaimed->ending ? "ENDING" : "UNCLAIMED");
-    out->set_job_id(unclaimed->job.bytes());
+  const OrphanTable::Entry* const orphan = state.orphans().Find(attempt);
+  if (orphan != nullptr) {
+    out->set_state(orphan->ending ? "ENDING" : "ORPHAN");
+    out->set_job_id(orphan->job.bytes());
   } else if (is_void) {
     out->set_state("VOID");
   }
@@ -56,9 +55,9 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   if (record == nullptr) return;
   const JobRecord* job = state.jobs().Find(record->job);
   out->set_job_id(record->job.bytes());
-  if (job != nullptr) out->set_job_name(job->spec->name);
+  if (job != nullptr) out->set_job_name(job->spec->name());
   out->set_number(record->number);
-  if (!is_void && unclaimed == nullptr) {
+  if (!is_void && orphan == nullptr) {
     out->set_state(AttemptStateName(record->state));
   }
   const AttemptPart* part = PartOn(*record, node);
@@ -76,158 +75,10 @@ void SetDrain(const Drain& drain, v1::Drain& wire) {
   }
 }
 
-// Where the ranks may lie.
-void PlacementFromWire(const v1::ScalingConfig& wire, JobSpec& spec) {
-  spec.selectors.assign(wire.selectors().begin(), wire.selectors().end());
-  for (const v1::Toleration& each : wire.tolerations()) {
-    Toleration& toleration = spec.tolerations.emplace_back();
-    toleration.key = each.key();
-    if (!each.any_value()) toleration.value = each.value();
-  }
-  spec.accelerator_type = wire.accelerator_type();
-  spec.topology = {.level = wire.topology_level(),
-                   .required = wire.topology_required()};
+void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
+  *wire.mutable_spec() = *spec;
+  wire.mutable_spec()->set_namespace_(origin.name_space);
 }
-
-void PlacementToWire(const JobSpec& spec, v1::ScalingConfig& wire) {
-  for (const std::string& selector : spec.selectors) {
-    wire.add_selectors(selector);
-  }
-  for (const Toleration& toleration : spec.tolerations) {
-    v1::Toleration* const out = wire.add_tolerations();
-    out->set_key(toleration.key);
-    out->set_value(toleration.value.value_or(""));
-    out->set_any_value(!toleration.value.has_value());
-  }
-  wire.set_accelerator_type(spec.accelerator_type);
-  wire.set_topology_level(spec.topology.level);
-  wire.set_topology_required(spec.topology.required);
-}
-
-void TimesFromWire(const v1::JobSpec& wire, JobSpec& spec) {
-  if (wire.has_time_limit()) {
-    spec.time_limit = rpc::FromWire(wire.time_limit());
-  }
-  if (wire.has_grace()) spec.grace = rpc::FromWire(wire.grace());
-  if (wire.run().has_retry_delay()) {
-    spec.retry_delay = rpc::FromWire(wire.run().retry_delay());
-  }
-}
-
-absl::Status AfterFromWire(const v1::JobSpec& wire, JobSpec& spec) {
-  for (const v1::Dependency& each : wire.after()) {
-    Dependency& dependency = spec.after.emplace_back();
-    COHORT_ASSIGN_OR_RETURN(dependency.job, JobId::FromBytes(each.job_id()));
-    if (!v1::DependencyKind_IsValid(each.kind())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dependency kind ", static_cast<int>(each.kind()),
-                       " is not known here"));
-    }
-    dependency.kind = each.kind() == v1::DEPENDENCY_KIND_ANY
-                          ? DependencyKind::kAny
-                          : DependencyKind::kOk;
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<JobSpec> FromWire(const v1::JobSpec& wire) {
-  JobSpec spec;
-  spec.name = wire.name();
-  spec.command.assign(wire.command().begin(), wire.command().end());
-  spec.environment.insert(wire.environment().begin(), wire.environment().end());
-  spec.num_workers = wire.scaling().num_workers();
-  absl::StatusOr<ResourceSet> resources =
-      rpc::FromWire(wire.scaling().resources_per_worker());
-  if (!resources.ok()) {
-    return Annotate(resources.status(), "resources_per_worker");
-  }
-  spec.resources_per_worker = *std::move(resources);
-  const int strategy = wire.scaling().placement_strategy();
-  spec.strategy = strategy == v1::PLACEMENT_STRATEGY_UNSPECIFIED
-                      ? PlacementStrategy::kPack
-                      : static_cast<PlacementStrategy>(strategy);
-  if (!v1::PlacementStrategy_IsValid(strategy)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("placement strategy ", strategy, " is not known here"));
-  }
-  spec.storage_path = wire.run().storage_path();
-  spec.max_failures = wire.run().max_failures();
-  spec.num_to_keep = wire.run().num_to_keep();
-  spec.package_hash = wire.package_hash();
-  spec.labels.insert(wire.labels().begin(), wire.labels().end());
-  spec.priority = wire.priority();
-  spec.hold = wire.hold();
-  spec.array = wire.array();
-  spec.preflight = wire.preflight();
-  PlacementFromWire(wire.scaling(), spec);
-  TimesFromWire(wire, spec);
-  COHORT_RETURN_IF_ERROR(AfterFromWire(wire, spec));
-  return spec;
-}
-
-v1::JobSpec ToWire(const JobSpec& spec, const std::string& name_space) {
-  v1::JobSpec wire;
-  wire.set_name(spec.name);
-  for (const std::string& argument : spec.command) wire.add_command(argument);
-  for (const auto& [name, value] : spec.environment) {
-    (*wire.mutable_environment())[name] = value;
-  }
-  wire.mutable_scaling()->set_num_workers(spec.num_workers);
-  *wire.mutable_scaling()->mutable_resources_per_worker() =
-      rpc::ToWire(spec.resources_per_worker);
-  wire.mutable_scaling()->set_placement_strategy(
-      static_cast<v1::PlacementStrategy>(spec.strategy));
-  wire.mutable_run()->set_storage_path(spec.storage_path);
-  wire.mutable_run()->set_max_failures(spec.max_failures);
-  wire.mutable_run()->set_num_to_keep(spec.num_to_keep);
-  wire.set_package_hash(spec.package_hash);
-  wire.set_namespace_(name_space);
-  for (const auto& [key, value] : spec.labels) {
-    (*wire.mutable_labels())[key] = value;
-  }
-  wire.set_priority(spec.priority);
-  wire.set_hold(spec.hold);
-  wire.set_array(spec.array);
-  wire.set_preflight(spec.preflight);
-  PlacementToWire(spec, *wire.mutable_scaling());
-  if (spec.time_limit != absl::InfiniteDuration()) {
-    *wire.mutable_time_limit() = rpc::ToWire(spec.time_limit);
-  }
-  *wire.mutable_grace() = rpc::ToWire(spec.grace);
-  *wire.mutable_run()->mutable_retry_delay() = rpc::ToWire(spec.retry_delay);
-  for (const Dependency& dependency : spec.after) {
-    v1::Dependency* const out = wire.add_after();
-    out->set_job_id(dependency.job.bytes());
-    out->set_kind(static_cast<v1::DependencyKind>(dependency.kind));
-  }
-  return wire;
-}
-
-std::map<std::string, int64_t> NodesByState(const ClusterState& state) {
-  std::map<std::string, int64_t> counts;
-  for (const ShownNodeState each : kShownNodeStates) {
-    counts[ShownNodeStateName(each)] = 0;
-  }
-  for (const auto& [id, node] : state.nodes().records()) {
-    ++counts[ShownNodeStateName(state.nodes().ShownState(id))];
-  }
-  return counts;
-}
-
-std::map<std::string, int64_t> JobsByState(const ClusterState& state) {
-  std::map<std::string, int64_t> counts;
-  for (const JobState job :
-       {JobState::kPending, JobState::kStarting, JobState::kRunning,
-        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
-        JobState::kStopped}) {
-    counts[JobStateName(job)] = state.jobs().CountOf(job);
-  }
-  return counts;
-}
-
-namespace {
 
 void AddFailuresByClass(const JobRecord& job, v1::Job& wire) {
   for (const auto& [failure_class, count] : job.failures_by_class) {
@@ -297,7 +148,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   v1::Job wire;
   const JobSpec& spec = *array.record.spec;
   wire.set_job_id(array.record.id.bytes());
-  wire.set_name(spec.name);
+  wire.set_name(spec.name());
   wire.set_state(static_cast<v1::JobState>(array.State()));
   SetArrayEnd(state, array, wire);
   SetNeverFits(state, array, wire);
@@ -309,12 +160,12 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
     wire.set_held(true);
     wire.set_held_by(held->held_by);
   }
-  wire.set_priority(spec.priority);
-  for (const auto& [key, value] : spec.labels) {
+  wire.set_priority(spec.priority());
+  for (const auto& [key, value] : spec.labels()) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(array.record.origin.name_space);
-  *wire.mutable_spec() = ToWire(spec, array.record.origin.name_space);
+  SetSpec(array.record.spec, array.record.origin, wire);
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
   for (const JobState each :
@@ -334,7 +185,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
   wire.set_job_id(job.id.bytes());
-  wire.set_name(job.spec->name);
+  wire.set_name(job.spec->name());
   wire.set_state(static_cast<v1::JobState>(job.state));
   wire.set_reason(state.ReasonOf(job));
   if (whole) wire.set_never_fits(state.NeverFits(job));
@@ -365,8 +216,8 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   AddFailuresByClass(job, wire);
   wire.set_held(job.held);
   wire.set_held_by(job.held_by);
-  wire.set_priority(job.spec->priority);
-  for (const auto& [key, value] : job.spec->labels) {
+  wire.set_priority(job.spec->priority());
+  for (const auto& [key, value] : job.spec->labels()) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(job.origin.name_space);
@@ -375,7 +226,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   if (job.preflight.has_value()) {
     SetPreflight(*job.preflight, *wire.mutable_preflight());
   }
-  *wire.mutable_spec() = ToWire(*job.spec, job.origin.name_space);
+  SetSpec(job.spec, job.origin, wire);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return wire;
   for (const AttemptPart& part : attempt->parts) AddRanks(state, part, wire);
@@ -476,8 +327,8 @@ v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,
   for (const auto& [attempt, resources] : state.nodes().HeldOn(node.id)) {
     AddHeld(state, node.id, attempt, /*is_void=*/false, wire);
   }
-  for (const AttemptId& ghost : state.nodes().GhostsOn(node.id)) {
-    AddHeld(state, node.id, ghost, /*is_void=*/true, wire);
+  for (const AttemptId& orphan : state.nodes().OrphansOn(node.id)) {
+    AddHeld(state, node.id, orphan, /*is_void=*/true, wire);
   }
   return wire;
 }

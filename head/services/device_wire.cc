@@ -31,7 +31,7 @@ void SetHolder(const ClusterState& state, const NodeId& node,
   if (attempt == nullptr) return;
   wire.set_job_id(attempt->job.bytes());
   if (const JobRecord* const job = state.jobs().Find(attempt->job)) {
-    wire.set_job_name(job->spec->name);
+    wire.set_job_name(job->spec->name());
   }
   const AttemptPart* const part = PartOn(*attempt, node);
   if (part == nullptr) return;

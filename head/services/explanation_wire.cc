@@ -34,8 +34,8 @@ void SetAhead(const Ahead& ahead, const JobTable& jobs, v1::Ahead& wire) {
     first->set_job_id(id.bytes());
     const JobRecord* const job = jobs.Find(id);
     if (job == nullptr) continue;
-    first->set_name(job->spec->name);
-    first->set_priority(job->spec->priority);
+    first->set_name(job->spec->name());
+    first->set_priority(job->spec->priority());
   }
 }
 

@@ -44,10 +44,11 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   if (!state.ok()) return state.status();
   const JobRecord* record = (*state)->jobs().Find(*job);
   if (record == nullptr) return (*state)->NoJob(*job);
-  if (request.rank() < 0 || request.rank() >= record->spec->num_workers) {
+  if (request.rank() < 0 ||
+      request.rank() >= record->spec->scaling().num_workers()) {
     return absl::NotFoundError(
         absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
-                     ": it has ", record->spec->num_workers));
+                     ": it has ", record->spec->scaling().num_workers()));
   }
   if (request.attempt() < 0 || request.attempt() > record->attempts) {
     return absl::NotFoundError(

@@ -1,5 +1,6 @@
 #include "head/services/node_wire.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -56,8 +57,8 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   }
   rank.exit_order = wire.exit_order();
   rank.ended_by_order = wire.ended_by_order();
-  if (v1::GpuRung_IsValid(wire.gpu_end().rung())) {
-    rank.gpu_rung = static_cast<GpuRung>(wire.gpu_end().rung());
+  if (v1::GpuAbortLevel_IsValid(wire.gpu_end().level())) {
+    rank.gpu_abort_level = static_cast<GpuAbortLevel>(wire.gpu_end().level());
     rank.gpu_why = wire.gpu_end().why();
   }
   return rank;
@@ -86,44 +87,15 @@ DeviceState FromWire(v1::DeviceState state) {
   }
 }
 
-// What a restored head needs of an attempt that it never heard of.
-absl::StatusOr<DesiredAttempt> FromWire(const v1::DesiredAttempt& wire) {
-  DesiredAttempt wanted;
-  COHORT_ASSIGN_OR_RETURN(wanted.attempt,
-                          AttemptId::FromBytes(wire.attempt_id()));
-  COHORT_ASSIGN_OR_RETURN(wanted.job, JobId::FromBytes(wire.job_id()));
-  wanted.number = wire.number();
-  wanted.epoch = wire.epoch();
-  wanted.job_name = wire.job_name();
-  wanted.command.assign(wire.command().begin(), wire.command().end());
-  wanted.environment.insert(wire.environment().begin(),
-                            wire.environment().end());
-  wanted.package_hash = wire.package_hash();
-  wanted.preflight = wire.preflight();
-  for (const v1::DesiredRank& rank : wire.ranks()) {
-    wanted.ranks.push_back(
-        {.rank = rank.rank(),
-         .local_rank = rank.local_rank(),
-         .gpu_ids = {rank.gpu_ids().begin(), rank.gpu_ids().end()}});
+absl::StatusOr<AttemptPart> FromWire(const v1::HeldResources& wire) {
+  AttemptPart held;
+  COHORT_ASSIGN_OR_RETURN(held.resources, rpc::FromWire(wire.resources()));
+  for (const v1::ResourceSet::Amount& device : wire.devices()) {
+    held.devices[device.name()] =
+        std::clamp(Amount::FromTenThousandths(device.ten_thousandths()),
+                   Amount(), Amount::FromUnits(1));
   }
-  wanted.world_size = wire.world_size();
-  wanted.node_rank = wire.node_rank();
-  wanted.node_count = wire.node_count();
-  wanted.holds_rank_zero = wire.holds_rank_zero();
-  COHORT_ASSIGN_OR_RETURN(wanted.resources_per_rank,
-                          rpc::FromWire(wire.resources_per_rank()));
-  wanted.storage_path = wire.storage_path();
-  wanted.max_failures = wire.max_failures();
-  wanted.master_address = wire.master_address();
-  wanted.master_port = wire.master_port();
-  if (wire.goal() == v1::GOAL_RUN) {
-    wanted.goal = Goal::kRun;
-    wanted.grace = rpc::FromWire(wire.grace());
-    if (wire.has_time_limit()) {
-      wanted.time_limit = rpc::FromWire(wire.time_limit());
-    }
-  }
-  return wanted;
+  return held;
 }
 
 absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
@@ -160,8 +132,8 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
   observed.ran = rpc::FromWire(wire.ran());
   if (wire.has_preflight()) observed.preflight = FromWire(wire.preflight());
   observed.generation = wire.generation();
-  if (wire.has_wanted()) {
-    COHORT_ASSIGN_OR_RETURN(observed.wanted, FromWire(wire.wanted()));
+  if (wire.has_held()) {
+    COHORT_ASSIGN_OR_RETURN(observed.held, FromWire(wire.held()));
   }
   return observed;
 }

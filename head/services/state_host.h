@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "head/explain/explanation.h"
 #include "head/state/cluster_state.h"
 #include "head/store/transition.h"
 
@@ -34,6 +35,9 @@ class StateHost {
   // writes; for clients ResourceExhausted (reason "overloaded") while too much
   // waits to become durable.
   virtual absl::StatusOr<ClusterState*> Writable(Admission admission) = 0;
+
+  // Of the state that Readable gives.  REQUIRES: it gives one.
+  virtual Explainer& explainer() = 0;
 
   // Makes a change of the current state durable; its effects follow.
   virtual void Submit(Transition transition) = 0;

@@ -27,7 +27,7 @@ void ArrayTable::Put(ArrayRecord record) {
   const JobId id = record.id;
   Entry entry;
   // What was accepted parses; an older row that does not has no limit.
-  const absl::StatusOr<ArraySpec> spec = ArraySpec::Parse(record.spec->array);
+  const absl::StatusOr<ArraySpec> spec = ArraySpec::Parse(record.spec->array());
   if (spec.ok()) {
     entry.at_once = spec->at_once;
     entry.elements = static_cast<int64_t>(spec->indices.size());

@@ -19,7 +19,7 @@ void AttemptTable::Add(AttemptRecord record) {
     for (const AttemptPart& part : record.parts) by_node_[part.node].insert(id);
   }
   COHORT_CHECK(attempts_.emplace(id, std::move(record)).second) << id;
-  NoteEndedUnclaimed(id);
+  NoteEndedOrphan(id);
 }
 
 void AttemptTable::Remove(const AttemptId& attempt) {
@@ -69,7 +69,7 @@ std::vector<AttemptId> AttemptTable::OnNode(const NodeId& node) const {
 }
 
 void AttemptTable::Retire(const AttemptId& attempt) {
-  ended_unclaimed_.erase(attempt);
+  ended_orphans_.erase(attempt);
   for (const AttemptPart& part : attempts_.at(attempt).parts) {
     const auto found = by_node_.find(part.node);
     if (found == by_node_.end()) continue;
@@ -78,8 +78,8 @@ void AttemptTable::Retire(const AttemptId& attempt) {
   }
 }
 
-void AttemptTable::NoteEndedUnclaimed(const AttemptId& attempt) {
-  if (IsEndedUnclaimed(attempts_.at(attempt))) ended_unclaimed_.insert(attempt);
+void AttemptTable::NoteEndedOrphan(const AttemptId& attempt) {
+  if (IsEndedOrphan(attempts_.at(attempt))) ended_orphans_.insert(attempt);
 }
 
 const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node) {

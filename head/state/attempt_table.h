@@ -40,11 +40,9 @@ class AttemptTable {
   void Retire(const AttemptId& attempt);
 
   // A person has ended it since a restore; it may have ENDED by that.
-  void NoteEndedUnclaimed(const AttemptId& attempt);
-  // Of which IsEndedUnclaimed.
-  const std::set<AttemptId>& ended_unclaimed() const {
-    return ended_unclaimed_;
-  }
+  void NoteEndedOrphan(const AttemptId& attempt);
+  // Of which IsEndedOrphan.
+  const std::set<AttemptId>& ended_orphans() const { return ended_orphans_; }
 
   const std::map<AttemptId, AttemptRecord>& all() const { return attempts_; }
 
@@ -52,7 +50,7 @@ class AttemptTable {
   std::map<AttemptId, AttemptRecord> attempts_;
   std::map<JobId, std::map<int, AttemptId>> by_job_;
   std::map<NodeId, std::set<AttemptId>> by_node_;  // not retired
-  std::set<AttemptId> ended_unclaimed_;            // not retired
+  std::set<AttemptId> ended_orphans_;              // not retired
 };
 
 // The part of `attempt` on `node`; null when it has none.
@@ -70,8 +68,8 @@ inline bool IsOver(const AttemptPart& part) {
 
 // A person has ended it since a restore, and not all of its nodes have said
 // that it is gone.
-inline bool IsEndedUnclaimed(const AttemptRecord& attempt) {
-  return attempt.cause == EndCause::kUnclaimed &&
+inline bool IsEndedOrphan(const AttemptRecord& attempt) {
+  return attempt.cause == EndCause::kOrphan &&
          attempt.state != AttemptState::kEnded;
 }
 

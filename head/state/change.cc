@@ -54,9 +54,6 @@ StoredSizes PutRows(const Change& change, const TableView& tables,
     sizes.requests.push_back(transition.Put(request));
   }
   for (const PackageRecord& package : change.packages) transition.Put(package);
-  for (const WaitReasonRecord& reason : change.wait_reasons) {
-    transition.Put(reason);
-  }
   for (const EventRecord& event : change.events) {
     sizes.events.push_back(transition.Put(event));
   }
@@ -77,9 +74,6 @@ void DeleteRows(const Change& change, const TableView& tables,
   for (const std::string& hash : change.packages_gone) {
     transition.DeletePackage(hash);
   }
-  for (const uint64_t number : change.wait_reasons_gone) {
-    transition.DeleteWaitReason(number);
-  }
   for (const uint64_t number : change.events_gone) {
     transition.DeleteEvent(number);
   }
@@ -93,8 +87,8 @@ std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
       known != change.desired.end()) {
     for (const AttemptId& id : known->second) {
       const AttemptRecord* attempt = tables.attempts.Find(id);
-      if (attempt == nullptr) continue;    // trimmed in this very decision
-      if (attempt->unclaimed()) continue;  // nothing is wanted of it (UN-1)
+      if (attempt == nullptr) continue;   // trimmed in this very decision
+      if (attempt->orphaned()) continue;  // nothing is wanted of it (OR-1)
       if (const AttemptPart* part = PartOn(*attempt, node)) {
         desired.push_back(Desired(*attempt, *part, tables));
       }

@@ -43,7 +43,6 @@ struct Change {
   std::vector<ArrayRecord> arrays;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
-  std::vector<WaitReasonRecord> wait_reasons;
 
   // Rows that go.
   std::vector<NodeId> nodes_gone;
@@ -52,7 +51,6 @@ struct Change {
   std::vector<JobId> arrays_gone;
   std::vector<RequestRecord> requests_gone;
   std::vector<std::string> packages_gone;
-  std::vector<uint64_t> wait_reasons_gone;
   std::vector<uint64_t> events_gone;
 
   // Messages.

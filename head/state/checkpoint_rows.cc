@@ -48,9 +48,10 @@ void TakeCheckpoints(const ObservedAttempt& observed,
         {"checkpoint_committed",
          absl::StrCat("step ", checkpoint.step, ", ", checkpoint.path)});
   }
-  const bool keep_all = job.spec->num_to_keep <= 0;
-  const size_t keep = keep_all ? limits.checkpoints_max
-                               : static_cast<size_t>(job.spec->num_to_keep);
+  const bool keep_all = job.spec->run().num_to_keep() <= 0;
+  const size_t keep = keep_all
+                          ? limits.checkpoints_max
+                          : static_cast<size_t>(job.spec->run().num_to_keep());
   while (job.checkpoints.size() > keep) {
     if (!keep_all && job.retired.size() < limits.retired_max) {
       job.retired.push_back(job.checkpoints.front().path);

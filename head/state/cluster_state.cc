@@ -16,8 +16,8 @@
 #include "head/state/failure_class.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
+#include "head/state/orphan_list.h"
 #include "head/state/reconciler.h"
-#include "head/state/unclaimed_list.h"
 
 namespace cohort::head {
 namespace {
@@ -59,7 +59,6 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
           clock),
       drains_(clock),
       metrics_(limits.metrics_period, clock),
-      wait_history_(limits.wait_reasons, limits.history.wait_reasons, clock),
       history_(limits.history, clock, jobs_, attempts_, nodes_) {
   Load(std::move(rows));
 }
@@ -82,8 +81,8 @@ void ClusterState::Load(Rows rows) {
   }
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
-    if (!HasEnded(job.state) && !job.spec->package_hash.empty()) {
-      packages_.Pin(job.spec->package_hash);
+    if (!HasEnded(job.state) && !job.spec->launch().package_hash().empty()) {
+      packages_.Pin(job.spec->launch().package_hash());
     }
     jobs_.Add(std::move(job));
   }
@@ -93,7 +92,7 @@ void ClusterState::Load(Rows rows) {
         if (!IsOver(part)) nodes_.Hold(attempt.id, part);
       }
     }
-    if (attempt.unclaimed()) unclaimed_.Add(attempt);
+    if (attempt.orphaned()) orphans_.Add(attempt);
     attempts_.Add(std::move(attempt));
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
@@ -106,7 +105,6 @@ void ClusterState::Load(Rows rows) {
   }
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
-  wait_history_.Load(std::move(rows.wait_reasons));
   history_.Load(rows.events);
 }
 
@@ -117,7 +115,7 @@ void ClusterState::TakeTerm(Transition& transition) {
     cluster_.generation = GenerationId::New(random_);
   }
   cluster_.term += 1;
-  if (cluster_.strangers) cluster_.settling = true;
+  if (cluster_.rowless_orphans) cluster_.settling = true;
   change.cluster = true;
   // A back-off begins anew.
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
@@ -185,8 +183,7 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
     return absl::OkStatus();
   }
   COHORT_RETURN_IF_ERROR(ValidateObserved(observed));
-  COHORT_RETURN_IF_ERROR(CheckGhosts(node, observed));
-  COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, observed));
+  COHORT_RETURN_IF_ERROR(CheckOrphans(node, observed));
   Change change;
   HearAgain(node, change);
   for (const ObservedAttempt& attempt : observed.attempts) {
@@ -208,7 +205,7 @@ void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
 void ClusterState::ApplyObserved(const NodeId& node,
                                  const ObservedAttempt& observed,
                                  Change& change) {
-  if (TakeUnclaimed(node, observed, change)) return;
+  if (TakeOrphan(node, observed, change)) return;
   AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
   AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (part == nullptr || IsOver(*part) ||
@@ -222,8 +219,8 @@ void ClusterState::ApplyObserved(const NodeId& node,
   }
   std::set<int> local_ranks;
   for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
-  if (exchanges_.Give(attempt->id, job.spec->num_workers, local_ranks,
-                      observed.exchanges)) {
+  if (exchanges_.Give(attempt->id, job.spec->scaling().num_workers(),
+                      local_ranks, observed.exchanges)) {
     for (const AttemptPart& each : attempt->parts) {
       change.desired[each.node].insert(attempt->id);
     }
@@ -238,7 +235,7 @@ void ClusterState::ApplyObserved(const NodeId& node,
   change.cause = cause_before;
   // It was told to run there, and may yet before it hears otherwise.
   if (!outcome.parts_over.empty() && observed.phase != ObservedPhase::kEnded) {
-    AddGhost(node, observed, part, change);
+    AddOrphan(node, observed, part, change);
   }
 }
 
@@ -267,9 +264,9 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
   const AttemptPart* part =
       attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (IsLive(observed)) {
-    AddGhost(node, observed, part, change);
+    AddOrphan(node, observed, part, change);
   } else if (observed.phase == ObservedPhase::kEnded) {
-    RemoveGhost(node, observed.attempt, change);
+    RemoveOrphan(node, observed.attempt, change);
   }
   if (part == nullptr) {
     change.forget[node].emplace(observed.attempt, observed.job);
@@ -288,14 +285,14 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
   for (const ObservedAttempt& attempt : observed.attempts) {
     present.insert(attempt.attempt);
   }
-  for (const AttemptId& ghost : nodes_.GhostsOn(node)) {
-    if (!present.contains(ghost)) RemoveGhost(node, ghost, change);
+  for (const AttemptId& orphan : nodes_.OrphansOn(node)) {
+    if (!present.contains(orphan)) RemoveOrphan(node, orphan, change);
   }
-  for (const JobId& job : unclaimed_.NoteFullSet(node, present)) {
-    LetGo(job, change);
+  for (const JobId& job : orphans_.NoteFullSet(node, present)) {
+    Requeue(job, change);
   }
   for (const AttemptId& id : attempts_.OnNode(node)) {
-    if (present.contains(id) || attempts_.Find(id)->unclaimed()) continue;
+    if (present.contains(id) || attempts_.Find(id)->orphaned()) continue;
     ApplyMissing(node, id, change);
   }
 }
@@ -342,12 +339,12 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
            "node_dead")});
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (IsOver(*PartOn(attempt, node)) || attempt.unclaimed()) continue;
+    if (IsOver(*PartOn(attempt, node)) || attempt.orphaned()) continue;
     JobRecord& job = *jobs_.FindMutable(attempt.job);
     ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
                  change);
   }
-  for (const AttemptId& id : unclaimed_.EndingOn(node)) {
+  for (const AttemptId& id : orphans_.EndingOn(node)) {
     NoteGone(node, id, change);
   }
 }
@@ -365,7 +362,6 @@ void ClusterState::Tick(Transition& transition) {
   metrics_.Due(change.jobs);
   Settle(change);
   PlaceWaiting(change);
-  wait_history_.Look(line_, nodes_, attempts_, change);
   change.may_forget = kForgottenPerTick;
   Finish(change, transition);
 }
@@ -485,7 +481,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     job.ended_at = now;
     metrics_.Drop(job.id);
     eligibility_.Ended(job);
-    const std::string& hash = job.spec->package_hash;
+    const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.packages.push_back(*packages_.Find(hash));
     }
@@ -505,9 +501,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
 }
 
 std::string ClusterState::NodesText(const AttemptId& attempt) const {
-  const AttemptRecord* record = attempts_.Find(attempt);
-  if (record == nullptr) return "";  // one that no row knows
-  const std::vector<AttemptPart>& parts = record->parts;
+  const std::vector<AttemptPart>& parts = attempts_.Find(attempt)->parts;
   std::string text;
   for (size_t i = 0; i < parts.size() && i < kNodesNamed; ++i) {
     absl::StrAppend(&text, i == 0 ? " on " : ", ",
@@ -520,14 +514,14 @@ std::string ClusterState::NodesText(const AttemptId& attempt) const {
 }
 
 std::string ClusterState::ReasonOf(const JobRecord& job) const {
-  if (const auto* unclaimed = unclaimed_.KeepsBack(job)) {
-    return UnclaimedReason(*unclaimed);
+  if (const auto* orphan = orphans_.KeepsBack(job)) {
+    return OrphanReason(*orphan);
   }
   if (job.state != JobState::kPending) {
     const AttemptRecord* attempt =
         HasEnded(job.state) ? nullptr : attempts_.LastOf(job.id);
-    return attempt != nullptr && IsEndedUnclaimed(*attempt)
-               ? EndedUnclaimedReason(*attempt, nodes_)
+    return attempt != nullptr && IsEndedOrphan(*attempt)
+               ? EndedOrphanReason(*attempt, nodes_)
                : job.reason;
   }
   if (cluster_.settling) {
@@ -548,7 +542,6 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
   std::vector<HistoryLevel> levels = history_.Levels();
   levels.push_back(requests_.Level());
   levels.push_back(packages_.Level());
-  levels.push_back(wait_history_.Level());
   return levels;
 }
 
@@ -617,8 +610,8 @@ void ClusterState::Finish(Change& change, Transition& transition) {
     nodes_.SetSince(node, now);
     change.nodes.insert(node);
   }
-  const bool strangers = cluster_.settling || unclaimed_.HasStrangers();
-  if (std::exchange(cluster_.strangers, strangers) != strangers) {
+  const bool rowless = cluster_.settling || orphans_.HasRowless();
+  if (std::exchange(cluster_.rowless_orphans, rowless) != rowless) {
     change.cluster = true;
   }
   const StoredSizes sizes = PutRows(change, view(), transition);

@@ -15,8 +15,6 @@
 #include "common/job_id.h"
 #include "common/random.h"
 #include "common/strong_id.h"
-#include "head/explain/diagnosis_cache.h"
-#include "head/explain/wait_history.h"
 #include "head/state/attempt_table.h"
 #include "head/state/change.h"
 #include "head/state/desired.h"
@@ -31,12 +29,12 @@
 #include "head/state/node_links.h"
 #include "head/state/node_table.h"
 #include "head/state/observed.h"
+#include "head/state/orphans.h"
 #include "head/state/package_table.h"
 #include "head/state/request_table.h"
 #include "head/state/retry_backoff.h"
 #include "head/state/rows.h"
 #include "head/state/run_controller.h"
-#include "head/state/unclaimed.h"
 #include "head/state/waiting_line.h"
 #include "head/store/records.h"
 #include "head/store/transition.h"
@@ -55,7 +53,6 @@ struct ClusterLimits {
   absl::Duration metrics_period = absl::Seconds(1);
   HistoryLimits history;
   RunController::Limits runs;
-  WaitHistory::Limits wait_reasons;
 };
 
 // A mutating request as the client identifies it (RQ-1).
@@ -189,17 +186,17 @@ class ClusterState {
                                      Transition& transition);
   // ---- after a restore ----
 
-  // A person speaks for an attempt that is unclaimed (UN-1); each gives its
-  // job.  NotFound: it is not; AlreadyExists as above.
+  // A person speaks for an orphan (OR-1); each gives its job.  NotFound: it is
+  // none; AlreadyExists as above.
 
-  // Its job goes on with it.  FailedPrecondition, saying why: it has no row,
-  // and none can be made of what its nodes know.
+  // Its job goes on with it.  FailedPrecondition, saying why: it has no row, or
+  // may be over.
   absl::StatusOr<JobId> AdoptAttempt(const RequestKey& request,
                                      const AttemptId& attempt,
                                      Transition& transition);
   // Its ranks are ended; its job goes on as after a lost node, uncharged.  One
   // without a row is killed where it is, and its job goes on once its nodes
-  // said that it is gone, or are dead (UN-2).
+  // said that it is gone, or are dead (OR-2).
   absl::StatusOr<JobId> EndAttempt(const RequestKey& request,
                                    const AttemptId& attempt,
                                    Transition& transition);
@@ -219,7 +216,7 @@ class ClusterState {
   const AttemptTable& attempts() const { return attempts_; }
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
-  const UnclaimedTable& unclaimed() const { return unclaimed_; }
+  const OrphanTable& orphans() const { return orphans_; }
   // Nodes that refuse this head, as its store is older than theirs.
   std::optional<LaterStore::Sight> later_store() const {
     return later_store_.Look(clock_.Monotonic());
@@ -241,19 +238,14 @@ class ClusterState {
   const WaitingLine& line() const { return line_; }
   const Eligibility& eligibility() const { return eligibility_; }
   const RetryBackoff& backoff() const { return backoff_; }
-  const WaitHistory& wait_history() const { return wait_history_; }
   // How much is remembered of what is over, by kind (HI-1).
   std::vector<HistoryLevel> HistoryLevels() const;
-  // Why a request has no place now; valid until the next call or change.
-  const FullDiagnosis& DiagnosisOf(const GangRequest& request) const {
-    return diagnoses_.Of(nodes_, attempts_, request);
-  }
   // How long ranks of a job ran, over all attempts: what its time limit counts.
   // Of one that runs it is not known before its end, and told as the head sees
   // it.
   absl::Duration RanOf(const JobRecord& job) const;
-  // Of an id that names no job here: NotFound, naming the attempt of it that is
-  // unclaimed, where there is one.
+  // Of an id that names no job here: NotFound, naming an orphan of it where
+  // there is one.
   absl::Status NoJob(const JobId& id) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
@@ -332,14 +324,15 @@ class ClusterState {
   // The event that told of a fault of a device that `part` has; 0: none.
   uint64_t FaultOf(const AttemptPart& part) const;
   void EvictFrom(const NodeId& node, Change& change);
-  // Unless it is unclaimed or ends.
+  // Unless it is an orphan or ends.
   void Evict(const AttemptId& attempt, const NodeId& node, Change& change);
-  absl::Status CheckGhosts(const NodeId& node, const Observed& observed) const;
-  void AddGhost(const NodeId& node, const ObservedAttempt& observed,
-                const AttemptPart* part, Change& change);
-  void RemoveGhost(const NodeId& node, const AttemptId& ghost, Change& change);
-  // What was to begin where a ghost leaves no room begins elsewhere.
-  void GiveWayTo(const NodeId& node, const AttemptId& ghost, Change& change);
+  absl::Status CheckOrphans(const NodeId& node, const Observed& observed) const;
+  void AddOrphan(const NodeId& node, const ObservedAttempt& observed,
+                 const AttemptPart* part, Change& change);
+  void RemoveOrphan(const NodeId& node, const AttemptId& orphan,
+                    Change& change);
+  // What was to begin where an orphan leaves no room begins elsewhere.
+  void GiveWayTo(const NodeId& node, const AttemptId& orphan, Change& change);
   void NoteReturn(const NodeId& node, Change& change);
   // Something there is over: a drained node may be empty now.
   void NoteLeft(const NodeId& node, Change& change);
@@ -350,41 +343,25 @@ class ClusterState {
   void ApplyMissing(const NodeId& node, const AttemptId& attempt,
                     Change& change);
 
-  // ---- after a restore (cluster_state_unclaimed.cc) ----
-  bool IsUnclaimed(const NodeId& node, const ObservedAttempt& observed) const;
-  absl::Status CheckUnclaimed(const NodeId& node,
-                              const Observed& observed) const;
-  // FailedPrecondition, saying why, unless what it holds can be held.  Where it
-  // has ended it holds nothing.
-  absl::Status CheckParts(const UnclaimedTable::Entry& entry,
-                          const AttemptRecord& attempt) const;
+  // ---- after a restore (cluster_state_orphans.cc) ----
+  bool IsOrphan(const NodeId& node, const ObservedAttempt& observed) const;
   // False when `observed` is of an attempt to be dealt with as any other.
-  bool TakeUnclaimed(const NodeId& node, const ObservedAttempt& observed,
-                     Change& change);
-  // Makes rows for one that the store does not know.
-  absl::Status GiveRows(const UnclaimedTable::Entry& entry,
-                        const RequestKey& request, Change& change);
-  // FailedPrecondition, saying why, unless its job can go on with it.
-  absl::Status CheckJobOf(const UnclaimedTable::Entry& entry,
-                          const AttemptRecord& attempt) const;
-  // A row for a job that the store does not know either.
-  absl::Status GiveJobRow(const UnclaimedTable::Entry& entry,
-                          const RequestKey& request, Change& change);
-  void GiveAttemptRow(const UnclaimedTable::Entry& entry, AttemptRecord attempt,
-                      Change& change);
-  void EndStranger(const UnclaimedTable::Entry& stranger,
-                   const RequestKey& request, Change& change);
-  // Nothing is left on the node of one that a person may have ended.
-  void NoteGone(const NodeId& node, const AttemptId& stranger, Change& change);
-  bool WasEnded(const AttemptId& stranger) const;
+  bool TakeOrphan(const NodeId& node, const ObservedAttempt& observed,
+                  Change& change);
+  // Ends one without a row.
+  void EndRowless(const OrphanTable::Entry& orphan, const RequestKey& request,
+                  Change& change);
+  // Nothing is left on the node of what may be an orphan without a row.
+  void NoteGone(const NodeId& node, const AttemptId& orphan, Change& change);
+  bool WasEnded(const AttemptId& orphan) const;
   // From now on an attempt as any other: what was said of it is applied.
   void Claim(const AttemptId& attempt, Change& change);
   // Its two halves: what its nodes said meanwhile; that it is lost on those
   // which are dead or do not know it.
-  UnclaimedTable::Entry HearOut(const AttemptId& attempt, Change& change);
-  void LoseMissing(const UnclaimedTable::Entry& entry, Change& change);
-  // The job waits again as any other, unless another attempt is unclaimed.
-  void LetGo(const JobId& job, Change& change);
+  OrphanTable::Entry ReplayReports(const AttemptId& attempt, Change& change);
+  void LoseMissing(const OrphanTable::Entry& entry, Change& change);
+  // The job waits again as any other, unless another attempt is an orphan.
+  void Requeue(const JobId& job, Change& change);
   // Nodes that may know of more attempts were heard of, or are dead.
   void Settle(Change& change);
 
@@ -426,7 +403,7 @@ class ClusterState {
   WaitingLine line_;
   RetryBackoff backoff_;  // PENDING jobs that are not in line yet
   Eligibility eligibility_;
-  UnclaimedTable unclaimed_;
+  OrphanTable orphans_;
   LaterStore later_store_;
   // Of this life of the state.
   const absl::Duration loaded_at_;
@@ -438,8 +415,6 @@ class ClusterState {
   // Attempts that began to run, on the monotonic clock.
   std::map<AttemptId, absl::Duration> running_since_;
   Counters counters_;
-  mutable DiagnosisCache diagnoses_;
-  WaitHistory wait_history_;
   History history_;
 };
 

@@ -78,18 +78,18 @@ void ClusterState::Remember(const RequestKey& request, std::string answer,
 // ---- submit ----
 
 absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
-  const std::string& package = spec.package_hash;
+  const std::string& package = spec.launch().package_hash();
   if (!package.empty() && !packages_.IsWhole(package)) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
                          "the package ", absl::BytesToHexString(package),
                          " is not complete here: upload it first")),
                      "no_package");
   }
-  for (const Dependency& dependency : spec.after) {
-    if (StateOf(jobs_, dependency.job).has_value()) continue;
+  for (const Dependency& dependency : spec.after()) {
+    if (StateOf(jobs_, JobOf(dependency)).has_value()) continue;
     return SetReason(
         absl::NotFoundError(absl::StrCat(
-            "there is no job ", dependency.job.ToText(),
+            "there is no job ", JobOf(dependency).ToText(),
             " here to start after: it was never submitted, or ended so long "
             "ago that it is not remembered any more")),
         "unknown_job");
@@ -109,10 +109,11 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
       const RequestRecord* earlier,
       requests_.Find(request.principal, request.request_id, request.body_hash));
   if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   ArraySpec array;
-  if (!spec.array.empty()) {
-    COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array));
+  if (!spec.array().empty()) {
+    COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array()));
   }
   COHORT_RETURN_IF_ERROR(
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
@@ -125,13 +126,13 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                 .request_id = request.request_id,
                 .cause = 0};
   job.spec = std::move(spec);
-  job.held = job.spec->hold;
+  job.held = job.spec->hold();
   if (job.held) job.held_by = request.principal;
   job.submitted_at = clock_.Wall();
   const JobId id = job.id;
   Remember(request, id.bytes(), change);
   if (array.indices.empty()) {
-    AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name, change);
+    AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
     AddJob(std::move(job), change);
   } else {
     AddArray(std::move(job), array.indices, change);
@@ -148,7 +149,8 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
 void ClusterState::AddJob(JobRecord job, Change& change) {
   const JobId id = job.id;
   job.sequence = cluster_.next_job_sequence++;
-  if (!job.spec->package_hash.empty()) packages_.Pin(job.spec->package_hash);
+  if (!job.spec->launch().package_hash().empty())
+    packages_.Pin(job.spec->launch().package_hash());
   jobs_.Add(std::move(job));
   const JobRecord& added = *jobs_.Find(id);
   eligibility_.Added(added);
@@ -164,7 +166,7 @@ void ClusterState::AddArray(JobRecord model,
   const JobId id = model.id;
   AddJobEvent(
       model, AttemptId(), "job_submitted",
-      absl::StrCat(model.spec->name, model.spec->name.empty() ? "" : ", ",
+      absl::StrCat(model.spec->name(), model.spec->name().empty() ? "" : ", ",
                    indices.size(), " elements"),
       change);
   change.jobs.erase(id);  // it is no job itself
@@ -205,14 +207,14 @@ absl::StatusOr<std::vector<JobId>> ClusterState::JobsOf(const JobId& id) const {
 }
 
 absl::Status ClusterState::NoJob(const JobId& id) const {
-  const UnclaimedTable::Entry* const entry = unclaimed_.OfJob(id);
+  const OrphanTable::Entry* const entry = orphans_.OfJob(id);
   if (entry == nullptr) return NoSuchJob(id);
   const std::string attempt = entry->attempt.ToHex();
   return SetReason(
       absl::NotFoundError(absl::StrCat(
           "the store that was restored does not know job ", id.ToText(),
-          "; attempt ", attempt, " of it is unclaimed: `cohort adopt ", attempt,
-          "` goes on with it, `cohort end ", attempt, "` ends it")),
+          "; attempt ", attempt, " of it is an orphan: `cohort end ", attempt,
+          "` ends it")),
       "unknown_job");
 }
 
@@ -232,7 +234,7 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
   for (const JobId& each : jobs) {
     // Who stops the job speaks for its attempt.
     const AttemptRecord* last = attempts_.LastOf(each);
-    if (last != nullptr && last->unclaimed()) Claim(last->id, change);
+    if (last != nullptr && last->orphaned()) Claim(last->id, change);
     JobRecord& job = *jobs_.FindMutable(each);
     if (job.state == JobState::kPending) {
       change.quietly = is_array;
@@ -281,8 +283,8 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
     job.held = true;
     job.held_by = request.principal;
     LeaveLine(job);
-    // What runs of it unclaimed keeps its place (EL-2).
-    if (unclaimed_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
+    // An orphan of it keeps its place (EL-2).
+    if (orphans_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
     change.jobs.insert(each);
   }
   if (!change.jobs.empty()) {
@@ -350,7 +352,7 @@ absl::Duration ClusterState::RanOf(const JobRecord& job) const {
 // ---- what keeps jobs from the line ----
 
 void ClusterState::StandInLine(const JobRecord& job) {
-  if (unclaimed_.OfJob(job.id) != nullptr) return;  // LetGo asks again (UN-2)
+  if (orphans_.OfJob(job.id) != nullptr) return;  // Requeue asks again (OR-2)
   const AttemptRecord* last = attempts_.LastOf(job.id);
   // It begins with the end of the attempt, whatever keeps the job besides.
   if (last != nullptr) backoff_.Begin(job.id, RetryDelayAfter(job, *last));
@@ -375,7 +377,7 @@ void ClusterState::Occupy(const JobRecord& job, Change& change) {
 
 JobPhase::Kind ClusterState::PhaseOf(const JobRecord& job) const {
   if (job.state != JobState::kPending) return JobPhase::Kind::kAttempt;
-  if (unclaimed_.OfJob(job.id) != nullptr) return JobPhase::Kind::kUnclaimed;
+  if (orphans_.OfJob(job.id) != nullptr) return JobPhase::Kind::kOrphan;
   if (job.held) return JobPhase::Kind::kHeld;
   if (eligibility_.LacksPlace(job)) return JobPhase::Kind::kArrayLimit;
   if (backoff_.Waits(job.id)) return JobPhase::Kind::kBackOff;
@@ -413,7 +415,7 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
       absl::StrCat("it was to start after ", broken.dependency.ToText(),
                    " had SUCCEEDED, which ended ", JobStateName(state));
   const std::vector<std::string> chain = ChainOf(jobs_, broken.dependency);
-  // Of an array some elements may have been stopped; one that was adopted runs.
+  // Of an array some elements may have been stopped.
   std::vector<JobId> jobs = jobs_.Named(broken.who);
   const bool is_array = !jobs.empty() && jobs.front() != broken.who;
   jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
@@ -443,7 +445,7 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
 void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   // It may have been uploaded again meanwhile.
   if (!failed.id.IsElement() || !HasEnded(failed.state) ||
-      packages_.IsWhole(failed.spec->package_hash)) {
+      packages_.IsWhole(failed.spec->launch().package_hash())) {
     return;
   }
   const JobId array = failed.id.array();
@@ -454,7 +456,7 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   std::erase_if(jobs, [this](const JobId& each) {
     const JobRecord& job = *jobs_.Find(each);
     return job.state != JobState::kPending || job.held ||
-           unclaimed_.OfJob(each) != nullptr;
+           orphans_.OfJob(each) != nullptr;
   });
   if (jobs.empty()) return;
   const std::string reason =

@@ -14,6 +14,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_query.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -56,9 +57,9 @@ class ClusterStateJobsTest : public ClusterStateTest {
   }
 
   static JobSpec Spec() {
-    JobSpec spec;
-    spec.command = {"run"};
-    spec.resources_per_worker = *ParseResources("CPU=1");
+    JobSpec spec = OneWorker();
+    SetCommand(spec, {"run"});
+    SetResources(spec, *ParseResources("CPU=1"));
     return spec;
   }
 
@@ -71,14 +72,14 @@ class ClusterStateJobsTest : public ClusterStateTest {
     return id;
   }
   JobId Submit(JobSpec spec) { return *TrySubmit(std::move(spec)); }
-  JobId SubmitAfter(JobId job, DependencyKind kind = DependencyKind::kOk) {
+  JobId SubmitAfter(JobId job, DependencyKind kind = v1::DEPENDENCY_KIND_OK) {
     JobSpec spec = Spec();
-    spec.after = {{.job = job, .kind = kind}};
+    AddAfter(spec, job, kind);
     return Submit(std::move(spec));
   }
   JobId SubmitArray(const std::string& array) {
     JobSpec spec = Spec();
-    spec.array = array;
+    spec.set_array(array);
     return Submit(std::move(spec));
   }
 
@@ -141,7 +142,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
 TEST_F(ClusterStateJobsTest, AHeldJobWaitsUntilItIsReleased) {
   JoinNode();
   JobSpec spec = Spec();
-  spec.hold = true;
+  spec.set_hold(true);
   const JobId job = Submit(spec);
   EXPECT_EQ(Job(job).state, JobState::kPending);
   EXPECT_EQ(Reason(job), "held by cluster");
@@ -189,7 +190,7 @@ TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
 
 TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
   JobSpec urgent = Spec();
-  urgent.priority = 5;
+  urgent.set_priority(5);
   const JobId first = Submit(Spec());
   const JobId second = Submit(urgent);
   node_.resources = *ParseResources("CPU=1");
@@ -220,7 +221,7 @@ TEST_F(ClusterStateJobsTest, WhoCanNeverStartFailsAndSaysWhy) {
   const JobId first = Submit(Spec());
   const JobId second = SubmitAfter(first);
   const JobId third = SubmitAfter(second);
-  const JobId anyway = SubmitAfter(first, DependencyKind::kAny);
+  const JobId anyway = SubmitAfter(first, v1::DEPENDENCY_KIND_ANY);
   End(first, 3);
   EXPECT_EQ(Job(first).state, JobState::kFailed);
   EXPECT_EQ(Job(second).state, JobState::kFailed);
@@ -246,13 +247,15 @@ TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
   End(bad, 1);
   EXPECT_EQ(Job(SubmitAfter(good)).state, JobState::kStarting);
   EXPECT_EQ(Job(SubmitAfter(bad)).state, JobState::kFailed);
-  EXPECT_EQ(Job(SubmitAfter(bad, DependencyKind::kAny)).state,
+  EXPECT_EQ(Job(SubmitAfter(bad, v1::DEPENDENCY_KIND_ANY)).state,
             JobState::kStarting);
   JobSpec spec = Spec();
-  spec.after = {{.job = JobId::New(random_), .kind = DependencyKind::kOk}};
-  EXPECT_THAT(TrySubmit(spec), StatusIs(absl::StatusCode::kNotFound,
-                                        HasSubstr(spec.after[0].job.ToText())));
-  spec.after = {{.job = good}, {.job = good}};
+  AddAfter(spec, JobId::New(random_), v1::DEPENDENCY_KIND_OK);
+  EXPECT_THAT(TrySubmit(spec),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr(JobOf(spec.after(0)).ToText())));
+  AddAfter(spec, good);
+  AddAfter(spec, good);
   EXPECT_THAT(TrySubmit(spec),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
 }
@@ -271,8 +274,8 @@ TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
   const JobId first = Submit(Spec());
   End(first);
   JobSpec spec = Spec();
-  spec.after = {{.job = first}};
-  spec.hold = true;
+  AddAfter(spec, first);
+  spec.set_hold(true);
   const JobId second = Submit(spec);
   for (int i = 0; i < 3; ++i) End(Submit(Spec()));
   Transition transition;
@@ -294,7 +297,7 @@ TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
 
 TEST_F(ClusterStateJobsTest, AnArrayIsOneRequestOneEventAndManyJobs) {
   JobSpec spec = Spec();
-  spec.array = "0-2,9";
+  spec.set_array("0-2,9");
   const uint64_t events = state_->cluster().next_event;
   const JobId array = *TrySubmit(spec, "same");
   EXPECT_EQ(state_->cluster().next_event, events + 1);
@@ -307,7 +310,7 @@ TEST_F(ClusterStateJobsTest, AnArrayIsOneRequestOneEventAndManyJobs) {
       Job(array.Element(0)).spec.IsSharedWith(Job(array.Element(9)).spec));
   Reload();
   EXPECT_EQ(state_->jobs().size(), 4u);
-  EXPECT_EQ(*Job(array.Element(9)).spec, spec);
+  EXPECT_EQ(Job(array.Element(9)).spec, Shared<JobSpec>(spec));
   EXPECT_TRUE(
       Job(array.Element(0)).spec.IsSharedWith(Job(array.Element(9)).spec));
 }
@@ -367,8 +370,8 @@ TEST_F(ClusterStateJobsTest, AJobWaitsForAllElementsAndAnArrayForAJob) {
   const JobId array = SubmitArray("0-1");
   const JobId after = SubmitAfter(array);
   JobSpec spec = Spec();
-  spec.array = "0-1";
-  spec.after = {{.job = after}};
+  spec.set_array("0-1");
+  AddAfter(spec, after);
   const JobId last = Submit(spec);
   End(array.Element(0));
   EXPECT_EQ(Job(after).state, JobState::kPending);
@@ -386,8 +389,8 @@ TEST_F(ClusterStateJobsTest, AnArrayFailsWithItsDependencyAlsoInPart) {
   for (const bool restart : {false, true}) {
     const JobId first = Submit(Spec());
     JobSpec spec = Spec();
-    spec.array = "0-2";
-    spec.after = {{.job = first}};
+    spec.set_array("0-2");
+    AddAfter(spec, first);
     const JobId array = Submit(spec);
     const JobId last = SubmitAfter(array);
     COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array.Element(0)));
@@ -458,7 +461,8 @@ TEST_F(ClusterStateJobsTest, PagesNeitherShiftNorDoubleWhatTheyShow) {
 
 TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
   JobSpec labelled = Spec();
-  labelled.labels = {{"team", "a"}, {"x", "y"}};
+  (*labelled.mutable_labels())["team"] = "a";
+  (*labelled.mutable_labels())["x"] = "y";
   const JobId job = Submit(labelled);
   const JobId stopped = Submit(Spec());
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, stopped));

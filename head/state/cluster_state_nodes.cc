@@ -92,8 +92,7 @@ absl::Status ClusterState::CheckRegistration(
     const Registration& registration) const {
   COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
   const NodeId& node = registration.node;
-  COHORT_RETURN_IF_ERROR(CheckGhosts(node, registration.observed));
-  COHORT_RETURN_IF_ERROR(CheckUnclaimed(node, registration.observed));
+  COHORT_RETURN_IF_ERROR(CheckOrphans(node, registration.observed));
   COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
   const NodeRecord* known = nodes_.Find(node);
   const bool is_one_more = known == nullptr || known->state == NodeState::kDead;
@@ -167,7 +166,7 @@ void ClusterState::TickNodes(Change& change) {
   for (const NodeId& node : silent.suspect) Suspect(node, change);
   for (const NodeId& node : silent.dead) {
     // It is not silent, it only does not follow this head: nothing that it has
-    // is lost, and a restore of this store finds it unclaimed.
+    // is lost, and is an orphan after a restore of this store.
     if (later_store_.Follows(node, clock_.Monotonic())) {
       leases_.Grant(node);
     } else {
@@ -409,7 +408,7 @@ void ClusterState::EvictFrom(const NodeId& node, Change& change) {
 void ClusterState::Evict(const AttemptId& id, const NodeId& node,
                          Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
-  if (attempt.unclaimed() || IsOver(*PartOn(attempt, node)) ||
+  if (attempt.orphaned() || IsOver(*PartOn(attempt, node)) ||
       attempt.state == AttemptState::kEnding ||
       attempt.state == AttemptState::kEnded) {
     return;
@@ -432,31 +431,33 @@ void ClusterState::NoteLeft(const NodeId& node, Change& change) {
 
 // ---- void leases ----
 
-absl::Status ClusterState::CheckGhosts(const NodeId& node,
-                                       const Observed& observed) const {
-  size_t ghosts = nodes_.GhostCountOn(node);
-  if (ghosts + observed.attempts.size() <= kGhostsMax) return absl::OkStatus();
+absl::Status ClusterState::CheckOrphans(const NodeId& node,
+                                        const Observed& observed) const {
+  size_t orphans = nodes_.OrphanCountOn(node);
+  if (orphans + observed.attempts.size() <= kOrphansMax)
+    return absl::OkStatus();
   for (const ObservedAttempt& each : observed.attempts) {
     const AttemptRecord* attempt = attempts_.Find(each.attempt);
     const AttemptPart* part =
         attempt == nullptr ? nullptr : PartOn(*attempt, node);
     const bool is_one = part == nullptr || IsOver(*part);
-    ghosts += is_one && !nodes_.IsGhostOn(node, each.attempt);
+    orphans += is_one && !nodes_.IsOrphanOn(node, each.attempt);
   }
-  if (ghosts <= kGhostsMax) return absl::OkStatus();
+  if (orphans <= kOrphansMax) return absl::OkStatus();
   return SetReason(
       absl::ResourceExhaustedError(absl::StrCat(
-          "the node has more than ", kGhostsMax,
+          "the node has more than ", kOrphansMax,
           " attempts that nobody wants there: end what runs on it, then start "
           "its daemon with a new --state-dir")),
-      "too_many_ghosts");
+      "too_many_orphans");
 }
 
-void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
-                            const AttemptPart* part, Change& change) {
+void ClusterState::AddOrphan(const NodeId& node,
+                             const ObservedAttempt& observed,
+                             const AttemptPart* part, Change& change) {
   const AttemptRecord* attempt = attempts_.Find(observed.attempt);
   const JobId& job = attempt == nullptr ? observed.job : attempt->job;
-  if (!nodes_.AddGhost(node, observed.attempt, job, part)) return;
+  if (!nodes_.AddOrphan(node, observed.attempt, job, part)) return;
   const std::string text =
       absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
                    observed.attempt.ToHex(),
@@ -470,65 +471,67 @@ void ClusterState::AddGhost(const NodeId& node, const ObservedAttempt& observed,
   event.attempt = observed.attempt;
   if (attempt != nullptr) event.job = attempt->job;
   event.text = text;
-  nodes_.SetGhostEvent(node, observed.attempt,
-                       AddEvent(std::move(event), change));
+  nodes_.SetOrphanEvent(node, observed.attempt,
+                        AddEvent(std::move(event), change));
   GiveWayTo(node, observed.attempt, change);
 }
 
-void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& ghost,
+void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
                              Change& change) {
   std::vector<AttemptId> unbegun;
   for (const AttemptId& id : attempts_.OnNode(node)) {
     const AttemptRecord& attempt = *attempts_.Find(id);
-    if (attempt.state == AttemptState::kPreparing && !attempt.unclaimed()) {
+    if (attempt.state == AttemptState::kPreparing && !attempt.orphaned()) {
       unbegun.push_back(id);
     }
   }
   const uint64_t cause_before = change.cause;
-  change.cause = nodes_.GhostEvent(node, ghost);
+  change.cause = nodes_.OrphanEvent(node, orphan);
   for (const AttemptId& id : nodes_.WithoutRoom(node, unbegun)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
     JobRecord& job = *jobs_.FindMutable(attempt.job);
     const std::string why =
         absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
-                     ghost.ToHex(), " of before, beside which it has no room");
+                     orphan.ToHex(), " of before, beside which it has no room");
     ApplyOutcome(job, attempt, controller_.GiveWay(job, attempt, why), change);
   }
   change.cause = cause_before;
 }
 
-void ClusterState::RemoveGhost(const NodeId& node, const AttemptId& ghost,
-                               Change& change) {
-  const uint64_t told_by = nodes_.GhostEvent(node, ghost);
-  if (!nodes_.RemoveGhost(node, ghost)) return;
-  const AttemptRecord* attempt = attempts_.Find(ghost);
-  EventRecord event;
-  event.origin.cause = told_by;
-  event.kind = "lease_ended";
-  event.node = node;
-  event.attempt = ghost;
-  if (attempt != nullptr) event.job = attempt->job;
-  event.text =
-      absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
-                   ghost.ToHex(), ", whose lease was void");
-  change.freed_by = AddEvent(std::move(event), change);
-  NoteLeft(node, change);
+void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
+                                Change& change) {
+  const uint64_t told_by = nodes_.OrphanEvent(node, orphan);
+  if (nodes_.RemoveOrphan(node, orphan)) {
+    const AttemptRecord* attempt = attempts_.Find(orphan);
+    EventRecord event;
+    event.origin.cause = told_by;
+    event.kind = "lease_ended";
+    event.node = node;
+    event.attempt = orphan;
+    if (attempt != nullptr) event.job = attempt->job;
+    event.text =
+        absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
+                     orphan.ToHex(), ", which had no lease there");
+    change.freed_by = AddEvent(std::move(event), change);
+    NoteLeft(node, change);
+  }
+  NoteGone(node, orphan, change);
 }
 
 void ClusterState::NoteReturn(const NodeId& node, Change& change) {
-  const std::vector<AttemptId> ghosts = nodes_.GhostsOn(node);
+  const std::vector<AttemptId> orphans = nodes_.OrphansOn(node);
   std::string text = absl::StrCat("node ", nodes_.Find(node)->name,
                                   " returned after it was declared dead");
-  if (ghosts.empty()) {
+  if (orphans.empty()) {
     absl::StrAppend(&text, "; nothing of before runs there");
   } else {
     absl::StrAppend(&text, "; its leases are void, and it still has ",
-                    ghosts.size(),
-                    ghosts.size() == 1 ? " attempt" : " attempts");
-    for (size_t i = 0; i < ghosts.size() && i < kAttemptsNamed; ++i) {
-      absl::StrAppend(&text, i == 0 ? ": " : ", ", ghosts[i].ToHex());
+                    orphans.size(),
+                    orphans.size() == 1 ? " attempt" : " attempts");
+    for (size_t i = 0; i < orphans.size() && i < kAttemptsNamed; ++i) {
+      absl::StrAppend(&text, i == 0 ? ": " : ", ", orphans[i].ToHex());
     }
-    if (ghosts.size() > kAttemptsNamed) absl::StrAppend(&text, ", ...");
+    if (orphans.size() > kAttemptsNamed) absl::StrAppend(&text, ", ...");
   }
   AddNodeEvent(node, "node_returned", std::move(text), change);
 }

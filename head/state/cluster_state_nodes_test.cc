@@ -502,9 +502,9 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
     goals[desired.attempt] = desired.goal;
   }
   EXPECT_EQ(goals[still.attempt], Goal::kForget);
-  EXPECT_EQ(goals[placed], Goal::kForget) << "no room beside the ghost";
+  EXPECT_EQ(goals[placed], Goal::kForget) << "no room beside the orphan";
   EXPECT_EQ(goals[Attempt(small).id], Goal::kRun) << "for this one there is";
-  EXPECT_EQ(StateOf(first), JobState::kPending) << "until the ghost has ended";
+  EXPECT_EQ(StateOf(first), JobState::kPending) << "until the orphan has ended";
   EXPECT_THAT(Job(first).failures_by_class,
               ElementsAre(Pair(FailureClass::kInfra, 2)));
   EXPECT_EQ(Job(first).failures, 0);

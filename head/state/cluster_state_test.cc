@@ -13,12 +13,14 @@
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -72,7 +74,8 @@ TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
   EXPECT_EQ(second.node_count, 2);
   EXPECT_EQ(second.world_size, 2);
   EXPECT_THAT(second.ranks, ElementsAre(DesiredRank{1, 0, {}}));
-  EXPECT_EQ(second.command, Job(job).spec->command);
+  EXPECT_THAT(Job(job).spec->launch().command(),
+              ElementsAreArray(second.command));
   EXPECT_EQ(second.number, 1);
 }
 
@@ -90,12 +93,12 @@ TEST_F(ClusterStateTest, MakesOneJobOfARepeatedRequest) {
 
 TEST_F(ClusterStateTest, ChangesNothingForARequestItRefuses) {
   JobSpec bad = Spec(1, 1);
-  bad.command.clear();
+  bad.mutable_launch()->clear_command();
   const int appends = disk_.appends();
   EXPECT_THAT(TrySubmitJob(bad, "r"),
               StatusIs(absl::StatusCode::kInvalidArgument));
   JobSpec unpackaged = Spec(1, 1);
-  unpackaged.package_hash = std::string(32, 'h');
+  unpackaged.mutable_launch()->set_package_hash(std::string(32, 'h'));
   EXPECT_THAT(TrySubmitJob(unpackaged, "r"),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(disk_.appends(), appends);
@@ -160,7 +163,7 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   Join(a_, 1);
   Join(b_, 1);
   JobSpec spec = Spec(2, 1);
-  spec.max_failures = 1;
+  spec.mutable_run()->set_max_failures(1);
   const JobId job = SubmitJob(spec);
   Run(job);
   sent_.clear();
@@ -185,8 +188,9 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
 TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 5;
-  spec.retry_delay = absl::Seconds(2);
+  spec.mutable_run()->set_max_failures(5);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(2)));
   const JobId job = SubmitJob(spec);
   Run(job);
   Say(a_, Exited(job, a_, 3));
@@ -210,7 +214,7 @@ TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
 TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 5;
+  spec.mutable_run()->set_max_failures(5);
   const JobId job = SubmitJob(spec);
   Run(job);
   Say(a_, Exited(job, a_, 3));
@@ -349,15 +353,15 @@ TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
 // may hold stays unavailable until it is gone.
 TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
   Registration registration = Node(a_, 4);
-  ObservedAttempt stray;
-  stray.attempt = AttemptId::New(random_);
-  stray.phase = ObservedPhase::kRunning;
-  registration.observed.attempts = {stray};
+  ObservedAttempt orphan;
+  orphan.attempt = AttemptId::New(random_);
+  orphan.phase = ObservedPhase::kRunning;
+  registration.observed.attempts = {orphan};
   EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(Goal::kForget));
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), JobState::kPending);
-  stray.phase = ObservedPhase::kEnded;
-  Say(a_, stray);
+  orphan.phase = ObservedPhase::kEnded;
+  Say(a_, orphan);
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
@@ -387,7 +391,7 @@ TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
   Registration back = Node(a_, 2);
   back.observed.attempts = {old};
   const RegisteredNode registered = Join(back);
-  // The new attempt goes beside the ghost, never on top of it (PL-2).
+  // The new attempt goes beside the orphan, never on top of it (PL-2).
   EXPECT_THAT(GoalsOf(registered),
               testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
   EXPECT_EQ(StateOf(job), JobState::kStarting);
@@ -425,8 +429,8 @@ TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
 TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 1;
-  spec.num_to_keep = 1;
+  spec.mutable_run()->set_max_failures(1);
+  spec.mutable_run()->set_num_to_keep(1);
   const JobId job = SubmitJob(spec);
   Run(job);
   sent_.clear();
@@ -459,7 +463,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
 TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.num_to_keep = 1;
+  spec.mutable_run()->set_num_to_keep(1);
   const JobId job = SubmitJob(spec);
   Run(job);
   ObservedAttempt last = Exited(job, a_, 0);
@@ -506,7 +510,7 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   Join(a_, 1);
   Join(b_, 1);
   JobSpec spec = Spec(2, 1);
-  spec.preflight = true;
+  spec.mutable_run()->set_preflight(true);
   const JobId job = SubmitJob(spec);
   Run(job);
   const int of_a = PartOn(Attempt(job), a_)->ranks[0].rank;
@@ -553,7 +557,7 @@ TEST_F(ClusterStateTest, PinsThePackageOfAJobUntilItEnds) {
   state_->CompletePackage(hash, 100, transition);
   Submit(std::move(transition));
   JobSpec spec = Spec(1, 1);
-  spec.package_hash = hash;
+  spec.mutable_launch()->set_package_hash(hash);
   const JobId job = SubmitJob(spec);
   Reload();
   EXPECT_EQ(state_->packages().PinsOf(hash), 1);
@@ -579,7 +583,7 @@ TEST_F(ClusterStateTest, TakesNoJobWhosePackageIsLostUntilItComesAgain) {
   state_->LosePackage(std::string(32, 'x'), "nobody knows it", known);
   EXPECT_TRUE(known.empty()) << "told once, of what is ours";
   JobSpec spec = Spec(1, 1);
-  spec.package_hash = hash;
+  spec.mutable_launch()->set_package_hash(hash);
   Transition refused;
   EXPECT_THAT(
       state_->SubmitJob({.principal = "p", .request_id = "r", .body_hash = "b"},
@@ -597,8 +601,9 @@ TEST_F(ClusterStateTest, BoundsItsHistory) {
   Reload();
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = -1;
-  spec.retry_delay = absl::ZeroDuration();
+  spec.mutable_run()->set_max_failures(-1);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::ZeroDuration()));
   const JobId restless = SubmitJob(spec);
   for (int i = 0; i < 5; ++i) {
     Run(restless);
@@ -709,7 +714,7 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
 TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
   const JobId first = SubmitJob(Spec(1, 1));
   JobSpec spec = Spec(1, 1);
-  spec.after = {{.job = first, .kind = DependencyKind::kOk}};
+  AddAfter(spec, first, v1::DEPENDENCY_KIND_OK);
   const JobId second = SubmitJob(spec);
   COHORT_ASSERT_OK(StopJob(first));
   ASSERT_EQ(StateOf(second), JobState::kFailed);

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "head/state/job_spec.h"
+
 namespace cohort::head {
 namespace {
 
@@ -21,27 +23,29 @@ std::optional<JobState> StateOf(const JobTable& jobs, const JobId& id) {
   return std::nullopt;
 }
 
-Dependencies::Verdict Dependencies::Judge(const Dependency& dependency) const {
-  const std::optional<JobState> state = StateOf(jobs_, dependency.job);
+Dependencies::Verdict Dependencies::Judge(const JobId& dependency,
+                                          DependencyKind kind) const {
+  const std::optional<JobState> state = StateOf(jobs_, dependency);
   if (!state.has_value()) return Verdict::kDone;
   if (!HasEnded(*state)) return Verdict::kOpen;
   const bool is_ok =
-      dependency.kind == DependencyKind::kAny || *state == JobState::kSucceeded;
+      kind == v1::DEPENDENCY_KIND_ANY || *state == JobState::kSucceeded;
   return is_ok ? Verdict::kDone : Verdict::kBroken;
 }
 
-void Dependencies::Add(const JobId& who, const std::vector<Dependency>& after) {
+void Dependencies::Add(const JobId& who, const Dependencies::Named& after) {
   if (after.empty()) return;
   named_.emplace(who, after);
   for (const Dependency& dependency : after) {
-    jobs_.Pin(dependency.job);
-    switch (Judge(dependency)) {
+    const JobId job = JobOf(dependency);
+    jobs_.Pin(job);
+    switch (Judge(job, dependency.kind())) {
       case Verdict::kOpen:
-        waits_for_[who].emplace(dependency.job, dependency.kind);
-        waited_for_by_[dependency.job].insert(who);
+        waits_for_[who].emplace(job, dependency.kind());
+        waited_for_by_[job].insert(who);
         break;
       case Verdict::kBroken:
-        Break(who, dependency.job);
+        Break(who, job);
         break;
       case Verdict::kDone:
         break;
@@ -53,8 +57,9 @@ void Dependencies::Remove(const JobId& who) {
   const auto named = named_.find(who);
   if (named == named_.end()) return;
   for (const Dependency& dependency : named->second) {
-    jobs_.Unpin(dependency.job);
-    const auto waiting = waited_for_by_.find(dependency.job);
+    const JobId job = JobOf(dependency);
+    jobs_.Unpin(job);
+    const auto waiting = waited_for_by_.find(job);
     if (waiting == waited_for_by_.end()) continue;
     waiting->second.erase(who);
     if (waiting->second.empty()) waited_for_by_.erase(waiting);
@@ -91,7 +96,7 @@ std::vector<JobId> Dependencies::Ended(const JobId& dependency) {
   for (const JobId& who : waiting.mapped()) {
     const auto open = waits_for_.find(who);
     const DependencyKind kind = open->second.at(dependency);
-    if (Judge({.job = dependency, .kind = kind}) == Verdict::kBroken) {
+    if (Judge(dependency, kind) == Verdict::kBroken) {
       Break(who, dependency);
       continue;  // it ends, so what else it waits for does not matter
     }

@@ -37,7 +37,8 @@ class Dependencies {
   explicit Dependencies(JobTable& jobs) : jobs_(jobs) {}
 
   // `who` has not ended and has `after`.
-  void Add(const JobId& who, const std::vector<Dependency>& after);
+  using Named = google::protobuf::RepeatedPtrField<Dependency>;
+  void Add(const JobId& who, const Named& after);
   // It has ended: what it named may be forgotten.
   void Remove(const JobId& who);
   // A job, or the last element of an array, has ended: gives who waited for
@@ -59,11 +60,11 @@ class Dependencies {
 
  private:
   enum class Verdict { kOpen, kDone, kBroken };
-  Verdict Judge(const Dependency& dependency) const;
+  Verdict Judge(const JobId& dependency, DependencyKind kind) const;
   void Break(const JobId& who, const JobId& dependency);
 
   JobTable& jobs_;
-  std::map<JobId, std::vector<Dependency>> named_;  // by who has not ended
+  std::map<JobId, Named> named_;  // by who has not ended
   std::map<JobId, std::map<JobId, DependencyKind>> waits_for_;  // open ones
   std::map<JobId, std::set<JobId>> waited_for_by_;
   std::map<JobId, JobId> broken_;  // the first that fails whom, until Remove

@@ -41,7 +41,7 @@ void Eligibility::Added(const JobRecord& job) {
   const JobId who = job.id.array();
   const ArrayTable::Entry* array = jobs_.arrays().Find(who);
   // Of an array once, with the first element that comes.
-  if (!dependencies_.Knows(who)) dependencies_.Add(who, job.spec->after);
+  if (!dependencies_.Knows(who)) dependencies_.Add(who, job.spec->after());
   if (array == nullptr || !array->at_once.has_value()) return;
   Slots& slots = arrays_[who];
   if (job.state != JobState::kPending) slots.admitted.insert(job.sequence);

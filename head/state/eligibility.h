@@ -37,7 +37,7 @@ class Eligibility {
   bool Admit(const JobRecord& job);
   // A PENDING job is held: it gives its place to another element.
   void Withdraw(const JobRecord& job);
-  // Something of `job` runs although the head has not started it (UN-1): it has
+  // Something of `job` runs although the head has not started it (OR-1): it has
   // a place, whatever the limit, until Vacate.  Gives the PENDING elements that
   // are not admitted any more because of that.
   std::vector<JobId> Occupy(const JobRecord& job);

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -22,16 +23,19 @@ class EligibilityTest : public ::testing::Test {
     eligibility_.Added(*jobs_.Find(id));
     return *jobs_.Find(id);
   }
-  const JobRecord& AddJob(std::vector<Dependency> after = {}) {
+  const JobRecord& AddJob(
+      const std::vector<std::pair<JobId, DependencyKind>>& after = {}) {
     JobRecord job;
     job.id = JobId::New(random_);
-    job.spec.Own().after = std::move(after);
+    for (const auto& [other, kind] : after) {
+      AddAfter(job.spec.Own(), other, kind);
+    }
     return Add(std::move(job));
   }
   JobId AddArray(const std::string& spec, uint32_t size) {
     ArrayRecord array;
     array.id = JobId::New(random_);
-    array.spec.Own().array = spec;
+    array.spec.Own().set_array(spec);
     jobs_.AddArray(array);
     for (uint32_t i = 0; i < size; ++i) {
       JobRecord job;
@@ -76,7 +80,7 @@ TEST_F(EligibilityTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
   const JobId a = AddJob().id;
   const JobId b = AddJob().id;
   const JobId c =
-      AddJob({{.job = a}, {.job = b, .kind = DependencyKind::kAny}}).id;
+      AddJob({{a, v1::DEPENDENCY_KIND_OK}, {b, v1::DEPENDENCY_KIND_ANY}}).id;
   EXPECT_FALSE(Admit(c));
   EXPECT_THAT(eligibility_.ReasonOf(*jobs_.Find(c)),
               HasSubstr(absl::StrCat(a.ToText(), ", which is PENDING")));
@@ -91,7 +95,7 @@ TEST_F(EligibilityTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
 
 TEST_F(EligibilityTest, TellsWhoCanNeverStart) {
   const JobId a = AddJob().id;
-  const JobId b = AddJob({{.job = a}}).id;
+  const JobId b = AddJob({{a, v1::DEPENDENCY_KIND_OK}}).id;
   End(a, JobState::kStopped);
   const auto broken = eligibility_.TakeBroken();
   ASSERT_EQ(broken.size(), 1u);

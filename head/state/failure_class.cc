@@ -30,7 +30,7 @@ FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
     case EndCause::kSucceeded:
     case EndCause::kStopped:
     case EndCause::kDaemonShutdown:
-    case EndCause::kUnclaimed:
+    case EndCause::kOrphan:
       return FailureClass::kNone;
     case EndCause::kRankFailed:
       return exit.has_value() && exit->oom_killed ? FailureClass::kOom
@@ -67,8 +67,8 @@ Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
   }
   job.failures += 1;
   return {.charged = true,
-          .again = job.spec->max_failures < 0 ||
-                   job.failures <= job.spec->max_failures};
+          .again = job.spec->run().max_failures() < 0 ||
+                   job.failures <= job.spec->run().max_failures()};
 }
 
 bool WasCharged(const JobRecord& job, FailureClass failure) {

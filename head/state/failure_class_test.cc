@@ -65,7 +65,7 @@ TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
 
 TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
   JobRecord job;
-  job.spec.Own().max_failures = 1;
+  job.spec.Own().mutable_run()->set_max_failures(1);
   for (int loss = 1; loss <= 5; ++loss) {
     const Verdict verdict =
         Charge(job, EndCause::kNodeLost, FailureClass::kInfra, 3);
@@ -80,7 +80,7 @@ TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
 
 TEST(FailureClassTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   JobRecord job;
-  job.spec.Own().max_failures = -1;
+  job.spec.Own().mutable_run()->set_max_failures(-1);
   const Verdict verdict =
       Charge(job, EndCause::kPackageLost, FailureClass::kInfra, 3);
   EXPECT_FALSE(verdict.charged);
@@ -102,7 +102,7 @@ TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
 
 TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
   JobRecord job;
-  job.spec.Own().max_failures = 2;
+  job.spec.Own().mutable_run()->set_max_failures(2);
   EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kUser, 3).again);
   EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kOom, 3).again);
   EXPECT_FALSE(

@@ -224,7 +224,7 @@ void History::TrimNodes(size_t rows, Change& change) {
   for (size_t i = 0; i < rows; ++i) {
     const std::optional<NodeId> node = node_line_.Due();
     if (!node.has_value()) return;
-    // Of an attempt that goes on elsewhere, or that is unclaimed.
+    // Of an attempt that goes on elsewhere, or that is an orphan.
     if (!nodes_.HeldOn(*node).empty() || !attempts_.OnNode(*node).empty()) {
       node_line_.Renew(*node);
       continue;

@@ -18,6 +18,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/rows.h"
 #include "head/store/rocksdb_store.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -72,8 +73,8 @@ class HistoryStoreTest : public ::testing::Test,
   }
 
   void AddEnded() {
-    JobSpec spec;
-    spec.command = {"train", std::string(kJobBytes, 'x')};
+    JobSpec spec = OneWorker();
+    SetCommand(spec, {"train", std::string(kJobBytes, 'x')});
     Transition added;
     const auto job = state_->SubmitJob(Key(), "default", spec, added);
     COHORT_ASSERT_OK(job);

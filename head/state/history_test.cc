@@ -18,6 +18,7 @@
 #include "head/state/history_line.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -227,9 +228,9 @@ class HistoryTest : public ::testing::Test,
             .body_hash = "body"};
   }
 
-  JobId Add(JobSpec spec = {}) {
-    spec.command = {"train"};
-    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+  JobId Add(JobSpec spec = OneWorker()) {
+    SetCommand(spec, {"train"});
+    SetResource(spec, kCpu, Amount::FromUnits(1));
     Transition transition;
     const auto job = state_->SubmitJob(Key(), "default", spec, transition);
     EXPECT_THAT(job, IsOk());
@@ -241,7 +242,7 @@ class HistoryTest : public ::testing::Test,
     EXPECT_THAT(state_->StopJob(Key(), job, transition), IsOk());
     Submit(std::move(transition));
   }
-  JobId AddEnded(JobSpec spec = {}) {
+  JobId AddEnded(JobSpec spec = OneWorker()) {
     const JobId job = Add(std::move(spec));
     Stop(job);
     return job;
@@ -330,9 +331,9 @@ TEST_F(HistoryTest, KeepsTheJobsThatEndedLast) {
 TEST_F(HistoryTest, KeepsJobsWithinTheirBytes) {
   limits_.history.jobs.bytes_max = 20'000;
   Start();
-  JobSpec spec;
+  JobSpec spec = OneWorker();
   for (int i = 0; i < 200; ++i) {
-    spec.name = std::string(static_cast<size_t>(i * 7 % 200), 'n');
+    spec.set_name(std::string(static_cast<size_t>(i * 7 % 200), 'n'));
     AddEnded(spec);
     Tick();
     ASSERT_LE(Level("jobs").bytes, 20'000);
@@ -401,8 +402,8 @@ TEST_F(HistoryTest, TellsWhoFollowsEventsOfTheGap) {
 
 // What a start finds is what there was.
 TEST_F(HistoryTest, CountsTheSameAfterAStart) {
-  JobSpec array;
-  array.array = "0-29";
+  JobSpec array = OneWorker();
+  array.set_array("0-29");
   for (int i = 0; i < 20; ++i) {
     AddEnded();
     AddEnded(array);
@@ -426,8 +427,8 @@ TEST_F(HistoryTest, CountsTheSameAfterAStart) {
 // However much is beyond the caps at once, a decision stays short, and what
 // lives goes on.
 TEST_F(HistoryTest, ForgetsABoundedAmountAtOnce) {
-  JobSpec spec;
-  spec.array = "0-9999";
+  JobSpec spec = OneWorker();
+  spec.set_array("0-9999");
   for (int i = 0; i < 3; ++i) AddEnded(spec);
   for (int i = 0; i < 500; ++i) AddEnded();
   EXPECT_EQ(state_->jobs().size(), 30'500u);
@@ -461,8 +462,8 @@ TEST_F(HistoryTest, ForgetsABoundedAmountAtOnce) {
 // An array that is half gone is not found any more, and a head that starts then
 // goes on where the one before was.
 TEST_F(HistoryTest, GoesOnWithAnArrayThatIsHalfGone) {
-  JobSpec spec;
-  spec.array = "0-4999";
+  JobSpec spec = OneWorker();
+  spec.set_array("0-4999");
   const JobId array = AddEnded(spec);
   limits_.history.jobs.count_max = 1;
   Start();
@@ -488,8 +489,8 @@ TEST_F(HistoryTest, KeepsAnArrayWhileAnElementLives) {
   limits_.history.jobs.count_max = 1;
   limits_.history.elements_max = 1;
   Start();
-  JobSpec spec;
-  spec.array = "0-99";
+  JobSpec spec = OneWorker();
+  spec.set_array("0-99");
   const JobId array = Add(spec);
   for (uint32_t i = 0; i < 99; ++i) Stop(array.Element(i));
   for (int i = 0; i < 3; ++i) AddEnded();
@@ -504,9 +505,9 @@ TEST_F(HistoryTest, KeepsAnArrayWhileAnElementLives) {
 // HI-2.
 TEST_F(HistoryTest, KeepsWhatOthersWaitForHoweverOldAndLarge) {
   const JobId first = AddEnded();
-  JobSpec spec;
-  spec.hold = true;
-  spec.after = {{.job = first, .kind = DependencyKind::kAny}};
+  JobSpec spec = OneWorker();
+  spec.set_hold(true);
+  AddAfter(spec, first, v1::DEPENDENCY_KIND_ANY);
   const JobId waits = Add(spec);
   limits_.history.jobs.count_max = 1;
   limits_.history.jobs.bytes_max = 1;

@@ -84,8 +84,9 @@ class NotedPhasesTest : public ClusterStateTest {
 TEST_F(NotedPhasesTest, ARetryBacksOffAndStandsInLine) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 3;
-  spec.retry_delay = absl::Seconds(8);
+  spec.mutable_run()->set_max_failures(3);
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Seconds(8)));
   const JobId job = SubmitJob(spec);
   EXPECT_THAT(KindsOf(job), ElementsAre(Kind::kAttempt));
   Run(job);
@@ -107,7 +108,7 @@ TEST_F(NotedPhasesTest, ARetryBacksOffAndStandsInLine) {
 TEST_F(NotedPhasesTest, ElementsWaitForAPlaceInTheirArray) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.array = "0-2%1";
+  spec.set_array("0-2%1");
   const JobId array = SubmitJob(spec);
   Run(array.Element(0));
   Pass(absl::Seconds(1), {a_});

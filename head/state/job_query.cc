@@ -14,8 +14,9 @@ bool Matches(const JobQuery& query, const JobRecord& job) {
     return false;
   }
   for (const auto& [key, value] : query.labels) {
-    const auto label = job.spec->labels.find(key);
-    if (label == job.spec->labels.end() || label->second != value) return false;
+    const auto label = job.spec->labels().find(key);
+    if (label == job.spec->labels().end() || label->second != value)
+      return false;
   }
   return true;
 }

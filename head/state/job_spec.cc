@@ -1,6 +1,8 @@
 #include "head/state/job_spec.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,63 +11,162 @@
 
 #include "common/job_limits.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "head/placement/refusal.h"
 #include "head/state/waiting_line.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
 
 constexpr size_t kHashBytes = 32;
 
+constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
+constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
+
+template <typename Field>
+auto VectorOf(const Field& field) {
+  return std::vector<typename Field::value_type>(field.begin(), field.end());
+}
+
+std::map<std::string, std::string> MapOf(
+    const google::protobuf::Map<std::string, std::string>& field) {
+  return {field.begin(), field.end()};
+}
+
 // What a client of ours cannot get wrong.
 absl::Status CheckWire(const JobSpec& spec) {
-  if (spec.strategy < PlacementStrategy::kPack ||
-      spec.strategy > PlacementStrategy::kStrictSpread) {
+  const int strategy = spec.scaling().placement_strategy();
+  if (!v1::PlacementStrategy_IsValid(strategy)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "placement strategy ", static_cast<int>(spec.strategy),
+        "placement strategy ", strategy,
         " is not known: PACK, SPREAD, STRICT_PACK and STRICT_SPREAD are"));
   }
-  if (!spec.package_hash.empty() && spec.package_hash.size() != kHashBytes) {
+  const std::string& package_hash = spec.launch().package_hash();
+  if (!package_hash.empty() && package_hash.size() != kHashBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a package hash has ", kHashBytes, " bytes, this one ",
-                     spec.package_hash.size()));
+                     package_hash.size()));
   }
-  if (spec.num_to_keep < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "num_to_keep is ", spec.num_to_keep, ", it can be 0 (all) or more"));
+  if (spec.run().num_to_keep() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_to_keep is ", spec.run().num_to_keep(),
+                     ", it can be 0 (all) or more"));
   }
   return absl::OkStatus();
 }
 
+absl::Status CheckDependencies(const JobSpec& spec) {
+  std::vector<JobId> after;
+  for (const Dependency& each : spec.after()) {
+    COHORT_ASSIGN_OR_RETURN(after.emplace_back(),
+                            JobId::FromBytes(each.job_id()));
+    if (!v1::DependencyKind_IsValid(each.kind())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dependency kind ", static_cast<int>(each.kind()),
+                       " is not known here"));
+    }
+  }
+  return CheckAfter(after);
+}
+
+absl::Status CheckScaling(const JobSpec& spec) {
+  const v1::ScalingConfig& scaling = spec.scaling();
+  COHORT_RETURN_IF_ERROR(CheckNumWorkers(scaling.num_workers()));
+  const absl::StatusOr<ResourceSet> resources =
+      rpc::FromWire(scaling.resources_per_worker());
+  if (!resources.ok()) {
+    return Annotate(resources.status(), "resources_per_worker");
+  }
+  COHORT_RETURN_IF_ERROR(CheckResourcesPerWorker(*resources));
+  COHORT_RETURN_IF_ERROR(CheckSelectors(SelectorsOf(spec)));
+  COHORT_RETURN_IF_ERROR(CheckAcceleratorType(scaling.accelerator_type()));
+  return CheckTopologyLevel(scaling.topology_level());
+}
+
 }  // namespace
+
+void FillJobSpec(JobSpec& spec) {
+  // A row with fields that no program here knows is a damaged one.
+  spec.DiscardUnknownFields();
+  v1::ScalingConfig& scaling = *spec.mutable_scaling();
+  if (scaling.placement_strategy() == v1::PLACEMENT_STRATEGY_UNSPECIFIED) {
+    scaling.set_placement_strategy(v1::PLACEMENT_STRATEGY_PACK);
+  }
+  v1::RunConfig& run = *spec.mutable_run();
+  if (!run.has_grace_us()) {
+    run.set_grace_us(absl::ToInt64Microseconds(kDefaultGrace));
+  }
+  if (!run.has_retry_delay_us()) {
+    run.set_retry_delay_us(absl::ToInt64Microseconds(kDefaultRetryDelay));
+  }
+  for (Dependency& each : *spec.mutable_after()) {
+    if (each.kind() == v1::DEPENDENCY_KIND_UNSPECIFIED) {
+      each.set_kind(v1::DEPENDENCY_KIND_OK);
+    }
+  }
+}
 
 absl::Status ValidateJobSpec(const JobSpec& spec,
                              const std::string& name_space) {
   COHORT_RETURN_IF_ERROR(CheckNamespace(name_space));
-  COHORT_RETURN_IF_ERROR(CheckJobName(spec.name));
-  COHORT_RETURN_IF_ERROR(CheckStoragePath(spec.storage_path));
-  COHORT_RETURN_IF_ERROR(CheckCommand(spec.command, spec.environment));
-  COHORT_RETURN_IF_ERROR(CheckNumWorkers(spec.num_workers));
-  COHORT_RETURN_IF_ERROR(CheckResourcesPerWorker(spec.resources_per_worker));
-  COHORT_RETURN_IF_ERROR(CheckMaxFailures(spec.max_failures));
-  COHORT_RETURN_IF_ERROR(CheckTimeLimit(spec.time_limit));
-  COHORT_RETURN_IF_ERROR(CheckGrace(spec.grace));
-  COHORT_RETURN_IF_ERROR(CheckRetryDelay(spec.retry_delay));
-  COHORT_RETURN_IF_ERROR(CheckSelectors(spec.selectors));
-  COHORT_RETURN_IF_ERROR(CheckTolerations(spec.tolerations));
-  COHORT_RETURN_IF_ERROR(CheckAcceleratorType(spec.accelerator_type));
-  COHORT_RETURN_IF_ERROR(CheckTopologyLevel(spec.topology.level));
-  COHORT_RETURN_IF_ERROR(CheckLabels(spec.labels));
-  COHORT_RETURN_IF_ERROR(CheckPriority(spec.priority));
-  COHORT_RETURN_IF_ERROR(CheckArray(spec.array));
-  std::vector<JobId> after;
-  for (const Dependency& each : spec.after) after.push_back(each.job);
-  COHORT_RETURN_IF_ERROR(CheckAfter(after));
+  COHORT_RETURN_IF_ERROR(CheckJobName(spec.name()));
+  COHORT_RETURN_IF_ERROR(CheckStoragePath(spec.run().storage_path()));
+  COHORT_RETURN_IF_ERROR(CheckCommand(VectorOf(spec.launch().command()),
+                                      MapOf(spec.launch().environment())));
+  COHORT_RETURN_IF_ERROR(CheckScaling(spec));
+  COHORT_RETURN_IF_ERROR(CheckMaxFailures(spec.run().max_failures()));
+  COHORT_RETURN_IF_ERROR(CheckTimeLimit(TimeLimitOf(spec)));
+  COHORT_RETURN_IF_ERROR(CheckGrace(GraceOf(spec)));
+  COHORT_RETURN_IF_ERROR(CheckRetryDelay(RetryDelayOf(spec)));
+  COHORT_RETURN_IF_ERROR(CheckTolerations(TolerationsOf(spec)));
+  COHORT_RETURN_IF_ERROR(CheckLabels(MapOf(spec.labels())));
+  COHORT_RETURN_IF_ERROR(CheckPriority(spec.priority()));
+  COHORT_RETURN_IF_ERROR(CheckArray(spec.array()));
+  COHORT_RETURN_IF_ERROR(CheckDependencies(spec));
   COHORT_RETURN_IF_ERROR(CheckWire(spec));
   // No node, known or not, would ever do.
   std::optional<Refusal> nonsense = RefuseNonsense(RequestOf(spec));
   if (!nonsense.has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(std::move(nonsense->reason));
+}
+
+ResourceSet ResourcesPerWorker(const JobSpec& spec) {
+  ResourceSet resources;
+  for (const auto& each : spec.scaling().resources_per_worker().amounts()) {
+    resources.Set(each.name(),
+                  Amount::FromTenThousandths(each.ten_thousandths()));
+  }
+  return resources;
+}
+
+std::vector<std::string> SelectorsOf(const JobSpec& spec) {
+  return VectorOf(spec.scaling().selectors());
+}
+
+std::vector<Toleration> TolerationsOf(const JobSpec& spec) {
+  std::vector<Toleration> tolerations;
+  for (const v1::Toleration& each : spec.scaling().tolerations()) {
+    tolerations.push_back(rpc::FromWire(each));
+  }
+  return tolerations;
+}
+
+JobId JobOf(const Dependency& dependency) {
+  return JobId::FromBytes(dependency.job_id()).value_or(JobId());
+}
+
+absl::Duration TimeLimitOf(const JobSpec& spec) {
+  const int64_t limit = spec.run().time_limit_us();
+  return limit == 0 ? absl::InfiniteDuration() : absl::Microseconds(limit);
+}
+
+absl::Duration GraceOf(const JobSpec& spec) {
+  return absl::Microseconds(spec.run().grace_us());
+}
+
+absl::Duration RetryDelayOf(const JobSpec& spec) {
+  return absl::Microseconds(spec.run().retry_delay_us());
 }
 
 }  // namespace cohort::head

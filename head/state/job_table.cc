@@ -129,6 +129,17 @@ void JobTable::Unpin(const JobId& id) {
   touched_.insert(id.array());
 }
 
+std::map<std::string, int64_t> JobTable::CountsByState() const {
+  std::map<std::string, int64_t> counts;
+  for (const JobState state :
+       {JobState::kPending, JobState::kStarting, JobState::kRunning,
+        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
+        JobState::kStopped}) {
+    counts[JobStateName(state)] = CountOf(state);
+  }
+  return counts;
+}
+
 const JobRecord* JobTable::Find(const JobId& job) const {
   const auto found = jobs_.find(job);
   return found == jobs_.end() ? nullptr : &found->second.record;

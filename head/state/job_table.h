@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,8 @@ class JobTable {
   int64_t CountOf(JobState state) const {
     return counts_[static_cast<size_t>(state)];
   }
+  // By the state's name, those without a job too.
+  std::map<std::string, int64_t> CountsByState() const;
   const ArrayTable& arrays() const { return arrays_; }
   // A job; of an array all elements, in order; none when there is no such job.
   std::vector<JobId> Named(const JobId& id) const;

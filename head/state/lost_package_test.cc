@@ -21,8 +21,8 @@ class LostPackageTest : public ClusterStateTest {
     Complete();
     Join(a_, 1);
     JobSpec spec = Spec(1, 1);
-    spec.package_hash = hash_;
-    spec.array = "0-3";
+    spec.mutable_launch()->set_package_hash(hash_);
+    spec.set_array("0-3");
     array_ = SubmitJob(spec);
     EXPECT_EQ(StateOf(array_.Element(0)), JobState::kStarting);
     Transition transition;

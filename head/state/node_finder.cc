@@ -16,21 +16,21 @@
 namespace cohort::head {
 namespace {
 
-constexpr size_t kTextBytesMax = 256;
+constexpr size_t kNodeNameBytesMax = 256;
 constexpr size_t kCandidatesShown = 8;
 
-using Matches = std::vector<const NodeRecord*>;
+using NodesMeant = std::vector<const NodeRecord*>;
 
 // Those that are not dead, unless all are.
-Matches Preferred(Matches all) {
-  Matches living;
+NodesMeant Preferred(NodesMeant all) {
+  NodesMeant living;
   for (const NodeRecord* node : all) {
     if (node->state != NodeState::kDead) living.push_back(node);
   }
   return living.empty() ? all : living;
 }
 
-absl::Status Ambiguous(absl::string_view text, const Matches& nodes) {
+absl::Status Ambiguous(absl::string_view text, const NodesMeant& nodes) {
   std::string message =
       absl::StrCat(Quoted(text), " is ", nodes.size(), " nodes:");
   for (size_t i = 0; i < nodes.size() && i < kCandidatesShown; ++i) {
@@ -46,22 +46,22 @@ absl::Status Ambiguous(absl::string_view text, const Matches& nodes) {
 
 absl::StatusOr<NodeId> FindNode(const NodeTable& nodes,
                                 absl::string_view text) {
-  if (text.empty() || text.size() > kTextBytesMax) {
+  if (text.empty() || text.size() > kNodeNameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a node is named by its id, the beginning of its id, or its name, in 1 "
         "to ",
-        kTextBytesMax, " bytes; this has ", text.size()));
+        kNodeNameBytesMax, " bytes; this has ", text.size()));
   }
   const std::string lower = absl::AsciiStrToLower(text);
-  Matches named;
-  Matches begun;
+  NodesMeant named;
+  NodesMeant begun;
   for (const auto& [id, record] : nodes.records()) {
     const std::string hex = id.ToHex();
     if (hex == lower) return id;
     if (record.name == text) named.push_back(&record);
     if (absl::StartsWith(hex, lower)) begun.push_back(&record);
   }
-  const Matches matches = Preferred(named.empty() ? begun : named);
+  const NodesMeant matches = Preferred(named.empty() ? begun : named);
   if (matches.empty()) {
     return SetReason(
         absl::NotFoundError(absl::StrCat("there is no node ", Quoted(text),

@@ -81,7 +81,7 @@ TEST_F(NodeFitnessTest,
        AnAttemptThatItsNodeCouldNotBeginIsFreeAndGoesElsewhere) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
-  spec.max_failures = 0;
+  spec.mutable_run()->set_max_failures(0);
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
   SayUnfit(a_, "full");

@@ -89,11 +89,11 @@ void NodeTable::Ledger::Refund(const Held& held) {
   everything -= held.everything ? 1 : 0;
 }
 
-void NodeTable::Ledger::ForgetGhosts() {
-  for (const auto& [attempt, held] : ghosts) Refund(held);
-  ghosts.clear();
-  ghost_jobs.clear();
-  ghost_events.clear();
+void NodeTable::Ledger::ForgetOrphans() {
+  for (const auto& [attempt, held] : orphans) Refund(held);
+  orphans.clear();
+  orphan_jobs.clear();
+  orphan_events.clear();
 }
 
 // ---- nodes ----
@@ -115,7 +115,7 @@ void NodeTable::Put(NodeRecord record) {
   by_id_[id] = &place;
   Ledger& ledger = ledgers_[id];
   ledger.offered = false;
-  ledger.ForgetGhosts();
+  ledger.ForgetOrphans();
   for (auto it = ledger.device_events.begin();
        it != ledger.device_events.end();) {
     const auto at = it++;
@@ -172,7 +172,7 @@ bool NodeTable::IsOffered(const NodeId& node) const {
 void NodeTable::MarkDead(const NodeId& node) {
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = false;
-  ledger.ForgetGhosts();
+  ledger.ForgetOrphans();
   ledger.samples.clear();
   NodeRecord& record = records_.at(node);
   record.unfit.clear();
@@ -287,7 +287,7 @@ std::map<AttemptId, Amount> NodeTable::HoldersOf(
   std::map<AttemptId, Amount> holders;
   const auto ledger = ledgers_.find(node);
   if (ledger == ledgers_.end()) return holders;
-  for (const auto* held : {&ledger->second.holds, &ledger->second.ghosts}) {
+  for (const auto* held : {&ledger->second.holds, &ledger->second.orphans}) {
     for (const auto& [attempt, what] : *held) {
       const auto amount = what.devices.find(device);
       if (amount != what.devices.end()) holders[attempt] = amount->second;
@@ -319,8 +319,8 @@ void NodeTable::SetCause(const NodeId& node, uint64_t event) {
 
 void NodeTable::Hold(const AttemptId& attempt, const AttemptPart& part) {
   Ledger& ledger = ledgers_.at(part.node);
-  // Were it a ghost too, its amounts would count twice.
-  COHORT_CHECK(!ledger.ghosts.contains(attempt)) << attempt;
+  // Were it an orphan too, its amounts would count twice.
+  COHORT_CHECK(!ledger.orphans.contains(attempt)) << attempt;
   const auto [hold, fresh] =
       ledger.holds.emplace(attempt, Held{.resources = part.resources,
                                          .devices = part.devices,
@@ -341,8 +341,8 @@ void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
   Refresh(node);
 }
 
-bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
-                         const JobId& job, const AttemptPart* part) {
+bool NodeTable::AddOrphan(const NodeId& node, const AttemptId& attempt,
+                          const JobId& job, const AttemptPart* part) {
   Held held{.resources = {}, .devices = {}, .everything = true};
   Ledger& ledger = ledgers_.at(node);
   // What all of the node could not hold is a lie, or it became smaller.  With
@@ -352,42 +352,42 @@ bool NodeTable::AddGhost(const NodeId& node, const AttemptId& attempt,
       CanAdd(ledger.resources, part->resources)) {
     held = {part->resources, part->devices, false};
   }
-  const auto [ghost, fresh] = ledger.ghosts.emplace(attempt, std::move(held));
+  const auto [orphan, fresh] = ledger.orphans.emplace(attempt, std::move(held));
   if (!fresh) return false;
-  if (!job.IsNil()) ledger.ghost_jobs[attempt] = job;
-  ledger.Charge(ghost->second);
+  if (!job.IsNil()) ledger.orphan_jobs[attempt] = job;
+  ledger.Charge(orphan->second);
   Refresh(node);
   return true;
 }
 
-bool NodeTable::RemoveGhost(const NodeId& node, const AttemptId& attempt) {
+bool NodeTable::RemoveOrphan(const NodeId& node, const AttemptId& attempt) {
   const auto found = ledgers_.find(node);
   if (found == ledgers_.end()) return false;
   Ledger& ledger = found->second;
-  const auto ghost = ledger.ghosts.find(attempt);
-  if (ghost == ledger.ghosts.end()) return false;
-  ledger.Refund(ghost->second);
-  ledger.ghosts.erase(ghost);
-  ledger.ghost_jobs.erase(attempt);
-  ledger.ghost_events.erase(attempt);
+  const auto orphan = ledger.orphans.find(attempt);
+  if (orphan == ledger.orphans.end()) return false;
+  ledger.Refund(orphan->second);
+  ledger.orphans.erase(orphan);
+  ledger.orphan_jobs.erase(attempt);
+  ledger.orphan_events.erase(attempt);
   Refresh(node);
   return true;
 }
 
-void NodeTable::SetGhostEvent(const NodeId& node, const AttemptId& attempt,
-                              uint64_t event) {
+void NodeTable::SetOrphanEvent(const NodeId& node, const AttemptId& attempt,
+                               uint64_t event) {
   const auto found = ledgers_.find(node);
-  if (found == ledgers_.end() || !found->second.ghosts.contains(attempt))
+  if (found == ledgers_.end() || !found->second.orphans.contains(attempt))
     return;
-  found->second.ghost_events[attempt] = event;
+  found->second.orphan_events[attempt] = event;
 }
 
-uint64_t NodeTable::GhostEvent(const NodeId& node,
-                               const AttemptId& attempt) const {
+uint64_t NodeTable::OrphanEvent(const NodeId& node,
+                                const AttemptId& attempt) const {
   const auto ledger = ledgers_.find(node);
   if (ledger == ledgers_.end()) return 0;
-  const auto event = ledger->second.ghost_events.find(attempt);
-  return event == ledger->second.ghost_events.end() ? 0 : event->second;
+  const auto event = ledger->second.orphan_events.find(attempt);
+  return event == ledger->second.orphan_events.end() ? 0 : event->second;
 }
 
 std::vector<AttemptId> NodeTable::WithoutRoom(
@@ -420,50 +420,14 @@ std::vector<AttemptId> NodeTable::WithoutRoom(
   return without;
 }
 
-std::vector<AttemptId> NodeTable::GhostsOn(const NodeId& node) const {
-  std::vector<AttemptId> ghosts;
+std::vector<AttemptId> NodeTable::OrphansOn(const NodeId& node) const {
+  std::vector<AttemptId> orphans;
   const auto found = ledgers_.find(node);
-  if (found == ledgers_.end()) return ghosts;
-  for (const auto& [attempt, held] : found->second.ghosts) {
-    ghosts.push_back(attempt);
+  if (found == ledgers_.end()) return orphans;
+  for (const auto& [attempt, held] : found->second.orphans) {
+    orphans.push_back(attempt);
   }
-  return ghosts;
-}
-
-std::string NodeTable::ObstacleTo(const AttemptId& attempt,
-                                  const AttemptPart& part) const {
-  const NodeRecord& record = records_.at(part.node);
-  Ledger rest = ledgers_.at(part.node);
-  if (const auto own = rest.ghosts.find(attempt); own != rest.ghosts.end()) {
-    rest.Refund(own->second);
-    rest.ghosts.erase(own);
-  }
-  if (!record.resources.Fits(part.resources)) {
-    return absl::StrCat("it would hold ", part.resources.ToString(),
-                        ", and all that is there is ",
-                        record.resources.ToString());
-  }
-  const Amount whole = Amount::FromUnits(1);
-  for (const auto& [id, amount] : part.devices) {
-    const bool there = std::any_of(
-        record.devices.begin(), record.devices.end(),
-        [&id = id](const Device& d) { return IsGpu(d) && d.id == id; });
-    if (!there) return absl::StrCat("there is no GPU ", id);
-    if (rest.devices[id] + amount <= whole) continue;
-    for (const auto* holders : {&rest.holds, &rest.ghosts}) {
-      for (const auto& [holder, held] : *holders) {
-        if (!held.devices.contains(id)) continue;
-        return absl::StrCat("GPU ", id, " is held by attempt ", holder.ToHex());
-      }
-    }
-    return absl::StrCat("more than one rank would hold GPU ", id);
-  }
-  const ResourceSet missing =
-      LeftOf(record.resources, rest.resources).Shortfall(part.resources);
-  if (missing.empty()) return "";
-  return absl::StrCat(
-      "other attempts hold what it needs: ", missing.ToString(),
-      " is missing; adopt or end first those that are unclaimed");
+  return orphans;
 }
 
 std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
@@ -476,37 +440,38 @@ std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
   return held;
 }
 
-std::map<JobId, ResourceSet> NodeTable::HauntedOn(const NodeId& node) const {
-  std::map<JobId, ResourceSet> haunted;
+std::map<JobId, ResourceSet> NodeTable::HeldByOrphansOn(
+    const NodeId& node) const {
+  std::map<JobId, ResourceSet> held_by_job;
   const auto found = ledgers_.find(node);
-  if (found == ledgers_.end()) return haunted;
+  if (found == ledgers_.end()) return held_by_job;
   const Ledger& ledger = found->second;
-  for (const auto& [attempt, job] : ledger.ghost_jobs) {
-    const Held& held = ledger.ghosts.at(attempt);
+  for (const auto& [attempt, job] : ledger.orphan_jobs) {
+    const Held& held = ledger.orphans.at(attempt);
     // Beside one that holds everything nothing else matters.
     if (held.everything) {
-      haunted[job] = records_.at(node).resources;
-    } else if (CanAdd(haunted[job], held.resources)) {
-      haunted[job].Add(held.resources);
+      held_by_job[job] = records_.at(node).resources;
+    } else if (CanAdd(held_by_job[job], held.resources)) {
+      held_by_job[job].Add(held.resources);
     }
   }
-  return haunted;
+  return held_by_job;
 }
 
-size_t NodeTable::GhostCountOn(const NodeId& node) const {
+size_t NodeTable::OrphanCountOn(const NodeId& node) const {
   const auto found = ledgers_.find(node);
-  return found == ledgers_.end() ? 0 : found->second.ghosts.size();
+  return found == ledgers_.end() ? 0 : found->second.orphans.size();
 }
 
-bool NodeTable::IsGhostOn(const NodeId& node, const AttemptId& attempt) const {
+bool NodeTable::IsOrphanOn(const NodeId& node, const AttemptId& attempt) const {
   const auto found = ledgers_.find(node);
-  return found != ledgers_.end() && found->second.ghosts.contains(attempt);
+  return found != ledgers_.end() && found->second.orphans.contains(attempt);
 }
 
 bool NodeTable::IsEmpty(const NodeId& node) const {
   const auto found = ledgers_.find(node);
   return found == ledgers_.end() ||
-         (found->second.holds.empty() && found->second.ghosts.empty());
+         (found->second.holds.empty() && found->second.orphans.empty());
 }
 
 // ---- what is free ----
@@ -559,7 +524,7 @@ void NodeTable::Refresh(const NodeId& node) {
   ++version_;
   const NodeRecord& record = records_.at(node);
   const Ledger& ledger = ledgers_.at(node);
-  const bool empty = ledger.holds.empty() && ledger.ghosts.empty();
+  const bool empty = ledger.holds.empty() && ledger.orphans.empty();
   if (ledger.told != ShownStateOf(record, empty)) restated_.insert(node);
   if (record.state == NodeState::kDead) {
     index_.Remove(node);
@@ -617,6 +582,17 @@ ResourceSet NodeTable::Total() const {
     total.Add(form->total.Times(static_cast<int64_t>(bucket.nodes.size())));
   }
   return total;
+}
+
+std::map<std::string, int64_t> NodeTable::CountsByState() const {
+  std::map<std::string, int64_t> counts;
+  for (const ShownNodeState state : kShownNodeStates) {
+    counts[ShownNodeStateName(state)] = 0;
+  }
+  for (const auto& [id, node] : records_) {
+    ++counts[ShownNodeStateName(ShownState(id))];
+  }
+  return counts;
 }
 
 ResourceSet NodeTable::Available() const {

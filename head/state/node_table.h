@@ -36,8 +36,9 @@ const Device* FindDevice(const NodeRecord& node, const std::string& id);
 //         registration in this term and its full observed set, and Withdraw.
 //         Until then they count as held.
 //
-// A ghost is an attempt whose part the head has ended but the node still has:
-// what it holds stays unavailable until the node says that it is gone.
+// An orphan is an attempt that the node has without a lease: its part is over
+// for the head, or no row knows it (OrphanTable).  What it holds stays
+// unavailable until the node says that it is gone.
 // Thread-compatible; belongs to ClusterState.
 class NodeTable {
  public:
@@ -45,7 +46,7 @@ class NodeTable {
   NodeTable(const NodeTable&) = delete;
   NodeTable& operator=(const NodeTable&) = delete;
 
-  // Adds or replaces the record; not offered, ghosts forgotten, holds stay.
+  // Adds or replaces the record; not offered, orphans forgotten, holds stay.
   void Put(NodeRecord record);
   // REQUIRES: it is here, dead, and holds nothing.
   void Remove(const NodeId& node);
@@ -58,7 +59,7 @@ class NodeTable {
   // Since when a node that is not dead is not offered, for people;
   // InfinitePast: it is, or it is not known.
   absl::Time AwaySince(const NodeId& node) const;
-  // Dead nodes are withdrawn and their ghosts forgotten.
+  // Dead nodes are withdrawn and their orphans forgotten.
   void MarkDead(const NodeId& node);
   // Silent, but not dead yet; heard again.  REQUIRES: it is not dead.
   void MarkSuspect(const NodeId& node);
@@ -101,42 +102,37 @@ class NodeTable {
   // over.  With a part, what it held; without one (the head has forgotten it),
   // or with one that the whole node could not hold, all of the node.
   // False when it is known already.
-  bool AddGhost(const NodeId& node, const AttemptId& attempt, const JobId& job,
-                const AttemptPart* part);
+  bool AddOrphan(const NodeId& node, const AttemptId& attempt, const JobId& job,
+                 const AttemptPart* part);
   // True when there was one.
-  bool RemoveGhost(const NodeId& node, const AttemptId& attempt);
-  // The event that told of it; nothing when there is no such ghost.  0: none.
-  void SetGhostEvent(const NodeId& node, const AttemptId& attempt,
-                     uint64_t event);
-  uint64_t GhostEvent(const NodeId& node, const AttemptId& attempt) const;
+  bool RemoveOrphan(const NodeId& node, const AttemptId& attempt);
+  // The event that told of it; nothing when there is no such orphan.  0: none.
+  void SetOrphanEvent(const NodeId& node, const AttemptId& attempt,
+                      uint64_t event);
+  uint64_t OrphanEvent(const NodeId& node, const AttemptId& attempt) const;
   // Which of `unbegun`, in their order, have no room on the node beside all the
-  // rest that holds it, ghosts included.
+  // rest that holds it, orphans included.
   std::vector<AttemptId> WithoutRoom(
       const NodeId& node, const std::vector<AttemptId>& unbegun) const;
   // Of a node, in the order of their ids.
-  std::vector<AttemptId> GhostsOn(const NodeId& node) const;
-  size_t GhostCountOn(const NodeId& node) const;
-  bool IsGhostOn(const NodeId& node, const AttemptId& attempt) const;
-  // Neither holds nor ghosts.
+  std::vector<AttemptId> OrphansOn(const NodeId& node) const;
+  size_t OrphanCountOn(const NodeId& node) const;
+  bool IsOrphanOn(const NodeId& node, const AttemptId& attempt) const;
+  // Neither holds nor orphans.
   bool IsEmpty(const NodeId& node) const;
 
-  // Why `attempt` cannot hold `part`, for people: "it has no GPU x", "GPU x is
-  // held by attempt y"; empty when it can.  What the attempt holds there as a
-  // ghost is its own.  REQUIRES: the node is here.
-  std::string ObstacleTo(const AttemptId& attempt,
-                         const AttemptPart& part) const;
   // FailedPrecondition, naming both, when another node that is not dead offers
   // one of these GPUs.  Simulated ones are no one's.
   absl::Status CheckGpus(const NodeId& node,
                          const std::vector<Device>& devices) const;
 
-  // Who holds how much of a device, ghosts too.
+  // Who holds how much of a device, orphans too.
   std::map<AttemptId, Amount> HoldersOf(const NodeId& node,
                                         const std::string& device) const;
-  // What each attempt holds of a node; ghosts are not among them.
+  // What each attempt holds of a node; orphans are not among them.
   std::map<AttemptId, ResourceSet> HeldOn(const NodeId& node) const;
-  // What ghosts hold of a node, by their jobs; of jobs that are known.
-  std::map<JobId, ResourceSet> HauntedOn(const NodeId& node) const;
+  // What orphans hold of a node, by their jobs; of jobs that are known.
+  std::map<JobId, ResourceSet> HeldByOrphansOn(const NodeId& node) const;
   // The node as it would be in the index if it took new work and `without`
   // held nothing.  REQUIRES: the node is here.
   NodeSnapshot Imagine(const NodeId& node,
@@ -155,6 +151,8 @@ class NodeTable {
 
   const std::map<NodeId, NodeRecord>& records() const { return records_; }
   int64_t CountOf(NodeState state) const;
+  // By the name of ShownState, those without a node too.
+  std::map<std::string, int64_t> CountsByState() const;
   // Parts of attempts that hold something, on all nodes.
   int64_t HoldCount() const;
   size_t DrainedCount() const;
@@ -179,9 +177,9 @@ class NodeTable {
     absl::Time away_since = absl::InfinitePast();
     std::optional<ShownNodeState> told;  // by TakeRestated
     std::map<AttemptId, Held> holds;
-    std::map<AttemptId, Held> ghosts;
-    std::map<AttemptId, JobId> ghost_jobs;
-    std::map<AttemptId, uint64_t> ghost_events;
+    std::map<AttemptId, Held> orphans;
+    std::map<AttemptId, JobId> orphan_jobs;
+    std::map<AttemptId, uint64_t> orphan_events;
     std::map<std::string, uint64_t> device_events;
     std::vector<ObservedDevice> samples;
     // Sums over both.
@@ -191,7 +189,7 @@ class NodeTable {
 
     void Charge(const Held& held);
     void Refund(const Held& held);
-    void ForgetGhosts();
+    void ForgetOrphans();
   };
 
   void Move(const NodeId& node, NodeState to);

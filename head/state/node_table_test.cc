@@ -82,37 +82,37 @@ TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(0));
 }
 
-TEST_F(NodeTableTest, WithholdsWhatAGhostHoldsUntilItIsGone) {
+TEST_F(NodeTableTest, WithholdsWhatAnOrphanHoldsUntilItIsGone) {
   const AttemptPart part = Part(3, "g0");
-  table_.AddGhost(node_, attempt_, JobId(), &part);
+  table_.AddOrphan(node_, attempt_, JobId(), &part);
   table_.Offer(node_);
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
   EXPECT_EQ(Shown().devices[0].free, Units(0));
-  EXPECT_THAT(table_.GhostsOn(node_), ElementsAre(attempt_));
-  EXPECT_TRUE(table_.RemoveGhost(node_, attempt_));
-  EXPECT_FALSE(table_.RemoveGhost(node_, attempt_));
+  EXPECT_THAT(table_.OrphansOn(node_), ElementsAre(attempt_));
+  EXPECT_TRUE(table_.RemoveOrphan(node_, attempt_));
+  EXPECT_FALSE(table_.RemoveOrphan(node_, attempt_));
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(4));
 }
 
-TEST_F(NodeTableTest, WithholdsAllOfANodeWithAGhostThatNobodyKnows) {
+TEST_F(NodeTableTest, WithholdsAllOfANodeWithAnOrphanThatNobodyKnows) {
   table_.Offer(node_);
-  table_.AddGhost(node_, attempt_, JobId(), nullptr);
+  table_.AddOrphan(node_, attempt_, JobId(), nullptr);
   EXPECT_TRUE(table_.AvailableOn(node_).empty());
 }
 
-TEST_F(NodeTableTest, TellsWhichHaveNoRoomBesideAGhost) {
+TEST_F(NodeTableTest, TellsWhichHaveNoRoomBesideAnOrphan) {
   const AttemptId other = AttemptId::New(random_);
   table_.Hold(attempt_, Part(1, "g0"));
   table_.Hold(other, Part(1, "g1"));
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}), IsEmpty());
   const AttemptPart on_first = Part(1, "g0");
-  const AttemptId ghost = AttemptId::New(random_);
-  table_.AddGhost(node_, ghost, JobId(), &on_first);
+  const AttemptId orphan = AttemptId::New(random_);
+  table_.AddOrphan(node_, orphan, JobId(), &on_first);
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
               ElementsAre(attempt_));
   // Without one of them the other has room.
   const AttemptPart cpus = Part(2, "");
-  table_.AddGhost(node_, AttemptId::New(random_), JobId(), &cpus);
+  table_.AddOrphan(node_, AttemptId::New(random_), JobId(), &cpus);
   EXPECT_THAT(table_.WithoutRoom(node_, {other}), ElementsAre(other));
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
               ElementsAre(attempt_));

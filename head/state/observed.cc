@@ -14,19 +14,19 @@
 namespace cohort::head {
 namespace {
 
-constexpr size_t kTextBytesMax = 256;
+constexpr size_t kNodeTextBytesMax = 256;
 constexpr size_t kDevicesMax = 1'024;
 constexpr size_t kPeersMax = 64;  // of one device
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
-  if (text.size() <= kTextBytesMax) {
+  if (text.size() <= kNodeTextBytesMax) {
     if (IsPrintableUtf8(text)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "the node's ", what, " ", Quoted(text), " has unprintable characters"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the node's ", what, " has ", text.size(),
-                   " bytes, at most ", kTextBytesMax, " are possible"));
+                   " bytes, at most ", kNodeTextBytesMax, " are possible"));
 }
 
 absl::Status CheckDevices(const Registration& registration) {

@@ -14,7 +14,6 @@
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/state/desired.h"
 #include "head/store/records.h"
 
 // What a node says that it has, as the domain hears it; node_service makes it
@@ -43,9 +42,9 @@ enum class ObservedEnd : uint8_t {
   kDeviceFault = 9,     // a device was lost, or had a fault when a rank failed
 };
 
-// The rungs by which a rank ends its communicator on a GPU (GpuRung on the
+// How a rank ended its communicator on a GPU by force (GpuAbortLevel on the
 // wire).
-enum class GpuRung : uint8_t {
+enum class GpuAbortLevel : uint8_t {
   kNone = 0,
   kRevoked = 1,
   kAborted = 2,
@@ -59,7 +58,8 @@ struct ObservedRank {
   std::optional<ExitStatus> exit;
   int exit_order = 0;  // on this node, 1 ended first; 0: not yet
   bool ended_by_order = false;
-  GpuRung gpu_rung = GpuRung::kNone;  // the highest that it told of
+  GpuAbortLevel gpu_abort_level =
+      GpuAbortLevel::kNone;  // the highest that it told of
   std::string gpu_why;
 };
 
@@ -99,8 +99,8 @@ struct ObservedAttempt {
   absl::Duration ran;  // since its ranks started; with the end
   std::optional<ObservedPreflight> preflight;
   std::string generation;  // that it began under; empty: of an older worker
-  // What was wanted of it, when that generation is not this head's.
-  std::optional<DesiredAttempt> wanted;
+  // What it holds of its node, in full sets: resources and devices only.
+  std::optional<AttemptPart> held;
 };
 
 struct Observed {
@@ -138,7 +138,7 @@ struct Registration {
 // Attempts that one node may have, and of those it may have though nobody wants
 // them there.
 inline constexpr size_t kObservedAttemptsMax = 16'384;
-inline constexpr size_t kGhostsMax = 4'096;
+inline constexpr size_t kOrphansMax = 4'096;
 
 // InvalidArgument, naming what, when a node cannot be what it says.
 absl::Status ValidateRegistration(const Registration& registration);

@@ -434,7 +434,7 @@ TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
 
 TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
   Observed observed;
-  for (size_t i = 0; i <= kGhostsMax; ++i) {
+  for (size_t i = 0; i <= kOrphansMax; ++i) {
     ObservedAttempt& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
@@ -445,14 +445,14 @@ TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("4096 attempts")));
   EXPECT_TRUE(transition.empty());
-  EXPECT_THAT(state_->nodes().GhostsOn(a_), IsEmpty());
+  EXPECT_THAT(state_->nodes().OrphansOn(a_), IsEmpty());
   ExpectUndisturbed();
 }
 
 // The limit is on how many there are, not on how often they are named.
 TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
   Observed observed;
-  for (size_t i = 0; i < kGhostsMax; ++i) {
+  for (size_t i = 0; i < kOrphansMax; ++i) {
     ObservedAttempt& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
@@ -463,7 +463,7 @@ TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
     COHORT_EXPECT_OK(
         state_->Observe(a_, incarnations_[a_], observed, transition));
   }
-  EXPECT_THAT(state_->nodes().GhostsOn(a_), SizeIs(kGhostsMax));
+  EXPECT_THAT(state_->nodes().OrphansOn(a_), SizeIs(kOrphansMax));
 }
 
 TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "head/state/attempt_table.h"
+#include "head/state/job_spec.h"
 
 namespace cohort::head {
 namespace {
@@ -22,13 +23,14 @@ std::optional<Checkpoint> RestoreOf(const JobRecord& job,
   return std::nullopt;
 }
 
-absl::Duration GraceOf(const JobRecord& job, const AttemptRecord& attempt) {
+absl::Duration GraceBeforeKill(const JobRecord& job,
+                               const AttemptRecord& attempt) {
   switch (attempt.cause) {
     case EndCause::kStopped:
     case EndCause::kTimeLimit:
     case EndCause::kDrained:
-    case EndCause::kUnclaimed:
-      return job.spec->grace;
+    case EndCause::kOrphan:
+      return GraceOf(*job.spec);
     default:
       return kSiblingGrace;
   }
@@ -88,33 +90,35 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
   desired.number = attempt.number;
   desired.epoch = attempt.epoch;
   desired.goal = goal;
-  desired.job_name = job.spec->name;
-  desired.command = job.spec->command;
-  desired.environment = job.spec->environment;
-  desired.package_hash = job.spec->package_hash;
-  desired.preflight = job.spec->preflight;
+  desired.job_name = job.spec->name();
+  const v1::Launch& launch = job.spec->launch();
+  desired.command.assign(launch.command().begin(), launch.command().end());
+  desired.environment.insert(launch.environment().begin(),
+                             launch.environment().end());
+  desired.package_hash = launch.package_hash();
+  desired.preflight = job.spec->run().preflight();
   for (const AttemptRank& rank : part.ranks) {
     desired.ranks.push_back({rank.rank, rank.local_rank, rank.gpu_ids});
   }
-  desired.world_size = job.spec->num_workers;
+  desired.world_size = job.spec->scaling().num_workers();
   desired.node_rank = NodeRankOf(attempt, part);
   desired.node_count = static_cast<int>(attempt.parts.size());
   desired.holds_rank_zero = HoldsRankZero(part);
-  desired.resources_per_rank = job.spec->resources_per_worker;
-  desired.storage_path = job.spec->storage_path;
+  desired.resources_per_rank = ResourcesPerWorker(*job.spec);
+  desired.storage_path = job.spec->run().storage_path();
   desired.restore = RestoreOf(job, attempt);
-  desired.max_failures = job.spec->max_failures;
+  desired.max_failures = job.spec->run().max_failures();
   if (goal == Goal::kRun) {
     desired.master_address = attempt.master_address;
     desired.master_port = attempt.master_port;
     // The same throughout the attempt: `ran` grows at its end.
     desired.time_limit =
-        std::max(job.spec->time_limit - job.ran, kTimeLimitMin);
-    desired.grace = job.spec->grace;
+        std::max(TimeLimitOf(*job.spec) - job.ran, kTimeLimitMin);
+    desired.grace = GraceOf(*job.spec);
   }
   if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
   if (goal == Goal::kStop) {
-    desired.grace = GraceOf(job, attempt);
+    desired.grace = GraceBeforeKill(job, attempt);
     desired.reason = EndReasonOf(attempt);
   }
   return desired;

@@ -6,12 +6,13 @@
 
 #include "common/check.h"
 #include "head/state/failure_class.h"
+#include "head/state/job_spec.h"
 
 namespace cohort::head {
 
 absl::Duration RetryDelay(const JobRecord& job) {
   COHORT_CHECK(job.failures > 0) << job.id;
-  absl::Duration delay = std::min(job.spec->retry_delay, kRetryDelayMax);
+  absl::Duration delay = std::min(RetryDelayOf(*job.spec), kRetryDelayMax);
   for (int i = 1; i < job.failures && delay < kRetryDelayMax; ++i) {
     if (delay == absl::ZeroDuration()) break;
     delay = std::min(2 * delay, kRetryDelayMax);

@@ -17,7 +17,8 @@ class RetryBackoffTest : public ::testing::Test {
   JobRecord Job(int failures, absl::Duration retry_delay = absl::Seconds(1)) {
     JobRecord job;
     job.id = JobId::New(random_);
-    job.spec.Own().retry_delay = retry_delay;
+    job.spec.Own().mutable_run()->set_retry_delay_us(
+        absl::ToInt64Microseconds(retry_delay));
     job.attempts = failures;
     job.failures = failures;
     return job;

@@ -14,6 +14,7 @@
 #include "head/state/checkpoint_rows.h"
 #include "head/state/end_reason.h"
 #include "head/state/failure_class.h"
+#include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
 
 namespace cohort::head {
@@ -64,14 +65,14 @@ absl::Duration RanFor(const AttemptRecord& attempt) {
 }
 
 // Of an event.
-const char* KindOf(GpuRung rung) {
-  switch (rung) {
-    case GpuRung::kNone:
-    case GpuRung::kRevoked:
+const char* KindOf(GpuAbortLevel level) {
+  switch (level) {
+    case GpuAbortLevel::kNone:
+    case GpuAbortLevel::kRevoked:
       return "gpu_comm_revoked";
-    case GpuRung::kAborted:
+    case GpuAbortLevel::kAborted:
       return "gpu_comm_aborted";
-    case GpuRung::kKilled:
+    case GpuAbortLevel::kKilled:
       return "gpu_comm_killed";
   }
   return "gpu_comm_killed";
@@ -127,8 +128,8 @@ const char* EndCauseName(EndCause cause) {
       return "time_limit";
     case EndCause::kDrained:
       return "drained";
-    case EndCause::kUnclaimed:
-      return "unclaimed";
+    case EndCause::kOrphan:
+      return "orphan";
     case EndCause::kPackageLost:
       return "package_lost";
     case EndCause::kNodeFailed:
@@ -231,11 +232,11 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
   return outcome;
 }
 
-RunOutcome RunController::EndUnclaimed(JobRecord& job,
-                                       AttemptRecord& attempt) const {
+RunOutcome RunController::EndOrphan(JobRecord& job,
+                                    AttemptRecord& attempt) const {
   RunOutcome outcome;
   SetCause(attempt,
-           {.cause = EndCause::kUnclaimed,
+           {.cause = EndCause::kOrphan,
             .detail = "ended on request after the store was restored"},
            outcome);
   Advance(job, attempt, outcome);
@@ -318,22 +319,22 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
            outcome);
 }
 
-// One event for each rung of an attempt, by the first rank that told of it: all
-// ranks of a gang climb together.
+// One event for each abort level of an attempt, by the first rank that told of
+// it: all ranks of a gang climb together.
 void RunController::ApplyGpuEnds(AttemptRecord& attempt,
                                  const AttemptPart& part,
                                  const ObservedAttempt& observed,
                                  RunOutcome& outcome) const {
   for (const ObservedRank& seen : observed.ranks) {
-    const uint32_t bit = uint32_t{1} << static_cast<int>(seen.gpu_rung);
-    if (seen.gpu_rung == GpuRung::kNone || (attempt.gpu_rungs & bit) != 0 ||
-        !HasRank(part, seen.rank)) {
+    const uint32_t bit = uint32_t{1} << static_cast<int>(seen.gpu_abort_level);
+    if (seen.gpu_abort_level == GpuAbortLevel::kNone ||
+        (attempt.gpu_abort_levels & bit) != 0 || !HasRank(part, seen.rank)) {
       continue;
     }
-    attempt.gpu_rungs |= bit;
+    attempt.gpu_abort_levels |= bit;
     outcome.attempt_changed = true;
     outcome.notes.push_back(
-        {.kind = KindOf(seen.gpu_rung),
+        {.kind = KindOf(seen.gpu_abort_level),
          .text = absl::StrCat(
              "rank ", seen.rank, ": ",
              Cut(OneLine(seen.gpu_why), limits_.detail_bytes_max))});
@@ -372,7 +373,7 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                                    const AttemptPart& part,
                                    const ObservedAttempt& observed,
                                    RunOutcome& outcome) const {
-  if (!job.spec->preflight || !observed.preflight.has_value()) return;
+  if (!job.spec->run().preflight() || !observed.preflight.has_value()) return;
   const ObservedPreflight& told = *observed.preflight;
   const bool failed = told.verdict == PreflightVerdict::kFailed;
   const std::string json =
@@ -512,7 +513,7 @@ void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
                                    const ObservedAttempt& observed,
                                    RunOutcome& outcome) const {
   const std::string text =
-      absl::StrCat("ran for ", absl::FormatDuration(job.spec->time_limit),
+      absl::StrCat("ran for ", absl::FormatDuration(TimeLimitOf(*job.spec)),
                    ", its --time-limit");
   SetCause(attempt,
            {.cause = EndCause::kTimeLimit,
@@ -620,13 +621,14 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   if (attempt.cause == EndCause::kPackageLost) {
     job.causes.push_back("no attempt of it can start without its package");
   }
-  const bool time_left = job.ran < job.spec->time_limit;
+  const bool time_left = job.ran < TimeLimitOf(*job.spec);
   if (verdict.charged && !verdict.again) {
-    job.causes.push_back(absl::StrCat("--max-failures ", job.spec->max_failures,
+    job.causes.push_back(absl::StrCat("--max-failures ",
+                                      job.spec->run().max_failures(),
                                       " allows no other attempt"));
   } else if (verdict.again && !time_left) {
     absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
-                    absl::FormatDuration(job.spec->time_limit));
+                    absl::FormatDuration(TimeLimitOf(*job.spec)));
     job.causes.push_back("nothing is left of its --time-limit");
   }
   MoveJob(verdict.again && time_left ? JobState::kPending : JobState::kFailed,

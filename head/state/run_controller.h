@@ -112,8 +112,8 @@ class RunController {
   RunOutcome LosePart(JobRecord& job, AttemptRecord& attempt,
                       const NodeId& node, absl::string_view why) const;
 
-  // A person ends an attempt that was unclaimed: its job begins another.
-  RunOutcome EndUnclaimed(JobRecord& job, AttemptRecord& attempt) const;
+  // A person ends an attempt that was an orphan: its job begins another.
+  RunOutcome EndOrphan(JobRecord& job, AttemptRecord& attempt) const;
 
   // A person stops the job.
   RunOutcome Stop(JobRecord& job, AttemptRecord& attempt) const;

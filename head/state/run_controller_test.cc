@@ -13,8 +13,10 @@
 
 #include "common/random.h"
 #include "head/state/attempt_table.h"
+#include "head/state/job_spec.h"
 #include "head/state/job_table.h"
 #include "head/state/reconciler.h"
+#include "head/state/testing/run_controller_fixture.h"
 
 namespace cohort::head {
 namespace {
@@ -23,10 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-
-NodeNames NamesFor(const NodeId& a, const std::string& name) {
-  return [a, name](const NodeId& node) { return node == a ? name : "b"; };
-}
 
 constexpr AttemptState kStates[] = {
     AttemptState::kPreparing, AttemptState::kRunning, AttemptState::kEnding,
@@ -48,89 +46,6 @@ TEST(AttemptEdgeTest, AreAsDrawn) {
     }
   }
 }
-
-// One job of two ranks on two nodes, driven by what the nodes would say.
-class RunControllerTest : public ::testing::Test {
- protected:
-  RunControllerTest() {
-    job_.id = JobId::New(random_);
-    job_.spec.Own().num_workers = 2;
-    job_.state = JobState::kPending;
-    Begin();
-  }
-
-  void Begin() {
-    Plan plan;
-    for (int i = 0; i < 2; ++i) {
-      PlannedPart part;
-      part.node = i == 0 ? a_ : b_;
-      part.ranks = {{.rank = i, .local_rank = 0, .devices = {}}};
-      plan.parts.push_back(part);
-    }
-    attempt_ = controller_.Begin(job_, AttemptId::New(random_), plan, "host-a");
-    job_.state = JobState::kStarting;
-  }
-
-  ObservedAttempt At(ObservedPhase phase) {
-    ObservedAttempt observed;
-    observed.attempt = attempt_.id;
-    observed.epoch = attempt_.epoch;
-    observed.phase = phase;
-    observed.master_port = 4711;
-    return observed;
-  }
-
-  ObservedAttempt Exited(int rank, int code, bool by_order = false) {
-    ObservedAttempt observed = At(ObservedPhase::kEnded);
-    observed.end = ObservedEnd::kExited;
-    observed.ranks = {{.rank = rank,
-                       .state = RankState::kExited,
-                       .pid = 100,
-                       .exit = ExitStatus{.code = code},
-                       .exit_order = 1,
-                       .ended_by_order = by_order}};
-    return observed;
-  }
-
-  // Applies what a node says, and makes the job's moves as the state does.
-  RunOutcome Say(const NodeId& node, const ObservedAttempt& observed) {
-    return Made(controller_.Observe(job_, attempt_, node, observed));
-  }
-  RunOutcome Made(RunOutcome outcome) {
-    for (const JobState state : outcome.job_moves) {
-      EXPECT_TRUE(MayMove(job_.state, state))
-          << JobStateName(job_.state) << " " << JobStateName(state);
-      job_.state = state;
-    }
-    return outcome;
-  }
-
-  void Run() {
-    Say(a_, At(ObservedPhase::kPrepared));
-    Say(b_, At(ObservedPhase::kPrepared));
-    Say(a_, At(ObservedPhase::kRunning));
-    Say(b_, At(ObservedPhase::kRunning));
-    ASSERT_EQ(job_.state, JobState::kRunning);
-  }
-
-  std::string Path(int step) {
-    return absl::StrCat("/s/j/attempt-", attempt_.number, ".", attempt_.epoch,
-                        "/step-", step);
-  }
-  ObservedAttempt Committing(int step) {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
-    observed.checkpoints = {
-        {.path = Path(step), .step = step, .epoch = attempt_.epoch}};
-    return observed;
-  }
-
-  SeededRandom random_{1};
-  const NodeId a_ = NodeId::New(random_);
-  const NodeId b_ = NodeId::New(random_);
-  const RunController controller_{{}, NamesFor(a_, "a")};
-  JobRecord job_;
-  AttemptRecord attempt_;
-};
 
 TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
   Say(b_, At(ObservedPhase::kPrepared));
@@ -177,7 +92,7 @@ TEST_F(RunControllerTest,
 
 // JB-2.
 TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
-  job_.spec.Own().max_failures = 1;
+  job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   Say(b_, Exited(1, 3));
   EXPECT_EQ(attempt_.state, AttemptState::kEnding);
@@ -204,7 +119,7 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
 }
 
 TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
-  job_.spec.Own().max_failures = -1;
+  job_.spec.Own().mutable_run()->set_max_failures(-1);
   for (int i = 1; i <= 20; ++i) {
     if (i > 1) Begin();
     Run();
@@ -248,7 +163,7 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
 
 // BG-1: not the user's failure, and nothing that another attempt mends.
 TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
-  job_.spec.Own().max_failures = -1;
+  job_.spec.Own().mutable_run()->set_max_failures(-1);
   ObservedAttempt failed = At(ObservedPhase::kEnded);
   failed.end = ObservedEnd::kPackageLost;
   failed.detail = "fetching package 68: the head has no file 68; upload it";
@@ -320,7 +235,7 @@ TEST_F(RunControllerTest, StopsAlsoWhenAllRanksHappenToSucceed) {
 }
 
 TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
-  job_.spec.Own().max_failures = 5;
+  job_.spec.Own().mutable_run()->set_max_failures(5);
   Run();
   Say(a_, Exited(0, 1));
   Made(controller_.Stop(job_, attempt_));
@@ -333,7 +248,7 @@ TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
 // ---- classes and causes ----
 
 TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
-  job_.spec.Own().max_failures = 1;
+  job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
   Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
@@ -490,7 +405,7 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
 }
 
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
-  job_.spec.Own().max_failures = 2;
+  job_.spec.Own().mutable_run()->set_max_failures(2);
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.stderr_tail = "first";
@@ -524,7 +439,7 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
 }
 
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
-  job_.spec.Own().max_failures = 1;
+  job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.stderr_tail = "first";
@@ -542,8 +457,9 @@ TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
 // ---- the time limit ----
 
 TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
-  job_.spec.Own().max_failures = -1;
-  job_.spec.Own().time_limit = absl::Minutes(5);
+  job_.spec.Own().mutable_run()->set_max_failures(-1);
+  job_.spec.Own().mutable_run()->set_time_limit_us(
+      absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
   limit.end = ObservedEnd::kTimeLimit;
@@ -569,7 +485,8 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
 
 // The limit on one node tears the ranks of another, which may report first.
 TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
-  job_.spec.Own().time_limit = absl::Minutes(5);
+  job_.spec.Own().mutable_run()->set_time_limit_us(
+      absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   Say(a_, Exited(0, 1));
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
@@ -579,8 +496,9 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
 }
 
 TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
-  job_.spec.Own().max_failures = 9;
-  job_.spec.Own().time_limit = absl::Minutes(5);
+  job_.spec.Own().mutable_run()->set_max_failures(9);
+  job_.spec.Own().mutable_run()->set_time_limit_us(
+      absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   ObservedAttempt failed = Exited(0, 1);
   failed.ran = absl::Minutes(2);
@@ -592,7 +510,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Run();
   const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
   EXPECT_EQ(desired.time_limit, absl::Minutes(3));
-  EXPECT_EQ(desired.grace, job_.spec->grace);
+  EXPECT_EQ(desired.grace, GraceOf(*job_.spec));
   failed = Exited(0, 1);
   failed.ran = absl::Minutes(3);
   Say(a_, failed);
@@ -614,7 +532,8 @@ TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
 }
 
 TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
-  job_.spec.Own().grace = absl::Seconds(42);
+  job_.spec.Own().mutable_run()->set_grace_us(
+      absl::ToInt64Microseconds(absl::Seconds(42)));
   Run();
   AttemptRecord stopped = attempt_;
   JobRecord job = job_;
@@ -652,7 +571,7 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
 
 TEST_F(RunControllerTest,
        RetiresAllButTheLastOnesUntilTheirDirectoriesAreGone) {
-  job_.spec.Own().num_to_keep = 1;
+  job_.spec.Own().mutable_run()->set_num_to_keep(1);
   Run();
   Say(a_, Committing(1));
   const RunOutcome outcome = Say(a_, Committing(2));
@@ -713,114 +632,6 @@ TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   wrong.phase = ObservedPhase::kRunning;
   Say(a_, wrong);
   EXPECT_EQ(attempt_.cause, EndCause::kNone);
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
-}
-
-class RunControllerPreflightTest : public RunControllerTest {
- protected:
-  RunControllerPreflightTest() { job_.spec.Own().preflight = true; }
-
-  ObservedAttempt Told(PreflightVerdict verdict, const std::string& summary,
-                       const std::string& json = "") {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
-    observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
-    return observed;
-  }
-  static std::vector<std::string> KindsOf(const RunOutcome& outcome) {
-    std::vector<std::string> kinds;
-    for (const RunOutcome::Note& note : outcome.notes) {
-      kinds.emplace_back(note.kind);
-    }
-    return kinds;
-  }
-};
-
-TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
-  Run();
-  const ObservedAttempt told =
-      Told(PreflightVerdict::kSlow, "ranks 0\nand 1", "{}");
-  const RunOutcome first = Say(a_, told);
-  EXPECT_TRUE(first.job_changed);
-  EXPECT_TRUE(first.preflight_told);
-  EXPECT_THAT(KindsOf(first), ElementsAre("preflight_slow"));
-  // Observed sets repeat it.
-  EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
-  EXPECT_EQ(job_.preflight, (Preflight{.attempt = 1,
-                                       .verdict = PreflightVerdict::kSlow,
-                                       .summary = "ranks 0 and 1",
-                                       .json = "{}"}));
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
-}
-
-class RunControllerGpuTest : public RunControllerPreflightTest {
- protected:
-  ObservedAttempt Told(int rank, GpuRung rung, const std::string& why) {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
-    observed.ranks = {{.rank = rank,
-                       .state = RankState::kRunning,
-                       .gpu_rung = rung,
-                       .gpu_why = why}};
-    return observed;
-  }
-};
-
-TEST_F(RunControllerGpuTest, EachRungIsOneEventOfTheAttempt) {
-  Run();
-  const RunOutcome first = Say(a_, Told(0, GpuRung::kRevoked, "GPU-a:\nlate"));
-  EXPECT_TRUE(first.attempt_changed);
-  ASSERT_THAT(KindsOf(first), ElementsAre("gpu_comm_revoked"));
-  EXPECT_EQ(first.notes[0].text, "rank 0: GPU-a: late");
-  // Observed sets repeat it, and the others climb, too.
-  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuRung::kRevoked, "GPU-a: late"))),
-              IsEmpty());
-  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuRung::kRevoked, "GPU-b"))), IsEmpty());
-  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuRung::kAborted, "GPU-b"))),
-              ElementsAre("gpu_comm_aborted"));
-  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuRung::kKilled, "in cuMemFree"))),
-              ElementsAre("gpu_comm_killed"));
-  EXPECT_EQ(attempt_.gpu_rungs, 0b1110u);
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
-  EXPECT_THAT(KindsOf(Say(a_, Told(1, GpuRung::kKilled, "of b"))), IsEmpty());
-}
-
-// PF-4
-TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
-  Run();
-  Say(b_, Told(PreflightVerdict::kFailed, "rank 1 hangs"));
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
-  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
-  const RunOutcome other =
-      Say(a_, Told(PreflightVerdict::kFailed, "of rank 0", "{}"));
-  EXPECT_THAT(KindsOf(other), IsEmpty());
-  Say(a_, Exited(0, 1));
-  Say(b_, Exited(1, 1));
-  EXPECT_EQ(job_.state, JobState::kPending);
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.failed_rank, -1);
-  EXPECT_EQ(job_.reason, "attempt 1: preflight: rank 1 hangs");
-  EXPECT_THAT(job_.causes,
-              ElementsAre("preflight: rank 1 hangs",
-                          "attempt 1 ended before its command ran"));
-  EXPECT_EQ(job_.preflight->summary, "rank 1 hangs");
-  EXPECT_EQ(job_.preflight->json, "{}");
-}
-
-TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
-  Run();
-  ObservedAttempt exited = Exited(0, 1);
-  exited.phase = ObservedPhase::kRunning;
-  Say(a_, exited);
-  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
-  Say(b_, Told(PreflightVerdict::kFailed, "ranks 0 and 1"));
-  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
-}
-
-TEST_F(RunControllerPreflightTest, NobodyTellsOfWhatWasNotAskedFor) {
-  job_.spec.Own().preflight = false;
-  Run();
-  Say(a_, Told(PreflightVerdict::kFailed, "a lie"));
-  EXPECT_FALSE(job_.preflight.has_value());
   EXPECT_EQ(attempt_.state, AttemptState::kRunning);
 }
 

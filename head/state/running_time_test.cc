@@ -12,8 +12,9 @@ class RunningTimeTest : public ClusterStateTest {
  protected:
   JobId SubmitOne() {
     JobSpec spec = Spec(1, 1);
-    spec.max_failures = 3;
-    spec.retry_delay = absl::Seconds(20);
+    spec.mutable_run()->set_max_failures(3);
+    spec.mutable_run()->set_retry_delay_us(
+        absl::ToInt64Microseconds(absl::Seconds(20)));
     return SubmitJob(spec);
   }
   // It fails, and its node says how long it ran.

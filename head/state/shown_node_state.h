@@ -28,7 +28,7 @@ inline constexpr std::array<ShownNodeState, 7> kShownNodeStates = {
 
 // That it cannot be heard comes first: a drained node that is dead is DEAD, its
 // drain is still in the record.  Then what a person wants, then what it says of
-// itself.  `empty`: it holds nothing, ghosts included.  A pure function of the
+// itself.  `empty`: it holds nothing, orphans included.  A pure function of the
 // row: that a node is ABSENT only a running head knows (NodeTable::ShownState).
 ShownNodeState ShownStateOf(const NodeRecord& node, bool empty);
 

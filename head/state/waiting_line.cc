@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "common/label_selector.h"
+#include "head/state/job_spec.h"
 
 namespace cohort::head {
 namespace {
@@ -64,7 +65,7 @@ int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
 }  // namespace
 
 WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job) {
-  return {-int64_t{job.spec->priority}, job.sequence};
+  return {-int64_t{job.spec->priority()}, job.sequence};
 }
 
 void WaitingLine::Add(const JobRecord& job) {
@@ -141,6 +142,15 @@ bool WaitingLine::Contains(const JobRecord& job) const {
   return found != shapes_.end() && found->second.jobs.contains(PlaceOf(job));
 }
 
+std::vector<const GangRequest*> WaitingLine::Requests(size_t most) const {
+  std::vector<const GangRequest*> requests;
+  for (const auto& [request, shape] : shapes_) {
+    if (requests.size() == most) break;
+    requests.push_back(&request);
+  }
+  return requests;
+}
+
 const GangRequest* WaitingLine::NextRefused(const GangRequest* request) const {
   auto at =
       request == nullptr ? shapes_.begin() : shapes_.upper_bound(*request);
@@ -157,22 +167,6 @@ std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
     auto at = shape.jobs.begin();
     for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
       if (!(at->first < own)) break;
-      first.emplace(at->first, Waiting{at->second, &request, at->first});
-    }
-  }
-  std::vector<Waiting> waiting;
-  for (const auto& [place, each] : first) waiting.push_back(each);
-  return waiting;
-}
-
-std::vector<WaitingLine::Waiting> WaitingLine::FirstBehind(
-    const JobRecord& job, size_t most_each, Competes competes) const {
-  const Place own = PlaceOf(job);
-  std::map<Place, Waiting> first;
-  for (const auto& [request, shape] : shapes_) {
-    auto at = shape.jobs.upper_bound(own);
-    if (at == shape.jobs.end() || !competes(request)) continue;
-    for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
       first.emplace(at->first, Waiting{at->second, &request, at->first});
     }
   }
@@ -255,20 +249,21 @@ std::string WaitingLine::ReasonOf(const JobRecord& job,
 
 GangRequest RequestOf(const JobSpec& spec) {
   GangRequest request;
-  request.num_workers = spec.num_workers;
-  request.per_worker = spec.resources_per_worker;
-  request.strategy = spec.strategy;
+  request.num_workers = spec.scaling().num_workers();
+  request.per_worker = ResourcesPerWorker(spec);
+  request.strategy = spec.scaling().placement_strategy();
   absl::StatusOr<LabelSelector> selector =
-      LabelSelector::ParseAll(spec.selectors);
+      LabelSelector::ParseAll(SelectorsOf(spec));
   if (selector.ok()) {
     request.selector = *std::move(selector);
   } else {
     request.fault = std::string(selector.status().message());
   }
-  request.tolerations = spec.tolerations;
+  request.tolerations = TolerationsOf(spec);
   std::sort(request.tolerations.begin(), request.tolerations.end());
-  request.accelerator_type = spec.accelerator_type;
-  request.topology = spec.topology;
+  request.accelerator_type = spec.scaling().accelerator_type();
+  request.topology = {.level = spec.scaling().topology_level(),
+                      .required = spec.scaling().topology_required()};
   return request;
 }
 

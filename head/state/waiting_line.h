@@ -59,6 +59,8 @@ class WaitingLine {
   bool Waits(const GangRequest& request) const {
     return shapes_.contains(request);
   }
+  // What is waited for, `most` of them at most.  Valid until the line changes.
+  std::vector<const GangRequest*> Requests(size_t most) const;
   // The first request after `request`, of all when null, that was refused and
   // not woken since; null: none.  Valid while a job waits with it.
   const GangRequest* NextRefused(const GangRequest* request) const;
@@ -79,9 +81,6 @@ class WaitingLine {
   };
   std::vector<Waiting> FirstAheadOf(const JobRecord& job, size_t most_each,
                                     Competes competes) const;
-  // The same of those after it.
-  std::vector<Waiting> FirstBehind(const JobRecord& job, size_t most_each,
-                                   Competes competes) const;
   // Of the jobs with sequences in [from, to) that wait with this request and
   // priority, as the elements of an array do: how many, and the first.
   struct Some {

@@ -15,6 +15,7 @@
 #include "common/testing/seed.h"
 #include "head/state/node_table.h"
 #include "head/state/waiting_line.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -54,23 +55,28 @@ class Churn {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = ++sequence_;
-    job.spec.Own().priority = static_cast<int>(Below(3));
-    job.spec.Own().num_workers = static_cast<int>(1 + Below(5));
+    job.spec.Own().set_priority(static_cast<int>(Below(3)));
+    job.spec.Own().mutable_scaling()->set_num_workers(
+        static_cast<int>(1 + Below(5)));
     const int64_t gpu_parts[] = {0, 2'500, 5'000, 10'000, 20'000};
-    job.spec.Own().resources_per_worker.Set(kCpu, Amount::FromUnits(Below(3)));
-    job.spec.Own().resources_per_worker.Set(
-        kGpu, Amount::FromTenThousandths(gpu_parts[Below(5)]));
-    job.spec.Own().strategy = static_cast<PlacementStrategy>(1 + Below(4));
+    SetResource(job.spec.Own(), kCpu, Amount::FromUnits(Below(3)));
+    SetResource(job.spec.Own(), kGpu,
+                Amount::FromTenThousandths(gpu_parts[Below(5)]));
+    job.spec.Own().mutable_scaling()->set_placement_strategy(
+        static_cast<PlacementStrategy>(1 + Below(4)));
     const char* const selectors[] = {
         "rack=r1",  "host!=n1",    "rack=\"\"", "host in (n2,n3)",
         "rack!=r1", "rack exists", "rack!=\"\""};
-    if (Below(4) == 0) job.spec.Own().selectors = {selectors[Below(7)]};
+    if (Below(4) == 0)
+      job.spec.Own().mutable_scaling()->add_selectors(selectors[Below(7)]);
     if (Below(2) == 0)
-      job.spec.Own().tolerations = {*Toleration::Parse("team")};
-    if (Below(6) == 0) job.spec.Own().accelerator_type = "H100";
+      *job.spec.Own().mutable_scaling()->add_tolerations() =
+          rpc::ToWire(*Toleration::Parse("team"));
+    if (Below(6) == 0)
+      job.spec.Own().mutable_scaling()->set_accelerator_type("H100");
     if (Below(3) == 0) {
-      job.spec.Own().topology = {.level = Below(2) == 0 ? "rack" : "host",
-                                 .required = Below(2) == 0};
+      SetTopology(job.spec.Own(), Below(2) == 0 ? "rack" : "host",
+                  Below(2) == 0);
     }
     line_.Add(job);
     waiting_.emplace(job.id, std::move(job));
@@ -92,16 +98,16 @@ class Churn {
       case 0:
         return nodes_.Withdraw(ids_[n], absl::UnixEpoch());
       case 1: {
-        const AttemptId ghost = AttemptId::New(random_);
-        ghosts_.emplace_back(ids_[n], ghost);
-        nodes_.AddGhost(ids_[n], ghost, JobId(), nullptr);
+        const AttemptId orphan = AttemptId::New(random_);
+        orphans_.emplace_back(ids_[n], orphan);
+        nodes_.AddOrphan(ids_[n], orphan, JobId(), nullptr);
         return;
       }
       case 2:
-        for (const auto& [node, ghost] : ghosts_) {
-          nodes_.RemoveGhost(node, ghost);
+        for (const auto& [node, orphan] : orphans_) {
+          nodes_.RemoveOrphan(node, orphan);
         }
-        return ghosts_.clear();
+        return orphans_.clear();
       default:
         return PutNode(n);
     }
@@ -168,7 +174,7 @@ class Churn {
   uint64_t sequence_ = 0;
   std::map<JobId, JobRecord> waiting_;
   std::map<AttemptId, std::vector<NodeId>> running_;
-  std::vector<std::pair<NodeId, AttemptId>> ghosts_;
+  std::vector<std::pair<NodeId, AttemptId>> orphans_;
 };
 
 // WL-1.
@@ -226,9 +232,10 @@ class WakeTest : public ::testing::Test {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = ++sequence_;
-    job.spec.Own().num_workers = workers;
-    job.spec.Own().resources_per_worker = *ParseResources(per_worker);
-    if (!selector.empty()) job.spec.Own().selectors = {selector};
+    job.spec.Own().mutable_scaling()->set_num_workers(workers);
+    SetResources(job.spec.Own(), *ParseResources(per_worker));
+    if (!selector.empty())
+      job.spec.Own().mutable_scaling()->add_selectors(selector);
     line_.Add(job);
     Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
     line_.Refuse(job, std::get<Refusal>(std::move(placement)));

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -20,8 +21,8 @@ class WaitingLineTest : public ::testing::Test {
     JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = sequence;
-    job.spec.Own().num_workers = workers;
-    job.spec.Own().resources_per_worker.Set(kCpu, Amount::FromUnits(1));
+    job.spec.Own().mutable_scaling()->set_num_workers(workers);
+    SetResource(job.spec.Own(), kCpu, Amount::FromUnits(1));
     return job;
   }
 
@@ -66,8 +67,8 @@ TEST_F(WaitingLineTest, GoesInOrderOfSubmission) {
 
 TEST_F(WaitingLineTest, HigherPrioritiesGoFirst) {
   JobRecord early = Job(1, 1), late = Job(2, 2), urgent = Job(3, 1);
-  urgent.spec.Own().priority = 7;
-  late.spec.Own().priority = -1;
+  urgent.spec.Own().set_priority(7);
+  late.spec.Own().set_priority(-1);
   for (const JobRecord& job : {late, early, urgent}) line_.Add(job);
   EXPECT_EQ(line_.Next(), urgent.id);
   line_.Remove(urgent);
@@ -109,7 +110,7 @@ TEST_F(WaitingLineTest, DoesNotTryANewJobWhoseRequestHasFailed) {
 
 TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {
   JobRecord job = Job(1, 1);
-  job.spec.Own().selectors = {"zone="};
+  job.spec.Own().mutable_scaling()->add_selectors("zone=");
   line_.Add(job);
   Refuse(job);
   EXPECT_THAT(line_.ReasonOf(job, nodes_), HasSubstr("column 6"));
@@ -118,7 +119,7 @@ TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {
 TEST_F(WaitingLineTest, KnowsWhoIsAheadAcrossShapes) {
   const JobRecord a = Job(1, 1), b = Job(2, 2), c = Job(3, 1), d = Job(4, 3);
   JobRecord urgent = Job(5, 2);
-  urgent.spec.Own().priority = 7;
+  urgent.spec.Own().set_priority(7);
   for (const JobRecord& job : {a, b, c, d, urgent}) line_.Add(job);
 
   const auto all = [](const GangRequest&) { return true; };

@@ -18,38 +18,6 @@ namespace {
 
 namespace pb = ::cohort::storage::v1;
 
-using Rewritten = absl::StatusOr<std::optional<std::string>>;
-
-// Jobs of schema 1 had no word for what were constants.
-Rewritten FromSchema1(Table table, absl::string_view message) {
-  if (table != Table::kJobs) return std::nullopt;
-  pb::JobRow row;
-  if (!row.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
-    return absl::DataLossError("a row of table jobs is no job");
-  }
-  row.mutable_spec()->set_grace_us(absl::ToInt64Microseconds(kDefaultGrace));
-  row.mutable_spec()->set_retry_delay_us(
-      absl::ToInt64Microseconds(kDefaultRetryDelay));
-  return row.SerializeAsString();
-}
-
-// Schema 3 has a field that is empty in older rows, and more values of EndCause
-// and JobPhase::Kind.
-Rewritten FromSchema2(Table, absl::string_view) { return std::nullopt; }
-
-// Schema 4 has jobs with a preflight, and one more EndCause.
-Rewritten FromSchema3(Table, absl::string_view) { return std::nullopt; }
-
-// Schema 5 has attempts with the rungs of their GPUs' ladders that events tell
-// of: none of an older one.
-Rewritten FromSchema4(Table, absl::string_view) { return std::nullopt; }
-
-constexpr MigrationStep kSteps[] = {{.from = 1, .rewrite = &FromSchema1},
-                                    {.from = 2, .rewrite = &FromSchema2},
-                                    {.from = 3, .rewrite = &FromSchema3},
-                                    {.from = 4, .rewrite = &FromSchema4}};
-static_assert(std::size(kSteps) + 1 == kSchemaVersion);
-
 // One step of one store.
 class Migration {
  public:
@@ -135,11 +103,13 @@ absl::StatusOr<std::optional<pb::ClusterRow>> ReadCluster(Store& store) {
 
 }  // namespace
 
-std::span<const MigrationStep> MigrationSteps() { return kSteps; }
+// Schema 1 is the first.
+std::span<const MigrationStep> MigrationSteps() { return {}; }
 
 absl::Status MigrateStore(Store& store, std::span<const MigrationStep> steps,
                           size_t batch_bytes) {
-  const uint32_t target = steps.back().from + 1;
+  const uint32_t first = steps.empty() ? kSchemaVersion : steps.front().from;
+  const uint32_t target = first + static_cast<uint32_t>(steps.size());
   while (true) {
     COHORT_ASSIGN_OR_RETURN(std::optional<pb::ClusterRow> cluster,
                             ReadCluster(store));
@@ -148,17 +118,16 @@ absl::Status MigrateStore(Store& store, std::span<const MigrationStep> steps,
     const bool begun = cluster->migrating_table() != 0;
     if (version == target && !begun) return absl::OkStatus();
     const uint32_t from = begun ? version - 1 : version;
-    if (version > target || from < steps.front().from) {
-      return SetReason(
-          absl::FailedPreconditionError(absl::StrCat(
-              "the control store's schema is ", version,
-              ", this program migrates from ", steps.front().from, " to ",
-              target, ": run a release between the two first")),
-          "schema_out_of_reach");
+    if (version > target || from < first) {
+      return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                           "the control store's schema is ", version,
+                           ", this program migrates from ", first, " to ",
+                           target, ": run a release between the two first")),
+                       "schema_out_of_reach");
     }
-    COHORT_RETURN_IF_ERROR(Migration(store, steps[from - steps.front().from],
-                                     *std::move(cluster), batch_bytes)
-                               .Run());
+    COHORT_RETURN_IF_ERROR(
+        Migration(store, steps[from - first], *std::move(cluster), batch_bytes)
+            .Run());
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 
+#include "cohort/v1/domain.pb.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -35,7 +36,7 @@ struct Origin {
 // stores as numbers: an older head must not read, and by writing drop, what a
 // newer one stored, nor call a row damaged whose value it does not know.  Kept
 // in the cluster row.
-inline constexpr uint32_t kSchemaVersion = 5;
+inline constexpr uint32_t kSchemaVersion = 1;
 
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
@@ -50,9 +51,9 @@ struct ClusterRecord {
   bool settling = false;
   // Nodes have, or may have, attempts without a row that wait for a person: the
   // next start settles again, since only the nodes can tell of them.
-  bool strangers = false;
-  // Unclaimed attempts without rows that a person has ended: the last ones.
-  std::vector<AttemptId> ended_unclaimed;
+  bool rowless_orphans = false;
+  // Orphans without rows that a person has ended: the last ones.
+  std::vector<AttemptId> ended_orphans;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
@@ -141,71 +142,12 @@ struct NodeRecord {
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
-// Ray's names and meanings.
-enum class PlacementStrategy : uint8_t {
-  kPack = 1,
-  kSpread = 2,
-  kStrictPack = 3,
-  kStrictSpread = 4,
-};
-
-// All ranks are to lie within one `level`: "host" is the node, any other is a
-// node label whose value is the same for all of them.
-struct TopologyWish {
-  std::string level;      // empty: no wish
-  bool required = false;  // false: when that is possible
-
-  friend bool operator==(const TopologyWish&, const TopologyWish&) = default;
-  friend auto operator<=>(const TopologyWish&, const TopologyWish&) = default;
-};
-
-enum class DependencyKind : uint8_t {
-  kOk = 1,   // once that job has SUCCEEDED
-  kAny = 2,  // once that job has ended
-};
-
-// `--after`: a job, or all elements of an array.
-struct Dependency {
-  JobId job;
-  DependencyKind kind = DependencyKind::kOk;
-
-  friend bool operator==(const Dependency&, const Dependency&) = default;
-};
-
-inline constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
-inline constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
-
-struct JobSpec {
-  std::string name;
-  std::vector<std::string> command;
-  std::map<std::string, std::string> environment;
-  int num_workers = 1;
-  ResourceSet resources_per_worker;
-  PlacementStrategy strategy = PlacementStrategy::kPack;
-  std::string storage_path;
-  int max_failures = 0;      // -1: no limit
-  int num_to_keep = 0;       // 0: all
-  std::string package_hash;  // 32 bytes; empty: none
-  std::map<std::string, std::string> labels;
-  int priority = 0;   // higher ones are tried first; nobody is preempted
-  bool hold = false;  // waits until it is released
-  // Of running, summed over attempts, by the workers' monotonic clocks.
-  absl::Duration time_limit = absl::InfiniteDuration();
-  // Between SIGTERM and SIGKILL when the job is stopped.
-  absl::Duration grace = kDefaultGrace;
-  // Before the attempt after a charged failure; doubles with each.
-  absl::Duration retry_delay = kDefaultRetryDelay;
-  std::vector<std::string> selectors;  // common/label_selector.h; all must hold
-  std::vector<Toleration> tolerations;
-  std::string accelerator_type;  // a GPU model; empty: any
-  TopologyWish topology;
-  std::vector<Dependency> after;
-  std::string array;  // "0-99%8"; empty: a single job
-  // Its ranks are tried before its command runs.
-  bool preflight = false;
-
-  friend bool operator==(const JobSpec&, const JobSpec&) = default;
-};
+// What a user submits, as the wire has it; ValidateJobSpec filled what was left
+// out.
+using JobSpec = v1::JobSpec;
+using Dependency = v1::Dependency;
+using DependencyKind = v1::DependencyKind;
+using PlacementStrategy = v1::PlacementStrategy;
 
 // docs/design/0001-first-light.md draws the edges.
 enum class JobState : uint8_t {
@@ -238,7 +180,7 @@ struct JobPhase {
     kArrayLimit = 3,
     kBackOff = 4,
     kAttempt = 5,  // one of it was under way
-    kUnclaimed = 6,
+    kOrphan = 6,
   };
   Kind kind = Kind::kInLine;
   absl::Time since = absl::InfinitePast();
@@ -357,7 +299,7 @@ enum class EndCause : uint8_t {
   kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
   kTimeLimit = 8,
   kDrained = 9,       // its node was to be empty by now
-  kUnclaimed = 10,    // a person ended it after a restore; not counted at all
+  kOrphan = 10,       // a person ended it after a restore; not counted at all
   kPackageLost = 11,  // the head does not have its package any more
   kNodeFailed = 12,   // a node could not do its part before the ranks began
   kDeviceFault = 13,  // a device was lost, or had a fault when its rank failed
@@ -378,14 +320,15 @@ struct AttemptRecord {
   std::optional<ExitStatus> exit;
   int failed_rank = -1;
   std::vector<std::string> causes;  // how its end came about, first cause first
-  uint32_t gpu_rungs = 0;  // bit n: an event tells of GpuRung n of some rank
+  uint32_t gpu_abort_levels =
+      0;  // bit n: an event tells of GpuAbortLevel n of some rank
   Origin origin;
   // Since the store was restored from a backup; InfinitePast: it is not.  What
   // became of it after the backup is not known: a person says whether the job
   // goes on with it.  Its job does nothing meanwhile.
-  absl::Time unclaimed_since = absl::InfinitePast();
+  absl::Time orphaned_since = absl::InfinitePast();
 
-  bool unclaimed() const { return unclaimed_since != absl::InfinitePast(); }
+  bool orphaned() const { return orphaned_since != absl::InfinitePast(); }
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
 };
 

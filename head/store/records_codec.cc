@@ -125,7 +125,12 @@ Write Encode(const Record& record) {
   std::string& value = *write.value;
   value.reserve(kChecksumBytes + message.ByteSizeLong());
   value.resize(kChecksumBytes);
-  message.AppendToString(&value);
+  // Maps in one order, so that equal rows are equal bytes.
+  google::protobuf::io::StringOutputStream stream(&value);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
   const absl::string_view row = absl::string_view(value).substr(kChecksumBytes);
   value.replace(0, kChecksumBytes, Checksum(write.key, row));
   return write;

@@ -15,8 +15,8 @@
 // Records to stored bytes and back.  Stateless; thread-safe.
 //
 // A value is 4 bytes CRC-32C (big-endian, over key and row) followed by the
-// row, a message of storage.proto (which has no map fields, so equal rows are
-// equal bytes).  Text may be any bytes.  Keys are
+// row, a message of storage.proto; equal rows are equal bytes.  Text may be any
+// bytes.  Keys are
 // raw ids; numbers are 8 bytes big-endian, so that key order is number order.
 // Times keep their microseconds, InfinitePast is kept as it is.
 namespace cohort::head {

@@ -17,6 +17,7 @@
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
 #include "head/store/memory_store.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -52,8 +53,8 @@ ClusterRecord SomeCluster() {
           .next_incarnation = 5,
           .next_job_sequence = 9,
           .settling = true,
-          .strangers = true,
-          .ended_unclaimed = {IdOf<AttemptId>('a')}};
+          .rowless_orphans = true,
+          .ended_orphans = {IdOf<AttemptId>('a')}};
 }
 
 NodeRecord SomeNode() {
@@ -107,31 +108,37 @@ JobRecord SomeJob() {
   JobRecord record;
   record.id = IdOf<JobId>('j');
   record.origin = SomeOrigin();
-  record.spec.Own().name = "mnist";
-  record.spec.Own().command = {"./train", "--epochs", "3"};
-  record.spec.Own().environment = {{"B", "2"}, {"A", "1"}};
-  record.spec.Own().num_workers = 4;
-  record.spec.Own().resources_per_worker = *ParseResources("CPU=1,GPU=0.5");
-  record.spec.Own().strategy = PlacementStrategy::kStrictSpread;
-  record.spec.Own().storage_path = "/results";
-  record.spec.Own().max_failures = -1;
-  record.spec.Own().num_to_keep = 2;
-  record.spec.Own().package_hash = std::string(32, 'h');
-  record.spec.Own().labels = {{"team", "vision"}};
-  record.spec.Own().priority = -5;
-  record.spec.Own().hold = true;
-  record.spec.Own().time_limit = absl::Minutes(5);
-  record.spec.Own().grace = absl::Seconds(3);
-  record.spec.Own().retry_delay = absl::Milliseconds(250);
-  record.spec.Own().selectors = {"zone in (a,b)"};
-  record.spec.Own().tolerations = {{.key = "gpu", .value = "only"},
-                                   {.key = "bare", .value = std::nullopt}};
-  record.spec.Own().accelerator_type = "H100";
-  record.spec.Own().topology = {.level = "rack", .required = true};
-  record.spec.Own().after = {
-      {.job = IdOf<JobId>('k'), .kind = DependencyKind::kAny},
-      {.job = IdOf<JobId>('l').Element(7), .kind = DependencyKind::kOk}};
-  record.spec.Own().array = "0-9%2";
+  record.spec.Own().set_name("mnist");
+  SetCommand(record.spec.Own(), {"./train", "--epochs", "3"});
+  (*record.spec.Own().mutable_launch()->mutable_environment())["B"] = "2";
+  (*record.spec.Own().mutable_launch()->mutable_environment())["A"] = "1";
+  record.spec.Own().mutable_scaling()->set_num_workers(4);
+  SetResources(record.spec.Own(), *ParseResources("CPU=1,GPU=0.5"));
+  record.spec.Own().mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_SPREAD);
+  record.spec.Own().mutable_run()->set_storage_path("/results");
+  record.spec.Own().mutable_run()->set_max_failures(-1);
+  record.spec.Own().mutable_run()->set_num_to_keep(2);
+  record.spec.Own().mutable_launch()->set_package_hash(std::string(32, 'h'));
+  (*record.spec.Own().mutable_labels())["team"] = "vision";
+  record.spec.Own().set_priority(-5);
+  record.spec.Own().set_hold(true);
+  record.spec.Own().mutable_run()->set_time_limit_us(
+      absl::ToInt64Microseconds(absl::Minutes(5)));
+  record.spec.Own().mutable_run()->set_grace_us(
+      absl::ToInt64Microseconds(absl::Seconds(3)));
+  record.spec.Own().mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Milliseconds(250)));
+  record.spec.Own().mutable_scaling()->add_selectors("zone in (a,b)");
+  for (const char* each : {"gpu=only", "bare"}) {
+    *record.spec.Own().mutable_scaling()->add_tolerations() =
+        rpc::ToWire(*Toleration::Parse(each));
+  }
+  record.spec.Own().mutable_scaling()->set_accelerator_type("H100");
+  SetTopology(record.spec.Own(), "rack", true);
+  AddAfter(record.spec.Own(), IdOf<JobId>('k'), v1::DEPENDENCY_KIND_ANY);
+  AddAfter(record.spec.Own(), IdOf<JobId>('l').Element(7));
+  record.spec.Own().set_array("0-9%2");
   record.sequence = 8;
   record.state = JobState::kRunning;
   record.reason = "because";
@@ -157,8 +164,8 @@ JobRecord SomeJob() {
   record.failure_class = FailureClass::kOom;
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   record.phases = {{.kind = JobPhase::Kind::kHeld, .since = At(1)},
-                   {.kind = JobPhase::Kind::kUnclaimed, .since = At(2)}};
-  record.spec.Own().preflight = true;
+                   {.kind = JobPhase::Kind::kOrphan, .since = At(2)}};
+  record.spec.Own().mutable_run()->set_preflight(true);
   record.preflight = Preflight{.attempt = 2,
                                .verdict = PreflightVerdict::kSlow,
                                .summary = "ranks 0 and 1",
@@ -197,9 +204,9 @@ AttemptRecord SomeAttempt() {
   record.exit = SomeExit();
   record.failed_rank = 2;
   record.causes = {"rank 2"};
-  record.gpu_rungs = 12;
+  record.gpu_abort_levels = 12;
   record.origin = SomeOrigin();
-  record.unclaimed_since = At(8);
+  record.orphaned_since = At(8);
   return record;
 }
 
@@ -290,9 +297,9 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
   const std::string odd("\xff\0\xc3(", 4);
   JobRecord job = SomeJob();
   job.stderr_tail = odd;
-  job.spec.Own().name = odd;
-  job.spec.Own().command = {odd};
-  job.spec.Own().environment = {{odd, odd}};
+  job.spec.Own().set_name(odd);
+  SetCommand(job.spec.Own(), {odd});
+  (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = odd;
   job.checkpoints[0].path = odd;
   job.exit->detail = odd;
   ExpectRoundTrip(job);
@@ -325,7 +332,7 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "96b35afd08051210636363636363636363636363636363631a10676767676767676767"
+      "acdaab1508011210636363636363636363636363636363631a10676767676767676767"
       "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
       "6161c00101");
   ExpectGolden(
@@ -344,23 +351,23 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "50552d7050035a06586964203739600b4a090a0764656661756c74");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "a2f754e20a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071aa2020a056d6e69737412072e2f747261696e12082d2d65"
-      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
-      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
-      "0252206868686868686868686868686868686868686868686868686868686868686868"
-      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
-      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
-      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
-      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c6c000000071001ba0105302d392532c001012008280332076265636175"
-      "7365380240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f"
-      "7373223a302e357d80010b8a01150a0f2f726573756c74732f737465702d3510051806"
-      "92010f2f726573756c74732f737465702d319a010954726163656261636ba00106aa01"
-      "0408011001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077"
-      "6173206f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c65"
-      "64d20107636c7573746572da010408021001da010408061002e20119080210021a0d72"
-      "616e6b73203020616e64203122027b7d2803");
+      "025023ea0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e6973741a0e0a047465616d120676697369"
+      "6f6e20fbffffffffffffffff012a480a072e2f747261696e0a082d2d65706f6368730a"
+      "013312060a014112013112060a01421201321a20686868686868686868686868686868"
+      "6868686868686868686868686868686868324e080412140a080a0343505510904e0a08"
+      "0a034750551088271804220d7a6f6e6520696e2028612c62292a0b0a0367707512046f"
+      "6e6c792a080a046261726518013204483130303a047261636b40013a280a082f726573"
+      "756c747310ffffffffffffffffff0118022090a10f2880c6868f0130c08db701380142"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a146c6c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c0000000710014a05302d39253250012008280332076265636175736538"
+      "0240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f737322"
+      "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
+      "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
+      "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
+      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
+      "07636c7573746572da010408021001da010408061002e20119080210021a0d72616e6b"
+      "73203020616e64203122027b7d2803");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
       "fad53fd00a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
@@ -372,16 +379,16 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6e6b2032780ca00108");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "0c95f6170a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071aa2020a056d6e69737412072e2f747261696e12082d2d65"
-      "706f6368731201331a060a01411201311a060a014212013220042a080a034350551090"
-      "4e2a080a0347505510882730043a082f726573756c747340ffffffffffffffffff0148"
-      "0252206868686868686868686868686868686868686868686868686868686868686868"
-      "5a0e0a047465616d1206766973696f6e60fbffffffffffffffff0168017080c6868f01"
-      "78c08db701800190a10f8a010d7a6f6e6520696e2028612c622992010b0a0367707512"
-      "046f6e6c799201080a046261726518019a010448313030a201047261636ba80101b201"
-      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b1002b201180a146c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c6c000000071001ba0105302d392532c001012001");
+      "0181dafa0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120071a9f020a056d6e6973741a0e0a047465616d120676697369"
+      "6f6e20fbffffffffffffffff012a480a072e2f747261696e0a082d2d65706f6368730a"
+      "013312060a014112013112060a01421201321a20686868686868686868686868686868"
+      "6868686868686868686868686868686868324e080412140a080a0343505510904e0a08"
+      "0a034750551088271804220d7a6f6e6520696e2028612c62292a0b0a0367707512046f"
+      "6e6c792a080a046261726518013204483130303a047261636b40013a280a082f726573"
+      "756c747310ffffffffffffffffff0118022090a10f2880c6868f0130c08db701380142"
+      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a146c6c6c6c6c6c6c6c6c6c"
+      "6c6c6c6c6c6c0000000710014a05302d39253250012001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
@@ -416,7 +423,7 @@ void ExpectUnknown(const Record& record) {
 // A head calls a row damaged whose value it does not know, so an older one must
 // refuse the store: who adds a value raises the schema version with it.
 TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
-  static_assert(kSchemaVersion == 5);
+  static_assert(kSchemaVersion == 1);
   NodeRecord node = SomeNode();
   node.state = NodeState(4);
   ExpectUnknown(node);
@@ -433,10 +440,13 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   spoil_job([](JobRecord& job) { job.phases[0].kind = JobPhase::Kind(7); });
   spoil_job(
       [](JobRecord& job) { job.preflight->verdict = PreflightVerdict(4); });
-  spoil_job(
-      [](JobRecord& job) { job.spec.Own().strategy = PlacementStrategy(5); });
-  spoil_job(
-      [](JobRecord& job) { job.spec.Own().after[0].kind = DependencyKind(3); });
+  spoil_job([](JobRecord& job) {
+    job.spec.Own().mutable_scaling()->set_placement_strategy(
+        PlacementStrategy(5));
+  });
+  spoil_job([](JobRecord& job) {
+    job.spec.Own().mutable_after(0)->set_kind(DependencyKind(3));
+  });
   const auto spoil_attempt = [](auto spoil) {
     AttemptRecord attempt = SomeAttempt();
     spoil(attempt);
@@ -520,7 +530,8 @@ TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
   storage::v1::JobRow row;
   const JobId id = IdOf<JobId>('j');
   row.set_job_id(std::string(id.bytes()));
-  row.mutable_spec()->set_placement_strategy(1);
+  row.mutable_spec()->mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_PACK);
   row.set_state(99);
   EXPECT_THAT(FromRow<JobRecord>(JobKey(id), Sealed(JobKey(id), row)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));

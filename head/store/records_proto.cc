@@ -19,16 +19,6 @@ absl::Time FromMicros(int64_t micros) {
   return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
 }
 
-// Microseconds; 0 is "without end".
-int64_t ToMicros(absl::Duration limit) {
-  return limit == absl::InfiniteDuration() ? 0
-                                           : absl::ToInt64Microseconds(limit);
-}
-
-absl::Duration LimitFromMicros(int64_t micros) {
-  return micros == 0 ? absl::InfiniteDuration() : absl::Microseconds(micros);
-}
-
 template <typename Id>
 std::string IdBytes(const Id& id) {
   return id.IsNil() ? std::string() : std::string(id.bytes());
@@ -98,99 +88,30 @@ Origin FromProto(const pb::Origin& origin) {
           .cause = origin.cause()};
 }
 
-void ToProto(const ExitStatus& exit, pb::ExitStatus* out) {
+void ToProto(const ExitStatus& exit, v1::ExitStatus* out) {
   out->set_code(exit.code);
   out->set_signal(exit.signal);
   out->set_oom_killed(exit.oom_killed);
   out->set_detail(exit.detail);
 }
 
-ExitStatus FromProto(const pb::ExitStatus& exit) {
+ExitStatus FromProto(const v1::ExitStatus& exit) {
   return {.code = exit.code(),
           .signal = exit.signal(),
           .oom_killed = exit.oom_killed(),
           .detail = exit.detail()};
 }
 
-void ToProto(const JobSpec& spec, pb::JobSpec* out) {
-  out->set_name(spec.name);
-  TextsToProto(spec.command, out->mutable_command());
-  TextPairsToProto(spec.environment, out->mutable_environment());
-  out->set_num_workers(spec.num_workers);
-  AmountsToProto(spec.resources_per_worker,
-                 out->mutable_resources_per_worker());
-  out->set_placement_strategy(static_cast<uint32_t>(spec.strategy));
-  out->set_storage_path(spec.storage_path);
-  out->set_max_failures(spec.max_failures);
-  out->set_num_to_keep(spec.num_to_keep);
-  out->set_package_hash(spec.package_hash);
-  TextPairsToProto(spec.labels, out->mutable_labels());
-  out->set_priority(spec.priority);
-  out->set_hold(spec.hold);
-  out->set_time_limit_us(ToMicros(spec.time_limit));
-  out->set_grace_us(absl::ToInt64Microseconds(spec.grace));
-  out->set_retry_delay_us(absl::ToInt64Microseconds(spec.retry_delay));
-  TextsToProto(spec.selectors, out->mutable_selectors());
-  for (const Toleration& toleration : spec.tolerations) {
-    pb::Toleration* const entry = out->add_tolerations();
-    entry->set_key(toleration.key);
-    entry->set_value(toleration.value.value_or(""));
-    entry->set_any_value(!toleration.value.has_value());
+// What code takes for granted of a spec that was accepted.
+void CheckSpec(const JobSpec& spec, FieldReader& reader) {
+  reader.ToEnum(spec.scaling().placement_strategy(),
+                v1::PLACEMENT_STRATEGY_UNSPECIFIED,
+                v1::PLACEMENT_STRATEGY_STRICT_SPREAD, "placement strategy");
+  for (const Dependency& each : spec.after()) {
+    reader.ToId<JobId>(each.job_id(), "dependency");
+    reader.ToEnum(each.kind(), v1::DEPENDENCY_KIND_UNSPECIFIED,
+                  v1::DEPENDENCY_KIND_ANY, "dependency's kind");
   }
-  out->set_accelerator_type(spec.accelerator_type);
-  out->set_topology_level(spec.topology.level);
-  out->set_topology_required(spec.topology.required);
-  for (const Dependency& dependency : spec.after) {
-    pb::Dependency* const entry = out->add_after();
-    entry->set_job_id(IdBytes(dependency.job));
-    entry->set_kind(static_cast<uint32_t>(dependency.kind));
-  }
-  out->set_array(spec.array);
-  out->set_preflight(spec.preflight);
-}
-
-void PlacementFromProto(const pb::JobSpec& spec, JobSpec& out) {
-  out.selectors.assign(spec.selectors().begin(), spec.selectors().end());
-  for (const pb::Toleration& entry : spec.tolerations()) {
-    Toleration& toleration = out.tolerations.emplace_back();
-    toleration.key = entry.key();
-    if (!entry.any_value()) toleration.value = entry.value();
-  }
-  out.accelerator_type = spec.accelerator_type();
-  out.topology = {.level = spec.topology_level(),
-                  .required = spec.topology_required()};
-}
-
-JobSpec FromProto(const pb::JobSpec& spec, FieldReader& reader) {
-  JobSpec out;
-  out.name = spec.name();
-  out.command.assign(spec.command().begin(), spec.command().end());
-  out.environment = ToTextPairs(spec.environment());
-  out.num_workers = spec.num_workers();
-  out.resources_per_worker = ToResources(spec.resources_per_worker());
-  out.strategy =
-      reader.ToEnum(spec.placement_strategy(), PlacementStrategy::kPack,
-                    PlacementStrategy::kStrictSpread, "placement strategy");
-  out.storage_path = spec.storage_path();
-  out.max_failures = spec.max_failures();
-  out.num_to_keep = spec.num_to_keep();
-  out.package_hash = spec.package_hash();
-  out.labels = ToTextPairs(spec.labels());
-  out.priority = spec.priority();
-  out.hold = spec.hold();
-  out.time_limit = LimitFromMicros(spec.time_limit_us());
-  out.grace = absl::Microseconds(spec.grace_us());
-  out.retry_delay = absl::Microseconds(spec.retry_delay_us());
-  PlacementFromProto(spec, out);
-  for (const pb::Dependency& entry : spec.after()) {
-    out.after.push_back(
-        {.job = reader.ToId<JobId>(entry.job_id(), "dependency"),
-         .kind = reader.ToEnum(entry.kind(), DependencyKind::kOk,
-                               DependencyKind::kAny, "dependency's kind")});
-  }
-  out.array = spec.array();
-  out.preflight = spec.preflight();
-  return out;
 }
 
 void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
@@ -285,9 +206,9 @@ void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
   row.set_next_incarnation(record.next_incarnation);
   row.set_next_job_sequence(record.next_job_sequence);
   row.set_settling(record.settling);
-  row.set_strangers(record.strangers);
-  for (const AttemptId& attempt : record.ended_unclaimed) {
-    row.add_ended_unclaimed(IdBytes(attempt));
+  row.set_rowless_orphans(record.rowless_orphans);
+  for (const AttemptId& attempt : record.ended_orphans) {
+    row.add_ended_orphans(IdBytes(attempt));
   }
 }
 
@@ -300,9 +221,9 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
       .next_incarnation = row.next_incarnation(),
       .next_job_sequence = row.next_job_sequence(),
       .settling = row.settling(),
-      .strangers = row.strangers()};
-  for (const std::string& attempt : row.ended_unclaimed()) {
-    record.ended_unclaimed.push_back(
+      .rowless_orphans = row.rowless_orphans()};
+  for (const std::string& attempt : row.ended_orphans()) {
+    record.ended_orphans.push_back(
         reader.ToId<AttemptId>(attempt, "ended attempt"));
   }
   return record;
@@ -337,7 +258,7 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   }
   TextPairsToProto(record.labels, row.mutable_labels());
   for (const Taint& taint : record.taints) {
-    pb::Taint* const out = row.add_taints();
+    v1::Taint* const out = row.add_taints();
     out->set_key(taint.key);
     out->set_value(taint.value);
   }
@@ -383,7 +304,7 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
     record.devices.push_back(FromProto(device, reader));
   }
   record.labels = ToTextPairs(row.labels());
-  for (const pb::Taint& taint : row.taints()) {
+  for (const v1::Taint& taint : row.taints()) {
     record.taints.push_back({.key = taint.key(), .value = taint.value()});
   }
   if (row.has_drain()) record.drain = FromProto(row.drain());
@@ -398,7 +319,7 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_job_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
   // An element's is its array's.
-  if (!record.id.IsElement()) ToProto(*record.spec, row.mutable_spec());
+  if (!record.id.IsElement()) *row.mutable_spec() = *record.spec;
   row.set_sequence(record.sequence);
   row.set_state(static_cast<uint32_t>(record.state));
   row.set_reason(record.reason);
@@ -415,7 +336,7 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_metrics_json(record.metrics_json);
   row.set_metrics_count(record.metrics_count);
   for (const Checkpoint& checkpoint : record.checkpoints) {
-    pb::Checkpoint* const out = row.add_checkpoints();
+    v1::Checkpoint* const out = row.add_checkpoints();
     out->set_path(checkpoint.path);
     out->set_step(checkpoint.step);
     out->set_epoch(checkpoint.epoch);
@@ -445,7 +366,10 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   JobRecord record;
   record.id = reader.ToId<JobId>(row.job_id(), "job id");
   record.origin = FromProto(row.origin());
-  if (!record.id.IsElement()) record.spec = FromProto(row.spec(), reader);
+  if (!record.id.IsElement()) {
+    CheckSpec(row.spec(), reader);
+    record.spec = row.spec();
+  }
   record.sequence = row.sequence();
   record.state = reader.ToEnum(row.state(), JobState::kPending,
                                JobState::kStopped, "state");
@@ -462,7 +386,7 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.ended_at = FromMicros(row.ended_at_us());
   record.metrics_json = row.metrics_json();
   record.metrics_count = row.metrics_count();
-  for (const pb::Checkpoint& checkpoint : row.checkpoints()) {
+  for (const v1::Checkpoint& checkpoint : row.checkpoints()) {
     record.checkpoints.push_back({.path = checkpoint.path(),
                                   .step = checkpoint.step(),
                                   .epoch = checkpoint.epoch()});
@@ -484,7 +408,7 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   for (const pb::JobPhase& phase : row.phases()) {
     record.phases.push_back(
         {.kind = reader.ToEnum(phase.kind(), JobPhase::Kind::kInLine,
-                               JobPhase::Kind::kUnclaimed, "phase"),
+                               JobPhase::Kind::kOrphan, "phase"),
          .since = FromMicros(phase.since_us())});
   }
   if (row.has_preflight()) {
@@ -507,9 +431,9 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
   row.set_failed_rank(record.failed_rank);
   TextsToProto(record.causes, row.mutable_causes());
-  row.set_gpu_rungs(record.gpu_rungs);
+  row.set_gpu_abort_levels(record.gpu_abort_levels);
   ToProto(record.origin, row.mutable_origin());
-  row.set_unclaimed_since_us(ToMicros(record.unclaimed_since));
+  row.set_orphaned_since_us(ToMicros(record.orphaned_since));
 }
 
 AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
@@ -531,16 +455,16 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
   record.causes.assign(row.causes().begin(), row.causes().end());
-  record.gpu_rungs = row.gpu_rungs();
+  record.gpu_abort_levels = row.gpu_abort_levels();
   record.origin = FromProto(row.origin());
-  record.unclaimed_since = FromMicros(row.unclaimed_since_us());
+  record.orphaned_since = FromMicros(row.orphaned_since_us());
   return record;
 }
 
 void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   row.set_array_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  ToProto(*record.spec, row.mutable_spec());
+  *row.mutable_spec() = *record.spec;
   row.set_submitted_at_us(ToMicros(record.submitted_at));
 }
 
@@ -548,7 +472,8 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   ArrayRecord record;
   record.id = reader.ToId<JobId>(row.array_id(), "array id");
   record.origin = FromProto(row.origin());
-  record.spec = FromProto(row.spec(), reader);
+  CheckSpec(row.spec(), reader);
+  record.spec = row.spec();
   record.submitted_at = FromMicros(row.submitted_at_us());
   return record;
 }

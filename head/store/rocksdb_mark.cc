@@ -17,13 +17,8 @@
 namespace cohort::head {
 namespace {
 
-// Each mark begins so, that another file is not taken for one; those without
-// the log and the manifest's beginning; and those of releases that wrote
-// nothing while the store was open.
-constexpr char kBegin[] = "cohort store mark 3 ";
-constexpr char kShortBegin[] = "cohort store mark 2 ";
-constexpr char kOldFirstLine[] = "cohort store mark 1";
-constexpr char kOldLastLine[] = "end";
+// Each line begins so, that another file is not taken for a mark.
+constexpr char kBegin[] = "cohort store mark 1 ";
 // Of a line, with its newline.  Lines never straddle sectors.
 constexpr size_t kLineBytes = 256;
 
@@ -35,17 +30,11 @@ struct Line {
 
 std::string ToText(const Line& line) {
   const RocksdbMark& mark = line.mark;
-  const bool is_short = mark.log == 0 && mark.manifest_begin_bytes == 0;
+  const RocksdbMark::Manifest& manifest = mark.manifest;
   std::string text = absl::StrCat(
-      is_short ? kShortBegin : kBegin, line.number, " term ", mark.term,
-      " sequence ", mark.sequence, " manifest ",
-      mark.manifest.empty() ? "-" : mark.manifest, " ", mark.manifest_bytes);
-  if (!is_short) {
-    absl::StrAppend(&text, " begin ", mark.manifest_begin_bytes, " ",
-                    absl::Hex(mark.manifest_begin_crc, absl::kZeroPad8),
-                    " log ", mark.log, " ", mark.log_first_change);
-  }
-  absl::StrAppend(&text, " crc ");
+      kBegin, line.number, " term ", mark.term, " sequence ", mark.sequence,
+      " manifest ", manifest.name.empty() ? "-" : manifest.name, " ",
+      manifest.bytes, " ", absl::Hex(manifest.crc, absl::kZeroPad8), " crc ");
   absl::StrAppend(&text, absl::Hex(Crc32c(text), absl::kZeroPad8));
   text.resize(kLineBytes - 1, ' ');
   text.push_back('\n');
@@ -53,41 +42,22 @@ std::string ToText(const Line& line) {
 }
 
 std::optional<Line> ParseLine(absl::string_view text) {
-  const bool is_short = absl::StartsWith(text, kShortBegin);
-  if (!is_short && !absl::StartsWith(text, kBegin)) return std::nullopt;
+  if (!absl::StartsWith(text, kBegin)) return std::nullopt;
   const std::vector<std::string> words =
       absl::StrSplit(text, ' ', absl::SkipWhitespace());
   Line line;
   RocksdbMark& mark = line.mark;
-  if (words.size() != (is_short ? 14 : 20) ||
-      !absl::SimpleAtoi(words[4], &line.number) ||
+  if (words.size() != 15 || !absl::SimpleAtoi(words[4], &line.number) ||
       !absl::SimpleAtoi(words[6], &mark.term) ||
       !absl::SimpleAtoi(words[8], &mark.sequence) ||
-      !absl::SimpleAtoi(words[11], &mark.manifest_bytes)) {
+      !absl::SimpleAtoi(words[11], &mark.manifest.bytes) ||
+      !absl::SimpleHexAtoi(words[12], &mark.manifest.crc)) {
     return std::nullopt;
   }
-  if (words[10] != "-") mark.manifest = words[10];
-  if (!is_short && (!absl::SimpleAtoi(words[13], &mark.manifest_begin_bytes) ||
-                    !absl::SimpleHexAtoi(words[14], &mark.manifest_begin_crc) ||
-                    !absl::SimpleAtoi(words[16], &mark.log) ||
-                    !absl::SimpleAtoi(words[17], &mark.log_first_change))) {
-    return std::nullopt;
-  }
+  if (words[10] != "-") mark.manifest.name = words[10];
   // Its checksum with the rest.
   if (ToText(line) != text) return std::nullopt;
   return line;
-}
-
-bool ParseOld(absl::string_view text, RocksdbMark& mark) {
-  const std::vector<std::string> lines =
-      absl::StrSplit(text, '\n', absl::SkipEmpty());
-  if (lines.size() < 3 || lines.front() != kOldFirstLine ||
-      lines.back() != kOldLastLine) {
-    return false;
-  }
-  const std::vector<std::string> words = absl::StrSplit(lines[1], ' ');
-  return words.size() == 2 && words[0] == "term" &&
-         absl::SimpleAtoi(words[1], &mark.term);
 }
 
 }  // namespace
@@ -126,7 +96,6 @@ rocksdb::Status ReadRocksdbMark(rocksdb::Env* env, const std::string& store,
     }
     return status;
   }
-  if (ParseOld(text, mark)) return status;
   return rocksdb::Status::Corruption(
       path,
       "is not a store's mark (if this file alone is damaged, move it away: the "
@@ -167,23 +136,17 @@ RocksdbMarkKeeper::RocksdbMarkKeeper(
     std::unique_ptr<rocksdb::RandomRWFile> file, RocksdbMark mark)
     : file_(std::move(file)), mark_(std::move(mark)), next_line_(2) {}
 
-void RocksdbMarkKeeper::Reached(uint64_t term, uint64_t sequence,
-                                uint64_t log) {
+void RocksdbMarkKeeper::Reached(uint64_t term, uint64_t sequence) {
   MutexLock lock(mutex_);
-  if (log != mark_.log) {
-    mark_.log = log;
-    mark_.log_first_change = mark_.sequence + 1;
-  }
   mark_.term = term;
   mark_.sequence = sequence;
   Write();
 }
 
-void RocksdbMarkKeeper::ManifestReached(const std::string& manifest,
-                                        uint64_t bytes) {
+void RocksdbMarkKeeper::ManifestReached(const RocksdbMark::Manifest& manifest) {
   MutexLock lock(mutex_);
-  if (manifest != mark_.manifest) return;
-  mark_.manifest_bytes = bytes;
+  if (manifest.name != mark_.manifest.name) return;
+  mark_.manifest = manifest;
   Write();
 }
 

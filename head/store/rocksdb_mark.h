@@ -17,20 +17,22 @@ namespace cohort::head {
 // Written after what it tells of is durable, so it is never ahead of the store.
 // After a power cut it may be behind.
 struct RocksdbMark {
+  // The file that names all others.  Each open makes a new one.
+  struct Manifest {
+    std::string name;
+    // Of its beginning that is durable.  RocksDB drops what follows a damaged
+    // length in it without a word.
+    uint64_t bytes = 0;
+    uint32_t crc = 0;
+    friend bool operator==(const Manifest&, const Manifest&) = default;
+  };
+
   uint64_t term = 0;  // the store has reached it
   // Of the last change that is durable; RocksDB counts rows.
   uint64_t sequence = 0;
-  // The manifest, and how many of its bytes are durable.
-  std::string manifest;
-  uint64_t manifest_bytes = 0;
-  // How it begins, which tells it from a copy of another one.
-  uint64_t manifest_begin_bytes = 0;  // 0: it was not looked at
-  uint32_t manifest_begin_crc = 0;
-  // The log that the last change is in, and the first one in it; 0: unknown.
-  uint64_t log = 0;
-  uint64_t log_first_change = 0;
+  Manifest manifest;
 
-  bool empty() const { return term == 0 && sequence == 0 && manifest.empty(); }
+  bool empty() const { return *this == RocksdbMark(); }
   friend bool operator==(const RocksdbMark&, const RocksdbMark&) = default;
 };
 
@@ -60,11 +62,10 @@ class RocksdbMarkKeeper {
                                const RocksdbMark& mark,
                                std::unique_ptr<RocksdbMarkKeeper>& keeper);
 
-  // `log` holds the changes up to `sequence` since the last call.
-  void Reached(uint64_t term, uint64_t sequence, uint64_t log);
+  void Reached(uint64_t term, uint64_t sequence);
   // Nothing when it is another manifest than the mark's: CURRENT may not yet
   // name it.
-  void ManifestReached(const std::string& manifest, uint64_t bytes);
+  void ManifestReached(const RocksdbMark::Manifest& manifest);
   // Makes what was said durable.
   void Sync();
 

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <set>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
@@ -19,11 +20,12 @@
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/table.h"
 #include "rocksdb/utilities/checkpoint.h"
+#include "rocksdb/wal_filter.h"
 #include "rocksdb/write_batch.h"
 
 #include "common/check.h"
 #include "common/file.h"
-#include "common/log.h"
+#include "common/hash.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -43,8 +45,6 @@ constexpr size_t kMemtableBytes = 4 << 20;
 // process when a disk refuses twice (an assertion on its files' writers, which
 // Debian leaves in), so it is not asked to write where it could not.
 constexpr uint64_t kRoomBytes = 8 << 20;
-// The first one with all of kAllTables; a store of an older one has fewer.
-constexpr uint32_t kSchemaOfAllTables = 2;
 // Nothing is read but at the start.
 constexpr size_t kCacheBytes = 1 << 20;
 
@@ -61,13 +61,6 @@ rocksdb::Options DatabaseOptions(
   options.paranoid_checks = true;
   options.track_and_verify_wals_in_manifest = true;
   options.verify_sst_unique_id_in_manifest = true;
-  // A crash may tear the end of the log: those bytes were never acknowledged,
-  // and a head that refused to start for them would refuse after most power
-  // cuts (kAbsoluteConsistency).  A bad record that is whole is damage to what
-  // may have been acknowledged: the default (kPointInTimeRecovery) would drop
-  // it and everything after it without a word.
-  options.wal_recovery_mode =
-      rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.max_bgerror_resume_count = 0;
   options.listeners.push_back(std::move(listener));
   options.max_total_wal_size = kLogBytesMax;
@@ -90,10 +83,156 @@ rocksdb::Options DatabaseOptions(
   return options;
 }
 
+bool IsLog(absl::string_view file) { return absl::EndsWith(file, ".log"); }
+
+// The number in the name of a manifest; 0: it is none.
+uint64_t ManifestNumber(absl::string_view name) {
+  uint64_t number = 0;
+  const bool is_manifest = absl::ConsumePrefix(&name, "MANIFEST-");
+  return is_manifest && absl::SimpleAtoi(name, &number) ? number : 0;
+}
+
+// The first `bytes` of the manifest called `name`, or all that there are.
+rocksdb::Status ReadManifest(
+    rocksdb::Env* env, const std::string& path, const std::string& name,
+    RocksdbMark::Manifest& manifest,
+    uint64_t bytes = std::numeric_limits<uint64_t>::max()) {
+  std::string text;
+  const rocksdb::Status status =
+      rocksdb::ReadFileToString(env, absl::StrCat(path, "/", name), &text);
+  const absl::string_view read =
+      absl::string_view(text).substr(0, std::min<uint64_t>(text.size(), bytes));
+  manifest = {.name = name, .bytes = read.size(), .crc = Crc32c(read)};
+  return status;
+}
+
+// The name that CURRENT holds.
+rocksdb::Status ReadCurrent(rocksdb::Env* env, const std::string& path,
+                            std::string& manifest) {
+  const std::string file = absl::StrCat(path, "/CURRENT");
+  const rocksdb::Status status =
+      rocksdb::ReadFileToString(env, file, &manifest);
+  if (!status.ok()) return status;
+  if (manifest.empty() || manifest.back() != '\n') {
+    return rocksdb::Status::Corruption(file, "was cut short");
+  }
+  manifest.pop_back();
+  return status;
+}
+
+rocksdb::Status SyncFile(rocksdb::Env* env, const std::string& file) {
+  std::unique_ptr<rocksdb::WritableFile> writer;
+  rocksdb::Status status =
+      env->ReopenWritableFile(file, &writer, rocksdb::EnvOptions());
+  if (status.ok()) status = writer->Sync();
+  if (status.ok()) status = writer->Close();
+  return status;
+}
+
+// Makes durable what the system holds of the logs and manifests, which takes
+// no space.
+rocksdb::Status SyncLogs(rocksdb::Env* env, const std::string& path) {
+  std::vector<std::string> files;
+  rocksdb::Status status = env->GetChildren(path, &files);
+  for (const std::string& file : files) {
+    if (!status.ok()) break;
+    if (!IsLog(file) && ManifestNumber(file) == 0) continue;
+    status = SyncFile(env, absl::StrCat(path, "/", file));
+  }
+  return status;
+}
+
+// The newest log, for people, and how large all of them are.
+struct Logs {
+  std::string newest;
+  uint64_t bytes = 0;
+};
+Logs FindLogs(rocksdb::Env* env, const std::string& path) {
+  Logs logs{.newest = absl::StrCat(path, "/*.log")};
+  std::vector<std::string> files;
+  (void)env->GetChildren(path, &files);
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    if (!IsLog(file)) continue;
+    logs.newest = absl::StrCat(path, "/", file);
+    uint64_t bytes = 0;
+    (void)env->GetFileSize(logs.newest, &bytes);
+    logs.bytes += bytes;
+  }
+  return logs;
+}
+
+// Whether a file ends in a sector of zeros, as a power cut leaves what was
+// being written.
+bool EndsInZeros(rocksdb::Env* env, const std::string& file) {
+  constexpr size_t kSectorBytes = 512;
+  std::string bytes;
+  if (!rocksdb::ReadFileToString(env, file, &bytes).ok() || bytes.empty()) {
+    return false;
+  }
+  const size_t last = (bytes.size() - 1) / kSectorBytes * kSectorBytes;
+  return bytes.find_first_not_of('\0', last) == std::string::npos;
+}
+
 }  // namespace
 
-// Sees what of the manifest is durable, and tells the mark's keeper; and which
-// log is written.
+// Sees the batches of the logs as RocksDB replays them, which it does whatever
+// their numbers are: of a log whose bytes stand twice it makes one row of one
+// number twice, and ends the process.
+//
+// Each change has the next number.  Those in a log have no holes, and those of
+// a later log are greater: a crash may lose the end of a log after the next one
+// was begun, never change their order.
+class RocksdbStore::Replay final : public rocksdb::WalFilter {
+ public:
+  // `applies`: false only to see which batches there are.
+  explicit Replay(bool applies) : applies_(applies) {}
+
+  const char* Name() const override { return "order of changes"; }
+  WalProcessingOption LogRecordFound(unsigned long long log,
+                                     const std::string& file,
+                                     const rocksdb::WriteBatch& batch,
+                                     rocksdb::WriteBatch* /*new_batch*/,
+                                     bool* /*changed*/) override {
+    // RocksDB begins a log with an empty one.
+    const uint64_t count = static_cast<uint64_t>(batch.Count());
+    const uint64_t number = NumberOf(batch);
+    if (count == 0) return WalProcessingOption::kContinueProcessing;
+    const bool is_next = number == next_ || (log != log_ && number > next_);
+    if (applies_ && !is_next) {
+      wrong_ = absl::StrCat(file, " has change ", number, " after change ",
+                            next_ - 1,
+                            ": it holds bytes twice, lost some, or is the copy "
+                            "of another log");
+      return WalProcessingOption::kCorruptedRecord;
+    }
+    log_ = log;
+    next_ = std::max(next_, number + count);
+    return applies_ ? WalProcessingOption::kContinueProcessing
+                    : WalProcessingOption::kIgnoreCurrentRecord;
+  }
+
+  // The number of the change after the last one.
+  uint64_t next() const { return next_; }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  // Of its first change: what its bytes begin with, little-endian.
+  static uint64_t NumberOf(const rocksdb::WriteBatch& batch) {
+    uint64_t number = 0;
+    for (size_t i = sizeof number; i > 0; --i) {
+      number = number << 8 | static_cast<uint8_t>(batch.Data()[i - 1]);
+    }
+    return number;
+  }
+
+  const bool applies_;
+  uint64_t next_ = 0;  // of the next change, or a lower one
+  uint64_t log_ = 0;
+  std::string wrong_;  // empty: nothing
+};
+
+// Sees what of the manifest is durable, and tells the mark's keeper.
 //
 // RocksDB calls it on its own threads too.
 class RocksdbStore::Listener final : public rocksdb::EventListener {
@@ -105,18 +244,10 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
     MutexLock lock(mutex_);
     keeper_ = keeper;
   }
-  uint64_t DurableBytes(const std::string& manifest) {
+  // The last one that was synced, as it was then.
+  RocksdbMark::Manifest manifest() {
     MutexLock lock(mutex_);
-    return manifest == manifest_ ? bytes_ : 0;
-  }
-  // The newest log of those that were made durable, or looked up.
-  uint64_t Log() {
-    MutexLock lock(mutex_);
-    return log_;
-  }
-  void SetLog(uint64_t number) {
-    MutexLock lock(mutex_);
-    log_ = number;
+    return manifest_;
   }
 
   // Its owner opens a failed store anew (CM-3); RocksDB would go on by itself,
@@ -129,19 +260,18 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
   bool ShouldBeNotifiedOnFileIO() override { return true; }
   void OnFileSyncFinish(const rocksdb::FileOperationInfo& info) override {
     if (!info.status.ok()) return;
-    const std::string name = info.path.substr(info.path.rfind('/') + 1);
-    if (const uint64_t log = LogNumber(name); log != 0) {
-      MutexLock lock(mutex_);
-      log_ = std::max(log_, log);
-    }
+    const size_t slash = info.path.rfind('/');
+    const std::string name = info.path.substr(slash + 1);
     if (ManifestNumber(name) == 0) return;
-    // Nobody adds to it before this has returned.
-    uint64_t bytes = 0;
-    if (!env_->GetFileSize(info.path, &bytes).ok()) return;
+    // Nobody adds to it before this has returned.  It is small: a record for
+    // each table that was made since the start.
+    RocksdbMark::Manifest manifest;
+    if (!ReadManifest(env_, info.path.substr(0, slash), name, manifest).ok()) {
+      return;
+    }
     MutexLock lock(mutex_);
-    manifest_ = name;
-    bytes_ = bytes;
-    if (keeper_ != nullptr) keeper_->ManifestReached(manifest_, bytes_);
+    manifest_ = manifest;
+    if (keeper_ != nullptr) keeper_->ManifestReached(manifest_);
   }
 
  private:
@@ -149,9 +279,7 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
 
   Mutex mutex_;
   RocksdbMarkKeeper* keeper_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::string manifest_ ABSL_GUARDED_BY(mutex_);  // the last one synced
-  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t log_ ABSL_GUARDED_BY(mutex_) = 0;
+  RocksdbMark::Manifest manifest_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<RocksdbStore>> RocksdbStore::Open(
@@ -189,16 +317,13 @@ absl::Status RocksdbStore::OpenDatabase() {
   RocksdbMark mark;
   COHORT_RETURN_IF_ERROR(
       ToStatus(ReadRocksdbMark(env_, path, mark), path, Doing::kOpening));
-  COHORT_ASSIGN_OR_RETURN(const StoreFiles files,
-                          InspectStoreFiles(env_, path, mark));
+  COHORT_ASSIGN_OR_RETURN(const bool is_fresh, CheckFiles(mark));
+  // Logs are copied into tables.  First: who waits for room asks often.
   if (writes) {
-    uint64_t log_bytes = 0;
-    for (const auto& [log, size] : files.logs) log_bytes += size;
-    // They are copied into tables.  First: who waits for room asks often.
-    COHORT_RETURN_IF_ERROR(CheckRoom(log_bytes));
+    COHORT_RETURN_IF_ERROR(CheckRoom(FindLogs(env_, path).bytes));
   }
-  if (files.fresh) {
-    if (writes) return OpenToWrite(files);
+  if (is_fresh) {
+    if (writes) return OpenToWrite(Doing::kMaking);
     return absl::NotFoundError(
         absl::StrCat("there is no control store at ", path));
   }
@@ -206,20 +331,74 @@ absl::Status RocksdbStore::OpenDatabase() {
     // Opening to write copies the log into tables and syncs those; a reader
     // takes it as it is (RS-3).
     COHORT_RETURN_IF_ERROR(
-        ToStatus(SyncStoreFiles(env_, path, files), path, Doing::kOpening));
+        ToStatus(SyncLogs(env_, path), path, Doing::kOpening));
   }
-  if (!writes) return OpenToRead(files, mark);
+  if (!writes) return OpenToRead(mark);
 
   rocksdb::FileLock* lock = nullptr;
   COHORT_RETURN_IF_ERROR(LockAgainstOthers(lock));
   absl::Cleanup unlock = [this, lock] {
     if (lock != nullptr) (void)env_->UnlockFile(lock);
   };
-  COHORT_RETURN_IF_ERROR(OpenToRead(files, mark));
+  COHORT_RETURN_IF_ERROR(OpenToRead(mark));
   COHORT_RETURN_IF_ERROR(CheckEverything());
   Close();
   std::move(unlock).Invoke();
-  return OpenToWrite(files);
+  return OpenToWrite(Doing::kOpening);
+}
+
+absl::StatusOr<bool> RocksdbStore::CheckFiles(const RocksdbMark& mark) const {
+  const std::string& path = options_.path;
+  const std::string current = absl::StrCat(path, "/CURRENT");
+  std::vector<std::string> files;
+  const rocksdb::Status listed = env_->GetChildren(path, &files);
+  if (!listed.IsNotFound() && !listed.IsPathNotFound()) {
+    COHORT_RETURN_IF_ERROR(ToStatus(listed, path, Doing::kOpening));
+  }
+  if (std::find(files.begin(), files.end(), "CURRENT") == files.end()) {
+    const auto data =
+        std::find_if(files.begin(), files.end(), [](const std::string& file) {
+          return IsLog(file) || absl::EndsWith(file, ".sst");
+        });
+    if (data != files.end()) {
+      return DamagedError(path,
+                          absl::StrCat(current, " is missing beside ", *data));
+    }
+    if (!mark.empty()) {
+      return DamagedError(
+          path, absl::StrCat(current,
+                             " is not there any more, nor is a table or log"));
+    }
+    // A crash while the database was being made leaves no data behind.
+    return true;
+  }
+  std::string name;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ReadCurrent(env_, path, name), path, Doing::kOpening));
+  const uint64_t number = ManifestNumber(name);
+  if (number == 0) {
+    return DamagedError(
+        path, absl::StrCat(current, " does not hold the name of a manifest"));
+  }
+  if (ManifestNumber(mark.manifest.name) > number) {
+    return DamagedError(
+        path, absl::StrCat(current, " names ", name, ", it has named ",
+                           mark.manifest.name));
+  }
+  if (name != mark.manifest.name) return false;
+  RocksdbMark::Manifest manifest;
+  COHORT_RETURN_IF_ERROR(
+      ToStatus(ReadManifest(env_, path, name, manifest, mark.manifest.bytes),
+               path, Doing::kOpening));
+  if (manifest == mark.manifest) return false;
+  const std::string file = absl::StrCat(path, "/", name);
+  if (manifest.bytes < mark.manifest.bytes) {
+    return DamagedError(path, absl::StrCat(file, " was cut short: ",
+                                           manifest.bytes, " bytes are left, ",
+                                           mark.manifest.bytes, " have been"));
+  }
+  return DamagedError(
+      path, absl::StrCat(file, " is not as it was written, or another's copy"));
 }
 
 absl::Status RocksdbStore::LockAgainstOthers(rocksdb::FileLock*& lock) const {
@@ -241,39 +420,25 @@ absl::Status RocksdbStore::OpenError(const rocksdb::Status& status,
   return ToStatus(status, options_.path, doing);
 }
 
-absl::Status RocksdbStore::OpenToRead(const StoreFiles& files,
-                                      const RocksdbMark& mark) {
+absl::Status RocksdbStore::OpenToRead(const RocksdbMark& mark) {
   const std::string& path = options_.path;
-  if (!files.good_bytes.empty()) view_ = MakeCutView(env_, files);
-  rocksdb::Env* const env = view_ != nullptr ? view_.get() : env_;
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> present,
-                          ListFamilies(env));
-  const rocksdb::Status opened = OpenFamilies(env, present, How::kRead);
-  if (!opened.ok()) {
-    const absl::Status refused = OpenError(opened, Doing::kOpening);
-    if (!absl::IsDataLoss(refused)) return refused;
-    Close();
-    const std::string wrong = BadTable(env, present);
-    return wrong.empty() ? refused : DamagedError(path, wrong);
-  }
+                          ListFamilies());
+  COHORT_RETURN_IF_ERROR(Replayed(present));
   // The default one is always there.
   const bool families_missing = present.size() < 1 + std::size(kAllTables);
   // As a crash while the store was made leaves it.
   const bool never_used = Family(Table::kCluster) == nullptr && mark.empty() &&
                           db_->GetLatestSequenceNumber() == 0;
   if (never_used) return absl::OkStatus();
-  COHORT_RETURN_IF_ERROR(CheckLogsAreNewer(files));
   COHORT_RETURN_IF_ERROR(ReadStamp(families_missing));
-  const std::string log = files.logs.empty()
-                              ? "its log"
-                              : LogPath(path, files.logs.contains(mark.log)
-                                                  ? mark.log
-                                                  : files.logs.rbegin()->first);
+  const std::string log = FindLogs(env_, path).newest;
   const uint64_t sequence = db_->GetLatestSequenceNumber();
   if (mark.sequence > sequence) {
     return DamagedError(
-        path, absl::StrCat(log, " was cut short: of ", mark.sequence,
-                           " changes that were made ", sequence, " are left"));
+        path, absl::StrCat(log, " is missing, damaged or was cut short: of ",
+                           mark.sequence, " changes that were made ", sequence,
+                           " are left"));
   }
   if (mark.term > term_) {
     return DamagedError(
@@ -283,30 +448,60 @@ absl::Status RocksdbStore::OpenToRead(const StoreFiles& files,
   return absl::OkStatus();
 }
 
-absl::Status RocksdbStore::CheckLogsAreNewer(const StoreFiles& files) const {
-  std::vector<rocksdb::LiveFileMetaData> tables;
-  db_->GetLiveFilesMetaData(&tables);
-  for (const auto& [log, first] : files.first_changes) {
-    for (const rocksdb::LiveFileMetaData& table : tables) {
-      if (table.file_number > log || table.largest_seqno < first) continue;
+absl::Status RocksdbStore::Replayed(const std::vector<std::string>& present) {
+  Replay replay(/*applies=*/true);
+  rocksdb::Status opened = OpenFamilies(present, {.replay = &replay});
+  if (!replay.wrong().empty()) {
+    return DamagedError(options_.path, replay.wrong());
+  }
+  if (opened.IsCorruption()) {
+    Close();
+    Replay all(/*applies=*/false);
+    const bool is_in_a_log =
+        OpenFamilies(
+            present,
+            {.recovery = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords,
+             .replay = &all})
+            .ok();
+    Close();
+    const std::string log = FindLogs(env_, options_.path).newest;
+    // A power cut tears the batch that is being written, which was never
+    // acknowledged, and which no other follows.
+    if (is_in_a_log && all.next() == replay.next()) {
+      // The strictest mode that takes such an end.
+      recovery_ = EndsInZeros(env_, log)
+                      ? rocksdb::WALRecoveryMode::kPointInTimeRecovery
+                      : rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+      opened = OpenFamilies(present, {.recovery = recovery_});
+    }
+    if (is_in_a_log && opened.IsCorruption()) {
       return DamagedError(
           options_.path,
-          absl::StrCat(LogPath(options_.path, log), " begins with change ",
-                       first,
-                       ", which is older than it: it is another one's "
-                       "copy"));
+          absl::StrCat("a record in ", log,
+                       " or in a log before it: ", opened.ToString()));
     }
   }
-  return absl::OkStatus();
+  if (opened.ok()) return absl::OkStatus();
+  const absl::Status refused = OpenError(opened, Doing::kOpening);
+  if (!absl::IsDataLoss(refused)) return refused;
+  Close();
+  const std::string wrong = BadTable(present);
+  return wrong.empty() ? refused : DamagedError(options_.path, wrong);
 }
 
-absl::Status RocksdbStore::CheckEverything() {
+absl::Status RocksdbStore::CheckTables() {
   rocksdb::ReadOptions read;
   read.verify_checksums = true;
   read.fill_cache = false;
   // What later changes hide too: it is read when tables are merged.
-  COHORT_RETURN_IF_ERROR(
-      ToStatus(db_->VerifyChecksum(read), options_.path, Doing::kOpening));
+  return ToStatus(db_->VerifyChecksum(read), options_.path, Doing::kOpening);
+}
+
+absl::Status RocksdbStore::CheckEverything() {
+  COHORT_RETURN_IF_ERROR(CheckTables());
+  rocksdb::ReadOptions read;
+  read.verify_checksums = true;
+  read.fill_cache = false;
   for (const Table table : kAllTables) {
     rocksdb::ColumnFamilyHandle* const family = Family(table);
     if (family == nullptr || !options_.check_rows) continue;
@@ -324,37 +519,21 @@ absl::Status RocksdbStore::CheckEverything() {
   return absl::OkStatus();
 }
 
-absl::Status RocksdbStore::OpenToWrite(const StoreFiles& files) {
+absl::Status RocksdbStore::OpenToWrite(Doing doing) {
   const std::string& path = options_.path;
-  const Doing doing = files.fresh ? Doing::kMaking : Doing::kOpening;
-  COHORT_RETURN_IF_ERROR(ToStatus(CutTails(env_, files), path, doing));
-  COHORT_RETURN_IF_ERROR(
-      OpenError(OpenFamilies(env_, /*present=*/{}, How::kWrite), doing));
-  view_.reset();
-  if (files.fresh) {
+  COHORT_RETURN_IF_ERROR(OpenError(
+      OpenFamilies(/*present=*/{}, {.writes = true, .recovery = recovery_}),
+      doing));
+  if (doing == Doing::kMaking) {
     // RocksDB syncs what is in the directory, not the directory's own name.
     std::unique_ptr<rocksdb::Directory> parent;
     rocksdb::Status synced = env_->NewDirectory(ParentDirectory(path), &parent);
     if (synced.ok()) synced = parent->Fsync();
     COHORT_RETURN_IF_ERROR(ToStatus(synced, path, doing));
   }
-  RocksdbMark mark{.term = term_, .sequence = db_->GetLatestSequenceNumber()};
-  COHORT_RETURN_IF_ERROR(
-      ToStatus(ReadCurrent(env_, path, mark.manifest), path, doing));
-  mark.manifest_bytes = listener_->DurableBytes(mark.manifest);
-  mark.manifest_begin_bytes = mark.manifest_bytes;
-  COHORT_RETURN_IF_ERROR(ToStatus(
-      ReadBeginning(env_, absl::StrCat(path, "/", mark.manifest),
-                    mark.manifest_begin_bytes, mark.manifest_begin_crc),
-      path, doing));
-  // Its name is durable with the manifest's.
-  std::map<uint64_t, uint64_t> logs;
-  COHORT_RETURN_IF_ERROR(ToStatus(ListLogs(env_, path, logs), path, doing));
-  if (!logs.empty()) {
-    mark.log = logs.rbegin()->first;
-    mark.log_first_change = mark.sequence + 1;
-    listener_->SetLog(mark.log);
-  }
+  const RocksdbMark mark{.term = term_,
+                         .sequence = db_->GetLatestSequenceNumber(),
+                         .manifest = listener_->manifest()};
   COHORT_RETURN_IF_ERROR(ToStatus(
       RocksdbMarkKeeper::Start(env_, path, mark, keeper_), path, doing));
   listener_->SetKeeper(keeper_.get());
@@ -376,21 +555,22 @@ absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
 }
 
 rocksdb::Status RocksdbStore::OpenFamilies(
-    rocksdb::Env* env, const std::vector<std::string>& present, How how) {
-  rocksdb::Options options = DatabaseOptions(env, listener_);
-  options.paranoid_checks = how != How::kLenient;
-  const bool writes = how == How::kWrite;
+    const std::vector<std::string>& present, const How& how) {
+  rocksdb::Options options = DatabaseOptions(env_, listener_);
+  options.paranoid_checks = !how.lenient;
+  options.wal_recovery_mode = how.recovery;
+  options.wal_filter = how.replay;  // is asked while it opens only
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
   for (const Table table : kAllTables) {
     const bool there = std::find(present.begin(), present.end(),
                                  TableName(table)) != present.end();
     // A reader makes none.
-    if (writes || there) wanted.emplace_back(TableName(table), options);
+    if (how.writes || there) wanted.emplace_back(TableName(table), options);
   }
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
-      writes
+      how.writes
           ? rocksdb::DB::Open(options, options_.path, wanted, &families_, &db)
           : rocksdb::DB::OpenForReadOnly(options, options_.path, wanted,
                                          &families_, &db);
@@ -405,10 +585,9 @@ rocksdb::Status RocksdbStore::OpenFamilies(
   return status;
 }
 
-std::string RocksdbStore::BadTable(rocksdb::Env* env,
-                                   const std::vector<std::string>& present) {
+std::string RocksdbStore::BadTable(const std::vector<std::string>& present) {
   std::vector<rocksdb::LiveFileMetaData> tables;
-  if (OpenFamilies(env, present, How::kLenient).ok()) {
+  if (OpenFamilies(present, {.lenient = true}).ok()) {
     db_->GetLiveFilesMetaData(&tables);
   }
   Close();
@@ -416,14 +595,14 @@ std::string RocksdbStore::BadTable(rocksdb::Env* env,
     const std::string file =
         absl::StrCat(options_.path, "/", table.relative_filename);
     uint64_t size = 0;
-    rocksdb::Status status = env->GetFileSize(file, &size);
+    rocksdb::Status status = env_->GetFileSize(file, &size);
     if (status.IsNotFound() || status.IsPathNotFound()) {
       return absl::StrCat(file, " is missing");
     }
     if (status.ok() && size != table.size) {
       return absl::StrCat(file, " has ", size, " bytes, it had ", table.size);
     }
-    rocksdb::SstFileReader reader(DatabaseOptions(env, listener_));
+    rocksdb::SstFileReader reader(DatabaseOptions(env_, listener_));
     if (status.ok()) status = reader.Open(file);
     if (status.ok()) status = reader.VerifyChecksum();
     if (!status.ok()) return absl::StrCat(file, ": ", status.ToString());
@@ -431,11 +610,10 @@ std::string RocksdbStore::BadTable(rocksdb::Env* env,
   return "";
 }
 
-absl::StatusOr<std::vector<std::string>> RocksdbStore::ListFamilies(
-    rocksdb::Env* env) const {
+absl::StatusOr<std::vector<std::string>> RocksdbStore::ListFamilies() const {
   std::vector<std::string> present;
   rocksdb::DBOptions options;
-  options.env = env;
+  options.env = env_;
   const rocksdb::Status status =
       rocksdb::DB::ListColumnFamilies(options, options_.path, &present);
   if (!status.ok()) return ToStatus(status, options_.path, Doing::kOpening);
@@ -473,11 +651,15 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
   }
   COHORT_RETURN_IF_ERROR(Annotate(CheckSchema(*stamp), options_.path));
   // All tables are made before the first row is written.
-  if (families_missing && stamp->schema_version >= kSchemaOfAllTables) {
+  if (families_missing) {
     return DamagedError(options_.path, "a table is missing");
   }
   term_ = stamp->term;
   return absl::OkStatus();
+}
+
+uint64_t RocksdbStore::last_change() const {
+  return db_->GetLatestSequenceNumber();
 }
 
 rocksdb::ColumnFamilyHandle* RocksdbStore::Family(Table table) const {
@@ -520,7 +702,7 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   const bool new_term = std::exchange(term_, next_term) < next_term;
   // What was not synced is not promised.
   if (options_.sync) {
-    keeper_->Reached(term_, db_->GetLatestSequenceNumber(), listener_->Log());
+    keeper_->Reached(term_, db_->GetLatestSequenceNumber());
   }
   if (new_term) keeper_->Sync();
   return failure_;
@@ -552,31 +734,20 @@ RocksdbStore::LoadRange(Table table, const std::string& first, size_t limit) {
 
 absl::Status RocksdbStore::Checkpoint(const std::string& directory) {
   if (!failure_.ok()) return failure_;
-  std::map<uint64_t, uint64_t> logs;
-  rocksdb::Status status = ListLogs(env_, options_.path, logs);
-  uint64_t log_bytes = 0;
-  for (const auto& [log, size] : logs) log_bytes += size;
-  COHORT_RETURN_IF_ERROR(CheckRoom(log_bytes));
-
+  COHORT_RETURN_IF_ERROR(CheckRoom(FindLogs(env_, options_.path).bytes));
   rocksdb::Checkpoint* made = nullptr;
-  if (status.ok()) status = rocksdb::Checkpoint::Create(db_.get(), &made);
+  rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &made);
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
   if (status.ok()) {
     // Never flushes: that would write tables where the log will do.
     status = checkpoint->CreateCheckpoint(directory,
                                           std::numeric_limits<uint64_t>::max());
   }
-  std::map<uint64_t, uint64_t> copied;
-  if (status.ok()) status = ListLogs(env_, directory, copied);
-  if (status.ok() && copied.empty() && !logs.empty()) {
-    // An empty one is left out, and a store without any is a damaged one.
-    status = MakeLog(env_, LogPath(directory, logs.rbegin()->first));
-  }
   RocksdbMark mark{.term = term_, .sequence = db_->GetLatestSequenceNumber()};
-  if (status.ok()) status = ReadCurrent(env_, directory, mark.manifest);
+  std::string manifest;
+  if (status.ok()) status = ReadCurrent(env_, directory, manifest);
   if (status.ok()) {
-    status = env_->GetFileSize(absl::StrCat(directory, "/", mark.manifest),
-                               &mark.manifest_bytes);
+    status = ReadManifest(env_, directory, manifest, mark.manifest);
   }
   if (status.ok()) status = WriteRocksdbMark(env_, directory, mark);
   return ToStatus(status, directory, Doing::kMaking);

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rocksdb/options.h"
 
 #include "head/store/rocksdb_errors.h"
-#include "head/store/rocksdb_files.h"
 #include "head/store/rocksdb_mark.h"
 #include "head/store/store.h"
 
@@ -46,9 +46,10 @@ struct RocksdbStoreOptions {
 //         the process or the machine; one that did not is there whole or not at
 //         all.
 //   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.  A
-//         log or manifest that was cut short, also between two records and also
-//         after a crash of the process, is found by the mark (rocksdb_mark.h);
-//         after a power cut the mark may be some changes behind.
+//         log that was cut short, and a manifest that is not as it was, are
+//         found by the mark (rocksdb_mark.h), also after a crash of the
+//         process; after a power cut the mark may be some changes behind, and
+//         damage to the end of the log behind it is taken for the torn batch.
 //   RS-3: opened to read, it shows durable rows only and needs no space; opened
 //         to inspect, it changes nothing on the disk.
 //   RS-4: a store is judged before it is opened to write: all of its tables and
@@ -82,42 +83,52 @@ class RocksdbStore final : public Store {
       Table table, const std::string& first, size_t limit) override;
   absl::Status Checkpoint(const std::string& directory) override;
 
+  // Reads all blocks of all table files against their checksums.  Errors as
+  // LoadAll.
+  absl::Status CheckTables();
+  uint64_t term() const { return term_; }
+  // The number of the last change; RocksDB counts rows.
+  uint64_t last_change() const;
+
  private:
   explicit RocksdbStore(RocksdbStoreOptions options);
 
   class Listener;
+  class Replay;
 
   absl::Status OpenDatabase();
+  // Looks at the files before RocksDB does, which would make a new database
+  // where CURRENT is missing.  True: there is no database yet.
+  absl::StatusOr<bool> CheckFiles(const RocksdbMark& mark) const;
   // Opens what is there without changing it, and compares it with the mark.
-  absl::Status OpenToRead(const StoreFiles& files, const RocksdbMark& mark);
-  // That no log holds what a table had before the log was begun: then it is an
-  // older one under the name of another.  REQUIRES: it is open.
-  absl::Status CheckLogsAreNewer(const StoreFiles& files) const;
+  absl::Status OpenToRead(const RocksdbMark& mark);
+  // Opens it; what a power cut tears is not there then.
+  absl::Status Replayed(const std::vector<std::string>& present);
   // Reads all of it.  REQUIRES: it is open.
   absl::Status CheckEverything();
-  // REQUIRES: it is fresh, or was judged and is closed again.
-  absl::Status OpenToWrite(const StoreFiles& files);
+  // REQUIRES: it is fresh (kMaking), or was judged and is closed again.
+  absl::Status OpenToWrite(Doing doing);
   // Keeps other processes out as RocksDB does, which keeps its own lock only
   // where it writes.  Null when there is no lock file.
   absl::Status LockAgainstOthers(rocksdb::FileLock*& lock) const;
   // What the opening of the database says, in our words.
   absl::Status OpenError(const rocksdb::Status& status, Doing doing) const;
-  enum class How : uint8_t {
-    kRead,
-    kWrite,
-    kLenient,  // to read, whatever is wrong with tables
+  struct How {
+    bool writes = false;
+    bool lenient = false;  // whatever is wrong with tables
+    // Each bad record of a log is an error, also a torn one.
+    rocksdb::WALRecoveryMode recovery =
+        rocksdb::WALRecoveryMode::kAbsoluteConsistency;
+    Replay* replay = nullptr;
   };
-  rocksdb::Status OpenFamilies(rocksdb::Env* env,
-                               const std::vector<std::string>& present,
-                               How how);
+  rocksdb::Status OpenFamilies(const std::vector<std::string>& present,
+                               const How& how);
   // What is wrong with a table, which RocksDB says of the manifest, of a store
   // that does not open; empty: nothing.  REQUIRES: it is closed.
-  std::string BadTable(rocksdb::Env* env,
-                       const std::vector<std::string>& present);
+  std::string BadTable(const std::vector<std::string>& present);
   void Close();
   // Column families in the database, by its own word; refuses unknown ones.
-  absl::StatusOr<std::vector<std::string>> ListFamilies(
-      rocksdb::Env* env) const;
+  absl::StatusOr<std::vector<std::string>> ListFamilies() const;
   absl::Status ReadStamp(bool families_missing);
   // Unavailable when the disk has no room for `bytes` and what follows.
   absl::Status CheckRoom(uint64_t bytes) const;
@@ -130,8 +141,9 @@ class RocksdbStore final : public Store {
   // Shared: with RocksDB.
   const std::shared_ptr<Listener> listener_;
 
-  // Set by Open.  The view outlives the database; the handles die before it.
-  std::unique_ptr<rocksdb::Env> view_;  // null where the files are as they are
+  // Set by Open.  The handles die before the database.
+  rocksdb::WALRecoveryMode recovery_ =
+      rocksdb::WALRecoveryMode::kAbsoluteConsistency;
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> families_;  // default first
   std::array<rocksdb::ColumnFamilyHandle*, std::size(kAllTables)> by_table_{};

@@ -120,9 +120,9 @@ class HeadCoreTest : public ::testing::Test {
     request.set_request_id(request_id);
     v1::JobSpec* spec = request.mutable_spec();
     spec->set_name("job");
-    spec->add_command("train");
-    (*spec->mutable_environment())["A"] = "1";
-    (*spec->mutable_environment())["B"] = "2";
+    spec->mutable_launch()->add_command("train");
+    (*spec->mutable_launch()->mutable_environment())["A"] = "1";
+    (*spec->mutable_launch()->mutable_environment())["B"] = "2";
     spec->mutable_scaling()->set_num_workers(workers);
     ResourceSet cpu;
     cpu.Set(kCpu, Amount::FromUnits(1));

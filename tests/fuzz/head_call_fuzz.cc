@@ -20,6 +20,7 @@
 #include "head/state/rows.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 #include "rpc/loopback.h"
 #include "rpc/methods.h"
 #include "tests/fuzz/fuzz.h"
@@ -66,14 +67,14 @@ head::JobRecord Job(char c, head::JobState state) {
   job.id = *cohort::JobId::FromBytes(Id(c));
   job.sequence = static_cast<uint64_t>(c - '0');
   job.state = state;
-  job.spec.Own().command = {"train"};
-  job.spec.Own().num_workers = 1;
-  job.spec.Own().resources_per_worker = *cohort::ParseResources("CPU=1");
+  head::SetCommand(job.spec.Own(), {"train"});
+  job.spec.Own().mutable_scaling()->set_num_workers(1);
+  head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
   job.origin.name_space = "default";
   return job;
 }
 
-// A job that runs, one whose attempt is unclaimed, one that waits; a node.
+// A job that runs, one whose attempt is an orphan, one that waits; a node.
 head::Batch Stored() {
   head::ClusterRecord cluster{
       .cluster = *cohort::ClusterId::FromBytes(Id('c')),
@@ -102,7 +103,7 @@ head::Batch Stored() {
     part.node = node.id;
     part.resources = *cohort::ParseResources("CPU=1");
     part.ranks = {{.rank = 0}};
-    if (c == '2') attempt.unclaimed_since = absl::FromUnixSeconds(1'000);
+    if (c == '2') attempt.orphaned_since = absl::FromUnixSeconds(1'000);
     batch.push_back(head::ToWrite(attempt));
   }
   return batch;
@@ -234,7 +235,7 @@ std::string Submit() {
   v1::SubmitJobRequest request;
   request.set_request_id("r-1");
   v1::JobSpec& spec = *request.mutable_spec();
-  spec.add_command("train");
+  spec.mutable_launch()->add_command("train");
   spec.set_array("0-3%2");
   spec.mutable_scaling()->set_num_workers(1);
   spec.mutable_scaling()->add_selectors("zone=a");

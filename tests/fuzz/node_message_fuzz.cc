@@ -15,6 +15,7 @@
 #include "head/state/rows.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/sim/sim_invariants.h"
 
@@ -53,11 +54,11 @@ head::Rows Stored() {
     job.id = *cohort::JobId::FromBytes(Id(c));
     job.sequence = static_cast<uint64_t>(c - '0');
     job.state = c == '1' ? head::JobState::kRunning : head::JobState::kStarting;
-    job.spec.Own().command = {"train"};
-    job.spec.Own().num_workers = 2;
-    job.spec.Own().num_to_keep = 1;
-    job.spec.Own().max_failures = 1;
-    job.spec.Own().resources_per_worker = *cohort::ParseResources("CPU=1");
+    head::SetCommand(job.spec.Own(), {"train"});
+    job.spec.Own().mutable_scaling()->set_num_workers(2);
+    job.spec.Own().mutable_run()->set_num_to_keep(1);
+    job.spec.Own().mutable_run()->set_max_failures(1);
+    head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
     job.attempts = 1;
     job.epoch = 1;
     rows.jobs.push_back(job);

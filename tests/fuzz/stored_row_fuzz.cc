@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "common/resources.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace head = cohort::head;
@@ -57,8 +58,8 @@ std::vector<std::string> FuzzSeeds() {
   node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
   head::JobRecord job;
   job.origin.principal = "cluster";
-  job.spec.Own().command = {"python3", "train.py"};
-  job.spec.Own().environment = {{"A", "b"}};
+  head::SetCommand(job.spec.Own(), {"python3", "train.py"});
+  (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
   job.checkpoints = {{.path = "/x/step-1", .step = 1}};
   head::ArrayRecord array;
   array.spec = job.spec;
@@ -70,7 +71,7 @@ std::vector<std::string> FuzzSeeds() {
   head::AttemptRecord attempt;
   attempt.number = 1;
   attempt.parts = {{.ranks = {{.rank = 0, .gpu_ids = {"0"}}}}};
-  attempt.unclaimed_since = absl::FromUnixSeconds(1'800'000'000);
+  attempt.orphaned_since = absl::FromUnixSeconds(1'800'000'000);
   return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
           Input(head::ToWrite(node)),
           Input(head::ToWrite(job)),

@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Gpus, CommChecksTest,
                          ::testing::Values(std::vector{0}, std::vector{0, 1},
                                            std::vector{0, 1, 2},
                                            std::vector{0, 0},
-                                           std::vector{0, 0, 1}));
+                                           std::vector{0, 0, 0}));
 
 TEST_P(CommChecksTest, PassOverFakes) {
   GpuWorld world(GetParam());

@@ -173,8 +173,6 @@ TEST_P(GpuCommTest, IsOverOnceRevoked) {
   });
 }
 
-absl::Duration Now() { return MachineClock().Monotonic(); }
-
 // All-reduces 64 MiB until that fails, and answers with what it failed with.
 // Tells "up" once it is in the midst of it, then when the survivor was told,
 // and when nothing of its communicator works any more.
@@ -189,9 +187,9 @@ absl::Status ReduceToTheEnd(Place& place, std::unique_ptr<Comm> comm,
     ended = comm->AllReduce({memory.data(), kCount, DType::kF32},
                             ReduceOp::kMax, round < 3 ? kLong : deadline);
   }
-  place.tell(absl::StrCat(absl::ToInt64Nanoseconds(Now())));
+  place.tell(absl::StrCat(absl::ToInt64Nanoseconds(MonotonicNow())));
   comm.reset();
-  place.tell(absl::StrCat(absl::ToInt64Nanoseconds(Now())));
+  place.tell(absl::StrCat(absl::ToInt64Nanoseconds(MonotonicNow())));
   return ended;
 }
 
@@ -241,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GpuCommFaultTest,
 
 TEST_P(GpuCommFaultTest, SurvivesAKilledRank) {
   ASSERT_NO_FATAL_FAILURE(StartReducing(kLong));
-  const absl::Duration killed = Now();
+  const absl::Duration killed = MonotonicNow();
   gang_->Kill(1);
   gang_->Revoke();
   Measure("SIGKILL of a rank in a collective", killed);
@@ -251,7 +249,7 @@ TEST_P(GpuCommFaultTest, SurvivesAKilledRank) {
 TEST_P(GpuCommFaultTest, IsRevokedBesideAStoppedRank) {
   ASSERT_NO_FATAL_FAILURE(StartReducing(kLong));
   gang_->Stop(1);
-  const absl::Duration revoked = Now();
+  const absl::Duration revoked = MonotonicNow();
   gang_->Revoke();
   Measure("a revoke beside a stopped rank", revoked);
   EXPECT_THAT(gang_->End(0), StatusIs(absl::StatusCode::kAborted));
@@ -261,7 +259,8 @@ TEST_P(GpuCommFaultTest, MeetsItsDeadlineBesideAStoppedRank) {
   constexpr absl::Duration kDeadline = absl::Seconds(2);
   ASSERT_NO_FATAL_FAILURE(StartReducing(kDeadline));
   gang_->Stop(1);
-  Measure("SIGSTOP of a rank, and a deadline of 2 s,", Now() + kDeadline);
+  Measure("SIGSTOP of a rank, and a deadline of 2 s,",
+          MonotonicNow() + kDeadline);
   EXPECT_THAT(gang_->End(0), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 

@@ -175,7 +175,7 @@ class GpuFenceTest : public GpuDeviceTest {
       if (device.parent == gpu_) GTEST_SKIP() << gpu_ << " is divided by MIG";
     }
     monitor_.emplace(
-        DeviceMonitorOptions{}, devices_, source_, executor_,
+        devices_, source_, executor_,
         [this](Question question) { executor_.Post(std::move(question)()); },
         [](Question) {}, executor_,
         DeviceMonitor::Events{
@@ -236,8 +236,7 @@ TEST_F(GpuFenceTest, ADeviceIsFencedUntilItsMemoryIsFree) {
   monitor_->Release("attempt", [&] { is_told = true; });
   executor_.RunUntilIdle();
   EXPECT_FALSE(is_told);
-  executor_.AdvanceBy(DeviceMonitorOptions().release_deadline +
-                      absl::Seconds(1));
+  executor_.AdvanceBy(kReleaseDeadline + absl::Seconds(1));
   EXPECT_TRUE(is_told);
   EXPECT_EQ(Status().state, DeviceState::kFenced);
   EXPECT_THAT(Status().reason, HasSubstr(absl::StrCat(*holders.begin())));

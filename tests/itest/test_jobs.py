@@ -94,8 +94,8 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(
             set(c.json("status")),
             set("cluster_id address http_address head_pid term nodes jobs "
-                "later_store read_only read_only_why settling unclaimed "
-                "unclaimed_count".split()))
+                "later_store read_only read_only_why settling orphans "
+                "orphan_count".split()))
         self.assertEqual(set(c.json("resources")), {"total", "available"})
 
     def test_rank_may_read_its_job_and_nothing_else(self):

@@ -1,4 +1,4 @@
-"""The control store: backup under load, restore, inspect, unclaimed attempts."""
+"""The control store: backup under load, restore, inspect, orphans."""
 
 import json
 import shutil
@@ -42,16 +42,16 @@ class Store(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         c.start_head(state)
 
-    def unclaimed(self, c, *jobs):
-        """All unclaimed attempts by job, once those of `jobs` run."""
+    def orphans(self, c, *jobs):
+        """All orphans by job, once those of `jobs` run."""
         def reached():
-            found = c.json("status")["unclaimed"]
+            found = c.json("status")["orphans"]
             running = {each["job"] for each in found
                        if each["state"] == "RUNNING"}
             if running >= set(jobs):
                 return {each["job"]: each["attempt"] for each in found}
             return None
-        return cluster.until(f"unclaimed: {jobs}", reached)
+        return cluster.until(f"orphans: {jobs}", reached)
 
     def test_a_job_beyond_what_is_kept_is_said_to_be_trimmed(self):
         c = cluster.Cluster(self.sandbox)
@@ -96,7 +96,7 @@ class Store(cluster.ClusterTest):
         later, later_pid = self.begin(c, "later")
 
         self.restore(c, backup, "restored")
-        attempts = self.unclaimed(c, adopted, ended, later)
+        attempts = self.orphans(c, adopted, ended, later)
         for pid in (adopted_pid, ended_pid, later_pid):
             self.assertTrue(cluster.alive(pid))
         # Of the load, what was in flight: it ended, and nobody knows how.
@@ -107,7 +107,7 @@ class Store(cluster.ClusterTest):
             self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
         cluster.until("the rest is free", lambda: c.json(
             "resources")["available"]["CPU"] == 3)
-        self.assertIn("unclaimed", c.job(adopted)["reason"])
+        self.assertIn("is an orphan", c.job(adopted)["reason"])
 
         done = c.run("adopt", attempts[adopted])
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -127,12 +127,14 @@ class Store(cluster.ClusterTest):
 
         # Of this job the backup knows nothing.
         self.assertEqual(c.run("jobs", "get", later).returncode, 125)
-        self.assertEqual(c.run("adopt", attempts[later]).returncode, 0)
-        self.assertEqual(c.job(later)["state"], "RUNNING")
+        self.assert_fails(c.run("adopt", attempts[later]), 125,
+                          "cannot be adopted", f"cohort end {attempts[later]}")
         self.assertTrue(cluster.alive(later_pid))
-        self.let_go("later")
-        self.assertEqual(c.await_end(later)["state"], "SUCCEEDED")
-        self.assertEqual(c.json("status")["unclaimed"], [])
+        done = c.run("end", attempts[later])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cluster.until("the rank is gone", lambda: not cluster.alive(later_pid))
+        cluster.until("no orphan is left",
+                      lambda: c.json("status")["orphans"] == [])
         cluster.until("everything is free", lambda: c.json(
             "resources")["available"]["CPU"] == 6)
 
@@ -141,7 +143,7 @@ class Store(cluster.ClusterTest):
         job, pid = self.begin(c, "job")
         backup = self.backup(c, "backup")
         self.restore(c, backup, "restored")
-        self.unclaimed(c, job)
+        self.orphans(c, job)
         c.kill_head()
         c.start_head("head")  # the old one again
         log = self.sandbox.dir / "w0.log"
@@ -150,7 +152,7 @@ class Store(cluster.ClusterTest):
         self.assertTrue(cluster.alive(pid))
         c.kill_head()
         c.start_head("restored")
-        attempts = self.unclaimed(c, job)
+        attempts = self.orphans(c, job)
         self.assertEqual(c.run("adopt", attempts[job]).returncode, 0)
         self.assertTrue(cluster.alive(pid))
         self.let_go("job")
@@ -176,7 +178,7 @@ class Store(cluster.ClusterTest):
         self.assert_fails(
             self.head_command("restore", "", "--state-dir", "new"), 2, "DIR")
         self.assert_fails(c.run("adopt", "x"), 125, "cohort status")
-        self.assert_fails(c.run("end", 32 * "a"), 125, "is unclaimed")
+        self.assert_fails(c.run("end", 32 * "a"), 125, "is no orphan")
         head = self.sandbox.dir / "head"
         self.assert_fails(self.head_command("inspect", "--state-dir", head),
                           125, "cohort-head", head)
@@ -263,6 +265,33 @@ class Store(cluster.ClusterTest):
         self.assertIn(f"jobs {job}\n  job_id: {job}\n", done.stdout)
         same = subprocess.run(["diff", "-r", head, copy], check=False)
         self.assertEqual(same.returncode, 0)
+
+    def test_check_counts_a_whole_store_and_names_damage(self):
+        c = self.cluster()
+        head = self.sandbox.dir / "head"
+        self.assert_fails(self.head_command("check", "--state-dir", head),
+                          125, "cohort-head", head)
+        backup = self.backup(c, "backup")
+        c.await_end(c.submit("--", "true"))
+        c.kill_head()
+        before = self.files(head)
+        done = self.head_command("check", "--state-dir", head)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^whole: \d+ rows \(cluster 1, nodes 1,"
+                                      r" jobs 1, .*\), term 1, change \d+\n$")
+        done = self.head_command("check", "--state-dir", backup, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["rows"]["jobs"], 0)
+        self.assertTrue(report["has_mark"])
+        self.assertEqual(self.files(head), before)
+        log = max(head.glob("store/*.log"))
+        damaged = bytearray(before[log])
+        damaged[len(damaged) // 2] ^= 1
+        log.write_bytes(damaged)
+        done = self.head_command("check", "--state-dir", head)
+        self.assert_fails(done, 125, log, "cohort head restore")
+        self.assertEqual(done.stdout, "")
 
     def test_a_full_disk_leaves_nothing(self):
         small = self.sandbox.tmpfs("small", "16m")

@@ -7,6 +7,7 @@ above it, so a cycle cannot be written down.
 """
 
 import fnmatch
+import os
 import re
 import sys
 
@@ -17,15 +18,12 @@ ALLOWED = {
     "proto": set(),
     "shm": {"common"},
     "rpc": {"common", "proto"},
-    "client values": {"common", "proto", "rpc"},
-    "head": {"common", "proto", "rpc", "client values"},
+    "client": {"common", "proto", "shm", "rpc"},
+    # It serves the JSON that the client writes.
+    "head": {"common", "proto", "rpc", "client"},
     "worker": {"common", "proto", "shm", "rpc"},
-    "client": {"common", "proto", "shm", "rpc", "client values"},
-    "trainer": {"common", "proto", "shm", "rpc", "client", "client values"},
+    "trainer": {"common", "proto", "shm", "rpc", "client"},
 }
-# What users say and are told, as plain values and as JSON.  It lies in client/,
-# because it is their header, and below the head, which serves the same JSON.
-VALUES = re.compile(r"client/(event|job|json|node|wire)(_test)?\.(h|cc)$")
 # Programs on top of everything.
 UNFENCED = ("tests/", "bench/", "examples/")
 
@@ -70,7 +68,7 @@ def layer_of(path):
     """Of a header as it is included, or of one of our files."""
     if path.startswith("cohort/v1/"):
         return "proto"
-    return "client values" if VALUES.match(path) else path.split("/")[0]
+    return path.split("/")[0]
 
 
 def is_test(path):
@@ -98,8 +96,48 @@ def check_file(path, text):
     return errors
 
 
+def cycle_in(edges):
+    """Folders of a ring of includes, first and last alike; [] when there is none."""
+    done = set()
+
+    def walk(folder, way):
+        if folder in way:
+            return way[way.index(folder):] + [folder]
+        if folder in done:
+            return []
+        for below in sorted(edges.get(folder, ())):
+            ring = walk(below, way + [folder])
+            if ring:
+                return ring
+        done.add(folder)
+        return []
+
+    for folder in sorted(edges):
+        ring = walk(folder, [])
+        if ring:
+            return ring
+    return []
+
+
+def ring_errors(files):
+    """No two folders include each other, subfolders too, by whatever way."""
+    edges, by = {}, {}
+    for path, text in files.items():
+        if is_test(path):
+            continue
+        folder = os.path.dirname(path)
+        for header in INCLUDE.findall(text):
+            below = os.path.dirname(header)
+            if header in files and below != folder:
+                edges.setdefault(folder, set()).add(below)
+                by.setdefault((folder, below), f"{path} includes {header}")
+    ring = cycle_in(edges)
+    return [f"{by[pair]}: in a ring of folders, {' -> '.join(ring)}"
+            for pair in zip(ring, ring[1:])]
+
+
 def check(files):
-    errors = table_errors(ALLOWED)
+    errors = table_errors(ALLOWED) + ring_errors(files)
     for path, text in files.items():
         errors += check_file(path, text)
     return errors

@@ -30,9 +30,21 @@ class LayeringTest(unittest.TestCase):
 
     def test_lets_the_head_show_what_the_client_shows(self):
         self.assertFalse(self.errors("head/http/http_service.cc", "client/json.h"))
-        self.assertTrue(self.errors("head/http/http_service.cc", "client/cluster.h"))
-        self.assertTrue(self.errors("client/wire.cc", "client/cluster.h"))
         self.assertTrue(self.errors("client/json.h", "head/store/records.h"))
+
+    def test_refuses_a_ring_of_folders(self):
+        files = {"head/a.h": '#include "head/state/b.h"\n',
+                 "head/state/b.h": '#include "head/store/c.h"\n',
+                 "head/store/c.h": ""}
+        self.assertFalse(layering.ring_errors(files))
+        files["head/store/c.h"] = '#include "head/d.h"\n'
+        files["head/d.h"] = ""
+        errors = layering.ring_errors(files)
+        self.assertEqual(len(errors), 3)
+        self.assertIn("head -> head/state -> head/store -> head", errors[0])
+        del files["head/store/c.h"]
+        files["head/store/c_test.cc"] = '#include "head/d.h"\n'
+        self.assertFalse(layering.ring_errors(files))
 
     def test_keeps_the_wire_out_of_the_ground_floor(self):
         self.assertTrue(self.errors("shm/x.h", "cohort/v1/run.pb.h"))

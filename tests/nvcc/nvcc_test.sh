@@ -41,7 +41,7 @@ fresh=--fresh
 configure() {
   local status=0 environment=()
   while (($#)) && [[ $1 != -* ]]; do environment+=("$1") && shift; done
-  env "${environment[@]}" "$cmake" -S "$work" -B "$work/build" $fresh \
+  env "${environment[@]}" "$cmake" -G Ninja -S "$work" -B "$work/build" $fresh \
     -DCMAKE_MODULE_PATH="$modules" "$@" >"$work/out" 2>&1 || status=$?
   said=$(tr -s ' \n' '  ' <"$work/out")
   return "$status"

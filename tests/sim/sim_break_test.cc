@@ -13,6 +13,7 @@
 #include "common/testing/manual_executor.h"
 #include "head/state/rows.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_invariants.h"
 #include "tests/sim/sim_watch.h"
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{Break::kWorkerLosesReports, "LK-1"},
                       Broken{Break::kHeadFallsSilent, "LV-1"},
                       Broken{Break::kHeadClockCrawls, "DR-2"},
-                      Broken{Break::kRestoreKeepsGeneration, "UN-1"}));
+                      Broken{Break::kRestoreKeepsGeneration, "OR-1"}));
 
 // ---- what is wrong with a state ----
 
@@ -97,8 +98,8 @@ class DoctoredStateTest : public ::testing::Test,
     job.id = JobId::New(random_);
     job.sequence = rows_.jobs.size() + 1;
     job.state = head::JobState::kRunning;
-    job.spec.Own().command = {"train"};
-    job.spec.Own().num_workers = 2;
+    head::SetCommand(job.spec.Own(), {"train"});
+    job.spec.Own().mutable_scaling()->set_num_workers(2);
     job.attempts = 1;
     job.epoch = 1;
     rows_.jobs.push_back(job);
@@ -202,20 +203,21 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
 TEST_F(DoctoredStateTest, ARankWhereItsJobMayNotBeIsNoticed) {
   rows_.nodes[0].labels = {{"zone", "a"}};
   head::JobSpec& spec = rows_.jobs[0].spec.Own();
-  spec.selectors = {"zone=a, host=node-0"};
+  spec.mutable_scaling()->add_selectors("zone=a, host=node-0");
   EXPECT_EQ(Check(), "");
-  spec.selectors = {"zone=b"};
+  spec.mutable_scaling()->set_selectors(0, "zone=b");
   EXPECT_THAT(Check(), StartsWith("PL-4"));
-  spec.selectors.clear();
+  spec.mutable_scaling()->clear_selectors();
   rows_.nodes[0].taints = {{.key = "dedicated", .value = ""}};
   EXPECT_THAT(Check(), StartsWith("PL-4"));
-  spec.tolerations = {{.key = "dedicated", .value = std::nullopt}};
+  *spec.mutable_scaling()->add_tolerations() =
+      rpc::ToWire(Toleration{.key = "dedicated", .value = std::nullopt});
   EXPECT_EQ(Check(), "");
   rows_.nodes[0].devices = {{.id = "gpu0", .kind = "gpu", .model = "Beta"}};
-  spec.accelerator_type = "Alpha";
+  spec.mutable_scaling()->set_accelerator_type("Alpha");
   EXPECT_THAT(Check(), StartsWith("PL-4"));
-  spec.accelerator_type = "Beta";
-  spec.topology = {.level = "rack", .required = true};
+  spec.mutable_scaling()->set_accelerator_type("Beta");
+  head::SetTopology(spec, "rack", true);
   EXPECT_THAT(Check(), StartsWith("PL-4"));
 }
 
@@ -226,7 +228,7 @@ TEST_F(DoctoredStateTest, AHeldJobThatRunsIsNoticed) {
 
 TEST_F(DoctoredStateTest, AJobBeforeItsTurnIsNoticed) {
   AddRunningJob("gpu1");
-  rows_.jobs[1].spec.Own().after = {{rows_.jobs[0].id}};
+  head::AddAfter(rows_.jobs[1].spec.Own(), rows_.jobs[0].id);
   EXPECT_THAT(Check(), StartsWith("DP-1"));
 }
 
@@ -240,7 +242,7 @@ TEST_F(DoctoredStateTest, AnArrayBeyondItsLimitIsNoticed) {
   }
   const auto limit = [this](const std::string& spec) {
     for (head::JobRecord& element : rows_.jobs) {
-      element.spec.Own().array = spec;
+      element.spec.Own().set_array(spec);
     }
     rows_.arrays[0].spec = rows_.jobs[0].spec;
   };
@@ -275,7 +277,7 @@ class WatchTest : public DoctoredStateTest {
     rows_.attempts.clear();
   }
   std::string Watch(const head::ClusterState& state) {
-    return watch_.Check(state, [](const AttemptId&) { return false; });
+    return watch_.Check(state);
   }
 
   NodeWatch watch_;
@@ -359,7 +361,7 @@ class BudgetTest : public ::testing::Test {
     job_.infra_restarts = 1;
     job_.failures_by_class = {{head::FailureClass::kUser, 1},
                               {head::FailureClass::kInfra, 1}};
-    job_.spec.Own().max_failures = 1;
+    job_.spec.Own().mutable_run()->set_max_failures(1);
   }
 
   head::JobRecord job_;

@@ -225,7 +225,7 @@ void Client::Release(const JobId& job) {
 void Client::SubmitNonsense() {
   v1::SubmitJobRequest request;
   request.set_request_id(absl::StrCat("nonsense-", world_.random.Uint64()));
-  request.mutable_spec()->add_command("run");
+  request.mutable_spec()->mutable_launch()->add_command("run");
   request.mutable_spec()->mutable_scaling()->set_num_workers(-1);
   rpc::Call(*channel_, rpc::kSubmitJob, request, {.deadline = kDeadline},
             world_.executor,
@@ -241,7 +241,7 @@ void Client::SubmitUnderUsedId() {
   if (acknowledged_.empty()) return;
   v1::SubmitJobRequest request;
   request.set_request_id(acknowledged_.begin()->first);
-  request.mutable_spec()->add_command("run");
+  request.mutable_spec()->mutable_launch()->add_command("run");
   request.mutable_spec()->set_name("another body");
   request.mutable_spec()->mutable_scaling()->set_num_workers(1);
   rpc::Call(*channel_, rpc::kSubmitJob, request, {.deadline = kDeadline},

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -178,47 +179,34 @@ v1::JobSpec SimCluster::RandomSpec() {
   const auto ms = [this](uint64_t most) {
     return absl::StrCat(10 + random_.Below(most));
   };
+  const auto command = [&spec](const std::vector<std::string>& words) {
+    head::SetCommand(spec, words);
+  };
   switch (random_.Below(6)) {
     case 0:
-      for (const std::string& word : {std::string("run"), ms(8000)}) {
-        spec.add_command(word);
-      }
+      command({"run", ms(8000)});
       break;
     case 1:
-      for (const std::string& word :
-           {std::string("fail"), absl::StrCat(random_.Below(4)), ms(2000),
-            std::string("7")}) {
-        spec.add_command(word);
-      }
+      command({"fail", absl::StrCat(random_.Below(4)), ms(2000), "7"});
       break;
     case 2:
-      for (const std::string& word : {std::string("segv"), ms(1000)}) {
-        spec.add_command(word);
-      }
+      command({"segv", ms(1000)});
       break;
     case 3:
-      for (const std::string& word : {std::string("stubborn"), ms(5000)}) {
-        spec.add_command(word);
-      }
+      command({"stubborn", ms(5000)});
       break;
     default:
-      for (const std::string& word :
-           {std::string("train"), absl::StrCat(5 + random_.Below(40)),
-            ms(200)}) {
-        spec.add_command(word);
-      }
+      command({"train", absl::StrCat(5 + random_.Below(40)), ms(200)});
   }
   auto& scaling = *spec.mutable_scaling();
   scaling.set_num_workers(1 + static_cast<int>(random_.Below(4)));
   scaling.set_placement_strategy(
       static_cast<v1::PlacementStrategy>(1 + random_.Below(4)));
-  auto* cpu = scaling.mutable_resources_per_worker()->add_amounts();
-  cpu->set_name("CPU");
-  cpu->set_ten_thousandths(10'000 * static_cast<int64_t>(1 + random_.Below(2)));
+  const auto cpus = static_cast<int64_t>(1 + random_.Below(2));
+  head::SetResource(spec, kCpu, Amount::FromUnits(cpus));
   if (const uint64_t gpu = random_.Below(3); gpu > 0) {
-    auto* amount = scaling.mutable_resources_per_worker()->add_amounts();
-    amount->set_name("GPU");
-    amount->set_ten_thousandths(gpu == 1 ? 5'000 : 10'000);
+    head::SetResource(spec, kGpu,
+                      Amount::FromTenThousandths(gpu == 1 ? 5'000 : 10'000));
   }
   if (scaling.placement_strategy() == v1::PLACEMENT_STRATEGY_STRICT_SPREAD ||
       scaling.placement_strategy() == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
@@ -285,27 +273,21 @@ void SimCluster::AddWhere(v1::JobSpec& spec) {
       scaling.set_accelerator_type("Alpha");
       break;
     case 3:
-      scaling.set_topology_level("zone");
-      scaling.set_topology_required(true);
+      head::SetTopology(spec, "zone", true);
       break;
     default:
-      scaling.set_topology_level("host");
-      scaling.set_topology_required(random_.Below(2) == 0);
-      break;
+      head::SetTopology(spec, "host", random_.Below(2) == 0);
   }
 }
 
 void SimCluster::AddTimes(v1::JobSpec& spec) {
-  if (random_.Below(4) == 0) {
-    *spec.mutable_time_limit() =
-        rpc::ToWire(absl::Milliseconds(100 + random_.Below(6000)));
-  }
-  if (random_.Below(3) == 0) {
-    *spec.mutable_grace() =
-        rpc::ToWire(absl::Milliseconds(random_.Below(4000)));
-  }
-  *spec.mutable_run()->mutable_retry_delay() =
-      rpc::ToWire(absl::Milliseconds(random_.Below(3000)));
+  v1::RunConfig& run = *spec.mutable_run();
+  const auto up_to = [this](uint64_t ms) {
+    return static_cast<int64_t>(random_.Below(ms)) * 1000;
+  };
+  if (random_.Below(4) == 0) run.set_time_limit_us(100'000 + up_to(6000));
+  if (random_.Below(3) == 0) run.set_grace_us(up_to(4000));
+  run.set_retry_delay_us(up_to(3000));
 }
 
 void SimCluster::Plan() {
@@ -387,7 +369,7 @@ void SimCluster::RestoreBackup() {
   }
   for (const auto& follower : followers_) follower->StartAnew();
   executor_.PostAfter(absl::Seconds(3), [this] { UndrainAll(); });
-  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForUnclaimed(); });
+  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForOrphans(); });
 }
 
 // Nobody remembers who was drained when the backup was taken.
@@ -398,28 +380,26 @@ void SimCluster::UndrainAll() {
   }
 }
 
-void SimCluster::SpeakForUnclaimed() {
-  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForUnclaimed(); });
+void SimCluster::SpeakForOrphans() {
+  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForOrphans(); });
   if (head_ == nullptr || head_->state() == nullptr) return;
-  for (const auto& [id, entry] : head_->state()->unclaimed().all()) {
+  for (const auto& [id, entry] : head_->state()->orphans().all()) {
     if (faulty_ && random_.Below(3) != 0) continue;
     SpeakFor(entry);
   }
 }
 
-void SimCluster::SpeakFor(const head::UnclaimedTable::Entry& entry) {
+void SimCluster::SpeakFor(const head::OrphanTable::Entry& entry) {
   Client& person = *clients_[random_.Below(clients_.size())];
   const std::string id = absl::StrCat("word-", words_++);
   spoken_jobs_.insert(entry.job);
   if (random_.Below(2) == 0) {
-    adopt_requests_.insert(id);
-    adopted_jobs_.insert(entry.job);
     v1::AdoptAttemptRequest request;
     request.set_request_id(id);
     request.set_attempt_id(std::string(entry.attempt.bytes()));
     person.Insist(
         rpc::kAdoptAttempt, request, [this](const absl::Status& status) {
-          counters_.Count(status.ok() ? "unclaimed_adopted" : "adopt_refused");
+          counters_.Count(status.ok() ? "orphan_adopted" : "adopt_refused");
         });
     return;
   }
@@ -428,7 +408,7 @@ void SimCluster::SpeakFor(const head::UnclaimedTable::Entry& entry) {
   request.set_request_id(id);
   request.set_attempt_id(std::string(entry.attempt.bytes()));
   person.Insist(rpc::kEndAttempt, request, [this](const absl::Status& status) {
-    counters_.Count(status.ok() ? "unclaimed_ended" : "end_refused");
+    counters_.Count(status.ok() ? "orphan_ended" : "end_refused");
   });
 }
 
@@ -438,12 +418,12 @@ std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
       head_->state() == nullptr) {
     return "";
   }
-  for (const auto& [other, entry] : head_->state()->unclaimed().all()) {
+  for (const auto& [other, entry] : head_->state()->orphans().all()) {
     if (other == id || entry.job.bytes() != starting.job_id()) continue;
     for (const Node& node : nodes_) {
       if (!node.machine->Live().contains(other)) continue;
-      return absl::StrCat("UN-2: attempt ", id.ToHex(),
-                          " begins while another of its job is unclaimed");
+      return absl::StrCat("OR-2: attempt ", id.ToHex(),
+                          " begins while another of its job is an orphan");
     }
   }
   for (const auto& [other, job] : restores_.spoken_for()) {
@@ -453,7 +433,7 @@ std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
     for (const Node& node : nodes_) {
       // A dead node's lease has run out, whatever goes on there.
       if (node.was_dead || !node.machine->Live().contains(other)) continue;
-      return absl::StrCat("UN-2: attempt ", id.ToHex(),
+      return absl::StrCat("OR-2: attempt ", id.ToHex(),
                           " begins while another of its job, which a person "
                           "ended, still runs");
     }
@@ -620,7 +600,7 @@ void SimCluster::CheckInvariants() {
   // Whatever moves a job or an attempt is an event.
   const uint64_t next_event = state.cluster().next_event;
   if (std::exchange(next_event_seen_, next_event) != next_event) {
-    const std::string violation = CheckState(state, adopted_jobs_);
+    const std::string violation = CheckState(state);
     if (!violation.empty()) Violate(violation);
     NoteJobs(state);
   }
@@ -667,7 +647,7 @@ void SimCluster::CheckNodes(const ClusterState& state) {
   const auto was_there = [this](const AttemptId& attempt) {
     return restores_.before().contains(attempt);
   };
-  std::string violation = node_watch_.Check(state, was_there);
+  std::string violation = node_watch_.Check(state);
   if (violation.empty()) violation = device_watch_.Check(state, was_there);
   if (violation.empty()) {
     violation = drain_watch_.Check(state, executor_.Monotonic(), steady_since_);
@@ -708,8 +688,7 @@ bool SimCluster::AtRest() const {
     if (client->unanswered() > 0) return false;
   }
   if (!AllJobsEnded(state)) return false;
-  if (!state.unclaimed().all().empty() || state.cluster().settling)
-    return false;
+  if (!state.orphans().all().empty() || state.cluster().settling) return false;
   for (const auto& follower : followers_) {
     if (follower->last() + 1 != state.cluster().next_event) return false;
   }
@@ -740,9 +719,10 @@ std::string SimCluster::DescribeUnrest() const {
     const JobRecord& job = *state.jobs().Find(id);
     if (head::HasEnded(job.state)) continue;
     absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
-                    head::JobStateName(job.state), " (", job.spec->command[0],
-                    " x", job.spec->num_workers, ", ", state.ReasonOf(job),
-                    "); ");
+                    head::JobStateName(job.state), " (",
+                    job.spec->launch().command()[0], " x",
+                    job.spec->scaling().num_workers(), ", ",
+                    state.ReasonOf(job), "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",
                       static_cast<int>(last->state), ", parts in phases");
@@ -761,7 +741,7 @@ std::string SimCluster::DescribeUnrest() const {
                                                         : "not joined",
         state.nodes().IsOffered(node.id) ? "" : ", not offered", "; ");
   }
-  absl::StrAppend(&text, state.unclaimed().all().size(), " unclaimed; ");
+  absl::StrAppend(&text, state.orphans().all().size(), " orphans; ");
   absl::StrAppend(&text, "available ", state.nodes().Available().ToString(),
                   " of ", state.nodes().Total().ToString());
   return text;
@@ -802,7 +782,6 @@ void SimCluster::CheckAtRest() {
       by_request.erase(request);
     }
   }
-  for (const std::string& request : adopt_requests_) by_request.erase(request);
   if (!by_request.empty()) {
     Violate(absl::StrCat("AK-1: ", by_request.size(),
                          " jobs are there that nobody asked for"));

@@ -51,7 +51,7 @@ enum class Break : uint8_t {
   kWorkerLosesReports,      // RC-3: a daemon that starts anew knows nothing
   kHeadFallsSilent,         // RC-2: messages are lost, and no connection breaks
   kHeadClockCrawls,         // DR-2: deadlines come too late
-  kRestoreKeepsGeneration,  // UN-1: workers are not told that it is older
+  kRestoreKeepsGeneration,  // OR-1: workers are not told that it is older
 };
 
 struct SimOptions {
@@ -95,7 +95,7 @@ struct SimResult {
 //   RQ-1  one request, one answer, one job,
 //   LS-1  no node that could be heard is given up,
 //   CM-2  sim_store.h, EV-1 there and sim_follower.h,
-//   RC-1, UN-1, UN-2  sim_restore.h: nothing is ended that is wanted or that
+//   RC-1, OR-1, OR-2  sim_restore.h: nothing is ended that is wanted or that
 //         nobody spoke for, and nothing begins beside it,
 //   DR-1, DR-2, PL-3, and now and then EL-1, PL-5  sim_watch.h.
 // And at the end, once all was healed:
@@ -141,10 +141,10 @@ class SimCluster {
   void TakeBackup();
   void RestoreBackup();
   void UndrainAll();
-  // Persons speak for what is unclaimed.
-  void SpeakForUnclaimed();
-  void SpeakFor(const head::UnclaimedTable::Entry& entry);
-  // UN-2: why an attempt must not begin now.
+  // Persons speak for orphans.
+  void SpeakForOrphans();
+  void SpeakFor(const head::OrphanTable::Entry& entry);
+  // OR-2: why an attempt must not begin now.
   std::string MayStart(const v1::DesiredAttempt& starting) const;
 
   // ---- faults (sim_faults.cc) ----
@@ -216,10 +216,7 @@ class SimCluster {
   absl::Duration steady_since_;
   Restores restores_{disk_};
   bool restoring_ = false;
-  // Of persons who adopted something, and of which jobs.
-  std::set<std::string> adopt_requests_;
-  std::set<JobId> adopted_jobs_;
-  // Of which an attempt was unclaimed, and ended uncounted.
+  // Of which an attempt was an orphan, and ended uncounted.
   std::set<JobId> spoken_jobs_;
   // What was last seen of each job.
   std::map<JobId, head::JobState> seen_;

@@ -9,6 +9,7 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
+#include "head/state/job_spec.h"
 #include "head/state/rows.h"
 #include "head/store/records_codec.h"
 
@@ -27,10 +28,10 @@ std::string CheckJob(const JobRecord& job) {
                         job.checkpoints.back().epoch, " in a job of epoch ",
                         job.epoch);
   }
-  if (job.spec->max_failures >= 0 &&
-      job.failures > job.spec->max_failures + 1) {
+  if (job.spec->run().max_failures() >= 0 &&
+      job.failures > job.spec->run().max_failures() + 1) {
     return absl::StrCat("JB-2: ", job.failures, " failures charged of ",
-                        job.spec->max_failures);
+                        job.spec->run().max_failures());
   }
   return "";
 }
@@ -47,7 +48,8 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
     }
   }
   const size_t want =
-      job == nullptr ? 0 : static_cast<size_t>(job->spec->num_workers);
+      job == nullptr ? 0
+                     : static_cast<size_t>(job->spec->scaling().num_workers());
   if (job != nullptr && count == want && ranks.size() == want &&
       *ranks.begin() == 0 && *ranks.rbegin() == static_cast<int>(want) - 1) {
     return "";
@@ -65,16 +67,16 @@ std::string LevelOf(const head::NodeRecord& node, const std::string& level) {
 
 std::string WhyNotAllowed(const head::JobSpec& spec,
                           const head::NodeRecord& node) {
-  const auto selector = LabelSelector::ParseAll(spec.selectors);
+  const auto selector = LabelSelector::ParseAll(head::SelectorsOf(spec));
   std::map<std::string, std::string> labels = node.labels;
   labels["host"] = node.name;
   if (!selector.ok() || !selector->Matches(labels)) return "its selectors";
-  if (FirstUntolerated(node.taints, spec.tolerations) != nullptr) {
+  if (FirstUntolerated(node.taints, head::TolerationsOf(spec)) != nullptr) {
     return "a taint";
   }
   for (const head::Device& device : node.devices) {
-    if (!spec.accelerator_type.empty() &&
-        device.model != spec.accelerator_type) {
+    if (!spec.scaling().accelerator_type().empty() &&
+        device.model != spec.scaling().accelerator_type()) {
       return "its accelerator type";
     }
   }
@@ -94,12 +96,13 @@ std::string CheckWhere(const ClusterState& state,
       return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(), " is on ",
                           node->name, " in spite of ", why);
     }
-    levels.insert(LevelOf(*node, spec.topology.level));
+    levels.insert(LevelOf(*node, spec.scaling().topology_level()));
   }
-  if (spec.topology.required && !spec.topology.level.empty() &&
+  if (spec.scaling().topology_required() &&
+      !spec.scaling().topology_level().empty() &&
       (levels.size() > 1 || levels.contains(""))) {
     return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(),
-                        " is not within one ", spec.topology.level);
+                        " is not within one ", spec.scaling().topology_level());
   }
   return "";
 }
@@ -114,10 +117,10 @@ std::string CheckEligible(const ClusterState& state, const JobRecord& job) {
   if (job.held) {
     return absl::StrCat("EL-1: job ", job.id.ToText(), " is held and runs");
   }
-  for (const head::Dependency& dependency : job.spec->after) {
+  for (const head::Dependency& dependency : job.spec->after()) {
     if (!IsMet(state, dependency)) {
       return absl::StrCat("DP-1: job ", job.id.ToText(), " runs before ",
-                          dependency.job.ToText(), " has ended");
+                          head::JobOf(dependency).ToText(), " has ended");
     }
   }
   return "";
@@ -128,7 +131,7 @@ std::string CheckArrays(const ClusterState& state,
                         const std::map<JobId, std::vector<JobId>>& running) {
   for (const auto& [array, elements] : running) {
     const auto spec =
-        ArraySpec::Parse(state.jobs().Find(elements[0])->spec->array);
+        ArraySpec::Parse(state.jobs().Find(elements[0])->spec->array());
     if (!spec.ok() || !spec->at_once.has_value()) continue;
     if (elements.size() > static_cast<size_t>(*spec->at_once)) {
       return absl::StrCat("EL-2: ", elements.size(), " elements of ",
@@ -279,10 +282,11 @@ std::string CheckHistory(const ClusterState& state) {
 
 bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
-    if (id != dependency.job && id.array() != dependency.job) continue;
+    if (id != head::JobOf(dependency) && id.array() != head::JobOf(dependency))
+      continue;
     const JobState is = state.jobs().Find(id)->state;
     if (!head::HasEnded(is)) return false;
-    if (dependency.kind == head::DependencyKind::kOk &&
+    if (dependency.kind() == v1::DEPENDENCY_KIND_OK &&
         is != JobState::kSucceeded) {
       return false;
     }
@@ -290,13 +294,12 @@ bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
   return true;
 }
 
-std::string CheckState(const ClusterState& state,
-                       const std::set<JobId>& adopted) {
+std::string CheckState(const ClusterState& state) {
   std::map<JobId, std::vector<JobId>> elements;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     std::string violation = CheckJob(job);
-    if (violation.empty() && HasAttempt(job) && !adopted.contains(id)) {
+    if (violation.empty() && HasAttempt(job)) {
       violation = CheckEligible(state, job);
       if (id.IsElement()) elements[id.array()].push_back(id);
     }
@@ -313,14 +316,9 @@ std::string CheckState(const ClusterState& state,
                           " has two attempts");
     }
     std::string violation = CheckGang(state, attempt);
-    // Its nodes know only part of an adopted job's wishes.
-    if (violation.empty() && !adopted.contains(attempt.job)) {
-      violation = CheckWhere(state, attempt);
-    }
+    if (violation.empty()) violation = CheckWhere(state, attempt);
     if (!violation.empty()) return violation;
-    // What was adopted may have what an attempt had that is over, and that
-    // nobody has spoken for.
-    if (adopted.empty() || !attempt.unclaimed()) holds.Add(attempt);
+    holds.Add(attempt);
   }
   const std::string violation = holds.Check(state);
   return violation.empty() ? CheckHistory(state) : violation;
@@ -331,7 +329,7 @@ std::string CheckBudget(const JobRecord& job, bool is_whole) {
     return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
                         head::JobStateName(job.state), " with ", what, ": ",
                         job.attempts, " attempts, ", job.failures, " of ",
-                        job.spec->max_failures, " failures, ",
+                        job.spec->run().max_failures(), " failures, ",
                         job.infra_restarts, " infra restarts");
   };
   const auto of_class = [&job](head::FailureClass failure) {
@@ -350,10 +348,10 @@ std::string CheckBudget(const JobRecord& job, bool is_whole) {
                     of_class(head::FailureClass::kPreempted)) {
     return "BG-1: " + wrong(absl::StrCat(failed, " failures by class"));
   }
-  const bool time_left = job.ran < job.spec->time_limit;
-  if (job.state == JobState::kFailed && job.spec->max_failures >= 0 &&
-      job.failures <= job.spec->max_failures && timeouts == 0 && time_left &&
-      job.spec->after.empty()) {
+  const bool time_left = job.ran < head::TimeLimitOf(*job.spec);
+  if (job.state == JobState::kFailed && job.spec->run().max_failures() >= 0 &&
+      job.failures <= job.spec->run().max_failures() && timeouts == 0 &&
+      time_left && job.spec->after().empty()) {
     return wrong("budget left");
   }
   if (!is_whole) return "";

@@ -20,9 +20,7 @@ namespace cohort::sim {
 // is held twice), PL-4 (every rank where its job may be), EL-1 (held jobs do
 // not run), EL-2 (arrays keep to their limit), DP-1 (order of jobs), JB-2
 // (budgets), JB-3 (one attempt), CK-1 (checkpoints), HI-1 (history's caps).
-// Jobs in `adopted` run because a person said so, whatever keeps them.
-std::string CheckState(const head::ClusterState& state,
-                       const std::set<JobId>& adopted = {});
+std::string CheckState(const head::ClusterState& state);
 
 // Whether all that `dependency` names have ended as it wants.
 bool IsMet(const head::ClusterState& state, const head::Dependency& dependency);

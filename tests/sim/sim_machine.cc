@@ -399,7 +399,7 @@ void Machine::Violate(std::string what) {
   if (violation_.empty()) violation_ = std::move(what);
 }
 
-// RC-1, UN-1.
+// RC-1, OR-1.
 void Machine::CheckMayEnd(const AttemptId& id) {
   if (!parts_.may_end) return;
   const std::string why_not = parts_.may_end(id);

@@ -90,15 +90,15 @@ std::string Restores::MayEnd(const NodeId& node,
       disk_.FindSynced(Table::kAttempts, head::AttemptKey(attempt));
   if (!row.has_value()) {
     if (!before_.contains(attempt) || spoken_for_.contains(attempt)) return "";
-    return absl::StrCat("UN-1: attempt ", attempt.ToHex(),
+    return absl::StrCat("OR-1: attempt ", attempt.ToHex(),
                         ", which began after the backup, is ended unasked");
   }
   const auto record =
       head::FromRow<AttemptRecord>(head::AttemptKey(attempt), *row);
   if (!record.ok()) return "ST-1: " + record.status().ToString();
-  if (record->unclaimed()) {
-    return absl::StrCat("UN-1: attempt ", attempt.ToHex(),
-                        " is ended while it is unclaimed");
+  if (record->orphaned()) {
+    return absl::StrCat("OR-1: attempt ", attempt.ToHex(),
+                        " is ended while it is an orphan");
   }
   if (!IsWanted(*record)) return "";
   for (const head::AttemptPart& part : record->parts) {

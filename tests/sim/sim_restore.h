@@ -18,7 +18,7 @@ namespace cohort::sim {
 
 // A backup of a head's disk, and what must hold after it was restored:
 //
-//   UN-1: nothing that ran is ended before a person speaks for it.
+//   OR-1: nothing that ran is ended before a person speaks for it.
 //   RC-1: nor is anything else that the head of this generation wants to run.
 //
 // Thread-compatible.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/array_spec.h"
+#include "head/state/job_spec.h"
 #include "tests/sim/sim_invariants.h"
 
 namespace cohort::sim {
@@ -29,13 +30,13 @@ bool TakesPlace(const ClusterState& state, const JobRecord& job,
   if (head::HasEnded(job.state)) return false;
   return job.state != JobState::kPending || in_line(job) ||
          state.backoff().Waits(job.id) ||
-         state.unclaimed().OfJob(job.id) != nullptr;
+         state.orphans().OfJob(job.id) != nullptr;
 }
 
 bool ArrayIsFull(const ClusterState& state, const JobRecord& job,
                  const std::function<bool(const JobRecord&)>& in_line) {
   if (!job.id.IsElement()) return false;
-  const auto spec = ArraySpec::Parse(job.spec->array);
+  const auto spec = ArraySpec::Parse(job.spec->array());
   if (!spec.ok() || !spec->at_once.has_value()) return false;
   int64_t places = 0;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
@@ -48,10 +49,10 @@ bool ArrayIsFull(const ClusterState& state, const JobRecord& job,
 // What but resources, a back-off and its array keeps it; empty: nothing.
 std::string KeptBy(const ClusterState& state, const JobRecord& job) {
   if (job.held) return "a hold";
-  for (const head::Dependency& dependency : job.spec->after) {
+  for (const head::Dependency& dependency : job.spec->after()) {
     if (!IsMet(state, dependency)) return "a job before it";
   }
-  if (state.unclaimed().OfJob(job.id) != nullptr) return "an unclaimed attempt";
+  if (state.orphans().OfJob(job.id) != nullptr) return "an orphan";
   return "";
 }
 
@@ -98,9 +99,7 @@ std::string CheckWoken(const ClusterState& state,
 
 // ---- nodes that take nothing ----
 
-std::string NodeWatch::Check(
-    const ClusterState& state,
-    const std::function<bool(const AttemptId&)>& was_there) {
+std::string NodeWatch::Check(const ClusterState& state) {
   if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
     // An attempt whose end was not durable is there again.
     closed_.clear();
@@ -135,10 +134,7 @@ std::string NodeWatch::Check(
                          closed->second.state == node.state &&
                          closed->second.drain == node.drain;
     for (const AttemptId& attempt : now.attempts) {
-      if (!is_same || closed->second.attempts.contains(attempt) ||
-          was_there(attempt)) {
-        continue;
-      }
+      if (!is_same || closed->second.attempts.contains(attempt)) continue;
       return absl::StrCat("DR-1: something new was placed on ", node.name,
                           ", which takes nothing");
     }
@@ -208,7 +204,7 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
     if (now < std::max(seen.due, steady_since) + kDeadlineSlack) continue;
     for (const AttemptId& attempt : state.attempts().OnNode(id)) {
       const AttemptRecord& record = *state.attempts().Find(attempt);
-      if (record.unclaimed() || record.state == AttemptState::kEnding ||
+      if (record.orphaned() || record.state == AttemptState::kEnding ||
           record.state == AttemptState::kEnded) {
         continue;
       }

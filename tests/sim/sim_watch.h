@@ -32,10 +32,7 @@ std::string CheckWoken(const head::ClusterState& state,
 // withdrawn. PL-3: no node is offered before it registered with this head.
 class NodeWatch {
  public:
-  // `was_there`: attempts that are not new though this head may first see them
-  // now, because a person adopted them.
-  std::string Check(const head::ClusterState& state,
-                    const std::function<bool(const AttemptId&)>& was_there);
+  std::string Check(const head::ClusterState& state);
 
  private:
   uint64_t term_ = 0;
@@ -56,7 +53,8 @@ class NodeWatch {
 // DV-5: nobody new holds a device while it is fenced.
 class DeviceWatch {
  public:
-  // `was_there`: as NodeWatch's.
+  // `was_there`: attempts that are not new though this head may first see them
+  // now, as orphans.
   std::string Check(const head::ClusterState& state,
                     const std::function<bool(const AttemptId&)>& was_there);
 

@@ -228,14 +228,13 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
 }
 
 void WorkerDaemon::MakeLink(const NodeId& node, const NodeKind& kind) {
-  worker::HeadLinkOptions options;
-  options.registration = RegistrationOf(node, kind, world_.random.Uint64());
   for (const std::string& gpu : kind.gpus) {
     devices_.emplace_back().set_id(gpu);
     devices_.back().set_state(v1::DEVICE_STATE_HEALTHY);
   }
   link_.emplace(
-      std::move(options), *channel_, *node_, *binding_, process_, world_.random,
+      RegistrationOf(node, kind, world_.random.Uint64()), *channel_, *node_,
+      *binding_, process_, world_.random,
       worker::HeadLink::Events{
           .on_joined = [this] { OnJoined(); },
           .on_read_log = [](const v1::ReadLogChunk&) {},

@@ -37,7 +37,7 @@ whole() {
 # configure PROJECT [FLAG...]: its output on one line, and whether it was well.
 configure() {
   local status=0
-  "$cmake" -S "$work/$1" -B "$work/$1/build" --fresh -DCMAKE_MODULE_PATH="$modules" \
+  "$cmake" -G Ninja -S "$work/$1" -B "$work/$1/build" --fresh -DCMAKE_MODULE_PATH="$modules" \
     "${@:2}" >"$work/out" 2>&1 || status=$?
   said=$(tr -s ' \n' '  ' <"$work/out")
   return "$status"

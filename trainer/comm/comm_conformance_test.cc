@@ -9,6 +9,7 @@
 #include <latch>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -106,19 +107,16 @@ class GpuBackend final : public Backend {
 };
 static_assert(GpuWorld::kEpoch == kEpoch);
 
-// On which GPU each rank is: "nccl" has one for each, "ipc" one for all, and
-// "mixed" two, which ranks take by turns.
+// On which GPU each rank is: "nccl" has one for each, "ipc" one for all.
 std::vector<int> GpusOf(const std::string& name, int world) {
   std::vector<int> gpus(world);
-  for (int rank = 0; rank < world; ++rank) {
-    gpus[rank] = name == "nccl" ? rank : name == "mixed" ? rank % 2 : 0;
-  }
+  if (name == "nccl") std::iota(gpus.begin(), gpus.end(), 0);
   return gpus;
 }
 
 std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
   if (name == "shm") return std::make_unique<ShmBackend>(world);
-  if (name == "nccl" || name == "ipc" || name == "mixed") {
+  if (name == "nccl" || name == "ipc") {
     return std::make_unique<GpuBackend>(GpusOf(name, world));
   }
 #ifdef COHORT_HAVE_GLOO
@@ -131,19 +129,6 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
 class CommTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   int world() const { return std::get<1>(GetParam()); }
-
-  // In which order elements are combined: the ranks of each group, then the
-  // groups.
-  std::vector<std::vector<int>> OrderOfSums() const {
-    std::vector<std::vector<int>> groups(1);
-    const std::string& name = std::get<0>(GetParam());
-    for (int rank = 0; rank < world(); ++rank) {
-      const size_t group = name == "mixed" ? GpusOf(name, world())[rank] : 0;
-      groups.resize(std::max(groups.size(), group + 1));
-      groups[group].push_back(rank);
-    }
-    return groups;
-  }
 
   void Run(const std::function<void(Comm&)>& body) {
     const auto backend = MakeBackend(std::get<0>(GetParam()), world());
@@ -171,10 +156,6 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CommTest,
 INSTANTIATE_TEST_SUITE_P(CudaIpc, CommTest,
                          ::testing::Combine(::testing::Values("ipc"),
                                             ::testing::Range(1, 9)),
-                         Name);
-INSTANTIATE_TEST_SUITE_P(Mixed, CommTest,
-                         ::testing::Combine(::testing::Values("mixed"),
-                                            ::testing::Values(3, 5)),
                          Name);
 #ifdef COHORT_HAVE_GLOO
 INSTANTIATE_TEST_SUITE_P(Gloo, CommTest,
@@ -209,32 +190,15 @@ T Combine(T a, T b, ReduceOp op) {
   return a;
 }
 
-using Order = std::vector<std::vector<int>>;
-
+// In the order of the ranks, as the contract says.
 template <typename T>
-void CombineInto(std::vector<T>& result, const std::vector<T>& other,
-                 ReduceOp op) {
-  for (size_t i = 0; i < result.size(); ++i) {
-    result[i] = Combine(result[i], other[i], op);
-  }
-}
-
-// In the order of the ranks, as the contract says, but between GPUs.
-template <typename T>
-std::vector<T> Expected(const Order& order, size_t count, ReduceOp op,
+std::vector<T> Expected(int world, size_t count, ReduceOp op,
                         uint64_t salt = 0) {
-  std::vector<T> result;
-  size_t world = 0;
-  for (const std::vector<int>& group : order) {
-    std::vector<T> of_group = Input<T>(group.front(), count, salt);
-    for (size_t i = 1; i < group.size(); ++i) {
-      CombineInto(of_group, Input<T>(group[i], count, salt), op);
-    }
-    world += group.size();
-    if (result.empty()) {
-      result = std::move(of_group);
-    } else {
-      CombineInto(result, of_group, op);
+  std::vector<T> result = Input<T>(0, count, salt);
+  for (int rank = 1; rank < world; ++rank) {
+    const std::vector<T> other = Input<T>(rank, count, salt);
+    for (size_t i = 0; i < count; ++i) {
+      result[i] = Combine(result[i], other[i], op);
     }
   }
   if (op == ReduceOp::kAverage) {
@@ -250,10 +214,10 @@ bool SameBits(std::span<const T> a, const std::vector<T>& b) {
 }
 
 template <typename T>
-void CheckAllReduce(Comm& comm, const Order& order, size_t count, ReduceOp op) {
+void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
   SCOPED_TRACE(absl::StrCat("rank ", comm.rank(), " count ", count, " op ",
                             ToString(op)));
-  const std::vector<T> expected = Expected<T>(order, count, op);
+  const std::vector<T> expected = Expected<T>(comm.world(), count, op);
   std::vector<T> own = Input<T>(comm.rank(), count);
   EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(own)), op, kLong), IsOk());
   EXPECT_TRUE(SameBits<T>(own, expected)) << "in memory of its own";
@@ -270,10 +234,10 @@ void CheckAllReduce(Comm& comm, const Order& order, size_t count, ReduceOp op) {
 TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
   Run([this](Comm& comm) {
     for (const size_t count : kSizes) {
-      CheckAllReduce<float>(comm, OrderOfSums(), count, ReduceOp::kSum);
-      CheckAllReduce<double>(comm, OrderOfSums(), count, ReduceOp::kSum);
-      CheckAllReduce<int32_t>(comm, OrderOfSums(), count, ReduceOp::kSum);
-      CheckAllReduce<int64_t>(comm, OrderOfSums(), count, ReduceOp::kSum);
+      CheckAllReduce<float>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<double>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<int32_t>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<int64_t>(comm, count, ReduceOp::kSum);
     }
   });
 }
@@ -282,13 +246,13 @@ TEST_P(CommTest, AllReducesWithEveryOperation) {
   Run([this](Comm& comm) {
     for (const size_t count : {size_t{7}, size_t{5003}}) {
       for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
-        CheckAllReduce<float>(comm, OrderOfSums(), count, op);
-        CheckAllReduce<double>(comm, OrderOfSums(), count, op);
-        CheckAllReduce<int32_t>(comm, OrderOfSums(), count, op);
-        CheckAllReduce<int64_t>(comm, OrderOfSums(), count, op);
+        CheckAllReduce<float>(comm, count, op);
+        CheckAllReduce<double>(comm, count, op);
+        CheckAllReduce<int32_t>(comm, count, op);
+        CheckAllReduce<int64_t>(comm, count, op);
       }
-      CheckAllReduce<float>(comm, OrderOfSums(), count, ReduceOp::kAverage);
-      CheckAllReduce<double>(comm, OrderOfSums(), count, ReduceOp::kAverage);
+      CheckAllReduce<float>(comm, count, ReduceOp::kAverage);
+      CheckAllReduce<double>(comm, count, ReduceOp::kAverage);
     }
   });
 }
@@ -361,11 +325,11 @@ TEST_P(CommTest, ReducesSeveralBuffersInOneCall) {
     EXPECT_THAT(comm.AllReduce(buffers, ReduceOp::kSum, kLong), IsOk());
     for (size_t i = 0; i < own.size(); ++i) {
       EXPECT_TRUE(SameBits<double>(
-          own[i], Expected<double>(OrderOfSums(), i * 13, ReduceOp::kSum, i)))
+          own[i], Expected<double>(world(), i * 13, ReduceOp::kSum, i)))
           << i;
     }
     EXPECT_TRUE(SameBits<float>(
-        shared, Expected<float>(OrderOfSums(), 5000, ReduceOp::kSum)));
+        shared, Expected<float>(world(), 5000, ReduceOp::kSum)));
   });
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -18,34 +17,11 @@ namespace {
 // Handles that one meeting carries.
 constexpr size_t kAnnouncedAtOnce = 8;
 
-absl::Duration Now() { return MachineClock().Monotonic(); }
-
 // What a rank tells of its new regions.
 struct Announcement {
   uint64_t count = 0;
   cuda::IpcMemoryHandle handles[kAnnouncedAtOnce] = {};
 };
-
-size_t GpuOf(const GpuPlan& plan, int rank) {
-  size_t gpu = 0;
-  while (std::find(plan.gpus[gpu].begin(), plan.gpus[gpu].end(), rank) ==
-         plan.gpus[gpu].end()) {
-    ++gpu;
-  }
-  return gpu;
-}
-
-std::string Describe(const GpuSeat& seat, const GpuPlan& plan,
-                     const std::vector<int>& members) {
-  std::string text =
-      absl::StrCat("CUDA IPC among rank(s) ", absl::StrJoin(members, ", "),
-                   " on ", seat.stream().device().uuid());
-  if (plan.uses_nccl) {
-    absl::StrAppend(&text, ", NCCL ", nccl::VersionText(seat.nccl().version()),
-                    " between ", plan.gpus.size(), " GPUs");
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -62,110 +38,90 @@ struct CudaIpcComm::Program {
     SharedGpu::Place from;
     size_t bytes = 0;
   };
-  std::vector<SharedGpu::Work> up = {};
-  std::vector<Copy> copies_up = {};
-  // Between the GPUs; nothing with one.
-  NcclCommunicator::Collective across = {};
-  std::vector<SharedGpu::Work> down = {};
-  std::vector<Copy> copies_down = {};
+  std::vector<SharedGpu::Work> works = {};
+  std::vector<Copy> copies = {};
 
-  absl::Status Run(OwnerThread& owner, GpuSeat& seat) const {
-    COHORT_RETURN_IF_ERROR(Enqueue(owner, seat.shared(), up, copies_up));
-    // On the same stream, so it begins when the ranks' part is over.
-    COHORT_RETURN_IF_ERROR(seat.nccl().Run(owner, across));
-    COHORT_RETURN_IF_ERROR(Enqueue(owner, seat.shared(), down, copies_down));
-    return seat.stream().Await(owner);
-  }
-
- private:
-  static absl::Status Enqueue(OwnerThread& owner, SharedGpu& gpu,
-                              const std::vector<SharedGpu::Work>& works,
-                              const std::vector<Copy>& copies) {
+  absl::Status Run(OwnerThread& owner, GpuContext& context) const {
     for (const SharedGpu::Work& work : works) {
-      COHORT_RETURN_IF_ERROR(gpu.Enqueue(owner, work));
+      COHORT_RETURN_IF_ERROR(context.shared().Enqueue(owner, work));
     }
     for (const Copy& copy : copies) {
       COHORT_RETURN_IF_ERROR(
-          gpu.EnqueueCopy(owner, copy.to, copy.from, copy.bytes));
+          context.shared().EnqueueCopy(owner, copy.to, copy.from, copy.bytes));
     }
-    return absl::OkStatus();
+    return context.stream().Await(owner);
   }
 };
 
 absl::StatusOr<std::unique_ptr<CudaIpcComm>> CudaIpcComm::Connect(
-    std::unique_ptr<GpuSeat> seat, GpuPlan plan, const nccl::UniqueId& id,
-    absl::Duration until) {
-  const size_t gpu = GpuOf(plan, seat->identity().rank);
-  const bool is_first = plan.gpus[gpu].front() == seat->identity().rank;
-  const bool uses_nccl = plan.uses_nccl && is_first;
-  const int members = static_cast<int>(plan.gpus.size());
-  absl::Status connected = seat->Do(
-      [&seat = *seat, id, gpu, uses_nccl, members](OwnerThread& owner) {
-        COHORT_RETURN_IF_ERROR(seat.shared().Open(owner));
-        if (!uses_nccl) return absl::OkStatus();
-        return seat.nccl().Init(owner, id, static_cast<int>(gpu), members);
+    std::unique_ptr<GpuContext> context, absl::Duration until) {
+  absl::Status connected = context->Do(
+      [&context = *context](OwnerThread& owner) {
+        return context.shared().Open(owner);
       },
-      until, uses_nccl ? "connecting with NCCL" : "loading the kernels");
+      until, "loading the kernels");
   // All or none.
-  if (connected.ok()) connected = seat->control().Barrier(until - Now());
+  if (connected.ok())
+    connected = context->control().Barrier(until - MonotonicNow());
   if (connected.ok()) {
-    std::string description = Describe(*seat, plan, plan.gpus[gpu]);
-    return std::unique_ptr<CudaIpcComm>(new CudaIpcComm(
-        std::move(seat), std::move(plan), std::move(description)));
+    std::string description =
+        absl::StrCat("CUDA IPC among ", context->identity().world,
+                     " rank(s) on ", context->stream().device().uuid());
+    return std::unique_ptr<CudaIpcComm>(
+        new CudaIpcComm(std::move(context), std::move(description)));
   }
-  seat->End(connected.message());
+  context->End(connected.message());
   // Those who are still connecting shall not wait for this rank.
-  seat->control().Revoke();
+  context->control().Revoke();
   return connected;
 }
 
-CudaIpcComm::CudaIpcComm(std::unique_ptr<GpuSeat> seat, GpuPlan plan,
+CudaIpcComm::CudaIpcComm(std::unique_ptr<GpuContext> context,
                          std::string description)
-    : GpuComm(std::move(seat), std::move(description)),
-      plan_(std::move(plan)),
-      gpu_(GpuOf(plan_, rank())),
-      members_(plan_.gpus[gpu_]),
+    : GpuComm(std::move(context), std::move(description)),
       announced_(world()) {}
 
 CudaIpcComm::~CudaIpcComm() {
-  if (!seat().ended().ok()) return;
-  const absl::Duration until = Now() + seat().options().deadlines.finish;
-  absl::Status done = seat().Do(
-      [&seat = seat()](OwnerThread& owner) {
-        seat.shared().Forget(owner);
-        return seat.nccl().Finish(owner);
+  if (!context().ended().ok()) return;
+  const absl::Duration until =
+      MonotonicNow() + context().options().deadlines.finish;
+  absl::Status done = context().Do(
+      [&context = context()](OwnerThread& owner) {
+        context.shared().Forget(owner);
+        return absl::OkStatus();
       },
       until, "taking leave");
   // CI-4.
-  if (done.ok()) done = seat().control().Barrier(until - Now());
+  if (done.ok()) done = context().control().Barrier(until - MonotonicNow());
   if (done.ok()) {
-    done = seat().Do(
-        [&seat = seat()](OwnerThread&) {
-          seat.shared().LetGo();
+    done = context().Do(
+        [&context = context()](OwnerThread&) {
+          context.shared().LetGo();
           return absl::OkStatus();
         },
         until, "taking leave");
   }
-  if (!done.ok()) seat().End(done.message());
+  if (!done.ok()) context().End(done.message());
 }
 
 BucketBytes CudaIpcComm::bucket_bytes() const {
   BucketBytes bytes = GpuComm::bucket_bytes();
-  if (!plan_.uses_nccl) bytes.first = bytes.next;
+  bytes.first = bytes.next;
   return bytes;
 }
 
 absl::StatusOr<std::span<std::byte>> CudaIpcComm::Allocate(size_t bytes) {
   auto region = std::make_shared<SharedGpu::Region>();
-  const absl::Status done = seat().Do(
-      [&seat = seat(), region, bytes](OwnerThread& owner) {
-        COHORT_ASSIGN_OR_RETURN(*region, seat.shared().Allocate(owner, bytes));
-        return seat.stream().Zero(owner, region->memory);
+  const absl::Status done = context().Do(
+      [&context = context(), region, bytes](OwnerThread& owner) {
+        COHORT_ASSIGN_OR_RETURN(*region,
+                                context.shared().Allocate(owner, bytes));
+        return context.stream().Zero(owner, region->memory);
       },
-      Now() + seat().options().deadlines.memory,
+      MonotonicNow() + context().options().deadlines.memory,
       absl::StrCat("allocating ", bytes, " bytes"));
   if (absl::IsResourceExhausted(done)) return done;
-  if (!done.ok()) return seat().EndFor(done);
+  if (!done.ok()) return context().EndFor(done);
   regions_.push_back(*region);
   return region->memory;
 }
@@ -198,11 +154,10 @@ absl::Status CudaIpcComm::RunRound(const Call& call, Round round,
   }
   if (round.buffers.empty()) return absl::OkStatus();  // Barrier.
   COHORT_RETURN_IF_ERROR(Announce(call, posts, until));
-  // Whoever fails revokes: others may be within NCCL, which hears nothing else.
   if (LeaderOf(call) == rank()) {
     COHORT_RETURN_IF_ERROR(Lead(call, round, posts, until));
   }
-  // CI-3: until all leaders are here, buffers are theirs.
+  // CI-3: until the leader is here, buffers are its.
   COHORT_RETURN_IF_ERROR(Gather(call, uint64_t{0}, until).status());
   return CopyOut(round, until);
 }
@@ -267,9 +222,7 @@ absl::Status CudaIpcComm::Announce(const Call& call,
 // ---- what the GPU is to do
 
 int CudaIpcComm::LeaderOf(const Call& call) const {
-  // NCCL knows the first one only; else each takes its turn.
-  if (plan_.uses_nccl) return members_.front();
-  return members_[call.sequence % members_.size()];
+  return static_cast<int>(call.sequence % static_cast<uint64_t>(world()));
 }
 
 absl::StatusOr<SharedGpu::Place> CudaIpcComm::PlaceOf(int rank,
@@ -289,19 +242,13 @@ absl::StatusOr<SharedGpu::Place> CudaIpcComm::PlaceOf(int rank,
 absl::StatusOr<CudaIpcComm::Program> CudaIpcComm::Plan(
     const Call& call, const Round& round, std::span<const Post> posts) const {
   Program program;
-  program.across = {
-      .kind = call.kind,
-      .op = call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op};
-  if (call.kind == Kind::kBroadcast) {
-    program.across.root = static_cast<int>(GpuOf(plan_, call.root));
-  }
   for (size_t i = 0; i < round.buffers.size(); ++i) {
     const Buffer& buffer = round.buffers[i];
     if (buffer.count == 0) continue;
     std::vector<SharedGpu::Place> places;
-    for (const int member : members_) {
+    for (int peer = 0; peer < world(); ++peer) {
       COHORT_ASSIGN_OR_RETURN(places.emplace_back(),
-                              PlaceOf(member, posts[member].spots[i]));
+                              PlaceOf(peer, posts[peer].spots[i]));
     }
     if (call.kind == Kind::kBroadcast) {
       PlanBroadcast(call, buffer, places, program);
@@ -316,48 +263,23 @@ void CudaIpcComm::PlanReduction(const Call& call, const Buffer& buffer,
                                 const std::vector<SharedGpu::Place>& places,
                                 Program& program) const {
   const bool is_average = call.op == ReduceOp::kAverage;
-  const uint32_t divisor = is_average ? static_cast<uint32_t>(world()) : 1;
-  SharedGpu::Work work = {.dtype = buffer.dtype,
-                          .op = is_average ? ReduceOp::kSum : call.op,
-                          .count = buffer.count,
-                          .sources = places,
-                          .destinations = places};
-  if (!plan_.uses_nccl) {
-    work.divisor = divisor;
-    program.up.push_back(std::move(work));
-    return;
-  }
-  // To the leader, which is the first member; across; back to all.
-  const std::vector<SharedGpu::Place> leader = {places.front()};
-  work.destinations = leader;
-  if (places.size() > 1) program.up.push_back(work);
-  program.across.buffers.push_back(
-      {places.front().address, buffer.count, buffer.dtype});
-  work.sources = leader;
-  work.destinations = places;
-  work.divisor = divisor;
-  if (places.size() > 1 || is_average) program.down.push_back(std::move(work));
+  program.works.push_back(
+      {.dtype = buffer.dtype,
+       .op = is_average ? ReduceOp::kSum : call.op,
+       .count = buffer.count,
+       .divisor = is_average ? static_cast<uint32_t>(world()) : 1,
+       .sources = places,
+       .destinations = places});
 }
 
 void CudaIpcComm::PlanBroadcast(const Call& call, const Buffer& buffer,
                                 const std::vector<SharedGpu::Place>& places,
-                                Program& program) const {
-  const size_t bytes = buffer.bytes();
-  const auto root = std::find(members_.begin(), members_.end(), call.root);
+                                Program& program) {
   // Copies, not kernels: a broadcast keeps every bit, of a NaN too.
-  size_t source = 0;  // the leader's place
-  if (root != members_.end()) source = root - members_.begin();
-  if (plan_.uses_nccl) {
-    if (source != 0) {
-      program.copies_up.push_back({places.front(), places[source], bytes});
-    }
-    program.across.buffers.push_back(
-        {places.front().address, buffer.count, buffer.dtype});
-  }
+  const size_t root = static_cast<size_t>(call.root);
   for (size_t i = 0; i < places.size(); ++i) {
-    const bool has_it = i == source || (plan_.uses_nccl && i == 0);
-    if (!has_it)
-      program.copies_down.push_back({places[i], places[source], bytes});
+    if (i == root) continue;
+    program.copies.push_back({places[i], places[root], buffer.bytes()});
   }
 }
 
@@ -365,11 +287,13 @@ absl::Status CudaIpcComm::Lead(const Call& call, const Round& round,
                                std::span<const Post> posts,
                                absl::Duration until) {
   COHORT_ASSIGN_OR_RETURN(Program program, Plan(call, round, posts));
-  return seat().Do([&seat = seat(), program = std::move(program)](
-                       OwnerThread& owner) { return program.Run(owner, seat); },
-                   until,
-                   absl::StrCat("the collective that all ranks came to within ",
-                                absl::FormatDuration(call.deadline)));
+  return context().Do(
+      [&context = context(), program = std::move(program)](OwnerThread& owner) {
+        return program.Run(owner, context);
+      },
+      until,
+      absl::StrCat("the collective that all ranks came to within ",
+                   absl::FormatDuration(call.deadline)));
 }
 
 // ---- where buffers are
@@ -413,19 +337,19 @@ absl::Status CudaIpcComm::PrepareStage(Round& round, absl::Duration until) {
   // takes: peers keep those open.
   const bool is_larger = bytes > stage_bytes_;
   const size_t wanted = is_larger ? std::max(bytes, 2 * stage_bytes_) : 0;
-  COHORT_RETURN_IF_ERROR(seat().Do(
-      [&seat = seat(), answer, staged = round.staged, bytes,
+  COHORT_RETURN_IF_ERROR(context().Do(
+      [&context = context(), answer, staged = round.staged, bytes,
        wanted](OwnerThread& owner) {
         owner.SetCall("cuPointerGetAttribute");
         for (const Staged& one : staged) {
           answer->reaches.push_back(
-              seat.stream().device().Reaches(one.buffer.data));
+              context.stream().device().Reaches(one.buffer.data));
         }
         COHORT_ASSIGN_OR_RETURN(answer->pinned,
-                                seat.stream().ReservePinned(owner, bytes));
+                                context.stream().ReservePinned(owner, bytes));
         if (wanted == 0) return absl::OkStatus();
         COHORT_ASSIGN_OR_RETURN(answer->region,
-                                seat.shared().Allocate(owner, wanted));
+                                context.shared().Allocate(owner, wanted));
         return absl::OkStatus();
       },
       until, "preparing to stage"));
@@ -451,33 +375,33 @@ absl::Status CudaIpcComm::CopyIn(const Round& round, absl::Duration until) {
     if (staged.pinned == nullptr) continue;
     std::memcpy(staged.pinned, staged.buffer.data, staged.buffer.bytes());
   }
-  return seat().Do(
-      [&seat = seat(), all = round.staged](OwnerThread& owner) {
+  return context().Do(
+      [&context = context(), all = round.staged](OwnerThread& owner) {
         for (const Staged& staged : all) {
           const void* const from =
               staged.pinned != nullptr ? staged.pinned : staged.buffer.data;
-          const absl::Status copied = seat.stream().Copy(
+          const absl::Status copied = context.stream().Copy(
               owner, staged.in_region, from, staged.buffer.bytes());
           if (!copied.ok()) return copied;
         }
         // What the caller enqueued on the default stream, too.
-        return seat.stream().Await(owner);
+        return context.stream().Await(owner);
       },
       until, "the work that fills the buffers");
 }
 
 absl::Status CudaIpcComm::CopyOut(const Round& round, absl::Duration until) {
   if (round.staged.empty()) return absl::OkStatus();
-  COHORT_RETURN_IF_ERROR(seat().Do(
-      [&seat = seat(), all = round.staged](OwnerThread& owner) {
+  COHORT_RETURN_IF_ERROR(context().Do(
+      [&context = context(), all = round.staged](OwnerThread& owner) {
         for (const Staged& staged : all) {
           void* const to =
               staged.pinned != nullptr ? staged.pinned : staged.buffer.data;
-          const absl::Status copied = seat.stream().Copy(
+          const absl::Status copied = context.stream().Copy(
               owner, to, staged.in_region, staged.buffer.bytes());
           if (!copied.ok()) return copied;
         }
-        return seat.stream().Await(owner);
+        return context.stream().Await(owner);
       },
       until, "copying the result"));
   for (const Staged& staged : round.staged) {

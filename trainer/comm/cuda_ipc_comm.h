@@ -13,31 +13,26 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/comm/gpu_comm.h"
-#include "trainer/comm/gpu_plan.h"
-#include "trainer/comm/gpu_seat.h"
-#include "trainer/comm/nccl_library.h"
+#include "trainer/comm/gpu_context.h"
 #include "trainer/comm/shared_gpu.h"
 
 namespace cohort::trainer {
 
-// A communicator for ranks that share GPUs: one kernel over the buffers of all
-// ranks of a GPU, and NCCL between the GPUs where there are several.  See
-// docs/design/0006-ranks-of-one-gpu.md, whose CI-n are kept here.
+// A communicator for ranks that all share one GPU: one kernel over the buffers
+// of all ranks.  See docs/design/0006-ranks-of-one-gpu.md, whose CI-n are kept
+// here.
 //
-// With one GPU the bits are those of CPUs (CM-2, CI-1); with several they are
-// equal on all ranks.
+// The bits are those of CPUs (CM-2, CI-1).
 class CudaIpcComm final : public GpuComm {
  public:
-  // Blocks until all ranks are connected.  `id` is rank 0's, for this epoch,
-  // where the plan has NCCL.  UNAVAILABLE, ABORTED, DEADLINE_EXCEEDED at
-  // `until`.
+  // Blocks until all ranks are connected.  UNAVAILABLE, ABORTED,
+  // DEADLINE_EXCEEDED at `until`.
   static absl::StatusOr<std::unique_ptr<CudaIpcComm>> Connect(
-      std::unique_ptr<GpuSeat> seat, GpuPlan plan, const nccl::UniqueId& id,
-      absl::Duration until);
+      std::unique_ptr<GpuContext> context, absl::Duration until);
   ~CudaIpcComm() override;
 
   absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override;
-  // On one GPU a bucket costs two meetings on the host, tens of microseconds,
+  // A bucket costs two meetings on the host, tens of microseconds,
   // in which its memory moves some 25 MiB: a small first one is all meeting.
   // Reckoned, not measured.
   BucketBytes bucket_bytes() const override;
@@ -66,11 +61,10 @@ class CudaIpcComm final : public GpuComm {
     std::vector<Spot> spots = {};  // by buffer
     std::vector<Staged> staged = {};
   };
-  // What the rank that leads its GPU has the GPU do.
+  // What the rank that leads has the GPU do.
   struct Program;
 
-  CudaIpcComm(std::unique_ptr<GpuSeat> seat, GpuPlan plan,
-              std::string description);
+  CudaIpcComm(std::unique_ptr<GpuContext> context, std::string description);
 
   absl::Status RunUntil(const Call& call, absl::Duration until) override;
   absl::Status RunRound(const Call& call, Round round, absl::Duration until);
@@ -90,24 +84,20 @@ class CudaIpcComm final : public GpuComm {
   absl::Status Announce(const Call& call, std::span<const Post> posts,
                         absl::Duration until);
 
-  // The rank that has its GPU work for the others, this call.
+  // The rank that has the GPU work for the others, this call: each in turn.
   int LeaderOf(const Call& call) const;
   absl::StatusOr<Program> Plan(const Call& call, const Round& round,
                                std::span<const Post> posts) const;
   void PlanReduction(const Call& call, const Buffer& buffer,
                      const std::vector<SharedGpu::Place>& places,
                      Program& program) const;
-  void PlanBroadcast(const Call& call, const Buffer& buffer,
-                     const std::vector<SharedGpu::Place>& places,
-                     Program& program) const;
+  static void PlanBroadcast(const Call& call, const Buffer& buffer,
+                            const std::vector<SharedGpu::Place>& places,
+                            Program& program);
   absl::StatusOr<SharedGpu::Place> PlaceOf(int rank, const Spot& spot) const;
   absl::Status Lead(const Call& call, const Round& round,
                     std::span<const Post> posts, absl::Duration until);
 
-  const GpuPlan plan_;
-  // This rank's GPU among plan_.gpus.
-  const size_t gpu_;
-  const std::vector<int>& members_;
   std::vector<SharedGpu::Region> regions_;
   // Of the ranks' regions that all have heard of, by rank.
   std::vector<std::vector<cuda::IpcMemoryHandle>> announced_;

@@ -13,8 +13,6 @@
 namespace cohort::trainer {
 namespace {
 
-absl::Duration Now() { return MachineClock().Monotonic(); }
-
 bool LeavesUsable(const absl::Status& status) {
   return status.ok() || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
@@ -22,40 +20,40 @@ bool LeavesUsable(const absl::Status& status) {
 
 }  // namespace
 
-GpuComm::GpuComm(std::unique_ptr<GpuSeat> seat, std::string description)
-    : Comm(seat->identity()),
-      seat_(std::move(seat)),
+GpuComm::GpuComm(std::unique_ptr<GpuContext> context, std::string description)
+    : Comm(context->identity()),
+      context_(std::move(context)),
       description_(std::move(description)) {}
 
 absl::Status GpuComm::Zero(std::span<std::byte> memory) {
-  const absl::Status done = seat_->Do(
-      [seat = seat_.get(), memory](OwnerThread& owner) {
-        return seat->stream().Zero(owner, memory);
+  const absl::Status done = context_->Do(
+      [context = context_.get(), memory](OwnerThread& owner) {
+        return context->stream().Zero(owner, memory);
       },
-      Now() + seat_->options().deadlines.memory, "zeroing memory");
-  return done.ok() ? done : seat_->EndFor(done);
+      MonotonicNow() + context_->options().deadlines.memory, "zeroing memory");
+  return done.ok() ? done : context_->EndFor(done);
 }
 
 absl::Status GpuComm::CheckPeers() const {
-  COHORT_RETURN_IF_ERROR(seat_->ended());
-  return seat_->control().CheckPeers();
+  COHORT_RETURN_IF_ERROR(context_->ended());
+  return context_->control().CheckPeers();
 }
 
 void GpuComm::Revoke() {
-  seat_->End(absl::StrCat("epoch ", epoch(), " is revoked"));
-  seat_->control().Revoke();
+  context_->End(absl::StrCat("epoch ", epoch(), " is revoked"));
+  context_->control().Revoke();
 }
 
 absl::Status GpuComm::Run(const Call& call) {
-  COHORT_RETURN_IF_ERROR(seat_->ended());
-  const absl::Status done = RunUntil(call, Now() + call.deadline);
-  return LeavesUsable(done) ? done : seat_->EndFor(done);
+  COHORT_RETURN_IF_ERROR(context_->ended());
+  const absl::Status done = RunUntil(call, MonotonicNow() + call.deadline);
+  return LeavesUsable(done) ? done : context_->EndFor(done);
 }
 
 absl::Status GpuComm::GatherWords(const Call& call, std::span<int64_t> words,
                                   absl::Duration until) {
-  Comm& control = seat_->control();
-  const absl::Duration left = until - Now();
+  Comm& control = context_->control();
+  const absl::Duration left = until - MonotonicNow();
   const absl::Status met =
       control.AllReduce(Buffer::Of(words), ReduceOp::kSum, left);
   if (met.ok()) return met;

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/gpu_context.h"
 
 namespace cohort::trainer {
 
@@ -45,9 +45,9 @@ class GpuComm : public Comm {
   void Revoke() override;
 
  protected:
-  GpuComm(std::unique_ptr<GpuSeat> seat, std::string description);
+  GpuComm(std::unique_ptr<GpuContext> context, std::string description);
 
-  GpuSeat& seat() { return *seat_; }
+  GpuContext& context() { return *context_; }
 
   // A call, by `until`.
   virtual absl::Status RunUntil(const Call& call, absl::Duration until) = 0;
@@ -63,7 +63,7 @@ class GpuComm : public Comm {
   absl::Status GatherWords(const Call& call, std::span<int64_t> words,
                            absl::Duration until);
 
-  const std::unique_ptr<GpuSeat> seat_;
+  const std::unique_ptr<GpuContext> context_;
   const std::string description_;
 };
 

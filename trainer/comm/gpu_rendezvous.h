@@ -6,7 +6,7 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/comm/gpu_comm.h"
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/gpu_context.h"
 
 namespace cohort::trainer {
 
@@ -14,12 +14,13 @@ namespace cohort::trainer {
 inline constexpr char kGpusUnusable[] = "gpus_unusable";
 
 // Blocks until all ranks are connected: over NCCL where each has a GPU of its
-// own, else a CudaIpcComm.  `control` must outlive the communicator, and is its
-// own until that is destroyed; `exchange` is used during the call only.
+// own, a CudaIpcComm where all share one.  `control` must outlive the
+// communicator, and is its own until that is destroyed; `exchange` is used
+// during the call only.
 //
 // FAILED_PRECONDITION for the reason kGpusUnusable on all ranks alike, as
-// PlanGpus says; `control` is the caller's again then.  Else UNAVAILABLE,
-// ABORTED, DEADLINE_EXCEEDED, and errors of `exchange`.
+// ChooseTransport says; `control` is the caller's again then.  Else
+// UNAVAILABLE, ABORTED, DEADLINE_EXCEEDED, and errors of `exchange`.
 absl::StatusOr<std::unique_ptr<GpuComm>> ConnectGpuComm(GpuCommOptions options,
                                                         Comm& control,
                                                         Exchange& exchange);

@@ -21,16 +21,16 @@ constexpr absl::Duration kLateMax = absl::Milliseconds(1);
 
 }  // namespace
 
-Pace::Pace() : began_(MachineClock().Monotonic()) {}
+PollBackoff::PollBackoff() : began_(MonotonicNow()) {}
 
-absl::Duration Pace::SleepAfter(absl::Duration elapsed) {
+absl::Duration PollBackoff::SleepAfter(absl::Duration elapsed) {
   return std::max(std::min(elapsed / 8, kLateMax) - kWakeUp,
                   absl::ZeroDuration());
 }
 
-void Pace::Step(OwnerThread& owner) {
+void PollBackoff::Step(OwnerThread& owner) {
   ++looks_;
-  const absl::Duration sleep = SleepAfter(MachineClock().Monotonic() - began_);
+  const absl::Duration sleep = SleepAfter(MonotonicNow() - began_);
   if (sleep == absl::ZeroDuration()) {
     std::this_thread::yield();
   } else {
@@ -121,23 +121,24 @@ absl::Status GpuStream::Zero(OwnerThread& owner, std::span<std::byte> memory) {
 }
 
 absl::Status GpuStream::Poll(
-    OwnerThread& owner, absl::FunctionRef<absl::Status(const Pace&)> look) {
+    OwnerThread& owner,
+    absl::FunctionRef<absl::Status(const PollBackoff&)> look) {
   owner.SetCall("cuEventRecord");
   COHORT_RETURN_IF_ERROR(
       Check(driver_->cuEventRecord(event_, stream_), "cuEventRecord"));
-  for (Pace pace;; pace.Step(owner)) {
+  for (PollBackoff backoff;; backoff.Step(owner)) {
     owner.SetCall("cuEventQuery");
     const cuda::Result result = driver_->cuEventQuery(event_);
     if (result != cuda::kNotReady) return Check(result, "cuEventQuery");
-    COHORT_RETURN_IF_ERROR(look(pace));
+    COHORT_RETURN_IF_ERROR(look(backoff));
   }
 }
 
 absl::Status GpuStream::Await(OwnerThread& owner,
                               absl::FunctionRef<absl::Status()> look) {
-  return Poll(owner, [&](const Pace& pace) {
+  return Poll(owner, [&](const PollBackoff& backoff) {
     if (owner.is_ending()) return owner.ended();
-    return pace.IsDue() ? look() : absl::OkStatus();
+    return backoff.IsDue() ? look() : absl::OkStatus();
   });
 }
 
@@ -147,7 +148,7 @@ absl::Status GpuStream::Await(OwnerThread& owner) {
 
 absl::Status GpuStream::Drain(OwnerThread& owner) {
   if (event_ == nullptr) return absl::OkStatus();
-  return Poll(owner, [](const Pace&) { return absl::OkStatus(); });
+  return Poll(owner, [](const PollBackoff&) { return absl::OkStatus(); });
 }
 
 void GpuStream::Close(OwnerThread& owner) {

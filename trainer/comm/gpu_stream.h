@@ -23,9 +23,9 @@ namespace cohort::trainer {
 
 // Between two looks at what a GPU does: at once for what takes microseconds,
 // then by sleeps that stay short beside what they wait for.
-class Pace {
+class PollBackoff {
  public:
-  Pace();
+  PollBackoff();
 
   void Step(OwnerThread& owner);
   // True at first and then at every tenth look.
@@ -93,7 +93,7 @@ class GpuStream {
   void FreePinned(OwnerThread& owner);
   // Polls the stream, asking `look` between.
   absl::Status Poll(OwnerThread& owner,
-                    absl::FunctionRef<absl::Status(const Pace&)> look);
+                    absl::FunctionRef<absl::Status(const PollBackoff&)> look);
 
   const Comm::Identity identity_;
   const int ordinal_;

@@ -9,11 +9,11 @@ namespace {
 // A wake-up is late by the timer's slack.
 constexpr absl::Duration kSlack = absl::Microseconds(50);
 
-TEST(PaceTest, IsLateByAnEighthOfWhatItWaitsForAtMost) {
+TEST(PollBackoffTest, IsLateByAnEighthOfWhatItWaitsForAtMost) {
   absl::Duration before;
   for (absl::Duration elapsed = absl::Microseconds(1);
        elapsed < absl::Minutes(1); elapsed += elapsed / 3) {
-    const absl::Duration sleep = Pace::SleepAfter(elapsed);
+    const absl::Duration sleep = PollBackoff::SleepAfter(elapsed);
     EXPECT_GE(sleep, before) << elapsed;
     if (sleep > absl::ZeroDuration()) {
       EXPECT_LE(sleep + kSlack, elapsed / 8) << elapsed;
@@ -22,11 +22,13 @@ TEST(PaceTest, IsLateByAnEighthOfWhatItWaitsForAtMost) {
   }
 }
 
-TEST(PaceTest, SpinsForWhatIsShortAndSleepsForWhatIsLong) {
-  EXPECT_EQ(Pace::SleepAfter(absl::Microseconds(100)), absl::ZeroDuration());
-  EXPECT_GT(Pace::SleepAfter(absl::Milliseconds(1)), absl::ZeroDuration());
-  EXPECT_GT(Pace::SleepAfter(absl::Hours(1)), absl::Microseconds(900));
-  EXPECT_LE(Pace::SleepAfter(absl::Hours(1)), absl::Milliseconds(1));
+TEST(PollBackoffTest, SpinsForWhatIsShortAndSleepsForWhatIsLong) {
+  EXPECT_EQ(PollBackoff::SleepAfter(absl::Microseconds(100)),
+            absl::ZeroDuration());
+  EXPECT_GT(PollBackoff::SleepAfter(absl::Milliseconds(1)),
+            absl::ZeroDuration());
+  EXPECT_GT(PollBackoff::SleepAfter(absl::Hours(1)), absl::Microseconds(900));
+  EXPECT_LE(PollBackoff::SleepAfter(absl::Hours(1)), absl::Milliseconds(1));
 }
 
 }  // namespace

@@ -69,18 +69,8 @@ COHORT_SAME(ncclAllReduce);
 COHORT_SAME(ncclBroadcast);
 COHORT_SAME(ncclGroupStart);
 COHORT_SAME(ncclGroupEnd);
-#if NCCL_VERSION_CODE >= 21900
-COHORT_SAME(ncclMemAlloc);
-COHORT_SAME(ncclMemFree);
-#endif
-#if NCCL_VERSION_CODE >= 22700
-COHORT_SAME(ncclCommWindowRegister);
-COHORT_SAME(ncclCommWindowDeregister);
-static_assert(kWindowSymmetric == NCCL_WIN_COLL_SYMMETRIC);
-#endif
 #if NCCL_VERSION_CODE >= 22807
 COHORT_SAME(ncclCommRevoke);
-static_assert(kWindowAlignment == NCCL_WIN_REQUIRED_ALIGNMENT);
 #endif
 
 TEST(NcclAbiTest, FillsTheConfigAsTheRealInitializerDoes) {

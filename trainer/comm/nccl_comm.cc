@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/log.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "trainer/comm/signature.h"
@@ -15,8 +14,6 @@ namespace {
 
 // More shapes than a model has; all ranks forget them at the same call.
 constexpr size_t kAgreedMax = 4096;
-
-absl::Duration Now() { return MachineClock().Monotonic(); }
 
 // What a call is but for when.
 std::string ShapeOf(Signature signature) {
@@ -29,74 +26,62 @@ std::string ShapeOf(Signature signature) {
 // of one build.
 struct Post {
   Signature signature;
-  uint64_t unregistered = 0;  // hash of sizes
   uint64_t is_launched = 0;
 };
 static_assert(std::is_trivially_copyable_v<Post>);
 
-uint64_t HashOf(const std::vector<uint64_t>& sizes) {
-  uint64_t hash = 0;
-  for (const uint64_t size : sizes) {
-    hash = (hash ^ (size + 1)) * 1099511628211u;
-  }
-  return hash;
-}
-
-std::string Describe(const GpuSeat& seat) {
-  return absl::StrCat("NCCL ", nccl::VersionText(seat.nccl().version()), " on ",
-                      seat.stream().device().uuid());
+std::string Describe(const GpuContext& context) {
+  return absl::StrCat("NCCL ", nccl::VersionText(context.nccl().version()),
+                      " on ", context.stream().device().uuid());
 }
 
 }  // namespace
 
-NcclComm::NcclComm(std::unique_ptr<GpuSeat> seat, std::string description)
-    : GpuComm(std::move(seat), std::move(description)) {}
+NcclComm::NcclComm(std::unique_ptr<GpuContext> context, std::string description)
+    : GpuComm(std::move(context), std::move(description)) {}
 
 absl::StatusOr<std::unique_ptr<NcclComm>> NcclComm::Connect(
-    std::unique_ptr<GpuSeat> seat, const nccl::UniqueId& id,
+    std::unique_ptr<GpuContext> context, const nccl::UniqueId& id,
     absl::Duration until) {
-  const absl::Status connected = seat->Do(
-      [&seat = *seat, id](OwnerThread& owner) {
-        return seat.nccl().Init(owner, id, seat.identity().rank,
-                                seat.identity().world);
+  const absl::Status connected = context->Do(
+      [&context = *context, id](OwnerThread& owner) {
+        return context.nccl().Init(owner, id);
       },
       until, "connecting with NCCL");
   if (connected.ok()) {
-    std::string description = Describe(*seat);
+    std::string description = Describe(*context);
     return std::unique_ptr<NcclComm>(
-        new NcclComm(std::move(seat), std::move(description)));
+        new NcclComm(std::move(context), std::move(description)));
   }
-  seat->End(connected.message());
+  context->End(connected.message());
   // Those who are still connecting shall not wait for this rank.
-  seat->control().Revoke();
+  context->control().Revoke();
   return connected;
 }
 
 NcclComm::~NcclComm() {
-  if (!seat().ended().ok()) return;
-  const absl::Status done =
-      seat().Do([&seat = seat()](
-                    OwnerThread& owner) { return seat.nccl().Finish(owner); },
-                Now() + seat().options().deadlines.finish, "taking leave");
-  if (!done.ok()) seat().End(done.message());
+  if (!context().ended().ok()) return;
+  const absl::Status done = context().Do(
+      [&context = context()](OwnerThread& owner) {
+        return context.nccl().Finish(owner);
+      },
+      MonotonicNow() + context().options().deadlines.finish, "taking leave");
+  if (!done.ok()) context().End(done.message());
 }
 
 absl::StatusOr<std::span<std::byte>> NcclComm::Allocate(size_t bytes) {
-  using Allocation = NcclCommunicator::Allocation;
-  auto allocation = std::make_shared<Allocation>();
-  const absl::Status done = seat().Do(
-      [&seat = seat(), allocation, bytes](OwnerThread& owner) {
-        COHORT_ASSIGN_OR_RETURN(*allocation,
-                                seat.nccl().Allocate(owner, bytes));
+  auto memory = std::make_shared<std::span<std::byte>>();
+  const absl::Status done = context().Do(
+      [&context = context(), memory, bytes](OwnerThread& owner) {
+        COHORT_ASSIGN_OR_RETURN(*memory, context.nccl().Allocate(owner, bytes));
         return absl::OkStatus();
       },
-      Now() + seat().options().deadlines.memory,
+      MonotonicNow() + context().options().deadlines.memory,
       absl::StrCat("allocating ", bytes, " bytes"));
   if (absl::IsResourceExhausted(done)) return done;
-  if (!done.ok()) return seat().EndFor(done);
-  if (allocation->can_register) unregistered_.push_back(bytes);
-  if (bytes > 0) allocated_.push_back(allocation->memory);
-  return allocation->memory;
+  if (!done.ok()) return context().EndFor(done);
+  if (bytes > 0) allocated_.push_back(*memory);
+  return *memory;
 }
 
 absl::Status NcclComm::RunUntil(const Call& call, absl::Duration until) {
@@ -122,13 +107,12 @@ absl::Status NcclComm::RunUntil(const Call& call, absl::Duration until) {
   if (!is_agreed) {
     if (agreed_.size() >= kAgreedMax) agreed_.clear();
     agreed_.insert(shape);
-    COHORT_RETURN_IF_ERROR(RegisterWindows(call, until));
     launched = Launch(*prepared);
   }
-  COHORT_RETURN_IF_ERROR(
-      seat().Await(*launched, until,
-                   absl::StrCat("the collective that all ranks came to within ",
-                                absl::FormatDuration(call.deadline))));
+  COHORT_RETURN_IF_ERROR(context().Await(
+      *launched, until,
+      absl::StrCat("the collective that all ranks came to within ",
+                   absl::FormatDuration(call.deadline))));
   // NC-6.
   if (!prepared->staged.empty()) {
     Unpack(prepared->stage.pinned, prepared->staged);
@@ -165,17 +149,17 @@ absl::StatusOr<NcclComm::Prepared> NcclComm::Prepare(const Call& call,
     Stage stage;
   };
   auto answer = std::make_shared<Answer>();
-  COHORT_RETURN_IF_ERROR(seat().Do(
-      [&seat = seat(), answer, foreign](OwnerThread& owner) {
+  COHORT_RETURN_IF_ERROR(context().Do(
+      [&context = context(), answer, foreign](OwnerThread& owner) {
         owner.SetCall("cuPointerGetAttribute");
         size_t bytes = 0;
         for (const Buffer& buffer : foreign) {
           answer->reaches.push_back(
-              seat.stream().device().Reaches(buffer.data));
+              context.stream().device().Reaches(buffer.data));
           if (!answer->reaches.back()) bytes += PackedBytes(buffer);
         }
         COHORT_ASSIGN_OR_RETURN(answer->stage,
-                                seat.nccl().Reserve(owner, bytes));
+                                context.nccl().Reserve(owner, bytes));
         return absl::OkStatus();
       },
       until, "preparing to stage"));
@@ -195,10 +179,10 @@ absl::StatusOr<NcclComm::Prepared> NcclComm::Prepare(const Call& call,
 }
 
 std::shared_ptr<OwnerThread::Job> NcclComm::Launch(const Prepared& prepared) {
-  return seat().Post(
-      [&seat = seat(), collective = prepared.collective](OwnerThread& owner) {
-        return seat.nccl().Run(owner, collective);
-      });
+  return context().Post([&context = context(),
+                         collective = prepared.collective](OwnerThread& owner) {
+    return context.nccl().Run(owner, collective);
+  });
 }
 
 absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
@@ -206,20 +190,17 @@ absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
   Post mine;
   mine.signature = Sign(call, epoch());
   mine.signature.has_failed = is_ready ? 0 : 1;
-  mine.unregistered = HashOf(unregistered_);
   mine.is_launched = is_launched ? 1 : 0;
   COHORT_ASSIGN_OR_RETURN(const std::vector<Post> posts,
                           Gather(call, mine, until));
   absl::Status verdict;
   bool any_launched = false;
-  bool is_same_memory = true;
   for (int peer = 0; peer < world(); ++peer) {
     const Post& theirs = posts[peer];
     if (verdict.ok()) {
       verdict = CheckAlike(mine.signature, peer, theirs.signature);
     }
     any_launched |= theirs.is_launched != 0;
-    is_same_memory &= theirs.unregistered == mine.unregistered;
   }
   for (int peer = 0; peer < world() && verdict.ok(); ++peer) {
     if (posts[peer].signature.has_failed == 0) continue;
@@ -228,55 +209,8 @@ absl::Status NcclComm::Meet(const Call& call, absl::Duration until,
         " bytes; use buffers from Allocate"));
   }
   // What was launched cannot be taken back, on no rank.
-  if (!verdict.ok() && any_launched) seat().End(verdict.message());
-  can_register_ = is_same_memory && !unregistered_.empty();
+  if (!verdict.ok() && any_launched) context().End(verdict.message());
   return verdict;
-}
-
-absl::Status NcclComm::RegisterWindows(const Call& call, absl::Duration until) {
-  if (!can_register_) return absl::OkStatus();
-  unregistered_.clear();
-  auto refused = std::make_shared<absl::Status>();
-  COHORT_RETURN_IF_ERROR(seat().Do(
-      [&seat = seat(), refused](OwnerThread& owner) {
-        *refused = seat.nccl().RegisterWindows(owner);
-        return owner.ended();
-      },
-      until, "registering memory"));
-  COHORT_ASSIGN_OR_RETURN(
-      const std::vector<uint64_t> refusals,
-      Gather(call, uint64_t{refused->ok() ? 0u : 1u}, until));
-  const auto first = std::find(refusals.begin(), refusals.end(), 1);
-  if (first == refusals.end()) return absl::OkStatus();
-  return ConnectAgain(
-      call,
-      !refused->ok()
-          ? refused->message()
-          : absl::StrCat("rank ", first - refusals.begin(), " has no windows"),
-      until);
-}
-
-absl::Status NcclComm::ConnectAgain(const Call& call, absl::string_view why,
-                                    absl::Duration until) {
-  COHORT_LOG(kWarning, "nccl_windows_refused", {"rank", rank()},
-             {"epoch", epoch()}, {"why", why});
-  auto id = std::make_shared<nccl::UniqueId>();
-  COHORT_RETURN_IF_ERROR(seat().Do(
-      [&seat = seat(), id, why = std::string(why)](OwnerThread& owner) {
-        seat.nccl().Abandon(owner, why);
-        if (seat.identity().rank != 0) return absl::OkStatus();
-        COHORT_ASSIGN_OR_RETURN(*id, seat.nccl().NewId(owner));
-        return absl::OkStatus();
-      },
-      until, "giving up a communicator that refused windows"));
-  COHORT_ASSIGN_OR_RETURN(const std::vector<nccl::UniqueId> ids,
-                          Gather(call, *id, until));
-  return seat().Do(
-      [&seat = seat(), id = ids[0]](OwnerThread& owner) {
-        return seat.nccl().Init(owner, id, seat.identity().rank,
-                                seat.identity().world);
-      },
-      until, "connecting with NCCL without windows");
 }
 
 }  // namespace cohort::trainer

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <set>
 #include <span>
@@ -10,12 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "trainer/comm/comm.h"
 #include "trainer/comm/gpu_comm.h"
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/gpu_context.h"
 #include "trainer/comm/nccl_communicator.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/owner_thread.h"
@@ -28,7 +26,7 @@ class NcclComm final : public GpuComm {
   // Blocks until all ranks are connected.  `id` is rank 0's, for this epoch
   // (NC-8).  UNAVAILABLE, ABORTED, DEADLINE_EXCEEDED at `until`.
   static absl::StatusOr<std::unique_ptr<NcclComm>> Connect(
-      std::unique_ptr<GpuSeat> seat, const nccl::UniqueId& id,
+      std::unique_ptr<GpuContext> context, const nccl::UniqueId& id,
       absl::Duration until);
   ~NcclComm() override;
 
@@ -46,7 +44,7 @@ class NcclComm final : public GpuComm {
     Stage stage;
   };
 
-  NcclComm(std::unique_ptr<GpuSeat> seat, std::string description);
+  NcclComm(std::unique_ptr<GpuContext> context, std::string description);
 
   absl::Status RunUntil(const Call& call, absl::Duration until) override;
   absl::StatusOr<Prepared> Prepare(const Call& call, absl::Duration until);
@@ -55,17 +53,9 @@ class NcclComm final : public GpuComm {
   // Compares what all ranks bring.
   absl::Status Meet(const Call& call, absl::Duration until, bool is_ready,
                     bool is_launched);
-  absl::Status RegisterWindows(const Call& call, absl::Duration until);
-  // All ranks, on a communicator of the same epoch without windows.
-  absl::Status ConnectAgain(const Call& call, absl::string_view why,
-                            absl::Duration until);
 
   // From Allocate, by address.
   std::vector<std::span<std::byte>> allocated_;
-  // Sizes that RegisterWindows was not called for.
-  std::vector<uint64_t> unregistered_;
-  // Whether all ranks had the same of these when they met last.
-  bool can_register_ = false;
   // Shapes that all ranks agreed on.
   std::set<std::string> agreed_;
 };

@@ -8,17 +8,14 @@
 
 #include "common/log.h"
 #include "common/real_clock.h"
-#include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
 // User guide: docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage, pages
 // communicators ("Creating a communication with options", "Fault Tolerance"),
-// groups, bufferreg.
+// groups.
 namespace cohort::trainer {
 namespace {
-
-absl::Duration Now() { return MachineClock().Monotonic(); }
 
 nccl::DataType TypeOf(DType dtype) {
   switch (dtype) {
@@ -83,14 +80,13 @@ absl::StatusOr<nccl::UniqueId> NcclCommunicator::NewId(OwnerThread& owner) {
 }
 
 absl::Status NcclCommunicator::Init(OwnerThread& owner,
-                                    const nccl::UniqueId& id, int member,
-                                    int members) {
+                                    const nccl::UniqueId& id) {
   nccl::Config config;
   // Only a non-blocking communicator can be aborted at any time.
   config.blocking = 0;
   owner.SetCall("ncclCommInitRankConfig");
   const nccl::Result started = library_->table.ncclCommInitRankConfig(
-      &comm_, members, id, member, &config);
+      &comm_, identity_.world, id, identity_.rank, &config);
   if (comm_ != nullptr) state_ = State::kInit;
   COHORT_RETURN_IF_ERROR(AwaitNccl(owner, "ncclCommInitRankConfig", started,
                                    absl::InfiniteDuration()));
@@ -98,35 +94,15 @@ absl::Status NcclCommunicator::Init(OwnerThread& owner,
   return absl::OkStatus();
 }
 
-absl::StatusOr<NcclCommunicator::Block> NcclCommunicator::NewBlock(
+absl::StatusOr<std::span<std::byte>> NcclCommunicator::Allocate(
     OwnerThread& owner, size_t bytes) {
-  Block block;
-  // Windows are whole pages, and nothing is not allocated.
-  block.bytes = RoundUp(std::max(bytes, size_t{1}), nccl::kWindowAlignment);
-  if (library_->table.ncclMemAlloc) {
-    owner.SetCall("ncclMemAlloc");
-    void* memory = nullptr;
-    // Where it fails, as without virtual memory management, the plain way says
-    // why, or works.
-    if (library_->table.ncclMemAlloc(&memory, block.bytes) == nccl::kSuccess) {
-      block.data = static_cast<std::byte*>(memory);
-      block.is_nccls = true;
-      return block;
-    }
-  }
+  // The driver allocates no nothing.
   COHORT_ASSIGN_OR_RETURN(const cuda::DevicePointer memory,
-                          gpu_.Allocate(owner, block.bytes));
-  block.data = cuda::AddressOf(memory);
-  return block;
-}
-
-absl::StatusOr<NcclCommunicator::Allocation> NcclCommunicator::Allocate(
-    OwnerThread& owner, size_t bytes) {
-  COHORT_ASSIGN_OR_RETURN(const Block block, NewBlock(owner, bytes));
-  blocks_.push_back(block);
-  const std::span<std::byte> memory(block.data, bytes);
-  COHORT_RETURN_IF_ERROR(gpu_.Zero(owner, memory));
-  return Allocation{memory, block.is_nccls && HasWindows()};
+                          gpu_.Allocate(owner, std::max(bytes, size_t{1})));
+  blocks_.push_back(memory);
+  const std::span<std::byte> allocated(cuda::AddressOf(memory), bytes);
+  COHORT_RETURN_IF_ERROR(gpu_.Zero(owner, allocated));
+  return allocated;
 }
 
 absl::StatusOr<NcclCommunicator::Stage> NcclCommunicator::Reserve(
@@ -148,28 +124,6 @@ void NcclCommunicator::FreeStage(OwnerThread& owner) {
   gpu_.device().Free(cuda::PointerTo(stage_.device));
   stage_.device = nullptr;
   stage_.bytes = 0;
-}
-
-absl::Status NcclCommunicator::RegisterWindows(OwnerThread& owner) {
-  if (!HasWindows()) return absl::OkStatus();
-  const absl::Duration until = Now() + deadlines_.window;
-  for (Block& block : blocks_) {
-    if (!block.is_nccls || block.is_tried) continue;
-    block.is_tried = true;
-    owner.SetCall("ncclCommWindowRegister");
-    const nccl::Result started = library_->table.ncclCommWindowRegister(
-        comm_, block.data, block.bytes, &block.window, nccl::kWindowSymmetric);
-    COHORT_RETURN_IF_ERROR(
-        AwaitNccl(owner, "ncclCommWindowRegister", started, until));
-  }
-  return absl::OkStatus();
-}
-
-void NcclCommunicator::Abandon(OwnerThread& owner, absl::string_view why) {
-  Abort(owner, why);
-  can_register_ = false;
-  for (Block& block : blocks_) block.window = nullptr;
-  state_ = State::kNone;
 }
 
 absl::Status NcclCommunicator::Run(OwnerThread& owner,
@@ -223,14 +177,14 @@ absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,
                                          nccl::Result started,
                                          absl::Duration until) {
   nccl::Result result = started;
-  Pace pace;
+  PollBackoff backoff;
   while (result == nccl::kInProgress) {
     if (owner.is_ending() && !is_leaving_) return owner.ended();
-    if (Now() >= until) {
+    if (MonotonicNow() >= until) {
       return absl::DeadlineExceededError(
           absl::StrCat(gpu_.Place(), ": ", call, " is not over"));
     }
-    pace.Step(owner);
+    backoff.Step(owner);
     owner.SetCall("ncclCommGetAsyncError");
     const nccl::Result asked =
         library_->table.ncclCommGetAsyncError(comm_, &result);
@@ -252,18 +206,10 @@ absl::Status NcclCommunicator::Look(OwnerThread& owner) {
 
 absl::Status NcclCommunicator::Finish(OwnerThread& owner) {
   if (state_ != State::kUp) return absl::OkStatus();
-  for (Block& block : blocks_) {
-    if (block.window == nullptr) continue;
-    owner.SetCall("ncclCommWindowDeregister");
-    COHORT_RETURN_IF_ERROR(
-        Nccl(library_->table.ncclCommWindowDeregister(comm_, block.window),
-             "ncclCommWindowDeregister"));
-    block.window = nullptr;
-  }
   owner.SetCall("ncclCommFinalize");
   COHORT_RETURN_IF_ERROR(AwaitNccl(owner, "ncclCommFinalize",
                                    library_->table.ncclCommFinalize(comm_),
-                                   Now() + deadlines_.finish));
+                                   MonotonicNow() + deadlines_.finish));
   owner.SetCall("ncclCommDestroy");
   const nccl::Result destroyed =
       library_->table.ncclCommDestroy(std::exchange(comm_, nullptr));
@@ -281,17 +227,17 @@ std::optional<GpuEnd> NcclCommunicator::Quiet(OwnerThread& owner,
   if (state_ == State::kUp && library_->table.ncclCommRevoke) {
     const absl::Status revoked = Revoke(owner, why);
     if (revoked.ok()) {
-      return GpuEnd{.rung = GpuEnd::Rung::kRevoked, .why = std::move(words)};
+      return GpuEnd{.level = GpuEnd::Level::kRevoked, .why = std::move(words)};
     }
     absl::StrAppend(&words, "; ", revoked.message());
   }
   Abort(owner, why);
-  return GpuEnd{.rung = GpuEnd::Rung::kAborted, .why = std::move(words)};
+  return GpuEnd{.level = GpuEnd::Level::kAborted, .why = std::move(words)};
 }
 
 absl::Status NcclCommunicator::Revoke(OwnerThread& owner,
                                       absl::string_view why) {
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   owner.SetCall("ncclCommRevoke");
   const absl::Status revoked = AwaitNccl(
       owner, "ncclCommRevoke", library_->table.ncclCommRevoke(comm_, 0),
@@ -299,18 +245,18 @@ absl::Status NcclCommunicator::Revoke(OwnerThread& owner,
   if (!revoked.ok()) {
     COHORT_LOG(kWarning, "nccl_revoke_failed", {"rank", identity_.rank},
                {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
-               {"why", revoked.message()}, {"after", Now() - begin});
+               {"why", revoked.message()}, {"after", MonotonicNow() - begin});
     return revoked;
   }
   state_ = State::kQuiet;
   COHORT_LOG(kWarning, "nccl_revoked", {"rank", identity_.rank},
              {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
-             {"why", why}, {"took", Now() - begin});
+             {"why", why}, {"took", MonotonicNow() - begin});
   return absl::OkStatus();
 }
 
 void NcclCommunicator::Abort(OwnerThread& owner, absl::string_view why) {
-  const absl::Duration begin = Now();
+  const absl::Duration begin = MonotonicNow();
   owner.SetCall("ncclCommAbort");
   // It frees the communicator whatever it answers.
   const nccl::Result aborted =
@@ -318,17 +264,8 @@ void NcclCommunicator::Abort(OwnerThread& owner, absl::string_view why) {
   state_ = State::kQuiet;
   COHORT_LOG(kWarning, "nccl_aborted", {"rank", identity_.rank},
              {"epoch", identity_.epoch}, {"device", gpu_.device().name()},
-             {"why", why}, {"result", aborted}, {"took", Now() - begin});
-}
-
-void NcclCommunicator::Free(OwnerThread& owner, const Block& block) {
-  if (block.is_nccls) {
-    owner.SetCall("ncclMemFree");
-    library_->table.ncclMemFree(block.data);
-    return;
-  }
-  owner.SetCall("cuMemFree");
-  gpu_.device().Free(cuda::PointerTo(block.data));
+             {"why", why}, {"result", aborted},
+             {"took", MonotonicNow() - begin});
 }
 
 void NcclCommunicator::Close(OwnerThread& owner) {
@@ -339,7 +276,8 @@ void NcclCommunicator::Close(OwnerThread& owner) {
   }
   // NC-7.
   FreeStage(owner);
-  for (const Block& block : blocks_) Free(owner, block);
+  owner.SetCall("cuMemFree");
+  for (const cuda::DevicePointer block : blocks_) gpu_.device().Free(block);
   blocks_.clear();
 }
 

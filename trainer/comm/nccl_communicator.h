@@ -31,17 +31,13 @@ inline constexpr absl::Duration kLeavePatience = absl::Seconds(30);
 // ncclProxyService), and revoke and abort wait until they have.
 inline constexpr absl::Duration kNcclPoll = absl::Milliseconds(500);
 
-// How long each rung of the ladder may take.  No caller waits for it: calls end
+// How long each abort level may take.  No caller waits for it: calls end
 // within 100 ms of a revoke (CM-1).
 struct NcclDeadlines {
   absl::Duration revoke = absl::Milliseconds(700);
-  // From the end of a communicator until it is quiet, by whatever rung; then
+  // From the end of a communicator until it is quiet, by whatever level; then
   // the process is killed.
   absl::Duration quiet = absl::Seconds(3);
-  // For all ranks to register a window, from when they have met for it: a
-  // matter of milliseconds.  Then it counts as refused, as where a peer's NCCL
-  // has refused and waits for nobody.
-  absl::Duration window = absl::Seconds(5);
   // To take leave of peers when all went well, and then to give back what is
   // held.
   absl::Duration finish = kLeavePatience;
@@ -75,11 +71,6 @@ class NcclCommunicator {
     // Of the stage: copied to the device before it, and back after it.
     size_t staged_bytes = 0;
   };
-  struct Allocation {
-    std::span<std::byte> memory;
-    // Whether RegisterWindows would do something for it.
-    bool can_register = false;
-  };
 
   // `gpu` must outlive it; it is open before the first call.
   NcclCommunicator(const Comm::Identity& identity, GpuStream& gpu,
@@ -92,29 +83,20 @@ class NcclCommunicator {
   int version() const { return library_->version; }
 
   absl::StatusOr<nccl::UniqueId> NewId(OwnerThread& owner);
-  // Returns when all members have called it: the ranks of the gang, or one of
-  // them for each GPU.
-  absl::Status Init(OwnerThread& owner, const nccl::UniqueId& id, int member,
-                    int members);
+  // Returns when all ranks have called it.
+  absl::Status Init(OwnerThread& owner, const nccl::UniqueId& id);
 
-  absl::StatusOr<Allocation> Allocate(OwnerThread& owner, size_t bytes);
+  absl::StatusOr<std::span<std::byte>> Allocate(OwnerThread& owner,
+                                                size_t bytes);
   // At least `bytes`.  The one before it is given back.
   absl::StatusOr<Stage> Reserve(OwnerThread& owner, size_t bytes);
-  // Registers what Allocate gave and was not registered yet; all ranks call it
-  // alike.  Unless it is OK on all of them, or the owner ends, all ranks must
-  // Abandon the communicator: NCCL keeps an error that it finds in the
-  // background, and some ranks may wait in it for the others.
-  absl::Status RegisterWindows(OwnerThread& owner);
-  // Aborts the communicator, for another Init; memory stays, and is never
-  // registered again.
-  void Abandon(OwnerThread& owner, absl::string_view why);
 
   // Returns when this rank's part is over.
   absl::Status Run(OwnerThread& owner, const Collective& collective);
 
   // Takes leave of the peers, when all went well.
   absl::Status Finish(OwnerThread& owner);
-  // The ladder: revoke, else abort; the rung that was taken, if there was
+  // Revoke, else abort; the level that was needed, if there was
   // something to end.  `why` is for the log and for whoever is told.
   std::optional<GpuEnd> Quiet(OwnerThread& owner, absl::string_view why);
   // After the stream was drained.
@@ -123,20 +105,6 @@ class NcclCommunicator {
  private:
   enum class State { kNone, kInit, kUp, kQuiet };
 
-  struct Block {
-    std::byte* data = nullptr;
-    size_t bytes = 0;
-    bool is_nccls = false;  // from ncclMemAlloc
-    // RegisterWindows was here; NCCL may well answer with no window.
-    bool is_tried = false;
-    nccl::Window window = nullptr;
-  };
-
-  bool HasWindows() const {
-    return can_register_ && !!library_->table.ncclCommWindowRegister;
-  }
-  absl::StatusOr<Block> NewBlock(OwnerThread& owner, size_t bytes);
-  void Free(OwnerThread& owner, const Block& block);
   void FreeStage(OwnerThread& owner);
 
   absl::Status Enqueue(OwnerThread& owner, const Collective& collective);
@@ -160,12 +128,10 @@ class NcclCommunicator {
   std::shared_ptr<const nccl::Library> library_;
   const NcclDeadlines deadlines_;
   State state_ = State::kNone;
-  // False once NCCL has refused.
-  bool can_register_ = true;
   // In Quiet and after it, which the owner's end shall not cut short.
   bool is_leaving_ = false;
   nccl::Communicator comm_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<cuda::DevicePointer> blocks_;
   Stage stage_;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "common/dynamic_library.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -48,17 +49,9 @@ std::vector<std::string> WheelPaths() {
   return paths;
 }
 
-template <typename R, typename... Args>
-void Bind(void* library, const char* symbol,
-          std::function<R(Args...)>& function) {
-  auto* const address =
-      reinterpret_cast<R (*)(Args...)>(dlsym(library, symbol));
-  if (address != nullptr) function = address;
-}
-
-NcclTable BindAll(void* library) {
+NcclTable BindAll(const DynamicLibrary& library) {
   NcclTable t;
-#define COHORT_BIND(name) Bind(library, #name, t.name)
+#define COHORT_BIND(name) library.Bind(#name, t.name)
   COHORT_BIND(ncclGetVersion);
   COHORT_BIND(ncclGetErrorString);
   COHORT_BIND(ncclGetLastError);
@@ -72,10 +65,6 @@ NcclTable BindAll(void* library) {
   COHORT_BIND(ncclBroadcast);
   COHORT_BIND(ncclGroupStart);
   COHORT_BIND(ncclGroupEnd);
-  COHORT_BIND(ncclMemAlloc);
-  COHORT_BIND(ncclMemFree);
-  COHORT_BIND(ncclCommWindowRegister);
-  COHORT_BIND(ncclCommWindowDeregister);
   COHORT_BIND(ncclCommRevoke);
 #undef COHORT_BIND
   return t;
@@ -157,12 +146,6 @@ absl::StatusOr<std::shared_ptr<const Library>> MakeLibrary(
                {"version", VersionText(library->version)},
                {"newest_known", VersionText(kVersionKnownMax)}, {"path", path});
   }
-  if (library->version < kVersionMemAlloc || !table.ncclMemFree) {
-    table.ncclMemAlloc = nullptr;
-  }
-  if (library->version < kVersionWindow || !table.ncclCommWindowDeregister) {
-    table.ncclCommWindowRegister = nullptr;
-  }
   if (library->version < kVersionRevoke) table.ncclCommRevoke = nullptr;
   library->table = std::move(table);
   library->path = std::move(path);
@@ -179,14 +162,12 @@ absl::StatusOr<std::shared_ptr<const Library>> LoadFirst(
   std::vector<std::string> reasons;
   for (const std::string& path : candidates) {
     before("dlopen of NCCL");
-    // Never closed: NCCL keeps threads and handlers in the process.
-    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      const char* const why = dlerror();
-      reasons.push_back(why != nullptr ? why : path);
+    const auto opened = DynamicLibrary::Open(path);
+    if (!opened.ok()) {
+      reasons.emplace_back(opened.status().message());
       continue;
     }
-    auto library = MakeLibrary(BindAll(handle), path, before);
+    auto library = MakeLibrary(BindAll(*opened), path, before);
     if (library.ok()) return library;
     reasons.emplace_back(library.status().message());
   }

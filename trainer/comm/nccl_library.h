@@ -46,11 +46,7 @@ inline constexpr RedOp kMax = 2;
 inline constexpr RedOp kMin = 3;
 inline constexpr RedOp kAvg = 4;
 
-inline constexpr int kWindowSymmetric = 1;
-inline constexpr size_t kWindowAlignment = 4096;
-
 using Communicator = struct NcclCommOpaque*;
-using Window = struct NcclWindowOpaque*;
 
 struct UniqueId {
   char internal[128];
@@ -93,19 +89,12 @@ struct NcclTable {
   std::function<Result()> ncclGroupStart;
   std::function<Result()> ncclGroupEnd;
 
-  // Unset where the version does not have them.
-  std::function<Result(void**, size_t)> ncclMemAlloc;  // 2.19
-  std::function<Result(void*)> ncclMemFree;
-  std::function<Result(Communicator, void*, size_t, Window*, int flags)>
-      ncclCommWindowRegister;  // 2.27
-  std::function<Result(Communicator, Window)> ncclCommWindowDeregister;
-  std::function<Result(Communicator, int flags)> ncclCommRevoke;  // 2.28.7
+  // Unset before 2.28.7.
+  std::function<Result(Communicator, int flags)> ncclCommRevoke;
 };
 
 // As ncclGetVersion counts: 22809 is 2.28.9.
 inline constexpr int kVersionMin = 21800;
-inline constexpr int kVersionMemAlloc = 21900;
-inline constexpr int kVersionWindow = 22700;
 inline constexpr int kVersionRevoke = 22807;
 // The newest that we looked at; what is newer is used, and said to be untried.
 inline constexpr int kVersionKnownMax = 23299;

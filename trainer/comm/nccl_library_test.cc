@@ -15,7 +15,6 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "trainer/comm/testing/fake_nccl.h"
-#include "trainer/cuda/testing/fake_driver.h"
 
 namespace cohort::trainer::nccl {
 namespace {
@@ -110,23 +109,17 @@ TEST(LoadFirstTest, SaysOfEachWhyNot) {
 TEST(MakeLibraryTest, UsesOfEachVersionWhatItHas) {
   struct Row {
     int version;
-    bool memory, window, revoke;
+    bool revoke;
   };
-  for (const Row& row :
-       {Row{21800, false, false, false}, Row{21899, false, false, false},
-        Row{21900, true, false, false}, Row{22603, true, false, false},
-        Row{22700, true, true, false}, Row{22806, true, true, false},
-        Row{22807, true, true, true}, Row{22809, true, true, true},
-        Row{23007, true, true, true}, Row{23203, true, true, true}}) {
+  for (const Row& row : {Row{21800, false}, Row{22700, false},
+                         Row{22806, false}, Row{22807, true}, Row{22809, true},
+                         Row{23007, true}, Row{23203, true}}) {
     SCOPED_TRACE(row.version);
     FakeFabric fabric;
-    cuda::FakeDriver driver;
-    FakeNccl fake(fabric, driver, row.version);
+    FakeNccl fake(fabric, row.version);
     const auto library = MakeLibrary(fake.table(), "libnccl.so.2");
     ASSERT_THAT(library, IsOk());
     const NcclTable& table = (*library)->table;
-    EXPECT_EQ(!!table.ncclMemAlloc, row.memory);
-    EXPECT_EQ(!!table.ncclCommWindowRegister, row.window);
     EXPECT_EQ(!!table.ncclCommRevoke, row.revoke);
     EXPECT_EQ((*library)->version, row.version);
   }
@@ -134,39 +127,30 @@ TEST(MakeLibraryTest, UsesOfEachVersionWhatItHas) {
 
 TEST(MakeLibraryTest, TakesOutWhatTheVersionDoesNotHaveAndTheTableDoes) {
   FakeFabric fabric;
-  cuda::FakeDriver driver;
-  FakeNccl full(fabric, driver, 22809);
-  FakeNccl old(fabric, driver, 21800);
+  FakeNccl full(fabric, 22809);
+  FakeNccl old(fabric, 21800);
   NcclTable table = full.table();
   table.ncclGetVersion = old.table().ncclGetVersion;
   const auto library = MakeLibrary(table, "x");
   ASSERT_THAT(library, IsOk());
-  EXPECT_FALSE((*library)->table.ncclMemAlloc);
-  EXPECT_FALSE((*library)->table.ncclCommWindowRegister);
   EXPECT_FALSE((*library)->table.ncclCommRevoke);
 }
 
 TEST(MakeLibraryTest, DoesWithoutASymbolThatAVersionShouldHave) {
   FakeFabric fabric;
-  cuda::FakeDriver driver;
-  FakeNccl fake(fabric, driver, 22809);
+  FakeNccl fake(fabric, 22809);
   NcclTable table = fake.table();
   table.ncclCommRevoke = nullptr;
-  table.ncclMemFree = nullptr;
-  table.ncclCommWindowDeregister = nullptr;
   const auto library = MakeLibrary(table, "x");
   ASSERT_THAT(library, IsOk());
   EXPECT_FALSE((*library)->table.ncclCommRevoke);
-  EXPECT_FALSE((*library)->table.ncclMemAlloc);
-  EXPECT_FALSE((*library)->table.ncclCommWindowRegister);
 }
 
 TEST(MakeLibraryTest, RefusesBelowTheFloorWhateverTheCountingWas) {
   FakeFabric fabric;
-  cuda::FakeDriver driver;
   for (const auto& [version, text] : std::vector<std::pair<int, std::string>>{
            {2804, "older than 2.9"}, {21705, "2.17.5"}}) {
-    FakeNccl fake(fabric, driver, version);
+    FakeNccl fake(fabric, version);
     EXPECT_THAT(MakeLibrary(fake.table(), "/opt/libnccl.so.2"),
                 StatusIs(kUnmet, AllOf(HasSubstr(text),
                                        HasSubstr("/opt/libnccl.so.2"))));
@@ -175,8 +159,7 @@ TEST(MakeLibraryTest, RefusesBelowTheFloorWhateverTheCountingWas) {
 
 TEST(MakeLibraryTest, SaysWhenTheVersionCannotBeAsked) {
   FakeFabric fabric;
-  cuda::FakeDriver driver;
-  FakeNccl fake(fabric, driver);
+  FakeNccl fake(fabric);
   fake.faults().Fail("ncclGetVersion", kInternalError);
   EXPECT_THAT(MakeLibrary(fake.table(), "x"),
               StatusIs(kUnmet, HasSubstr("ncclGetVersion answers 3")));
@@ -184,8 +167,7 @@ TEST(MakeLibraryTest, SaysWhenTheVersionCannotBeAsked) {
 
 TEST(NcclStatusTest, SaysWhatNcclSaid) {
   FakeFabric fabric;
-  cuda::FakeDriver driver;
-  FakeNccl fake(fabric, driver);
+  FakeNccl fake(fabric);
   const auto library = MakeLibrary(fake.table(), "x");
   ASSERT_THAT(library, IsOk());
   EXPECT_THAT(NcclStatus(**library, kSuccess, "x", nullptr), IsOk());

@@ -12,8 +12,6 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(20);
 // How long what is nearly done may take after a look has failed.
 constexpr absl::Duration kGrace = absl::Milliseconds(60);
 
-absl::Duration Now() { return MachineClock().Monotonic(); }
-
 // The same in memory of its own: threads that share a status count shares
 // inside of Abseil, where ThreadSanitizer does not see it.
 absl::Status Apart(const absl::Status& status) {
@@ -60,20 +58,21 @@ absl::Status OwnerThread::Await(const Job& job, absl::Duration until,
     {
       MutexLock lock(mutex_);
       const absl::Duration slice =
-          std::min({until, give_up, Now() + kLookPeriod});
+          std::min({until, give_up, MonotonicNow() + kLookPeriod});
       while (!job.is_done && ended_.ok()) {
         if (!changed_.WaitUntil(mutex_, slice)) break;
       }
       if (job.is_done) return Apart(job.status);
       if (!ended_.ok()) return Apart(ended_);
     }
-    if (Now() >= give_up) return failed;
-    if (Now() >= until) return absl::DeadlineExceededError("deadline passed");
+    if (MonotonicNow() >= give_up) return failed;
+    if (MonotonicNow() >= until)
+      return absl::DeadlineExceededError("deadline passed");
     failed = look();
     if (failed.ok()) {
       give_up = absl::InfiniteDuration();
     } else if (give_up == absl::InfiniteDuration()) {
-      give_up = Now() + kGrace;
+      give_up = MonotonicNow() + kGrace;
     }
   }
 }
@@ -88,7 +87,7 @@ void OwnerThread::EndWithin(absl::string_view why, absl::Duration deadline) {
   ended_ = absl::AbortedError(why);
   is_ending_.store(true);
   deadline_ = deadline;
-  kill_at_ = Now() + deadline_;
+  kill_at_ = MonotonicNow() + deadline_;
   for (const std::shared_ptr<Job>& job : jobs_) {
     job->is_done = true;
     job->status = Apart(ended_);
@@ -135,7 +134,7 @@ void OwnerThread::Run() {
     MutexLock lock(mutex_);
     kill_at_ = absl::InfiniteDuration();
     while (!is_closing_) changed_.Wait(mutex_);
-    kill_at_ = Now() + deadline_;
+    kill_at_ = MonotonicNow() + deadline_;
     changed_.SignalAll();
   }
   options_.close(*this);
@@ -148,7 +147,7 @@ void OwnerThread::Watch() {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      while (!is_closed_ && Now() < kill_at_) {
+      while (!is_closed_ && MonotonicNow() < kill_at_) {
         changed_.WaitUntil(mutex_, kill_at_);
       }
       if (is_closed_) return;

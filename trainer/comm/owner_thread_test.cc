@@ -18,9 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::Duration In(absl::Duration time) {
-  return MachineClock().Monotonic() + time;
-}
+absl::Duration In(absl::Duration time) { return MonotonicNow() + time; }
 
 absl::Status Fine() { return absl::OkStatus(); }
 

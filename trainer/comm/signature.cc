@@ -12,7 +12,7 @@
 namespace cohort::trainer {
 namespace {
 
-constexpr size_t kLineBytes = 64;
+constexpr size_t kCacheLineBytes = 64;
 
 // FNV-1a over words, rotated so that high bits come into play.
 uint64_t ShapeOf(std::span<const Buffer> buffers) {
@@ -98,7 +98,7 @@ void Unpack(const std::byte* from, std::span<const Buffer> buffers) {
 }
 
 Range OwnRange(const Buffer& buffer, int rank, int world) {
-  const size_t line = kLineBytes / SizeOf(buffer.dtype);
+  const size_t line = kCacheLineBytes / SizeOf(buffer.dtype);
   const size_t share = (buffer.count + world - 1) / world;
   const size_t step = RoundUp(share, line);
   return {std::min(buffer.count, step * rank),

@@ -9,18 +9,14 @@
 #include "common/status_macros.h"
 
 namespace cohort::trainer::cuda {
-namespace {
-
-absl::Duration Now() { return MachineClock().Monotonic(); }
-
-}  // namespace
+namespace {}  // namespace
 
 class CallWatch::Scope {
  public:
   Scope(CallWatch& watch, const char* name) : watch_(watch) {
     MutexLock lock(watch_.mutex_);
     call_ = watch_.calls_.insert(watch_.calls_.end(),
-                                 {name, Now() + watch_.patience_});
+                                 {name, MonotonicNow() + watch_.patience_});
     // Once a patience at most: the watch sleeps on until the call before it
     // would have been late.
     if (watch_.is_idle_) watch_.changed_.Signal();
@@ -128,7 +124,7 @@ void CallWatch::Watch() {
 absl::Duration CallWatch::TellOfLateCalls() {
   absl::Duration next = absl::InfiniteDuration();
   for (Call& call : calls_) {
-    if (Now() >= call.until) {
+    if (MonotonicNow() >= call.until) {
       call.until = absl::InfiniteDuration();
       hung_(absl::StrCat(place_, ": ", call.name, " has not come back for ",
                          absl::FormatDuration(patience_)));

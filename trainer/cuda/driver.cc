@@ -1,31 +1,17 @@
 #include "trainer/cuda/driver.h"
 
-#include <dlfcn.h>
-
 #include "absl/strings/str_cat.h"
 
+#include "common/dynamic_library.h"
 #include "common/status_macros.h"
 
 namespace cohort::trainer::cuda {
 namespace {
 
-template <typename R, typename... Args>
-absl::Status Bind(void* library, const char* symbol,
-                  std::function<R(Args...)>& function) {
-  auto* const address =
-      reinterpret_cast<R (*)(Args...)>(dlsym(library, symbol));
-  if (address == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the CUDA driver lacks ", symbol, ": it is older than CUDA ",
-        DriverVersionText(kDriverVersionMin), "; update it"));
-  }
-  function = address;
-  return absl::OkStatus();
-}
-
-absl::Status BindAll(void* library, DriverTable& t) {
+absl::Status BindAll(const DynamicLibrary& library, DriverTable& t) {
+  const char* missing = nullptr;
 #define COHORT_BIND(name, symbol) \
-  COHORT_RETURN_IF_ERROR(Bind(library, symbol, t.name))
+  if (missing == nullptr && !library.Bind(symbol, t.name)) missing = symbol
   COHORT_BIND(cuInit, "cuInit");
   COHORT_BIND(cuDriverGetVersion, "cuDriverGetVersion");
   COHORT_BIND(cuGetErrorName, "cuGetErrorName");
@@ -60,7 +46,10 @@ absl::Status BindAll(void* library, DriverTable& t) {
   COHORT_BIND(cuModuleGetFunction, "cuModuleGetFunction");
   COHORT_BIND(cuLaunchKernel, "cuLaunchKernel");
 #undef COHORT_BIND
-  return absl::OkStatus();
+  if (missing == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the CUDA driver lacks ", missing, ": it is older than CUDA ",
+      DriverVersionText(kDriverVersionMin), "; update it"));
 }
 
 // What a driver function answers, in its own words where it has any.
@@ -102,15 +91,13 @@ std::string DriverVersionText(int version) {
 absl::StatusOr<std::shared_ptr<const DriverTable>> LoadDriver(
     const std::string& library, BeforeCall before) {
   before("dlopen of the CUDA driver");
-  // Never closed: the driver keeps threads and handlers in the process.
-  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* const why = dlerror();
+  const auto opened = DynamicLibrary::Open(library);
+  if (!opened.ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no CUDA driver: ", why != nullptr ? why : library));
+        absl::StrCat("no CUDA driver: ", opened.status().message()));
   }
   auto driver = std::make_shared<DriverTable>();
-  COHORT_RETURN_IF_ERROR(BindAll(handle, *driver));
+  COHORT_RETURN_IF_ERROR(BindAll(*opened, *driver));
   COHORT_RETURN_IF_ERROR(InitDriver(*driver, before));
   return driver;
 }

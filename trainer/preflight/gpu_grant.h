@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/gpu_context.h"
 #include "trainer/cuda/call_watch.h"
 
 namespace cohort::trainer {

@@ -18,7 +18,7 @@ namespace cohort::trainer {
 // not, so that none waits for another's pair.  Thread-compatible; of one round.
 class Lockstep {
  public:
-  // Of a blob; an address of Gloo, an id of NCCL.
+  // Of a blob: an address of Gloo.
   static constexpr size_t kBlobBytesMax = 1024;
 
   // `all` must outlive it.  `deadline` is that of each step.

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,13 +28,6 @@ namespace {
 constexpr int kNotRunnable = 126;
 constexpr int kNotFound = 127;
 constexpr int kNotThrough = 1;
-
-// NCCL says how it goes in its log only.
-void LogNcclTo(const std::string& file) {
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_FILE", file.c_str(), 1);
-  unsetenv("NCCL_DEBUG_SUBSYS");
-}
 
 int Fail(int code, const absl::Status& why) {
   const std::string line =
@@ -68,9 +60,6 @@ PreflightOptions OptionsOf(DaemonLink& link) {
     options.hung = [&link](absl::string_view why) {
       EndNow(link, absl::DeadlineExceededError(why));
     };
-    options.nccl_log =
-        absl::StrCat(options.directory, "/nccl-", options.place.rank, ".log");
-    LogNcclTo(options.nccl_log);
   }
   return options;
 }

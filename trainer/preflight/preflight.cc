@@ -1,11 +1,11 @@
 #include "trainer/preflight/preflight.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "common/file.h"
@@ -15,7 +15,6 @@
 #include "common/status_util.h"
 #include "trainer/comm/gather.h"
 #include "trainer/comm/shm_comm.h"
-#include "trainer/preflight/network_interface.h"
 #include "trainer/preflight/tournament.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
@@ -24,16 +23,13 @@
 namespace cohort::trainer {
 namespace {
 
-// Exchanges that two ranks need to connect: Gloo's two, GPUs' one.
-constexpr int kHostSteps = 2;
-constexpr int kGpuSteps = kHostSteps + 1;
-constexpr int kSmallRepetitions = 10;
+// Exchanges that two ranks need to connect, by Gloo.
+constexpr int kSteps = 2;
 constexpr size_t kFactsBytesMax = 512;
 constexpr size_t kErrorBytesMax = 256;
 
-absl::Duration Now() { return MachineClock().Monotonic(); }
 absl::Duration Left(absl::Duration until) {
-  return std::max(until - Now(), absl::Milliseconds(1));
+  return std::max(until - MonotonicNow(), absl::Milliseconds(1));
 }
 
 // The shortest of `times` all-reduces: whatever else happens only adds to it.
@@ -42,9 +38,9 @@ absl::StatusOr<absl::Duration> BestOf(int times, Comm& comm,
                                       absl::Duration until) {
   absl::Duration best = absl::InfiniteDuration();
   for (int i = 0; i < times; ++i) {
-    const absl::Duration began = Now();
+    const absl::Duration began = MonotonicNow();
     COHORT_RETURN_IF_ERROR(comm.AllReduce(buffer, ReduceOp::kSum, Left(until)));
-    best = std::min(best, Now() - began);
+    best = std::min(best, MonotonicNow() - began);
   }
   return best;
 }
@@ -60,42 +56,34 @@ absl::Status CheckSum(Comm& comm, absl::Duration until) {
       absl::StrCat("the sum of 1 to ", world, " over the ranks came to ", sum));
 }
 
-absl::StatusOr<LinkFigures> Measure(Comm& comm, size_t bytes, int repetitions,
-                                    absl::Duration until) {
+// In GB/s.
+absl::StatusOr<double> Measure(Comm& comm, size_t bytes, int repetitions,
+                               absl::Duration until) {
   COHORT_RETURN_IF_ERROR(CheckSum(comm, until));
   COHORT_ASSIGN_OR_RETURN(const std::span<std::byte> memory,
                           comm.Allocate(bytes));
-  const Buffer small = {memory.data(), 1, DType::kF32};
-  const Buffer large = {memory.data(), bytes / sizeof(float), DType::kF32};
-  COHORT_ASSIGN_OR_RETURN(const absl::Duration latency,
-                          BestOf(kSmallRepetitions, comm, small, until));
+  const Buffer buffer = {memory.data(), bytes / sizeof(float), DType::kF32};
   // The first one finds everything cold, and is counted out by the others.
   COHORT_ASSIGN_OR_RETURN(const absl::Duration took,
-                          BestOf(repetitions, comm, large, until));
-  const double world = comm.world();
-  const double moved = 2 * (world - 1) / world * static_cast<double>(bytes);
-  return LinkFigures{
-      .latency_us = absl::ToDoubleMicroseconds(latency),
-      .gigabytes_per_second = moved / absl::ToDoubleNanoseconds(took)};
+                          BestOf(repetitions, comm, buffer, until));
+  return static_cast<double>(bytes) / absl::ToDoubleNanoseconds(took);
 }
 
 // Some of the first need more than one of many: rounds of a few ranks have this
 // in all.
 constexpr absl::Duration kRoundsMin = absl::Seconds(20);
-// Two communicators of GPUs made, used and left.
-constexpr absl::Duration kGpuRound = absl::Seconds(2);
+// A communicator made, used and left.
+constexpr absl::Duration kRound = absl::Seconds(2);
 
 }  // namespace
 
 absl::Duration PreflightLimits::rounds(int world) const {
-  return std::min(rounds_max,
-                  std::max(kRoundsMin, RoundsOf(world) * kGpuRound));
+  return std::min(rounds_max, std::max(kRoundsMin, RoundsOf(world) * kRound));
 }
 
 Preflight::Preflight(PreflightOptions options, Exchange& exchange)
-    : options_(std::move(options)), exchange_(exchange), began_(Now()) {
+    : options_(std::move(options)), exchange_(exchange) {
   report_.world = options_.place.world;
-  report_.nodes = options_.place.node_count;
 }
 
 Preflight::~Preflight() = default;
@@ -108,7 +96,6 @@ void Preflight::RevokeFor(const absl::Status& why) {
 
 absl::StatusOr<PreflightReport> Preflight::Run() {
   COHORT_RETURN_IF_ERROR(options_.place.world > 1 ? RunTogether() : RunAlone());
-  report_.seconds = absl::ToDoubleSeconds(Now() - began_);
   return report_;
 }
 
@@ -130,16 +117,11 @@ absl::Status Preflight::RunTogether() {
     COHORT_RETURN_IF_ERROR(Annotate(all_can.status(), "taking their GPUs"));
     // Nothing that is measured would change the judgement.
     if (!*all_can) return absl::OkStatus();
+    COHORT_RETURN_IF_ERROR(Annotate(TryGpusTogether(), "all together on GPUs"));
   }
   COHORT_RETURN_IF_ERROR(
-      Annotate(MeasureAll(), absl::StrCat("all together", over)));
-  if (options_.gpus.has_value()) {
-    COHORT_RETURN_IF_ERROR(
-        Annotate(MeasureAllOnGpus(), "all together on GPUs"));
-  }
-  COHORT_RETURN_IF_ERROR(MeasurePairs());
-  COHORT_RETURN_IF_ERROR(MeasureSlowOnesAgain());
-  return Annotate(GatherErrors(), absl::StrCat("telling what failed", over));
+      Annotate(MeasurePairs(), absl::StrCat("measuring pairs", over)));
+  return Annotate(MeasureSlowestAgain(), absl::StrCat("measuring again", over));
 }
 
 // ---- all ranks ----
@@ -179,14 +161,6 @@ absl::Status Preflight::ConnectOverNodes() {
 #endif
 }
 
-absl::Status Preflight::MeasureAll() {
-  COHORT_ASSIGN_OR_RETURN(
-      report_.all_host,
-      Measure(*all_, options_.limits.host_bytes, options_.limits.repetitions,
-              Now() + options_.limits.meeting()));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<bool> Preflight::TakeGpus() {
   const std::string mine = TakeOwnGpus();
   // Who waits in a call is told of by its watch before.
@@ -211,7 +185,6 @@ std::string Preflight::TakeOwnGpus() {
     return Cut(OneLine(names.status().message()), kErrorBytesMax);
   }
   gpu_ = names->front();
-  if (options_.place.world == 1) report_.opened = absl::StrJoin(*names, ", ");
   return "";
 }
 
@@ -223,7 +196,7 @@ GpuCommOptions Preflight::GpuOptions() const {
   return options;
 }
 
-absl::Status Preflight::MeasureAllOnGpus() {
+absl::Status Preflight::TryGpusTogether() {
   GpuCommOptions options = GpuOptions();
   options.connect_deadline = options_.limits.join;
   // all_ is its own until it is destroyed.
@@ -233,38 +206,25 @@ absl::Status Preflight::MeasureAllOnGpus() {
     return absl::OkStatus();
   }
   COHORT_RETURN_IF_ERROR(comm.status());
-  with_gpus_ = true;
-  report_.gpus_over = (*comm)->description();
-  COHORT_ASSIGN_OR_RETURN(
-      report_.all_gpu,
-      Measure(**comm, options_.limits.gpu_bytes, options_.limits.repetitions,
-              Now() + options_.limits.meeting()));
-  if (!options_.nccl_log.empty()) {
-    const auto log = ReadFile(options_.nccl_log);
-    if (log.ok()) report_.nccl_ways = ParseNcclLog(*log);
-  }
-  return absl::OkStatus();
+  return Measure(**comm, options_.limits.gpu_bytes, options_.limits.repetitions,
+                 MonotonicNow() + options_.limits.join)
+      .status();
 }
 
 absl::Status Preflight::GatherFacts() {
-  const auto interface = InterfaceOf(options_.host);
-  const std::string mine = absl::StrCat(
-      options_.place.node_rank, "\n",
-      interface ? interface->megabits_per_second.value_or(0) : 0, "\n",
-      interface ? interface->name : "", "\n", Cut(options_.host, 256));
+  const std::string mine =
+      absl::StrCat(options_.place.node_rank, "\n", Cut(options_.host, 256));
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
       GatherBlobs(*all_, mine, kFactsBytesMax, options_.limits.meeting()));
   for (const std::string& text : all) {
     const std::vector<std::string> fields =
-        absl::StrSplit(text, absl::MaxSplits('\n', 3));
+        absl::StrSplit(text, absl::MaxSplits('\n', 1));
     RankFacts& facts = report_.ranks.emplace_back();
-    if (fields.size() != 4 || !absl::SimpleAtoi(fields[0], &facts.node) ||
-        !absl::SimpleAtoi(fields[1], &facts.megabits_per_second)) {
+    if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &facts.node)) {
       return absl::InternalError("a rank of another build");
     }
-    facts.interface = fields[2];
-    facts.host = fields[3];
+    facts.host = fields[1];
   }
   return absl::OkStatus();
 }
@@ -272,7 +232,7 @@ absl::Status Preflight::GatherFacts() {
 // ---- pairs ----
 
 absl::Status Preflight::MeasurePairs() {
-  rounds_end_ = Now() + options_.limits.rounds(world());
+  rounds_end_ = MonotonicNow() + options_.limits.rounds(world());
   const int rounds = RoundsOf(world());
   for (int round = 0; round < rounds; ++round) {
     Pairs pairs;
@@ -280,112 +240,76 @@ absl::Status Preflight::MeasurePairs() {
       const std::optional<int> b = PeerOf(a, round, world());
       if (b.has_value() && a < *b) pairs.emplace_back(a, *b);
     }
-    const absl::StatusOr<bool> goes_on = RunRound(pairs);
-    if (!goes_on.ok()) {
-      return Annotate(
-          goes_on.status(),
-          absl::StrCat("round ", round + 1, " of ", rounds, " of the pairs"));
-    }
-    if (!*goes_on) break;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Preflight::MeasureSlowOnesAgain() {
-  std::vector<std::pair<int, int>> again;
-  for (const PairFinding& finding : Judge(report_).findings) {
-    const PairResult& pair = report_.pairs[finding.pair];
-    const std::pair<int, int> duo = {pair.a, pair.b};
-    // One that failed may leave a rank that is not what it was.
-    if (pair.failed || again.size() == options_.limits.again_max ||
-        std::find(again.begin(), again.end(), duo) != again.end()) {
-      continue;
-    }
-    again.push_back(duo);
-  }
-  for (const std::pair<int, int>& duo : again) {
-    const absl::StatusOr<bool> done = RunRound({duo});
+    const absl::StatusOr<Round> done = RunRound(pairs);
     if (!done.ok()) {
-      return Annotate(done.status(), absl::StrCat("ranks ", duo.first, " and ",
-                                                  duo.second, " alone"));
+      return Annotate(done.status(),
+                      absl::StrCat("round ", round + 1, " of ", rounds));
     }
+    report_.pairs.insert(report_.pairs.end(), done->results.begin(),
+                         done->results.end());
+    if (done->is_last) break;
   }
   return absl::OkStatus();
 }
 
-absl::Status Preflight::GatherErrors() {
-  const bool any_failed =
-      std::any_of(report_.pairs.begin(), report_.pairs.end(),
-                  [](const PairResult& pair) { return pair.failed; });
-  if (!any_failed) return absl::OkStatus();
-  const std::string mine =
-      first_error_.has_value()
-          ? absl::StrCat(first_error_->first, "\n", first_error_->second)
-          : "";
-  COHORT_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      GatherBlobs(*all_, mine, 2 * kErrorBytesMax, options_.limits.meeting()));
-  for (const std::string& text : all) {
-    const std::pair<std::string, std::string> told =
-        absl::StrSplit(text, absl::MaxSplits('\n', 1));
-    size_t index = 0;
-    if (!absl::SimpleAtoi(told.first, &index) ||
-        index >= report_.pairs.size()) {
-      continue;
+absl::Status Preflight::MeasureSlowestAgain() {
+  std::set<size_t> again;
+  while (again.size() < options_.limits.again_max) {
+    const Judgement judgement = Judge(report_);
+    if (!judgement.slowest || !judgement.slowest->is_slow ||
+        !again.insert(judgement.slowest->pair).second) {
+      break;
     }
-    PairResult& pair = report_.pairs[index];
-    if (pair.error.empty()) pair.error = told.second;
+    PairResult& before = report_.pairs[judgement.slowest->pair];
+    const absl::StatusOr<Round> done = RunRound({{before.a, before.b}});
+    if (!done.ok()) {
+      return Annotate(done.status(), absl::StrCat("ranks ", before.a, " and ",
+                                                  before.b, " alone"));
+    }
+    PairResult after = done->results.front();
+    after.gigabytes_per_second =
+        std::max(before.gigabytes_per_second, after.gigabytes_per_second);
+    before = after;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Preflight::RunRound(const Pairs& pairs) {
+absl::StatusOr<Preflight::Round> Preflight::RunRound(const Pairs& pairs) {
   std::optional<Duo> duo;
   for (const auto& [a, b] : pairs) {
     if (a == rank()) duo.emplace(Duo{.peer = b});
     if (b == rank()) duo.emplace(Duo{.peer = a});
   }
   Lockstep lockstep(*all_, options_.limits.meeting());
-  Found found;
+  std::optional<absl::StatusOr<double>> found;
   if (duo.has_value()) {
-    absl::Status lost;
-    found = TryDuo(*duo, lockstep, lost);
-    COHORT_RETURN_IF_ERROR(lost);
+    found = TryDuo(*duo, lockstep);
     duo->comm.reset();
     duo->place.reset();
   }
-  COHORT_RETURN_IF_ERROR(lockstep.ComeTo(with_gpus_ ? kGpuSteps : kHostSteps));
-  const absl::StatusOr<bool> goes_on = Share(pairs, found);
+  COHORT_RETURN_IF_ERROR(lockstep.ComeTo(kSteps));
+  absl::StatusOr<Round> round =
+      Share(pairs, found.has_value() ? &*found : nullptr);
   if (duo.has_value() && rank() < duo->peer && !duo->directory.empty()) {
     RemoveTree(duo->directory).IgnoreError();  // goes with the attempt at last
   }
-  return goes_on;
+  return round;
 }
 
-Preflight::Found Preflight::TryDuo(Duo& duo, Lockstep& lockstep,
-                                   absl::Status& lost) {
-  Found found;
-  found.status = ConnectDuo(duo, lockstep);
+absl::StatusOr<double> Preflight::TryDuo(Duo& duo, Lockstep& lockstep) {
+  const absl::Status connected = ConnectDuo(duo, lockstep);
   // The others wait for nobody's measurements.
-  lost = lockstep.ComeTo(kHostSteps);
-  if (!lost.ok() || !found.status.ok()) return found;
-  const auto host =
-      Measure(*duo.comm, options_.limits.host_bytes,
-              options_.limits.repetitions, Now() + options_.limits.pair);
-  found.status = host.status();
-  if (!host.ok()) return found;
-  found.host = *host;
-  if (!with_gpus_) return found;
-  const absl::StatusOr<LinkFigures> gpu = TryGpus(duo, lockstep);
-  found.status = Annotate(gpu.status(), "on GPUs");
-  if (gpu.ok()) found.gpu = *gpu;
-  return found;
+  COHORT_RETURN_IF_ERROR(lockstep.ComeTo(kSteps));
+  COHORT_RETURN_IF_ERROR(connected);
+  return Measure(*duo.comm, options_.limits.host_bytes,
+                 options_.limits.repetitions,
+                 MonotonicNow() + options_.limits.pair);
 }
 
 absl::Status Preflight::ConnectDuo(Duo& duo, Lockstep& lockstep) {
   if (on_one_node()) return ConnectInArena(duo, lockstep);
 #ifdef COHORT_HAVE_GLOO
-  Exchange exchange = lockstep.With(duo.peer, kHostSteps);
+  Exchange exchange = lockstep.With(duo.peer, kSteps);
   COHORT_ASSIGN_OR_RETURN(
       duo.comm, ConnectGloo({.rank = rank() < duo.peer ? 0 : 1,
                              .world = 2,
@@ -417,7 +341,7 @@ absl::Status Preflight::ConnectInArena(Duo& duo, Lockstep& lockstep) {
               .status();
     }
   }
-  Exchange exchange = lockstep.With(duo.peer, kHostSteps);
+  Exchange exchange = lockstep.With(duo.peer, kSteps);
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> said,
                           exchange("arena", Cut(made.message(), kErrorBytesMax),
                                    options_.limits.pair));
@@ -428,78 +352,37 @@ absl::Status Preflight::ConnectInArena(Duo& duo, Lockstep& lockstep) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LinkFigures> Preflight::TryGpus(Duo& duo, Lockstep& lockstep) {
-  const absl::Duration until = Now() + options_.limits.gpu_pair;
-  GpuCommOptions options = GpuOptions();
-  options.connect_deadline = options_.limits.gpu_pair;
-  Exchange exchange = lockstep.With(duo.peer, kGpuSteps);
-  COHORT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<GpuComm> comm,
-      ConnectGpuComm(std::move(options), *duo.comm, exchange));
-  return Measure(*comm, options_.limits.gpu_bytes, options_.limits.repetitions,
-                 until);
-}
-
-absl::StatusOr<bool> Preflight::Share(const Pairs& pairs, const Found& found) {
-  enum Cell {
-    kFailed,
-    kLatency,
-    kBandwidth,
-    kGpuLatency,
-    kGpuBandwidth,
-    kCells
-  };
-  std::vector<double> cells(static_cast<size_t>(kCells) * world() + 1);
-  double* const mine = cells.data() + size_t{kCells} * rank();
-  mine[kFailed] = found.status.ok() ? 0 : 1;
-  mine[kLatency] = found.host.latency_us;
-  mine[kBandwidth] = found.host.gigabytes_per_second;
-  if (found.gpu.has_value()) {
-    mine[kGpuLatency] = found.gpu->latency_us;
-    mine[kGpuBandwidth] = found.gpu->gigabytes_per_second;
-  }
+absl::StatusOr<Preflight::Round> Preflight::Share(
+    const Pairs& pairs, const absl::StatusOr<double>* found) {
   // One rank's clock decides for all.
-  if (rank() == 0 && Now() >= rounds_end_) cells.back() = 1;
-  COHORT_RETURN_IF_ERROR(all_->AllReduce(
-      Buffer::Of(std::span(cells)), ReduceOp::kSum, options_.limits.meeting()));
-  for (const auto& [a, b] : pairs) {
-    const double* const of_a = cells.data() + size_t{kCells} * a;
-    const double* const of_b = cells.data() + size_t{kCells} * b;
-    PairResult result = {.a = a, .b = b};
-    result.failed = of_a[kFailed] + of_b[kFailed] > 0;
-    if (!result.failed) {
-      result.host = {.latency_us = of_a[kLatency],
-                     .gigabytes_per_second = of_a[kBandwidth]};
-      if (with_gpus_) {
-        result.gpu = LinkFigures{.latency_us = of_a[kGpuLatency],
-                                 .gigabytes_per_second = of_a[kGpuBandwidth]};
-      }
-    }
-    Note(result);
-    if ((a == rank() || b == rank()) && !found.status.ok() && !first_error_) {
-      first_error_.emplace(
-          index_.at({a, b}),
-          Cut(OneLine(found.status.message()), kErrorBytesMax));
-    }
+  std::string mine = MonotonicNow() >= rounds_end_ ? "1\n" : "0\n";
+  if (found != nullptr && found->ok()) absl::StrAppend(&mine, **found);
+  absl::StrAppend(&mine, "\n");
+  if (found != nullptr) {
+    absl::StrAppend(&mine,
+                    Cut(OneLine(found->status().message()), kErrorBytesMax));
   }
-  return cells.back() == 0;
-}
-
-void Preflight::Note(const PairResult& result) {
-  const auto [known, is_new] =
-      index_.try_emplace({result.a, result.b}, report_.pairs.size());
-  if (is_new) {
-    report_.pairs.push_back(result);
-    return;
-  }
-  PairResult& before = report_.pairs[known->second];
-  before.failed = before.failed || result.failed;
-  if (before.failed) return;
-  const auto better = [](const LinkFigures& x, const LinkFigures& y) {
-    return x.gigabytes_per_second > y.gigabytes_per_second ? x : y;
+  COHORT_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      GatherBlobs(*all_, mine, 2 * kErrorBytesMax, options_.limits.meeting()));
+  const auto words_of = [&](int rank) {
+    return std::vector<std::string>(
+        absl::StrSplit(all[rank], absl::MaxSplits('\n', 2)));
   };
-  before.host = better(before.host, result.host);
-  if (before.gpu && result.gpu) before.gpu = better(*before.gpu, *result.gpu);
+  Round round = {.is_last = words_of(0)[0] == "1"};
+  for (const auto& [a, b] : pairs) {
+    const std::vector<std::string> of_a = words_of(a), of_b = words_of(b);
+    PairResult& result = round.results.emplace_back(PairResult{.a = a, .b = b});
+    if (of_a.size() != 3 || of_b.size() != 3) {
+      return absl::InternalError("a rank of another build");
+    }
+    result.error = of_a[2].empty() ? of_b[2] : of_a[2];
+    if (result.error.empty() &&
+        !absl::SimpleAtod(of_a[1], &result.gigabytes_per_second)) {
+      return absl::InternalError("a rank of another build");
+    }
+  }
+  return round;
 }
 
 }  // namespace cohort::trainer

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,26 +30,25 @@ struct PreflightLimits {
   // For each call of the driver while GPUs are opened; the slowest wakes up all
   // of a machine.
   absl::Duration gpu_call = absl::Seconds(30);
+  // For a pair to connect, and again to measure.
   absl::Duration pair = absl::Seconds(5);
-  // Of connecting GPUs and measuring.
-  absl::Duration gpu_pair = absl::Seconds(8);
   // Of taking one communicator down.
   absl::Duration leave = absl::Seconds(1);
   // After it no other round begins, however many ranks there are.
   absl::Duration rounds_max = absl::Minutes(5);
   // Beyond the caches that matter, below what a small /dev/shm has.
   size_t host_bytes = size_t{2} << 20;
-  // What NVLink needs to show what it can.
+  // Enough for GPUs and links that fail only under load.
   size_t gpu_bytes = size_t{64} << 20;
   int repetitions = 5;
   // Pairs that look slow and are measured again, each alone.
   size_t again_max = 8;
 
-  // To each meeting but the first: as long as a pair may take, which leaves two
-  // communicators, so that who waits for it is not taken for who is missing.
-  absl::Duration meeting() const { return pair + gpu_pair + 2 * leave; }
-  // For the rounds of that many ranks, on GPUs: enough for all of them where a
-  // round takes as long as may be expected, which nobody has measured yet.
+  // To each meeting but the first: longer than a pair may take, so that who
+  // waits for it is not taken for who is missing.
+  absl::Duration meeting() const { return 2 * (pair + leave); }
+  // For the rounds of that many ranks: enough for all of them where a round
+  // takes as long as may be expected.
   absl::Duration rounds(int world) const;
 };
 
@@ -66,8 +64,6 @@ struct PreflightOptions {
   // still has not: names rank, GPU and call.  Nothing is left but to say so and
   // to end the process.
   std::function<void(absl::string_view why)> hung = nullptr;
-  // Where NCCL logs (nccl_log.h); empty: nowhere.
-  std::string nccl_log = {};
   PreflightLimits limits = {};
 };
 
@@ -84,7 +80,7 @@ class Preflight {
   Preflight(PreflightOptions options, Exchange& exchange);
   ~Preflight();
 
-  // The same report on all ranks, but for `seconds`.  An error when not all
+  // The same report on all ranks.  An error when not all
   // ranks came through to its end: those of Comm, ArenaPlace and Exchange.
   absl::StatusOr<PreflightReport> Run();
 
@@ -101,13 +97,11 @@ class Preflight {
     std::unique_ptr<shm::ArenaPlace> place;
     std::unique_ptr<Comm> comm;
   };
-  // What this rank found with its peer in a round.
-  struct Found {
-    absl::Status status;
-    LinkFigures host;
-    std::optional<LinkFigures> gpu;
-  };
   using Pairs = std::vector<std::pair<int, int>>;  // a < b
+  struct Round {
+    std::vector<PairResult> results;  // by pair
+    bool is_last = false;             // their time is over
+  };
 
   bool on_one_node() const { return options_.place.node_count == 1; }
   int rank() const { return all_->rank(); }
@@ -117,40 +111,35 @@ class Preflight {
   absl::Status RunTogether();
   absl::Status Connect();
   absl::Status ConnectOverNodes();
-  absl::Status MeasureAll();
   // Whether every rank can use what it was granted; the report says who cannot.
   absl::StatusOr<bool> TakeGpus();
   // Opens this rank's; empty, or why that cannot be.
   std::string TakeOwnGpus();
   GpuCommOptions GpuOptions() const;
-  absl::Status MeasureAllOnGpus();
+  absl::Status TryGpusTogether();
   absl::Status GatherFacts();
   absl::Status MeasurePairs();
-  absl::Status MeasureSlowOnesAgain();
-  absl::Status GatherErrors();
+  // Until the slowest pair is slow alone, too.
+  absl::Status MeasureSlowestAgain();
 
-  // One round, in which these pairs are tried; whether rank 0 wants another.
-  absl::StatusOr<bool> RunRound(const Pairs& pairs);
+  // One round, in which these pairs are tried.
+  absl::StatusOr<Round> RunRound(const Pairs& pairs);
   absl::Status ConnectDuo(Duo& duo, Lockstep& lockstep);
   absl::Status ConnectInArena(Duo& duo, Lockstep& lockstep);
-  Found TryDuo(Duo& duo, Lockstep& lockstep, absl::Status& lost);
-  absl::StatusOr<LinkFigures> TryGpus(Duo& duo, Lockstep& lockstep);
-  // Tells all what this rank found, and takes up what the others did.
-  absl::StatusOr<bool> Share(const Pairs& pairs, const Found& found);
-  void Note(const PairResult& result);
+  // In GB/s.
+  absl::StatusOr<double> TryDuo(Duo& duo, Lockstep& lockstep);
+  // Tells all what this rank found, null for nothing, and learns what the
+  // others did.
+  absl::StatusOr<Round> Share(const Pairs& pairs,
+                              const absl::StatusOr<double>* found);
 
   const PreflightOptions options_;
   Exchange& exchange_;
-  const absl::Duration began_;
   absl::Duration rounds_end_;
   // In this order: the communicator lies in the place.
   std::unique_ptr<shm::ArenaPlace> place_;
   std::unique_ptr<Comm> all_;
   std::string gpu_;  // the name of the one that it reduces on
-  bool with_gpus_ = false;
-  // Why this rank's pairs failed, the first time.
-  std::optional<std::pair<size_t, std::string>> first_error_;
-  std::map<std::pair<int, int>, size_t> index_;  // of report_.pairs
   PreflightReport report_;
 };
 

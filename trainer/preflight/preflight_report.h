@@ -1,33 +1,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "trainer/preflight/nccl_log.h"
-
 namespace cohort::trainer {
-
-// How fast ranks reduce together.  Bandwidth is that of the bytes which each
-// rank sends and receives in the best algorithm, 2 (n - 1) / n times the buffer
-// in the time it takes, as nccl-tests' "bus bandwidth": worlds of any size are
-// comparable.
-struct LinkFigures {
-  double latency_us = 0;  // of 4 bytes
-  double gigabytes_per_second = 0;
-
-  friend bool operator==(const LinkFigures&, const LinkFigures&) = default;
-};
 
 // Where a rank is.
 struct RankFacts {
   int node = 0;
   std::string host;
-  // The network interface with that address; empty where it has none.
-  std::string interface;
-  int64_t megabits_per_second = 0;  // 0: not known
   // Why it cannot use a GPU that it was granted; empty: it can, or has none.
   std::string no_gpu;
 };
@@ -36,28 +19,20 @@ struct RankFacts {
 struct PairResult {
   int a = 0;
   int b = 0;
-  bool failed = false;
-  std::string error;  // why, as far as it was told
-  LinkFigures host;
-  std::optional<LinkFigures> gpu;
+  std::string error;  // why the pair failed; empty: it did not
+  // Of the bytes that each rank sends and receives in the best all-reduce: the
+  // buffer, in the time it takes.
+  double gigabytes_per_second = 0;
 };
 
 // What a gang found out about itself before its command runs.
 struct PreflightReport {
   int world = 1;
-  int nodes = 1;
-  double seconds = 0;
   std::string transport;  // "shared memory", "Gloo"; empty for a world of one
   std::vector<RankFacts> ranks;
-  LinkFigures all_host;
-  // Where ranks have GPUs: over what they connect, and how NCCL goes.
-  std::string gpus_over;
-  NcclWays nccl_ways;
-  std::optional<LinkFigures> all_gpu;
   // Why GPUs that can be used are not tried together; empty: they are, or there
   // are none.
   std::string no_gpus_because;
-  std::string opened;             // of a world of one: its GPUs
   std::vector<PairResult> pairs;  // those that were measured
 };
 
@@ -71,14 +46,12 @@ inline constexpr size_t kLikeMin = 3;
 inline constexpr size_t kReportBytesMax = 16 << 10;
 inline constexpr size_t kSummaryBytesMax = 1 << 10;
 
-// A pair that is not as its like are: those on one node as it is, or on two, in
-// host memory or on GPUs.
-struct PairFinding {
-  size_t pair = 0;  // of PreflightReport::pairs
-  bool on_gpu = false;
-  bool is_broken = false;
-  double measured = 0;  // GB/s
-  double expected = 0;  // the median
+// The pair that is farthest below its like: those on one node, or on two.
+struct SlowestPair {
+  size_t pair = 0;   // of PreflightReport::pairs
+  double usual = 0;  // the median of its like, in GB/s
+  bool is_slow = false;
+  bool is_broken = false;  // slow, too
 };
 
 struct Judgement {
@@ -86,17 +59,19 @@ struct Judgement {
 
   Verdict verdict = Verdict::kPassed;
   // On one line, at most kSummaryBytesMax: of a failure the rank whose GPU is
-  // unusable, or the pair, its transport and interfaces, what was measured and
-  // what was to be expected.
+  // unusable, or the pair; else the slowest pair, what was measured and what
+  // was to be expected.
   std::string summary;
-  std::vector<PairFinding> findings;  // the worst first
+  // That cannot use their GPUs, or are of pairs that failed or are broken.
+  std::vector<int> failed_ranks;
+  std::optional<SlowestPair> slowest;
 };
 
 // The same on all ranks, from the same report.  Pure.
 Judgement Judge(const PreflightReport& report);
 
-// One JSON object of at most kReportBytesMax; in a large gang the first ranks
-// and the worst pairs only (docs/operations.md lists the keys).
+// One JSON object of at most kReportBytesMax: failed_ranks, in a large gang the
+// first of them, and slowest_pair (docs/operations.md).
 std::string ToJson(const PreflightReport& report, const Judgement& judgement);
 
 }  // namespace cohort::trainer

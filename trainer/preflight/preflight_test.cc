@@ -38,6 +38,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 using Reports = std::vector<absl::StatusOr<PreflightReport>>;
 
@@ -107,15 +108,13 @@ void ExpectWhole(const Reports& reports, const std::string& transport) {
     EXPECT_EQ(report->transport, transport);
     EXPECT_THAT(report->pairs, SizeIs(world * (world - 1) / 2));
     EXPECT_THAT(report->ranks, SizeIs(world));
-    EXPECT_GT(report->all_host.latency_us, 0);
-    EXPECT_GT(report->all_host.gigabytes_per_second, 0);
     for (size_t i = 0; i < report->pairs.size(); ++i) {
       const PairResult& pair = report->pairs[i];
-      EXPECT_FALSE(pair.failed) << pair.error;
-      EXPECT_GT(pair.host.gigabytes_per_second, 0);
+      EXPECT_EQ(pair.error, "");
+      EXPECT_GT(pair.gigabytes_per_second, 0);
       // All ranks judge by the same figures.
-      EXPECT_EQ(pair.host, reports[0]->pairs[i].host);
-      EXPECT_EQ(pair.gpu, reports[0]->pairs[i].gpu);
+      EXPECT_EQ(pair.gigabytes_per_second,
+                reports[0]->pairs[i].gigabytes_per_second);
     }
   }
 }
@@ -166,7 +165,7 @@ TEST_F(PreflightTest, WhoStopsIsNamed) {
   });
   reports = Run(3, 1, {2}, [](PreflightOptions& options) {
     options.limits.pair = absl::Milliseconds(300);
-    options.limits.gpu_pair = options.limits.leave = absl::ZeroDuration();
+    options.limits.leave = absl::ZeroDuration();
   });
   stopped.join();
   for (const int rank : {0, 1}) {
@@ -211,7 +210,7 @@ TEST_F(PreflightTest, NoRoundBeginsAfterTheirTime) {
 // every round has its time.
 TEST(PreflightLimitsTest, AddUp) {
   const PreflightLimits limits;
-  EXPECT_GT(limits.meeting(), limits.pair + limits.gpu_pair);
+  EXPECT_GT(limits.meeting(), 2 * limits.pair);
   EXPECT_EQ(limits.rounds(2), absl::Seconds(20));
   EXPECT_EQ(limits.rounds(8), absl::Seconds(20));
   EXPECT_EQ(limits.rounds(64), absl::Seconds(2 * 63));
@@ -229,9 +228,12 @@ TEST_F(PreflightTest, APairThatCannotConnectFailsAlone) {
     EXPECT_THAT(report->pairs, SizeIs(6));
     const Judgement judgement = Judge(*report);
     EXPECT_EQ(judgement.verdict, Judgement::Verdict::kFailed);
-    EXPECT_EQ(std::count_if(report->pairs.begin(), report->pairs.end(),
-                            [](const PairResult& pair) { return pair.failed; }),
+    EXPECT_EQ(std::count_if(
+                  report->pairs.begin(), report->pairs.end(),
+                  [](const PairResult& pair) { return !pair.error.empty(); }),
               1);
+    // On a busy machine another pair may well look broken.
+    EXPECT_THAT(judgement.failed_ranks, IsSupersetOf({1, 3}));
     EXPECT_THAT(judgement.summary,
                 AllOf(HasSubstr("ranks 1 and 3 over shared memory"),
                       HasSubstr("pair-1-3")));
@@ -244,7 +246,7 @@ TEST_F(PreflightTest, EveryPairOfSeveralNodesMeetsOverGloo) {
     SCOPED_TRACE(world);
     const Reports reports = Run(world, /*nodes=*/2);
     ExpectWhole(reports, "Gloo");
-    EXPECT_EQ(reports[0]->ranks[1].interface, "lo");
+    EXPECT_EQ(reports[0]->ranks[1].host, "127.0.0.1");
     EXPECT_EQ(reports[0]->ranks[1].node, 1);
   }
 }
@@ -255,8 +257,7 @@ class GpuPreflightTest : public PreflightTest {
  protected:
   struct Rank {
     Rank(nccl::FakeFabric& fabric, int rank)
-        : driver({.uuid_byte = static_cast<char>(rank + 1)}),
-          nccl(fabric, driver) {
+        : driver({.uuid_byte = static_cast<char>(rank + 1)}), nccl(fabric) {
       AddReduceKernels(driver);
     }
 
@@ -330,20 +331,13 @@ class GpuPreflightTest : public PreflightTest {
   std::vector<std::unique_ptr<Rank>> gpus_;
 };
 
-TEST_F(GpuPreflightTest, EveryPairMeetsOverNcclToo) {
+TEST_F(GpuPreflightTest, AllMeetOverNcclToo) {
   MakeArena(3);
   MakeGpus(3);
   const Reports reports = RunOnGpus(3);
   ExpectWhole(reports, "shared memory");
-  for (const auto& report : reports) {
-    EXPECT_THAT(report->gpus_over, HasSubstr("NCCL 2.28.9"));
-    ASSERT_TRUE(report->all_gpu.has_value());
-    for (const PairResult& pair : report->pairs) {
-      ASSERT_TRUE(pair.gpu.has_value());
-      EXPECT_GT(pair.gpu->gigabytes_per_second, 0);
-    }
-  }
   for (const auto& gpu : gpus_) {
+    EXPECT_GT(gpu->nccl.faults().Count("ncclAllReduce"), 0);
     EXPECT_EQ(gpu->nccl.communicators(), 0u);
     EXPECT_EQ(gpu->driver.device_bytes(), 0u);
   }
@@ -355,10 +349,10 @@ TEST_F(GpuPreflightTest, RanksOfOneGpuMeetOnItWithoutNccl) {
   gpus_[1] = std::make_unique<Rank>(fabric_, 0);
   const Reports reports = RunOnGpus(2);
   ExpectWhole(reports, "shared memory");
-  for (const auto& report : reports) {
-    EXPECT_THAT(report->gpus_over, HasSubstr("CUDA IPC among rank(s) 0, 1"));
-    EXPECT_TRUE(report->all_gpu.has_value());
-    EXPECT_TRUE(report->pairs.at(0).gpu.has_value());
+  EXPECT_EQ(reports[0]->no_gpus_because, "");
+  for (const auto& gpu : gpus_) {
+    EXPECT_GT(gpu->driver.faults().Count("cuLaunchKernel"), 0);
+    EXPECT_EQ(gpu->nccl.faults().Count("ncclAllReduce"), 0);
   }
 }
 
@@ -391,7 +385,7 @@ TEST_F(GpuPreflightTest, AGangOfOneOpensItsGpus) {
   const Reports good = RunOnGpus(1);
   COHORT_ASSERT_OK(good[0]);
   EXPECT_EQ(Judge(*good[0]).verdict, Judgement::Verdict::kPassed);
-  EXPECT_THAT(Judge(*good[0]).summary, HasSubstr("(Fake GPU)"));
+  EXPECT_EQ(gpus_[0]->driver.faults().Count("cuDevicePrimaryCtxRetain"), 1);
   EXPECT_EQ(gpus_[0]->driver.contexts(), 0);
   gpus_[0]->driver.faults().Fail("cuDevicePrimaryCtxRetain",
                                  cuda::kEccUncorrectable);
@@ -439,9 +433,9 @@ TEST_F(GpuPreflightTest, WhereNcclCannotBeTheReportSaysWhy) {
   const Reports reports = RunOnGpus(2);
   ExpectWhole(reports, "shared memory");
   for (const auto& report : reports) {
-    EXPECT_THAT(report->no_gpus_because, HasSubstr("ranks 0, 1 share"));
+    EXPECT_THAT(report->no_gpus_because, HasSubstr("all ranks share"));
     EXPECT_EQ(Judge(*report).verdict, Judgement::Verdict::kSlow);
-    EXPECT_FALSE(report->all_gpu.has_value());
+    EXPECT_EQ(gpus_[0]->nccl.faults().Count("ncclAllReduce"), 0);
   }
 }
 

@@ -38,6 +38,8 @@ void RunStaged(int world,
   trainer::RunRanks(world, [&](int rank) {
     auto place = *shm::ArenaPlace::Claim(directory.path(), rank);
     auto host = *trainer::ShmComm::Create(*place, 1);
+    // A peer that revokes before this one is there would keep it out.
+    COHORT_ASSERT_OK(host->Barrier(kLong));
     StagedComm comm(torch::kCPU, *host);
     body(comm, *host);
   });

@@ -14,11 +14,10 @@
 namespace cohort::keeper {
 namespace {
 
-std::string WriteControl(const std::string& path, const std::string& value) {
+void WriteControl(const std::string& path, const std::string& value) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!fd) return ErrnoText("open", path, errno);
-  const ssize_t n = write(fd.get(), value.data(), value.size());
-  return n < 0 ? ErrnoText("write", path, errno) : "";
+  [[maybe_unused]] const ssize_t n =
+      write(fd.get(), value.data(), value.size());
 }
 
 }  // namespace
@@ -47,10 +46,6 @@ void Cgroup::EnableMemoryBelow() {
   if (!path_.empty()) {
     WriteControl(path_ + "/cgroup.subtree_control", "+memory");
   }
-}
-
-std::string Cgroup::LimitMemory(int64_t bytes) {
-  return WriteControl(path_ + "/memory.max", std::to_string(bytes));
 }
 
 UniqueFd Cgroup::OpenProcs() const {

@@ -23,8 +23,6 @@ class Cgroup {
 
   // Lets groups below have the memory controller, where it is to be had.
   void EnableMemoryBelow();
-  // memory.max; error text without the controller.
-  std::string LimitMemory(int64_t bytes);
 
   // For a child to write "0" to before its program; none without a group.
   UniqueFd OpenProcs() const;

@@ -46,21 +46,6 @@ bool MakePipe(PipePair* made) {
   return fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0;
 }
 
-int LimitNumber(const std::string& name) {
-  const struct {
-    const char* name;
-    int number;
-  } limits[] = {{"as", RLIMIT_AS},         {"core", RLIMIT_CORE},
-                {"cpu", RLIMIT_CPU},       {"data", RLIMIT_DATA},
-                {"fsize", RLIMIT_FSIZE},   {"memlock", RLIMIT_MEMLOCK},
-                {"nofile", RLIMIT_NOFILE}, {"nproc", RLIMIT_NPROC},
-                {"rss", RLIMIT_RSS},       {"stack", RLIMIT_STACK}};
-  for (const auto& limit : limits) {
-    if (name == limit.name) return limit.number;
-  }
-  return -1;
-}
-
 std::vector<std::string> MarkedEnvironment(const RankSpec& rank,
                                            const KeeperSpec& spec) {
   const std::pair<std::string, std::string> marks[] = {
@@ -108,7 +93,7 @@ class Child {
     }
     ResetSignals();
     ConnectStdio(stdout_pipe, stderr_pipe);
-    SetLimits();
+    if (file_limit_raised) setrlimit(RLIMIT_NOFILE, &inherited_file_limit);
     Pin();
     if (chdir(rank_.cwd.c_str()) != 0) Fail(ChildFailure::kDirectory);
     // Marked, not closed: a failing exec still has to be told.
@@ -142,18 +127,6 @@ class Child {
     if (null < 0 || dup2(null, 0) < 0 || dup2(stdout_pipe, 1) < 0 ||
         dup2(stderr_pipe, 2) < 0) {
       Fail(ChildFailure::kInput);
-    }
-  }
-
-  void SetLimits() {
-    if (file_limit_raised) setrlimit(RLIMIT_NOFILE, &inherited_file_limit);
-    for (size_t i = 0; i < rank_.limits.size(); ++i) {
-      const RankLimit& limit = rank_.limits[i];
-      const rlimit value = {limit.soft, limit.hard};
-      if (setrlimit(static_cast<__rlimit_resource>(LimitNumber(limit.name)),
-                    &value) != 0) {
-        Fail(ChildFailure::kLimit, static_cast<int>(i));
-      }
     }
   }
 
@@ -210,11 +183,10 @@ class Child {
     errno = error;
   }
 
-  [[noreturn]] void Fail(ChildFailure::Step step, int limit = 0) {
+  [[noreturn]] void Fail(ChildFailure::Step step) {
     ChildFailure failure;
     failure.step = step;
     failure.error = errno;
-    failure.limit = limit;
     // Fits into the empty pipe: cannot block or be cut.
     [[maybe_unused]] const ssize_t n =
         write(failure_pipe_, &failure, sizeof(failure));
@@ -247,10 +219,6 @@ std::string Describe(const ChildFailure& failure, const RankSpec& rank) {
       return "cannot enter the rank's cgroup: " + reason;
     case ChildFailure::kInput:
       return "cannot connect stdin, stdout, stderr: " + reason;
-    case ChildFailure::kLimit:
-      return "cannot set limit " +
-             rank.limits[static_cast<size_t>(failure.limit)].name + ": " +
-             reason;
     case ChildFailure::kDirectory:
       return "cannot enter the working directory \"" + rank.cwd +
              "\": " + reason;

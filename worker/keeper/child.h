@@ -25,14 +25,12 @@ struct ChildFailure {
     kFork,
     kCgroup,
     kInput,
-    kLimit,
     kDirectory,
     kProgram,
     kInterpreter,
   };
   Step step = kFork;
   int error = 0;  // errno
-  int limit = 0;  // index into RankSpec::limits, for kLimit
 
   // As a shell's: 127 for a program that is not there, 126 otherwise.
   int exit_code() const;

@@ -95,10 +95,6 @@ std::string Keeper::Prepare() {
 
 std::string Keeper::OpenDirectories() {
   if (!attempt_dir_.error().empty()) return attempt_dir_.error();
-  // There others find whose keeper this is, whatever the directory is called.
-  if (fchdir(attempt_dir_.fd()) != 0) {
-    return ErrnoText("enter", attempt_dir_.path(), errno);
-  }
   const std::string error = MakeDirectories(inputs_.spec.log_dir);
   if (!error.empty()) return error;
   log_dir_ = Directory(inputs_.spec.log_dir);

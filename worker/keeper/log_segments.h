@@ -21,6 +21,9 @@ std::map<uint64_t, std::string> ListSegments(const std::string& dir,
                                              const std::string& stem,
                                              int* error_number);
 
+// A stream (rank's stdout or stderr) is cut into files of segment_bytes; the
+// oldest go when the sum passes stream_bytes.  A failed rank's story is in its
+// last MiB, and 8 ranks x 2 x 256 MiB = 4 GiB of disk at most.
 struct LogLimits {
   uint64_t segment_bytes = 16 << 20;
   uint64_t stream_bytes = 256 << 20;

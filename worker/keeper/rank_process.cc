@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "worker/keeper/clocks.h"
 #include "worker/keeper/proc.h"
@@ -23,11 +22,6 @@ constexpr size_t kTurnBytes = 1 << 20;
 constexpr size_t kLastBytes = 8 << 20;
 constexpr size_t kExitBytesMax = kMessageBytesMax + 1024;
 
-LogLimits LimitsOf(const KeeperSpec& spec) {
-  return {.segment_bytes = static_cast<uint64_t>(spec.log_segment_bytes),
-          .stream_bytes = static_cast<uint64_t>(spec.log_stream_bytes)};
-}
-
 }  // namespace
 
 RankProcess::RankProcess(const Context& context, const RankSpec& spec,
@@ -35,10 +29,10 @@ RankProcess::RankProcess(const Context& context, const RankSpec& spec,
     : context_(context),
       spec_(spec),
       index_(index),
-      stdout_{UniqueFd(), LogWriter(context.log_dir, LogStem(spec.rank, false),
-                                    LimitsOf(context.spec))},
-      stderr_{UniqueFd(), LogWriter(context.log_dir, LogStem(spec.rank, true),
-                                    LimitsOf(context.spec))} {
+      stdout_{UniqueFd(),
+              LogWriter(context.log_dir, LogStem(spec.rank, false), {})},
+      stderr_{UniqueFd(),
+              LogWriter(context.log_dir, LogStem(spec.rank, true), {})} {
   report_.rank = spec.rank;
 }
 
@@ -52,7 +46,6 @@ std::string RankProcess::Reserve() {
 
 void RankProcess::Start() {
   EnterCgroup();
-  report_.started_wall_ns = WallNow_ns();
   started_ms_ = MonotonicNow_ms();
   const UniqueFd procs = group_.OpenProcs();
   ChildEnds ends;
@@ -72,11 +65,8 @@ void RankProcess::Start() {
 void RankProcess::EnterCgroup() {
   const std::string& parent = context_.attempt_group.path();
   if (parent.empty()) return;
-  std::string error =
+  const std::string error =
       Cgroup::Create(parent, "rank-" + std::to_string(spec_.rank), &group_);
-  if (error.empty() && context_.spec.rank_memory_bytes) {
-    error = group_.LimitMemory(*context_.spec.rank_memory_bytes);
-  }
   if (!error.empty()) {
     std::fprintf(stderr, "rank %d: %s\n", spec_.rank, error.c_str());
   }
@@ -105,7 +95,6 @@ void RankProcess::OnRunning() {
   started.pid = pid_;
   const std::optional<ProcessStat> stat = ReadProcessStat(pid_);
   started.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
-  started.started_wall_ns = report_.started_wall_ns;
   const std::string packet = Encode(started);
   const std::string error =
       WriteByRename(context_.attempt_dir, StartedFile(spec_.rank), packet,
@@ -153,7 +142,6 @@ void RankProcess::OnLeaderEnded(const siginfo_t& how) {
     report_.exit_code = how.si_status;
   } else {
     report_.signal = how.si_status;
-    report_.core_dumped = how.si_code == CLD_DUMPED;
   }
   siginfo_t reaped;
   waitid(P_PID, static_cast<id_t>(pid_), &reaped, WEXITED);

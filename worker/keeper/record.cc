@@ -44,8 +44,7 @@ std::string RecordWriter::Finish() {
 }
 
 RecordReader::RecordReader(const std::string& bytes, const std::string& kind,
-                           int newest)
-    : version_(newest) {
+                           int version) {
   if (bytes.size() < kTrailerBytes) {
     Fail("damaged: too short (" + std::to_string(bytes.size()) + " bytes)");
     return;
@@ -55,15 +54,10 @@ RecordReader::RecordReader(const std::string& bytes, const std::string& kind,
     Fail("damaged: the checksum in its last line is missing or wrong");
     return;
   }
-  std::string first = FirstLine(kind, newest);
-  while (version_ > 1 && bytes.compare(0, first.size(), first) != 0) {
-    first = FirstLine(kind, --version_);
-  }
+  const std::string first = FirstLine(kind, version);
   if (bytes.compare(0, first.size(), first) != 0) {
-    first = FirstLine(kind, newest);
     Fail("its first line is \"" + bytes.substr(0, bytes.find('\n')) +
-         "\", this build reads \"" + first.substr(0, first.size() - 1) +
-         "\" and older");
+         "\", this build reads \"" + first.substr(0, first.size() - 1) + "\"");
     return;
   }
   ParseFields(bytes, first.size(), body);

@@ -34,12 +34,8 @@ class RecordWriter {
 // Thread-compatible.
 class RecordReader {
  public:
-  // Checks frame, kind, version and checksum of `bytes`; versions from 1 to
-  // `newest` are read.
-  RecordReader(const std::string& bytes, const std::string& kind, int newest);
-
-  // What `bytes` are of.
-  int version() const { return version_; }
+  // Checks frame, kind, version and checksum of `bytes`.
+  RecordReader(const std::string& bytes, const std::string& kind, int version);
 
   // The next field, which has to be `key`.
   std::string Text(const std::string& key);
@@ -62,7 +58,6 @@ class RecordReader {
 
   void ParseFields(const std::string& bytes, size_t begin, size_t end);
 
-  int version_ = 0;
   std::vector<Field> fields_;
   size_t next_ = 0;
   std::string error_;

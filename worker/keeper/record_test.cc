@@ -59,19 +59,6 @@ TEST(Record, RefusesAnotherKindOrVersionAndNamesIt) {
               HasSubstr("cohort-keeper test 2"));
 }
 
-TEST(Record, ReadsOlderVersionsAndSaysWhich) {
-  for (const int version : {1, 2}) {
-    const std::string bytes =
-        RecordWriter("test", version).Add("a", "v").Finish();
-    RecordReader in(bytes, "test", 2);
-    EXPECT_EQ(in.version(), version);
-    EXPECT_EQ(in.Text("a"), "v") << in.error();
-  }
-  const std::string newer = RecordWriter("test", 3).Add("a", "v").Finish();
-  EXPECT_THAT(RecordReader(newer, "test", 2).error(),
-              HasSubstr("cohort-keeper test 2\" and older"));
-}
-
 TEST(Record, RefusesMalformedFields) {
   EXPECT_EQ(ErrorOf("a 1:x\n"), "");
   EXPECT_THAT(ErrorOf("a 2:x\n"), HasSubstr("malformed length"));

@@ -8,8 +8,6 @@ namespace cohort::keeper {
 namespace {
 
 constexpr int kVersion = 1;
-// 2: ran_ms, and that the time limit ended it.
-constexpr int kExitVersion = 2;
 constexpr int64_t kIntMax = std::numeric_limits<int>::max();
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr int kSignalMax = 64;
@@ -52,19 +50,16 @@ std::string Encode(const StartedReport& report) {
       .Add("rank", report.rank)
       .Add("pid", report.pid)
       .Add("start_time", report.start_time)
-      .Add("started_wall_ns", report.started_wall_ns)
       .Finish();
 }
 
 std::string Encode(const ExitReport& report) {
-  return RecordWriter(kExitKind, kExitVersion)
+  return RecordWriter(kExitKind, kVersion)
       .Add("rank", report.rank)
       .Add("cause", static_cast<int64_t>(report.cause))
       .Add("exit_code", report.exit_code)
       .Add("signal", report.signal)
-      .Add("core_dumped", report.core_dumped ? 1 : 0)
       .Add("oom_killed", report.oom_killed ? 1 : 0)
-      .Add("started_wall_ns", report.started_wall_ns)
       .Add("ended_wall_ns", report.ended_wall_ns)
       .Add("ran_ms", report.ran_ms)
       .Add("message", Cut(report.message))
@@ -108,24 +103,21 @@ std::optional<StartedReport> ParseStarted(const std::string& bytes,
   report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
   report.pid = in.Number("pid", 1, kIntMax);
   report.start_time = in.Number("start_time", 0, kAny);
-  report.started_wall_ns = in.Number("started_wall_ns", 0, kAny);
   return Checked(in, report, error);
 }
 
 std::optional<ExitReport> ParseExit(const std::string& bytes,
                                     std::string* error) {
-  RecordReader in(bytes, kExitKind, kExitVersion);
+  RecordReader in(bytes, kExitKind, kVersion);
   ExitReport report;
   report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
   report.cause = static_cast<ExitCause>(
       in.Number("cause", 0, static_cast<int64_t>(ExitCause::kKeeperStopped)));
   report.exit_code = static_cast<int>(in.Number("exit_code", -1, 255));
   report.signal = static_cast<int>(in.Number("signal", 0, kSignalMax));
-  report.core_dumped = in.Number("core_dumped", 0, 1) == 1;
   report.oom_killed = in.Number("oom_killed", 0, 1) == 1;
-  report.started_wall_ns = in.Number("started_wall_ns", 0, kAny);
   report.ended_wall_ns = in.Number("ended_wall_ns", 0, kAny);
-  if (in.version() >= 2) report.ran_ms = in.Number("ran_ms", 0, kAny);
+  report.ran_ms = in.Number("ran_ms", 0, kAny);
   report.message = in.Text("message");
   if (in.ok() && (report.exit_code >= 0) == (report.signal > 0)) {
     in.Fail("it has to have either an exit code or a signal");

@@ -25,19 +25,25 @@ struct StartedReport {
   int rank = 0;
   int64_t pid = 0;
   int64_t start_time = 0;
-  int64_t started_wall_ns = 0;  // since 1970
 
   bool operator==(const StartedReport&) const = default;
 };
 
-// On disk: add, never renumber.
+// What the keeper had done to a rank before it ended.  On disk: add, never
+// renumber.
 enum class ExitCause {
-  kItself = 0,
-  kStopped = 1,
-  kKilled = 2,
-  kCannotRun = 3,
-  kTimeLimit = 4,
-  kKeeperStopped = 5,  // the keeper itself got SIGTERM while it was alive
+  kItself = 0,     // nothing: it ended by itself
+  kStopped = 1,    // Stop's SIGTERM was sent
+  kKilled = 2,     // Kill, or Stop's grace had passed
+  kCannotRun = 3,  // never ran: exit_code is 127 (no such program) or 126, the
+                   // message says why and is on its stderr log too
+  kTimeLimit = 4,  // it was alive at the spec's time limit
+  // It was alive when its keeper got SIGTERM: from outside, or from a daemon
+  // that has no other way to it (Stop of one whose socket is gone).
+  kKeeperStopped = 5,
+  // Only in the daemon, where there is no record: the keeper died first (signal
+  // is SIGKILL).
+  kKeeperLost = 6,
 };
 
 // File `rank-<r>.exit`.
@@ -46,12 +52,10 @@ struct ExitReport {
   ExitCause cause = ExitCause::kItself;
   int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;      // 0 when it exited
-  bool core_dumped = false;
   bool oom_killed = false;
-  int64_t started_wall_ns = 0;
-  int64_t ended_wall_ns = 0;
-  int64_t ran_ms = 0;   // by the monotonic clock; 0 in records of version 1
-  std::string message;  // why it cannot run; else empty
+  int64_t ended_wall_ns = 0;  // since 1970
+  int64_t ran_ms = 0;         // by the monotonic clock
+  std::string message;        // why it cannot run; else empty
 
   bool operator==(const ExitReport&) const = default;
 };

@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <set>
-#include <string_view>
 
 #include "worker/keeper/record.h"
 
@@ -10,14 +9,10 @@ namespace cohort::keeper {
 namespace {
 
 constexpr char kKind[] = "spec";
-// 2: time_limit_ms.  3: cpu.
-constexpr int kVersion = 3;
-constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+constexpr int kSpecVersion = 1;
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
-constexpr std::string_view kLimitNames[] = {
-    "as",      "core",   "cpu",   "data", "fsize",
-    "memlock", "nofile", "nproc", "rss",  "stack"};
 
 bool HasNul(const std::string& text) {
   return text.find('\0') != std::string::npos;
@@ -25,16 +20,6 @@ bool HasNul(const std::string& text) {
 
 bool IsAbsolute(const std::string& path) {
   return !path.empty() && path[0] == '/' && !HasNul(path);
-}
-
-std::string WhatIsWrong(const RankLimit& limit) {
-  for (const std::string_view name : kLimitNames) {
-    if (name != limit.name) continue;
-    return limit.soft <= limit.hard
-               ? ""
-               : "limit " + limit.name + ": soft is above hard";
-  }
-  return "unknown limit \"" + limit.name + "\"";
 }
 
 std::string WhatIsWrong(const RankSpec& rank) {
@@ -55,10 +40,6 @@ std::string WhatIsWrong(const RankSpec& rank) {
   if (!IsAbsolute(rank.cwd)) {
     return "cwd \"" + rank.cwd + "\" is not an absolute path";
   }
-  for (const RankLimit& limit : rank.limits) {
-    std::string wrong = WhatIsWrong(limit);
-    if (!wrong.empty()) return wrong;
-  }
   for (size_t i = 0; i < rank.cpus.size(); ++i) {
     if (rank.cpus[i] < 0 || rank.cpus[i] >= kCpusMax ||
         (i > 0 && rank.cpus[i] <= rank.cpus[i - 1])) {
@@ -72,11 +53,6 @@ void AddRank(const RankSpec& rank, RecordWriter& out) {
   out.Add("rank", rank.rank).Add("cwd", rank.cwd);
   for (const std::string& word : rank.argv) out.Add("arg", word);
   for (const std::string& variable : rank.env) out.Add("env", variable);
-  for (const RankLimit& limit : rank.limits) {
-    out.Add("limit", limit.name)
-        .Add("soft", static_cast<int64_t>(limit.soft))
-        .Add("hard", static_cast<int64_t>(limit.hard));
-  }
   for (const int cpu : rank.cpus) out.Add("cpu", cpu);
 }
 
@@ -87,14 +63,6 @@ RankSpec ReadRank(RecordReader& in) {
   rank.cwd = in.Text("cwd");
   while (in.NextIs("arg")) rank.argv.push_back(in.Text("arg"));
   while (in.NextIs("env")) rank.env.push_back(in.Text("env"));
-  while (in.NextIs("limit")) {
-    RankLimit limit;
-    limit.name = in.Text("limit");
-    // All ones, RLIM_INFINITY, is written as -1.
-    limit.soft = static_cast<uint64_t>(in.Number("soft", -1, kAny));
-    limit.hard = static_cast<uint64_t>(in.Number("hard", -1, kAny));
-    rank.limits.push_back(limit);
-  }
   while (in.NextIs("cpu")) {
     rank.cpus.push_back(static_cast<int>(in.Number("cpu", 0, kCpusMax - 1)));
   }
@@ -109,7 +77,6 @@ std::string CgroupName(const KeeperSpec& spec) {
   const size_t slash = end == 0 || end == std::string::npos
                            ? std::string::npos
                            : spec.runtime_dir.rfind('/', end - 1);
-  if (slash == std::string::npos) return "cohort-" + spec.attempt;
   return "cohort-" + spec.attempt + "-" +
          spec.runtime_dir.substr(slash + 1, end - slash - 1);
 }
@@ -140,14 +107,6 @@ std::string Validate(const KeeperSpec& spec) {
   if (spec.time_limit_ms && *spec.time_limit_ms < 1) {
     return "time_limit_ms is not positive";
   }
-  if (spec.log_segment_bytes < 1 ||
-      spec.log_stream_bytes < spec.log_segment_bytes) {
-    return "log_segment_bytes and log_stream_bytes have to be positive and "
-           "the second at least the first";
-  }
-  if (spec.rank_memory_bytes && *spec.rank_memory_bytes < 1) {
-    return "rank_memory_bytes is not positive";
-  }
   if (spec.ranks.empty() || spec.ranks.size() > kRanksMax) {
     return "it has " + std::to_string(spec.ranks.size()) + " ranks; 1 to " +
            std::to_string(kRanksMax) + " can run";
@@ -166,39 +125,29 @@ std::string Validate(const KeeperSpec& spec) {
 }
 
 std::string EncodeSpec(const KeeperSpec& spec) {
-  RecordWriter out(kKind, kVersion);
+  RecordWriter out(kKind, kSpecVersion);
   out.Add("attempt", spec.attempt)
       .Add("runtime_dir", spec.runtime_dir)
       .Add("log_dir", spec.log_dir)
       .Add("grace_ms", spec.grace_ms);
   if (spec.time_limit_ms) out.Add("time_limit_ms", *spec.time_limit_ms);
-  out.Add("log_segment_bytes", spec.log_segment_bytes)
-      .Add("log_stream_bytes", spec.log_stream_bytes)
-      .Add("cgroup_parent", spec.cgroup_parent);
-  if (spec.rank_memory_bytes) {
-    out.Add("rank_memory_bytes", *spec.rank_memory_bytes);
-  }
+  out.Add("cgroup_parent", spec.cgroup_parent);
   for (const RankSpec& rank : spec.ranks) AddRank(rank, out);
   return out.Finish();
 }
 
 std::optional<KeeperSpec> ParseSpec(const std::string& bytes,
                                     std::string* error) {
-  RecordReader in(bytes, kKind, kVersion);
+  RecordReader in(bytes, kKind, kSpecVersion);
   KeeperSpec spec;
   spec.attempt = in.Text("attempt");
   spec.runtime_dir = in.Text("runtime_dir");
   spec.log_dir = in.Text("log_dir");
   spec.grace_ms = in.Number("grace_ms", 0, kGraceMax_ms);
   if (in.NextIs("time_limit_ms")) {
-    spec.time_limit_ms = in.Number("time_limit_ms", 1, kAny);
+    spec.time_limit_ms = in.Number("time_limit_ms", 1, kInt64Max);
   }
-  spec.log_segment_bytes = in.Number("log_segment_bytes", 1, kAny);
-  spec.log_stream_bytes = in.Number("log_stream_bytes", 1, kAny);
   spec.cgroup_parent = in.Text("cgroup_parent");
-  if (in.NextIs("rank_memory_bytes")) {
-    spec.rank_memory_bytes = in.Number("rank_memory_bytes", 1, kAny);
-  }
   while (in.NextIs("rank")) spec.ranks.push_back(ReadRank(in));
   if (in.AtEnd()) in.Fail(Validate(spec));
   if (in.ok()) return spec;

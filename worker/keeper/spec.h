@@ -15,17 +15,6 @@ inline constexpr int kCpusMax = 4096;           // numbers are below it
 inline constexpr size_t kArgumentsMax = 16384;  // argv or env of one rank
 inline constexpr size_t kSpecBytesMax = 64 << 20;
 
-// One setrlimit in the rank, before its program.
-struct RankLimit {
-  // As setrlimit's constant in lower case without RLIMIT_: "nofile", "core",
-  // "memlock", "stack", "nproc", "as", "cpu", "fsize", "data", "rss".
-  std::string name;
-  uint64_t soft = 0;  // RLIM_INFINITY (all ones) for none
-  uint64_t hard = 0;
-
-  bool operator==(const RankLimit&) const = default;
-};
-
 struct RankSpec {
   int rank = 0;  // global rank; names its files; unique within the attempt
   // argv[0] without a slash is looked up in this env's PATH, as a shell does.
@@ -35,7 +24,6 @@ struct RankSpec {
   // leftovers are found.
   std::vector<std::string> env;
   std::string cwd;  // absolute
-  std::vector<RankLimit> limits;
   // CPUs that it may run on, ascending; those that the keeper may not use are
   // passed over.  Empty, or when none is left: as the keeper.
   std::vector<int> cpus;
@@ -58,16 +46,8 @@ struct KeeperSpec {
   // and SIGKILL after grace_ms.
   std::optional<int64_t> time_limit_ms;
 
-  // A stream (rank's stdout or stderr) is cut into files of segment_bytes; the
-  // oldest go when the sum passes stream_bytes.  A failed rank's story is in
-  // its last MiB, and 8 ranks x 2 x 256 MiB = 4 GiB of disk at most.
-  int64_t log_segment_bytes = 16 << 20;
-  int64_t log_stream_bytes = 256 << 20;
-
   // A cgroup v2 directory that we may create children in; empty: do without.
   std::string cgroup_parent;
-  // memory.max of each rank's cgroup; needs the memory controller there.
-  std::optional<int64_t> rank_memory_bytes;
 
   std::vector<RankSpec> ranks;
 

@@ -21,7 +21,6 @@ KeeperSpec GoodSpec() {
   rank.argv = {"echo", "two\nlines"};
   rank.env = {"A=b", "EMPTY="};
   rank.cwd = "/";
-  rank.limits = {{"core", 0, ~uint64_t{0}}};
   spec.ranks = {rank};
   return spec;
 }
@@ -32,14 +31,12 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
   spec.time_limit_ms = 5'000;
   spec.ranks[0].cpus = {0, 5};
   EXPECT_EQ(EncodeSpec(spec),
-            "cohort-keeper spec 3\n"
+            "cohort-keeper spec 1\n"
             "attempt 4:0af1\n"
             "runtime_dir 6:/run/a\n"
             "log_dir 5:/logs\n"
             "grace_ms 5:10000\n"
             "time_limit_ms 4:5000\n"
-            "log_segment_bytes 8:16777216\n"
-            "log_stream_bytes 9:268435456\n"
             "cgroup_parent 0:\n"
             "rank 1:3\n"
             "cwd 1:/\n"
@@ -47,42 +44,13 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
             "arg 9:two\nlines\n"
             "env 3:A=b\n"
             "env 6:EMPTY=\n"
-            "limit 4:core\n"
-            "soft 1:0\n"
-            "hard 2:-1\n"
             "cpu 1:0\n"
             "cpu 1:5\n"
-            "crc32 c68bd36d\n");
-}
-
-TEST(KeeperSpec, ReadsWhatWasWrittenBefore) {
-  std::string error;
-  EXPECT_EQ(ParseSpec("cohort-keeper spec 1\n"
-                      "attempt 4:0af1\n"
-                      "runtime_dir 6:/run/a\n"
-                      "log_dir 5:/logs\n"
-                      "grace_ms 5:10000\n"
-                      "log_segment_bytes 8:16777216\n"
-                      "log_stream_bytes 9:268435456\n"
-                      "cgroup_parent 0:\n"
-                      "rank 1:3\n"
-                      "cwd 1:/\n"
-                      "arg 4:echo\n"
-                      "arg 9:two\nlines\n"
-                      "env 3:A=b\n"
-                      "env 6:EMPTY=\n"
-                      "limit 4:core\n"
-                      "soft 1:0\n"
-                      "hard 2:-1\n"
-                      "crc32 b0831bd7\n",
-                      &error),
-            GoodSpec())
-      << error;
+            "crc32 5be26104\n");
 }
 
 TEST(KeeperSpec, ComesBackAsItWas) {
   KeeperSpec spec = GoodSpec();
-  spec.rank_memory_bytes = 1 << 30;
   spec.cgroup_parent = "/sys/fs/cgroup/x";
   spec.ranks.push_back(spec.ranks[0]);
   spec.ranks[1].rank = 0;
@@ -105,9 +73,6 @@ TEST(KeeperSpec, SaysWhatCannotBeRun) {
       {"cgroup_parent", [](KeeperSpec& s) { s.cgroup_parent = "x"; }},
       {"grace_ms", [](KeeperSpec& s) { s.grace_ms = -1; }},
       {"time_limit_ms", [](KeeperSpec& s) { s.time_limit_ms = 0; }},
-      {"log_segment_bytes", [](KeeperSpec& s) { s.log_segment_bytes = 0; }},
-      {"log_segment_bytes", [](KeeperSpec& s) { s.log_stream_bytes = 1; }},
-      {"rank_memory_bytes", [](KeeperSpec& s) { s.rank_memory_bytes = 0; }},
       {"it has 0 ranks", [](KeeperSpec& s) { s.ranks.clear(); }},
       {"it has 1025 ranks",
        [](KeeperSpec& s) { s.ranks.resize(1025, s.ranks[0]); }},
@@ -124,12 +89,6 @@ TEST(KeeperSpec, SaysWhatCannotBeRun) {
          s.ranks[0].cpus = {2, 1};
        }},
       {"cpus", [](KeeperSpec& s) { s.ranks[0].cpus = {4096}; }},
-      {"unknown limit \"files\"",
-       [](KeeperSpec& s) { s.ranks[0].limits[0].name = "files"; }},
-      {"soft is above hard",
-       [](KeeperSpec& s) {
-         s.ranks[0].limits[0] = {"core", 2, 1};
-       }},
   };
   EXPECT_EQ(Validate(GoodSpec()), "");
   for (const BadCase& bad : cases) {

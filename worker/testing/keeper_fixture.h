@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -57,7 +58,7 @@ class Daemon {
   explicit Daemon(const std::string& root,
                   const std::string& program = COHORT_KEEPER_PROGRAM,
                   bool takes_orphans = false, const std::string& logs_dir = "",
-                  const std::string& runtime_dir = "") {
+                  const std::string& runtime_dir = "/nowhere") {
     KeeperClientOptions options;
     options.attempts_dir = root + "/attempts";
     options.logs_dir = logs_dir;
@@ -200,6 +201,12 @@ class KeeperClientTest : public ::testing::Test {
     return absl::StrCat(dir_.path(), "/attempts/", Attempt());
   }
 
+  // Names of the attempts' directories.
+  std::vector<std::string> AttemptsOnDisk() {
+    int error = 0;
+    return keeper::ListDirectory(dir_.File("attempts"), &error);
+  }
+
   std::string AttemptFile(const std::string& name) {
     return absl::StrCat(AttemptDir(), "/", name);
   }
@@ -267,13 +274,18 @@ class KeeperClientTest : public ::testing::Test {
   // Pids of keepers whose argument lies in this test's directory.
   std::vector<pid_t> Keepers() {
     std::vector<pid_t> keepers;
-    for (const auto& [pid, process] : keeper::ReadProcesses()) {
+    const auto processes = keeper::ReadProcesses();
+    for (const auto& [pid, process] : processes) {
       const std::string line =
           ReadProcFile(absl::StrCat("/proc/", pid, "/cmdline"));
       const bool is_keeper = absl::StrContains(line, "cohort-keeper") &&
                              absl::StrContains(line, dir_.path());
       if (is_keeper && !process.dead()) keepers.push_back(pid);
     }
+    // A rank has its keeper's command line until it executes its program.
+    std::erase_if(keepers, [&, all = keepers](pid_t pid) {
+      return absl::c_linear_search(all, processes.at(pid).parent);
+    });
     return keepers;
   }
 

@@ -12,6 +12,7 @@
 #include "common/file.h"
 #include "common/hash.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 namespace {
@@ -23,7 +24,7 @@ JobRecord Job(char id, uint64_t sequence, JobState state) {
   job.id = FilledId<JobId>(id);
   job.sequence = sequence;
   job.state = state;
-  job.spec.Own().command = {"true"};
+  SetCommand(job.spec.Own(), {"true"});
   job.epoch = 1;
   return job;
 }
@@ -40,7 +41,7 @@ Batch SomeRows(const std::string& package) {
   JobRecord running = Job('r', 1, JobState::kRunning);
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, JobState::kPending);
-  waiting.spec.Own().package_hash = package;
+  waiting.spec.Own().mutable_launch()->set_package_hash(package);
   AttemptRecord attempt;
   attempt.id = FilledId<AttemptId>('a');
   attempt.job = running.id;

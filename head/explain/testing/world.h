@@ -128,8 +128,9 @@ class World {
   std::vector<AttemptRecord> attempts_;
 };
 
-inline GangRequest Gang(int workers, const std::string& per_worker,
-                        PlacementStrategy strategy = PlacementStrategy::kPack) {
+inline GangRequest Gang(
+    int workers, const std::string& per_worker,
+    PlacementStrategy strategy = v1::PLACEMENT_STRATEGY_PACK) {
   return {.num_workers = workers,
           .per_worker = Resources(per_worker),
           .strategy = strategy};

@@ -50,8 +50,9 @@ inline void Use(NodeSnapshot& node, size_t index, double amount) {
   node.devices[index].free -= Units(amount);
 }
 
-inline GangRequest Gang(int workers, const std::string& per_worker,
-                        PlacementStrategy strategy = PlacementStrategy::kPack) {
+inline GangRequest Gang(
+    int workers, const std::string& per_worker,
+    PlacementStrategy strategy = v1::PLACEMENT_STRATEGY_PACK) {
   return {.num_workers = workers,
           .per_worker = Resources(per_worker),
           .strategy = strategy};

@@ -15,6 +15,7 @@
 #include "head/state/cluster_state.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
 
 namespace cohort::head {
 
@@ -103,10 +104,10 @@ class ClusterStateTest : public ::testing::Test,
   // ---- clients ----
 
   static JobSpec Spec(int workers, int cpus) {
-    JobSpec spec;
-    spec.command = {"train"};
-    spec.num_workers = workers;
-    spec.resources_per_worker.Set(kCpu, Amount::FromUnits(cpus));
+    JobSpec spec = OneWorker();
+    SetCommand(spec, {"train"});
+    spec.mutable_scaling()->set_num_workers(workers);
+    SetResource(spec, kCpu, Amount::FromUnits(cpus));
     return spec;
   }
 

@@ -77,7 +77,6 @@ struct FakeFabric::Group {
   int world = 0;
   int joined = 0;
   std::map<uint64_t, Meeting> meetings;
-  std::map<int, int> windows;  // how many came to registration i
 };
 
 UniqueId FakeFabric::NewId() {
@@ -105,10 +104,7 @@ bool FakeFabric::IsBusy(const End& end) const {
   MutexLock lock(mutex_);
   const Group& group = *end.group;
   if (group.joined < group.world) return true;
-  if (end.is_revoked && end.running > 0) return true;
-  if (end.windows == 0 || end.is_revoked) return false;
-  const auto window = group.windows.find(end.windows);
-  return window == group.windows.end() || window->second < group.world;
+  return end.is_revoked && end.running > 0;
 }
 
 void FakeFabric::Launch(const std::shared_ptr<End>& end,
@@ -162,11 +158,6 @@ void FakeFabric::Leave(End& end) {
   changed_.SignalAll();
 }
 
-void FakeFabric::RegisterWindow(End& end) {
-  MutexLock lock(mutex_);
-  ++end.group->windows[++end.windows];
-}
-
 void FakeFabric::Hold() {
   MutexLock lock(mutex_);
   holds_ = true;
@@ -178,8 +169,8 @@ void FakeFabric::Resume() {
   changed_.SignalAll();
 }
 
-FakeNccl::FakeNccl(FakeFabric& fabric, cuda::FakeDriver& driver, int version)
-    : fabric_(fabric), driver_(driver), version_(version) {}
+FakeNccl::FakeNccl(FakeFabric& fabric, int version)
+    : fabric_(fabric), version_(version) {}
 
 NcclTable FakeNccl::table() {
   NcclTable table;
@@ -212,12 +203,6 @@ bool FakeNccl::GoesWrong(Communicator comm, const std::string& call) {
 size_t FakeNccl::communicators() const {
   MutexLock lock(mutex_);
   return held_.size();
-}
-int FakeNccl::windows() const {
-  MutexLock lock(mutex_);
-  int windows = 0;
-  for (const auto& [comm, held] : held_) windows += held.windows;
-  return windows;
 }
 int FakeNccl::misuses() const {
   MutexLock lock(mutex_);
@@ -287,21 +272,6 @@ Result FakeNccl::Take(Communicator comm, const FakeOperation& operation) {
   }
   grouped_.emplace_back(comm, operation);
   return kSuccess;
-}
-
-Result FakeNccl::RegisterWindow(Communicator comm, void* memory,
-                                Window* window) {
-  const auto end = Find(comm);
-  if (end == nullptr) return kInvalidArgument;
-  if (const Result kept = Kept(comm); kept != kSuccess) return kept;
-  if (GoesWrong(comm, "ncclCommWindowRegister")) return kInProgress;
-  {
-    MutexLock lock(mutex_);
-    ++held_.at(comm).windows;
-  }
-  fabric_.RegisterWindow(*end);
-  *window = reinterpret_cast<Window>(memory);
-  return kInProgress;
 }
 
 Result FakeNccl::EndGroup() {
@@ -413,38 +383,6 @@ void FakeNccl::FillOperationCalls(NcclTable& t) {
 }
 
 void FakeNccl::FillOptionalCalls(NcclTable& t) {
-  if (version_ >= kVersionMemAlloc) {
-    t.ncclMemAlloc = [this](void** memory, size_t bytes) -> Result {
-      COHORT_FAKE_ENTER("ncclMemAlloc");
-      cuda::DevicePointer pointer = 0;
-      if (driver_.AllocateDevice(&pointer, bytes) != cuda::kSuccess) {
-        return kUnhandledCudaError;
-      }
-      *memory = reinterpret_cast<void*>(static_cast<uintptr_t>(pointer));
-      return kSuccess;
-    };
-    t.ncclMemFree = [this](void* memory) -> Result {
-      COHORT_FAKE_ENTER("ncclMemFree");
-      return driver_.FreeDevice(reinterpret_cast<uintptr_t>(memory)) ==
-                     cuda::kSuccess
-                 ? kSuccess
-                 : Misuse(kInvalidArgument);
-    };
-  }
-  if (version_ >= kVersionWindow) {
-    t.ncclCommWindowRegister = [this](Communicator comm, void* memory, size_t,
-                                      Window* window, int) -> Result {
-      COHORT_FAKE_ENTER("ncclCommWindowRegister");
-      return RegisterWindow(comm, memory, window);
-    };
-    t.ncclCommWindowDeregister = [this](Communicator comm, Window) -> Result {
-      COHORT_FAKE_ENTER("ncclCommWindowDeregister");
-      if (Find(comm) == nullptr) return kInvalidArgument;
-      MutexLock lock(mutex_);
-      --held_.at(comm).windows;
-      return kSuccess;
-    };
-  }
   if (version_ >= kVersionRevoke) {
     t.ncclCommRevoke = [this](Communicator comm, int flags) -> Result {
       COHORT_FAKE_ENTER("ncclCommRevoke");

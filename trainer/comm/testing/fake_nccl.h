@@ -44,7 +44,6 @@ class FakeFabric {
     int rank = 0;
     uint64_t operations = 0;  // launched
     int running = 0;          // of these, on the stream
-    int windows = 0;          // registrations that it came to
     bool is_revoked = false;
     bool is_gone = false;  // aborted or destroyed
   };
@@ -56,8 +55,6 @@ class FakeFabric {
   void Launch(const std::shared_ptr<End>& end, const FakeOperation& operation);
   void Revoke(End& end);
   void Leave(End& end);
-  // A collective call without data.
-  void RegisterWindow(End& end);
 
   // From now on no operation is over, as if each GPU were busy, until Resume.
   void Hold();
@@ -82,7 +79,7 @@ class FakeFabric {
 // Thread-safe, as far as NCCL is; must outlive the tables it gives out.
 class FakeNccl {
  public:
-  FakeNccl(FakeFabric& fabric, cuda::FakeDriver& driver, int version = 22809);
+  explicit FakeNccl(FakeFabric& fabric, int version = 22809);
 
   // With the functions that the version has.
   NcclTable table();
@@ -97,8 +94,6 @@ class FakeNccl {
 
   // Communicators that were neither aborted nor destroyed.
   size_t communicators() const;
-  // Registered now; they end with their communicator.
-  int windows() const;
   // Calls that NCCL forbids, as on a communicator that is gone.
   int misuses() const;
 
@@ -107,7 +102,6 @@ class FakeNccl {
   struct Held {
     std::shared_ptr<End> end;
     Result background = kSuccess;
-    int windows = 0;
   };
 
   std::shared_ptr<End> Find(Communicator comm);
@@ -115,7 +109,6 @@ class FakeNccl {
   Result Kept(Communicator comm) const;
   // True when `call`, which begins something, is to go wrong.
   bool GoesWrong(Communicator comm, const std::string& call);
-  Result RegisterWindow(Communicator comm, void* memory, Window* window);
   Result Misuse(Result result);
   Result Init(Communicator* comm, int world, const UniqueId& id, int rank,
               const Config* config);
@@ -128,7 +121,6 @@ class FakeNccl {
   void FillOptionalCalls(NcclTable& table);
 
   FakeFabric& fabric_;
-  cuda::FakeDriver& driver_;
   const int version_;
   cuda::CallFaults faults_;
   mutable Mutex mutex_;

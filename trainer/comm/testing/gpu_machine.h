@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/gpu_seat.h"
+#include "trainer/comm/gpu_context.h"
 
 namespace cohort::trainer {
 

@@ -23,9 +23,9 @@
 #include "common/testing/temp_dir.h"
 #include "shm/arena.h"
 #include "trainer/comm/gpu_comm.h"
+#include "trainer/comm/gpu_context.h"
 #include "trainer/comm/gpu_end.h"
 #include "trainer/comm/gpu_rendezvous.h"
-#include "trainer/comm/gpu_seat.h"
 #include "trainer/comm/nccl_library.h"
 #include "trainer/comm/shm_comm.h"
 #include "trainer/comm/testing/fake_nccl.h"
@@ -150,13 +150,13 @@ class GpuWorld {
     }
   }
 
-  // The rungs that a rank told of.
+  // The abort levels that a rank told of.
   std::vector<GpuEnd> ends(int rank) {
     MutexLock lock(mutex_);
     return ranks_[rank]->ends;
   }
 
-  // What the last rung was called with, by rank.
+  // What the last level was called with, by rank.
   std::vector<std::string> kills(int rank) {
     MutexLock lock(mutex_);
     return ranks_[rank]->kills;
@@ -166,7 +166,7 @@ class GpuWorld {
   struct Rank {
     Rank(nccl::FakeFabric& fabric, int gpu, int version)
         : driver({.uuid_byte = static_cast<char>(gpu + 1)}),
-          nccl(fabric, driver, version) {
+          nccl(fabric, version) {
       AddReduceKernels(driver);
     }
 
@@ -227,7 +227,7 @@ class GpuWorld {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-// Rungs and deadlines that a test can wait for.
+// Deadlines that a test can wait for.
 inline void Impatient(GpuCommOptions& options) {
   options.deadlines.quiet = absl::Milliseconds(200);
   options.deadlines.revoke = absl::Milliseconds(100);

@@ -1,0 +1,106 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "client/cli/command.h"
+#include "client/cli/errors.h"
+#include "client/json.h"
+#include "common/exit_code.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+
+namespace cohort::cli {
+namespace {
+
+// What became of an attempt, by what a person said.
+struct Said {
+  JobId job;
+  std::string text;  // "is adopted"
+  std::string json;
+};
+using Speak = absl::StatusOr<Said> (*)(Cluster&, const AttemptId&);
+
+absl::StatusOr<Said> Adopt(Cluster& cluster, const AttemptId& attempt) {
+  COHORT_ASSIGN_OR_RETURN(const Adoption adoption, cluster.Adopt(attempt));
+  const std::string json = AdoptionJson(adoption);
+  if (adoption.lost_nodes.empty()) {
+    return Said{adoption.job, "is adopted", json};
+  }
+  return Said{adoption.job,
+              absl::StrCat("is adopted and ends: ",
+                           absl::StrJoin(adoption.lost_nodes, " and "),
+                           adoption.lost_nodes.size() == 1 ? " is" : " are",
+                           " lost, so its ranks elsewhere end too, and the "
+                           "job goes on as after a lost node"),
+              json};
+}
+
+absl::StatusOr<Said> End(Cluster& cluster, const AttemptId& attempt) {
+  COHORT_ASSIGN_OR_RETURN(const JobId job, cluster.End(attempt));
+  return Said{job, "ends", IdJson(job)};
+}
+
+absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
+                        Speak speak) {
+  if (text.empty()) {
+    return UsageError("the attempt's id is empty: `cohort status` shows ids");
+  }
+  const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(text);
+  if (!attempt.ok()) {
+    return SetReason(
+        absl::NotFoundError(absl::StrCat(
+            "there is no attempt ", Shown(text),
+            ": an id is 32 hex digits; `cohort status` shows them")),
+        "unknown_attempt");
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kChangeDeadline));
+  COHORT_ASSIGN_OR_RETURN(const Said said, speak(*cluster, *attempt));
+  COHORT_RETURN_IF_ERROR(
+      Print(invocation.json
+                ? said.json
+                : OneLine(absl::StrCat("attempt ", attempt->ToHex(), " of job ",
+                                       said.job.ToText(), " ", said.text))));
+  return kExitOk;
+}
+
+void Add(CLI::App& cohort, Invocation& invocation, const std::string& name,
+         const std::string& description, Speak speak,
+         const std::string& footer) {
+  auto attempt = std::make_shared<std::string>();
+  CLI::App* command = AddCommand(cohort, name, description, invocation,
+                                 [&invocation, attempt, speak] {
+                                   return Run(invocation, *attempt, speak);
+                                 });
+  command
+      ->add_option("ATTEMPT", *attempt, "Its id, as `cohort status` shows it")
+      ->required();
+  AddJsonFlag(*command, invocation);
+  command->footer(footer);
+}
+
+}  // namespace
+
+void AddOrphans(CLI::App& cohort, Invocation& invocation) {
+  Add(cohort, invocation, "adopt",
+      "Go on with an orphan: an attempt of before a restore", &Adopt,
+      "Its job goes on with it as if nothing had been restored; with a node of "
+      "it\n"
+      "dead it ends, as when a node is lost, and the answer says so. One that "
+      "the\n"
+      "backup does not have cannot be adopted: let it end, or end it.");
+  Add(cohort, invocation, "end",
+      "End an orphan: an attempt of before a restore", &End,
+      "SIGTERM to its ranks, SIGKILL after the job's --grace (at once to those "
+      "of\n"
+      "one that the backup does not have). Its job starts again from its last\n"
+      "committed checkpoint, uncharged unless it had failed already; `cohort "
+      "jobs "
+      "stop\n"
+      "JOB` keeps it from that.");
+}
+
+}  // namespace cohort::cli

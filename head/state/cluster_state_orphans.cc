@@ -1,0 +1,265 @@
+// The part of ClusterState that deals with what it did not decide: attempts of
+// an earlier generation of a restored store (docs/design/0003-head.md, OR-1).
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/state/cluster_state.h"
+
+namespace cohort::head {
+namespace {
+
+// Of attempts that a person has ended and whose nodes may not know it yet.
+constexpr size_t kEndedRemembered = 256;
+
+absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
+  const std::string what =
+      known == nullptr
+          ? absl::StrCat("attempt ", attempt.ToHex(), " is no orphan")
+          : absl::StrCat("attempt ", attempt.ToHex(), " of job ",
+                         known->job.ToText(), " is ",
+                         AttemptStateName(known->state), " and no orphan");
+  return SetReason(absl::NotFoundError(absl::StrCat(
+                       what, ": `cohort status` lists those that are")),
+                   "unknown_attempt");
+}
+
+absl::Status CannotAdopt(const AttemptId& attempt, absl::string_view why) {
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       "attempt ", attempt.ToHex(), " cannot be adopted: ", why,
+                       "; `cohort end ", attempt.ToHex(), "` ends it")),
+                   "cannot_adopt");
+}
+
+// FailedPrecondition unless the job of `entry` can go on with it.
+absl::Status CheckAdoptable(const OrphanTable::Entry& entry,
+                            const AttemptRecord* attempt) {
+  if (attempt == nullptr) {
+    return CannotAdopt(entry.attempt,
+                       "it began after the backup, and the restored store has "
+                       "no record of it");
+  }
+  if (attempt->state != AttemptState::kPreparing) return absl::OkStatus();
+  const bool all_have_it = std::all_of(
+      entry.parts.begin(), entry.parts.end(),
+      [](const auto& part) { return part.second.seen.has_value(); });
+  // It may have begun and ended since the backup, and would begin again.
+  return all_have_it
+             ? absl::OkStatus()
+             : CannotAdopt(entry.attempt,
+                           "it had not started when the backup was made, and "
+                           "not all of its nodes have it now: it may be over");
+}
+
+}  // namespace
+
+absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
+                                                 const AttemptId& attempt,
+                                                 Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  const OrphanTable::Entry* entry = orphans_.Find(attempt);
+  const AttemptRecord* row = attempts_.Find(attempt);
+  if (entry == nullptr) return NotAnOrphan(attempt, row);
+  COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
+  const JobId job = entry->job;
+  Change change;
+  Remember(request, job.bytes(), change);
+  AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
+  Claim(attempt, change);
+  // It was left alone when their time came (DR-2).
+  for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
+    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return job;
+}
+
+absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
+                                               const AttemptId& attempt,
+                                               Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(
+      const RequestRecord* earlier,
+      requests_.Find(request.principal, request.request_id, request.body_hash));
+  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  const OrphanTable::Entry* entry = orphans_.Find(attempt);
+  if (entry == nullptr) return NotAnOrphan(attempt, attempts_.Find(attempt));
+  const JobId id = entry->job;
+  Change change;
+  Remember(request, id.bytes(), change);
+  if (entry->has_row) {
+    JobRecord& job = *jobs_.FindMutable(id);
+    AddJobEvent(job, attempt, "attempt_ended", "", change);
+    const OrphanTable::Entry claimed = ReplayReports(attempt, change);
+    AttemptRecord& record = *attempts_.FindMutable(attempt);
+    if (record.state != AttemptState::kEnded) {
+      // Before what is missing of it: that is not why it ends.
+      ApplyOutcome(job, record, controller_.EndOrphan(job, record), change);
+    }
+    LoseMissing(claimed, change);
+    attempts_.NoteEndedOrphan(attempt);
+  } else if (!entry->ending) {
+    EndRowless(*entry, request, change);
+  }
+  PlaceWaiting(change);
+  Finish(change, transition);
+  return id;
+}
+
+void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
+                              const RequestKey& request, Change& change) {
+  const OrphanTable::Entry entry = orphan;  // it may go
+  EventRecord event;
+  event.kind = "attempt_ended";
+  event.origin.principal = request.principal;
+  event.job = entry.job;
+  event.attempt = entry.attempt;
+  event.text = "only its node knows of it";
+  // Its job starts again because of it, and its nodes end what they have.
+  const uint64_t told_by = AddEvent(std::move(event), change);
+  change.freed_by = told_by;
+  std::vector<AttemptId>& ended = cluster_.ended_orphans;
+  ended.push_back(entry.attempt);
+  if (ended.size() > kEndedRemembered) ended.erase(ended.begin());
+  orphans_.MarkEnding(entry.attempt);
+  for (const auto& [node, part] : entry.parts) {
+    change.forget[node].emplace(entry.attempt, entry.job);
+    const NodeRecord* record = nodes_.Find(node);
+    if (record == nullptr || record->state == NodeState::kDead) {
+      NoteGone(node, entry.attempt, change);
+    } else {
+      nodes_.SetOrphanEvent(node, entry.attempt, told_by);
+    }
+  }
+}
+
+void ClusterState::NoteGone(const NodeId& node, const AttemptId& orphan,
+                            Change& change) {
+  const std::optional<JobId> job = orphans_.NoteGone(node, orphan);
+  if (job.has_value()) Requeue(*job, change);
+}
+
+bool ClusterState::WasEnded(const AttemptId& orphan) const {
+  const std::vector<AttemptId>& ended = cluster_.ended_orphans;
+  return std::find(ended.begin(), ended.end(), orphan) != ended.end();
+}
+
+bool ClusterState::IsOrphan(const NodeId& node,
+                            const ObservedAttempt& observed) const {
+  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+  if (attempt != nullptr) {
+    // It was never placed on another node than its row names.
+    return attempt->orphaned() && PartOn(*attempt, node) != nullptr;
+  }
+  return observed.phase != ObservedPhase::kEnded &&
+         !observed.generation.empty() &&
+         absl::string_view(observed.generation) != cluster_.generation.bytes();
+}
+
+bool ClusterState::TakeOrphan(const NodeId& node,
+                              const ObservedAttempt& observed, Change& change) {
+  if (!IsOrphan(node, observed)) return false;
+  const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
+  const OrphanTable::Entry& entry = *orphans_.Find(observed.attempt);
+  if (entry.has_row) return true;
+  uint64_t told_by = 0;
+  if (entry.ending || WasEnded(entry.attempt)) {
+    orphans_.MarkEnding(entry.attempt);
+    change.forget[node].emplace(entry.attempt, entry.job);
+  } else if (is_new) {
+    COHORT_LOG(kWarning, "attempt_orphaned", {"attempt", entry.attempt},
+               {"job", entry.job}, {"node", node});
+    EventRecord event;
+    event.kind = "attempt_orphaned";
+    event.text =
+        "it began after the backup: it runs on until it ends or `cohort end` "
+        "ends it";
+    event.job = entry.job;
+    event.attempt = entry.attempt;
+    event.node = node;
+    told_by = AddEvent(std::move(event), change);
+  }
+  // What it holds there is not free.
+  if (nodes_.AddOrphan(node, entry.attempt, entry.job,
+                       observed.held.has_value() ? &*observed.held : nullptr)) {
+    nodes_.SetOrphanEvent(node, entry.attempt, told_by);
+    GiveWayTo(node, entry.attempt, change);
+  }
+  // The entry's job, whatever this report says: that is the one that it keeps
+  // waiting, and Requeue lets go.
+  const JobRecord* job = jobs_.Find(entry.job);
+  if (job != nullptr && job->state == JobState::kPending) {
+    Occupy(*job, change);
+  }
+  return true;
+}
+
+void ClusterState::Claim(const AttemptId& id, Change& change) {
+  LoseMissing(ReplayReports(id, change), change);
+}
+
+OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
+                                               Change& change) {
+  OrphanTable::Entry entry = orphans_.Take(id);
+  AttemptRecord& attempt = *attempts_.FindMutable(id);
+  attempt.orphaned_since = absl::InfinitePast();
+  change.attempts.insert(id);
+  change.jobs.insert(attempt.job);
+  for (const AttemptPart& part : attempt.parts) {
+    change.desired[part.node].insert(id);
+  }
+  for (const auto& [node, part] : entry.parts) {
+    if (part.seen.has_value()) ApplyObserved(node, *part.seen, change);
+  }
+  return entry;
+}
+
+void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
+                               Change& change) {
+  const AttemptId& id = entry.attempt;
+  const AttemptRecord& attempt = *attempts_.Find(id);
+  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
+    const NodeRecord* node = nodes_.Find(part.node);
+    const bool is_dead = node == nullptr || node->state == NodeState::kDead;
+    if (!is_dead && !entry.parts.at(part.node).missing) continue;
+    ApplyMissing(part.node, id, change);
+  }
+  Requeue(attempt.job, change);
+}
+
+void ClusterState::Requeue(const JobId& id, Change& change) {
+  const JobRecord* job = jobs_.Find(id);
+  if (job == nullptr || orphans_.OfJob(id) != nullptr) return;
+  eligibility_.Vacate(*job);
+  if (job->state != JobState::kPending) return;
+  // It may stand there already.
+  LeaveLine(*job);
+  StandInLine(*job);
+  TellPhase(*job, change);
+}
+
+void ClusterState::Settle(Change& change) {
+  if (!cluster_.settling ||
+      clock_.Monotonic() - loaded_at_ < limits_.node_timeout) {
+    return;
+  }
+  for (const auto& [id, node] : nodes_.records()) {
+    const bool was_heard = node.incarnation >= first_incarnation_;
+    if (!was_heard && node.state != NodeState::kDead) return;
+  }
+  cluster_.settling = false;
+  EventRecord event;
+  event.kind = "restore_settled";
+  event.text = absl::StrCat(orphans_.all().size(), " orphans");
+  AddEvent(std::move(event), change);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,104 @@
+// Attempts that began after the backup and that a person has ended: their jobs
+// wait until they are gone (OR-2).
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/orphan_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Both nodes have room for the job, whose orphan runs on kNode.
+class EndedOrphansTest : public OrphansTest {
+ protected:
+  EndedOrphansTest() {
+    job_ = NewJob();
+    Backup();
+    Join(kNode);
+    running_ = Run(job_, kNode);
+    Restore();
+    Join(kOtherNode);
+    Join(kNode, {running_});
+    Settle();
+    sent_.clear();
+  }
+
+  JobId job_;
+  ObservedAttempt running_;
+};
+
+TEST_F(EndedOrphansTest, TheJobWaitsUntilItsNodeSaysThatItEnded) {
+  COHORT_ASSERT_OK(End(running_.attempt));
+  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_STREQ(State(running_.attempt), "ENDING");
+  EXPECT_THAT(state_->ReasonOf(Job(job_)),
+              HasSubstr(running_.attempt.ToHex() + " was ended"));
+  // Its node has not heard of it.
+  Say(kNode, running_);
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kForget, Goal::kForget));
+  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  Say(kNode, Ended(running_, 137));
+  EXPECT_STREQ(State(running_.attempt), "none");
+  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+}
+
+TEST_F(EndedOrphansTest, TheJobWaitsForASilentNodeUntilItIsDead) {
+  COHORT_ASSERT_OK(End(running_.attempt));
+  silent_ = {kNode};
+  while (state_->nodes().Find(kNode)->state != NodeState::kDead) {
+    ASSERT_EQ(Job(job_).state, JobState::kPending);
+    Tick();
+  }
+  EXPECT_STREQ(State(running_.attempt), "none");
+  ASSERT_EQ(Job(job_).state, JobState::kStarting);
+  EXPECT_EQ(Last(job_).parts[0].node, kOtherNode);
+  // What comes back is told to go.
+  const RegisteredNode again = Join(kNode, {running_});
+  ASSERT_EQ(again.desired.size(), 1u);
+  EXPECT_EQ(again.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(state_->ReasonOf(Job(job_)), "") << "it runs elsewhere";
+  Join(kNode);
+  EXPECT_STREQ(State(running_.attempt), "none");
+}
+
+TEST_F(EndedOrphansTest, WhatIsOnADeadNodeIsGoneAtOnce) {
+  silent_ = {kNode};
+  Settle();
+  ASSERT_EQ(state_->nodes().Find(kNode)->state, NodeState::kDead);
+  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  COHORT_ASSERT_OK(End(running_.attempt));
+  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+}
+
+// The order never arrived.
+TEST_F(EndedOrphansTest, AStartOfTheHeadWaitsForItToo) {
+  COHORT_ASSERT_OK(End(running_.attempt));
+  Load();
+  Join(kOtherNode);
+  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  Join(kNode, {running_});
+  Settle();
+  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_STREQ(State(running_.attempt), "ENDING");
+  Join(kNode);
+  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+}
+
+TEST_F(EndedOrphansTest, EndedTwiceIsEndedOnceAndNotAdopted) {
+  COHORT_ASSERT_OK(End(running_.attempt));
+  EXPECT_THAT(End(running_.attempt), IsOkAndHolds(job_));
+  EXPECT_EQ(state_->cluster().ended_orphans.size(), 1u);
+  const absl::StatusOr<JobId> adopted = Adopt(running_.attempt);
+  EXPECT_THAT(adopted, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("no record of it")));
+  EXPECT_EQ(GetReason(adopted.status()), "cannot_adopt");
+}
+
+}  // namespace
+}  // namespace cohort::head

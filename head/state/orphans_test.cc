@@ -1,0 +1,259 @@
+#include "head/state/orphans.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/orphan_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+// ---- attempts that the backup has ----
+
+// OR-1, OR-2.
+TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  EXPECT_STREQ(State(running.attempt), "AWAY");
+  EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
+  Settle();
+  EXPECT_THAT(TakeGoals(kNode), IsEmpty());
+  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
+  EXPECT_THAT(state_->ReasonOf(Job(job)),
+              HasSubstr("cohort adopt " + running.attempt.ToHex()));
+  // Nor does a start of the head, or another registration.
+  Load();
+  EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
+  EXPECT_STREQ(State(running.attempt), "RUNNING");
+}
+
+TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
+  Join(kNode);
+  const JobId job = NewJob();
+  ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kRun));
+  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_EQ(state_->ReasonOf(Job(job)), "");
+  EXPECT_THAT(Adopt(running.attempt),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("is RUNNING and no orphan")));
+  Say(kNode, Ended(running, 0));
+  EXPECT_EQ(Job(job).state, JobState::kSucceeded);
+}
+
+TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {Ended(running, 0)});
+  EXPECT_STREQ(State(running.attempt), "ENDED");
+  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  COHORT_EXPECT_OK(Adopt(running.attempt));
+  EXPECT_EQ(Job(job).state, JobState::kSucceeded);
+  EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
+}
+
+// What an adoption makes of what was said meanwhile is its doing.
+TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {Ended(running, 0)});
+  COHORT_EXPECT_OK(Adopt(running.attempt));
+  MemoryStore reader(*disk_);
+  const auto events = LoadRecords<EventRecord>(reader);
+  COHORT_ASSERT_OK(events);
+  std::string by;
+  for (const EventRecord& event : *events) {
+    if (event.kind == "attempt_adopted") by = event.origin.principal;
+    if (by.empty() || event.job != job) continue;
+    EXPECT_EQ(event.origin.principal, by) << event.kind << " " << event.text;
+    EXPECT_NE(event.origin.principal, "head");
+  }
+  EXPECT_NE(by, "");
+}
+
+TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  Settle();
+  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  ASSERT_THAT(sent_[kNode], SizeIs(1));
+  EXPECT_EQ(sent_[kNode][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[kNode][0].grace, absl::Seconds(10));
+  Say(kNode, Ended(running, 143));
+  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).infra_restarts, 0);
+  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).attempts, 2);
+  // No directory of the time after the backup gets a second owner.
+  EXPECT_GT(Last(job).epoch, 1'000'000);
+}
+
+TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const AttemptId attempt = Run(job, kNode).attempt;
+  Backup();
+  Restore();
+  Join(kNode);
+  Settle();
+  EXPECT_STREQ(State(attempt), "MISSING");
+  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  COHORT_EXPECT_OK(Adopt(attempt));
+  EXPECT_EQ(Job(job).infra_restarts, 1);
+  EXPECT_EQ(Job(job).attempts, 2);
+}
+
+// Its node forgot it once it had ended.
+TEST_F(OrphansTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const AttemptId attempt = Last(job).id;
+  Backup();
+  Restore();
+  EXPECT_THAT(Adopt(attempt), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("it may be over")));
+  Join(kNode);
+  Settle();
+  EXPECT_THAT(Adopt(attempt), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("it may be over")));
+  EXPECT_THAT(TakeGoals(kNode), IsEmpty());
+  COHORT_ASSERT_OK(End(attempt));
+  // Its node does not know it: the next one begins, the old one is forgotten.
+  EXPECT_EQ(state_->attempts().Find(attempt)->state, AttemptState::kEnded);
+  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_THAT(TakeGoals(kNode),
+              UnorderedElementsAre(Goal::kPrepare, Goal::kForget));
+}
+
+TEST_F(OrphansTest, WhatItsNodeStillPreparesGoesOnOnceAdopted) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt prepared = At(job, ObservedPhase::kPrepared);
+  Backup();
+  Restore();
+  Join(kNode, {prepared});
+  COHORT_ASSERT_OK(Adopt(prepared.attempt));
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kRun));
+}
+
+TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const AttemptId attempt = Run(job, kNode).attempt;
+  Backup();
+  Restore();
+  Join(kOtherNode);
+  silent_ = {kNode};
+  Settle();
+  EXPECT_EQ(state_->nodes().Find(kNode)->state, NodeState::kDead);
+  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_STREQ(State(attempt), "AWAY");
+  COHORT_EXPECT_OK(End(attempt));
+  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Last(job).parts[0].node, kOtherNode);
+}
+
+TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  Transition transition;
+  COHORT_EXPECT_OK(state_->StopJob(Key(), job, transition));
+  Submit(std::move(transition));
+  EXPECT_EQ(TakeGoals(kNode).back(), Goal::kStop);
+  Say(kNode, Ended(running, 143));
+  EXPECT_EQ(Job(job).state, JobState::kStopped);
+}
+
+// RQ-1.
+TEST_F(OrphansTest, ARepeatedRequestGetsTheFirstAnswer) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  const RequestKey key = Key();
+  for (int i = 0; i < 2; ++i) {
+    Transition transition;
+    EXPECT_THAT(state_->AdoptAttempt(key, running.attempt, transition),
+                IsOkAndHolds(job));
+    Submit(std::move(transition));
+    if (i == 0) Load();
+  }
+}
+
+TEST_F(OrphansTest, OthersAreNotFound) {
+  const auto refused = Adopt(IdOf<AttemptId>('x'));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kNotFound,
+                                HasSubstr("cohort status")));
+  EXPECT_THAT(End(IdOf<AttemptId>('x')), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(GetReason(refused.status()), "unknown_attempt");
+}
+
+// ---- before the nodes were heard of ----
+
+TEST_F(OrphansTest, NothingStartsBeforeTheNodesWereHeardOf) {
+  Join(kNode);
+  Backup();
+  Restore();
+  Join(kOtherNode);
+  const JobId job = NewJob();
+  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("was restored"));
+  silent_ = {kNode};
+  Settle();
+  EXPECT_EQ(Job(job).state, JobState::kStarting);
+}
+
+TEST_F(OrphansTest, AStartBeginsTheWaitAnew) {
+  Backup();
+  Restore();
+  Join(kNode);
+  time_.AdvanceBy(limits_.node_timeout * 0.9);
+  Load();
+  Join(kNode);
+  time_.AdvanceBy(limits_.node_timeout * 0.9);
+  Transition transition;
+  state_->Tick(transition);
+  EXPECT_TRUE(state_->cluster().settling);
+}
+
+}  // namespace
+}  // namespace cohort::head

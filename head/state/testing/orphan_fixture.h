@@ -1,0 +1,230 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "head/archive/restore.h"
+#include "head/state/cluster_state.h"
+#include "head/state/orphans.h"
+#include "head/store/memory_store.h"
+#include "head/store/records_codec.h"
+#include "head/testing/job_specs.h"
+
+namespace cohort::head {
+
+template <typename Id>
+Id IdOf(char fill) {
+  return *Id::FromBytes(std::string(Id::kBytes, fill));
+}
+
+inline const NodeId kNode = IdOf<NodeId>('n');
+inline const NodeId kOtherNode = IdOf<NodeId>('o');
+
+// A head's state before and after a restore.  Each change is committed at once.
+class OrphansTest : public ::testing::Test,
+                    public NodeLinks,
+                    public JobWatchers {
+ protected:
+  OrphansTest() { Load(); }
+
+  // NodeLinks, JobWatchers.
+  void SendDesired(const NodeId& node, uint64_t,
+                   const std::vector<DesiredAttempt>& attempts) override {
+    for (const DesiredAttempt& attempt : attempts) {
+      sent_[node].push_back(attempt);
+    }
+  }
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<AcknowledgedCheckpoints>&) override {}
+  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
+  void JobChanged(const JobId&) override {}
+
+  // A start of the head on what the disk has.
+  void Load() {
+    MemoryStore store(*disk_);
+    absl::StatusOr<Rows> rows = LoadRows(store);
+    COHORT_ASSERT_OK(rows);
+    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
+                                            *this, *std::move(rows));
+    Transition transition;
+    state_->TakeTerm(transition);
+    COHORT_ASSERT_OK(store.Append(term, transition.TakeBatch()));
+  }
+
+  void Submit(Transition transition) {
+    MemoryStore store(*disk_);
+    COHORT_ASSERT_OK(
+        store.Append(state_->cluster().term, transition.TakeBatch()));
+    for (Effect& effect : transition.TakeEffects()) {
+      std::move(effect)(absl::OkStatus());
+    }
+  }
+
+  // Keeps a backup of what is there now.
+  void Backup() {
+    backup_ = std::make_unique<MemoryDisk>();
+    MemoryStore from(*disk_);
+    MemoryStore to(*backup_);
+    Batch all;
+    for (const Table table : kAllTables) {
+      const auto rows = from.LoadAll(table);
+      for (const auto& [key, value] : *rows) all.push_back({table, key, value});
+    }
+    COHORT_ASSERT_OK(to.Append(0, all));
+  }
+  // Starts a head on it, restored.
+  void Restore() {
+    disk_ = std::move(backup_);
+    MemoryStore store(*disk_);
+    Rows rows = *LoadRows(store);
+    const uint64_t term = rows.cluster->term;
+    COHORT_ASSERT_OK(store.Append(
+        term, ChangeGeneration(rows, "user/ada", time_.Wall(), random_)));
+    old_generation_ = std::string(state_->cluster().generation.bytes());
+    sent_.clear();
+    Load();
+  }
+  // A tick; all but silent_ are heard before it.
+  void Tick() {
+    Transition transition;
+    for (const auto& [id, node] : state_->nodes().records()) {
+      if (silent_.count(id) == 0) {
+        state_->RenewLease(id, node.incarnation, transition);
+      }
+    }
+    time_.AdvanceBy(limits_.tick_period);
+    state_->Tick(transition);
+    Submit(std::move(transition));
+  }
+  void Settle() {
+    for (int i = 0; i < 60; ++i) Tick();
+    ASSERT_FALSE(state_->cluster().settling);
+  }
+
+  JobId NewJob(int cpus = 1) {
+    JobSpec spec = OneWorker();
+    SetCommand(spec, {"train"});
+    SetResource(spec, kCpu, Amount::FromUnits(cpus));
+    Transition transition;
+    const auto job = state_->SubmitJob(Key(), "default", spec, transition);
+    EXPECT_THAT(job, IsOk());
+    Submit(std::move(transition));
+    return *job;
+  }
+  RequestKey Key() {
+    return {.principal = "cluster",
+            .request_id = absl::StrCat("r", ++requests_),
+            .body_hash = "b"};
+  }
+
+  RegisteredNode Join(const NodeId& node,
+                      std::vector<ObservedAttempt> attempts = {},
+                      int cpus = 2) {
+    Registration registration;
+    registration.node = node;
+    registration.name = node == kNode ? "node-n" : "node-o";
+    registration.host = "10.0.0.1";
+    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.observed = {.full = true, .attempts = std::move(attempts)};
+    Transition transition;
+    auto registered = state_->RegisterNode(registration, transition);
+    EXPECT_THAT(registered, IsOk());
+    Submit(std::move(transition));
+    return *std::move(registered);
+  }
+  void Say(const NodeId& node, ObservedAttempt observed) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->Observe(
+        node, state_->nodes().Find(node)->incarnation,
+        {.full = false, .attempts = {std::move(observed)}}, transition));
+    Submit(std::move(transition));
+  }
+
+  const JobRecord& Job(const JobId& job) { return *state_->jobs().Find(job); }
+  const AttemptRecord& Last(const JobId& job) {
+    return *state_->attempts().LastOf(job);
+  }
+  // What a worker says of the job's attempt, with what it holds.
+  ObservedAttempt At(const JobId& job, ObservedPhase phase) {
+    const AttemptRecord& attempt = Last(job);
+    ObservedAttempt observed;
+    observed.attempt = attempt.id;
+    observed.job = job;
+    observed.epoch = attempt.epoch;
+    observed.phase = phase;
+    observed.master_port = 29500;
+    observed.generation = std::string(state_->cluster().generation.bytes());
+    observed.held.emplace().resources = ResourcesPerWorker(*Job(job).spec);
+    return observed;
+  }
+  static ObservedAttempt Ended(ObservedAttempt observed, int code) {
+    observed.phase = ObservedPhase::kEnded;
+    observed.end = ObservedEnd::kExited;
+    observed.ranks = {{.rank = 0,
+                       .state = RankState::kExited,
+                       .pid = 1,
+                       .exit = ExitStatus{.code = code},
+                       .exit_order = 1}};
+    return observed;
+  }
+  // Its only rank runs on `node`.
+  ObservedAttempt Run(const JobId& job, const NodeId& node) {
+    Say(node, At(job, ObservedPhase::kPrepared));
+    Say(node, At(job, ObservedPhase::kRunning));
+    EXPECT_EQ(Job(job).state, JobState::kRunning);
+    return At(job, ObservedPhase::kRunning);
+  }
+
+  absl::StatusOr<JobId> Adopt(const AttemptId& attempt) {
+    Transition transition;
+    auto job = state_->AdoptAttempt(Key(), attempt, transition);
+    Submit(std::move(transition));
+    return job;
+  }
+  absl::StatusOr<JobId> End(const AttemptId& attempt) {
+    Transition transition;
+    auto job = state_->EndAttempt(Key(), attempt, transition);
+    Submit(std::move(transition));
+    return job;
+  }
+  std::vector<Goal> TakeGoals(const NodeId& node) {
+    std::vector<Goal> goals;
+    for (const DesiredAttempt& sent : std::exchange(sent_[node], {})) {
+      goals.push_back(sent.goal);
+    }
+    return goals;
+  }
+  const char* State(const AttemptId& attempt) {
+    const OrphanTable::Entry* entry = state_->orphans().Find(attempt);
+    return entry == nullptr ? "none" : StateOf(*entry);
+  }
+  Amount FreeCpus(const NodeId& node) {
+    return state_->nodes().AvailableOn(node).Get(kCpu);
+  }
+
+  ClusterLimits limits_;
+  ManualExecutor time_;
+  SeededRandom random_{7};
+  std::unique_ptr<MemoryDisk> disk_ = std::make_unique<MemoryDisk>();
+  std::unique_ptr<MemoryDisk> backup_;
+  std::unique_ptr<ClusterState> state_;
+  std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::set<NodeId> silent_;
+  std::string old_generation_;
+  int requests_ = 0;
+};
+
+}  // namespace cohort::head
