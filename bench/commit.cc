@@ -59,8 +59,10 @@ class Submitter {
  public:
   Submitter() : random_(1) {
     SetCommand(job_.spec.Own(), {"./train", "--epochs", "10", "--batch", "64"});
-    job_.spec.Own().environment = {{"OMP_NUM_THREADS", "2"},
-                                   {"PATH", "/usr/bin"}};
+    auto& environment =
+        *job_.spec.Own().mutable_launch()->mutable_environment();
+    environment["OMP_NUM_THREADS"] = "2";
+    environment["PATH"] = "/usr/bin";
     SetResources(job_.spec.Own(), *ParseResources("CPU=1,GPU=1"));
     job_.spec.Own().mutable_run()->set_storage_path("/data/results");
     job_.origin = {.principal = "bench", .request_id = "0123456789abcdef"};

@@ -217,7 +217,7 @@ class Ours final : public Scheduler {
     record.id = JobId::New(random_);
     record.sequence = static_cast<uint64_t>(job);
     record.spec.Own().mutable_scaling()->set_num_workers(gang.members);
-    SetResources(record.spec.Own(), RequestOf(gang).per_worker);
+    head::SetResources(record.spec.Own(), RequestOf(gang).per_worker);
     line_.Add(record);
     waiting_.emplace(record.id, std::move(record));
   }

@@ -8,7 +8,6 @@
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "head/state/job_spec.h"
-#include "head/testing/job_specs.h"
 #include "rpc/wire_values.h"
 
 // Specs of jobs, for tests.
