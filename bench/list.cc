@@ -78,7 +78,7 @@ absl::Status MeasureArray(const Flags& flags, int elements, Cluster& cluster,
                 .unit = "ms"};
   for (int run = 0; run < (flags.quick ? 2 : 3); ++run) {
     JobSpec spec = FullSpec(run);
-    spec.set_array(absl::StrCat("0-", elements - 1));
+    spec.array = absl::StrCat("0-", elements - 1);
     const absl::Time start = absl::Now();
     COHORT_ASSIGN_OR_RETURN(const JobId array, cluster.Submit(spec));
     durable.samples.values.push_back(

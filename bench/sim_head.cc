@@ -90,9 +90,9 @@ void SimHead::Submit(int num_workers, const std::string& per_worker,
                      std::function<void()> durable) {
   head::JobSpec spec;
   spec.set_name("bench");
-  SetCommand(spec, {"./train", "--epochs", "10"});
+  head::SetCommand(spec, {"./train", "--epochs", "10"});
   spec.mutable_scaling()->set_num_workers(num_workers);
-  SetResources(spec, *ParseResources(per_worker));
+  head::SetResources(spec, *ParseResources(per_worker));
   head::Transition transition;
   const auto job =
       state_->SubmitJob({.principal = "bench",
