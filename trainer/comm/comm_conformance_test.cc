@@ -232,7 +232,7 @@ void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
 
 // CM-2: bit for bit what adding in rank order gives.
 TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
-  Run([this](Comm& comm) {
+  Run([](Comm& comm) {
     for (const size_t count : kSizes) {
       CheckAllReduce<float>(comm, count, ReduceOp::kSum);
       CheckAllReduce<double>(comm, count, ReduceOp::kSum);
@@ -243,7 +243,7 @@ TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
 }
 
 TEST_P(CommTest, AllReducesWithEveryOperation) {
-  Run([this](Comm& comm) {
+  Run([](Comm& comm) {
     for (const size_t count : {size_t{7}, size_t{5003}}) {
       for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
         CheckAllReduce<float>(comm, count, op);
