@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "common/random.h"
+#include "common/status_macros.h"
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/change.h"
@@ -259,7 +260,9 @@ class ClusterState {
   void Load(Rows rows);
 
   // ---- jobs (cluster_state_jobs.cc) ----
-  void Remember(const RequestKey& request, std::string answer, Change& change);
+  absl::StatusOr<JobId> TakeIn(const RequestKey& request,
+                               const std::string& name_space, JobSpec spec,
+                               Change& change);
   absl::Status CheckRoom(const JobSpec& spec, size_t count) const;
   void AddJob(JobRecord job, Change& change);
   // One job for each index, all as `model`.
@@ -375,6 +378,32 @@ class ClusterState {
                const AttemptId& attempt = AttemptId());
   // " on a, b and 3 more".
   std::string NodesText(const AttemptId& attempt) const;
+
+  // ---- the one way of a client's change ----
+  // A request that was answered gets that answer again (RQ-1).  Otherwise
+  // `decide` makes the change and gives the id to answer with, or an error and
+  // has changed nothing; who waits is placed after it.
+  template <typename Id, typename Decide>
+  absl::StatusOr<Id> Mutate(const RequestKey& request, Transition& transition,
+                            Decide decide) {
+    COHORT_ASSIGN_OR_RETURN(
+        const RequestRecord* earlier,
+        requests_.Find(request.principal, request.request_id,
+                       request.body_hash));
+    if (earlier != nullptr) return Id::FromBytes(earlier->answer);
+    Change change;
+    change.principal = request.principal;
+    change.request_id = request.request_id;
+    COHORT_ASSIGN_OR_RETURN(const Id id, decide(change));
+    change.requests.push_back({.principal = request.principal,
+                               .request_id = request.request_id,
+                               .body_hash = request.body_hash,
+                               .answer = std::string(id.bytes()),
+                               .at = clock_.Wall()});
+    PlaceWaiting(change);
+    Finish(change, transition);
+    return id;
+  }
 
   // ---- events and the end of a decision ----
   uint64_t AddEvent(EventRecord event, Change& change);

@@ -64,17 +64,6 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
 
 }  // namespace
 
-void ClusterState::Remember(const RequestKey& request, std::string answer,
-                            Change& change) {
-  change.principal = request.principal;
-  change.request_id = request.request_id;
-  change.requests.push_back({.principal = request.principal,
-                             .request_id = request.request_id,
-                             .body_hash = request.body_hash,
-                             .answer = std::move(answer),
-                             .at = clock_.Wall()});
-}
-
 // ---- submit ----
 
 absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
@@ -105,10 +94,14 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                                               const std::string& name_space,
                                               JobSpec spec,
                                               Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return TakeIn(request, name_space, std::move(spec), change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::TakeIn(const RequestKey& request,
+                                           const std::string& name_space,
+                                           JobSpec spec, Change& change) {
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   ArraySpec array;
@@ -118,7 +111,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   COHORT_RETURN_IF_ERROR(
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
 
-  Change change;
   JobRecord job;
   job.id = JobId::New(random_);
   job.origin = {.name_space = name_space,
@@ -130,7 +122,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   if (job.held) job.held_by = request.principal;
   job.submitted_at = clock_.Wall();
   const JobId id = job.id;
-  Remember(request, id.bytes(), change);
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
     AddJob(std::move(job), change);
@@ -142,7 +133,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   if (added != nullptr && added->state == JobState::kPending) {
     added->reason = ReasonOf(*added);
   }
-  Finish(change, transition);
   return id;
 }
 
@@ -220,113 +210,113 @@ absl::Status ClusterState::NoJob(const JobId& id) const {
 
 absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
-  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
-  Change change;
-  Remember(request, "", change);
-  const bool is_array = jobs.front() != id;
-  if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
-    change.cause = TellOf(id, "job_stop_requested", "", change);
-  }
-  for (const JobId& each : jobs) {
-    // Who stops the job speaks for its attempt.
-    const AttemptRecord* last = attempts_.LastOf(each);
-    if (last != nullptr && last->orphaned()) Claim(last->id, change);
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (job.state == JobState::kPending) {
-      change.quietly = is_array;
-      job.reason = "stopped on request";
-      MoveJob(job, JobState::kStopped, change);
-      change.quietly = false;
-    } else if (job.state == JobState::kStarting ||
-               job.state == JobState::kRunning) {
-      AttemptRecord* attempt =
-          attempts_.FindMutable(attempts_.LastOf(each)->id);
-      if (!is_array) {
-        AddJobEvent(job, attempt->id, "job_stop_requested", "", change);
-      }
-      ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt), change);
-    }
-  }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+  return Mutate<JobId>(
+             request, transition,
+             [&](Change& change) -> absl::StatusOr<JobId> {
+               COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
+                                       JobsOf(id));
+               const bool is_array = jobs.front() != id;
+               if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
+                 change.cause = TellOf(id, "job_stop_requested", "", change);
+               }
+               for (const JobId& each : jobs) {
+                 // Who stops the job speaks for its attempt.
+                 const AttemptRecord* last = attempts_.LastOf(each);
+                 if (last != nullptr && last->orphaned())
+                   Claim(last->id, change);
+                 JobRecord& job = *jobs_.FindMutable(each);
+                 if (job.state == JobState::kPending) {
+                   change.quietly = is_array;
+                   job.reason = "stopped on request";
+                   MoveJob(job, JobState::kStopped, change);
+                   change.quietly = false;
+                 } else if (job.state == JobState::kStarting ||
+                            job.state == JobState::kRunning) {
+                   AttemptRecord* attempt =
+                       attempts_.FindMutable(attempts_.LastOf(each)->id);
+                   if (!is_array) {
+                     AddJobEvent(job, attempt->id, "job_stop_requested", "",
+                                 change);
+                   }
+                   ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt),
+                                change);
+                 }
+               }
+               return id;
+             })
+      .status();
 }
 
 absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
-  COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
-  const auto runs = [this](const JobId& each) {
-    return jobs_.Find(each)->state != JobState::kPending;
-  };
-  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs), jobs.end());
-  if (jobs.empty()) {
-    return SetReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            "job ", id.ToText(), " is ", JobStateName(*StateOf(jobs_, id)),
-            ": only what waits can be held; `cohort jobs stop` ends what "
-            "runs")),
-        "not_waiting");
-  }
-  Change change;
-  Remember(request, "", change);
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (job.held) continue;
-    job.held = true;
-    job.held_by = request.principal;
-    LeaveLine(job);
-    // An orphan of it keeps its place (EL-2).
-    if (orphans_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
-    change.jobs.insert(each);
-  }
-  if (!change.jobs.empty()) {
-    TellOf(id, "job_held", "", change);
-  }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+  return Mutate<JobId>(
+             request, transition,
+             [&](Change& change) -> absl::StatusOr<JobId> {
+               COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
+               const auto runs = [this](const JobId& each) {
+                 return jobs_.Find(each)->state != JobState::kPending;
+               };
+               jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs),
+                          jobs.end());
+               if (jobs.empty()) {
+                 return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                                      "job ", id.ToText(), " is ",
+                                      JobStateName(*StateOf(jobs_, id)),
+                                      ": only what waits can be held; `cohort "
+                                      "jobs stop` ends what "
+                                      "runs")),
+                                  "not_waiting");
+               }
+               for (const JobId& each : jobs) {
+                 JobRecord& job = *jobs_.FindMutable(each);
+                 if (job.held) continue;
+                 job.held = true;
+                 job.held_by = request.principal;
+                 LeaveLine(job);
+                 // An orphan of it keeps its place (EL-2).
+                 if (orphans_.OfJob(each) == nullptr)
+                   eligibility_.Withdraw(job);
+                 change.jobs.insert(each);
+               }
+               if (!change.jobs.empty()) {
+                 TellOf(id, "job_held", "", change);
+               }
+               return id;
+             })
+      .status();
 }
 
 absl::Status ClusterState::ReleaseJob(const RequestKey& request,
                                       const JobId& id, Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
-  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
-  const JobState whole = *StateOf(jobs_, id);
-  if (HasEnded(whole)) {
-    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+  return Mutate<JobId>(
+             request, transition,
+             [&](Change& change) -> absl::StatusOr<JobId> {
+               COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
+                                       JobsOf(id));
+               const JobState whole = *StateOf(jobs_, id);
+               if (HasEnded(whole)) {
+                 return SetReason(
+                     absl::FailedPreconditionError(absl::StrCat(
                          "job ", id.ToText(), " is ", JobStateName(whole),
                          ": only what waits can be released")),
                      "not_waiting");
-  }
-  Change change;
-  Remember(request, "", change);
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (!job.held || job.state != JobState::kPending) continue;
-    job.held = false;
-    job.held_by.clear();
-    // What it says now is not why it waits any more.
-    if (job.attempts == 0) job.reason.clear();
-    StandInLine(job);
-    change.jobs.insert(each);
-  }
-  if (!change.jobs.empty()) {
-    TellOf(id, "job_released", "", change);
-  }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+               }
+               for (const JobId& each : jobs) {
+                 JobRecord& job = *jobs_.FindMutable(each);
+                 if (!job.held || job.state != JobState::kPending) continue;
+                 job.held = false;
+                 job.held_by.clear();
+                 // What it says now is not why it waits any more.
+                 if (job.attempts == 0) job.reason.clear();
+                 StandInLine(job);
+                 change.jobs.insert(each);
+               }
+               if (!change.jobs.empty()) {
+                 TellOf(id, "job_released", "", change);
+               }
+               return id;
+             })
+      .status();
 }
 
 // ---- how long they ran ----

@@ -61,57 +61,50 @@ absl::Status CheckAdoptable(const OrphanTable::Entry& entry,
 absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
                                                  const AttemptId& attempt,
                                                  Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
-  const OrphanTable::Entry* entry = orphans_.Find(attempt);
-  const AttemptRecord* row = attempts_.Find(attempt);
-  if (entry == nullptr) return NotAnOrphan(attempt, row);
-  COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
-  const JobId job = entry->job;
-  Change change;
-  Remember(request, job.bytes(), change);
-  AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
-  Claim(attempt, change);
-  // It was left alone when their time came (DR-2).
-  for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
-    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
-  }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return job;
+  return Mutate<JobId>(
+      request, transition, [&](Change& change) -> absl::StatusOr<JobId> {
+        const OrphanTable::Entry* entry = orphans_.Find(attempt);
+        const AttemptRecord* row = attempts_.Find(attempt);
+        if (entry == nullptr) return NotAnOrphan(attempt, row);
+        COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
+        const JobId job = entry->job;
+        AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "",
+                    change);
+        Claim(attempt, change);
+        // It was left alone when their time came (DR-2).
+        for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
+          if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+        }
+        return job;
+      });
 }
 
 absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
                                                const AttemptId& attempt,
                                                Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
-  const OrphanTable::Entry* entry = orphans_.Find(attempt);
-  if (entry == nullptr) return NotAnOrphan(attempt, attempts_.Find(attempt));
-  const JobId id = entry->job;
-  Change change;
-  Remember(request, id.bytes(), change);
-  if (entry->has_row) {
-    JobRecord& job = *jobs_.FindMutable(id);
-    AddJobEvent(job, attempt, "attempt_ended", "", change);
-    const OrphanTable::Entry claimed = ReplayReports(attempt, change);
-    AttemptRecord& record = *attempts_.FindMutable(attempt);
-    if (record.state != AttemptState::kEnded) {
-      // Before what is missing of it: that is not why it ends.
-      ApplyOutcome(job, record, controller_.EndOrphan(job, record), change);
-    }
-    LoseMissing(claimed, change);
-    attempts_.NoteEndedOrphan(attempt);
-  } else if (!entry->ending) {
-    EndRowless(*entry, request, change);
-  }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return id;
+  return Mutate<JobId>(
+      request, transition, [&](Change& change) -> absl::StatusOr<JobId> {
+        const OrphanTable::Entry* entry = orphans_.Find(attempt);
+        if (entry == nullptr)
+          return NotAnOrphan(attempt, attempts_.Find(attempt));
+        const JobId id = entry->job;
+        if (entry->has_row) {
+          JobRecord& job = *jobs_.FindMutable(id);
+          AddJobEvent(job, attempt, "attempt_ended", "", change);
+          const OrphanTable::Entry claimed = ReplayReports(attempt, change);
+          AttemptRecord& record = *attempts_.FindMutable(attempt);
+          if (record.state != AttemptState::kEnded) {
+            // Before what is missing of it: that is not why it ends.
+            ApplyOutcome(job, record, controller_.EndOrphan(job, record),
+                         change);
+          }
+          LoseMissing(claimed, change);
+          attempts_.NoteEndedOrphan(attempt);
+        } else if (!entry->ending) {
+          EndRowless(*entry, request, change);
+        }
+        return id;
+      });
 }
 
 void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
