@@ -307,22 +307,22 @@ class BackToBack {
     observed.job = desired.job;
     observed.epoch = desired.epoch;
     observed.master_port = 29500;
-    if (desired.goal == head::Goal::kPrepare) {
-      observed.phase = head::ObservedPhase::kPrepared;
-    } else if (desired.goal == head::Goal::kRun) {
-      observed.phase = head::ObservedPhase::kEnded;
-      observed.end = head::ObservedEnd::kExited;
+    if (desired.goal == v1::GOAL_PREPARE) {
+      observed.phase = v1::PHASE_PREPARED;
+    } else if (desired.goal == v1::GOAL_RUN) {
+      observed.phase = v1::PHASE_ENDED;
+      observed.end = v1::END_CAUSE_EXITED;
       int order = 0;
       for (const head::DesiredRank& rank : desired.ranks) {
         observed.ranks.push_back({.rank = rank.rank,
-                                  .state = head::RankState::kExited,
+                                  .state = v1::RANK_STATE_EXITED,
                                   .pid = 1,
                                   .exit = head::ExitStatus(),
                                   .exit_order = ++order});
       }
     } else {
       // Its end is durable.
-      if (desired.goal == head::Goal::kForget && ++ended_ == groups_) {
+      if (desired.goal == v1::GOAL_FORGET && ++ended_ == groups_) {
         all_ended_.Open();
       }
       return;

@@ -25,6 +25,7 @@
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
 #include "head/state/run_controller.h"
+#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 
 namespace cohort::head {
@@ -36,38 +37,22 @@ using ::google::protobuf::Message;
 
 constexpr size_t kChecksumBytes = 4;
 
-// Names of the numbers that stand for enums of records.h; null for others.
-const char* EnumName(const FieldDescriptor& field, uint32_t number) {
-  static constexpr const char* kNodeStates[] = {"", "ALIVE", "DEAD", "SUSPECT"};
-  static constexpr const char* kRankStates[] = {"", "PENDING", "STARTING",
-                                                "RUNNING", "EXITED"};
-  static constexpr const char* kPhases[] = {"",        "ASSIGNED", "PREPARED",
-                                            "RUNNING", "ENDED",    "LOST"};
-  static constexpr const char* kClasses[] = {
-      "none", "user", "infra", "preempted", "oom", "hang", "timeout"};
-  static constexpr const char* kJobPhases[] = {
+// Of JobPhase.kind; null for other numbers.
+const char* PhaseName(const FieldDescriptor& field, uint32_t number) {
+  static constexpr const char* kKinds[] = {
       "", "in_line", "held", "array_limit", "back_off", "attempt", "orphan"};
-  static constexpr const char* kVerdicts[] = {"", "passed", "slow", "failed"};
-  const auto among = [number](const auto& names) -> const char* {
-    return number < std::size(names) ? names[number] : nullptr;
-  };
-  const std::string name =
-      absl::StrCat(field.containing_type()->name(), ".", field.name());
-  if (name == "JobRow.state")
-    return JobStateName(static_cast<JobState>(number));
-  if (name == "AttemptRow.state") {
-    return AttemptStateName(static_cast<AttemptState>(number));
-  }
-  if (name == "AttemptRow.cause") {
-    return EndCauseName(static_cast<EndCause>(number));
-  }
-  if (name == "NodeRow.state") return among(kNodeStates);
-  if (name == "AttemptRank.state") return among(kRankStates);
-  if (name == "AttemptPart.phase") return among(kPhases);
-  if (field.name() == "failure_class") return among(kClasses);
-  if (name == "JobPhase.kind") return among(kJobPhases);
-  if (name == "Preflight.verdict") return among(kVerdicts);
-  return nullptr;
+  const bool is_kind = field.containing_type()->name() == "JobPhase";
+  return is_kind && number < std::size(kKinds) ? kKinds[number] : nullptr;
+}
+
+// Enums of what ended are words among text, states are in capitals.
+std::string EnumName(const FieldDescriptor& field,
+                     const google::protobuf::EnumValueDescriptor& value) {
+  const std::string text = EnumText(value);
+  const bool is_state =
+      field.name() == "state" || field.name() == "phase" ||
+      field.file()->name() == v1::JobSpec::descriptor()->file()->name();
+  return is_state ? text : absl::AsciiStrToLower(text);
 }
 
 bool IsBinary(const std::string& field) {
@@ -107,13 +92,6 @@ Scalar Signed(const FieldDescriptor& field, int64_t number) {
                            absl::UTCTimeZone())};
 }
 
-// "STRICT_PACK" of PLACEMENT_STRATEGY_STRICT_PACK.
-std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
-  const std::string none = value.type()->value(0)->name();
-  const std::string prefix(absl::StripSuffix(none, "UNSPECIFIED"));
-  return std::string(absl::StripPrefix(value.name(), prefix));
-}
-
 // One value; `index` is -1 for a field that is not repeated.
 Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
                 int index) {
@@ -150,14 +128,14 @@ Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
       const uint32_t number =
           one ? reflection.GetUInt32(message, &field)
               : reflection.GetRepeatedUInt32(message, &field, index);
-      if (const char* name = EnumName(field, number)) return {name};
+      if (const char* name = PhaseName(field, number)) return {name};
       return {absl::StrCat(number), false};
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
       const auto* const value =
           one ? reflection.GetEnum(message, &field)
               : reflection.GetRepeatedEnum(message, &field, index);
-      return {EnumText(*value)};
+      return {EnumName(field, *value)};
     }
     default:
       return {"?"};  // rows have no other types

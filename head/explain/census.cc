@@ -169,7 +169,7 @@ class Counter {
   // The devices that are fenced, by the first of them.
   std::string FenceOf(const NodeSnapshot& node) {
     for (const Device& device : nodes_.Find(node.id)->devices) {
-      if (device.state != DeviceState::kFenced) continue;
+      if (device.state != v1::DEVICE_STATE_FENCED) continue;
       return WithReason("FENCED", device.reason, fences_told_);
     }
     return "FENCED";
@@ -267,7 +267,7 @@ Census CountNodes(const NodeTable& nodes, const GangRequest& request) {
   for (const auto& [form, bucket] : nodes.index().all().buckets()) {
     counter.AddBucket(*form, bucket);
   }
-  counter.AddDead(nodes.CountOf(NodeState::kDead));
+  counter.AddDead(nodes.CountOf(v1::NODE_STATE_DEAD));
   return std::move(counter).Finish();
 }
 

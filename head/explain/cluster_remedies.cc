@@ -119,7 +119,7 @@ class ClusterChanges {
   bool Opens(const NodeId& id, Remedy::Kind kind) const {
     const bool is_drained = nodes_.Find(id)->drain.has_value();
     const bool is_there = nodes_.IsOffered(id) &&
-                          nodes_.Find(id)->state == NodeState::kAlive &&
+                          nodes_.Find(id)->state == v1::NODE_STATE_ALIVE &&
                           nodes_.UnfitBecause(id).empty();
     return kind == Remedy::Kind::kUndrain ? is_drained && is_there
                                           : !is_drained && !is_there;
@@ -151,9 +151,9 @@ class ClusterChanges {
   // They are in no index.
   void AddDead(absl::FunctionRef<bool(const NodeId&)> takes,
                ClosedNodes& closed) {
-    if (nodes_.CountOf(NodeState::kDead) == 0) return;
+    if (nodes_.CountOf(v1::NODE_STATE_DEAD) == 0) return;
     for (const auto& [id, record] : nodes_.records()) {
-      if (record.state == NodeState::kDead && takes(id)) {
+      if (record.state == v1::NODE_STATE_DEAD && takes(id)) {
         AddClosed(id, /*dead=*/true, closed);
       }
     }

@@ -139,8 +139,8 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).taints = {{.key = "lab"}};
   world.AddNode("CPU=4", {{"zone", "b"}});
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).drain = Drain{};
-  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = NodeState::kDead;
-  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = NodeState::kSuspect;
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = v1::NODE_STATE_DEAD;
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = v1::NODE_STATE_SUSPECT;
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
   world.nodes().back().offered = false;
   world.AddNode("CPU=2,GPU=1", {{"zone", "b"}});
@@ -176,7 +176,7 @@ TEST(DiagnosisTest, SaysSinceWhenNodesAreAway) {
   world.AddNode("CPU=4");
   world.AddNode("CPU=4");
   NodeRecord& suspect = world.AddNode("CPU=4");
-  suspect.state = NodeState::kSuspect;
+  suspect.state = v1::NODE_STATE_SUSPECT;
   suspect.since = absl::FromUnixSeconds(30);
   const auto nodes = world.Nodes();
   nodes->Withdraw(world.nodes()[0].record.id, absl::FromUnixSeconds(20));
@@ -342,7 +342,7 @@ TEST(DiagnosisTest, OtherNodesAreWhatTheRequestAsksFor) {
 TEST(DiagnosisTest, ADeadNodeMayComeBack) {
   World world;
   world.AddNode("CPU=4");
-  world.AddNode("CPU=8").state = NodeState::kDead;
+  world.AddNode("CPU=8").state = v1::NODE_STATE_DEAD;
 
   const FullDiagnosis full = world.Explain(Gang(1, "CPU=6"));
 
@@ -433,7 +433,7 @@ TEST(DiagnosisTest, StaysWithinItsLimits) {
 bool TakesPart(const World::Node& node, Remedy::Kind kind) {
   if (kind == Remedy::Kind::kUndrain) return node.record.drain.has_value();
   if (node.record.drain.has_value()) return false;
-  return node.record.state != NodeState::kAlive || !node.offered;
+  return node.record.state != v1::NODE_STATE_ALIVE || !node.offered;
 }
 
 // The fewest nodes of the kind that have to take new work again.
@@ -522,7 +522,7 @@ World WithMore(World world, size_t like, int64_t count) {
     added.id = id;
     added.name = name;
     added.drain.reset();
-    added.state = NodeState::kAlive;
+    added.state = v1::NODE_STATE_ALIVE;
     for (Device& device : added.devices) device.id += name;
   }
   return world;
@@ -537,7 +537,7 @@ void CheckMoreNodes(const World& world, const GangRequest& request,
   // A gang never takes more nodes than it has workers.
   std::optional<int64_t> fewest;
   for (size_t like = 0; like < world.nodes().size(); ++like) {
-    if (world.nodes()[like].record.state == NodeState::kDead) continue;
+    if (world.nodes()[like].record.state == v1::NODE_STATE_DEAD) continue;
     for (int64_t n = 1; n <= request.num_workers; ++n) {
       if (fewest.has_value() && *fewest <= n) break;
       if (WithMore(world, like, n).Holds(request)) fewest = n;

@@ -173,13 +173,10 @@ absl::StatusOr<uint64_t> ParseCount(absl::string_view name,
 constexpr size_t kJobsMax = 10'000;
 
 absl::StatusOr<v1::JobState> ParseJobState(absl::string_view text) {
-  for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
-    const std::string name =
-        v1::JobState_Name(static_cast<v1::JobState>(state));
-    if (absl::EqualsIgnoreCase(absl::StrCat("JOB_STATE_", text), name)) {
-      return static_cast<v1::JobState>(state);
-    }
-  }
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(text)),
+                     &state);
+  if (state != v1::JOB_STATE_UNSPECIFIED) return state;
   return absl::InvalidArgumentError(absl::StrCat(
       "the parameter state is ", Quoted(text),
       ": give some of PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, "

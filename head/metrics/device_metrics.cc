@@ -13,14 +13,15 @@ constexpr double kMebibyte = 1 << 20;
 
 const char* StateLabel(DeviceState state) {
   switch (state) {
-    case DeviceState::kHealthy:
+    case v1::DEVICE_STATE_HEALTHY:
       return "healthy";
-    case DeviceState::kSuspect:
+    case v1::DEVICE_STATE_SUSPECT:
       return "suspect";
-    case DeviceState::kFenced:
+    case v1::DEVICE_STATE_FENCED:
       return "fenced";
+    default:
+      return "unknown";
   }
-  return "unknown";
 }
 
 std::string JobOf(const ClusterState& state, const NodeId& node,
@@ -35,7 +36,7 @@ std::string JobOf(const ClusterState& state, const NodeId& node,
 template <typename Visit>
 void ForEachGpu(const ClusterState& state, Visit visit) {
   for (const auto& [id, node] : state.nodes().records()) {
-    if (node.state == NodeState::kDead) continue;
+    if (node.state == v1::NODE_STATE_DEAD) continue;
     int index = -1;
     std::string parent;
     for (const Device& device : node.devices) {

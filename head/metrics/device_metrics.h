@@ -22,7 +22,7 @@ struct DeviceRow {
   std::string node;
   std::string job;  // that holds it, the first by id; empty: none
   int64_t memory_bytes = 0;
-  DeviceState state = DeviceState::kHealthy;
+  DeviceState state = v1::DEVICE_STATE_HEALTHY;
   DeviceSample sample;
 };
 

@@ -30,7 +30,7 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
                 .node = "n1",
                 .job = "0af1",
                 .memory_bytes = int64_t{80} << 30,
-                .state = DeviceState::kFenced};
+                .state = v1::DEVICE_STATE_FENCED};
   row.sample.utilization_percent = 97;
   row.sample.memory_used_bytes = int64_t{60} << 30;
   row.sample.memory_reserved_bytes = int64_t{1} << 30;

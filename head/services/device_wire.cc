@@ -10,18 +10,6 @@
 namespace cohort::head {
 namespace {
 
-v1::DeviceState ToWire(DeviceState state) {
-  switch (state) {
-    case DeviceState::kHealthy:
-      return v1::DEVICE_STATE_HEALTHY;
-    case DeviceState::kSuspect:
-      return v1::DEVICE_STATE_SUSPECT;
-    case DeviceState::kFenced:
-      return v1::DEVICE_STATE_FENCED;
-  }
-  return v1::DEVICE_STATE_UNSPECIFIED;
-}
-
 void SetHolder(const ClusterState& state, const NodeId& node,
                const std::string& device, const AttemptId& id, Amount amount,
                v1::DeviceHolder& wire) {
@@ -47,7 +35,7 @@ void SetShown(const ClusterState& state, const NodeRecord& node,
               const Device& device, v1::ShownDevice& wire) {
   v1::DeviceStatus& status = *wire.mutable_status();
   status.set_id(device.id);
-  status.set_state(ToWire(device.state));
+  status.set_state(device.state);
   status.set_reason(device.reason);
   const DeviceSample* const sample = state.nodes().SampleOf(node.id, device.id);
   if (sample != nullptr) *status.mutable_sample() = rpc::ToWire(*sample);

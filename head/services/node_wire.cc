@@ -13,35 +13,11 @@
 namespace cohort::head {
 namespace {
 
-v1::Goal ToWire(Goal goal) {
-  switch (goal) {
-    case Goal::kPrepare:
-      return v1::GOAL_PREPARE;
-    case Goal::kRun:
-      return v1::GOAL_RUN;
-    case Goal::kStop:
-      return v1::GOAL_STOP;
-    case Goal::kForget:
-      return v1::GOAL_FORGET;
-  }
-  return v1::GOAL_UNSPECIFIED;
-}
-
-// Values of a newer worker read as unspecified: they change nothing.
-ObservedPhase FromWire(v1::Phase phase) {
-  return v1::Phase_IsValid(phase) ? static_cast<ObservedPhase>(phase)
-                                  : ObservedPhase::kUnspecified;
-}
-
-ObservedEnd FromWire(v1::EndCause cause) {
-  return v1::EndCause_IsValid(cause) ? static_cast<ObservedEnd>(cause)
-                                     : ObservedEnd::kUnspecified;
-}
-
-RankState FromWire(v1::RankState state) {
+// Values of a newer worker change nothing.
+v1::RankState FromWire(v1::RankState state) {
   return v1::RankState_IsValid(state) && state != v1::RANK_STATE_UNSPECIFIED
-             ? static_cast<RankState>(state)
-             : RankState::kPending;
+             ? state
+             : v1::RANK_STATE_PENDING;
 }
 
 ObservedRank FromWire(const v1::ObservedRank& wire) {
@@ -58,7 +34,7 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   rank.exit_order = wire.exit_order();
   rank.ended_by_order = wire.ended_by_order();
   if (v1::GpuAbortLevel_IsValid(wire.gpu_end().level())) {
-    rank.gpu_abort_level = static_cast<GpuAbortLevel>(wire.gpu_end().level());
+    rank.gpu_abort_level = wire.gpu_end().level();
     rank.gpu_why = wire.gpu_end().why();
   }
   return rank;
@@ -68,8 +44,7 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
 ObservedPreflight FromWire(const v1::PreflightReport& wire) {
   const bool known = v1::PreflightVerdict_IsValid(wire.verdict()) &&
                      wire.verdict() != v1::PREFLIGHT_VERDICT_UNSPECIFIED;
-  return {.verdict = known ? static_cast<PreflightVerdict>(wire.verdict())
-                           : PreflightVerdict::kPassed,
+  return {.verdict = known ? wire.verdict() : v1::PREFLIGHT_VERDICT_PASSED,
           .summary = wire.summary(),
           .json = wire.json()};
 }
@@ -79,11 +54,11 @@ DeviceState FromWire(v1::DeviceState state) {
   switch (state) {
     case v1::DEVICE_STATE_UNSPECIFIED:
     case v1::DEVICE_STATE_HEALTHY:
-      return DeviceState::kHealthy;
+      return v1::DEVICE_STATE_HEALTHY;
     case v1::DEVICE_STATE_FENCED:
-      return DeviceState::kFenced;
+      return v1::DEVICE_STATE_FENCED;
     default:
-      return DeviceState::kSuspect;
+      return v1::DEVICE_STATE_SUSPECT;
   }
 }
 
@@ -104,8 +79,10 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
                           AttemptId::FromBytes(wire.attempt_id()));
   COHORT_ASSIGN_OR_RETURN(observed.job, JobId::FromBytes(wire.job_id()));
   observed.epoch = wire.epoch();
-  observed.phase = FromWire(wire.phase());
-  observed.end = FromWire(wire.end_cause());
+  if (v1::Phase_IsValid(wire.phase())) observed.phase = wire.phase();
+  if (v1::EndCause_IsValid(wire.end_cause())) {
+    observed.end = wire.end_cause();
+  }
   observed.detail = wire.detail();
   observed.master_port = wire.master_port();
   for (const v1::ObservedRank& rank : wire.ranks()) {
@@ -144,9 +121,9 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   v1::DesiredAttempt wire;
   wire.set_attempt_id(std::string(desired.attempt.bytes()));
   wire.set_job_id(desired.job.bytes());
-  wire.set_goal(ToWire(desired.goal));
+  wire.set_goal(desired.goal);
   wire.set_reason(desired.reason);
-  if (desired.goal == Goal::kForget) return wire;
+  if (desired.goal == v1::GOAL_FORGET) return wire;
   wire.set_number(desired.number);
   wire.set_epoch(desired.epoch);
   wire.set_job_name(desired.job_name);

@@ -10,12 +10,12 @@ void AttemptTable::Add(AttemptRecord record) {
   const AttemptId id = record.id;
   for (const auto& [number, sibling] : by_job_[record.job]) {
     const AttemptState state = attempts_.at(sibling).state;
-    COHORT_CHECK(state == AttemptState::kEnded ||
-                 record.state == AttemptState::kEnded)
+    COHORT_CHECK(state == v1::ATTEMPT_STATE_ENDED ||
+                 record.state == v1::ATTEMPT_STATE_ENDED)
         << "two attempts of job " << record.job;
   }
   COHORT_CHECK(by_job_[record.job].emplace(record.number, id).second) << id;
-  if (record.state != AttemptState::kEnded) {
+  if (record.state != v1::ATTEMPT_STATE_ENDED) {
     for (const AttemptPart& part : record.parts) by_node_[part.node].insert(id);
   }
   COHORT_CHECK(attempts_.emplace(id, std::move(record)).second) << id;

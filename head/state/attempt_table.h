@@ -63,14 +63,15 @@ bool HasRank(const AttemptPart& part, int rank);
 
 // Nothing of it runs any more, as far as the head will ever know.
 inline bool IsOver(const AttemptPart& part) {
-  return part.phase == PartPhase::kEnded || part.phase == PartPhase::kLost;
+  return part.phase == v1::PART_PHASE_ENDED ||
+         part.phase == v1::PART_PHASE_LOST;
 }
 
 // A person has ended it since a restore, and not all of its nodes have said
 // that it is gone.
 inline bool IsEndedOrphan(const AttemptRecord& attempt) {
-  return attempt.cause == EndCause::kOrphan &&
-         attempt.state != AttemptState::kEnded;
+  return attempt.cause == v1::ATTEMPT_CAUSE_ORPHAN &&
+         attempt.state != v1::ATTEMPT_STATE_ENDED;
 }
 
 }  // namespace cohort::head

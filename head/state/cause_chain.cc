@@ -44,18 +44,18 @@ std::string DescribeLoss(const AttemptPart& part, const std::string& node) {
 }
 
 std::string DescribeEnd(const AttemptRecord& attempt) {
-  if (attempt.cause == EndCause::kPreflightFailed) {
+  if (attempt.cause == v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED) {
     return absl::StrCat("attempt ", attempt.number,
                         " ended before its command ran");
   }
-  const bool siblings = attempt.cause == EndCause::kRankFailed ||
-                        attempt.cause == EndCause::kKeeperLost ||
-                        attempt.cause == EndCause::kNodeFailed ||
-                        attempt.cause == EndCause::kDeviceFault ||
-                        attempt.cause == EndCause::kNodeLost;
+  const bool siblings = attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED ||
+                        attempt.cause == v1::ATTEMPT_CAUSE_KEEPER_LOST ||
+                        attempt.cause == v1::ATTEMPT_CAUSE_NODE_FAILED ||
+                        attempt.cause == v1::ATTEMPT_CAUSE_DEVICE_FAULT ||
+                        attempt.cause == v1::ATTEMPT_CAUSE_NODE_LOST;
   int stopped = 0;
   for (const AttemptPart& part : attempt.parts) {
-    if (part.phase != PartPhase::kEnded) continue;
+    if (part.phase != v1::PART_PHASE_ENDED) continue;
     for (const AttemptRank& rank : part.ranks) {
       if (siblings && rank.rank == attempt.failed_rank) continue;
       // One that says why it ended was not stopped: its keeper died, or it

@@ -224,7 +224,7 @@ class ClusterState {
   }
   // Jobs that wait, whatever for.
   size_t waiting_count() const {
-    return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+    return static_cast<size_t>(jobs_.CountOf(v1::JOB_STATE_PENDING));
   }
   // What happened since this state was loaded, for metrics.
   struct Counters {
@@ -252,7 +252,7 @@ class ClusterState {
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
-    return job.state == JobState::kPending &&
+    return job.state == v1::JOB_STATE_PENDING &&
            line_.NeverFits(job, nodes_.index());
   }
 

@@ -18,6 +18,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -32,10 +33,10 @@ JobId DecidingJob(const JobTable& jobs, const JobId& id) {
 bool HasStarted(const AttemptRecord& attempt) {
   return std::any_of(
       attempt.parts.begin(), attempt.parts.end(), [](const AttemptPart& part) {
-        return part.phase == PartPhase::kRunning ||
+        return part.phase == v1::PART_PHASE_RUNNING ||
                std::any_of(part.ranks.begin(), part.ranks.end(),
                            [](const AttemptRank& rank) {
-                             return rank.state >= RankState::kRunning;
+                             return rank.state >= v1::RANK_STATE_RUNNING;
                            });
       });
 }
@@ -55,7 +56,7 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
   const JobState state =
       job != nullptr ? job->state : jobs.arrays().Find(id)->State();
   chain.push_back(
-      absl::StrCat("job ", named.ToText(), " ended ", JobStateName(state),
+      absl::StrCat("job ", named.ToText(), " ended ", EnumText(state),
                    job == nullptr || job->reason.empty() ? "" : ": ",
                    job == nullptr ? "" : Cut(job->reason, kCauseBytesMax)));
   Shorten(chain);
@@ -83,7 +84,8 @@ absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
             "ago that it is not remembered any more")),
         "unknown_job");
   }
-  const auto waiting = static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+  const auto waiting =
+      static_cast<size_t>(jobs_.CountOf(v1::JOB_STATE_PENDING));
   if (waiting + count <= limits_.waiting_jobs_max) return absl::OkStatus();
   return SetReason(absl::ResourceExhaustedError(absl::StrCat(
                        waiting, " jobs wait already: try again later")),
@@ -130,7 +132,7 @@ absl::StatusOr<JobId> ClusterState::TakeIn(const RequestKey& request,
   }
   PlaceWaiting(change);
   JobRecord* added = jobs_.FindMutable(id);
-  if (added != nullptr && added->state == JobState::kPending) {
+  if (added != nullptr && added->state == v1::JOB_STATE_PENDING) {
     added->reason = ReasonOf(*added);
   }
   return id;
@@ -225,13 +227,13 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
                  if (last != nullptr && last->orphaned())
                    Claim(last->id, change);
                  JobRecord& job = *jobs_.FindMutable(each);
-                 if (job.state == JobState::kPending) {
+                 if (job.state == v1::JOB_STATE_PENDING) {
                    change.quietly = is_array;
                    job.reason = "stopped on request";
-                   MoveJob(job, JobState::kStopped, change);
+                   MoveJob(job, v1::JOB_STATE_STOPPED, change);
                    change.quietly = false;
-                 } else if (job.state == JobState::kStarting ||
-                            job.state == JobState::kRunning) {
+                 } else if (job.state == v1::JOB_STATE_STARTING ||
+                            job.state == v1::JOB_STATE_RUNNING) {
                    AttemptRecord* attempt =
                        attempts_.FindMutable(attempts_.LastOf(each)->id);
                    if (!is_array) {
@@ -254,14 +256,14 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
              [&](Change& change) -> absl::StatusOr<JobId> {
                COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
                const auto runs = [this](const JobId& each) {
-                 return jobs_.Find(each)->state != JobState::kPending;
+                 return jobs_.Find(each)->state != v1::JOB_STATE_PENDING;
                };
                jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs),
                           jobs.end());
                if (jobs.empty()) {
                  return SetReason(absl::FailedPreconditionError(absl::StrCat(
                                       "job ", id.ToText(), " is ",
-                                      JobStateName(*StateOf(jobs_, id)),
+                                      EnumText(*StateOf(jobs_, id)),
                                       ": only what waits can be held; `cohort "
                                       "jobs stop` ends what "
                                       "runs")),
@@ -288,34 +290,34 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
 
 absl::Status ClusterState::ReleaseJob(const RequestKey& request,
                                       const JobId& id, Transition& transition) {
-  return Mutate<JobId>(
-             request, transition,
-             [&](Change& change) -> absl::StatusOr<JobId> {
-               COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
-                                       JobsOf(id));
-               const JobState whole = *StateOf(jobs_, id);
-               if (HasEnded(whole)) {
-                 return SetReason(
-                     absl::FailedPreconditionError(absl::StrCat(
-                         "job ", id.ToText(), " is ", JobStateName(whole),
-                         ": only what waits can be released")),
-                     "not_waiting");
-               }
-               for (const JobId& each : jobs) {
-                 JobRecord& job = *jobs_.FindMutable(each);
-                 if (!job.held || job.state != JobState::kPending) continue;
-                 job.held = false;
-                 job.held_by.clear();
-                 // What it says now is not why it waits any more.
-                 if (job.attempts == 0) job.reason.clear();
-                 StandInLine(job);
-                 change.jobs.insert(each);
-               }
-               if (!change.jobs.empty()) {
-                 TellOf(id, "job_released", "", change);
-               }
-               return id;
-             })
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) -> absl::StatusOr<JobId> {
+                         COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
+                                                 JobsOf(id));
+                         const JobState whole = *StateOf(jobs_, id);
+                         if (HasEnded(whole)) {
+                           return SetReason(
+                               absl::FailedPreconditionError(absl::StrCat(
+                                   "job ", id.ToText(), " is ", EnumText(whole),
+                                   ": only what waits can be released")),
+                               "not_waiting");
+                         }
+                         for (const JobId& each : jobs) {
+                           JobRecord& job = *jobs_.FindMutable(each);
+                           if (!job.held || job.state != v1::JOB_STATE_PENDING)
+                             continue;
+                           job.held = false;
+                           job.held_by.clear();
+                           // What it says now is not why it waits any more.
+                           if (job.attempts == 0) job.reason.clear();
+                           StandInLine(job);
+                           change.jobs.insert(each);
+                         }
+                         if (!change.jobs.empty()) {
+                           TellOf(id, "job_released", "", change);
+                         }
+                         return id;
+                       })
       .status();
 }
 
@@ -323,13 +325,13 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
 
 absl::Duration ClusterState::RanOf(const JobRecord& job) const {
   const AttemptRecord* last = attempts_.LastOf(job.id);
-  if (last == nullptr || last->state == AttemptState::kEnded) return job.ran;
+  if (last == nullptr || last->state == v1::ATTEMPT_STATE_ENDED) return job.ran;
   const auto since = running_since_.find(last->id);
   if (since != running_since_.end()) {
     return job.ran + clock_.Monotonic() - since->second;
   }
   // A gang that starts runs once all of its parts do.
-  const bool runs_yet = job.state != JobState::kStarting &&
+  const bool runs_yet = job.state != v1::JOB_STATE_STARTING &&
                         job.started_at != absl::InfinitePast();
   if (!runs_yet || !HasStarted(*last)) return job.ran;
   // It ran before this head started.
@@ -366,7 +368,7 @@ void ClusterState::Occupy(const JobRecord& job, Change& change) {
 }
 
 JobPhase::Kind ClusterState::PhaseOf(const JobRecord& job) const {
-  if (job.state != JobState::kPending) return JobPhase::Kind::kAttempt;
+  if (job.state != v1::JOB_STATE_PENDING) return JobPhase::Kind::kAttempt;
   if (orphans_.OfJob(job.id) != nullptr) return JobPhase::Kind::kOrphan;
   if (job.held) return JobPhase::Kind::kHeld;
   if (eligibility_.LacksPlace(job)) return JobPhase::Kind::kArrayLimit;
@@ -384,7 +386,7 @@ void ClusterState::AdmitReady(Change& change) {
   FailBroken(change);
   for (const JobId& id : eligibility_.TakeReady()) {
     const JobRecord* job = jobs_.Find(id);
-    if (job == nullptr || job->state != JobState::kPending) continue;
+    if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
     StandInLine(*job);
     TellPhase(*job, change);
   }
@@ -403,7 +405,7 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
   const JobState state = *StateOf(jobs_, broken.dependency);
   const std::string reason =
       absl::StrCat("it was to start after ", broken.dependency.ToText(),
-                   " had SUCCEEDED, which ended ", JobStateName(state));
+                   " had SUCCEEDED, which ended ", EnumText(state));
   const std::vector<std::string> chain = ChainOf(jobs_, broken.dependency);
   // Of an array some elements may have been stopped.
   std::vector<JobId> jobs = jobs_.Named(broken.who);
@@ -411,7 +413,7 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
   jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
                             [this](const JobId& each) {
                               return jobs_.Find(each)->state !=
-                                     JobState::kPending;
+                                     v1::JOB_STATE_PENDING;
                             }),
              jobs.end());
   if (jobs.empty()) return;
@@ -426,7 +428,7 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
     job.reason = reason;
     job.causes = chain;
     change.quietly = is_array;
-    MoveJob(job, JobState::kFailed, change);
+    MoveJob(job, v1::JOB_STATE_FAILED, change);
     change.quietly = false;
   }
   change.cause = before;
@@ -440,12 +442,12 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   }
   const JobId array = failed.id.array();
   const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);
-  if (entry == nullptr || entry->CountOf(JobState::kPending) == 0) return;
+  if (entry == nullptr || entry->CountOf(v1::JOB_STATE_PENDING) == 0) return;
   std::vector<JobId> jobs = jobs_.Named(array);
   // Who is held may yet find its package there.
   std::erase_if(jobs, [this](const JobId& each) {
     const JobRecord& job = *jobs_.Find(each);
-    return job.state != JobState::kPending || job.held ||
+    return job.state != v1::JOB_STATE_PENDING || job.held ||
            orphans_.OfJob(each) != nullptr;
   });
   if (jobs.empty()) return;
@@ -462,7 +464,7 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
     job.causes = failed.causes;
     job.failure_class = failed.failure_class;
     change.quietly = true;
-    MoveJob(job, JobState::kFailed, change);
+    MoveJob(job, v1::JOB_STATE_FAILED, change);
     change.quietly = false;
   }
   change.cause = before;

@@ -46,7 +46,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
       ObservedAttempt attempt;
       attempt.attempt = id;
       attempt.job = state_->attempts().Find(id)->job;
-      attempt.phase = ObservedPhase::kPreparing;
+      attempt.phase = v1::PHASE_PREPARING;
       node_.observed.attempts.push_back(attempt);
     }
     Transition transition;
@@ -112,7 +112,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
     ObservedAttempt seen;
     seen.attempt = attempt.id;
     seen.job = job;
-    const auto say = [&](ObservedPhase phase) {
+    const auto say = [&](v1::Phase phase) {
       seen.phase = phase;
       observed.attempts = {seen};
       Transition transition;
@@ -121,16 +121,16 @@ class ClusterStateJobsTest : public ClusterStateTest {
       Submit(std::move(transition));
     };
     seen.master_port = 1234;
-    say(ObservedPhase::kPrepared);
+    say(v1::PHASE_PREPARED);
     ObservedRank rank;
     rank.rank = 0;
-    rank.state = RankState::kRunning;
+    rank.state = v1::RANK_STATE_RUNNING;
     rank.pid = 7;
     seen.ranks = {rank};
-    say(ObservedPhase::kRunning);
-    seen.ranks[0].state = RankState::kExited;
+    say(v1::PHASE_RUNNING);
+    seen.ranks[0].state = v1::RANK_STATE_EXITED;
     seen.ranks[0].exit = ExitStatus{.code = code};
-    say(ObservedPhase::kEnded);
+    say(v1::PHASE_ENDED);
   }
 
   Registration node_;
@@ -144,13 +144,13 @@ TEST_F(ClusterStateJobsTest, AHeldJobWaitsUntilItIsReleased) {
   JobSpec spec = Spec();
   spec.set_hold(true);
   const JobId job = Submit(spec);
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(Reason(job), "held by cluster");
   Reload();
   JoinNode();
   EXPECT_EQ(Reason(job), "held by cluster");
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
 }
 
@@ -184,8 +184,8 @@ TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, first));
   node_.resources = *ParseResources("CPU=1");
   JoinNode();
-  EXPECT_EQ(Job(first).state, JobState::kStarting);
-  EXPECT_EQ(Job(second).state, JobState::kPending);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
 }
 
 TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
@@ -195,8 +195,8 @@ TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
   const JobId second = Submit(urgent);
   node_.resources = *ParseResources("CPU=1");
   JoinNode();
-  EXPECT_EQ(Job(first).state, JobState::kPending);
-  EXPECT_EQ(Job(second).state, JobState::kStarting);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_STARTING);
 }
 
 // ---- after ----
@@ -209,10 +209,10 @@ TEST_F(ClusterStateJobsTest, AJobStartsOnceTheOneBeforeHasSucceeded) {
             absl::StrCat("after ", first.ToText(), ", which is STARTING"));
   Reload();
   JoinNode();
-  EXPECT_EQ(Job(second).state, JobState::kPending);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
   End(first);
-  EXPECT_EQ(Job(first).state, JobState::kSucceeded);
-  EXPECT_EQ(Job(second).state, JobState::kStarting);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_STARTING);
 }
 
 // DP-1
@@ -223,20 +223,20 @@ TEST_F(ClusterStateJobsTest, WhoCanNeverStartFailsAndSaysWhy) {
   const JobId third = SubmitAfter(second);
   const JobId anyway = SubmitAfter(first, v1::DEPENDENCY_KIND_ANY);
   End(first, 3);
-  EXPECT_EQ(Job(first).state, JobState::kFailed);
-  EXPECT_EQ(Job(second).state, JobState::kFailed);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job(second).reason,
               HasSubstr(absl::StrCat("after ", first.ToText())));
-  EXPECT_EQ(Job(third).state, JobState::kFailed);
+  EXPECT_EQ(Job(third).state, v1::JOB_STATE_FAILED);
   ASSERT_THAT(Job(third).causes, Not(IsEmpty()));
   EXPECT_THAT(
       Job(third).causes.back(),
       StartsWith(absl::StrCat("job ", second.ToText(), " ended FAILED")));
   EXPECT_THAT(absl::StrJoin(Job(third).causes, "\n"),
               HasSubstr(absl::StrCat("job ", first.ToText(), " ended FAILED")));
-  EXPECT_EQ(Job(anyway).state, JobState::kStarting);
+  EXPECT_EQ(Job(anyway).state, v1::JOB_STATE_STARTING);
   Reload();
-  EXPECT_EQ(Job(third).state, JobState::kFailed);
+  EXPECT_EQ(Job(third).state, v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
@@ -245,10 +245,10 @@ TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
   const JobId bad = Submit(Spec());
   End(good);
   End(bad, 1);
-  EXPECT_EQ(Job(SubmitAfter(good)).state, JobState::kStarting);
-  EXPECT_EQ(Job(SubmitAfter(bad)).state, JobState::kFailed);
+  EXPECT_EQ(Job(SubmitAfter(good)).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(SubmitAfter(bad)).state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job(SubmitAfter(bad, v1::DEPENDENCY_KIND_ANY)).state,
-            JobState::kStarting);
+            v1::JOB_STATE_STARTING);
   JobSpec spec = Spec();
   AddAfter(spec, JobId::New(random_), v1::DEPENDENCY_KIND_OK);
   EXPECT_THAT(TrySubmit(spec),
@@ -264,7 +264,7 @@ TEST_F(ClusterStateJobsTest, AStoppedJobFailsWhoWaitsForItsSuccess) {
   const JobId first = Submit(Spec());
   const JobId second = SubmitAfter(first);
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, first));
-  EXPECT_EQ(Job(second).state, JobState::kFailed);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
@@ -319,49 +319,49 @@ TEST_F(ClusterStateJobsTest, AnArrayIsOneRequestOneEventAndManyJobs) {
 TEST_F(ClusterStateJobsTest, NoMoreElementsRunThanTheArrayAllows) {
   JoinNode();
   const JobId array = SubmitArray("0-5%2");
-  EXPECT_EQ(Count(array, JobState::kStarting), 2);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 2);
   EXPECT_THAT(Reason(array.Element(4)), HasSubstr("its limit"));
   Reload();
   JoinNode();
-  EXPECT_EQ(Count(array, JobState::kStarting), 2);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 2);
   for (uint32_t i = 0; i < 6; ++i) {
-    EXPECT_LE(Count(array, JobState::kStarting), 2);
+    EXPECT_LE(Count(array, v1::JOB_STATE_STARTING), 2);
     End(array.Element(i));
   }
-  EXPECT_EQ(Count(array, JobState::kSucceeded), 6);
-  EXPECT_EQ(StateOfJob(array), JobState::kSucceeded);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_SUCCEEDED), 6);
+  EXPECT_EQ(StateOfJob(array), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(ClusterStateJobsTest, AHeldElementGivesItsPlaceToAnother) {
   const JobId array = SubmitArray("0-3%1");
   COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, array.Element(0)));
   JoinNode();
-  EXPECT_EQ(Job(array.Element(0)).state, JobState::kPending);
-  EXPECT_EQ(Job(array.Element(1)).state, JobState::kStarting);
+  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(array.Element(1)).state, v1::JOB_STATE_STARTING);
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, array.Element(0)));
-  EXPECT_EQ(Count(array, JobState::kStarting), 1);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 1);
   End(array.Element(1));
-  EXPECT_EQ(Job(array.Element(0)).state, JobState::kStarting);
+  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateJobsTest, TheArraysIdNamesAllItsElements) {
   const JobId array = SubmitArray("0-3");
   COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, array));
   JoinNode();
-  EXPECT_EQ(Count(array, JobState::kPending), 4);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_PENDING), 4);
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, array));
-  EXPECT_EQ(Count(array, JobState::kStarting), 4);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 4);
   End(array.Element(2), 1);
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
-  EXPECT_EQ(Count(array, JobState::kStopping), 3);
-  EXPECT_EQ(Count(array, JobState::kFailed), 1);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPING), 3);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_FAILED), 1);
 }
 
 TEST_F(ClusterStateJobsTest, StoppingWaitingElementsIsOneEvent) {
   const JobId array = SubmitArray("0-99");
   const uint64_t events = state_->cluster().next_event;
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
-  EXPECT_EQ(StateOfJob(array), JobState::kStopped);
+  EXPECT_EQ(StateOfJob(array), v1::JOB_STATE_STOPPED);
   EXPECT_EQ(state_->cluster().next_event, events + 1);
 }
 
@@ -374,13 +374,13 @@ TEST_F(ClusterStateJobsTest, AJobWaitsForAllElementsAndAnArrayForAJob) {
   AddAfter(spec, after);
   const JobId last = Submit(spec);
   End(array.Element(0));
-  EXPECT_EQ(Job(after).state, JobState::kPending);
+  EXPECT_EQ(Job(after).state, v1::JOB_STATE_PENDING);
   End(array.Element(1));
-  EXPECT_EQ(Job(after).state, JobState::kStarting);
-  EXPECT_EQ(Count(last, JobState::kPending), 2);
+  EXPECT_EQ(Job(after).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Count(last, v1::JOB_STATE_PENDING), 2);
   End(after, 1);
-  EXPECT_EQ(Count(last, JobState::kFailed), 2);
-  EXPECT_EQ(StateOfJob(last), JobState::kFailed);
+  EXPECT_EQ(Count(last, v1::JOB_STATE_FAILED), 2);
+  EXPECT_EQ(StateOfJob(last), v1::JOB_STATE_FAILED);
 }
 
 // DP-1, whichever element ended before.
@@ -399,9 +399,9 @@ TEST_F(ClusterStateJobsTest, AnArrayFailsWithItsDependencyAlsoInPart) {
       JoinNode();
     }
     End(first, 1);
-    EXPECT_EQ(StateOfJob(array), JobState::kFailed);
-    EXPECT_EQ(Count(array, JobState::kFailed), 2);
-    EXPECT_EQ(Job(last).state, JobState::kFailed);
+    EXPECT_EQ(StateOfJob(array), v1::JOB_STATE_FAILED);
+    EXPECT_EQ(Count(array, v1::JOB_STATE_FAILED), 2);
+    EXPECT_EQ(Job(last).state, v1::JOB_STATE_FAILED);
   }
 }
 
@@ -477,7 +477,7 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
   };
   EXPECT_THAT(ids({.labels = {{"team", "a"}}}), ElementsAre(job));
   EXPECT_THAT(ids({.labels = {{"team", "b"}}}), IsEmpty());
-  EXPECT_THAT(ids({.states = {JobState::kStopped}}), ElementsAre(stopped));
+  EXPECT_THAT(ids({.states = {v1::JOB_STATE_STOPPED}}), ElementsAre(stopped));
   EXPECT_THAT(ids({.name_space = "other"}), IsEmpty());
   EXPECT_THAT(
       ids({.array = array}),

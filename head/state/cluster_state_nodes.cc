@@ -69,7 +69,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   COHORT_RETURN_IF_ERROR(CheckRegistration(registration));
   const NodeId& node = registration.node;
   const NodeRecord* known = nodes_.Find(node);
-  const bool returns = known != nullptr && known->state == NodeState::kDead;
+  const bool returns = known != nullptr && known->state == v1::NODE_STATE_DEAD;
   Change change;
   change.registering = node;
   EnterNode(registration, change);
@@ -95,9 +95,10 @@ absl::Status ClusterState::CheckRegistration(
   COHORT_RETURN_IF_ERROR(CheckOrphans(node, registration.observed));
   COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
   const NodeRecord* known = nodes_.Find(node);
-  const bool is_one_more = known == nullptr || known->state == NodeState::kDead;
-  const int64_t count =
-      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect);
+  const bool is_one_more =
+      known == nullptr || known->state == v1::NODE_STATE_DEAD;
+  const int64_t count = nodes_.CountOf(v1::NODE_STATE_ALIVE) +
+                        nodes_.CountOf(v1::NODE_STATE_SUSPECT);
   if (is_one_more && count >= static_cast<int64_t>(limits_.nodes_max)) {
     return SetReason(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -111,7 +112,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   const NodeId& node = registration.node;
   NodeRecord record{.id = node,
                     .name = registration.name,
-                    .state = NodeState::kAlive,
+                    .state = v1::NODE_STATE_ALIVE,
                     .incarnation = cluster_.next_incarnation++,
                     .host = registration.host,
                     .pid = registration.pid,
@@ -180,7 +181,7 @@ void ClusterState::TickNodes(Change& change) {
 void ClusterState::Suspect(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   // So it was when the head before this one ended.
-  if (record.state == NodeState::kSuspect) return;
+  if (record.state == v1::NODE_STATE_SUSPECT) return;
   const std::string why =
       absl::StrCat("node ", record.name, " was silent for ",
                    absl::FormatDuration(limits_.node_timeout / 2));
@@ -194,7 +195,7 @@ void ClusterState::Suspect(const NodeId& node, Change& change) {
 void ClusterState::HearAgain(const NodeId& node, Change& change) {
   leases_.Renew(node);
   const NodeRecord& record = *nodes_.Find(node);
-  if (record.state != NodeState::kSuspect) return;
+  if (record.state != v1::NODE_STATE_SUSPECT) return;
   COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.name});
   AddNodeEvent(node, "node_alive",
                absl::StrCat("node ", record.name, " is heard again"), change);
@@ -206,10 +207,10 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
                               Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead) {
+      record->state == v1::NODE_STATE_DEAD) {
     return;
   }
-  if (record->state == NodeState::kAlive) return leases_.Renew(node);
+  if (record->state == v1::NODE_STATE_ALIVE) return leases_.Renew(node);
   Change change;
   HearAgain(node, change);
   PlaceWaiting(change);
@@ -223,7 +224,8 @@ void ClusterState::NoteFitness(const NodeId& node, uint64_t incarnation,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead || nodes_.UnfitBecause(node) == unfit) {
+      record->state == v1::NODE_STATE_DEAD ||
+      nodes_.UnfitBecause(node) == unfit) {
     return;
   }
   Change change;
@@ -262,7 +264,7 @@ void ClusterState::NoteDevices(const NodeId& node, uint64_t incarnation,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead) {
+      record->state == v1::NODE_STATE_DEAD) {
     return;
   }
   Change change;
@@ -288,8 +290,8 @@ bool ClusterState::ApplyDevices(const NodeId& node,
     nodes_.SetDeviceState(node, observed, clock_.Wall());
     // In other words it is still the same to people.
     if (before == observed.state) continue;
-    const bool fenced = observed.state == DeviceState::kFenced;
-    const bool healthy = observed.state == DeviceState::kHealthy;
+    const bool fenced = observed.state == v1::DEVICE_STATE_FENCED;
+    const bool healthy = observed.state == v1::DEVICE_STATE_HEALTHY;
     const char* const kind = fenced    ? "device_fenced"
                              : healthy ? "device_healthy"
                                        : "device_suspect";
@@ -304,7 +306,7 @@ bool ClusterState::ApplyDevices(const NodeId& node,
                                       : "; it is given out last"),
         change, {.cause = nodes_.DeviceEvent(node, observed.id)});
     nodes_.SetDeviceEvent(node, observed.id, event);
-    if (before == DeviceState::kFenced) change.freed_by = event;
+    if (before == v1::DEVICE_STATE_FENCED) change.freed_by = event;
   }
   return changed;
 }
@@ -313,7 +315,7 @@ uint64_t ClusterState::FaultOf(const AttemptPart& part) const {
   uint64_t last = 0;
   for (const auto& [id, amount] : part.devices) {
     const Device* const device = FindDevice(*nodes_.Find(part.node), id);
-    if (device == nullptr || device->state != DeviceState::kFenced) continue;
+    if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) continue;
     last = std::max(last, nodes_.DeviceEvent(part.node, id));
   }
   return last;
@@ -399,8 +401,8 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
                          Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
   if (attempt.orphaned() || IsOver(*PartOn(attempt, node)) ||
-      attempt.state == AttemptState::kEnding ||
-      attempt.state == AttemptState::kEnded) {
+      attempt.state == v1::ATTEMPT_STATE_ENDING ||
+      attempt.state == v1::ATTEMPT_STATE_ENDED) {
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt.job);
@@ -471,7 +473,7 @@ void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
   std::vector<AttemptId> unbegun;
   for (const AttemptId& id : attempts_.OnNode(node)) {
     const AttemptRecord& attempt = *attempts_.Find(id);
-    if (attempt.state == AttemptState::kPreparing && !attempt.orphaned()) {
+    if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !attempt.orphaned()) {
       unbegun.push_back(id);
     }
   }

@@ -82,12 +82,12 @@ TEST_F(NodeHealthTest, SuspectsANodeBeforeItIsDeadAndPlacesNothingThere) {
   Pass(absl::Seconds(5) + 2 * limits_.tick_period);
   EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("suspect"));
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Pass(limits_.tick_period, {a_});
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_alive"));
 }
@@ -98,10 +98,10 @@ TEST_F(NodeHealthTest, KeepsWhatRunsOnASuspectNodeAndEndsItWhenThatIsDead) {
   Run(job);
   Pass(absl::Seconds(6));
   EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(5));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_dead"));
 }
@@ -112,7 +112,7 @@ TEST_F(NodeHealthTest, AReportIsASignOfLifeToo) {
   Run(job);
   Pass(absl::Seconds(6));
   ASSERT_EQ(Shown(a_), ShownNodeState::kSuspect);
-  Say(a_, At(job, ObservedPhase::kRunning));
+  Say(a_, At(job, v1::PHASE_RUNNING));
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
 }
 
@@ -148,17 +148,17 @@ TEST_F(NodeHealthTest, PlacesNothingOnADrainedNodeUntilItIsUndrained) {
   EXPECT_THAT(Drain(a_.ToHex(), {.reason = "fan"}), IsOkAndHolds(a_));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("drained"));
   Reload();  // of the head
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   Join(a_, 2);  // of the worker
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(state_->nodes().Find(a_)->drain->reason, "fan");
   EXPECT_EQ(state_->nodes().Find(a_)->drain->principal, "ann");
   EXPECT_THAT(Undrain(absl::StrCat("node-", a_.ToHex().substr(0, 4))),
               IsOkAndHolds(a_));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
 }
 
@@ -169,9 +169,9 @@ TEST_F(NodeHealthTest, LetsWhatRunsOnADrainedNodeEndByItself) {
   COHORT_ASSERT_OK(Drain(a_.ToHex()));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
   Pass(absl::Minutes(2), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Say(a_, Exited(job, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_drained", "node_empty"));
@@ -185,13 +185,13 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   COHORT_ASSERT_OK(
       Drain(a_.ToHex(), {.reason = "fan", .deadline = absl::Seconds(30)}));
   Pass(absl::Seconds(29), {a_, b_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   TakeGoals(a_);
   Pass(absl::Seconds(1), {a_, b_});
-  EXPECT_EQ(Attempt(job).state, AttemptState::kEnding);
-  EXPECT_EQ(Attempt(job).cause, EndCause::kDrained);
+  EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
+  EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_EQ(sent_[a_][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[a_][0].goal, v1::GOAL_STOP);
   EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
@@ -204,15 +204,15 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
 TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 2));
-  ASSERT_EQ(Attempt(job).state, AttemptState::kPreparing);
+  ASSERT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_PREPARING);
   COHORT_ASSERT_OK(
       Drain(a_.ToHex(), {.reason = "", .deadline = absl::ZeroDuration()}));
   Pass(limits_.tick_period, {a_});
-  EXPECT_EQ(Attempt(job).state, AttemptState::kEnding);
-  ObservedAttempt ended = At(job, ObservedPhase::kEnded);
-  ended.end = ObservedEnd::kExited;
+  EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
+  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
+  ended.end = v1::END_CAUSE_EXITED;
   Say(a_, ended);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Job(job).failures, 0);
 }
 
@@ -221,7 +221,7 @@ TEST_F(NodeHealthTest, TellsThatAnUndrainedNodeMadeRoom) {
   COHORT_ASSERT_OK(Drain(a_.ToHex(), {}));
   const JobId job = SubmitJob(Spec(1, 2));
   COHORT_ASSERT_OK(Undrain(a_.ToHex()));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   const std::vector<EventRecord> events = Events();
   ASSERT_EQ(events.back().job, job);
   for (const EventRecord& event : events) {
@@ -240,7 +240,7 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
       Drain(a_.ToHex(), {.reason = "fan", .deadline = absl::Seconds(30)}));
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
   Join(again);
   // In the same moment another node dies.
   Join(b_, 2);
@@ -276,12 +276,12 @@ TEST_F(NodeHealthTest, GoesOnWithTheRestOfADeadlineAfterARestart) {
   Pass(absl::Seconds(50), {a_});
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
   Join(again);
   Pass(absl::Seconds(5), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(6), {a_});
-  EXPECT_EQ(Attempt(job).state, AttemptState::kEnding);
+  EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
 }
 
 TEST_F(NodeHealthTest, ReplacesReasonAndDeadlineOfADrainedNode) {
@@ -292,13 +292,13 @@ TEST_F(NodeHealthTest, ReplacesReasonAndDeadlineOfADrainedNode) {
       Drain(a_.ToHex(), {.reason = "one", .deadline = absl::Seconds(5)}));
   COHORT_ASSERT_OK(Drain(a_.ToHex(), {.reason = "two"}));
   Pass(absl::Minutes(1), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(state_->nodes().Find(a_)->drain->reason, "two");
   COHORT_ASSERT_OK(
       Drain(a_.ToHex(), {.reason = "three", .deadline = absl::Seconds(5)}));
   COHORT_ASSERT_OK(Undrain(a_.ToHex()));
   Pass(absl::Minutes(1), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
 }
 
 // RQ-1.
@@ -348,7 +348,7 @@ TEST_F(NodeHealthTest, KeepsADeadNodeWhileItsAttemptEndsElsewhere) {
   Run(job);
   Pass(absl::Seconds(12), {b_});
   EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
-  ASSERT_EQ(Attempt(job).state, AttemptState::kEnding);
+  ASSERT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
   ASSERT_NE(state_->nodes().Find(a_), nullptr);
   Reload();
   Say(b_, Exited(job, b_, 137, /*by_order=*/true));
@@ -428,23 +428,23 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
   const AttemptId lost = Attempt(job).id;
-  const ObservedAttempt still = At(job, ObservedPhase::kRunning);
+  const ObservedAttempt still = At(job, v1::PHASE_RUNNING);
   Pass(absl::Seconds(11));
   Registration again = Node(a_, 2);
   again.observed.attempts = {still};
   const RegisteredNode registered = Join(again);
   ASSERT_THAT(registered.desired, SizeIs(1));
-  EXPECT_EQ(registered.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(registered.desired[0].goal, v1::GOAL_FORGET);
   EXPECT_EQ(registered.desired[0].attempt, lost);
   EXPECT_THAT(registered.desired[0].reason, HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("lease_void"), HasSubstr(lost.ToHex()));
   EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
-  EXPECT_EQ(StateOf(job), JobState::kPending);  // the node is still full
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
   ObservedAttempt ended = still;
-  ended.phase = ObservedPhase::kEnded;
+  ended.phase = v1::PHASE_ENDED;
   Say(a_, ended);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_dead",
                           "node_registered", "lease_void", "node_returned",
@@ -465,18 +465,19 @@ TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
-  ObservedAttempt anew = At(job, ObservedPhase::kPreparing);
+  ObservedAttempt anew = At(job, v1::PHASE_PREPARING);
   Say(a_, anew);
-  EXPECT_EQ(StateOf(job), JobState::kPending) << "the node may still start it";
-  anew.phase = ObservedPhase::kPrepared;
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING)
+      << "the node may still start it";
+  anew.phase = v1::PHASE_PREPARED;
   Say(a_, anew);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
-  anew.phase = ObservedPhase::kStarting;
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
+  anew.phase = v1::PHASE_STARTING;
   Say(a_, anew);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
-  anew.phase = ObservedPhase::kEnded;
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
+  anew.phase = v1::PHASE_ENDED;
   Say(a_, anew);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // PL-2; seed 8905567 of the simulation: of two daemons with one identity the
@@ -486,32 +487,34 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   Join(a_, 3);
   const JobId first = SubmitJob(Spec(1, 2));
   Run(first);
-  const ObservedAttempt still = At(first, ObservedPhase::kStarting);
+  const ObservedAttempt still = At(first, v1::PHASE_STARTING);
   Join(a_, 3);  // the other daemon, which knows nothing of it
-  EXPECT_EQ(StateOf(first), JobState::kStarting) << "again, as another attempt";
+  EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING)
+      << "again, as another attempt";
   const JobId small = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(small), JobState::kStarting);
+  EXPECT_EQ(StateOf(small), v1::JOB_STATE_STARTING);
   const AttemptId placed = Attempt(first).id;
   ASSERT_NE(placed, still.attempt);
 
   Registration back = Node(a_, 3);
-  back.observed.attempts = {still, At(small, ObservedPhase::kPrepared)};
+  back.observed.attempts = {still, At(small, v1::PHASE_PREPARED)};
   const RegisteredNode registered = Join(back);
   std::map<AttemptId, Goal> goals;
   for (const DesiredAttempt& desired : registered.desired) {
     goals[desired.attempt] = desired.goal;
   }
-  EXPECT_EQ(goals[still.attempt], Goal::kForget);
-  EXPECT_EQ(goals[placed], Goal::kForget) << "no room beside the orphan";
-  EXPECT_EQ(goals[Attempt(small).id], Goal::kRun) << "for this one there is";
-  EXPECT_EQ(StateOf(first), JobState::kPending) << "until the orphan has ended";
+  EXPECT_EQ(goals[still.attempt], v1::GOAL_FORGET);
+  EXPECT_EQ(goals[placed], v1::GOAL_FORGET) << "no room beside the orphan";
+  EXPECT_EQ(goals[Attempt(small).id], v1::GOAL_RUN) << "for this one there is";
+  EXPECT_EQ(StateOf(first), v1::JOB_STATE_PENDING)
+      << "until the orphan has ended";
   EXPECT_THAT(Job(first).failures_by_class,
-              ElementsAre(Pair(FailureClass::kInfra, 2)));
+              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 2)));
   EXPECT_EQ(Job(first).failures, 0);
   ObservedAttempt gone = still;
-  gone.phase = ObservedPhase::kEnded;
+  gone.phase = v1::PHASE_ENDED;
   Say(a_, gone);
-  EXPECT_EQ(StateOf(first), JobState::kStarting);
+  EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING);
 }
 
 }  // namespace

@@ -17,14 +17,7 @@
 // into node.proto.
 namespace cohort::head {
 
-enum class Goal : uint8_t {
-  kPrepare = 1,
-  kRun = 2,
-  kStop = 3,
-  // The part's end is recorded, or it never began: the only order that makes a
-  // worker forget (RC-1).
-  kForget = 4,
-};
+using Goal = v1::Goal;
 
 struct DesiredRank {
   int rank = 0;
@@ -49,7 +42,7 @@ struct DesiredAttempt {
   JobId job;
   int number = 0;
   int64_t epoch = 0;
-  Goal goal = Goal::kForget;
+  Goal goal = v1::GOAL_FORGET;
 
   std::string job_name;
   std::vector<std::string> command;

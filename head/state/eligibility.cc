@@ -44,7 +44,7 @@ void Eligibility::Added(const JobRecord& job) {
   if (!dependencies_.Knows(who)) dependencies_.Add(who, job.spec->after());
   if (array == nullptr || !array->at_once.has_value()) return;
   Slots& slots = arrays_[who];
-  if (job.state != JobState::kPending) slots.admitted.insert(job.sequence);
+  if (job.state != v1::JOB_STATE_PENDING) slots.admitted.insert(job.sequence);
 }
 
 bool Eligibility::Admit(const JobRecord& job) {
@@ -90,7 +90,7 @@ std::vector<JobId> Eligibility::Occupy(const JobRecord& job) {
   while (slots->admitted.size() > limit && at != slots->admitted.begin()) {
     --at;
     const JobId id = jobs_.by_sequence().at(*at);
-    const bool waits = jobs_.Find(id)->state == JobState::kPending;
+    const bool waits = jobs_.Find(id)->state == v1::JOB_STATE_PENDING;
     if (!waits || slots->occupied.contains(*at)) continue;
     slots->waiting.insert(*at);
     at = slots->admitted.erase(at);
@@ -102,7 +102,7 @@ std::vector<JobId> Eligibility::Occupy(const JobRecord& job) {
 void Eligibility::Vacate(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
   if (slots == nullptr || slots->occupied.erase(job.sequence) == 0) return;
-  if (job.state == JobState::kPending && job.held) GiveUp(job);
+  if (job.state == v1::JOB_STATE_PENDING && job.held) GiveUp(job);
 }
 
 std::vector<JobId> Eligibility::TakeReady() {
@@ -201,7 +201,7 @@ std::vector<JobId> Eligibility::RunningOf(const JobId& array,
   for (const uint64_t sequence : found->second.admitted) {
     if (running.size() == most) break;
     const JobId id = jobs_.by_sequence().at(sequence);
-    if (jobs_.Find(id)->state != JobState::kPending) running.push_back(id);
+    if (jobs_.Find(id)->state != v1::JOB_STATE_PENDING) running.push_back(id);
   }
   return running;
 }
@@ -215,7 +215,7 @@ Eligibility::KeptElements Eligibility::KeptOf(const JobId& array) const {
     kept.first_held = *held->second.begin();
   }
   if (dependencies_.Waits(array)) {
-    kept.after = entry->CountOf(JobState::kPending) - kept.held;
+    kept.after = entry->CountOf(v1::JOB_STATE_PENDING) - kept.held;
     return kept;
   }
   const auto slots = arrays_.find(array);

@@ -8,29 +8,31 @@
 namespace cohort::head {
 namespace {
 
-bool IsLoss(EndCause cause) {
-  return cause == EndCause::kKeeperLost || cause == EndCause::kNodeLost ||
-         cause == EndCause::kNodeFailed || cause == EndCause::kDeviceFault ||
-         cause == EndCause::kDaemonShutdown;
+bool IsLoss(AttemptCause cause) {
+  return cause == v1::ATTEMPT_CAUSE_KEEPER_LOST ||
+         cause == v1::ATTEMPT_CAUSE_NODE_LOST ||
+         cause == v1::ATTEMPT_CAUSE_NODE_FAILED ||
+         cause == v1::ATTEMPT_CAUSE_DEVICE_FAULT ||
+         cause == v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN;
 }
 
 bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
-  if (attempt.cause != EndCause::kRankFailed) return false;
-  if (reason.cause == EndCause::kNodeLost ||
-      reason.cause == EndCause::kDeviceFault ||
-      reason.cause == EndCause::kPreflightFailed) {
+  if (attempt.cause != v1::ATTEMPT_CAUSE_RANK_FAILED) return false;
+  if (reason.cause == v1::ATTEMPT_CAUSE_NODE_LOST ||
+      reason.cause == v1::ATTEMPT_CAUSE_DEVICE_FAULT ||
+      reason.cause == v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED) {
     return true;
   }
   const bool elsewhere =
       reason.part != nullptr && !HasRank(*reason.part, attempt.failed_rank);
   return elsewhere &&
-         (IsLoss(reason.cause) || reason.cause == EndCause::kTimeLimit);
+         (IsLoss(reason.cause) || reason.cause == v1::ATTEMPT_CAUSE_TIME_LIMIT);
 }
 
 }  // namespace
 
 bool GiveReason(EndReason reason, AttemptRecord& attempt) {
-  const bool first = attempt.cause == EndCause::kNone;
+  const bool first = attempt.cause == v1::ATTEMPT_CAUSE_NONE;
   const bool explains = ExplainsFailure(reason, attempt);
   if (!first && !explains) {
     if (!IsLoss(reason.cause)) return false;

@@ -9,7 +9,7 @@ namespace cohort::head {
 
 // Why an attempt ends, as one node or a person says it.
 struct EndReason {
-  EndCause cause = EndCause::kNone;
+  AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
   std::string detail;
   std::vector<std::string> facts;  // for the chain of causes
   // What it comes from; null: no part.

@@ -35,33 +35,33 @@ class EndedOrphansTest : public OrphansTest {
 
 TEST_F(EndedOrphansTest, TheJobWaitsUntilItsNodeSaysThatItEnded) {
   COHORT_ASSERT_OK(End(running_.attempt));
-  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   EXPECT_STREQ(State(running_.attempt), "ENDING");
   EXPECT_THAT(state_->ReasonOf(Job(job_)),
               HasSubstr(running_.attempt.ToHex() + " was ended"));
   // Its node has not heard of it.
   Say(kNode, running_);
-  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kForget, Goal::kForget));
-  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_FORGET, v1::GOAL_FORGET));
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   Say(kNode, Ended(running_, 137));
   EXPECT_STREQ(State(running_.attempt), "none");
-  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(EndedOrphansTest, TheJobWaitsForASilentNodeUntilItIsDead) {
   COHORT_ASSERT_OK(End(running_.attempt));
   silent_ = {kNode};
-  while (state_->nodes().Find(kNode)->state != NodeState::kDead) {
-    ASSERT_EQ(Job(job_).state, JobState::kPending);
+  while (state_->nodes().Find(kNode)->state != v1::NODE_STATE_DEAD) {
+    ASSERT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
     Tick();
   }
   EXPECT_STREQ(State(running_.attempt), "none");
-  ASSERT_EQ(Job(job_).state, JobState::kStarting);
+  ASSERT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
   EXPECT_EQ(Last(job_).parts[0].node, kOtherNode);
   // What comes back is told to go.
   const RegisteredNode again = Join(kNode, {running_});
   ASSERT_EQ(again.desired.size(), 1u);
-  EXPECT_EQ(again.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(again.desired[0].goal, v1::GOAL_FORGET);
   EXPECT_EQ(state_->ReasonOf(Job(job_)), "") << "it runs elsewhere";
   Join(kNode);
   EXPECT_STREQ(State(running_.attempt), "none");
@@ -70,10 +70,10 @@ TEST_F(EndedOrphansTest, TheJobWaitsForASilentNodeUntilItIsDead) {
 TEST_F(EndedOrphansTest, WhatIsOnADeadNodeIsGoneAtOnce) {
   silent_ = {kNode};
   Settle();
-  ASSERT_EQ(state_->nodes().Find(kNode)->state, NodeState::kDead);
-  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  ASSERT_EQ(state_->nodes().Find(kNode)->state, v1::NODE_STATE_DEAD);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   COHORT_ASSERT_OK(End(running_.attempt));
-  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 // The order never arrived.
@@ -81,13 +81,13 @@ TEST_F(EndedOrphansTest, AStartOfTheHeadWaitsForItToo) {
   COHORT_ASSERT_OK(End(running_.attempt));
   Load();
   Join(kOtherNode);
-  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   Join(kNode, {running_});
   Settle();
-  EXPECT_EQ(Job(job_).state, JobState::kPending);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   EXPECT_STREQ(State(running_.attempt), "ENDING");
   Join(kNode);
-  EXPECT_EQ(Job(job_).state, JobState::kStarting);
+  EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(EndedOrphansTest, EndedTwiceIsEndedOnceAndNotAdopted) {

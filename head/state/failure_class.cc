@@ -4,63 +4,46 @@
 
 namespace cohort::head {
 
-const char* FailureClassName(FailureClass failure) {
-  switch (failure) {
-    case FailureClass::kNone:
-      return "none";
-    case FailureClass::kUser:
-      return "user";
-    case FailureClass::kInfra:
-      return "infra";
-    case FailureClass::kPreempted:
-      return "preempted";
-    case FailureClass::kOom:
-      return "oom";
-    case FailureClass::kHang:
-      return "hang";
-    case FailureClass::kTimeout:
-      return "timeout";
-  }
-  return "unknown";
-}
-
-FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit) {
+FailureClass ClassOf(AttemptCause cause,
+                     const std::optional<ExitStatus>& exit) {
   switch (cause) {
-    case EndCause::kNone:
-    case EndCause::kSucceeded:
-    case EndCause::kStopped:
-    case EndCause::kDaemonShutdown:
-    case EndCause::kOrphan:
-      return FailureClass::kNone;
-    case EndCause::kRankFailed:
-      return exit.has_value() && exit->oom_killed ? FailureClass::kOom
-                                                  : FailureClass::kUser;
-    case EndCause::kPrepareFailed:
-      return FailureClass::kUser;
-    case EndCause::kKeeperLost:
-    case EndCause::kNodeLost:
-    case EndCause::kPackageLost:
-    case EndCause::kNodeFailed:
-    case EndCause::kDeviceFault:
-    case EndCause::kPreflightFailed:
-      return FailureClass::kInfra;
-    case EndCause::kTimeLimit:
-      return FailureClass::kTimeout;
-    case EndCause::kDrained:
-      return FailureClass::kPreempted;
+    case v1::ATTEMPT_CAUSE_NONE:
+    case v1::ATTEMPT_CAUSE_SUCCEEDED:
+    case v1::ATTEMPT_CAUSE_STOPPED:
+    case v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN:
+    case v1::ATTEMPT_CAUSE_ORPHAN:
+      return v1::FAILURE_CLASS_NONE;
+    case v1::ATTEMPT_CAUSE_RANK_FAILED:
+      return exit.has_value() && exit->oom_killed ? v1::FAILURE_CLASS_OOM
+                                                  : v1::FAILURE_CLASS_USER;
+    case v1::ATTEMPT_CAUSE_PREPARE_FAILED:
+      return v1::FAILURE_CLASS_USER;
+    case v1::ATTEMPT_CAUSE_KEEPER_LOST:
+    case v1::ATTEMPT_CAUSE_NODE_LOST:
+    case v1::ATTEMPT_CAUSE_PACKAGE_LOST:
+    case v1::ATTEMPT_CAUSE_NODE_FAILED:
+    case v1::ATTEMPT_CAUSE_DEVICE_FAULT:
+    case v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED:
+      return v1::FAILURE_CLASS_INFRA;
+    case v1::ATTEMPT_CAUSE_TIME_LIMIT:
+      return v1::FAILURE_CLASS_TIMEOUT;
+    case v1::ATTEMPT_CAUSE_DRAINED:
+      return v1::FAILURE_CLASS_PREEMPTED;
+    default:
+      return v1::FAILURE_CLASS_USER;
   }
-  return FailureClass::kUser;
 }
 
-Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
+Verdict Charge(JobRecord& job, AttemptCause cause, FailureClass failure,
                int free_infra_restarts) {
-  COHORT_CHECK(failure != FailureClass::kNone) << job.id;
+  COHORT_CHECK(failure != v1::FAILURE_CLASS_NONE) << job.id;
   job.failures_by_class[failure] += 1;
-  if (failure == FailureClass::kTimeout || cause == EndCause::kPackageLost) {
+  if (failure == v1::FAILURE_CLASS_TIMEOUT ||
+      cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     return {};
   }
-  if (failure == FailureClass::kPreempted) return {.again = true};
-  if (failure == FailureClass::kInfra &&
+  if (failure == v1::FAILURE_CLASS_PREEMPTED) return {.again = true};
+  if (failure == v1::FAILURE_CLASS_INFRA &&
       job.infra_restarts < free_infra_restarts) {
     job.infra_restarts += 1;
     return {.again = true};
@@ -73,22 +56,19 @@ Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
 
 bool WasCharged(const JobRecord& job, FailureClass failure) {
   switch (failure) {
-    case FailureClass::kUser:
-    case FailureClass::kOom:
-    case FailureClass::kHang:
+    case v1::FAILURE_CLASS_USER:
+    case v1::FAILURE_CLASS_OOM:
+    case v1::FAILURE_CLASS_HANG:
       return true;
-    case FailureClass::kInfra: {
+    case v1::FAILURE_CLASS_INFRA: {
       // The free ones come first.
       const auto counted = job.failures_by_class.find(failure);
       return counted != job.failures_by_class.end() &&
              counted->second > job.infra_restarts;
     }
-    case FailureClass::kNone:
-    case FailureClass::kPreempted:
-    case FailureClass::kTimeout:
+    default:
       return false;
   }
-  return false;
 }
 
 }  // namespace cohort::head

@@ -22,13 +22,10 @@ namespace cohort::head {
 //   preempted  its node was drained                  free
 //   timeout    --time-limit                          none: the job ends
 
-// "user"; "none" for kNone.
-const char* FailureClassName(FailureClass failure);
-
 // The class of an attempt that ended for `cause`; `exit` is of the rank that
 // failed first.  kNone when that is no failure: it succeeded, a person stopped
 // it, or its daemon took it along.
-FailureClass ClassOf(EndCause cause, const std::optional<ExitStatus>& exit);
+FailureClass ClassOf(AttemptCause cause, const std::optional<ExitStatus>& exit);
 
 struct Verdict {
   bool charged = false;  // to max_failures
@@ -37,7 +34,7 @@ struct Verdict {
 
 // Counts an attempt that failed for `cause`, which is of class `failure`, in
 // `job`'s budgets and says what follows.  REQUIRES: `failure` is not kNone.
-Verdict Charge(JobRecord& job, EndCause cause, FailureClass failure,
+Verdict Charge(JobRecord& job, AttemptCause cause, FailureClass failure,
                int free_infra_restarts);
 
 // Whether the last failure of that class, which `job` has counted, was charged.

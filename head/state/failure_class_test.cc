@@ -2,6 +2,8 @@
 
 #include "gtest/gtest.h"
 
+#include "head/store/enum_text.h"
+
 namespace cohort::head {
 namespace {
 
@@ -9,24 +11,24 @@ TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
   const ExitStatus code = {.code = 3};
   const ExitStatus oom = {.signal = 9, .oom_killed = true};
   const struct {
-    EndCause cause;
+    AttemptCause cause;
     std::optional<ExitStatus> exit;
     FailureClass expected;
   } kCases[] = {
-      {EndCause::kNone, {}, FailureClass::kNone},
-      {EndCause::kSucceeded, {}, FailureClass::kNone},
-      {EndCause::kStopped, code, FailureClass::kNone},
-      {EndCause::kDaemonShutdown, code, FailureClass::kNone},
-      {EndCause::kRankFailed, code, FailureClass::kUser},
-      {EndCause::kRankFailed, {}, FailureClass::kUser},
-      {EndCause::kRankFailed, oom, FailureClass::kOom},
-      {EndCause::kPrepareFailed, {}, FailureClass::kUser},
-      {EndCause::kKeeperLost, oom, FailureClass::kInfra},
-      {EndCause::kNodeLost, code, FailureClass::kInfra},
-      {EndCause::kTimeLimit, code, FailureClass::kTimeout},
-      {EndCause::kDrained, code, FailureClass::kPreempted},
-      {EndCause::kPackageLost, {}, FailureClass::kInfra},
-      {EndCause::kNodeFailed, {}, FailureClass::kInfra},
+      {v1::ATTEMPT_CAUSE_NONE, {}, v1::FAILURE_CLASS_NONE},
+      {v1::ATTEMPT_CAUSE_SUCCEEDED, {}, v1::FAILURE_CLASS_NONE},
+      {v1::ATTEMPT_CAUSE_STOPPED, code, v1::FAILURE_CLASS_NONE},
+      {v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN, code, v1::FAILURE_CLASS_NONE},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, code, v1::FAILURE_CLASS_USER},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, {}, v1::FAILURE_CLASS_USER},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, oom, v1::FAILURE_CLASS_OOM},
+      {v1::ATTEMPT_CAUSE_PREPARE_FAILED, {}, v1::FAILURE_CLASS_USER},
+      {v1::ATTEMPT_CAUSE_KEEPER_LOST, oom, v1::FAILURE_CLASS_INFRA},
+      {v1::ATTEMPT_CAUSE_NODE_LOST, code, v1::FAILURE_CLASS_INFRA},
+      {v1::ATTEMPT_CAUSE_TIME_LIMIT, code, v1::FAILURE_CLASS_TIMEOUT},
+      {v1::ATTEMPT_CAUSE_DRAINED, code, v1::FAILURE_CLASS_PREEMPTED},
+      {v1::ATTEMPT_CAUSE_PACKAGE_LOST, {}, v1::FAILURE_CLASS_INFRA},
+      {v1::ATTEMPT_CAUSE_NODE_FAILED, {}, v1::FAILURE_CLASS_INFRA},
   };
   for (const auto& each : kCases) {
     EXPECT_EQ(ClassOf(each.cause, each.exit), each.expected)
@@ -37,21 +39,21 @@ TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
 // BG-1.
 TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
   const struct {
-    EndCause cause;
+    AttemptCause cause;
     FailureClass failure;
     bool charged;
     bool again;  // with max_failures 0
   } kCases[] = {
-      {EndCause::kRankFailed, FailureClass::kUser, true, false},
-      {EndCause::kRankFailed, FailureClass::kOom, true, false},
-      {EndCause::kRankFailed, FailureClass::kHang, true, false},
-      {EndCause::kNodeLost, FailureClass::kInfra, false, true},
-      {EndCause::kNodeFailed, FailureClass::kInfra, false, true},
-      {EndCause::kDrained, FailureClass::kPreempted, false, true},
-      {EndCause::kTimeLimit, FailureClass::kTimeout, false, false},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_USER, true, false},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_OOM, true, false},
+      {v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_HANG, true, false},
+      {v1::ATTEMPT_CAUSE_NODE_LOST, v1::FAILURE_CLASS_INFRA, false, true},
+      {v1::ATTEMPT_CAUSE_NODE_FAILED, v1::FAILURE_CLASS_INFRA, false, true},
+      {v1::ATTEMPT_CAUSE_DRAINED, v1::FAILURE_CLASS_PREEMPTED, false, true},
+      {v1::ATTEMPT_CAUSE_TIME_LIMIT, v1::FAILURE_CLASS_TIMEOUT, false, false},
   };
   for (const auto& each : kCases) {
-    SCOPED_TRACE(FailureClassName(each.failure));
+    SCOPED_TRACE(LowerEnumText(each.failure));
     JobRecord job;
     const Verdict verdict = Charge(job, each.cause, each.failure, 3);
     EXPECT_EQ(verdict.charged, each.charged);
@@ -68,11 +70,11 @@ TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
   job.spec.Own().mutable_run()->set_max_failures(1);
   for (int loss = 1; loss <= 5; ++loss) {
     const Verdict verdict =
-        Charge(job, EndCause::kNodeLost, FailureClass::kInfra, 3);
+        Charge(job, v1::ATTEMPT_CAUSE_NODE_LOST, v1::FAILURE_CLASS_INFRA, 3);
     EXPECT_EQ(verdict.charged, loss > 3) << loss;
     EXPECT_EQ(verdict.again, loss <= 4) << loss;
-    EXPECT_EQ(WasCharged(job, FailureClass::kInfra), loss > 3) << loss;
-    EXPECT_EQ(job.failures_by_class[FailureClass::kInfra], loss);
+    EXPECT_EQ(WasCharged(job, v1::FAILURE_CLASS_INFRA), loss > 3) << loss;
+    EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_INFRA], loss);
   }
   EXPECT_EQ(job.infra_restarts, 3);
   EXPECT_EQ(job.failures, 2);
@@ -82,31 +84,37 @@ TEST(FailureClassTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   JobRecord job;
   job.spec.Own().mutable_run()->set_max_failures(-1);
   const Verdict verdict =
-      Charge(job, EndCause::kPackageLost, FailureClass::kInfra, 3);
+      Charge(job, v1::ATTEMPT_CAUSE_PACKAGE_LOST, v1::FAILURE_CLASS_INFRA, 3);
   EXPECT_FALSE(verdict.charged);
   EXPECT_FALSE(verdict.again);
   EXPECT_EQ(job.failures, 0);
   EXPECT_EQ(job.infra_restarts, 0);
-  EXPECT_EQ(job.failures_by_class[FailureClass::kInfra], 1);
+  EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_INFRA], 1);
 }
 
 TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
   JobRecord job;
   for (int i = 1; i <= 50; ++i) {
     EXPECT_TRUE(
-        Charge(job, EndCause::kDrained, FailureClass::kPreempted, 3).again);
+        Charge(job, v1::ATTEMPT_CAUSE_DRAINED, v1::FAILURE_CLASS_PREEMPTED, 3)
+            .again);
   }
   EXPECT_EQ(job.failures, 0);
-  EXPECT_EQ(job.failures_by_class[FailureClass::kPreempted], 50);
+  EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_PREEMPTED], 50);
 }
 
 TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
   JobRecord job;
   job.spec.Own().mutable_run()->set_max_failures(2);
-  EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kUser, 3).again);
-  EXPECT_TRUE(Charge(job, EndCause::kRankFailed, FailureClass::kOom, 3).again);
+  EXPECT_TRUE(
+      Charge(job, v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_USER, 3)
+          .again);
+  EXPECT_TRUE(
+      Charge(job, v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_OOM, 3)
+          .again);
   EXPECT_FALSE(
-      Charge(job, EndCause::kRankFailed, FailureClass::kHang, 3).again);
+      Charge(job, v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_HANG, 3)
+          .again);
   EXPECT_EQ(job.failures, 3);
 }
 

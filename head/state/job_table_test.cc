@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -19,25 +20,25 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr JobState kStates[] = {JobState::kPending,   JobState::kStarting,
-                                JobState::kRunning,   JobState::kStopping,
-                                JobState::kSucceeded, JobState::kFailed,
-                                JobState::kStopped};
+constexpr JobState kStates[] = {v1::JOB_STATE_PENDING,   v1::JOB_STATE_STARTING,
+                                v1::JOB_STATE_RUNNING,   v1::JOB_STATE_STOPPING,
+                                v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,
+                                v1::JOB_STATE_STOPPED};
 
 // As drawn in docs/design/0001-first-light.md.
 const std::set<std::pair<JobState, JobState>> kEdges = {
-    {JobState::kPending, JobState::kStarting},
-    {JobState::kPending, JobState::kStopped},
-    {JobState::kPending, JobState::kFailed},
-    {JobState::kStarting, JobState::kRunning},
-    {JobState::kStarting, JobState::kStopping},
-    {JobState::kStarting, JobState::kPending},
-    {JobState::kStarting, JobState::kFailed},
-    {JobState::kRunning, JobState::kSucceeded},
-    {JobState::kRunning, JobState::kStopping},
-    {JobState::kRunning, JobState::kPending},
-    {JobState::kRunning, JobState::kFailed},
-    {JobState::kStopping, JobState::kStopped},
+    {v1::JOB_STATE_PENDING, v1::JOB_STATE_STARTING},
+    {v1::JOB_STATE_PENDING, v1::JOB_STATE_STOPPED},
+    {v1::JOB_STATE_PENDING, v1::JOB_STATE_FAILED},
+    {v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING},
+    {v1::JOB_STATE_STARTING, v1::JOB_STATE_STOPPING},
+    {v1::JOB_STATE_STARTING, v1::JOB_STATE_PENDING},
+    {v1::JOB_STATE_STARTING, v1::JOB_STATE_FAILED},
+    {v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED},
+    {v1::JOB_STATE_RUNNING, v1::JOB_STATE_STOPPING},
+    {v1::JOB_STATE_RUNNING, v1::JOB_STATE_PENDING},
+    {v1::JOB_STATE_RUNNING, v1::JOB_STATE_FAILED},
+    {v1::JOB_STATE_STOPPING, v1::JOB_STATE_STOPPED},
 };
 
 JobRecord Job(Random& random, uint64_t sequence, JobState state) {
@@ -75,8 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::ValuesIn(kStates),
                        ::testing::ValuesIn(kStates)),
     [](const ::testing::TestParamInfo<JobEdgeTest::ParamType>& tested) {
-      return absl::StrCat(JobStateName(std::get<0>(tested.param)), "To",
-                          JobStateName(std::get<1>(tested.param)));
+      return absl::StrCat(EnumText(std::get<0>(tested.param)), "To",
+                          EnumText(std::get<1>(tested.param)));
     });
 
 // JB-1.
@@ -90,8 +91,8 @@ TEST(JobTableTest, NothingLeavesAnEndedState) {
 TEST(JobTableTest, KnowsWhatMayBeForgotten) {
   SeededRandom random(1);
   JobTable table;
-  const JobRecord running = Job(random, 1, JobState::kRunning);
-  const JobRecord ended = Job(random, 2, JobState::kFailed);
+  const JobRecord running = Job(random, 1, v1::JOB_STATE_RUNNING);
+  const JobRecord ended = Job(random, 2, v1::JOB_STATE_FAILED);
   table.Add(running);
   table.Add(ended);
   EXPECT_THAT(table.TakeTouched(), UnorderedElementsAre(running.id, ended.id));

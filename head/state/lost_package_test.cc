@@ -24,7 +24,7 @@ class LostPackageTest : public ClusterStateTest {
     spec.mutable_launch()->set_package_hash(hash_);
     spec.set_array("0-3");
     array_ = SubmitJob(spec);
-    EXPECT_EQ(StateOf(array_.Element(0)), JobState::kStarting);
+    EXPECT_EQ(StateOf(array_.Element(0)), v1::JOB_STATE_STARTING);
     Transition transition;
     COHORT_EXPECT_OK(state_->HoldJob(
         {.principal = "ann", .request_id = "h", .body_hash = "h"},
@@ -43,8 +43,8 @@ class LostPackageTest : public ClusterStateTest {
     Submit(std::move(transition));
   }
   void SayLost() {
-    ObservedAttempt ended = At(array_.Element(0), ObservedPhase::kEnded);
-    ended.end = ObservedEnd::kPackageLost;
+    ObservedAttempt ended = At(array_.Element(0), v1::PHASE_ENDED);
+    ended.end = v1::END_CAUSE_PACKAGE_LOST;
     ended.detail = "the head does not have it";
     Say(a_, ended);
   }
@@ -59,23 +59,23 @@ TEST_F(LostPackageTest, ElementsThatWaitEndAtOnceAndSayWhy) {
   for (uint32_t i = 0; i < 3; ++i) {
     SCOPED_TRACE(i);
     const JobRecord& job = Job(array_.Element(i));
-    EXPECT_EQ(job.state, JobState::kFailed);
-    EXPECT_EQ(job.failure_class, FailureClass::kInfra);
+    EXPECT_EQ(job.state, v1::JOB_STATE_FAILED);
+    EXPECT_EQ(job.failure_class, v1::FAILURE_CLASS_INFRA);
     EXPECT_EQ(job.failures, 0);
     EXPECT_EQ(job.attempts, i == 0 ? 1 : 0) << "not tried";
     EXPECT_THAT(job.reason, HasSubstr("the head does not have it"));
   }
   EXPECT_THAT(Job(array_.Element(2)).reason,
               HasSubstr("as job " + array_.Element(0).ToText()));
-  EXPECT_EQ(StateOf(array_.Element(3)), JobState::kPending);
+  EXPECT_EQ(StateOf(array_.Element(3)), v1::JOB_STATE_PENDING);
 }
 
 TEST_F(LostPackageTest, OneThatWasUploadedAgainKeepsThemInLine) {
   Lose();
   Complete();
   SayLost();
-  EXPECT_EQ(StateOf(array_.Element(0)), JobState::kFailed);
-  EXPECT_EQ(StateOf(array_.Element(1)), JobState::kStarting);
+  EXPECT_EQ(StateOf(array_.Element(0)), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(StateOf(array_.Element(1)), v1::JOB_STATE_STARTING);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class NodeDevicesTest : public ClusterStateTest {
     Submit(std::move(transition));
   }
   void Fence(int index, const std::string& why) {
-    SayDevices({Device(index, DeviceState::kFenced, why)});
+    SayDevices({Device(index, v1::DEVICE_STATE_FENCED, why)});
   }
   JobSpec GpuSpec(int workers, double gpus) {
     JobSpec spec = Spec(workers, 1);
@@ -73,20 +73,20 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   EXPECT_THAT(Attempt(job).parts[0].devices,
               ElementsAre(Pair(Gpu(a_, 1), Amount::FromUnits(1))));
   const JobId waits = SubmitJob(GpuSpec(1, 1));
-  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
   EXPECT_FALSE(state_->NeverFits(Job(waits)));
   EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
   ASSERT_EQ(Told("device_fenced").size(), 1u);
   EXPECT_THAT(Told("device_fenced")[0].text, HasSubstr("Xid 48"));
-  EXPECT_EQ(Row(0).state, DeviceState::kFenced);
+  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);
   // The same again, and in other words.
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
   Fence(0, "GPU g0: 2 uncorrectable ECC errors");
   EXPECT_EQ(Told("device_fenced").size(), 1u);
   EXPECT_THAT(Row(0).reason, HasSubstr("2 uncorrectable"));
 
-  SayDevices({Device(0, DeviceState::kHealthy)});
-  EXPECT_EQ(StateOf(waits), JobState::kStarting);
+  SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
   ASSERT_EQ(Told("device_healthy").size(), 1u);
   EXPECT_EQ(Told("device_healthy")[0].origin.cause,
             Told("device_fenced")[0].number);
@@ -95,7 +95,7 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
 // DV-5
 TEST_F(NodeDevicesTest, SuspectDevicesAreTakenLast) {
   Join(GpuNode(a_, 3));
-  SayDevices({Device(0, DeviceState::kSuspect, "GPU g0: Xid 154")});
+  SayDevices({Device(0, v1::DEVICE_STATE_SUSPECT, "GPU g0: Xid 154")});
   EXPECT_EQ(Told("device_suspect").size(), 1u);
   const JobId parts = SubmitJob(GpuSpec(1, 0.5));
   EXPECT_EQ(Attempt(parts).parts[0].devices.begin()->first, Gpu(a_, 1));
@@ -110,38 +110,38 @@ TEST_F(NodeDevicesTest, UnderARankNothingLeaksAndNothingDoubles) {
   const JobId job = SubmitJob(GpuSpec(1, 0.5));
   Run(job);
   Fence(0, "GPU g0: Xid 94");
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu), Amount());
   const JobId waits = SubmitJob(GpuSpec(1, 0.5));
-  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
   Say(a_, Exited(job, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
-  EXPECT_EQ(StateOf(waits), JobState::kPending);
-  SayDevices({Device(0, DeviceState::kHealthy)});
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
+  SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu),
             Amount::FromTenThousandths(5'000));
-  EXPECT_EQ(StateOf(waits), JobState::kStarting);
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
 }
 
 // DV-6
 TEST_F(NodeDevicesTest, ItIsRestatedWithEachRegistrationAndToldOnce) {
   Registration registration = GpuNode(a_, 2);
   registration.device_states = {
-      Device(0, DeviceState::kFenced, "GPU g0: it is lost")};
+      Device(0, v1::DEVICE_STATE_FENCED, "GPU g0: it is lost")};
   Join(registration);
   const JobId job = SubmitJob(GpuSpec(1, 2));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Join(registration);
   Reload();
-  EXPECT_EQ(Row(0).state, DeviceState::kFenced);  // also of one that is away
+  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);  // also of one that is away
   Join(registration);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Told("device_fenced").size(), 1u);
   // What it does not name is healthy.
   registration.device_states.clear();
   Join(registration);
   EXPECT_EQ(Told("device_healthy").size(), 1u);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // DV-9
@@ -153,16 +153,16 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
   Run(job);
   Fence(0, "GPU g0: Xid 79");
   ObservedAttempt ended = Exited(job, a_, 1);
-  ended.end = ObservedEnd::kDeviceFault;
+  ended.end = v1::END_CAUSE_DEVICE_FAULT;
   ended.detail = "GPU g0: Xid 79";
   // The failed rank is heard of first.
   ObservedAttempt failed = ended;
-  failed.phase = ObservedPhase::kRunning;
-  failed.end = ObservedEnd::kUnspecified;
+  failed.phase = v1::PHASE_RUNNING;
+  failed.end = v1::END_CAUSE_UNSPECIFIED;
   Say(a_, failed);
   Say(a_, ended);
-  EXPECT_EQ(StateOf(job), JobState::kPending);  // again, uncharged
-  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // again, uncharged
+  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_THAT(Job(job).causes[0], HasSubstr("Xid 79"));
 }
@@ -170,7 +170,7 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
 // DV-7
 TEST_F(NodeDevicesTest, OfSamplesThereIsTheLatestAndNoneOnDisk) {
   Join(GpuNode(a_, 1));
-  ObservedDevice device = Device(0, DeviceState::kHealthy);
+  ObservedDevice device = Device(0, v1::DEVICE_STATE_HEALTHY);
   device.sample.temperature_celsius = 40;
   Transition transition;
   state_->NoteDevices(a_, incarnations_[a_], {device}, transition);
@@ -187,15 +187,15 @@ TEST_F(NodeDevicesTest, StaleWordsAndStrangeDevicesChangeNothing) {
   Join(GpuNode(a_, 1));
   Transition transition;
   state_->NoteDevices(a_, incarnations_[a_] - 1,
-                      {Device(0, DeviceState::kFenced, "x")}, transition);
-  state_->NoteDevices(b_, 1, {Device(0, DeviceState::kFenced, "x")},
+                      {Device(0, v1::DEVICE_STATE_FENCED, "x")}, transition);
+  state_->NoteDevices(b_, 1, {Device(0, v1::DEVICE_STATE_FENCED, "x")},
                       transition);
   state_->NoteDevices(
       a_, incarnations_[a_],
-      {{.id = "another's", .state = DeviceState::kFenced, .reason = "x"}},
+      {{.id = "another's", .state = v1::DEVICE_STATE_FENCED, .reason = "x"}},
       transition);
   EXPECT_TRUE(transition.empty());
-  EXPECT_EQ(Row(0).state, DeviceState::kHealthy);
+  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_HEALTHY);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using NodesMeant = std::vector<const NodeRecord*>;
 NodesMeant Preferred(NodesMeant all) {
   NodesMeant living;
   for (const NodeRecord* node : all) {
-    if (node->state != NodeState::kDead) living.push_back(node);
+    if (node->state != v1::NODE_STATE_DEAD) living.push_back(node);
   }
   return living.empty() ? all : living;
 }

@@ -18,7 +18,7 @@ class NodeFinderTest : public ::testing::Test {
  protected:
   // `hex`, and zeros after it.
   NodeId Add(std::string hex, const std::string& name,
-             NodeState state = NodeState::kAlive) {
+             NodeState state = v1::NODE_STATE_ALIVE) {
     hex.resize(32, '0');
     NodeRecord record;
     record.id = *NodeId::FromHex(hex);
@@ -61,7 +61,7 @@ TEST_F(NodeFinderTest, NamesTheCandidatesWhenThereAreSeveral) {
 }
 
 TEST_F(NodeFinderTest, MeansADeadNodeOnlyWhenNoOtherIsMeant) {
-  const NodeId dead = Add("ab12", "n", NodeState::kDead);
+  const NodeId dead = Add("ab12", "n", v1::NODE_STATE_DEAD);
   EXPECT_THAT(FindNode(nodes_, "n"), IsOkAndHolds(dead));
   const NodeId anew = Add("ab34", "n");
   EXPECT_THAT(FindNode(nodes_, "n"), IsOkAndHolds(anew));

@@ -43,9 +43,9 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
   SayUnfit(a_, "/state: No space left on device");
   EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
-  EXPECT_EQ(StateOf(running), JobState::kRunning);
+  EXPECT_EQ(StateOf(running), v1::JOB_STATE_RUNNING);
   ASSERT_EQ(Told("node_unfit").size(), 1u);
   EXPECT_THAT(Told("node_unfit")[0].text, HasSubstr("No space left on device"));
   // The same in other words, and again.
@@ -56,7 +56,7 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
 
   SayUnfit(a_, "");
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Told("node_fit").size(), 1u);
 }
 
@@ -67,14 +67,14 @@ TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
   EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
   const JobId job = SubmitJob(Spec(1, 1));
   Join(registration);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Told("node_unfit").size(), 1u);
   Reload();
   Join(registration);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   registration.unfit.clear();
   Join(registration);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(NodeFitnessTest,
@@ -85,14 +85,14 @@ TEST_F(NodeFitnessTest,
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
   SayUnfit(a_, "full");
-  ObservedAttempt ended = At(job, ObservedPhase::kEnded);
-  ended.end = ObservedEnd::kNodeFailed;
+  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
+  ended.end = v1::END_CAUSE_NODE_FAILED;
   ended.detail = "write /state/journal: No space left on device";
   Say(a_, ended);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).parts[0].node, b_);
   EXPECT_EQ(Job(job).failures, 0);
-  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(Job(job).causes[0], HasSubstr("No space left on device"));
 }
 

@@ -52,7 +52,7 @@ std::string AcceleratorOf(const NodeRecord& record) {
 
 NodeGate GateOf(const NodeRecord& record, bool offered) {
   if (record.drain.has_value()) return NodeGate::kDrained;
-  if (record.state == NodeState::kSuspect) return NodeGate::kSuspect;
+  if (record.state == v1::NODE_STATE_SUSPECT) return NodeGate::kSuspect;
   if (!offered) return NodeGate::kAbsent;
   return record.unfit.empty() ? NodeGate::kOpen : NodeGate::kUnfit;
 }
@@ -105,7 +105,7 @@ void NodeTable::Put(NodeRecord record) {
     ForgetGpus(*known);
   }
   ++counts_[record.state];
-  if (record.state != NodeState::kDead) {
+  if (record.state != v1::NODE_STATE_DEAD) {
     for (const Device& device : record.devices) {
       if (IsRealGpu(device)) gpus_.emplace(device.id, id);
     }
@@ -126,7 +126,7 @@ void NodeTable::Put(NodeRecord record) {
 
 void NodeTable::Remove(const NodeId& node) {
   const NodeRecord* record = Find(node);
-  COHORT_CHECK(record != nullptr && record->state == NodeState::kDead &&
+  COHORT_CHECK(record != nullptr && record->state == v1::NODE_STATE_DEAD &&
                ledgers_.at(node).holds.empty())
       << node;
   ++version_;
@@ -142,7 +142,7 @@ const NodeRecord* NodeTable::Find(const NodeId& node) const {
 }
 
 void NodeTable::Offer(const NodeId& node) {
-  COHORT_CHECK(records_.at(node).state == NodeState::kAlive) << node;
+  COHORT_CHECK(records_.at(node).state == v1::NODE_STATE_ALIVE) << node;
   Ledger& ledger = ledgers_.at(node);
   ledger.offered = true;
   ledger.away_since = absl::InfinitePast();
@@ -177,7 +177,7 @@ void NodeTable::MarkDead(const NodeId& node) {
   NodeRecord& record = records_.at(node);
   record.unfit.clear();
   ForgetGpus(record);
-  Move(node, NodeState::kDead);
+  Move(node, v1::NODE_STATE_DEAD);
 }
 
 void NodeTable::ForgetGpus(const NodeRecord& record) {
@@ -208,13 +208,13 @@ absl::Status NodeTable::CheckGpus(const NodeId& node,
 }
 
 void NodeTable::MarkSuspect(const NodeId& node) {
-  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
-  Move(node, NodeState::kSuspect);
+  COHORT_CHECK(records_.at(node).state != v1::NODE_STATE_DEAD) << node;
+  Move(node, v1::NODE_STATE_SUSPECT);
 }
 
 void NodeTable::MarkAlive(const NodeId& node) {
-  COHORT_CHECK(records_.at(node).state != NodeState::kDead) << node;
-  Move(node, NodeState::kAlive);
+  COHORT_CHECK(records_.at(node).state != v1::NODE_STATE_DEAD) << node;
+  Move(node, v1::NODE_STATE_ALIVE);
 }
 
 void NodeTable::Move(const NodeId& node, NodeState to) {
@@ -511,8 +511,8 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
     if (nothing) free = Amount();
     DeviceShare& share = snapshot.devices.emplace_back();
     share = {.id = device.id, .free = free};
-    share.suspect = device.state == DeviceState::kSuspect;
-    if (device.state != DeviceState::kFenced) continue;
+    share.suspect = device.state == v1::DEVICE_STATE_SUSPECT;
+    if (device.state != v1::DEVICE_STATE_FENCED) continue;
     std::swap(share.free, share.fenced);
     fenced.Set(kGpu, fenced.Get(kGpu) + share.fenced);
   }
@@ -526,7 +526,7 @@ void NodeTable::Refresh(const NodeId& node) {
   const Ledger& ledger = ledgers_.at(node);
   const bool empty = ledger.holds.empty() && ledger.orphans.empty();
   if (ledger.told != ShownStateOf(record, empty)) restated_.insert(node);
-  if (record.state == NodeState::kDead) {
+  if (record.state == v1::NODE_STATE_DEAD) {
     index_.Remove(node);
   } else {
     index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));

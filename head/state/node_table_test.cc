@@ -123,7 +123,7 @@ TEST_F(NodeTableTest, ADeadNodeIsNotShown) {
   table_.MarkDead(node_);
   EXPECT_EQ(table_.index().size(), 0u);
   EXPECT_FALSE(table_.IsOffered(node_));
-  EXPECT_EQ(table_.CountOf(NodeState::kDead), 1);
+  EXPECT_EQ(table_.CountOf(v1::NODE_STATE_DEAD), 1);
   table_.Remove(node_);
   EXPECT_EQ(table_.Find(node_), nullptr);
 }

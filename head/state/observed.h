@@ -20,46 +20,17 @@
 // from node.proto.  Peers' words: every number and text is to be checked.
 namespace cohort::head {
 
-enum class ObservedPhase : uint8_t {
-  kUnspecified = 0,  // of a newer worker: changes nothing
-  kPreparing = 1,
-  kPrepared = 2,
-  kStarting = 3,
-  kRunning = 4,  // every rank of this node was started
-  kEnded = 5,    // no process is left
-};
-
-enum class ObservedEnd : uint8_t {
-  kUnspecified = 0,
-  kExited = 1,  // each rank ended by itself or because it was asked
-  kPrepareFailed = 2,
-  kKeeperLost = 3,
-  kMissing = 4,         // desired, but the node knows nothing of it
-  kDaemonShutdown = 5,  // its daemon was told to take its ranks along
-  kTimeLimit = 6,       // its ranks ran for as long as they may
-  kPackageLost = 7,     // the head does not have its package any more
-  kNodeFailed = 8,      // the node could not do its part before the ranks began
-  kDeviceFault = 9,     // a device was lost, or had a fault when a rank failed
-};
-
-// How a rank ended its communicator on a GPU by force (GpuAbortLevel on the
-// wire).
-enum class GpuAbortLevel : uint8_t {
-  kNone = 0,
-  kRevoked = 1,
-  kAborted = 2,
-  kKilled = 3,
-};
+using GpuAbortLevel = v1::GpuAbortLevel;
 
 struct ObservedRank {
   int rank = 0;
-  RankState state = RankState::kPending;
+  RankState state = v1::RANK_STATE_PENDING;
   int64_t pid = 0;
   std::optional<ExitStatus> exit;
   int exit_order = 0;  // on this node, 1 ended first; 0: not yet
   bool ended_by_order = false;
   GpuAbortLevel gpu_abort_level =
-      GpuAbortLevel::kNone;  // the highest that it told of
+      v1::GPU_ABORT_LEVEL_UNSPECIFIED;  // the highest that it told of
   std::string gpu_why;
 };
 
@@ -77,7 +48,7 @@ struct PendingExchange {
 
 // What its ranks said of their preflight.
 struct ObservedPreflight {
-  PreflightVerdict verdict = PreflightVerdict::kPassed;
+  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
   std::string summary;
   std::string json;
 };
@@ -86,8 +57,8 @@ struct ObservedAttempt {
   AttemptId attempt;
   JobId job;
   int64_t epoch = 0;
-  ObservedPhase phase = ObservedPhase::kUnspecified;
-  ObservedEnd end = ObservedEnd::kUnspecified;
+  v1::Phase phase = v1::PHASE_UNSPECIFIED;
+  v1::EndCause end = v1::END_CAUSE_UNSPECIFIED;
   std::string detail;
   int master_port = 0;
   std::vector<ObservedRank> ranks;
@@ -111,7 +82,7 @@ struct Observed {
 // How a node says that one of its devices is.
 struct ObservedDevice {
   std::string id;
-  DeviceState state = DeviceState::kHealthy;
+  DeviceState state = v1::DEVICE_STATE_HEALTHY;
   std::string reason;
   DeviceSample sample;
 

@@ -94,8 +94,8 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
   running.job = other;
   Say(kNode, running);
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kPending);
-  EXPECT_EQ(Job(other).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(other).state, v1::JOB_STATE_STARTING);
 }
 
 // Its row says where it is.
@@ -107,12 +107,12 @@ TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
   Restore();
   const RegisteredNode other = Join(kOtherNode, {running});
   ASSERT_THAT(other.desired, SizeIs(1));
-  EXPECT_EQ(other.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(other.desired[0].goal, v1::GOAL_FORGET);
   EXPECT_STREQ(State(running.attempt), "AWAY");
   Join(kNode, {running});
   EXPECT_STREQ(State(running.attempt), "RUNNING");
   COHORT_EXPECT_OK(Adopt(running.attempt));
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
 }
 
 // RC-1: of this generation, as ever.
@@ -122,10 +122,10 @@ TEST_F(OrphanLiesTest, UnknownAttemptsOfThisGenerationAreForgotten) {
   ObservedAttempt unknown = Run(job, kNode);
   unknown.attempt = IdOf<AttemptId>('x');
   const RegisteredNode again =
-      Join(kNode, {At(job, ObservedPhase::kRunning), unknown});
+      Join(kNode, {At(job, v1::PHASE_RUNNING), unknown});
   ASSERT_THAT(again.desired, SizeIs(2));
-  EXPECT_EQ(again.desired[0].goal, Goal::kRun);
-  EXPECT_EQ(again.desired[1].goal, Goal::kForget);
+  EXPECT_EQ(again.desired[0].goal, v1::GOAL_RUN);
+  EXPECT_EQ(again.desired[1].goal, v1::GOAL_FORGET);
   EXPECT_THAT(state_->orphans().all(), IsEmpty());
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 bool IsHere(const NodeTable& nodes, const NodeId& id) {
   const NodeRecord* node = nodes.Find(id);
-  return node != nullptr && node->state == NodeState::kAlive &&
+  return node != nullptr && node->state == v1::NODE_STATE_ALIVE &&
          nodes.IsOffered(id);
 }
 
@@ -84,7 +84,7 @@ std::string EndedOrphanReason(const AttemptRecord& attempt,
 std::vector<NodeId> LostNodesOf(const AttemptRecord& attempt) {
   std::vector<NodeId> lost;
   for (const AttemptPart& part : attempt.parts) {
-    if (part.phase == PartPhase::kLost) lost.push_back(part.node);
+    if (part.phase == v1::PART_PHASE_LOST) lost.push_back(part.node);
   }
   return lost;
 }

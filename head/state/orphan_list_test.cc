@@ -33,11 +33,11 @@ class OrphanListTest : public OrphansTest {
     Transition transition;
     const JobId job = *state_->SubmitJob(Key(), "default", spec, transition);
     Submit(std::move(transition));
-    Say(kNode, At(job, ObservedPhase::kPrepared));
-    Say(kOtherNode, At(job, ObservedPhase::kPrepared));
-    Say(kNode, At(job, ObservedPhase::kRunning));
-    Say(kOtherNode, At(job, ObservedPhase::kRunning));
-    EXPECT_EQ(Job(job).state, JobState::kRunning);
+    Say(kNode, At(job, v1::PHASE_PREPARED));
+    Say(kOtherNode, At(job, v1::PHASE_PREPARED));
+    Say(kNode, At(job, v1::PHASE_RUNNING));
+    Say(kOtherNode, At(job, v1::PHASE_RUNNING));
+    EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
     return job;
   }
   std::vector<ListedAttempt> List() { return ListOrphans(*state_, 10); }
@@ -45,7 +45,7 @@ class OrphanListTest : public OrphansTest {
 
 TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -66,7 +66,7 @@ TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
 
 TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -77,12 +77,12 @@ TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
 
   const AttemptRecord& attempt = *state_->attempts().Find(running.attempt);
   EXPECT_THAT(LostNodesOf(attempt), ElementsAre(kOtherNode));
-  EXPECT_EQ(attempt.state, AttemptState::kEnding);
+  EXPECT_EQ(attempt.state, v1::ATTEMPT_STATE_ENDING);
 }
 
 TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -94,7 +94,7 @@ TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
 
 TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, ObservedPhase::kRunning);
+  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -113,7 +113,8 @@ TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   }
   Join(kNode, {running}, 1);
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(state_->attempts().Find(running.attempt)->cause, EndCause::kOrphan);
+  EXPECT_EQ(state_->attempts().Find(running.attempt)->cause,
+            v1::ATTEMPT_CAUSE_ORPHAN);
   EXPECT_EQ(Job(job).infra_restarts, 0);
 }
 

@@ -46,14 +46,14 @@ class PhaseTest : public ClusterStateTest,
 
   void Reach() {
     if (GetParam() == Phase::kPreparing) return;
-    Say(a_, At(job_, ObservedPhase::kPrepared));
+    Say(a_, At(job_, v1::PHASE_PREPARED));
     if (GetParam() == Phase::kPrepared) return;
-    Say(b_, At(job_, ObservedPhase::kPrepared));
+    Say(b_, At(job_, v1::PHASE_PREPARED));
     if (GetParam() == Phase::kStarting) {
-      return Say(a_, At(job_, ObservedPhase::kStarting));
+      return Say(a_, At(job_, v1::PHASE_STARTING));
     }
-    Say(a_, At(job_, ObservedPhase::kRunning));
-    Say(b_, At(job_, ObservedPhase::kRunning));
+    Say(a_, At(job_, v1::PHASE_RUNNING));
+    Say(b_, At(job_, v1::PHASE_RUNNING));
     if (GetParam() == Phase::kEnding) Say(a_, Exited(job_, a_, 1));
     if (GetParam() == Phase::kStopping) {
       COHORT_EXPECT_OK(StopJob(job_));
@@ -67,19 +67,17 @@ class PhaseTest : public ClusterStateTest,
     const bool first = node == a_;
     switch (GetParam()) {
       case Phase::kPreparing:
-        return At(job_, ObservedPhase::kPreparing);
+        return At(job_, v1::PHASE_PREPARING);
       case Phase::kPrepared:
-        return At(job_,
-                  first ? ObservedPhase::kPrepared : ObservedPhase::kPreparing);
+        return At(job_, first ? v1::PHASE_PREPARED : v1::PHASE_PREPARING);
       case Phase::kStarting:
-        return At(job_,
-                  first ? ObservedPhase::kStarting : ObservedPhase::kPrepared);
+        return At(job_, first ? v1::PHASE_STARTING : v1::PHASE_PREPARED);
       case Phase::kEnding:
         if (first) return Exited(job_, a_, 1);
-        return At(job_, ObservedPhase::kRunning);
+        return At(job_, v1::PHASE_RUNNING);
       case Phase::kRunning:
       case Phase::kStopping:
-        return At(job_, ObservedPhase::kRunning);
+        return At(job_, v1::PHASE_RUNNING);
     }
     return {};
   }
@@ -93,27 +91,27 @@ class PhaseTest : public ClusterStateTest,
     switch (GetParam()) {
       case Phase::kPreparing:
       case Phase::kPrepared:
-        return Goal::kPrepare;
+        return v1::GOAL_PREPARE;
       case Phase::kStarting:
       case Phase::kRunning:
-        return Goal::kRun;
+        return v1::GOAL_RUN;
       case Phase::kEnding:
       case Phase::kStopping:
-        return Goal::kStop;
+        return v1::GOAL_STOP;
     }
-    return Goal::kForget;
+    return v1::GOAL_FORGET;
   }
 
   // Both nodes do what they are told until the job has ended.
   void GoOn() {
-    if (Attempt(job_).state == AttemptState::kPreparing) {
-      Say(a_, At(job_, ObservedPhase::kPrepared));
-      Say(b_, At(job_, ObservedPhase::kPrepared));
+    if (Attempt(job_).state == v1::ATTEMPT_STATE_PREPARING) {
+      Say(a_, At(job_, v1::PHASE_PREPARED));
+      Say(b_, At(job_, v1::PHASE_PREPARED));
     }
-    const bool ends = Attempt(job_).state == AttemptState::kEnding;
+    const bool ends = Attempt(job_).state == v1::ATTEMPT_STATE_ENDING;
     for (const NodeId& node : {a_, b_}) {
       if (IsOver(*PartOn(Attempt(job_), node))) continue;
-      if (!ends) Say(node, At(job_, ObservedPhase::kRunning));
+      if (!ends) Say(node, At(job_, v1::PHASE_RUNNING));
     }
     for (const NodeId& node : {a_, b_}) {
       if (IsOver(*PartOn(Attempt(job_), node))) continue;
@@ -121,15 +119,16 @@ class PhaseTest : public ClusterStateTest,
     }
   }
   JobState ExpectedEnd() const {
-    if (GetParam() == Phase::kEnding) return JobState::kFailed;
-    if (GetParam() == Phase::kStopping) return JobState::kStopped;
-    return JobState::kSucceeded;
+    if (GetParam() == Phase::kEnding) return v1::JOB_STATE_FAILED;
+    if (GetParam() == Phase::kStopping) return v1::JOB_STATE_STOPPED;
+    return v1::JOB_STATE_SUCCEEDED;
   }
   void ExpectEndedCleanly(int attempts, int infra_restarts) {
-    const JobState end = attempts == 1 ? ExpectedEnd() : JobState::kSucceeded;
+    const JobState end =
+        attempts == 1 ? ExpectedEnd() : v1::JOB_STATE_SUCCEEDED;
     EXPECT_EQ(StateOf(job_), end) << Job(job_).reason;
     EXPECT_EQ(Job(job_).attempts, attempts);
-    EXPECT_EQ(Job(job_).failures, end == JobState::kFailed ? 1 : 0);
+    EXPECT_EQ(Job(job_).failures, end == v1::JOB_STATE_FAILED ? 1 : 0);
     EXPECT_EQ(Job(job_).infra_restarts, infra_restarts);
     for (const NodeId& node : {a_, b_}) {
       EXPECT_TRUE(state_->nodes().IsEmpty(node));
@@ -151,7 +150,7 @@ TEST_P(PhaseTest, GoesOnAfterARestartOfTheHead) {
   EXPECT_EQ(b.desired[0].goal, ExpectedGoal());
   ASSERT_THAT(a.desired, SizeIs(1));
   EXPECT_EQ(a.desired[0].goal,
-            GetParam() == Phase::kEnding ? Goal::kForget : ExpectedGoal());
+            GetParam() == Phase::kEnding ? v1::GOAL_FORGET : ExpectedGoal());
   GoOn();
   ExpectEndedCleanly(1, 0);
 }
@@ -197,29 +196,29 @@ TEST_P(PhaseTest, TakesANodeBackThatWasDeclaredDead) {
   Pass(absl::Seconds(11), {b_});
   ASSERT_EQ(state_->nodes().ShownState(a_), ShownNodeState::kDead);
   if (GetParam() != Phase::kEnding) {
-    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, PartPhase::kLost);
+    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, v1::PART_PHASE_LOST);
   }
   // The rest of the gang ends.
   if (Runs()) {
     Say(b_, Exited(job_, b_, 143, /*by_order=*/true));
   } else {
-    ObservedAttempt ended = At(job_, ObservedPhase::kEnded);
-    ended.end = ObservedEnd::kExited;
+    ObservedAttempt ended = At(job_, v1::PHASE_ENDED);
+    ended.end = v1::END_CAUSE_EXITED;
     Say(b_, ended);
   }
   const RegisteredNode back = Rejoin(a_, {had});
   for (const DesiredAttempt& desired : back.desired) {
     if (desired.attempt != had.attempt) continue;
-    EXPECT_EQ(desired.goal, Goal::kForget);
+    EXPECT_EQ(desired.goal, v1::GOAL_FORGET);
   }
   EXPECT_THAT(back.desired, Not(IsEmpty()));
   // What runs there is in the way until the node has ended it.
   ObservedAttempt gone = had;
-  gone.phase = ObservedPhase::kEnded;
+  gone.phase = v1::PHASE_ENDED;
   Say(a_, gone);
   const bool again = GetParam() < Phase::kEnding;
   if (again) {
-    ASSERT_EQ(StateOf(job_), JobState::kStarting);
+    ASSERT_EQ(StateOf(job_), v1::JOB_STATE_STARTING);
     GoOn();
   }
   ExpectEndedCleanly(again ? 2 : 1, again ? 1 : 0);
@@ -261,15 +260,15 @@ TEST_P(LyingNodeTest, IsToldWhatAndNothingChanges) {
                                    HasSubstr(GetParam().answer)));
   EXPECT_TRUE(transition.empty());
   EXPECT_EQ(state_->nodes().Find(b_), nullptr);
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
-  EXPECT_EQ(StateOf(waits), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
 }
 
 ObservedAttempt SomeAttempt(char c) {
   ObservedAttempt attempt;
   attempt.attempt = *AttemptId::FromBytes(std::string(16, c));
   attempt.job = *JobId::FromBytes(std::string(16, c));
-  attempt.phase = ObservedPhase::kRunning;
+  attempt.phase = v1::PHASE_RUNNING;
   return attempt;
 }
 
@@ -387,8 +386,8 @@ class StrangeReportTest : public ClusterStateTest {
     Run(job_);
   }
   void ExpectUndisturbed() {
-    EXPECT_EQ(StateOf(job_), JobState::kRunning);
-    EXPECT_EQ(Attempt(job_).state, AttemptState::kRunning);
+    EXPECT_EQ(StateOf(job_), v1::JOB_STATE_RUNNING);
+    EXPECT_EQ(Attempt(job_).state, v1::ATTEMPT_STATE_RUNNING);
     EXPECT_EQ(Job(job_).failures, 0);
   }
   JobId job_;
@@ -396,14 +395,14 @@ class StrangeReportTest : public ClusterStateTest {
 
 TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
   const int other = PartOn(Attempt(job_), b_)->ranks[0].rank;
-  ObservedAttempt lie = At(job_, ObservedPhase::kRunning);
+  ObservedAttempt lie = At(job_, v1::PHASE_RUNNING);
   lie.ranks = {{.rank = other,
-                .state = RankState::kExited,
+                .state = v1::RANK_STATE_EXITED,
                 .pid = 1,
                 .exit = ExitStatus{.code = 1},
                 .exit_order = 1},
                {.rank = 1'000'000,
-                .state = RankState::kExited,
+                .state = v1::RANK_STATE_EXITED,
                 .pid = 1,
                 .exit = ExitStatus{.code = 1},
                 .exit_order = 2}};
@@ -420,14 +419,14 @@ TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
 TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
   const NodeId c = NodeId::New(random_);
   Join(c, 4);
-  ObservedAttempt lie = At(job_, ObservedPhase::kEnded);
-  lie.end = ObservedEnd::kKeeperLost;
+  ObservedAttempt lie = At(job_, v1::PHASE_ENDED);
+  lie.end = v1::END_CAUSE_KEEPER_LOST;
   Say(c, lie);
   ExpectUndisturbed();
-  Say(c, At(job_, ObservedPhase::kRunning));
+  Say(c, At(job_, v1::PHASE_RUNNING));
   ExpectUndisturbed();
   ASSERT_FALSE(sent_[c].empty());
-  EXPECT_EQ(sent_[c].back().goal, Goal::kForget);
+  EXPECT_EQ(sent_[c].back().goal, v1::GOAL_FORGET);
   EXPECT_TRUE(state_->nodes().AvailableOn(c).empty());
   EXPECT_FALSE(state_->nodes().IsEmpty(a_));
 }
@@ -438,7 +437,7 @@ TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
     ObservedAttempt& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
-    attempt.phase = ObservedPhase::kRunning;
+    attempt.phase = v1::PHASE_RUNNING;
   }
   Transition transition;
   EXPECT_THAT(state_->Observe(a_, incarnations_[a_], observed, transition),
@@ -456,7 +455,7 @@ TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
     ObservedAttempt& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
-    attempt.phase = ObservedPhase::kRunning;
+    attempt.phase = v1::PHASE_RUNNING;
   }
   for (int time = 0; time < 2; ++time) {
     Transition transition;
@@ -487,13 +486,13 @@ TEST_F(StrangeReportTest, ANodeThatLostItsDevicesIsFullUntilTheyAreReleased) {
   Registration smaller = Node(a_, 1);
   smaller.resources = ResourceSet();
   smaller.resources.Set(kMemory, Amount::FromUnits(1));
-  smaller.observed.attempts = {At(job_, ObservedPhase::kRunning)};
+  smaller.observed.attempts = {At(job_, v1::PHASE_RUNNING)};
   Join(smaller);
   ExpectUndisturbed();
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());
   Say(a_, Exited(job_, a_, 0));
   Say(b_, Exited(job_, b_, 0));
-  EXPECT_EQ(StateOf(job_), JobState::kSucceeded);
+  EXPECT_EQ(StateOf(job_), v1::JOB_STATE_SUCCEEDED);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());
 }
 

@@ -26,10 +26,10 @@ std::optional<Checkpoint> RestoreOf(const JobRecord& job,
 absl::Duration GraceBeforeKill(const JobRecord& job,
                                const AttemptRecord& attempt) {
   switch (attempt.cause) {
-    case EndCause::kStopped:
-    case EndCause::kTimeLimit:
-    case EndCause::kDrained:
-    case EndCause::kOrphan:
+    case v1::ATTEMPT_CAUSE_STOPPED:
+    case v1::ATTEMPT_CAUSE_TIME_LIMIT:
+    case v1::ATTEMPT_CAUSE_DRAINED:
+    case v1::ATTEMPT_CAUSE_ORPHAN:
       return GraceOf(*job.spec);
     default:
       return kSiblingGrace;
@@ -59,28 +59,27 @@ std::string EndReasonOf(const AttemptRecord& attempt) {
 
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
             const AttemptPart& part) {
-  if (part.phase == PartPhase::kEnded && attempt.number == job.attempts &&
+  if (part.phase == v1::PART_PHASE_ENDED && attempt.number == job.attempts &&
       HoldsRankZero(part) && !job.retired.empty()) {
-    return Goal::kStop;
+    return v1::GOAL_STOP;
   }
-  if (IsOver(part)) return Goal::kForget;
+  if (IsOver(part)) return v1::GOAL_FORGET;
   switch (attempt.state) {
-    case AttemptState::kPreparing:
-      return Goal::kPrepare;
-    case AttemptState::kRunning:
-      return Goal::kRun;
-    case AttemptState::kEnding:
-      return Goal::kStop;
-    case AttemptState::kEnded:
-      return Goal::kForget;
+    case v1::ATTEMPT_STATE_PREPARING:
+      return v1::GOAL_PREPARE;
+    case v1::ATTEMPT_STATE_RUNNING:
+      return v1::GOAL_RUN;
+    case v1::ATTEMPT_STATE_ENDING:
+      return v1::GOAL_STOP;
+    default:
+      return v1::GOAL_FORGET;
   }
-  return Goal::kForget;
 }
 
 DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
                           const AttemptPart& part) {
   const Goal goal = GoalOf(job, attempt, part);
-  if (goal == Goal::kForget) {
+  if (goal == v1::GOAL_FORGET) {
     return ForgetOf(attempt.id, job.id, EndReasonOf(attempt));
   }
 
@@ -108,7 +107,7 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
   desired.storage_path = job.spec->run().storage_path();
   desired.restore = RestoreOf(job, attempt);
   desired.max_failures = job.spec->run().max_failures();
-  if (goal == Goal::kRun) {
+  if (goal == v1::GOAL_RUN) {
     desired.master_address = attempt.master_address;
     desired.master_port = attempt.master_port;
     // The same throughout the attempt: `ran` grows at its end.
@@ -117,7 +116,7 @@ DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
     desired.grace = GraceOf(*job.spec);
   }
   if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
-  if (goal == Goal::kStop) {
+  if (goal == v1::GOAL_STOP) {
     desired.grace = GraceBeforeKill(job, attempt);
     desired.reason = EndReasonOf(attempt);
   }
@@ -129,7 +128,7 @@ DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job,
   DesiredAttempt desired;
   desired.attempt = attempt;
   desired.job = job;
-  desired.goal = Goal::kForget;
+  desired.goal = v1::GOAL_FORGET;
   desired.reason = std::move(reason);
   return desired;
 }

@@ -31,10 +31,10 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   Join(kNode);
   const ObservedAttempt running = Run(job, kNode);
   Restore();
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_STREQ(State(running.attempt), "RUNNING");
   // It holds what it has, and no more.
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
@@ -43,7 +43,7 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   Say(kNode, Ended(running, 0));
   EXPECT_STREQ(State(running.attempt), "none");
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, AnOrphanThatNoRowKnowsCannotBeAdopted) {
@@ -73,10 +73,10 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
   Restore();
   const RegisteredNode joined = Join(kNode, {Ended(running, 0)});
   ASSERT_THAT(joined.desired, SizeIs(1));
-  EXPECT_EQ(joined.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(joined.desired[0].goal, v1::GOAL_FORGET);
   EXPECT_STREQ(State(running.attempt), "none");
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 // What rows hold that ended after the backup, and what began on it then.
@@ -97,8 +97,8 @@ TEST_F(RowlessOrphansTest, AnOrphanBesideAnEndedAttemptHoldsItsOwnOnly) {
   EXPECT_EQ(FreeCpus(kNode), Amount());
   COHORT_EXPECT_OK(End(one.attempt));
   COHORT_EXPECT_OK(End(two.attempt));
-  EXPECT_EQ(Job(first).state, JobState::kStarting);
-  EXPECT_EQ(Job(second).state, JobState::kPending);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
 }
 
 // PL-2; seed 8902911 of the simulation: of two daemons with one identity the
@@ -111,14 +111,14 @@ TEST_F(RowlessOrphansTest, WhatHasNotBegunGivesWay) {
   Restore();
   Join(kNode);
   Settle();
-  ASSERT_EQ(Job(job).state, JobState::kStarting);
+  ASSERT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
   for (const DesiredAttempt& desired : Join(kNode, {running}).desired) {
-    EXPECT_EQ(desired.goal, Goal::kForget) << desired.attempt;
+    EXPECT_EQ(desired.goal, v1::GOAL_FORGET) << desired.attempt;
   }
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   COHORT_EXPECT_OK(End(running.attempt));
   Say(kNode, Ended(running, 0));
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, WithoutWordOfWhatItHoldsAllOfTheNodeIsHeld) {
@@ -158,14 +158,14 @@ TEST_F(RowlessOrphansTest, AnEndedOrphanIsForgottenAlsoAfterAStart) {
   Restore();
   Join(kNode, {running});
   EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
-  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kForget));
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_FORGET));
   EXPECT_STREQ(State(running.attempt), "ENDING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1)) << "it still has it";
   // The order never arrived.
   Load();
   const RegisteredNode again = Join(kNode, {running});
   ASSERT_THAT(again.desired, SizeIs(1));
-  EXPECT_EQ(again.desired[0].goal, Goal::kForget);
+  EXPECT_EQ(again.desired[0].goal, v1::GOAL_FORGET);
   EXPECT_STREQ(State(running.attempt), "ENDING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
   Join(kNode);
@@ -182,9 +182,9 @@ TEST_F(RowlessOrphansTest, AWaitingJobGoesOnOnceItsOrphanIsEnded) {
   Join(kNode, {running});
   Settle();
   COHORT_EXPECT_OK(End(running.attempt));
-  EXPECT_EQ(Job(job).state, JobState::kPending) << "it still runs";
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING) << "it still runs";
   Say(kNode, Ended(running, 137));
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
   EXPECT_NE(Last(job).id, running.attempt);
 }
 
@@ -198,14 +198,14 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
   Join(kOtherNode);
   Join(kNode, {running});
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   for (int start = 0; start < 3; ++start) {
     Load();
     Join(kOtherNode);
-    EXPECT_EQ(Job(job).state, JobState::kPending);
+    EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
     Join(kNode, {running});
     Settle();
-    EXPECT_EQ(Job(job).state, JobState::kPending);
+    EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   }
   COHORT_EXPECT_OK(End(running.attempt));
   Load();
@@ -213,7 +213,7 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
   Join(kOtherNode);
   Join(kNode);
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
   Load();
   EXPECT_FALSE(state_->cluster().settling) << "nobody is waited for any more";
 }
@@ -228,7 +228,7 @@ TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
   Settle();
   Join(kNode);
   EXPECT_STREQ(State(running.attempt), "none");
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
@@ -238,8 +238,8 @@ TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   Backup();
   // The first attempt is lost, a second one begins.
   ObservedAttempt lost = first;
-  lost.phase = ObservedPhase::kEnded;
-  lost.end = ObservedEnd::kKeeperLost;
+  lost.phase = v1::PHASE_ENDED;
+  lost.end = v1::END_CAUSE_KEEPER_LOST;
   Say(kNode, lost);
   ASSERT_EQ(Job(job).attempts, 2);
   const ObservedAttempt second = Run(job, kNode);
@@ -249,11 +249,11 @@ TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   EXPECT_THAT(Adopt(second.attempt),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   COHORT_EXPECT_OK(End(first.attempt));
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   COHORT_EXPECT_OK(End(second.attempt));
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   Say(kNode, Ended(second, 137));
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 // EL-2: what runs as an orphan runs.
@@ -276,11 +276,11 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
   const auto started = [&] {
     const auto& all = state_->attempts().all();
     return std::count_if(all.begin(), all.end(), [](const auto& each) {
-      return each.second.state != AttemptState::kEnded;
+      return each.second.state != v1::ATTEMPT_STATE_ENDED;
     });
   };
   COHORT_EXPECT_OK(Adopt(zero.attempt));
-  EXPECT_EQ(Job(array.Element(0)).state, JobState::kSucceeded);
+  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(started(), 0) << "element 1 runs";
   // Nor does a hold give its place away.
   Transition hold;
@@ -292,7 +292,7 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
   Submit(std::move(release));
   Say(kNode, Ended(one, 0));
   EXPECT_EQ(started(), 1);
-  EXPECT_EQ(Job(array.Element(1)).state, JobState::kStarting);
+  EXPECT_EQ(Job(array.Element(1)).state, v1::JOB_STATE_STARTING);
 }
 
 // EL-2: two orphans of one array, whose places are one.
@@ -320,7 +320,7 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
   Join(kNode, {}, 4);
   int started = 0;
   for (uint32_t i = 0; i < 4; ++i) {
-    started += Job(array.Element(i)).state == JobState::kStarting;
+    started += Job(array.Element(i)).state == v1::JOB_STATE_STARTING;
   }
   EXPECT_EQ(started, 2);
 }
@@ -346,8 +346,8 @@ TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   COHORT_EXPECT_OK(Adopt(before.attempt));
   sent_.clear();
   Say(kNode, Ended(before, 1));
-  EXPECT_EQ(Job(first).state, JobState::kFailed);
-  EXPECT_EQ(Job(second).state, JobState::kFailed);
+  EXPECT_EQ(Job(first).state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job(second).reason, HasSubstr("it was to start after"));
   EXPECT_STREQ(State(running.attempt), "RUNNING");
   for (const DesiredAttempt& sent : sent_[kNode]) {
@@ -395,11 +395,11 @@ TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
       transition));
   Submit(std::move(transition));
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   sent_.clear();
   COHORT_EXPECT_OK(Adopt(running.attempt));
-  EXPECT_EQ(TakeGoals(kNode).back(), Goal::kStop);
-  EXPECT_EQ(Last(job).cause, EndCause::kDrained);
+  EXPECT_EQ(TakeGoals(kNode).back(), v1::GOAL_STOP);
+  EXPECT_EQ(Last(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
 }
 
 // It ends because a person said so, not because of the drain.
@@ -417,7 +417,7 @@ TEST_F(RowlessOrphansTest, AnEndedAttemptIsNotOneOfItsDrainedNode) {
   Submit(std::move(transition));
   Settle();
   COHORT_EXPECT_OK(End(running.attempt));
-  EXPECT_EQ(Last(job).cause, EndCause::kOrphan);
+  EXPECT_EQ(Last(job).cause, v1::ATTEMPT_CAUSE_ORPHAN);
 }
 
 }  // namespace

@@ -17,25 +17,18 @@
 
 namespace cohort::head {
 
-// RUNNING, as text.
-const char* AttemptStateName(AttemptState state);
-const char* EndCauseName(EndCause cause);
-// "passed".
-const char* PreflightVerdictName(PreflightVerdict verdict);
-
 // The edges of an attempt's life, drawn in docs/design/0001-first-light.md.
 constexpr bool MayMove(AttemptState from, AttemptState to) {
   switch (from) {
-    case AttemptState::kPreparing:
-      return to == AttemptState::kRunning || to == AttemptState::kEnding;
-    case AttemptState::kRunning:
-      return to == AttemptState::kEnding || to == AttemptState::kEnded;
-    case AttemptState::kEnding:
-      return to == AttemptState::kEnded;
-    case AttemptState::kEnded:
+    case v1::ATTEMPT_STATE_PREPARING:
+      return to == v1::ATTEMPT_STATE_RUNNING || to == v1::ATTEMPT_STATE_ENDING;
+    case v1::ATTEMPT_STATE_RUNNING:
+      return to == v1::ATTEMPT_STATE_ENDING || to == v1::ATTEMPT_STATE_ENDED;
+    case v1::ATTEMPT_STATE_ENDING:
+      return to == v1::ATTEMPT_STATE_ENDED;
+    default:
       return false;
   }
-  return false;
 }
 
 // What a step changed beyond the two records: the caller stores, sends and

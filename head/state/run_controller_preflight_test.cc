@@ -23,7 +23,7 @@ class RunControllerPreflightTest : public RunControllerTest {
 
   ObservedAttempt Told(PreflightVerdict verdict, const std::string& summary,
                        const std::string& json = "") {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    ObservedAttempt observed = At(v1::PHASE_RUNNING);
     observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
     return observed;
   }
@@ -39,7 +39,7 @@ class RunControllerPreflightTest : public RunControllerTest {
 TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   Run();
   const ObservedAttempt told =
-      Told(PreflightVerdict::kSlow, "ranks 0\nand 1", "{}");
+      Told(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0\nand 1", "{}");
   const RunOutcome first = Say(a_, told);
   EXPECT_TRUE(first.job_changed);
   EXPECT_TRUE(first.preflight_told);
@@ -47,18 +47,18 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   // Observed sets repeat it.
   EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
   EXPECT_EQ(job_.preflight, (Preflight{.attempt = 1,
-                                       .verdict = PreflightVerdict::kSlow,
+                                       .verdict = v1::PREFLIGHT_VERDICT_SLOW,
                                        .summary = "ranks 0 and 1",
                                        .json = "{}"}));
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 class RunControllerGpuTest : public RunControllerPreflightTest {
  protected:
   ObservedAttempt Told(int rank, GpuAbortLevel level, const std::string& why) {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    ObservedAttempt observed = At(v1::PHASE_RUNNING);
     observed.ranks = {{.rank = rank,
-                       .state = RankState::kRunning,
+                       .state = v1::RANK_STATE_RUNNING,
                        .gpu_abort_level = level,
                        .gpu_why = why}};
     return observed;
@@ -68,38 +68,40 @@ class RunControllerGpuTest : public RunControllerPreflightTest {
 TEST_F(RunControllerGpuTest, EachAbortLevelIsOneEventOfTheAttempt) {
   Run();
   const RunOutcome first =
-      Say(a_, Told(0, GpuAbortLevel::kRevoked, "GPU-a:\nlate"));
+      Say(a_, Told(0, v1::GPU_ABORT_LEVEL_REVOKED, "GPU-a:\nlate"));
   EXPECT_TRUE(first.attempt_changed);
   ASSERT_THAT(KindsOf(first), ElementsAre("gpu_comm_revoked"));
   EXPECT_EQ(first.notes[0].text, "rank 0: GPU-a: late");
   // Observed sets repeat it, and the others climb, too.
-  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuAbortLevel::kRevoked, "GPU-a: late"))),
+  EXPECT_THAT(
+      KindsOf(Say(a_, Told(0, v1::GPU_ABORT_LEVEL_REVOKED, "GPU-a: late"))),
+      IsEmpty());
+  EXPECT_THAT(KindsOf(Say(b_, Told(1, v1::GPU_ABORT_LEVEL_REVOKED, "GPU-b"))),
               IsEmpty());
-  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuAbortLevel::kRevoked, "GPU-b"))),
-              IsEmpty());
-  EXPECT_THAT(KindsOf(Say(b_, Told(1, GpuAbortLevel::kAborted, "GPU-b"))),
+  EXPECT_THAT(KindsOf(Say(b_, Told(1, v1::GPU_ABORT_LEVEL_ABORTED, "GPU-b"))),
               ElementsAre("gpu_comm_aborted"));
-  EXPECT_THAT(KindsOf(Say(a_, Told(0, GpuAbortLevel::kKilled, "in cuMemFree"))),
-              ElementsAre("gpu_comm_killed"));
+  EXPECT_THAT(
+      KindsOf(Say(a_, Told(0, v1::GPU_ABORT_LEVEL_KILLED, "in cuMemFree"))),
+      ElementsAre("gpu_comm_killed"));
   EXPECT_EQ(attempt_.gpu_abort_levels, 0b1110u);
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
-  EXPECT_THAT(KindsOf(Say(a_, Told(1, GpuAbortLevel::kKilled, "of b"))),
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
+  EXPECT_THAT(KindsOf(Say(a_, Told(1, v1::GPU_ABORT_LEVEL_KILLED, "of b"))),
               IsEmpty());
 }
 
 // PF-4
 TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
   Run();
-  Say(b_, Told(PreflightVerdict::kFailed, "rank 1 hangs"));
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
-  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
+  Say(b_, Told(v1::PREFLIGHT_VERDICT_FAILED, "rank 1 hangs"));
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
   const RunOutcome other =
-      Say(a_, Told(PreflightVerdict::kFailed, "of rank 0", "{}"));
+      Say(a_, Told(v1::PREFLIGHT_VERDICT_FAILED, "of rank 0", "{}"));
   EXPECT_THAT(KindsOf(other), IsEmpty());
   Say(a_, Exited(0, 1));
   Say(b_, Exited(1, 1));
-  EXPECT_EQ(job_.state, JobState::kPending);
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.failed_rank, -1);
   EXPECT_EQ(job_.reason, "attempt 1: preflight: rank 1 hangs");
@@ -113,19 +115,19 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
   Run();
   ObservedAttempt exited = Exited(0, 1);
-  exited.phase = ObservedPhase::kRunning;
+  exited.phase = v1::PHASE_RUNNING;
   Say(a_, exited);
-  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
-  Say(b_, Told(PreflightVerdict::kFailed, "ranks 0 and 1"));
-  EXPECT_EQ(attempt_.cause, EndCause::kPreflightFailed);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
+  Say(b_, Told(v1::PREFLIGHT_VERDICT_FAILED, "ranks 0 and 1"));
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
 }
 
 TEST_F(RunControllerPreflightTest, NobodyTellsOfWhatWasNotAskedFor) {
   job_.spec.Own().mutable_run()->set_preflight(false);
   Run();
-  Say(a_, Told(PreflightVerdict::kFailed, "a lie"));
+  Say(a_, Told(v1::PREFLIGHT_VERDICT_FAILED, "a lie"));
   EXPECT_FALSE(job_.preflight.has_value());
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 }  // namespace

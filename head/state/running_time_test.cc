@@ -50,12 +50,12 @@ TEST_F(RunningTimeTest, OfAGangBeginsWhenAllOfItRuns) {
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(2, 1));
   for (const NodeId& node : {a_, b_}) {
-    Say(node, At(job, ObservedPhase::kPrepared));
+    Say(node, At(job, v1::PHASE_PREPARED));
   }
-  Say(a_, At(job, ObservedPhase::kRunning));
+  Say(a_, At(job, v1::PHASE_RUNNING));
   Pass(absl::Seconds(3), {a_, b_});
   EXPECT_EQ(Ran(job), absl::ZeroDuration());
-  Say(b_, At(job, ObservedPhase::kRunning));
+  Say(b_, At(job, v1::PHASE_RUNNING));
   Pass(absl::Seconds(2), {a_, b_});
   EXPECT_EQ(Ran(job), absl::Seconds(2));
 }

@@ -3,8 +3,8 @@
 namespace cohort::head {
 
 ShownNodeState ShownStateOf(const NodeRecord& node, bool empty) {
-  if (node.state == NodeState::kDead) return ShownNodeState::kDead;
-  if (node.state == NodeState::kSuspect) return ShownNodeState::kSuspect;
+  if (node.state == v1::NODE_STATE_DEAD) return ShownNodeState::kDead;
+  if (node.state == v1::NODE_STATE_SUSPECT) return ShownNodeState::kSuspect;
   if (!node.drain.has_value()) {
     return node.unfit.empty() ? ShownNodeState::kAlive : ShownNodeState::kUnfit;
   }

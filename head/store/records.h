@@ -22,6 +22,21 @@
 // Wall times are for people; nothing is decided by them.
 namespace cohort::head {
 
+// Nouns that the head keeps as the wire has them.
+using AttemptCause = v1::AttemptCause;
+using AttemptState = v1::AttemptState;
+using Dependency = v1::Dependency;
+using DependencyKind = v1::DependencyKind;
+using DeviceState = v1::DeviceState;
+using FailureClass = v1::FailureClass;
+using JobSpec = v1::JobSpec;  // ValidateJobSpec filled what was left out
+using JobState = v1::JobState;
+using NodeState = v1::NodeState;
+using PartPhase = v1::PartPhase;
+using PlacementStrategy = v1::PlacementStrategy;
+using PreflightVerdict = v1::PreflightVerdict;
+using RankState = v1::RankState;
+
 // Who caused a row, and by which request.
 struct Origin {
   std::string name_space = "default";
@@ -76,13 +91,6 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
-// Whether ranks are given a device, as its worker judges it.
-enum class DeviceState : uint8_t {
-  kHealthy = 1,
-  kSuspect = 2,  // taken last
-  kFenced = 3,   // not taken
-};
-
 struct Device {
   std::string id;
   std::string kind;  // "gpu"
@@ -94,18 +102,11 @@ struct Device {
   std::optional<int> numa_node;
   std::vector<std::string> nvlink_peers;  // ids
   std::string parent;                     // of a MIG instance: the GPU's uuid
-  DeviceState state = DeviceState::kHealthy;
+  DeviceState state = v1::DEVICE_STATE_HEALTHY;
   std::string reason;                       // unless it is healthy
   absl::Time since = absl::InfinitePast();  // it is in this state
 
   friend bool operator==(const Device&, const Device&) = default;
-};
-
-// Whether the head hears of a node.  What a person wants of it is its Drain.
-enum class NodeState : uint8_t {
-  kAlive = 1,
-  kDead = 2,
-  kSuspect = 3,  // silent, not yet for long enough to be dead
 };
 
 // A person wants a node to take no new work, until it is undrained.
@@ -122,7 +123,7 @@ struct Drain {
 struct NodeRecord {
   NodeId id;
   std::string name;
-  NodeState state = NodeState::kAlive;
+  NodeState state = v1::NODE_STATE_ALIVE;
   uint64_t incarnation = 0;
   std::string host;
   int64_t pid = 0;
@@ -142,35 +143,6 @@ struct NodeRecord {
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
-// What a user submits, as the wire has it; ValidateJobSpec filled what was left
-// out.
-using JobSpec = v1::JobSpec;
-using Dependency = v1::Dependency;
-using DependencyKind = v1::DependencyKind;
-using PlacementStrategy = v1::PlacementStrategy;
-
-// docs/design/0001-first-light.md draws the edges.
-enum class JobState : uint8_t {
-  kPending = 1,
-  kStarting = 2,
-  kRunning = 3,
-  kStopping = 4,
-  kSucceeded = 5,
-  kFailed = 6,
-  kStopped = 7,
-};
-
-// Why an attempt failed, as budgets see it.
-enum class FailureClass : uint8_t {
-  kNone = 0,
-  kUser = 1,       // exit code, signal, exception
-  kInfra = 2,      // node, device, keeper, network
-  kPreempted = 3,  // taken from its node: drained
-  kOom = 4,        // killed for memory
-  kHang = 5,
-  kTimeout = 6,  // the time limit
-};
-
 // What a job did or waited for since a time, but for the end of others: that is
 // told by when they ended.
 struct JobPhase {
@@ -188,16 +160,10 @@ struct JobPhase {
   friend bool operator==(const JobPhase&, const JobPhase&) = default;
 };
 
-enum class PreflightVerdict : uint8_t {
-  kPassed = 1,
-  kSlow = 2,    // it runs, but for a pair far below its peers
-  kFailed = 3,  // it does not run
-};
-
 // What came of the preflight of an attempt (docs/design/0007-preflight.md).
 struct Preflight {
   int attempt = 0;
-  PreflightVerdict verdict = PreflightVerdict::kPassed;
+  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
   std::string summary;  // on one line
   std::string json;     // the report; empty where it did not get that far
   absl::Time at = absl::InfinitePast();
@@ -210,7 +176,7 @@ struct JobRecord {
   Origin origin;
   Shared<JobSpec> spec;   // of an element: its array's
   uint64_t sequence = 0;  // place in line: order of submission
-  JobState state = JobState::kPending;
+  JobState state = v1::JOB_STATE_PENDING;
   std::string reason;
   int attempts = 0;   // number of the last attempt
   int64_t epoch = 0;  // of the last attempt's membership
@@ -221,7 +187,7 @@ struct JobRecord {
   std::string held_by;  // the principal
   // Running time of the attempts that ended, against spec.time_limit.
   absl::Duration ran = absl::ZeroDuration();
-  FailureClass failure_class = FailureClass::kNone;  // of the last failure
+  FailureClass failure_class = v1::FAILURE_CLASS_NONE;  // of the last failure
   // How the last failure came about, the first cause first.
   std::vector<std::string> causes;
   std::optional<ExitStatus> exit;  // of the rank that failed first
@@ -240,30 +206,15 @@ struct JobRecord {
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-enum class RankState : uint8_t {
-  kPending = 1,
-  kStarting = 2,
-  kRunning = 3,
-  kExited = 4,
-};
-
 struct AttemptRank {
   int rank = 0;
   int local_rank = 0;
   std::vector<std::string> gpu_ids;
-  RankState state = RankState::kPending;
+  RankState state = v1::RANK_STATE_PENDING;
   int64_t pid = 0;
   std::optional<ExitStatus> exit;
 
   friend bool operator==(const AttemptRank&, const AttemptRank&) = default;
-};
-
-enum class PartPhase : uint8_t {
-  kAssigned = 1,  // sent, or to be sent
-  kPrepared = 2,
-  kRunning = 3,  // every rank of the part was started
-  kEnded = 4,    // the node reported the end
-  kLost = 5,     // the node is dead or knows nothing of it
 };
 
 // The part of an attempt on one node: its lease.
@@ -272,7 +223,7 @@ struct AttemptPart {
   ResourceSet resources;                  // sum over its ranks, GPU included
   std::map<std::string, Amount> devices;  // GPU id -> how much of it
   std::vector<AttemptRank> ranks;
-  PartPhase phase = PartPhase::kAssigned;
+  PartPhase phase = v1::PART_PHASE_ASSIGNED;
   int master_port = 0;  // reserved by the node that holds rank 0
   // How long its ranks ran, by the node's monotonic clock; known at its end.
   absl::Duration ran = absl::ZeroDuration();
@@ -280,42 +231,16 @@ struct AttemptPart {
   friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
 };
 
-enum class AttemptState : uint8_t {
-  kPreparing = 1,
-  kRunning = 2,
-  kEnding = 3,
-  kEnded = 4,
-};
-
-// Why an attempt ends; the first cause stays.
-enum class EndCause : uint8_t {
-  kNone = 0,
-  kSucceeded = 1,
-  kRankFailed = 2,
-  kPrepareFailed = 3,
-  kKeeperLost = 4,
-  kNodeLost = 5,
-  kStopped = 6,         // a person stopped the job
-  kDaemonShutdown = 7,  // `cohort up` was ended; not counted at all
-  kTimeLimit = 8,
-  kDrained = 9,       // its node was to be empty by now
-  kOrphan = 10,       // a person ended it after a restore; not counted at all
-  kPackageLost = 11,  // the head does not have its package any more
-  kNodeFailed = 12,   // a node could not do its part before the ranks began
-  kDeviceFault = 13,  // a device was lost, or had a fault when its rank failed
-  kPreflightFailed = 14,  // its ranks did not come through their preflight
-};
-
 struct AttemptRecord {
   AttemptId id;
   JobId job;
   int number = 0;
   int64_t epoch = 0;
-  AttemptState state = AttemptState::kPreparing;
+  AttemptState state = v1::ATTEMPT_STATE_PREPARING;
   std::vector<AttemptPart> parts;
   std::string master_address;
   int master_port = 0;
-  EndCause cause = EndCause::kNone;
+  AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
   std::string detail;
   std::optional<ExitStatus> exit;
   int failed_rank = -1;

@@ -38,19 +38,19 @@ Batch SomeRows(const std::string& package) {
   NodeRecord node;
   node.id = FilledId<NodeId>('n');
   node.name = "node-1";
-  JobRecord running = Job('r', 1, JobState::kRunning);
+  JobRecord running = Job('r', 1, v1::JOB_STATE_RUNNING);
   running.attempts = 1;
-  JobRecord waiting = Job('w', 2, JobState::kPending);
+  JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);
   waiting.spec.Own().mutable_launch()->set_package_hash(package);
   AttemptRecord attempt;
   attempt.id = FilledId<AttemptId>('a');
   attempt.job = running.id;
   attempt.number = 1;
   attempt.epoch = 1;
-  attempt.state = AttemptState::kRunning;
+  attempt.state = v1::ATTEMPT_STATE_RUNNING;
   AttemptPart part;
   part.node = node.id;
-  part.phase = PartPhase::kRunning;
+  part.phase = v1::PART_PHASE_RUNNING;
   attempt.parts = {part};
   EventRecord event;
   event.number = 1;
@@ -59,7 +59,7 @@ Batch SomeRows(const std::string& package) {
           ToWrite(node),
           ToWrite(running),
           ToWrite(waiting),
-          ToWrite(Job('e', 3, JobState::kSucceeded)),
+          ToWrite(Job('e', 3, v1::JOB_STATE_SUCCEEDED)),
           ToWrite(attempt),
           ToWrite(event),
           ToWrite(PackageRecord{.hash = package,

@@ -91,7 +91,7 @@ class World {
     auto table = std::make_unique<NodeTable>();
     for (const Node& node : nodes_) {
       table->Put(node.record);
-      if (node.offered && node.record.state == NodeState::kAlive) {
+      if (node.offered && node.record.state == v1::NODE_STATE_ALIVE) {
         table->Offer(node.record.id);
       }
       if (!node.unfit.empty()) table->SetUnfit(node.record.id, node.unfit);
@@ -190,13 +190,13 @@ inline void Disturb(Random& random, World& world) {
         });
     switch (random.Below(9)) {
       case 3:
-        if (!holds) node.record.state = NodeState::kDead;
+        if (!holds) node.record.state = v1::NODE_STATE_DEAD;
         break;
       case 0:
         node.record.drain = Drain{};
         break;
       case 1:
-        node.record.state = NodeState::kSuspect;
+        node.record.state = v1::NODE_STATE_SUSPECT;
         break;
       case 2:
         node.offered = false;
@@ -222,7 +222,7 @@ inline World Opened(World world, uint64_t which) {
   for (size_t i = 0; i < world.nodes().size(); ++i) {
     if ((which >> i & 1) == 0) continue;
     world.nodes()[i].record.drain.reset();
-    world.nodes()[i].record.state = NodeState::kAlive;
+    world.nodes()[i].record.state = v1::NODE_STATE_ALIVE;
     world.nodes()[i].offered = true;
   }
   return world;

@@ -12,6 +12,7 @@
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
 #include "head/state/run_controller.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 
@@ -25,7 +26,7 @@ class RunControllerTest : public ::testing::Test {
   RunControllerTest() {
     job_.id = JobId::New(random_);
     job_.spec.Own().mutable_scaling()->set_num_workers(2);
-    job_.state = JobState::kPending;
+    job_.state = v1::JOB_STATE_PENDING;
     Begin();
   }
 
@@ -38,10 +39,10 @@ class RunControllerTest : public ::testing::Test {
       plan.parts.push_back(part);
     }
     attempt_ = controller_.Begin(job_, AttemptId::New(random_), plan, "host-a");
-    job_.state = JobState::kStarting;
+    job_.state = v1::JOB_STATE_STARTING;
   }
 
-  ObservedAttempt At(ObservedPhase phase) {
+  ObservedAttempt At(v1::Phase phase) {
     ObservedAttempt observed;
     observed.attempt = attempt_.id;
     observed.epoch = attempt_.epoch;
@@ -51,10 +52,10 @@ class RunControllerTest : public ::testing::Test {
   }
 
   ObservedAttempt Exited(int rank, int code, bool by_order = false) {
-    ObservedAttempt observed = At(ObservedPhase::kEnded);
-    observed.end = ObservedEnd::kExited;
+    ObservedAttempt observed = At(v1::PHASE_ENDED);
+    observed.end = v1::END_CAUSE_EXITED;
     observed.ranks = {{.rank = rank,
-                       .state = RankState::kExited,
+                       .state = v1::RANK_STATE_EXITED,
                        .pid = 100,
                        .exit = ExitStatus{.code = code},
                        .exit_order = 1,
@@ -69,18 +70,18 @@ class RunControllerTest : public ::testing::Test {
   RunOutcome Made(RunOutcome outcome) {
     for (const JobState state : outcome.job_moves) {
       EXPECT_TRUE(MayMove(job_.state, state))
-          << JobStateName(job_.state) << " " << JobStateName(state);
+          << EnumText(job_.state) << " " << EnumText(state);
       job_.state = state;
     }
     return outcome;
   }
 
   void Run() {
-    Say(a_, At(ObservedPhase::kPrepared));
-    Say(b_, At(ObservedPhase::kPrepared));
-    Say(a_, At(ObservedPhase::kRunning));
-    Say(b_, At(ObservedPhase::kRunning));
-    ASSERT_EQ(job_.state, JobState::kRunning);
+    Say(a_, At(v1::PHASE_PREPARED));
+    Say(b_, At(v1::PHASE_PREPARED));
+    Say(a_, At(v1::PHASE_RUNNING));
+    Say(b_, At(v1::PHASE_RUNNING));
+    ASSERT_EQ(job_.state, v1::JOB_STATE_RUNNING);
   }
 
   std::string Path(int step) {
@@ -88,7 +89,7 @@ class RunControllerTest : public ::testing::Test {
                         "/step-", step);
   }
   ObservedAttempt Committing(int step) {
-    ObservedAttempt observed = At(ObservedPhase::kRunning);
+    ObservedAttempt observed = At(v1::PHASE_RUNNING);
     observed.checkpoints = {
         {.path = Path(step), .step = step, .epoch = attempt_.epoch}};
     return observed;

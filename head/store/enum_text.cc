@@ -1,0 +1,20 @@
+#include "head/store/enum_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace cohort::head {
+
+std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
+  // The first value is the prefix that all have, and one word.
+  const std::string& first = value.type()->value(0)->name();
+  return std::string(
+      absl::StripPrefix(value.name(), first.substr(0, first.rfind('_') + 1)));
+}
+
+std::string EnumText(const google::protobuf::EnumDescriptor& type, int number) {
+  const auto* const value = type.FindValueByNumber(number);
+  return value == nullptr ? absl::StrCat(number) : EnumText(*value);
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/generated_enum_reflection.h"
+
+// Names of the wire's enums, for people.  Stateless; thread-safe.
+namespace cohort::head {
+
+// "RUNNING" of JOB_STATE_RUNNING.
+std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
+// Of a number; itself where `type` has none of that name.
+std::string EnumText(const google::protobuf::EnumDescriptor& type, int number);
+
+template <typename Enum>
+std::string EnumText(Enum value) {
+  return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
+
+// "rank_failed".
+template <typename Enum>
+std::string LowerEnumText(Enum value) {
+  return absl::AsciiStrToLower(EnumText(value));
+}
+
+}  // namespace cohort::head
