@@ -102,9 +102,7 @@ absl::StatusOr<ScalingConfig> ToScaling(const JobFlags& flags) {
 }
 
 absl::StatusOr<RunConfig> ToRun(const JobFlags& flags) {
-  RunConfig run;
-  run.name = flags.name;
-  run.preflight = flags.preflight;
+  RunConfig run = flags.spec.run_config;
   if (!flags.storage_path.empty()) {
     // The workers have another working directory than this shell.
     std::error_code error;
@@ -197,17 +195,14 @@ absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
     COHORT_ASSIGN_OR_RETURN(Dependency dependency, ParseAfter(text));
     spec.after.push_back(dependency);
   }
-  if (const absl::Status array = CheckArray(flags.array); !array.ok()) {
+  if (const absl::Status array = CheckArray(spec.array); !array.ok()) {
     return FlagError("--array", array);
   }
-  spec.array = flags.array;
   COHORT_ASSIGN_OR_RETURN(spec.labels, ParseLabels(flags.labels));
-  spec.name_space = flags.name_space;
   if (!flags.priority.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         spec.priority, ParseInt("--priority", flags.priority, -1'000, 1'000));
   }
-  spec.hold = flags.hold;
   return absl::OkStatus();
 }
 
@@ -267,7 +262,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
 
 absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
                                   std::vector<std::string> command) {
-  JobSpec spec;
+  JobSpec spec = flags.spec;
   spec.command = std::move(command);
   COHORT_RETURN_IF_ERROR(PutEnvironment(flags.environment, spec.environment));
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config, ToScaling(flags));

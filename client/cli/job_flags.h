@@ -10,10 +10,12 @@
 
 namespace cohort::cli {
 
-// The flags of `cohort submit` that say what the job is, as typed; empty where
-// they were not given.
+// The flags of `cohort submit` that say what the job is.
 struct JobFlags {
-  std::string name;
+  // Those whose text is the field: they need no reading.
+  JobSpec spec;
+
+  // The others as typed; empty where they were not given.
   std::string num_workers;
   std::string cpus;
   std::string gpus;
@@ -28,13 +30,9 @@ struct JobFlags {
   std::string time_limit;
   std::string grace;
   std::string retry_delay;
-  bool preflight = false;
   std::vector<std::string> after;
-  std::string array;
   std::vector<std::string> labels;
-  std::string name_space;
   std::string priority;
-  bool hold = false;
   std::vector<std::string> selectors;
   std::vector<std::string> tolerations;
   std::string accelerator;

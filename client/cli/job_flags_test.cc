@@ -98,12 +98,12 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   flags.grace = "30s";
   flags.retry_delay = "250ms";
   flags.after = {job, job + ".7:any"};
-  flags.array = "0-99%8";
+  flags.spec.array = "0-99%8";
   flags.labels = {"team=vision", "x=a=b"};
-  flags.name_space = "research";
+  flags.spec.name_space = "research";
   flags.priority = "-5";
-  flags.hold = true;
-  flags.preflight = true;
+  flags.spec.hold = true;
+  flags.spec.run_config.preflight = true;
   flags.selectors = {"zone in (a,b)"};
   flags.tolerations = {"gpu", "team=vision"};
   flags.accelerator = "H100";
@@ -138,12 +138,14 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
   ExpectUsage({.retry_delay = "x"}, "--retry-delay: ");
   ExpectUsage({.after = {"abc"}}, "--after abc: column 1");
   ExpectUsage({.after = {job + ":now"}}, "column 34: expected ok or any");
-  ExpectUsage({.array = "0-9%"}, "--array: the array \"0-9%\": column 5");
-  ExpectUsage({.array = "0-999999999"}, "more than 100000 elements");
+  ExpectUsage({.spec = {.array = "0-9%"}},
+              "--array: the array \"0-9%\": column 5");
+  ExpectUsage({.spec = {.array = "0-999999999"}}, "more than 100000 elements");
   ExpectUsage({.labels = {"team"}}, "--label team: write KEY=VALUE");
   ExpectUsage({.labels = {"a=1", "a=2"}}, "--label a=2");
   ExpectUsage({.priority = "1001"}, "--priority 1001");
-  ExpectUsage({.array = "0-100000"}, "column 1: with it there are more than");
+  ExpectUsage({.spec = {.array = "0-100000"}},
+              "column 1: with it there are more than");
   ExpectUsage({.selectors = {"zone in a"}}, "--selector zone in a: column 9");
   ExpectUsage({.selectors = {" "}}, "a selector is blank");
   ExpectUsage({.accelerator = " "}, "--accelerator: ");
@@ -158,15 +160,16 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
 TEST(JobFlags, DoNotSayAgainInFullWhatIsTooLong) {
   const std::string huge(70'000, 'x');
   for (const JobFlags& flags :
-       {JobFlags{.name = huge}, JobFlags{.num_workers = huge},
-        JobFlags{.cpus = huge}, JobFlags{.memory = huge},
-        JobFlags{.resources = huge}, JobFlags{.strategy = huge},
-        JobFlags{.environment = {huge}}, JobFlags{.time_limit = huge},
-        JobFlags{.after = {huge}}, JobFlags{.after = {"a:" + huge}},
-        JobFlags{.array = huge}, JobFlags{.labels = {huge}},
-        JobFlags{.name_space = huge}, JobFlags{.priority = huge},
-        JobFlags{.selectors = {huge}}, JobFlags{.tolerations = {huge}},
-        JobFlags{.accelerator = huge}, JobFlags{.same = huge}}) {
+       {JobFlags{.spec = {.run_config = {.name = huge}}},
+        JobFlags{.num_workers = huge}, JobFlags{.cpus = huge},
+        JobFlags{.memory = huge}, JobFlags{.resources = huge},
+        JobFlags{.strategy = huge}, JobFlags{.environment = {huge}},
+        JobFlags{.time_limit = huge}, JobFlags{.after = {huge}},
+        JobFlags{.after = {"a:" + huge}}, JobFlags{.spec = {.array = huge}},
+        JobFlags{.labels = {huge}}, JobFlags{.spec = {.name_space = huge}},
+        JobFlags{.priority = huge}, JobFlags{.selectors = {huge}},
+        JobFlags{.tolerations = {huge}}, JobFlags{.accelerator = huge},
+        JobFlags{.same = huge}}) {
     const absl::Status status = ToJobSpec(flags, {"true"}).status();
     EXPECT_EQ(ExitCodeFor(status), 2) << status;
     EXPECT_THAT(status.message(), HasSubstr("xxx..."));

@@ -223,14 +223,16 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
 
 void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
   JobFlags& job = flags.job;
-  submit.add_option("--name", job.name, "For people; need not be unique")
+  submit
+      .add_option("--name", job.spec.run_config.name,
+                  "For people; need not be unique")
       ->option_text("S");
   submit
       .add_option("--max-failures", job.max_failures,
                   "Start again after up to N failures, -1: any number; drains "
                   "and the first 3 losses of a node do not count (default: 0)")
       ->option_text("N");
-  submit.add_flag("--preflight", job.preflight,
+  submit.add_flag("--preflight", job.spec.run_config.preflight,
                   "Before the command runs, let the ranks meet and measure "
                   "every pair and all together; `jobs get` shows the report");
   submit
@@ -284,7 +286,7 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("JOB[:ok|:any]")
       ->allow_extra_args(false);
   submit
-      .add_option("--array", job.array,
+      .add_option("--array", job.spec.array,
                   "One job for each index, as 0-99, 0,3,7-9 or 0-99:10; %N: "
                   "at most N at once, as 0-99%8")
       ->option_text("SPEC");
@@ -294,7 +296,7 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("K=V")
       ->allow_extra_args(false);
   submit
-      .add_option("--namespace", job.name_space,
+      .add_option("--namespace", job.spec.name_space,
                   "The namespace it belongs to (default: default)")
       ->option_text("S");
   submit
@@ -302,7 +304,7 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
                   "Higher ones start first, -1000 to 1000; nobody is preempted "
                   "(default: 0)")
       ->option_text("N");
-  submit.add_flag("--hold", job.hold, "Wait for `cohort jobs release`");
+  submit.add_flag("--hold", job.spec.hold, "Wait for `cohort jobs release`");
 }
 
 void AddNodeFlags(CLI::App& submit, JobFlags& job) {
