@@ -123,6 +123,8 @@ struct JobSpec {
   std::map<std::string, std::string> labels;
   // Empty: "default".  Names need not be unique in it.
   std::string name_space;
+  // For people; one line of at most 1 KiB.
+  std::string comment;
   // -1000 to 1000.  Higher ones start first; nobody is preempted.
   int priority = 0;
   // Waits until Cluster::Release.
@@ -261,6 +263,7 @@ struct Job {
 
   // Empty in lists.
   std::vector<Rank> ranks;  // of the last attempt
+  std::string comment;
   std::vector<std::string> command;
   int num_workers = 0;
   ResourceSet resources_per_worker;

@@ -39,6 +39,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.labels = {{"team", "vision"}};
   job.name_space = "research";
   job.priority = 5;
+  job.comment = "the last try";
   job.time_limit = absl::Minutes(90);
   job.grace = absl::Seconds(10);
   job.retry_delay = absl::Milliseconds(250);
@@ -120,6 +121,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "kind": "any"
     }
   ],
+  "comment": "the last try",
   "array_spec": null,
   "array": null,
   "preflight": {

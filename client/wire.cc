@@ -186,6 +186,7 @@ void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
   wire.set_namespace_(spec.name_space);
   wire.set_priority(spec.priority);
   wire.set_hold(spec.hold);
+  wire.set_comment(spec.comment);
   for (const Dependency& dependency : spec.after) {
     v1::Dependency* const after = wire.add_after();
     after->set_job_id(dependency.job.bytes());
@@ -290,6 +291,7 @@ void SpecFromWire(const v1::JobSpec& wire, Job& job) {
   job.resources_per_worker =
       ResourcesFromWire(wire.scaling().resources_per_worker());
   job.placement_strategy = FromWire(wire.scaling().placement_strategy());
+  job.comment = wire.comment();
   job.storage_path = wire.run().storage_path();
   job.max_failures = wire.run().max_failures();
 }

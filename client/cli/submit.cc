@@ -304,6 +304,8 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
                   "Higher ones start first, -1000 to 1000; nobody is preempted "
                   "(default: 0)")
       ->option_text("N");
+  submit.add_option("--comment", job.spec.comment, "For people, on one line")
+      ->option_text("S");
   submit.add_flag("--hold", job.spec.hold, "Wait for `cohort jobs release`");
 }
 

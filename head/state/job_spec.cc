@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/placement/refusal.h"
@@ -20,6 +21,7 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kHashBytes = 32;
+constexpr size_t kCommentBytesMax = 1'024;
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
 constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
@@ -47,6 +49,12 @@ absl::Status CheckWire(const JobSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("a package hash has ", kHashBytes, " bytes, this one ",
                      package_hash.size()));
+  }
+  if (spec.comment().size() > kCommentBytesMax ||
+      !IsPrintableUtf8(spec.comment())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the comment is not one line of at most ",
+                     kCommentBytesMax, " bytes: shorten it"));
   }
   if (spec.run().num_to_keep() < 0) {
     return absl::InvalidArgumentError(

@@ -86,7 +86,8 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
     def test_lists_choose_by_label_namespace_and_state(self):
         c = self.cluster("--num-cpus", "1")
         job = c.submit("--label", "team=vision", "--namespace", "research",
-                       "--priority", "7", "--hold", "--", "true")
+                       "--priority", "7", "--comment", "the last try",
+                       "--hold", "--", "true")
         other = c.submit("--", "true")
         c.await_end(other)
 
@@ -100,6 +101,7 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
         told = c.job(job)
         self.assertEqual(told["labels"], {"team": "vision"})
         self.assertEqual(told["priority"], 7)
+        self.assertEqual(told["comment"], "the last try")
 
     def test_bad_flags_name_the_column(self):
         c = self.cluster()
