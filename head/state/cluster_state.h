@@ -260,9 +260,18 @@ class ClusterState {
   void Load(Rows rows);
 
   // ---- jobs (cluster_state_jobs.cc) ----
-  absl::StatusOr<JobId> TakeIn(const RequestKey& request,
-                               const std::string& name_space, JobSpec spec,
-                               Change& change);
+  // What Mutate is given by the calls of the same names.
+  absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
+                                  const std::string& name_space, JobSpec spec,
+                                  Change& change);
+  absl::StatusOr<JobId> StopJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> HoldJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> ReleaseJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> AdoptAttempt(const AttemptId& attempt, Change& change);
+  absl::StatusOr<JobId> EndAttempt(const AttemptId& attempt, Change& change);
+  absl::StatusOr<NodeId> DrainNode(const std::string& text,
+                                   const DrainOrder& order, Change& change);
+  absl::StatusOr<NodeId> UndrainNode(const std::string& text, Change& change);
   absl::Status CheckRoom(const JobSpec& spec, size_t count) const;
   void AddJob(JobRecord job, Change& change);
   // One job for each index, all as `model`.
@@ -352,8 +361,7 @@ class ClusterState {
   bool TakeOrphan(const NodeId& node, const ObservedAttempt& observed,
                   Change& change);
   // Ends one without a row.
-  void EndRowless(const OrphanTable::Entry& orphan, const RequestKey& request,
-                  Change& change);
+  void EndRowless(const OrphanTable::Entry& orphan, Change& change);
   // Nothing is left on the node of what may be an orphan without a row.
   void NoteGone(const NodeId& node, const AttemptId& orphan, Change& change);
   bool WasEnded(const AttemptId& orphan) const;

@@ -97,13 +97,13 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                                               JobSpec spec,
                                               Transition& transition) {
   return Mutate<JobId>(request, transition, [&](Change& change) {
-    return TakeIn(request, name_space, std::move(spec), change);
+    return SubmitJob(request, name_space, std::move(spec), change);
   });
 }
 
-absl::StatusOr<JobId> ClusterState::TakeIn(const RequestKey& request,
-                                           const std::string& name_space,
-                                           JobSpec spec, Change& change) {
+absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
+                                              const std::string& name_space,
+                                              JobSpec spec, Change& change) {
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   ArraySpec array;
@@ -112,7 +112,6 @@ absl::StatusOr<JobId> ClusterState::TakeIn(const RequestKey& request,
   }
   COHORT_RETURN_IF_ERROR(
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
-
   JobRecord job;
   job.id = JobId::New(random_);
   job.origin = {.name_space = name_space,
@@ -212,113 +211,108 @@ absl::Status ClusterState::NoJob(const JobId& id) const {
 
 absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  return Mutate<JobId>(
-             request, transition,
-             [&](Change& change) -> absl::StatusOr<JobId> {
-               COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
-                                       JobsOf(id));
-               const bool is_array = jobs.front() != id;
-               if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
-                 change.cause = TellOf(id, "job_stop_requested", "", change);
-               }
-               for (const JobId& each : jobs) {
-                 // Who stops the job speaks for its attempt.
-                 const AttemptRecord* last = attempts_.LastOf(each);
-                 if (last != nullptr && last->orphaned())
-                   Claim(last->id, change);
-                 JobRecord& job = *jobs_.FindMutable(each);
-                 if (job.state == v1::JOB_STATE_PENDING) {
-                   change.quietly = is_array;
-                   job.reason = "stopped on request";
-                   MoveJob(job, v1::JOB_STATE_STOPPED, change);
-                   change.quietly = false;
-                 } else if (job.state == v1::JOB_STATE_STARTING ||
-                            job.state == v1::JOB_STATE_RUNNING) {
-                   AttemptRecord* attempt =
-                       attempts_.FindMutable(attempts_.LastOf(each)->id);
-                   if (!is_array) {
-                     AddJobEvent(job, attempt->id, "job_stop_requested", "",
-                                 change);
-                   }
-                   ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt),
-                                change);
-                 }
-               }
-               return id;
-             })
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return StopJob(id, change); })
       .status();
+}
+
+absl::StatusOr<JobId> ClusterState::StopJob(const JobId& id, Change& change) {
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  const bool is_array = jobs.front() != id;
+  if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
+    change.cause = TellOf(id, "job_stop_requested", "", change);
+  }
+  for (const JobId& each : jobs) {
+    // Who stops the job speaks for its attempt.
+    const AttemptRecord* last = attempts_.LastOf(each);
+    if (last != nullptr && last->orphaned()) Claim(last->id, change);
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (job.state == v1::JOB_STATE_PENDING) {
+      change.quietly = is_array;
+      job.reason = "stopped on request";
+      MoveJob(job, v1::JOB_STATE_STOPPED, change);
+      change.quietly = false;
+    } else if (job.state == v1::JOB_STATE_STARTING ||
+               job.state == v1::JOB_STATE_RUNNING) {
+      AttemptRecord* attempt =
+          attempts_.FindMutable(attempts_.LastOf(each)->id);
+      if (!is_array) {
+        AddJobEvent(job, attempt->id, "job_stop_requested", "", change);
+      }
+      ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt), change);
+    }
+  }
+  return id;
 }
 
 absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  return Mutate<JobId>(
-             request, transition,
-             [&](Change& change) -> absl::StatusOr<JobId> {
-               COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
-               const auto runs = [this](const JobId& each) {
-                 return jobs_.Find(each)->state != v1::JOB_STATE_PENDING;
-               };
-               jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs),
-                          jobs.end());
-               if (jobs.empty()) {
-                 return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                                      "job ", id.ToText(), " is ",
-                                      EnumText(*StateOf(jobs_, id)),
-                                      ": only what waits can be held; `cohort "
-                                      "jobs stop` ends what "
-                                      "runs")),
-                                  "not_waiting");
-               }
-               for (const JobId& each : jobs) {
-                 JobRecord& job = *jobs_.FindMutable(each);
-                 if (job.held) continue;
-                 job.held = true;
-                 job.held_by = request.principal;
-                 LeaveLine(job);
-                 // An orphan of it keeps its place (EL-2).
-                 if (orphans_.OfJob(each) == nullptr)
-                   eligibility_.Withdraw(job);
-                 change.jobs.insert(each);
-               }
-               if (!change.jobs.empty()) {
-                 TellOf(id, "job_held", "", change);
-               }
-               return id;
-             })
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return HoldJob(id, change); })
       .status();
+}
+
+absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
+  COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
+  const auto runs = [this](const JobId& each) {
+    return jobs_.Find(each)->state != v1::JOB_STATE_PENDING;
+  };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs), jobs.end());
+  if (jobs.empty()) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "job ", id.ToText(), " is ", EnumText(*StateOf(jobs_, id)),
+            ": only what waits can be held; `cohort jobs stop` ends what "
+            "runs")),
+        "not_waiting");
+  }
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (job.held) continue;
+    job.held = true;
+    job.held_by = change.principal;
+    LeaveLine(job);
+    // An orphan of it keeps its place (EL-2).
+    if (orphans_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
+    change.jobs.insert(each);
+  }
+  if (!change.jobs.empty()) {
+    TellOf(id, "job_held", "", change);
+  }
+  return id;
 }
 
 absl::Status ClusterState::ReleaseJob(const RequestKey& request,
                                       const JobId& id, Transition& transition) {
   return Mutate<JobId>(request, transition,
-                       [&](Change& change) -> absl::StatusOr<JobId> {
-                         COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs,
-                                                 JobsOf(id));
-                         const JobState whole = *StateOf(jobs_, id);
-                         if (HasEnded(whole)) {
-                           return SetReason(
-                               absl::FailedPreconditionError(absl::StrCat(
-                                   "job ", id.ToText(), " is ", EnumText(whole),
-                                   ": only what waits can be released")),
-                               "not_waiting");
-                         }
-                         for (const JobId& each : jobs) {
-                           JobRecord& job = *jobs_.FindMutable(each);
-                           if (!job.held || job.state != v1::JOB_STATE_PENDING)
-                             continue;
-                           job.held = false;
-                           job.held_by.clear();
-                           // What it says now is not why it waits any more.
-                           if (job.attempts == 0) job.reason.clear();
-                           StandInLine(job);
-                           change.jobs.insert(each);
-                         }
-                         if (!change.jobs.empty()) {
-                           TellOf(id, "job_released", "", change);
-                         }
-                         return id;
-                       })
+                       [&](Change& change) { return ReleaseJob(id, change); })
       .status();
+}
+
+absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
+                                               Change& change) {
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  const JobState whole = *StateOf(jobs_, id);
+  if (HasEnded(whole)) {
+    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                         "job ", id.ToText(), " is ", EnumText(whole),
+                         ": only what waits can be released")),
+                     "not_waiting");
+  }
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (!job.held || job.state != v1::JOB_STATE_PENDING) continue;
+    job.held = false;
+    job.held_by.clear();
+    // What it says now is not why it waits any more.
+    if (job.attempts == 0) job.reason.clear();
+    StandInLine(job);
+    change.jobs.insert(each);
+  }
+  if (!change.jobs.empty()) {
+    TellOf(id, "job_released", "", change);
+  }
+  return id;
 }
 
 // ---- how long they ran ----

@@ -327,65 +327,71 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
                                                const std::string& text,
                                                const DrainOrder& order,
                                                Transition& transition) {
-  return Mutate<NodeId>(
-      request, transition, [&](Change& change) -> absl::StatusOr<NodeId> {
-        COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
-        COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
-        const bool is_drained = nodes_.Find(node)->drain.has_value();
-        if (!is_drained && nodes_.DrainedCount() >= limits_.drains_max) {
-          return SetReason(
-              absl::ResourceExhaustedError(absl::StrCat(
-                  nodes_.DrainedCount(),
-                  " nodes are drained already: undrain some that will "
-                  "not come back")),
-              "too_many_drains");
-        }
+  return Mutate<NodeId>(request, transition, [&](Change& change) {
+    return DrainNode(text, order, change);
+  });
+}
 
-        const absl::Time now = clock_.Wall();
-        const bool has_deadline = order.deadline != absl::InfiniteDuration();
-        nodes_.SetDrain(
-            node, Drain{.reason = order.reason,
-                        .principal = request.principal,
+absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
+                                               const DrainOrder& order,
+                                               Change& change) {
+  COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
+  const bool is_drained = nodes_.Find(node)->drain.has_value();
+  if (!is_drained && nodes_.DrainedCount() >= limits_.drains_max) {
+    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                         nodes_.DrainedCount(),
+                         " nodes are drained already: undrain some that will "
+                         "not come back")),
+                     "too_many_drains");
+  }
+  const absl::Time now = clock_.Wall();
+  const bool has_deadline = order.deadline != absl::InfiniteDuration();
+  nodes_.SetDrain(node,
+                  Drain{.reason = order.reason,
+                        .principal = change.principal,
                         .asked_at = now,
                         .deadline = has_deadline ? now + order.deadline
                                                  : absl::InfiniteFuture()});
-        drains_.Set(node, order.deadline);
-        change.nodes.insert(node);
-        change.cause = AddNodeEvent(
-            node, "node_drained",
-            absl::StrCat(
-                request.principal, " drained node ", nodes_.Find(node)->name,
-                ForReason(order.reason),
-                has_deadline
-                    ? absl::StrCat("; what runs there is moved in ",
-                                   absl::FormatDuration(order.deadline))
-                    : ""),
-            change);
-        nodes_.SetCause(node, change.cause);
-        if (!is_drained) NoteLeft(node, change);
-        return node;
-      });
+  drains_.Set(node, order.deadline);
+  change.nodes.insert(node);
+  change.cause = AddNodeEvent(
+      node, "node_drained",
+      absl::StrCat(change.principal, " drained node ", nodes_.Find(node)->name,
+                   ForReason(order.reason),
+                   has_deadline
+                       ? absl::StrCat("; what runs there is moved in ",
+                                      absl::FormatDuration(order.deadline))
+                       : ""),
+      change);
+  nodes_.SetCause(node, change.cause);
+  if (!is_drained) NoteLeft(node, change);
+  return node;
 }
 
 absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
                                                  const std::string& text,
                                                  Transition& transition) {
-  return Mutate<NodeId>(
-      request, transition, [&](Change& change) -> absl::StatusOr<NodeId> {
-        COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
-        if (nodes_.Find(node)->drain.has_value()) {
-          nodes_.SetDrain(node, std::nullopt);
-          drains_.Clear(node);
-          change.nodes.insert(node);
-          // Who is placed there now is so because of it.
-          change.freed_by =
-              AddNodeEvent(node, "node_undrained",
-                           absl::StrCat(request.principal, " undrained node ",
-                                        nodes_.Find(node)->name),
-                           change);
-        }
-        return node;
-      });
+  return Mutate<NodeId>(request, transition, [&](Change& change) {
+    return UndrainNode(text, change);
+  });
+}
+
+absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
+                                                 Change& change) {
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
+  if (nodes_.Find(node)->drain.has_value()) {
+    nodes_.SetDrain(node, std::nullopt);
+    drains_.Clear(node);
+    change.nodes.insert(node);
+    // Who is placed there now is so because of it.
+    change.freed_by =
+        AddNodeEvent(node, "node_undrained",
+                     absl::StrCat(change.principal, " undrained node ",
+                                  nodes_.Find(node)->name),
+                     change);
+  }
+  return node;
 }
 
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {

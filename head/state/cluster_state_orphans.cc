@@ -62,58 +62,62 @@ absl::Status CheckAdoptable(const OrphanTable::Entry& entry,
 absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
                                                  const AttemptId& attempt,
                                                  Transition& transition) {
-  return Mutate<JobId>(
-      request, transition, [&](Change& change) -> absl::StatusOr<JobId> {
-        const OrphanTable::Entry* entry = orphans_.Find(attempt);
-        const AttemptRecord* row = attempts_.Find(attempt);
-        if (entry == nullptr) return NotAnOrphan(attempt, row);
-        COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
-        const JobId job = entry->job;
-        AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "",
-                    change);
-        Claim(attempt, change);
-        // It was left alone when their time came (DR-2).
-        for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
-          if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
-        }
-        return job;
-      });
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return AdoptAttempt(attempt, change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::AdoptAttempt(const AttemptId& attempt,
+                                                 Change& change) {
+  const OrphanTable::Entry* entry = orphans_.Find(attempt);
+  const AttemptRecord* row = attempts_.Find(attempt);
+  if (entry == nullptr) return NotAnOrphan(attempt, row);
+  COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
+  const JobId job = entry->job;
+  AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
+  Claim(attempt, change);
+  // It was left alone when their time came (DR-2).
+  for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
+    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+  }
+  return job;
 }
 
 absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
                                                const AttemptId& attempt,
                                                Transition& transition) {
-  return Mutate<JobId>(
-      request, transition, [&](Change& change) -> absl::StatusOr<JobId> {
-        const OrphanTable::Entry* entry = orphans_.Find(attempt);
-        if (entry == nullptr)
-          return NotAnOrphan(attempt, attempts_.Find(attempt));
-        const JobId id = entry->job;
-        if (entry->has_row) {
-          JobRecord& job = *jobs_.FindMutable(id);
-          AddJobEvent(job, attempt, "attempt_ended", "", change);
-          const OrphanTable::Entry claimed = ReplayReports(attempt, change);
-          AttemptRecord& record = *attempts_.FindMutable(attempt);
-          if (record.state != v1::ATTEMPT_STATE_ENDED) {
-            // Before what is missing of it: that is not why it ends.
-            ApplyOutcome(job, record, controller_.EndOrphan(job, record),
-                         change);
-          }
-          LoseMissing(claimed, change);
-          attempts_.NoteEndedOrphan(attempt);
-        } else if (!entry->ending) {
-          EndRowless(*entry, request, change);
-        }
-        return id;
-      });
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return EndAttempt(attempt, change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::EndAttempt(const AttemptId& attempt,
+                                               Change& change) {
+  const OrphanTable::Entry* entry = orphans_.Find(attempt);
+  if (entry == nullptr) return NotAnOrphan(attempt, attempts_.Find(attempt));
+  const JobId id = entry->job;
+  if (entry->has_row) {
+    JobRecord& job = *jobs_.FindMutable(id);
+    AddJobEvent(job, attempt, "attempt_ended", "", change);
+    const OrphanTable::Entry claimed = ReplayReports(attempt, change);
+    AttemptRecord& record = *attempts_.FindMutable(attempt);
+    if (record.state != v1::ATTEMPT_STATE_ENDED) {
+      // Before what is missing of it: that is not why it ends.
+      ApplyOutcome(job, record, controller_.EndOrphan(job, record), change);
+    }
+    LoseMissing(claimed, change);
+    attempts_.NoteEndedOrphan(attempt);
+  } else if (!entry->ending) {
+    EndRowless(*entry, change);
+  }
+  return id;
 }
 
 void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
-                              const RequestKey& request, Change& change) {
+                              Change& change) {
   const OrphanTable::Entry entry = orphan;  // it may go
   EventRecord event;
   event.kind = "attempt_ended";
-  event.origin.principal = request.principal;
   event.job = entry.job;
   event.attempt = entry.attempt;
   event.text = "only its node knows of it";
