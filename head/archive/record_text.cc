@@ -45,8 +45,6 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
                                             "RUNNING", "ENDED",    "LOST"};
   static constexpr const char* kClasses[] = {
       "none", "user", "infra", "preempted", "oom", "hang", "timeout"};
-  static constexpr const char* kJobPhases[] = {
-      "", "in_line", "held", "array_limit", "back_off", "attempt", "orphan"};
   static constexpr const char* kVerdicts[] = {"", "passed", "slow", "failed"};
   const auto among = [number](const auto& names) -> const char* {
     return number < std::size(names) ? names[number] : nullptr;
@@ -65,7 +63,6 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   if (name == "AttemptRank.state") return among(kRankStates);
   if (name == "AttemptPart.phase") return among(kPhases);
   if (field.name() == "failure_class") return among(kClasses);
-  if (name == "JobPhase.kind") return among(kJobPhases);
   if (name == "Preflight.verdict") return among(kVerdicts);
   return nullptr;
 }

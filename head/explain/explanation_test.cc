@@ -63,8 +63,8 @@ class ExplanationTest : public ClusterStateTest {
   }
   static std::vector<std::string> Blockers(const Explanation& explanation) {
     std::vector<std::string> kinds;
-    for (const OtherBlocker& other : explanation.others) {
-      kinds.push_back(BlockerName(other.kind));
+    for (const Wait& other : explanation.others) {
+      kinds.push_back(WaitKindName(other.kind));
     }
     return kinds;
   }

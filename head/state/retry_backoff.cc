@@ -37,15 +37,14 @@ void RetryBackoff::Forget(const JobId& job) {
   pauses_.erase(job);
 }
 
-bool RetryBackoff::Wait(const JobId& job) {
-  const auto found = pauses_.find(job);
-  if (found == pauses_.end()) return false;
+bool RetryBackoff::Pass(const JobRecord& job) {
+  const auto found = pauses_.find(job.id);
+  if (found == pauses_.end()) return true;
   Pause& pause = found->second;
-  COHORT_CHECK(!pause.waits) << job;
-  if (pause.due <= clock_.Monotonic()) return false;
+  if (pause.due <= clock_.Monotonic()) return true;
   pause.waits = true;
-  order_.emplace(pause.due, job);
-  return true;
+  order_.emplace(pause.due, job.id);
+  return false;
 }
 
 void RetryBackoff::Leave(const JobId& job) {
@@ -55,12 +54,13 @@ void RetryBackoff::Leave(const JobId& job) {
   order_.erase({found->second.due, job});
 }
 
-bool RetryBackoff::Waits(const JobId& job) const {
-  const auto found = pauses_.find(job);
+bool RetryBackoff::Keeps(const JobRecord& job) const {
+  const auto found = pauses_.find(job.id);
   return found != pauses_.end() && found->second.waits;
 }
 
-RetryBackoff::Elements RetryBackoff::ElementsOf(const JobId& array) const {
+JobGate::Elements RetryBackoff::ElementsOf(const JobId& array,
+                                           int64_t /*rest*/) const {
   Elements elements;
   for (auto at = pauses_.lower_bound(array);
        at != pauses_.end() && at->first.array() == array; ++at) {
@@ -69,26 +69,31 @@ RetryBackoff::Elements RetryBackoff::ElementsOf(const JobId& array) const {
   return elements;
 }
 
-std::vector<JobId> RetryBackoff::TakeDue(size_t max) {
+std::vector<JobId> RetryBackoff::TakeDue(size_t most) {
   std::vector<JobId> due;
   const absl::Duration now = clock_.Monotonic();
-  while (!order_.empty() && order_.begin()->first <= now && due.size() < max) {
+  while (!order_.empty() && order_.begin()->first <= now && due.size() < most) {
     due.push_back(order_.begin()->second);
     Leave(due.back());
   }
   return due;
 }
 
-std::string RetryBackoff::ReasonOf(const JobRecord& job) const {
+std::optional<Wait> RetryBackoff::WaitOf(const JobRecord& job) const {
   const auto found = pauses_.find(job.id);
-  if (found == pauses_.end()) return "";
+  if (found == pauses_.end()) return std::nullopt;
   const Pause& pause = found->second;
   const absl::Duration left =
       std::max(pause.due - clock_.Monotonic(), absl::ZeroDuration());
-  if (!pause.waits && left == absl::ZeroDuration()) return "";
-  return absl::StrCat("attempt ", job.attempts + 1,
-                      pause.waits ? " starts in " : " is due in ",
-                      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+  if (!pause.waits && left == absl::ZeroDuration()) return std::nullopt;
+  const std::string text = absl::StrCat(
+      "attempt ", job.attempts + 1, pause.waits ? " starts in " : " is due in ",
+      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+  return Wait{.kind = kind(),
+              .text = text,
+              .until = clock_.Wall() + left,
+              .lifted_by = {{.kind = "BACK_OFF_ENDS",
+                             .text = absl::StrCat("time: ", text)}}};
 }
 
 }  // namespace cohort::head

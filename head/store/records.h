@@ -148,6 +148,7 @@ using JobSpec = v1::JobSpec;
 using Dependency = v1::Dependency;
 using DependencyKind = v1::DependencyKind;
 using PlacementStrategy = v1::PlacementStrategy;
+using WaitKind = v1::WaitKind;
 
 // docs/design/0001-first-light.md draws the edges.
 enum class JobState : uint8_t {
@@ -174,15 +175,7 @@ enum class FailureClass : uint8_t {
 // What a job did or waited for since a time, but for the end of others: that is
 // told by when they ended.
 struct JobPhase {
-  enum class Kind : uint8_t {
-    kInLine = 1,  // for room
-    kHeld = 2,
-    kArrayLimit = 3,
-    kBackOff = 4,
-    kAttempt = 5,  // one of it was under way
-    kOrphan = 6,
-  };
-  Kind kind = Kind::kInLine;
+  WaitKind kind = v1::WAIT_KIND_RESOURCES;
   absl::Time since = absl::InfinitePast();
 
   friend bool operator==(const JobPhase&, const JobPhase&) = default;

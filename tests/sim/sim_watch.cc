@@ -29,7 +29,7 @@ bool TakesPlace(const ClusterState& state, const JobRecord& job,
                 const std::function<bool(const JobRecord&)>& in_line) {
   if (head::HasEnded(job.state)) return false;
   return job.state != JobState::kPending || in_line(job) ||
-         state.backoff().Waits(job.id) ||
+         state.gates().back_off().Keeps(job) ||
          state.orphans().OfJob(job.id) != nullptr;
 }
 
@@ -64,7 +64,7 @@ std::string CheckLine(const ClusterState& state,
     const JobRecord& job = *state.jobs().Find(id);
     if (job.state != JobState::kPending) continue;
     const std::string kept = KeptBy(state, job);
-    const bool backs_off = state.backoff().Waits(id);
+    const bool backs_off = state.gates().back_off().Keeps(job);
     if (in_line(job)) {
       if (kept.empty() && !backs_off) continue;
       return absl::StrCat("EL-1: job ", id.ToText(),
