@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -47,6 +48,19 @@ class JobGate {
   };
   virtual Elements ElementsOf(const JobId& /*array*/, int64_t /*rest*/) const {
     return {};
+  }
+
+ protected:
+  // Those of an array among all that wait, in order.
+  template <typename Time>
+  static Elements ElementsIn(const std::map<JobId, Time>& all,
+                             const JobId& array) {
+    Elements elements;
+    for (auto at = all.lower_bound(array);
+         at != all.end() && at->first.array() == array; ++at) {
+      if (++elements.count == 1) elements.first = at->first;
+    }
+    return elements;
   }
 };
 

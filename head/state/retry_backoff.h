@@ -3,14 +3,13 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 
 #include "common/clock.h"
 #include "common/job_id.h"
+#include "head/state/deadline_queue.h"
 #include "head/state/job_gate.h"
 #include "head/store/records.h"
 
@@ -42,32 +41,31 @@ class RetryBackoff final : public JobGate {
 
   WaitKind kind() const override { return v1::WAIT_KIND_BACK_OFF; }
   bool Pass(const JobRecord& job) override;
-  void Leave(const JobRecord& job) override { Leave(job.id); }
-  std::vector<JobId> TakeDue(size_t most) override;
-  bool Keeps(const JobRecord& job) const override;
+  void Leave(const JobRecord& job) override { waiting_.Erase(job.id); }
+  std::vector<JobId> TakeDue(size_t most) override {
+    return waiting_.TakeDue(clock_.Monotonic(), most);
+  }
+  bool Keeps(const JobRecord& job) const override {
+    return waiting_.contains(job.id);
+  }
   // "attempt 2 starts in 4s"; of one that something else keeps too "attempt 2
   // is due in 4s".
   std::optional<Wait> WaitOf(const JobRecord& job) const override;
-  Elements ElementsOf(const JobId& array, int64_t rest) const override;
+  Elements ElementsOf(const JobId& array, int64_t /*rest*/) const override {
+    return ElementsIn(waiting_.all(), array);
+  }
 
   // The next attempt of `job` is due in `delay`; one that has a time keeps it.
   void Begin(const JobId& job, absl::Duration delay);
   // The next attempt has begun, or there will be none.
   void Forget(const JobId& job);
   // That nothing but this keeps.
-  size_t size() const { return order_.size(); }
+  size_t size() const { return waiting_.size(); }
 
  private:
-  void Leave(const JobId& job);
-
-  struct Pause {
-    absl::Duration due;
-    bool waits = false;
-  };
-
   const Clock& clock_;
-  std::map<JobId, Pause> pauses_;
-  std::set<std::pair<absl::Duration, JobId>> order_;  // of those that wait
+  std::map<JobId, absl::Duration> due_;
+  DeadlineQueue<JobId> waiting_;  // of those that nothing else keeps
 };
 
 }  // namespace cohort::head
