@@ -166,6 +166,7 @@ void PutDetails(const Job& job, Json& json) {
                          : Json({{"level", job.topology.level},
                                  {"required", job.topology.required}});
   json["after"] = AfterJson(job.after);
+  json["begin"] = TimeJson(job.begin);
   json["array_spec"] = OrNull(job.array_spec);
   json["array"] =
       job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);

@@ -29,6 +29,7 @@ struct JobFlags {
   std::string grace;
   std::string retry_delay;
   bool preflight = false;
+  std::string begin;
   std::vector<std::string> after;
   std::string array;
   std::vector<std::string> labels;

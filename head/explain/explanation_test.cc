@@ -189,6 +189,24 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
   EXPECT_EQ(StateOf(job), JobState::kStarting);
 }
 
+TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.set_start_in_us(absl::ToInt64Microseconds(absl::Seconds(80)));
+  const JobId job = SubmitJob(spec);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("start_time"));
+  EXPECT_THAT(why.summary, HasSubstr("starts at "));
+  EXPECT_THAT(why.summary, HasSubstr(", in 1m20s"));
+  EXPECT_THAT(Kinds(why), ElementsAre("START_TIME_COMES", "DROP_BEGIN"));
+  Pass(absl::Seconds(81), {a_});
+  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_THAT(PastKinds(Why(job, {.history = true})),
+              ElementsAre("start_time"));
+}
+
 TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
   Join(a_, 4);
   JobSpec spec = Spec(1, 1);

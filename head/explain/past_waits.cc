@@ -30,6 +30,8 @@ const char* PastText(WaitKind kind) {
       return "its array ran as many elements as it may";
     case v1::WAIT_KIND_BACK_OFF:
       return "its next attempt was not due yet";
+    case v1::WAIT_KIND_START_TIME:
+      return "it was not to start yet";
     case v1::WAIT_KIND_ORPHAN:
       return "an attempt of before the restore might still run";
     default:

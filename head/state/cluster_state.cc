@@ -559,10 +559,12 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
 std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   const auto resources = static_cast<int64_t>(line_.size());
   const auto retry = static_cast<int64_t>(gates_.back_off().size());
-  return {
-      {"resources", resources},
-      {"retry", retry},
-      {"conditions", jobs_.CountOf(JobState::kPending) - resources - retry}};
+  const auto start_time = static_cast<int64_t>(gates_.start_times().size());
+  return {{"resources", resources},
+          {"retry", retry},
+          {"start_time", start_time},
+          {"conditions",
+           jobs_.CountOf(JobState::kPending) - resources - retry - start_time}};
 }
 
 // ---- events and the end of a decision ----

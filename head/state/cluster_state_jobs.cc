@@ -111,6 +111,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
+  COHORT_RETURN_IF_ERROR(SetStartTime(clock_.Wall(), spec));
   ArraySpec array;
   if (!spec.array().empty()) {
     COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array()));

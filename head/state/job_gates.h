@@ -15,6 +15,7 @@
 #include "head/state/job_table.h"
 #include "head/state/orphans.h"
 #include "head/state/retry_backoff.h"
+#include "head/state/start_times.h"
 
 namespace cohort::head {
 
@@ -31,9 +32,10 @@ class JobGates {
   // All of them outlive it.
   JobGates(JobTable& jobs, OrphanTable& orphans, const Clock& clock)
       : after_(jobs),
+        start_times_(clock),
         array_(jobs),
         back_off_(clock),
-        gates_{&orphans, &hold_, &after_, &array_, &back_off_} {}
+        gates_{&orphans, &hold_, &after_, &start_times_, &array_, &back_off_} {}
 
   JobGates(const JobGates&) = delete;
   JobGates& operator=(const JobGates&) = delete;
@@ -58,6 +60,7 @@ class JobGates {
   const HoldGate& hold() const { return hold_; }
   Dependencies& after() { return after_; }
   const Dependencies& after() const { return after_; }
+  const StartTimes& start_times() const { return start_times_; }
   ArrayPlaces& array() { return array_; }
   const ArrayPlaces& array() const { return array_; }
   RetryBackoff& back_off() { return back_off_; }
@@ -66,9 +69,10 @@ class JobGates {
  private:
   HoldGate hold_;
   Dependencies after_;
+  StartTimes start_times_;
   ArrayPlaces array_;
   RetryBackoff back_off_;
-  const std::array<JobGate*, 5> gates_;  // in order
+  const std::array<JobGate*, 6> gates_;  // in order
 };
 
 }  // namespace cohort::head

@@ -64,14 +64,15 @@ std::string CheckLine(const ClusterState& state,
     const JobRecord& job = *state.jobs().Find(id);
     if (job.state != JobState::kPending) continue;
     const std::string kept = KeptBy(state, job);
-    const bool backs_off = state.gates().back_off().Keeps(job);
+    const bool waits = state.gates().back_off().Keeps(job) ||
+                       state.gates().start_times().Keeps(job);
     if (in_line(job)) {
-      if (kept.empty() && !backs_off) continue;
+      if (kept.empty() && !waits) continue;
       return absl::StrCat("EL-1: job ", id.ToText(),
                           " stands in line in spite ", "of ",
-                          kept.empty() ? "its back-off" : kept);
+                          kept.empty() ? "its time" : kept);
     }
-    if (kept.empty() && !backs_off && !ArrayIsFull(state, job, in_line)) {
+    if (kept.empty() && !waits && !ArrayIsFull(state, job, in_line)) {
       return absl::StrCat("EL-1: nothing keeps job ", id.ToText(),
                           ", and it does not stand in line");
     }
