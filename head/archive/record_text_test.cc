@@ -26,7 +26,7 @@ JobRecord SomeJob() {
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "1";
   SetResource(job.spec.Own(), "CPU", Amount::FromTenThousandths(5000));
   job.spec.Own().mutable_launch()->set_package_hash(std::string(2, '\xff'));
-  job.state = JobState::kRunning;
+  job.state = v1::JOB_STATE_RUNNING;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);
   job.exit = ExitStatus{.code = 3};

@@ -95,12 +95,12 @@ class ChangeFinder {
       }
     }
     for (const NamedChange& change : other.lifted_by) {
-      const bool helps =
-          change.of_request
-              ? full_.diagnosis.fits
-              : live.size() == 1 &&
-                    state_.jobs().Find(live[0])->state != JobState::kPending &&
-                    StartsWithout(live[0]);
+      const bool helps = change.of_request
+                             ? full_.diagnosis.fits
+                             : live.size() == 1 &&
+                                   state_.jobs().Find(live[0])->state !=
+                                       v1::JOB_STATE_PENDING &&
+                                   StartsWithout(live[0]);
       if (helps) changes_.found.push_back(change);
     }
   }

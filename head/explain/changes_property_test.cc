@@ -22,6 +22,7 @@
 #include "head/explain/changes.h"
 #include "head/explain/explanation.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
 
 namespace cohort::head {
@@ -44,7 +45,7 @@ class Cluster final : public ClusterStateTest {
   std::vector<JobId> Waiting() const {
     std::vector<JobId> waiting;
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
-      if (state_->jobs().Find(id)->state == JobState::kPending) {
+      if (state_->jobs().Find(id)->state == v1::JOB_STATE_PENDING) {
         waiting.push_back(id);
       }
     }
@@ -71,7 +72,7 @@ class Cluster final : public ClusterStateTest {
     std::vector<std::function<void()>> steps;
     for (const JobId& ends : IdsIn(text)) {
       const JobRecord* const ending = state_->jobs().Find(ends);
-      if (ending == nullptr || ending->state != JobState::kStarting) {
+      if (ending == nullptr || ending->state != v1::JOB_STATE_STARTING) {
         return std::nullopt;
       }
       steps.emplace_back([this, ends] { End(ends); });
@@ -130,7 +131,7 @@ class Cluster final : public ClusterStateTest {
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
       const JobRecord& job = *state_->jobs().Find(id);
       absl::StrAppend(
-          &text, id.ToText(), " ", JobStateName(job.state), " ",
+          &text, id.ToText(), " ", EnumText(job.state), " ",
           job.spec->scaling().num_workers(), " x ",
           ResourcesPerWorker(*job.spec).ToString(), " strategy ",
           static_cast<int>(job.spec->scaling().placement_strategy()),
@@ -192,7 +193,7 @@ class Cluster final : public ClusterStateTest {
   void EndSome() {
     std::vector<JobId> running;
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
-      if (StateOf(id) == JobState::kStarting) running.push_back(id);
+      if (StateOf(id) == v1::JOB_STATE_STARTING) running.push_back(id);
     }
     if (!running.empty()) {
       End(running[static_cast<size_t>(Below(running.size()))]);
@@ -200,7 +201,7 @@ class Cluster final : public ClusterStateTest {
   }
 
   void End(const JobId& job) {
-    if (StateOf(job) != JobState::kStarting) return;
+    if (StateOf(job) != v1::JOB_STATE_STARTING) return;
     Run(job);
     const std::vector<AttemptPart> parts = Attempt(job).parts;
     for (const AttemptPart& part : parts) {

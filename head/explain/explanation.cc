@@ -16,6 +16,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
 #include "head/state/orphan_list.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -175,11 +176,11 @@ std::string Preparing(const ClusterState& state, const JobRecord& job) {
   const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
   std::vector<std::string> names;
   for (const AttemptPart& part : attempt->parts) {
-    if (part.phase != PartPhase::kAssigned) continue;
+    if (part.phase != v1::PART_PHASE_ASSIGNED) continue;
     const NodeRecord* const node = state.nodes().Find(part.node);
     names.push_back(node == nullptr ? part.node.ToHex() : node->name);
   }
-  if (attempt->state != AttemptState::kPreparing || names.empty()) return "";
+  if (attempt->state != v1::ATTEMPT_STATE_PREPARING || names.empty()) return "";
   return absl::StrCat("; ", NamesText(names),
                       names.size() == 1 ? " still prepares" : " still prepare");
 }
@@ -193,8 +194,8 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   if (last != nullptr && IsEndedOrphan(*last)) {
     return EndedOrphanReason(*last, state.nodes());
   }
-  const bool ends = last != nullptr && last->state == AttemptState::kEnding;
-  if (ends && job.state != JobState::kStopping) {
+  const bool ends = last != nullptr && last->state == v1::ATTEMPT_STATE_ENDING;
+  if (ends && job.state != v1::JOB_STATE_STOPPING) {
     const std::string left = NotSaidGone(*last, state.nodes());
     return absl::StrCat("attempt ", last->number, " ends",
                         last->detail.empty() ? "" : ": ", last->detail,
@@ -204,21 +205,21 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   const std::string where =
       nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));
   switch (job.state) {
-    case JobState::kPending:
+    case v1::JOB_STATE_PENDING:
       return "";
-    case JobState::kStarting:
+    case v1::JOB_STATE_STARTING:
       return absl::StrCat("it waits for nothing: attempt ", job.attempts,
                           " is starting", where, Preparing(state, job));
-    case JobState::kRunning:
+    case v1::JOB_STATE_RUNNING:
       return absl::StrCat("it waits for nothing: attempt ", job.attempts,
                           " runs", where);
-    case JobState::kStopping:
+    case v1::JOB_STATE_STOPPING:
       return absl::StrCat("it waits for nothing: it is being stopped", where);
-    case JobState::kSucceeded:
-    case JobState::kFailed:
-    case JobState::kStopped:
+    case v1::JOB_STATE_SUCCEEDED:
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_STOPPED:
       return absl::StrCat("it has ended: ", job.reason.empty()
-                                                ? JobStateName(job.state)
+                                                ? EnumText(job.state)
                                                 : job.reason.c_str());
   }
   return "";
@@ -337,7 +338,7 @@ class Elements {
         RequestOf(*any_->spec), any_->spec->priority(), entry.first_sequence,
         entry.first_sequence + static_cast<uint64_t>(entry.size));
     Add(v1::WAIT_KIND_RESOURCES, in_line.jobs, in_line.first);
-    const int64_t pending = entry.CountOf(JobState::kPending);
+    const int64_t pending = entry.CountOf(v1::JOB_STATE_PENDING);
     for (const auto& [kind, elements] :
          state.gates().ElementsOf(array, pending)) {
       Add(kind, elements.count, elements.first);
@@ -356,13 +357,13 @@ class Elements {
     for (const WaitingElements& each : waiting_) {
       if (each.first.has_value()) return *state_.jobs().Find(*each.first);
     }
-    if (entry_.CountOf(JobState::kPending) == 0) return *any_;
+    if (entry_.CountOf(v1::JOB_STATE_PENDING) == 0) return *any_;
     // All wait for the same, so that any one is as good.
     const auto& sequences = state_.jobs().by_sequence();
     for (int64_t i = 0; i < entry_.size; ++i) {
       const JobRecord& job = *state_.jobs().Find(
           sequences.at(entry_.first_sequence + static_cast<uint64_t>(i)));
-      if (job.state == JobState::kPending) return job;
+      if (job.state == v1::JOB_STATE_PENDING) return job;
     }
     return *any_;
   }
@@ -371,9 +372,8 @@ class Elements {
     std::vector<std::string> states;
     for (size_t state = 0; state < entry_.counts.size(); ++state) {
       if (entry_.counts[state] == 0) continue;
-      states.push_back(
-          absl::StrCat(entry_.counts[state], " ",
-                       JobStateName(static_cast<JobState>(state))));
+      states.push_back(absl::StrCat(entry_.counts[state], " ",
+                                    EnumText(static_cast<JobState>(state))));
     }
     std::string text =
         absl::StrCat("an array of ", entry_.size,
@@ -396,7 +396,7 @@ class Elements {
     std::set<JobId> waiting;
     for (const OrphanTable::Entry* each : state_.orphans().OfArray(array)) {
       const JobRecord* job = state_.jobs().Find(each->job);
-      if (job == nullptr || job->state != JobState::kPending) continue;
+      if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
       if (!job->held) waiting.insert(each->job);
     }
     const int64_t count = std::min(most, static_cast<int64_t>(waiting.size()));
@@ -433,7 +433,7 @@ Explanation Explainer::Explain(const ClusterState& state, const JobRecord& job,
                           .state = job.state,
                           .summary = WhatBecame(state, job)};
   if (when.history) AddHistory(state, waits_, job, explanation);
-  if (job.state != JobState::kPending) return explanation;
+  if (job.state != v1::JOB_STATE_PENDING) return explanation;
   explanation.others = OthersOf(state, job, read_only);
   const GangRequest request = RequestOf(*job.spec);
   explanation.ahead =

@@ -38,7 +38,7 @@ struct WaitingElements {
 struct Explanation {
   JobId job;
   std::string name;
-  JobState state = JobState::kPending;
+  JobState state = v1::JOB_STATE_PENDING;
   // One line: what it waits for, that it runs, why it ended.
   std::string summary;
   // Of an array: whom the rest is about, which is the first that waits for

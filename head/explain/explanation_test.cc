@@ -50,7 +50,7 @@ class ExplanationTest : public ClusterStateTest {
   }
   // It ends by itself.
   void End(const JobId& job, int code = 0) {
-    if (StateOf(job) == JobState::kStarting) Run(job);
+    if (StateOf(job) == v1::JOB_STATE_STARTING) Run(job);
     Say(a_, Exited(job, a_, code));
   }
 
@@ -121,7 +121,7 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
   EXPECT_EQ(Why(job).summary,
             absl::StrCat("it waits for nothing: attempt 1 is starting on ",
                          both, "; ", both, " still prepare"));
-  Say(a_, At(job, ObservedPhase::kPrepared));
+  Say(a_, At(job, v1::PHASE_PREPARED));
   EXPECT_THAT(Why(job).summary,
               HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->name,
                                      " still prepares")));
@@ -148,7 +148,7 @@ TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
   EXPECT_THAT(Kinds(why), ElementsAre("RELEASE_HOLD"));
   EXPECT_EQ(why.changes[0].how, "cohort jobs release " + job.ToText());
   Release(job);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // One change alone would not do: what keeps it is told, and no change.
@@ -168,7 +168,7 @@ TEST_F(ExplanationTest, WhatIsKeptByMuchStartsAfterNoSingleChange) {
   End(first);
   EXPECT_THAT(Kinds(Why(job)), ElementsAre("RELEASE_HOLD"));
   Release(job);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ExplanationTest, ABackOffEndsByItself) {
@@ -186,7 +186,7 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
   EXPECT_THAT(Kinds(why), ElementsAre("BACK_OFF_ENDS"));
   EXPECT_THAT(why.changes[0].text, HasSubstr("attempt 2 starts in 8s"));
   Pass(absl::Seconds(9), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
@@ -202,7 +202,7 @@ TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
   EXPECT_THAT(why.summary, HasSubstr(", in 1m20s"));
   EXPECT_THAT(Kinds(why), ElementsAre("START_TIME_COMES", "DROP_BEGIN"));
   Pass(absl::Seconds(81), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(PastKinds(Why(job, {.history = true})),
               ElementsAre("start_time"));
 }
@@ -228,7 +228,7 @@ TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
   Release(job);
   EXPECT_EQ(Why(job).others[0].text, "attempt 2 starts in 5s");
   Pass(absl::Seconds(6), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // It is not longer than its back-off that a hold keeps it.
@@ -244,7 +244,7 @@ TEST_F(ExplanationTest, AHoldThatOutlastsTheBackOffIsAllThatKeepsTheJob) {
   Pass(absl::Seconds(9), {a_});
   EXPECT_THAT(Blockers(Why(job)), ElementsAre("held"));
   Release(job);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // What came free would go to the one ahead.
@@ -264,7 +264,7 @@ TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
   EXPECT_EQ(Find(Why(job), "JOB_ENDS").text,
             "the end of job " + holder.ToText());
   End(holder);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // A node rarely has a round number of bytes.
@@ -284,7 +284,7 @@ TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
   EXPECT_EQ(less.text, "memory 65526MiB a worker instead of 64GiB");
   EXPECT_EQ(less.how, "--memory 65526MiB");
   SetResource(spec, kMemory, Amount::FromUnits(int64_t{65526} << 20));
-  EXPECT_EQ(StateOf(SubmitJob(spec)), JobState::kStarting);
+  EXPECT_EQ(StateOf(SubmitJob(spec)), v1::JOB_STATE_STARTING);
 }
 
 // They are noted down apart.
@@ -336,7 +336,7 @@ TEST_F(ExplanationTest, AnArrayIsExplainedByWhatItsElementsWaitFor) {
   EXPECT_THAT(Kinds(why), ElementsAre("RAISE_ARRAY_LIMIT", "ELEMENT_ENDS"));
   EXPECT_EQ(why.changes[0].how, "--array 0-9%4");
   End(array.Element(0));
-  EXPECT_EQ(StateOf(array.Element(3)), JobState::kStarting);
+  EXPECT_EQ(StateOf(array.Element(3)), v1::JOB_STATE_STARTING);
   // Four come before it, and there is no room for four more.
   EXPECT_THAT(Kinds(Why(array.Element(7))), IsEmpty());
 }
@@ -352,7 +352,7 @@ TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
   EXPECT_EQ(why.changes[0].kind, "ELEMENT_ENDS");
   EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
   End(array.Element(0));
-  EXPECT_EQ(StateOf(array.Element(2)), JobState::kStarting);
+  EXPECT_EQ(StateOf(array.Element(2)), v1::JOB_STATE_STARTING);
 }
 
 // The least that helps is one element's end, whoever else holds room.
@@ -369,9 +369,9 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitNeedsNoMoreThanAnElementsEnd) {
   EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
   EXPECT_THAT(Kinds(Why(array.Element(5))), IsEmpty()) << "one comes before";
   End(unrelated);
-  EXPECT_EQ(StateOf(array.Element(4)), JobState::kPending);
+  EXPECT_EQ(StateOf(array.Element(4)), v1::JOB_STATE_PENDING);
   End(array.Element(0));
-  EXPECT_EQ(StateOf(array.Element(4)), JobState::kStarting);
+  EXPECT_EQ(StateOf(array.Element(4)), v1::JOB_STATE_STARTING);
 }
 
 // Those of the array that have a place and no room come first.
@@ -379,14 +379,14 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitAlsoWaitsForItsOwnInLine) {
   Join(a_, 2);
   const JobId holder = SubmitJob(Spec(1, 1));
   const JobId array = SubmitJob(ArraySpecOf("0-9%2", 1));
-  ASSERT_EQ(StateOf(array.Element(1)), JobState::kPending);
+  ASSERT_EQ(StateOf(array.Element(1)), v1::JOB_STATE_PENDING);
   const JobId job = array.Element(2);
 
   EXPECT_THAT(Why(job).changes, IsEmpty());
   Hold(array.Element(1));
   End(array.Element(0));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
-  EXPECT_EQ(StateOf(holder), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(holder), v1::JOB_STATE_STARTING);
 }
 
 // What an element's end frees goes to the next of its array, which is ahead.
@@ -402,7 +402,7 @@ TEST_F(ExplanationTest, TheNextElementIsInTheWayOfThoseBehindItsArray) {
   Hold(array);
   EXPECT_THAT(Kinds(Why(job)), Contains("JOB_ENDS"));
   End(array.Element(0));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 // So does it to those that waited for the end of the job.
@@ -420,7 +420,7 @@ TEST_F(ExplanationTest, WhoWaitsForTheEndOfAJobIsInTheWayOfThoseBehind) {
   EXPECT_EQ(why.changes[0].text, "job " + holder.ToText() + " ending");
   EXPECT_THAT(why.changes, SizeIs(1));
   End(holder);
-  EXPECT_EQ(StateOf(next), JobState::kStarting);
+  EXPECT_EQ(StateOf(next), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {
@@ -442,7 +442,7 @@ TEST_F(ExplanationTest, AnArrayOfWhichNoneWaitsSaysSo) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_EQ(why.state, JobState::kStarting);
+  EXPECT_EQ(why.state, v1::JOB_STATE_STARTING);
   EXPECT_THAT(why.elements, IsEmpty());
   EXPECT_THAT(why.others, IsEmpty());
   EXPECT_EQ(why.summary, "an array of 2 elements: 2 STARTING");
@@ -476,7 +476,7 @@ TEST_F(ExplanationTest, TellsOfThePastAlsoAfterARestart) {
   const absl::Time then = time_.Wall();
   time_.AdvanceBy(absl::Seconds(1));
   End(holder);
-  ASSERT_EQ(StateOf(job), JobState::kStarting);
+  ASSERT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   Run(job);
   Pass(absl::Seconds(8), {a_});
   End(job);
@@ -530,8 +530,8 @@ TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
   EXPECT_EQ(history.history[1].until, absl::InfiniteFuture());
 
   End(holder);
-  ASSERT_EQ(StateOf(held), JobState::kStarting);
-  ASSERT_EQ(StateOf(after), JobState::kPending);
+  ASSERT_EQ(StateOf(held), v1::JOB_STATE_STARTING);
+  ASSERT_EQ(StateOf(after), v1::JOB_STATE_PENDING);
   const absl::Time started = time_.Wall();
   Pass(absl::Seconds(20), {a_});
   EXPECT_THAT(at(held, time_.Wall()).summary,

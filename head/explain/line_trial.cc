@@ -78,7 +78,7 @@ void LineTrial::AddReleased(const std::set<JobId>& ended,
   }
   for (const JobId& id : released) {
     const JobRecord& job = *state_.jobs().Find(id);
-    if (job.state != JobState::kPending || id == job_.id) continue;
+    if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
     if (job.held || state_.gates().start_times().WaitOf(job)) continue;
     contenders.push_back(
         {.place = WaitingLine::PlaceOf(job), .request = RequestOf(*job.spec)});

@@ -108,7 +108,7 @@ v1::ExplainJobResponse ToWire(const Explanation& explanation,
   v1::ExplainJobResponse wire;
   wire.set_job_id(explanation.job.bytes());
   wire.set_name(explanation.name);
-  wire.set_state(static_cast<v1::JobState>(explanation.state));
+  wire.set_state(explanation.state);
   wire.set_summary(explanation.summary);
   for (const Wait& wait : explanation.others) {
     *wire.add_blockers() = ToWire(wait);

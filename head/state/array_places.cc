@@ -28,7 +28,7 @@ void ArrayPlaces::Added(const JobRecord& job) {
   const ArrayTable::Entry* array = jobs_.arrays().Find(job.id.array());
   if (array == nullptr || !array->at_once.has_value()) return;
   Slots& slots = arrays_[job.id.array()];
-  if (job.state != JobState::kPending) slots.admitted.insert(job.sequence);
+  if (job.state != v1::JOB_STATE_PENDING) slots.admitted.insert(job.sequence);
 }
 
 bool ArrayPlaces::Pass(const JobRecord& job) {
@@ -70,7 +70,7 @@ std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
   while (slots->admitted.size() > limit && at != slots->admitted.begin()) {
     --at;
     const JobId id = jobs_.by_sequence().at(*at);
-    const bool waits = jobs_.Find(id)->state == JobState::kPending;
+    const bool waits = jobs_.Find(id)->state == v1::JOB_STATE_PENDING;
     if (!waits || slots->occupied.contains(*at)) continue;
     slots->waiting.insert(*at);
     at = slots->admitted.erase(at);
@@ -82,7 +82,7 @@ std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
 void ArrayPlaces::Vacate(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
   if (slots == nullptr || slots->occupied.erase(job.sequence) == 0) return;
-  if (job.state == JobState::kPending && job.held) GiveUp(job);
+  if (job.state == v1::JOB_STATE_PENDING && job.held) GiveUp(job);
 }
 
 std::vector<JobId> ArrayPlaces::TakeOpened() {
@@ -167,7 +167,7 @@ std::vector<JobId> ArrayPlaces::RunningOf(const JobId& array,
   for (const uint64_t sequence : found->second.admitted) {
     if (running.size() == most) break;
     const JobId id = jobs_.by_sequence().at(sequence);
-    if (jobs_.Find(id)->state != JobState::kPending) running.push_back(id);
+    if (jobs_.Find(id)->state != v1::JOB_STATE_PENDING) running.push_back(id);
   }
   return running;
 }

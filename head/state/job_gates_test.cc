@@ -52,8 +52,8 @@ class JobGatesTest : public ::testing::Test {
     return gates_.WaitsOf(*jobs_.Find(id)).at(0).text;
   }
   void Start(const JobId& id) {
-    jobs_.Move(id, JobState::kStarting);
-    jobs_.Move(id, JobState::kRunning);
+    jobs_.Move(id, v1::JOB_STATE_STARTING);
+    jobs_.Move(id, v1::JOB_STATE_RUNNING);
   }
   void End(const JobId& id, JobState state) {
     jobs_.Move(id, state);
@@ -92,9 +92,9 @@ TEST_F(JobGatesTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
   EXPECT_THAT(WhyOf(c),
               HasSubstr(absl::StrCat(a.ToText(), ", which is PENDING")));
   Start(a);
-  End(a, JobState::kSucceeded);
+  End(a, v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(gates_.TakeOpened(), IsEmpty());
-  End(b, JobState::kFailed);
+  End(b, v1::JOB_STATE_FAILED);
   EXPECT_THAT(gates_.TakeOpened(), ElementsAre(c));
   EXPECT_TRUE(Pass(c));
   EXPECT_THAT(gates_.after().TakeBroken(), IsEmpty());
@@ -103,7 +103,7 @@ TEST_F(JobGatesTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
 TEST_F(JobGatesTest, TellsWhoCanNeverStart) {
   const JobId a = AddJob().id;
   const JobId b = AddJob({{a, v1::DEPENDENCY_KIND_OK}}).id;
-  End(a, JobState::kStopped);
+  End(a, v1::JOB_STATE_STOPPED);
   const auto broken = gates_.after().TakeBroken();
   ASSERT_EQ(broken.size(), 1u);
   EXPECT_EQ(broken[0].who, b);
@@ -122,7 +122,7 @@ TEST_F(JobGatesTest, AdmitsNoMoreElementsThanTheArrayAllows) {
   EXPECT_TRUE(Pass(array.Element(0)));
   // Two places in one decision are two elements, not one twice.
   gates_.array().GiveUp(*jobs_.Find(array.Element(0)));
-  End(array.Element(1), JobState::kStopped);
+  End(array.Element(1), v1::JOB_STATE_STOPPED);
   EXPECT_THAT(gates_.TakeOpened(),
               ElementsAre(array.Element(2), array.Element(3)));
   EXPECT_TRUE(Pass(array.Element(2)));

@@ -50,17 +50,17 @@ TEST_F(RetryBackoffTest, DoublesWithEachChargedFailureUpToItsCap) {
 TEST_F(RetryBackoffTest, WaitsOnlyAfterWhatWasCharged) {
   JobRecord job = Job(1);
   job.infra_restarts = 3;
-  job.failures_by_class = {{FailureClass::kInfra, 3}};
+  job.failures_by_class = {{v1::FAILURE_CLASS_INFRA, 3}};
   AttemptRecord last;
-  last.cause = EndCause::kRankFailed;
+  last.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
-  last.cause = EndCause::kDrained;
+  last.cause = v1::ATTEMPT_CAUSE_DRAINED;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
-  last.cause = EndCause::kDaemonShutdown;
+  last.cause = v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
-  last.cause = EndCause::kNodeLost;
+  last.cause = v1::ATTEMPT_CAUSE_NODE_LOST;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
-  job.failures_by_class[FailureClass::kInfra] = 4;
+  job.failures_by_class[v1::FAILURE_CLASS_INFRA] = 4;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
 }
 

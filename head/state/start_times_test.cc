@@ -49,7 +49,7 @@ class StartTimesTest : public ClusterStateTest {
 TEST_F(StartTimesTest, AJobWaitsForItsTimeAndStartsThen) {
   const absl::Time start = time_.Wall() + absl::Seconds(80);
   const JobId job = SubmitJob(SpecIn(absl::Seconds(80)));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Job(job).spec->start_at_us(), absl::ToUnixMicros(start));
   EXPECT_EQ(Job(job).spec->start_in_us(), 0);
   EXPECT_EQ(state_->ReasonOf(Job(job)),
@@ -60,18 +60,19 @@ TEST_F(StartTimesTest, AJobWaitsForItsTimeAndStartsThen) {
   EXPECT_EQ(state_->WaitingByReason().at("start_time"), 1);
   EXPECT_EQ(state_->WaitingByReason().at("conditions"), 0);
   Pass(absl::Seconds(79), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Seconds(2), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(job).phases.front().kind, v1::WAIT_KIND_START_TIME);
   EXPECT_EQ(Job(job).phases.back().kind, v1::WAIT_KIND_NOTHING);
 }
 
 TEST_F(StartTimesTest, ATimeThatHasPassedIsAtOnce) {
-  EXPECT_EQ(StateOf(SubmitJob(SpecAt(-absl::Hours(1)))), JobState::kStarting);
+  EXPECT_EQ(StateOf(SubmitJob(SpecAt(-absl::Hours(1)))),
+            v1::JOB_STATE_STARTING);
   JobSpec long_ago = Spec(1, 1);
   long_ago.set_start_at_us(1);
-  EXPECT_EQ(StateOf(SubmitJob(long_ago)), JobState::kStarting);
+  EXPECT_EQ(StateOf(SubmitJob(long_ago)), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(StartTimesTest, TheLaterOfATimeAndAWhileCounts) {
@@ -102,9 +103,9 @@ TEST_F(StartTimesTest, ItSurvivesARestartOfTheHead) {
   EXPECT_EQ(state_->WaitingByReason().at("start_time"), 1);
   Join(a_, 2);
   Pass(absl::Seconds(29), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Seconds(2), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(StartTimesTest, ARetryDoesNotWaitAgain) {
@@ -116,7 +117,7 @@ TEST_F(StartTimesTest, ARetryDoesNotWaitAgain) {
   Run(job);
   // As if the clock had been set back.
   JobRecord again = Job(job);
-  again.state = JobState::kPending;
+  again.state = v1::JOB_STATE_PENDING;
   again.spec.Own().set_start_at_us(
       absl::ToUnixMicros(time_.Wall() + absl::Hours(1)));
   StartTimes gate(time_);
@@ -125,7 +126,7 @@ TEST_F(StartTimesTest, ARetryDoesNotWaitAgain) {
   again.attempts = 0;
   EXPECT_FALSE(gate.Pass(again));
   Say(a_, Exited(job, a_, 1));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(StartTimesTest, AHoldOutlastsItAndTheOtherWayRound) {
@@ -137,12 +138,12 @@ TEST_F(StartTimesTest, AHoldOutlastsItAndTheOtherWayRound) {
   EXPECT_THAT(state_->ReasonOf(Job(early)), HasSubstr("; starts at "));
   EXPECT_EQ(state_->WaitingByReason().at("start_time"), 0);
   Release(early);
-  EXPECT_EQ(StateOf(early), JobState::kPending);
+  EXPECT_EQ(StateOf(early), v1::JOB_STATE_PENDING);
   Pass(absl::Seconds(11), {a_});
-  EXPECT_EQ(StateOf(early), JobState::kStarting);
-  EXPECT_EQ(StateOf(late), JobState::kPending);
+  EXPECT_EQ(StateOf(early), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(late), v1::JOB_STATE_PENDING);
   Release(late);
-  EXPECT_EQ(StateOf(late), JobState::kStarting);
+  EXPECT_EQ(StateOf(late), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(StartTimesTest, ElementsOfAnArrayWaitAlike) {
@@ -156,8 +157,8 @@ TEST_F(StartTimesTest, ElementsOfAnArrayWaitAlike) {
   EXPECT_EQ(waiting[0].second.first, array.Element(0));
   COHORT_ASSERT_OK(StopJob(array.Element(0)));
   Pass(absl::Seconds(11), {a_});
-  EXPECT_EQ(StateOf(array.Element(1)), JobState::kStarting);
-  EXPECT_EQ(StateOf(array.Element(2)), JobState::kStarting);
+  EXPECT_EQ(StateOf(array.Element(1)), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(array.Element(2)), v1::JOB_STATE_STARTING);
   EXPECT_EQ(state_->gates().PhaseOf(Job(array.Element(3))),
             v1::WAIT_KIND_ARRAY);
 }
@@ -169,10 +170,10 @@ TEST_F(StartTimesTest, ItIsNoLongerThanWhatItWaitsFor) {
   const JobId job = SubmitJob(spec);
   Run(first);
   Say(a_, Exited(first, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("starts at "));
   Pass(absl::Seconds(11), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST(StartTimesOrder, ThoseOfOneTimeComeABoundedNumberAtATime) {
