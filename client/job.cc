@@ -65,6 +65,7 @@ absl::Status CheckOrder(const JobSpec& spec) {
   }
   COHORT_RETURN_IF_ERROR(CheckPriority(spec.priority));
   COHORT_RETURN_IF_ERROR(CheckArray(spec.array));
+  COHORT_RETURN_IF_ERROR(CheckStartsIn(spec.begin_in));
   std::vector<JobId> after;
   for (const Dependency& each : spec.after) after.push_back(each.job);
   COHORT_RETURN_IF_ERROR(CheckAfter(after));

@@ -129,6 +129,10 @@ struct JobSpec {
   int priority = 0;
   // Waits until Cluster::Release.
   bool hold = false;
+  // Does not start before this time of the head's clock, nor sooner than so
+  // long after the head took it; at most 365 days ahead.
+  absl::Time begin = absl::InfinitePast();
+  absl::Duration begin_in = absl::ZeroDuration();
   std::vector<Dependency> after;
   // As "0-99%8" (common/array_spec.h): not one job but an array of them, named
   // ID.INDEX, whose ranks find COHORT_ARRAY_INDEX in their environment.
@@ -279,7 +283,8 @@ struct Job {
   std::string accelerator_type;
   Topology topology;
   std::vector<Dependency> after;
-  std::string array_spec;  // "0-99%8"; also of each element
+  std::optional<absl::Time> begin;  // not before
+  std::string array_spec;           // "0-99%8"; also of each element
   bool preflight_wanted = false;
   std::optional<Preflight> preflight;  // the last one
 };

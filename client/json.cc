@@ -167,6 +167,7 @@ void PutDetails(const Job& job, Json& json) {
                                  {"required", job.topology.required}});
   json["after"] = AfterJson(job.after);
   json["comment"] = OrNull(job.comment);
+  json["begin"] = TimeJson(job.begin);
   json["array_spec"] = OrNull(job.array_spec);
   json["array"] =
       job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);

@@ -47,6 +47,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.tolerations = {{.key = "gpu", .value = "only"}};
   job.topology = {.level = "rack", .required = true};
   job.after = {{.job = IdOf<JobId>('\x33'), .kind = DependencyKind::kAny}};
+  job.begin = At(5);
   job.preflight_wanted = true;
   job.preflight = Preflight{.attempt = 2,
                             .verdict = PreflightVerdict::kSlow,
@@ -122,6 +123,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     }
   ],
   "comment": "the last try",
+  "begin": "2026-11-18T11:06:40.005Z",
   "array_spec": null,
   "array": null,
   "preflight": {

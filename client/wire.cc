@@ -187,6 +187,10 @@ void OrderToWire(const JobSpec& spec, v1::JobSpec& wire) {
   wire.set_priority(spec.priority);
   wire.set_hold(spec.hold);
   wire.set_comment(spec.comment);
+  if (spec.begin > absl::UnixEpoch()) {
+    wire.set_start_at_us(absl::ToUnixMicros(spec.begin));
+  }
+  wire.set_start_in_us(absl::ToInt64Microseconds(spec.begin_in));
   for (const Dependency& dependency : spec.after) {
     v1::Dependency* const after = wire.add_after();
     after->set_job_id(dependency.job.bytes());
@@ -210,6 +214,9 @@ absl::Status OrderFromWire(const v1::JobSpec& wire, Job& job) {
     dependency.kind = each.kind() == v1::DEPENDENCY_KIND_ANY
                           ? DependencyKind::kAny
                           : DependencyKind::kOk;
+  }
+  if (wire.start_at_us() > 0) {
+    job.begin = absl::FromUnixMicros(wire.start_at_us());
   }
   job.array_spec = wire.array();
   job.preflight_wanted = run.preflight();

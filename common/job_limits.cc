@@ -31,6 +31,7 @@ constexpr size_t kArgumentBytesMax = 128 << 10;
 constexpr size_t kCommandBytesMax = 1 << 20;
 constexpr int kFailuresMax = 1'000'000;
 constexpr absl::Duration kTimeLimitMax = absl::Hours(24 * 365);
+constexpr absl::Duration kStartsInMax = absl::Hours(24 * 365);
 constexpr size_t kNamespaceBytesMax = 64;
 // As node labels.
 constexpr size_t kJobLabelsMax = 64;
@@ -311,6 +312,13 @@ absl::Status CheckTimeLimit(absl::Duration time_limit) {
   if (time_limit == absl::InfiniteDuration()) return absl::OkStatus();
   return CheckBetween("time limit", time_limit, absl::Milliseconds(1),
                       kTimeLimitMax);
+}
+
+absl::Status CheckStartsIn(absl::Duration left) {
+  if (left <= kStartsInMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job is to start in ", absl::FormatDuration(left), ", at most ",
+      absl::FormatDuration(kStartsInMax), " (365 days) are possible"));
 }
 
 absl::Status CheckGrace(absl::Duration grace) {

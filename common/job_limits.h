@@ -60,6 +60,8 @@ absl::Status CheckMaxFailures(int max_failures);
 
 // 1 ms to 365 days, or infinite.
 absl::Status CheckTimeLimit(absl::Duration time_limit);
+// Until a job starts: at most 365 days; less than 0: at once.
+absl::Status CheckStartsIn(absl::Duration left);
 // 0 to 1 h.
 absl::Status CheckGrace(absl::Duration grace);
 // 0 to 1 h.

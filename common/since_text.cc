@@ -57,7 +57,23 @@ size_t ColumnOf(absl::string_view text) {
   return is_time ? ColumnOfTime(text) : ColumnOfDuration(text);
 }
 
+bool ReadTime(absl::string_view text, absl::Time& time) {
+  std::string error;
+  // ParseTime takes "infinite-past" and surrounding spaces too.
+  return !text.empty() && absl::ascii_isdigit(text.front()) &&
+         !absl::ascii_isspace(text.back()) &&
+         absl::ParseTime(absl::RFC3339_full, std::string(text), &time, &error);
+}
+
 }  // namespace
+
+absl::StatusOr<absl::Time> ParseMoment(absl::string_view text) {
+  absl::Time time;
+  if (ReadTime(text, time)) return time;
+  return absl::InvalidArgumentError(
+      absl::StrCat(Quoted(text), ", column ", ColumnOfTime(text.substr(0, 64)),
+                   ": this is no time with its zone, as 2026-11-21T10:00:00Z"));
+}
 
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text);
@@ -65,11 +81,7 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
     return now - *ago;
   }
   absl::Time time;
-  std::string error;
-  // ParseTime takes "infinite-past" and surrounding spaces too.
-  if (!text.empty() && absl::ascii_isdigit(text.front()) &&
-      !absl::ascii_isspace(text.back()) &&
-      absl::ParseTime(absl::RFC3339_full, std::string(text), &time, &error)) {
+  if (ReadTime(text, time)) {
     if (time <= now + kClocksDiffer) return time;
     return absl::InvalidArgumentError(
         absl::StrCat(Quoted(text),

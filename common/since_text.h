@@ -12,4 +12,8 @@ namespace cohort {
 // time more than a day after `now`: no two clocks differ so much.
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now);
 
+// The moment that a time of that form names, past or to come.  InvalidArgument
+// with the column otherwise.
+absl::StatusOr<absl::Time> ParseMoment(absl::string_view text);
+
 }  // namespace cohort

@@ -50,6 +50,17 @@ TEST(SinceText, RefusesATimeThatIsStillToCome) {
   COHORT_EXPECT_OK(ParseSince("1066-10-14T09:00:00Z", kNow));
 }
 
+TEST(SinceText, ReadsAMomentThatIsStillToCome) {
+  EXPECT_THAT(ParseMoment("2999-01-01T00:00:00Z"),
+              IsOkAndHolds(absl::FromUnixSeconds(32'472'144'000)));
+  for (const char* text : {"", "10m", "2026-11-24", "infinite-future"}) {
+    EXPECT_THAT(ParseMoment(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         testing::HasSubstr("with its zone")))
+        << text;
+  }
+}
+
 TEST(SinceText, NamesTheColumn) {
   const auto column = [](const char* text) {
     return std::string(ParseSince(text, kNow).status().message());

@@ -236,6 +236,7 @@ std::string WaitText(const std::string& kind) {
   if (kind == "after") return "for the end of other jobs";
   if (kind == "array") return "for a place among those that may run at once";
   if (kind == "back_off") return "until their next attempt is due";
+  if (kind == "start_time") return "until their start time";
   if (kind == "orphan") {
     return "for an orphan of theirs, to be adopted or ended";
   }

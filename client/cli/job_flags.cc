@@ -14,6 +14,7 @@
 #include "common/key_values.h"
 #include "common/label_selector.h"
 #include "common/printable_text.h"
+#include "common/since_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 
@@ -182,6 +183,20 @@ absl::StatusOr<Dependency> ParseAfter(const std::string& text) {
   return dependency;
 }
 
+// +90s, or a time with its zone.
+absl::Status PutBegin(const std::string& text, JobSpec& spec) {
+  if (text.empty()) return absl::OkStatus();
+  if (text == "+") return UsageError("--begin +: write how long, as +90s");
+  if (text.front() == '+') {
+    return PutDuration("--begin", text.substr(1), &CheckStartsIn,
+                       spec.begin_in);
+  }
+  const absl::StatusOr<absl::Time> time = ParseMoment(text);
+  if (!time.ok()) return FlagError("--begin", time.status());
+  spec.begin = *time;
+  return absl::OkStatus();
+}
+
 absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
   RunConfig& run = spec.run_config;
   COHORT_RETURN_IF_ERROR(PutDuration("--time-limit", flags.time_limit,
@@ -191,6 +206,7 @@ absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
   COHORT_RETURN_IF_ERROR(PutDuration("--retry-delay", flags.retry_delay,
                                      &CheckRetryDelay,
                                      run.failure_config.retry_delay));
+  COHORT_RETURN_IF_ERROR(PutBegin(flags.begin, spec));
   for (const std::string& text : flags.after) {
     COHORT_ASSIGN_OR_RETURN(Dependency dependency, ParseAfter(text));
     spec.after.push_back(dependency);

@@ -30,6 +30,7 @@ struct JobFlags {
   std::string time_limit;
   std::string grace;
   std::string retry_delay;
+  std::string begin;
   std::vector<std::string> after;
   std::vector<std::string> labels;
   std::string priority;

@@ -97,6 +97,7 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   flags.time_limit = "90m";
   flags.grace = "30s";
   flags.retry_delay = "250ms";
+  flags.begin = "+90s";
   flags.after = {job, job + ".7:any"};
   flags.spec.array = "0-99%8";
   flags.labels = {"team=vision", "x=a=b"};
@@ -114,6 +115,7 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   EXPECT_EQ(spec->run_config.grace, absl::Seconds(30));
   EXPECT_EQ(spec->run_config.failure_config.retry_delay,
             absl::Milliseconds(250));
+  EXPECT_EQ(spec->begin_in, absl::Seconds(90));
   ASSERT_EQ(spec->after.size(), 2u);
   EXPECT_EQ(spec->after[0].kind, DependencyKind::kOk);
   EXPECT_EQ(spec->after[1].job.index(), 7u);
@@ -133,6 +135,11 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
   const std::string job(32, 'a');
   ExpectUsage({.time_limit = "soon"}, "--time-limit: \"soon\"");
   ExpectUsage({.time_limit = "0"}, "--time-limit: ");
+  ExpectUsage({.begin = "+"}, "--begin +: write how long");
+  ExpectUsage({.begin = "+soon"}, "--begin: \"soon\"");
+  ExpectUsage({.begin = "+366d"}, "365 days");
+  ExpectUsage({.begin = "tomorrow"}, "--begin: \"tomorrow\", column 1");
+  ExpectUsage({.begin = "2026-13-24T10:00:00Z"}, "column 6");
   ExpectUsage({.time_limit = "1h3x"}, "column 4: expected a unit");
   ExpectUsage({.grace = "2h"}, "--grace: ");
   ExpectUsage({.retry_delay = "x"}, "--retry-delay: ");

@@ -179,6 +179,7 @@ void AddTimes(const Job& job, Fields& fields) {
     fields.Add("time limit", DurationToText(job.time_limit));
   }
   fields.Add("submitted", TimeOrDash(job.submitted_at));
+  fields.Add("not before", TimeOrDash(job.begin));
   fields.Add("started", TimeOrDash(job.started_at));
   fields.Add("ended", TimeOrDash(job.ended_at));
   fields.Add("running time", RunningTime(job));

@@ -280,6 +280,11 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
                   "(default: 1s)")
       ->option_text("T");
   submit
+      .add_option("--begin", job.begin,
+                  "Start no sooner than so long from now, as +90s, or than "
+                  "this time of the head's clock, as 2026-11-24T10:00:00Z")
+      ->option_text("+T|TIME");
+  submit
       .add_option("--after", job.after,
                   "Start once that job, or all of an array, has succeeded (ok, "
                   "the default) or ended (any) (may be given again)")

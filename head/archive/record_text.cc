@@ -37,14 +37,6 @@ using ::google::protobuf::Message;
 
 constexpr size_t kChecksumBytes = 4;
 
-// Of JobPhase.kind; null for other numbers.
-const char* PhaseName(const FieldDescriptor& field, uint32_t number) {
-  static constexpr const char* kKinds[] = {
-      "", "in_line", "held", "array_limit", "back_off", "attempt", "orphan"};
-  const bool is_kind = field.containing_type()->name() == "JobPhase";
-  return is_kind && number < std::size(kKinds) ? kKinds[number] : nullptr;
-}
-
 // Enums of what ended are words among text, states are in capitals.
 std::string EnumName(const FieldDescriptor& field,
                      const google::protobuf::EnumValueDescriptor& value) {
@@ -128,7 +120,6 @@ Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
       const uint32_t number =
           one ? reflection.GetUInt32(message, &field)
               : reflection.GetRepeatedUInt32(message, &field, index);
-      if (const char* name = PhaseName(field, number)) return {name};
       return {absl::StrCat(number), false};
     }
     case FieldDescriptor::CPPTYPE_ENUM: {

@@ -77,10 +77,10 @@ TEST(RecordTextTest, JsonIsOneLine) {
 TEST(RecordTextTest, PhasesHaveWordsAndTimes) {
   JobRecord job = SomeJob();
   job.phases = {
-      {.kind = JobPhase::Kind::kBackOff, .since = absl::FromUnixMicros(2)}};
+      {.kind = v1::WAIT_KIND_BACK_OFF, .since = absl::FromUnixMicros(2)}};
   EXPECT_NE(TextOf(job, RecordForm::kText)
                 .find("  phases:\n"
-                      "    kind: back_off\n"
+                      "    kind: BACK_OFF\n"
                       "    since_us: 1970-01-01T00:00:00.000002Z\n"),
             std::string::npos);
 }

@@ -13,8 +13,6 @@
 namespace cohort::head {
 namespace {
 
-using BlockerKind = OtherBlocker::Kind;
-
 // Elements whose ends are tried.
 constexpr size_t kElementsTried = 16;
 
@@ -36,15 +34,15 @@ class ChangeFinder {
   }
 
   // The only one besides, perhaps, the want of room.
-  Changes With(const OtherBlocker& other) {
+  Changes With(const Wait& other) {
     switch (other.kind) {
-      case BlockerKind::kOrphan:  // it needs no more room than it has there
+      case v1::WAIT_KIND_ORPHAN:  // it needs no more room than it has there
         changes_.found = other.lifted_by;
         break;
-      case BlockerKind::kAfter:
+      case v1::WAIT_KIND_AFTER:
         AddAfter(other);
         break;
-      case BlockerKind::kArray:
+      case v1::WAIT_KIND_ARRAY:
         AddArray(other);
         break;
       default:
@@ -88,7 +86,7 @@ class ChangeFinder {
   // The end of the one job that it waits for gives it its place, and the room
   // that this one has.  What is free once one has ended that did not start,
   // nobody knows.
-  void AddAfter(const OtherBlocker& other) {
+  void AddAfter(const Wait& other) {
     std::vector<JobId> live;
     for (const Dependency& each : job_.spec->after()) {
       for (const JobId& id : state_.jobs().Named(JobOf(each))) {
@@ -109,15 +107,15 @@ class ChangeFinder {
 
   // The end of another element gives it the place and the room, if it is the
   // next.
-  void AddArray(const OtherBlocker& other) {
+  void AddArray(const Wait& other) {
     for (const NamedChange& change : other.lifted_by) {
       if (change.kind != "ELEMENT_ENDS" && full_.diagnosis.fits) {
         changes_.found.push_back(change);
       }
     }
-    if (state_.eligibility().KeptBy(job_).before > 0) return;
+    if (state_.gates().array().Before(job_) > 0) return;
     for (const JobId& element :
-         state_.eligibility().RunningOf(job_.id.array(), kElementsTried)) {
+         state_.gates().array().RunningOf(job_.id.array(), kElementsTried)) {
       // A person speaks for it first.
       if (state_.orphans().OfJob(element) != nullptr) continue;
       if (!StartsWithout(element)) continue;
@@ -140,7 +138,7 @@ class ChangeFinder {
 }  // namespace
 
 Changes FindChanges(const ClusterState& state, const JobRecord& job,
-                    const std::vector<OtherBlocker>& others,
+                    const std::vector<Wait>& others,
                     const FullDiagnosis& full) {
   if (others.size() > 1) return {};
   ChangeFinder finder(state, job, full);

@@ -19,7 +19,6 @@ struct Changes {
 // Each is enough by itself (EX-4): where two things keep the job there is none.
 // REQUIRES: `others` keep it, and `full` is of its request.
 Changes FindChanges(const ClusterState& state, const JobRecord& job,
-                    const std::vector<OtherBlocker>& others,
-                    const FullDiagnosis& full);
+                    const std::vector<Wait>& others, const FullDiagnosis& full);
 
 }  // namespace cohort::head

@@ -173,6 +173,9 @@ class Cluster final : public ClusterStateTest {
         static_cast<PlacementStrategy>(1 + Below(4)));
     spec.set_priority(static_cast<int>(Below(3)) - 1);
     spec.set_hold(Below(7) == 0);
+    if (Below(9) == 0) {
+      spec.set_start_in_us(absl::ToInt64Microseconds(absl::Hours(1)));
+    }
     if (Below(5) == 0) {
       spec.set_array(Below(2) == 0 ? "0-5%2" : "0-3");
       spec.mutable_scaling()->set_num_workers(1);
@@ -245,6 +248,7 @@ class Cluster final : public ClusterStateTest {
       EXPECT_TRUE(absl::SimpleAtod(found[1].str(), &cpus));
       SetResource(spec, kCpu, *Amount::FromDouble(cpus));
     }
+    if (absl::StrContains(text, "without --begin")) spec.clear_start_at_us();
     if (absl::StrContains(text, "strategy PACK")) {
       spec.mutable_scaling()->set_placement_strategy(
           v1::PLACEMENT_STRATEGY_PACK);

@@ -21,8 +21,6 @@
 namespace cohort::head {
 namespace {
 
-using BlockerKind = OtherBlocker::Kind;
-
 constexpr size_t kAheadShown = 3;
 
 // ---- what else keeps it ----
@@ -33,51 +31,6 @@ NamedChange OfCluster(const char* kind, std::string text,
           .of_request = false,
           .text = std::move(text),
           .how = std::move(how)};
-}
-
-OtherBlocker HeldBlocker(const JobRecord& job) {
-  const std::string release =
-      absl::StrCat("cohort jobs release ", job.id.ToText());
-  return {BlockerKind::kHeld,
-          absl::StrCat("held by ", job.held_by, "; `", release, "` lets it go"),
-          {OfCluster("RELEASE_HOLD", "release it", release)}};
-}
-
-// ":ok" is what ends it FAILED otherwise.
-OtherBlocker AfterBlocker(const ClusterState& state, const JobRecord& job,
-                          const std::string& why) {
-  std::vector<std::string> ends;
-  for (const Dependency& each : job.spec->after()) {
-    const std::optional<JobState> first = StateOf(state.jobs(), JobOf(each));
-    if (!first.has_value() || HasEnded(*first)) continue;
-    ends.push_back(absl::StrCat(
-        JobOf(each).ToText(),
-        each.kind() == v1::DEPENDENCY_KIND_OK ? " succeeding" : " ending"));
-  }
-  return {BlockerKind::kAfter,
-          why,
-          {OfCluster("DEPENDENCY_ENDS", absl::StrCat("job ", NamesText(ends))),
-           {.kind = "DROP_DEPENDENCY",
-            .of_request = true,
-            .text = "without --after",
-            .how = ""}}};
-}
-
-// Which attempt, and what a person may say of it.
-OtherBlocker OrphanBlocker(const OrphanTable::Entry& entry) {
-  const std::string id = entry.attempt.ToHex();
-  OtherBlocker blocker{BlockerKind::kOrphan, OrphanReason(entry), {}};
-  if (entry.has_row) {
-    blocker.lifted_by.push_back(OfCluster("ADOPT_ATTEMPT",
-                                          absl::StrCat("adopt attempt ", id),
-                                          absl::StrCat("cohort adopt ", id)));
-  }
-  if (!entry.ending) {  // else a person has spoken
-    blocker.lifted_by.push_back(OfCluster("END_ATTEMPT",
-                                          absl::StrCat("end attempt ", id),
-                                          absl::StrCat("cohort end ", id)));
-  }
-  return blocker;
 }
 
 // Elements of an array that all find room now: `most` of them, or fewer.
@@ -99,7 +52,7 @@ bool HasRoomFor(const ClusterState& state, const JobRecord& job,
 }
 
 // "; of these 2 are orphans ...": places whose end nobody knows.
-std::string OrphanPlaces(size_t orphans) {
+std::string OrphanPlaces(int64_t orphans) {
   if (orphans == 0) return "";
   return absl::StrCat(
       "; of these ", orphans, orphans == 1 ? " is an orphan" : " are orphans",
@@ -107,98 +60,75 @@ std::string OrphanPlaces(size_t orphans) {
       "orphans, `cohort adopt` and `cohort end` speak for them");
 }
 
-OtherBlocker ArrayBlocker(const ClusterState& state, const JobRecord& job,
-                          const Eligibility::Kept& kept) {
-  const int64_t more = kept.before + 1;
-  const size_t orphans = state.orphans().OfArray(job.id.array()).size();
-  OtherBlocker blocker{
-      BlockerKind::kArray,
-      absl::StrCat(kept.admitted,
-                   kept.admitted == 1 ? " element of " : " elements of ",
-                   job.id.array().ToText(),
-                   kept.admitted == 1 ? " runs or is about to, its limit"
-                                      : " run or are about to, its limit",
-                   kept.before == 0 ? ""
-                   : kept.before == 1
-                       ? "; 1 comes before it"
-                       : absl::StrCat("; ", kept.before, " come before it"),
-                   OrphanPlaces(orphans)),
-      {}};
-  const int64_t limit = kept.admitted + more;
+// Of an element that has no place in its array.
+void AddPlaces(const ClusterState& state, const JobRecord& job, Wait& wait) {
+  const ArrayPlaces& places = state.gates().array();
+  const int64_t before = places.Before(job);
+  const int64_t more = before + 1;
+  const int64_t admitted = places.AdmittedOf(job.id.array());
+  const auto orphans =
+      static_cast<int64_t>(state.orphans().OfArray(job.id.array()).size());
+  if (before > 0) {
+    absl::StrAppend(&wait.text, "; ", before,
+                    before == 1 ? " comes before it" : " come before it");
+  }
+  wait.text += OrphanPlaces(orphans);
   const std::string& spec = job.spec->array();
   if (HasRoomFor(state, job, more)) {
-    blocker.lifted_by.push_back(
+    wait.lifted_by.push_back(
         {.kind = "RAISE_ARRAY_LIMIT",
          .of_request = true,
-         .text = absl::StrCat(limit, " elements at once instead of ",
-                              kept.admitted),
+         .text = absl::StrCat(admitted + more, " elements at once instead of ",
+                              admitted),
          .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
-                             limit)});
+                             admitted + more)});
   }
-  // Those of which somebody knows the end.
-  const int64_t known = kept.admitted - static_cast<int64_t>(orphans);
-  if (known < more && orphans > 0) return blocker;
-  blocker.lifted_by.push_back(OfCluster(
+  // Of those of which somebody knows the end.
+  if (admitted - orphans < more && orphans > 0) return;
+  wait.lifted_by.push_back(OfCluster(
       "ELEMENT_ENDS", more == 1
                           ? "the end of one of the elements that run"
                           : absl::StrCat("the end of ", more, " elements")));
-  return blocker;
 }
 
-// Held, others first, an array's limit, a back-off: as many as there are.
-void AddWhatKeeps(const ClusterState& state, const JobRecord& job,
-                  std::vector<OtherBlocker>& others) {
-  const Eligibility::Kept kept = state.eligibility().KeptBy(job);
-  if (!kept.held.empty()) others.push_back(HeldBlocker(job));
-  if (!kept.after.empty()) {
-    others.push_back(AfterBlocker(state, job, kept.after));
+// What only an explanation says.
+Wait Detailed(const ClusterState& state, const JobRecord& job, Wait wait) {
+  if (wait.kind == v1::WAIT_KIND_ARRAY) AddPlaces(state, job, wait);
+  if (wait.kind == v1::WAIT_KIND_HELD) {
+    absl::StrAppend(&wait.text, "; `", wait.lifted_by.front().how,
+                    "` lets it go");
   }
-  if (kept.at_limit) others.push_back(ArrayBlocker(state, job, kept));
-  const std::string pause = state.backoff().ReasonOf(job);
-  if (!pause.empty()) {
-    others.push_back(
-        {BlockerKind::kBackOff,
-         pause,
-         {OfCluster("BACK_OFF_ENDS", absl::StrCat("time: ", pause))}});
-  }
+  return wait;
 }
 
-std::vector<OtherBlocker> OthersOf(const ClusterState& state,
-                                   const JobRecord& job, bool read_only) {
-  std::vector<OtherBlocker> others;
+std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
+                           bool read_only) {
+  std::vector<Wait> others;
   if (read_only) {
     others.push_back(
-        {BlockerKind::kReadOnly,
-         "the head cannot write to its store, and starts nothing until it "
-         "can; `cohort status` says why",
-         {OfCluster("STORE_WRITABLE", "a store that can be written")}});
+        {.kind = v1::WAIT_KIND_READ_ONLY,
+         .text = "the head cannot write to its store, and starts nothing until "
+                 "it can; `cohort status` says why",
+         .lifted_by = {
+             OfCluster("STORE_WRITABLE", "a store that can be written")}});
   }
-  if (const auto* orphan = state.orphans().OfJob(job.id)) {
-    others.push_back(OrphanBlocker(*orphan));
-    return others;
+  for (Wait& wait : state.WaitsOf(job)) {
+    others.push_back(Detailed(state, job, std::move(wait)));
   }
-  if (state.cluster().settling) {
-    others.push_back(
-        {BlockerKind::kRestored,
-         "the store was restored: nothing starts before its nodes were heard "
-         "of, or are dead",
-         {OfCluster("NODES_HEARD_OF", "its nodes heard of, or dead")}});
-  }
-  AddWhatKeeps(state, job, others);
+  if (state.orphans().OfJob(job.id) != nullptr) return others;
   const std::string& package = job.spec->launch().package_hash();
   if (!package.empty() && !state.packages().IsWhole(package)) {
     others.push_back(
-        {BlockerKind::kPackage,
-         absl::StrCat("its package ", absl::BytesToHexString(package),
-                      " is lost at the head: no attempt can start without "
-                      "it; submit it again, which uploads it"),
-         {{.kind = "SUBMIT_AGAIN",
-           .of_request = true,
-           .text = "submit it again, with its package",
-           .how = ""}}});
+        {.kind = v1::WAIT_KIND_PACKAGE,
+         .text = absl::StrCat("its package ", absl::BytesToHexString(package),
+                              " is lost at the head: no attempt can start "
+                              "without it; submit it again, which uploads it"),
+         .lifted_by = {{.kind = "SUBMIT_AGAIN",
+                        .of_request = true,
+                        .text = "submit it again, with its package"}}});
   }
   if (others.empty() && !state.line().Contains(job)) {
-    others.push_back({BlockerKind::kOther, state.ReasonOf(job), {}});
+    others.push_back({.text = state.ReasonOf(job), .lifted_by = {}});
   }
   return others;
 }
@@ -222,7 +152,9 @@ void AddLaterStore(const ClusterState& state, const FullDiagnosis& full,
     std::erase(explanation.changes, NameChange(remedy, state.nodes()));
   }
   explanation.changes.insert(explanation.changes.begin(), head_there);
-  explanation.others.push_back({BlockerKind::kLaterStore, why, {head_there}});
+  explanation.others.push_back({.kind = v1::WAIT_KIND_LATER_STORE,
+                                .text = why,
+                                .lifted_by = {head_there}});
 }
 
 // ---- those that do not wait ----
@@ -319,7 +251,7 @@ std::string WhyThen(const WaitHistory& history, const JobRecord& job,
   }
   for (const PhaseSpan& span : PhaseSpans(job)) {
     if (at < span.since || span.until <= at) continue;
-    if (span.kind == JobPhase::Kind::kAttempt) {
+    if (span.kind == v1::WAIT_KIND_NOTHING) {
       return absl::StrCat("it waited for nothing: an attempt of it had begun, ",
                           "at ", TimeText(span.since));
     }
@@ -380,7 +312,7 @@ bool MayMeet(const PlacementIndex& nodes, const GangRequest& request,
 
 std::string Summary(const Explanation& explanation) {
   std::vector<std::string> parts;
-  for (const OtherBlocker& other : explanation.others) {
+  for (const Wait& other : explanation.others) {
     parts.push_back(other.text);
   }
   if (explanation.diagnosis.has_value()) {
@@ -399,27 +331,20 @@ class Elements {
            const ArrayTable::Entry& entry)
       : state_(state), entry_(entry) {
     const auto& sequences = state.jobs().by_sequence();
-    const auto id_of = [&sequences](std::optional<uint64_t> sequence) {
-      return sequence.has_value()
-                 ? std::optional<JobId>(sequences.at(*sequence))
-                 : std::nullopt;
-    };
     any_ = state.jobs().Find(sequences.at(entry.first_sequence));
     const auto in_line = state.line().CountSome(
         RequestOf(*any_->spec), any_->spec->priority(), entry.first_sequence,
         entry.first_sequence + static_cast<uint64_t>(entry.size));
-    Add("resources", in_line.jobs, in_line.first);
-    const auto pauses = state.backoff().ElementsOf(array);
-    Add(BlockerName(BlockerKind::kBackOff), pauses.count, pauses.first);
-    const auto kept = state.eligibility().KeptOf(array);
-    Add(BlockerName(BlockerKind::kArray), kept.at_limit,
-        id_of(kept.first_at_limit));
-    Add(BlockerName(BlockerKind::kAfter), kept.after, std::nullopt);
-    Add(BlockerName(BlockerKind::kHeld), kept.held, id_of(kept.first_held));
-    int64_t rest = entry.CountOf(v1::JOB_STATE_PENDING);
+    Add(v1::WAIT_KIND_RESOURCES, in_line.jobs, in_line.first);
+    const int64_t pending = entry.CountOf(v1::JOB_STATE_PENDING);
+    for (const auto& [kind, elements] :
+         state.gates().ElementsOf(array, pending)) {
+      Add(kind, elements.count, elements.first);
+    }
+    int64_t rest = pending;
     for (const WaitingElements& each : waiting_) rest -= each.count;
     rest -= AddOrphans(array, rest);
-    Add(BlockerName(BlockerKind::kOther), rest, std::nullopt);
+    Add(v1::WAIT_KIND_WAITS, rest, std::nullopt);
   }
 
   // By what they wait for.
@@ -460,8 +385,8 @@ class Elements {
   }
 
  private:
-  void Add(const char* kind, int64_t count, std::optional<JobId> first) {
-    if (count > 0) waiting_.push_back({kind, count, first});
+  void Add(WaitKind kind, int64_t count, std::optional<JobId> first) {
+    if (count > 0) waiting_.push_back({WaitKindName(kind), count, first});
   }
 
   // Of the rest, at most `most`, those that wait for an orphan of theirs.
@@ -474,7 +399,7 @@ class Elements {
     }
     const int64_t count = std::min(most, static_cast<int64_t>(waiting.size()));
     if (count == 0) return 0;
-    Add(BlockerName(BlockerKind::kOrphan), count, *waiting.begin());
+    Add(v1::WAIT_KIND_ORPHAN, count, *waiting.begin());
     return count;
   }
 
@@ -485,34 +410,6 @@ class Elements {
 };
 
 }  // namespace
-
-const char* BlockerName(OtherBlocker::Kind kind) {
-  switch (kind) {
-    case BlockerKind::kHeld:
-      return "held";
-    case BlockerKind::kAfter:
-      return "after";
-    case BlockerKind::kArray:
-      return "array";
-    case BlockerKind::kBackOff:
-      return "back_off";
-    case BlockerKind::kPackage:
-      return "package";
-    case BlockerKind::kReadOnly:
-      return "read_only";
-    case BlockerKind::kRestored:
-      return "restored";
-    case BlockerKind::kOrphan:
-      return "orphan";
-    case BlockerKind::kLaterStore:
-      return "later_store";
-    case BlockerKind::kNotTried:
-      return "not_tried";
-    case BlockerKind::kOther:
-      return "waits";
-  }
-  return "waits";
-}
 
 const FullDiagnosis& Explainer::DiagnosisOf(const ClusterState& state,
                                             const GangRequest& request) {
@@ -552,9 +449,9 @@ Explanation Explainer::Explain(const ClusterState& state, const JobRecord& job,
   if (!has_room) AddLaterStore(state, full, explanation);
   if (has_room && explanation.others.empty()) {
     explanation.others.push_back(
-        {BlockerKind::kNotTried,
-         "there is room for it now: it starts when its turn comes",
-         {}});
+        {.kind = v1::WAIT_KIND_NOT_TRIED,
+         .text = "there is room for it now: it starts when its turn comes",
+         .lifted_by = {}});
   }
   explanation.summary = Summary(explanation);
   return explanation;

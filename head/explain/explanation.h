@@ -25,35 +25,9 @@
 // became of it.
 namespace cohort::head {
 
-// What keeps a job that is not the want of room.
-struct OtherBlocker {
-  enum class Kind : uint8_t {
-    kHeld = 1,
-    kAfter = 2,        // another job has not ended
-    kArray = 7,        // its array runs as many elements as it may
-    kBackOff = 8,      // its next attempt is not due yet
-    kPackage = 3,      // the head has lost its package
-    kReadOnly = 4,     // the head cannot write
-    kRestored = 9,     // nothing starts yet after a restore
-    kOrphan = 10,      // an attempt of before the restore may still run
-    kLaterStore = 11,  // nodes refuse the head: they follow a later store
-    kNotTried = 5,     // its turn has not come since something changed
-    kOther = 6,        // the job's reason says what
-  };
-  Kind kind = Kind::kOther;
-  std::string text;
-  // Each lifts it by itself; none: no change that is known does.
-  std::vector<NamedChange> lifted_by;
-
-  friend bool operator==(const OtherBlocker&, const OtherBlocker&) = default;
-};
-
-// As JSON has it: "held", "back_off".
-const char* BlockerName(OtherBlocker::Kind kind);
-
 // Elements of an array that wait for the same, each counted once.
 struct WaitingElements {
-  std::string kind;  // "resources", or as BlockerName
+  std::string kind;  // as WaitKindName
   int64_t count = 0;
   std::optional<JobId> first;  // in the order of the array, where it is known
 
@@ -71,7 +45,7 @@ struct Explanation {
   // room, or for what comes before that; and what all wait for.
   std::optional<JobId> element;
   std::vector<WaitingElements> elements;
-  std::vector<OtherBlocker> others;
+  std::vector<Wait> others;  // not the want of room
   // Set when there is no room for it now.
   std::optional<Diagnosis> diagnosis;
   // Each is enough by itself for it to start; smallest first.

@@ -63,8 +63,8 @@ class ExplanationTest : public ClusterStateTest {
   }
   static std::vector<std::string> Blockers(const Explanation& explanation) {
     std::vector<std::string> kinds;
-    for (const OtherBlocker& other : explanation.others) {
-      kinds.push_back(BlockerName(other.kind));
+    for (const Wait& other : explanation.others) {
+      kinds.push_back(WaitKindName(other.kind));
     }
     return kinds;
   }
@@ -187,6 +187,24 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
   EXPECT_THAT(why.changes[0].text, HasSubstr("attempt 2 starts in 8s"));
   Pass(absl::Seconds(9), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
+  Join(a_, 4);
+  JobSpec spec = Spec(1, 1);
+  spec.set_start_in_us(absl::ToInt64Microseconds(absl::Seconds(80)));
+  const JobId job = SubmitJob(spec);
+
+  const Explanation why = Why(job);
+
+  EXPECT_THAT(Blockers(why), ElementsAre("start_time"));
+  EXPECT_THAT(why.summary, HasSubstr("starts at "));
+  EXPECT_THAT(why.summary, HasSubstr(", in 1m20s"));
+  EXPECT_THAT(Kinds(why), ElementsAre("START_TIME_COMES", "DROP_BEGIN"));
+  Pass(absl::Seconds(81), {a_});
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
+  EXPECT_THAT(PastKinds(Why(job, {.history = true})),
+              ElementsAre("start_time"));
 }
 
 TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {

@@ -64,7 +64,7 @@ std::vector<NodeSnapshot> LineTrial::NodesWithout(const JobId& job) const {
 void LineTrial::AddReleased(const std::set<JobId>& ended,
                             std::vector<Contender>& contenders) const {
   std::vector<JobId> released;
-  for (const auto& [id, by] : state_.eligibility().KeptOnlyBy(ended)) {
+  for (const auto& [id, by] : state_.gates().after().KeptOnlyBy(ended)) {
     for (const JobId& job : state_.jobs().Named(id)) {
       if (released.size() > kContendersMax) break;
       released.push_back(job);
@@ -72,15 +72,14 @@ void LineTrial::AddReleased(const std::set<JobId>& ended,
   }
   for (const JobId& job : ended) {
     if (!job.IsElement()) continue;
-    const auto places =
-        state_.eligibility().PlacesOf(job.array(), kOfEachRequest);
-    if (!places.has_value()) continue;
-    released.insert(released.end(), places->next.begin(), places->next.end());
+    const std::vector<JobId> next =
+        state_.gates().array().NextOf(job.array(), kOfEachRequest);
+    released.insert(released.end(), next.begin(), next.end());
   }
   for (const JobId& id : released) {
     const JobRecord& job = *state_.jobs().Find(id);
-    if (job.state != v1::JOB_STATE_PENDING || job.held || id == job_.id)
-      continue;
+    if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
+    if (job.held || state_.gates().start_times().WaitOf(job)) continue;
     contenders.push_back(
         {.place = WaitingLine::PlaceOf(job), .request = RequestOf(*job.spec)});
   }

@@ -1,19 +1,14 @@
 #include "head/explain/named_change.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/resource_text.h"
 
 namespace cohort::head {
 namespace {
-
-// Of a list of names.
-constexpr size_t kNamesShown = 3;
 
 std::string Count(int64_t n, const char* noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
@@ -157,21 +152,6 @@ class Wording {
 
 NamedChange NameChange(const Remedy& remedy, const NodeTable& nodes) {
   return Wording(nodes).Of(remedy);
-}
-
-std::string NamesText(const std::vector<std::string>& names) {
-  if (names.size() > kNamesShown) {
-    const std::vector<std::string> shown(names.begin(),
-                                         names.begin() + kNamesShown);
-    return absl::StrCat(absl::StrJoin(shown, ", "), " and ",
-                        names.size() - kNamesShown, " more");
-  }
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const bool last = i + 1 == names.size();
-    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", names[i]);
-  }
-  return text;
 }
 
 }  // namespace cohort::head

@@ -18,11 +18,26 @@
 namespace cohort::head {
 namespace {
 
-using Phase = JobPhase::Kind;
-using Blocker = OtherBlocker::Kind;
-
 // A reason is noted so long after what it tells of, or a little longer.
 constexpr absl::Duration kNotingTakes = absl::Seconds(10);
+
+// Of a phase in which it waited for something but room; else null.
+const char* PastText(WaitKind kind) {
+  switch (kind) {
+    case v1::WAIT_KIND_HELD:
+      return "held";
+    case v1::WAIT_KIND_ARRAY:
+      return "its array ran as many elements as it may";
+    case v1::WAIT_KIND_BACK_OFF:
+      return "its next attempt was not due yet";
+    case v1::WAIT_KIND_START_TIME:
+      return "it was not to start yet";
+    case v1::WAIT_KIND_ORPHAN:
+      return "an attempt of before the restore might still run";
+    default:
+      return nullptr;
+  }
+}
 
 // When a job, or all of an array, had ended: InfiniteFuture when it has not,
 // nothing when it is not remembered.
@@ -50,10 +65,10 @@ class Waits {
   }
 
  private:
-  void Add(const char* kind, std::string text, absl::Time since,
+  void Add(WaitKind kind, std::string text, absl::Time since,
            absl::Time until) {
     if (since >= until) return;
-    waits_.push_back({.kind = kind,
+    waits_.push_back({.kind = WaitKindName(kind),
                       .text = std::move(text),
                       .since = since,
                       .until = until,
@@ -63,7 +78,7 @@ class Waits {
   // By then it had begun, or ended without.
   absl::Time FirstAttemptOrEnd() const {
     for (const PhaseSpan& span : spans_) {
-      if (span.kind == Phase::kAttempt) return span.since;
+      if (span.kind == v1::WAIT_KIND_NOTHING) return span.since;
     }
     return spans_.empty() ? job_.submitted_at : spans_.back().until;
   }
@@ -80,7 +95,7 @@ class Waits {
       if (!end.has_value()) {
         absl::StrAppend(&text, "; when it did is not remembered any more");
       }
-      Add(BlockerName(Blocker::kAfter), std::move(text), job_.submitted_at,
+      Add(v1::WAIT_KIND_AFTER, std::move(text), job_.submitted_at,
           std::min(end.value_or(latest), latest));
       last = std::max(last, end.value_or(absl::InfinitePast()));
     }
@@ -90,30 +105,18 @@ class Waits {
   void AddSpan(const PhaseSpan& span, absl::Time others_end) {
     const absl::Time since = std::max(span.since, others_end);
     if (!span.kind.has_value()) {
-      return Add("unknown",
+      return Add(v1::WAIT_KIND_UNKNOWN,
                  "what it waited for, if for anything, is not remembered: of "
                  "each job its last changes are",
                  span.since, span.until);
     }
-    switch (*span.kind) {
-      case Phase::kInLine:
-        return AddLine(since, span.until);
-      case Phase::kHeld:
-        return Add(BlockerName(Blocker::kHeld), "held", span.since, span.until);
-      case Phase::kArrayLimit:
-        return Add(BlockerName(Blocker::kArray),
-                   "its array ran as many elements as it may", since,
-                   span.until);
-      case Phase::kBackOff:
-        return Add(BlockerName(Blocker::kBackOff),
-                   "its next attempt was not due yet", span.since, span.until);
-      case Phase::kAttempt:
-        return;
-      case Phase::kOrphan:
-        return Add(BlockerName(Blocker::kOrphan),
-                   "an attempt of before the restore might still run",
-                   span.since, span.until);
-    }
+    if (*span.kind == v1::WAIT_KIND_RESOURCES)
+      return AddLine(since, span.until);
+    const char* const text = PastText(*span.kind);
+    if (text == nullptr) return;
+    const bool with_others =
+        *span.kind == v1::WAIT_KIND_HELD || *span.kind == v1::WAIT_KIND_ORPHAN;
+    Add(*span.kind, text, with_others ? span.since : since, span.until);
   }
 
   void AddLine(absl::Time since, absl::Time until) {
@@ -129,7 +132,7 @@ class Waits {
                                  : std::min(reason->until, until);
       if (begin >= end) continue;
       AddUnknownRoom(known, begin);
-      waits_.push_back({.kind = "resources",
+      waits_.push_back({.kind = WaitKindName(v1::WAIT_KIND_RESOURCES),
                         .text = reason->text,
                         .since = begin,
                         .until = end,
@@ -142,7 +145,7 @@ class Waits {
   // Of what is still to be noted nothing is missing.
   void AddUnknownRoom(absl::Time since, absl::Time until) {
     if (until == absl::InfiniteFuture() || until - since < kNotingTakes) return;
-    Add("resources",
+    Add(v1::WAIT_KIND_RESOURCES,
         "it stood in line; why there was no room is not remembered", since,
         until);
   }

@@ -115,13 +115,11 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
 // otherwise.
 const JobRecord* HeldOf(const ClusterState& state,
                         const ArrayTable::Entry& array) {
-  const Eligibility::KeptElements kept =
-      state.eligibility().KeptOf(array.record.id);
-  if (kept.held == 0 || kept.held != array.CountOf(v1::JOB_STATE_PENDING)) {
-    return nullptr;
-  }
-  const JobTable& jobs = state.jobs();
-  return jobs.Find(jobs.by_sequence().at(*kept.first_held));
+  const int64_t waiting = array.CountOf(v1::JOB_STATE_PENDING);
+  const JobGate::Elements held =
+      state.gates().hold().ElementsOf(array.record.id, waiting);
+  if (held.count == 0 || held.count != waiting) return nullptr;
+  return state.jobs().Find(*held.first);
 }
 
 // Its elements ask for the same, so what is told of the first holds of all.

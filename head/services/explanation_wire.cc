@@ -5,10 +5,10 @@
 namespace cohort::head {
 namespace {
 
-v1::Blocker ToWire(const OtherBlocker& other) {
+v1::Blocker ToWire(const Wait& wait) {
   v1::Blocker wire;
-  wire.set_kind(BlockerName(other.kind));
-  wire.set_text(other.text);
+  wire.set_kind(WaitKindName(wait.kind));
+  wire.set_text(wait.text);
   return wire;
 }
 
@@ -110,8 +110,8 @@ v1::ExplainJobResponse ToWire(const Explanation& explanation,
   wire.set_name(explanation.name);
   wire.set_state(explanation.state);
   wire.set_summary(explanation.summary);
-  for (const OtherBlocker& other : explanation.others) {
-    *wire.add_blockers() = ToWire(other);
+  for (const Wait& wait : explanation.others) {
+    *wire.add_blockers() = ToWire(wait);
   }
   if (explanation.diagnosis.has_value()) {
     *wire.add_blockers() = ToWire(*explanation.diagnosis);

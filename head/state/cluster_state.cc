@@ -52,8 +52,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                   }),
       requests_(limits.history.requests, clock),
       packages_(limits.history.packages, clock),
-      backoff_(clock),
-      eligibility_(jobs_),
+      gates_(jobs_, orphans_, clock),
       loaded_at_(clock.Monotonic()),
       leases_(
           {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
@@ -98,7 +97,7 @@ void ClusterState::Load(Rows rows) {
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (!HasEnded(job.state)) eligibility_.Added(job);
+    if (!HasEnded(job.state)) gates_.Added(job);
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
@@ -356,11 +355,7 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 void ClusterState::Tick(Transition& transition) {
   Change change;
   TickNodes(change);
-  for (const JobId& id : backoff_.TakeDue(kPlacementsPerPass)) {
-    const JobRecord& job = *jobs_.Find(id);
-    line_.Add(job);
-    TellPhase(job, change);
-  }
+  AskAgain(gates_.TakeDue(kPlacementsPerPass), change);
   metrics_.Due(change.jobs);
   Settle(change);
   PlaceWaiting(change);
@@ -473,7 +468,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   jobs_.Move(job.id, to);
   if (was_waiting) {
     LeaveLine(job);
-    backoff_.Forget(job.id);
+    gates_.back_off().Forget(job.id);
   }
   if (to == v1::JOB_STATE_PENDING) StandInLine(job);
   if (to == v1::JOB_STATE_RUNNING) {
@@ -483,7 +478,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   if (HasEnded(to)) {
     job.ended_at = now;
     metrics_.Drop(job.id);
-    eligibility_.Ended(job);
+    gates_.Ended(job);
     const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.packages.push_back(*packages_.Find(hash));
@@ -527,11 +522,13 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
                ? EndedOrphanReason(*attempt, nodes_)
                : job.reason;
   }
-  if (cluster_.settling) {
-    return "the store was restored: nothing starts before its nodes were heard "
-           "of, or are dead";
+  std::string kept;
+  for (const Wait& wait : WaitsOf(job)) {
+    if (wait.kind == v1::WAIT_KIND_RESTORED) return wait.text;
+    // What comes first, and what time ends meanwhile.
+    if (!kept.empty() && wait.until == absl::InfiniteFuture()) continue;
+    absl::StrAppend(&kept, kept.empty() ? "" : "; ", wait.text);
   }
-  const std::string kept = KeptBy(job);
   if (!kept.empty()) {
     return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);
   }
@@ -539,6 +536,20 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (job.attempts == 0) return waits.empty() ? job.reason : waits;
   if (waits.empty()) return job.reason;
   return absl::StrCat(job.reason, "; to start again it ", waits);
+}
+
+std::vector<Wait> ClusterState::WaitsOf(const JobRecord& job) const {
+  std::vector<Wait> waits = gates_.WaitsOf(job);
+  // It stands in line meanwhile, which stands still.
+  if (cluster_.settling && !orphans_.Keeps(job)) {
+    waits.insert(waits.begin(),
+                 {.kind = v1::WAIT_KIND_RESTORED,
+                  .text = "the store was restored: nothing starts before its "
+                          "nodes were heard of, or are dead",
+                  .lifted_by = {{.kind = "NODES_HEARD_OF",
+                                 .text = "its nodes heard of, or dead"}}});
+  }
+  return waits;
 }
 
 std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
@@ -550,11 +561,13 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
 
 std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   const auto resources = static_cast<int64_t>(line_.size());
-  const auto retry = static_cast<int64_t>(backoff_.size());
-  return {
-      {"resources", resources},
-      {"retry", retry},
-      {"conditions", jobs_.CountOf(v1::JOB_STATE_PENDING) - resources - retry}};
+  const auto retry = static_cast<int64_t>(gates_.back_off().size());
+  const auto start_time = static_cast<int64_t>(gates_.start_times().size());
+  return {{"resources", resources},
+          {"retry", retry},
+          {"start_time", start_time},
+          {"conditions", jobs_.CountOf(v1::JOB_STATE_PENDING) - resources -
+                             retry - start_time}};
 }
 
 // ---- events and the end of a decision ----

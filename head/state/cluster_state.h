@@ -20,9 +20,9 @@
 #include "head/state/change.h"
 #include "head/state/desired.h"
 #include "head/state/drain_deadlines.h"
-#include "head/state/eligibility.h"
 #include "head/state/exchange_table.h"
 #include "head/state/history.h"
+#include "head/state/job_gates.h"
 #include "head/state/job_table.h"
 #include "head/state/later_store.h"
 #include "head/state/metrics_pace.h"
@@ -33,7 +33,6 @@
 #include "head/state/orphans.h"
 #include "head/state/package_table.h"
 #include "head/state/request_table.h"
-#include "head/state/retry_backoff.h"
 #include "head/state/rows.h"
 #include "head/state/run_controller.h"
 #include "head/state/waiting_line.h"
@@ -237,8 +236,10 @@ class ClusterState {
   // PENDING jobs by what they wait for.
   std::map<std::string, int64_t> WaitingByReason() const;
   const WaitingLine& line() const { return line_; }
-  const Eligibility& eligibility() const { return eligibility_; }
-  const RetryBackoff& backoff() const { return backoff_; }
+  const JobGates& gates() const { return gates_; }
+  // All that keeps a PENDING job, but the want of room; the first is what it
+  // waits for.
+  std::vector<Wait> WaitsOf(const JobRecord& job) const;
   // How much is remembered of what is over, by kind (HI-1).
   std::vector<HistoryLevel> HistoryLevels() const;
   // How long ranks of a job ran, over all attempts: what its time limit counts.
@@ -282,24 +283,24 @@ class ClusterState {
                   Change& change);
   // A job, or all elements of an array.  NotFound.
   absl::StatusOr<std::vector<JobId>> JobsOf(const JobId& id) const;
-  // Once nothing but resources and its back-off keeps it (EL-1).
+  // Once no gate keeps it (EL-1).
   void StandInLine(const JobRecord& job);
   void LeaveLine(const JobRecord& job);
   // Something of a PENDING job runs already: it does not wait for a place.
   void Occupy(const JobRecord& job, Change& change);
   // What a job that has not ended does or waits for.
-  JobPhase::Kind PhaseOf(const JobRecord& job) const;
+  WaitKind PhaseOf(const JobRecord& job) const;
   // It may have gone on to another phase by itself: then its row says so.
   void TellPhase(const JobRecord& job, Change& change) const;
   // Lets in whom others have kept, and ends whom they failed (DP-1).
   void AdmitReady(Change& change);
+  // Some that a gate kept ask again.
+  void AskAgain(const std::vector<JobId>& jobs, Change& change);
   void FailBroken(Change& change);
   void FailWaiting(const Dependencies::Broken& broken, Change& change);
   // An element ended because the head lost its package: those of its array that
   // wait for a place end too, instead of learning it one by one.
   void FailWithoutPackage(const JobRecord& failed, Change& change);
-  // What but resources keeps a PENDING job waiting; empty: nothing.
-  std::string KeptBy(const JobRecord& job) const;
 
   // ---- placing ----
   void PlaceWaiting(Change& change);
@@ -438,9 +439,8 @@ class ClusterState {
 
   // Computed again from rows and observed sets.
   WaitingLine line_;
-  RetryBackoff backoff_;  // PENDING jobs that are not in line yet
-  Eligibility eligibility_;
   OrphanTable orphans_;
+  JobGates gates_;
   LaterStore later_store_;
   // Of this life of the state.
   const absl::Duration loaded_at_;

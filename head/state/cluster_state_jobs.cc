@@ -106,6 +106,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                                               JobSpec spec, Change& change) {
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
+  COHORT_RETURN_IF_ERROR(SetStartTime(clock_.Wall(), spec));
   ArraySpec array;
   if (!spec.array().empty()) {
     COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array()));
@@ -144,7 +145,7 @@ void ClusterState::AddJob(JobRecord job, Change& change) {
     packages_.Pin(job.spec->launch().package_hash());
   jobs_.Add(std::move(job));
   const JobRecord& added = *jobs_.Find(id);
-  eligibility_.Added(added);
+  gates_.Added(added);
   StandInLine(added);
   NotePhase(PhaseOf(added), added.submitted_at, *jobs_.FindMutable(id));
   change.cluster = true;
@@ -273,7 +274,7 @@ absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
     job.held_by = change.principal;
     LeaveLine(job);
     // An orphan of it keeps its place (EL-2).
-    if (orphans_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
+    if (orphans_.OfJob(each) == nullptr) gates_.array().GiveUp(job);
     change.jobs.insert(each);
   }
   if (!change.jobs.empty()) {
@@ -338,36 +339,33 @@ absl::Duration ClusterState::RanOf(const JobRecord& job) const {
 // ---- what keeps jobs from the line ----
 
 void ClusterState::StandInLine(const JobRecord& job) {
-  if (orphans_.OfJob(job.id) != nullptr) return;  // Requeue asks again (OR-2)
+  if (orphans_.Keeps(job)) return;  // Requeue asks again (OR-2)
   const AttemptRecord* last = attempts_.LastOf(job.id);
   // It begins with the end of the attempt, whatever keeps the job besides.
-  if (last != nullptr) backoff_.Begin(job.id, RetryDelayAfter(job, *last));
-  if (!eligibility_.Admit(job)) return;
-  if (!backoff_.Wait(job.id)) line_.Add(job);
+  if (last != nullptr) {
+    gates_.back_off().Begin(job.id, RetryDelayAfter(job, *last));
+  }
+  if (gates_.Pass(job)) line_.Add(job);
 }
 
 void ClusterState::LeaveLine(const JobRecord& job) {
   line_.Remove(job);
-  backoff_.Leave(job.id);
+  gates_.Leave(job);
 }
 
 void ClusterState::Occupy(const JobRecord& job, Change& change) {
   LeaveLine(job);
   TellPhase(job, change);
-  for (const JobId& id : eligibility_.Occupy(job)) {
+  for (const JobId& id : gates_.array().Occupy(job)) {
     const JobRecord& displaced = *jobs_.Find(id);
     LeaveLine(displaced);
     TellPhase(displaced, change);
   }
 }
 
-JobPhase::Kind ClusterState::PhaseOf(const JobRecord& job) const {
-  if (job.state != v1::JOB_STATE_PENDING) return JobPhase::Kind::kAttempt;
-  if (orphans_.OfJob(job.id) != nullptr) return JobPhase::Kind::kOrphan;
-  if (job.held) return JobPhase::Kind::kHeld;
-  if (eligibility_.LacksPlace(job)) return JobPhase::Kind::kArrayLimit;
-  if (backoff_.Waits(job.id)) return JobPhase::Kind::kBackOff;
-  return JobPhase::Kind::kInLine;
+WaitKind ClusterState::PhaseOf(const JobRecord& job) const {
+  return job.state == v1::JOB_STATE_PENDING ? gates_.PhaseOf(job)
+                                            : v1::WAIT_KIND_NOTHING;
 }
 
 void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
@@ -378,7 +376,11 @@ void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
 
 void ClusterState::AdmitReady(Change& change) {
   FailBroken(change);
-  for (const JobId& id : eligibility_.TakeReady()) {
+  AskAgain(gates_.TakeOpened(), change);
+}
+
+void ClusterState::AskAgain(const std::vector<JobId>& jobs, Change& change) {
+  for (const JobId& id : jobs) {
     const JobRecord* job = jobs_.Find(id);
     if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
     StandInLine(*job);
@@ -388,7 +390,8 @@ void ClusterState::AdmitReady(Change& change) {
 
 void ClusterState::FailBroken(Change& change) {
   for (;;) {
-    const std::vector<Dependencies::Broken> broken = eligibility_.TakeBroken();
+    const std::vector<Dependencies::Broken> broken =
+        gates_.after().TakeBroken();
     if (broken.empty()) return;
     for (const Dependencies::Broken& each : broken) FailWaiting(each, change);
   }
@@ -462,12 +465,6 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
     change.quietly = false;
   }
   change.cause = before;
-}
-
-std::string ClusterState::KeptBy(const JobRecord& job) const {
-  const std::string kept = eligibility_.ReasonOf(job);
-  const std::string pause = backoff_.ReasonOf(job);
-  return absl::StrCat(kept, kept.empty() || pause.empty() ? "" : "; ", pause);
 }
 
 }  // namespace cohort::head

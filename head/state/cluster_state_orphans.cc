@@ -235,7 +235,7 @@ void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
 void ClusterState::Requeue(const JobId& id, Change& change) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || orphans_.OfJob(id) != nullptr) return;
-  eligibility_.Vacate(*job);
+  gates_.array().Vacate(*job);
   if (job->state != v1::JOB_STATE_PENDING) return;
   // It may stand there already.
   LeaveLine(*job);

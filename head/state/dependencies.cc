@@ -76,12 +76,6 @@ void Dependencies::Break(const JobId& who, const JobId& dependency) {
   to_tell_.insert(who);
 }
 
-bool Dependencies::RepeatIfBroken(const JobId& who) {
-  if (!broken_.contains(who)) return false;
-  to_tell_.insert(who);
-  return true;
-}
-
 std::vector<Dependencies::Broken> Dependencies::TakeBroken() {
   std::vector<Broken> broken;
   for (const JobId& who : std::exchange(to_tell_, {})) {
@@ -90,10 +84,31 @@ std::vector<Dependencies::Broken> Dependencies::TakeBroken() {
   return broken;
 }
 
-std::vector<JobId> Dependencies::Ended(const JobId& dependency) {
-  std::vector<JobId> ready;
+void Dependencies::Added(const JobRecord& job) {
+  // Of an array once, with the first element that comes.
+  const JobId who = job.id.array();
+  if (!named_.contains(who)) Add(who, job.spec->after());
+}
+
+bool Dependencies::Pass(const JobRecord& job) {
+  const JobId who = job.id.array();
+  // It could not be failed at once, because it was not waiting.
+  if (broken_.contains(who)) to_tell_.insert(who);
+  return !broken_.contains(who) && !waits_for_.contains(who);
+}
+
+void Dependencies::Ended(const JobRecord& job) {
+  Release(job.id);
+  const JobId who = job.id.array();
+  const ArrayTable::Entry* array = jobs_.arrays().Find(who);
+  if (array != nullptr && !array->HasEnded()) return;
+  Remove(who);
+  if (array != nullptr) Release(who);
+}
+
+void Dependencies::Release(const JobId& dependency) {
   const auto waiting = waited_for_by_.extract(dependency);
-  if (waiting.empty()) return ready;
+  if (waiting.empty()) return;
   for (const JobId& who : waiting.mapped()) {
     const auto open = waits_for_.find(who);
     const DependencyKind kind = open->second.at(dependency);
@@ -104,9 +119,8 @@ std::vector<JobId> Dependencies::Ended(const JobId& dependency) {
     open->second.erase(dependency);
     if (!open->second.empty()) continue;
     waits_for_.erase(open);
-    ready.push_back(who);
+    for (const JobId& each : jobs_.Named(who)) ready_.push_back(each);
   }
-  return ready;
 }
 
 std::map<JobId, std::vector<JobId>> Dependencies::KeptOnlyBy(
@@ -128,23 +142,42 @@ std::map<JobId, std::vector<JobId>> Dependencies::KeptOnlyBy(
   return kept;
 }
 
-std::string Dependencies::ReasonOf(const JobId& who) const {
-  const auto open = waits_for_.find(who);
-  if (open == waits_for_.end()) return "";
-  std::string reason;
+std::optional<Wait> Dependencies::WaitOf(const JobRecord& job) const {
+  const auto open = waits_for_.find(job.id.array());
+  if (open == waits_for_.end()) return std::nullopt;
+  std::string text;
   size_t named = 0;
-  for (const auto& [dependency, kind] : open->second) {
+  for (const auto& [dependency, how] : open->second) {
     if (named == kNamedMax) {
-      absl::StrAppend(&reason, " and ", open->second.size() - named, " more");
+      absl::StrAppend(&text, " and ", open->second.size() - named, " more");
       break;
     }
     const std::optional<JobState> state = StateOf(jobs_, dependency);
-    absl::StrAppend(&reason, named == 0 ? "after " : ", ", dependency.ToText(),
+    absl::StrAppend(&text, named == 0 ? "after " : ", ", dependency.ToText(),
                     ", which is ",
                     state.has_value() ? EnumText(*state) : "gone");
     ++named;
   }
-  return reason;
+  // ":ok" is what ends it FAILED otherwise.
+  std::vector<std::string> ends;
+  for (const Dependency& each : job.spec->after()) {
+    if (!open->second.contains(JobOf(each))) continue;
+    ends.push_back(absl::StrCat(
+        JobOf(each).ToText(),
+        each.kind() == v1::DEPENDENCY_KIND_OK ? " succeeding" : " ending"));
+  }
+  Wait wait{.kind = kind(), .text = std::move(text), .lifted_by = {}};
+  wait.lifted_by = {{.kind = "DEPENDENCY_ENDS",
+                     .text = absl::StrCat("job ", NamesText(ends))},
+                    {.kind = "DROP_DEPENDENCY",
+                     .of_request = true,
+                     .text = "without --after"}};
+  return wait;
+}
+
+JobGate::Elements Dependencies::ElementsOf(const JobId& array,
+                                           int64_t rest) const {
+  return {.count = waits_for_.contains(array) ? rest : 0, .first = {}};
 }
 
 }  // namespace cohort::head

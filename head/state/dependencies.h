@@ -5,9 +5,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/job_id.h"
+#include "head/state/job_gate.h"
 #include "head/state/job_table.h"
 #include "head/store/records.h"
 
@@ -24,8 +26,8 @@ namespace cohort::head {
 // whoever it failed was ended in the same batch; and it is kept from being
 // forgotten while somebody who named it has not ended.
 //
-// Thread-compatible; belongs to Eligibility, which rebuilds it from rows.
-class Dependencies {
+// Belongs to JobGates.
+class Dependencies final : public JobGate {
  public:
   // Why a dependency fails who waits for it.
   struct Broken {
@@ -36,34 +38,38 @@ class Dependencies {
   // `jobs` outlives it.
   explicit Dependencies(JobTable& jobs) : jobs_(jobs) {}
 
-  // `who` has not ended and has `after`.
-  using Named = google::protobuf::RepeatedPtrField<Dependency>;
-  void Add(const JobId& who, const Named& after);
-  // It has ended: what it named may be forgotten.
-  void Remove(const JobId& who);
-  // A job, or the last element of an array, has ended: gives who waited for
-  // nothing else.
-  std::vector<JobId> Ended(const JobId& dependency);
+  WaitKind kind() const override { return v1::WAIT_KIND_AFTER; }
+  void Added(const JobRecord& job) override;
+  bool Pass(const JobRecord& job) override;
+  void Ended(const JobRecord& job) override;
+  std::vector<JobId> TakeOpened() override { return std::exchange(ready_, {}); }
+  // It is told by when the others ended: the end of one does not change the
+  // row of each who waited for it.
+  bool Keeps(const JobRecord& /*job*/) const override { return false; }
+  // "after ID, which is RUNNING".
+  std::optional<Wait> WaitOf(const JobRecord& job) const override;
+  Elements ElementsOf(const JobId& array, int64_t rest) const override;
 
-  bool Knows(const JobId& who) const { return named_.contains(who); }
-  bool Waits(const JobId& who) const { return waits_for_.contains(who); }
   // Who waits for some of `ended` and for nobody else, and for which of them.
   std::map<JobId, std::vector<JobId>> KeptOnlyBy(
       const std::set<JobId>& ended) const;
-  // Whether something fails `who`; TakeBroken names it again then.  For one
-  // that could not be failed at once, because it was not waiting.
-  bool RepeatIfBroken(const JobId& who);
   // What fails somebody, since this was called last; each of them once.
   std::vector<Broken> TakeBroken();
-  // "after ID, which is RUNNING"; empty when it does not wait.
-  std::string ReasonOf(const JobId& who) const;
 
  private:
   enum class Verdict { kOpen, kDone, kBroken };
   Verdict Judge(const JobId& dependency, DependencyKind kind) const;
+  using Named = google::protobuf::RepeatedPtrField<Dependency>;
+  // `who` has not ended and has `after`.
+  void Add(const JobId& who, const Named& after);
+  // It has ended: what it named may be forgotten.
+  void Remove(const JobId& who);
+  // A job, or the last element of an array, has ended.
+  void Release(const JobId& dependency);
   void Break(const JobId& who, const JobId& dependency);
 
   JobTable& jobs_;
+  std::vector<JobId> ready_;      // jobs that wait for nobody else any more
   std::map<JobId, Named> named_;  // by who has not ended
   std::map<JobId, std::map<JobId, DependencyKind>> waits_for_;  // open ones
   std::map<JobId, std::set<JobId>> waited_for_by_;

@@ -34,14 +34,14 @@ absl::Status ValidateDrainOrder(const DrainOrder& order) {
 }
 
 void DrainDeadlines::Clear(const NodeId& node) {
-  due_.erase(node);
+  due_.Erase(node);
   passed_.erase(node);
 }
 
 void DrainDeadlines::Set(const NodeId& node, absl::Duration deadline) {
   Clear(node);
   if (deadline == absl::InfiniteDuration()) return;
-  due_[node] = clock_.Monotonic() + deadline;
+  due_.Set(node, clock_.Monotonic() + deadline);
 }
 
 void DrainDeadlines::Resume(const NodeId& node, const Drain& drain) {
@@ -52,17 +52,8 @@ void DrainDeadlines::Resume(const NodeId& node, const Drain& drain) {
 }
 
 std::vector<NodeId> DrainDeadlines::TakeDue() {
-  std::vector<NodeId> due;
-  const absl::Duration now = clock_.Monotonic();
-  for (auto it = due_.begin(); it != due_.end();) {
-    if (it->second > now) {
-      ++it;
-      continue;
-    }
-    due.push_back(it->first);
-    passed_.insert(it->first);
-    it = due_.erase(it);
-  }
+  std::vector<NodeId> due = due_.TakeDue(clock_.Monotonic());
+  passed_.insert(due.begin(), due.end());
   return due;
 }
 

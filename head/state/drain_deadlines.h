@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/strong_id.h"
+#include "head/state/deadline_queue.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -43,14 +43,14 @@ class DrainDeadlines {
   void Resume(const NodeId& node, const Drain& drain);
   void Clear(const NodeId& node);
 
-  // The nodes whose deadlines have come, each once, in the order of their ids.
+  // The nodes whose deadlines have come, each once, in that order.
   std::vector<NodeId> TakeDue();
   // Whether TakeDue gave it: nothing may begin or go on there.
   bool HasPassed(const NodeId& node) const { return passed_.contains(node); }
 
  private:
   const Clock& clock_;
-  std::map<NodeId, absl::Duration> due_;  // on the monotonic clock
+  DeadlineQueue<NodeId> due_;  // on the monotonic clock
   std::set<NodeId> passed_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace cohort::head {
 
-void NotePhase(JobPhase::Kind kind, absl::Time now, JobRecord& job) {
+void NotePhase(WaitKind kind, absl::Time now, JobRecord& job) {
   std::vector<JobPhase>& phases = job.phases;
   // As people are shown it, so that they can ask for it.
   absl::Time since = absl::FromUnixMillis(absl::ToUnixMillis(now));
@@ -28,8 +28,8 @@ std::vector<PhaseSpan> PhaseSpans(const JobRecord& job) {
                              ? absl::InfiniteFuture()
                              : job.ended_at;
   std::vector<PhaseSpan> spans;
-  const auto add = [&spans](std::optional<JobPhase::Kind> kind,
-                            absl::Time since, absl::Time until) {
+  const auto add = [&spans](std::optional<WaitKind> kind, absl::Time since,
+                            absl::Time until) {
     if (since < until) spans.push_back({kind, since, until});
   };
   const std::vector<JobPhase>& phases = job.phases;

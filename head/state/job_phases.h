@@ -17,11 +17,11 @@ inline constexpr size_t kJobPhasesMax = 64;
 inline constexpr absl::Duration kJobPhaseMin = absl::Milliseconds(10);
 
 // `job` is in this phase from `now` on.
-void NotePhase(JobPhase::Kind kind, absl::Time now, JobRecord& job);
+void NotePhase(WaitKind kind, absl::Time now, JobRecord& job);
 
 // The time from `since` until before `until`.
 struct PhaseSpan {
-  std::optional<JobPhase::Kind> kind;  // nothing: it is not remembered
+  std::optional<WaitKind> kind;  // nothing: it is not remembered
   absl::Time since;
   absl::Time until;  // InfiniteFuture: it goes on
 };

@@ -1,5 +1,6 @@
 #include "head/state/job_spec.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -139,6 +140,20 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   return absl::InvalidArgumentError(std::move(nonsense->reason));
 }
 
+absl::Status SetStartTime(absl::Time now, JobSpec& spec) {
+  if (spec.start_at_us() < 0 || spec.start_in_us() < 0) {
+    return absl::InvalidArgumentError(
+        "start_at_us and start_in_us are 0 (at once) or more");
+  }
+  const absl::Time start =
+      std::max(StartTimeOf(spec), now + absl::Microseconds(spec.start_in_us()));
+  if (spec.start_in_us() > 0) {
+    spec.set_start_at_us(absl::ToUnixMicros(start));
+    spec.clear_start_in_us();
+  }
+  return CheckStartsIn(start - now);
+}
+
 ResourceSet ResourcesPerWorker(const JobSpec& spec) {
   ResourceSet resources;
   for (const auto& each : spec.scaling().resources_per_worker().amounts()) {
@@ -175,6 +190,10 @@ absl::Duration GraceOf(const JobSpec& spec) {
 
 absl::Duration RetryDelayOf(const JobSpec& spec) {
   return absl::Microseconds(spec.run().retry_delay_us());
+}
+
+absl::Time StartTimeOf(const JobSpec& spec) {
+  return absl::FromUnixMicros(spec.start_at_us());
 }
 
 }  // namespace cohort::head

@@ -11,7 +11,7 @@
 #include "common/taint.h"
 #include "head/store/records.h"
 
-// What a job's spec says.  All but FillJobSpec and ValidateJobSpec REQUIRE one
+// What a job's spec says.  All from ResourcesPerWorker on REQUIRE one
 // that ValidateJobSpec accepted.
 namespace cohort::head {
 
@@ -25,10 +25,16 @@ void FillJobSpec(JobSpec& spec);
 absl::Status ValidateJobSpec(const JobSpec& spec,
                              const std::string& name_space);
 
+// Of a job that the head takes at `now`: makes start_in_us a time.
+// InvalidArgument when it starts farther ahead than CheckStartsIn allows.
+absl::Status SetStartTime(absl::Time now, JobSpec& spec);
+
 ResourceSet ResourcesPerWorker(const JobSpec& spec);
 // Expressions over node labels; all must hold.
 std::vector<std::string> SelectorsOf(const JobSpec& spec);
 std::vector<Toleration> TolerationsOf(const JobSpec& spec);
+// Not before; long ago: at once.
+absl::Time StartTimeOf(const JobSpec& spec);
 // Which job has to end first.
 JobId JobOf(const Dependency& dependency);
 // Of running, summed over attempts; InfiniteDuration: without end.

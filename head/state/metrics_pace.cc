@@ -3,16 +3,17 @@
 namespace cohort::head {
 
 bool MetricsPace::Changed(const JobId& job) {
-  const auto [age, first] = ages_.emplace(job, Age{clock_.Monotonic(), false});
-  if (!first) age->second.waiting = true;
+  const auto [at, first] = stored_at_.emplace(job, clock_.Monotonic());
+  if (!first && !waiting_.contains(job)) {
+    waiting_.Set(job, at->second + period_);
+  }
   return first;
 }
 
 void MetricsPace::Due(std::set<JobId>& jobs) {
   const absl::Duration now = clock_.Monotonic();
-  for (auto& [job, age] : ages_) {
-    if (!age.waiting || now - age.stored_at < period_) continue;
-    age = {.stored_at = now, .waiting = false};
+  for (const JobId& job : waiting_.TakeDue(now)) {
+    stored_at_[job] = now;
     jobs.insert(job);
   }
 }

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/job_id.h"
+#include "head/state/deadline_queue.h"
 
 namespace cohort::head {
 
@@ -27,17 +28,16 @@ class MetricsPace {
   // Adds the jobs whose rows are to be stored now.
   void Due(std::set<JobId>& jobs);
   // The job has ended, which stores its row anyway.
-  void Drop(const JobId& job) { ages_.erase(job); }
+  void Drop(const JobId& job) {
+    stored_at_.erase(job);
+    waiting_.Erase(job);
+  }
 
  private:
-  struct Age {
-    absl::Duration stored_at;
-    bool waiting = false;
-  };
-
   const absl::Duration period_;
   const Clock& clock_;
-  std::map<JobId, Age> ages_;
+  std::map<JobId, absl::Duration> stored_at_;
+  DeadlineQueue<JobId> waiting_;
 };
 
 }  // namespace cohort::head

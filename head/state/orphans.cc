@@ -145,6 +145,24 @@ void OrphanTable::LeaveNode(const NodeId& node, const AttemptId& attempt) {
   if (of_node->second.empty()) by_node_.erase(of_node);
 }
 
+std::optional<Wait> OrphanTable::WaitOf(const JobRecord& job) const {
+  const Entry* const entry = OfJob(job.id);
+  if (entry == nullptr) return std::nullopt;
+  const std::string id = entry->attempt.ToHex();
+  Wait wait{.kind = kind(), .text = OrphanReason(*entry), .lifted_by = {}};
+  if (entry->has_row) {
+    wait.lifted_by.push_back({.kind = "ADOPT_ATTEMPT",
+                              .text = absl::StrCat("adopt attempt ", id),
+                              .how = absl::StrCat("cohort adopt ", id)});
+  }
+  if (!entry->ending) {  // else a person has spoken
+    wait.lifted_by.push_back({.kind = "END_ATTEMPT",
+                              .text = absl::StrCat("end attempt ", id),
+                              .how = absl::StrCat("cohort end ", id)});
+  }
+  return wait;
+}
+
 const char* StateOf(const OrphanTable::Entry& entry,
                     const std::set<NodeId>& away) {
   if (entry.ending) return "ENDING";

@@ -11,6 +11,7 @@
 
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/state/job_gate.h"
 #include "head/state/observed.h"
 #include "head/store/records.h"
 
@@ -27,8 +28,16 @@ namespace cohort::head {
 //         a person ended is gone: its nodes said so, or are dead.
 //
 // Thread-compatible; belongs to ClusterState.
-class OrphanTable {
+class OrphanTable final : public JobGate {
  public:
+  WaitKind kind() const override { return v1::WAIT_KIND_ORPHAN; }
+  bool Pass(const JobRecord& job) override { return !Keeps(job); }
+  bool Keeps(const JobRecord& job) const override {
+    return OfJob(job.id) != nullptr;
+  }
+  // Which attempt, and what a person may say of it.
+  std::optional<Wait> WaitOf(const JobRecord& job) const override;
+
   // What one node said of an orphan.  Neither: nothing yet.
   struct Part {
     std::optional<ObservedAttempt> seen;  // without a row: its phase only

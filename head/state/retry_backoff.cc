@@ -29,66 +29,36 @@ absl::Duration RetryDelayAfter(const JobRecord& job,
 
 void RetryBackoff::Begin(const JobId& job, absl::Duration delay) {
   if (delay <= absl::ZeroDuration()) return;
-  pauses_.try_emplace(job, Pause{.due = clock_.Monotonic() + delay});
+  due_.try_emplace(job, clock_.Monotonic() + delay);
 }
 
 void RetryBackoff::Forget(const JobId& job) {
-  Leave(job);
-  pauses_.erase(job);
+  waiting_.Erase(job);
+  due_.erase(job);
 }
 
-bool RetryBackoff::Wait(const JobId& job) {
-  const auto found = pauses_.find(job);
-  if (found == pauses_.end()) return false;
-  Pause& pause = found->second;
-  COHORT_CHECK(!pause.waits) << job;
-  if (pause.due <= clock_.Monotonic()) return false;
-  pause.waits = true;
-  order_.emplace(pause.due, job);
-  return true;
+bool RetryBackoff::Pass(const JobRecord& job) {
+  const auto found = due_.find(job.id);
+  if (found == due_.end() || found->second <= clock_.Monotonic()) return true;
+  waiting_.Set(job.id, found->second);
+  return false;
 }
 
-void RetryBackoff::Leave(const JobId& job) {
-  const auto found = pauses_.find(job);
-  if (found == pauses_.end() || !found->second.waits) return;
-  found->second.waits = false;
-  order_.erase({found->second.due, job});
-}
-
-bool RetryBackoff::Waits(const JobId& job) const {
-  const auto found = pauses_.find(job);
-  return found != pauses_.end() && found->second.waits;
-}
-
-RetryBackoff::Elements RetryBackoff::ElementsOf(const JobId& array) const {
-  Elements elements;
-  for (auto at = pauses_.lower_bound(array);
-       at != pauses_.end() && at->first.array() == array; ++at) {
-    if (at->second.waits && ++elements.count == 1) elements.first = at->first;
-  }
-  return elements;
-}
-
-std::vector<JobId> RetryBackoff::TakeDue(size_t max) {
-  std::vector<JobId> due;
-  const absl::Duration now = clock_.Monotonic();
-  while (!order_.empty() && order_.begin()->first <= now && due.size() < max) {
-    due.push_back(order_.begin()->second);
-    Leave(due.back());
-  }
-  return due;
-}
-
-std::string RetryBackoff::ReasonOf(const JobRecord& job) const {
-  const auto found = pauses_.find(job.id);
-  if (found == pauses_.end()) return "";
-  const Pause& pause = found->second;
+std::optional<Wait> RetryBackoff::WaitOf(const JobRecord& job) const {
+  const auto found = due_.find(job.id);
+  if (found == due_.end()) return std::nullopt;
+  const bool waits = Keeps(job);
   const absl::Duration left =
-      std::max(pause.due - clock_.Monotonic(), absl::ZeroDuration());
-  if (!pause.waits && left == absl::ZeroDuration()) return "";
-  return absl::StrCat("attempt ", job.attempts + 1,
-                      pause.waits ? " starts in " : " is due in ",
-                      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+      std::max(found->second - clock_.Monotonic(), absl::ZeroDuration());
+  if (!waits && left == absl::ZeroDuration()) return std::nullopt;
+  const std::string text = absl::StrCat(
+      "attempt ", job.attempts + 1, waits ? " starts in " : " is due in ",
+      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+  return Wait{.kind = kind(),
+              .text = text,
+              .until = clock_.Wall() + left,
+              .lifted_by = {{.kind = "BACK_OFF_ENDS",
+                             .text = absl::StrCat("time: ", text)}}};
 }
 
 }  // namespace cohort::head

@@ -3,15 +3,14 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 
 #include "common/clock.h"
 #include "common/job_id.h"
+#include "head/state/deadline_queue.h"
+#include "head/state/job_gate.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -35,50 +34,38 @@ absl::Duration RetryDelayAfter(const JobRecord& job, const AttemptRecord& last);
 //
 // A time that has begun goes on while something else keeps its job, a hold or
 // its array's limit.  Counts on the monotonic clock and keeps nothing in rows:
-// after a start of the head it begins anew.  Thread-compatible; belongs to
-// ClusterState.
-class RetryBackoff {
+// after a start of the head it begins anew.  Belongs to JobGates.
+class RetryBackoff final : public JobGate {
  public:
   explicit RetryBackoff(const Clock& clock) : clock_(clock) {}
+
+  WaitKind kind() const override { return v1::WAIT_KIND_BACK_OFF; }
+  bool Pass(const JobRecord& job) override;
+  void Leave(const JobRecord& job) override { waiting_.Erase(job.id); }
+  std::vector<JobId> TakeDue(size_t most) override {
+    return waiting_.TakeDue(clock_.Monotonic(), most);
+  }
+  bool Keeps(const JobRecord& job) const override {
+    return waiting_.contains(job.id);
+  }
+  // "attempt 2 starts in 4s"; of one that something else keeps too "attempt 2
+  // is due in 4s".
+  std::optional<Wait> WaitOf(const JobRecord& job) const override;
+  Elements ElementsOf(const JobId& array, int64_t /*rest*/) const override {
+    return ElementsIn(waiting_.all(), array);
+  }
 
   // The next attempt of `job` is due in `delay`; one that has a time keeps it.
   void Begin(const JobId& job, absl::Duration delay);
   // The next attempt has begun, or there will be none.
   void Forget(const JobId& job);
-
-  // Nothing but this keeps `job`: TakeDue gives it once its time has come.
-  // False when it has come or there is none.  REQUIRES: `job` does not wait.
-  bool Wait(const JobId& job);
-  // Something else keeps it.  Nothing when it does not wait.
-  void Leave(const JobId& job);
-
-  bool Waits(const JobId& job) const;
-  // That wait.
-  size_t size() const { return order_.size(); }
-  // Of the elements of an array those that wait, and the first of them.
-  struct Elements {
-    int64_t count = 0;
-    std::optional<JobId> first;
-  };
-  Elements ElementsOf(const JobId& array) const;
-
-  // Takes out those whose time has come, at most `max` of them, in the order in
-  // which it came.
-  std::vector<JobId> TakeDue(size_t max);
-
-  // "attempt 2 starts in 4s"; of one that something else keeps too "attempt 2
-  // is due in 4s"; empty when its time has come or there is none.
-  std::string ReasonOf(const JobRecord& job) const;
+  // That nothing but this keeps.
+  size_t size() const { return waiting_.size(); }
 
  private:
-  struct Pause {
-    absl::Duration due;
-    bool waits = false;
-  };
-
   const Clock& clock_;
-  std::map<JobId, Pause> pauses_;
-  std::set<std::pair<absl::Duration, JobId>> order_;  // of those that wait
+  std::map<JobId, absl::Duration> due_;
+  DeadlineQueue<JobId> waiting_;  // of those that nothing else keeps
 };
 
 }  // namespace cohort::head

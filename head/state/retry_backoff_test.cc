@@ -24,6 +24,12 @@ class RetryBackoffTest : public ::testing::Test {
     return job;
   }
 
+  // Empty: it does not keep it.
+  std::string ReasonOf(const JobRecord& job) {
+    const std::optional<Wait> wait = backoff_.WaitOf(job);
+    return wait.has_value() ? wait->text : "";
+  }
+
   SeededRandom random_{1};
   ManualExecutor time_;
   RetryBackoff backoff_{time_};
@@ -66,7 +72,7 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
   backoff_.Begin(early.id, absl::Seconds(2));
   backoff_.Begin(gone.id, absl::Seconds(1));
   for (const JobRecord& job : {late, early, gone}) {
-    EXPECT_TRUE(backoff_.Wait(job.id));
+    EXPECT_FALSE(backoff_.Pass(job));
   }
   backoff_.Forget(gone.id);
   backoff_.Forget(gone.id);
@@ -74,8 +80,8 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
   EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
   time_.AdvanceBy(absl::Seconds(2));
   EXPECT_THAT(backoff_.TakeDue(1), ElementsAre(early.id));
-  EXPECT_FALSE(backoff_.Waits(early.id));
-  EXPECT_TRUE(backoff_.Waits(late.id));
+  EXPECT_FALSE(backoff_.Keeps(early));
+  EXPECT_TRUE(backoff_.Keeps(late));
   EXPECT_THAT(backoff_.TakeDue(10), ElementsAre(late.id));
   EXPECT_EQ(backoff_.size(), 0);
 }
@@ -83,36 +89,36 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
 TEST_F(RetryBackoffTest, ATimeGoesOnWhileSomethingElseKeepsTheJob) {
   const JobRecord job = Job(1);
   backoff_.Begin(job.id, absl::Seconds(4));
-  ASSERT_TRUE(backoff_.Wait(job.id));
-  backoff_.Leave(job.id);
-  EXPECT_FALSE(backoff_.Waits(job.id));
+  ASSERT_FALSE(backoff_.Pass(job));
+  backoff_.Leave(job);
+  EXPECT_FALSE(backoff_.Keeps(job));
   EXPECT_EQ(backoff_.size(), 0);
   time_.AdvanceBy(absl::Seconds(1));
   backoff_.Begin(job.id, absl::Seconds(4));  // it has one
-  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 is due in 3s");
-  EXPECT_TRUE(backoff_.Wait(job.id));
-  backoff_.Leave(job.id);
+  EXPECT_EQ(ReasonOf(job), "attempt 2 is due in 3s");
+  EXPECT_FALSE(backoff_.Pass(job));
+  backoff_.Leave(job);
   time_.AdvanceBy(absl::Seconds(3));
   EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
-  EXPECT_EQ(backoff_.ReasonOf(job), "");
-  EXPECT_FALSE(backoff_.Wait(job.id)) << "its time has come";
+  EXPECT_EQ(ReasonOf(job), "");
+  EXPECT_TRUE(backoff_.Pass(job)) << "its time has come";
   backoff_.Begin(job.id, absl::Seconds(4));
-  EXPECT_FALSE(backoff_.Wait(job.id)) << "and does not begin anew";
+  EXPECT_TRUE(backoff_.Pass(job)) << "and does not begin anew";
   backoff_.Forget(job.id);
   backoff_.Begin(job.id, absl::Seconds(8));
-  EXPECT_TRUE(backoff_.Wait(job.id)) << "of the next attempt";
+  EXPECT_FALSE(backoff_.Pass(job)) << "of the next attempt";
 }
 
 TEST_F(RetryBackoffTest, SaysWhenTheNextAttemptStarts) {
   const JobRecord job = Job(1);
-  EXPECT_EQ(backoff_.ReasonOf(job), "");
+  EXPECT_EQ(ReasonOf(job), "");
   backoff_.Begin(job.id, absl::Seconds(4));
-  ASSERT_TRUE(backoff_.Wait(job.id));
-  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 4s");
+  ASSERT_FALSE(backoff_.Pass(job));
+  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 4s");
   time_.AdvanceBy(absl::Milliseconds(1'500));
-  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 3s");
+  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 3s");
   time_.AdvanceBy(absl::Seconds(5));
-  EXPECT_EQ(backoff_.ReasonOf(job), "attempt 2 starts in 0");
+  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 0");
 }
 
 }  // namespace

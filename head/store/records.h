@@ -36,6 +36,7 @@ using PartPhase = v1::PartPhase;
 using PlacementStrategy = v1::PlacementStrategy;
 using PreflightVerdict = v1::PreflightVerdict;
 using RankState = v1::RankState;
+using WaitKind = v1::WaitKind;
 
 // Who caused a row, and by which request.
 struct Origin {
@@ -146,15 +147,7 @@ struct NodeRecord {
 // What a job did or waited for since a time, but for the end of others: that is
 // told by when they ended.
 struct JobPhase {
-  enum class Kind : uint8_t {
-    kInLine = 1,  // for room
-    kHeld = 2,
-    kArrayLimit = 3,
-    kBackOff = 4,
-    kAttempt = 5,  // one of it was under way
-    kOrphan = 6,
-  };
-  Kind kind = Kind::kInLine;
+  WaitKind kind = v1::WAIT_KIND_RESOURCES;
   absl::Time since = absl::InfinitePast();
 
   friend bool operator==(const JobPhase&, const JobPhase&) = default;

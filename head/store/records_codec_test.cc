@@ -163,8 +163,8 @@ JobRecord SomeJob() {
   record.ran = absl::Seconds(7);
   record.failure_class = v1::FAILURE_CLASS_OOM;
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
-  record.phases = {{.kind = JobPhase::Kind::kHeld, .since = At(1)},
-                   {.kind = JobPhase::Kind::kOrphan, .since = At(2)}};
+  record.phases = {{.kind = v1::WAIT_KIND_HELD, .since = At(1)},
+                   {.kind = v1::WAIT_KIND_ORPHAN, .since = At(2)}};
   record.spec.Own().mutable_run()->set_preflight(true);
   record.preflight = Preflight{.attempt = 2,
                                .verdict = v1::PREFLIGHT_VERDICT_SLOW,
@@ -437,7 +437,7 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   };
   spoil_job([](JobRecord& job) { job.state = JobState(8); });
   spoil_job([](JobRecord& job) { job.failure_class = FailureClass(7); });
-  spoil_job([](JobRecord& job) { job.phases[0].kind = JobPhase::Kind(7); });
+  spoil_job([](JobRecord& job) { job.phases[0].kind = WaitKind(99); });
   spoil_job(
       [](JobRecord& job) { job.preflight->verdict = PreflightVerdict(4); });
   spoil_job([](JobRecord& job) {

@@ -354,7 +354,7 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   TextsToProto(record.causes, row.mutable_causes());
   for (const JobPhase& phase : record.phases) {
     pb::JobPhase* const out = row.add_phases();
-    out->set_kind(static_cast<uint32_t>(phase.kind));
+    out->set_kind(phase.kind);
     out->set_since_us(ToMicros(phase.since));
   }
   if (record.preflight.has_value()) {
@@ -408,8 +408,8 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.phases.reserve(static_cast<size_t>(row.phases_size()));
   for (const pb::JobPhase& phase : row.phases()) {
     record.phases.push_back(
-        {.kind = reader.ToEnum(phase.kind(), JobPhase::Kind::kInLine,
-                               JobPhase::Kind::kOrphan, "phase"),
+        {.kind = reader.ToEnum(phase.kind(), v1::WAIT_KIND_RESOURCES,
+                               v1::WaitKind_MAX, "phase"),
          .since = FromMicros(phase.since_us())});
   }
   if (row.has_preflight()) {

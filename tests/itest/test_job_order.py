@@ -76,6 +76,35 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
             c.run("submit", "--after", "0" * 31 + "1", "--", "true"), 125,
             "there is no job 0000")
 
+    def test_jobs_begin_at_their_time_and_not_before(self):
+        c = self.cluster("--num-cpus", "2")
+        soon = c.submit("--begin", "+1.5s", "--", "true")
+        past = c.submit("--begin", "2020-01-01T00:00:00Z", "--", "true")
+        far = c.submit("--begin", "+1h", "--array", "0-1", "--", "true")
+        self.assertEqual(c.await_end(past)["state"], "SUCCEEDED")
+        ended = c.await_end(soon)
+        self.assertEqual(ended["state"], "SUCCEEDED", ended)
+        self.assertGreaterEqual(ended["started_at"], ended["begin"])
+        c.kill_head()
+        c.start_head()
+        waits = c.job(f"{far}.1")
+        self.assertEqual(waits["state"], "PENDING")
+        self.assertRegex(waits["reason"], r"^starts at 20\S+Z, in (59m|1h)")
+        self.assertIn(waits["reason"].split(",")[0],
+                      c.run("jobs", "list").stdout)
+        why = c.json("explain", far)
+        self.assertEqual(why["blockers"][0]["kind"], "start_time", why)
+        self.assertEqual(why["elements"],
+                         [{"kind": "start_time", "count": 2,
+                           "first": f"{far}.0"}])
+        self.assert_fails(c.run("submit", "--begin", "+400d", "--", "true"), 2,
+                          "--begin: ", "365 days")
+        self.assert_fails(
+            c.run("submit", "--begin", "2999-01-01T00:00:00Z", "--", "true"),
+            2, "365 days")
+        self.assert_fails(c.run("submit", "--begin", "noon", "--", "true"), 2,
+                          "--begin: \"noon\", column 1")
+
     def test_hold_refuses_what_runs(self):
         c = self.cluster("--num-cpus", "1")
         job = c.submit("--", "sleep", "600")

@@ -232,6 +232,15 @@ TEST_F(DoctoredStateTest, AJobBeforeItsTurnIsNoticed) {
   EXPECT_THAT(Check(), StartsWith("DP-1"));
 }
 
+TEST_F(DoctoredStateTest, AJobBeforeItsStartTimeIsNoticed) {
+  rows_.jobs[0].phases = {
+      {.kind = v1::WAIT_KIND_NOTHING, .since = absl::FromUnixSeconds(10)}};
+  rows_.jobs[0].spec.Own().set_start_at_us(10'000'000);
+  EXPECT_EQ(Check(), "");
+  rows_.jobs[0].spec.Own().set_start_at_us(11'000'000);
+  EXPECT_THAT(Check(), StartsWith("ST-1"));
+}
+
 TEST_F(DoctoredStateTest, AnArrayBeyondItsLimitIsNoticed) {
   AddRunningJob("gpu1");
   head::ArrayRecord& array = rows_.arrays.emplace_back();

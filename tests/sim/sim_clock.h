@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "absl/time/time.h"
 
 #include "common/clock.h"
@@ -19,11 +21,18 @@ class SteppingClock final : public Clock {
     return absl::FromUnixMicros(absl::ToUnixMicros(world_.Wall() + offset_));
   }
 
-  void Step(absl::Duration by) { offset_ += by; }
+  void Step(absl::Duration by) {
+    offset_ += by;
+    furthest_ = std::max(furthest_, offset_);
+  }
+  // As somebody who finds it behind puts it right: what it was to show soon it
+  // shows.
+  void CatchUp() { offset_ = furthest_; }
 
  private:
   const Clock& world_;
   absl::Duration offset_;
+  absl::Duration furthest_;
 };
 
 // A clock whose monotonic time crawls, for tests of who relies on it.

@@ -223,8 +223,8 @@ v1::JobSpec SimCluster::RandomSpec() {
   return spec;
 }
 
-// Arrays, and jobs that wait for a person; whom a job comes after is chosen
-// when it is submitted.
+// Arrays, and jobs that wait for a person or a time; whom a job comes after is
+// chosen when it is submitted.
 void SimCluster::AddOrder(v1::JobSpec& spec) {
   if (random_.Below(8) == 0) {
     counters_.Count("array");
@@ -234,6 +234,10 @@ void SimCluster::AddOrder(v1::JobSpec& spec) {
   if (random_.Below(8) == 0) {
     counters_.Count("submitted_held");
     spec.set_hold(true);
+  }
+  if (random_.Below(8) == 0) {
+    counters_.Count("submitted_to_begin_later");
+    spec.set_start_in_us(static_cast<int64_t>(random_.Below(20'000'000)));
   }
 }
 

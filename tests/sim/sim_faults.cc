@@ -367,6 +367,7 @@ void SimCluster::HealEverything() {
   network_.SetBreakProbability(0);
   network_.HealAll();
   disk_.Heal();
+  clock_.CatchUp();
   if (head_ != nullptr && head_->stopped()) head_->Continue();
   if (options_.broken == Break::kHeadFallsSilent) {
     network_.SilenceAfter("head", 0);

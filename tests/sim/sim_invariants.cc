@@ -9,6 +9,7 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
+#include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
 #include "head/store/enum_text.h"
@@ -124,6 +125,16 @@ std::string CheckEligible(const ClusterState& state, const JobRecord& job) {
       return absl::StrCat("DP-1: job ", job.id.ToText(), " runs before ",
                           head::JobOf(dependency).ToText(), " has ended");
     }
+  }
+  // Who waits for others has no phase of its own then, and the clock may be set
+  // back while it stands in line.  Phases are told to 10 ms.
+  if (!job.spec->after().empty()) return "";
+  const absl::Time start = head::StartTimeOf(*job.spec);
+  for (const head::JobPhase& phase : job.phases) {
+    if (phase.kind != v1::WAIT_KIND_NOTHING) continue;
+    if (phase.since >= start - head::kJobPhaseMin) break;
+    return absl::StrCat("ST-1: job ", job.id.ToText(),
+                        " began before its start time");
   }
   return "";
 }

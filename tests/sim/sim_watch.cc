@@ -29,7 +29,7 @@ bool TakesPlace(const ClusterState& state, const JobRecord& job,
                 const std::function<bool(const JobRecord&)>& in_line) {
   if (head::HasEnded(job.state)) return false;
   return job.state != v1::JOB_STATE_PENDING || in_line(job) ||
-         state.backoff().Waits(job.id) ||
+         state.gates().back_off().Keeps(job) ||
          state.orphans().OfJob(job.id) != nullptr;
 }
 
@@ -64,14 +64,15 @@ std::string CheckLine(const ClusterState& state,
     const JobRecord& job = *state.jobs().Find(id);
     if (job.state != v1::JOB_STATE_PENDING) continue;
     const std::string kept = KeptBy(state, job);
-    const bool backs_off = state.backoff().Waits(id);
+    const bool waits = state.gates().back_off().Keeps(job) ||
+                       state.gates().start_times().Keeps(job);
     if (in_line(job)) {
-      if (kept.empty() && !backs_off) continue;
+      if (kept.empty() && !waits) continue;
       return absl::StrCat("EL-1: job ", id.ToText(),
                           " stands in line in spite ", "of ",
-                          kept.empty() ? "its back-off" : kept);
+                          kept.empty() ? "its time" : kept);
     }
-    if (kept.empty() && !backs_off && !ArrayIsFull(state, job, in_line)) {
+    if (kept.empty() && !waits && !ArrayIsFull(state, job, in_line)) {
       return absl::StrCat("EL-1: nothing keeps job ", id.ToText(),
                           ", and it does not stand in line");
     }

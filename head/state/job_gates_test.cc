@@ -1,10 +1,11 @@
-#include "head/state/eligibility.h"
+#include "head/state/job_gates.h"
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "common/testing/manual_executor.h"
 #include "head/testing/job_specs.h"
 
 namespace cohort::head {
@@ -14,13 +15,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class EligibilityTest : public ::testing::Test {
+class JobGatesTest : public ::testing::Test {
  protected:
   const JobRecord& Add(JobRecord job) {
     const JobId id = job.id;
     job.sequence = ++sequence_;
     jobs_.Add(std::move(job));
-    eligibility_.Added(*jobs_.Find(id));
+    gates_.Added(*jobs_.Find(id));
     return *jobs_.Find(id);
   }
   const JobRecord& AddJob(
@@ -45,92 +46,98 @@ class EligibilityTest : public ::testing::Test {
     }
     return array.id;
   }
-  bool Admit(const JobId& id) { return eligibility_.Admit(*jobs_.Find(id)); }
+  bool Pass(const JobId& id) { return gates_.Pass(*jobs_.Find(id)); }
+  // Of what comes first.
+  std::string WhyOf(const JobId& id) {
+    return gates_.WaitsOf(*jobs_.Find(id)).at(0).text;
+  }
   void Start(const JobId& id) {
     jobs_.Move(id, v1::JOB_STATE_STARTING);
     jobs_.Move(id, v1::JOB_STATE_RUNNING);
   }
   void End(const JobId& id, JobState state) {
     jobs_.Move(id, state);
-    eligibility_.Ended(*jobs_.Find(id));
+    gates_.Ended(*jobs_.Find(id));
   }
 
   SeededRandom random_{7};
   JobTable jobs_;
-  Eligibility eligibility_{jobs_};
+  OrphanTable orphans_;
+  ManualExecutor time_;
+  JobGates gates_{jobs_, orphans_, time_};
   uint64_t sequence_ = 0;
 };
 
-TEST_F(EligibilityTest, AdmitsWhatNothingKeeps) {
+TEST_F(JobGatesTest, AdmitsWhatNothingKeeps) {
   const JobRecord& job = AddJob();
-  EXPECT_TRUE(eligibility_.Admit(job));
-  EXPECT_EQ(eligibility_.ReasonOf(job), "");
+  EXPECT_TRUE(gates_.Pass(job));
+  EXPECT_THAT(gates_.WaitsOf(job), IsEmpty());
 }
 
-TEST_F(EligibilityTest, KeepsAHeldJobAndNamesWhoHoldsIt) {
+TEST_F(JobGatesTest, KeepsAHeldJobAndNamesWhoHoldsIt) {
   const JobId id = AddJob().id;
   jobs_.FindMutable(id)->held = true;
   jobs_.FindMutable(id)->held_by = "ada";
-  EXPECT_FALSE(Admit(id));
-  EXPECT_EQ(eligibility_.ReasonOf(*jobs_.Find(id)), "held by ada");
+  EXPECT_FALSE(Pass(id));
+  EXPECT_EQ(WhyOf(id), "held by ada");
 }
 
 // DP-1
-TEST_F(EligibilityTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
+TEST_F(JobGatesTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
   const JobId a = AddJob().id;
   const JobId b = AddJob().id;
   const JobId c =
       AddJob({{a, v1::DEPENDENCY_KIND_OK}, {b, v1::DEPENDENCY_KIND_ANY}}).id;
-  EXPECT_FALSE(Admit(c));
-  EXPECT_THAT(eligibility_.ReasonOf(*jobs_.Find(c)),
+  EXPECT_FALSE(Pass(c));
+  EXPECT_THAT(WhyOf(c),
               HasSubstr(absl::StrCat(a.ToText(), ", which is PENDING")));
   Start(a);
   End(a, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(eligibility_.TakeReady(), IsEmpty());
+  EXPECT_THAT(gates_.TakeOpened(), IsEmpty());
   End(b, v1::JOB_STATE_FAILED);
-  EXPECT_THAT(eligibility_.TakeReady(), ElementsAre(c));
-  EXPECT_TRUE(Admit(c));
-  EXPECT_THAT(eligibility_.TakeBroken(), IsEmpty());
+  EXPECT_THAT(gates_.TakeOpened(), ElementsAre(c));
+  EXPECT_TRUE(Pass(c));
+  EXPECT_THAT(gates_.after().TakeBroken(), IsEmpty());
 }
 
-TEST_F(EligibilityTest, TellsWhoCanNeverStart) {
+TEST_F(JobGatesTest, TellsWhoCanNeverStart) {
   const JobId a = AddJob().id;
   const JobId b = AddJob({{a, v1::DEPENDENCY_KIND_OK}}).id;
   End(a, v1::JOB_STATE_STOPPED);
-  const auto broken = eligibility_.TakeBroken();
+  const auto broken = gates_.after().TakeBroken();
   ASSERT_EQ(broken.size(), 1u);
   EXPECT_EQ(broken[0].who, b);
   EXPECT_EQ(broken[0].dependency, a);
-  EXPECT_THAT(eligibility_.TakeBroken(), IsEmpty());
+  EXPECT_THAT(gates_.after().TakeBroken(), IsEmpty());
 }
 
 // EL-2
-TEST_F(EligibilityTest, AdmitsNoMoreElementsThanTheArrayAllows) {
+TEST_F(JobGatesTest, AdmitsNoMoreElementsThanTheArrayAllows) {
   const JobId array = AddArray("0-3%2", 4);
-  EXPECT_TRUE(Admit(array.Element(0)));
-  EXPECT_TRUE(Admit(array.Element(1)));
-  EXPECT_FALSE(Admit(array.Element(2)));
-  EXPECT_FALSE(Admit(array.Element(3)));
+  EXPECT_TRUE(Pass(array.Element(0)));
+  EXPECT_TRUE(Pass(array.Element(1)));
+  EXPECT_FALSE(Pass(array.Element(2)));
+  EXPECT_FALSE(Pass(array.Element(3)));
   // Who is to start again keeps its place.
-  EXPECT_TRUE(Admit(array.Element(0)));
+  EXPECT_TRUE(Pass(array.Element(0)));
   // Two places in one decision are two elements, not one twice.
-  eligibility_.Withdraw(*jobs_.Find(array.Element(0)));
+  gates_.array().GiveUp(*jobs_.Find(array.Element(0)));
   End(array.Element(1), v1::JOB_STATE_STOPPED);
-  EXPECT_THAT(eligibility_.TakeReady(),
+  EXPECT_THAT(gates_.TakeOpened(),
               ElementsAre(array.Element(2), array.Element(3)));
-  EXPECT_TRUE(Admit(array.Element(2)));
-  EXPECT_TRUE(Admit(array.Element(3)));
-  EXPECT_FALSE(Admit(array.Element(0)));
+  EXPECT_TRUE(Pass(array.Element(2)));
+  EXPECT_TRUE(Pass(array.Element(3)));
+  EXPECT_FALSE(Pass(array.Element(0)));
 }
 
-TEST_F(EligibilityTest, CountsElementsThatRunWhenItIsBuiltFromRows) {
+TEST_F(JobGatesTest, CountsElementsThatRunWhenItIsBuiltFromRows) {
   const JobId array = AddArray("0-2%1", 3);
-  EXPECT_TRUE(Admit(array.Element(1)));
+  EXPECT_TRUE(Pass(array.Element(1)));
   Start(array.Element(1));
-  Eligibility again(jobs_);
+  JobGates again(jobs_, orphans_, time_);
   for (uint32_t i = 0; i < 3; ++i) again.Added(*jobs_.Find(array.Element(i)));
-  EXPECT_FALSE(again.Admit(*jobs_.Find(array.Element(0))));
-  EXPECT_THAT(again.ReasonOf(*jobs_.Find(array.Element(0))),
+  EXPECT_FALSE(again.Pass(*jobs_.Find(array.Element(0))));
+  EXPECT_THAT(again.WaitsOf(*jobs_.Find(array.Element(0))).at(0).text,
               HasSubstr("its limit"));
 }
 

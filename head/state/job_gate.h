@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/job_id.h"
+#include "head/state/wait.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// One thing that may keep a PENDING job from the waiting line.  A new one is a
+// file pair and a line in JobGates.  Computed from rows, so that it is the same
+// after a restart.  Thread-compatible.
+class JobGate {
+ public:
+  virtual ~JobGate() = default;
+
+  virtual WaitKind kind() const = 0;
+
+  // `job` is in the table and has not ended; once, before all else.
+  virtual void Added(const JobRecord& /*job*/) {}
+  // Whether `job`, which is PENDING, may pass; asked again and again.  When it
+  // may not, it is named by TakeOpened or TakeDue once it is worth asking
+  // again, or whoever opens the gate asks.
+  virtual bool Pass(const JobRecord& job) = 0;
+  // It does not wait here any more, for now or for good.
+  virtual void Leave(const JobRecord& /*job*/) {}
+  virtual void Ended(const JobRecord& /*job*/) {}
+
+  // Who may ask again because of what became of others, in order.
+  virtual std::vector<JobId> TakeOpened() { return {}; }
+  // Who may because of the time, at most `most`.
+  virtual std::vector<JobId> TakeDue(size_t /*most*/) { return {}; }
+
+  // Whether this is what `job` is in the phase of, when no gate before does.
+  virtual bool Keeps(const JobRecord& job) const = 0;
+  // What it keeps `job` for, also when a gate before does; nothing: it is open.
+  virtual std::optional<Wait> WaitOf(const JobRecord& job) const = 0;
+  // The PENDING elements of an array that wait here; `rest` wait at none
+  // before.
+  struct Elements {
+    int64_t count = 0;
+    std::optional<JobId> first;  // where it is known
+  };
+  virtual Elements ElementsOf(const JobId& /*array*/, int64_t /*rest*/) const {
+    return {};
+  }
+
+ protected:
+  // Those of an array among all that wait, in order.
+  template <typename Time>
+  static Elements ElementsIn(const std::map<JobId, Time>& all,
+                             const JobId& array) {
+    Elements elements;
+    for (auto at = all.lower_bound(array);
+         at != all.end() && at->first.array() == array; ++at) {
+      if (++elements.count == 1) elements.first = at->first;
+    }
+    return elements;
+  }
+};
+
+}  // namespace cohort::head

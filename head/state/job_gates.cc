@@ -1,0 +1,78 @@
+#include "head/state/job_gates.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace cohort::head {
+namespace {
+
+void Append(std::vector<JobId> more, std::vector<JobId>& all) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+void JobGates::Added(const JobRecord& job) {
+  for (JobGate* const gate : gates_) gate->Added(job);
+}
+
+bool JobGates::Pass(const JobRecord& job) {
+  return std::all_of(gates_.begin(), gates_.end(),
+                     [&job](JobGate* gate) { return gate->Pass(job); });
+}
+
+void JobGates::Leave(const JobRecord& job) {
+  for (JobGate* const gate : gates_) gate->Leave(job);
+}
+
+void JobGates::Ended(const JobRecord& job) {
+  for (JobGate* const gate : gates_) gate->Ended(job);
+}
+
+std::vector<JobId> JobGates::TakeOpened() {
+  std::vector<JobId> opened;
+  for (JobGate* const gate : gates_) Append(gate->TakeOpened(), opened);
+  return opened;
+}
+
+std::vector<JobId> JobGates::TakeDue(size_t most) {
+  std::vector<JobId> due;
+  for (JobGate* const gate : gates_) {
+    Append(gate->TakeDue(most - due.size()), due);
+  }
+  return due;
+}
+
+WaitKind JobGates::PhaseOf(const JobRecord& job) const {
+  for (const JobGate* const gate : gates_) {
+    if (gate->Keeps(job)) return gate->kind();
+  }
+  return v1::WAIT_KIND_RESOURCES;
+}
+
+std::vector<Wait> JobGates::WaitsOf(const JobRecord& job) const {
+  std::vector<Wait> waits;
+  for (const JobGate* const gate : gates_) {
+    std::optional<Wait> wait = gate->WaitOf(job);
+    if (!wait.has_value()) continue;
+    waits.push_back(*std::move(wait));
+    // What runs of it already may be all that it needs.
+    if (gate->kind() == v1::WAIT_KIND_ORPHAN) break;
+  }
+  return waits;
+}
+
+std::vector<std::pair<WaitKind, JobGate::Elements>> JobGates::ElementsOf(
+    const JobId& array, int64_t pending) const {
+  std::vector<std::pair<WaitKind, JobGate::Elements>> waiting;
+  for (const JobGate* const gate : gates_) {
+    const JobGate::Elements elements = gate->ElementsOf(array, pending);
+    if (elements.count == 0) continue;
+    waiting.emplace_back(gate->kind(), elements);
+    pending -= elements.count;
+  }
+  std::reverse(waiting.begin(), waiting.end());
+  return waiting;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/job_id.h"
+#include "head/state/array_places.h"
+#include "head/state/dependencies.h"
+#include "head/state/hold_gate.h"
+#include "head/state/job_gate.h"
+#include "head/state/job_table.h"
+#include "head/state/orphans.h"
+#include "head/state/retry_backoff.h"
+#include "head/state/start_times.h"
+
+namespace cohort::head {
+
+// What a PENDING job passes before it stands in the waiting line: one gate
+// after the other, and it waits at the first that is closed.
+//
+//   EL-1: a PENDING job stands in the waiting line exactly while no gate is
+//         closed for it.
+//
+// Rebuilt from rows: Added for each job that has not ended, then Pass for each
+// PENDING one.  Thread-compatible; belongs to ClusterState.
+class JobGates {
+ public:
+  // All of them outlive it.
+  JobGates(JobTable& jobs, OrphanTable& orphans, const Clock& clock)
+      : after_(jobs),
+        start_times_(clock),
+        array_(jobs),
+        back_off_(clock),
+        gates_{&orphans, &hold_, &after_, &start_times_, &array_, &back_off_} {}
+
+  JobGates(const JobGates&) = delete;
+  JobGates& operator=(const JobGates&) = delete;
+
+  // As JobGate, of all of them.
+  void Added(const JobRecord& job);
+  bool Pass(const JobRecord& job);
+  void Leave(const JobRecord& job);
+  void Ended(const JobRecord& job);
+  std::vector<JobId> TakeOpened();
+  std::vector<JobId> TakeDue(size_t most);
+
+  // The phase of a PENDING job.
+  WaitKind PhaseOf(const JobRecord& job) const;
+  // All that keeps it, not only what comes first.
+  std::vector<Wait> WaitsOf(const JobRecord& job) const;
+  // Of the `pending` elements of an array those that wait, by what for; those
+  // that come soonest first.
+  std::vector<std::pair<WaitKind, JobGate::Elements>> ElementsOf(
+      const JobId& array, int64_t pending) const;
+
+  const HoldGate& hold() const { return hold_; }
+  Dependencies& after() { return after_; }
+  const Dependencies& after() const { return after_; }
+  const StartTimes& start_times() const { return start_times_; }
+  ArrayPlaces& array() { return array_; }
+  const ArrayPlaces& array() const { return array_; }
+  RetryBackoff& back_off() { return back_off_; }
+  const RetryBackoff& back_off() const { return back_off_; }
+
+ private:
+  HoldGate hold_;
+  Dependencies after_;
+  StartTimes start_times_;
+  ArrayPlaces array_;
+  RetryBackoff back_off_;
+  const std::array<JobGate*, 6> gates_;  // in order
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,38 @@
+#include "head/state/wait.h"
+
+#include <cstddef>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace cohort::head {
+namespace {
+
+// Of a list of names.
+constexpr size_t kNamesShown = 3;
+
+}  // namespace
+
+std::string WaitKindName(WaitKind kind) {
+  const std::string name = v1::WaitKind_Name(kind);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "WAIT_KIND_"));
+}
+
+std::string NamesText(const std::vector<std::string>& names) {
+  if (names.size() > kNamesShown) {
+    const std::vector<std::string> shown(names.begin(),
+                                         names.begin() + kNamesShown);
+    return absl::StrCat(absl::StrJoin(shown, ", "), " and ",
+                        names.size() - kNamesShown, " more");
+  }
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool last = i + 1 == names.size();
+    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", names[i]);
+  }
+  return text;
+}
+
+}  // namespace cohort::head
