@@ -229,7 +229,7 @@ TEST_F(CheckTest, NamesADamagedTableFile) {
 
 TEST_F(CheckTest, RowsWithoutAClusterRowAreDamage) {
   COHORT_ASSERT_OK(fixture_.store().Append(
-      3, {{Table::kCluster, ClusterKey(), std::nullopt}}));
+      3, {{Table::kCluster, RowKey(), std::nullopt}}));
   fixture_.CloseStore();
   EXPECT_THAT(RunCheck(fixture_.state_dir()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store")));

@@ -174,8 +174,8 @@ void ClusterState::AddArray(JobRecord model,
                      .origin = model.origin,
                      .spec = model.spec,
                      .submitted_at = model.submitted_at};
-  jobs_.AddArray(record);
-  change.arrays.push_back(std::move(record));
+  change.Put(record);
+  jobs_.AddArray(std::move(record));
   model.origin.request_id.clear();  // the array's row says it
   for (const uint32_t index : indices) {
     JobRecord element = model;

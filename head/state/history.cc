@@ -191,7 +191,7 @@ size_t History::ForgetArray(const JobId& id, size_t rows, Change& change) {
   if (array.size > 0) return gone;
   jobs_.RemoveArray(id);
   job_line_.Trim(id);
-  change.arrays_gone.push_back(id);
+  change.Delete<ArrayRecord>(id);
   return gone + 1;
 }
 
@@ -201,14 +201,15 @@ size_t History::ForgetJob(const JobId& job, Change& change) {
   jobs_.Remove(job);
   if (!job.IsElement()) job_line_.Trim(job);
   change.jobs.erase(job);
-  change.jobs_gone.push_back(job);
+  change.Delete<JobRecord>(job);
+  change.cluster = true;
   return 1 + attempts.size();
 }
 
 void History::ForgetAttempt(const AttemptId& attempt, Change& change) {
   attempts_.Remove(attempt);
   change.attempts.erase(attempt);
-  change.attempts_gone.push_back(attempt);
+  change.Delete<AttemptRecord>(attempt);
 }
 
 void History::TrimEvents(size_t rows, Change& change) {
@@ -216,7 +217,7 @@ void History::TrimEvents(size_t rows, Change& change) {
     const std::optional<uint64_t> number = event_line_.Due();
     if (!number.has_value()) return;
     event_line_.Trim(*number);
-    change.events_gone.push_back(*number);
+    change.Delete<EventRecord>(*number);
   }
 }
 
@@ -232,7 +233,8 @@ void History::TrimNodes(size_t rows, Change& change) {
     nodes_.Remove(*node);
     node_line_.Trim(*node);
     change.nodes.erase(*node);
-    change.nodes_gone.push_back(*node);
+    change.Delete<NodeRecord>(*node);
+    change.cluster = true;
   }
 }
 

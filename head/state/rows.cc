@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
     const size_t begin = events.size();
     for (const auto& [key, value] : rows) {
       events.push_back(
-          {.number = EventNumber(key),
+          {.number = RowNumber(key),
            .at = absl::InfinitePast(),
            .bytes = static_cast<int64_t>(key.size() + value.size())});
     }
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
       events[begin + i].at = at;
     }
     if (rows.size() < kEventsRead) return events;
-    first = EventKey(events.back().number + 1);
+    first = RowKey(events.back().number + 1);
   }
 }
 

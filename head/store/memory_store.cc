@@ -116,7 +116,7 @@ absl::Status MemoryDisk::CheckFence(uint64_t term) const {
   uint64_t stored = 0;
   const auto rows = tables_.find(Table::kCluster);
   if (rows != tables_.end()) {
-    const auto row = rows->second.find(ClusterKey());
+    const auto row = rows->second.find(RowKey());
     if (row != rows->second.end()) {
       COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp,
                               ReadClusterStamp(row->second));

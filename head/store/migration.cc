@@ -46,8 +46,8 @@ class Migration {
     const std::string message = cluster_.SerializeAsString();
     COHORT_ASSIGN_OR_RETURN(std::optional<std::string> changed,
                             step_.rewrite(Table::kCluster, message));
-    batch_.push_back({Table::kCluster, ClusterKey(),
-                      SealRow(ClusterKey(), changed.value_or(message))});
+    batch_.push_back({Table::kCluster, RowKey(),
+                      SealRow(RowKey(), changed.value_or(message))});
     return store_.Append(cluster_.term(), std::exchange(batch_, {}));
   }
 
@@ -72,8 +72,8 @@ class Migration {
   }
 
   absl::Status Flush() {
-    batch_.push_back({Table::kCluster, ClusterKey(),
-                      SealRow(ClusterKey(), cluster_.SerializeAsString())});
+    batch_.push_back({Table::kCluster, RowKey(),
+                      SealRow(RowKey(), cluster_.SerializeAsString())});
     bytes_ = 0;
     return store_.Append(cluster_.term(), std::exchange(batch_, {}));
   }

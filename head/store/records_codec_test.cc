@@ -472,12 +472,12 @@ TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
 }
 
 TEST(RecordsCodecTest, EventKeysSortByNumber) {
-  EXPECT_LT(EventKey(255), EventKey(256));
-  EXPECT_LT(EventKey(256), EventKey(uint64_t{1} << 40));
+  EXPECT_LT(RowKey(255), RowKey(256));
+  EXPECT_LT(RowKey(256), RowKey(uint64_t{1} << 40));
 }
 
 TEST(RecordsCodecTest, RequestKeysDoNotRunTogether) {
-  EXPECT_NE(RequestRowKey("a", "bc"), RequestRowKey("ab", "c"));
+  EXPECT_NE(RowKey("a", "bc"), RowKey("ab", "c"));
 }
 
 // RS-2: whatever bit of a row flips, it is found.
@@ -510,7 +510,7 @@ TEST(RecordsCodecTest, DamageNamesTableAndKey) {
 
 TEST(RecordsCodecTest, AValueUnderAnotherKeyIsDataLoss) {
   const Write write = ToWrite(SomeJob());
-  EXPECT_THAT(FromRow<JobRecord>(JobKey(IdOf<JobId>('x')), *write.value),
+  EXPECT_THAT(FromRow<JobRecord>(RowKey(IdOf<JobId>('x')), *write.value),
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
@@ -533,7 +533,7 @@ TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
   row.mutable_spec()->mutable_scaling()->set_placement_strategy(
       v1::PLACEMENT_STRATEGY_PACK);
   row.set_state(99);
-  EXPECT_THAT(FromRow<JobRecord>(JobKey(id), Sealed(JobKey(id), row)),
+  EXPECT_THAT(FromRow<JobRecord>(RowKey(id), Sealed(RowKey(id), row)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));
 }
 
@@ -551,9 +551,9 @@ TEST(RecordsCodecTest, ANewerSchemaIsRefused) {
   row.set_schema_version(kSchemaVersion + 1);
   row.set_term(4);
   row.GetReflection()->MutableUnknownFields(&row)->AddVarint(99, 1);
-  const std::string value = Sealed(ClusterKey(), row);
+  const std::string value = Sealed(RowKey(), row);
 
-  const auto record = FromRow<ClusterRecord>(ClusterKey(), value);
+  const auto record = FromRow<ClusterRecord>(RowKey(), value);
   EXPECT_THAT(record, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("from the future")));
   EXPECT_EQ(GetReason(record.status()), "store_from_the_future");
@@ -588,7 +588,7 @@ TEST(RecordsCodecTest, LoadRecordsComesInKeyOrderAndStopsAtDamage) {
   EXPECT_EQ((*events)[0].number, 2u);
   EXPECT_EQ((*events)[2].number, 70000u);
 
-  disk.Corrupt(Table::kEvents, EventKey(300), "x");
+  disk.Corrupt(Table::kEvents, RowKey(300), "x");
   EXPECT_THAT(LoadRecords<EventRecord>(store),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("events")));
 }

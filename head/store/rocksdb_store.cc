@@ -640,7 +640,7 @@ absl::Status RocksdbStore::ReadStamp(bool families_missing) {
   if (cluster == nullptr) {
     return DamagedError(options_.path, "its first table is missing");
   }
-  const rocksdb::Status status = db_->Get(read, cluster, ClusterKey(), &value);
+  const rocksdb::Status status = db_->Get(read, cluster, RowKey(), &value);
   if (status.IsNotFound()) return absl::OkStatus();
   if (!status.ok()) {
     return ToStatus(status, options_.path, Doing::kUsing);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,7 +14,7 @@
 
 namespace cohort::head {
 
-// One column family each.  On disk by name (TableName): add, never rename.
+// One column family each.
 enum class Table : uint8_t {
   kCluster,
   kNodes,
@@ -24,13 +26,19 @@ enum class Table : uint8_t {
   kArrays,
   kWaitReasons,
 };
-inline constexpr Table kAllTables[] = {
-    Table::kCluster,  Table::kNodes,    Table::kJobs,
-    Table::kAttempts, Table::kRequests, Table::kPackages,
-    Table::kEvents,   Table::kArrays,   Table::kWaitReasons};
+// On disk and for people, by Table: add, never rename.
+inline constexpr const char* kTableNames[] = {
+    "cluster",  "nodes",  "jobs",   "attempts",    "requests",
+    "packages", "events", "arrays", "wait_reasons"};
+inline constexpr auto kAllTables = [] {
+  std::array<Table, std::size(kTableNames)> all{};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Table>(i);
+  return all;
+}();
 
-// The name of a table on disk and for people: "jobs".
-const char* TableName(Table table);
+constexpr const char* TableName(Table table) {
+  return kTableNames[static_cast<size_t>(table)];
+}
 
 // Why a store is Unavailable until somebody frees space.
 inline constexpr char kDiskFullReason[] = "disk_full";

@@ -417,7 +417,7 @@ TEST_F(HistoryTest, AJobThatGoesBeforeItsEndIsNoticed) {
   job.id = JobId::New(random_);
   EXPECT_EQ(Write(job), "");
   EXPECT_THAT(history_.OnDurable(
-                  {{head::Table::kJobs, head::JobKey(job.id), std::nullopt}}),
+                  {{head::Table::kJobs, head::RowKey(job.id), std::nullopt}}),
               StartsWith("JB-1"));
 }
 
