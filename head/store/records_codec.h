@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -92,14 +93,14 @@ std::string SealRow(absl::string_view key, absl::string_view message);
 // All records of `store`, in key order; the first error of the store or a row.
 template <typename Record>
 absl::StatusOr<std::vector<Record>> LoadRecords(Store& store) {
-  COHORT_ASSIGN_OR_RETURN(const auto rows,
-                          store.LoadAll(RowOf<Record>::kTable));
   std::vector<Record> records;
-  records.reserve(rows.size());
-  for (const auto& [key, value] : rows) {
-    COHORT_ASSIGN_OR_RETURN(Record record, FromRow<Record>(key, value));
-    records.push_back(std::move(record));
-  }
+  COHORT_RETURN_IF_ERROR(
+      store.Scan(RowOf<Record>::kTable, "", std::numeric_limits<size_t>::max(),
+                 [&](absl::string_view key, absl::string_view value) {
+                   COHORT_ASSIGN_OR_RETURN(records.emplace_back(),
+                                           FromRow<Record>(key, value));
+                   return absl::OkStatus();
+                 }));
   return records;
 }
 

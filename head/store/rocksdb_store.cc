@@ -708,28 +708,21 @@ absl::Status RocksdbStore::Append(uint64_t term, const Batch& batch) {
   return failure_;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-RocksdbStore::LoadAll(Table table) {
-  return LoadRange(table, "", std::numeric_limits<size_t>::max());
-}
-
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-RocksdbStore::LoadRange(Table table, const std::string& first, size_t limit) {
+absl::Status RocksdbStore::Scan(Table table, const std::string& first,
+                                size_t limit, RowVisitor each) {
   rocksdb::ReadOptions read;
   read.verify_checksums = true;
   read.fill_cache = false;
-  std::vector<std::pair<std::string, std::string>> rows;
   rocksdb::ColumnFamilyHandle* const family = Family(table);
-  if (family == nullptr) return rows;
+  if (family == nullptr) return absl::OkStatus();
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read, family));
-  for (it->Seek(first); it->Valid() && rows.size() < limit; it->Next()) {
-    rows.emplace_back(it->key().ToString(), it->value().ToString());
+  size_t rows = 0;
+  for (it->Seek(first); it->Valid() && rows < limit; it->Next(), ++rows) {
+    COHORT_RETURN_IF_ERROR(each({it->key().data(), it->key().size()},
+                                {it->value().data(), it->value().size()}));
   }
-  if (!it->status().ok()) {
-    return Annotate(ToStatus(it->status(), options_.path, Doing::kUsing),
-                    absl::StrCat("reading table ", TableName(table)));
-  }
-  return rows;
+  return Annotate(ToStatus(it->status(), options_.path, Doing::kUsing),
+                  absl::StrCat("reading table ", TableName(table)));
 }
 
 absl::Status RocksdbStore::Checkpoint(const std::string& directory) {

@@ -1,7 +1,10 @@
 #include "head/store/store.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
+#include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::head {
@@ -14,6 +17,22 @@ size_t BytesOf(const Batch& batch) {
   size_t bytes = 0;
   for (const Write& write : batch) bytes += BytesOf(write);
   return bytes;
+}
+
+absl::StatusOr<StoredRows> Store::LoadRange(Table table,
+                                            const std::string& first,
+                                            size_t limit) {
+  StoredRows rows;
+  COHORT_RETURN_IF_ERROR(Scan(
+      table, first, limit, [&](absl::string_view key, absl::string_view value) {
+        rows.emplace_back(key, value);
+        return absl::OkStatus();
+      }));
+  return rows;
+}
+
+absl::StatusOr<StoredRows> Store::LoadAll(Table table) {
+  return LoadRange(table, "", std::numeric_limits<size_t>::max());
 }
 
 absl::Status CheckTerm(uint64_t term, uint64_t stored) {

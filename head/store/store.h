@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace cohort::head {
 
@@ -59,6 +61,12 @@ using Batch = std::vector<Write>;
 size_t BytesOf(const Write& write);
 size_t BytesOf(const Batch& batch);
 
+// Rows as they are stored: keys and values.
+using StoredRows = std::vector<std::pair<std::string, std::string>>;
+// Both are valid within the call.
+using RowVisitor = absl::FunctionRef<absl::Status(absl::string_view key,
+                                                  absl::string_view value)>;
+
 enum class StoreAccess : uint8_t {
   kReadWrite,
   // To show what is durable while the disk refuses writes.  Append must not be
@@ -87,15 +95,17 @@ class Store {
   // unknown.
   virtual absl::Status Append(uint64_t term, const Batch& batch) = 0;
 
-  // Every row of a table in key order.  DataLoss, naming the path, when
-  // something does not have its checksum.
-  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-  LoadAll(Table table) = 0;
+  // Gives `each` the rows of a table whose keys are `first` or after it, in key
+  // order, at most `limit` of them, one at a time: a table may be larger than
+  // memory.  DataLoss, naming the path, when something does not have its
+  // checksum; an error of `each` ends it.
+  virtual absl::Status Scan(Table table, const std::string& first,
+                            size_t limit, RowVisitor each) = 0;
 
-  // The rows of a table whose keys are `first` or after it, in key order, at
-  // most `limit` of them.  Errors as LoadAll.
-  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-  LoadRange(Table table, const std::string& first, size_t limit) = 0;
+  // All of them in memory.
+  absl::StatusOr<StoredRows> LoadRange(Table table, const std::string& first,
+                                       size_t limit);
+  absl::StatusOr<StoredRows> LoadAll(Table table);
 
   // Makes `directory`, which must not exist, a store of all that was appended
   // so far, and what belongs beside it; little is copied where the file system
