@@ -41,11 +41,10 @@ absl::StatusOr<OfflineStore> OpenOffline(const std::string& state_dir) {
 absl::Status ForEachRow(
     RocksdbStore& store, Table table, RecordForm form,
     absl::FunctionRef<absl::Status(const absl::StatusOr<std::string>&)> each) {
-  return store.Scan(
-      table, "", std::numeric_limits<size_t>::max(),
-      [&](absl::string_view key, absl::string_view value) {
-        return each(RecordText(table, key, value, form));
-      });
+  return store.Scan(table, "", std::numeric_limits<size_t>::max(),
+                    [&](absl::string_view key, absl::string_view value) {
+                      return each(RecordText(table, key, value, form));
+                    });
 }
 
 absl::Status DamagedRows(int damaged) {

@@ -27,7 +27,7 @@ class ArrayTable {
     int64_t size = 0;
     uint64_t first_sequence = 0;  // its elements' sequences have no holes
     int64_t elements = 0;         // that it was made of
-    int64_t row_bytes = 0;        // of its own row
+    int64_t row_bytes = 0;        // of its own rows
     int64_t bytes = 0;            // of its ended elements' rows
     absl::Time ended_at = absl::InfinitePast();  // the last of these
     // The first of its elements; InfinitePast: none has.

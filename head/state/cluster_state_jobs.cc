@@ -133,6 +133,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   Remember(request, id.bytes(), change);
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
+    change.Put(SpecRecord{.id = id, .spec = job.spec});
     AddJob(std::move(job), change);
   } else {
     AddArray(std::move(job), array.indices, change);
@@ -175,6 +176,7 @@ void ClusterState::AddArray(JobRecord model,
                      .spec = model.spec,
                      .submitted_at = model.submitted_at};
   change.Put(record);
+  change.Put(SpecRecord{.id = id, .spec = record.spec});
   jobs_.AddArray(std::move(record));
   model.origin.request_id.clear();  // the array's row says it
   for (const uint32_t index : indices) {

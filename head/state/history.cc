@@ -79,10 +79,17 @@ void History::LoadJobs() {
 
 int64_t History::BytesOf(const JobRecord& job) const {
   int64_t bytes = Bytes(job);
+  if (!job.id.IsElement()) {
+    bytes += Bytes(SpecRecord{.id = job.id, .spec = job.spec});
+  }
   for (const AttemptId& attempt : attempts_.AllOf(job.id)) {
     bytes += Bytes(*attempts_.Find(attempt));
   }
   return bytes;
+}
+
+size_t History::RowsOf(const JobId& job) const {
+  return (job.IsElement() ? 1 : 2) + attempts_.AllOf(job).size();
 }
 
 // ---- what is new ----
@@ -115,7 +122,7 @@ void History::NoteJob(const JobId& id) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || !HasEnded(job->state)) return;
   jobs_.SetBytes(id, BytesOf(*job));
-  new_job_rows_ += 1 + attempts_.AllOf(id).size();
+  new_job_rows_ += RowsOf(id);
 }
 
 void History::NoteUnits() {
@@ -192,18 +199,24 @@ size_t History::ForgetArray(const JobId& id, size_t rows, Change& change) {
   jobs_.RemoveArray(id);
   job_line_.Trim(id);
   change.Delete<ArrayRecord>(id);
-  return gone + 1;
+  change.Delete<SpecRecord>(id);
+  return gone + 2;
 }
 
 size_t History::ForgetJob(const JobId& job, Change& change) {
-  const std::vector<AttemptId> attempts = attempts_.AllOf(job);
-  for (const AttemptId& attempt : attempts) ForgetAttempt(attempt, change);
+  const size_t rows = RowsOf(job);
+  for (const AttemptId& attempt : attempts_.AllOf(job)) {
+    ForgetAttempt(attempt, change);
+  }
   jobs_.Remove(job);
-  if (!job.IsElement()) job_line_.Trim(job);
+  if (!job.IsElement()) {
+    job_line_.Trim(job);
+    change.Delete<SpecRecord>(job);
+  }
   change.jobs.erase(job);
   change.Delete<JobRecord>(job);
   change.cluster = true;
-  return 1 + attempts.size();
+  return rows;
 }
 
 void History::ForgetAttempt(const AttemptId& attempt, Change& change) {

@@ -56,7 +56,8 @@ Write ToWrite(const Record& record) {
 // The write that deletes the record whose key these members make.
 template <typename Record, typename... Part>
 Write ToDelete(const Part&... key) {
-  static_assert(std::is_constructible_v<typename RowOf<Record>::Key, const Part&...>);
+  static_assert(
+      std::is_constructible_v<typename RowOf<Record>::Key, const Part&...>);
   return {RowOf<Record>::kTable, RowKey(key...), std::nullopt};
 }
 

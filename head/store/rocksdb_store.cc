@@ -38,7 +38,7 @@ namespace {
 // Rows in the log and not in table files are what an open after a crash reads
 // again, at about 3.4 us a row: 16 MiB of 500-byte rows are 0.1 s.
 constexpr uint64_t kLogBytesMax = 16 << 20;
-// Seven tables, of which jobs, attempts, requests and events fill: about 16 MiB
+// Of the tables jobs, specs, attempts, requests and events fill: about 20 MiB
 // of memory at most.
 constexpr size_t kMemtableBytes = 4 << 20;
 // Left free for tables, a new log and the manifest.  RocksDB may end the

@@ -126,8 +126,7 @@ TEST_F(RocksdbStoreTest, ANewerSchemaIsRefusedWithPathAndFix) {
   for (int i = 0; i < 4; ++i, crc >>= 8) {
     value.insert(value.begin(), static_cast<char>(crc & 0xff));
   }
-  COHORT_ASSERT_OK(
-      MustOpen()->Append(0, {{Table::kCluster, RowKey(), value}}));
+  COHORT_ASSERT_OK(MustOpen()->Append(0, {{Table::kCluster, RowKey(), value}}));
 
   const auto store = Open();
   EXPECT_THAT(store,

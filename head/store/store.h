@@ -27,11 +27,12 @@ enum class Table : uint8_t {
   kEvents,
   kArrays,
   kWaitReasons,
+  kSpecs,
 };
 // On disk and for people, by Table: add, never rename.
 inline constexpr const char* kTableNames[] = {
-    "cluster",  "nodes",  "jobs",   "attempts",    "requests",
-    "packages", "events", "arrays", "wait_reasons"};
+    "cluster",  "nodes",  "jobs",   "attempts",     "requests",
+    "packages", "events", "arrays", "wait_reasons", "specs"};
 inline constexpr auto kAllTables = [] {
   std::array<Table, std::size(kTableNames)> all{};
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Table>(i);
@@ -99,8 +100,8 @@ class Store {
   // order, at most `limit` of them, one at a time: a table may be larger than
   // memory.  DataLoss, naming the path, when something does not have its
   // checksum; an error of `each` ends it.
-  virtual absl::Status Scan(Table table, const std::string& first,
-                            size_t limit, RowVisitor each) = 0;
+  virtual absl::Status Scan(Table table, const std::string& first, size_t limit,
+                            RowVisitor each) = 0;
 
   // All of them in memory.
   absl::StatusOr<StoredRows> LoadRange(Table table, const std::string& first,

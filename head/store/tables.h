@@ -81,7 +81,8 @@ using TableRows = RowList<
         &EventRecord::number>,
     Row<Table::kArrays, ArrayRecord, storage::v1::ArrayRow, &ArrayRecord::id>,
     Row<Table::kWaitReasons, WaitReasonRecord, storage::v1::WaitReasonRow,
-        &WaitReasonRecord::number>>;
+        &WaitReasonRecord::number>,
+    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

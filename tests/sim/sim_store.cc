@@ -70,8 +70,7 @@ absl::Status SimStore::AppendChecked(uint64_t term, const Batch& batch) {
 }
 
 bool SimStore::IsTrimmed(const head::MemoryDisk& disk, uint64_t number) {
-  const auto cluster =
-      ClusterOf(disk.Find(Table::kCluster, head::RowKey()));
+  const auto cluster = ClusterOf(disk.Find(Table::kCluster, head::RowKey()));
   return cluster.has_value() && number + kEventsKept < cluster->next_event &&
          !disk.Find(Table::kEvents, head::RowKey(number)).has_value();
 }
