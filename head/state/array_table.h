@@ -42,7 +42,8 @@ class ArrayTable {
       return CountOf(JobState::kSucceeded) + CountOf(JobState::kFailed) +
              CountOf(JobState::kStopped);
     }
-    bool HasEnded() const { return ended_count() == size; }
+    int64_t live_count() const { return size - ended_count(); }
+    bool HasEnded() const { return live_count() == 0; }
     // What the array is as a whole: once all elements have ended FAILED when
     // one did, else STOPPED when one was, else SUCCEEDED; before that RUNNING,
     // STARTING or STOPPING when any element is, else PENDING.

@@ -95,10 +95,22 @@ absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
         "unknown_job");
   }
   const auto waiting = static_cast<size_t>(jobs_.CountOf(JobState::kPending));
-  if (waiting + count <= limits_.waiting_jobs_max) return absl::OkStatus();
-  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
-                       waiting, " jobs wait already: try again later")),
-                   "too_many_jobs");
+  if (waiting + count > limits_.waiting_jobs_max) {
+    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                         waiting, " jobs wait already: try again later")),
+                     "too_many_jobs");
+  }
+  const int64_t live = jobs_.live_spec_bytes();
+  const int64_t own = SpecBytes(spec);
+  if (live + own <= limits_.live_spec_bytes_max) return absl::OkStatus();
+  return SetReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "no memory for this job's spec: it takes ", own,
+          " bytes, those of jobs that wait or run take ", live, " of at most ",
+          limits_.live_spec_bytes_max,
+          " (try again when jobs have ended, or pass large arguments and "
+          "variables in a file)")),
+      "spec_memory_full");
 }
 
 absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,

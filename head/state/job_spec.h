@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ void FillJobSpec(JobSpec& spec);
 // the namespace can never be accepted, whatever nodes join.
 absl::Status ValidateJobSpec(const JobSpec& spec,
                              const std::string& name_space);
+
+// What it takes in memory, about: each argument and variable has more than its
+// bytes.
+int64_t SpecBytes(const JobSpec& spec);
 
 ResourceSet ResourcesPerWorker(const JobSpec& spec);
 // Expressions over node labels; all must hold.

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/status_util.h"
 #include "head/state/testing/cluster_state_fixture.h"
 
 namespace cohort::head {
@@ -97,6 +98,55 @@ TEST_F(SpecRowsTest, AJobWithoutItsSpecIsDataLoss) {
   EXPECT_THAT(LoadRows(store).status(),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr(job.ToText()), HasSubstr("spec"))));
+}
+
+// ---- what live specs may take ----
+
+TEST_F(SpecRowsTest, TheyAreBoundedByBytes) {
+  limits_.live_spec_bytes_max = 2'500'000;
+  Reload();
+  JobSpec array = Large();
+  array.set_array("0-9");
+  const JobId first = SubmitJob(array);
+  const JobId second = SubmitJob(Large());
+  const absl::Status refused = TrySubmitJob(Large(), "third").status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                AllOf(HasSubstr("2500000"),
+                                      HasSubstr("pass large arguments"))));
+  EXPECT_EQ(GetReason(refused), "spec_memory_full");
+  // A small one still has room, and also after a restart no other has.
+  SubmitJob(Spec(1, 1));
+  Reload();
+  EXPECT_THAT(TrySubmitJob(Large(), "third"),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+
+  // Elements that ended free nothing before the last one has.
+  COHORT_ASSERT_OK(StopJob(first.Element(3)));
+  EXPECT_THAT(TrySubmitJob(Large(), "third"),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  COHORT_ASSERT_OK(StopJob(first));
+  COHORT_ASSERT_OK(TrySubmitJob(Large(), "third"));
+  COHORT_ASSERT_OK(StopJob(second));
+  SubmitJob(Large());
+}
+
+TEST_F(SpecRowsTest, NothingIsLeftOfThoseThatEnded) {
+  Join(a_, 2);
+  JobSpec array = Large();
+  array.set_array("0-1");
+  const JobId run = SubmitJob(Large());
+  const JobId elements = SubmitJob(array);
+  EXPECT_GT(state_->jobs().live_spec_bytes(), 2 * kLargeBytes);
+  Run(run);
+  Say(a_, Exited(run, a_, 0));
+  COHORT_ASSERT_OK(StopJob(elements));
+  for (const uint32_t index : {0, 1}) {
+    EXPECT_GT(state_->jobs().live_spec_bytes(), kLargeBytes);
+    Say(a_, Exited(elements.Element(index), a_, 0));
+  }
+  EXPECT_EQ(state_->jobs().live_spec_bytes(), 0);
+  Reload();
+  EXPECT_EQ(state_->jobs().live_spec_bytes(), 0);
 }
 
 }  // namespace
