@@ -32,7 +32,7 @@ SpecRecord SomeSpec() {
 JobRecord SomeJob() {
   JobRecord job;
   job.id = *JobId::FromBytes(std::string(16, 'j'));
-  job.state = JobState::kRunning;
+  job.state = v1::JOB_STATE_RUNNING;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);
   job.exit = ExitStatus{.code = 3};

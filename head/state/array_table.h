@@ -39,8 +39,8 @@ class ArrayTable {
       return counts[static_cast<size_t>(state)];
     }
     int64_t ended_count() const {
-      return CountOf(JobState::kSucceeded) + CountOf(JobState::kFailed) +
-             CountOf(JobState::kStopped);
+      return CountOf(v1::JOB_STATE_SUCCEEDED) + CountOf(v1::JOB_STATE_FAILED) +
+             CountOf(v1::JOB_STATE_STOPPED);
     }
     int64_t live_count() const { return size - ended_count(); }
     bool HasEnded() const { return live_count() == 0; }

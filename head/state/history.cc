@@ -16,7 +16,7 @@ int64_t Bytes(const Record& record) {
 
 // A drain outlives its node.
 bool MayGo(const NodeRecord& node) {
-  return node.state == NodeState::kDead && !node.drain.has_value();
+  return node.state == v1::NODE_STATE_DEAD && !node.drain.has_value();
 }
 
 template <typename Key>

@@ -43,7 +43,7 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
                                               " is there, its job ",
                                               attempt.job.ToText(), " is not"));
     }
-    if (attempt.state == AttemptState::kEnded) continue;
+    if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
     for (const AttemptPart& part : attempt.parts) {
       if (!nodes.contains(part.node)) {
         return absl::DataLossError(

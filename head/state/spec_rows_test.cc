@@ -56,7 +56,7 @@ TEST_F(SpecRowsTest, ItIsWrittenOnceAndNoMoveWritesItAgain) {
   EXPECT_GT(BytesOf(batches_[0]), kLargeBytes);
   Run(job);
   Say(a_, Exited(job, a_, 0));
-  ASSERT_EQ(StateOf(job), JobState::kSucceeded);
+  ASSERT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   for (size_t i = 1; i < batches_.size(); ++i) {
     EXPECT_LT(BytesOf(batches_[i]), kMoveBytesMax) << "batch " << i;
     EXPECT_LE(batches_[i].size(), 6u) << "batch " << i;

@@ -31,8 +31,8 @@ Batch RowsOf(head::MemoryDisk& disk) {
 }
 
 bool IsWanted(const AttemptRecord& attempt) {
-  return attempt.state == AttemptState::kPreparing ||
-         attempt.state == AttemptState::kRunning;
+  return attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+         attempt.state == v1::ATTEMPT_STATE_RUNNING;
 }
 
 uint64_t TermOf(const head::MemoryDisk& disk) {
