@@ -87,6 +87,7 @@ class Submitter {
     request.answer = std::string(40, 'a');
     transition.Put(cluster_);
     transition.Put(job_);
+    transition.Put(SpecRecord{.id = job_.id, .spec = job_.spec});
     transition.Put(event);
     transition.Put(request);
     return transition;

@@ -31,13 +31,9 @@ class NotingStore final : public head::Store {
     sizes_.push_back(head::BytesOf(batch));
     return store_->Append(term, batch);
   }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      head::Table table) override {
-    return store_->LoadAll(table);
-  }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      head::Table table, const std::string& first, size_t limit) override {
-    return store_->LoadRange(table, first, limit);
+  absl::Status Scan(head::Table table, const std::string& first, size_t limit,
+                    head::RowVisitor each) override {
+    return store_->Scan(table, first, limit, each);
   }
   absl::Status Checkpoint(const std::string& directory) override {
     return store_->Checkpoint(directory);

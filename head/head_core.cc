@@ -156,7 +156,8 @@ void HeadCore::Open(StoreAccess access, OnOpen done) {
       if (access == StoreAccess::kReadWrite) {
         COHORT_RETURN_IF_ERROR(MigrateStore(*result.store));
       } else {
-        COHORT_ASSIGN_OR_RETURN(result.store, MigratedCopy(*result.store));
+        COHORT_ASSIGN_OR_RETURN(result.store,
+                                Migrated(std::move(result.store)));
       }
       COHORT_ASSIGN_OR_RETURN(result.rows, LoadRows(*result.store));
       if (access == StoreAccess::kRead) {

@@ -137,15 +137,11 @@ absl::StatusOr<Rows> ReadBack(const std::string& store) {
 
 // Of jobs that have not ended, in hex.
 std::set<std::string> NeededPackages(const Rows& rows) {
-  std::map<JobId, const JobSpec*> arrays;
-  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &*array.spec;
   std::set<std::string> needed;
   for (const JobRecord& job : rows.jobs) {
     if (HasEnded(job.state)) continue;
-    const auto array = arrays.find(job.id.array());
-    const JobSpec& spec = array == arrays.end() ? *job.spec : *array->second;
-    if (spec.launch().package_hash().empty()) continue;
-    needed.insert(absl::BytesToHexString(spec.launch().package_hash()));
+    const std::string& hash = job.spec->launch().package_hash();
+    if (!hash.empty()) needed.insert(absl::BytesToHexString(hash));
   }
   return needed;
 }

@@ -1,6 +1,7 @@
 #include "head/archive/inspect.h"
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,9 +17,6 @@
 
 namespace cohort::head {
 namespace {
-
-// A table may be larger than memory.
-constexpr size_t kRowsAtOnce = 1'000;
 
 std::string StorePath(const std::string& state_dir) {
   return state_dir + "/store";
@@ -43,16 +41,10 @@ absl::StatusOr<OfflineStore> OpenOffline(const std::string& state_dir) {
 absl::Status ForEachRow(
     RocksdbStore& store, Table table, RecordForm form,
     absl::FunctionRef<absl::Status(const absl::StatusOr<std::string>&)> each) {
-  std::string first;
-  while (true) {
-    COHORT_ASSIGN_OR_RETURN(const auto rows,
-                            store.LoadRange(table, first, kRowsAtOnce));
-    for (const auto& [key, value] : rows) {
-      COHORT_RETURN_IF_ERROR(each(RecordText(table, key, value, form)));
-    }
-    if (rows.size() < kRowsAtOnce) return absl::OkStatus();
-    first = rows.back().first + '\0';  // the next key there can be
-  }
+  return store.Scan(table, "", std::numeric_limits<size_t>::max(),
+                    [&](absl::string_view key, absl::string_view value) {
+                      return each(RecordText(table, key, value, form));
+                    });
 }
 
 absl::Status DamagedRows(int damaged) {

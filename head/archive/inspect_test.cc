@@ -50,7 +50,7 @@ class InspectTest : public ::testing::Test {
 TEST_F(InspectTest, PrintsEveryRowOrThoseOfATable) {
   fixture_.CloseStore();
   COHORT_ASSERT_OK(Run({.state_dir = fixture_.state_dir()}));
-  EXPECT_THAT(rows_, SizeIs(9));
+  EXPECT_THAT(rows_, SizeIs(12));
   COHORT_ASSERT_OK(
       Run({.state_dir = fixture_.state_dir(), .table = Table::kNodes}));
   EXPECT_THAT(rows_, ElementsAre("nodes 6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e\n"
@@ -73,7 +73,7 @@ TEST_F(InspectTest, ChangesNothing) {
   fs::remove(fixture_.state_dir() + "/store.mark");
   const auto before = ReadTree(fixture_.state_dir());
   COHORT_ASSERT_OK(Run({.state_dir = fixture_.state_dir()}));
-  EXPECT_THAT(rows_, SizeIs(9));
+  EXPECT_THAT(rows_, SizeIs(12));
   EXPECT_EQ(ReadTree(fixture_.state_dir()), before);
 }
 
@@ -87,7 +87,7 @@ TEST_F(InspectTest, ALogThatEndsInZerosIsReadAndNotCut) {
   }
   const auto before = ReadTree(fixture_.state_dir());
   COHORT_EXPECT_OK(Run({.state_dir = fixture_.state_dir()}));
-  EXPECT_THAT(rows_, SizeIs(9));
+  EXPECT_THAT(rows_, SizeIs(12));
   EXPECT_EQ(ReadTree(fixture_.state_dir()), before);
 }
 
@@ -142,7 +142,7 @@ TEST_F(InspectTest, ADamagedRowIsToldAndTheOthersAreShown) {
   fixture_.CloseStore();
   EXPECT_THAT(Run({.state_dir = fixture_.state_dir()}),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("1 row is")));
-  EXPECT_THAT(rows_, SizeIs(9));
+  EXPECT_THAT(rows_, SizeIs(12));
   EXPECT_THAT(complaints_,
               ElementsAre(AllOf(HasSubstr("events"), HasSubstr("is damaged"))));
 }
@@ -166,12 +166,13 @@ TEST_F(CheckTest, CountsAWholeStoreAndABackupAndChangesNothing) {
     COHORT_ASSERT_OK(report);
     EXPECT_EQ(report->term, 3u);
     EXPECT_EQ(report->rows[static_cast<size_t>(Table::kJobs)], 3);
-    EXPECT_EQ(report->last_change, 9u);
+    EXPECT_EQ(report->last_change, 12u);
     EXPECT_TRUE(report->has_mark);
-    EXPECT_EQ(ToText(*report),
-              "whole: 9 rows (cluster 1, nodes 1, jobs 3, attempts 1, requests "
-              "1, packages 1, events 1, arrays 0, wait_reasons 0), term 3, "
-              "change 9\n");
+    EXPECT_EQ(
+        ToText(*report),
+        "whole: 12 rows (cluster 1, nodes 1, jobs 3, attempts 1, requests "
+        "1, packages 1, events 1, arrays 0, wait_reasons 0, specs 3), term "
+        "3, change 12\n");
     EXPECT_THAT(ToJson(*report), HasSubstr("\"has_mark\":true,\"rows\":{"
                                            "\"cluster\":1,\"nodes\":1"));
     EXPECT_EQ(ReadTree(state_dir), before);
@@ -228,8 +229,8 @@ TEST_F(CheckTest, NamesADamagedTableFile) {
 }
 
 TEST_F(CheckTest, RowsWithoutAClusterRowAreDamage) {
-  COHORT_ASSERT_OK(fixture_.store().Append(
-      3, {{Table::kCluster, ClusterKey(), std::nullopt}}));
+  COHORT_ASSERT_OK(
+      fixture_.store().Append(3, {{Table::kCluster, RowKey(), std::nullopt}}));
   fixture_.CloseStore();
   EXPECT_THAT(RunCheck(fixture_.state_dir()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store")));

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -250,52 +252,25 @@ void AppendText(const Message& message, const std::string& indent,
   }
 }
 
-template <typename Record, typename Row>
+template <typename Row>
 absl::StatusOr<std::unique_ptr<Message>> Parse(absl::string_view key,
                                                absl::string_view value) {
-  COHORT_RETURN_IF_ERROR(FromRow<Record>(key, value).status());
-  auto row = std::make_unique<Row>();
-  const absl::string_view bytes = value.substr(kChecksumBytes);
+  COHORT_RETURN_IF_ERROR(FromRow<typename Row::Record>(key, value).status());
+  auto message = std::make_unique<typename Row::Proto>();
   // It was just parsed.
-  (void)row->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  return row;
-}
-
-absl::StatusOr<std::unique_ptr<Message>> ParseRow(Table table,
-                                                  absl::string_view key,
-                                                  absl::string_view value) {
-  switch (table) {
-    case Table::kCluster:
-      return Parse<ClusterRecord, pb::ClusterRow>(key, value);
-    case Table::kNodes:
-      return Parse<NodeRecord, pb::NodeRow>(key, value);
-    case Table::kJobs:
-      return Parse<JobRecord, pb::JobRow>(key, value);
-    case Table::kAttempts:
-      return Parse<AttemptRecord, pb::AttemptRow>(key, value);
-    case Table::kRequests:
-      return Parse<RequestRecord, pb::RequestRow>(key, value);
-    case Table::kPackages:
-      return Parse<PackageRecord, pb::PackageRow>(key, value);
-    case Table::kEvents:
-      return Parse<EventRecord, pb::EventRow>(key, value);
-    case Table::kArrays:
-      return Parse<ArrayRecord, pb::ArrayRow>(key, value);
-    case Table::kWaitReasons:
-      return Parse<WaitReasonRecord, pb::WaitReasonRow>(key, value);
-  }
-  return absl::InternalError("a table without records");
+  (void)ParseRow(Row::kTable, key, value, *message);
+  return message;
 }
 
 // As a person names the row.
-std::string KeyText(Table table, absl::string_view key) {
-  if (table == Table::kCluster) return std::string(key);
-  if (table == Table::kRequests) {
-    // Past the length of the principal, both are text.
-    return key.size() < 4 ? "" : Escaped(key.substr(4));
-  }
-  const bool is_job = table == Table::kJobs || table == Table::kArrays;
-  return is_job ? JobIdText(key) : absl::BytesToHexString(key);
+template <typename Row>
+std::string KeyText(absl::string_view key) {
+  using Key = typename Row::Key;
+  if (std::is_same_v<Key, std::tuple<>>) return std::string(key);
+  if (std::is_same_v<Key, std::tuple<JobId>>) return JobIdText(key);
+  if (std::tuple_size_v<Key> == 1) return absl::BytesToHexString(key);
+  // Past the length of the first text.
+  return key.size() < 4 ? "" : Escaped(key.substr(4));
 }
 
 }  // namespace
@@ -303,9 +278,14 @@ std::string KeyText(Table table, absl::string_view key) {
 absl::StatusOr<std::string> RecordText(Table table, absl::string_view key,
                                        absl::string_view value,
                                        RecordForm form) {
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Message> row,
-                          ParseRow(table, key, value));
-  const std::string name = KeyText(table, key);
+  using Parsed = absl::StatusOr<std::unique_ptr<Message>>;
+  std::string name;
+  COHORT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Message> row,
+      TableRows::Visit<Parsed>(table, [&]<typename Row>(Row) -> Parsed {
+        name = KeyText<Row>(key);
+        return Parse<Row>(key, value);
+      }));
   if (form == RecordForm::kJson) {
     return absl::StrCat("{\"table\":", Quoted(TableName(table)),
                         ",\"key\":", Quoted(name), ",\"record\":", ToJson(*row),

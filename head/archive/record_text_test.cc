@@ -1,6 +1,7 @@
 #include "head/archive/record_text.h"
 
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,14 +19,19 @@ std::string TextOf(const Record& record, RecordForm form) {
   return RecordText(write.table, write.key, *write.value, form).value_or("");
 }
 
+SpecRecord SomeSpec() {
+  JobSpec spec = OneWorker();
+  SetCommand(spec, {"sh", "-c", "echo \"hi\"\n"});
+  (*spec.mutable_launch()->mutable_environment())["A"] = "1";
+  SetResource(spec, "CPU", Amount::FromTenThousandths(5000));
+  spec.mutable_launch()->set_package_hash(std::string(2, '\xff'));
+  return {.id = *JobId::FromBytes(std::string(16, 'j')),
+          .spec = std::move(spec)};
+}
+
 JobRecord SomeJob() {
   JobRecord job;
-  job.spec = OneWorker();
   job.id = *JobId::FromBytes(std::string(16, 'j'));
-  SetCommand(job.spec.Own(), {"sh", "-c", "echo \"hi\"\n"});
-  (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "1";
-  SetResource(job.spec.Own(), "CPU", Amount::FromTenThousandths(5000));
-  job.spec.Own().mutable_launch()->set_package_hash(std::string(2, '\xff'));
   job.state = v1::JOB_STATE_RUNNING;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);
@@ -39,6 +45,16 @@ TEST(RecordTextTest, TextHasALineAField) {
   job_id: 6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a
   origin:
     namespace: default
+  state: RUNNING
+  exit:
+    code: 3
+  failed_rank: -1
+  submitted_at_us: 1970-01-01T00:00:00.000001Z
+  stderr_tail: bad \xff\x00
+)");
+  EXPECT_EQ(TextOf(SomeSpec(), RecordForm::kText),
+            R"(specs 6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a
+  job_id: 6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a
   spec:
     launch:
       command: sh
@@ -53,12 +69,6 @@ TEST(RecordTextTest, TextHasALineAField) {
     run:
       retry_delay_us: 1s
       grace_us: 10s
-  state: RUNNING
-  exit:
-    code: 3
-  failed_rank: -1
-  submitted_at_us: 1970-01-01T00:00:00.000001Z
-  stderr_tail: bad \xff\x00
 )");
 }
 

@@ -224,7 +224,7 @@ void WaitHistory::Trim(Transition& transition) {
       kept_.Renew(*number);
       continue;
     }
-    transition.DeleteWaitReason(*number);
+    transition.Delete<WaitReasonRecord>(*number);
     Drop(*number);
   }
 }

@@ -45,13 +45,9 @@ class MeteredStore final : public Store {
 
   // Store.
   absl::Status Append(uint64_t term, const Batch& batch) override;
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      Table table) override {
-    return store_->LoadAll(table);
-  }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      Table table, const std::string& first, size_t limit) override {
-    return store_->LoadRange(table, first, limit);
+  absl::Status Scan(Table table, const std::string& first, size_t limit,
+                    RowVisitor each) override {
+    return store_->Scan(table, first, limit, each);
   }
   absl::Status Checkpoint(const std::string& directory) override {
     return store_->Checkpoint(directory);

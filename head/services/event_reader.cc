@@ -27,8 +27,7 @@ absl::StatusOr<EventPage> ReadEvents(Store& store, const EventQuery& query) {
   if (query.last <= query.after) return page;
   COHORT_ASSIGN_OR_RETURN(
       const auto rows,
-      store.LoadRange(Table::kEvents, EventKey(query.after + 1),
-                      query.rows_max));
+      store.LoadRange(Table::kEvents, RowKey(query.after + 1), query.rows_max));
   // What is not there was trimmed: from the oldest on.
   page.skipped = query.last - query.after;
   bool first = true;

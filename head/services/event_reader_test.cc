@@ -35,7 +35,7 @@ class EventReaderTest : public ::testing::Test {
   void Trim(uint64_t first, uint64_t last) {
     Batch batch;
     for (uint64_t number = first; number <= last; ++number) {
-      batch.push_back({Table::kEvents, EventKey(number), std::nullopt});
+      batch.push_back({Table::kEvents, RowKey(number), std::nullopt});
     }
     COHORT_ASSERT_OK(store_.Append(0, batch));
   }
@@ -140,7 +140,7 @@ TEST_F(EventReaderTest, LooksAtTimeJobAndNode) {
 
 TEST_F(EventReaderTest, RefusesADamagedRow) {
   Store(1, 3);
-  disk_.Corrupt(Table::kEvents, EventKey(2), "garbage");
+  disk_.Corrupt(Table::kEvents, RowKey(2), "garbage");
   EXPECT_THAT(ReadEvents(store_, {.last = 3}).status(),
               StatusIs(absl::StatusCode::kDataLoss));
 }

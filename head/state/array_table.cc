@@ -32,7 +32,9 @@ void ArrayTable::Put(ArrayRecord record) {
     entry.at_once = spec->at_once;
     entry.elements = static_cast<int64_t>(spec->indices.size());
   }
-  entry.row_bytes = static_cast<int64_t>(StoredBytes(record));
+  entry.row_bytes = static_cast<int64_t>(
+      StoredBytes(record) +
+      StoredBytes(SpecRecord{.id = id, .spec = record.spec}));
   entry.record = std::move(record);
   COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
 }

@@ -27,7 +27,7 @@ class ArrayTable {
     int64_t size = 0;
     uint64_t first_sequence = 0;  // its elements' sequences have no holes
     int64_t elements = 0;         // that it was made of
-    int64_t row_bytes = 0;        // of its own row
+    int64_t row_bytes = 0;        // of its own rows
     int64_t bytes = 0;            // of its ended elements' rows
     absl::Time ended_at = absl::InfinitePast();  // the last of these
     // The first of its elements; InfinitePast: none has.
@@ -42,7 +42,8 @@ class ArrayTable {
       return CountOf(v1::JOB_STATE_SUCCEEDED) + CountOf(v1::JOB_STATE_FAILED) +
              CountOf(v1::JOB_STATE_STOPPED);
     }
-    bool HasEnded() const { return ended_count() == size; }
+    int64_t live_count() const { return size - ended_count(); }
+    bool HasEnded() const { return live_count() == 0; }
     // What the array is as a whole: once all elements have ended FAILED when
     // one did, else STOPPED when one was, else SUCCEEDED; before that RUNNING,
     // STARTING or STOPPING when any element is, else PENDING.

@@ -39,45 +39,21 @@ void SendDesired(const Change& change, const TableView& tables,
 
 }  // namespace
 
-StoredSizes PutRows(const Change& change, const TableView& tables,
+StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition) {
-  StoredSizes sizes;
-  for (const NodeId& node : change.nodes) {
-    transition.Put(*tables.nodes.Find(node));
-  }
-  for (const JobId& job : change.jobs) transition.Put(*tables.jobs.Find(job));
-  for (const AttemptId& attempt : change.attempts) {
-    transition.Put(*tables.attempts.Find(attempt));
-  }
-  for (const ArrayRecord& array : change.arrays) transition.Put(array);
-  for (const RequestRecord& request : change.requests) {
-    sizes.requests.push_back(transition.Put(request));
-  }
-  for (const PackageRecord& package : change.packages) transition.Put(package);
-  for (const EventRecord& event : change.events) {
-    sizes.events.push_back(transition.Put(event));
-  }
-  return sizes;
-}
-
-void DeleteRows(const Change& change, const TableView& tables,
-                Transition& transition) {
-  for (const NodeId& node : change.nodes_gone) transition.DeleteNode(node);
-  for (const JobId& job : change.jobs_gone) transition.DeleteJob(job);
-  for (const AttemptId& attempt : change.attempts_gone) {
-    transition.DeleteAttempt(attempt);
-  }
-  for (const JobId& array : change.arrays_gone) transition.DeleteArray(array);
-  for (const RequestRecord& request : change.requests_gone) {
-    transition.DeleteRequest(request);
-  }
-  for (const std::string& hash : change.packages_gone) {
-    transition.DeletePackage(hash);
-  }
-  for (const uint64_t number : change.events_gone) {
-    transition.DeleteEvent(number);
-  }
-  if (change.cluster) transition.Put(tables.cluster);
+  const auto put = [&transition](const auto& touched, const auto& table) {
+    for (const auto& id : touched) transition.Put(*table.Find(id));
+  };
+  const auto add = [&transition](const auto& records) {
+    std::vector<size_t> sizes;
+    for (const auto& each : records) sizes.push_back(transition.Put(each));
+    return sizes;
+  };
+  put(change.nodes, tables.nodes);
+  put(change.jobs, tables.jobs);
+  put(change.attempts, tables.attempts);
+  transition.Add(std::exchange(change.rows, {}));
+  return {.requests = add(change.requests), .events = add(change.events)};
 }
 
 std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,

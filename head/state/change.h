@@ -34,24 +34,26 @@ struct Change {
     absl::Status reason;
   };
 
-  // Rows to store.
+  // Rows to store, as the tables have them at the end.
   bool cluster = false;
   std::set<NodeId> nodes;
   std::set<JobId> jobs;
   std::set<AttemptId> attempts;
+  // New ones, of which others are told how large they are.
   std::vector<EventRecord> events;
-  std::vector<ArrayRecord> arrays;
   std::vector<RequestRecord> requests;
-  std::vector<PackageRecord> packages;
+  // Of every other table, as they are now; and rows that go, after all others.
+  Batch rows;
+  Batch gone;
 
-  // Rows that go.
-  std::vector<NodeId> nodes_gone;
-  std::vector<JobId> jobs_gone;
-  std::vector<AttemptId> attempts_gone;
-  std::vector<JobId> arrays_gone;
-  std::vector<RequestRecord> requests_gone;
-  std::vector<std::string> packages_gone;
-  std::vector<uint64_t> events_gone;
+  template <typename Record>
+  void Put(const Record& record) {
+    rows.push_back(ToWrite(record));
+  }
+  template <typename Record, typename... Part>
+  void Delete(const Part&... key) {
+    gone.push_back(ToDelete<Record>(key...));
+  }
 
   // Messages.
   std::map<NodeId, std::set<AttemptId>> desired;
@@ -93,12 +95,10 @@ struct StoredSizes {
   std::vector<size_t> events;
 };
 
-// Puts every row that `change` touched into `transition`, but the cluster's.
-StoredSizes PutRows(const Change& change, const TableView& tables,
+// Puts every row that `change` touched into `transition`, but the cluster's and
+// those that go.
+StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition);
-// Takes those out that are gone, and puts the cluster's row.
-void DeleteRows(const Change& change, const TableView& tables,
-                Transition& transition);
 
 // What `node` is told: its part of every attempt that `change` touched.
 std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,

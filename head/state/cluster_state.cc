@@ -143,8 +143,8 @@ void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
                        .size_bytes = size_bytes,
                        .completed_at = now,
                        .unpinned_at = now};
-  packages_.Add(record);
-  change.packages.push_back(std::move(record));
+  change.Put(record);
+  packages_.Add(std::move(record));
   EventRecord event;
   event.kind = "package_completed";
   event.text = absl::BytesToHexString(hash);
@@ -166,8 +166,8 @@ void ClusterState::LosePackage(const std::string& hash, absl::string_view why,
 std::vector<std::string> ClusterState::TrimPackages(
     const std::set<std::string>& uploading, Transition& transition) {
   Change change;
-  change.packages_gone = packages_.Trim(uploading);
-  std::vector<std::string> gone = change.packages_gone;
+  std::vector<std::string> gone = packages_.Trim(uploading);
+  for (const std::string& hash : gone) change.Delete<PackageRecord>(hash);
   Finish(change, transition);
   return gone;
 }
@@ -481,7 +481,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     gates_.Ended(job);
     const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty() && packages_.Unpin(hash, now)) {
-      change.packages.push_back(*packages_.Find(hash));
+      change.Put(*packages_.Find(hash));
     }
   }
   if (change.quietly) {
@@ -636,12 +636,12 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   }
   history_.Note(change, sizes.events);
   history_.Trim(change.may_forget, change);
-  change.requests_gone =
-      requests_.Trim(2 * change.requests.size() + change.may_forget);
-  if (!change.jobs_gone.empty() || !change.nodes_gone.empty()) {
-    change.cluster = true;
+  for (const RequestRecord& each :
+       requests_.Trim(2 * change.requests.size() + change.may_forget)) {
+    change.Delete<RequestRecord>(each.principal, each.request_id);
   }
-  DeleteRows(change, view(), transition);
+  transition.Add(std::exchange(change.gone, {}));
+  if (change.cluster) transition.Put(cluster_);
   AddEffects(std::move(change), view(), links_, watchers_, transition);
 }
 

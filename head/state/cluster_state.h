@@ -48,6 +48,8 @@ struct ClusterLimits {
   // Between two calls of Tick.
   absl::Duration tick_period = absl::Milliseconds(200);
   size_t waiting_jobs_max = 1'000'000;
+  // The specs of jobs that have not ended are in memory.
+  int64_t live_spec_bytes_max = int64_t{1} << 30;
   size_t nodes_max = 10'000;  // alive
   size_t drains_max = 10'000;
   absl::Duration metrics_period = absl::Seconds(1);
@@ -97,7 +99,7 @@ class ClusterState {
   // same request made.  InvalidArgument: the spec can never run; NotFound: it
   // is to start after a job that is not here; AlreadyExists: another body under
   // this request id; FailedPrecondition: the package is not complete;
-  // ResourceExhausted: too many jobs wait.
+  // ResourceExhausted: too many jobs wait, or live specs take too much memory.
   absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
                                   const std::string& name_space, JobSpec spec,
                                   Transition& transition);

@@ -86,10 +86,22 @@ absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
   }
   const auto waiting =
       static_cast<size_t>(jobs_.CountOf(v1::JOB_STATE_PENDING));
-  if (waiting + count <= limits_.waiting_jobs_max) return absl::OkStatus();
-  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
-                       waiting, " jobs wait already: try again later")),
-                   "too_many_jobs");
+  if (waiting + count > limits_.waiting_jobs_max) {
+    return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                         waiting, " jobs wait already: try again later")),
+                     "too_many_jobs");
+  }
+  const int64_t live = jobs_.live_spec_bytes();
+  const int64_t own = SpecBytes(spec);
+  if (live + own <= limits_.live_spec_bytes_max) return absl::OkStatus();
+  return SetReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "no memory for this job's spec: it takes ", own,
+          " bytes, those of jobs that wait or run take ", live, " of at most ",
+          limits_.live_spec_bytes_max,
+          " (try again when jobs have ended, or pass large arguments and "
+          "variables in a file)")),
+      "spec_memory_full");
 }
 
 absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
@@ -126,6 +138,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   const JobId id = job.id;
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
+    change.Put(SpecRecord{.id = id, .spec = job.spec});
     AddJob(std::move(job), change);
   } else {
     AddArray(std::move(job), array.indices, change);
@@ -166,8 +179,9 @@ void ClusterState::AddArray(JobRecord model,
                      .origin = model.origin,
                      .spec = model.spec,
                      .submitted_at = model.submitted_at};
-  jobs_.AddArray(record);
-  change.arrays.push_back(std::move(record));
+  change.Put(record);
+  change.Put(SpecRecord{.id = id, .spec = record.spec});
+  jobs_.AddArray(std::move(record));
   model.origin.request_id.clear();  // the array's row says it
   for (const uint32_t index : indices) {
     JobRecord element = model;

@@ -79,10 +79,17 @@ void History::LoadJobs() {
 
 int64_t History::BytesOf(const JobRecord& job) const {
   int64_t bytes = Bytes(job);
+  if (!job.id.IsElement()) {
+    bytes += Bytes(SpecRecord{.id = job.id, .spec = job.spec});
+  }
   for (const AttemptId& attempt : attempts_.AllOf(job.id)) {
     bytes += Bytes(*attempts_.Find(attempt));
   }
   return bytes;
+}
+
+size_t History::RowsOf(const JobId& job) const {
+  return (job.IsElement() ? 1 : 2) + attempts_.AllOf(job).size();
 }
 
 // ---- what is new ----
@@ -115,7 +122,7 @@ void History::NoteJob(const JobId& id) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || !HasEnded(job->state)) return;
   jobs_.SetBytes(id, BytesOf(*job));
-  new_job_rows_ += 1 + attempts_.AllOf(id).size();
+  new_job_rows_ += RowsOf(id);
 }
 
 void History::NoteUnits() {
@@ -191,24 +198,31 @@ size_t History::ForgetArray(const JobId& id, size_t rows, Change& change) {
   if (array.size > 0) return gone;
   jobs_.RemoveArray(id);
   job_line_.Trim(id);
-  change.arrays_gone.push_back(id);
-  return gone + 1;
+  change.Delete<ArrayRecord>(id);
+  change.Delete<SpecRecord>(id);
+  return gone + 2;
 }
 
 size_t History::ForgetJob(const JobId& job, Change& change) {
-  const std::vector<AttemptId> attempts = attempts_.AllOf(job);
-  for (const AttemptId& attempt : attempts) ForgetAttempt(attempt, change);
+  const size_t rows = RowsOf(job);
+  for (const AttemptId& attempt : attempts_.AllOf(job)) {
+    ForgetAttempt(attempt, change);
+  }
   jobs_.Remove(job);
-  if (!job.IsElement()) job_line_.Trim(job);
+  if (!job.IsElement()) {
+    job_line_.Trim(job);
+    change.Delete<SpecRecord>(job);
+  }
   change.jobs.erase(job);
-  change.jobs_gone.push_back(job);
-  return 1 + attempts.size();
+  change.Delete<JobRecord>(job);
+  change.cluster = true;
+  return rows;
 }
 
 void History::ForgetAttempt(const AttemptId& attempt, Change& change) {
   attempts_.Remove(attempt);
   change.attempts.erase(attempt);
-  change.attempts_gone.push_back(attempt);
+  change.Delete<AttemptRecord>(attempt);
 }
 
 void History::TrimEvents(size_t rows, Change& change) {
@@ -216,7 +230,7 @@ void History::TrimEvents(size_t rows, Change& change) {
     const std::optional<uint64_t> number = event_line_.Due();
     if (!number.has_value()) return;
     event_line_.Trim(*number);
-    change.events_gone.push_back(*number);
+    change.Delete<EventRecord>(*number);
   }
 }
 
@@ -232,7 +246,8 @@ void History::TrimNodes(size_t rows, Change& change) {
     nodes_.Remove(*node);
     node_line_.Trim(*node);
     change.nodes.erase(*node);
-    change.nodes_gone.push_back(*node);
+    change.Delete<NodeRecord>(*node);
+    change.cluster = true;
   }
 }
 

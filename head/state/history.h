@@ -58,8 +58,9 @@ class History {
 
  private:
   void LoadJobs();
-  // Of its row and those of its attempts.
+  // Of its row, its spec's unless it is an element, and its attempts'.
   int64_t BytesOf(const JobRecord& job) const;
+  size_t RowsOf(const JobId& job) const;
   // What an ended job takes.
   void NoteJob(const JobId& id);
   // Single jobs and arrays that may be forgotten now, or may not any more.

@@ -28,7 +28,7 @@ constexpr int64_t kEventBytesMax = 256 << 10;
 // RocksDB's own: a log of 16 MiB, which is what it keeps in memory too, and
 // tables that wait to be merged.
 constexpr int64_t kRoomOnDisk = 48 << 20;
-constexpr int kJobs = 4'000;
+constexpr int kJobs = 8'000;
 constexpr size_t kJobBytes = 16'000;
 
 class HistoryStoreTest : public ::testing::Test,

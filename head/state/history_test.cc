@@ -284,7 +284,8 @@ class HistoryTest : public ::testing::Test,
   // Where every job has ended.
   void ExpectJobsCounted() {
     int64_t bytes = 0;
-    for (const Table table : {Table::kJobs, Table::kAttempts, Table::kArrays}) {
+    for (const Table table :
+         {Table::kJobs, Table::kAttempts, Table::kArrays, Table::kSpecs}) {
       bytes += Stored(table).second;
     }
     EXPECT_EQ(Level("jobs").bytes, bytes);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/map.h"
 
 #include "common/job_limits.h"
 #include "common/printable_text.h"
@@ -96,8 +98,13 @@ absl::Status CheckScaling(const JobSpec& spec) {
 }  // namespace
 
 void FillJobSpec(JobSpec& spec) {
-  // A row with fields that no program here knows is a damaged one.
+  // A row with fields that no program here knows is a damaged one.  Protobuf
+  // would keep a second copy of each map that it looks at, so it is not shown
+  // the large one, whose entries have no fields to discard.
+  google::protobuf::Map<std::string, std::string> environment;
+  environment.swap(*spec.mutable_launch()->mutable_environment());
   spec.DiscardUnknownFields();
+  environment.swap(*spec.mutable_launch()->mutable_environment());
   v1::ScalingConfig& scaling = *spec.mutable_scaling();
   if (scaling.placement_strategy() == v1::PLACEMENT_STRATEGY_UNSPECIFIED) {
     scaling.set_placement_strategy(v1::PLACEMENT_STRATEGY_PACK);
@@ -152,6 +159,13 @@ absl::Status SetStartTime(absl::Time now, JobSpec& spec) {
     spec.clear_start_in_us();
   }
   return CheckStartsIn(start - now);
+}
+
+int64_t SpecBytes(const JobSpec& spec) {
+  constexpr int64_t kBytesPerText = 128;
+  const int64_t texts =
+      spec.launch().environment_size() + spec.launch().command_size();
+  return static_cast<int64_t>(spec.ByteSizeLong()) + kBytesPerText * texts;
 }
 
 ResourceSet ResourcesPerWorker(const JobSpec& spec) {

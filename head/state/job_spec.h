@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
 // Of a job that the head takes at `now`: makes start_in_us a time.
 // InvalidArgument when it starts farther ahead than CheckStartsIn allows.
 absl::Status SetStartTime(absl::Time now, JobSpec& spec);
+
+// What it takes in memory, about: each argument and variable has more than its
+// bytes.
+int64_t SpecBytes(const JobSpec& spec);
 
 ResourceSet ResourcesPerWorker(const JobSpec& spec);
 // Expressions over node labels; all must hold.

@@ -1,5 +1,8 @@
 #include "head/state/job_spec.h"
 
+#include <malloc.h>
+
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -271,6 +274,24 @@ TEST(JobSpecTest, AcceptsWhatIsSensible) {
   (*spec.mutable_launch()->mutable_environment())["COHORT_DATA"] = "/data";
   (*spec.mutable_launch()->mutable_environment())["COHORT_LOG"] = "debug";
   COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
+}
+
+// Of bytes that a sanitizer's allocator does not tell this sees nothing.
+size_t BytesInUse() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// Protobuf keeps a map that reflection has looked at twice.
+TEST(JobSpecTest, FillingItMakesNoSecondCopyOfTheEnvironment) {
+  constexpr size_t kBytes = 900 << 10;
+  JobSpec spec = OneWorker();
+  auto& environment = *spec.mutable_launch()->mutable_environment();
+  environment["A"] = std::string(kBytes, 'x');
+  const size_t before = BytesInUse();
+  FillJobSpec(spec);
+  EXPECT_LT(BytesInUse(), before + (kBytes / 2));
+  EXPECT_EQ(spec.launch().environment_size(), 1);
 }
 
 TEST(JobSpecTest, RefusesANamespaceThatCannotBe) {

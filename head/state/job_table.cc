@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/status_util.h"
+#include "head/state/job_spec.h"
 #include "head/store/enum_text.h"
 
 namespace cohort::head {
@@ -28,7 +29,11 @@ void JobTable::Add(JobRecord record) {
   COHORT_CHECK(is_new) << id;
   COHORT_CHECK(by_sequence_.emplace(sequence, id).second) << sequence;
   ++counts_[static_cast<size_t>(state)];
-  arrays_.Added(entry->second.record);
+  const JobRecord& added = entry->second.record;
+  arrays_.Added(added);
+  if (!HasEnded(state) && LiveWith(added) == 1) {
+    live_spec_bytes_ += SpecBytes(*added.spec);
+  }
   touched_.insert(id.array());
 }
 
@@ -42,6 +47,9 @@ void JobTable::Move(const JobId& job, JobState to) {
   ++counts_[static_cast<size_t>(to)];
   record->state = to;
   arrays_.Moved(*record, from);
+  if (HasEnded(to) && LiveWith(*record) == 0) {
+    live_spec_bytes_ -= SpecBytes(*record->spec);
+  }
   touched_.insert(job.array());
 }
 
@@ -53,6 +61,11 @@ void JobTable::Remove(const JobId& job) {
   arrays_.Removed(*record);
   by_sequence_.erase(record->sequence);
   jobs_.erase(job);
+}
+
+int64_t JobTable::LiveWith(const JobRecord& job) const {
+  if (!job.id.IsElement()) return HasEnded(job.state) ? 0 : 1;
+  return arrays_.all().at(job.id.array()).live_count();
 }
 
 std::vector<JobId> JobTable::Named(const JobId& id) const {

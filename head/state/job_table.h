@@ -16,6 +16,7 @@
 
 #include "common/job_id.h"
 #include "head/state/array_table.h"
+#include "head/store/enum_text.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -75,6 +76,8 @@ class JobTable {
   int64_t CountOf(JobState state) const {
     return counts_[static_cast<size_t>(state)];
   }
+  // What the specs of jobs that have not ended take; of an array one.
+  int64_t live_spec_bytes() const { return live_spec_bytes_; }
   // By the state's name, those without a job too.
   std::map<std::string, int64_t> CountsByState() const;
   const ArrayTable& arrays() const { return arrays_; }
@@ -111,12 +114,16 @@ class JobTable {
     int64_t bytes = 0;  // once it has ended
   };
 
+  // How many jobs that have not ended share the spec of `job`.
+  int64_t LiveWith(const JobRecord& job) const;
+
   absl::node_hash_map<JobId, Entry> jobs_;
   ArrayTable arrays_;
   std::map<JobId, int64_t> pins_;
   std::map<uint64_t, JobId> by_sequence_;
   std::set<JobId> touched_;
   std::array<int64_t, 8> counts_{};
+  int64_t live_spec_bytes_ = 0;
 };
 
 }  // namespace cohort::head

@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
     const size_t begin = events.size();
     for (const auto& [key, value] : rows) {
       events.push_back(
-          {.number = EventNumber(key),
+          {.number = RowNumber(key),
            .at = absl::InfinitePast(),
            .bytes = static_cast<int64_t>(key.size() + value.size())});
     }
@@ -83,17 +83,27 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
       events[begin + i].at = at;
     }
     if (rows.size() < kEventsRead) return events;
-    first = EventKey(events.back().number + 1);
+    first = RowKey(events.back().number + 1);
   }
 }
 
-// The elements of an array share its spec.
-void Share(Rows& rows) {
-  std::map<JobId, const ArrayRecord*> arrays;
-  for (const ArrayRecord& array : rows.arrays) arrays[array.id] = &array;
-  for (JobRecord& job : rows.jobs) {
-    if (job.id.IsElement()) job.spec = arrays.at(job.id.array())->spec;
-  }
+// Jobs and arrays get their specs, which the elements of an array share.
+absl::Status JoinSpecs(std::vector<SpecRecord> specs, Rows& rows) {
+  std::map<JobId, Shared<JobSpec>> by_id;
+  for (SpecRecord& each : specs) by_id[each.id] = std::move(each.spec);
+  const auto join = [&by_id](auto& records) -> absl::Status {
+    for (auto& record : records) {
+      const auto spec = by_id.find(record.id.array());
+      if (spec == by_id.end()) {
+        return absl::DataLossError(absl::StrCat("job ", record.id.ToText(),
+                                                " is there, its spec is not"));
+      }
+      record.spec = spec->second;
+    }
+    return absl::OkStatus();
+  };
+  COHORT_RETURN_IF_ERROR(join(rows.jobs));
+  return join(rows.arrays);
 }
 
 }  // namespace
@@ -112,7 +122,9 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.events, LoadEvents(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
-  Share(rows);
+  COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,
+                          LoadRecords<SpecRecord>(store));
+  COHORT_RETURN_IF_ERROR(JoinSpecs(std::move(specs), rows));
   if (!cluster.empty()) rows.cluster = std::move(cluster.front());
   return rows;
 }

@@ -55,7 +55,7 @@ class CommitTest : public ::testing::Test {
   }
 
   bool Stored(uint64_t number) {
-    return disk_.Find(Table::kEvents, EventKey(number)).has_value();
+    return disk_.Find(Table::kEvents, RowKey(number)).has_value();
   }
 
   // Lets both sides run until nothing is left.
@@ -156,13 +156,13 @@ TEST_F(CommitTest, RowsOfOneTransitionAreThereTogether) {
   store_executor_.RunUntilIdle();
   Transition two = Event(2, "two");
   two.Put(JobRecord());
-  two.DeleteEvent(1);
+  two.Delete<EventRecord>(1);
   commit_->Submit(std::move(two));
   RunAll();
 
   EXPECT_TRUE(Stored(1));
   EXPECT_FALSE(Stored(2));
-  EXPECT_EQ(disk_.Find(Table::kJobs, JobKey(JobId())), std::nullopt);
+  EXPECT_EQ(disk_.Find(Table::kJobs, RowKey(JobId())), std::nullopt);
 }
 
 TEST_F(CommitTest, TheLaterWriteOfARowWins) {
@@ -331,7 +331,7 @@ TEST_F(CommitTest, KeepsItsPromisesInAnySchedule) {
         order.push_back(effect);
         if (!status.ok()) return;
         for (uint64_t row = 1; row <= rows; ++row) {
-          EXPECT_TRUE(disk.Find(Table::kEvents, EventKey(row)).has_value());
+          EXPECT_TRUE(disk.Find(Table::kEvents, RowKey(row)).has_value());
         }
       };
     };
@@ -343,7 +343,7 @@ TEST_F(CommitTest, KeepsItsPromisesInAnySchedule) {
           event.number = ++submitted;
           transition.Put(event);
           PackageRecord twin;  // its companion in the same transition
-          twin.hash = EventKey(submitted);
+          twin.hash = RowKey(submitted);
           transition.Put(twin);
           transition.Then(check(effects++, submitted));
           commit.Submit(std::move(transition));
@@ -369,8 +369,8 @@ TEST_F(CommitTest, KeepsItsPromisesInAnySchedule) {
       ASSERT_EQ(order[static_cast<size_t>(i)], i);
     EXPECT_EQ(failures, disk.faults_fired());
     for (uint64_t row = 1; row <= submitted; ++row) {
-      EXPECT_EQ(disk.Find(Table::kEvents, EventKey(row)).has_value(),
-                disk.Find(Table::kPackages, EventKey(row)).has_value());
+      EXPECT_EQ(disk.Find(Table::kEvents, RowKey(row)).has_value(),
+                disk.Find(Table::kPackages, RowKey(row)).has_value());
     }
   }
 }

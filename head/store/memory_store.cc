@@ -116,7 +116,7 @@ absl::Status MemoryDisk::CheckFence(uint64_t term) const {
   uint64_t stored = 0;
   const auto rows = tables_.find(Table::kCluster);
   if (rows != tables_.end()) {
-    const auto row = rows->second.find(ClusterKey());
+    const auto row = rows->second.find(RowKey());
     if (row != rows->second.end()) {
       COHORT_ASSIGN_OR_RETURN(const ClusterStamp stamp,
                               ReadClusterStamp(row->second));
@@ -195,14 +195,12 @@ absl::Status MemoryStore::Append(uint64_t term, const Batch& batch) {
   return failure_;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-MemoryStore::LoadAll(Table table) {
-  return disk_.All(table);
-}
-
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-MemoryStore::LoadRange(Table table, const std::string& first, size_t limit) {
-  return disk_.Range(table, first, limit);
+absl::Status MemoryStore::Scan(Table table, const std::string& first,
+                               size_t limit, RowVisitor each) {
+  for (const auto& [key, value] : disk_.Range(table, first, limit)) {
+    COHORT_RETURN_IF_ERROR(each(key, value));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MemoryStore::Checkpoint(const std::string&) {

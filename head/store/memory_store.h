@@ -110,10 +110,8 @@ class MemoryStore final : public Store {
   explicit MemoryStore(MemoryDisk& disk) : disk_(disk) {}
 
   absl::Status Append(uint64_t term, const Batch& batch) override;
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      Table table) override;
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      Table table, const std::string& first, size_t limit) override;
+  absl::Status Scan(Table table, const std::string& first, size_t limit,
+                    RowVisitor each) override;
   absl::Status Checkpoint(const std::string& directory) override;
 
  private:

@@ -46,8 +46,8 @@ class Migration {
     const std::string message = cluster_.SerializeAsString();
     COHORT_ASSIGN_OR_RETURN(std::optional<std::string> changed,
                             step_.rewrite(Table::kCluster, message));
-    batch_.push_back({Table::kCluster, ClusterKey(),
-                      SealRow(ClusterKey(), changed.value_or(message))});
+    batch_.push_back({Table::kCluster, RowKey(),
+                      SealRow(RowKey(), changed.value_or(message))});
     return store_.Append(cluster_.term(), std::exchange(batch_, {}));
   }
 
@@ -72,8 +72,8 @@ class Migration {
   }
 
   absl::Status Flush() {
-    batch_.push_back({Table::kCluster, ClusterKey(),
-                      SealRow(ClusterKey(), cluster_.SerializeAsString())});
+    batch_.push_back({Table::kCluster, RowKey(),
+                      SealRow(RowKey(), cluster_.SerializeAsString())});
     bytes_ = 0;
     return store_.Append(cluster_.term(), std::exchange(batch_, {}));
   }
@@ -139,13 +139,9 @@ class OwningStore final : public Store {
   absl::Status Append(uint64_t term, const Batch& batch) override {
     return store_.Append(term, batch);
   }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      Table table) override {
-    return store_.LoadAll(table);
-  }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      Table table, const std::string& first, size_t limit) override {
-    return store_.LoadRange(table, first, limit);
+  absl::Status Scan(Table table, const std::string& first, size_t limit,
+                    RowVisitor each) override {
+    return store_.Scan(table, first, limit, each);
   }
   absl::Status Checkpoint(const std::string& directory) override {
     return store_.Checkpoint(directory);
@@ -172,9 +168,15 @@ absl::StatusOr<std::unique_ptr<Store>> CopyOf(Store& store,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Store>> MigratedCopy(Store& store) {
+absl::StatusOr<std::unique_ptr<Store>> Migrated(std::unique_ptr<Store> store) {
+  COHORT_ASSIGN_OR_RETURN(const std::optional<pb::ClusterRow> cluster,
+                          ReadCluster(*store));
+  if (!cluster.has_value() || (cluster->schema_version() == kSchemaVersion &&
+                               cluster->migrating_table() == 0)) {
+    return store;
+  }
   COHORT_ASSIGN_OR_RETURN(std::unique_ptr<Store> copy,
-                          CopyOf(store, kAllTables));
+                          CopyOf(*store, kAllTables));
   COHORT_RETURN_IF_ERROR(MigrateStore(*copy));
   return copy;
 }

@@ -45,9 +45,10 @@ absl::Status MigrateStore(
     Store& store, std::span<const MigrationStep> steps = MigrationSteps(),
     size_t batch_bytes = size_t{1} << 20);
 
-// All of `store`, which may only be read, in memory and migrated.
-absl::StatusOr<std::unique_ptr<Store>> MigratedCopy(Store& store);
-// One table of it, as it is.
+// `store`, which may only be read; where it must be migrated first, a copy of
+// all of it in memory.
+absl::StatusOr<std::unique_ptr<Store>> Migrated(std::unique_ptr<Store> store);
+// One table of a store in memory, as it is.
 absl::StatusOr<std::unique_ptr<Store>> CopyOfTable(Store& store, Table table);
 
 }  // namespace cohort::head

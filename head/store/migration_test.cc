@@ -80,8 +80,8 @@ void Fill(MemoryDisk& disk, uint32_t schema) {
   pb::ClusterRow cluster;
   cluster.set_schema_version(schema);
   cluster.set_term(5);
-  Batch batch = {{Table::kCluster, ClusterKey(),
-                  SealRow(ClusterKey(), cluster.SerializeAsString())}};
+  Batch batch = {{Table::kCluster, RowKey(),
+                  SealRow(RowKey(), cluster.SerializeAsString())}};
   for (uint64_t n = 1; n <= 20; ++n) {
     EventRecord event;
     event.number = n;
@@ -160,7 +160,7 @@ TEST(MigrationTest, ASchemaOutOfReachNamesBothAndTheFix) {
 TEST(MigrationTest, ADamagedRowStopsIt) {
   MemoryDisk disk;
   Fill(disk, kFirst);
-  disk.Corrupt(Table::kEvents, EventKey(3), "junk");
+  disk.Corrupt(Table::kEvents, RowKey(3), "junk");
   MemoryStore store(disk);
   EXPECT_THAT(MigrateStore(store, kTwoSteps),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("events")));

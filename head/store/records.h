@@ -164,10 +164,19 @@ struct Preflight {
   friend bool operator==(const Preflight&, const Preflight&) = default;
 };
 
+// Written once, so that no change of a job writes it again.
+struct SpecRecord {
+  JobId id;  // of the job or array
+  Shared<JobSpec> spec;
+
+  friend bool operator==(const SpecRecord&, const SpecRecord&) = default;
+};
+
 struct JobRecord {
   JobId id;
   Origin origin;
-  Shared<JobSpec> spec;   // of an element: its array's
+  // In a row of its own, that of `id.array()`, with which a load joins it.
+  Shared<JobSpec> spec;
   uint64_t sequence = 0;  // place in line: order of submission
   JobState state = v1::JOB_STATE_PENDING;
   std::string reason;
@@ -254,7 +263,7 @@ struct AttemptRecord {
 struct ArrayRecord {
   JobId id;  // its elements are id.Element(index)
   Origin origin;
-  Shared<JobSpec> spec;
+  Shared<JobSpec> spec;  // as a job's
   absl::Time submitted_at = absl::InfinitePast();
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;

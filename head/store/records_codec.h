@@ -1,51 +1,65 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/arena.h"
+#include "google/protobuf/message.h"
 
+#include "common/status_macros.h"
 #include "head/store/records.h"
+#include "head/store/records_proto.h"
 #include "head/store/store.h"
+#include "head/store/tables.h"
 
 // Records to stored bytes and back.  Stateless; thread-safe.
 //
 // A value is 4 bytes CRC-32C (big-endian, over key and row) followed by the
 // row, a message of storage.proto; equal rows are equal bytes.  Text may be any
-// bytes.  Keys are
-// raw ids; numbers are 8 bytes big-endian, so that key order is number order.
-// Times keep their microseconds, InfinitePast is kept as it is.
+// bytes.  Times keep their microseconds, InfinitePast is kept as it is.
 namespace cohort::head {
 
-// The row of the one cluster record.
-std::string ClusterKey();
-std::string NodeKey(const NodeId& node);
-std::string JobKey(const JobId& job);
-std::string AttemptKey(const AttemptId& attempt);
-std::string ArrayKey(const JobId& array);
-// Length-prefixed principal, then the request id.
-std::string RequestRowKey(absl::string_view principal,
-                          absl::string_view request_id);
-std::string PackageKey(absl::string_view hash);
-std::string EventKey(uint64_t number);
-// And back; 0 for what is no such key.
-uint64_t EventNumber(absl::string_view key);
-std::string WaitReasonKey(uint64_t number);
+// A message as it is stored, and back.  DataLoss, naming table and key, when
+// the checksum or the encoding is wrong; FailedPrecondition for a cluster row
+// of a newer schema.
+std::string SealRow(absl::string_view key,
+                    const google::protobuf::Message& message);
+absl::Status ParseRow(Table table, absl::string_view key,
+                      absl::string_view value,
+                      google::protobuf::Message& message);
+absl::Status DamagedRow(Table table, absl::string_view key,
+                        absl::string_view what);
 
 // The write that stores a record under its key.
-Write ToWrite(const ClusterRecord& record);
-Write ToWrite(const NodeRecord& record);
-Write ToWrite(const JobRecord& record);
-Write ToWrite(const AttemptRecord& record);
-Write ToWrite(const ArrayRecord& record);
-Write ToWrite(const RequestRecord& record);
-Write ToWrite(const PackageRecord& record);
-Write ToWrite(const EventRecord& record);
-Write ToWrite(const WaitReasonRecord& record);
+template <typename Record>
+Write ToWrite(const Record& record) {
+  // Most rows are a handful of small messages: their place is the stack.
+  alignas(8) char block[4096];
+  google::protobuf::Arena arena(block, sizeof(block));
+  auto& message =
+      *google::protobuf::Arena::CreateMessage<typename RowOf<Record>::Proto>(
+          &arena);
+  ToProto(record, message);
+  std::string key = RowOf<Record>::KeyOf(record);
+  std::string value = SealRow(key, message);
+  return {RowOf<Record>::kTable, std::move(key), std::move(value)};
+}
+
+// The write that deletes the record whose key these members make.
+template <typename Record, typename... Part>
+Write ToDelete(const Part&... key) {
+  static_assert(
+      std::is_constructible_v<typename RowOf<Record>::Key, const Part&...>);
+  return {RowOf<Record>::kTable, RowKey(key...), std::nullopt};
+}
 
 // How many bytes a record has as it is stored: key and value.
 template <typename Record>
@@ -54,11 +68,21 @@ size_t StoredBytes(const Record& record) {
   return write.key.size() + write.value->size();
 }
 
-// The record of a stored row.  Defined for each record type of records.h.
-// DataLoss, naming table and key, when the checksum, the encoding, the key or a
-// value is wrong; FailedPrecondition for a cluster row of a newer schema.
+// The record of a stored row.  Errors as ParseRow; DataLoss too when a value
+// makes no sense, or the key is another row's.
 template <typename Record>
-absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value);
+absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value) {
+  constexpr Table kTable = RowOf<Record>::kTable;
+  typename RowOf<Record>::Proto message;
+  COHORT_RETURN_IF_ERROR(ParseRow(kTable, key, value, message));
+  FieldReader reader;
+  Record record = FromProto(message, reader);
+  if (!reader.wrong().empty()) return DamagedRow(kTable, key, reader.wrong());
+  if (RowOf<Record>::KeyOf(record) != key) {
+    return DamagedRow(kTable, key, "its key is another row's");
+  }
+  return record;
+}
 
 // The message of a stored row, once it is what was written; valid as long as
 // `value`.  DataLoss, naming table and key.  For migration.h.
@@ -69,7 +93,17 @@ std::string SealRow(absl::string_view key, absl::string_view message);
 
 // All records of `store`, in key order; the first error of the store or a row.
 template <typename Record>
-absl::StatusOr<std::vector<Record>> LoadRecords(Store& store);
+absl::StatusOr<std::vector<Record>> LoadRecords(Store& store) {
+  std::vector<Record> records;
+  COHORT_RETURN_IF_ERROR(
+      store.Scan(RowOf<Record>::kTable, "", std::numeric_limits<size_t>::max(),
+                 [&](absl::string_view key, absl::string_view value) {
+                   COHORT_ASSIGN_OR_RETURN(records.emplace_back(),
+                                           FromRow<Record>(key, value));
+                   return absl::OkStatus();
+                 }));
+  return records;
+}
 
 // The fence and the schema in a stored cluster row; errors as FromRow.  Of a
 // newer schema's row only these two are readable.

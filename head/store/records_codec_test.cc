@@ -104,41 +104,46 @@ NodeRecord SomeNodeWithASickDevice() {
   return record;
 }
 
+SpecRecord SomeSpec() {
+  JobSpec spec;
+  spec.set_name("mnist");
+  SetCommand(spec, {"./train", "--epochs", "3"});
+  (*spec.mutable_launch()->mutable_environment())["B"] = "2";
+  (*spec.mutable_launch()->mutable_environment())["A"] = "1";
+  spec.mutable_scaling()->set_num_workers(4);
+  SetResources(spec, *ParseResources("CPU=1,GPU=0.5"));
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_SPREAD);
+  spec.mutable_run()->set_storage_path("/results");
+  spec.mutable_run()->set_max_failures(-1);
+  spec.mutable_run()->set_num_to_keep(2);
+  spec.mutable_launch()->set_package_hash(std::string(32, 'h'));
+  (*spec.mutable_labels())["team"] = "vision";
+  spec.set_priority(-5);
+  spec.set_hold(true);
+  spec.mutable_run()->set_time_limit_us(
+      absl::ToInt64Microseconds(absl::Minutes(5)));
+  spec.mutable_run()->set_grace_us(absl::ToInt64Microseconds(absl::Seconds(3)));
+  spec.mutable_run()->set_retry_delay_us(
+      absl::ToInt64Microseconds(absl::Milliseconds(250)));
+  spec.mutable_scaling()->add_selectors("zone in (a,b)");
+  for (const char* each : {"gpu=only", "bare"}) {
+    *spec.mutable_scaling()->add_tolerations() =
+        rpc::ToWire(*Toleration::Parse(each));
+  }
+  spec.mutable_scaling()->set_accelerator_type("H100");
+  SetTopology(spec, "rack", true);
+  AddAfter(spec, IdOf<JobId>('k'), v1::DEPENDENCY_KIND_ANY);
+  AddAfter(spec, IdOf<JobId>('l').Element(7));
+  spec.set_array("0-9%2");
+  spec.mutable_run()->set_preflight(true);
+  return {.id = IdOf<JobId>('j'), .spec = std::move(spec)};
+}
+
 JobRecord SomeJob() {
   JobRecord record;
   record.id = IdOf<JobId>('j');
   record.origin = SomeOrigin();
-  record.spec.Own().set_name("mnist");
-  SetCommand(record.spec.Own(), {"./train", "--epochs", "3"});
-  (*record.spec.Own().mutable_launch()->mutable_environment())["B"] = "2";
-  (*record.spec.Own().mutable_launch()->mutable_environment())["A"] = "1";
-  record.spec.Own().mutable_scaling()->set_num_workers(4);
-  SetResources(record.spec.Own(), *ParseResources("CPU=1,GPU=0.5"));
-  record.spec.Own().mutable_scaling()->set_placement_strategy(
-      v1::PLACEMENT_STRATEGY_STRICT_SPREAD);
-  record.spec.Own().mutable_run()->set_storage_path("/results");
-  record.spec.Own().mutable_run()->set_max_failures(-1);
-  record.spec.Own().mutable_run()->set_num_to_keep(2);
-  record.spec.Own().mutable_launch()->set_package_hash(std::string(32, 'h'));
-  (*record.spec.Own().mutable_labels())["team"] = "vision";
-  record.spec.Own().set_priority(-5);
-  record.spec.Own().set_hold(true);
-  record.spec.Own().mutable_run()->set_time_limit_us(
-      absl::ToInt64Microseconds(absl::Minutes(5)));
-  record.spec.Own().mutable_run()->set_grace_us(
-      absl::ToInt64Microseconds(absl::Seconds(3)));
-  record.spec.Own().mutable_run()->set_retry_delay_us(
-      absl::ToInt64Microseconds(absl::Milliseconds(250)));
-  record.spec.Own().mutable_scaling()->add_selectors("zone in (a,b)");
-  for (const char* each : {"gpu=only", "bare"}) {
-    *record.spec.Own().mutable_scaling()->add_tolerations() =
-        rpc::ToWire(*Toleration::Parse(each));
-  }
-  record.spec.Own().mutable_scaling()->set_accelerator_type("H100");
-  SetTopology(record.spec.Own(), "rack", true);
-  AddAfter(record.spec.Own(), IdOf<JobId>('k'), v1::DEPENDENCY_KIND_ANY);
-  AddAfter(record.spec.Own(), IdOf<JobId>('l').Element(7));
-  record.spec.Own().set_array("0-9%2");
   record.sequence = 8;
   record.state = v1::JOB_STATE_RUNNING;
   record.reason = "because";
@@ -165,7 +170,6 @@ JobRecord SomeJob() {
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   record.phases = {{.kind = v1::WAIT_KIND_HELD, .since = At(1)},
                    {.kind = v1::WAIT_KIND_ORPHAN, .since = At(2)}};
-  record.spec.Own().mutable_run()->set_preflight(true);
   record.preflight = Preflight{.attempt = 2,
                                .verdict = v1::PREFLIGHT_VERDICT_SLOW,
                                .summary = "ranks 0 and 1",
@@ -211,10 +215,8 @@ AttemptRecord SomeAttempt() {
 }
 
 ArrayRecord SomeArray() {
-  return {.id = IdOf<JobId>('j'),
-          .origin = SomeOrigin(),
-          .spec = SomeJob().spec,
-          .submitted_at = At(1)};
+  return {
+      .id = IdOf<JobId>('j'), .origin = SomeOrigin(), .submitted_at = At(1)};
 }
 
 RequestRecord SomeRequest() {
@@ -290,6 +292,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomePackage());
   ExpectRoundTrip(SomeEvent());
   ExpectRoundTrip(SomeWaitReason());
+  ExpectRoundTrip(SomeSpec());
 }
 
 // The end of a program's stderr is whatever it wrote.
@@ -297,12 +300,14 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
   const std::string odd("\xff\0\xc3(", 4);
   JobRecord job = SomeJob();
   job.stderr_tail = odd;
-  job.spec.Own().set_name(odd);
-  SetCommand(job.spec.Own(), {odd});
-  (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = odd;
   job.checkpoints[0].path = odd;
   job.exit->detail = odd;
   ExpectRoundTrip(job);
+  SpecRecord record = SomeSpec();
+  record.spec.Own().set_name(odd);
+  SetCommand(record.spec.Own(), {odd});
+  (*record.spec.Own().mutable_launch()->mutable_environment())["A"] = odd;
+  ExpectRoundTrip(record);
 }
 
 TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
@@ -316,6 +321,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(PackageRecord());
   ExpectRoundTrip(EventRecord());
   ExpectRoundTrip(WaitReasonRecord());
+  ExpectRoundTrip(SpecRecord());
 }
 
 // What is on disk stays readable: these bytes never change.  A new field makes
@@ -351,23 +357,15 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "50552d7050035a06586964203739600b4a090a0764656661756c74");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "025023ea0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071a9f020a056d6e6973741a0e0a047465616d120676697369"
-      "6f6e20fbffffffffffffffff012a480a072e2f747261696e0a082d2d65706f6368730a"
-      "013312060a014112013112060a01421201321a20686868686868686868686868686868"
-      "6868686868686868686868686868686868324e080412140a080a0343505510904e0a08"
-      "0a034750551088271804220d7a6f6e6520696e2028612c62292a0b0a0367707512046f"
-      "6e6c792a080a046261726518013204483130303a047261636b40013a280a082f726573"
-      "756c747310ffffffffffffffffff0118022090a10f2880c6868f0130c08db701380142"
-      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a146c6c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c0000000710014a05302d39253250012008280332076265636175736538"
-      "0240014801520b08031009180122036f6f6d58036001680270037a0c7b226c6f737322"
-      "3a302e357d80010b8a01150a0f2f726573756c74732f737465702d351005180692010f"
-      "2f726573756c74732f737465702d319a010954726163656261636ba00106aa01040801"
-      "1001aa010408021001b00101b801c09fab03c00104ca01186e6f64652d312077617320"
-      "6f7574206f66206d656d6f7279ca011172616e6b203320776173206b696c6c6564d201"
-      "07636c7573746572da010408021001da010408061002e20119080210021a0d72616e6b"
-      "73203020616e64203122027b7d2803");
+      "f699bea10a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a027231200720082803320762656361757365380240014801520b080310"
+      "09180122036f6f6d58036001680270037a0c7b226c6f7373223a302e357d80010b8a01"
+      "150a0f2f726573756c74732f737465702d351005180692010f2f726573756c74732f73"
+      "7465702d319a010954726163656261636ba00106aa010408011001aa010408021001b0"
+      "0101b801c09fab03c00104ca01186e6f64652d3120776173206f7574206f66206d656d"
+      "6f7279ca011172616e6b203320776173206b696c6c6564d20107636c7573746572da01"
+      "0408021001da010408061002e20119080210021a0d72616e6b73203020616e64203122"
+      "027b7d2803");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
       "fad53fd00a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
@@ -379,16 +377,19 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6e6b2032780ca00108");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "0181dafa0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
-      "616c6963651a02723120071a9f020a056d6e6973741a0e0a047465616d120676697369"
-      "6f6e20fbffffffffffffffff012a480a072e2f747261696e0a082d2d65706f6368730a"
-      "013312060a014112013112060a01421201321a20686868686868686868686868686868"
-      "6868686868686868686868686868686868324e080412140a080a0343505510904e0a08"
-      "0a034750551088271804220d7a6f6e6520696e2028612c62292a0b0a0367707512046f"
-      "6e6c792a080a046261726518013204483130303a047261636b40013a280a082f726573"
-      "756c747310ffffffffffffffffff0118022090a10f2880c6868f0130c08db701380142"
-      "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a146c6c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c0000000710014a05302d39253250012001");
+      "20531a240a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "616c6963651a02723120072001");
+  ExpectGolden(
+      SomeSpec(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "9338e1a40a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a129f020a056d6e6973741a0e0a"
+      "047465616d1206766973696f6e20fbffffffffffffffff012a480a072e2f747261696e"
+      "0a082d2d65706f6368730a013312060a014112013112060a01421201321a2068686868"
+      "68686868686868686868686868686868686868686868686868686868324e080412140a"
+      "080a0343505510904e0a080a034750551088271804220d7a6f6e6520696e2028612c62"
+      "292a0b0a0367707512046f6e6c792a080a046261726518013204483130303a04726163"
+      "6b40013a280a082f726573756c747310ffffffffffffffffff0118022090a10f2880c6"
+      "868f0130c08db701380142140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a"
+      "146c6c6c6c6c6c6c6c6c6c6c6c6c6c6c6c0000000710014a05302d3925325001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
@@ -440,13 +441,13 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   spoil_job([](JobRecord& job) { job.phases[0].kind = WaitKind(99); });
   spoil_job(
       [](JobRecord& job) { job.preflight->verdict = PreflightVerdict(4); });
-  spoil_job([](JobRecord& job) {
-    job.spec.Own().mutable_scaling()->set_placement_strategy(
-        PlacementStrategy(5));
-  });
-  spoil_job([](JobRecord& job) {
-    job.spec.Own().mutable_after(0)->set_kind(DependencyKind(3));
-  });
+  SpecRecord spec = SomeSpec();
+  spec.spec.Own().mutable_scaling()->set_placement_strategy(
+      PlacementStrategy(5));
+  ExpectUnknown(spec);
+  spec = SomeSpec();
+  spec.spec.Own().mutable_after(0)->set_kind(DependencyKind(3));
+  ExpectUnknown(spec);
   const auto spoil_attempt = [](auto spoil) {
     AttemptRecord attempt = SomeAttempt();
     spoil(attempt);
@@ -472,12 +473,12 @@ TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
 }
 
 TEST(RecordsCodecTest, EventKeysSortByNumber) {
-  EXPECT_LT(EventKey(255), EventKey(256));
-  EXPECT_LT(EventKey(256), EventKey(uint64_t{1} << 40));
+  EXPECT_LT(RowKey(255), RowKey(256));
+  EXPECT_LT(RowKey(256), RowKey(uint64_t{1} << 40));
 }
 
 TEST(RecordsCodecTest, RequestKeysDoNotRunTogether) {
-  EXPECT_NE(RequestRowKey("a", "bc"), RequestRowKey("ab", "c"));
+  EXPECT_NE(RowKey("a", "bc"), RowKey("ab", "c"));
 }
 
 // RS-2: whatever bit of a row flips, it is found.
@@ -510,7 +511,7 @@ TEST(RecordsCodecTest, DamageNamesTableAndKey) {
 
 TEST(RecordsCodecTest, AValueUnderAnotherKeyIsDataLoss) {
   const Write write = ToWrite(SomeJob());
-  EXPECT_THAT(FromRow<JobRecord>(JobKey(IdOf<JobId>('x')), *write.value),
+  EXPECT_THAT(FromRow<JobRecord>(RowKey(IdOf<JobId>('x')), *write.value),
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
@@ -530,10 +531,8 @@ TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
   storage::v1::JobRow row;
   const JobId id = IdOf<JobId>('j');
   row.set_job_id(std::string(id.bytes()));
-  row.mutable_spec()->mutable_scaling()->set_placement_strategy(
-      v1::PLACEMENT_STRATEGY_PACK);
   row.set_state(static_cast<JobState>(99));
-  EXPECT_THAT(FromRow<JobRecord>(JobKey(id), Sealed(JobKey(id), row)),
+  EXPECT_THAT(FromRow<JobRecord>(RowKey(id), Sealed(RowKey(id), row)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));
 }
 
@@ -551,9 +550,9 @@ TEST(RecordsCodecTest, ANewerSchemaIsRefused) {
   row.set_schema_version(kSchemaVersion + 1);
   row.set_term(4);
   row.GetReflection()->MutableUnknownFields(&row)->AddVarint(99, 1);
-  const std::string value = Sealed(ClusterKey(), row);
+  const std::string value = Sealed(RowKey(), row);
 
-  const auto record = FromRow<ClusterRecord>(ClusterKey(), value);
+  const auto record = FromRow<ClusterRecord>(RowKey(), value);
   EXPECT_THAT(record, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("from the future")));
   EXPECT_EQ(GetReason(record.status()), "store_from_the_future");
@@ -588,7 +587,7 @@ TEST(RecordsCodecTest, LoadRecordsComesInKeyOrderAndStopsAtDamage) {
   EXPECT_EQ((*events)[0].number, 2u);
   EXPECT_EQ((*events)[2].number, 70000u);
 
-  disk.Corrupt(Table::kEvents, EventKey(300), "x");
+  disk.Corrupt(Table::kEvents, RowKey(300), "x");
   EXPECT_THAT(LoadRecords<EventRecord>(store),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("events")));
 }

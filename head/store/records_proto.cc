@@ -318,8 +318,6 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
 void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_job_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  // An element's is its array's.
-  if (!record.id.IsElement()) *row.mutable_spec() = *record.spec;
   row.set_sequence(record.sequence);
   row.set_state(record.state);
   row.set_reason(record.reason);
@@ -366,10 +364,6 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   JobRecord record;
   record.id = reader.ToId<JobId>(row.job_id(), "job id");
   record.origin = FromProto(row.origin());
-  if (!record.id.IsElement()) {
-    CheckSpec(row.spec(), reader);
-    record.spec = row.spec();
-  }
   record.sequence = row.sequence();
   record.state = reader.ToEnum(row.state(), v1::JOB_STATE_PENDING,
                                v1::JOB_STATE_STOPPED, "state");
@@ -465,7 +459,6 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
 void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   row.set_array_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
-  *row.mutable_spec() = *record.spec;
   row.set_submitted_at_us(ToMicros(record.submitted_at));
 }
 
@@ -473,8 +466,6 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   ArrayRecord record;
   record.id = reader.ToId<JobId>(row.array_id(), "array id");
   record.origin = FromProto(row.origin());
-  CheckSpec(row.spec(), reader);
-  record.spec = row.spec();
   record.submitted_at = FromMicros(row.submitted_at_us());
   return record;
 }
@@ -598,6 +589,16 @@ WaitReasonRecord FromProto(const pb::WaitReasonRow& row, FieldReader& reader) {
     out.nodes = holder.nodes();
   }
   return record;
+}
+
+void ToProto(const SpecRecord& record, pb::SpecRow& row) {
+  row.set_job_id(IdBytes(record.id));
+  *row.mutable_spec() = *record.spec;
+}
+
+SpecRecord FromProto(const pb::SpecRow& row, FieldReader& reader) {
+  CheckSpec(row.spec(), reader);
+  return {.id = reader.ToId<JobId>(row.job_id(), "job id"), .spec = row.spec()};
 }
 
 }  // namespace cohort::head

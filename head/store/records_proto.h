@@ -58,6 +58,7 @@ void ToProto(const RequestRecord& record, storage::v1::RequestRow& row);
 void ToProto(const PackageRecord& record, storage::v1::PackageRow& row);
 void ToProto(const EventRecord& record, storage::v1::EventRow& row);
 void ToProto(const WaitReasonRecord& record, storage::v1::WaitReasonRow& row);
+void ToProto(const SpecRecord& record, storage::v1::SpecRow& row);
 
 // And back.  What makes no sense is told to `reader`, and the record is then
 // not to be used; that the row is under its key is for the caller to check.
@@ -75,5 +76,6 @@ PackageRecord FromProto(const storage::v1::PackageRow& row,
 EventRecord FromProto(const storage::v1::EventRow& row, FieldReader& reader);
 WaitReasonRecord FromProto(const storage::v1::WaitReasonRow& row,
                            FieldReader& reader);
+SpecRecord FromProto(const storage::v1::SpecRow& row, FieldReader& reader);
 
 }  // namespace cohort::head

@@ -45,7 +45,7 @@ struct RocksdbStoreOptions {
 //   RS-1: a batch whose Append returned OK is there whole after any crash of
 //         the process or the machine; one that did not is there whole or not at
 //         all.
-//   RS-2: damage is never read as absence: Open or LoadAll says DATA_LOSS.  A
+//   RS-2: damage is never read as absence: Open or Scan says DATA_LOSS.  A
 //         log that was cut short, and a manifest that is not as it was, are
 //         found by the mark (rocksdb_mark.h), also after a crash of the
 //         process; after a power cut the mark may be some changes behind, and
@@ -75,16 +75,14 @@ class RocksdbStore final : public Store {
 
   // Store.  Unavailable has reason "disk_full" when that is why.
   absl::Status Append(uint64_t term, const Batch& batch) override;
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      Table table) override;
+  absl::Status Scan(Table table, const std::string& first, size_t limit,
+                    RowVisitor each) override;
   // Hard links for table files, a copy of the log (16 MiB at most), and the
   // mark.
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      Table table, const std::string& first, size_t limit) override;
   absl::Status Checkpoint(const std::string& directory) override;
 
   // Reads all blocks of all table files against their checksums.  Errors as
-  // LoadAll.
+  // Scan.
   absl::Status CheckTables();
   uint64_t term() const { return term_; }
   // The number of the last change; RocksDB counts rows.

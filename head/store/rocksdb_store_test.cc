@@ -122,12 +122,11 @@ TEST_F(RocksdbStoreTest, ANewerSchemaIsRefusedWithPathAndFix) {
   storage::v1::ClusterRow row;
   row.set_schema_version(kSchemaVersion + 1);
   std::string value = row.SerializeAsString();
-  uint32_t crc = Crc32c(value, Crc32c(ClusterKey()));
+  uint32_t crc = Crc32c(value, Crc32c(RowKey()));
   for (int i = 0; i < 4; ++i, crc >>= 8) {
     value.insert(value.begin(), static_cast<char>(crc & 0xff));
   }
-  COHORT_ASSERT_OK(
-      MustOpen()->Append(0, {{Table::kCluster, ClusterKey(), value}}));
+  COHORT_ASSERT_OK(MustOpen()->Append(0, {{Table::kCluster, RowKey(), value}}));
 
   const auto store = Open();
   EXPECT_THAT(store,

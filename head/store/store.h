@@ -1,18 +1,22 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace cohort::head {
 
-// One column family each.  On disk by name (TableName): add, never rename.
+// One column family each.
 enum class Table : uint8_t {
   kCluster,
   kNodes,
@@ -23,14 +27,21 @@ enum class Table : uint8_t {
   kEvents,
   kArrays,
   kWaitReasons,
+  kSpecs,
 };
-inline constexpr Table kAllTables[] = {
-    Table::kCluster,  Table::kNodes,    Table::kJobs,
-    Table::kAttempts, Table::kRequests, Table::kPackages,
-    Table::kEvents,   Table::kArrays,   Table::kWaitReasons};
+// On disk and for people, by Table: add, never rename.
+inline constexpr const char* kTableNames[] = {
+    "cluster",  "nodes",  "jobs",   "attempts",     "requests",
+    "packages", "events", "arrays", "wait_reasons", "specs"};
+inline constexpr auto kAllTables = [] {
+  std::array<Table, std::size(kTableNames)> all{};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Table>(i);
+  return all;
+}();
 
-// The name of a table on disk and for people: "jobs".
-const char* TableName(Table table);
+constexpr const char* TableName(Table table) {
+  return kTableNames[static_cast<size_t>(table)];
+}
 
 // Why a store is Unavailable until somebody frees space.
 inline constexpr char kDiskFullReason[] = "disk_full";
@@ -50,6 +61,12 @@ using Batch = std::vector<Write>;
 // Of all keys and values.
 size_t BytesOf(const Write& write);
 size_t BytesOf(const Batch& batch);
+
+// Rows as they are stored: keys and values.
+using StoredRows = std::vector<std::pair<std::string, std::string>>;
+// Both are valid within the call.
+using RowVisitor = absl::FunctionRef<absl::Status(absl::string_view key,
+                                                  absl::string_view value)>;
 
 enum class StoreAccess : uint8_t {
   kReadWrite,
@@ -79,15 +96,17 @@ class Store {
   // unknown.
   virtual absl::Status Append(uint64_t term, const Batch& batch) = 0;
 
-  // Every row of a table in key order.  DataLoss, naming the path, when
-  // something does not have its checksum.
-  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-  LoadAll(Table table) = 0;
+  // Gives `each` the rows of a table whose keys are `first` or after it, in key
+  // order, at most `limit` of them, one at a time: a table may be larger than
+  // memory.  DataLoss, naming the path, when something does not have its
+  // checksum; an error of `each` ends it.
+  virtual absl::Status Scan(Table table, const std::string& first, size_t limit,
+                            RowVisitor each) = 0;
 
-  // The rows of a table whose keys are `first` or after it, in key order, at
-  // most `limit` of them.  Errors as LoadAll.
-  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>>
-  LoadRange(Table table, const std::string& first, size_t limit) = 0;
+  // All of them in memory.
+  absl::StatusOr<StoredRows> LoadRange(Table table, const std::string& first,
+                                       size_t limit);
+  absl::StatusOr<StoredRows> LoadAll(Table table);
 
   // Makes `directory`, which must not exist, a store of all that was appended
   // so far, and what belongs beside it; little is copied where the file system

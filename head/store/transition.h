@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 
 #include "head/store/records.h"
+#include "head/store/records_codec.h"
 #include "head/store/store.h"
 
 namespace cohort::head {
@@ -28,25 +29,19 @@ using Effect = absl::AnyInvocable<void(const absl::Status&) &&>;
 // Commit::Submit.
 class Transition {
  public:
-  void Put(const ClusterRecord& record);
-  void Put(const NodeRecord& record);
-  void Put(const JobRecord& record);
-  void Put(const AttemptRecord& record);
-  void Put(const ArrayRecord& record);
-  void Put(const PackageRecord& record);
-  // These give how many bytes are stored.
-  size_t Put(const RequestRecord& record);
-  size_t Put(const EventRecord& record);
-  void Put(const WaitReasonRecord& record);
-
-  void DeleteNode(const NodeId& node);
-  void DeleteJob(const JobId& job);
-  void DeleteAttempt(const AttemptId& attempt);
-  void DeleteArray(const JobId& array);
-  void DeleteRequest(const RequestRecord& record);
-  void DeletePackage(const std::string& hash);
-  void DeleteEvent(uint64_t number);
-  void DeleteWaitReason(uint64_t number);
+  void Put(const ClusterRecord& record) { cluster_ = record; }
+  // Gives how many bytes are stored.
+  template <typename Record>
+  size_t Put(const Record& record) {
+    batch_.push_back(ToWrite(record));
+    return BytesOf(batch_.back());
+  }
+  // `key`: the members of the record that make its key.
+  template <typename Record, typename... Part>
+  void Delete(const Part&... key) {
+    batch_.push_back(ToDelete<Record>(key...));
+  }
+  void Add(Batch rows);
 
   void Then(Effect effect) { effects_.push_back(std::move(effect)); }
 

@@ -88,6 +88,10 @@ head::Batch Stored() {
   node.resources = *cohort::ParseResources("CPU=4");
   head::Batch batch = {head::ToWrite(cluster), head::ToWrite(node),
                        head::ToWrite(Job('3', v1::JOB_STATE_PENDING))};
+  for (const char c : {'1', '2', '3'}) {
+    const head::JobRecord job = Job(c, v1::JOB_STATE_PENDING);
+    batch.push_back(head::ToWrite(head::SpecRecord{job.id, job.spec}));
+  }
   for (const char c : {'1', '2'}) {
     head::JobRecord job = Job(c, v1::JOB_STATE_RUNNING);
     job.attempts = 1;

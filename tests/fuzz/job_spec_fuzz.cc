@@ -43,11 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     COHORT_CHECK(absl::IsInvalidArgument(valid)) << valid;
     return 0;
   }
-  head::JobRecord job;
-  job.spec = spec;
-  const head::Write row = head::ToWrite(job);
-  const auto again = head::FromRow<head::JobRecord>(row.key, *row.value);
+  const head::SpecRecord record{.spec = spec};
+  const head::Write row = head::ToWrite(record);
+  const auto again = head::FromRow<head::SpecRecord>(row.key, *row.value);
   COHORT_CHECK(again.ok()) << again.status();
-  COHORT_CHECK(again->spec == job.spec);
+  COHORT_CHECK(*again == record);
   return 0;
 }

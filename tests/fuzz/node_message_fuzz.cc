@@ -87,7 +87,10 @@ class World {
     const head::Rows rows = Stored();
     head::Batch batch = {head::ToWrite(*rows.cluster)};
     for (const auto& node : rows.nodes) batch.push_back(head::ToWrite(node));
-    for (const auto& job : rows.jobs) batch.push_back(head::ToWrite(job));
+    for (const auto& job : rows.jobs) {
+      batch.push_back(head::ToWrite(job));
+      batch.push_back(head::ToWrite(head::SpecRecord{job.id, job.spec}));
+    }
     for (const auto& each : rows.attempts) batch.push_back(head::ToWrite(each));
     COHORT_CHECK(head::MemoryStore(disk_).Append(0, batch).ok());
   }

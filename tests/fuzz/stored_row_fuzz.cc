@@ -61,8 +61,6 @@ std::vector<std::string> FuzzSeeds() {
   head::SetCommand(job.spec.Own(), {"python3", "train.py"});
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
   job.checkpoints = {{.path = "/x/step-1", .step = 1}};
-  head::ArrayRecord array;
-  array.spec = job.spec;
   head::WaitReasonRecord reason;
   reason.number = 7;
   reason.shape = "2 workers of GPU=1";
@@ -79,7 +77,8 @@ std::vector<std::string> FuzzSeeds() {
           Input(head::ToWrite(head::RequestRecord())),
           Input(head::ToWrite(head::PackageRecord())),
           Input(head::ToWrite(head::EventRecord())),
-          Input(head::ToWrite(array)),
+          Input(head::ToWrite(head::ArrayRecord())),
+          Input(head::ToWrite(head::SpecRecord{job.id, job.spec})),
           Input(head::ToWrite(reason)),
           Input(head::ToWrite(attempt))};
 }
@@ -91,7 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string value = WithChecksum(key, input.substr(1 + key.size()));
   CheckEach<head::ClusterRecord, head::NodeRecord, head::JobRecord,
             head::AttemptRecord, head::RequestRecord, head::PackageRecord,
-            head::EventRecord, head::ArrayRecord, head::WaitReasonRecord>(
-      key, value);
+            head::EventRecord, head::ArrayRecord, head::WaitReasonRecord,
+            head::SpecRecord>(key, value);
   return 0;
 }

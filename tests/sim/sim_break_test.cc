@@ -189,7 +189,8 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
   head::MemoryDisk disk;
   head::Batch batch = {
       head::ToWrite(*rows_.cluster), head::ToWrite(rows_.nodes[0]),
-      head::ToWrite(rows_.jobs[0]), head::ToWrite(rows_.attempts[0])};
+      head::ToWrite(rows_.jobs[0]), head::ToWrite(rows_.attempts[0]),
+      head::ToWrite(head::SpecRecord{rows_.jobs[0].id, rows_.jobs[0].spec})};
   ASSERT_TRUE(head::MemoryStore(disk).Append(0, batch).ok());
   const head::ClusterState state({}, time_, random_, *this, *this, rows_);
   EXPECT_EQ(CheckRebuilt(state, disk, {}, time_), "");
@@ -426,7 +427,7 @@ TEST_F(HistoryTest, AJobThatGoesBeforeItsEndIsNoticed) {
   job.id = JobId::New(random_);
   EXPECT_EQ(Write(job), "");
   EXPECT_THAT(history_.OnDurable(
-                  {{head::Table::kJobs, head::JobKey(job.id), std::nullopt}}),
+                  {{head::Table::kJobs, head::RowKey(job.id), std::nullopt}}),
               StartsWith("JB-1"));
 }
 

@@ -131,7 +131,7 @@ void Client::OnAnswer(const std::string& request_id,
 
 void Client::CheckDurable(const JobId& job) {
   if (!world_.checks_durability) return;
-  const std::string key = head::JobKey(job);  // of an array too
+  const std::string key = head::RowKey(job);  // of an array too
   if (!world_.disk.FindSynced(head::Table::kJobs, key).has_value() &&
       !world_.disk.FindSynced(head::Table::kArrays, key).has_value()) {
     Violate(absl::StrCat("CM-1: job ", job.ToText(),

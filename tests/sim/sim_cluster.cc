@@ -361,7 +361,7 @@ void SimCluster::RestoreBackup() {
   if (!violation.empty()) Violate(violation);
   for (const auto& client : clients_) {
     client->Restored([this](const JobId& job) {
-      const std::string key = head::JobKey(job);
+      const std::string key = head::RowKey(job);
       return disk_.Find(head::Table::kJobs, key).has_value() ||
              disk_.Find(head::Table::kArrays, key).has_value();
     });

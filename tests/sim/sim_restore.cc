@@ -36,7 +36,7 @@ bool IsWanted(const AttemptRecord& attempt) {
 }
 
 uint64_t TermOf(const head::MemoryDisk& disk) {
-  const auto row = disk.Find(Table::kCluster, head::ClusterKey());
+  const auto row = disk.Find(Table::kCluster, head::RowKey());
   COHORT_CHECK(row.has_value());
   const auto stamp = head::ReadClusterStamp(*row);
   COHORT_CHECK(stamp.ok()) << stamp.status();
@@ -86,15 +86,13 @@ std::string Restores::MayEnd(const NodeId& node,
   const bool may_be_older =
       before_.contains(attempt) && !wanted_.contains(attempt);
   if (may_be_older) return "";
-  const auto row =
-      disk_.FindSynced(Table::kAttempts, head::AttemptKey(attempt));
+  const auto row = disk_.FindSynced(Table::kAttempts, head::RowKey(attempt));
   if (!row.has_value()) {
     if (!before_.contains(attempt) || spoken_for_.contains(attempt)) return "";
     return absl::StrCat("OR-1: attempt ", attempt.ToHex(),
                         ", which began after the backup, is ended unasked");
   }
-  const auto record =
-      head::FromRow<AttemptRecord>(head::AttemptKey(attempt), *row);
+  const auto record = head::FromRow<AttemptRecord>(head::RowKey(attempt), *row);
   if (!record.ok()) return "ST-1: " + record.status().ToString();
   if (record->orphaned()) {
     return absl::StrCat("OR-1: attempt ", attempt.ToHex(),

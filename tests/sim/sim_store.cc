@@ -21,7 +21,7 @@ constexpr int kLosesOneIn = 16;
 
 std::optional<ClusterRecord> ClusterOf(const std::optional<std::string>& row) {
   if (!row.has_value()) return std::nullopt;
-  auto record = head::FromRow<ClusterRecord>(head::ClusterKey(), *row);
+  auto record = head::FromRow<ClusterRecord>(head::RowKey(), *row);
   if (!record.ok()) return std::nullopt;
   return *std::move(record);
 }
@@ -52,7 +52,7 @@ absl::Status SimStore::Append(uint64_t term, const Batch& batch) {
   }
   if (flaw_ == StoreFlaw::kSplitsBatches && batch.size() > 1 && term > 0) {
     // Only where the fence lets the second half pass.
-    const auto now = ClusterOf(disk_.Find(Table::kCluster, head::ClusterKey()));
+    const auto now = ClusterOf(disk_.Find(Table::kCluster, head::RowKey()));
     const auto then = AfterBatch(now, batch);
     if (now.has_value() && then.has_value() && now->term == then->term) {
       const Batch first(batch.begin(), batch.end() - 1);
@@ -70,15 +70,14 @@ absl::Status SimStore::AppendChecked(uint64_t term, const Batch& batch) {
 }
 
 bool SimStore::IsTrimmed(const head::MemoryDisk& disk, uint64_t number) {
-  const auto cluster =
-      ClusterOf(disk.Find(Table::kCluster, head::ClusterKey()));
+  const auto cluster = ClusterOf(disk.Find(Table::kCluster, head::RowKey()));
   return cluster.has_value() && number + kEventsKept < cluster->next_event &&
-         !disk.Find(Table::kEvents, head::EventKey(number)).has_value();
+         !disk.Find(Table::kEvents, head::RowKey(number)).has_value();
 }
 
 std::string SimStore::Check(const Batch& batch) const {
   const std::optional<ClusterRecord> before =
-      ClusterOf(disk_.Find(Table::kCluster, head::ClusterKey()));
+      ClusterOf(disk_.Find(Table::kCluster, head::RowKey()));
   const uint64_t first = before.value_or(ClusterRecord()).next_event;
   uint64_t next = first;
   for (const Write& write : batch) {
@@ -95,7 +94,7 @@ std::string SimStore::Check(const Batch& batch) const {
       AfterBatch(before, batch).value_or(ClusterRecord()).next_event;
   for (const Write& write : batch) {
     if (write.table == Table::kEvents && !write.value.has_value() &&
-        says > kEventsKept && write.key >= head::EventKey(says - kEventsKept)) {
+        says > kEventsKept && write.key >= head::RowKey(says - kEventsKept)) {
       return absl::StrCat("HI-2: one of the newest ", kEventsKept,
                           " events is trimmed");
     }

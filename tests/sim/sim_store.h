@@ -40,13 +40,9 @@ class SimStore final : public head::Store {
       : disk_(disk), store_(disk), flaw_(flaw), violate_(std::move(violate)) {}
 
   absl::Status Append(uint64_t term, const head::Batch& batch) override;
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadAll(
-      head::Table table) override {
-    return store_.LoadAll(table);
-  }
-  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> LoadRange(
-      head::Table table, const std::string& first, size_t limit) override {
-    return store_.LoadRange(table, first, limit);
+  absl::Status Scan(head::Table table, const std::string& first, size_t limit,
+                    head::RowVisitor each) override {
+    return store_.Scan(table, first, limit, each);
   }
   absl::Status Checkpoint(const std::string& directory) override {
     return store_.Checkpoint(directory);

@@ -165,7 +165,7 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
   void CheckDurable(const v1::DesiredAttempt& attempt) {
     const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
     if (world_.checks_durability && !world_.before_restore.contains(id) &&
-        !world_.disk.FindSynced(head::Table::kAttempts, head::AttemptKey(id))
+        !world_.disk.FindSynced(head::Table::kAttempts, head::RowKey(id))
              .has_value()) {
       machine_.Violate(
           "CM-1: a worker heard of an attempt before it was "

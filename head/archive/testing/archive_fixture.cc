@@ -29,6 +29,10 @@ JobRecord Job(char id, uint64_t sequence, JobState state) {
   return job;
 }
 
+SpecRecord SpecOf(const JobRecord& job) {
+  return {.id = job.id, .spec = job.spec};
+}
+
 Batch SomeRows(const std::string& package) {
   ClusterRecord cluster;
   cluster.cluster = FilledId<ClusterId>('c');
@@ -42,6 +46,7 @@ Batch SomeRows(const std::string& package) {
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);
   waiting.spec.Own().mutable_launch()->set_package_hash(package);
+  const JobRecord ended = Job('e', 3, v1::JOB_STATE_SUCCEEDED);
   AttemptRecord attempt;
   attempt.id = FilledId<AttemptId>('a');
   attempt.job = running.id;
@@ -58,8 +63,11 @@ Batch SomeRows(const std::string& package) {
   return {ToWrite(cluster),
           ToWrite(node),
           ToWrite(running),
+          ToWrite(SpecOf(running)),
           ToWrite(waiting),
-          ToWrite(Job('e', 3, v1::JOB_STATE_SUCCEEDED)),
+          ToWrite(SpecOf(waiting)),
+          ToWrite(ended),
+          ToWrite(SpecOf(ended)),
           ToWrite(attempt),
           ToWrite(event),
           ToWrite(PackageRecord{.hash = package,

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+#include "cohort/v1/storage.pb.h"
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/store/records.h"
+#include "head/store/store.h"
+
+// Which records are the rows of which table.
+//
+// A new table costs its name (store.h), its line below, its message with the
+// two conversions (records_proto.h), and whoever holds its records.
+namespace cohort::head {
+
+// Keys are raw ids; numbers are 8 bytes big-endian, so that key order is number
+// order; of two texts the first has its length before it.  Of the one row of
+// the cluster there is nothing to tell.
+std::string RowKey();
+template <typename Tag>
+std::string RowKey(const StrongId<Tag>& id) {
+  return std::string(id.bytes());
+}
+std::string RowKey(const JobId& id);
+std::string RowKey(const std::string& hash);
+std::string RowKey(uint64_t number);
+std::string RowKey(const std::string& first, const std::string& second);
+
+// And back; 0 for what is no such key.
+uint64_t RowNumber(absl::string_view key);
+
+template <typename Member>
+struct MemberOf;
+template <typename Record, typename Member>
+struct MemberOf<Member Record::*> {
+  using Type = Member;
+};
+
+// `kKey`: the members that make its key.
+template <Table kNumber, typename RecordType, typename Message, auto... kKey>
+struct Row {
+  using Record = RecordType;
+  using Proto = Message;
+  using Key = std::tuple<typename MemberOf<decltype(kKey)>::Type...>;
+  static constexpr Table kTable = kNumber;
+
+  static std::string KeyOf(const Record& record) {
+    return RowKey(record.*kKey...);
+  }
+};
+
+template <typename... Rows>
+struct RowList : Rows... {
+  // Gives fn(row) of the table's row.
+  template <typename Result, typename Fn>
+  static Result Visit(Table table, Fn fn) {
+    Result result{};
+    (void)((Rows::kTable == table && (result = fn(Rows()), true)) || ...);
+    return result;
+  }
+};
+
+// One line a table.
+using TableRows = RowList<
+    Row<Table::kCluster, ClusterRecord, storage::v1::ClusterRow>,
+    Row<Table::kNodes, NodeRecord, storage::v1::NodeRow, &NodeRecord::id>,
+    Row<Table::kJobs, JobRecord, storage::v1::JobRow, &JobRecord::id>,
+    Row<Table::kAttempts, AttemptRecord, storage::v1::AttemptRow,
+        &AttemptRecord::id>,
+    Row<Table::kRequests, RequestRecord, storage::v1::RequestRow,
+        &RequestRecord::principal, &RequestRecord::request_id>,
+    Row<Table::kPackages, PackageRecord, storage::v1::PackageRow,
+        &PackageRecord::hash>,
+    Row<Table::kEvents, EventRecord, storage::v1::EventRow,
+        &EventRecord::number>,
+    Row<Table::kArrays, ArrayRecord, storage::v1::ArrayRow, &ArrayRecord::id>,
+    Row<Table::kWaitReasons, WaitReasonRecord, storage::v1::WaitReasonRow,
+        &WaitReasonRecord::number>,
+    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>>;
+
+template <typename Record, Table kNumber, typename Message, auto... kKey>
+Row<kNumber, Record, Message, kKey...> FindRow(
+    const Row<kNumber, Record, Message, kKey...>&);
+
+// The row that stores such records.
+template <typename Record>
+using RowOf = decltype(FindRow<Record>(std::declval<TableRows>()));
+
+}  // namespace cohort::head
