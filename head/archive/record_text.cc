@@ -37,8 +37,6 @@ namespace pb = ::cohort::storage::v1;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 
-constexpr size_t kChecksumBytes = 4;
-
 // Enums of what ended are words among text, states are in capitals.
 std::string EnumName(const FieldDescriptor& field,
                      const google::protobuf::EnumValueDescriptor& value) {
