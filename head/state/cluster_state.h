@@ -161,7 +161,7 @@ class ClusterState {
   void NoteDevices(const NodeId& node, uint64_t incarnation,
                    std::vector<ObservedDevice> devices, Transition& transition);
 
-  // It follows a later generation of the store, of `term`, and was sent away.
+  // It follows another store of this cluster, of `term`, and was sent away.
   void NoteLaterStore(const NodeId& node, const std::string& name,
                       uint64_t term) {
     later_store_.Note(node, name, term, clock_.Monotonic());

@@ -38,6 +38,15 @@ struct Origin {
 // in the cluster row.
 inline constexpr uint32_t kSchemaVersion = 1;
 
+// One life of a head on this store: from its term on until the next one's.
+struct HeadLife {
+  uint64_t term = 0;
+  uint64_t nonce = 0;              // by chance: in a copy it is another one
+  uint64_t first_incarnation = 0;  // that it could give to a node
+
+  friend bool operator==(const HeadLife&, const HeadLife&) = default;
+};
+
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
   ClusterId cluster;
@@ -54,6 +63,9 @@ struct ClusterRecord {
   bool rowless_orphans = false;
   // Orphans without rows that a person has ended: the last ones.
   std::vector<AttemptId> ended_orphans;
+  // Of this generation, those that nodes may have followed last; the last one
+  // is now (head/state/head_lives.h).
+  std::vector<HeadLife> lives;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };

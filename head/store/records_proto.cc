@@ -210,6 +210,12 @@ void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
   for (const AttemptId& attempt : record.ended_orphans) {
     row.add_ended_orphans(IdBytes(attempt));
   }
+  for (const HeadLife& life : record.lives) {
+    pb::HeadLife& out = *row.add_lives();
+    out.set_term(life.term);
+    out.set_nonce(life.nonce);
+    out.set_first_incarnation(life.first_incarnation);
+  }
 }
 
 ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
@@ -225,6 +231,11 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
   for (const std::string& attempt : row.ended_orphans()) {
     record.ended_orphans.push_back(
         reader.ToId<AttemptId>(attempt, "ended attempt"));
+  }
+  for (const pb::HeadLife& life : row.lives()) {
+    record.lives.push_back({.term = life.term(),
+                            .nonce = life.nonce(),
+                            .first_incarnation = life.first_incarnation()});
   }
   return record;
 }

@@ -51,7 +51,7 @@ constexpr const char* kMustHappen[] = {
     "net_silenced", "request_duplicated", "request_abandoned", "node_copied",
     "state_directory_copied", "worker_of_another_version",
     "two_workers_of_one_name", "follower_killed", "backup_taken",
-    "backup_restored",
+    "backup_restored", "copy_put_back", "worker_refused_unknown_life",
     // Recoveries.
     "adopted", "adopted_nothing", "submit_repeated", "submit_answered_again",
     "exchange_answered", "exchange_repeated", "checkpoint_accepted",

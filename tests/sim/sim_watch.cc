@@ -100,7 +100,7 @@ std::string CheckWoken(const ClusterState& state,
 // ---- nodes that take nothing ----
 
 std::string NodeWatch::Check(const ClusterState& state) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     // An attempt whose end was not durable is there again.
     closed_.clear();
     first_incarnation_ = state.cluster().next_incarnation;
@@ -148,7 +148,7 @@ std::string NodeWatch::Check(const ClusterState& state) {
 std::string DeviceWatch::Check(
     const ClusterState& state,
     const std::function<bool(const AttemptId&)>& was_there) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     // An attempt whose end was not durable is there again.
     fenced_.clear();
   }
@@ -186,7 +186,7 @@ std::string DeviceWatch::Check(
 
 std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
                               absl::Duration steady_since) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     drained_.clear();
   }
   for (const auto& [id, node] : state.nodes().records()) {
