@@ -55,6 +55,7 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
       absl::StrCat(field.containing_type()->name(), ".", field.name());
   if (name == "JobRow.state")
     return JobStateName(static_cast<JobState>(number));
+  if (name == "ArrayEnd.to") return JobStateName(static_cast<JobState>(number));
   if (name == "AttemptRow.state") {
     return AttemptStateName(static_cast<AttemptState>(number));
   }

@@ -50,6 +50,9 @@ StoredSizes PutRows(const Change& change, const TableView& tables,
     transition.Put(*tables.attempts.Find(attempt));
   }
   for (const ArrayRecord& array : change.arrays) transition.Put(array);
+  for (const JobId& array : change.array_ends) {
+    transition.Put(tables.jobs.arrays().Find(array)->record);
+  }
   for (const RequestRecord& request : change.requests) {
     sizes.requests.push_back(transition.Put(request));
   }

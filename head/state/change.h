@@ -41,6 +41,8 @@ struct Change {
   std::set<AttemptId> attempts;
   std::vector<EventRecord> events;
   std::vector<ArrayRecord> arrays;
+  std::set<JobId> array_ends;      // arrays whose end began or was told to all
+  std::set<JobId> new_array_ends;  // of those, that had none
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
 
@@ -76,6 +78,13 @@ struct Change {
   // By whom, and with which request; empty: the head's own decision.
   std::string principal;
   std::string request_id;
+
+  // Rows to store.
+  size_t row_count() const {
+    return nodes.size() + jobs.size() + attempts.size() + events.size() +
+           arrays.size() + array_ends.size() + requests.size() +
+           packages.size();
+  }
 };
 
 // The tables as the decision left them.  Lives within one call.

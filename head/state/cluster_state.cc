@@ -530,6 +530,8 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
     return "the store was restored: nothing starts before its nodes were heard "
            "of, or are dead";
   }
+  if (WillEnd(job))
+    return jobs_.arrays().Find(job.id.array())->record.end->reason;
   const std::string kept = KeptBy(job);
   if (!kept.empty()) {
     return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);

@@ -81,12 +81,10 @@ bool Dependencies::RepeatIfBroken(const JobId& who) {
   return true;
 }
 
-std::vector<Dependencies::Broken> Dependencies::TakeBroken() {
-  std::vector<Broken> broken;
-  for (const JobId& who : std::exchange(to_tell_, {})) {
-    broken.push_back({.who = who, .dependency = broken_.at(who)});
-  }
-  return broken;
+std::optional<Dependencies::Broken> Dependencies::TakeBroken() {
+  if (to_tell_.empty()) return std::nullopt;
+  const JobId who = to_tell_.extract(to_tell_.begin()).value();
+  return Broken{.who = who, .dependency = broken_.at(who)};
 }
 
 std::vector<JobId> Dependencies::Ended(const JobId& dependency) {

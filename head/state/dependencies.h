@@ -53,8 +53,9 @@ class Dependencies {
   // Whether something fails `who`; TakeBroken names it again then.  For one
   // that could not be failed at once, because it was not waiting.
   bool RepeatIfBroken(const JobId& who);
-  // What fails somebody, since this was called last; each of them once.
-  std::vector<Broken> TakeBroken();
+  // What fails somebody, each of them once, one after the other; none: no more.
+  std::optional<Broken> TakeBroken();
+  bool HasBroken() const { return !to_tell_.empty(); }
   // "after ID, which is RUNNING"; empty when it does not wait.
   std::string ReasonOf(const JobId& who) const;
 

@@ -49,10 +49,11 @@ class Eligibility {
   // Jobs that were not admitted and may be now, in order; those of them that
   // are PENDING are to be asked again.
   std::vector<JobId> TakeReady();
-  // Jobs and arrays that can never run, because of what they waited for.
-  std::vector<Dependencies::Broken> TakeBroken() {
+  // A job or array that can never run, because of what it waited for.
+  std::optional<Dependencies::Broken> TakeBroken() {
     return dependencies_.TakeBroken();
   }
+  bool HasBroken() const { return dependencies_.HasBroken(); }
 
   // Why a PENDING job does not stand in line; empty when it does.
   std::string ReasonOf(const JobRecord& job) const;

@@ -345,11 +345,25 @@ struct AttemptRecord {
 };
 
 // What the elements of an array have in common.
+// How those elements of an array end that have not, until all were told: the
+// cause, stored at once, from which their ends follow in turns (BD-1).
+struct ArrayEnd {
+  JobState to = JobState::kStopped;  // else kFailed: those that are PENDING
+  std::string reason;
+  std::vector<std::string> causes;  // as in JobRecord
+  FailureClass failure_class = FailureClass::kNone;
+  bool spares_held = false;  // and those that wait for an orphan
+  uint64_t cause = 0;        // the event that told of it
+
+  friend bool operator==(const ArrayEnd&, const ArrayEnd&) = default;
+};
+
 struct ArrayRecord {
   JobId id;  // its elements are id.Element(index)
   Origin origin;
   Shared<JobSpec> spec;
   absl::Time submitted_at = absl::InfinitePast();
+  std::optional<ArrayEnd> end = std::nullopt;
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };

@@ -215,7 +215,13 @@ ArrayRecord SomeArray() {
   return {.id = IdOf<JobId>('j'),
           .origin = SomeOrigin(),
           .spec = SomeJob().spec,
-          .submitted_at = At(1)};
+          .submitted_at = At(1),
+          .end = ArrayEnd{.to = JobState::kFailed,
+                          .reason = "it was to start after",
+                          .causes = {"a", "b"},
+                          .failure_class = FailureClass::kInfra,
+                          .spares_held = true,
+                          .cause = 7}};
 }
 
 RequestRecord SomeRequest() {
@@ -380,7 +386,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6e6b2032780ca00108");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "0181dafa0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "f82744870a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
       "616c6963651a02723120071a9f020a056d6e6973741a0e0a047465616d120676697369"
       "6f6e20fbffffffffffffffff012a480a072e2f747261696e0a082d2d65706f6368730a"
       "013312060a014112013112060a01421201321a20686868686868686868686868686868"
@@ -389,7 +395,8 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6e6c792a080a046261726518013204483130303a047261636b40013a280a082f726573"
       "756c747310ffffffffffffffffff0118022090a10f2880c6868f0130c08db701380142"
       "140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a146c6c6c6c6c6c6c6c6c6c"
-      "6c6c6c6c6c6c0000000710014a05302d39253250012001");
+      "6c6c6c6c6c6c0000000710014a05302d392532500120012a2508061215697420776173"
+      "20746f2073746172742061667465721a01611a0162200228013007");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"

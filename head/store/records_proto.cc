@@ -477,6 +477,14 @@ void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   ToProto(record.origin, row.mutable_origin());
   *row.mutable_spec() = *record.spec;
   row.set_submitted_at_us(ToMicros(record.submitted_at));
+  if (!record.end.has_value()) return;
+  pb::ArrayEnd& end = *row.mutable_end();
+  end.set_to(static_cast<uint32_t>(record.end->to));
+  end.set_reason(record.end->reason);
+  for (const std::string& cause : record.end->causes) end.add_causes(cause);
+  end.set_failure_class(static_cast<uint32_t>(record.end->failure_class));
+  end.set_spares_held(record.end->spares_held);
+  end.set_cause(record.end->cause);
 }
 
 ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
@@ -486,6 +494,17 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   CheckSpec(row.spec(), reader);
   record.spec = row.spec();
   record.submitted_at = FromMicros(row.submitted_at_us());
+  if (!row.has_end()) return record;
+  record.end =
+      ArrayEnd{.to = reader.ToEnum(row.end().to(), JobState::kFailed,
+                                   JobState::kStopped, "end"),
+               .reason = row.end().reason(),
+               .causes = {row.end().causes().begin(), row.end().causes().end()},
+               .failure_class =
+                   reader.ToEnum(row.end().failure_class(), FailureClass::kNone,
+                                 FailureClass::kTimeout, "failure class"),
+               .spares_held = row.end().spares_held(),
+               .cause = row.end().cause()};
   return record;
 }
 

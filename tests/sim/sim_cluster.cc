@@ -102,6 +102,7 @@ SimCluster::SimCluster(SimOptions options)
   // So few that they go all the time, also across crashes.
   limits_.history.events.count_max = kEventsKept;
   limits_.history.wait_reasons.count_max = 5;
+  limits_.turn_rows_max = 1;
   for (int i = 0; i < options_.machines; ++i) {
     Node& node = nodes_.emplace_back();
     node.id = NodeId::New(random_);
@@ -490,6 +491,7 @@ void SimCluster::CheckInvariants() {
   head_runs_seen_ = head_->runs();
   const ClusterState& state = *head_->state();
   CheckNodes(state);
+  if (state.HasToGoOn()) counters_.Count("ends_in_turns");
   // Whatever moves a job or an attempt is an event.
   const uint64_t next_event = state.cluster().next_event;
   if (std::exchange(next_event_seen_, next_event) != next_event) {

@@ -62,7 +62,7 @@ std::string CheckLine(const ClusterState& state,
                       const std::function<bool(const JobRecord&)>& in_line) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != JobState::kPending) continue;
+    if (job.state != JobState::kPending || state.WillEnd(job)) continue;
     const std::string kept = KeptBy(state, job);
     const bool backs_off = state.backoff().Waits(id);
     if (in_line(job)) {
