@@ -109,7 +109,7 @@ TEST_F(HeadCoreTest, ADeviceIsHeardOnceAMessage) {
   auto worker = Open(message);
   const NodeRecord* node = core_->state()->nodes().Find(node_);
   ASSERT_NE(node, nullptr);
-  EXPECT_EQ(node->devices[0].state, DeviceState::kFenced);
+  EXPECT_EQ(node->devices[0].state, v1::DEVICE_STATE_FENCED);
 }
 
 // A name of any length is not kept, and not told.
@@ -166,9 +166,9 @@ TEST_F(HeadCoreTest, ANodeThatFollowsALaterStoreIsNotDead) {
     Run(absl::Seconds(5));
     Open(ahead);
   }
-  EXPECT_NE(core_->state()->nodes().Find(node_)->state, NodeState::kDead);
+  EXPECT_NE(core_->state()->nodes().Find(node_)->state, v1::NODE_STATE_DEAD);
   Run(absl::Seconds(80));
-  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, NodeState::kDead);
+  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, v1::NODE_STATE_DEAD);
 }
 
 // HD-1: a copy of the store takes the term that its head after the copy took.
@@ -378,7 +378,7 @@ TEST_F(HeadCoreTest, LetsANodeDieThatDoesNotBeatAndKeepsOneThatDoes) {
   }
   EXPECT_EQ(Status().nodes_by_state().at("ALIVE"), 1);
   EXPECT_EQ(Status().nodes_by_state().at("DEAD"), 1);
-  EXPECT_EQ(core_->state()->nodes().Find(silent)->state, NodeState::kDead);
+  EXPECT_EQ(core_->state()->nodes().Find(silent)->state, v1::NODE_STATE_DEAD);
   ASSERT_TRUE(other->closed.has_value());
   EXPECT_EQ(GetReason(*other->closed), "node_dead");
 }
@@ -389,7 +389,7 @@ TEST_F(HeadCoreTest, WithdrawsANodeWhoseStreamBreaks) {
   worker->stream.reset();
   Run();
   EXPECT_FALSE(core_->state()->nodes().IsOffered(node_));
-  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, NodeState::kAlive);
+  EXPECT_EQ(core_->state()->nodes().Find(node_)->state, v1::NODE_STATE_ALIVE);
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST_F(HeadCoreTest, EndsAnArrayInTurnsByItselfAlsoWhenTheStoreFailsBetween) {
   EXPECT_EQ(disk_.faults_fired(), 1);
   const auto& arrays = core_->state()->jobs().arrays();
   EXPECT_EQ(arrays.Find(*JobId::FromBytes(submitted->job_id()))->State(),
-            JobState::kStopped);
+            v1::JOB_STATE_STOPPED);
   EXPECT_FALSE(core_->state()->HasToGoOn());
 }
 

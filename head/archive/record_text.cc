@@ -25,6 +25,7 @@
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
 #include "head/state/run_controller.h"
+#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 
 namespace cohort::head {
@@ -53,14 +54,13 @@ const char* EnumName(const FieldDescriptor& field, uint32_t number) {
   };
   const std::string name =
       absl::StrCat(field.containing_type()->name(), ".", field.name());
-  if (name == "JobRow.state")
-    return JobStateName(static_cast<JobState>(number));
-  if (name == "ArrayEnd.to") return JobStateName(static_cast<JobState>(number));
+  if (name == "JobRow.state") return EnumText(static_cast<JobState>(number));
+  if (name == "ArrayEnd.to") return EnumText(static_cast<JobState>(number));
   if (name == "AttemptRow.state") {
-    return AttemptStateName(static_cast<AttemptState>(number));
+    return EnumText(static_cast<AttemptState>(number));
   }
   if (name == "AttemptRow.cause") {
-    return EndCauseName(static_cast<EndCause>(number));
+    return LowerEnumText(static_cast<AttemptCause>(number));
   }
   if (name == "NodeRow.state") return among(kNodeStates);
   if (name == "AttemptRank.state") return among(kRankStates);

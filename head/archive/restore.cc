@@ -225,8 +225,10 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   }
   for (AttemptRecord& attempt : rows.attempts) {
     // An orphan since an earlier restore: that is when nobody knew any more.
-    if (attempt.state == AttemptState::kEnded || attempt.orphaned()) continue;
-    if (attempt.cause == EndCause::kOrphan) continue;  // a person has spoken
+    if (attempt.state == v1::ATTEMPT_STATE_ENDED || attempt.orphaned())
+      continue;
+    if (attempt.cause == v1::ATTEMPT_CAUSE_ORPHAN)
+      continue;  // a person has spoken
     attempt.orphaned_since = now;
     batch.push_back(ToWrite(attempt));
   }

@@ -279,10 +279,10 @@ TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotAnOrphanAgain) {
   Rows rows;
   rows.cluster.emplace();
   AttemptRecord& ended = rows.attempts.emplace_back();
-  ended.state = AttemptState::kEnding;
-  ended.cause = EndCause::kOrphan;
+  ended.state = v1::ATTEMPT_STATE_ENDING;
+  ended.cause = v1::ATTEMPT_CAUSE_ORPHAN;
   AttemptRecord& runs = rows.attempts.emplace_back();
-  runs.state = AttemptState::kRunning;
+  runs.state = v1::ATTEMPT_STATE_RUNNING;
   (void)ChangeGeneration(rows, "user/ada", absl::UnixEpoch(), random);
   EXPECT_FALSE(rows.attempts[0].orphaned());
   EXPECT_TRUE(rows.attempts[1].orphaned());

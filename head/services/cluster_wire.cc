@@ -8,6 +8,7 @@
 #include "common/status_util.h"
 #include "head/services/device_wire.h"
 #include "head/state/head_lives.h"
+#include "head/store/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -59,7 +60,7 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   if (job != nullptr) out->set_job_name(job->spec->name());
   out->set_number(record->number);
   if (!is_void && orphan == nullptr) {
-    out->set_state(AttemptStateName(record->state));
+    out->set_state(EnumText(record->state));
   }
   const AttemptPart* part = PartOn(*record, node);
   if (part == nullptr) return;
@@ -84,7 +85,7 @@ void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
 void AddFailuresByClass(const JobRecord& job, v1::Job& wire) {
   for (const auto& [failure_class, count] : job.failures_by_class) {
     v1::Job::ClassCount* const out = wire.add_failures_by_class();
-    out->set_failure_class(static_cast<v1::FailureClass>(failure_class));
+    out->set_failure_class(failure_class);
     out->set_count(count);
   }
 }
@@ -106,7 +107,7 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
   if (failed.exit.has_value()) SetExit(*failed.exit, *wire.mutable_exit());
   wire.set_failed_rank(failed.failed_rank);
   wire.set_failures(failed.failures);
-  wire.set_failure_class(static_cast<v1::FailureClass>(failed.failure_class));
+  wire.set_failure_class(failed.failure_class);
   AddFailuresByClass(failed, wire);
   for (const std::string& cause : failed.causes) wire.add_causes(cause);
   wire.set_stderr_tail(failed.stderr_tail);
@@ -118,7 +119,7 @@ const JobRecord* HeldOf(const ClusterState& state,
                         const ArrayTable::Entry& array) {
   const Eligibility::KeptElements kept =
       state.eligibility().KeptOf(array.record.id);
-  if (kept.held == 0 || kept.held != array.CountOf(JobState::kPending)) {
+  if (kept.held == 0 || kept.held != array.CountOf(v1::JOB_STATE_PENDING)) {
     return nullptr;
   }
   const JobTable& jobs = state.jobs();
@@ -131,7 +132,7 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
   const JobTable& jobs = state.jobs();
   const JobRecord& first =
       *jobs.Find(jobs.by_sequence().at(array.first_sequence));
-  if (first.state != JobState::kPending || !state.NeverFits(first)) return;
+  if (first.state != v1::JOB_STATE_PENDING || !state.NeverFits(first)) return;
   wire.set_never_fits(true);
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
@@ -139,7 +140,7 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
 void SetPreflight(const Preflight& preflight, v1::Preflight& wire) {
   wire.set_attempt(preflight.attempt);
   v1::PreflightReport& report = *wire.mutable_report();
-  report.set_verdict(static_cast<v1::PreflightVerdict>(preflight.verdict));
+  report.set_verdict(preflight.verdict);
   report.set_summary(preflight.summary);
   report.set_json(preflight.json);
   *wire.mutable_at() = rpc::ToWire(preflight.at);
@@ -150,7 +151,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   const JobSpec& spec = *array.record.spec;
   wire.set_job_id(array.record.id.bytes());
   wire.set_name(spec.name());
-  wire.set_state(static_cast<v1::JobState>(array.State()));
+  wire.set_state(array.State());
   SetArrayEnd(state, array, wire);
   SetNeverFits(state, array, wire);
   *wire.mutable_submitted_at() = rpc::ToWire(array.record.submitted_at);
@@ -170,12 +171,12 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
   for (const JobState each :
-       {JobState::kPending, JobState::kStarting, JobState::kRunning,
-        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
-        JobState::kStopped}) {
+       {v1::JOB_STATE_PENDING, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,
+        v1::JOB_STATE_STOPPING, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,
+        v1::JOB_STATE_STOPPED}) {
     if (array.CountOf(each) == 0) continue;
     v1::ArrayStatus::StateCount* const out = wire.mutable_array()->add_counts();
-    out->set_state(static_cast<v1::JobState>(each));
+    out->set_state(each);
     out->set_count(array.CountOf(each));
   }
   return wire;
@@ -196,7 +197,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;
   wire.set_job_id(job.id.bytes());
   wire.set_name(job.spec->name());
-  wire.set_state(static_cast<v1::JobState>(job.state));
+  wire.set_state(job.state);
   wire.set_reason(state.ReasonOf(job));
   if (whole) wire.set_never_fits(state.NeverFits(job));
   wire.set_attempt(job.attempts);
@@ -221,7 +222,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     wire.mutable_checkpoint()->set_step(last.step);
     wire.mutable_checkpoint()->set_epoch(last.epoch);
   }
-  wire.set_failure_class(static_cast<v1::FailureClass>(job.failure_class));
+  wire.set_failure_class(job.failure_class);
   for (const std::string& cause : job.causes) wire.add_causes(cause);
   AddFailuresByClass(job, wire);
   wire.set_held(job.held);
@@ -255,8 +256,8 @@ std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id) {
 absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
   JobQuery query;
   for (const int state : wire.states()) {
-    if (state < static_cast<int>(JobState::kPending) ||
-        state > static_cast<int>(JobState::kStopped)) {
+    if (state < static_cast<int>(v1::JOB_STATE_PENDING) ||
+        state > static_cast<int>(v1::JOB_STATE_STOPPED)) {
       return absl::InvalidArgumentError(
           absl::StrCat("job state ", state, " is not known here"));
     }

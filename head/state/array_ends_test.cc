@@ -69,10 +69,10 @@ TEST_F(ArrayEndsTest, AStopIsAnsweredAtOnceAndGoesOnInTurns) {
   COHORT_EXPECT_OK(StopJob(array));
   EXPECT_LE(rows_, kTurn + kOwn);
   EXPECT_TRUE(state_->HasToGoOn());
-  EXPECT_GT(Count(array, JobState::kStopped), 0);
-  EXPECT_GT(Count(array, JobState::kPending), 80);
+  EXPECT_GT(Count(array, v1::JOB_STATE_STOPPED), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_PENDING), 80);
   EXPECT_GE(Finish(/*restart=*/false), 9);
-  EXPECT_EQ(Count(array, JobState::kStopped), 100);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
   EXPECT_EQ(Job(array.Element(99)).reason, "stopped on request");
   EXPECT_EQ(Job(array.Element(99)).origin.cause,
             Job(array.Element(0)).origin.cause);
@@ -84,7 +84,7 @@ TEST_F(ArrayEndsTest, WhatIsLeftIsDoneAfterARestart) {
   const JobId array = SubmitArray(100);
   COHORT_EXPECT_OK(StopJob(array));
   EXPECT_GE(Finish(/*restart=*/true), 9);
-  EXPECT_EQ(Count(array, JobState::kStopped), 100);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
   // Nothing of it is left in the row.
   Reload();
   EXPECT_FALSE(state_->HasToGoOn());
@@ -98,9 +98,9 @@ TEST_F(ArrayEndsTest, AChainOfArraysFailsInTurnsAlsoOverRestarts) {
   const JobId third = SubmitArray(50, &second);
   COHORT_EXPECT_OK(StopJob(first));
   Finish(/*restart=*/true);
-  EXPECT_EQ(Count(first, JobState::kStopped), 50);
-  EXPECT_EQ(Count(second, JobState::kFailed), 50);
-  EXPECT_EQ(Count(third, JobState::kFailed), 50);
+  EXPECT_EQ(Count(first, v1::JOB_STATE_STOPPED), 50);
+  EXPECT_EQ(Count(second, v1::JOB_STATE_FAILED), 50);
+  EXPECT_EQ(Count(third, v1::JOB_STATE_FAILED), 50);
   const JobRecord& last = Job(third.Element(49));
   EXPECT_EQ(last.reason, absl::StrCat("it was to start after ", second.ToText(),
                                       " had SUCCEEDED, which ended FAILED"));
@@ -124,38 +124,40 @@ TEST_F(ArrayEndsTest, SingleJobsThatWaitForOneFailInTurns) {
   EXPECT_LE(rows_, kTurn + kOwn);
   EXPECT_TRUE(state_->HasToGoOn());
   EXPECT_GE(Finish(/*restart=*/true), 7);
-  for (const JobId& job : waiting) EXPECT_EQ(StateOf(job), JobState::kFailed);
+  for (const JobId& job : waiting)
+    EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ArrayEndsTest, WhatRunsIsStoppedAndNothingElseBegins) {
   Join(a_, 20);
   const JobId array = SubmitArray(60);
-  EXPECT_EQ(Count(array, JobState::kStarting), 20);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 20);
   sent_[a_].clear();
   COHORT_EXPECT_OK(StopJob(array));
-  EXPECT_GT(Count(array, JobState::kStarting), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_STARTING), 0);
   // There is room, and who would take it waits to be told.
   Join(b_, 100);
   EXPECT_TRUE(sent_[b_].empty());
   EXPECT_EQ(state_->line().size(), 0u);
   EXPECT_EQ(state_->ReasonOf(Job(array.Element(59))), "stopped on request");
   Finish(/*restart=*/false);
-  EXPECT_EQ(Count(array, JobState::kPending), 0);
-  EXPECT_EQ(Count(array, JobState::kStarting), 0);
-  EXPECT_EQ(
-      Count(array, JobState::kStopping) + Count(array, JobState::kStopped), 60);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_PENDING), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPING) +
+                Count(array, v1::JOB_STATE_STOPPED),
+            60);
 }
 
 TEST_F(ArrayEndsTest, AStopGoesBeforeWhatFailsTheArray) {
   const JobId first = SubmitJob(Spec(1, 1));
   const JobId array = SubmitArray(60, &first);
   COHORT_EXPECT_OK(StopJob(first));
-  EXPECT_GT(Count(array, JobState::kPending), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_PENDING), 0);
   COHORT_EXPECT_OK(StopJob(array));
   Finish(/*restart=*/true);
-  EXPECT_GT(Count(array, JobState::kFailed), 0);
-  EXPECT_GT(Count(array, JobState::kStopped), 0);
-  EXPECT_EQ(Count(array, JobState::kPending), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_FAILED), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_STOPPED), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_PENDING), 0);
 }
 
 }  // namespace

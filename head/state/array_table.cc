@@ -12,15 +12,15 @@
 namespace cohort::head {
 
 JobState ArrayTable::Entry::State() const {
-  for (const JobState state :
-       {JobState::kRunning, JobState::kStarting, JobState::kStopping}) {
+  for (const JobState state : {v1::JOB_STATE_RUNNING, v1::JOB_STATE_STARTING,
+                               v1::JOB_STATE_STOPPING}) {
     if (CountOf(state) > 0) return state;
   }
-  if (!HasEnded()) return JobState::kPending;
-  for (const JobState state : {JobState::kFailed, JobState::kStopped}) {
+  if (!HasEnded()) return v1::JOB_STATE_PENDING;
+  for (const JobState state : {v1::JOB_STATE_FAILED, v1::JOB_STATE_STOPPED}) {
     if (CountOf(state) > 0) return state;
   }
-  return JobState::kSucceeded;
+  return v1::JOB_STATE_SUCCEEDED;
 }
 
 void ArrayTable::Put(ArrayRecord record) {
@@ -118,7 +118,7 @@ void ArrayTable::Note(const JobRecord& element, Entry& entry) {
                            ? element.started_at
                            : std::min(entry.started_at, element.started_at);
   }
-  if (element.state != JobState::kFailed) return;
+  if (element.state != v1::JOB_STATE_FAILED) return;
   entry.first_failed =
       std::min(entry.first_failed.value_or(element.sequence), element.sequence);
 }

@@ -40,8 +40,8 @@ class ArrayTable {
       return counts[static_cast<size_t>(state)];
     }
     int64_t ended_count() const {
-      return CountOf(JobState::kSucceeded) + CountOf(JobState::kFailed) +
-             CountOf(JobState::kStopped);
+      return CountOf(v1::JOB_STATE_SUCCEEDED) + CountOf(v1::JOB_STATE_FAILED) +
+             CountOf(v1::JOB_STATE_STOPPED);
     }
     bool HasEnded() const { return ended_count() == size; }
     // What the array is as a whole: once all elements have ended FAILED when

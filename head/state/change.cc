@@ -11,7 +11,7 @@ DesiredAttempt Desired(const AttemptRecord& attempt, const AttemptPart& part,
                        const TableView& tables) {
   DesiredAttempt desired =
       DesiredFor(*tables.jobs.Find(attempt.job), attempt, part);
-  if (desired.goal == Goal::kRun) {
+  if (desired.goal == v1::GOAL_RUN) {
     desired.exchanges = tables.exchanges.CompleteOf(attempt.id);
   }
   return desired;
@@ -26,7 +26,7 @@ void SendDesired(const Change& change, const TableView& tables,
   for (const NodeId& node : spoken_to) {
     const NodeRecord* record = tables.nodes.Find(node);
     std::vector<DesiredAttempt> desired = DesiredOf(node, change, tables);
-    if (record == nullptr || record->state == NodeState::kDead ||
+    if (record == nullptr || record->state == v1::NODE_STATE_DEAD ||
         desired.empty()) {
       continue;
     }

@@ -18,6 +18,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -32,10 +33,10 @@ JobId DecidingJob(const JobTable& jobs, const JobId& id) {
 bool HasStarted(const AttemptRecord& attempt) {
   return std::any_of(
       attempt.parts.begin(), attempt.parts.end(), [](const AttemptPart& part) {
-        return part.phase == PartPhase::kRunning ||
+        return part.phase == v1::PART_PHASE_RUNNING ||
                std::any_of(part.ranks.begin(), part.ranks.end(),
                            [](const AttemptRank& rank) {
-                             return rank.state >= RankState::kRunning;
+                             return rank.state >= v1::RANK_STATE_RUNNING;
                            });
       });
 }
@@ -55,7 +56,7 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
   const JobState state =
       job != nullptr ? job->state : jobs.arrays().Find(id)->State();
   chain.push_back(
-      absl::StrCat("job ", named.ToText(), " ended ", JobStateName(state),
+      absl::StrCat("job ", named.ToText(), " ended ", EnumText(state),
                    job == nullptr || job->reason.empty() ? "" : ": ",
                    job == nullptr ? "" : Cut(job->reason, kCauseBytesMax)));
   Shorten(chain);
@@ -65,17 +66,6 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
 constexpr char kStoppedOnRequest[] = "stopped on request";
 
 }  // namespace
-
-void ClusterState::Remember(const RequestKey& request, std::string answer,
-                            Change& change) {
-  change.principal = request.principal;
-  change.request_id = request.request_id;
-  change.requests.push_back({.principal = request.principal,
-                             .request_id = request.request_id,
-                             .body_hash = request.body_hash,
-                             .answer = std::move(answer),
-                             .at = clock_.Wall()});
-}
 
 // ---- submit ----
 
@@ -96,7 +86,8 @@ absl::Status ClusterState::CheckRoom(const JobSpec& spec, size_t count) const {
             "ago that it is not remembered any more")),
         "unknown_job");
   }
-  const auto waiting = static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+  const auto waiting =
+      static_cast<size_t>(jobs_.CountOf(v1::JOB_STATE_PENDING));
   if (waiting + count <= limits_.waiting_jobs_max) return absl::OkStatus();
   return SetReason(absl::ResourceExhaustedError(absl::StrCat(
                        waiting, " jobs wait already: try again later")),
@@ -107,10 +98,14 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                                               const std::string& name_space,
                                               JobSpec spec,
                                               Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return SubmitJob(request, name_space, std::move(spec), change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
+                                              const std::string& name_space,
+                                              JobSpec spec, Change& change) {
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   ArraySpec array;
@@ -119,8 +114,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   }
   COHORT_RETURN_IF_ERROR(
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
-
-  Change change;
   JobRecord job;
   job.id = JobId::New(random_);
   job.origin = {.name_space = name_space,
@@ -132,7 +125,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   if (job.held) job.held_by = request.principal;
   job.submitted_at = clock_.Wall();
   const JobId id = job.id;
-  Remember(request, id.bytes(), change);
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
     AddJob(std::move(job), change);
@@ -141,10 +133,9 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   }
   PlaceWaiting(change);
   JobRecord* added = jobs_.FindMutable(id);
-  if (added != nullptr && added->state == JobState::kPending) {
+  if (added != nullptr && added->state == v1::JOB_STATE_PENDING) {
     added->reason = ReasonOf(*added);
   }
-  Finish(change, transition);
   return id;
 }
 
@@ -222,29 +213,27 @@ absl::Status ClusterState::NoJob(const JobId& id) const {
 
 absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return StopJob(id, change); })
+      .status();
+}
+
+absl::StatusOr<JobId> ClusterState::StopJob(const JobId& id, Change& change) {
   const ArrayTable::Entry* const array = jobs_.arrays().Find(id);
   JobRecord* const job = jobs_.FindMutable(id);
   if (array == nullptr && job == nullptr) return NoJob(id);
-  Change change;
-  Remember(request, "", change);
   if (job != nullptr) {
     Stop(*job, change);
   } else if (!array->HasEnded()) {
     change.cause = TellOf(id, "job_stop_requested", "", change);
     EndArray(id,
-             {.to = JobState::kStopped,
+             {.to = v1::JOB_STATE_STOPPED,
               .reason = kStoppedOnRequest,
               .causes = {},
               .cause = change.cause},
              change);
   }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+  return id;
 }
 
 void ClusterState::Stop(JobRecord& job, Change& change) {
@@ -252,13 +241,13 @@ void ClusterState::Stop(JobRecord& job, Change& change) {
   const bool quietly = std::exchange(change.quietly, false);
   const AttemptRecord* last = attempts_.LastOf(job.id);
   if (last != nullptr && last->orphaned()) Claim(last->id, change);
-  if (job.state == JobState::kPending) {
+  if (job.state == v1::JOB_STATE_PENDING) {
     change.quietly = quietly;
     job.reason = kStoppedOnRequest;
-    MoveJob(job, JobState::kStopped, change);
+    MoveJob(job, v1::JOB_STATE_STOPPED, change);
     change.quietly = false;
-  } else if (job.state == JobState::kStarting ||
-             job.state == JobState::kRunning) {
+  } else if (job.state == v1::JOB_STATE_STARTING ||
+             job.state == v1::JOB_STATE_RUNNING) {
     AttemptRecord& attempt =
         *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
     if (!quietly) {
@@ -279,8 +268,8 @@ bool ClusterState::WillEnd(const JobRecord& job) const {
 void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
   const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
   const bool is_new = !entry.record.end.has_value();
-  if (!is_new && (end.to != JobState::kStopped ||
-                  entry.record.end->to == JobState::kStopped)) {
+  if (!is_new && (end.to != v1::JOB_STATE_STOPPED ||
+                  entry.record.end->to == v1::JOB_STATE_STOPPED)) {
     return;
   }
   const bool spares = end.spares_held;
@@ -292,7 +281,7 @@ void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
     // None of them begins before it is told.
     for (const JobId& each : jobs_.Named(array)) {
       const JobRecord& job = *jobs_.Find(each);
-      if (job.state == JobState::kPending) LeaveLine(job);
+      if (job.state == v1::JOB_STATE_PENDING) LeaveLine(job);
     }
   }
 }
@@ -331,17 +320,17 @@ bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
 void ClusterState::EndElement(JobRecord& job, const ArrayEnd& end,
                               Change& change) {
   change.quietly = true;
-  if (end.to == JobState::kStopped) {
+  if (end.to == v1::JOB_STATE_STOPPED) {
     Stop(job, change);
-  } else if (job.state == JobState::kPending &&
+  } else if (job.state == v1::JOB_STATE_PENDING &&
              !(end.spares_held &&
                (job.held || orphans_.OfJob(job.id) != nullptr))) {
     job.reason = end.reason;
     job.causes = end.causes;
-    if (end.failure_class != FailureClass::kNone) {
+    if (end.failure_class != v1::FAILURE_CLASS_NONE) {
       job.failure_class = end.failure_class;
     }
-    MoveJob(job, JobState::kFailed, change);
+    MoveJob(job, v1::JOB_STATE_FAILED, change);
   }
   change.quietly = false;
 }
@@ -354,30 +343,30 @@ void ClusterState::GoOn(Transition& transition) {
 
 absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return HoldJob(id, change); })
+      .status();
+}
+
+absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
   COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
   const auto runs = [this](const JobId& each) {
-    return jobs_.Find(each)->state != JobState::kPending;
+    return jobs_.Find(each)->state != v1::JOB_STATE_PENDING;
   };
   jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs), jobs.end());
   if (jobs.empty()) {
     return SetReason(
         absl::FailedPreconditionError(absl::StrCat(
-            "job ", id.ToText(), " is ", JobStateName(*StateOf(jobs_, id)),
+            "job ", id.ToText(), " is ", EnumText(*StateOf(jobs_, id)),
             ": only what waits can be held; `cohort jobs stop` ends what "
             "runs")),
         "not_waiting");
   }
-  Change change;
-  Remember(request, "", change);
   for (const JobId& each : jobs) {
     JobRecord& job = *jobs_.FindMutable(each);
     if (job.held) continue;
     job.held = true;
-    job.held_by = request.principal;
+    job.held_by = change.principal;
     LeaveLine(job);
     // An orphan of it keeps its place (EL-2).
     if (orphans_.OfJob(each) == nullptr) eligibility_.Withdraw(job);
@@ -386,30 +375,29 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
   if (!change.jobs.empty()) {
     TellOf(id, "job_held", "", change);
   }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+  return id;
 }
 
 absl::Status ClusterState::ReleaseJob(const RequestKey& request,
                                       const JobId& id, Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return absl::OkStatus();
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return ReleaseJob(id, change); })
+      .status();
+}
+
+absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
+                                               Change& change) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
   const JobState whole = *StateOf(jobs_, id);
   if (HasEnded(whole)) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                         "job ", id.ToText(), " is ", JobStateName(whole),
+                         "job ", id.ToText(), " is ", EnumText(whole),
                          ": only what waits can be released")),
                      "not_waiting");
   }
-  Change change;
-  Remember(request, "", change);
   for (const JobId& each : jobs) {
     JobRecord& job = *jobs_.FindMutable(each);
-    if (!job.held || job.state != JobState::kPending) continue;
+    if (!job.held || job.state != v1::JOB_STATE_PENDING) continue;
     job.held = false;
     job.held_by.clear();
     // What it says now is not why it waits any more.
@@ -420,22 +408,20 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
   if (!change.jobs.empty()) {
     TellOf(id, "job_released", "", change);
   }
-  PlaceWaiting(change);
-  Finish(change, transition);
-  return absl::OkStatus();
+  return id;
 }
 
 // ---- how long they ran ----
 
 absl::Duration ClusterState::RanOf(const JobRecord& job) const {
   const AttemptRecord* last = attempts_.LastOf(job.id);
-  if (last == nullptr || last->state == AttemptState::kEnded) return job.ran;
+  if (last == nullptr || last->state == v1::ATTEMPT_STATE_ENDED) return job.ran;
   const auto since = running_since_.find(last->id);
   if (since != running_since_.end()) {
     return job.ran + clock_.Monotonic() - since->second;
   }
   // A gang that starts runs once all of its parts do.
-  const bool runs_yet = job.state != JobState::kStarting &&
+  const bool runs_yet = job.state != v1::JOB_STATE_STARTING &&
                         job.started_at != absl::InfinitePast();
   if (!runs_yet || !HasStarted(*last)) return job.ran;
   // It ran before this head started.
@@ -472,7 +458,7 @@ void ClusterState::Occupy(const JobRecord& job, Change& change) {
 }
 
 JobPhase::Kind ClusterState::PhaseOf(const JobRecord& job) const {
-  if (job.state != JobState::kPending) return JobPhase::Kind::kAttempt;
+  if (job.state != v1::JOB_STATE_PENDING) return JobPhase::Kind::kAttempt;
   if (orphans_.OfJob(job.id) != nullptr) return JobPhase::Kind::kOrphan;
   if (job.held) return JobPhase::Kind::kHeld;
   if (eligibility_.LacksPlace(job)) return JobPhase::Kind::kArrayLimit;
@@ -491,7 +477,7 @@ void ClusterState::AdmitReady(Change& change) {
   FailBroken(change);
   for (const JobId& id : eligibility_.TakeReady()) {
     const JobRecord* job = jobs_.Find(id);
-    if (job == nullptr || job->state != JobState::kPending) continue;
+    if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
     StandInLine(*job);
     TellPhase(*job, change);
   }
@@ -511,23 +497,23 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
   const JobState state = *StateOf(jobs_, broken.dependency);
   const std::string reason =
       absl::StrCat("it was to start after ", broken.dependency.ToText(),
-                   " had SUCCEEDED, which ended ", JobStateName(state));
+                   " had SUCCEEDED, which ended ", EnumText(state));
   const std::vector<std::string> chain = ChainOf(jobs_, broken.dependency);
   const uint64_t before =
       std::exchange(change.cause, LastEventOf(jobs_, broken.dependency));
   JobRecord* const job = jobs_.FindMutable(broken.who);
   const ArrayTable::Entry* const array = jobs_.arrays().Find(broken.who);
-  if (job != nullptr && job->state == JobState::kPending) {
+  if (job != nullptr && job->state == v1::JOB_STATE_PENDING) {
     job->reason = reason;
     job->causes = chain;
-    MoveJob(*job, JobState::kFailed, change);
+    MoveJob(*job, v1::JOB_STATE_FAILED, change);
   } else if (array != nullptr && !array->record.end.has_value() &&
-             array->CountOf(JobState::kPending) > 0) {
+             array->CountOf(v1::JOB_STATE_PENDING) > 0) {
     // Some elements may have been stopped.
     const uint64_t told = TellOf(broken.who, "job_moved",
                                  absl::StrCat("FAILED: ", reason), change);
     EndArray(broken.who,
-             {.to = JobState::kFailed,
+             {.to = v1::JOB_STATE_FAILED,
               .reason = reason,
               .causes = chain,
               .cause = told},
@@ -545,14 +531,14 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   const JobId array = failed.id.array();
   const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);
   if (entry == nullptr || entry->record.end.has_value() ||
-      entry->CountOf(JobState::kPending) == 0) {
+      entry->CountOf(v1::JOB_STATE_PENDING) == 0) {
     return;
   }
   std::vector<JobId> jobs = jobs_.Named(array);
   // Who is held may yet find its package there.
   std::erase_if(jobs, [this](const JobId& each) {
     const JobRecord& job = *jobs_.Find(each);
-    return job.state != JobState::kPending || job.held ||
+    return job.state != v1::JOB_STATE_PENDING || job.held ||
            orphans_.OfJob(each) != nullptr;
   });
   if (jobs.empty()) return;
@@ -564,7 +550,7 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
       absl::StrCat("FAILED, ", jobs.size(), " elements that waited: ", reason),
       change);
   EndArray(array,
-           {.to = JobState::kFailed,
+           {.to = v1::JOB_STATE_FAILED,
             .reason = reason,
             .causes = failed.causes,
             .failure_class = failed.failure_class,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "head/state/job_spec.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -29,7 +30,7 @@ Dependencies::Verdict Dependencies::Judge(const JobId& dependency,
   if (!state.has_value()) return Verdict::kDone;
   if (!HasEnded(*state)) return Verdict::kOpen;
   const bool is_ok =
-      kind == v1::DEPENDENCY_KIND_ANY || *state == JobState::kSucceeded;
+      kind == v1::DEPENDENCY_KIND_ANY || *state == v1::JOB_STATE_SUCCEEDED;
   return is_ok ? Verdict::kDone : Verdict::kBroken;
 }
 
@@ -138,7 +139,7 @@ std::string Dependencies::ReasonOf(const JobId& who) const {
     const std::optional<JobState> state = StateOf(jobs_, dependency);
     absl::StrAppend(&reason, named == 0 ? "after " : ", ", dependency.ToText(),
                     ", which is ",
-                    state.has_value() ? JobStateName(*state) : "gone");
+                    state.has_value() ? EnumText(*state) : "gone");
     ++named;
   }
   return reason;

@@ -47,8 +47,8 @@ class EligibilityTest : public ::testing::Test {
   }
   bool Admit(const JobId& id) { return eligibility_.Admit(*jobs_.Find(id)); }
   void Start(const JobId& id) {
-    jobs_.Move(id, JobState::kStarting);
-    jobs_.Move(id, JobState::kRunning);
+    jobs_.Move(id, v1::JOB_STATE_STARTING);
+    jobs_.Move(id, v1::JOB_STATE_RUNNING);
   }
   void End(const JobId& id, JobState state) {
     jobs_.Move(id, state);
@@ -85,9 +85,9 @@ TEST_F(EligibilityTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
   EXPECT_THAT(eligibility_.ReasonOf(*jobs_.Find(c)),
               HasSubstr(absl::StrCat(a.ToText(), ", which is PENDING")));
   Start(a);
-  End(a, JobState::kSucceeded);
+  End(a, v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(eligibility_.TakeReady(), IsEmpty());
-  End(b, JobState::kFailed);
+  End(b, v1::JOB_STATE_FAILED);
   EXPECT_THAT(eligibility_.TakeReady(), ElementsAre(c));
   EXPECT_TRUE(Admit(c));
   EXPECT_FALSE(eligibility_.TakeBroken().has_value());
@@ -96,7 +96,7 @@ TEST_F(EligibilityTest, NamesWhoMayStartOnceAllOthersHaveEnded) {
 TEST_F(EligibilityTest, TellsWhoCanNeverStart) {
   const JobId a = AddJob().id;
   const JobId b = AddJob({{a, v1::DEPENDENCY_KIND_OK}}).id;
-  End(a, JobState::kStopped);
+  End(a, v1::JOB_STATE_STOPPED);
   const auto broken = eligibility_.TakeBroken();
   ASSERT_TRUE(broken.has_value());
   EXPECT_EQ(broken->who, b);
@@ -115,7 +115,7 @@ TEST_F(EligibilityTest, AdmitsNoMoreElementsThanTheArrayAllows) {
   EXPECT_TRUE(Admit(array.Element(0)));
   // Two places in one decision are two elements, not one twice.
   eligibility_.Withdraw(*jobs_.Find(array.Element(0)));
-  End(array.Element(1), JobState::kStopped);
+  End(array.Element(1), v1::JOB_STATE_STOPPED);
   EXPECT_THAT(eligibility_.TakeReady(),
               ElementsAre(array.Element(2), array.Element(3)));
   EXPECT_TRUE(Admit(array.Element(2)));

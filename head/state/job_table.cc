@@ -6,24 +6,25 @@
 
 #include "common/check.h"
 #include "common/status_util.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 
-const char* JobStateName(JobState state) {
+const char* EnumText(JobState state) {
   switch (state) {
-    case JobState::kPending:
+    case v1::JOB_STATE_PENDING:
       return "PENDING";
-    case JobState::kStarting:
+    case v1::JOB_STATE_STARTING:
       return "STARTING";
-    case JobState::kRunning:
+    case v1::JOB_STATE_RUNNING:
       return "RUNNING";
-    case JobState::kStopping:
+    case v1::JOB_STATE_STOPPING:
       return "STOPPING";
-    case JobState::kSucceeded:
+    case v1::JOB_STATE_SUCCEEDED:
       return "SUCCEEDED";
-    case JobState::kFailed:
+    case v1::JOB_STATE_FAILED:
       return "FAILED";
-    case JobState::kStopped:
+    case v1::JOB_STATE_STOPPED:
       return "STOPPED";
   }
   return "UNKNOWN";
@@ -56,7 +57,7 @@ void JobTable::Move(const JobId& job, JobState to) {
   COHORT_CHECK(record != nullptr) << job;
   const JobState from = record->state;
   COHORT_CHECK(MayMove(from, to))
-      << job << " " << JobStateName(from) << " " << JobStateName(to);
+      << job << " " << EnumText(from) << " " << EnumText(to);
   --counts_[static_cast<size_t>(from)];
   ++counts_[static_cast<size_t>(to)];
   record->state = to;
@@ -139,10 +140,10 @@ void JobTable::Unpin(const JobId& id) {
 std::map<std::string, int64_t> JobTable::CountsByState() const {
   std::map<std::string, int64_t> counts;
   for (const JobState state :
-       {JobState::kPending, JobState::kStarting, JobState::kRunning,
-        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
-        JobState::kStopped}) {
-    counts[JobStateName(state)] = CountOf(state);
+       {v1::JOB_STATE_PENDING, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,
+        v1::JOB_STATE_STOPPING, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,
+        v1::JOB_STATE_STOPPED}) {
+    counts[EnumText(state)] = CountOf(state);
   }
   return counts;
 }

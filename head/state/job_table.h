@@ -16,16 +16,17 @@
 
 #include "common/job_id.h"
 #include "head/state/array_table.h"
+#include "head/store/enum_text.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
 
 // PENDING, as text: people and wire names agree.
-const char* JobStateName(JobState state);
+const char* EnumText(JobState state);
 
 constexpr bool HasEnded(JobState state) {
-  return state == JobState::kSucceeded || state == JobState::kFailed ||
-         state == JobState::kStopped;
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_STOPPED;
 }
 
 // NotFound, with what may have become of it.
@@ -37,20 +38,20 @@ absl::Status NoSuchJob(const JobId& id);
 //         never leaves it.
 constexpr bool MayMove(JobState from, JobState to) {
   switch (from) {
-    case JobState::kPending:
-      return to == JobState::kStarting || to == JobState::kStopped ||
-             to == JobState::kFailed;
-    case JobState::kStarting:
-      return to == JobState::kRunning || to == JobState::kStopping ||
-             to == JobState::kPending || to == JobState::kFailed;
-    case JobState::kRunning:
-      return to == JobState::kSucceeded || to == JobState::kStopping ||
-             to == JobState::kPending || to == JobState::kFailed;
-    case JobState::kStopping:
-      return to == JobState::kStopped;
-    case JobState::kSucceeded:
-    case JobState::kFailed:
-    case JobState::kStopped:
+    case v1::JOB_STATE_PENDING:
+      return to == v1::JOB_STATE_STARTING || to == v1::JOB_STATE_STOPPED ||
+             to == v1::JOB_STATE_FAILED;
+    case v1::JOB_STATE_STARTING:
+      return to == v1::JOB_STATE_RUNNING || to == v1::JOB_STATE_STOPPING ||
+             to == v1::JOB_STATE_PENDING || to == v1::JOB_STATE_FAILED;
+    case v1::JOB_STATE_RUNNING:
+      return to == v1::JOB_STATE_SUCCEEDED || to == v1::JOB_STATE_STOPPING ||
+             to == v1::JOB_STATE_PENDING || to == v1::JOB_STATE_FAILED;
+    case v1::JOB_STATE_STOPPING:
+      return to == v1::JOB_STATE_STOPPED;
+    case v1::JOB_STATE_SUCCEEDED:
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_STOPPED:
       return false;
   }
   return false;

@@ -106,7 +106,7 @@ struct Device {
   std::optional<int> numa_node;
   std::vector<std::string> nvlink_peers;  // ids
   std::string parent;                     // of a MIG instance: the GPU's uuid
-  DeviceState state = DeviceState::kHealthy;
+  DeviceState state = v1::DEVICE_STATE_HEALTHY;
   std::string reason;                       // unless it is healthy
   absl::Time since = absl::InfinitePast();  // it is in this state
 
@@ -134,7 +134,7 @@ struct Drain {
 struct NodeRecord {
   NodeId id;
   std::string name;
-  NodeState state = NodeState::kAlive;
+  NodeState state = v1::NODE_STATE_ALIVE;
   uint64_t incarnation = 0;
   std::string host;
   int64_t pid = 0;
@@ -209,7 +209,7 @@ enum class PreflightVerdict : uint8_t {
 // What came of the preflight of an attempt (docs/design/0007-preflight.md).
 struct Preflight {
   int attempt = 0;
-  PreflightVerdict verdict = PreflightVerdict::kPassed;
+  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
   std::string summary;  // on one line
   std::string json;     // the report; empty where it did not get that far
   absl::Time at = absl::InfinitePast();
@@ -222,7 +222,7 @@ struct JobRecord {
   Origin origin;
   Shared<JobSpec> spec;   // of an element: its array's
   uint64_t sequence = 0;  // place in line: order of submission
-  JobState state = JobState::kPending;
+  JobState state = v1::JOB_STATE_PENDING;
   std::string reason;
   int attempts = 0;   // number of the last attempt
   int64_t epoch = 0;  // of the last attempt's membership
@@ -233,7 +233,7 @@ struct JobRecord {
   std::string held_by;  // the principal
   // Running time of the attempts that ended, against spec.time_limit.
   absl::Duration ran = absl::ZeroDuration();
-  FailureClass failure_class = FailureClass::kNone;  // of the last failure
+  FailureClass failure_class = v1::FAILURE_CLASS_NONE;  // of the last failure
   // How the last failure came about, the first cause first.
   std::vector<std::string> causes;
   std::optional<ExitStatus> exit;  // of the rank that failed first
@@ -263,7 +263,7 @@ struct AttemptRank {
   int rank = 0;
   int local_rank = 0;
   std::vector<std::string> gpu_ids;
-  RankState state = RankState::kPending;
+  RankState state = v1::RANK_STATE_PENDING;
   int64_t pid = 0;
   std::optional<ExitStatus> exit;
 
@@ -284,7 +284,7 @@ struct AttemptPart {
   ResourceSet resources;                  // sum over its ranks, GPU included
   std::map<std::string, Amount> devices;  // GPU id -> how much of it
   std::vector<AttemptRank> ranks;
-  PartPhase phase = PartPhase::kAssigned;
+  PartPhase phase = v1::PART_PHASE_ASSIGNED;
   int master_port = 0;  // reserved by the node that holds rank 0
   // How long its ranks ran, by the node's monotonic clock; known at its end.
   absl::Duration ran = absl::ZeroDuration();
@@ -300,7 +300,7 @@ enum class AttemptState : uint8_t {
 };
 
 // Why an attempt ends; the first cause stays.
-enum class EndCause : uint8_t {
+enum class AttemptCause : uint8_t {
   kNone = 0,
   kSucceeded = 1,
   kRankFailed = 2,
@@ -323,11 +323,11 @@ struct AttemptRecord {
   JobId job;
   int number = 0;
   int64_t epoch = 0;
-  AttemptState state = AttemptState::kPreparing;
+  AttemptState state = v1::ATTEMPT_STATE_PREPARING;
   std::vector<AttemptPart> parts;
   std::string master_address;
   int master_port = 0;
-  EndCause cause = EndCause::kNone;
+  AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
   std::string detail;
   std::optional<ExitStatus> exit;
   int failed_rank = -1;
@@ -348,10 +348,10 @@ struct AttemptRecord {
 // How those elements of an array end that have not, until all were told: the
 // cause, stored at once, from which their ends follow in turns (BD-1).
 struct ArrayEnd {
-  JobState to = JobState::kStopped;  // else kFailed: those that are PENDING
+  JobState to = v1::JOB_STATE_STOPPED;  // else kFailed: those that are PENDING
   std::string reason;
   std::vector<std::string> causes;  // as in JobRecord
-  FailureClass failure_class = FailureClass::kNone;
+  FailureClass failure_class = v1::FAILURE_CLASS_NONE;
   bool spares_held = false;  // and those that wait for an orphan
   uint64_t cause = 0;        // the event that told of it
 

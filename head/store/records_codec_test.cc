@@ -62,7 +62,7 @@ NodeRecord SomeNode() {
   NodeRecord record;
   record.id = IdOf<NodeId>('n');
   record.name = "node-1";
-  record.state = NodeState::kDead;
+  record.state = v1::NODE_STATE_DEAD;
   record.incarnation = 4;
   record.host = "10.0.0.1";
   record.pid = 321;
@@ -99,7 +99,7 @@ NodeRecord SomeNodeWithASickDevice() {
                      .numa_node = 0,
                      .nvlink_peers = {"GPU-b"},
                      .parent = "GPU-p",
-                     .state = DeviceState::kFenced,
+                     .state = v1::DEVICE_STATE_FENCED,
                      .reason = "Xid 79",
                      .since = At(11)}};
   return record;
@@ -141,7 +141,7 @@ JobRecord SomeJob() {
   AddAfter(record.spec.Own(), IdOf<JobId>('l').Element(7));
   record.spec.Own().set_array("0-9%2");
   record.sequence = 8;
-  record.state = JobState::kRunning;
+  record.state = v1::JOB_STATE_RUNNING;
   record.reason = "because";
   record.attempts = 2;
   record.epoch = 6;
@@ -157,18 +157,18 @@ JobRecord SomeJob() {
   record.metrics_count = 11;
   record.checkpoints = {{.path = "/results/step-5", .step = 5, .epoch = 6}};
   record.retired = {"/results/step-1"};
-  record.failures_by_class = {{FailureClass::kUser, 1},
-                              {FailureClass::kInfra, 1}};
+  record.failures_by_class = {{v1::FAILURE_CLASS_USER, 1},
+                              {v1::FAILURE_CLASS_INFRA, 1}};
   record.held = true;
   record.held_by = "cluster";
   record.ran = absl::Seconds(7);
-  record.failure_class = FailureClass::kOom;
+  record.failure_class = v1::FAILURE_CLASS_OOM;
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   record.phases = {{.kind = JobPhase::Kind::kHeld, .since = At(1)},
                    {.kind = JobPhase::Kind::kOrphan, .since = At(2)}};
   record.spec.Own().mutable_run()->set_preflight(true);
   record.preflight = Preflight{.attempt = 2,
-                               .verdict = PreflightVerdict::kSlow,
+                               .verdict = v1::PREFLIGHT_VERDICT_SLOW,
                                .summary = "ranks 0 and 1",
                                .json = "{}",
                                .at = At(3)};
@@ -179,7 +179,7 @@ AttemptRecord SomeAttempt() {
   AttemptRank rank{.rank = 2,
                    .local_rank = 1,
                    .gpu_ids = {"GPU-a"},
-                   .state = RankState::kExited,
+                   .state = v1::RANK_STATE_EXITED,
                    .pid = 77,
                    .exit = SomeExit()};
   AttemptPart part;
@@ -187,7 +187,7 @@ AttemptRecord SomeAttempt() {
   part.resources = *ParseResources("CPU=1,GPU=0.5");
   part.devices = {{"GPU-a", Amount::FromTenThousandths(5000)}};
   part.ranks = {rank, AttemptRank()};
-  part.phase = PartPhase::kEnded;
+  part.phase = v1::PART_PHASE_ENDED;
   part.master_port = 29500;
   part.ran = absl::Seconds(6);
 
@@ -196,11 +196,11 @@ AttemptRecord SomeAttempt() {
   record.job = IdOf<JobId>('j');
   record.number = 2;
   record.epoch = 6;
-  record.state = AttemptState::kEnding;
+  record.state = v1::ATTEMPT_STATE_ENDING;
   record.parts = {part};
   record.master_address = "10.0.0.1";
   record.master_port = 29500;
-  record.cause = EndCause::kRankFailed;
+  record.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
   record.detail = "rank 2";
   record.exit = SomeExit();
   record.failed_rank = 2;
@@ -216,10 +216,10 @@ ArrayRecord SomeArray() {
           .origin = SomeOrigin(),
           .spec = SomeJob().spec,
           .submitted_at = At(1),
-          .end = ArrayEnd{.to = JobState::kFailed,
+          .end = ArrayEnd{.to = v1::JOB_STATE_FAILED,
                           .reason = "it was to start after",
                           .causes = {"a", "b"},
-                          .failure_class = FailureClass::kInfra,
+                          .failure_class = v1::FAILURE_CLASS_INFRA,
                           .spares_held = true,
                           .cause = 7}};
 }
@@ -290,7 +290,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeJob());
   ExpectRoundTrip(SomeAttempt());
   AttemptRecord last_cause = SomeAttempt();
-  last_cause.cause = EndCause::kPreflightFailed;
+  last_cause.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED;
   ExpectRoundTrip(last_cause);
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
@@ -461,7 +461,7 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
     ExpectUnknown(attempt);
   };
   spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
-  spoil_attempt([](AttemptRecord& a) { a.cause = EndCause(15); });
+  spoil_attempt([](AttemptRecord& a) { a.cause = AttemptCause(15); });
   spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
   spoil_attempt(
       [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });

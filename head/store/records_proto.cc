@@ -118,7 +118,7 @@ void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
   out->set_rank(rank.rank);
   out->set_local_rank(rank.local_rank);
   TextsToProto(rank.gpu_ids, out->mutable_gpu_ids());
-  out->set_state(static_cast<uint32_t>(rank.state));
+  out->set_state(rank.state);
   out->set_pid(rank.pid);
   if (rank.exit.has_value()) ToProto(*rank.exit, out->mutable_exit());
 }
@@ -128,8 +128,8 @@ AttemptRank FromProto(const pb::AttemptRank& rank, FieldReader& reader) {
   out.rank = rank.rank();
   out.local_rank = rank.local_rank();
   out.gpu_ids.assign(rank.gpu_ids().begin(), rank.gpu_ids().end());
-  out.state = reader.ToEnum(rank.state(), RankState::kPending,
-                            RankState::kExited, "rank state");
+  out.state = reader.ToEnum(rank.state(), v1::RANK_STATE_PENDING,
+                            v1::RANK_STATE_EXITED, "rank state");
   out.pid = rank.pid();
   if (rank.has_exit()) out.exit = FromProto(rank.exit());
   return out;
@@ -140,7 +140,7 @@ void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
   AmountsToProto(part.resources, out->mutable_resources());
   AmountsToProto(part.devices, out->mutable_devices());
   for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
-  out->set_phase(static_cast<uint32_t>(part.phase));
+  out->set_phase(part.phase);
   out->set_master_port(part.master_port);
   out->set_ran_us(absl::ToInt64Microseconds(part.ran));
 }
@@ -153,8 +153,8 @@ AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
   for (const pb::AttemptRank& rank : part.ranks()) {
     out.ranks.push_back(FromProto(rank, reader));
   }
-  out.phase = reader.ToEnum(part.phase(), PartPhase::kAssigned,
-                            PartPhase::kLost, "part phase");
+  out.phase = reader.ToEnum(part.phase(), v1::PART_PHASE_ASSIGNED,
+                            v1::PART_PHASE_LOST, "part phase");
   out.master_port = part.master_port();
   out.ran = absl::Microseconds(part.ran_us());
   return out;
@@ -170,7 +170,7 @@ void ToProto(const Drain& drain, pb::Drain* out) {
 
 void ToProto(const Preflight& preflight, pb::Preflight* out) {
   out->set_attempt(preflight.attempt);
-  out->set_verdict(static_cast<uint32_t>(preflight.verdict));
+  out->set_verdict(preflight.verdict);
   out->set_summary(preflight.summary);
   out->set_json(preflight.json);
   out->set_at_us(ToMicros(preflight.at));
@@ -178,9 +178,9 @@ void ToProto(const Preflight& preflight, pb::Preflight* out) {
 
 Preflight FromProto(const pb::Preflight& preflight, FieldReader& reader) {
   return {.attempt = preflight.attempt(),
-          .verdict =
-              reader.ToEnum(preflight.verdict(), PreflightVerdict::kPassed,
-                            PreflightVerdict::kFailed, "preflight's verdict"),
+          .verdict = reader.ToEnum(
+              preflight.verdict(), v1::PREFLIGHT_VERDICT_PASSED,
+              v1::PREFLIGHT_VERDICT_FAILED, "preflight's verdict"),
           .summary = preflight.summary(),
           .json = preflight.json(),
           .at = FromMicros(preflight.at_us())};
@@ -243,7 +243,7 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
 void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   row.set_node_id(IdBytes(record.id));
   row.set_name(record.name);
-  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_state(record.state);
   row.set_incarnation(record.incarnation);
   row.set_host(record.host);
   row.set_pid(record.pid);
@@ -261,8 +261,8 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
       out->add_nvlink_peers(peer);
     }
     out->set_parent(device.parent);
-    if (device.state != DeviceState::kHealthy) {
-      out->set_state(static_cast<uint32_t>(device.state));
+    if (device.state != v1::DEVICE_STATE_HEALTHY) {
+      out->set_state(device.state);
     }
     out->set_reason(device.reason);
     out->set_since_us(ToMicros(device.since));
@@ -293,8 +293,8 @@ Device FromProto(const pb::Device& row, FieldReader& reader) {
       .parent = row.parent()};
   if (row.has_numa_node()) device.numa_node = row.numa_node();
   if (row.state() != 0) {
-    device.state = reader.ToEnum(row.state(), DeviceState::kHealthy,
-                                 DeviceState::kFenced, "device state");
+    device.state = reader.ToEnum(row.state(), v1::DEVICE_STATE_HEALTHY,
+                                 v1::DEVICE_STATE_FENCED, "device state");
   }
   device.reason = row.reason();
   device.since = FromMicros(row.since_us());
@@ -305,8 +305,8 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   NodeRecord record;
   record.id = reader.ToId<NodeId>(row.node_id(), "node id");
   record.name = row.name();
-  record.state = reader.ToEnum(row.state(), NodeState::kAlive,
-                               NodeState::kSuspect, "state");
+  record.state = reader.ToEnum(row.state(), v1::NODE_STATE_ALIVE,
+                               v1::NODE_STATE_SUSPECT, "state");
   record.incarnation = row.incarnation();
   record.host = row.host();
   record.pid = row.pid();
@@ -332,7 +332,7 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   // An element's is its array's.
   if (!record.id.IsElement()) *row.mutable_spec() = *record.spec;
   row.set_sequence(record.sequence);
-  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_state(record.state);
   row.set_reason(record.reason);
   row.set_attempts(record.attempts);
   row.set_epoch(record.epoch);
@@ -355,13 +355,13 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   TextsToProto(record.retired, row.mutable_retired());
   for (const auto& [failure_class, count] : record.failures_by_class) {
     pb::ClassCount* const out = row.add_failures_by_class();
-    out->set_failure_class(static_cast<uint32_t>(failure_class));
+    out->set_failure_class(failure_class);
     out->set_count(count);
   }
   row.set_held(record.held);
   row.set_held_by(record.held_by);
   row.set_ran_us(absl::ToInt64Microseconds(record.ran));
-  row.set_failure_class(static_cast<uint32_t>(record.failure_class));
+  row.set_failure_class(record.failure_class);
   TextsToProto(record.causes, row.mutable_causes());
   for (const JobPhase& phase : record.phases) {
     pb::JobPhase* const out = row.add_phases();
@@ -382,8 +382,8 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
     record.spec = row.spec();
   }
   record.sequence = row.sequence();
-  record.state = reader.ToEnum(row.state(), JobState::kPending,
-                               JobState::kStopped, "state");
+  record.state = reader.ToEnum(row.state(), v1::JOB_STATE_PENDING,
+                               v1::JOB_STATE_STOPPED, "state");
   record.reason = row.reason();
   record.attempts = row.attempts();
   record.epoch = row.epoch();
@@ -405,15 +405,16 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.retired.assign(row.retired().begin(), row.retired().end());
   for (const pb::ClassCount& entry : row.failures_by_class()) {
     const FailureClass failure_class =
-        reader.ToEnum(entry.failure_class(), FailureClass::kNone,
-                      FailureClass::kTimeout, "failure class");
+        reader.ToEnum(entry.failure_class(), v1::FAILURE_CLASS_NONE,
+                      v1::FAILURE_CLASS_TIMEOUT, "failure class");
     record.failures_by_class[failure_class] = entry.count();
   }
   record.held = row.held();
   record.held_by = row.held_by();
   record.ran = absl::Microseconds(row.ran_us());
-  record.failure_class = reader.ToEnum(row.failure_class(), FailureClass::kNone,
-                                       FailureClass::kTimeout, "failure class");
+  record.failure_class =
+      reader.ToEnum(row.failure_class(), v1::FAILURE_CLASS_NONE,
+                    v1::FAILURE_CLASS_TIMEOUT, "failure class");
   record.causes.assign(row.causes().begin(), row.causes().end());
   record.phases.reserve(static_cast<size_t>(row.phases_size()));
   for (const pb::JobPhase& phase : row.phases()) {
@@ -433,11 +434,11 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   row.set_job_id(IdBytes(record.job));
   row.set_number(record.number);
   row.set_epoch(record.epoch);
-  row.set_state(static_cast<uint32_t>(record.state));
+  row.set_state(record.state);
   for (const AttemptPart& part : record.parts) ToProto(part, row.add_parts());
   row.set_master_address(record.master_address);
   row.set_master_port(record.master_port);
-  row.set_cause(static_cast<uint32_t>(record.cause));
+  row.set_cause(record.cause);
   row.set_detail(record.detail);
   if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
   row.set_failed_rank(record.failed_rank);
@@ -453,15 +454,15 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.job = reader.ToId<JobId>(row.job_id(), "job id");
   record.number = row.number();
   record.epoch = row.epoch();
-  record.state = reader.ToEnum(row.state(), AttemptState::kPreparing,
-                               AttemptState::kEnded, "state");
+  record.state = reader.ToEnum(row.state(), v1::ATTEMPT_STATE_PREPARING,
+                               v1::ATTEMPT_STATE_ENDED, "state");
   for (const pb::AttemptPart& part : row.parts()) {
     record.parts.push_back(FromProto(part, reader));
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
-  record.cause = reader.ToEnum(row.cause(), EndCause::kNone,
-                               EndCause::kPreflightFailed, "cause");
+  record.cause = reader.ToEnum(row.cause(), v1::ATTEMPT_CAUSE_NONE,
+                               v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED, "cause");
   record.detail = row.detail();
   if (row.has_exit()) record.exit = FromProto(row.exit());
   record.failed_rank = row.failed_rank();
@@ -482,7 +483,7 @@ void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   end.set_to(static_cast<uint32_t>(record.end->to));
   end.set_reason(record.end->reason);
   for (const std::string& cause : record.end->causes) end.add_causes(cause);
-  end.set_failure_class(static_cast<uint32_t>(record.end->failure_class));
+  end.set_failure_class(record.end->failure_class);
   end.set_spares_held(record.end->spares_held);
   end.set_cause(record.end->cause);
 }
@@ -496,13 +497,13 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   record.submitted_at = FromMicros(row.submitted_at_us());
   if (!row.has_end()) return record;
   record.end =
-      ArrayEnd{.to = reader.ToEnum(row.end().to(), JobState::kFailed,
-                                   JobState::kStopped, "end"),
+      ArrayEnd{.to = reader.ToEnum(row.end().to(), v1::JOB_STATE_FAILED,
+                                   v1::JOB_STATE_STOPPED, "end"),
                .reason = row.end().reason(),
                .causes = {row.end().causes().begin(), row.end().causes().end()},
-               .failure_class =
-                   reader.ToEnum(row.end().failure_class(), FailureClass::kNone,
-                                 FailureClass::kTimeout, "failure class"),
+               .failure_class = reader.ToEnum(
+                   row.end().failure_class(), v1::FAILURE_CLASS_NONE,
+                   v1::FAILURE_CLASS_TIMEOUT, "failure class"),
                .spares_held = row.end().spares_held(),
                .cause = row.end().cause()};
   return record;

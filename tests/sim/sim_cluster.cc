@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
 #include "rpc/wire_values.h"
@@ -519,8 +520,8 @@ void SimCluster::MaybeCheckRebuilt() {
 }
 
 void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
-  const std::string edge = absl::StrCat("edge_", head::JobStateName(from), "_",
-                                        head::JobStateName(to));
+  const std::string edge =
+      absl::StrCat("edge_", head::EnumText(from), "_", head::EnumText(to));
   counters_.Count(edge);
   Say(absl::StrCat(edge, " ", job.ToText().substr(0, 6)));
 }
@@ -528,7 +529,7 @@ void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
 void SimCluster::NoteJobs(const ClusterState& state) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    JobState& seen = seen_.try_emplace(id, JobState::kPending).first->second;
+    JobState& seen = seen_.try_emplace(id, v1::JOB_STATE_PENDING).first->second;
     if (seen == job.state) continue;
     // A rebuilt head may be behind what was seen and not yet durable.
     NoteEdge(id, seen, job.state);
@@ -553,7 +554,7 @@ void SimCluster::CheckNodes(const ClusterState& state) {
     if (record == nullptr) continue;
     if (record->state == node.seen) continue;
     node.seen = record->state;
-    if (record->state != head::NodeState::kDead) continue;
+    if (record->state != v1::NODE_STATE_DEAD) continue;
     node.was_dead = true;
     Fired("node_dead");
     const absl::Duration heard_for = executor_.Monotonic() - node.disturbed_at;
@@ -613,11 +614,10 @@ std::string SimCluster::DescribeUnrest() const {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     if (head::HasEnded(job.state)) continue;
-    absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
-                    head::JobStateName(job.state), " (",
-                    job.spec->launch().command()[0], " x",
-                    job.spec->scaling().num_workers(), ", ",
-                    state.ReasonOf(job), "); ");
+    absl::StrAppend(
+        &text, "job ", id.ToText().substr(0, 6), " is ",
+        head::EnumText(job.state), " (", job.spec->launch().command()[0], " x",
+        job.spec->scaling().num_workers(), ", ", state.ReasonOf(job), "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",
                       static_cast<int>(last->state), ", parts in phases");
@@ -657,7 +657,7 @@ void SimCluster::CheckAtRest() {
     if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");
     }
-    counters_.Count(absl::StrCat("ended_", head::JobStateName(job.state)));
+    counters_.Count(absl::StrCat("ended_", head::EnumText(job.state)));
     counters_.Count("infra_restart", job.infra_restarts);
     counters_.Count("charged_failure", job.failures);
     const std::string violation = CheckBudget(job, !spoken_jobs_.contains(id));

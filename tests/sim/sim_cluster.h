@@ -124,7 +124,7 @@ class SimCluster {
     bool drain_asked = false;  // and not undrained yet
     // When it last could not be heard for a reason of ours.
     absl::Duration disturbed_at;
-    head::NodeState seen = head::NodeState::kAlive;
+    head::NodeState seen = v1::NODE_STATE_ALIVE;
     bool was_dead = false;  // since the last restore
   };
 

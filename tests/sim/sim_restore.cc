@@ -32,8 +32,8 @@ Batch RowsOf(head::MemoryDisk& disk) {
 }
 
 bool IsWanted(const AttemptRecord& attempt) {
-  return attempt.state == AttemptState::kPreparing ||
-         attempt.state == AttemptState::kRunning;
+  return attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+         attempt.state == v1::ATTEMPT_STATE_RUNNING;
 }
 
 head::ClusterRecord ClusterOf(const head::MemoryDisk& disk) {

@@ -28,7 +28,7 @@ constexpr absl::Duration kDeadlineSlack = absl::Seconds(1);
 bool TakesPlace(const ClusterState& state, const JobRecord& job,
                 const std::function<bool(const JobRecord&)>& in_line) {
   if (head::HasEnded(job.state)) return false;
-  return job.state != JobState::kPending || in_line(job) ||
+  return job.state != v1::JOB_STATE_PENDING || in_line(job) ||
          state.backoff().Waits(job.id) ||
          state.orphans().OfJob(job.id) != nullptr;
 }
@@ -62,7 +62,7 @@ std::string CheckLine(const ClusterState& state,
                       const std::function<bool(const JobRecord&)>& in_line) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != JobState::kPending || state.WillEnd(job)) continue;
+    if (job.state != v1::JOB_STATE_PENDING || state.WillEnd(job)) continue;
     const std::string kept = KeptBy(state, job);
     const bool backs_off = state.backoff().Waits(id);
     if (in_line(job)) {
@@ -84,7 +84,7 @@ std::string CheckWoken(const ClusterState& state,
   if (state.cluster().settling) return "";
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != JobState::kPending || !state.line().Contains(job)) {
+    if (job.state != v1::JOB_STATE_PENDING || !state.line().Contains(job)) {
       continue;
     }
     const head::Placement placement =
@@ -113,7 +113,7 @@ std::string NodeWatch::Check(const ClusterState& state) {
     }
     const std::string& unfit = state.nodes().UnfitBecause(id);
     if (is_offered && !node.drain.has_value() && unfit.empty() &&
-        node.state == head::NodeState::kAlive) {
+        node.state == v1::NODE_STATE_ALIVE) {
       closed_.erase(id);
       continue;
     }
@@ -154,7 +154,7 @@ std::string DeviceWatch::Check(
   }
   for (const auto& [id, node] : state.nodes().records()) {
     for (const head::Device& device : node.devices) {
-      if (device.state != head::DeviceState::kFenced) {
+      if (device.state != v1::DEVICE_STATE_FENCED) {
         fenced_.erase({id, device.id});
         continue;
       }
@@ -204,8 +204,8 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
     if (now < std::max(seen.due, steady_since) + kDeadlineSlack) continue;
     for (const AttemptId& attempt : state.attempts().OnNode(id)) {
       const AttemptRecord& record = *state.attempts().Find(attempt);
-      if (record.orphaned() || record.state == AttemptState::kEnding ||
-          record.state == AttemptState::kEnded) {
+      if (record.orphaned() || record.state == v1::ATTEMPT_STATE_ENDING ||
+          record.state == v1::ATTEMPT_STATE_ENDED) {
         continue;
       }
       for (const head::AttemptPart& part : record.parts) {

@@ -44,7 +44,7 @@ class NodeWatch {
     bool is_offered = false;
     std::string unfit;
     uint64_t incarnation = 0;
-    head::NodeState state = head::NodeState::kAlive;
+    head::NodeState state = v1::NODE_STATE_ALIVE;
     std::optional<head::Drain> drain;
     std::set<AttemptId> attempts;
   };
