@@ -83,6 +83,7 @@ std::string FloorBeatOf(int number, const std::string& /*answer*/) {
   stamp.set_cluster_id(std::string(16, 'c'));
   stamp.set_generation(std::string(16, 'g'));
   stamp.set_term(1);
+  stamp.set_nonce(1);
   return Beat(stamp, static_cast<uint64_t>(number) + 1);
 }
 

@@ -249,6 +249,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
     Tick();
   }
   event_service_->EventsAdded();
+  GoOnOnceDurable();
   if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
 }
 
@@ -349,6 +350,18 @@ void HeadCore::Tick() {
   }
 }
 
+void HeadCore::GoOnOnceDurable() {
+  if (goes_on_ || !life_->state.HasToGoOn()) return;
+  goes_on_ = true;
+  AfterDurable([this](const absl::Status& status) {
+    goes_on_ = false;
+    if (!status.ok() || !Writable(Admission::kNode).ok()) return;
+    Transition transition;
+    life_->state.GoOn(transition);
+    Submit(std::move(transition));
+  });
+}
+
 void HeadCore::TrimPackages() {
   packages_trimmed_at_ = seams_.clock.Monotonic();
   Transition transition;
@@ -428,6 +441,7 @@ void HeadCore::Submit(Transition transition) {
   }
   commit_->Submit(std::move(transition));
   event_service_->EventsAdded();
+  GoOnOnceDurable();
 }
 
 void HeadCore::AfterDurable(Effect effect) {

@@ -133,6 +133,8 @@ class HeadCore final : public StateHost {
   void OpenToRead();
   std::unique_ptr<Life> MakeLife(Rows rows);
   void Tick();
+  // What follows from what is durable goes on, a turn after the other (BD-1).
+  void GoOnOnceDurable();
   void TrimPackages();
   void Backup(BackupRequest request, Backups::Done done);
   // Reads events on the store's executor; `done` on the strand, or dropped
@@ -160,6 +162,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<OrphanService> orphan_service_;
   bool ticking_ = false;
+  bool goes_on_ = false;
   bool dead_ = false;
   bool ending_ = false;
   absl::Duration packages_trimmed_at_;

@@ -171,6 +171,58 @@ TEST_F(HeadCoreTest, ANodeThatFollowsALaterStoreIsNotDead) {
   EXPECT_EQ(core_->state()->nodes().Find(node_)->state, v1::NODE_STATE_DEAD);
 }
 
+// HD-1: a copy of the store takes the term that its head after the copy took.
+TEST_F(HeadCoreTest, ACopyOfTheStoreThatIsPutBackEndsNothing) {
+  Open(Registration(node_));
+  Crash();
+  Run();
+  const Batch copy = CopyStore();
+  Start();
+  auto worker = Open(Registration(node_));
+  COHORT_ASSERT_OK(Submit("r"));
+  const v1::DesiredAttempt desired = RunJob(*worker);
+  v1::WorkerMessage message = Registration(node_);
+  *message.mutable_stamp() = Stamp();
+  *message.mutable_register_()->mutable_observed()->add_attempts() =
+      At(desired, v1::PHASE_RUNNING);
+  Crash();
+  Run();
+  PutBack(copy);
+  // Also once its term is higher.
+  for (uint64_t term = 2; term < 4; ++term) {
+    Start();
+    ASSERT_EQ(core_->state()->cluster().term, term);
+    worker = Open(message);
+    ASSERT_TRUE(worker->closed.has_value());
+    EXPECT_EQ(GetReason(*worker->closed), "unknown_life");
+    EXPECT_THAT(worker->messages, IsEmpty());
+    EXPECT_THAT(Status().later_store_node_names(), ElementsAre("node"));
+    EXPECT_EQ(Status().later_store_term(), 2u);
+    EXPECT_FALSE(fatal_.has_value());
+    Crash();
+    Run();
+  }
+  // One that follows nobody, or a life that is in the copy, is taken in.
+  Start();
+  auto fresh = Open(Registration(NodeId::New(random_)), "other");
+  EXPECT_FALSE(fresh->closed.has_value());
+}
+
+TEST_F(HeadCoreTest, AWorkerFollowsEachNextLifeOfAHead) {
+  for (uint64_t term = 1; term < 4; ++term) {
+    v1::WorkerMessage message = Registration(node_);
+    *message.mutable_stamp() = Stamp();
+    Crash();
+    Run();
+    Start();
+    auto worker = Open(message);
+    EXPECT_FALSE(worker->closed.has_value());
+    ASSERT_FALSE(worker->messages.empty());
+    EXPECT_EQ(worker->messages[0].stamp().nonce(), Stamp().nonce());
+    EXPECT_NE(worker->messages[0].stamp().nonce(), message.stamp().nonce());
+  }
+}
+
 // Terms order generations: this head's store was restored after the worker was
 // here last.
 TEST_F(HeadCoreTest, TakesAWorkerFromBeforeTheStoreWasRestored) {

@@ -90,6 +90,28 @@ TEST_F(HeadCoreTest, TellsRequestsOfDifferentMethodsApart) {
   EXPECT_TRUE(Get(*job).held());
 }
 
+// BD-1
+TEST_F(HeadCoreTest, EndsAnArrayInTurnsByItselfAlsoWhenTheStoreFailsBetween) {
+  Crash();
+  options_.limits.turn_rows_max = 5;
+  Start();
+  v1::SubmitJobRequest request = Submission("r");
+  request.mutable_spec()->set_array("0-39");
+  const auto submitted = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(submitted);
+  disk_.FailAfter(3, AppendFault::kLanded);
+  v1::StopJobRequest stop;
+  stop.set_request_id("s");
+  stop.set_job_id(submitted->job_id());
+  COHORT_EXPECT_OK(Call(rpc::kStopJob, stop));
+  Run();
+  EXPECT_EQ(disk_.faults_fired(), 1);
+  const auto& arrays = core_->state()->jobs().arrays();
+  EXPECT_EQ(arrays.Find(*JobId::FromBytes(submitted->job_id()))->State(),
+            v1::JOB_STATE_STOPPED);
+  EXPECT_FALSE(core_->state()->HasToGoOn());
+}
+
 TEST_F(HeadCoreTest, SaysOfAnArrayWhetherItIsHeld) {
   v1::SubmitJobRequest request = Submission("a");
   request.mutable_spec()->set_array("0-3");

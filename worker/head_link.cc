@@ -222,6 +222,13 @@ absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
         "the head at ", channel_.address(), " is of term ", stamp.term(),
         ", a newer one of term ", bound->term(), " was here"));
   }
+  if (stamp.term() == bound->term() && stamp.nonce() != bound->nonce()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the head at ", channel_.address(), " is of term ", stamp.term(),
+        ", and another one of that term was here, on a copy of its store: the "
+        "ranks go on; start the head on the newest store, or restore the other "
+        "anew"));
+  }
   return absl::OkStatus();
 }
 

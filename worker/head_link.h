@@ -22,9 +22,9 @@ namespace cohort::worker {
 inline constexpr uint32_t kProtocolMin = 1;
 inline constexpr uint32_t kProtocolMax = 1;
 
-// Where the worker keeps which cluster it belongs to and the highest term that
-// it has met.  On disk in the daemon (`cluster` in its state directory), in
-// memory in simulations.  Strand-bound.
+// Where the worker keeps which cluster it belongs to and which life of its
+// head, of the highest term, it followed last (HD-1).  On disk in the daemon
+// (`cluster` in its state directory), in memory in simulations.  Strand-bound.
 class ClusterBinding {
  public:
   virtual ~ClusterBinding() = default;
@@ -46,9 +46,12 @@ class ClusterBinding {
 //
 // Strand-bound: everything happens on `strand`.  Lives as long as Worker.
 //
-// HL-1: a message of another cluster, or of a lower term, changes nothing here:
-//       the stream is dropped, the ranks go on.  Terms order generations: a
-//       store that is restored takes a higher one, and is followed.
+// HL-1: a message of another cluster, of a lower term, or of another life of
+// one
+//       term changes nothing here: the stream is dropped, the ranks go on.
+//       Terms order generations: a store that is restored takes a higher one,
+//       and is followed.  Whether a head of a higher term knows the life that
+//       was followed last, that head says: it refuses the registration (HD-1).
 // HL-2: the binding is on disk before the first desired set of a cluster or
 //       term is applied; a node where it cannot be written is unfit.
 // HL-3: observed changes are never lost: what could not be written goes up

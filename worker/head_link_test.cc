@@ -301,6 +301,31 @@ TEST_F(HeadLinkTest, RefusesALowerTermAndFollowsAHigherOne) {
   EXPECT_EQ(binding_.stamp_->term(), 2u);
 }
 
+// HD-1: a copy of the store takes the same term.
+TEST_F(HeadLinkTest, RefusesAnotherLifeOfTheSameTerm) {
+  JoinNow();
+  channel_.Say(Prepare());
+  EXPECT_EQ(node_.size(), 1u);
+  v1::HeadMessage copy = Registered();
+  copy.mutable_stamp()->set_nonce(77);
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              {});
+  executor_.AdvanceBy(absl::Seconds(2));
+  channel_.Say(copy);
+  ASSERT_FALSE(refused_.empty());
+  EXPECT_THAT(refused_.back(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("on a copy of its store")));
+  EXPECT_EQ(binding_.stamp_->nonce(), 0u);
+  EXPECT_EQ(node_.size(), 1u);
+  // Whether a higher term knows the life of before, its head says.
+  copy.mutable_stamp()->set_term(2);
+  executor_.AdvanceBy(absl::Seconds(2));
+  channel_.Say(copy);
+  binding_.Land();
+  EXPECT_EQ(binding_.stamp_->nonce(), 77u);
+  EXPECT_EQ(channel_.last().written.front().stamp().nonce(), 0u);
+}
+
 TEST_F(HeadLinkTest, RefusesAVersionThatItDoesNotSpeak) {
   link_.Start();
   v1::HeadMessage message = Registered();

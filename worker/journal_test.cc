@@ -121,8 +121,10 @@ TEST_F(JournalTest, KeepsTheBinding) {
   v1::Stamp stamp;
   stamp.set_cluster_id("c");
   stamp.set_term(4);
+  stamp.set_nonce(9);
   ASSERT_THAT(journal_.SaveBinding(stamp), IsOk());
   EXPECT_EQ((*journal_.LoadBinding())->term(), 4u);
+  EXPECT_EQ((*journal_.LoadBinding())->nonce(), 9u);
   Flip(directories_.BindingFile(), 1);
   EXPECT_THAT(journal_.LoadBinding().status(),
               StatusIs(absl::StatusCode::kDataLoss,

@@ -214,6 +214,8 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   cluster.generation = GenerationId::New(random);
   cluster.term = kTermsOfGeneration *
                  std::max(cluster.term / kTermsOfGeneration + 1, MomentOf(now));
+  // Whoever follows the new generation followed a life of its heads.
+  cluster.lives.clear();
   cluster.settling = true;
   Batch batch;
   for (JobRecord& job : rows.jobs) {

@@ -302,6 +302,16 @@ TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   EXPECT_GT(older.cluster->term, newer.cluster->term);
 }
 
+// HD-1: whoever follows the new generation has followed none of before.
+TEST(ChangeGenerationTest, NoLifeOfBeforeIsOneOfTheNewGeneration) {
+  SeededRandom random(TestSeed());
+  Rows rows;
+  rows.cluster.emplace();
+  rows.cluster->lives = {{.term = 3, .nonce = 7, .first_incarnation = 1}};
+  (void)ChangeGeneration(rows, "user/ada", absl::UnixEpoch(), random);
+  EXPECT_TRUE(rows.cluster->lives.empty());
+}
+
 // Nor do restarts of a head, or that a backup was of a restored store.
 TEST(ChangeGenerationTest, OnlyTheTimeOfTheRestoreOrdersGenerations) {
   SeededRandom random(TestSeed());

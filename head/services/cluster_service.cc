@@ -569,10 +569,7 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
   response.set_http_address(options_.http_address);
   response.set_head_pid(options_.pid);
   const ClusterRecord& cluster = (*state)->cluster();
-  v1::Stamp* stamp = response.mutable_stamp();
-  stamp->set_cluster_id(std::string(cluster.cluster.bytes()));
-  stamp->set_generation(std::string(cluster.generation.bytes()));
-  stamp->set_term(cluster.term);
+  *response.mutable_stamp() = StampOf(cluster);
   for (const auto& [name, count] : (*state)->nodes().CountsByState()) {
     (*response.mutable_nodes_by_state())[name] = count;
   }

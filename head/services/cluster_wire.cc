@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/services/device_wire.h"
+#include "head/state/head_lives.h"
 #include "head/store/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -179,6 +180,15 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
 }
 
 }  // namespace
+
+v1::Stamp StampOf(const ClusterRecord& cluster) {
+  v1::Stamp stamp;
+  stamp.set_cluster_id(std::string(cluster.cluster.bytes()));
+  stamp.set_generation(std::string(cluster.generation.bytes()));
+  stamp.set_term(cluster.term);
+  stamp.set_nonce(NonceOf(cluster));
+  return stamp;
+}
 
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   v1::Job wire;

@@ -15,6 +15,9 @@
 // cluster.proto to the head's domain and back.  Stateless.
 namespace cohort::head {
 
+// Which life of the head speaks.
+v1::Stamp StampOf(const ClusterRecord& cluster);
+
 // InvalidArgument when a token is none of ours, an id or a state no such.
 absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire);
 std::string PageToken(uint64_t next);

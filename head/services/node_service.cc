@@ -11,15 +11,19 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/services/cluster_wire.h"
 #include "head/services/node_wire.h"
+#include "head/state/head_lives.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
 
-// Why a worker was sent away that follows a later store.
+// Why a worker was sent away that follows a later store, or a head on one that
+// this head's was copied from (HD-1).
 constexpr char kStaleGeneration[] = "stale_generation";
+constexpr char kUnknownLife[] = "unknown_life";
 
 absl::Status Refuse(absl::Status status, absl::string_view reason) {
   return SetReason(std::move(status), reason);
@@ -200,7 +204,9 @@ void NodeService::LogRefusal(const Session& session, const absl::Status& why) {
 
 void NodeService::NoteLaterStore(const v1::WorkerMessage& message,
                                  const absl::Status& why) {
-  if (GetReason(why) != kStaleGeneration || !message.has_register_()) return;
+  const std::string reason = GetReason(why);
+  const bool other = reason == kStaleGeneration || reason == kUnknownLife;
+  if (!other || !message.has_register_()) return;
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const absl::StatusOr<Registration> of = FromWire(message.register_());
   if (!state.ok() || !of.ok() || !ValidateRegistration(*of).ok()) return;
@@ -244,6 +250,15 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
                       "this head is of term ", ours.term, ", one of term ",
                       stamp.term(), " was seen: it ends now")),
                   "stale_term");
+  }
+  if (!KnowsLife(ours, stamp.term(), stamp.nonce())) {
+    return Refuse(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the worker followed a head (term ", stamp.term(),
+            ") that this head's store (term ", ours.term,
+            ") does not know, as it is an older copy: nothing was changed; "
+            "start the head on the newest store, or restore this one anew")),
+        kUnknownLife);
   }
   return absl::OkStatus();
 }
@@ -469,11 +484,7 @@ void NodeService::WriteDesired(Session& session,
 void NodeService::Write(Session& session, v1::HeadMessage message) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(session.number, state.status());
-  const ClusterRecord& cluster = (*state)->cluster();
-  v1::Stamp* stamp = message.mutable_stamp();
-  stamp->set_cluster_id(std::string(cluster.cluster.bytes()));
-  stamp->set_generation(std::string(cluster.generation.bytes()));
-  stamp->set_term(cluster.term);
+  *message.mutable_stamp() = StampOf((*state)->cluster());
   const absl::Status status = session.writer->Write(message);
   // A worker that does not read starts over with its whole set.
   if (!status.ok()) Close(session.number, status);

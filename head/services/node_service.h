@@ -48,8 +48,9 @@ struct NodeServiceOptions {
 //         waits for half of node_timeout also when the older stream has ended,
 //         so that two copies of a node do not take turns at each broken stream.
 //   NS-2: a stream that says what cannot be is closed; nobody else notices.
-//   NS-3: nothing of another cluster or generation changes anything here; a
-//         higher term ends this head (TM-1).
+//   NS-3: nothing of another cluster or generation changes anything here, nor
+//         of a worker that followed a life of a head which this store does not
+//         know (HD-1); a higher term ends this head (TM-1).
 //   NS-4: while the state cannot change, streams stay and logs are read through
 //         them; what nodes say is not heard, and they register anew, with
 //         everything, once it can.
@@ -119,7 +120,7 @@ class NodeService final : public NodeLinks {
 
   void LogRefusal(const Session& session, const absl::Status& why);
   absl::Status CheckStamp(const v1::Stamp& stamp);
-  // Remembers whom `why` sent away because its store is later.
+  // Remembers whom `why` sent away because it follows another store.
   void NoteLaterStore(const v1::WorkerMessage& message,
                       const absl::Status& why);
   absl::Status OnRegister(Session& session, const v1::Register& request);

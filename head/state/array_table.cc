@@ -36,6 +36,7 @@ void ArrayTable::Put(ArrayRecord record) {
       StoredBytes(record) +
       StoredBytes(SpecRecord{.id = id, .spec = record.spec}));
   entry.record = std::move(record);
+  if (entry.record.end.has_value()) ending_.insert(id);
   COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
 }
 
@@ -77,6 +78,22 @@ void ArrayTable::Grow(const JobRecord& element, int64_t delta) {
   if (entry == nullptr) return;
   entry->bytes += delta;
   entry->ended_at = std::max(entry->ended_at, element.ended_at);
+}
+
+void ArrayTable::SetEnd(const JobId& array, std::optional<ArrayEnd> end) {
+  Entry& entry = arrays_.at(array);
+  entry.record.end = std::move(end);
+  entry.end_from = 0;
+  entry.row_bytes = static_cast<int64_t>(StoredBytes(entry.record));
+  if (entry.record.end.has_value()) {
+    ending_.insert(array);
+  } else {
+    ending_.erase(array);
+  }
+}
+
+void ArrayTable::SetEndFrom(const JobId& array, uint64_t from) {
+  arrays_.at(array).end_from = from;
 }
 
 void ArrayTable::BeginToForget(const JobId& array) {

@@ -32,7 +32,8 @@ class ArrayTable {
     absl::Time ended_at = absl::InfinitePast();  // the last of these
     // The first of its elements; InfinitePast: none has.
     absl::Time started_at = absl::InfinitePast();
-    bool is_going = false;                 // elements are being forgotten
+    bool is_going = false;  // elements are being forgotten
+    uint64_t end_from = 0;  // sequence: those before are told of the end
     std::optional<uint64_t> first_failed;  // the lowest FAILED one's sequence
 
     int64_t CountOf(JobState state) const {
@@ -61,6 +62,13 @@ class ArrayTable {
   void Removed(const JobRecord& element);
   // The rows of an ended element are by so much larger.
   void Grow(const JobRecord& element, int64_t delta);
+  // Replaces how its elements are to end, all of which are to be told; none:
+  // all were.  REQUIRES: it is here.
+  void SetEnd(const JobId& array, std::optional<ArrayEnd> end);
+  // Those before the sequence `from` were told.  REQUIRES: it has an end.
+  void SetEndFrom(const JobId& array, uint64_t from);
+  // Those with elements to be told.
+  const std::set<JobId>& ending() const { return ending_; }
   // REQUIRES: it is here, and all of its elements have ended.
   void BeginToForget(const JobId& array);
 
@@ -77,6 +85,7 @@ class ArrayTable {
 
   std::map<JobId, Entry> arrays_;
   std::set<JobId> going_;
+  std::set<JobId> ending_;
 };
 
 }  // namespace cohort::head

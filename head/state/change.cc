@@ -53,6 +53,9 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   put(change.jobs, tables.jobs);
   put(change.attempts, tables.attempts);
   transition.Add(std::exchange(change.rows, {}));
+  for (const JobId& array : change.array_ends) {
+    transition.Put(tables.jobs.arrays().Find(array)->record);
+  }
   return {.requests = add(change.requests), .events = add(change.events)};
 }
 

@@ -41,6 +41,8 @@ struct Change {
   std::set<AttemptId> attempts;
   // New ones, of which others are told how large they are.
   std::vector<EventRecord> events;
+  std::set<JobId> array_ends;      // arrays whose end began or was told to all
+  std::set<JobId> new_array_ends;  // of those, that had none
   std::vector<RequestRecord> requests;
   // Of every other table, as they are now; and rows that go, after all others.
   Batch rows;
@@ -78,6 +80,12 @@ struct Change {
   // By whom, and with which request; empty: the head's own decision.
   std::string principal;
   std::string request_id;
+
+  // Rows to store.
+  size_t row_count() const {
+    return nodes.size() + jobs.size() + attempts.size() + events.size() +
+           array_ends.size() + requests.size() + rows.size();
+  }
 };
 
 // The tables as the decision left them.  Lives within one call.

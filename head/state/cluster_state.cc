@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/failure_class.h"
+#include "head/state/head_lives.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/orphan_list.h"
@@ -115,6 +116,7 @@ void ClusterState::TakeTerm(Transition& transition) {
     cluster_.generation = GenerationId::New(random_);
   }
   cluster_.term += 1;
+  BeginLife(random_.Uint64(), nodes_, cluster_);
   if (cluster_.rowless_orphans) cluster_.settling = true;
   change.cluster = true;
   // A back-off begins anew.
@@ -529,6 +531,8 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
     if (!kept.empty() && wait.until == absl::InfiniteFuture()) continue;
     absl::StrAppend(&kept, kept.empty() ? "" : "; ", wait.text);
   }
+  if (WillEnd(job))
+    return jobs_.arrays().Find(job.id.array())->record.end->reason;
   if (!kept.empty()) {
     return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);
   }

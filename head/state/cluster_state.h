@@ -52,6 +52,9 @@ struct ClusterLimits {
   int64_t live_spec_bytes_max = int64_t{1} << 30;
   size_t nodes_max = 10'000;  // alive
   size_t drains_max = 10'000;
+  // Rows of one decision from which on what follows from it goes on in the next
+  // turns (BD-1): some 10 ms of the strand.
+  size_t turn_rows_max = 1'000;
   absl::Duration metrics_period = absl::Seconds(1);
   HistoryLimits history;
   RunController::Limits runs;
@@ -104,8 +107,8 @@ class ClusterState {
                                   const std::string& name_space, JobSpec spec,
                                   Transition& transition);
 
-  // Asks a job to stop; OK for one that is stopping or ended.  NotFound;
-  // AlreadyExists as above.
+  // Asks a job to stop; OK for one that is stopping or ended.  The elements of
+  // an array end in turns (GoOn).  NotFound; AlreadyExists as above.
   absl::Status StopJob(const RequestKey& request, const JobId& job,
                        Transition& transition);
 
@@ -163,7 +166,7 @@ class ClusterState {
   void NoteDevices(const NodeId& node, uint64_t incarnation,
                    std::vector<ObservedDevice> devices, Transition& transition);
 
-  // It follows a later generation of the store, of `term`, and was sent away.
+  // It follows another store of this cluster, of `term`, and was sent away.
   void NoteLaterStore(const NodeId& node, const std::string& name,
                       uint64_t term) {
     later_store_.Note(node, name, term, clock_.Monotonic());
@@ -208,6 +211,12 @@ class ClusterState {
   // Expires leases, trims history, stores metrics that waited, and goes on with
   // a pass over the line that was cut short.  Every tick_period.
   void Tick(Transition& transition);
+  // Something follows from what is decided and stored: GoOn does some of it, a
+  // bounded number of rows.
+  bool HasToGoOn() const {
+    return !jobs_.arrays().ending().empty() || eligibility_.HasBroken();
+  }
+  void GoOn(Transition& transition);
 
   // ---- reads ----
 
@@ -251,6 +260,8 @@ class ClusterState {
   // Of an id that names no job here: NotFound, naming an orphan of it where
   // there is one.
   absl::Status NoJob(const JobId& id) const;
+  // An element that has not been told yet how its array ends.
+  bool WillEnd(const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
@@ -285,7 +296,19 @@ class ClusterState {
                   Change& change);
   // A job, or all elements of an array.  NotFound.
   absl::StatusOr<std::vector<JobId>> JobsOf(const JobId& id) const;
-  // Once no gate keeps it (EL-1).
+  // Its ranks end, or it does not begin.
+  void Stop(JobRecord& job, Change& change);
+  // Its elements end so, now as many as this turn has room for.  Nothing when
+  // it is ending already, unless a person stops it.
+  void EndArray(const JobId& array, ArrayEnd end, Change& change);
+  void EndElements(Change& change);
+  // False when some are left to be told.
+  bool EndElementsOf(const JobId& array, Change& change);
+  void EndElement(JobRecord& job, const ArrayEnd& end, Change& change);
+  bool TurnIsFull(const Change& change) const {
+    return change.row_count() >= limits_.turn_rows_max;
+  }
+  // Once nothing but resources and its back-off keeps it (EL-1).
   void StandInLine(const JobRecord& job);
   void LeaveLine(const JobRecord& job);
   // Something of a PENDING job runs already: it does not wait for a place.

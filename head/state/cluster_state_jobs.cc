@@ -63,6 +63,8 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
   return chain;
 }
 
+constexpr char kStoppedOnRequest[] = "stopped on request";
+
 }  // namespace
 
 // ---- submit ----
@@ -232,32 +234,126 @@ absl::Status ClusterState::StopJob(const RequestKey& request, const JobId& id,
 }
 
 absl::StatusOr<JobId> ClusterState::StopJob(const JobId& id, Change& change) {
-  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
-  const bool is_array = jobs.front() != id;
-  if (is_array && !jobs_.arrays().Find(id)->HasEnded()) {
+  const ArrayTable::Entry* const array = jobs_.arrays().Find(id);
+  JobRecord* const job = jobs_.FindMutable(id);
+  if (array == nullptr && job == nullptr) return NoJob(id);
+  if (job != nullptr) {
+    Stop(*job, change);
+  } else if (!array->HasEnded()) {
     change.cause = TellOf(id, "job_stop_requested", "", change);
-  }
-  for (const JobId& each : jobs) {
-    // Who stops the job speaks for its attempt.
-    const AttemptRecord* last = attempts_.LastOf(each);
-    if (last != nullptr && last->orphaned()) Claim(last->id, change);
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (job.state == v1::JOB_STATE_PENDING) {
-      change.quietly = is_array;
-      job.reason = "stopped on request";
-      MoveJob(job, v1::JOB_STATE_STOPPED, change);
-      change.quietly = false;
-    } else if (job.state == v1::JOB_STATE_STARTING ||
-               job.state == v1::JOB_STATE_RUNNING) {
-      AttemptRecord* attempt =
-          attempts_.FindMutable(attempts_.LastOf(each)->id);
-      if (!is_array) {
-        AddJobEvent(job, attempt->id, "job_stop_requested", "", change);
-      }
-      ApplyOutcome(job, *attempt, controller_.Stop(job, *attempt), change);
-    }
+    EndArray(id,
+             {.to = v1::JOB_STATE_STOPPED,
+              .reason = kStoppedOnRequest,
+              .causes = {},
+              .cause = change.cause},
+             change);
   }
   return id;
+}
+
+void ClusterState::Stop(JobRecord& job, Change& change) {
+  // Who stops the job speaks for its attempt.
+  const bool quietly = std::exchange(change.quietly, false);
+  const AttemptRecord* last = attempts_.LastOf(job.id);
+  if (last != nullptr && last->orphaned()) Claim(last->id, change);
+  if (job.state == v1::JOB_STATE_PENDING) {
+    change.quietly = quietly;
+    job.reason = kStoppedOnRequest;
+    MoveJob(job, v1::JOB_STATE_STOPPED, change);
+    change.quietly = false;
+  } else if (job.state == v1::JOB_STATE_STARTING ||
+             job.state == v1::JOB_STATE_RUNNING) {
+    AttemptRecord& attempt =
+        *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
+    if (!quietly) {
+      AddJobEvent(job, attempt.id, "job_stop_requested", "", change);
+    }
+    ApplyOutcome(job, attempt, controller_.Stop(job, attempt), change);
+  }
+}
+
+// ---- the ends of arrays ----
+
+bool ClusterState::WillEnd(const JobRecord& job) const {
+  if (!job.id.IsElement() || HasEnded(job.state)) return false;
+  const ArrayTable::Entry* const array = jobs_.arrays().Find(job.id.array());
+  return array->record.end.has_value() && !array->record.end->spares_held;
+}
+
+void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
+  const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
+  const bool is_new = !entry.record.end.has_value();
+  if (!is_new && (end.to != v1::JOB_STATE_STOPPED ||
+                  entry.record.end->to == v1::JOB_STATE_STOPPED)) {
+    return;
+  }
+  const bool spares = end.spares_held;
+  jobs_.SetArrayEnd(array, std::move(end));
+  change.array_ends.insert(array);
+  if (is_new) change.new_array_ends.insert(array);
+  EndElements(change);
+  if (entry.record.end.has_value() && !spares) {
+    // None of them begins before it is told.
+    for (const JobId& each : jobs_.Named(array)) {
+      const JobRecord& job = *jobs_.Find(each);
+      if (job.state == v1::JOB_STATE_PENDING) LeaveLine(job);
+    }
+  }
+}
+
+void ClusterState::EndElements(Change& change) {
+  while (!jobs_.arrays().ending().empty()) {
+    const JobId array = *jobs_.arrays().ending().begin();
+    if (!EndElementsOf(array, change)) return;
+    jobs_.SetArrayEnd(array, std::nullopt);
+    // What began and ended in this decision is in no row.
+    if (change.new_array_ends.erase(array) > 0) {
+      change.array_ends.erase(array);
+    } else {
+      change.array_ends.insert(array);
+    }
+  }
+}
+
+bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
+  const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
+  const auto& all = jobs_.by_sequence();
+  const uint64_t before = std::exchange(change.cause, entry.record.end->cause);
+  auto it = all.lower_bound(std::max(entry.end_from, entry.first_sequence));
+  for (; it != all.end() && it->second.array() == array; ++it) {
+    if (TurnIsFull(change)) {
+      jobs_.SetArrayEndFrom(array, it->first);
+      change.cause = before;
+      return false;
+    }
+    EndElement(*jobs_.FindMutable(it->second), *entry.record.end, change);
+  }
+  change.cause = before;
+  return true;
+}
+
+void ClusterState::EndElement(JobRecord& job, const ArrayEnd& end,
+                              Change& change) {
+  change.quietly = true;
+  if (end.to == v1::JOB_STATE_STOPPED) {
+    Stop(job, change);
+  } else if (job.state == v1::JOB_STATE_PENDING &&
+             !(end.spares_held &&
+               (job.held || orphans_.OfJob(job.id) != nullptr))) {
+    job.reason = end.reason;
+    job.causes = end.causes;
+    if (end.failure_class != v1::FAILURE_CLASS_NONE) {
+      job.failure_class = end.failure_class;
+    }
+    MoveJob(job, v1::JOB_STATE_FAILED, change);
+  }
+  change.quietly = false;
+}
+
+void ClusterState::GoOn(Transition& transition) {
+  Change change;
+  PlaceWaiting(change);
+  Finish(change, transition);
 }
 
 absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
@@ -359,7 +455,7 @@ void ClusterState::StandInLine(const JobRecord& job) {
   if (last != nullptr) {
     gates_.back_off().Begin(job.id, RetryDelayAfter(job, *last));
   }
-  if (gates_.Pass(job)) line_.Add(job);
+  if (!WillEnd(job) && gates_.Pass(job)) line_.Add(job);
 }
 
 void ClusterState::LeaveLine(const JobRecord& job) {
@@ -389,6 +485,7 @@ void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
 }
 
 void ClusterState::AdmitReady(Change& change) {
+  EndElements(change);
   FailBroken(change);
   AskAgain(gates_.TakeOpened(), change);
 }
@@ -403,11 +500,11 @@ void ClusterState::AskAgain(const std::vector<JobId>& jobs, Change& change) {
 }
 
 void ClusterState::FailBroken(Change& change) {
-  for (;;) {
-    const std::vector<Dependencies::Broken> broken =
+  while (!TurnIsFull(change)) {
+    const std::optional<Dependencies::Broken> broken =
         gates_.after().TakeBroken();
-    if (broken.empty()) return;
-    for (const Dependencies::Broken& each : broken) FailWaiting(each, change);
+    if (!broken.has_value()) return;
+    FailWaiting(*broken, change);
   }
 }
 
@@ -418,29 +515,25 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
       absl::StrCat("it was to start after ", broken.dependency.ToText(),
                    " had SUCCEEDED, which ended ", EnumText(state));
   const std::vector<std::string> chain = ChainOf(jobs_, broken.dependency);
-  // Of an array some elements may have been stopped.
-  std::vector<JobId> jobs = jobs_.Named(broken.who);
-  const bool is_array = !jobs.empty() && jobs.front() != broken.who;
-  jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
-                            [this](const JobId& each) {
-                              return jobs_.Find(each)->state !=
-                                     v1::JOB_STATE_PENDING;
-                            }),
-             jobs.end());
-  if (jobs.empty()) return;
   const uint64_t before =
       std::exchange(change.cause, LastEventOf(jobs_, broken.dependency));
-  if (is_array) {
-    change.cause = TellOf(broken.who, "job_moved",
-                          absl::StrCat("FAILED: ", reason), change);
-  }
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    job.reason = reason;
-    job.causes = chain;
-    change.quietly = is_array;
-    MoveJob(job, v1::JOB_STATE_FAILED, change);
-    change.quietly = false;
+  JobRecord* const job = jobs_.FindMutable(broken.who);
+  const ArrayTable::Entry* const array = jobs_.arrays().Find(broken.who);
+  if (job != nullptr && job->state == v1::JOB_STATE_PENDING) {
+    job->reason = reason;
+    job->causes = chain;
+    MoveJob(*job, v1::JOB_STATE_FAILED, change);
+  } else if (array != nullptr && !array->record.end.has_value() &&
+             array->CountOf(v1::JOB_STATE_PENDING) > 0) {
+    // Some elements may have been stopped.
+    const uint64_t told = TellOf(broken.who, "job_moved",
+                                 absl::StrCat("FAILED: ", reason), change);
+    EndArray(broken.who,
+             {.to = v1::JOB_STATE_FAILED,
+              .reason = reason,
+              .causes = chain,
+              .cause = told},
+             change);
   }
   change.cause = before;
 }
@@ -453,7 +546,10 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   }
   const JobId array = failed.id.array();
   const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);
-  if (entry == nullptr || entry->CountOf(v1::JOB_STATE_PENDING) == 0) return;
+  if (entry == nullptr || entry->record.end.has_value() ||
+      entry->CountOf(v1::JOB_STATE_PENDING) == 0) {
+    return;
+  }
   std::vector<JobId> jobs = jobs_.Named(array);
   // Who is held may yet find its package there.
   std::erase_if(jobs, [this](const JobId& each) {
@@ -465,19 +561,18 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   const std::string reason =
       absl::StrCat("as job ", failed.id.ToText(), ", ", failed.reason);
   const uint64_t before = std::exchange(change.cause, failed.origin.cause);
-  change.cause = TellOf(
+  const uint64_t told = TellOf(
       array, "job_moved",
       absl::StrCat("FAILED, ", jobs.size(), " elements that waited: ", reason),
       change);
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    job.reason = reason;
-    job.causes = failed.causes;
-    job.failure_class = failed.failure_class;
-    change.quietly = true;
-    MoveJob(job, v1::JOB_STATE_FAILED, change);
-    change.quietly = false;
-  }
+  EndArray(array,
+           {.to = v1::JOB_STATE_FAILED,
+            .reason = reason,
+            .causes = failed.causes,
+            .failure_class = failed.failure_class,
+            .spares_held = true,
+            .cause = told},
+           change);
   change.cause = before;
 }
 

@@ -76,12 +76,10 @@ void Dependencies::Break(const JobId& who, const JobId& dependency) {
   to_tell_.insert(who);
 }
 
-std::vector<Dependencies::Broken> Dependencies::TakeBroken() {
-  std::vector<Broken> broken;
-  for (const JobId& who : std::exchange(to_tell_, {})) {
-    broken.push_back({.who = who, .dependency = broken_.at(who)});
-  }
-  return broken;
+std::optional<Dependencies::Broken> Dependencies::TakeBroken() {
+  if (to_tell_.empty()) return std::nullopt;
+  const JobId who = to_tell_.extract(to_tell_.begin()).value();
+  return Broken{.who = who, .dependency = broken_.at(who)};
 }
 
 void Dependencies::Added(const JobRecord& job) {

@@ -53,8 +53,9 @@ class Dependencies final : public JobGate {
   // Who waits for some of `ended` and for nobody else, and for which of them.
   std::map<JobId, std::vector<JobId>> KeptOnlyBy(
       const std::set<JobId>& ended) const;
-  // What fails somebody, since this was called last; each of them once.
-  std::vector<Broken> TakeBroken();
+  // What fails somebody, each of them once, one after the other; none: no more.
+  std::optional<Broken> TakeBroken();
+  bool HasBroken() const { return !to_tell_.empty(); }
 
  private:
   enum class Verdict { kOpen, kDone, kBroken };

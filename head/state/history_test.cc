@@ -241,6 +241,11 @@ class HistoryTest : public ::testing::Test,
     Transition transition;
     EXPECT_THAT(state_->StopJob(Key(), job, transition), IsOk());
     Submit(std::move(transition));
+    while (state_->HasToGoOn()) {
+      Transition turn;
+      state_->GoOn(turn);
+      Submit(std::move(turn));
+    }
   }
   JobId AddEnded(JobSpec spec = OneWorker()) {
     const JobId job = Add(std::move(spec));

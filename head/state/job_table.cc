@@ -81,6 +81,11 @@ std::vector<JobId> JobTable::Named(const JobId& id) const {
   return elements;
 }
 
+void JobTable::SetArrayEnd(const JobId& array, std::optional<ArrayEnd> end) {
+  arrays_.SetEnd(array, std::move(end));
+  touched_.insert(array);
+}
+
 // ---- what may be forgotten ----
 
 std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
@@ -88,7 +93,9 @@ std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
   const auto array = arrays_.all().find(id);
   if (array != arrays_.all().end()) {
     const ArrayTable::Entry& entry = array->second;
-    if (entry.size == 0 || !entry.HasEnded()) return std::nullopt;
+    if (entry.size == 0 || !entry.HasEnded() || entry.record.end.has_value()) {
+      return std::nullopt;
+    }
     return Unit{.jobs = entry.size,
                 .bytes = entry.row_bytes + entry.bytes,
                 .ended_at = entry.ended_at};

@@ -81,6 +81,11 @@ class JobTable {
   // By the state's name, those without a job too.
   std::map<std::string, int64_t> CountsByState() const;
   const ArrayTable& arrays() const { return arrays_; }
+  // As ArrayTable's.  An array with an end is not forgotten.
+  void SetArrayEnd(const JobId& array, std::optional<ArrayEnd> end);
+  void SetArrayEndFrom(const JobId& array, uint64_t from) {
+    arrays_.SetEndFrom(array, from);
+  }
   // A job; of an array all elements, in order; none when there is no such job.
   std::vector<JobId> Named(const JobId& id) const;
 

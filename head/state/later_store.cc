@@ -43,8 +43,9 @@ std::string LaterStoreReason(const LaterStore::Sight& sight,
   if (nodes > kNamed) named.push_back(absl::StrCat(nodes - kNamed, " more"));
   return absl::StrCat(
       absl::StrJoin(named, ", "), nodes == 1 ? " follows" : " follow",
-      " a store of this cluster that was restored later (term ", sight.term,
-      ") than this head's (term ", our_term, ") and ",
+      " a store of this cluster (term ", sight.term,
+      ") that was restored later than this head's (term ", our_term,
+      "), or that this head's is an older copy of, and ",
       nodes == 1 ? "refuses" : "refuse",
       " it: start the head on that one, or restore this one anew");
 }

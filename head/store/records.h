@@ -54,6 +54,15 @@ struct Origin {
 // in the cluster row.
 inline constexpr uint32_t kSchemaVersion = 1;
 
+// One life of a head on this store: from its term on until the next one's.
+struct HeadLife {
+  uint64_t term = 0;
+  uint64_t nonce = 0;              // by chance: in a copy it is another one
+  uint64_t first_incarnation = 0;  // that it could give to a node
+
+  friend bool operator==(const HeadLife&, const HeadLife&) = default;
+};
+
 // One row: what the store belongs to and who may write it.
 struct ClusterRecord {
   ClusterId cluster;
@@ -70,6 +79,9 @@ struct ClusterRecord {
   bool rowless_orphans = false;
   // Orphans without rows that a person has ended: the last ones.
   std::vector<AttemptId> ended_orphans;
+  // Of this generation, those that nodes may have followed last; the last one
+  // is now (head/state/head_lives.h).
+  std::vector<HeadLife> lives;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
@@ -260,11 +272,25 @@ struct AttemptRecord {
 };
 
 // What the elements of an array have in common.
+// How those elements of an array end that have not, until all were told: the
+// cause, stored at once, from which their ends follow in turns (BD-1).
+struct ArrayEnd {
+  JobState to = v1::JOB_STATE_STOPPED;  // else kFailed: those that are PENDING
+  std::string reason;
+  std::vector<std::string> causes;  // as in JobRecord
+  FailureClass failure_class = v1::FAILURE_CLASS_NONE;
+  bool spares_held = false;  // and those that wait for an orphan
+  uint64_t cause = 0;        // the event that told of it
+
+  friend bool operator==(const ArrayEnd&, const ArrayEnd&) = default;
+};
+
 struct ArrayRecord {
   JobId id;  // its elements are id.Element(index)
   Origin origin;
   Shared<JobSpec> spec;  // as a job's
   absl::Time submitted_at = absl::InfinitePast();
+  std::optional<ArrayEnd> end = std::nullopt;
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };

@@ -54,7 +54,8 @@ ClusterRecord SomeCluster() {
           .next_job_sequence = 9,
           .settling = true,
           .rowless_orphans = true,
-          .ended_orphans = {IdOf<AttemptId>('a')}};
+          .ended_orphans = {IdOf<AttemptId>('a')},
+          .lives = {{.term = 2, .nonce = 0x1122, .first_incarnation = 4}}};
 }
 
 NodeRecord SomeNode() {
@@ -215,8 +216,15 @@ AttemptRecord SomeAttempt() {
 }
 
 ArrayRecord SomeArray() {
-  return {
-      .id = IdOf<JobId>('j'), .origin = SomeOrigin(), .submitted_at = At(1)};
+  return {.id = IdOf<JobId>('j'),
+          .origin = SomeOrigin(),
+          .submitted_at = At(1),
+          .end = ArrayEnd{.to = v1::JOB_STATE_FAILED,
+                          .reason = "it was to start after",
+                          .causes = {"a", "b"},
+                          .failure_class = v1::FAILURE_CLASS_INFRA,
+                          .spares_held = true,
+                          .cause = 7}};
 }
 
 RequestRecord SomeRequest() {
@@ -338,9 +346,9 @@ void ExpectGolden(const Record& record, absl::string_view key,
 TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
   ExpectGolden(
       SomeCluster(), "636c7573746572",
-      "acdaab1508011210636363636363636363636363636363631a10676767676767676767"
+      "cfd3a02008011210636363636363636363636363636363631a10676767676767676767"
       "676767676767672003280c30053809a00101aa01106161616161616161616161616161"
-      "6161c00101");
+      "6161c00101ca010d08021122110000000000001804");
   ExpectGolden(
       SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
       "53a2c7550a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"

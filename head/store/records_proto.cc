@@ -210,6 +210,12 @@ void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
   for (const AttemptId& attempt : record.ended_orphans) {
     row.add_ended_orphans(IdBytes(attempt));
   }
+  for (const HeadLife& life : record.lives) {
+    pb::HeadLife& out = *row.add_lives();
+    out.set_term(life.term);
+    out.set_nonce(life.nonce);
+    out.set_first_incarnation(life.first_incarnation);
+  }
 }
 
 ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
@@ -225,6 +231,11 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
   for (const std::string& attempt : row.ended_orphans()) {
     record.ended_orphans.push_back(
         reader.ToId<AttemptId>(attempt, "ended attempt"));
+  }
+  for (const pb::HeadLife& life : row.lives()) {
+    record.lives.push_back({.term = life.term(),
+                            .nonce = life.nonce(),
+                            .first_incarnation = life.first_incarnation()});
   }
   return record;
 }
@@ -460,6 +471,14 @@ void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   row.set_array_id(IdBytes(record.id));
   ToProto(record.origin, row.mutable_origin());
   row.set_submitted_at_us(ToMicros(record.submitted_at));
+  if (!record.end.has_value()) return;
+  pb::ArrayEnd& end = *row.mutable_end();
+  end.set_to(record.end->to);
+  end.set_reason(record.end->reason);
+  for (const std::string& cause : record.end->causes) end.add_causes(cause);
+  end.set_failure_class(record.end->failure_class);
+  end.set_spares_held(record.end->spares_held);
+  end.set_cause(record.end->cause);
 }
 
 ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
@@ -467,6 +486,17 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   record.id = reader.ToId<JobId>(row.array_id(), "array id");
   record.origin = FromProto(row.origin());
   record.submitted_at = FromMicros(row.submitted_at_us());
+  if (!row.has_end()) return record;
+  record.end =
+      ArrayEnd{.to = reader.ToEnum(row.end().to(), v1::JOB_STATE_FAILED,
+                                   v1::JOB_STATE_STOPPED, "end"),
+               .reason = row.end().reason(),
+               .causes = {row.end().causes().begin(), row.end().causes().end()},
+               .failure_class = reader.ToEnum(
+                   row.end().failure_class(), v1::FAILURE_CLASS_NONE,
+                   v1::FAILURE_CLASS_TIMEOUT, "failure class"),
+               .spares_held = row.end().spares_held(),
+               .cause = row.end().cause()};
   return record;
 }
 

@@ -17,8 +17,10 @@
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "head/head_core.h"
+#include "head/services/cluster_wire.h"
 #include "head/services/testing/memory_package_store.h"
 #include "head/store/memory_store.h"
+#include "head/store/records_codec.h"
 #include "rpc/loopback.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -88,6 +90,25 @@ class HeadCoreTest : public ::testing::Test {
   void Crash() {
     network_.Kill(kHead);
     core_.reset();
+  }
+  // A copy of the state directory; what is there makes way for it.  No head.
+  Batch CopyStore() {
+    Batch rows;
+    for (const Table table : kAllTables) {
+      const auto all = MemoryStore(disk_).LoadAll(table);
+      EXPECT_THAT(all, IsOk());
+      for (const auto& [key, value] : *all) rows.push_back({table, key, value});
+    }
+    return rows;
+  }
+  void PutBack(const Batch& copy) {
+    Batch rows = CopyStore();
+    MemoryStore store(disk_);
+    const auto cluster = LoadRecords<ClusterRecord>(store);
+    COHORT_ASSERT_OK(cluster);
+    for (Write& row : rows) row.value.reset();
+    rows.insert(rows.end(), copy.begin(), copy.end());
+    COHORT_ASSERT_OK(store.Append(cluster->front().term, rows));
   }
   void Run(absl::Duration span = absl::Milliseconds(300)) {
     time_.AdvanceBy(span);
@@ -222,14 +243,7 @@ class HeadCoreTest : public ::testing::Test {
     Say(worker, At(desired, v1::PHASE_RUNNING));
     return desired;
   }
-  v1::Stamp Stamp() {
-    const ClusterRecord& cluster = core_->state()->cluster();
-    v1::Stamp stamp;
-    stamp.set_cluster_id(std::string(cluster.cluster.bytes()));
-    stamp.set_generation(std::string(cluster.generation.bytes()));
-    stamp.set_term(cluster.term);
-    return stamp;
-  }
+  v1::Stamp Stamp() { return StampOf(core_->state()->cluster()); }
 
   HeadCoreOptions options_;
   ManualExecutor time_;

@@ -158,6 +158,27 @@ class Store(cluster.ClusterTest):
         self.let_go("job")
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
 
+    def test_a_copy_of_the_state_directory_is_not_followed(self):
+        c = self.cluster(node_timeout="2s")
+        c.kill_head()
+        shutil.copytree(self.sandbox.dir / "head", self.sandbox.dir / "copy")
+        c.start_head()
+        job, pid = self.begin(c, "job")
+        for _ in range(2):  # first of the term that was there already
+            c.kill_head()
+            c.start_head("copy")
+            later = cluster.until("the node refuses it",
+                                  lambda: c.json("status")["later_store"])
+            self.assertEqual(later["term"], 2)
+            self.assertIn("an older copy", later["why"])
+            self.assertTrue(cluster.alive(pid))
+        c.kill_head()
+        c.start_head()
+        self.assertEqual(c.await_state(job, "RUNNING")["attempt"], 1)
+        self.assertTrue(cluster.alive(pid))
+        self.let_go("job")
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
     def test_bad_directories_and_commands(self):
         c = self.cluster()
         backup = self.backup(c, "backup")

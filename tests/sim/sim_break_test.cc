@@ -73,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{Break::kWorkerLosesReports, "LK-1"},
                       Broken{Break::kHeadFallsSilent, "LV-1"},
                       Broken{Break::kHeadClockCrawls, "DR-2"},
-                      Broken{Break::kRestoreKeepsGeneration, "OR-1"}));
+                      Broken{Break::kRestoreKeepsGeneration, "OR-1"},
+                      Broken{Break::kCopyIsFollowed, "OR-1"}));
 
 // ---- what is wrong with a state ----
 

@@ -32,6 +32,8 @@ constexpr absl::Duration kHeardFor = absl::Seconds(12);
 // One seed in so many has two workers of one name; a restore from a backup.
 constexpr uint64_t kOneNameOneIn = 5;
 constexpr uint64_t kRestoreOneIn = 3;
+// Of the others, a copy of the store that is put back.
+constexpr uint64_t kCopyOneIn = 4;
 
 rpc::LoopbackOptions NetworkOptions(bool faulty) {
   rpc::LoopbackOptions options;
@@ -101,6 +103,7 @@ SimCluster::SimCluster(SimOptions options)
   // So few that they go all the time, also across crashes.
   limits_.history.events.count_max = kEventsKept;
   limits_.history.wait_reasons.count_max = 5;
+  limits_.turn_rows_max = 1;
   for (int i = 0; i < options_.machines; ++i) {
     Node& node = nodes_.emplace_back();
     node.id = NodeId::New(random_);
@@ -321,129 +324,20 @@ void SimCluster::Plan() {
   if (options_.broken == Break::kRestoreKeepsGeneration ||
       (faulty_ && random_.Below(kRestoreOneIn) == 0)) {
     const absl::Duration backup_at = some_time() * 0.6;
-    executor_.PostAfter(backup_at, [this] { TakeBackup(); });
+    executor_.PostAfter(backup_at, [this] { TakeBackup(false); });
     executor_.PostAfter(backup_at + some_time() * 0.4,
                         [this] { RestoreBackup(); });
+  } else if (options_.broken == Break::kCopyIsFollowed ||
+             (faulty_ && random_.Below(kCopyOneIn) == 0)) {
+    const absl::Duration copied_at = some_time() * 0.6;
+    executor_.PostAfter(copied_at, [this] { TakeBackup(true); });
+    executor_.PostAfter(copied_at + some_time() * 0.4,
+                        [this] { PutCopyBack(); });
   }
   for (int i = 0; i < 12; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
     executor_.PostAfter(some_time(), [&client] { client.LookAtOne(); });
   }
-}
-
-// ---- restores ----
-
-void SimCluster::TakeBackup() {
-  if (!faulty_ && options_.faulty) return;
-  if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
-      !head_->settled()) {
-    executor_.PostAfter(absl::Milliseconds(20), [this] { TakeBackup(); });
-    return;
-  }
-  Fired("backup_taken");
-  disk_.Sync();
-  restores_.TakeBackup();
-}
-
-void SimCluster::RestoreBackup() {
-  if (!restores_.has_backup()) return;
-  Fired("backup_restored");
-  KillHead();
-  crashing_.reset();
-  crash_at_next_write_.reset();
-  disk_.Heal();
-  restoring_ = true;
-  const head::Batch rows =
-      restores_.Restore(clock_.Wall(), random_,
-                        options_.broken == Break::kRestoreKeepsGeneration);
-  restoring_ = false;
-  const std::string violation = history_.OnRestored(rows);
-  if (!violation.empty()) Violate(violation);
-  for (const auto& client : clients_) {
-    client->Restored([this](const JobId& job) {
-      const std::string key = head::RowKey(job);
-      return disk_.Find(head::Table::kJobs, key).has_value() ||
-             disk_.Find(head::Table::kArrays, key).has_value();
-    });
-  }
-  shown_.clear();
-  // The backup may be of a time when one of them was given up.
-  for (Node& node : nodes_) {
-    node.disturbed_at = executor_.Monotonic();
-    node.was_dead = false;
-  }
-  for (const auto& follower : followers_) follower->StartAnew();
-  executor_.PostAfter(absl::Seconds(3), [this] { UndrainAll(); });
-  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForOrphans(); });
-}
-
-// Nobody remembers who was drained when the backup was taken.
-void SimCluster::UndrainAll() {
-  for (Node& node : nodes_) {
-    node.drain_asked = true;
-    Undrain(node);
-  }
-}
-
-void SimCluster::SpeakForOrphans() {
-  executor_.PostAfter(absl::Seconds(2), [this] { SpeakForOrphans(); });
-  if (head_ == nullptr || head_->state() == nullptr) return;
-  for (const auto& [id, entry] : head_->state()->orphans().all()) {
-    if (faulty_ && random_.Below(3) != 0) continue;
-    SpeakFor(entry);
-  }
-}
-
-void SimCluster::SpeakFor(const head::OrphanTable::Entry& entry) {
-  Client& person = *clients_[random_.Below(clients_.size())];
-  const std::string id = absl::StrCat("word-", words_++);
-  spoken_jobs_.insert(entry.job);
-  if (random_.Below(2) == 0) {
-    v1::AdoptAttemptRequest request;
-    request.set_request_id(id);
-    request.set_attempt_id(std::string(entry.attempt.bytes()));
-    person.Insist(
-        rpc::kAdoptAttempt, request, [this](const absl::Status& status) {
-          counters_.Count(status.ok() ? "orphan_adopted" : "adopt_refused");
-        });
-    return;
-  }
-  restores_.SpokenFor(entry.attempt, entry.job);
-  v1::EndAttemptRequest request;
-  request.set_request_id(id);
-  request.set_attempt_id(std::string(entry.attempt.bytes()));
-  person.Insist(rpc::kEndAttempt, request, [this](const absl::Status& status) {
-    counters_.Count(status.ok() ? "orphan_ended" : "end_refused");
-  });
-}
-
-std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
-  const AttemptId id = *AttemptId::FromBytes(starting.attempt_id());
-  if (restores_.count() == 0 || restores_.WasWanted(id) || head_ == nullptr ||
-      head_->state() == nullptr) {
-    return "";
-  }
-  for (const auto& [other, entry] : head_->state()->orphans().all()) {
-    if (other == id || entry.job.bytes() != starting.job_id()) continue;
-    for (const Node& node : nodes_) {
-      if (!node.machine->Live().contains(other)) continue;
-      return absl::StrCat("OR-2: attempt ", id.ToHex(),
-                          " begins while another of its job is an orphan");
-    }
-  }
-  for (const auto& [other, job] : restores_.spoken_for()) {
-    if (other == id || job.bytes() != starting.job_id()) continue;
-    // With a row it is one as any other (JB-3).
-    if (head_->state()->attempts().Find(other) != nullptr) continue;
-    for (const Node& node : nodes_) {
-      // A dead node's lease has run out, whatever goes on there.
-      if (node.was_dead || !node.machine->Live().contains(other)) continue;
-      return absl::StrCat("OR-2: attempt ", id.ToHex(),
-                          " begins while another of its job, which a person "
-                          "ended, still runs");
-    }
-  }
-  return "";
 }
 
 void SimCluster::BreakOnPurpose() {
@@ -602,6 +496,7 @@ void SimCluster::CheckInvariants() {
   head_runs_seen_ = head_->runs();
   const ClusterState& state = *head_->state();
   CheckNodes(state);
+  if (state.HasToGoOn()) counters_.Count("ends_in_turns");
   // Whatever moves a job or an attempt is an event.
   const uint64_t next_event = state.cluster().next_event;
   if (std::exchange(next_event_seen_, next_event) != next_event) {

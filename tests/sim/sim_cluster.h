@@ -52,6 +52,7 @@ enum class Break : uint8_t {
   kHeadFallsSilent,         // RC-2: messages are lost, and no connection breaks
   kHeadClockCrawls,         // DR-2: deadlines come too late
   kRestoreKeepsGeneration,  // OR-1: workers are not told that it is older
+  kCopyIsFollowed,          // HD-1: a copy of the store is not told from it
 };
 
 struct SimOptions {
@@ -137,9 +138,15 @@ class SimCluster {
   void AddOrder(v1::JobSpec& spec);
   void ReleaseTheHeld();
 
-  // ---- restores ----
-  void TakeBackup();
+  // ---- restores (sim_replaced_store.cc) ----
+  void TakeBackup(bool of_a_head_that_ends);
   void RestoreBackup();
+  // In place of the newer store; a person sees that nodes refuse it, and
+  // restores it.
+  void PutCopyBack();
+  void EndHeadForGood();
+  // Everybody else learns that `rows` are there now.
+  void OnReplaced(const head::Batch& rows, bool as_a_copy);
   void UndrainAll();
   // Persons speak for orphans.
   void SpeakForOrphans();

@@ -401,7 +401,9 @@ std::string CheckRebuilt(const ClusterState& state, head::MemoryDisk& disk,
   return CompareDerived(state, rebuilt);
 }
 
-std::string DurableHistory::OnRestored(const head::Batch& rows) {
+std::string DurableHistory::OnRestored(const head::Batch& rows,
+                                       bool as_a_copy) {
+  if (as_a_copy) term_ = 0;
   ended_jobs_.clear();
   ended_attempts_.clear();
   return OnDurable(rows);

@@ -44,8 +44,8 @@ class DurableHistory {
   // A batch that is durable now.
   std::string OnDurable(const head::Batch& batch);
   // These are all rows now, and older than those before; terms grow all the
-  // same.
-  std::string OnRestored(const head::Batch& rows);
+  // same, unless they are just an older copy.
+  std::string OnRestored(const head::Batch& rows, bool as_a_copy);
 
  private:
   std::string OnJob(const head::Write& write);

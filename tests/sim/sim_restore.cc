@@ -2,6 +2,7 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -35,19 +36,19 @@ bool IsWanted(const AttemptRecord& attempt) {
          attempt.state == v1::ATTEMPT_STATE_RUNNING;
 }
 
-uint64_t TermOf(const head::MemoryDisk& disk) {
+head::ClusterRecord ClusterOf(const head::MemoryDisk& disk) {
   const auto row = disk.Find(Table::kCluster, head::RowKey());
   COHORT_CHECK(row.has_value());
-  const auto stamp = head::ReadClusterStamp(*row);
-  COHORT_CHECK(stamp.ok()) << stamp.status();
-  return stamp->term;
+  auto record = head::FromRow<head::ClusterRecord>(head::RowKey(), *row);
+  COHORT_CHECK(record.ok()) << record.status();
+  return *std::move(record);
 }
 
 }  // namespace
 
 void Restores::TakeBackup() { backup_ = RowsOf(disk_); }
 
-Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
+void Restores::Replace() {
   ++count_;
   const Batch there = RowsOf(disk_);
   Batch batch;
@@ -61,9 +62,26 @@ Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
   }
   batch.insert(batch.end(), backup_->begin(), backup_->end());
   const absl::Status back =
-      head::MemoryStore(disk_).Append(TermOf(disk_), batch);
+      head::MemoryStore(disk_).Append(ClusterOf(disk_).term, batch);
   COHORT_CHECK(back.ok()) << back;
+}
 
+Batch Restores::PutBack(bool know_lives) {
+  const std::vector<head::HeadLife> lives = ClusterOf(disk_).lives;
+  Replace();
+  if (know_lives) {
+    head::ClusterRecord cluster = ClusterOf(disk_);
+    cluster.lives = lives;
+    const absl::Status changed =
+        head::MemoryStore(disk_).Append(cluster.term, {head::ToWrite(cluster)});
+    COHORT_CHECK(changed.ok()) << changed;
+  }
+  return RowsOf(disk_);
+}
+
+Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
+  const std::vector<head::HeadLife> lives = ClusterOf(disk_).lives;
+  Replace();
   head::MemoryStore store(disk_);
   absl::StatusOr<head::Rows> rows = head::LoadRows(store);
   COHORT_CHECK(rows.ok()) << rows.status();
@@ -73,6 +91,7 @@ Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
   if (keep_generation) {
     rows->cluster->generation = generation;
     rows->cluster->settling = false;
+    rows->cluster->lives = lives;
     changes.push_back(head::ToWrite(*rows->cluster));
   }
   const absl::Status changed = store.Append(term, changes);

@@ -16,7 +16,8 @@
 
 namespace cohort::sim {
 
-// A backup of a head's disk, and what must hold after it was restored:
+// A backup of a head's disk, and what must hold after it was restored, or put
+// back just as it is (HD-1):
 //
 //   OR-1: nothing that ran is ended before a person speaks for it.
 //   RC-1: nor is anything else that the head of this generation wants to run.
@@ -35,6 +36,9 @@ class Restores {
   // does; gives all rows that are stored now.  `keep_generation` is wrong, for
   // tests.  REQUIRES: there is a backup and no head.
   head::Batch Restore(absl::Time now, Random& random, bool keep_generation);
+  // Puts the backup there as it is; gives all rows as above.  `know_lives` is
+  // wrong, for tests: its head says that it knows every life.
+  head::Batch PutBack(bool know_lives);
   int count() const { return count_; }
 
   // Attempts of the store that was there before.
@@ -55,6 +59,9 @@ class Restores {
   }
 
  private:
+  // Replaces all rows, and remembers which attempts there were.
+  void Replace();
+
   head::MemoryDisk& disk_;
   std::optional<head::Batch> backup_;
   int count_ = 0;

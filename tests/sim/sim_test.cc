@@ -51,7 +51,7 @@ constexpr const char* kMustHappen[] = {
     "net_silenced", "request_duplicated", "request_abandoned", "node_copied",
     "state_directory_copied", "worker_of_another_version",
     "two_workers_of_one_name", "follower_killed", "backup_taken",
-    "backup_restored",
+    "backup_restored", "copy_put_back", "worker_refused_unknown_life",
     // Recoveries.
     "adopted", "adopted_nothing", "submit_repeated", "submit_answered_again",
     "exchange_answered", "exchange_repeated", "checkpoint_accepted",
@@ -61,7 +61,8 @@ constexpr const char* kMustHappen[] = {
     "job_with_wishes", "array", "submitted_held", "submitted_after",
     "submitted_to_begin_later", "held", "hold_refused", "released",
     "edge_PENDING_FAILED", "acknowledged_after_backup", "orphan_adopted",
-    "orphan_ended", "events_asked_again", "event_seen", "event_seen_by_another",
+    "orphan_ended", "ends_in_turns", "events_asked_again", "event_seen",
+    "event_seen_by_another",
     // Refusals.
     "refused_invalid", "refused_used_id", "adopt_refused",
     "worker_refused_protocol_version", "worker_refused_duplicate_node",

@@ -62,7 +62,7 @@ std::string CheckLine(const ClusterState& state,
                       const std::function<bool(const JobRecord&)>& in_line) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != v1::JOB_STATE_PENDING) continue;
+    if (job.state != v1::JOB_STATE_PENDING || state.WillEnd(job)) continue;
     const std::string kept = KeptBy(state, job);
     const bool waits = state.gates().back_off().Keeps(job) ||
                        state.gates().start_times().Keeps(job);
@@ -101,7 +101,7 @@ std::string CheckWoken(const ClusterState& state,
 // ---- nodes that take nothing ----
 
 std::string NodeWatch::Check(const ClusterState& state) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     // An attempt whose end was not durable is there again.
     closed_.clear();
     first_incarnation_ = state.cluster().next_incarnation;
@@ -149,7 +149,7 @@ std::string NodeWatch::Check(const ClusterState& state) {
 std::string DeviceWatch::Check(
     const ClusterState& state,
     const std::function<bool(const AttemptId&)>& was_there) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     // An attempt whose end was not durable is there again.
     fenced_.clear();
   }
@@ -187,7 +187,7 @@ std::string DeviceWatch::Check(
 
 std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
                               absl::Duration steady_since) {
-  if (std::exchange(term_, state.cluster().term) != state.cluster().term) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
     drained_.clear();
   }
   for (const auto& [id, node] : state.nodes().records()) {

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -35,7 +36,7 @@ class NodeWatch {
   std::string Check(const head::ClusterState& state);
 
  private:
-  uint64_t term_ = 0;
+  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
   // Nodes of this term have it or a higher one.
   uint64_t first_incarnation_ = 0;
   // A node that takes nothing, why it does not, and what it has.
@@ -59,7 +60,7 @@ class DeviceWatch {
                     const std::function<bool(const AttemptId&)>& was_there);
 
  private:
-  uint64_t term_ = 0;
+  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
   // Who has had what is fenced, by node and device, and since when it is.
   struct Fenced {
     absl::Time since;
@@ -83,7 +84,7 @@ class DrainWatch {
     absl::Time asked_at;
     absl::Duration due;
   };
-  uint64_t term_ = 0;
+  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
   std::map<NodeId, Seen> drained_;
 };
 

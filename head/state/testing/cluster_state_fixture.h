@@ -43,6 +43,7 @@ class ClusterStateTest : public ::testing::Test,
 
   void Submit(Transition transition) {
     const Batch batch = transition.TakeBatch();
+    rows_ = batch.size();
     if (!batch.empty()) {
       COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
     }
@@ -249,6 +250,7 @@ class ClusterStateTest : public ::testing::Test,
   std::unique_ptr<MemoryStore> store_;
   std::unique_ptr<ClusterState> state_;
   int requests_ = 0;
+  size_t rows_ = 0;  // of the last change
 
   const NodeId a_ = NodeId::New(random_);
   const NodeId b_ = NodeId::New(random_);

@@ -1,0 +1,164 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/testing/status_matchers.h"
+#include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/job_specs.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// BD-1: what follows from one decision comes in turns.
+class ArrayEndsTest : public ClusterStateTest {
+ protected:
+  static constexpr size_t kTurn = 10;
+  // The decision's own: its request, events, the array's row, the cluster's.
+  static constexpr size_t kOwn = 6;
+
+  ArrayEndsTest() {
+    limits_.turn_rows_max = kTurn;
+    Reload();
+  }
+
+  JobId SubmitArray(int size, const JobId* after = nullptr) {
+    JobSpec spec = Spec(1, 1);
+    spec.set_array(absl::StrCat("0-", size - 1));
+    if (after != nullptr) AddAfter(spec, *after);
+    return SubmitJob(std::move(spec));
+  }
+  int64_t Count(const JobId& array, JobState state) {
+    return state_->jobs().arrays().Find(array)->CountOf(state);
+  }
+  void GoOn() {
+    Transition transition;
+    state_->GoOn(transition);
+    Submit(std::move(transition));
+    EXPECT_LE(rows_, kTurn + kOwn);
+  }
+  // Gives how many turns it took; with a restart of the head before each.
+  int Finish(bool restart) {
+    int turns = 0;
+    for (; state_->HasToGoOn() && turns < 1000; ++turns) {
+      if (restart) Reload();
+      GoOn();
+    }
+    return turns;
+  }
+  // Of the events of `job` itself.
+  std::vector<std::string> KindsOf(const JobId& job) {
+    std::vector<std::string> kinds;
+    const auto events = LoadRecords<EventRecord>(*store_);
+    COHORT_EXPECT_OK(events);
+    for (const EventRecord& event : *events) {
+      if (event.job == job) kinds.push_back(event.kind);
+    }
+    return kinds;
+  }
+};
+
+TEST_F(ArrayEndsTest, AStopIsAnsweredAtOnceAndGoesOnInTurns) {
+  const JobId array = SubmitArray(100);
+  COHORT_EXPECT_OK(StopJob(array));
+  EXPECT_LE(rows_, kTurn + kOwn);
+  EXPECT_TRUE(state_->HasToGoOn());
+  EXPECT_GT(Count(array, v1::JOB_STATE_STOPPED), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_PENDING), 80);
+  EXPECT_GE(Finish(/*restart=*/false), 9);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
+  EXPECT_EQ(Job(array.Element(99)).reason, "stopped on request");
+  EXPECT_EQ(Job(array.Element(99)).origin.cause,
+            Job(array.Element(0)).origin.cause);
+  EXPECT_THAT(KindsOf(array),
+              ElementsAre("job_submitted", "job_stop_requested"));
+}
+
+TEST_F(ArrayEndsTest, WhatIsLeftIsDoneAfterARestart) {
+  const JobId array = SubmitArray(100);
+  COHORT_EXPECT_OK(StopJob(array));
+  EXPECT_GE(Finish(/*restart=*/true), 9);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
+  // Nothing of it is left in the row.
+  Reload();
+  EXPECT_FALSE(state_->HasToGoOn());
+  EXPECT_THAT(KindsOf(array),
+              ElementsAre("job_submitted", "job_stop_requested"));
+}
+
+TEST_F(ArrayEndsTest, AChainOfArraysFailsInTurnsAlsoOverRestarts) {
+  const JobId first = SubmitArray(50);
+  const JobId second = SubmitArray(50, &first);
+  const JobId third = SubmitArray(50, &second);
+  COHORT_EXPECT_OK(StopJob(first));
+  Finish(/*restart=*/true);
+  EXPECT_EQ(Count(first, v1::JOB_STATE_STOPPED), 50);
+  EXPECT_EQ(Count(second, v1::JOB_STATE_FAILED), 50);
+  EXPECT_EQ(Count(third, v1::JOB_STATE_FAILED), 50);
+  const JobRecord& last = Job(third.Element(49));
+  EXPECT_EQ(last.reason, absl::StrCat("it was to start after ", second.ToText(),
+                                      " had SUCCEEDED, which ended FAILED"));
+  EXPECT_THAT(last.causes.back(),
+              HasSubstr(absl::StrCat("job ", second.Element(0).ToText(),
+                                     " ended FAILED")));
+  for (const JobId& array : {second, third}) {
+    EXPECT_THAT(KindsOf(array), ElementsAre("job_submitted", "job_moved"));
+  }
+}
+
+TEST_F(ArrayEndsTest, SingleJobsThatWaitForOneFailInTurns) {
+  const JobId first = SubmitJob(Spec(1, 1));
+  std::vector<JobId> waiting;
+  for (int i = 0; i < 40; ++i) {
+    JobSpec spec = Spec(1, 1);
+    AddAfter(spec, i % 2 == 0 || waiting.empty() ? first : waiting.back());
+    waiting.push_back(SubmitJob(std::move(spec)));
+  }
+  COHORT_EXPECT_OK(StopJob(first));
+  EXPECT_LE(rows_, kTurn + kOwn);
+  EXPECT_TRUE(state_->HasToGoOn());
+  EXPECT_GE(Finish(/*restart=*/true), 7);
+  for (const JobId& job : waiting)
+    EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ArrayEndsTest, WhatRunsIsStoppedAndNothingElseBegins) {
+  Join(a_, 20);
+  const JobId array = SubmitArray(60);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 20);
+  sent_[a_].clear();
+  COHORT_EXPECT_OK(StopJob(array));
+  EXPECT_GT(Count(array, v1::JOB_STATE_STARTING), 0);
+  // There is room, and who would take it waits to be told.
+  Join(b_, 100);
+  EXPECT_TRUE(sent_[b_].empty());
+  EXPECT_EQ(state_->line().size(), 0u);
+  EXPECT_EQ(state_->ReasonOf(Job(array.Element(59))), "stopped on request");
+  Finish(/*restart=*/false);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_PENDING), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPING) +
+                Count(array, v1::JOB_STATE_STOPPED),
+            60);
+}
+
+TEST_F(ArrayEndsTest, AStopGoesBeforeWhatFailsTheArray) {
+  const JobId first = SubmitJob(Spec(1, 1));
+  const JobId array = SubmitArray(60, &first);
+  COHORT_EXPECT_OK(StopJob(first));
+  EXPECT_GT(Count(array, v1::JOB_STATE_PENDING), 0);
+  COHORT_EXPECT_OK(StopJob(array));
+  Finish(/*restart=*/true);
+  EXPECT_GT(Count(array, v1::JOB_STATE_FAILED), 0);
+  EXPECT_GT(Count(array, v1::JOB_STATE_STOPPED), 0);
+  EXPECT_EQ(Count(array, v1::JOB_STATE_PENDING), 0);
+}
+
+}  // namespace
+}  // namespace cohort::head
