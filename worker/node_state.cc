@@ -35,8 +35,8 @@ constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
 
 }  // namespace
 
-NodeState::NodeState(AttemptHost& host, Events events)
-    : host_(host), events_(std::move(events)) {
+NodeState::NodeState(AttemptHost& host, Events events, size_t message_bytes)
+    : host_(host), events_(std::move(events)), message_bytes_(message_bytes) {
   host_.SetListener(
       {.on_event = [this](const AttemptId& id,
                           const KeeperEvent& event) { OnEvent(id, event); },
@@ -325,10 +325,8 @@ void NodeState::Forget(Attempt& attempt) {
     attempt.observed.set_end_cause(v1::END_CAUSE_EXITED);
     Changed(attempt);
   }
-  if (!attempt.observed.stderr_tail().empty() && !attempt.words_recorded) {
-    attempt.words_due = true;  // also when they were said to another head
-    return Changed(attempt);   // Acknowledge comes back here
-  }
+  // They are due, or on their way: Acknowledge comes back here.
+  if (HasUnrecordedWords(attempt)) return;
   if (attempt.killed) LogVoidLease("lease_ended", attempt);
   attempt.forgetting = true;
   host_.Forget(attempt.id, [this, id = attempt.id](absl::Status status) {

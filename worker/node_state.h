@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -42,9 +43,6 @@ namespace cohort::worker {
 //       first or not, while its device had a fault, ends by that fault.
 class NodeState {
  public:
-  // Of one message, far below the largest.
-  static constexpr size_t kObservedBytesMax = 1 << 20;
-
   using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
 
   struct Events {
@@ -56,7 +54,9 @@ class NodeState {
     // A keeper has taken an attempt: this node can begin them.
     absl::AnyInvocable<void()> on_begun;
   };
-  NodeState(AttemptHost& host, Events events);
+  // `message_bytes`: of one message but for its last attempt, far below the
+  // largest.
+  NodeState(AttemptHost& host, Events events, size_t message_bytes = 1 << 20);
 
   // ---- start ----
 
@@ -76,9 +76,9 @@ class NodeState {
   // (RC-1).
   void Apply(const v1::Desired& desired);
   void Acknowledge(const v1::Acknowledge& acknowledge);
-  // The state of everything here, in chunks of kObservedBytesMax and what the
-  // last attempt of each takes.  A new head has heard nothing yet: last words
-  // that it has not recorded, and exchanges, are in the deltas that follow.
+  // The state of everything here, in chunks of a message.  A new head has heard
+  // nothing yet: last words that it has not recorded, and exchanges, are in the
+  // deltas that follow.
   std::vector<v1::Observed> FullObserved();
   // What changed since the last call of either, as much of it as one message
   // takes; empty when nothing did.
@@ -164,10 +164,13 @@ class NodeState {
 
   void ApplyOne(const v1::DesiredAttempt& desired);
   void ApplyExchange(const v1::Exchange& exchange);
+  static bool HasUnrecordedWords(const Attempt& attempt) {
+    return !attempt.observed.stderr_tail().empty() && !attempt.words_recorded;
+  }
   // Without last words and exchanges.
   static v1::ObservedAttempt StateOf(Attempt& attempt);
   // False when there is more to tell than one message takes.
-  static bool TellDelta(Attempt& attempt, v1::ObservedAttempt& report);
+  bool TellDelta(Attempt& attempt, v1::ObservedAttempt& report);
   void Drive(Attempt& attempt);
   void Prepare(Attempt& attempt);
   void OnPrepared(const AttemptId& id, absl::StatusOr<int> port);
@@ -202,6 +205,7 @@ class NodeState {
 
   AttemptHost& host_;
   Events events_;
+  const size_t message_bytes_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
   DeviceFaults device_faults_;

@@ -70,7 +70,7 @@ std::vector<v1::Observed> NodeState::FullObserved() {
   std::vector<v1::Observed> chunks(1);
   size_t bytes = 0;
   for (auto& [id, attempt] : attempts_) {
-    if (bytes >= kObservedBytesMax) {
+    if (bytes >= message_bytes_) {
       chunks.back().set_more(true);
       chunks.emplace_back();
       bytes = 0;
@@ -79,8 +79,7 @@ std::vector<v1::Observed> NodeState::FullObserved() {
     *report = StateOf(attempt);
     *report->mutable_held() = HeldBy(attempt.desired);
     bytes += report->ByteSizeLong();
-    attempt.words_due =
-        !attempt.observed.stderr_tail().empty() && !attempt.words_recorded;
+    attempt.words_due = HasUnrecordedWords(attempt);
     attempt.exchanges_told = 0;
     const bool gave = attempt.observed.exchanges_size() > 0 &&
                       attempt.observed.phase() != v1::PHASE_ENDED;
@@ -93,7 +92,7 @@ std::vector<v1::Observed> NodeState::FullObserved() {
 v1::Observed NodeState::TakeDelta() {
   v1::Observed observed;
   size_t bytes = 0;
-  while (!dirty_.empty() && bytes < kObservedBytesMax) {
+  while (!dirty_.empty() && bytes < message_bytes_) {
     const AttemptId id = *dirty_.begin();
     v1::ObservedAttempt* const report = observed.add_attempts();
     if (!TellDelta(attempts_.at(id), *report)) break;
@@ -120,7 +119,7 @@ bool NodeState::TellDelta(Attempt& attempt, v1::ObservedAttempt& report) {
   }
   const auto& given = attempt.observed.exchanges();
   size_t bytes = 0;
-  while (attempt.exchanges_told < given.size() && bytes < kObservedBytesMax) {
+  while (attempt.exchanges_told < given.size() && bytes < message_bytes_) {
     const v1::PendingExchange& next = given[attempt.exchanges_told++];
     *report.add_exchanges() = next;
     bytes += next.ByteSizeLong();

@@ -189,6 +189,7 @@ absl::Status NodeService::Take(Session& session,
       if (!message.register_().observed().more()) {
         return OnRegister(session, message.register_());
       }
+      COHORT_RETURN_IF_ERROR(CheckProtocol(message.register_().protocol()));
       COHORT_RETURN_IF_ERROR(TakeRoom(session, message.register_().observed()));
       session.arriving = std::make_unique<v1::Register>(message.register_());
       AwaitChunk(session);

@@ -28,7 +28,7 @@ class Nobody final : public head::NodeLinks, public head::JobWatchers {
  public:
   void SendDesired(const cohort::NodeId&, uint64_t,
                    const std::vector<head::DesiredAttempt>&) override {}
-  void SendExchanges(const NodeId&, uint64_t,
+  void SendExchanges(const cohort::NodeId&, uint64_t,
                      const std::vector<head::SharedExchange>&) override {}
   void SendAcknowledge(const cohort::NodeId&, uint64_t,
                        const std::vector<head::Acknowledged>&) override {}

@@ -147,7 +147,8 @@ class NodeStateTest : public testing::Test {
     const std::vector<v1::Observed> chunks = state_->FullObserved();
     if (chunks.size() != 1 || chunks[0].attempts_size() != 1) return {};
     v1::ObservedAttempt seen = chunks[0].attempts(0);
-    for (const v1::ObservedAttempt& after : state_->TakeDelta().attempts()) {
+    const v1::Observed delta = state_->TakeDelta();
+    for (const v1::ObservedAttempt& after : delta.attempts()) {
       seen.set_stderr_tail(after.stderr_tail());
       *seen.mutable_exchanges() = after.exchanges();
     }
