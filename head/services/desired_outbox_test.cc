@@ -30,7 +30,7 @@ class DesiredOutboxTest : public ::testing::Test {
 TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
   outbox_.BeginFull();
   std::vector<DesiredAttempt> wanted;
-  for (int i = 0; i < 40; ++i) wanted.push_back(Want(Goal::kRun, 1'000));
+  for (int i = 0; i < 40; ++i) wanted.push_back(Want(v1::GOAL_RUN, 1'000));
   COHORT_ASSERT_OK(outbox_.Add(wanted));
   size_t told = 0;
   uint64_t messages = 0;
@@ -46,7 +46,7 @@ TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
   }
   EXPECT_EQ(told, wanted.size());
   EXPECT_GT(messages, 3u);
-  COHORT_ASSERT_OK(outbox_.Add({Want(Goal::kRun)}));
+  COHORT_ASSERT_OK(outbox_.Add({Want(v1::GOAL_RUN)}));
   EXPECT_FALSE(outbox_.Next(10'000).full());
 }
 
@@ -60,10 +60,10 @@ TEST_F(DesiredOutboxTest, AnEmptyFullSetIsToldToo) {
 }
 
 TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
-  DesiredAttempt first = Want(Goal::kPrepare);
-  const DesiredAttempt second = Want(Goal::kRun);
+  DesiredAttempt first = Want(v1::GOAL_PREPARE);
+  const DesiredAttempt second = Want(v1::GOAL_RUN);
   COHORT_ASSERT_OK(outbox_.Add({first, second}));
-  first.goal = Goal::kStop;
+  first.goal = v1::GOAL_STOP;
   COHORT_ASSERT_OK(outbox_.Add({first}));
   const v1::Desired desired = outbox_.Next(10'000);
   ASSERT_EQ(desired.attempts_size(), 2);
@@ -73,7 +73,7 @@ TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
 }
 
 TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
-  const DesiredAttempt attempt = Want(Goal::kRun);
+  const DesiredAttempt attempt = Want(v1::GOAL_RUN);
   for (const char* const tag : {"a", "b"}) {
     COHORT_ASSERT_OK(outbox_.AddExchanges({std::make_shared<const Exchange>(
         Exchange{attempt.attempt, tag, {"x", "y"}})}));
@@ -91,13 +91,13 @@ TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
 }
 
 TEST_F(DesiredOutboxTest, RefusesMoreThanANodeCanHave) {
-  const std::vector<DesiredAttempt> one = {Want(Goal::kRun)};
+  const std::vector<DesiredAttempt> one = {Want(v1::GOAL_RUN)};
   for (size_t i = 0; i <= DesiredOutbox::kAttemptsMax; ++i) {
     COHORT_ASSERT_OK(outbox_.Add(one));
   }
   absl::Status added;
   for (size_t i = 0; added.ok() && i <= DesiredOutbox::kAttemptsMax; ++i) {
-    added = outbox_.Add({Want(Goal::kForget)});
+    added = outbox_.Add({Want(v1::GOAL_FORGET)});
   }
   EXPECT_THAT(added, StatusIs(absl::StatusCode::kResourceExhausted));
 }

@@ -15,33 +15,33 @@ namespace {
 
 v1::Goal ToWire(Goal goal) {
   switch (goal) {
-    case Goal::kPrepare:
+    case v1::GOAL_PREPARE:
       return v1::GOAL_PREPARE;
-    case Goal::kRun:
+    case v1::GOAL_RUN:
       return v1::GOAL_RUN;
-    case Goal::kStop:
+    case v1::GOAL_STOP:
       return v1::GOAL_STOP;
-    case Goal::kForget:
+    case v1::GOAL_FORGET:
       return v1::GOAL_FORGET;
   }
   return v1::GOAL_UNSPECIFIED;
 }
 
 // Values of a newer worker read as unspecified: they change nothing.
-ObservedPhase FromWire(v1::Phase phase) {
-  return v1::Phase_IsValid(phase) ? static_cast<ObservedPhase>(phase)
-                                  : ObservedPhase::kUnspecified;
+v1::Phase FromWire(v1::Phase phase) {
+  return v1::Phase_IsValid(phase) ? static_cast<v1::Phase>(phase)
+                                  : v1::PHASE_UNSPECIFIED;
 }
 
-ObservedEnd FromWire(v1::EndCause cause) {
-  return v1::EndCause_IsValid(cause) ? static_cast<ObservedEnd>(cause)
-                                     : ObservedEnd::kUnspecified;
+v1::EndCause FromWire(v1::EndCause cause) {
+  return v1::EndCause_IsValid(cause) ? static_cast<v1::EndCause>(cause)
+                                     : v1::END_CAUSE_UNSPECIFIED;
 }
 
 RankState FromWire(v1::RankState state) {
   return v1::RankState_IsValid(state) && state != v1::RANK_STATE_UNSPECIFIED
              ? static_cast<RankState>(state)
-             : RankState::kPending;
+             : v1::RANK_STATE_PENDING;
 }
 
 ObservedRank FromWire(const v1::ObservedRank& wire) {
@@ -69,7 +69,7 @@ ObservedPreflight FromWire(const v1::PreflightReport& wire) {
   const bool known = v1::PreflightVerdict_IsValid(wire.verdict()) &&
                      wire.verdict() != v1::PREFLIGHT_VERDICT_UNSPECIFIED;
   return {.verdict = known ? static_cast<PreflightVerdict>(wire.verdict())
-                           : PreflightVerdict::kPassed,
+                           : v1::PREFLIGHT_VERDICT_PASSED,
           .summary = wire.summary(),
           .json = wire.json()};
 }
@@ -79,11 +79,11 @@ DeviceState FromWire(v1::DeviceState state) {
   switch (state) {
     case v1::DEVICE_STATE_UNSPECIFIED:
     case v1::DEVICE_STATE_HEALTHY:
-      return DeviceState::kHealthy;
+      return v1::DEVICE_STATE_HEALTHY;
     case v1::DEVICE_STATE_FENCED:
-      return DeviceState::kFenced;
+      return v1::DEVICE_STATE_FENCED;
     default:
-      return DeviceState::kSuspect;
+      return v1::DEVICE_STATE_SUSPECT;
   }
 }
 
@@ -146,7 +146,7 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   wire.set_job_id(desired.job.bytes());
   wire.set_goal(ToWire(desired.goal));
   wire.set_reason(desired.reason);
-  if (desired.goal == Goal::kForget) return wire;
+  if (desired.goal == v1::GOAL_FORGET) return wire;
   wire.set_number(desired.number);
   wire.set_epoch(desired.epoch);
   wire.set_job_name(desired.job_name);

@@ -16,7 +16,7 @@ void SendDesired(const Change& change, const TableView& tables,
   for (const NodeId& node : spoken_to) {
     const NodeRecord* record = tables.nodes.Find(node);
     std::vector<DesiredAttempt> desired = DesiredOf(node, change, tables);
-    if (record == nullptr || record->state == NodeState::kDead ||
+    if (record == nullptr || record->state == v1::NODE_STATE_DEAD ||
         desired.empty()) {
       continue;
     }

@@ -18,6 +18,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/orphan_list.h"
 #include "head/state/reconciler.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -30,8 +31,8 @@ constexpr size_t kForgottenPerTick = 1'000;
 constexpr size_t kNodesNamed = 8;
 
 bool IsLive(const ObservedAttempt& observed) {
-  return observed.phase == ObservedPhase::kStarting ||
-         observed.phase == ObservedPhase::kRunning;
+  return observed.phase == v1::PHASE_STARTING ||
+         observed.phase == v1::PHASE_RUNNING;
 }
 
 }  // namespace
@@ -69,7 +70,7 @@ void ClusterState::Load(Rows rows) {
   if (rows.cluster.has_value()) cluster_ = *rows.cluster;
   first_incarnation_ = cluster_.next_incarnation;
   for (NodeRecord& node : rows.nodes) {
-    if (node.state != NodeState::kDead) leases_.Grant(node.id);
+    if (node.state != v1::NODE_STATE_DEAD) leases_.Grant(node.id);
     if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
     const NodeId id = node.id;
     nodes_.Put(std::move(node));
@@ -87,7 +88,7 @@ void ClusterState::Load(Rows rows) {
     jobs_.Add(std::move(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {
-    if (attempt.state != AttemptState::kEnded) {
+    if (attempt.state != v1::ATTEMPT_STATE_ENDED) {
       for (const AttemptPart& part : attempt.parts) {
         if (!IsOver(part)) nodes_.Hold(attempt.id, part);
       }
@@ -101,7 +102,7 @@ void ClusterState::Load(Rows rows) {
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (job.state == JobState::kPending) StandInLine(job);
+    if (job.state == v1::JOB_STATE_PENDING) StandInLine(job);
   }
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
@@ -179,7 +180,7 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
                                    Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead) {
+      record->state == v1::NODE_STATE_DEAD) {
     return absl::OkStatus();
   }
   COHORT_RETURN_IF_ERROR(ValidateObserved(observed));
@@ -210,12 +211,12 @@ void ClusterState::ApplyObserved(const NodeId& node,
   AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
   AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (part == nullptr || IsOver(*part) ||
-      attempt->state == AttemptState::kEnded) {
+      attempt->state == v1::ATTEMPT_STATE_ENDED) {
     return ApplyUnwanted(node, observed, change);
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
   const uint64_t cause_before = change.cause;
-  if (observed.end == ObservedEnd::kDeviceFault) {
+  if (observed.end == v1::END_CAUSE_DEVICE_FAULT) {
     change.cause = std::max(change.cause, FaultOf(*part));
   }
   std::set<int> local_ranks;
@@ -236,7 +237,7 @@ void ClusterState::ApplyObserved(const NodeId& node,
   ApplyOutcome(job, *attempt, outcome, change);
   change.cause = cause_before;
   // It was told to run there, and may yet before it hears otherwise.
-  if (!outcome.parts_over.empty() && observed.phase != ObservedPhase::kEnded) {
+  if (!outcome.parts_over.empty() && observed.phase != v1::PHASE_ENDED) {
     AddOrphan(node, observed, part, change);
   }
 }
@@ -245,8 +246,9 @@ RunOutcome ClusterState::ObserveWithMissing(JobRecord& job,
                                             AttemptRecord& attempt,
                                             const NodeId& node,
                                             const ObservedAttempt& observed) {
-  const bool failed = observed.preflight.has_value() &&
-                      observed.preflight->verdict == PreflightVerdict::kFailed;
+  const bool failed =
+      observed.preflight.has_value() &&
+      observed.preflight->verdict == v1::PREFLIGHT_VERDICT_FAILED;
   const std::vector<int> missing =
       failed ? exchanges_.MissingOf(attempt.id) : std::vector<int>();
   if (missing.empty()) {
@@ -275,7 +277,7 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
       attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (IsLive(observed)) {
     AddOrphan(node, observed, part, change);
-  } else if (observed.phase == ObservedPhase::kEnded) {
+  } else if (observed.phase == v1::PHASE_ENDED) {
     RemoveOrphan(node, observed.attempt, change);
   }
   if (part == nullptr) {
@@ -313,12 +315,12 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
   if (IsOver(*PartOn(attempt, node))) return;
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const NodeRecord* record = nodes_.Find(node);
-  const bool is_dead = record->state == NodeState::kDead;
-  if (attempt.state == AttemptState::kPreparing && !is_dead) {
+  const bool is_dead = record->state == v1::NODE_STATE_DEAD;
+  if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !is_dead) {
     // It never arrived, or was lost before anything ran: sent again.
     ObservedAttempt nothing_yet;
     nothing_yet.attempt = id;
-    nothing_yet.phase = ObservedPhase::kPreparing;
+    nothing_yet.phase = v1::PHASE_PREPARING;
     return ApplyOutcome(job, attempt,
                         controller_.Observe(job, attempt, node, nothing_yet),
                         change);
@@ -412,7 +414,7 @@ void ClusterState::TryPlace(const JobId& id, Change& change) {
   const AttemptId attempt_id = attempt.id;
   change.attempts.insert(attempt_id);
   attempts_.Add(std::move(attempt));
-  MoveJob(job, JobState::kStarting, change, attempt_id);
+  MoveJob(job, v1::JOB_STATE_STARTING, change, attempt_id);
   attempts_.FindMutable(attempt_id)->origin = job.origin;
   history_.TrimAttempts(id, change);
 }
@@ -445,7 +447,8 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
     MoveJob(job, state, change, attempt.id);
   }
   if (!outcome.parts_over.empty()) change.freed_by = job.origin.cause;
-  if (outcome.attempt_ended && attempt.cause == EndCause::kPackageLost) {
+  if (outcome.attempt_ended &&
+      attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     FailWithoutPackage(job, change);
   }
 }
@@ -456,17 +459,17 @@ void ClusterState::ApplyAttemptState(JobRecord& job,
                                      Change& change) {
   if (!outcome.goals_changed) return;
   change.watched.insert(job.id);
-  std::string text = AttemptStateName(attempt.state);
-  if (attempt.cause != EndCause::kNone) {
-    absl::StrAppend(&text, " (", EndCauseName(attempt.cause), ") ",
+  std::string text = EnumText(attempt.state);
+  if (attempt.cause != v1::ATTEMPT_CAUSE_NONE) {
+    absl::StrAppend(&text, " (", LowerEnumText(attempt.cause), ") ",
                     attempt.detail);
   }
   AddJobEvent(job, attempt.id, "attempt_moved", std::move(text), change);
   if (outcome.attempt_ended) {
     const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
-    ++counters_.attempts_ended[failure == FailureClass::kNone
-                                   ? EndCauseName(attempt.cause)
-                                   : FailureClassName(failure)];
+    ++counters_.attempts_ended[failure == v1::FAILURE_CLASS_NONE
+                                   ? LowerEnumText(attempt.cause)
+                                   : LowerEnumText(failure)];
     running_since_.erase(attempt.id);
     attempts_.Retire(attempt.id);
     exchanges_.Drop(attempt.id);
@@ -476,14 +479,14 @@ void ClusterState::ApplyAttemptState(JobRecord& job,
 void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
                            const AttemptId& attempt) {
   const absl::Time now = clock_.Wall();
-  const bool was_waiting = job.state == JobState::kPending;
+  const bool was_waiting = job.state == v1::JOB_STATE_PENDING;
   jobs_.Move(job.id, to);
   if (was_waiting) {
     LeaveLine(job);
     backoff_.Forget(job.id);
   }
-  if (to == JobState::kPending) StandInLine(job);
-  if (to == JobState::kRunning) {
+  if (to == v1::JOB_STATE_PENDING) StandInLine(job);
+  if (to == v1::JOB_STATE_RUNNING) {
     running_since_.emplace(attempt, clock_.Monotonic());
     if (job.started_at == absl::InfinitePast()) job.started_at = now;
   }
@@ -501,8 +504,8 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   } else {
     AddJobEvent(
         job, attempt, "job_moved",
-        absl::StrCat(JobStateName(to),
-                     to == JobState::kStarting ? NodesText(attempt) : "",
+        absl::StrCat(EnumText(to),
+                     to == v1::JOB_STATE_STARTING ? NodesText(attempt) : "",
                      job.reason.empty() ? "" : ": ", job.reason),
         change);
   }
@@ -527,7 +530,7 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (const auto* orphan = orphans_.KeepsBack(job)) {
     return OrphanReason(*orphan);
   }
-  if (job.state != JobState::kPending) {
+  if (job.state != v1::JOB_STATE_PENDING) {
     const AttemptRecord* attempt =
         HasEnded(job.state) ? nullptr : attempts_.LastOf(job.id);
     return attempt != nullptr && IsEndedOrphan(*attempt)
@@ -561,7 +564,7 @@ std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   return {
       {"resources", resources},
       {"retry", retry},
-      {"conditions", jobs_.CountOf(JobState::kPending) - resources - retry}};
+      {"conditions", jobs_.CountOf(v1::JOB_STATE_PENDING) - resources - retry}};
 }
 
 // ---- events and the end of a decision ----

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "common/random.h"
+#include "common/status_macros.h"
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/change.h"
@@ -224,7 +225,7 @@ class ClusterState {
   }
   // Jobs that wait, whatever for.
   size_t waiting_count() const {
-    return static_cast<size_t>(jobs_.CountOf(JobState::kPending));
+    return static_cast<size_t>(jobs_.CountOf(v1::JOB_STATE_PENDING));
   }
   // What happened since this state was loaded, for metrics.
   struct Counters {
@@ -252,7 +253,7 @@ class ClusterState {
   std::string ReasonOf(const JobRecord& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
-    return job.state == JobState::kPending &&
+    return job.state == v1::JOB_STATE_PENDING &&
            line_.NeverFits(job, nodes_.index());
   }
 
@@ -260,7 +261,18 @@ class ClusterState {
   void Load(Rows rows);
 
   // ---- jobs (cluster_state_jobs.cc) ----
-  void Remember(const RequestKey& request, std::string answer, Change& change);
+  // What Mutate is given by the calls of the same names.
+  absl::StatusOr<JobId> SubmitJob(const RequestKey& request,
+                                  const std::string& name_space, JobSpec spec,
+                                  Change& change);
+  absl::StatusOr<JobId> StopJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> HoldJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> ReleaseJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> AdoptAttempt(const AttemptId& attempt, Change& change);
+  absl::StatusOr<JobId> EndAttempt(const AttemptId& attempt, Change& change);
+  absl::StatusOr<NodeId> DrainNode(const std::string& text,
+                                   const DrainOrder& order, Change& change);
+  absl::StatusOr<NodeId> UndrainNode(const std::string& text, Change& change);
   absl::Status CheckRoom(const JobSpec& spec, size_t count) const;
   void AddJob(JobRecord job, Change& change);
   // One job for each index, all as `model`.
@@ -353,8 +365,7 @@ class ClusterState {
   bool TakeOrphan(const NodeId& node, const ObservedAttempt& observed,
                   Change& change);
   // Ends one without a row.
-  void EndRowless(const OrphanTable::Entry& orphan, const RequestKey& request,
-                  Change& change);
+  void EndRowless(const OrphanTable::Entry& orphan, Change& change);
   // Nothing is left on the node of what may be an orphan without a row.
   void NoteGone(const NodeId& node, const AttemptId& orphan, Change& change);
   bool WasEnded(const AttemptId& orphan) const;
@@ -379,6 +390,32 @@ class ClusterState {
                const AttemptId& attempt = AttemptId());
   // " on a, b and 3 more".
   std::string NodesText(const AttemptId& attempt) const;
+
+  // ---- the one way of a client's change ----
+  // A request that was answered gets that answer again (RQ-1).  Otherwise
+  // `decide` makes the change and gives the id to answer with, or an error and
+  // has changed nothing; who waits is placed after it.
+  template <typename Id, typename Decide>
+  absl::StatusOr<Id> Mutate(const RequestKey& request, Transition& transition,
+                            Decide decide) {
+    COHORT_ASSIGN_OR_RETURN(
+        const RequestRecord* earlier,
+        requests_.Find(request.principal, request.request_id,
+                       request.body_hash));
+    if (earlier != nullptr) return Id::FromBytes(earlier->answer);
+    Change change;
+    change.principal = request.principal;
+    change.request_id = request.request_id;
+    COHORT_ASSIGN_OR_RETURN(const Id id, decide(change));
+    change.requests.push_back({.principal = request.principal,
+                               .request_id = request.request_id,
+                               .body_hash = request.body_hash,
+                               .answer = std::string(id.bytes()),
+                               .at = clock_.Wall()});
+    PlaceWaiting(change);
+    Finish(change, transition);
+    return id;
+  }
 
   // ---- events and the end of a decision ----
   uint64_t AddEvent(EventRecord event, Change& change);

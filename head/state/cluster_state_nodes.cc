@@ -69,7 +69,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   COHORT_RETURN_IF_ERROR(CheckRegistration(registration));
   const NodeId& node = registration.node;
   const NodeRecord* known = nodes_.Find(node);
-  const bool returns = known != nullptr && known->state == NodeState::kDead;
+  const bool returns = known != nullptr && known->state == v1::NODE_STATE_DEAD;
   Change change;
   change.registering = node;
   EnterNode(registration, change);
@@ -95,9 +95,10 @@ absl::Status ClusterState::CheckRegistration(
   COHORT_RETURN_IF_ERROR(CheckOrphans(node, registration.observed));
   COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
   const NodeRecord* known = nodes_.Find(node);
-  const bool is_one_more = known == nullptr || known->state == NodeState::kDead;
-  const int64_t count =
-      nodes_.CountOf(NodeState::kAlive) + nodes_.CountOf(NodeState::kSuspect);
+  const bool is_one_more =
+      known == nullptr || known->state == v1::NODE_STATE_DEAD;
+  const int64_t count = nodes_.CountOf(v1::NODE_STATE_ALIVE) +
+                        nodes_.CountOf(v1::NODE_STATE_SUSPECT);
   if (is_one_more && count >= static_cast<int64_t>(limits_.nodes_max)) {
     return SetReason(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -111,7 +112,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   const NodeId& node = registration.node;
   NodeRecord record{.id = node,
                     .name = registration.name,
-                    .state = NodeState::kAlive,
+                    .state = v1::NODE_STATE_ALIVE,
                     .incarnation = cluster_.next_incarnation++,
                     .host = registration.host,
                     .pid = registration.pid,
@@ -156,7 +157,7 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
                             .exchanges = {},
                             .acknowledged = {}};
   for (const DesiredAttempt& each : registered.desired) {
-    if (each.goal != Goal::kRun) continue;
+    if (each.goal != v1::GOAL_RUN) continue;
     const std::vector<SharedExchange> complete =
         exchanges_.CompleteOf(each.attempt);
     registered.exchanges.insert(registered.exchanges.end(), complete.begin(),
@@ -188,7 +189,7 @@ void ClusterState::TickNodes(Change& change) {
 void ClusterState::Suspect(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   // So it was when the head before this one ended.
-  if (record.state == NodeState::kSuspect) return;
+  if (record.state == v1::NODE_STATE_SUSPECT) return;
   const std::string why =
       absl::StrCat("node ", record.name, " was silent for ",
                    absl::FormatDuration(limits_.node_timeout / 2));
@@ -202,7 +203,7 @@ void ClusterState::Suspect(const NodeId& node, Change& change) {
 void ClusterState::HearAgain(const NodeId& node, Change& change) {
   leases_.Renew(node);
   const NodeRecord& record = *nodes_.Find(node);
-  if (record.state != NodeState::kSuspect) return;
+  if (record.state != v1::NODE_STATE_SUSPECT) return;
   COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.name});
   AddNodeEvent(node, "node_alive",
                absl::StrCat("node ", record.name, " is heard again"), change);
@@ -214,10 +215,10 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
                               Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead) {
+      record->state == v1::NODE_STATE_DEAD) {
     return;
   }
-  if (record->state == NodeState::kAlive) return leases_.Renew(node);
+  if (record->state == v1::NODE_STATE_ALIVE) return leases_.Renew(node);
   Change change;
   HearAgain(node, change);
   PlaceWaiting(change);
@@ -231,7 +232,8 @@ void ClusterState::NoteFitness(const NodeId& node, uint64_t incarnation,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead || nodes_.UnfitBecause(node) == unfit) {
+      record->state == v1::NODE_STATE_DEAD ||
+      nodes_.UnfitBecause(node) == unfit) {
     return;
   }
   Change change;
@@ -270,7 +272,7 @@ void ClusterState::NoteDevices(const NodeId& node, uint64_t incarnation,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
-      record->state == NodeState::kDead) {
+      record->state == v1::NODE_STATE_DEAD) {
     return;
   }
   Change change;
@@ -296,8 +298,8 @@ bool ClusterState::ApplyDevices(const NodeId& node,
     nodes_.SetDeviceState(node, observed, clock_.Wall());
     // In other words it is still the same to people.
     if (before == observed.state) continue;
-    const bool fenced = observed.state == DeviceState::kFenced;
-    const bool healthy = observed.state == DeviceState::kHealthy;
+    const bool fenced = observed.state == v1::DEVICE_STATE_FENCED;
+    const bool healthy = observed.state == v1::DEVICE_STATE_HEALTHY;
     const char* const kind = fenced    ? "device_fenced"
                              : healthy ? "device_healthy"
                                        : "device_suspect";
@@ -312,7 +314,7 @@ bool ClusterState::ApplyDevices(const NodeId& node,
                                       : "; it is given out last"),
         change, {.cause = nodes_.DeviceEvent(node, observed.id)});
     nodes_.SetDeviceEvent(node, observed.id, event);
-    if (before == DeviceState::kFenced) change.freed_by = event;
+    if (before == v1::DEVICE_STATE_FENCED) change.freed_by = event;
   }
   return changed;
 }
@@ -321,7 +323,7 @@ uint64_t ClusterState::FaultOf(const AttemptPart& part) const {
   uint64_t last = 0;
   for (const auto& [id, amount] : part.devices) {
     const Device* const device = FindDevice(*nodes_.Find(part.node), id);
-    if (device == nullptr || device->state != DeviceState::kFenced) continue;
+    if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) continue;
     last = std::max(last, nodes_.DeviceEvent(part.node, id));
   }
   return last;
@@ -333,10 +335,14 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
                                                const std::string& text,
                                                const DrainOrder& order,
                                                Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return NodeId::FromBytes(earlier->answer);
+  return Mutate<NodeId>(request, transition, [&](Change& change) {
+    return DrainNode(text, order, change);
+  });
+}
+
+absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
+                                               const DrainOrder& order,
+                                               Change& change) {
   COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
   const bool is_drained = nodes_.Find(node)->drain.has_value();
@@ -347,13 +353,11 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
                          "not come back")),
                      "too_many_drains");
   }
-
-  Change change;
   const absl::Time now = clock_.Wall();
   const bool has_deadline = order.deadline != absl::InfiniteDuration();
   nodes_.SetDrain(node,
                   Drain{.reason = order.reason,
-                        .principal = request.principal,
+                        .principal = change.principal,
                         .asked_at = now,
                         .deadline = has_deadline ? now + order.deadline
                                                  : absl::InfiniteFuture()});
@@ -361,46 +365,40 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const RequestKey& request,
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
-      absl::StrCat(request.principal, " drained node ", nodes_.Find(node)->name,
+      absl::StrCat(change.principal, " drained node ", nodes_.Find(node)->name,
                    ForReason(order.reason),
                    has_deadline
                        ? absl::StrCat("; what runs there is moved in ",
                                       absl::FormatDuration(order.deadline))
                        : ""),
-      change,
-      {.principal = request.principal, .request_id = request.request_id});
+      change);
   nodes_.SetCause(node, change.cause);
   if (!is_drained) NoteLeft(node, change);
-  Remember(request, std::string(node.bytes()), change);
-  PlaceWaiting(change);
-  Finish(change, transition);
   return node;
 }
 
 absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
                                                  const std::string& text,
                                                  Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return NodeId::FromBytes(earlier->answer);
+  return Mutate<NodeId>(request, transition, [&](Change& change) {
+    return UndrainNode(text, change);
+  });
+}
+
+absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
+                                                 Change& change) {
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
-  Change change;
   if (nodes_.Find(node)->drain.has_value()) {
     nodes_.SetDrain(node, std::nullopt);
     drains_.Clear(node);
     change.nodes.insert(node);
     // Who is placed there now is so because of it.
-    change.freed_by = AddNodeEvent(
-        node, "node_undrained",
-        absl::StrCat(request.principal, " undrained node ",
-                     nodes_.Find(node)->name),
-        change,
-        {.principal = request.principal, .request_id = request.request_id});
+    change.freed_by =
+        AddNodeEvent(node, "node_undrained",
+                     absl::StrCat(change.principal, " undrained node ",
+                                  nodes_.Find(node)->name),
+                     change);
   }
-  Remember(request, std::string(node.bytes()), change);
-  PlaceWaiting(change);
-  Finish(change, transition);
   return node;
 }
 
@@ -417,8 +415,8 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
                          Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
   if (attempt.orphaned() || IsOver(*PartOn(attempt, node)) ||
-      attempt.state == AttemptState::kEnding ||
-      attempt.state == AttemptState::kEnded) {
+      attempt.state == v1::ATTEMPT_STATE_ENDING ||
+      attempt.state == v1::ATTEMPT_STATE_ENDED) {
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt.job);
@@ -489,7 +487,7 @@ void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
   std::vector<AttemptId> unbegun;
   for (const AttemptId& id : attempts_.OnNode(node)) {
     const AttemptRecord& attempt = *attempts_.Find(id);
-    if (attempt.state == AttemptState::kPreparing && !attempt.orphaned()) {
+    if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !attempt.orphaned()) {
       unbegun.push_back(id);
     }
   }

@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -22,8 +23,8 @@ absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
       known == nullptr
           ? absl::StrCat("attempt ", attempt.ToHex(), " is no orphan")
           : absl::StrCat("attempt ", attempt.ToHex(), " of job ",
-                         known->job.ToText(), " is ",
-                         AttemptStateName(known->state), " and no orphan");
+                         known->job.ToText(), " is ", EnumText(known->state),
+                         " and no orphan");
   return SetReason(absl::NotFoundError(absl::StrCat(
                        what, ": `cohort status` lists those that are")),
                    "unknown_attempt");
@@ -44,7 +45,7 @@ absl::Status CheckAdoptable(const OrphanTable::Entry& entry,
                        "it began after the backup, and the restored store has "
                        "no record of it");
   }
-  if (attempt->state != AttemptState::kPreparing) return absl::OkStatus();
+  if (attempt->state != v1::ATTEMPT_STATE_PREPARING) return absl::OkStatus();
   const bool all_have_it = std::all_of(
       entry.parts.begin(), entry.parts.end(),
       [](const auto& part) { return part.second.seen.has_value(); });
@@ -61,65 +62,62 @@ absl::Status CheckAdoptable(const OrphanTable::Entry& entry,
 absl::StatusOr<JobId> ClusterState::AdoptAttempt(const RequestKey& request,
                                                  const AttemptId& attempt,
                                                  Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return AdoptAttempt(attempt, change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::AdoptAttempt(const AttemptId& attempt,
+                                                 Change& change) {
   const OrphanTable::Entry* entry = orphans_.Find(attempt);
   const AttemptRecord* row = attempts_.Find(attempt);
   if (entry == nullptr) return NotAnOrphan(attempt, row);
   COHORT_RETURN_IF_ERROR(CheckAdoptable(*entry, row));
   const JobId job = entry->job;
-  Change change;
-  Remember(request, job.bytes(), change);
   AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
   Claim(attempt, change);
   // It was left alone when their time came (DR-2).
   for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
     if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
   }
-  PlaceWaiting(change);
-  Finish(change, transition);
   return job;
 }
 
 absl::StatusOr<JobId> ClusterState::EndAttempt(const RequestKey& request,
                                                const AttemptId& attempt,
                                                Transition& transition) {
-  COHORT_ASSIGN_OR_RETURN(
-      const RequestRecord* earlier,
-      requests_.Find(request.principal, request.request_id, request.body_hash));
-  if (earlier != nullptr) return JobId::FromBytes(earlier->answer);
+  return Mutate<JobId>(request, transition, [&](Change& change) {
+    return EndAttempt(attempt, change);
+  });
+}
+
+absl::StatusOr<JobId> ClusterState::EndAttempt(const AttemptId& attempt,
+                                               Change& change) {
   const OrphanTable::Entry* entry = orphans_.Find(attempt);
   if (entry == nullptr) return NotAnOrphan(attempt, attempts_.Find(attempt));
   const JobId id = entry->job;
-  Change change;
-  Remember(request, id.bytes(), change);
   if (entry->has_row) {
     JobRecord& job = *jobs_.FindMutable(id);
     AddJobEvent(job, attempt, "attempt_ended", "", change);
     const OrphanTable::Entry claimed = ReplayReports(attempt, change);
     AttemptRecord& record = *attempts_.FindMutable(attempt);
-    if (record.state != AttemptState::kEnded) {
+    if (record.state != v1::ATTEMPT_STATE_ENDED) {
       // Before what is missing of it: that is not why it ends.
       ApplyOutcome(job, record, controller_.EndOrphan(job, record), change);
     }
     LoseMissing(claimed, change);
     attempts_.NoteEndedOrphan(attempt);
   } else if (!entry->ending) {
-    EndRowless(*entry, request, change);
+    EndRowless(*entry, change);
   }
-  PlaceWaiting(change);
-  Finish(change, transition);
   return id;
 }
 
 void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
-                              const RequestKey& request, Change& change) {
+                              Change& change) {
   const OrphanTable::Entry entry = orphan;  // it may go
   EventRecord event;
   event.kind = "attempt_ended";
-  event.origin.principal = request.principal;
   event.job = entry.job;
   event.attempt = entry.attempt;
   event.text = "only its node knows of it";
@@ -133,7 +131,7 @@ void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
   for (const auto& [node, part] : entry.parts) {
     change.forget[node].emplace(entry.attempt, entry.job);
     const NodeRecord* record = nodes_.Find(node);
-    if (record == nullptr || record->state == NodeState::kDead) {
+    if (record == nullptr || record->state == v1::NODE_STATE_DEAD) {
       NoteGone(node, entry.attempt, change);
     } else {
       nodes_.SetOrphanEvent(node, entry.attempt, told_by);
@@ -159,8 +157,7 @@ bool ClusterState::IsOrphan(const NodeId& node,
     // It was never placed on another node than its row names.
     return attempt->orphaned() && PartOn(*attempt, node) != nullptr;
   }
-  return observed.phase != ObservedPhase::kEnded &&
-         !observed.generation.empty() &&
+  return observed.phase != v1::PHASE_ENDED && !observed.generation.empty() &&
          absl::string_view(observed.generation) != cluster_.generation.bytes();
 }
 
@@ -197,7 +194,7 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   // The entry's job, whatever this report says: that is the one that it keeps
   // waiting, and Requeue lets go.
   const JobRecord* job = jobs_.Find(entry.job);
-  if (job != nullptr && job->state == JobState::kPending) {
+  if (job != nullptr && job->state == v1::JOB_STATE_PENDING) {
     Occupy(*job, change);
   }
   return true;
@@ -229,7 +226,7 @@ void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
   const AttemptRecord& attempt = *attempts_.Find(id);
   for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
     const NodeRecord* node = nodes_.Find(part.node);
-    const bool is_dead = node == nullptr || node->state == NodeState::kDead;
+    const bool is_dead = node == nullptr || node->state == v1::NODE_STATE_DEAD;
     if (!is_dead && !entry.parts.at(part.node).missing) continue;
     ApplyMissing(part.node, id, change);
   }
@@ -240,7 +237,7 @@ void ClusterState::Requeue(const JobId& id, Change& change) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || orphans_.OfJob(id) != nullptr) return;
   eligibility_.Vacate(*job);
-  if (job->state != JobState::kPending) return;
+  if (job->state != v1::JOB_STATE_PENDING) return;
   // It may stand there already.
   LeaveLine(*job);
   StandInLine(*job);
@@ -254,7 +251,7 @@ void ClusterState::Settle(Change& change) {
   }
   for (const auto& [id, node] : nodes_.records()) {
     const bool was_heard = node.incarnation >= first_incarnation_;
-    if (!was_heard && node.state != NodeState::kDead) return;
+    if (!was_heard && node.state != v1::NODE_STATE_DEAD) return;
   }
   cluster_.settling = false;
   EventRecord event;

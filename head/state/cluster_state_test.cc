@@ -39,21 +39,21 @@ TEST_F(ClusterStateTest, TakesAHigherTermAtEachStartAndKeepsItsIds) {
 
 TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
   const JobId job = SubmitJob(Spec(2, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("no node is registered"));
 
-  EXPECT_THAT(GoalsOf(Join(a_, 2)), ElementsAre(Goal::kPrepare));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_THAT(GoalsOf(Join(a_, 2)), ElementsAre(v1::GOAL_PREPARE));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
 
-  Say(a_, At(job, ObservedPhase::kPrepared));
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kRun));
-  Say(a_, At(job, ObservedPhase::kRunning));
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  Say(a_, At(job, v1::PHASE_PREPARED));
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_RUN));
+  Say(a_, At(job, v1::PHASE_RUNNING));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job(job).started_at, time_.Wall());
   Say(a_, Exited(job, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(2));
   EXPECT_THAT(changed_, testing::Contains(job));
 }
@@ -122,27 +122,27 @@ TEST_F(ClusterStateTest, PlacesWhatFitsInOrderWhenResourcesReturn) {
   const JobId huge = SubmitJob(Spec(100, 1));
   const JobId second = SubmitJob(Spec(2, 1));
   const JobId third = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(second), JobState::kPending);
-  EXPECT_EQ(StateOf(third), JobState::kPending);
+  EXPECT_EQ(StateOf(second), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(StateOf(third), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(huge)), HasSubstr("100"));
   Run(running);
   Say(a_, Exited(running, a_, 0));
-  EXPECT_EQ(StateOf(second), JobState::kStarting);
-  EXPECT_EQ(StateOf(third), JobState::kPending);
-  EXPECT_EQ(StateOf(huge), JobState::kPending);
+  EXPECT_EQ(StateOf(second), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(third), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(StateOf(huge), v1::JOB_STATE_PENDING);
   // Two more CPUs: the small one starts past the one that fits nowhere.
   Join(b_, 2);
-  EXPECT_EQ(StateOf(third), JobState::kStarting);
-  EXPECT_EQ(StateOf(huge), JobState::kPending);
+  EXPECT_EQ(StateOf(third), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(huge), v1::JOB_STATE_PENDING);
 }
 
 TEST_F(ClusterStateTest, StopsAWaitingJobAtOnce) {
   const JobId job = SubmitJob(Spec(1, 1));
   COHORT_EXPECT_OK(StopJob(job));
-  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
   COHORT_EXPECT_OK(StopJob(job));
   Join(a_, 1);
-  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
 }
 
 TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
@@ -152,11 +152,11 @@ TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
   sent_.clear();
   COHORT_EXPECT_OK(StopJob(job));
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_EQ(sent_[a_][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[a_][0].goal, v1::GOAL_STOP);
   EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
-  EXPECT_EQ(StateOf(job), JobState::kStopping);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPING);
   Say(a_, Exited(job, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kStopped);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
 }
 
 TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
@@ -169,17 +169,17 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   sent_.clear();
   Say(a_, Exited(job, a_, 3));
   // The sibling is ended with a short grace; the ended part is forgotten.
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   ASSERT_THAT(sent_[b_], SizeIs(1));
   EXPECT_EQ(sent_[b_][0].grace, absl::Seconds(1));
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   const AttemptId first = Attempt(job).id;
   Say(b_, Exited(job, b_, 143, /*by_order=*/true));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)),
               StartsWith("attempt 2 starts in 1s; attempt 1: rank"));
   Pass(absl::Seconds(1), {a_, b_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_NE(Attempt(job).id, first);
   EXPECT_EQ(Attempt(job).number, 2);
   EXPECT_EQ(Job(job).failures, 1);
@@ -195,20 +195,20 @@ TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
   Run(job);
   Say(a_, Exited(job, a_, 3));
   Pass(absl::Milliseconds(1'800), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Reload();  // counted anew: never shorter than it was said to be
   Join(a_, 1);
   EXPECT_EQ(state_->waiting_count(), 1);
   Pass(absl::Milliseconds(1'800), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Milliseconds(400), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   Run(job);
   Say(a_, Exited(job, a_, 3));
   Pass(absl::Milliseconds(3'800), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Milliseconds(400), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
@@ -222,8 +222,8 @@ TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
   COHORT_EXPECT_OK(StopJob(job));
   EXPECT_EQ(state_->waiting_count(), 0);
   Pass(absl::Seconds(2), {a_});
-  EXPECT_EQ(StateOf(job), JobState::kStopped);
-  EXPECT_EQ(Job(job).failure_class, FailureClass::kUser);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_USER);
 }
 
 TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
@@ -233,9 +233,9 @@ TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
   Run(job);
   const NodeId first = Attempt(job).parts[0].node;
   Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).number, 2);
-  EXPECT_EQ(Job(job).failure_class, FailureClass::kInfra);
+  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
   // It still tells of the node once that is gone from the attempt.
   EXPECT_THAT(Job(job).causes[0], HasSubstr("was silent for 10s"));
 }
@@ -245,10 +245,10 @@ TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
   Join(a_, 4);
   Reload();
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), Not(IsEmpty()));
   Join(a_, 4);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateTest, RefusesANodeWhoseTextsCannotBeShownOrReached) {
@@ -271,9 +271,9 @@ TEST_F(ClusterStateTest, DoesNotOfferANodeWhoseStreamIsGone) {
   Join(a_, 4);
   state_->WithdrawNode(a_, incarnations_[a_]);
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Join(a_, 4);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
@@ -281,21 +281,21 @@ TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
   state_->WithdrawNode(a_, incarnations_[a_]);
-  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+  EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_ALIVE);
   ObservedAttempt ended = Exited(job, a_, 1, /*by_order=*/true);
-  ended.end = ObservedEnd::kDaemonShutdown;
+  ended.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
   TakeGoals(a_);
   Say(a_, ended);
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   // Its stream broke and it came again before it went.
   Registration again = Node(a_, 1);
   again.leaving = true;
   Join(again);
-  EXPECT_EQ(StateOf(job), JobState::kPending);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   // The next daemon.
   Join(a_, 1);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(job).infra_restarts, 0);
   EXPECT_EQ(Job(job).failures, 0);
 }
@@ -306,13 +306,13 @@ TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
   Reload();
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
-  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kRun));
+  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(v1::GOAL_RUN));
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Say(a_, Exited(job, a_, 0));
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Job(job).attempts, 1);
 }
 
@@ -323,16 +323,16 @@ TEST_F(ClusterStateTest, TakesAnEndThatHappenedWhileTheHeadWasAway) {
   Reload();
   Registration again = Node(a_, 1);
   again.observed.attempts = {Exited(job, a_, 0)};
-  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(Goal::kForget));
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
+  EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(v1::GOAL_FORGET));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
 }
 
 // RC-2: a PREPARE that never arrived is simply sent again.
 TEST_F(ClusterStateTest, SendsAgainWhatANodeDoesNotHaveYet) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_THAT(GoalsOf(Join(a_, 1)), ElementsAre(Goal::kPrepare));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_THAT(GoalsOf(Join(a_, 1)), ElementsAre(v1::GOAL_PREPARE));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(job).infra_restarts, 0);
 }
 
@@ -342,8 +342,8 @@ TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
   Run(job);
   // A reboot: the node comes back and knows nothing.
   EXPECT_THAT(GoalsOf(Join(a_, 1)),
-              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+              testing::UnorderedElementsAre(v1::GOAL_FORGET, v1::GOAL_PREPARE));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(job).infra_restarts, 1);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Attempt(job).number, 2);
@@ -355,14 +355,14 @@ TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
   Registration registration = Node(a_, 4);
   ObservedAttempt orphan;
   orphan.attempt = AttemptId::New(random_);
-  orphan.phase = ObservedPhase::kRunning;
+  orphan.phase = v1::PHASE_RUNNING;
   registration.observed.attempts = {orphan};
-  EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(Goal::kForget));
+  EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(v1::GOAL_FORGET));
   const JobId job = SubmitJob(Spec(1, 1));
-  EXPECT_EQ(StateOf(job), JobState::kPending);
-  orphan.phase = ObservedPhase::kEnded;
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
+  orphan.phase = v1::PHASE_ENDED;
   Say(a_, orphan);
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
@@ -371,11 +371,11 @@ TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
   Run(job);
   Join(b_, 1);
   Pass(absl::Seconds(9.9), {b_});
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(1), {b_});
-  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kDead);
+  EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_DEAD);
   EXPECT_THAT(disconnected_, ElementsAre(a_));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).parts[0].node, b_);
   EXPECT_EQ(Job(job).infra_restarts, 1);
   EXPECT_EQ(Job(job).failures, 0);
@@ -385,18 +385,18 @@ TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt old = At(job, ObservedPhase::kRunning);
+  ObservedAttempt old = At(job, v1::PHASE_RUNNING);
   Pass(absl::Seconds(11));
-  ASSERT_EQ(StateOf(job), JobState::kPending);  // no other node
+  ASSERT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // no other node
   Registration back = Node(a_, 2);
   back.observed.attempts = {old};
   const RegisteredNode registered = Join(back);
   // The new attempt goes beside the orphan, never on top of it (PL-2).
   EXPECT_THAT(GoalsOf(registered),
-              testing::UnorderedElementsAre(Goal::kForget, Goal::kPrepare));
-  EXPECT_EQ(StateOf(job), JobState::kStarting);
+              testing::UnorderedElementsAre(v1::GOAL_FORGET, v1::GOAL_PREPARE));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
-  old.phase = ObservedPhase::kEnded;
+  old.phase = v1::PHASE_ENDED;
   Say(a_, old);
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
 }
@@ -407,7 +407,7 @@ TEST_F(ClusterStateTest, DeclaresNobodyDeadAfterAPauseOfTheHead) {
   Pass(absl::Seconds(1), {a_});
   time_.AdvanceBy(absl::Seconds(30));
   Pass(absl::Seconds(5));
-  EXPECT_EQ(state_->nodes().Find(a_)->state, NodeState::kAlive);
+  EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_ALIVE);
 }
 
 TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
@@ -416,13 +416,13 @@ TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
   Run(job);
   const uint64_t old = incarnations_[a_];
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, ObservedPhase::kRunning)};
+  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
   Join(again);
   Transition transition;
   COHORT_EXPECT_OK(state_->Observe(
       a_, old, {.full = false, .attempts = {Exited(job, a_, 1)}}, transition));
   EXPECT_TRUE(transition.empty());
-  EXPECT_EQ(StateOf(job), JobState::kRunning);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
 }
 
 // CK-1.
@@ -434,7 +434,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   const JobId job = SubmitJob(spec);
   Run(job);
   sent_.clear();
-  ObservedAttempt committing = At(job, ObservedPhase::kRunning);
+  ObservedAttempt committing = At(job, v1::PHASE_RUNNING);
   committing.checkpoints = {
       {.path = "/s/attempt-1.1/step-5", .step = 5, .epoch = 1}};
   Say(a_, committing);
@@ -445,7 +445,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   ASSERT_THAT(sent_[a_], SizeIs(1));
   EXPECT_THAT(sent_[a_][0].retired_checkpoints,
               ElementsAre("/s/attempt-1.1/step-5"));
-  ObservedAttempt removed = At(job, ObservedPhase::kRunning);
+  ObservedAttempt removed = At(job, v1::PHASE_RUNNING);
   removed.removed_checkpoints = {"/s/attempt-1.1/step-5"};
   Say(a_, removed);
 
@@ -454,7 +454,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   Pass(absl::Seconds(1), {a_});
   ASSERT_THAT(sent_[a_], SizeIs(2));
   for (const DesiredAttempt& sent : sent_[a_]) {
-    if (sent.goal != Goal::kPrepare) continue;
+    if (sent.goal != v1::GOAL_PREPARE) continue;
     EXPECT_EQ(sent.restore->path, "/s/attempt-1.1/step-9");
     EXPECT_EQ(sent.epoch, 2);
   }
@@ -471,11 +471,11 @@ TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
                       {.path = "/s/attempt-1.1/step-2", .step = 2, .epoch = 1}};
   sent_.clear();
   Say(a_, last);
-  EXPECT_EQ(StateOf(job), JobState::kSucceeded);
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kStop));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_STOP));
   last.removed_checkpoints = {"/s/attempt-1.1/step-1"};
   Say(a_, last);
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(Goal::kForget));
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   EXPECT_THAT(Job(job).retired, IsEmpty());
 }
 
@@ -485,9 +485,9 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   const JobId job = SubmitJob(Spec(2, 1));
   Run(job);
   const bool a_first = PartOn(Attempt(job), a_)->ranks[0].rank == 0;
-  ObservedAttempt of_a = At(job, ObservedPhase::kRunning);
+  ObservedAttempt of_a = At(job, v1::PHASE_RUNNING);
   of_a.exchanges = {{"address", a_first ? 0 : 1, "blob-a"}};
-  ObservedAttempt of_b = At(job, ObservedPhase::kRunning);
+  ObservedAttempt of_b = At(job, v1::PHASE_RUNNING);
   of_b.exchanges = {{"address", a_first ? 1 : 0, "blob-b"}};
   sent_.clear();
   Say(a_, of_a);
@@ -554,9 +554,9 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   const JobId job = SubmitJob(spec);
   Run(job);
   const int of_a = PartOn(Attempt(job), a_)->ranks[0].rank;
-  ObservedAttempt told = At(job, ObservedPhase::kRunning);
+  ObservedAttempt told = At(job, v1::PHASE_RUNNING);
   told.exchanges = {{"preflight/address", of_a, "blob"}};
-  told.preflight = {.verdict = PreflightVerdict::kFailed,
+  told.preflight = {.verdict = v1::PREFLIGHT_VERDICT_FAILED,
                     .summary = "nobody came"};
   Say(a_, told);
   ASSERT_TRUE(Job(job).preflight.has_value());
@@ -564,7 +564,7 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
             absl::StrCat("nobody came; nothing was heard of rank ", 1 - of_a));
   EXPECT_NE(Job(job).preflight->at, absl::InfinitePast());
   Reload();
-  EXPECT_EQ(Attempt(job).cause, EndCause::kPreflightFailed);
+  EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
   EXPECT_EQ(Job(job).preflight->attempt, 1);
 }
 
@@ -572,7 +572,7 @@ TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt report = At(job, ObservedPhase::kRunning);
+  ObservedAttempt report = At(job, v1::PHASE_RUNNING);
   const int before = disk_.appends();
   for (uint64_t i = 1; i <= 20; ++i) {
     report.metrics = {
@@ -652,7 +652,7 @@ TEST_F(ClusterStateTest, BoundsItsHistory) {
   EXPECT_THAT(state_->attempts().AllOf(restless), SizeIs(2));
   for (int i = 0; i < 6; ++i) COHORT_EXPECT_OK(StopJob(SubmitJob(Spec(9, 9))));
   Pass(absl::Seconds(1), {a_});
-  EXPECT_EQ(state_->jobs().CountOf(JobState::kStopped), 3);
+  EXPECT_EQ(state_->jobs().CountOf(v1::JOB_STATE_STOPPED), 3);
   MemoryStore reader(disk_);
   EXPECT_THAT(LoadRecords<EventRecord>(reader), IsOkAndHolds(SizeIs(10)));
 }
@@ -757,7 +757,7 @@ TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
   AddAfter(spec, first, v1::DEPENDENCY_KIND_OK);
   const JobId second = SubmitJob(spec);
   COHORT_ASSERT_OK(StopJob(first));
-  ASSERT_EQ(StateOf(second), JobState::kFailed);
+  ASSERT_EQ(StateOf(second), v1::JOB_STATE_FAILED);
   MemoryStore reader(disk_);
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);

@@ -53,7 +53,7 @@ struct DesiredAttempt {
   JobId job;
   int number = 0;
   int64_t epoch = 0;
-  Goal goal = Goal::kForget;
+  Goal goal = v1::GOAL_FORGET;
 
   std::string job_name;
   std::vector<std::string> command;

@@ -454,7 +454,7 @@ TEST_F(HistoryTest, ForgetsABoundedAmountAtOnce) {
     Transition transition;
     COHORT_ASSERT_OK(state_->RegisterNode(node, transition));
     Submit(std::move(transition));
-    EXPECT_EQ(state_->jobs().CountOf(JobState::kStarting), 1);
+    EXPECT_EQ(state_->jobs().CountOf(v1::JOB_STATE_STARTING), 1);
   }
   EXPECT_GE(ticks, 30);
   EXPECT_EQ(Stored(Table::kArrays).first, 0);
@@ -568,7 +568,7 @@ TEST_F(HistoryTest, KeepsDeadNodesByCountBytesAndAge) {
   };
   for (int i = 0; i < 20; ++i) {
     add_dead();
-    ASSERT_LE(state_->nodes().CountOf(NodeState::kDead), 5);
+    ASSERT_LE(state_->nodes().CountOf(v1::NODE_STATE_DEAD), 5);
   }
   EXPECT_EQ(Level("nodes").count, 5);
   EXPECT_EQ(Level("nodes").bytes, Stored(Table::kNodes).second);

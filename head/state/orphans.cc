@@ -132,7 +132,7 @@ std::vector<const OrphanTable::Entry*> OrphanTable::OfArray(
 
 const OrphanTable::Entry* OrphanTable::KeepsBack(const JobRecord& job) const {
   const Entry* const entry = OfJob(job.id);
-  const bool waits = job.state == JobState::kPending;
+  const bool waits = job.state == v1::JOB_STATE_PENDING;
   return entry != nullptr && (waits || !entry->ending) ? entry : nullptr;
 }
 
@@ -180,11 +180,11 @@ const char* StateOf(const OrphanTable::Entry& entry,
     if (part.missing) continue;
     if (!part.seen.has_value()) return "AWAY";
     switch (part.seen->phase) {
-      case ObservedPhase::kStarting:
-      case ObservedPhase::kRunning:
+      case v1::PHASE_STARTING:
+      case v1::PHASE_RUNNING:
         running = true;
         break;
-      case ObservedPhase::kEnded:
+      case v1::PHASE_ENDED:
         ended = true;
         break;
       default:

@@ -32,7 +32,7 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job(job).attempts, 1);
   EXPECT_STREQ(State(running.attempt), "RUNNING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
@@ -71,15 +71,15 @@ TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
   Restore();
   Join(kNode, {running});
   EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
-  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kRun));
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_RUN));
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   EXPECT_STREQ(State(running.attempt), "none");
   EXPECT_EQ(state_->ReasonOf(Job(job)), "");
   EXPECT_THAT(Adopt(running.attempt),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("is RUNNING and no orphan")));
   Say(kNode, Ended(running, 0));
-  EXPECT_EQ(Job(job).state, JobState::kSucceeded);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
@@ -90,9 +90,9 @@ TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
   Restore();
   Join(kNode, {Ended(running, 0)});
   EXPECT_STREQ(State(running.attempt), "ENDED");
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   COHORT_EXPECT_OK(Adopt(running.attempt));
-  EXPECT_EQ(Job(job).state, JobState::kSucceeded);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
@@ -128,12 +128,12 @@ TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   Settle();
   EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
   ASSERT_THAT(sent_[kNode], SizeIs(1));
-  EXPECT_EQ(sent_[kNode][0].goal, Goal::kStop);
+  EXPECT_EQ(sent_[kNode][0].goal, v1::GOAL_STOP);
   EXPECT_EQ(sent_[kNode][0].grace, absl::Seconds(10));
   Say(kNode, Ended(running, 143));
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).infra_restarts, 0);
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(job).attempts, 2);
   // No directory of the time after the backup gets a second owner.
   EXPECT_GT(Last(job).epoch, 1'000'000);
@@ -149,7 +149,7 @@ TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {
   Settle();
   EXPECT_STREQ(State(attempt), "MISSING");
   EXPECT_EQ(Job(job).attempts, 1);
-  EXPECT_EQ(Job(job).state, JobState::kRunning);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   COHORT_EXPECT_OK(Adopt(attempt));
   EXPECT_EQ(Job(job).infra_restarts, 1);
   EXPECT_EQ(Job(job).attempts, 2);
@@ -171,21 +171,21 @@ TEST_F(OrphansTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   COHORT_ASSERT_OK(End(attempt));
   // Its node does not know it: the next one begins, the old one is forgotten.
-  EXPECT_EQ(state_->attempts().Find(attempt)->state, AttemptState::kEnded);
+  EXPECT_EQ(state_->attempts().Find(attempt)->state, v1::ATTEMPT_STATE_ENDED);
   EXPECT_EQ(Job(job).attempts, 2);
   EXPECT_THAT(TakeGoals(kNode),
-              UnorderedElementsAre(Goal::kPrepare, Goal::kForget));
+              UnorderedElementsAre(v1::GOAL_PREPARE, v1::GOAL_FORGET));
 }
 
 TEST_F(OrphansTest, WhatItsNodeStillPreparesGoesOnOnceAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt prepared = At(job, ObservedPhase::kPrepared);
+  const ObservedAttempt prepared = At(job, v1::PHASE_PREPARED);
   Backup();
   Restore();
   Join(kNode, {prepared});
   COHORT_ASSERT_OK(Adopt(prepared.attempt));
-  EXPECT_THAT(TakeGoals(kNode), ElementsAre(Goal::kRun));
+  EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_RUN));
 }
 
 TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
@@ -197,7 +197,7 @@ TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
   Join(kOtherNode);
   silent_ = {kNode};
   Settle();
-  EXPECT_EQ(state_->nodes().Find(kNode)->state, NodeState::kDead);
+  EXPECT_EQ(state_->nodes().Find(kNode)->state, v1::NODE_STATE_DEAD);
   EXPECT_EQ(Job(job).attempts, 1);
   EXPECT_STREQ(State(attempt), "AWAY");
   COHORT_EXPECT_OK(End(attempt));
@@ -215,9 +215,9 @@ TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
   Transition transition;
   COHORT_EXPECT_OK(state_->StopJob(Key(), job, transition));
   Submit(std::move(transition));
-  EXPECT_EQ(TakeGoals(kNode).back(), Goal::kStop);
+  EXPECT_EQ(TakeGoals(kNode).back(), v1::GOAL_STOP);
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(Job(job).state, JobState::kStopped);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STOPPED);
 }
 
 // RQ-1.
@@ -254,11 +254,11 @@ TEST_F(OrphansTest, NothingStartsBeforeTheNodesWereHeardOf) {
   Restore();
   Join(kOtherNode);
   const JobId job = NewJob();
-  EXPECT_EQ(Job(job).state, JobState::kPending);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("was restored"));
   silent_ = {kNode};
   Settle();
-  EXPECT_EQ(Job(job).state, JobState::kStarting);
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(OrphansTest, AStartBeginsTheWaitAnew) {

@@ -16,6 +16,7 @@
 #include "head/state/failure_class.h"
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -39,8 +40,7 @@ void SetCause(AttemptRecord& attempt, EndReason reason, RunOutcome& outcome) {
 
 void MoveAttempt(AttemptRecord& attempt, AttemptState to, RunOutcome& outcome) {
   COHORT_CHECK(MayMove(attempt.state, to))
-      << attempt.id << " " << AttemptStateName(attempt.state) << " "
-      << AttemptStateName(to);
+      << attempt.id << " " << EnumText(attempt.state) << " " << EnumText(to);
   attempt.state = to;
   outcome.attempt_changed = true;
   outcome.goals_changed = true;
@@ -67,12 +67,12 @@ absl::Duration RanFor(const AttemptRecord& attempt) {
 // Of an event.
 const char* KindOf(GpuAbortLevel level) {
   switch (level) {
-    case GpuAbortLevel::kNone:
-    case GpuAbortLevel::kRevoked:
+    case v1::GPU_ABORT_LEVEL_UNSPECIFIED:
+    case v1::GPU_ABORT_LEVEL_REVOKED:
       return "gpu_comm_revoked";
-    case GpuAbortLevel::kAborted:
+    case v1::GPU_ABORT_LEVEL_ABORTED:
       return "gpu_comm_aborted";
-    case GpuAbortLevel::kKilled:
+    case v1::GPU_ABORT_LEVEL_KILLED:
       return "gpu_comm_killed";
   }
   return "gpu_comm_killed";
@@ -80,63 +80,63 @@ const char* KindOf(GpuAbortLevel level) {
 
 }  // namespace
 
-const char* PreflightVerdictName(PreflightVerdict verdict) {
+const char* LowerEnumText(PreflightVerdict verdict) {
   switch (verdict) {
-    case PreflightVerdict::kPassed:
+    case v1::PREFLIGHT_VERDICT_PASSED:
       return "passed";
-    case PreflightVerdict::kSlow:
+    case v1::PREFLIGHT_VERDICT_SLOW:
       return "slow";
-    case PreflightVerdict::kFailed:
+    case v1::PREFLIGHT_VERDICT_FAILED:
       return "failed";
   }
   return "unknown";
 }
 
-const char* AttemptStateName(AttemptState state) {
+const char* EnumText(AttemptState state) {
   switch (state) {
-    case AttemptState::kPreparing:
+    case v1::ATTEMPT_STATE_PREPARING:
       return "PREPARING";
-    case AttemptState::kRunning:
+    case v1::ATTEMPT_STATE_RUNNING:
       return "RUNNING";
-    case AttemptState::kEnding:
+    case v1::ATTEMPT_STATE_ENDING:
       return "ENDING";
-    case AttemptState::kEnded:
+    case v1::ATTEMPT_STATE_ENDED:
       return "ENDED";
   }
   return "UNKNOWN";
 }
 
-const char* EndCauseName(EndCause cause) {
+const char* LowerEnumText(AttemptCause cause) {
   switch (cause) {
-    case EndCause::kNone:
+    case v1::ATTEMPT_CAUSE_NONE:
       return "none";
-    case EndCause::kSucceeded:
+    case v1::ATTEMPT_CAUSE_SUCCEEDED:
       return "succeeded";
-    case EndCause::kRankFailed:
+    case v1::ATTEMPT_CAUSE_RANK_FAILED:
       return "rank_failed";
-    case EndCause::kPrepareFailed:
+    case v1::ATTEMPT_CAUSE_PREPARE_FAILED:
       return "prepare_failed";
-    case EndCause::kKeeperLost:
+    case v1::ATTEMPT_CAUSE_KEEPER_LOST:
       return "keeper_lost";
-    case EndCause::kNodeLost:
+    case v1::ATTEMPT_CAUSE_NODE_LOST:
       return "node_lost";
-    case EndCause::kStopped:
+    case v1::ATTEMPT_CAUSE_STOPPED:
       return "stopped";
-    case EndCause::kDaemonShutdown:
+    case v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN:
       return "daemon_shutdown";
-    case EndCause::kTimeLimit:
+    case v1::ATTEMPT_CAUSE_TIME_LIMIT:
       return "time_limit";
-    case EndCause::kDrained:
+    case v1::ATTEMPT_CAUSE_DRAINED:
       return "drained";
-    case EndCause::kOrphan:
+    case v1::ATTEMPT_CAUSE_ORPHAN:
       return "orphan";
-    case EndCause::kPackageLost:
+    case v1::ATTEMPT_CAUSE_PACKAGE_LOST:
       return "package_lost";
-    case EndCause::kNodeFailed:
+    case v1::ATTEMPT_CAUSE_NODE_FAILED:
       return "node_failed";
-    case EndCause::kDeviceFault:
+    case v1::ATTEMPT_CAUSE_DEVICE_FAULT:
       return "device_fault";
-    case EndCause::kPreflightFailed:
+    case v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED:
       return "preflight_failed";
   }
   return "unknown";
@@ -181,7 +181,7 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
                                   const ObservedAttempt& observed) const {
   AttemptPart* part = PartOn(attempt, node);
   COHORT_CHECK(part != nullptr && !IsOver(*part) &&
-               attempt.state != AttemptState::kEnded &&
+               attempt.state != v1::ATTEMPT_STATE_ENDED &&
                attempt.number == job.attempts)
       << attempt.id;
   RunOutcome outcome;
@@ -227,11 +227,11 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
   AttemptPart* part = PartOn(attempt, node);
   COHORT_CHECK(part != nullptr && !IsOver(*part)) << attempt.id;
   RunOutcome outcome;
-  part->phase = PartPhase::kLost;
+  part->phase = v1::PART_PHASE_LOST;
   outcome.attempt_changed = true;
   outcome.parts_over.push_back(node);
   SetCause(attempt,
-           {.cause = EndCause::kNodeLost,
+           {.cause = v1::ATTEMPT_CAUSE_NODE_LOST,
             .detail = std::string(why),
             .facts = {std::string(why), DescribeLoss(*part, names_(node))},
             .part = part},
@@ -244,7 +244,7 @@ RunOutcome RunController::EndOrphan(JobRecord& job,
                                     AttemptRecord& attempt) const {
   RunOutcome outcome;
   SetCause(attempt,
-           {.cause = EndCause::kOrphan,
+           {.cause = v1::ATTEMPT_CAUSE_ORPHAN,
             .detail = "ended on request after the store was restored"},
            outcome);
   Advance(job, attempt, outcome);
@@ -253,9 +253,9 @@ RunOutcome RunController::EndOrphan(JobRecord& job,
 
 RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt) const {
   RunOutcome outcome;
-  MoveJob(JobState::kStopping, outcome);
+  MoveJob(v1::JOB_STATE_STOPPING, outcome);
   SetCause(attempt,
-           {.cause = EndCause::kStopped,
+           {.cause = v1::ATTEMPT_CAUSE_STOPPED,
             .detail = "stopped on request",
             .facts = {"stopped on request"}},
            outcome);
@@ -265,10 +265,10 @@ RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt) const {
 
 RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
                                 absl::string_view why) const {
-  COHORT_CHECK(attempt.state != AttemptState::kEnded) << attempt.id;
+  COHORT_CHECK(attempt.state != v1::ATTEMPT_STATE_ENDED) << attempt.id;
   RunOutcome outcome;
   SetCause(attempt,
-           {.cause = EndCause::kDrained,
+           {.cause = v1::ATTEMPT_CAUSE_DRAINED,
             .detail = std::string(why),
             .facts = {std::string(why)}},
            outcome);
@@ -278,10 +278,10 @@ RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
 
 RunOutcome RunController::GiveWay(JobRecord& job, AttemptRecord& attempt,
                                   absl::string_view why) const {
-  COHORT_CHECK(attempt.state == AttemptState::kPreparing) << attempt.id;
+  COHORT_CHECK(attempt.state == v1::ATTEMPT_STATE_PREPARING) << attempt.id;
   RunOutcome outcome;
   SetCause(attempt,
-           {.cause = EndCause::kNodeFailed,
+           {.cause = v1::ATTEMPT_CAUSE_NODE_FAILED,
             .detail = std::string(why),
             .facts = {std::string(why)}},
            outcome);
@@ -300,7 +300,7 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
     const AttemptRank before = *rank;
     rank->state = std::max(rank->state, seen.state);
     if (seen.pid > 0) rank->pid = seen.pid;
-    if (seen.state == RankState::kExited && seen.exit.has_value() &&
+    if (seen.state == v1::RANK_STATE_EXITED && seen.exit.has_value() &&
         !rank->exit.has_value()) {
       rank->exit = seen.exit;
       rank->exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
@@ -315,11 +315,12 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
     }
   }
   // Once an attempt ends for another reason its ranks fail because of that.
-  if (first_failed == nullptr || attempt.cause != EndCause::kNone) return;
+  if (first_failed == nullptr || attempt.cause != v1::ATTEMPT_CAUSE_NONE)
+    return;
   attempt.failed_rank = first_failed->rank;
   attempt.exit = first_failed->exit;
   SetCause(attempt,
-           {.cause = EndCause::kRankFailed,
+           {.cause = v1::ATTEMPT_CAUSE_RANK_FAILED,
             .detail = DescribeExit(first_failed->rank, "", *attempt.exit),
             .facts = {DescribeExit(first_failed->rank, names_(part.node),
                                    *attempt.exit)},
@@ -335,7 +336,7 @@ void RunController::ApplyGpuEnds(AttemptRecord& attempt,
                                  RunOutcome& outcome) const {
   for (const ObservedRank& seen : observed.ranks) {
     const uint32_t bit = uint32_t{1} << static_cast<int>(seen.gpu_abort_level);
-    if (seen.gpu_abort_level == GpuAbortLevel::kNone ||
+    if (seen.gpu_abort_level == v1::GPU_ABORT_LEVEL_UNSPECIFIED ||
         (attempt.gpu_abort_levels & bit) != 0 || !HasRank(part, seen.rank)) {
       continue;
     }
@@ -383,7 +384,7 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                                    RunOutcome& outcome) const {
   if (!job.spec->run().preflight() || !observed.preflight.has_value()) return;
   const ObservedPreflight& told = *observed.preflight;
-  const bool failed = told.verdict == PreflightVerdict::kFailed;
+  const bool failed = told.verdict == v1::PREFLIGHT_VERDICT_FAILED;
   const std::string json =
       told.json.size() <= limits_.preflight_bytes_max ? told.json : "";
   if (job.preflight.has_value() && job.preflight->attempt == attempt.number) {
@@ -393,7 +394,7 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
       known.json = json;
       outcome.job_changed = true;
     }
-    if (!failed || known.verdict == PreflightVerdict::kFailed) return;
+    if (!failed || known.verdict == v1::PREFLIGHT_VERDICT_FAILED) return;
   }
   const std::string summary =
       Cut(OneLine(told.summary), limits_.detail_bytes_max);
@@ -404,13 +405,13 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
   outcome.job_changed = true;
   outcome.preflight_told = true;
   outcome.notes.push_back({.kind = failed ? "preflight_failed"
-                                   : told.verdict == PreflightVerdict::kSlow
+                                   : told.verdict == v1::PREFLIGHT_VERDICT_SLOW
                                        ? "preflight_slow"
                                        : "preflight_passed",
                            .text = summary});
   if (!failed) return;
   SetCause(attempt,
-           {.cause = EndCause::kPreflightFailed,
+           {.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED,
             .detail = absl::StrCat("preflight: ", summary),
             .facts = {absl::StrCat("preflight: ", summary)},
             .part = &part},
@@ -422,41 +423,41 @@ void RunController::ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
                                const ObservedAttempt& observed,
                                RunOutcome& outcome) const {
   const AttemptPart before = part;
-  const bool begins_anew = observed.phase == ObservedPhase::kPreparing ||
-                           observed.phase == ObservedPhase::kPrepared;
-  if (begins_anew && part.phase == PartPhase::kRunning) {
+  const bool begins_anew = observed.phase == v1::PHASE_PREPARING ||
+                           observed.phase == v1::PHASE_PREPARED;
+  if (begins_anew && part.phase == v1::PART_PHASE_RUNNING) {
     // Its daemon was put back to a time before it started them: alone and from
     // the beginning they would not be the gang's.
     ObservedAttempt missing = observed;
-    missing.end = ObservedEnd::kMissing;
+    missing.end = v1::END_CAUSE_MISSING;
     missing.detail = "its node does not know its ranks any more";
     outcome.attempt_changed = true;
     return ApplyEnd(job, attempt, part, missing, outcome);
   }
   switch (observed.phase) {
-    case ObservedPhase::kUnspecified:
-    case ObservedPhase::kStarting:
+    case v1::PHASE_UNSPECIFIED:
+    case v1::PHASE_STARTING:
       break;
-    case ObservedPhase::kPreparing:
+    case v1::PHASE_PREPARING:
       // A restarted daemon prepares anew; the port that it had is gone.
-      if (attempt.state == AttemptState::kPreparing) {
-        part.phase = PartPhase::kAssigned;
+      if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
+        part.phase = v1::PART_PHASE_ASSIGNED;
         part.master_port = 0;
       }
       break;
-    case ObservedPhase::kPrepared:
-      if (attempt.state == AttemptState::kPreparing) {
-        part.phase = PartPhase::kPrepared;
+    case v1::PHASE_PREPARED:
+      if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
+        part.phase = v1::PART_PHASE_PREPARED;
         part.master_port = observed.master_port;
       }
       break;
-    case ObservedPhase::kRunning:
+    case v1::PHASE_RUNNING:
       // Nothing runs before the head said so.
-      if (attempt.state != AttemptState::kPreparing) {
-        part.phase = std::max(part.phase, PartPhase::kRunning);
+      if (attempt.state != v1::ATTEMPT_STATE_PREPARING) {
+        part.phase = std::max(part.phase, v1::PART_PHASE_RUNNING);
       }
       break;
-    case ObservedPhase::kEnded:
+    case v1::PHASE_ENDED:
       ApplyEnd(job, attempt, part, observed, outcome);
       break;
   }
@@ -468,50 +469,54 @@ void RunController::ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
 void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
                              AttemptPart& part, const ObservedAttempt& observed,
                              RunOutcome& outcome) const {
-  part.phase = observed.end == ObservedEnd::kMissing ? PartPhase::kLost
-                                                     : PartPhase::kEnded;
+  part.phase = observed.end == v1::END_CAUSE_MISSING ? v1::PART_PHASE_LOST
+                                                     : v1::PART_PHASE_ENDED;
   part.ran = std::clamp(observed.ran, absl::ZeroDuration(), kRanMax);
   outcome.parts_over.push_back(part.node);
   const std::string node = names_(part.node);
   const std::string detail = Cut(observed.detail, limits_.detail_bytes_max);
-  const auto end = [&](EndCause why, absl::string_view otherwise) {
+  const auto end = [&](AttemptCause why, absl::string_view otherwise) {
     EndReason reason{.cause = why,
                      .detail = detail.empty() ? std::string(otherwise) : detail,
                      .facts = {},
                      .part = &part};
     reason.facts = {absl::StrCat(node, ": ", reason.detail)};
-    if (why == EndCause::kKeeperLost || why == EndCause::kNodeLost) {
+    if (why == v1::ATTEMPT_CAUSE_KEEPER_LOST ||
+        why == v1::ATTEMPT_CAUSE_NODE_LOST) {
       reason.facts.push_back(DescribeLoss(part, node));
     }
     SetCause(attempt, std::move(reason), outcome);
   };
   switch (observed.end) {
-    case ObservedEnd::kPrepareFailed:
-      return end(EndCause::kPrepareFailed, "it could not be prepared");
-    case ObservedEnd::kPackageLost:
-      return end(EndCause::kPackageLost, "the head does not have its package");
-    case ObservedEnd::kNodeFailed:
-      return end(EndCause::kNodeFailed, "its node could not begin it");
-    case ObservedEnd::kDeviceFault:
-      return end(EndCause::kDeviceFault, "a device of its ranks has a fault");
-    case ObservedEnd::kKeeperLost:
-      return end(EndCause::kKeeperLost, "its keeper died");
-    case ObservedEnd::kMissing:
-      return end(EndCause::kNodeLost, "its node knows nothing of it");
-    case ObservedEnd::kDaemonShutdown:
-      return end(EndCause::kDaemonShutdown, "its worker was shut down");
-    case ObservedEnd::kTimeLimit:
+    case v1::END_CAUSE_PREPARE_FAILED:
+      return end(v1::ATTEMPT_CAUSE_PREPARE_FAILED, "it could not be prepared");
+    case v1::END_CAUSE_PACKAGE_LOST:
+      return end(v1::ATTEMPT_CAUSE_PACKAGE_LOST,
+                 "the head does not have its package");
+    case v1::END_CAUSE_NODE_FAILED:
+      return end(v1::ATTEMPT_CAUSE_NODE_FAILED, "its node could not begin it");
+    case v1::END_CAUSE_DEVICE_FAULT:
+      return end(v1::ATTEMPT_CAUSE_DEVICE_FAULT,
+                 "a device of its ranks has a fault");
+    case v1::END_CAUSE_KEEPER_LOST:
+      return end(v1::ATTEMPT_CAUSE_KEEPER_LOST, "its keeper died");
+    case v1::END_CAUSE_MISSING:
+      return end(v1::ATTEMPT_CAUSE_NODE_LOST, "its node knows nothing of it");
+    case v1::END_CAUSE_DAEMON_SHUTDOWN:
+      return end(v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN, "its worker was shut down");
+    case v1::END_CAUSE_TIME_LIMIT:
       return ApplyTimeLimit(job, attempt, part, observed, outcome);
-    case ObservedEnd::kUnspecified:
-    case ObservedEnd::kExited:
+    case v1::END_CAUSE_UNSPECIFIED:
+    case v1::END_CAUSE_EXITED:
       break;
   }
-  if (attempt.state == AttemptState::kPreparing) {
-    return end(EndCause::kPrepareFailed, "it ended before its ranks started");
+  if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
+    return end(v1::ATTEMPT_CAUSE_PREPARE_FAILED,
+               "it ended before its ranks started");
   }
   for (const AttemptRank& rank : part.ranks) {
     if (rank.exit.has_value() && rank.exit->ok()) continue;
-    return end(EndCause::kRankFailed,
+    return end(v1::ATTEMPT_CAUSE_RANK_FAILED,
                absl::StrCat("rank ", rank.rank, " ended in an unknown way"));
   }
 }
@@ -524,12 +529,13 @@ void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
       absl::StrCat("ran for ", absl::FormatDuration(TimeLimitOf(*job.spec)),
                    ", its --time-limit");
   SetCause(attempt,
-           {.cause = EndCause::kTimeLimit,
+           {.cause = v1::ATTEMPT_CAUSE_TIME_LIMIT,
             .detail = text,
             .facts = {absl::StrCat("it ", text, ", on ", names_(part.node))},
             .part = &part},
            outcome);
-  if (attempt.cause != EndCause::kTimeLimit || attempt.failed_rank >= 0) return;
+  if (attempt.cause != v1::ATTEMPT_CAUSE_TIME_LIMIT || attempt.failed_rank >= 0)
+    return;
   // No rank failed; how the first of them ended is kept with its last words.
   int first_order = std::numeric_limits<int>::max();
   for (const ObservedRank& seen : observed.ranks) {
@@ -546,52 +552,53 @@ void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
 
 void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
                             RunOutcome& outcome) const {
-  if (attempt.state == AttemptState::kPreparing &&
-      attempt.cause == EndCause::kNone &&
-      AllParts(attempt, PartPhase::kPrepared)) {
+  if (attempt.state == v1::ATTEMPT_STATE_PREPARING &&
+      attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
+      AllParts(attempt, v1::PART_PHASE_PREPARED)) {
     for (const AttemptPart& part : attempt.parts) {
       if (HoldsRankZero(part)) attempt.master_port = part.master_port;
     }
     if (attempt.master_port <= 0 || attempt.master_port > 65535) {
       SetCause(attempt,
-               {.cause = EndCause::kPrepareFailed,
+               {.cause = v1::ATTEMPT_CAUSE_PREPARE_FAILED,
                 .detail = "rank 0's node reserved no port",
                 .facts = {"rank 0's node reserved no port"}},
                outcome);
     } else {
-      MoveAttempt(attempt, AttemptState::kRunning, outcome);
+      MoveAttempt(attempt, v1::ATTEMPT_STATE_RUNNING, outcome);
     }
   }
-  if (attempt.state == AttemptState::kRunning &&
-      attempt.cause == EndCause::kNone) {
-    if (AllParts(attempt, PartPhase::kRunning) &&
-        StateAfter(job, outcome) == JobState::kStarting) {
-      MoveJob(JobState::kRunning, outcome);
+  if (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+      attempt.cause == v1::ATTEMPT_CAUSE_NONE) {
+    if (AllParts(attempt, v1::PART_PHASE_RUNNING) &&
+        StateAfter(job, outcome) == v1::JOB_STATE_STARTING) {
+      MoveJob(v1::JOB_STATE_RUNNING, outcome);
     }
     if (AllOver(attempt)) {
-      SetCause(attempt, {.cause = EndCause::kSucceeded}, outcome);
+      SetCause(attempt, {.cause = v1::ATTEMPT_CAUSE_SUCCEEDED}, outcome);
       return End(job, attempt, outcome);
     }
   }
-  if (attempt.cause == EndCause::kNone) return;
-  if (attempt.state == AttemptState::kPreparing ||
-      attempt.state == AttemptState::kRunning) {
-    MoveAttempt(attempt, AttemptState::kEnding, outcome);
+  if (attempt.cause == v1::ATTEMPT_CAUSE_NONE) return;
+  if (attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+      attempt.state == v1::ATTEMPT_STATE_RUNNING) {
+    MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDING, outcome);
   }
   if (AllOver(attempt)) End(job, attempt, outcome);
 }
 
 void RunController::End(JobRecord& job, AttemptRecord& attempt,
                         RunOutcome& outcome) const {
-  MoveAttempt(attempt, AttemptState::kEnded, outcome);
+  MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDED, outcome);
   outcome.attempt_ended = true;
   outcome.job_changed = true;
   job.ran = std::min(job.ran + RanFor(attempt), kRanMax);
-  if (StateAfter(job, outcome) == JobState::kStopping) {
+  if (StateAfter(job, outcome) == v1::JOB_STATE_STOPPING) {
     job.reason = "stopped on request";
-    return MoveJob(JobState::kStopped, outcome);
+    return MoveJob(v1::JOB_STATE_STOPPED, outcome);
   }
-  if (attempt.cause == EndCause::kSucceeded) return Succeed(job, outcome);
+  if (attempt.cause == v1::ATTEMPT_CAUSE_SUCCEEDED)
+    return Succeed(job, outcome);
   Fail(job, attempt, outcome);
 }
 
@@ -599,18 +606,18 @@ void RunController::Succeed(JobRecord& job, RunOutcome& outcome) const {
   job.exit = ExitStatus{};
   job.failed_rank = -1;
   job.stderr_tail.clear();
-  job.failure_class = FailureClass::kNone;
+  job.failure_class = v1::FAILURE_CLASS_NONE;
   job.causes.clear();
   job.reason.clear();
-  MoveJob(JobState::kSucceeded, outcome);
+  MoveJob(v1::JOB_STATE_SUCCEEDED, outcome);
 }
 
 void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                          RunOutcome& outcome) const {
   const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
   job.reason = absl::StrCat("attempt ", attempt.number, ": ", attempt.detail);
-  if (failure == FailureClass::kNone) {
-    return MoveJob(JobState::kPending, outcome);
+  if (failure == v1::FAILURE_CLASS_NONE) {
+    return MoveJob(v1::JOB_STATE_PENDING, outcome);
   }
   const Verdict verdict =
       Charge(job, attempt.cause, failure, limits_.free_infra_restarts);
@@ -620,13 +627,13 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   job.exit = attempt.exit;
   job.failed_rank = attempt.failed_rank;
   if (attempt.failed_rank < 0) job.stderr_tail.clear();  // of one before
-  if (failure == FailureClass::kTimeout) job.reason = attempt.detail;
-  if (failure == FailureClass::kInfra && verdict.charged) {
+  if (failure == v1::FAILURE_CLASS_TIMEOUT) job.reason = attempt.detail;
+  if (failure == v1::FAILURE_CLASS_INFRA && verdict.charged) {
     absl::StrAppend(&job.reason, "; it started again ", job.infra_restarts,
                     " times after the loss of a node or keeper, which is the "
                     "most that --max-failures does not count");
   }
-  if (attempt.cause == EndCause::kPackageLost) {
+  if (attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     job.causes.push_back("no attempt of it can start without its package");
   }
   const bool time_left = job.ran < TimeLimitOf(*job.spec);
@@ -639,8 +646,9 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                     absl::FormatDuration(TimeLimitOf(*job.spec)));
     job.causes.push_back("nothing is left of its --time-limit");
   }
-  MoveJob(verdict.again && time_left ? JobState::kPending : JobState::kFailed,
-          outcome);
+  MoveJob(
+      verdict.again && time_left ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED,
+      outcome);
 }
 
 }  // namespace cohort::head

@@ -13,26 +13,27 @@
 #include "head/placement/placement.h"
 #include "head/state/cause_chain.h"
 #include "head/state/observed.h"
+#include "head/store/enum_text.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
 
 // RUNNING, as text.
-const char* AttemptStateName(AttemptState state);
-const char* EndCauseName(EndCause cause);
+const char* EnumText(AttemptState state);
+const char* LowerEnumText(AttemptCause cause);
 // "passed".
-const char* PreflightVerdictName(PreflightVerdict verdict);
+const char* LowerEnumText(PreflightVerdict verdict);
 
 // The edges of an attempt's life, drawn in docs/design/0001-first-light.md.
 constexpr bool MayMove(AttemptState from, AttemptState to) {
   switch (from) {
-    case AttemptState::kPreparing:
-      return to == AttemptState::kRunning || to == AttemptState::kEnding;
-    case AttemptState::kRunning:
-      return to == AttemptState::kEnding || to == AttemptState::kEnded;
-    case AttemptState::kEnding:
-      return to == AttemptState::kEnded;
-    case AttemptState::kEnded:
+    case v1::ATTEMPT_STATE_PREPARING:
+      return to == v1::ATTEMPT_STATE_RUNNING || to == v1::ATTEMPT_STATE_ENDING;
+    case v1::ATTEMPT_STATE_RUNNING:
+      return to == v1::ATTEMPT_STATE_ENDING || to == v1::ATTEMPT_STATE_ENDED;
+    case v1::ATTEMPT_STATE_ENDING:
+      return to == v1::ATTEMPT_STATE_ENDED;
+    case v1::ATTEMPT_STATE_ENDED:
       return false;
   }
   return false;

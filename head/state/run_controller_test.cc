@@ -17,6 +17,7 @@
 #include "head/state/job_table.h"
 #include "head/state/reconciler.h"
 #include "head/state/testing/run_controller_fixture.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -27,67 +28,67 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 constexpr AttemptState kStates[] = {
-    AttemptState::kPreparing, AttemptState::kRunning, AttemptState::kEnding,
-    AttemptState::kEnded};
+    v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_RUNNING,
+    v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED};
 
 // Each pair, legal and illegal.
 TEST(AttemptEdgeTest, AreAsDrawn) {
   const std::set<std::pair<AttemptState, AttemptState>> edges = {
-      {AttemptState::kPreparing, AttemptState::kRunning},
-      {AttemptState::kPreparing, AttemptState::kEnding},
-      {AttemptState::kRunning, AttemptState::kEnding},
-      {AttemptState::kRunning, AttemptState::kEnded},
-      {AttemptState::kEnding, AttemptState::kEnded},
+      {v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_RUNNING},
+      {v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_ENDING},
+      {v1::ATTEMPT_STATE_RUNNING, v1::ATTEMPT_STATE_ENDING},
+      {v1::ATTEMPT_STATE_RUNNING, v1::ATTEMPT_STATE_ENDED},
+      {v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED},
   };
   for (const AttemptState from : kStates) {
     for (const AttemptState to : kStates) {
       EXPECT_EQ(MayMove(from, to), edges.contains({from, to}))
-          << AttemptStateName(from) << " " << AttemptStateName(to);
+          << EnumText(from) << " " << EnumText(to);
     }
   }
 }
 
 TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
-  Say(b_, At(ObservedPhase::kPrepared));
-  EXPECT_EQ(attempt_.state, AttemptState::kPreparing);
-  ObservedAttempt with_port = At(ObservedPhase::kPrepared);
+  Say(b_, At(v1::PHASE_PREPARED));
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
+  ObservedAttempt with_port = At(v1::PHASE_PREPARED);
   with_port.master_port = 29500;
   const RunOutcome outcome = Say(a_, with_port);
   EXPECT_TRUE(outcome.goals_changed);
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   EXPECT_EQ(attempt_.master_address, "host-a");
   EXPECT_EQ(attempt_.master_port, 29500);
-  EXPECT_EQ(job_.state, JobState::kStarting);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
-  Say(a_, At(ObservedPhase::kPrepared));
-  Say(a_, At(ObservedPhase::kPreparing));
-  Say(b_, At(ObservedPhase::kPrepared));
-  EXPECT_EQ(attempt_.state, AttemptState::kPreparing);
-  Say(a_, At(ObservedPhase::kPrepared));
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  Say(a_, At(v1::PHASE_PREPARED));
+  Say(a_, At(v1::PHASE_PREPARING));
+  Say(b_, At(v1::PHASE_PREPARED));
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
+  Say(a_, At(v1::PHASE_PREPARED));
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
   Run();
   EXPECT_THAT(Say(a_, Exited(0, 0)).parts_over, ElementsAre(a_));
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   const RunOutcome outcome = Say(b_, Exited(1, 0));
   EXPECT_TRUE(outcome.attempt_ended);
-  EXPECT_EQ(job_.state, JobState::kSucceeded);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job_.exit, ExitStatus{});
-  EXPECT_EQ(attempt_.cause, EndCause::kSucceeded);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_SUCCEEDED);
   EXPECT_EQ(job_.failures, 0);
 }
 
 TEST_F(RunControllerTest,
        SucceedsThroughRunningWhenRanksAreQuickerThanReports) {
-  Say(a_, At(ObservedPhase::kPrepared));
-  Say(b_, At(ObservedPhase::kPrepared));
+  Say(a_, At(v1::PHASE_PREPARED));
+  Say(b_, At(v1::PHASE_PREPARED));
   Say(a_, Exited(0, 0));
   EXPECT_THAT(Say(b_, Exited(1, 0)).job_moves,
-              ElementsAre(JobState::kRunning, JobState::kSucceeded));
+              ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
 }
 
 // JB-2.
@@ -95,12 +96,12 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   Say(b_, Exited(1, 3));
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
   EXPECT_EQ(job_.failures, 0);
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(attempt_.state, AttemptState::kEnded);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDED);
   EXPECT_EQ(job_.failures, 1);
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.failed_rank, 1);
   EXPECT_EQ(job_.exit->code, 3);
   EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
@@ -109,12 +110,12 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   EXPECT_EQ(job_.attempts, 2);
   // Why it failed last is told while it runs again.
   EXPECT_EQ(job_.exit->code, 3);
-  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   Run();
   Say(a_, Exited(0, 4));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(job_.failures, 2);
-  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.failed_rank, 0);
 }
 
@@ -125,7 +126,7 @@ TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
     Run();
     Say(a_, Exited(0, 1));
     Say(b_, Exited(1, 1, /*by_order=*/true));
-    EXPECT_EQ(job_.state, JobState::kPending);
+    EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
     EXPECT_EQ(job_.failures, i);
   }
 }
@@ -148,32 +149,32 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
-  ObservedAttempt failed = At(ObservedPhase::kEnded);
-  failed.end = ObservedEnd::kPrepareFailed;
+  ObservedAttempt failed = At(v1::PHASE_ENDED);
+  failed.end = v1::END_CAUSE_PREPARE_FAILED;
   failed.detail = "no such package";
   Say(a_, failed);
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
-  ObservedAttempt stopped = At(ObservedPhase::kEnded);
-  stopped.end = ObservedEnd::kExited;
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
+  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  stopped.end = v1::END_CAUSE_EXITED;
   Say(b_, stopped);
   EXPECT_EQ(job_.failures, 1);
-  EXPECT_EQ(job_.state, JobState::kFailed);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_THAT(job_.reason, HasSubstr("no such package"));
 }
 
 // BG-1: not the user's failure, and nothing that another attempt mends.
 TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   job_.spec.Own().mutable_run()->set_max_failures(-1);
-  ObservedAttempt failed = At(ObservedPhase::kEnded);
-  failed.end = ObservedEnd::kPackageLost;
+  ObservedAttempt failed = At(v1::PHASE_ENDED);
+  failed.end = v1::END_CAUSE_PACKAGE_LOST;
   failed.detail = "fetching package 68: the head has no file 68; upload it";
   Say(a_, failed);
-  EXPECT_EQ(attempt_.cause, EndCause::kPackageLost);
-  ObservedAttempt stopped = At(ObservedPhase::kEnded);
-  stopped.end = ObservedEnd::kExited;
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PACKAGE_LOST);
+  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  stopped.end = v1::END_CAUSE_EXITED;
   Say(b_, stopped);
-  EXPECT_EQ(job_.state, JobState::kFailed);
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.infra_restarts, 0);
   EXPECT_THAT(job_.reason, HasSubstr("fetching package 68"));
@@ -186,12 +187,13 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
     if (loss > 1) Begin();
     Run();
     Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
-    EXPECT_EQ(attempt_.cause, EndCause::kNodeLost);
-    EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+    EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
+    EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
     Say(a_, Exited(0, 143, /*by_order=*/true));
     EXPECT_EQ(job_.infra_restarts, std::min(loss, 3));
     EXPECT_EQ(job_.failures, loss <= 3 ? 0 : 1);
-    EXPECT_EQ(job_.state, loss <= 3 ? JobState::kPending : JobState::kFailed);
+    EXPECT_EQ(job_.state,
+              loss <= 3 ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED);
     EXPECT_EQ(absl::StrContains(job_.reason, "it started again 3 times"),
               loss > 3)
         << job_.reason;
@@ -202,23 +204,23 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
 TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
   Run();
   Say(a_, Exited(0, 1));
-  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
-  ObservedAttempt lost = At(ObservedPhase::kEnded);
-  lost.end = ObservedEnd::kKeeperLost;
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
+  ObservedAttempt lost = At(v1::PHASE_ENDED);
+  lost.end = v1::END_CAUSE_KEEPER_LOST;
   Say(b_, lost);
-  EXPECT_EQ(attempt_.cause, EndCause::kKeeperLost);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_KEEPER_LOST);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.infra_restarts, 1);
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
 }
 
 TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
   Run();
   ObservedAttempt shut_down = Exited(0, 143, /*by_order=*/true);
-  shut_down.end = ObservedEnd::kDaemonShutdown;
+  shut_down.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
   Say(a_, shut_down);
   Say(b_, Exited(1, 1, /*by_order=*/true));
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.infra_restarts, 0);
 }
@@ -227,10 +229,10 @@ TEST_F(RunControllerTest, StopsAlsoWhenAllRanksHappenToSucceed) {
   Run();
   const RunOutcome outcome = Made(controller_.Stop(job_, attempt_));
   EXPECT_TRUE(outcome.goals_changed);
-  EXPECT_EQ(job_.state, JobState::kStopping);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPING);
   Say(a_, Exited(0, 0));
   Say(b_, Exited(1, 0));
-  EXPECT_EQ(job_.state, JobState::kStopped);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPED);
   EXPECT_EQ(job_.failures, 0);
 }
 
@@ -239,9 +241,9 @@ TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
   Run();
   Say(a_, Exited(0, 1));
   Made(controller_.Stop(job_, attempt_));
-  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
   Say(b_, Exited(1, 1, /*by_order=*/true));
-  EXPECT_EQ(job_.state, JobState::kStopped);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPED);
   EXPECT_EQ(job_.failures, 0);
 }
 
@@ -252,9 +254,9 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
   Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(FailureClass::kInfra, 1)));
+              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
   EXPECT_THAT(job_.causes,
               ElementsAre("node b was silent for 10s", "rank 1 on b was lost",
                           "rank 0 on a exited with code 1", "attempt 1 ended"));
@@ -265,7 +267,7 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
   Run();
   Say(b_, Exited(1, 3));
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   EXPECT_THAT(job_.causes,
               ElementsAre("rank 1 on b exited with code 3",
                           "attempt 1 ended; 1 sibling was stopped",
@@ -274,20 +276,20 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
 
 TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
   Run();
-  const RunOutcome outcome = Say(b_, At(ObservedPhase::kPreparing));
+  const RunOutcome outcome = Say(b_, At(v1::PHASE_PREPARING));
   EXPECT_THAT(outcome.parts_over, ElementsAre(b_));
   EXPECT_TRUE(outcome.attempt_changed);
-  EXPECT_EQ(attempt_.cause, EndCause::kNodeLost);
-  EXPECT_EQ(PartOn(attempt_, b_)->phase, PartPhase::kLost);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
+  EXPECT_EQ(PartOn(attempt_, b_)->phase, v1::PART_PHASE_LOST);
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.infra_restarts, 1);
 }
 
 TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   Run();
   ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = ObservedEnd::kKeeperLost;
+  lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper died";
   lost.ranks[0].exit = ExitStatus{.signal = 9, .detail = "the keeper died"};
   Say(a_, lost);
@@ -301,14 +303,14 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
 TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   Run();
   ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = ObservedEnd::kKeeperLost;
+  lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper was told to stop";
   lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_THAT(job_.causes,
               ElementsAre("a: the keeper was told to stop",
                           "rank 0 on a was lost", "attempt 1 ended"));
@@ -321,8 +323,9 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
-  EXPECT_EQ(job_.failure_class, FailureClass::kOom);
-  EXPECT_THAT(job_.failures_by_class, ElementsAre(Pair(FailureClass::kOom, 1)));
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_OOM);
+  EXPECT_THAT(job_.failures_by_class,
+              ElementsAre(Pair(v1::FAILURE_CLASS_OOM, 1)));
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.failed_rank, 1);
 }
@@ -331,14 +334,14 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
 TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
   Run();
   ObservedAttempt failed = Exited(0, 3);
-  failed.phase = ObservedPhase::kRunning;
+  failed.phase = v1::PHASE_RUNNING;
   Say(a_, failed);
-  failed.phase = ObservedPhase::kEnded;
-  failed.end = ObservedEnd::kKeeperLost;
+  failed.phase = v1::PHASE_ENDED;
+  failed.end = v1::END_CAUSE_KEEPER_LOST;
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
-  EXPECT_EQ(attempt_.cause, EndCause::kRankFailed);
-  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   EXPECT_EQ(job_.failures, 1);
 }
 
@@ -348,7 +351,7 @@ TEST_F(RunControllerTest, CountsASecondLossOfOneAttemptOnce) {
   Made(controller_.LosePart(job_, attempt_, a_, "node a was silent"));
   EXPECT_EQ(job_.infra_restarts, 1);
   EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(FailureClass::kInfra, 1)));
+              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
   EXPECT_THAT(job_.causes,
               ElementsAre("node b was silent", "rank 1 on b was lost",
                           "node a was silent", "rank 0 on a was lost",
@@ -381,12 +384,12 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
   const RunOutcome outcome =
       Made(controller_.Evict(job_, attempt_, "node b is drained: new kernel"));
   EXPECT_TRUE(outcome.goals_changed);
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
   EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, "again")).goals_changed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Say(a_, Exited(0, 1));  // torn
-  EXPECT_EQ(job_.state, JobState::kPending);
-  EXPECT_EQ(job_.failure_class, FailureClass::kPreempted);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_PREEMPTED);
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.infra_restarts, 0);
   EXPECT_THAT(job_.causes,
@@ -396,12 +399,12 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
 
 TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
   Made(controller_.Evict(job_, attempt_, "node b is drained"));
-  ObservedAttempt stopped = At(ObservedPhase::kEnded);
-  stopped.end = ObservedEnd::kExited;
+  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  stopped.end = v1::END_CAUSE_EXITED;
   Say(a_, stopped);
   Say(b_, stopped);
-  EXPECT_EQ(job_.state, JobState::kPending);
-  EXPECT_EQ(job_.failure_class, FailureClass::kPreempted);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_PREEMPTED);
 }
 
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
@@ -416,10 +419,10 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   EXPECT_EQ(job_.stderr_tail, "first");
   EXPECT_EQ(job_.failed_rank, 0);
   failed = Exited(1, 2);
-  failed.phase = ObservedPhase::kRunning;
+  failed.phase = v1::PHASE_RUNNING;
   Say(b_, failed);
   EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
-  failed.phase = ObservedPhase::kEnded;
+  failed.phase = v1::PHASE_ENDED;
   failed.stderr_tail = "second";
   Say(b_, failed);
   Say(a_, Exited(0, 143, /*by_order=*/true));
@@ -429,13 +432,13 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   Run();
   Say(a_, Exited(0, 0));
   Say(b_, Exited(1, 0));
-  EXPECT_EQ(job_.state, JobState::kSucceeded);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job_.stderr_tail, "");
   EXPECT_EQ(job_.failed_rank, -1);
-  EXPECT_EQ(job_.failure_class, FailureClass::kNone);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_NONE);
   EXPECT_THAT(job_.causes, IsEmpty());
   EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(FailureClass::kUser, 2)));
+              ElementsAre(Pair(v1::FAILURE_CLASS_USER, 2)));
 }
 
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
@@ -449,7 +452,7 @@ TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
   Run();
   Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, FailureClass::kInfra);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.stderr_tail, "");
   EXPECT_EQ(job_.exit, std::nullopt);
 }
@@ -462,16 +465,16 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = ObservedEnd::kTimeLimit;
+  limit.end = v1::END_CAUSE_TIME_LIMIT;
   limit.ran = absl::Minutes(5);
   limit.stderr_tail = "step 9";
   Say(b_, limit);
-  EXPECT_EQ(attempt_.state, AttemptState::kEnding);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
   ObservedAttempt stopped = Exited(0, 143, /*by_order=*/true);
   stopped.ran = absl::Minutes(5) + absl::Milliseconds(200);
   Say(a_, stopped);
-  EXPECT_EQ(job_.state, JobState::kFailed);
-  EXPECT_EQ(job_.failure_class, FailureClass::kTimeout);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
   EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
   EXPECT_EQ(job_.failures, 0);
   EXPECT_EQ(job_.exit->code, 143);
@@ -490,9 +493,9 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
   Run();
   Say(a_, Exited(0, 1));
   ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = ObservedEnd::kTimeLimit;
+  limit.end = v1::END_CAUSE_TIME_LIMIT;
   Say(b_, limit);
-  EXPECT_EQ(job_.failure_class, FailureClass::kTimeout);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
 }
 
 TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
@@ -505,7 +508,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(job_.ran, absl::Minutes(2));
-  EXPECT_EQ(job_.state, JobState::kPending);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   Begin();
   Run();
   const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
@@ -516,8 +519,8 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   // It failed just before; no time is left for another attempt.
-  EXPECT_EQ(job_.state, JobState::kFailed);
-  EXPECT_EQ(job_.failure_class, FailureClass::kUser);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   EXPECT_THAT(job_.reason, HasSubstr("nothing is left of its --time-limit 5m"));
 }
 
@@ -528,7 +531,7 @@ TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   Say(a_, done);
   Say(b_, Exited(1, 0));
   EXPECT_EQ(job_.ran, absl::ZeroDuration());
-  EXPECT_EQ(job_.state, JobState::kSucceeded);
+  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
@@ -579,7 +582,7 @@ TEST_F(RunControllerTest,
   EXPECT_EQ(job_.checkpoints.size(), 1);
   EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
 
-  ObservedAttempt removed = At(ObservedPhase::kRunning);
+  ObservedAttempt removed = At(v1::PHASE_RUNNING);
   removed.removed_checkpoints = {Path(1)};
   EXPECT_TRUE(Say(a_, removed).retired_changed);
   EXPECT_THAT(job_.retired, IsEmpty());
@@ -591,11 +594,11 @@ TEST_F(RunControllerTest,
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
   Run();
-  ObservedAttempt report = At(ObservedPhase::kRunning);
+  ObservedAttempt report = At(v1::PHASE_RUNNING);
   report.metrics = {{.rank = 0, .count = 2, .json = "{\"loss\":2}"}};
   EXPECT_TRUE(Say(a_, report).metrics_changed);
   EXPECT_FALSE(Say(a_, report).metrics_changed);
-  ObservedAttempt other = At(ObservedPhase::kRunning);
+  ObservedAttempt other = At(v1::PHASE_RUNNING);
   other.metrics = {{.rank = 1, .count = 9, .json = "{\"loss\":9}"}};
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   // Not even under rank 0's name.
@@ -629,10 +632,10 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
 TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   Run();
   ObservedAttempt wrong = Exited(1, 9);  // rank 1 is on b
-  wrong.phase = ObservedPhase::kRunning;
+  wrong.phase = v1::PHASE_RUNNING;
   Say(a_, wrong);
-  EXPECT_EQ(attempt_.cause, EndCause::kNone);
-  EXPECT_EQ(attempt_.state, AttemptState::kRunning);
+  EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NONE);
+  EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 }  // namespace

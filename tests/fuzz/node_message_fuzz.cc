@@ -54,7 +54,7 @@ head::Rows Stored() {
     head::JobRecord job;
     job.id = *cohort::JobId::FromBytes(Id(c));
     job.sequence = static_cast<uint64_t>(c - '0');
-    job.state = c == '1' ? head::JobState::kRunning : head::JobState::kStarting;
+    job.state = c == '1' ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_STARTING;
     head::SetCommand(job.spec.Own(), {"train"});
     job.spec.Own().mutable_scaling()->set_num_workers(2);
     job.spec.Own().mutable_run()->set_num_to_keep(1);
@@ -68,8 +68,8 @@ head::Rows Stored() {
     attempt.job = job.id;
     attempt.number = 1;
     attempt.epoch = 1;
-    attempt.state = c == '1' ? head::AttemptState::kRunning
-                             : head::AttemptState::kPreparing;
+    attempt.state =
+        c == '1' ? v1::ATTEMPT_STATE_RUNNING : v1::ATTEMPT_STATE_PREPARING;
     head::AttemptPart& part = attempt.parts.emplace_back();
     part.node = node.id;
     part.resources = *cohort::ParseResources("CPU=2");

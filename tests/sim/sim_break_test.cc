@@ -97,7 +97,7 @@ class DoctoredStateTest : public ::testing::Test,
     head::JobRecord job;
     job.id = JobId::New(random_);
     job.sequence = rows_.jobs.size() + 1;
-    job.state = head::JobState::kRunning;
+    job.state = v1::JOB_STATE_RUNNING;
     head::SetCommand(job.spec.Own(), {"train"});
     job.spec.Own().mutable_scaling()->set_num_workers(2);
     job.attempts = 1;
@@ -112,7 +112,7 @@ class DoctoredStateTest : public ::testing::Test,
     attempt.job = job;
     attempt.number = 1;
     attempt.epoch = 1;
-    attempt.state = head::AttemptState::kRunning;
+    attempt.state = v1::ATTEMPT_STATE_RUNNING;
     head::AttemptPart& part = attempt.parts.emplace_back();
     part.node = rows_.nodes[0].id;
     part.resources = *ParseResources("CPU=2,GPU=1");
@@ -196,7 +196,7 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
   EXPECT_EQ(CheckRebuilt(state, disk, {}, time_), "");
 
   head::AttemptRecord other = rows_.attempts[0];
-  other.parts[0].phase = head::PartPhase::kEnded;
+  other.parts[0].phase = v1::PART_PHASE_ENDED;
   ASSERT_TRUE(head::MemoryStore(disk).Append(1, {head::ToWrite(other)}).ok());
   EXPECT_THAT(CheckRebuilt(state, disk, {}, time_), StartsWith("RS-1"));
 }
@@ -274,7 +274,7 @@ class WatchTest : public DoctoredStateTest {
     ASSERT_TRUE(state.RegisterNode(registration, transition).ok());
   }
   void MakePending() {
-    rows_.jobs[0].state = head::JobState::kPending;
+    rows_.jobs[0].state = v1::JOB_STATE_PENDING;
     rows_.attempts.clear();
   }
   std::string Watch(const head::ClusterState& state) {
@@ -293,7 +293,7 @@ TEST_F(WatchTest, APlacementOnAClosedNodeIsNoticed) {
 
 TEST_F(WatchTest, AFencedDeviceThatIsGivenOutIsNoticed) {
   rows_.nodes[0].devices = {{.id = "gpu1", .kind = "gpu"}};
-  rows_.nodes[0].devices[0].state = head::DeviceState::kFenced;
+  rows_.nodes[0].devices[0].state = v1::DEVICE_STATE_FENCED;
   DeviceWatch devices;
   const auto watch = [&] {
     return devices.Check(State(), [](const AttemptId&) { return false; });
@@ -356,12 +356,12 @@ TEST_F(WatchTest, AJobThatSleepsThoughThereIsRoomIsNoticed) {
 class BudgetTest : public ::testing::Test {
  protected:
   BudgetTest() {
-    job_.state = head::JobState::kSucceeded;
+    job_.state = v1::JOB_STATE_SUCCEEDED;
     job_.attempts = 3;
     job_.failures = 1;
     job_.infra_restarts = 1;
-    job_.failures_by_class = {{head::FailureClass::kUser, 1},
-                              {head::FailureClass::kInfra, 1}};
+    job_.failures_by_class = {{v1::FAILURE_CLASS_USER, 1},
+                              {v1::FAILURE_CLASS_INFRA, 1}};
     job_.spec.Own().mutable_run()->set_max_failures(1);
   }
 
@@ -374,18 +374,18 @@ TEST_F(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
   job_.attempts = 2;
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
-  job_.state = head::JobState::kFailed;
+  job_.state = v1::JOB_STATE_FAILED;
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"))
       << "it had budget";
 }
 
 TEST_F(BudgetTest, AFailureInTwoClassesIsNoticed) {
-  job_.failures_by_class[head::FailureClass::kOom] = 1;
+  job_.failures_by_class[v1::FAILURE_CLASS_OOM] = 1;
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("BG-1"));
 }
 
 TEST_F(BudgetTest, ATimeLimitThatDidNotEndItsJobIsNoticed) {
-  job_.failures_by_class[head::FailureClass::kTimeout] = 1;
+  job_.failures_by_class[v1::FAILURE_CLASS_TIMEOUT] = 1;
   job_.attempts = 4;
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("TL-1"));
 }
@@ -406,10 +406,10 @@ class HistoryTest : public ::testing::Test {
 TEST_F(HistoryTest, AJobThatEndedTwiceIsNoticed) {
   head::JobRecord job;
   job.id = JobId::New(random_);
-  job.state = head::JobState::kSucceeded;
+  job.state = v1::JOB_STATE_SUCCEEDED;
   EXPECT_EQ(Write(job), "");
   EXPECT_EQ(Write(job), "");
-  job.state = head::JobState::kFailed;
+  job.state = v1::JOB_STATE_FAILED;
   EXPECT_THAT(Write(job), StartsWith("JB-1"));
 }
 
@@ -425,9 +425,9 @@ TEST_F(HistoryTest, AJobThatGoesBeforeItsEndIsNoticed) {
 TEST_F(HistoryTest, AnAttemptThatComesBackIsNoticed) {
   head::AttemptRecord attempt;
   attempt.id = AttemptId::New(random_);
-  attempt.state = head::AttemptState::kEnded;
+  attempt.state = v1::ATTEMPT_STATE_ENDED;
   EXPECT_EQ(Write(attempt), "");
-  attempt.state = head::AttemptState::kRunning;
+  attempt.state = v1::ATTEMPT_STATE_RUNNING;
   EXPECT_THAT(Write(attempt), StartsWith("AT-1"));
 }
 

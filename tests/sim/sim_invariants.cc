@@ -11,6 +11,7 @@
 #include "common/taint.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
+#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 
 namespace cohort::sim {
@@ -108,8 +109,9 @@ std::string CheckWhere(const ClusterState& state,
 }
 
 bool HasAttempt(const JobRecord& job) {
-  return job.state == JobState::kStarting || job.state == JobState::kRunning ||
-         job.state == JobState::kStopping;
+  return job.state == v1::JOB_STATE_STARTING ||
+         job.state == v1::JOB_STATE_RUNNING ||
+         job.state == v1::JOB_STATE_STOPPING;
 }
 
 // Of a job with an attempt: nothing kept it from having one.
@@ -236,11 +238,11 @@ std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
   if (now.jobs().by_sequence() != then.jobs().by_sequence()) {
     return "RS-1: the jobs are in another order";
   }
-  for (int state = 1; state <= static_cast<int>(JobState::kStopped); ++state) {
+  for (int state = 1; state <= static_cast<int>(v1::JOB_STATE_STOPPED);
+       ++state) {
     const auto each = static_cast<JobState>(state);
     if (now.jobs().CountOf(each) != then.jobs().CountOf(each)) {
-      return absl::StrCat("RS-1: another count of jobs ",
-                          head::JobStateName(each));
+      return absl::StrCat("RS-1: another count of jobs ", head::EnumText(each));
     }
   }
   if (now.waiting_count() != then.waiting_count()) {
@@ -288,7 +290,7 @@ bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
     const JobState is = state.jobs().Find(id)->state;
     if (!head::HasEnded(is)) return false;
     if (dependency.kind() == v1::DEPENDENCY_KIND_OK &&
-        is != JobState::kSucceeded) {
+        is != v1::JOB_STATE_SUCCEEDED) {
       return false;
     }
   }
@@ -311,7 +313,7 @@ std::string CheckState(const ClusterState& state) {
   std::set<JobId> open;
   Holds holds;
   for (const auto& [id, attempt] : state.attempts().all()) {
-    if (attempt.state == AttemptState::kEnded) continue;
+    if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
     if (!open.insert(attempt.job).second) {
       return absl::StrCat("JB-3: job ", attempt.job.ToText(),
                           " has two attempts");
@@ -328,7 +330,7 @@ std::string CheckState(const ClusterState& state) {
 std::string CheckBudget(const JobRecord& job, bool is_whole) {
   const auto wrong = [&job](const std::string& what) {
     return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
-                        head::JobStateName(job.state), " with ", what, ": ",
+                        head::EnumText(job.state), " with ", what, ": ",
                         job.attempts, " attempts, ", job.failures, " of ",
                         job.spec->run().max_failures(), " failures, ",
                         job.infra_restarts, " infra restarts");
@@ -339,26 +341,27 @@ std::string CheckBudget(const JobRecord& job, bool is_whole) {
   };
   int failed = 0;
   for (const auto& [failure, times] : job.failures_by_class) failed += times;
-  const int timeouts = of_class(head::FailureClass::kTimeout);
-  if (timeouts > 1 || (timeouts == 1 && job.state != JobState::kFailed &&
-                       job.state != JobState::kStopped)) {
+  const int timeouts = of_class(v1::FAILURE_CLASS_TIMEOUT);
+  if (timeouts > 1 || (timeouts == 1 && job.state != v1::JOB_STATE_FAILED &&
+                       job.state != v1::JOB_STATE_STOPPED)) {
     return absl::StrCat("TL-1: ", wrong("a time limit that fired"));
   }
   // Charged, free, or without a budget.
   if (failed != job.failures + job.infra_restarts + timeouts +
-                    of_class(head::FailureClass::kPreempted)) {
+                    of_class(v1::FAILURE_CLASS_PREEMPTED)) {
     return "BG-1: " + wrong(absl::StrCat(failed, " failures by class"));
   }
   const bool time_left = job.ran < head::TimeLimitOf(*job.spec);
-  if (job.state == JobState::kFailed && job.spec->run().max_failures() >= 0 &&
+  if (job.state == v1::JOB_STATE_FAILED &&
+      job.spec->run().max_failures() >= 0 &&
       job.failures <= job.spec->run().max_failures() && timeouts == 0 &&
       time_left && job.spec->after().empty()) {
     return wrong("budget left");
   }
   if (!is_whole) return "";
   // One attempt at most ended otherwise: the last, by success or a stop.
-  const int most = failed + (job.state == JobState::kFailed ? 0 : 1);
-  const int least = failed + (job.state == JobState::kSucceeded ? 1 : 0);
+  const int most = failed + (job.state == v1::JOB_STATE_FAILED ? 0 : 1);
+  const int least = failed + (job.state == v1::JOB_STATE_SUCCEEDED ? 1 : 0);
   if (job.attempts < least || job.attempts > most) {
     return wrong("attempts that nobody counted");
   }
@@ -424,8 +427,8 @@ std::string DurableHistory::OnJob(const head::Write& write) {
   if (const auto ended = ended_jobs_.find(write.key);
       ended != ended_jobs_.end() && ended->second != job->state) {
     return absl::StrCat("JB-1: job ", job->id.ToText(), " was ",
-                        head::JobStateName(ended->second), " and is ",
-                        head::JobStateName(job->state));
+                        head::EnumText(ended->second), " and is ",
+                        head::EnumText(job->state));
   }
   if (head::HasEnded(job->state)) ended_jobs_[write.key] = job->state;
   return "";
@@ -435,7 +438,7 @@ std::string DurableHistory::OnAttempt(const head::Write& write) {
   if (!write.value.has_value()) return "";
   const auto attempt = head::FromRow<AttemptRecord>(write.key, *write.value);
   if (!attempt.ok()) return "ST-1: " + attempt.status().ToString();
-  if (attempt->state == AttemptState::kEnded) {
+  if (attempt->state == v1::ATTEMPT_STATE_ENDED) {
     ended_attempts_.insert(write.key);
   } else if (ended_attempts_.contains(write.key)) {
     return absl::StrCat("AT-1: attempt ", attempt->id.ToHex(),

@@ -13,6 +13,7 @@
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/cluster_state.h"
+#include "head/store/enum_text.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
@@ -63,7 +64,7 @@ class ClusterStateTest : public ::testing::Test,
       // Metrics may be a second younger than their row.
       job.metrics_json = current->metrics_json;
       job.metrics_count = current->metrics_count;
-      EXPECT_EQ(job, *current) << JobStateName(job.state);
+      EXPECT_EQ(job, *current) << EnumText(job.state);
     }
     EXPECT_EQ(rows->attempts.size(), state_->attempts().all().size());
     for (const AttemptRecord& attempt : rows->attempts) {
@@ -172,7 +173,7 @@ class ClusterStateTest : public ::testing::Test,
     return Join(Node(node, cpus));
   }
 
-  ObservedAttempt At(const JobId& job, ObservedPhase phase) {
+  ObservedAttempt At(const JobId& job, v1::Phase phase) {
     ObservedAttempt observed;
     observed.attempt = Attempt(job).id;
     observed.job = job;
@@ -184,12 +185,12 @@ class ClusterStateTest : public ::testing::Test,
   // All ranks of the part on `node` exited with `code`.
   ObservedAttempt Exited(const JobId& job, const NodeId& node, int code,
                          bool by_order = false) {
-    ObservedAttempt observed = At(job, ObservedPhase::kEnded);
-    observed.end = ObservedEnd::kExited;
+    ObservedAttempt observed = At(job, v1::PHASE_ENDED);
+    observed.end = v1::END_CAUSE_EXITED;
     int order = 0;
     for (const AttemptRank& rank : PartOn(Attempt(job), node)->ranks) {
       observed.ranks.push_back({.rank = rank.rank,
-                                .state = RankState::kExited,
+                                .state = v1::RANK_STATE_EXITED,
                                 .pid = 1,
                                 .exit = ExitStatus{.code = code},
                                 .exit_order = ++order,
@@ -207,12 +208,12 @@ class ClusterStateTest : public ::testing::Test,
   void Run(const JobId& job) {
     const std::vector<AttemptPart> parts = Attempt(job).parts;
     for (const AttemptPart& part : parts) {
-      Say(part.node, At(job, ObservedPhase::kPrepared));
+      Say(part.node, At(job, v1::PHASE_PREPARED));
     }
     for (const AttemptPart& part : parts) {
-      Say(part.node, At(job, ObservedPhase::kRunning));
+      Say(part.node, At(job, v1::PHASE_RUNNING));
     }
-    ASSERT_EQ(StateOf(job), JobState::kRunning);
+    ASSERT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   }
   // The goals sent to `node` since the last call, for one attempt after the
   // other.

@@ -164,7 +164,7 @@ class OrphansTest : public ::testing::Test,
     return *state_->attempts().LastOf(job);
   }
   // What a worker says of the job's attempt, with what it holds.
-  ObservedAttempt At(const JobId& job, ObservedPhase phase) {
+  ObservedAttempt At(const JobId& job, v1::Phase phase) {
     const AttemptRecord& attempt = Last(job);
     ObservedAttempt observed;
     observed.attempt = attempt.id;
@@ -177,10 +177,10 @@ class OrphansTest : public ::testing::Test,
     return observed;
   }
   static ObservedAttempt Ended(ObservedAttempt observed, int code) {
-    observed.phase = ObservedPhase::kEnded;
-    observed.end = ObservedEnd::kExited;
+    observed.phase = v1::PHASE_ENDED;
+    observed.end = v1::END_CAUSE_EXITED;
     observed.ranks = {{.rank = 0,
-                       .state = RankState::kExited,
+                       .state = v1::RANK_STATE_EXITED,
                        .pid = 1,
                        .exit = ExitStatus{.code = code},
                        .exit_order = 1}};
@@ -188,10 +188,10 @@ class OrphansTest : public ::testing::Test,
   }
   // Its only rank runs on `node`.
   ObservedAttempt Run(const JobId& job, const NodeId& node) {
-    Say(node, At(job, ObservedPhase::kPrepared));
-    Say(node, At(job, ObservedPhase::kRunning));
-    EXPECT_EQ(Job(job).state, JobState::kRunning);
-    return At(job, ObservedPhase::kRunning);
+    Say(node, At(job, v1::PHASE_PREPARED));
+    Say(node, At(job, v1::PHASE_RUNNING));
+    EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+    return At(job, v1::PHASE_RUNNING);
   }
 
   absl::StatusOr<JobId> Adopt(const AttemptId& attempt) {
