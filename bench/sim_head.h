@@ -80,9 +80,10 @@ class SimHead final : private head::NodeLinks, private head::JobWatchers {
  private:
   void SendDesired(const NodeId& node, uint64_t incarnation,
                    const std::vector<head::DesiredAttempt>& attempts) override;
-  void SendAcknowledge(
-      const NodeId&, uint64_t,
-      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void SendExchanges(const NodeId&, uint64_t,
+                     const std::vector<head::SharedExchange>&) override {}
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<head::Acknowledged>&) override {}
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
   void JobChanged(const JobId&) override {}
 

@@ -1,5 +1,7 @@
 #include "worker/exchange.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +10,7 @@ namespace cohort::worker {
 namespace {
 
 // A tag is a name, a blob is an address: 64 tags of 64 KiB are far more than
-// any communicator asks for, and bound what an observed set can weigh.
+// any communicator asks for.
 constexpr int kTagsPerRankMax = 64;
 
 }  // namespace
@@ -17,7 +19,9 @@ absl::StatusOr<bool> Exchange::Give(int rank, const std::string& tag,
                                     const std::string& blob,
                                     v1::ObservedAttempt& observed) {
   int given = 0;
+  size_t bytes = tag.size() + blob.size();
   for (const v1::PendingExchange& old : observed.exchanges()) {
+    bytes += old.tag().size() + old.blob().size();
     if (old.rank() != rank) continue;
     ++given;
     if (old.tag() != tag) continue;
@@ -29,6 +33,11 @@ absl::StatusOr<bool> Exchange::Give(int rank, const std::string& tag,
     return absl::ResourceExhaustedError(absl::StrCat(
         "rank ", rank, " has used all ", kTagsPerRankMax, " tags"));
   }
+  if (bytes > kAttemptBytesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the ranks of this node gave ", bytes, " bytes, at most ",
+                     kAttemptBytesMax, " are possible in an attempt"));
+  }
   v1::PendingExchange* added = observed.add_exchanges();
   added->set_tag(tag);
   added->set_rank(rank);
@@ -36,20 +45,23 @@ absl::StatusOr<bool> Exchange::Give(int rank, const std::string& tag,
   return true;
 }
 
-void Exchange::Wait(std::string tag, Done done) {
-  waiters_.push_back({std::move(tag), std::move(done)});
+void Exchange::Wait(const std::string& tag, Done done) {
+  const auto complete = complete_.find(tag);
+  if (complete != complete_.end()) return std::move(done)(complete->second);
+  waiters_.push_back({tag, std::move(done)});
 }
 
-void Exchange::Answer(const v1::DesiredAttempt& desired) {
-  for (const v1::Exchange& exchange : desired.exchanges()) {
-    if (exchange.blobs_size() != desired.world_size()) continue;
-    for (Waiter& waiter : waiters_) {
-      if (!waiter.done || waiter.tag != exchange.tag()) continue;
-      std::exchange(waiter.done, nullptr)(std::vector<std::string>(
-          exchange.blobs().begin(), exchange.blobs().end()));
-    }
-  }
-  std::erase_if(waiters_, [](const Waiter& waiter) { return !waiter.done; });
+void Exchange::Complete(const v1::Exchange& exchange) {
+  const auto [complete, is_new] = complete_.try_emplace(
+      exchange.tag(), exchange.blobs().begin(), exchange.blobs().end());
+  if (!is_new) return;
+  const auto rest = std::stable_partition(
+      waiters_.begin(), waiters_.end(),
+      [&](const Waiter& waiter) { return waiter.tag != exchange.tag(); });
+  std::vector<Waiter> answered(std::make_move_iterator(rest),
+                               std::make_move_iterator(waiters_.end()));
+  waiters_.erase(rest, waiters_.end());
+  for (Waiter& waiter : answered) std::move(waiter.done)(complete->second);
 }
 
 void Exchange::Abort(const absl::Status& status) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,25 +17,30 @@ namespace cohort::worker {
 // under a tag, the head gathers them from all nodes, and once the gang's are
 // complete all who wait for that tag get them.
 //
-// The blobs are in the attempt's messages; this holds who waits.
-// Thread-compatible.
+// What the ranks gave is in the attempt's messages; this holds what the head
+// gathered, and who waits for it.  Thread-compatible.
 class Exchange {
  public:
   using Done =
       absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>) &&>;
 
+  // The head keeps no more of one attempt.
+  static constexpr size_t kAttemptBytesMax = 6 << 20;
+
   // Puts the blob of `rank` where the head will see it; false when it is there
   // already.  AlreadyExists: another blob under this tag.  ResourceExhausted:
-  // the rank used too many tags.
+  // the rank used too many tags, or the ranks here gave too much.
   static absl::StatusOr<bool> Give(int rank, const std::string& tag,
                                    const std::string& blob,
                                    v1::ObservedAttempt& observed);
 
-  // `done` gets the tag's blobs in rank order with Answer, or Abort's status.
-  void Wait(std::string tag, Done done);
+  // `done` gets the tag's blobs in rank order, once they are complete, or
+  // Abort's status.
+  void Wait(const std::string& tag, Done done);
 
-  // Calls those for whose tags `desired` has all blobs.
-  void Answer(const v1::DesiredAttempt& desired);
+  // The head has all blobs of a tag; the first word stands.  Its own bounds
+  // are those of what is kept here.
+  void Complete(const v1::Exchange& exchange);
   void Abort(const absl::Status& status);
 
  private:
@@ -42,6 +49,7 @@ class Exchange {
     Done done;
   };
   std::vector<Waiter> waiters_;
+  std::map<std::string, std::vector<std::string>> complete_;  // by tag
 };
 
 }  // namespace cohort::worker

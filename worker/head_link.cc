@@ -1,6 +1,7 @@
 #include "worker/head_link.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -15,8 +16,13 @@ namespace cohort::worker {
 namespace {
 
 // More than a head sends between Registered and a disk write.  Where the disk
-// is full it waits for longer, but there the head places nothing new.
-constexpr size_t kEarlyMessagesMax = 1024;
+// is full that takes longer.
+constexpr size_t kEarlyBytesMax = 64 << 20;
+constexpr size_t kEarlyMessageBytes = 256;  // of each, beside what is in it
+
+// Written and not taken by the head; beyond it nothing is added but signs of
+// life and answers to its questions.
+constexpr size_t kQueuedBytesMax = 1 << 20;
 
 // Between tries: a restarted head is found within a fraction of a second, and
 // 1,000 workers without one make 1,000 tries a second at most.
@@ -74,6 +80,7 @@ void HeadLink::Join() {
   state_ = State::kJoining;
   bound_ = false;
   early_.clear();
+  early_bytes_ = 0;
   const uint64_t number = ++stream_number_;
   stream_ = rpc::OpenStream<v1::WorkerMessage, v1::HeadMessage>(
       channel_, rpc::kConnect, {.deadline = absl::InfiniteDuration()}, strand_,
@@ -84,27 +91,56 @@ void HeadLink::Join() {
        .on_closed = [this, number](
                         absl::Status status,
                         auto) { OnClosed(number, std::move(status)); },
-       .on_drained = nullptr});
+       .on_drained = [this, number] { OnDrained(number); }});
 
+  std::vector<v1::Observed> chunks = node_.FullObserved();
+  chunks_.assign(std::make_move_iterator(chunks.begin()),
+                 std::make_move_iterator(chunks.end()));
   v1::WorkerMessage message;
   if (const auto bound = binding_.Current(); bound.has_value()) {
     *message.mutable_stamp() = *bound;
   }
   *message.mutable_register_() = registration_;
-  *message.mutable_register_()->mutable_observed() = node_.FullObserved();
+  *message.mutable_register_()->mutable_observed() = chunks_.front();
+  chunks_.pop_front();
   message.mutable_register_()->set_leaving(leaving_);
   message.mutable_register_()->set_unfit(Unfit());
   AddDevices(message.mutable_register_()->mutable_device_states());
   Send(std::move(message));
+  SendChunks();
+  AwaitRegistered(number, chunks_.size());
+}
 
-  After(kRegisterTimeout, [this, number] {
-    if (number == stream_number_ && state_ == State::kJoining) {
-      Leave(absl::DeadlineExceededError(
-          absl::StrCat("the head at ", channel_.address(),
-                       " did not answer the registration in ",
-                       absl::FormatDuration(kRegisterTimeout))));
+void HeadLink::AwaitRegistered(uint64_t stream, size_t unsent) {
+  After(kRegisterTimeout, [this, stream, unsent] {
+    if (stream != stream_number_ || state_ != State::kJoining) return;
+    if (chunks_.size() < unsent) {
+      return AwaitRegistered(stream, chunks_.size());
     }
+    Leave(absl::DeadlineExceededError(
+        absl::StrCat("the head at ", channel_.address(),
+                     " did not answer the registration in ",
+                     absl::FormatDuration(kRegisterTimeout))));
   });
+}
+
+void HeadLink::OnDrained(uint64_t stream) {
+  if (stream != stream_number_) return;
+  SendChunks();
+  Flush();
+}
+
+bool HeadLink::HasRoom() const {
+  return stream_ != nullptr && stream_->QueuedBytes() < kQueuedBytesMax;
+}
+
+void HeadLink::SendChunks() {
+  while (!chunks_.empty() && HasRoom()) {
+    v1::WorkerMessage message;
+    *message.mutable_observed() = std::move(chunks_.front());
+    chunks_.pop_front();
+    Send(std::move(message));
+  }
 }
 
 void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
@@ -117,15 +153,16 @@ void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
         "the head at ", channel_.address(), " spoke before it registered us")));
   }
   if (!bound_) {
-    if (early_.size() >= kEarlyMessagesMax) {
-      return Leave(absl::ResourceExhaustedError("the binding is not written"));
-    }
-    early_.push_back(message);
-    return;
+    return KeepEarly(message);
   }
   switch (message.body_case()) {
     case v1::HeadMessage::kDesired:
       node_.Apply(message.desired());
+      // Not before: a set that breaks the stream each time is not to be tried
+      // without a pause.
+      if (message.desired().full() && !message.desired().more()) {
+        backoff_ = kBackoffMin;
+      }
       break;
     case v1::HeadMessage::kAcknowledge:
       node_.Acknowledge(message.acknowledge());
@@ -136,6 +173,12 @@ void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
     default:
       break;  // of a later version; it does not rely on us
   }
+}
+
+void HeadLink::KeepEarly(const v1::HeadMessage& message) {
+  early_bytes_ += message.ByteSizeLong() + kEarlyMessageBytes;
+  if (early_bytes_ > kEarlyBytesMax) return early_.clear();
+  early_.push_back(message);
 }
 
 void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
@@ -151,7 +194,6 @@ void HeadLink::OnRegistered(uint64_t stream, const v1::HeadMessage& message) {
   incarnation_ = registered.incarnation();
   heartbeat_interval_ = std::max(rpc::FromWire(registered.heartbeat_interval()),
                                  absl::Milliseconds(1));
-  backoff_ = kBackoffMin;
   const std::optional<v1::Stamp> bound = binding_.Current();
   if (bound.has_value() &&
       bound->generation() != message.stamp().generation()) {
@@ -178,6 +220,13 @@ void HeadLink::Bind(uint64_t stream, const v1::Stamp& stamp) {
           return;
         }
         bound_ = true;
+        if (early_bytes_ > kEarlyBytesMax) {
+          // Not before: it would send as much, and the lease goes on.
+          unbound_.clear();
+          return Leave(absl::UnavailableError(
+              "it sent more than this node could keep while its disk was "
+              "full: it is to say it again"));
+        }
         for (const v1::HeadMessage& early : std::exchange(early_, {})) {
           OnMessage(stream, early);
         }
@@ -242,6 +291,7 @@ void HeadLink::Leave(absl::Status why) {
   if (state_ == State::kStopped) return;
   ++stream_number_;
   stream_.reset();
+  chunks_.clear();
   if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) {
     // Once a loss, not at each try.
     if (state_ == State::kJoined) {
@@ -298,11 +348,13 @@ void HeadLink::NoteChange() {
 }
 
 void HeadLink::Flush() {
-  if (state_ != State::kJoined) return;  // once joined, it is done again
-  v1::WorkerMessage message;
-  *message.mutable_observed() = node_.TakeDelta();
-  if (message.observed().attempts_size() == 0) return;
-  Send(std::move(message));
+  // Once joined, or drained, it is done again.
+  while (state_ == State::kJoined && HasRoom()) {
+    v1::WorkerMessage message;
+    *message.mutable_observed() = node_.TakeDelta();
+    if (message.observed().attempts_size() == 0) return;
+    Send(std::move(message));
+  }
 }
 
 void HeadLink::SendLog(v1::LogChunk chunk) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +58,8 @@ class ClusterBinding {
 //       term is applied; a node where it cannot be written is unfit.
 // HL-3: observed changes are never lost: what could not be written goes up
 //       whole with the next registration.
+// HL-4: what waits to be written is bounded, however large the sets are: more
+//       is taken from NodeState when the head has taken what there is.
 class HeadLink {
  public:
   struct Events {
@@ -106,9 +110,16 @@ class HeadLink {
   enum class State { kIdle, kJoining, kJoined, kStopped };
 
   void Join();
+  // A head that has not answered once all is written is left; `unsent` chunks
+  // of the set were not written when this was called.
+  void AwaitRegistered(uint64_t stream, size_t unsent);
+  void OnDrained(uint64_t stream);
+  void SendChunks();
+  bool HasRoom() const;
   void OnMessage(uint64_t stream, const v1::HeadMessage& message);
   void OnClosed(uint64_t stream, absl::Status status);
   void OnRegistered(uint64_t stream, const v1::HeadMessage& message);
+  void KeepEarly(const v1::HeadMessage& message);
   // HL-2; tried again for as long as the stream lives.
   void Bind(uint64_t stream, const v1::Stamp& stamp);
   void SetUnbound(std::string why);
@@ -150,7 +161,10 @@ class HeadLink {
   std::string unbound_;  // why the binding is not written; empty: it is
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;
+  // Of the registration's observed set, those that wait to be written.
+  std::deque<v1::Observed> chunks_;
   std::vector<v1::HeadMessage> early_;
+  size_t early_bytes_ = 0;  // beyond the bound none is kept
   // Shared: this and its timers, which find it empty once this is gone.
   std::shared_ptr<HeadLink*> self_;
 };

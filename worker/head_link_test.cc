@@ -28,6 +28,7 @@ class IdleHost : public AttemptHost {
   }
   void Prepare(const v1::DesiredAttempt&,
                absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
+    if (!prepares.ok()) return std::move(done)(prepares);
     std::move(done)(0);
   }
   void Start(const v1::DesiredAttempt&, Done) override {}
@@ -42,6 +43,8 @@ class IdleHost : public AttemptHost {
                         Done) override {}
   void ReadStderrTail(const AttemptId&, int,
                       absl::AnyInvocable<void(std::string) &&>) override {}
+
+  absl::Status prepares;
 };
 
 class MemoryBinding : public ClusterBinding {
@@ -70,6 +73,7 @@ class HandChannel : public rpc::Channel {
     rpc::StreamEvents events;
     std::vector<v1::WorkerMessage> written;
     bool open = true;
+    size_t queued = 0;  // and not taken
   };
 
   rpc::CallHandle StartUnary(absl::string_view, std::string, rpc::CallOptions,
@@ -82,37 +86,45 @@ class HandChannel : public rpc::Channel {
       rpc::StreamEvents events) override {
     streams.push_back(std::make_shared<Stream>());
     streams.back()->events = std::move(events);
-    return std::make_unique<End>(streams.back(), write_status);
+    return std::make_unique<End>(streams.back(), write_status, is_slow);
   }
   const std::string& address() const override { return address_; }
 
   Stream& last() { return *streams.back(); }
+  void Drain() {
+    last().queued = 0;
+    last().events.on_drained();
+  }
   void Say(const v1::HeadMessage& message) {
     ASSERT_THAT(last().events.on_message(message.SerializeAsString()), IsOk());
   }
 
   std::vector<std::shared_ptr<Stream>> streams;
   absl::Status write_status;
+  bool is_slow = false;  // takes nothing before it is drained
 
  private:
   class End : public rpc::ClientStream {
    public:
-    End(std::shared_ptr<Stream> stream, const absl::Status& status)
-        : stream_(std::move(stream)), status_(status) {}
+    End(std::shared_ptr<Stream> stream, const absl::Status& status,
+        const bool& is_slow)
+        : stream_(std::move(stream)), status_(status), is_slow_(is_slow) {}
     ~End() override { stream_->open = false; }
     absl::Status Write(std::string message) override {
       if (!status_.ok()) return status_;
+      if (is_slow_) stream_->queued += message.size();
       stream_->written.emplace_back();
       stream_->written.back().ParseFromString(message);
       return absl::OkStatus();
     }
     void HalfClose() override {}
     void Cancel() override {}
-    size_t QueuedBytes() const override { return 0; }
+    size_t QueuedBytes() const override { return stream_->queued; }
 
    private:
     const std::shared_ptr<Stream> stream_;
     const absl::Status& status_;
+    const bool& is_slow_;
   };
 
   const std::string address_ = "head:7710";
@@ -151,6 +163,17 @@ class HeadLinkTest : public testing::Test {
     attempt->set_attempt_id(std::string(16, 'a'));
     attempt->set_goal(v1::GOAL_PREPARE);
     return message;
+  }
+  // Attempts that could not be prepared, each with a long story.
+  void FillNode(int attempts) {
+    host_.prepares = absl::UnknownError(std::string(64 << 10, 'x'));
+    v1::Desired desired;
+    for (int i = 0; i < attempts; ++i) {
+      v1::DesiredAttempt* const added = desired.add_attempts();
+      added->set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+      added->set_goal(v1::GOAL_PREPARE);
+    }
+    node_.Apply(desired);
   }
   void JoinNow() {
     link_.Start();
@@ -464,6 +487,24 @@ TEST_F(HeadLinkTest, OrdersWaitForABindingThatCannotBeWritten) {
   EXPECT_EQ(joined_, 1);
 }
 
+// HL-2: nor does it cost the node's memory.
+TEST_F(HeadLinkTest, OrdersBeyondABoundAreAskedForAgainOnceItIsWritten) {
+  link_.Start();
+  channel_.Say(Registered());
+  binding_.Land(absl::ResourceExhaustedError("full"));
+  v1::HeadMessage large = Prepare();
+  large.mutable_desired()->mutable_attempts(0)->add_command(
+      std::string(1 << 20, 'x'));
+  for (int i = 0; i < 100; ++i) channel_.Say(large);
+  executor_.AdvanceBy(absl::Seconds(3));
+  EXPECT_TRUE(link_.joined()) << "the lease goes on";
+  binding_.Land();
+  EXPECT_EQ(node_.size(), 0u);
+  executor_.AdvanceBy(absl::Seconds(1));
+  EXPECT_THAT(channel_.streams, SizeIs(2));
+  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "");
+}
+
 // HL-2
 TEST_F(HeadLinkTest, IsUnfitForAsLongAsTheBindingCannotBeWritten) {
   link_.Start();
@@ -505,6 +546,104 @@ TEST_F(HeadLinkTest, PassesQuestionsForLogsOnAndTheirAnswersBack) {
   chunk.set_read_id(3);
   link_.SendLog(chunk);
   EXPECT_EQ(channel_.last().written.back().log_chunk().read_id(), 3u);
+}
+
+// HL-4
+TEST_F(HeadLinkTest, ALargeSetIsWrittenAsTheHeadTakesIt) {
+  FillNode(200);
+  channel_.is_slow = true;
+  link_.Start();
+  const auto& written = channel_.last().written;
+  ASSERT_TRUE(written[0].has_register_());
+  EXPECT_TRUE(written[0].register_().observed().more());
+  int attempts = written[0].register_().observed().attempts_size();
+  size_t read = 1;
+  for (bool more = true; more;) {
+    EXPECT_LT(channel_.last().queued, size_t{4} << 20);
+    for (; read < written.size(); ++read) {
+      ASSERT_TRUE(written[read].observed().full());
+      attempts += written[read].observed().attempts_size();
+      more = written[read].observed().more();
+    }
+    // It takes long, but goes on.
+    executor_.AdvanceBy(absl::Seconds(8));
+    channel_.Drain();
+  }
+  EXPECT_EQ(attempts, 200);
+  EXPECT_THAT(channel_.streams, SizeIs(1));
+  executor_.AdvanceBy(absl::Seconds(30));
+  EXPECT_GT(channel_.streams.size(), 1u) << "it was not answered";
+}
+
+// HL-3, HL-4
+TEST_F(HeadLinkTest, ManyChangesAreWrittenAsTheHeadTakesThem) {
+  JoinNow();
+  noted_ = &link_;
+  channel_.is_slow = true;
+  const auto& written = channel_.last().written;
+  size_t read = written.size();
+  FillNode(200);
+  executor_.RunUntilIdle();
+  int attempts = 0;
+  for (int rounds = 0; rounds < 100 && attempts < 200; ++rounds) {
+    EXPECT_LT(channel_.last().queued, size_t{4} << 20);
+    for (; read < written.size(); ++read) {
+      attempts += written[read].observed().attempts_size();
+    }
+    channel_.Drain();
+  }
+  EXPECT_EQ(attempts, 200);
+}
+
+TEST_F(HeadLinkTest, AStreamThatBreaksInTheMiddleOfTheSetStartsOver) {
+  FillNode(200);
+  channel_.is_slow = true;
+  link_.Start();
+  std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
+                                              std::nullopt);
+  channel_.is_slow = false;
+  executor_.AdvanceBy(absl::Seconds(1));
+  int attempts = 0;
+  for (const v1::WorkerMessage& message : channel_.last().written) {
+    attempts += message.register_().observed().attempts_size() +
+                message.observed().attempts_size();
+  }
+  EXPECT_EQ(attempts, 200);
+  EXPECT_FALSE(channel_.last().written.back().observed().more());
+}
+
+// A set that breaks the stream each time would be tried ten times a second.
+TEST_F(HeadLinkTest, OnlyACompleteSetEndsTheBackOff) {
+  v1::HeadMessage part = Prepare();
+  part.mutable_desired()->set_full(true);
+  part.mutable_desired()->set_more(true);
+  const auto lose = [&] {
+    std::move(channel_.last().events.on_closed)(absl::UnavailableError("full"),
+                                                std::nullopt);
+  };
+  JoinNow();
+  channel_.Say(part);
+  for (int i = 0; i < 10; ++i) {
+    lose();
+    executor_.AdvanceBy(absl::Seconds(1));
+    channel_.Say(Registered());
+    binding_.Land();
+    channel_.Say(part);
+  }
+  const size_t before = channel_.streams.size();
+  lose();
+  executor_.AdvanceBy(absl::Milliseconds(400));
+  EXPECT_THAT(channel_.streams, SizeIs(before));
+  executor_.AdvanceBy(absl::Milliseconds(600));
+  EXPECT_THAT(channel_.streams, SizeIs(before + 1));
+
+  channel_.Say(Registered());
+  binding_.Land();
+  part.mutable_desired()->set_more(false);
+  channel_.Say(part);
+  lose();
+  executor_.AdvanceBy(absl::Milliseconds(100));
+  EXPECT_THAT(channel_.streams, SizeIs(before + 2));
 }
 
 }  // namespace

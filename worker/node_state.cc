@@ -1,7 +1,6 @@
 #include "worker/node_state.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <variant>
 
@@ -10,7 +9,6 @@
 #include "common/check.h"
 #include "common/job_id.h"
 #include "common/log.h"
-#include "common/resources.h"
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
 #include "worker/preflight_words.h"
@@ -32,37 +30,13 @@ constexpr char kKeeperStopped[] =
     "the keeper was told to stop (SIGTERM) from outside the cluster, as by a "
     "shutdown of the machine";
 
-v1::HeldResources HeldBy(const v1::DesiredAttempt& desired) {
-  v1::HeldResources held;
-  int64_t per_device = 0;
-  for (const auto& each : desired.resources_per_rank().amounts()) {
-    auto* const sum = held.mutable_resources()->add_amounts();
-    sum->set_name(each.name());
-    sum->set_ten_thousandths(each.ten_thousandths() * desired.ranks_size());
-    if (each.name() == kGpu) {
-      per_device = std::min(each.ten_thousandths(),
-                            Amount::FromUnits(1).ten_thousandths());
-    }
-  }
-  std::map<std::string, int64_t> devices;
-  for (const v1::DesiredRank& rank : desired.ranks()) {
-    for (const std::string& gpu : rank.gpu_ids()) devices[gpu] += per_device;
-  }
-  for (const auto& [id, amount] : devices) {
-    auto* const device = held.add_devices();
-    device->set_name(id);
-    device->set_ten_thousandths(amount);
-  }
-  return held;
-}
-
 // One that waits in a driver that is gone cannot do much with more.
 constexpr absl::Duration kLostDeviceGrace = absl::Seconds(5);
 
 }  // namespace
 
-NodeState::NodeState(AttemptHost& host, Events events)
-    : host_(host), events_(std::move(events)) {
+NodeState::NodeState(AttemptHost& host, Events events, size_t message_bytes)
+    : host_(host), events_(std::move(events)), message_bytes_(message_bytes) {
   host_.SetListener(
       {.on_event = [this](const AttemptId& id,
                           const KeeperEvent& event) { OnEvent(id, event); },
@@ -148,6 +122,20 @@ void NodeState::Apply(const v1::Desired& desired) {
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     ApplyOne(attempt);
   }
+  for (const v1::Exchange& exchange : desired.exchanges()) {
+    ApplyExchange(exchange);
+  }
+}
+
+void NodeState::ApplyExchange(const v1::Exchange& exchange) {
+  const absl::StatusOr<AttemptId> id =
+      AttemptId::FromBytes(exchange.attempt_id());
+  Attempt* const attempt = id.ok() ? Find(*id) : nullptr;
+  if (attempt == nullptr || !IsLive(attempt->observed) ||
+      exchange.blobs_size() != attempt->desired.world_size()) {
+    return;
+  }
+  attempt->exchange.Complete(exchange);
 }
 
 void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
@@ -198,7 +186,6 @@ void NodeState::ApplyOne(const v1::DesiredAttempt& desired) {
 }
 
 void NodeState::Drive(Attempt& attempt) {
-  attempt.exchange.Answer(attempt.desired);
   RemoveRetired(attempt);
   switch (attempt.desired.goal()) {
     case v1::GOAL_PREPARE:
@@ -338,6 +325,8 @@ void NodeState::Forget(Attempt& attempt) {
     attempt.observed.set_end_cause(v1::END_CAUSE_EXITED);
     Changed(attempt);
   }
+  // They are due, or on their way: Acknowledge comes back here.
+  if (HasUnrecordedWords(attempt)) return;
   if (attempt.killed) LogVoidLease("lease_ended", attempt);
   attempt.forgetting = true;
   host_.Forget(attempt.id, [this, id = attempt.id](absl::Status status) {
@@ -372,44 +361,6 @@ void NodeState::EndUnbegun(Attempt& attempt, const absl::Status& why) {
     events_.on_fault(why);
   }
   End(attempt, cause, std::string(why.message()));
-}
-
-void NodeState::Acknowledge(const v1::Acknowledge& acknowledge) {
-  for (const auto& acknowledged : acknowledge.checkpoints()) {
-    const absl::StatusOr<AttemptId> id =
-        AttemptId::FromBytes(acknowledged.attempt_id());
-    Attempt* attempt = id.ok() ? Find(*id) : nullptr;
-    if (attempt == nullptr) continue;
-    auto* pending = attempt->observed.mutable_checkpoints();
-    const auto committed = [&](const v1::Checkpoint& checkpoint) {
-      return std::find(acknowledged.paths().begin(), acknowledged.paths().end(),
-                       checkpoint.path()) != acknowledged.paths().end();
-    };
-    pending->erase(std::remove_if(pending->begin(), pending->end(), committed),
-                   pending->end());
-    Save(*attempt);
-  }
-}
-
-v1::Observed NodeState::FullObserved() {
-  dirty_.clear();
-  v1::Observed observed;
-  observed.set_full(true);
-  for (const auto& [id, attempt] : attempts_) {
-    v1::ObservedAttempt* const report = observed.add_attempts();
-    *report = attempt.observed;
-    *report->mutable_held() = HeldBy(attempt.desired);
-  }
-  return observed;
-}
-
-v1::Observed NodeState::TakeDelta() {
-  v1::Observed observed;
-  for (const AttemptId& id : dirty_) {
-    *observed.add_attempts() = attempts_.at(id).observed;
-  }
-  dirty_.clear();
-  return observed;
 }
 
 void NodeState::TakeAlong(absl::Duration grace,
@@ -564,6 +515,7 @@ void NodeState::ReadTail(Attempt& attempt, int rank) {
         Attempt* found = Find(id);
         if (found == nullptr) return;
         found->observed.set_stderr_tail(std::move(tail));
+        found->words_due = !found->observed.stderr_tail().empty();
         found->reading_tail = false;
         Changed(*found);
         if (found->end_waiting.has_value()) {
@@ -574,13 +526,12 @@ void NodeState::ReadTail(Attempt& attempt, int rank) {
 
 void NodeState::OnMetrics(const AttemptId& id, int rank, uint64_t count,
                           std::string json) {
+  // Rank 0 speaks for the run; the others' would weigh on each message.
+  if (rank != 0) return;
   Attempt* attempt = Find(id);
   if (attempt == nullptr) return;
-  v1::MetricsReport* report = nullptr;
-  for (v1::MetricsReport& old : *attempt->observed.mutable_metrics()) {
-    if (old.rank() == rank) report = &old;
-  }
-  if (report == nullptr) report = attempt->observed.add_metrics();
+  if (attempt->observed.metrics_size() == 0) attempt->observed.add_metrics();
+  v1::MetricsReport* const report = attempt->observed.mutable_metrics(0);
   if (report->count() >= count) return;
   report->set_rank(rank);
   report->set_count(count);
@@ -666,7 +617,6 @@ void NodeState::GiveBlob(const AttemptId& id, int rank, int64_t epoch,
   if (!added.ok()) return std::move(done)(added.status());
   if (*added) Changed(attempt);
   attempt.exchange.Wait(tag, std::move(done));
-  attempt.exchange.Answer(attempt.desired);
 }
 
 void NodeState::CommitCheckpoint(const AttemptId& id, int rank, int64_t epoch,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -32,7 +33,8 @@ namespace cohort::worker {
 // RC-1: ranks are ended by an explicit goal (STOP, FORGET), by TakeAlong or by
 //       the loss of their device (DV-9), never because an attempt is absent
 //       from a desired set.
-// RC-3: an attempt's report is kept until FORGET.
+// RC-3: an attempt's report is kept until FORGET, and its failed rank's last
+//       words until the head has recorded them too.
 // PF-1: that a rank came through its preflight is on disk before
 //       ReportPreflight answers; one that ends before failed in it.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
@@ -52,7 +54,9 @@ class NodeState {
     // A keeper has taken an attempt: this node can begin them.
     absl::AnyInvocable<void()> on_begun;
   };
-  NodeState(AttemptHost& host, Events events);
+  // `message_bytes`: of one message but for its last attempt, far below the
+  // largest.
+  NodeState(AttemptHost& host, Events events, size_t message_bytes = 1 << 20);
 
   // ---- start ----
 
@@ -72,8 +76,12 @@ class NodeState {
   // (RC-1).
   void Apply(const v1::Desired& desired);
   void Acknowledge(const v1::Acknowledge& acknowledge);
-  v1::Observed FullObserved();
-  // What changed since the last call of either; empty when nothing did.
+  // The state of everything here, in chunks of a message.  A new head has heard
+  // nothing yet: last words that it has not recorded, and exchanges, are in the
+  // deltas that follow.
+  std::vector<v1::Observed> FullObserved();
+  // What changed since the last call of either, as much of it as one message
+  // takes; empty when nothing did.
   v1::Observed TakeDelta();
 
   // Ends every rank here with SIGTERM, then SIGKILL after `grace`, and reports
@@ -145,12 +153,24 @@ class NodeState {
     // The end waits for the failed rank's last words, which it reports.
     bool reading_tail = false;
     std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
+    // Its last words (stderr_tail): the head is to be told them, has them.
+    bool words_due = false;
+    bool words_recorded = false;
+    int exchanges_told = 0;  // on this stream
     int exits = 0;
     Exchange exchange;
     std::set<std::string> removing;  // retired checkpoints under way
   };
 
   void ApplyOne(const v1::DesiredAttempt& desired);
+  void ApplyExchange(const v1::Exchange& exchange);
+  static bool HasUnrecordedWords(const Attempt& attempt) {
+    return !attempt.observed.stderr_tail().empty() && !attempt.words_recorded;
+  }
+  // Without last words and exchanges.
+  static v1::ObservedAttempt StateOf(Attempt& attempt);
+  // False when there is more to tell than one message takes.
+  bool TellDelta(Attempt& attempt, v1::ObservedAttempt& report);
   void Drive(Attempt& attempt);
   void Prepare(Attempt& attempt);
   void OnPrepared(const AttemptId& id, absl::StatusOr<int> port);
@@ -185,6 +205,7 @@ class NodeState {
 
   AttemptHost& host_;
   Events events_;
+  const size_t message_bytes_;
   std::map<AttemptId, Attempt> attempts_;
   std::set<AttemptId> dirty_;
   DeviceFaults device_faults_;

@@ -131,7 +131,7 @@ TEST_F(NodeStateDeviceTest, WhatWasAdoptedOnADeviceThatIsGoneIsEnded) {
       host.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
     }
     host.Tell(id_, AllDone{});
-    const v1::ObservedAttempt seen = state.FullObserved().attempts(0);
+    const v1::ObservedAttempt seen = state.FullObserved().front().attempts(0);
     EXPECT_EQ(seen.end_cause(), v1::END_CAUSE_DEVICE_FAULT);
     EXPECT_EQ(seen.detail(), "GPU b: it is not there any more");
   }

@@ -16,6 +16,7 @@ namespace cohort::worker {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST_F(NodeStateTest,
@@ -63,18 +64,65 @@ TEST_F(NodeStateTest, AnExchangeIsAnsweredWhenTheHeadHasAllBlobs) {
   RunToRunning();
   absl::StatusOr<std::vector<std::string>> blobs =
       absl::UnknownError("not answered");
-  state_->GiveBlob(id_, 0, 7, "gloo", "a",
-                   [&](auto result) { blobs = std::move(result); });
+  const auto note = [&](auto result) { blobs = std::move(result); };
+  state_->GiveBlob(id_, 0, 7, "gloo", "a", note);
   EXPECT_EQ(Seen().exchanges_size(), 1);
-  EXPECT_FALSE(blobs.ok());
-  v1::DesiredAttempt want = Want(v1::GOAL_RUN);
-  v1::Exchange* exchange = want.add_exchanges();
-  exchange->set_tag("gloo");
-  exchange->add_blobs("a");
-  exchange->add_blobs("b");
-  Apply(want);
+  v1::Desired desired;
+  v1::Exchange& exchange = *desired.add_exchanges();
+  exchange.set_attempt_id(std::string(id_.bytes()));
+  exchange.set_tag("gloo");
+  exchange.add_blobs("a");
+  state_->Apply(desired);
+  EXPECT_FALSE(blobs.ok()) << "one blob is missing";
+  exchange.add_blobs("b");
+  state_->Apply(desired);
   ASSERT_THAT(blobs, IsOk());
   EXPECT_THAT(*blobs, ElementsAre("a", "b"));
+  // Whose call was lost asks again, and the head says it once a stream.
+  blobs = absl::UnknownError("not answered");
+  state_->GiveBlob(id_, 0, 7, "gloo", "a", note);
+  ASSERT_THAT(blobs, IsOk());
+  EXPECT_THAT(*blobs, ElementsAre("a", "b"));
+}
+
+TEST_F(NodeStateTest, WhatARankGaveIsToldOnceAStream) {
+  RunToRunning();
+  state_->GiveBlob(id_, 0, 7, "gloo", "a", [](auto) {});
+  state_->GiveBlob(id_, 1, 7, "gloo", "b", [](auto) {});
+  EXPECT_EQ(state_->TakeDelta().attempts(0).exchanges_size(), 2);
+  state_->GiveBlob(id_, 0, 7, "nccl", "c", [](auto) {});
+  const v1::Observed delta = state_->TakeDelta();
+  ASSERT_EQ(delta.attempts(0).exchanges_size(), 1);
+  EXPECT_EQ(delta.attempts(0).exchanges(0).tag(), "nccl");
+  // A new stream: state first.
+  EXPECT_EQ(state_->FullObserved().front().attempts(0).exchanges_size(), 0);
+  EXPECT_EQ(state_->TakeDelta().attempts(0).exchanges_size(), 3);
+  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0);
+}
+
+TEST_F(NodeStateTest, LargeExchangesAreToldInPiecesAndBounded) {
+  RunToRunning();
+  absl::Status answer;
+  const auto note = [&](auto result) { answer = result.status(); };
+  const std::string blob(64 << 10, 'x');
+  int given = 0;
+  for (int rank : {0, 1}) {
+    for (int i = 0; i < 64; ++i) {
+      state_->GiveBlob(id_, rank, 7, absl::StrCat("t", i), blob, note);
+      given += answer.ok();
+    }
+  }
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("at most 6291456")));
+  int told = 0;
+  for (v1::Observed delta = state_->TakeDelta(); delta.attempts_size() > 0;
+       delta = state_->TakeDelta()) {
+    EXPECT_LT(delta.ByteSizeLong(), size_t{2} << 20);
+    ASSERT_EQ(delta.attempts_size(), 1);
+    EXPECT_EQ(delta.attempts(0).phase(), v1::PHASE_RUNNING);
+    told += delta.attempts(0).exchanges_size();
+  }
+  EXPECT_EQ(told, given);
 }
 
 TEST_F(NodeStateTest, AnExchangeEndsWithItsAttempt) {

@@ -34,7 +34,7 @@ TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyHold) {
   EXPECT_FALSE(told.attempts(0).has_held());
 
   state_->Follow("h");
-  told = state_->FullObserved();
+  told = state_->FullObserved().front();
   ASSERT_EQ(told.attempts_size(), 1);
   EXPECT_EQ(told.attempts(0).generation(), "g");
   const v1::HeldResources& held = told.attempts(0).held();
@@ -48,7 +48,7 @@ TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyHold) {
 
   // Adopted: wanted by the one that is followed.
   state_->Apply(desired);
-  told = state_->FullObserved();
+  told = state_->FullObserved().front();
   EXPECT_EQ(told.attempts(0).generation(), "h");
 }
 
@@ -431,6 +431,66 @@ TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
 }
 
 // CK-2
+
+// RC-3: 125 of them would not fit in one message.
+TEST_F(NodeStateTest, LastWordsFollowTheStateAndAreKeptUntilTheyAreRecorded) {
+  RunToRunning();
+  host_.Tell(id_, Exited(1, 3));
+  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kStopped));
+  host_.Tell(id_, AllDone{});
+  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
+  const std::vector<v1::Observed> chunks = state_->FullObserved();
+  EXPECT_EQ(chunks.front().attempts(0).phase(), v1::PHASE_ENDED);
+  EXPECT_EQ(chunks.front().attempts(0).stderr_tail(), "");
+  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
+  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0) << "once a stream";
+
+  // A restarted daemon, and its end is recorded before they are.
+  Restart();
+  state_->FullObserved();
+  Apply(Want(v1::GOAL_FORGET));
+  EXPECT_EQ(state_->size(), 1u);
+  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
+  v1::Acknowledge acknowledge;
+  acknowledge.add_words(std::string(id_.bytes()));
+  state_->Acknowledge(acknowledge);
+  EXPECT_EQ(state_->size(), 0u);
+  EXPECT_THAT(host_.journal, IsEmpty());
+}
+
+TEST_F(NodeStateTest, RecordedWordsAreNotSaidAgain) {
+  RunToRunning();
+  host_.Tell(id_, Exited(1, 3));
+  v1::Acknowledge acknowledge;
+  acknowledge.add_words(std::string(id_.bytes()));
+  acknowledge.add_words("nonsense");
+  state_->Acknowledge(acknowledge);
+  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "");
+  EXPECT_EQ(Seen().stderr_tail(), "");
+}
+
+TEST_F(NodeStateTest, ALargeSetGoesInChunks) {
+  std::set<std::string> ended;
+  for (int i = 0; i < 100; ++i) {
+    v1::DesiredAttempt want = Want(v1::GOAL_PREPARE);
+    want.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+    ended.insert(want.attempt_id());
+    Apply(want);
+    std::move(host_.prepared)(absl::UnknownError(std::string(64 << 10, 'x')));
+  }
+  const std::vector<v1::Observed> chunks = state_->FullObserved();
+  EXPECT_GT(chunks.size(), 5u);
+  for (const v1::Observed& chunk : chunks) {
+    EXPECT_TRUE(chunk.full());
+    EXPECT_EQ(chunk.more(), &chunk != &chunks.back());
+    EXPECT_LT(chunk.ByteSizeLong(), size_t{2} << 20);
+    for (const auto& attempt : chunk.attempts()) {
+      EXPECT_EQ(ended.erase(attempt.attempt_id()), 1u);
+    }
+  }
+  EXPECT_THAT(ended, IsEmpty());
+  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0);
+}
 
 }  // namespace
 }  // namespace cohort::worker

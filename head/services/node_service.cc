@@ -59,6 +59,9 @@ bool AllHealthy(const v1::Heartbeat& heartbeat) {
 constexpr absl::Duration kRefusalLogPeriod = absl::Minutes(1);
 constexpr size_t kRefusalsMax = 1'024;
 
+// Of a chunk, however little is in it.
+constexpr size_t kChunkBytesMin = 256;
+
 // Daemons that are remembered for a moment after their streams ended.
 constexpr size_t kDepartedMax = 16'384;
 
@@ -147,6 +150,9 @@ void NodeService::Open(uint64_t number, std::unique_ptr<Writer> writer,
   session.writer = std::move(writer);
   session.peer = std::move(peer);
   session.heard_at = clock_.Monotonic();
+  session.writer->SetOnDrained([self = self_, number] {
+    if (*self != nullptr) (*self)->Pump(number);
+  });
 }
 
 void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
@@ -158,38 +164,101 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
     return;
   }
   absl::Status status = CheckStamp(message.stamp());
-  const bool first = session->node.IsNil();
-  if (status.ok() && first != message.has_register_()) {
-    status = absl::InvalidArgumentError(
-        first ? "the first message of a worker's stream is Register"
-              : "Register came twice on one stream");
-  }
-  if (status.ok()) {
-    switch (message.body_case()) {
-      case v1::WorkerMessage::kRegister:
-        status = OnRegister(*session, message.register_());
-        break;
-      case v1::WorkerMessage::kHeartbeat:
-        OnHeartbeat(*session, message.heartbeat());
-        break;
-      case v1::WorkerMessage::kObserved:
-        if (message.incarnation() == session->incarnation) {
-          status = OnObserved(*session, message.observed());
-        }
-        break;
-      case v1::WorkerMessage::kLogChunk:
-        OnLogChunk(*session, message.log_chunk());
-        break;
-      case v1::WorkerMessage::BODY_NOT_SET:
-        break;  // of a newer worker: it does not rely on us
-    }
-  }
+  if (status.ok()) status = Take(*session, message);
   if (status.ok()) return;
   session = Find(number);
   if (session == nullptr) return;
   NoteLaterStore(message, status);
   LogRefusal(*session, status);
   Close(number, status);
+}
+
+absl::Status NodeService::Take(Session& session,
+                               const v1::WorkerMessage& message) {
+  if (session.arriving != nullptr) {
+    if (message.has_observed() && message.observed().full()) {
+      return OnChunk(session, message.observed());
+    }
+    return absl::InvalidArgumentError(
+        "an unfinished observed set goes on with its next chunk");
+  }
+  const bool first = session.node.IsNil();
+  if (first != message.has_register_()) {
+    return absl::InvalidArgumentError(
+        first ? "the first message of a worker's stream is Register"
+              : "Register came twice on one stream");
+  }
+  switch (message.body_case()) {
+    case v1::WorkerMessage::kRegister:
+      if (!message.register_().observed().more()) {
+        return OnRegister(session, message.register_());
+      }
+      COHORT_RETURN_IF_ERROR(CheckProtocol(message.register_().protocol()));
+      COHORT_RETURN_IF_ERROR(TakeRoom(session, message.register_().observed()));
+      session.arriving = std::make_unique<v1::Register>(message.register_());
+      AwaitChunk(session);
+      break;
+    case v1::WorkerMessage::kHeartbeat:
+      OnHeartbeat(session, message.heartbeat());
+      break;
+    case v1::WorkerMessage::kObserved:
+      if (message.incarnation() == session.incarnation) {
+        return OnObserved(session, message.observed());
+      }
+      break;
+    case v1::WorkerMessage::kLogChunk:
+      OnLogChunk(session, message.log_chunk());
+      break;
+    case v1::WorkerMessage::BODY_NOT_SET:
+      break;  // of a newer worker: it does not rely on us
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NodeService::OnChunk(Session& session, const v1::Observed& chunk) {
+  COHORT_RETURN_IF_ERROR(TakeRoom(session, chunk));
+  session.arriving->mutable_observed()->mutable_attempts()->MergeFrom(
+      chunk.attempts());
+  if (chunk.more()) return absl::OkStatus();
+  return OnRegister(session, TakeArrived(session));
+}
+
+absl::Status NodeService::TakeRoom(Session& session,
+                                   const v1::Observed& chunk) {
+  const size_t bytes = std::max(chunk.ByteSizeLong(), kChunkBytesMin);
+  if (session.arriving_bytes + bytes > options_.set_bytes_max) {
+    return Refuse(absl::ResourceExhaustedError(absl::StrCat(
+                      "the node has more than ", options_.set_bytes_max,
+                      " bytes to say of its attempts: end what runs on it, "
+                      "then start its daemon with a new --state-dir")),
+                  "observed_set_too_large");
+  }
+  if (arriving_bytes_ + bytes > options_.sets_bytes_max) {
+    return absl::UnavailableError(absl::StrCat(
+        "the head takes ", options_.sets_bytes_max,
+        " bytes of large observed sets at once: this node is to try again"));
+  }
+  session.arriving_bytes += bytes;
+  arriving_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+v1::Register NodeService::TakeArrived(Session& session) {
+  arriving_bytes_ -= std::exchange(session.arriving_bytes, 0);
+  return std::move(*std::exchange(session.arriving, nullptr));
+}
+
+void NodeService::AwaitChunk(const Session& session) {
+  strand_.PostAfter(
+      options_.node_timeout,
+      [self = self_, number = session.number, bytes = session.arriving_bytes] {
+        if (*self == nullptr) return;
+        const Session* const found = (*self)->Find(number);
+        if (found == nullptr || found->arriving == nullptr) return;
+        if (found->arriving_bytes > bytes) return (*self)->AwaitChunk(*found);
+        (*self)->Close(number, absl::DeadlineExceededError(
+                                   "the node's observed set did not go on"));
+      });
 }
 
 void NodeService::LogRefusal(const Session& session, const absl::Status& why) {
@@ -429,24 +498,36 @@ void NodeService::SendRegistered(uint64_t number,
   COHORT_LOG(kInfo, "node_registered", {"node", session->node},
              {"name", session->node_name}, {"peer", session->peer},
              {"incarnation", registered.incarnation});
-  WriteDesired(*session, registered.desired, /*full=*/true);
   SendAcknowledge(session->node, registered.incarnation,
                   registered.acknowledged);
+  session = Find(number);
+  if (session == nullptr) return;
+  session->outbox.BeginFull();
+  absl::Status added = session->outbox.Add(registered.desired);
+  if (added.ok()) added = session->outbox.AddExchanges(registered.exchanges);
+  Pump(*session, added);
 }
 
 void NodeService::SendDesired(const NodeId& node, uint64_t incarnation,
                               const std::vector<DesiredAttempt>& attempts) {
   Session* session = FindRegistered(node, incarnation);
-  if (session != nullptr) WriteDesired(*session, attempts, /*full=*/false);
+  if (session != nullptr) Pump(*session, session->outbox.Add(attempts));
+}
+
+void NodeService::SendExchanges(const NodeId& node, uint64_t incarnation,
+                                const std::vector<SharedExchange>& exchanges) {
+  Session* session = FindRegistered(node, incarnation);
+  if (session == nullptr) return;
+  Pump(*session, session->outbox.AddExchanges(exchanges));
 }
 
 void NodeService::SendAcknowledge(
     const NodeId& node, uint64_t incarnation,
-    const std::vector<AcknowledgedCheckpoints>& checkpoints) {
+    const std::vector<Acknowledged>& acknowledged) {
   Session* session = FindRegistered(node, incarnation);
-  if (session == nullptr || checkpoints.empty()) return;
+  if (session == nullptr || acknowledged.empty()) return;
   v1::HeadMessage message;
-  *message.mutable_acknowledge() = ToWire(checkpoints);
+  *message.mutable_acknowledge() = ToWire(acknowledged);
   Write(*session, std::move(message));
 }
 
@@ -458,27 +539,22 @@ void NodeService::Disconnect(const NodeId& node, uint64_t incarnation,
   Close(known->second, reason);
 }
 
-void NodeService::WriteDesired(Session& session,
-                               const std::vector<DesiredAttempt>& attempts,
-                               bool full) {
-  // A full set may come in several messages: absence means nothing (RC-1).
-  const uint64_t number = session.number;
-  size_t next = 0;
-  do {
-    Session* current = Find(number);
-    if (current == nullptr) return;
-    v1::HeadMessage message;
-    v1::Desired* desired = message.mutable_desired();
-    desired->set_version(++current->desired_version);
-    desired->set_full(full);
-    full = false;
-    size_t bytes = 0;
-    while (next < attempts.size() && bytes < options_.desired_bytes_max) {
-      *desired->add_attempts() = ToWire(attempts[next++]);
-      bytes += desired->attempts().rbegin()->ByteSizeLong();
+void NodeService::Pump(const Session& session, const absl::Status& added) {
+  if (!added.ok()) return Close(session.number, added);
+  Pump(session.number);
+}
+
+void NodeService::Pump(uint64_t number) {
+  while (Session* const session = Find(number)) {
+    if (session->outbox.empty() || !host_.Readable().ok() ||  // NS-4
+        session->writer->QueuedBytes() >= options_.desired_bytes_max) {
+      return;
     }
-    Write(*current, std::move(message));
-  } while (next < attempts.size());
+    v1::HeadMessage message;
+    *message.mutable_desired() =
+        session->outbox.Next(options_.desired_bytes_max);
+    Write(*session, std::move(message));
+  }
 }
 
 void NodeService::Write(Session& session, v1::HeadMessage message) {
@@ -547,6 +623,7 @@ void NodeService::Close(uint64_t number, const absl::Status& why) {
       (*state)->WithdrawNode(session.node, session.incarnation);
     }
   }
+  arriving_bytes_ -= session.arriving_bytes;
   session.writer->Close(why);
   FailLogReads(session, SetReason(absl::UnavailableError(absl::StrCat(
                                       "node ", session.node_name,

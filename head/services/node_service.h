@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/strong_id.h"
+#include "head/services/desired_outbox.h"
 #include "head/services/state_host.h"
 #include "head/state/node_links.h"
 #include "rpc/router.h"
@@ -36,8 +37,14 @@ struct NodeServiceOptions {
   // A heartbeat waits at most so long for others, so that those of thousands of
   // nodes do not wake the strand each.  Below LeaseOptions::tick_period (LS-1).
   absl::Duration beat_delay_max = absl::Milliseconds(50);
-  // Of one Desired message, so that a full set stays below the message limit.
+  // Of one Desired message but for its last attempt, and of what is written to
+  // a worker that has not taken it: far below the limits of a message and of a
+  // stream's queue.
   size_t desired_bytes_max = 1 << 20;
+  // Of observed sets that come in chunks, until the last has come: of one node,
+  // and of all.
+  size_t set_bytes_max = 64 << 20;
+  size_t sets_bytes_max = 256 << 20;
 };
 
 // NodeService: the streams of the workers.
@@ -54,6 +61,10 @@ struct NodeServiceOptions {
 //   NS-4: while the state cannot change, streams stay and logs are read through
 //         them; what nodes say is not heard, and they register anew, with
 //         everything, once it can.
+//
+//   NS-5: a registration is applied when the last chunk of its observed set has
+//         come.  Until then it costs a bounded number of bytes and changes
+//         nothing; one that does not go on within node_timeout is closed.
 //
 // Strand-bound; HeadCore owns it.  Its streams may outlive it by a task, and
 // then do nothing.
@@ -87,9 +98,10 @@ class NodeService final : public NodeLinks {
   // NodeLinks.
   void SendDesired(const NodeId& node, uint64_t incarnation,
                    const std::vector<DesiredAttempt>& attempts) override;
-  void SendAcknowledge(
-      const NodeId& node, uint64_t incarnation,
-      const std::vector<AcknowledgedCheckpoints>& checkpoints) override;
+  void SendExchanges(const NodeId& node, uint64_t incarnation,
+                     const std::vector<SharedExchange>& exchanges) override;
+  void SendAcknowledge(const NodeId& node, uint64_t incarnation,
+                       const std::vector<Acknowledged>& acknowledged) override;
   void Disconnect(const NodeId& node, uint64_t incarnation,
                   const absl::Status& reason) override;
 
@@ -110,7 +122,10 @@ class NodeService final : public NodeLinks {
     uint64_t incarnation = 0;
     bool registered = false;  // Registered has left
     absl::Duration heard_at;
-    uint64_t desired_version = 0;
+    DesiredOutbox outbox;
+    // A registration whose observed set goes on, and how large that is.
+    std::unique_ptr<v1::Register> arriving;
+    size_t arriving_bytes = 0;
     std::map<uint64_t, LogDone> log_reads;
   };
 
@@ -118,6 +133,13 @@ class NodeService final : public NodeLinks {
   void OnMessage(uint64_t number, const v1::WorkerMessage& message);
   void OnClosed(uint64_t number);
 
+  // What a message says, whose stamp is ours.
+  absl::Status Take(Session& session, const v1::WorkerMessage& message);
+  absl::Status OnChunk(Session& session, const v1::Observed& chunk);
+  absl::Status TakeRoom(Session& session, const v1::Observed& chunk);
+  // The registration that arrived, which leaves its room.
+  v1::Register TakeArrived(Session& session);
+  void AwaitChunk(const Session& session);
   void LogRefusal(const Session& session, const absl::Status& why);
   absl::Status CheckStamp(const v1::Stamp& stamp);
   // Remembers whom `why` sent away because it follows another store.
@@ -138,8 +160,10 @@ class NodeService final : public NodeLinks {
   void OnLogChunk(Session& session, const v1::LogChunk& chunk);
 
   void SendRegistered(uint64_t number, const RegisteredNode& registered);
-  void WriteDesired(Session& session,
-                    const std::vector<DesiredAttempt>& attempts, bool full);
+  // Writes of the outbox what there is room for; drained, it is called again.
+  void Pump(uint64_t number);
+  // As Pump, or closes it with an error of its outbox.
+  void Pump(const Session& session, const absl::Status& added);
   // Closes the session when its queue is full.
   void Write(Session& session, v1::HeadMessage message);
   // Ends the stream and forgets it.
@@ -167,6 +191,7 @@ class NodeService final : public NodeLinks {
   std::map<NodeId, Departed> departed_;
   // What was said of refused workers, which try again each second, and when.
   std::map<std::string, absl::Duration> refusals_;
+  size_t arriving_bytes_ = 0;  // of all sessions
   uint64_t next_session_ = 1;
   uint64_t next_log_read_ = 1;
 

@@ -159,21 +159,25 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
     *wire.mutable_time_limit() = rpc::ToWire(desired.time_limit);
   }
   *wire.mutable_grace() = rpc::ToWire(desired.grace);
-  for (const Exchange& exchange : desired.exchanges) {
-    v1::Exchange* out = wire.add_exchanges();
-    out->set_tag(exchange.tag);
-    for (const std::string& blob : exchange.blobs) out->add_blobs(blob);
-  }
   for (const std::string& path : desired.retired_checkpoints) {
     wire.add_retired_checkpoints(path);
   }
   return wire;
 }
 
-v1::Acknowledge ToWire(
-    const std::vector<AcknowledgedCheckpoints>& checkpoints) {
+v1::Exchange ToWire(const Exchange& exchange) {
+  v1::Exchange wire;
+  wire.set_attempt_id(std::string(exchange.attempt.bytes()));
+  wire.set_tag(exchange.tag);
+  for (const std::string& blob : exchange.blobs) wire.add_blobs(blob);
+  return wire;
+}
+
+v1::Acknowledge ToWire(const std::vector<Acknowledged>& acknowledged) {
   v1::Acknowledge wire;
-  for (const AcknowledgedCheckpoints& each : checkpoints) {
+  for (const Acknowledged& each : acknowledged) {
+    if (each.words) wire.add_words(std::string(each.attempt.bytes()));
+    if (each.paths.empty()) continue;
     auto* out = wire.add_checkpoints();
     out->set_attempt_id(std::string(each.attempt.bytes()));
     for (const std::string& path : each.paths) out->add_paths(path);

@@ -21,7 +21,8 @@ inline constexpr size_t kDeviceIdBytesMax = 256;
 inline constexpr int kDeviceStatesMax = 1'024;
 
 v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
-v1::Acknowledge ToWire(const std::vector<AcknowledgedCheckpoints>& checkpoints);
+v1::Exchange ToWire(const Exchange& exchange);
+v1::Acknowledge ToWire(const std::vector<Acknowledged>& acknowledged);
 
 // InvalidArgument when an id or an amount in it cannot be.
 absl::StatusOr<Registration> FromWire(const v1::Register& wire);

@@ -7,16 +7,6 @@
 namespace cohort::head {
 namespace {
 
-DesiredAttempt Desired(const AttemptRecord& attempt, const AttemptPart& part,
-                       const TableView& tables) {
-  DesiredAttempt desired =
-      DesiredFor(*tables.jobs.Find(attempt.job), attempt, part);
-  if (desired.goal == v1::GOAL_RUN) {
-    desired.exchanges = tables.exchanges.CompleteOf(attempt.id);
-  }
-  return desired;
-}
-
 void SendDesired(const Change& change, const TableView& tables,
                  NodeLinks& links, Transition& transition) {
   std::set<NodeId> spoken_to;
@@ -69,7 +59,8 @@ std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
       if (attempt == nullptr) continue;   // trimmed in this very decision
       if (attempt->orphaned()) continue;  // nothing is wanted of it (OR-1)
       if (const AttemptPart* part = PartOn(*attempt, node)) {
-        desired.push_back(Desired(*attempt, *part, tables));
+        desired.push_back(
+            DesiredFor(*tables.jobs.Find(attempt->job), *attempt, *part));
       }
     }
   }
@@ -85,14 +76,24 @@ std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
 
 void AddEffects(Change change, const TableView& tables, NodeLinks& links,
                 JobWatchers& watchers, Transition& transition) {
-  SendDesired(change, tables, links, transition);
-  for (auto& [node, checkpoints] : change.acknowledged) {
+  // Before GOAL_FORGET, so that a worker need not say again what is recorded.
+  for (auto& [node, acknowledged] : change.acknowledged) {
     transition.Then(
         [&links, node = node,
          incarnation = tables.nodes.Find(node)->incarnation,
-         checkpoints = std::move(checkpoints)](const absl::Status& status) {
+         acknowledged = std::move(acknowledged)](const absl::Status& status) {
           if (status.ok())
-            links.SendAcknowledge(node, incarnation, checkpoints);
+            links.SendAcknowledge(node, incarnation, acknowledged);
+        });
+  }
+  SendDesired(change, tables, links, transition);
+  for (auto& [node, exchanges] : change.exchanges) {
+    const NodeRecord* record = tables.nodes.Find(node);
+    if (record == nullptr || node == change.registering) continue;
+    transition.Then(
+        [&links, node = node, incarnation = record->incarnation,
+         exchanges = std::move(exchanges)](const absl::Status& status) {
+          if (status.ok()) links.SendExchanges(node, incarnation, exchanges);
         });
   }
   for (Change::Disconnect& disconnect : change.disconnects) {

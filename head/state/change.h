@@ -13,7 +13,6 @@
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/desired.h"
-#include "head/state/exchange_table.h"
 #include "head/state/job_table.h"
 #include "head/state/node_links.h"
 #include "head/state/node_table.h"
@@ -61,7 +60,8 @@ struct Change {
   std::map<NodeId, std::set<AttemptId>> desired;
   // Attempts that the head does not know, or not on that node.
   std::map<NodeId, std::map<AttemptId, JobId>> forget;
-  std::map<NodeId, std::vector<AcknowledgedCheckpoints>> acknowledged;
+  std::map<NodeId, std::vector<SharedExchange>> exchanges;
+  std::map<NodeId, std::vector<Acknowledged>> acknowledged;
   std::vector<Disconnect> disconnects;
   std::set<JobId> watched;
   // This node gets its full set with the answer to its registration.
@@ -94,7 +94,6 @@ struct TableView {
   const NodeTable& nodes;
   const JobTable& jobs;
   const AttemptTable& attempts;
-  const ExchangeTable& exchanges;
 };
 
 // How large rows are whose table has no other way to know.

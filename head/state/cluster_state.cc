@@ -208,6 +208,7 @@ void ClusterState::ApplyObserved(const NodeId& node,
                                  const ObservedAttempt& observed,
                                  Change& change) {
   if (TakeOrphan(node, observed, change)) return;
+  AcknowledgeWords(node, observed, change);
   AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
   AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
   if (part == nullptr || IsOver(*part) ||
@@ -221,17 +222,18 @@ void ClusterState::ApplyObserved(const NodeId& node,
   }
   std::set<int> local_ranks;
   for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
-  if (exchanges_.Give(attempt->id, job.spec->scaling().num_workers(),
-                      local_ranks, observed.exchanges)) {
+  for (const SharedExchange& complete :
+       exchanges_.Give(attempt->id, job.spec->scaling().num_workers(),
+                       local_ranks, observed.exchanges)) {
     for (const AttemptPart& each : attempt->parts) {
-      change.desired[each.node].insert(attempt->id);
+      if (!IsOver(each)) change.exchanges[each.node].push_back(complete);
     }
   }
   const RunOutcome outcome = ObserveWithMissing(job, *attempt, node, observed);
   if (outcome.preflight_told) job.preflight->at = clock_.Wall();
   if (!outcome.acknowledged.empty()) {
     change.acknowledged[node].push_back(
-        {.attempt = attempt->id, .paths = outcome.acknowledged});
+        {.attempt = attempt->id, .paths = outcome.acknowledged, .words = {}});
   }
   ApplyOutcome(job, *attempt, outcome, change);
   change.cause = cause_before;
@@ -260,6 +262,14 @@ RunOutcome ClusterState::ObserveWithMissing(JobRecord& job,
   return controller_.Observe(job, attempt, node, told);
 }
 
+void ClusterState::AcknowledgeWords(const NodeId& node,
+                                    const ObservedAttempt& observed,
+                                    Change& change) {
+  if (observed.stderr_tail.empty()) return;
+  change.acknowledged[node].push_back(
+      {.attempt = observed.attempt, .paths = {}, .words = true});
+}
+
 void ClusterState::ApplyUnwanted(const NodeId& node,
                                  const ObservedAttempt& observed,
                                  Change& change) {
@@ -276,8 +286,8 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
-  const RunOutcome outcome =
-      controller_.ObserveAfterwards(job, *attempt, node, observed);
+  const RunOutcome outcome = controller_.ObserveAfterwards(
+      job, *attempt, *attempts_.LastOf(job.id), node, observed);
   if (outcome.job_changed) change.jobs.insert(job.id);
   change.desired[node].insert(attempt->id);
 }
@@ -616,8 +626,7 @@ TableView ClusterState::view() const {
   return {.cluster = cluster_,
           .nodes = nodes_,
           .jobs = jobs_,
-          .attempts = attempts_,
-          .exchanges = exchanges_};
+          .attempts = attempts_};
 }
 
 void ClusterState::Finish(Change& change, Transition& transition) {

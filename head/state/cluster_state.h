@@ -71,7 +71,8 @@ struct RequestKey {
 struct RegisteredNode {
   uint64_t incarnation = 0;
   std::vector<DesiredAttempt> desired;  // the full set
-  std::vector<AcknowledgedCheckpoints> acknowledged;
+  std::vector<SharedExchange> exchanges;
+  std::vector<Acknowledged> acknowledged;
 };
 
 // The cluster's truth: all tables, and the only thing that changes them.
@@ -346,6 +347,9 @@ class ClusterState {
                                 const ObservedAttempt& observed);
   void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
                      Change& change);
+  // The failed rank's last words in it are dealt with once `change` is stored.
+  static void AcknowledgeWords(const NodeId& node,
+                               const ObservedAttempt& observed, Change& change);
   void ApplyAbsence(const NodeId& node, const Observed& observed,
                     Change& change);
   void NodeSilent(const NodeId& node, Change& change);

@@ -154,7 +154,15 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
   }
   RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
                             .desired = DesiredOf(node, change, view()),
+                            .exchanges = {},
                             .acknowledged = {}};
+  for (const DesiredAttempt& each : registered.desired) {
+    if (each.goal != v1::GOAL_RUN) continue;
+    const std::vector<SharedExchange> complete =
+        exchanges_.CompleteOf(each.attempt);
+    registered.exchanges.insert(registered.exchanges.end(), complete.begin(),
+                                complete.end());
+  }
   registered.acknowledged = std::move(change.acknowledged[node]);
   change.acknowledged.erase(node);
   return registered;

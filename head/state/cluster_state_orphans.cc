@@ -167,6 +167,7 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
   const OrphanTable::Entry& entry = *orphans_.Find(observed.attempt);
   if (entry.has_row) return true;
+  AcknowledgeWords(node, observed, change);  // no row takes them
   uint64_t told_by = 0;
   if (entry.ending || WasEnded(entry.attempt)) {
     orphans_.MarkEnding(entry.attempt);

@@ -500,9 +500,49 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   node_a.observed.attempts = {of_a};
   const RegisteredNode registered = Join(node_a);
   ASSERT_THAT(registered.desired, SizeIs(1));
-  ASSERT_THAT(registered.desired[0].exchanges, SizeIs(1));
-  ASSERT_THAT(sent_[b_], SizeIs(1));
-  EXPECT_EQ(sent_[b_][0].exchanges, registered.desired[0].exchanges);
+  ASSERT_THAT(registered.exchanges, SizeIs(1));
+  EXPECT_THAT(exchanged_[b_], ElementsAre(*registered.exchanges[0]));
+  EXPECT_THAT(exchanged_[a_], IsEmpty()) << "it comes with the answer";
+  // Nothing of it is told again.
+  of_b.exchanges = {{"more", a_first ? 1 : 0, "c"}};
+  of_a.exchanges = {{"more", a_first ? 0 : 1, "d"}};
+  exchanged_.clear();
+  sent_.clear();
+  Say(b_, of_b);
+  Say(a_, of_a);
+  for (const NodeId& node : {a_, b_}) {
+    ASSERT_THAT(exchanged_[node], SizeIs(1));
+    EXPECT_EQ(exchanged_[node][0].tag, "more");
+    EXPECT_THAT(sent_[node], IsEmpty());
+  }
+}
+
+// A node that was away says how its attempts ended, then their last words.
+TEST_F(ClusterStateTest, LastWordsThatComeAfterTheStateAreRecorded) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.mutable_run()->set_max_failures(1);
+  spec.mutable_run()->set_retry_delay_us(0);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  const ObservedAttempt failed = Exited(job, a_, 3);
+  ObservedAttempt words = failed;
+  words.stderr_tail = "why";
+  Registration back = Node(a_, 1);
+  back.observed.attempts = {failed};
+  Join(back);
+  Pass(absl::Seconds(1), {a_});
+  ASSERT_EQ(Job(job).attempts, 2) << "the next one has begun";
+  EXPECT_THAT(words_, IsEmpty());
+  Say(a_, words);
+  EXPECT_THAT(words_, ElementsAre(failed.attempt));
+  EXPECT_EQ(Job(job).stderr_tail, "why");
+  // Its own failure is the last from now on.
+  Run(job);
+  Say(a_, Exited(job, a_, 4));
+  Say(a_, words);
+  EXPECT_EQ(Job(job).stderr_tail, "");
+  EXPECT_THAT(words_, SizeIs(2)) << "nobody needs them, and it may forget them";
 }
 
 // Only the head sees who gave no address.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,11 +30,14 @@ struct DesiredRank {
 
 // What all ranks of an attempt gave under one tag, by rank.
 struct Exchange {
+  AttemptId attempt;
   std::string tag;
   std::vector<std::string> blobs;
 
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
+// Shared: the table and the messages to each node of the attempt.
+using SharedExchange = std::shared_ptr<const Exchange>;
 
 // The whole picture of one attempt for one node; with kForget only the ids and
 // the reason.
@@ -66,7 +70,6 @@ struct DesiredAttempt {
   // Before SIGKILL, with kStop; with kRun what they get at the limit.
   absl::Duration grace;
   std::string reason;  // with kStop and kForget, for the node's log
-  std::vector<Exchange> exchanges;
   std::vector<std::string> retired_checkpoints;
 
   friend bool operator==(const DesiredAttempt&,

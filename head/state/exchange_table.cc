@@ -1,18 +1,19 @@
 #include "head/state/exchange_table.h"
 
+#include <memory>
 #include <utility>
 
 #include "common/log.h"
 
 namespace cohort::head {
 
-bool ExchangeTable::Give(const AttemptId& id, int world_size,
-                         const std::set<int>& local_ranks,
-                         const std::vector<PendingExchange>& given) {
-  if (given.empty()) return false;
+std::vector<SharedExchange> ExchangeTable::Give(
+    const AttemptId& id, int world_size, const std::set<int>& local_ranks,
+    const std::vector<PendingExchange>& given) {
+  std::vector<SharedExchange> completed;
+  if (given.empty()) return completed;
   Attempt& attempt = attempts_[id];
   const size_t world = static_cast<size_t>(world_size);
-  bool completed = false;
   for (const PendingExchange& exchange : given) {
     if (!local_ranks.contains(exchange.rank) ||
         exchange.tag.size() > kTagBytesMax ||
@@ -21,7 +22,9 @@ bool ExchangeTable::Give(const AttemptId& id, int world_size,
     }
     const size_t rank = static_cast<size_t>(exchange.rank);
     const auto known = attempt.tags.find(exchange.tag);
-    if (known != attempt.tags.end() && known->second.blobs[rank].has_value()) {
+    if (known != attempt.tags.end() &&
+        (known->second.complete != nullptr ||
+         known->second.blobs[rank].has_value())) {
       continue;
     }
     if (attempt.bytes + exchange.blob.size() > kAttemptBytesMax ||
@@ -37,23 +40,26 @@ bool ExchangeTable::Give(const AttemptId& id, int world_size,
     }
     tag.blobs[rank] = exchange.blob;
     attempt.bytes += exchange.blob.size();
-    if (++tag.given == world) completed = true;
+    if (++tag.given < world) continue;
+    Exchange whole{.attempt = id, .tag = exchange.tag, .blobs = {}};
+    for (std::optional<std::string>& blob : tag.blobs) {
+      whole.blobs.push_back(*std::move(blob));
+    }
+    tag.blobs.clear();
+    tag.complete = std::make_shared<const Exchange>(std::move(whole));
+    completed.push_back(tag.complete);
   }
   return completed;
 }
 
-std::vector<Exchange> ExchangeTable::CompleteOf(const AttemptId& id) const {
-  std::vector<Exchange> complete;
+std::vector<SharedExchange> ExchangeTable::CompleteOf(
+    const AttemptId& id) const {
+  std::vector<SharedExchange> complete;
   const auto attempt = attempts_.find(id);
   if (attempt == attempts_.end()) return complete;
   for (const std::string& name : attempt->second.order) {
     const Tag& tag = attempt->second.tags.at(name);
-    if (tag.given < tag.blobs.size()) continue;
-    Exchange exchange{.tag = name, .blobs = {}};
-    for (const std::optional<std::string>& blob : tag.blobs) {
-      exchange.blobs.push_back(*blob);
-    }
-    complete.push_back(std::move(exchange));
+    if (tag.complete != nullptr) complete.push_back(tag.complete);
   }
   return complete;
 }

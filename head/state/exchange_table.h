@@ -21,8 +21,8 @@ namespace cohort::head {
 class ExchangeTable {
  public:
   // Of one attempt.  A tag is used by one phase of a run (transport addresses,
-  // file names); what is kept goes down with each message about the attempt, so
-  // it stays below the largest message (8 MiB): 1,000 ranks with 6 KiB each.
+  // file names) and goes down in one message, so all of them stay below the
+  // largest (8 MiB): 1,000 ranks with 6 KiB each.
   static constexpr size_t kTagsMax = 256;
   static constexpr size_t kTagBytesMax = 64;
   static constexpr size_t kBlobBytesMax = 64 << 10;
@@ -30,13 +30,14 @@ class ExchangeTable {
 
   // Takes what the ranks of one node gave in an attempt of `world_size` ranks;
   // others than `local_ranks` are not heard, nor what is beyond the bounds. The
-  // first blob of a rank under a tag stays.  True when a tag became complete.
-  bool Give(const AttemptId& attempt, int world_size,
-            const std::set<int>& local_ranks,
-            const std::vector<PendingExchange>& given);
+  // first blob of a rank under a tag stays.  Gives the tags that became
+  // complete.
+  std::vector<SharedExchange> Give(const AttemptId& attempt, int world_size,
+                                   const std::set<int>& local_ranks,
+                                   const std::vector<PendingExchange>& given);
 
   // The complete ones, in the order in which their tags were first given.
-  std::vector<Exchange> CompleteOf(const AttemptId& attempt) const;
+  std::vector<SharedExchange> CompleteOf(const AttemptId& attempt) const;
 
   // The ranks, of at most `kMissingMax`, that have not given under the tag that
   // was first mentioned last, which others gave under; empty when all did.
@@ -48,8 +49,9 @@ class ExchangeTable {
 
  private:
   struct Tag {
-    std::vector<std::optional<std::string>> blobs;  // by rank
+    std::vector<std::optional<std::string>> blobs;  // by rank, until complete
     size_t given = 0;
+    SharedExchange complete;
   };
   struct Attempt {
     std::map<std::string, Tag> tags;

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pointee;
 using ::testing::SizeIs;
 
 class ExchangeTableTest : public ::testing::Test {
@@ -22,33 +23,37 @@ class ExchangeTableTest : public ::testing::Test {
 };
 
 TEST_F(ExchangeTableTest, IsCompleteWhenAllRanksGave) {
-  EXPECT_FALSE(
-      table_.Give(attempt_, 3, {0, 1}, {{"t", 0, "a"}, {"t", 1, "b"}}));
+  EXPECT_THAT(table_.Give(attempt_, 3, {0, 1}, {{"t", 0, "a"}, {"t", 1, "b"}}),
+              IsEmpty());
   EXPECT_THAT(table_.CompleteOf(attempt_), IsEmpty());
-  EXPECT_TRUE(table_.Give(attempt_, 3, {2}, {{"t", 2, "c"}}));
-  EXPECT_THAT(table_.CompleteOf(attempt_),
-              ElementsAre(Exchange{"t", {"a", "b", "c"}}));
+  const Exchange whole{attempt_, "t", {"a", "b", "c"}};
+  EXPECT_THAT(table_.Give(attempt_, 3, {2}, {{"t", 2, "c"}}),
+              ElementsAre(Pointee(whole)));
+  EXPECT_THAT(table_.CompleteOf(attempt_), ElementsAre(Pointee(whole)));
   table_.Drop(attempt_);
   EXPECT_THAT(table_.CompleteOf(attempt_), IsEmpty());
 }
 
 TEST_F(ExchangeTableTest, KeepsTheFirstBlobAndTellsOfCompletionOnce) {
-  EXPECT_TRUE(table_.Give(attempt_, 1, {0}, {{"t", 0, "a"}}));
-  EXPECT_FALSE(table_.Give(attempt_, 1, {0}, {{"t", 0, "another"}}));
-  EXPECT_THAT(table_.CompleteOf(attempt_), ElementsAre(Exchange{"t", {"a"}}));
+  EXPECT_THAT(table_.Give(attempt_, 1, {0}, {{"t", 0, "a"}}), SizeIs(1));
+  EXPECT_THAT(table_.Give(attempt_, 1, {0}, {{"t", 0, "another"}}), IsEmpty());
+  EXPECT_THAT(table_.CompleteOf(attempt_),
+              ElementsAre(Pointee(Exchange{attempt_, "t", {"a"}})));
 }
 
 TEST_F(ExchangeTableTest, HearsOnlyTheRanksOfTheNode) {
-  EXPECT_FALSE(table_.Give(attempt_, 2, {0}, {{"t", 0, "a"}, {"t", 1, "x"}}));
-  EXPECT_FALSE(table_.Give(attempt_, 2, {0}, {{"t", -1, "x"}, {"t", 7, "x"}}));
+  EXPECT_THAT(table_.Give(attempt_, 2, {0}, {{"t", 0, "a"}, {"t", 1, "x"}}),
+              IsEmpty());
+  EXPECT_THAT(table_.Give(attempt_, 2, {0}, {{"t", -1, "x"}, {"t", 7, "x"}}),
+              IsEmpty());
   EXPECT_THAT(table_.CompleteOf(attempt_), IsEmpty());
 }
 
 TEST_F(ExchangeTableTest, TakesNothingBeyondItsBounds) {
   const std::string long_tag(ExchangeTable::kTagBytesMax + 1, 't');
   const std::string big(ExchangeTable::kBlobBytesMax + 1, 'b');
-  EXPECT_FALSE(table_.Give(attempt_, 1, {0}, {{long_tag, 0, "a"}}));
-  EXPECT_FALSE(table_.Give(attempt_, 1, {0}, {{"t", 0, big}}));
+  EXPECT_THAT(table_.Give(attempt_, 1, {0}, {{long_tag, 0, "a"}}), IsEmpty());
+  EXPECT_THAT(table_.Give(attempt_, 1, {0}, {{"t", 0, big}}), IsEmpty());
   for (size_t i = 0; i < 2 * ExchangeTable::kTagsMax; ++i) {
     table_.Give(attempt_, 1, {0}, {{std::to_string(i), 0, "a"}});
   }

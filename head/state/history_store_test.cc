@@ -97,8 +97,10 @@ class HistoryStoreTest : public ::testing::Test,
 
   void SendDesired(const NodeId&, uint64_t,
                    const std::vector<DesiredAttempt>&) override {}
+  void SendExchanges(const NodeId&, uint64_t,
+                     const std::vector<SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<AcknowledgedCheckpoints>&) override {}
+                       const std::vector<Acknowledged>&) override {}
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
   void JobChanged(const JobId&) override {}
 

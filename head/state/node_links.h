@@ -12,10 +12,11 @@
 
 namespace cohort::head {
 
-// Checkpoint records that the head has dealt with: the worker may drop them.
-struct AcknowledgedCheckpoints {
+// What the head has dealt with: the worker may drop it.
+struct Acknowledged {
   AttemptId attempt;
-  std::vector<std::string> paths;
+  std::vector<std::string> paths;  // of checkpoint records
+  bool words = false;              // the failed rank's last words
 };
 
 // The ways to the nodes: node_service, or a test.
@@ -30,9 +31,12 @@ class NodeLinks {
 
   virtual void SendDesired(const NodeId& node, uint64_t incarnation,
                            const std::vector<DesiredAttempt>& attempts) = 0;
+  // After the attempts that they are of.
+  virtual void SendExchanges(const NodeId& node, uint64_t incarnation,
+                             const std::vector<SharedExchange>& exchanges) = 0;
   virtual void SendAcknowledge(
       const NodeId& node, uint64_t incarnation,
-      const std::vector<AcknowledgedCheckpoints>& checkpoints) = 0;
+      const std::vector<Acknowledged>& acknowledged) = 0;
   // Ends the stream, so that the node registers anew.
   virtual void Disconnect(const NodeId& node, uint64_t incarnation,
                           const absl::Status& reason) = 0;

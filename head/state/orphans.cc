@@ -5,8 +5,29 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "head/state/exchange_table.h"
 
 namespace cohort::head {
+namespace {
+
+// What a node says once only and a later report of it lacks; beyond the bound
+// of an attempt's exchanges the head would not take them either.
+void KeepToldOnce(ObservedAttempt&& before, ObservedAttempt& seen) {
+  if (seen.stderr_tail.empty()) {
+    seen.stderr_tail = std::move(before.stderr_tail);
+  }
+  size_t bytes = 0;
+  for (const PendingExchange& each : seen.exchanges) {
+    bytes += sizeof(each) + each.tag.size() + each.blob.size();
+  }
+  for (PendingExchange& each : before.exchanges) {
+    bytes += sizeof(each) + each.tag.size() + each.blob.size();
+    if (bytes > ExchangeTable::kAttemptBytesMax) return;
+    seen.exchanges.push_back(std::move(each));
+  }
+}
+
+}  // namespace
 
 void OrphanTable::Add(const AttemptRecord& attempt) {
   Entry& entry = Insert(attempt.id, attempt.job);
@@ -27,7 +48,10 @@ bool OrphanTable::Observe(const NodeId& node, const ObservedAttempt& observed,
   }
   Entry& entry = entries_.at(observed.attempt);
   if (entry.has_row) {
-    entry.parts.at(node) = {.seen = observed, .missing = false};
+    Part& part = entry.parts.at(node);
+    ObservedAttempt seen = observed;
+    if (part.seen.has_value()) KeepToldOnce(*std::move(part.seen), seen);
+    part = {.seen = std::move(seen), .missing = false};
     return false;
   }
   ObservedAttempt seen;

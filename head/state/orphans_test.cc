@@ -44,6 +44,25 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
   EXPECT_STREQ(State(running.attempt), "RUNNING");
 }
 
+// Its node says them once, however long a person takes.
+TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
+  Join(kNode);
+  const JobId job = NewJob();
+  const ObservedAttempt running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  ObservedAttempt words = running;
+  words.ranks = Ended(running, 3).ranks;
+  words.stderr_tail = "why";
+  Say(kNode, words);
+  Say(kNode, Ended(running, 3));
+  EXPECT_THAT(words_, IsEmpty()) << "a restart of the head would lose them";
+  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_EQ(Job(job).stderr_tail, "why");
+  EXPECT_THAT(words_, ElementsAre(running.attempt));
+}
+
 TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
   Join(kNode);
   const JobId job = NewJob();

@@ -31,7 +31,7 @@ std::string EndReasonOf(const AttemptRecord& attempt);
 // Whether rank 0 is in `part`.
 bool HoldsRankZero(const AttemptPart& part);
 
-// The message for the node of `part`; without exchanges, which no row holds.
+// The message for the node of `part`.
 // REQUIRES: `attempt` is of `job`, `part` of `attempt`.
 DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
                           const AttemptPart& part);

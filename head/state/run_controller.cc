@@ -140,13 +140,21 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
 }
 
 RunOutcome RunController::ObserveAfterwards(
-    JobRecord& job, const AttemptRecord& attempt, const NodeId& node,
-    const ObservedAttempt& observed) const {
+    JobRecord& job, const AttemptRecord& attempt, const AttemptRecord& latest,
+    const NodeId& node, const ObservedAttempt& observed) const {
   RunOutcome outcome;
   const AttemptPart* part = PartOn(attempt, node);
-  if (part == nullptr || attempt.number != job.attempts) return outcome;
-  ApplyTail(job, attempt, *part, observed, outcome);
-  TakeRemoved(observed, job, outcome);
+  if (part == nullptr) return outcome;
+  const bool is_latest = attempt.number == job.attempts;
+  // Last words come after the state: the next attempt may have begun.  The job
+  // tells of the last failure, which is this one's until that one fails.
+  const bool is_last_failure = attempt.number + 1 == job.attempts &&
+                               latest.failed_rank < 0 &&
+                               job.failed_rank == attempt.failed_rank;
+  if (is_latest || is_last_failure) {
+    ApplyTail(job, attempt, *part, observed, outcome);
+  }
+  if (is_latest) TakeRemoved(observed, job, outcome);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include "head/placement/placement.h"
 #include "head/state/cause_chain.h"
 #include "head/state/observed.h"
+#include "head/store/enum_text.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -95,10 +96,11 @@ class RunController {
   RunOutcome Observe(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
                      const ObservedAttempt& observed) const;
 
-  // As Observe, for a part that is over, of the job's last attempt: what may
-  // still come is a stderr tail and that retired directories are gone.
+  // As Observe, for a part that is over: what may still come is a stderr tail,
+  // while the job tells of that attempt's failure, and, of `latest`, the job's
+  // last attempt, that retired directories are gone.
   RunOutcome ObserveAfterwards(JobRecord& job, const AttemptRecord& attempt,
-                               const NodeId& node,
+                               const AttemptRecord& latest, const NodeId& node,
                                const ObservedAttempt& observed) const;
 
   // The node is dead, or has nothing of its part.

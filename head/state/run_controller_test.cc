@@ -613,9 +613,9 @@ TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
   Say(a_, Exited(0, 1));
   ObservedAttempt tail = Exited(0, 1);
   tail.stderr_tail = "Traceback";
-  controller_.ObserveAfterwards(job_, attempt_, b_, tail);
+  controller_.ObserveAfterwards(job_, attempt_, attempt_, b_, tail);
   EXPECT_EQ(job_.stderr_tail, "");
-  controller_.ObserveAfterwards(job_, attempt_, a_, tail);
+  controller_.ObserveAfterwards(job_, attempt_, attempt_, a_, tail);
   EXPECT_EQ(job_.stderr_tail, "Traceback");
 }
 

@@ -28,9 +28,10 @@ class Nobody final : public head::NodeLinks, public head::JobWatchers {
  public:
   void SendDesired(const cohort::NodeId&, uint64_t,
                    const std::vector<head::DesiredAttempt>&) override {}
-  void SendAcknowledge(
-      const cohort::NodeId&, uint64_t,
-      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void SendExchanges(const cohort::NodeId&, uint64_t,
+                     const std::vector<head::SharedExchange>&) override {}
+  void SendAcknowledge(const cohort::NodeId&, uint64_t,
+                       const std::vector<head::Acknowledged>&) override {}
   void Disconnect(const cohort::NodeId&, uint64_t,
                   const absl::Status&) override {}
   void JobChanged(const cohort::JobId&) override {}

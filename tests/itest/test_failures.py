@@ -32,6 +32,11 @@ class Failures(cluster.ClusterTest):
         self.assertEqual(ended["state"], "FAILED", ended)
         return ended
 
+    def last_words(self, c, job):
+        """Of a node that was away; they follow the state."""
+        return cluster.until("its last words are there",
+                             lambda: c.job(job)["stderr_tail"])
+
     def test_class_causes_and_stderr_outlive_the_node(self):
         c = self.cluster("--num-cpus", "1", workers=2, node_timeout="2s")
         script = self.file("noisy.py", NOISY)
@@ -117,7 +122,7 @@ class Failures(cluster.ClusterTest):
         ended = self.ends(c, job)
         self.assertEqual(ended["class"], "user")
         self.assertEqual(ended["exit_code"], 3)
-        self.assertEqual(ended["stderr_tail"], "started\nthe last words\n")
+        self.assertEqual(self.last_words(c, job), "started\nthe last words\n")
 
     def test_the_time_limit_needs_no_head_and_no_daemon(self):
         c = self.cluster()
@@ -137,7 +142,7 @@ class Failures(cluster.ClusterTest):
         self.assertEqual(ended["attempt"], 1)
         self.assertEqual(ended["failures"], 0)
         self.assertEqual(ended["failures_by_class"], {"timeout": 1})
-        self.assertEqual(ended["stderr_tail"], "working\n")
+        self.assertEqual(self.last_words(c, job), "working\n")
 
     def test_the_time_limit_is_of_all_attempts(self):
         c = self.cluster()

@@ -133,9 +133,10 @@ class DoctoredStateTest : public ::testing::Test,
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId&, uint64_t,
                    const std::vector<head::DesiredAttempt>&) override {}
-  void SendAcknowledge(
-      const NodeId&, uint64_t,
-      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void SendExchanges(const NodeId&, uint64_t,
+                     const std::vector<head::SharedExchange>&) override {}
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<head::Acknowledged>&) override {}
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
   void JobChanged(const JobId&) override {}
 

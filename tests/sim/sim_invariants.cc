@@ -193,9 +193,10 @@ class NoLinks final : public head::NodeLinks, public head::JobWatchers {
  public:
   void SendDesired(const NodeId&, uint64_t,
                    const std::vector<head::DesiredAttempt>&) override {}
-  void SendAcknowledge(
-      const NodeId&, uint64_t,
-      const std::vector<head::AcknowledgedCheckpoints>&) override {}
+  void SendExchanges(const NodeId&, uint64_t,
+                     const std::vector<head::SharedExchange>&) override {}
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<head::Acknowledged>&) override {}
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
   void JobChanged(const JobId&) override {}
 };

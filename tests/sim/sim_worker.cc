@@ -209,13 +209,16 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
       host_(std::make_unique<Host>(world, machine, process_)),
       binding_(std::make_unique<Binding>(machine, process_)),
       router_({}, rpc::Authenticator(world.credential), world.clock) {
-  node_.emplace(*host_, worker::NodeState::Events{
-                            .on_change = [this] { link_->NoteChange(); },
-                            .on_fault =
-                                [this](const absl::Status& why) {
-                                  fitness_->NoteFault(why);
-                                },
-                            .on_begun = [this] { fitness_->NoteBegun(); }});
+  // Each attempt in a message of its own: registrations have many, and break in
+  // the middle (NS-5).
+  node_.emplace(
+      *host_,
+      worker::NodeState::Events{
+          .on_change = [this] { link_->NoteChange(); },
+          .on_fault =
+              [this](const absl::Status& why) { fitness_->NoteFault(why); },
+          .on_begun = [this] { fitness_->NoteBegun(); }},
+      /*message_bytes=*/1);
   // No look finds a cause: what was full when an attempt could not begin is so
   // for as long as the back-off says.
   fitness_.emplace(worker::FitnessOptions(), process_, process_, nullptr,

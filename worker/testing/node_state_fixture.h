@@ -142,10 +142,17 @@ class NodeStateTest : public testing::Test {
     std::move(host_.prepared)(0);
     std::move(host_.started)(absl::OkStatus());
   }
+  // As a head has it that hears of the node for the first time.
   v1::ObservedAttempt Seen() {
-    const v1::Observed observed = state_->FullObserved();
-    return observed.attempts_size() == 1 ? observed.attempts(0)
-                                         : v1::ObservedAttempt();
+    const std::vector<v1::Observed> chunks = state_->FullObserved();
+    if (chunks.size() != 1 || chunks[0].attempts_size() != 1) return {};
+    v1::ObservedAttempt seen = chunks[0].attempts(0);
+    const v1::Observed delta = state_->TakeDelta();
+    for (const v1::ObservedAttempt& after : delta.attempts()) {
+      seen.set_stderr_tail(after.stderr_tail());
+      *seen.mutable_exchanges() = after.exchanges();
+    }
+    return seen;
   }
   // The daemon dies and comes back with what is on disk.
   void Restart() {

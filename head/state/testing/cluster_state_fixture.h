@@ -90,12 +90,19 @@ class ClusterStateTest : public ::testing::Test,
       sent_[node].push_back(attempt);
     }
   }
-  void SendAcknowledge(
-      const NodeId&, uint64_t,
-      const std::vector<AcknowledgedCheckpoints>& checkpoints) override {
+  void SendExchanges(const NodeId& node, uint64_t incarnation,
+                     const std::vector<SharedExchange>& exchanges) override {
+    if (incarnations_[node] != incarnation) return;
+    for (const SharedExchange& each : exchanges) {
+      exchanged_[node].push_back(*each);
+    }
+  }
+  void SendAcknowledge(const NodeId&, uint64_t,
+                       const std::vector<Acknowledged>& checkpoints) override {
     for (const auto& each : checkpoints) {
       acknowledged_.insert(acknowledged_.end(), each.paths.begin(),
                            each.paths.end());
+      if (each.words) words_.push_back(each.attempt);
     }
   }
   void Disconnect(const NodeId& node, uint64_t, const absl::Status&) override {
@@ -256,7 +263,9 @@ class ClusterStateTest : public ::testing::Test,
   const NodeId b_ = NodeId::New(random_);
   std::map<NodeId, uint64_t> incarnations_;
   std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::map<NodeId, std::vector<Exchange>> exchanged_;
   std::vector<std::string> acknowledged_;
+  std::vector<AttemptId> words_;  // that are recorded
   std::vector<NodeId> disconnected_;
   std::vector<JobId> changed_;
 };

@@ -46,8 +46,14 @@ class OrphansTest : public ::testing::Test,
       sent_[node].push_back(attempt);
     }
   }
+  void SendExchanges(const NodeId&, uint64_t,
+                     const std::vector<SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<AcknowledgedCheckpoints>&) override {}
+                       const std::vector<Acknowledged>& recorded) override {
+    for (const Acknowledged& each : recorded) {
+      if (each.words) words_.push_back(each.attempt);
+    }
+  }
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
   void JobChanged(const JobId&) override {}
 
@@ -222,6 +228,7 @@ class OrphansTest : public ::testing::Test,
   std::unique_ptr<MemoryDisk> backup_;
   std::unique_ptr<ClusterState> state_;
   std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::vector<AttemptId> words_;  // that are recorded
   std::set<NodeId> silent_;
   std::string old_generation_;
   int requests_ = 0;

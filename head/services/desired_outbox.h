@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/strong_id.h"
+#include "head/state/desired.h"
+
+namespace cohort::head {
+
+// What a node is still to be told of its desired set: what its stream has no
+// room for yet.
+//
+// Of each attempt only the newest word is kept, at the place of the oldest: so
+// a slow node costs what it has, however often that changes.
+// Thread-compatible.
+class DesiredOutbox {
+ public:
+  // More attempts and exchanges than a node can have: beyond it the stream is
+  // to begin anew.
+  static constexpr size_t kAttemptsMax = 32'768;
+  static constexpr size_t kExchangesMax = 4'096;
+
+  // The full set, which may be empty: it is told all the same.
+  void BeginFull() { full_ = true; }
+  // ResourceExhausted: it does not read.
+  absl::Status Add(const std::vector<DesiredAttempt>& attempts);
+  // Told after all attempts.
+  absl::Status AddExchanges(const std::vector<SharedExchange>& exchanges);
+
+  bool empty() const { return !full_ && order_.empty() && exchanges_.empty(); }
+  // The next message: what fits in `bytes_max`, and one attempt at least, or
+  // one exchange.
+  v1::Desired Next(size_t bytes_max);
+
+ private:
+  std::deque<AttemptId> order_;
+  std::map<AttemptId, DesiredAttempt> newest_;
+  std::deque<SharedExchange> exchanges_;
+  bool full_ = false;  // what is told first is the full set
+  uint64_t version_ = 0;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,106 @@
+#include "head/services/desired_outbox.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
+
+namespace cohort::head {
+namespace {
+
+class DesiredOutboxTest : public ::testing::Test {
+ protected:
+  DesiredAttempt Want(Goal goal, size_t bytes = 1) {
+    DesiredAttempt desired;
+    desired.attempt = AttemptId::New(random_);
+    desired.goal = goal;
+    desired.environment["E"] = std::string(bytes, 'e');
+    return desired;
+  }
+
+  SeededRandom random_{1};
+  DesiredOutbox outbox_;
+};
+
+TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
+  outbox_.BeginFull();
+  std::vector<DesiredAttempt> wanted;
+  for (int i = 0; i < 40; ++i) wanted.push_back(Want(v1::GOAL_RUN, 1'000));
+  COHORT_ASSERT_OK(outbox_.Add(wanted));
+  size_t told = 0;
+  uint64_t messages = 0;
+  while (!outbox_.empty()) {
+    const v1::Desired desired = outbox_.Next(10'000);
+    EXPECT_TRUE(desired.full());
+    EXPECT_EQ(desired.version(), ++messages);
+    EXPECT_LT(desired.ByteSizeLong(), 12'000u);
+    for (const v1::DesiredAttempt& each : desired.attempts()) {
+      EXPECT_EQ(each.attempt_id(), wanted[told++].attempt.bytes());
+    }
+    EXPECT_EQ(desired.more(), told < wanted.size());
+  }
+  EXPECT_EQ(told, wanted.size());
+  EXPECT_GT(messages, 3u);
+  COHORT_ASSERT_OK(outbox_.Add({Want(v1::GOAL_RUN)}));
+  EXPECT_FALSE(outbox_.Next(10'000).full());
+}
+
+TEST_F(DesiredOutboxTest, AnEmptyFullSetIsToldToo) {
+  outbox_.BeginFull();
+  ASSERT_FALSE(outbox_.empty());
+  const v1::Desired desired = outbox_.Next(1);
+  EXPECT_TRUE(desired.full());
+  EXPECT_FALSE(desired.more());
+  EXPECT_TRUE(outbox_.empty());
+}
+
+TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
+  DesiredAttempt first = Want(v1::GOAL_PREPARE);
+  const DesiredAttempt second = Want(v1::GOAL_RUN);
+  COHORT_ASSERT_OK(outbox_.Add({first, second}));
+  first.goal = v1::GOAL_STOP;
+  COHORT_ASSERT_OK(outbox_.Add({first}));
+  const v1::Desired desired = outbox_.Next(10'000);
+  ASSERT_EQ(desired.attempts_size(), 2);
+  EXPECT_EQ(desired.attempts(0).attempt_id(), first.attempt.bytes());
+  EXPECT_EQ(desired.attempts(0).goal(), v1::GOAL_STOP);
+  EXPECT_TRUE(outbox_.empty());
+}
+
+TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
+  const DesiredAttempt attempt = Want(v1::GOAL_RUN);
+  for (const char* const tag : {"a", "b"}) {
+    COHORT_ASSERT_OK(outbox_.AddExchanges({std::make_shared<const Exchange>(
+        Exchange{attempt.attempt, tag, {"x", "y"}})}));
+  }
+  COHORT_ASSERT_OK(outbox_.Add({attempt}));
+  EXPECT_EQ(outbox_.Next(10'000).exchanges_size(), 0);
+  for (const char* const tag : {"a", "b"}) {
+    const v1::Desired desired = outbox_.Next(10'000);
+    ASSERT_EQ(desired.exchanges_size(), 1);
+    EXPECT_EQ(desired.exchanges(0).attempt_id(), attempt.attempt.bytes());
+    EXPECT_EQ(desired.exchanges(0).tag(), tag);
+    EXPECT_EQ(desired.exchanges(0).blobs_size(), 2);
+  }
+  EXPECT_TRUE(outbox_.empty());
+}
+
+TEST_F(DesiredOutboxTest, RefusesMoreThanANodeCanHave) {
+  const std::vector<DesiredAttempt> one = {Want(v1::GOAL_RUN)};
+  for (size_t i = 0; i <= DesiredOutbox::kAttemptsMax; ++i) {
+    COHORT_ASSERT_OK(outbox_.Add(one));
+  }
+  absl::Status added;
+  for (size_t i = 0; added.ok() && i <= DesiredOutbox::kAttemptsMax; ++i) {
+    added = outbox_.Add({Want(v1::GOAL_FORGET)});
+  }
+  EXPECT_THAT(added, StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+}  // namespace
+}  // namespace cohort::head
