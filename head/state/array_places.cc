@@ -52,9 +52,17 @@ bool ArrayPlaces::Pass(const JobRecord& job) {
 void ArrayPlaces::GiveUp(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
   if (slots == nullptr) return;
-  slots->waiting.erase(job.sequence);
+  // Who was asked and may not come leaves its place to the next, too.
+  const bool waited = slots->waiting.erase(job.sequence) == 1;
   slots->occupied.erase(job.sequence);
-  if (slots->admitted.erase(job.sequence) == 1) freed_.insert(job.id.array());
+  if (slots->admitted.erase(job.sequence) == 1 || waited) {
+    freed_.insert(job.id.array());
+  }
+}
+
+void ArrayPlaces::KeptBefore(const JobRecord& job) {
+  const Slots* slots = SlotsOf(job);
+  if (slots != nullptr && !slots->occupied.contains(job.sequence)) GiveUp(job);
 }
 
 std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
@@ -81,8 +89,7 @@ std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
 
 void ArrayPlaces::Vacate(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
-  if (slots == nullptr || slots->occupied.erase(job.sequence) == 0) return;
-  if (job.state == v1::JOB_STATE_PENDING && job.held) GiveUp(job);
+  if (slots != nullptr) slots->occupied.erase(job.sequence);
 }
 
 std::vector<JobId> ArrayPlaces::TakeOpened() {

@@ -26,8 +26,10 @@ class ArrayPlaces final : public JobGate {
 
   WaitKind kind() const override { return v1::WAIT_KIND_ARRAY; }
   void Added(const JobRecord& job) override;
-  // Who passes has a place until it ends or GiveUp.
+  // Who passes has a place until it ends or KeptBefore.
   bool Pass(const JobRecord& job) override;
+  // Unless something of it runs, which keeps its place.
+  void KeptBefore(const JobRecord& job) override;
   void Ended(const JobRecord& job) override;
   std::vector<JobId> TakeOpened() override;
   // Also while its array has given no places out yet, because all of it waits
@@ -36,8 +38,6 @@ class ArrayPlaces final : public JobGate {
   std::optional<Wait> WaitOf(const JobRecord& job) const override;
   Elements ElementsOf(const JobId& array, int64_t rest) const override;
 
-  // A PENDING job is held: it gives its place to another element.
-  void GiveUp(const JobRecord& job);
   // Something of `job` runs although the head has not started it (OR-1): it has
   // a place, whatever the limit, until Vacate.  Gives the PENDING elements that
   // have lost theirs because of that.
@@ -64,6 +64,7 @@ class ArrayPlaces final : public JobGate {
   // Null for jobs without a limit.
   Slots* SlotsOf(const JobRecord& job);
   const Slots* SlotsOf(const JobRecord& job) const;
+  void GiveUp(const JobRecord& job);
 
   const JobTable& jobs_;
   std::map<JobId, Slots> arrays_;

@@ -215,7 +215,7 @@ class ClusterState {
   // Something follows from what is decided and stored: GoOn does some of it, a
   // bounded number of rows.
   bool HasToGoOn() const {
-    return !jobs_.arrays().ending().empty() || eligibility_.HasBroken();
+    return !jobs_.arrays().ending().empty() || gates_.after().HasBroken();
   }
   void GoOn(Transition& transition);
 

@@ -383,8 +383,8 @@ absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
     job.held = true;
     job.held_by = change.principal;
     LeaveLine(job);
-    // An orphan of it keeps its place (EL-2).
-    if (orphans_.OfJob(each) == nullptr) gates_.array().GiveUp(job);
+    // From now on it is kept: another element has its place (EL-2).
+    gates_.Pass(job);
     change.jobs.insert(each);
   }
   if (!change.jobs.empty()) {
@@ -487,7 +487,12 @@ void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
 void ClusterState::AdmitReady(Change& change) {
   EndElements(change);
   FailBroken(change);
-  AskAgain(gates_.TakeOpened(), change);
+  // Who may not come after all leaves a place to others.
+  for (;;) {
+    const std::vector<JobId> opened = gates_.TakeOpened();
+    if (opened.empty()) return;
+    AskAgain(opened, change);
+  }
 }
 
 void ClusterState::AskAgain(const std::vector<JobId>& jobs, Change& change) {

@@ -29,6 +29,9 @@ class JobGate {
   virtual bool Pass(const JobRecord& job) = 0;
   // It does not wait here any more, for now or for good.
   virtual void Leave(const JobRecord& /*job*/) {}
+  // A gate before keeps it, also when it had passed here: what it has here is
+  // for others.
+  virtual void KeptBefore(const JobRecord& job) { Leave(job); }
   virtual void Ended(const JobRecord& /*job*/) {}
 
   // Who may ask again because of what became of others, in order.

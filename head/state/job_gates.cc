@@ -17,8 +17,15 @@ void JobGates::Added(const JobRecord& job) {
 }
 
 bool JobGates::Pass(const JobRecord& job) {
-  return std::all_of(gates_.begin(), gates_.end(),
-                     [&job](JobGate* gate) { return gate->Pass(job); });
+  bool passes = true;
+  for (JobGate* const gate : gates_) {
+    if (passes) {
+      passes = gate->Pass(job);
+    } else {
+      gate->KeptBefore(job);
+    }
+  }
+  return passes;
 }
 
 void JobGates::Leave(const JobRecord& job) {

@@ -121,13 +121,44 @@ TEST_F(JobGatesTest, AdmitsNoMoreElementsThanTheArrayAllows) {
   // Who is to start again keeps its place.
   EXPECT_TRUE(Pass(array.Element(0)));
   // Two places in one decision are two elements, not one twice.
-  gates_.array().GiveUp(*jobs_.Find(array.Element(0)));
+  gates_.array().KeptBefore(*jobs_.Find(array.Element(0)));
   End(array.Element(1), v1::JOB_STATE_STOPPED);
   EXPECT_THAT(gates_.TakeOpened(),
               ElementsAre(array.Element(2), array.Element(3)));
   EXPECT_TRUE(Pass(array.Element(2)));
   EXPECT_TRUE(Pass(array.Element(3)));
   EXPECT_FALSE(Pass(array.Element(0)));
+}
+
+// EL-2
+TEST_F(JobGatesTest, WhoIsKeptAgainGivesItsPlaceToTheNextUnlessItRuns) {
+  const JobId array = AddArray("0-2%1", 3);
+  EXPECT_TRUE(Pass(array.Element(0)));
+  EXPECT_FALSE(Pass(array.Element(1)));
+  jobs_.FindMutable(array.Element(0))->held = true;
+  EXPECT_FALSE(Pass(array.Element(0)));
+  EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(1)));
+  EXPECT_TRUE(Pass(array.Element(1)));
+  gates_.array().Occupy(*jobs_.Find(array.Element(1)));
+  jobs_.FindMutable(array.Element(1))->held = true;
+  EXPECT_FALSE(Pass(array.Element(1)));
+  EXPECT_FALSE(Pass(array.Element(2)));
+  EXPECT_THAT(gates_.TakeOpened(), IsEmpty());
+  gates_.array().Vacate(*jobs_.Find(array.Element(1)));
+  EXPECT_FALSE(Pass(array.Element(1)));
+  EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(2)));
+}
+
+TEST_F(JobGatesTest, WhoIsAskedAndKeptLeavesThePlaceToTheNext) {
+  const JobId array = AddArray("0-2%1", 3);
+  EXPECT_TRUE(Pass(array.Element(0)));
+  EXPECT_FALSE(Pass(array.Element(1)));
+  EXPECT_FALSE(Pass(array.Element(2)));
+  End(array.Element(0), v1::JOB_STATE_STOPPED);
+  jobs_.FindMutable(array.Element(1))->held = true;
+  EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(1)));
+  EXPECT_FALSE(Pass(array.Element(1)));
+  EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(2)));
 }
 
 TEST_F(JobGatesTest, CountsElementsThatRunWhenItIsBuiltFromRows) {

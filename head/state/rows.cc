@@ -1,9 +1,9 @@
 #include "head/state/rows.h"
 
-#include <map>
 #include <set>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
 
 // Jobs and arrays get their specs, which the elements of an array share.
 absl::Status JoinSpecs(std::vector<SpecRecord> specs, Rows& rows) {
-  std::map<JobId, Shared<JobSpec>> by_id;
+  absl::flat_hash_map<JobId, Shared<JobSpec>> by_id;
   for (SpecRecord& each : specs) by_id[each.id] = std::move(each.spec);
   const auto join = [&by_id](auto& records) -> absl::Status {
     for (auto& record : records) {

@@ -167,14 +167,6 @@ void MemoryDisk::Put(const Batch& batch) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> MemoryDisk::All(
-    Table table) const {
-  MutexLock lock(mutex_);
-  const auto rows = tables_.find(table);
-  if (rows == tables_.end()) return {};
-  return {rows->second.begin(), rows->second.end()};
-}
-
 std::vector<std::pair<std::string, std::string>> MemoryDisk::Range(
     Table table, const std::string& first, size_t limit) const {
   MutexLock lock(mutex_);

@@ -75,7 +75,6 @@ class MemoryDisk {
   friend class MemoryStore;
 
   absl::Status Append(uint64_t term, const Batch& batch);
-  std::vector<std::pair<std::string, std::string>> All(Table table) const;
   std::vector<std::pair<std::string, std::string>> Range(
       Table table, const std::string& first, size_t limit) const;
 

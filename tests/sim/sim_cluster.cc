@@ -496,7 +496,6 @@ void SimCluster::CheckInvariants() {
   head_runs_seen_ = head_->runs();
   const ClusterState& state = *head_->state();
   CheckNodes(state);
-  if (state.HasToGoOn()) counters_.Count("ends_in_turns");
   // Whatever moves a job or an attempt is an event.
   const uint64_t next_event = state.cluster().next_event;
   if (std::exchange(next_event_seen_, next_event) != next_event) {
