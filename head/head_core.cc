@@ -73,7 +73,9 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
   cluster_service_ = std::make_unique<ClusterService>(
-      ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
+      ClusterServiceOptions{.address = options_.address,
+                            .pid = options_.pid,
+                            .log_readers_max = options_.log_readers_max},
       *this, *node_service_, *package_service_, seams_.strand);
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
