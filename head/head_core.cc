@@ -68,8 +68,9 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       on_fatal_(std::move(on_fatal)),
       alive_(std::make_shared<char>()) {
   node_service_ = std::make_unique<NodeService>(
-      NodeServiceOptions{.node_timeout = options_.limits.node_timeout}, *this,
-      seams_.strand, seams_.clock);
+      NodeServiceOptions{.node_timeout = options_.limits.node_timeout,
+                         .logs_max = options_.node_logs_max},
+      *this, seams_.strand, seams_.clock);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
   cluster_service_ = std::make_unique<ClusterService>(

@@ -48,6 +48,8 @@ struct HeadCoreOptions {
   size_t pending_bytes_max = 64 << 20;
   // Readers of logs at once, each of which may hold a piece (NodeLog).
   size_t log_readers_max = 8'192;
+  // Logs that one node sends at once.
+  size_t node_logs_max = 1'024;
 };
 
 // What a head is made of, given by the composition root: head.cc for the

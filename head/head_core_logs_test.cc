@@ -45,7 +45,7 @@ class HeadLogTest : public HeadCoreTest {
       const v1::ReadLogRequest& request,
       absl::Duration span = absl::Milliseconds(300)) {
     auto reader = std::make_unique<LogReader>();
-    reader->channel = network_.Connect("reader", kHead, credential_);
+    reader->channel = network_.Connect(reader_name_, kHead, credential_);
     LogReader* raw = reader.get();
     reader->stream = rpc::OpenStream<v1::ReadLogRequest, v1::ReadLogResponse>(
         *reader->channel, rpc::kReadLog, {.deadline = absl::Hours(1)}, time_,
@@ -114,6 +114,8 @@ class HeadLogTest : public HeadCoreTest {
     COHORT_EXPECT_OK(call.stream->Write(message));
     Run();
   }
+
+  std::string reader_name_ = "reader";
 };
 
 TEST_F(HeadLogTest, ReadsToThePresentEnd) {
@@ -414,21 +416,58 @@ TEST_F(HeadLogTest, RefusesMoreReadersThanItServes) {
 }
 
 TEST_F(HeadLogTest, RefusesMoreReadersOfANodeThanItSendsLogs) {
+  Crash();
+  options_.node_logs_max = 2;
+  Start();
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
   RunJob(*worker);
-  std::vector<std::unique_ptr<LogReader>> readers;
-  for (size_t i = 0; i < NodeServiceOptions().logs_max; ++i) {
-    readers.push_back(
-        Read(Request(*job, /*follow=*/true), absl::Milliseconds(5)));
-  }
+  const auto first = Read(Request(*job, /*follow=*/true));
+  auto second = Read(Request(*job, /*follow=*/true));
   auto refused = Read(Request(*job, /*follow=*/true));
   ASSERT_TRUE(refused->closed.has_value());
   EXPECT_THAT(*refused->closed, StatusIs(absl::StatusCode::kResourceExhausted,
-                                         HasSubstr("sends 1024 logs")));
-  readers.pop_back();
+                                         HasSubstr("sends 2 logs")));
+  second->stream.reset();
   Run();
   EXPECT_FALSE(Read(Request(*job, /*follow=*/true))->closed.has_value());
+}
+
+TEST_F(HeadLogTest, AReaderThatDoesNotReadMakesRoomAndGoesOnLater) {
+  Crash();
+  options_.node_logs_max = 1;
+  Start();
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  auto idle = Read(Request(*job, /*follow=*/false));
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  network_.Partition("reader", kHead);
+  const std::string piece(NodeLog::kPieceBytesMax, 'x');
+  Bring(*calls[0], piece, false);
+  Bring(*calls[0], piece, false);
+  // Another reader, by another connection.
+  reader_name_ = "other";
+  auto other = Read(Request(*job, /*follow=*/false));
+  ASSERT_TRUE(calls[0]->closed.has_value());
+  COHORT_EXPECT_OK(*calls[0]->closed);
+  auto others = TakeLogs(*worker);
+  ASSERT_THAT(others, SizeIs(1));
+  Bring(*others[0], "y", true);
+  ASSERT_TRUE(other->closed.has_value());
+  COHORT_EXPECT_OK(*other->closed);
+
+  network_.HealAll();
+  Run();
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.offset(), 2 * NodeLog::kPieceBytesMax);
+  Bring(*calls[0], "z", true);
+  ASSERT_TRUE(idle->closed.has_value());
+  COHORT_EXPECT_OK(*idle->closed);
+  EXPECT_THAT(idle->chunks, SizeIs(3));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ void LogStream::Step() {
 
 void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
   asking_ = true;
-  if (log_ != nullptr) return log_->Next(offset_);
+  if (log_ != nullptr && !log_->dropped()) return log_->Next(offset_);
   v1::SendLog order;
   order.set_attempt_id(std::string(attempt.bytes()));
   order.set_job_id(std::string(job_.bytes()));

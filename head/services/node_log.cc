@@ -116,6 +116,14 @@ void NodeLog::FailAway() {
                  kNodeAway));
 }
 
+bool NodeLog::Drop() {
+  if (asked_ || !failure_.ok()) return false;
+  dropped_ = true;
+  failure_ = absl::UnavailableError("the log was dropped");
+  call_->Close(absl::OkStatus());
+  return true;
+}
+
 void NodeLog::AnswerWithFailure() {
   strand_.Post([weak = weak_from_this()] {
     const std::shared_ptr<NodeLog> self = weak.lock();

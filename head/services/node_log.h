@@ -63,6 +63,10 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   void Fail(const absl::Status& why);
   // As Fail, because the node went away: Unavailable (kNodeAway).
   void FailAway();
+  // Ends it for another log's sake, unless a question is open: whether it did.
+  // Its reader has not taken the last piece; who goes on opens another.
+  bool Drop();
+  bool dropped() const { return dropped_; }
 
  private:
   void AnswerWithFailure();
@@ -72,6 +76,7 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   OnPiece on_piece_;
   std::unique_ptr<Call> call_;  // null until the node's has come
   bool asked_ = true;
+  bool dropped_ = false;
   absl::Status failure_;
 };
 

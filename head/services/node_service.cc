@@ -493,7 +493,10 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
   }
   auto& logs = session->logs;
   if (logs.size() >= options_.logs_max) {
-    std::erase_if(logs, [](const auto& each) { return each.second.expired(); });
+    std::erase_if(logs, [](const auto& each) {
+      const std::shared_ptr<NodeLog> other = each.second.lock();
+      return other == nullptr || other->Drop();
+    });
   }
   if (logs.size() >= options_.logs_max) {
     log->Fail(Refuse(

@@ -32,8 +32,8 @@ inline constexpr uint32_t kProtocolMax = 1;
 struct NodeServiceOptions {
   // Told to workers, which beat five times as often.
   absl::Duration node_timeout = absl::Seconds(10);
-  // Logs that one node is asked for at once.
-  size_t logs_max = 1'024;
+  // Logs that one node sends at once; HeadCoreOptions has it.
+  size_t logs_max = 0;
   // A heartbeat waits at most so long for others, so that those of thousands of
   // nodes do not wake the strand each.  Below LeaseOptions::tick_period (LS-1).
   absl::Duration beat_delay_max = absl::Milliseconds(50);
@@ -111,8 +111,8 @@ class NodeService final : public NodeLinks {
     bool registered = false;  // Registered has left
     absl::Duration heard_at;
     uint64_t desired_version = 0;
-    // By read id.  Their readers own them: those that are gone are dropped
-    // once there is no room for another.
+    // By read id.  Their readers own them: once there is no room for another,
+    // those whose readers are gone or do not read are dropped.
     std::map<uint64_t, std::weak_ptr<NodeLog>> logs;
   };
 
