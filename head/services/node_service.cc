@@ -290,7 +290,7 @@ absl::Status NodeService::RegisterToRead(Session& session,
   const NodeRecord* known =
       state.ok() ? (*state)->nodes().Find(registration.node) : nullptr;
   // One that has no row, or is dead there, cannot be taken in now.
-  if (known == nullptr || known->state == NodeState::kDead) return read_only;
+  if (known == nullptr || known->state == v1::NODE_STATE_DEAD) return read_only;
   COHORT_RETURN_IF_ERROR(MakeRoom(session, request));
   Name(session, request, registration, known->incarnation);
   SendRegistered(

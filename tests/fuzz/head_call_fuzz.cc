@@ -87,9 +87,9 @@ head::Batch Stored() {
   node.host = "host";
   node.resources = *cohort::ParseResources("CPU=4");
   head::Batch batch = {head::ToWrite(cluster), head::ToWrite(node),
-                       head::ToWrite(Job('3', head::JobState::kPending))};
+                       head::ToWrite(Job('3', v1::JOB_STATE_PENDING))};
   for (const char c : {'1', '2'}) {
-    head::JobRecord job = Job(c, head::JobState::kRunning);
+    head::JobRecord job = Job(c, v1::JOB_STATE_RUNNING);
     job.attempts = 1;
     job.epoch = 1;
     batch.push_back(head::ToWrite(job));
@@ -98,7 +98,7 @@ head::Batch Stored() {
     attempt.job = job.id;
     attempt.number = 1;
     attempt.epoch = 1;
-    attempt.state = head::AttemptState::kRunning;
+    attempt.state = v1::ATTEMPT_STATE_RUNNING;
     head::AttemptPart& part = attempt.parts.emplace_back();
     part.node = node.id;
     part.resources = *cohort::ParseResources("CPU=1");
