@@ -68,12 +68,15 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       on_fatal_(std::move(on_fatal)),
       alive_(std::make_shared<char>()) {
   node_service_ = std::make_unique<NodeService>(
-      NodeServiceOptions{.node_timeout = options_.limits.node_timeout}, *this,
-      seams_.strand, seams_.clock);
+      NodeServiceOptions{.node_timeout = options_.limits.node_timeout,
+                         .logs_max = options_.node_logs_max},
+      *this, seams_.strand, seams_.clock);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
   cluster_service_ = std::make_unique<ClusterService>(
-      ClusterServiceOptions{.address = options_.address, .pid = options_.pid},
+      ClusterServiceOptions{.address = options_.address,
+                            .pid = options_.pid,
+                            .log_readers_max = options_.log_readers_max},
       *this, *node_service_, *package_service_, seams_.strand);
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(

@@ -46,6 +46,10 @@ struct HeadCoreOptions {
   // 10,000 transitions of 1 KiB sync in well under a second.
   size_t pending_transitions_max = 10'000;
   size_t pending_bytes_max = 64 << 20;
+  // Readers of logs at once, each of which may hold a piece (NodeLog).
+  size_t log_readers_max = 8'192;
+  // Logs that one node sends at once.
+  size_t node_logs_max = 1'024;
 };
 
 // What a head is made of, given by the composition root: head.cc for the

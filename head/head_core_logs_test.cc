@@ -11,14 +11,17 @@
 
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
+#include "head/services/node_log.h"
+#include "head/services/node_service.h"
 #include "head/testing/head_core_fixture.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::SizeIs;
 
 struct LogReader {
@@ -28,11 +31,21 @@ struct LogReader {
   std::optional<absl::Status> closed;
 };
 
+// A worker's call for one log.
+struct NodeCall {
+  v1::SendLog order;
+  std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
+  std::vector<int64_t> asked;  // the offsets, after the first
+  std::optional<absl::Status> closed;
+};
+
 class HeadLogTest : public HeadCoreTest {
  protected:
-  std::unique_ptr<LogReader> Read(const v1::ReadLogRequest& request) {
+  std::unique_ptr<LogReader> Read(
+      const v1::ReadLogRequest& request,
+      absl::Duration span = absl::Milliseconds(300)) {
     auto reader = std::make_unique<LogReader>();
-    reader->channel = network_.Connect("reader", kHead, credential_);
+    reader->channel = network_.Connect(reader_name_, kHead, credential_);
     LogReader* raw = reader.get();
     reader->stream = rpc::OpenStream<v1::ReadLogRequest, v1::ReadLogResponse>(
         *reader->channel, rpc::kReadLog, {.deadline = absl::Hours(1)}, time_,
@@ -45,7 +58,7 @@ class HeadLogTest : public HeadCoreTest {
          .on_drained = nullptr});
     COHORT_EXPECT_OK(reader->stream->Write(request));
     reader->stream->HalfClose();
-    Run();
+    Run(span);
     return reader;
   }
   v1::ReadLogRequest Request(const std::string& job, bool follow) {
@@ -55,28 +68,54 @@ class HeadLogTest : public HeadCoreTest {
     request.set_follow(follow);
     return request;
   }
-  // The questions that the worker was asked and has not answered.
-  std::vector<v1::ReadLogChunk> TakeQuestions(FakeWorker& worker) {
-    std::vector<v1::ReadLogChunk> questions;
+  // The calls that the worker makes for the logs that it was asked for since.
+  std::vector<std::unique_ptr<NodeCall>> TakeLogs(FakeWorker& worker) {
+    std::vector<std::unique_ptr<NodeCall>> calls;
     for (const v1::HeadMessage& message : worker.messages) {
-      if (message.has_read_log()) questions.push_back(message.read_log());
+      if (message.has_send_log()) calls.push_back(OpenCall(worker, message));
     }
     worker.messages.clear();
-    return questions;
+    Run();
+    return calls;
   }
-  void Answer(FakeWorker& worker, const v1::ReadLogChunk& question,
-              const std::string& data, bool end, int64_t offset = -1) {
-    v1::WorkerMessage message;
-    message.set_incarnation(worker.incarnation);
-    v1::LogChunk* chunk = message.mutable_log_chunk();
-    chunk->set_read_id(question.read_id());
-    chunk->set_offset(offset < 0 ? question.offset() : offset);
-    chunk->set_data(data);
-    chunk->set_end(end);
-    chunk->set_known(true);
-    COHORT_EXPECT_OK(worker.stream->Write(message));
+  std::unique_ptr<NodeCall> OpenCall(FakeWorker& worker,
+                                     const v1::HeadMessage& message) {
+    auto call = std::make_unique<NodeCall>();
+    NodeCall* raw = call.get();
+    raw->order = message.send_log();
+    raw->stream = rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
+        *worker.channel, rpc::kSendLog, {.deadline = absl::InfiniteDuration()},
+        time_,
+        {.on_message =
+             [raw](const v1::NextLogPiece& next) {
+               raw->asked.push_back(next.offset());
+             },
+         .on_closed = [raw](absl::Status status,
+                            auto) { raw->closed = std::move(status); },
+         .on_drained = nullptr});
+    v1::LogMessage first;
+    *first.mutable_read()->mutable_stamp() = message.stamp();
+    first.mutable_read()->set_node_id(std::string(node_.bytes()));
+    first.mutable_read()->set_read_id(message.send_log().read_id());
+    COHORT_EXPECT_OK(raw->stream->Write(first));
+    return call;
+  }
+  // Brings a piece from where the head asked for it.
+  void Bring(NodeCall& call, const std::string& data, bool end,
+             int64_t offset = -1) {
+    v1::LogMessage message;
+    v1::LogPiece* piece = message.mutable_piece();
+    const int64_t asked =
+        call.asked.empty() ? call.order.offset() : call.asked.back();
+    piece->set_offset(offset < 0 ? asked : offset);
+    piece->set_data(data);
+    piece->set_end(end);
+    piece->set_known(true);
+    COHORT_EXPECT_OK(call.stream->Write(message));
     Run();
   }
+
+  std::string reader_name_ = "reader";
 };
 
 TEST_F(HeadLogTest, ReadsToThePresentEnd) {
@@ -85,17 +124,19 @@ TEST_F(HeadLogTest, ReadsToThePresentEnd) {
   RunJob(*worker);
   worker->messages.clear();
   auto reader = Read(Request(*job, /*follow=*/false));
-  auto questions = TakeQuestions(*worker);
-  ASSERT_THAT(questions, SizeIs(1));
-  EXPECT_EQ(questions[0].offset(), 0);
-  EXPECT_FALSE(questions[0].wait());
-  Answer(*worker, questions[0], "hello ", false);
-  questions = TakeQuestions(*worker);
-  ASSERT_THAT(questions, SizeIs(1));
-  EXPECT_EQ(questions[0].offset(), 6);
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  NodeCall& call = *calls[0];
+  EXPECT_EQ(call.order.offset(), 0);
+  EXPECT_FALSE(call.order.wait());
+  Bring(call, "hello ", false);
+  EXPECT_THAT(call.asked, ElementsAre(6));
   // Rotated away meanwhile: the gap is told (LG-2).
-  Answer(*worker, questions[0], "world", false, /*offset=*/10);
-  Answer(*worker, TakeQuestions(*worker)[0], "", false);
+  Bring(call, "world", false, /*offset=*/10);
+  EXPECT_THAT(call.asked, ElementsAre(6, 15));
+  Bring(call, "", false);
+  ASSERT_TRUE(call.closed.has_value());
+  COHORT_EXPECT_OK(*call.closed);
   ASSERT_TRUE(reader->closed.has_value());
   COHORT_EXPECT_OK(*reader->closed);
   ASSERT_THAT(reader->chunks, SizeIs(2));
@@ -115,10 +156,11 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   EXPECT_FALSE(reader->closed.has_value());  // it has not started yet
   auto worker = Open(Registration(node_));
   v1::DesiredAttempt desired = RunJob(*worker);
-  auto questions = TakeQuestions(*worker);
-  ASSERT_THAT(questions, Not(IsEmpty()));
-  EXPECT_TRUE(questions.back().wait());
-  Answer(*worker, questions.back(), "one", true);
+  // Asked for once it was placed.
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_TRUE(calls[0]->order.wait());
+  Bring(*calls[0], "one", true);
   EXPECT_FALSE(reader->closed.has_value());
   Say(*worker, Exited(desired, 1));
   v1::DesiredAttempt second;
@@ -126,14 +168,14 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
     if (each.goal() == v1::GOAL_PREPARE) second = each;
   }
   EXPECT_EQ(second.number(), 2);
-  questions = TakeQuestions(*worker);
-  ASSERT_THAT(questions, Not(IsEmpty()));
-  EXPECT_EQ(questions.back().attempt_id(), second.attempt_id());
-  EXPECT_EQ(questions.back().offset(), 0);
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.attempt_id(), second.attempt_id());
+  EXPECT_EQ(calls[0]->order.offset(), 0);
   Say(*worker, At(second, v1::PHASE_PREPARED));
   Say(*worker, At(second, v1::PHASE_RUNNING));
   Say(*worker, Exited(second, 0));
-  Answer(*worker, questions.back(), "two", true);
+  Bring(*calls[0], "two", true);
   ASSERT_TRUE(reader->closed.has_value());
   COHORT_EXPECT_OK(*reader->closed);
   ASSERT_THAT(reader->chunks, SizeIs(2));
@@ -180,9 +222,9 @@ TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   EXPECT_FALSE(worker->closed.has_value()) << *worker->closed;
 
   auto reader = Read(Request(*job, /*follow=*/false));
-  const auto questions = TakeQuestions(*worker);
-  ASSERT_THAT(questions, SizeIs(1));
-  Answer(*worker, questions[0], "hello", true);
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  Bring(*calls[0], "hello", true);
   ASSERT_THAT(reader->chunks, SizeIs(1));
   EXPECT_EQ(reader->chunks[0].data(), "hello");
   const auto listed = Call(rpc::kListEvents, v1::ListEventsRequest());
@@ -197,7 +239,7 @@ TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   EXPECT_EQ(again->incarnation, worker->incarnation);
   EXPECT_THAT(again->Desired(), IsEmpty());
   auto second = Read(Request(*job, /*follow=*/false));
-  EXPECT_THAT(TakeQuestions(*again), SizeIs(1));
+  EXPECT_THAT(TakeLogs(*again), SizeIs(1));
   // Of one without a row nothing is known.
   auto stranger = Open(Registration(NodeId::New(random_)), "stranger");
   ASSERT_TRUE(stranger->closed.has_value());
@@ -230,24 +272,202 @@ TEST_F(HeadLogTest, RefusesWhatIsNotThere) {
   COHORT_EXPECT_OK(*Read(Request(*job, false))->closed);
 }
 
-// LG-1.
-TEST_F(HeadLogTest, AsksForNoMoreThanASlowReaderTakes) {
+// LG-1
+TEST_F(HeadLogTest, TakesOnePieceForAReaderThatDoesNotRead) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
   RunJob(*worker);
   worker->messages.clear();
   auto reader = Read(Request(*job, /*follow=*/true));
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  NodeCall& call = *calls[0];
   network_.Partition("reader", kHead);
-  size_t asked = 0;
-  for (int i = 0; i < 50; ++i) {
-    const auto questions = TakeQuestions(*worker);
-    asked += questions.size();
-    for (const v1::ReadLogChunk& question : questions) {
-      Answer(*worker, question, std::string(256 << 10, 'x'), false);
-    }
-  }
-  EXPECT_LE(asked, 3);
+  // What its connection takes by itself; the piece that fills it is the last.
+  const std::string piece(NodeLog::kPieceBytesMax, 'x');
+  const size_t window = rpc::LoopbackOptions().window_bytes;
+  size_t brought = 0;
+  do {
+    ++brought;
+    ASSERT_LE(brought, window / piece.size());
+    Bring(call, piece, false);
+  } while (call.asked.size() == brought);
+  Run(absl::Seconds(5));
+  EXPECT_EQ(call.asked.size(), brought - 1);
+  EXPECT_FALSE(reader->closed.has_value());
   network_.HealAll();
+  Run(absl::Seconds(1));
+  EXPECT_EQ(call.asked.size(), brought);
+  EXPECT_THAT(reader->chunks, SizeIs(brought));
+}
+
+TEST_F(HeadLogTest, EndsTheNodesCallWithItsReader) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  auto reader = Read(Request(*job, /*follow=*/true));
+  const v1::HeadMessage order = worker->messages.back();
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  reader->stream.reset();
+  Run();
+  ASSERT_TRUE(calls[0]->closed.has_value());
+  COHORT_EXPECT_OK(*calls[0]->closed);
+  // One that comes too late, or of another life of the head, meets nobody.
+  auto late = OpenCall(*worker, order);
+  v1::HeadMessage older = order;
+  older.mutable_stamp()->set_term(order.stamp().term() - 1);
+  auto stale = OpenCall(*worker, older);
+  Run();
+  ASSERT_TRUE(late->closed.has_value());
+  EXPECT_THAT(*late->closed, StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_TRUE(stale->closed.has_value());
+  EXPECT_THAT(*stale->closed, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(HeadLogTest, TellsReadersOfANodeWhoseCallEnds) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  auto glance = Read(Request(*job, /*follow=*/false));
+  auto follower = Read(Request(*job, /*follow=*/true));
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(2));
+  for (const auto& call : calls) call->stream.reset();
+  Run();
+  ASSERT_TRUE(glance->closed.has_value());
+  EXPECT_EQ(GetReason(*glance->closed), "node_away");
+  // The node is there: it is asked again.
+  EXPECT_FALSE(follower->closed.has_value());
+  EXPECT_THAT(TakeLogs(*worker), SizeIs(1));
+  EXPECT_FALSE(worker->closed.has_value());
+}
+
+TEST_F(HeadLogTest, GivesUpANodeThatOpensNoCall) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  auto reader = Read(Request(*job, /*follow=*/true));
+  for (int i = 0; i < 11; ++i) {
+    v1::WorkerMessage beat;
+    beat.set_incarnation(worker->incarnation);
+    beat.mutable_heartbeat();
+    COHORT_ASSERT_OK(worker->stream->Write(beat));
+    Run(absl::Seconds(1));
+  }
+  EXPECT_FALSE(worker->closed.has_value());
+  ASSERT_TRUE(reader->closed.has_value());
+  EXPECT_THAT(*reader->closed, StatusIs(absl::StatusCode::kUnavailable,
+                                        HasSubstr("did not begin to send")));
+}
+
+// NL-1
+TEST_F(HeadLogTest, EndsACallThatBringsWhatWasNotAskedFor) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  std::vector<std::unique_ptr<LogReader>> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.push_back(Read(Request(*job, /*follow=*/false)));
+  }
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(3));
+  Bring(*calls[0], std::string(NodeLog::kPieceBytesMax + 1, 'x'), false);
+  v1::LogMessage piece;
+  piece.mutable_piece()->set_known(true);
+  piece.mutable_piece()->set_data(std::string(NodeLog::kPieceBytesMax, 'x'));
+  network_.Partition("reader", kHead);  // takes two at most
+  for (int i = 0; i < 3; ++i) {
+    COHORT_ASSERT_OK(calls[1]->stream->Write(piece));
+  }
+  COHORT_ASSERT_OK(calls[2]->stream->Write(v1::LogMessage()));
+  Run();
+  network_.HealAll();
+  Run();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(calls[i]->closed.has_value()) << i;
+    EXPECT_THAT(*calls[i]->closed, StatusIs(absl::StatusCode::kInvalidArgument))
+        << i;
+    ASSERT_TRUE(readers[i]->closed.has_value()) << i;
+    EXPECT_THAT(*readers[i]->closed,
+                StatusIs(absl::StatusCode::kInvalidArgument))
+        << i;
+  }
+  EXPECT_FALSE(worker->closed.has_value());
+}
+
+TEST_F(HeadLogTest, RefusesMoreReadersThanItServes) {
+  Crash();
+  options_.log_readers_max = 2;
+  Start();
+  const auto job = Submit("r");
+  const auto first = Read(Request(*job, /*follow=*/true));
+  auto second = Read(Request(*job, /*follow=*/true));
+  auto refused = Read(Request(*job, /*follow=*/true));
+  ASSERT_TRUE(refused->closed.has_value());
+  EXPECT_THAT(*refused->closed, StatusIs(absl::StatusCode::kResourceExhausted,
+                                         HasSubstr("2 logs are read")));
+  second->stream.reset();
+  Run();
+  EXPECT_FALSE(Read(Request(*job, /*follow=*/true))->closed.has_value());
+}
+
+TEST_F(HeadLogTest, RefusesMoreReadersOfANodeThanItSendsLogs) {
+  Crash();
+  options_.node_logs_max = 2;
+  Start();
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  const auto first = Read(Request(*job, /*follow=*/true));
+  auto second = Read(Request(*job, /*follow=*/true));
+  auto refused = Read(Request(*job, /*follow=*/true));
+  ASSERT_TRUE(refused->closed.has_value());
+  EXPECT_THAT(*refused->closed, StatusIs(absl::StatusCode::kResourceExhausted,
+                                         HasSubstr("sends 2 logs")));
+  second->stream.reset();
+  Run();
+  EXPECT_FALSE(Read(Request(*job, /*follow=*/true))->closed.has_value());
+}
+
+TEST_F(HeadLogTest, AReaderThatDoesNotReadMakesRoomAndGoesOnLater) {
+  Crash();
+  options_.node_logs_max = 1;
+  Start();
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  auto idle = Read(Request(*job, /*follow=*/false));
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  network_.Partition("reader", kHead);
+  const std::string piece(NodeLog::kPieceBytesMax, 'x');
+  Bring(*calls[0], piece, false);
+  Bring(*calls[0], piece, false);
+  // Another reader, by another connection.
+  reader_name_ = "other";
+  auto other = Read(Request(*job, /*follow=*/false));
+  ASSERT_TRUE(calls[0]->closed.has_value());
+  COHORT_EXPECT_OK(*calls[0]->closed);
+  auto others = TakeLogs(*worker);
+  ASSERT_THAT(others, SizeIs(1));
+  Bring(*others[0], "y", true);
+  ASSERT_TRUE(other->closed.has_value());
+  COHORT_EXPECT_OK(*other->closed);
+
+  network_.HealAll();
+  Run();
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.offset(), 2 * NodeLog::kPieceBytesMax);
+  Bring(*calls[0], "z", true);
+  ASSERT_TRUE(idle->closed.has_value());
+  COHORT_EXPECT_OK(*idle->closed);
+  EXPECT_THAT(idle->chunks, SizeIs(3));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace cohort::rpc {
 namespace {
 
-constexpr size_t kLoads = 4;
+constexpr size_t kLoads = 5;
 
 size_t IndexOf(Load load) { return static_cast<size_t>(load); }
 
@@ -22,6 +22,8 @@ const char* NameOf(Load load) {
       return "waiting calls";
     case Load::kNode:
       return "node streams";
+    case Load::kNodeLog:
+      return "logs of nodes";
   }
   return "calls";
 }
@@ -45,6 +47,7 @@ Admission::Admission(Limits limits) : shared_(std::make_shared<Shared>()) {
   shared_->kinds[IndexOf(Load::kBulk)].limit = limits.bulk;
   shared_->kinds[IndexOf(Load::kWaiting)].limit = limits.waiting;
   shared_->kinds[IndexOf(Load::kNode)].limit = limits.node;
+  shared_->kinds[IndexOf(Load::kNodeLog)].limit = limits.node_log;
 }
 
 absl::StatusOr<Admission::Place> Admission::Enter(Load load,

@@ -38,6 +38,9 @@ class Admission {
     // A stream for each node that a head can have, and as many that come again
     // before their old one is seen to have ended.
     size_t node = 20'000;
+    // One for each log that a head has asked for, which is the real bound, and
+    // as many that it has not seen end.
+    size_t node_log = 20'000;
   };
 
   // One call's, given back by its end.  Movable value.

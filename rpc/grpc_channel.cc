@@ -212,7 +212,10 @@ class ClientBidi final
     }
     stream_->OnRead(std::string(ReceivedBytes(in_).view()));
   }
-  void OnWriteDone(bool ok) override { stream_->OnWriteDone(ok); }
+  void OnWriteDone(bool ok) override {
+    out_.Clear();  // Not kept until the next write, which may be hours off.
+    stream_->OnWriteDone(ok);
+  }
   void OnDone(const grpc::Status& status) override {
     stream_->OnEnded(StatusOf(status), StampOf(context_));
     Leave();

@@ -135,7 +135,10 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
     const ReceivedBytes message(in_);
     call_->OnRead(message.view());
   }
-  void OnWriteDone(bool ok) override { call_->OnWriteDone(ok); }
+  void OnWriteDone(bool ok) override {
+    out_.Clear();  // Not kept until the next write, which may be hours off.
+    call_->OnWriteDone(ok);
+  }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override { delete this; }
 

@@ -8,6 +8,7 @@ enum class Load {
   kBulk,     // the same, with a message of a MiB
   kWaiting,  // waits for something to happen; costs memory only
   kNode,     // a node's own stream: never behind the calls of clients
+  kNodeLog,  // a log from a node, of which the server asked for each
 };
 
 // Names a call and fixes its message types.  Immutable.

@@ -62,6 +62,8 @@ inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{
     "/cohort.v1.NodeService/Connect", Load::kNode};
+inline constexpr StreamMethod<v1::LogMessage, v1::NextLogPiece> kSendLog{
+    "/cohort.v1.NodeService/SendLog", Load::kNodeLog};
 
 // RunService: ranks to their worker.
 inline constexpr UnaryMethod<v1::JoinRunRequest, v1::JoinRunResponse> kJoinRun{

@@ -70,6 +70,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kAdoptAttempt);
   Check(kEndAttempt);
   Check(kConnect);
+  Check(kSendLog);
   Check(kJoinRun);
   Check(kExchange);
   Check(kCommitCheckpoint);

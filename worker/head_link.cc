@@ -152,6 +152,9 @@ void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
     return Leave(absl::InvalidArgumentError(absl::StrCat(
         "the head at ", channel_.address(), " spoke before it registered us")));
   }
+  if (message.has_send_log()) {  // which changes nothing here (HL-2)
+    return events_.on_send_log(message.stamp(), message.send_log());
+  }
   if (!bound_) {
     return KeepEarly(message);
   }
@@ -166,9 +169,6 @@ void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
       break;
     case v1::HeadMessage::kAcknowledge:
       node_.Acknowledge(message.acknowledge());
-      break;
-    case v1::HeadMessage::kReadLog:
-      events_.on_read_log(message.read_log());
       break;
     default:
       break;  // of a later version; it does not rely on us
@@ -355,13 +355,6 @@ void HeadLink::Flush() {
     if (message.observed().attempts_size() == 0) return;
     Send(std::move(message));
   }
-}
-
-void HeadLink::SendLog(v1::LogChunk chunk) {
-  if (state_ != State::kJoined) return;
-  v1::WorkerMessage message;
-  *message.mutable_log_chunk() = std::move(chunk);
-  Send(std::move(message));
 }
 
 void HeadLink::Send(v1::WorkerMessage message) {

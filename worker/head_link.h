@@ -65,8 +65,9 @@ class HeadLink {
   struct Events {
     // The head has accepted this node; also after each reconnect.
     absl::AnyInvocable<void()> on_joined;
-    // The head asks for a piece of a log; the answer goes to SendLog.
-    absl::AnyInvocable<void(const v1::ReadLogChunk&)> on_read_log;
+    // A head of that stamp asks for a log, on a call of its own.
+    absl::AnyInvocable<void(const v1::Stamp& head, const v1::SendLog& order)>
+        on_send_log;
     // This node cannot join: another cluster, another version, a credential
     // that is refused, a second daemon with its id.  It is tried again all the
     // same.
@@ -101,8 +102,6 @@ class HeadLink {
 
   // NodeState has something for TakeDelta.
   void NoteChange();
-  // Answers on_read_log; dropped when the stream is another by now.
-  void SendLog(v1::LogChunk chunk);
 
   bool joined() const { return state_ == State::kJoined; }
 

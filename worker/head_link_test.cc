@@ -196,7 +196,7 @@ class HeadLinkTest : public testing::Test {
   HandChannel channel_;
   int joined_ = 0;
   std::vector<absl::Status> refused_;
-  std::vector<v1::ReadLogChunk> asked_;
+  std::vector<std::pair<v1::Stamp, v1::SendLog>> logs_;
   std::vector<v1::DeviceStatus> devices_;
   HeadLink link_{
       {},
@@ -206,8 +206,10 @@ class HeadLinkTest : public testing::Test {
       executor_,
       random_,
       {.on_joined = [this] { ++joined_; },
-       .on_read_log =
-           [this](const v1::ReadLogChunk& ask) { asked_.push_back(ask); },
+       .on_send_log =
+           [this](const v1::Stamp& head, const v1::SendLog& order) {
+             logs_.emplace_back(head, order);
+           },
        .on_refused =
            [this](const absl::Status& status) { refused_.push_back(status); },
        .devices = [this] { return devices_; }}};
@@ -536,16 +538,16 @@ TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {
   EXPECT_FALSE(channel_.last().open);
 }
 
-TEST_F(HeadLinkTest, PassesQuestionsForLogsOnAndTheirAnswersBack) {
-  JoinNow();
+TEST_F(HeadLinkTest, PassesOrdersForLogsOnWithTheStampThatTheyCameWith) {
+  link_.Start();
+  channel_.Say(
+      Registered());  // the binding is not on disk, as where it is full
   v1::HeadMessage message = From("c", 1);
-  message.mutable_read_log()->set_read_id(3);
+  message.mutable_send_log()->set_read_id(3);
   channel_.Say(message);
-  ASSERT_THAT(asked_, SizeIs(1));
-  v1::LogChunk chunk;
-  chunk.set_read_id(3);
-  link_.SendLog(chunk);
-  EXPECT_EQ(channel_.last().written.back().log_chunk().read_id(), 3u);
+  ASSERT_THAT(logs_, SizeIs(1));
+  EXPECT_EQ(logs_[0].first.term(), 1u);
+  EXPECT_EQ(logs_[0].second.read_id(), 3u);
 }
 
 // HL-4

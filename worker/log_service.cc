@@ -1,9 +1,12 @@
 #include "worker/log_service.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "cohort/v1/cluster.pb.h"
+#include "common/log.h"
+#include "rpc/methods.h"
 #include "worker/log_reader.h"
 
 namespace cohort::worker {
@@ -17,64 +20,115 @@ constexpr absl::Duration kPollMax = absl::Milliseconds(50);
 // After this long a question that waits is answered with nothing, so that the
 // asker knows that we live.
 constexpr absl::Duration kWaitMax = absl::Seconds(10);
-// Of one answer.
+// Of one piece.
 constexpr int32_t kBytesMax = 256 << 10;
 
-v1::LogChunk ReadChunk(const NodeDirectories& directories,
-                       const v1::ReadLogChunk& question, int32_t bytes_max) {
-  const LogStream stream = question.stream() == v1::LOG_STREAM_STDERR
+v1::LogPiece ReadPiece(const NodeDirectories& directories,
+                       const v1::SendLog& order) {
+  const LogStream stream = order.stream() == v1::LOG_STREAM_STDERR
                                ? LogStream::kStderr
                                : LogStream::kStdout;
-  v1::LogChunk answer;
-  answer.set_read_id(question.read_id());
-  answer.set_offset(question.offset());
+  const int32_t bytes_max = order.max_bytes() > 0
+                                ? std::min(order.max_bytes(), kBytesMax)
+                                : kBytesMax;
+  v1::LogPiece piece;
+  piece.set_offset(order.offset());
   const LogReader reader(
-      directories.Logs(question.job_id(), question.attempt_number(),
-                       question.attempt_id()),
-      question.rank(), stream);
-  const absl::StatusOr<LogChunk> chunk = reader.Read(
-      static_cast<uint64_t>(std::max<int64_t>(question.offset(), 0)),
-      static_cast<size_t>(bytes_max));
-  if (!chunk.ok()) return answer;
-  answer.set_known(true);
-  answer.set_offset(static_cast<int64_t>(chunk->offset));
-  answer.set_data(chunk->bytes);
-  answer.set_end(chunk->eof);
-  return answer;
+      directories.Logs(order.job_id(), order.attempt_number(),
+                       order.attempt_id()),
+      order.rank(), stream);
+  const absl::StatusOr<LogChunk> chunk =
+      reader.Read(static_cast<uint64_t>(std::max<int64_t>(order.offset(), 0)),
+                  static_cast<size_t>(bytes_max));
+  if (!chunk.ok()) return piece;
+  piece.set_known(true);
+  piece.set_offset(static_cast<int64_t>(chunk->offset));
+  piece.set_data(chunk->bytes);
+  piece.set_end(chunk->eof);
+  return piece;
 }
 
 }  // namespace
 
-LogService::LogService(const NodeDirectories& directories, Executor& strand,
-                       Executor& disk, Answer answer)
+LogService::LogService(const NodeDirectories& directories, const NodeId& node,
+                       rpc::Channel& channel, Executor& strand, Executor& disk)
     : directories_(directories),
+      node_(node),
+      channel_(channel),
       strand_(strand),
-      disk_(disk),
-      answer_(std::move(answer)) {}
+      disk_(disk) {}
 
-void LogService::Read(const v1::ReadLogChunk& question) {
-  ReadOnce(question, absl::ZeroDuration());
+void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
+  if (stopped_) return;
+  if (calls_.size() >= kCallsMax) {
+    COHORT_LOG(kWarning, "log_not_sent", {"rank", order.rank()},
+               {"why", "too many logs are sent already"},
+               {"calls", calls_.size()});
+    return;
+  }
+  const uint64_t number = next_++;
+  Call& call = calls_[number];
+  call.order = order;
+  call.stream = rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
+      channel_, rpc::kSendLog, {.deadline = absl::InfiniteDuration()}, strand_,
+      {.on_message =
+           [this, number](const v1::NextLogPiece& next) {
+             OnNext(number, next.offset());
+           },
+       .on_closed = [this, number](absl::Status,
+                                   auto) { calls_.erase(number); },
+       .on_drained = nullptr});
+  v1::LogMessage message;
+  *message.mutable_read()->mutable_stamp() = head;
+  message.mutable_read()->set_node_id(std::string(node_.bytes()));
+  message.mutable_read()->set_read_id(order.read_id());
+  // A call that is over says so through on_closed, here and below.
+  call.stream->Write(message).IgnoreError();
+  Read(number, absl::ZeroDuration());
 }
 
-void LogService::ReadOnce(v1::ReadLogChunk question, absl::Duration waited) {
-  disk_.Post([this, question = std::move(question), waited]() mutable {
-    const int32_t bytes_max = question.max_bytes() > 0
-                                  ? std::min(question.max_bytes(), kBytesMax)
-                                  : kBytesMax;
-    v1::LogChunk chunk = ReadChunk(directories_, question, bytes_max);
-    const bool nothing = chunk.data().empty() && !chunk.end();
-    if (nothing && question.wait() && waited < kWaitMax) {
+void LogService::Stop() {
+  stopped_ = true;
+  calls_.clear();
+}
+
+void LogService::OnNext(uint64_t number, int64_t offset) {
+  const auto call = calls_.find(number);
+  if (call == calls_.end()) return;
+  if (std::exchange(call->second.reading, true)) {  // LO-1
+    calls_.erase(call);
+    return;
+  }
+  call->second.order.set_offset(offset);
+  Read(number, absl::ZeroDuration());
+}
+
+void LogService::Read(uint64_t number, absl::Duration waited) {
+  const auto call = calls_.find(number);
+  if (call == calls_.end()) return;  // LO-2
+  disk_.Post([this, number, waited, order = call->second.order] {
+    v1::LogMessage message;
+    v1::LogPiece& piece = *message.mutable_piece();
+    piece = ReadPiece(directories_, order);
+    const bool nothing = piece.data().empty() && !piece.end();
+    if (nothing && order.wait() && waited < kWaitMax) {
       const absl::Duration pause = std::clamp(waited / 4, kPollMin, kPollMax);
-      strand_.PostAfter(pause, [this, question = std::move(question), waited,
-                                pause]() mutable {
-        ReadOnce(std::move(question), waited + pause);
+      strand_.PostAfter(pause, [this, number, waited, pause] {
+        Read(number, waited + pause);
       });
       return;
     }
-    strand_.Post([this, chunk = std::move(chunk)]() mutable {
-      answer_(std::move(chunk));
+    strand_.Post([this, number, message = std::move(message)] {
+      OnPiece(number, message);
     });
   });
+}
+
+void LogService::OnPiece(uint64_t number, const v1::LogMessage& message) {
+  const auto call = calls_.find(number);
+  if (call == calls_.end()) return;
+  call->second.reading = false;
+  call->second.stream->Write(message).IgnoreError();
 }
 
 }  // namespace cohort::worker

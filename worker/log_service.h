@@ -1,35 +1,66 @@
 #pragma once
 
-#include "absl/functional/any_invocable.h"
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
 #include "common/executor.h"
+#include "common/strong_id.h"
+#include "rpc/channel.h"
 #include "worker/node_directories.h"
 
 namespace cohort::worker {
 
-// Answers the head's questions for pieces of ranks' logs, from the segments
-// that the keepers write.  Reads go to `disk`; answers come on the node strand.
-// Thread-compatible: the node strand owns it.
+// Sends ranks' logs to the head, each on a call of its own, from the segments
+// that the keepers write.
+//
+//   LO-1: of each log one piece at a time is read and sent, when the head asked
+//         for it; a call whose head asks twice is ended.
+//   LO-2: a call lives until the head ends it or is gone.
+//
+// Reads go to `disk`.  Thread-compatible: the node strand owns it.
 class LogService {
  public:
-  using Answer = absl::AnyInvocable<void(v1::LogChunk)>;
+  // Calls at once: twice what a head asks of a node, as those that it has ended
+  // may not have ended here yet.
+  static constexpr size_t kCallsMax = 2'048;
 
-  // All outlive the service and what it posted.  `answer` runs on `strand`.
-  LogService(const NodeDirectories& directories, Executor& strand,
-             Executor& disk, Answer answer);
+  // All outlive the service and what it posted.
+  LogService(const NodeDirectories& directories, const NodeId& node,
+             rpc::Channel& channel, Executor& strand, Executor& disk);
 
-  // Answers exactly once.
-  void Read(const v1::ReadLogChunk& question);
+  // What the head of that stamp asks for.  Beyond kCallsMax it is dropped, and
+  // the head gives up waiting for the call.
+  void Send(const v1::Stamp& head, const v1::SendLog& order);
+  // Ends all calls; for good.
+  void Stop();
 
  private:
-  void ReadOnce(v1::ReadLogChunk question, absl::Duration waited);
+  struct Call {
+    v1::SendLog order;  // with the offset of the next piece
+    std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
+    bool reading = true;
+  };
+
+  void OnNext(uint64_t number, int64_t offset);
+  // Reads a piece for a reader that has waited for it so long, again later when
+  // there is none and it may wait.
+  void Read(uint64_t number, absl::Duration waited);
+  void OnPiece(uint64_t number, const v1::LogMessage& message);
 
   const NodeDirectories& directories_;
+  const NodeId node_;
+  rpc::Channel& channel_;
   Executor& strand_;
   Executor& disk_;
-  Answer answer_;
+  bool stopped_ = false;
+  // By numbers of our own: read ids are each head's.
+  std::map<uint64_t, Call> calls_;
+  uint64_t next_ = 1;
 };
 
 }  // namespace cohort::worker

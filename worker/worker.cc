@@ -288,7 +288,10 @@ class Worker::Parts {
 
   ~Parts() {
     if (link_.has_value()) {
-      Run([this] { link_->Stop(); });
+      Run([this] {
+        link_->Stop();
+        logs_->Stop();
+      });
     }
     socket_.Close();
     wait_thread_.Stop();
@@ -312,6 +315,10 @@ class Worker::Parts {
     binding_.emplace(journal_, std::move(stamp), strand_, disk_);
     COHORT_ASSIGN_OR_RETURN(
         channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+    // A connection of their own, so that no sign of life waits behind logs.
+    COHORT_ASSIGN_OR_RETURN(
+        log_channel_,
+        rpc::NewGrpcChannel(options_.head.ToString(), credential_));
     COHORT_ASSIGN_OR_RETURN(
         keepers_,
         KeeperClient::Create(
@@ -450,17 +457,15 @@ class Worker::Parts {
               });
         },
         [this](const std::string& unfit) { OnFitness(unfit); });
-    logs_.emplace(directories_, strand_, bulk_, [this](v1::LogChunk chunk) {
-      link_->SendLog(std::move(chunk));
-    });
+    logs_.emplace(directories_, node_id_, *log_channel_, strand_, bulk_);
     link_.emplace(
         MakeRegistration(options_, node_id_, inventory, host, random_),
         *channel_, *node_, *binding_, strand_, random_,
         HeadLink::Events{
             .on_joined = [this] { OnJoined(); },
-            .on_read_log =
-                [this](const v1::ReadLogChunk& question) {
-                  logs_->Read(question);
+            .on_send_log =
+                [this](const v1::Stamp& head, const v1::SendLog& order) {
+                  logs_->Send(head, order);
                 },
             .on_refused =
                 [this](const absl::Status& status) { OnRefused(status); },
@@ -560,6 +565,7 @@ class Worker::Parts {
   std::shared_ptr<DeviceSource> source_;
   std::optional<DiskBinding> binding_;
   std::unique_ptr<rpc::Channel> channel_;
+  std::unique_ptr<rpc::Channel> log_channel_;
   std::unique_ptr<KeeperClient> keepers_;
   std::optional<PackageCache> packages_;
   std::optional<DeviceMonitor> devices_;

@@ -43,6 +43,7 @@ std::string EnumName(const FieldDescriptor& field,
   const std::string text = EnumText(value);
   const bool is_state =
       field.name() == "state" || field.name() == "phase" ||
+      field.name() == "kind" ||
       field.file()->name() == v1::JobSpec::descriptor()->file()->name();
   return is_state ? text : absl::AsciiStrToLower(text);
 }

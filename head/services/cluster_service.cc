@@ -81,8 +81,18 @@ class ClusterService::LogReader final
     const absl::StatusOr<const JobRecord*> job =
         service.FindJob(**state, context_->principal(), request.job_id());
     if (!job.ok()) return stream_->Close(job.status());
+    if (service.log_readers_ >= service.options_.log_readers_max) {
+      return stream_->Close(SetReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              service.log_readers_,
+              " logs are read at once already, which is all that the head "
+              "serves: try again when others have ended")),
+          "overloaded"));
+    }
     stream_->Begin(request);
-    if (!stream_->job().IsNil()) service.logs_[stream_->job()].insert(stream_);
+    if (stream_->job().IsNil()) return;
+    service.logs_[stream_->job()].insert(stream_);
+    ++service.log_readers_;
   }
 
   void OnClosed(absl::Status status) override {
@@ -458,6 +468,7 @@ void ClusterService::DropWaiting(const absl::Status& why) {
   for (auto& [number, waiter] : std::exchange(waiters_, {})) {
     std::move(waiter.reply)(why);
   }
+  log_readers_ = 0;
   for (auto& [job, logs] : std::exchange(logs_, {})) {
     for (const std::shared_ptr<LogStream>& log : logs) log->Close(why);
   }
@@ -466,7 +477,7 @@ void ClusterService::DropWaiting(const absl::Status& why) {
 void ClusterService::ForgetLog(const std::shared_ptr<LogStream>& log) {
   const auto logs = logs_.find(log->job());
   if (logs == logs_.end()) return;
-  logs->second.erase(log);
+  log_readers_ -= logs->second.erase(log);
   if (logs->second.empty()) logs_.erase(logs);
 }
 

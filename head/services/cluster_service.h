@@ -32,6 +32,8 @@ struct ClusterServiceOptions {
   size_t waiters_max = 10'000;
   // Of one ListJobs answer: what fits below the message limit.
   size_t list_jobs_max = 10'000;
+  // Readers of logs at once; HeadCoreOptions has it.
+  size_t log_readers_max = 0;
   // Jobs that it looks at to find them.
   size_t list_looked_max = 20'000;
   size_t list_bytes_max = 6 << 20;
@@ -162,6 +164,7 @@ class ClusterService final : public JobWatchers {
 
   // Shared with their readers.
   std::map<JobId, std::set<std::shared_ptr<LogStream>>> logs_;
+  size_t log_readers_ = 0;  // in logs_
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<ClusterService*> self_;

@@ -103,55 +103,54 @@ void LogStream::Step() {
 }
 
 void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
-  v1::ReadLogChunk question;
-  question.set_attempt_id(std::string(attempt.bytes()));
-  question.set_job_id(std::string(job_.bytes()));
-  question.set_attempt_number(attempt_);
-  question.set_rank(rank_);
-  question.set_stream(stream_);
-  question.set_offset(offset_);
-  question.set_max_bytes(kChunkBytesMax);
-  question.set_wait(follow_);
   asking_ = true;
-  nodes_.ReadLog(node, std::move(question),
-                 [weak = weak_from_this()](absl::StatusOr<v1::LogChunk> chunk) {
-                   const std::shared_ptr<LogStream> self = weak.lock();
-                   if (self != nullptr) self->OnChunk(std::move(chunk));
-                 });
+  if (log_ != nullptr && !log_->dropped()) return log_->Next(offset_);
+  v1::SendLog order;
+  order.set_attempt_id(std::string(attempt.bytes()));
+  order.set_job_id(std::string(job_.bytes()));
+  order.set_attempt_number(attempt_);
+  order.set_rank(rank_);
+  order.set_stream(stream_);
+  order.set_offset(offset_);
+  order.set_wait(follow_);
+  log_ = nodes_.OpenLog(node, std::move(order),
+                        [weak = weak_from_this()](const auto& answer) {
+                          const std::shared_ptr<LogStream> self = weak.lock();
+                          if (self != nullptr) self->OnAnswer(answer);
+                        });
 }
 
-void LogStream::OnChunk(absl::StatusOr<v1::LogChunk> chunk) {
+void LogStream::OnAnswer(const absl::StatusOr<const v1::LogPiece*>& answer) {
   asking_ = false;
   if (closed_) return;
-  if (!chunk.ok()) return OnUnavailable(chunk.status());
+  if (!answer.ok()) return OnUnavailable(answer.status());
+  const v1::LogPiece& piece = **answer;
   away_retries_ = 0;
-  if (!chunk->data().empty() && !Send(*chunk)) return;
-  if (chunk->end()) return NextAttempt();
-  if (!chunk->known()) return OnUnknown();
-  if (chunk->data().empty() && !follow_) return Close(absl::OkStatus());
-  if (writer_->QueuedBytes() > 0) {
-    draining_ = true;  // LG-1
-    return;
-  }
+  if (!piece.data().empty() && !Send(piece)) return;
+  if (piece.end()) return NextAttempt();
+  if (!piece.known()) return OnUnknown();
+  if (piece.data().empty() && !follow_) return Close(absl::OkStatus());
   Step();
 }
 
-bool LogStream::Send(const v1::LogChunk& chunk) {
+bool LogStream::Send(const v1::LogPiece& piece) {
   v1::ReadLogResponse response;
   response.set_attempt(attempt_);
-  response.set_offset(chunk.offset());
-  response.set_data(chunk.data());
-  response.set_skipped(std::max<int64_t>(chunk.offset() - offset_, 0));
-  offset_ = chunk.offset() + static_cast<int64_t>(chunk.data().size());
+  response.set_offset(piece.offset());
+  response.set_data(piece.data());
+  response.set_skipped(std::max<int64_t>(piece.offset() - offset_, 0));
+  offset_ = piece.offset() + static_cast<int64_t>(piece.data().size());
+  draining_ = true;  // LG-1
   const absl::Status status = writer_->Write(response);
   if (!status.ok()) Close(status);
   return status.ok();
 }
 
 void LogStream::OnUnavailable(const absl::Status& status) {
+  log_.reset();
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const JobRecord* job = state.ok() ? (*state)->jobs().Find(job_) : nullptr;
-  if (!absl::IsUnavailable(status) || !follow_ || job == nullptr) {
+  if (GetReason(status) != kNodeAway || !follow_ || job == nullptr) {
     return Close(status);
   }
   // With the node its log is away; what follows on other nodes is not.
@@ -184,6 +183,7 @@ void LogStream::RetryLater() {
 }
 
 void LogStream::NextAttempt() {
+  log_.reset();
   finished_ = true;
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
@@ -201,6 +201,7 @@ void LogStream::NextAttempt() {
 
 void LogStream::Close(const absl::Status& status) {
   if (std::exchange(closed_, true)) return;
+  log_.reset();
   writer_->Close(status);
 }
 

@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/services/node_log.h"
 #include "head/services/node_service.h"
 #include "head/services/state_host.h"
 #include "rpc/call_context.h"
@@ -22,23 +23,20 @@
 
 namespace cohort::head {
 
-// One reader of one rank's log: asks the rank's node piece by piece and passes
-// on what comes, across attempts when it follows.
+// One reader of one rank's log: takes it from the rank's node piece by piece
+// and passes on what comes, across attempts when it follows.
 //
-//   LG-1: one question is open at a time, and none while the client has not
-//         taken what was sent, so a slow client costs one chunk.
+//   LG-1: no piece is asked for while the client has not taken the last one, so
+//         a slow client costs one.
 //   LG-2: bytes leave in order, each once; a gap is told (`skipped`).
 //   LG-3: it ends with OK only when everything was sent: the rank has ended
 //         and, when following, so has the job.
 //
-// Strand-bound.  Shared: the Router's reader and the questions that it has
-// open; ClusterService wakes it through a weak pointer.
+// Strand-bound.  Shared: the Router's reader, and ClusterService to wake it.
 class LogStream final : public std::enable_shared_from_this<LogStream> {
  public:
   using Writer = rpc::StreamWriter<v1::ReadLogResponse>;
 
-  // Of one answer from a node.
-  static constexpr int kChunkBytesMax = 256 << 10;
   // Before a log that a node does not have yet is asked for again.
   static constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
   // How often a follower asks a node that is away before it gives up: 5 s, in
@@ -64,13 +62,14 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   void Step();
   absl::Status CheckRequest(const v1::ReadLogRequest& request);
   void Ask(const AttemptId& attempt, const NodeId& node);
-  void OnChunk(absl::StatusOr<v1::LogChunk> chunk);
+  void OnAnswer(const absl::StatusOr<const v1::LogPiece*>& answer);
   void OnUnknown();
+  // Its node is away, or does not send it.
   void OnUnavailable(const absl::Status& status);
   // Everything of this attempt was sent, or nothing more of it can be had.
   void NextAttempt();
   void RetryLater();
-  bool Send(const v1::LogChunk& chunk);
+  bool Send(const v1::LogPiece& piece);
 
   StateHost& host_;
   NodeService& nodes_;
@@ -86,6 +85,8 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   int attempt_ = 0;  // 0: the job has none yet
   int64_t offset_ = 0;
 
+  // Of this attempt; null until it was asked for, and while its node is away.
+  std::shared_ptr<NodeLog> log_;
   bool asking_ = false;    // or about to ask again
   bool draining_ = false;  // the client has to take what was sent
   bool waiting_ = false;   // for the job to change

@@ -139,6 +139,12 @@ void NodeService::RegisterOn(rpc::Router& router) {
                 message.heartbeat().unfit().empty() &&
                 AllHealthy(message.heartbeat());
        }});
+  ServeNodeLogs(router, strand_,
+                [self = self_](const v1::LogRead& read)
+                    -> absl::StatusOr<std::shared_ptr<NodeLog>> {
+                  if (*self == nullptr) return Gone();
+                  return (*self)->FindLog(read);
+                });
 }
 
 void NodeService::Open(uint64_t number, std::unique_ptr<Writer> writer,
@@ -159,10 +165,7 @@ void NodeService::OnMessage(uint64_t number, const v1::WorkerMessage& message) {
   Session* session = Find(number);
   if (session == nullptr) return;  // closed by us; the rest is not heard
   session->heard_at = clock_.Monotonic();
-  if (session->registered && !host_.Readable().ok()) {  // NS-4
-    if (message.has_log_chunk()) OnLogChunk(*session, message.log_chunk());
-    return;
-  }
+  if (session->registered && !host_.Readable().ok()) return;  // NS-4
   absl::Status status = CheckStamp(message.stamp());
   if (status.ok()) status = Take(*session, message);
   if (status.ok()) return;
@@ -205,9 +208,6 @@ absl::Status NodeService::Take(Session& session,
       if (message.incarnation() == session.incarnation) {
         return OnObserved(session, message.observed());
       }
-      break;
-    case v1::WorkerMessage::kLogChunk:
-      OnLogChunk(session, message.log_chunk());
       break;
     case v1::WorkerMessage::BODY_NOT_SET:
       break;  // of a newer worker: it does not rely on us
@@ -470,14 +470,6 @@ absl::Status NodeService::OnObserved(Session& session,
   return absl::OkStatus();
 }
 
-void NodeService::OnLogChunk(Session& session, const v1::LogChunk& chunk) {
-  const auto read = session.log_reads.find(chunk.read_id());
-  if (read == session.log_reads.end()) return;
-  LogDone done = std::move(read->second);
-  session.log_reads.erase(read);
-  std::move(done)(chunk);
-}
-
 void NodeService::SendRegistered(uint64_t number,
                                  const RegisteredNode& registered) {
   Session* session = Find(number);
@@ -566,35 +558,68 @@ void NodeService::Write(Session& session, v1::HeadMessage message) {
   if (!status.ok()) Close(session.number, status);
 }
 
-void NodeService::ReadLog(const NodeId& node, v1::ReadLogChunk question,
-                          LogDone done) {
+std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
+                                              v1::SendLog order,
+                                              NodeLog::OnPiece on_piece) {
   const auto known = by_node_.find(node);
   Session* session = known == by_node_.end() ? nullptr : Find(known->second);
-  absl::Status refused = host_.Readable().status();
-  if (!refused.ok()) {
-    // Nothing is said while there is no state.
-  } else if (session == nullptr || !session->registered) {
-    refused =
-        SetReason(absl::UnavailableError(absl::StrCat(
-                      "node ", node.ToHex(), " is away, and its logs with it")),
-                  "node_away");
-  } else if (session->log_reads.size() >= options_.log_reads_max) {
-    refused = absl::ResourceExhaustedError(
-        absl::StrCat(options_.log_reads_max, " readers of logs of node ",
-                     session->node_name, " wait already"));
+  auto log = std::make_shared<NodeLog>(
+      strand_, session == nullptr ? node.ToHex() : session->node_name,
+      std::move(on_piece));
+  if (const absl::Status state = host_.Readable().status(); !state.ok()) {
+    log->Fail(state);
+    return log;
   }
-  if (!refused.ok()) {
-    strand_.Post([done = std::move(done), refused]() mutable {
-      std::move(done)(refused);
+  if (session == nullptr || !session->registered) {
+    log->FailAway();
+    return log;
+  }
+  auto& logs = session->logs;
+  if (logs.size() >= options_.logs_max) {
+    std::erase_if(logs, [](const auto& each) {
+      const std::shared_ptr<NodeLog> other = each.second.lock();
+      return other == nullptr || other->Drop();
     });
-    return;
   }
-  const uint64_t id = next_log_read_++;
-  session->log_reads.emplace(id, std::move(done));
-  question.set_read_id(id);
+  if (logs.size() >= options_.logs_max) {
+    log->Fail(Refuse(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "node ", session->node_name, " sends ", logs.size(),
+            " logs already, which is all that one may: try again when others "
+            "have ended")),
+        "overloaded"));
+    return log;
+  }
+  const uint64_t id = next_log_++;
+  logs.emplace(id, log);
+  log->AwaitCall();
+  order.set_read_id(id);
+  order.set_max_bytes(NodeLog::kPieceBytesMax);
   v1::HeadMessage message;
-  *message.mutable_read_log() = std::move(question);
+  *message.mutable_send_log() = std::move(order);
   Write(*session, std::move(message));
+  return log;
+}
+
+absl::StatusOr<std::shared_ptr<NodeLog>> NodeService::FindLog(
+    const v1::LogRead& read) {
+  COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
+  // Read ids begin anew with each life.
+  if (read.stamp().SerializeAsString() !=
+      StampOf(state->cluster()).SerializeAsString()) {
+    return absl::FailedPreconditionError(
+        "another life of the head asked for this log");
+  }
+  COHORT_ASSIGN_OR_RETURN(const NodeId node, NodeId::FromBytes(read.node_id()));
+  const auto known = by_node_.find(node);
+  Session* session = known == by_node_.end() ? nullptr : Find(known->second);
+  if (session != nullptr) {
+    const auto log = session->logs.find(read.read_id());
+    if (log != session->logs.end()) {
+      if (auto found = log->second.lock(); found != nullptr) return found;
+    }
+  }
+  return absl::NotFoundError("nobody reads this log any more");
 }
 
 void NodeService::Suspend(const absl::Status& why) {
@@ -625,16 +650,8 @@ void NodeService::Close(uint64_t number, const absl::Status& why) {
   }
   arriving_bytes_ -= session.arriving_bytes;
   session.writer->Close(why);
-  FailLogReads(session, SetReason(absl::UnavailableError(absl::StrCat(
-                                      "node ", session.node_name,
-                                      " went away, and its logs with it")),
-                                  "node_away"));
-}
-
-void NodeService::FailLogReads(Session& session, const absl::Status& why) {
-  for (auto& [id, done] : std::exchange(session.log_reads, {})) {
-    strand_.Post(
-        [done = std::move(done), why]() mutable { std::move(done)(why); });
+  for (const auto& [id, weak] : session.logs) {
+    if (const auto log = weak.lock(); log != nullptr) log->FailAway();
   }
 }
 

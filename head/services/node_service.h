@@ -19,6 +19,7 @@
 #include "common/executor.h"
 #include "common/strong_id.h"
 #include "head/services/desired_outbox.h"
+#include "head/services/node_log.h"
 #include "head/services/state_host.h"
 #include "head/state/node_links.h"
 #include "rpc/router.h"
@@ -32,8 +33,8 @@ inline constexpr uint32_t kProtocolMax = 1;
 struct NodeServiceOptions {
   // Told to workers, which beat five times as often.
   absl::Duration node_timeout = absl::Seconds(10);
-  // Questions about logs that one node has not answered yet.
-  size_t log_reads_max = 1'024;
+  // Logs that one node sends at once; HeadCoreOptions has it.
+  size_t logs_max = 0;
   // A heartbeat waits at most so long for others, so that those of thousands of
   // nodes do not wake the strand each.  Below LeaseOptions::tick_period (LS-1).
   absl::Duration beat_delay_max = absl::Milliseconds(50);
@@ -86,11 +87,11 @@ class NodeService final : public NodeLinks {
   // All are closed with `why`, and nodes register again.
   void CloseAll(const absl::Status& why);
 
-  using LogDone = absl::AnyInvocable<void(absl::StatusOr<v1::LogChunk>) &&>;
-  // Asks a node for a piece of a log; read_id is filled in.  `done` on the
-  // strand, never inside the call: Unavailable when the node is away or goes
-  // away; ResourceExhausted when it has too many questions open.
-  void ReadLog(const NodeId& node, v1::ReadLogChunk question, LogDone done);
+  // Asks a node for a log and its first piece; read_id and max_bytes are filled
+  // in.  Never null: ResourceExhausted when it sends too many already, and
+  // Unavailable when it is away, come to `on_piece`.
+  std::shared_ptr<NodeLog> OpenLog(const NodeId& node, v1::SendLog order,
+                                   NodeLog::OnPiece on_piece);
 
   // Streams that have not ended.
   size_t stream_count() const { return sessions_.size(); }
@@ -126,7 +127,9 @@ class NodeService final : public NodeLinks {
     // A registration whose observed set goes on, and how large that is.
     std::unique_ptr<v1::Register> arriving;
     size_t arriving_bytes = 0;
-    std::map<uint64_t, LogDone> log_reads;
+    // By read id.  Their readers own them: once there is no room for another,
+    // those whose readers are gone or do not read are dropped.
+    std::map<uint64_t, std::weak_ptr<NodeLog>> logs;
   };
 
   void Open(uint64_t number, std::unique_ptr<Writer> writer, std::string peer);
@@ -157,7 +160,6 @@ class NodeService final : public NodeLinks {
   absl::Status OnObserved(Session& session, const v1::Observed& wire);
   void OnHeartbeat(Session& session, const v1::Heartbeat& heartbeat);
   void RenewLease(const Session& session);
-  void OnLogChunk(Session& session, const v1::LogChunk& chunk);
 
   void SendRegistered(uint64_t number, const RegisteredNode& registered);
   // Writes of the outbox what there is room for; drained, it is called again.
@@ -168,7 +170,8 @@ class NodeService final : public NodeLinks {
   void Write(Session& session, v1::HeadMessage message);
   // Ends the stream and forgets it.
   void Close(uint64_t number, const absl::Status& why);
-  void FailLogReads(Session& session, const absl::Status& why);
+  // The log that a node's call brings, or why nobody listens to it.
+  absl::StatusOr<std::shared_ptr<NodeLog>> FindLog(const v1::LogRead& read);
   Session* Find(uint64_t number);
   // The node's registered stream under that incarnation.
   Session* FindRegistered(const NodeId& node, uint64_t incarnation);
@@ -193,7 +196,7 @@ class NodeService final : public NodeLinks {
   std::map<std::string, absl::Duration> refusals_;
   size_t arriving_bytes_ = 0;  // of all sessions
   uint64_t next_session_ = 1;
-  uint64_t next_log_read_ = 1;
+  uint64_t next_log_ = 1;
 
   // Shared: this and its streams' readers, which find it empty once this is
   // gone.

@@ -10,6 +10,16 @@
 #include "head/store/records_codec.h"
 
 namespace cohort::head {
+namespace {
+
+// Of an array's own two rows.
+int64_t RowBytes(const ArrayRecord& record) {
+  return static_cast<int64_t>(
+      StoredBytes(record) +
+      StoredBytes(SpecRecord{.id = record.id, .spec = record.spec}));
+}
+
+}  // namespace
 
 JobState ArrayTable::Entry::State() const {
   for (const JobState state : {v1::JOB_STATE_RUNNING, v1::JOB_STATE_STARTING,
@@ -32,9 +42,7 @@ void ArrayTable::Put(ArrayRecord record) {
     entry.at_once = spec->at_once;
     entry.elements = static_cast<int64_t>(spec->indices.size());
   }
-  entry.row_bytes = static_cast<int64_t>(
-      StoredBytes(record) +
-      StoredBytes(SpecRecord{.id = id, .spec = record.spec}));
+  entry.row_bytes = RowBytes(record);
   entry.record = std::move(record);
   if (entry.record.end.has_value()) ending_.insert(id);
   COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
@@ -84,7 +92,7 @@ void ArrayTable::SetEnd(const JobId& array, std::optional<ArrayEnd> end) {
   Entry& entry = arrays_.at(array);
   entry.record.end = std::move(end);
   entry.end_from = 0;
-  entry.row_bytes = static_cast<int64_t>(StoredBytes(entry.record));
+  entry.row_bytes = RowBytes(entry.record);
   if (entry.record.end.has_value()) {
     ending_.insert(array);
   } else {

@@ -54,8 +54,8 @@ const std::vector<const char*>& UnaryPaths() {
 }
 
 const std::vector<const char*>& StreamPaths() {
-  static const auto& paths =
-      *new std::vector<const char*>{rpc::kReadLog.path, rpc::kConnect.path};
+  static const auto& paths = *new std::vector<const char*>{
+      rpc::kReadLog.path, rpc::kConnect.path, rpc::kSendLog.path};
   return paths;
 }
 
@@ -296,6 +296,13 @@ std::string Connect() {
   return Framed(rpc::kConnect.path, message.SerializeAsString());
 }
 
+std::string SendLog() {
+  v1::LogMessage message;
+  message.mutable_read()->set_node_id(Id('n'));
+  message.mutable_read()->set_read_id(1);
+  return Framed(rpc::kSendLog.path, message.SerializeAsString());
+}
+
 }  // namespace
 
 std::vector<std::string> FuzzSeeds() {
@@ -303,7 +310,7 @@ std::vector<std::string> FuzzSeeds() {
   v1::ListEventsRequest events;
   events.set_wait(true);
   events.set_node("node");
-  return {Submit() + Submit() + Connect(),
+  return {Submit() + Submit() + Connect() + SendLog(),
           Connect() + AboutJob(rpc::kStopJob, '1'),
           AboutJob(rpc::kHoldJob, '3') + Connect() +
               AboutJob(rpc::kReleaseJob, '3'),

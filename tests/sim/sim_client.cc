@@ -62,6 +62,9 @@ void Client::Submit(const std::string& request_id, v1::JobSpec spec) {
                                                : v1::DEPENDENCY_KIND_ANY);
     world_.counters.Count("submitted_after");
   }
+  if (request.spec().start_in_us() > 0) {
+    world_.counters.Count("submitted_to_begin_later");
+  }
   unanswered_.insert(request_id);
   Try(request_id, request, /*again=*/false);
 }

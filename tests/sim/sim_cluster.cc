@@ -226,7 +226,7 @@ v1::JobSpec SimCluster::RandomSpec() {
   return spec;
 }
 
-// Arrays, and jobs that wait for a person or a time; whom a job comes after is
+// Arrays, and jobs that wait for a person; whom a job comes after is
 // chosen when it is submitted.
 void SimCluster::AddOrder(v1::JobSpec& spec) {
   if (random_.Below(8) == 0) {
@@ -237,10 +237,6 @@ void SimCluster::AddOrder(v1::JobSpec& spec) {
   if (random_.Below(8) == 0) {
     counters_.Count("submitted_held");
     spec.set_hold(true);
-  }
-  if (random_.Below(8) == 0) {
-    counters_.Count("submitted_to_begin_later");
-    spec.set_start_in_us(static_cast<int64_t>(random_.Below(20'000'000)));
   }
 }
 
@@ -295,6 +291,7 @@ void SimCluster::AddTimes(v1::JobSpec& spec) {
   };
   if (random_.Below(4) == 0) run.set_time_limit_us(100'000 + up_to(6000));
   if (random_.Below(3) == 0) run.set_grace_us(up_to(4000));
+  if (random_.Below(8) == 0) spec.set_start_in_us(up_to(20'000));
   run.set_retry_delay_us(up_to(3000));
 }
 

@@ -61,8 +61,7 @@ constexpr const char* kMustHappen[] = {
     "job_with_wishes", "array", "submitted_held", "submitted_after",
     "submitted_to_begin_later", "held", "hold_refused", "released",
     "edge_PENDING_FAILED", "acknowledged_after_backup", "orphan_adopted",
-    "orphan_ended", "events_asked_again", "event_seen",
-    "event_seen_by_another",
+    "orphan_ended", "events_asked_again", "event_seen", "event_seen_by_another",
     // Refusals.
     "refused_invalid", "refused_used_id", "adopt_refused",
     "worker_refused_protocol_version", "worker_refused_duplicate_node",

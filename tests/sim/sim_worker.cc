@@ -240,7 +240,7 @@ void WorkerDaemon::MakeLink(const NodeId& node, const NodeKind& kind) {
       *binding_, process_, world_.random,
       worker::HeadLink::Events{
           .on_joined = [this] { OnJoined(); },
-          .on_read_log = [](const v1::ReadLogChunk&) {},
+          .on_send_log = [](const v1::Stamp&, const v1::SendLog&) {},
           .on_refused =
               [this](const absl::Status& why) {
                 const std::string reason = GetReason(why);
