@@ -43,7 +43,7 @@ function(cohort_install_library)
   set_target_properties(${ARG_NAME} PROPERTIES LINKER_LANGUAGE CXX)
   target_compile_features(${ARG_NAME} PUBLIC cxx_std_20)
   target_include_directories(${ARG_NAME} INTERFACE
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/cohort>)
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS} ${parts_FOREIGN})
   install(TARGETS ${ARG_NAME} EXPORT ${ARG_EXPORT}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -81,7 +81,7 @@ cohort_install_library(NAME cohort EXPORT cohortTargets ROOTS ${roots}
 install(TARGETS cohort_public_deps EXPORT cohortTargets)
 if(TARGET cohort_proto)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/gen/cohort
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cohort
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.pb.h" PATTERN "storage.pb.h" EXCLUDE)
 endif()
 if(torch_roots)
@@ -90,6 +90,22 @@ if(torch_roots)
     ROOTS ${torch_roots} WITHOUT ${inside} DEPS cohort)
   set_target_properties(cohort_torch PROPERTIES EXPORT_NAME torch)
 endif()
+
+# Programs of others include "cohort/client/cluster.h": common/ and client/ are names
+# that any of them may have.  So do our headers, once they are installed.
+install(CODE "
+  set(headers \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/cohort)
+  file(GLOB folders RELATIVE \${headers} \${headers}/*)
+  list(JOIN folders | folders)
+  file(GLOB_RECURSE files \${headers}/*.h)
+  foreach(file IN LISTS files)
+    file(READ \${file} text)
+    string(REGEX REPLACE \"#include \\\"(\${folders})/\"
+      \"#include \\\"cohort/\\\\1/\" named \"\${text}\")
+    if(NOT named STREQUAL text)
+      file(WRITE \${file} \"\${named}\")
+    endif()
+  endforeach()")
 
 foreach(kind IN ITEMS STATIC SHARED BARE MIXED)
   get_property(programs GLOBAL PROPERTY COHORT_${kind}_PROGRAMS)

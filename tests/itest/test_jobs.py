@@ -64,7 +64,7 @@ class Jobs(cluster.ClusterTest):
         details = set(
             "causes failures_by_class array never_fits stderr_tail "
             "time_limit grace retry_delay selectors tolerations "
-            "accelerator_type topology after array_spec preflight".split())
+            "accelerator_type topology after begin comment array_spec preflight".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "

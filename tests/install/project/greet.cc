@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "client/cluster.h"
-#include "common/build_info.h"
+#include "cohort/client/cluster.h"
+#include "cohort/common/build_info.h"
 
 namespace {
 

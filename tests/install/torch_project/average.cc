@@ -5,8 +5,8 @@
 
 #include "torch/nn/modules/linear.h"
 
-#include "trainer/local_comm.h"
-#include "trainer/torch/distributed_data_parallel.h"
+#include "cohort/trainer/local_comm.h"
+#include "cohort/trainer/torch/distributed_data_parallel.h"
 
 int main() {
   cohort::trainer::LocalComm comm;
