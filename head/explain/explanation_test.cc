@@ -199,7 +199,7 @@ TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
 
   EXPECT_THAT(Blockers(why), ElementsAre("start_time"));
   EXPECT_THAT(why.summary, HasSubstr("starts at "));
-  EXPECT_THAT(why.summary, HasSubstr(", in 1m20s"));
+  EXPECT_THAT(why.changes[0].text, HasSubstr(", in 1m20s"));
   EXPECT_THAT(Kinds(why), ElementsAre("START_TIME_COMES", "DROP_BEGIN"));
   Pass(absl::Seconds(81), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);

@@ -23,18 +23,21 @@ std::optional<Wait> StartTimes::WaitOf(const JobRecord& job) const {
   const absl::Time start = StartTimeOf(*job.spec);
   const absl::Duration left =
       std::max(start - clock_.Wall(), absl::ZeroDuration());
+  // No countdown: whoever shows progress says a reason again once it changes.
   const std::string text = absl::StrCat(
       "starts at ",
-      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start, absl::UTCTimeZone()),
-      ", in ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
-  return Wait{.kind = kind(),
-              .text = text,
-              .until = start,
-              .lifted_by = {{.kind = "START_TIME_COMES",
-                             .text = absl::StrCat("time: ", text)},
-                            {.kind = "DROP_BEGIN",
-                             .of_request = true,
-                             .text = "without --begin"}}};
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start, absl::UTCTimeZone()));
+  return Wait{
+      .kind = kind(),
+      .text = text,
+      .until = start,
+      .lifted_by = {{.kind = "START_TIME_COMES",
+                     .text = absl::StrCat("time: ", text, ", in ",
+                                          absl::FormatDuration(absl::Ceil(
+                                              left, absl::Seconds(1))))},
+                    {.kind = "DROP_BEGIN",
+                     .of_request = true,
+                     .text = "without --begin"}}};
 }
 
 }  // namespace cohort::head
