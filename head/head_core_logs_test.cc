@@ -349,7 +349,7 @@ TEST_F(HeadLogTest, GivesUpANodeThatOpensNoCall) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
   RunJob(*worker);
-  auto reader = Read(Request(*job, /*follow=*/true));
+  auto reader = Read(Request(*job, /*follow=*/false));
   for (int i = 0; i < 11; ++i) {
     v1::WorkerMessage beat;
     beat.set_incarnation(worker->incarnation);

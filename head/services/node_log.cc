@@ -41,8 +41,7 @@ class LogCall final : public rpc::StreamReader<v1::LogMessage> {
     }
     const auto log = find_(message.read());
     if (!log.ok()) return call->Close(log.status());
-    log_ = *log;
-    (*log)->Begin(std::move(call));
+    if ((*log)->Begin(std::move(call))) log_ = *log;
   }
 
   const FindLog find_;
@@ -73,19 +72,24 @@ void NodeLog::AwaitCall() {
   strand_.PostAfter(kCallTimeout, [weak = weak_from_this()] {
     const std::shared_ptr<NodeLog> self = weak.lock();
     if (self == nullptr || self->call_ != nullptr) return;
-    self->Fail(absl::UnavailableError(
-        absl::StrCat("node ", self->node_name_, " did not begin to send a log ",
-                     "within ", absl::FormatDuration(kCallTimeout))));
+    // A follower asks again: the node's other connection may have been cut.
+    self->Fail(SetReason(
+        absl::UnavailableError(absl::StrCat(
+            "node ", self->node_name_, " did not begin to send a log ",
+            "within ", absl::FormatDuration(kCallTimeout))),
+        kNodeAway));
   });
 }
 
-void NodeLog::Begin(std::unique_ptr<Call> call) {
-  if (!failure_.ok()) return call->Close(failure_);
-  if (call_ != nullptr) {
-    return call->Close(
-        absl::InvalidArgumentError("this log has a call already"));
+bool NodeLog::Begin(std::unique_ptr<Call> call) {
+  if (!failure_.ok() || call_ != nullptr) {
+    call->Close(!failure_.ok() ? failure_
+                               : absl::InvalidArgumentError(
+                                     "this log has a call already"));
+    return false;
   }
   call_ = std::move(call);
+  return true;
 }
 
 void NodeLog::Take(const v1::LogPiece& piece) {

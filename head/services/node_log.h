@@ -55,8 +55,8 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
 
   // Fails after kCallTimeout unless the node's call has come.
   void AwaitCall();
-  // The node's call has come; a second one is refused.
-  void Begin(std::unique_ptr<Call> call);
+  // The node's call has come; false: it is refused, as a second one is.
+  bool Begin(std::unique_ptr<Call> call);
   // What it brought.
   void Take(const v1::LogPiece& piece);
   // Nothing more comes.  Only the first reason counts.
@@ -67,6 +67,7 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   // Its reader has not taken the last piece; who goes on opens another.
   bool Drop();
   bool dropped() const { return dropped_; }
+  bool failed() const { return !failure_.ok(); }
 
  private:
   void AnswerWithFailure();

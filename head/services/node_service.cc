@@ -205,6 +205,10 @@ absl::Status NodeService::Take(Session& session,
       OnHeartbeat(session, message.heartbeat());
       break;
     case v1::WorkerMessage::kObserved:
+      if (message.observed().more()) {
+        return absl::InvalidArgumentError(
+            "only the set that a worker registers with comes in chunks");
+      }
       if (message.incarnation() == session.incarnation) {
         return OnObserved(session, message.observed());
       }
@@ -225,7 +229,8 @@ absl::Status NodeService::OnChunk(Session& session, const v1::Observed& chunk) {
 
 absl::Status NodeService::TakeRoom(Session& session,
                                    const v1::Observed& chunk) {
-  const size_t bytes = std::max(chunk.ByteSizeLong(), kChunkBytesMin);
+  // What it takes here: an empty attempt is two bytes on the wire.
+  const size_t bytes = std::max(chunk.SpaceUsedLong(), kChunkBytesMin);
   if (session.arriving_bytes + bytes > options_.set_bytes_max) {
     return Refuse(absl::ResourceExhaustedError(absl::StrCat(
                       "the node has more than ", options_.set_bytes_max,
@@ -578,7 +583,7 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
   if (logs.size() >= options_.logs_max) {
     std::erase_if(logs, [](const auto& each) {
       const std::shared_ptr<NodeLog> other = each.second.lock();
-      return other == nullptr || other->Drop();
+      return other == nullptr || other->failed() || other->Drop();
     });
   }
   if (logs.size() >= options_.logs_max) {

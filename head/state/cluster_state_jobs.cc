@@ -277,7 +277,10 @@ void ClusterState::Stop(JobRecord& job, Change& change) {
 bool ClusterState::WillEnd(const JobRecord& job) const {
   if (!job.id.IsElement() || HasEnded(job.state)) return false;
   const ArrayTable::Entry* const array = jobs_.arrays().Find(job.id.array());
-  return array->record.end.has_value() && !array->record.end->spares_held;
+  const std::optional<ArrayEnd>& end = array->record.end;
+  if (!end.has_value() || job.sequence < array->end_from) return false;
+  const bool is_kept = job.held || orphans_.OfJob(job.id) != nullptr;
+  return !(end->spares_held && is_kept);
 }
 
 void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
@@ -287,17 +290,16 @@ void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
                   entry.record.end->to == v1::JOB_STATE_STOPPED)) {
     return;
   }
-  const bool spares = end.spares_held;
   jobs_.SetArrayEnd(array, std::move(end));
-  change.array_ends.insert(array);
-  if (is_new) change.new_array_ends.insert(array);
+  // A row that has an earlier end, which this decision has told, is put.
+  const bool is_put = !change.array_ends.insert(array).second;
+  if (is_new && !is_put) change.new_array_ends.insert(array);
   EndElements(change);
-  if (entry.record.end.has_value() && !spares) {
-    // None of them begins before it is told.
-    for (const JobId& each : jobs_.Named(array)) {
-      const JobRecord& job = *jobs_.Find(each);
-      if (job.state == v1::JOB_STATE_PENDING) LeaveLine(job);
-    }
+  if (!entry.record.end.has_value()) return;
+  // None of them begins before it is told.
+  for (const JobId& each : jobs_.Named(array)) {
+    const JobRecord& job = *jobs_.Find(each);
+    if (job.state == v1::JOB_STATE_PENDING && WillEnd(job)) LeaveLine(job);
   }
 }
 
@@ -455,6 +457,8 @@ void ClusterState::StandInLine(const JobRecord& job) {
   if (last != nullptr) {
     gates_.back_off().Begin(job.id, RetryDelayAfter(job, *last));
   }
+  // Two of its gates may open in one decision.
+  if (line_.Contains(job)) return;
   if (!WillEnd(job) && gates_.Pass(job)) line_.Add(job);
 }
 

@@ -89,8 +89,8 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
         c.start_head()
         waits = c.job(f"{far}.1")
         self.assertEqual(waits["state"], "PENDING")
-        self.assertRegex(waits["reason"], r"^starts at 20\S+Z, in (59m|1h)")
-        self.assertIn(waits["reason"].split(",")[0],
+        self.assertRegex(waits["reason"], r"^starts at 20\S+Z$")
+        self.assertIn(waits["reason"],
                       c.run("jobs", "list").stdout)
         why = c.json("explain", far)
         self.assertEqual(why["blockers"][0]["kind"], "start_time", why)
