@@ -61,6 +61,9 @@ constexpr size_t kRefusalsMax = 1'024;
 
 // Of a chunk, however little is in it.
 constexpr size_t kChunkBytesMin = 256;
+// Of one message, and messages at once: they fit into the stream's queue.
+constexpr size_t kAcknowledgeBytesMax = 1 << 20;
+constexpr int kAcknowledgesMax = 8;
 
 // Daemons that are remembered for a moment after their streams ended.
 constexpr size_t kDepartedMax = 16'384;
@@ -521,11 +524,16 @@ void NodeService::SendExchanges(const NodeId& node, uint64_t incarnation,
 void NodeService::SendAcknowledge(
     const NodeId& node, uint64_t incarnation,
     const std::vector<Acknowledged>& acknowledged) {
-  Session* session = FindRegistered(node, incarnation);
-  if (session == nullptr || acknowledged.empty()) return;
-  v1::HeadMessage message;
-  *message.mutable_acknowledge() = ToWire(acknowledged);
-  Write(*session, std::move(message));
+  int written = 0;
+  for (v1::Acknowledge& each : ToWire(acknowledged, kAcknowledgeBytesMax)) {
+    // The node says the others again on its next stream.
+    if (++written > kAcknowledgesMax) return;
+    Session* session = FindRegistered(node, incarnation);
+    if (session == nullptr) return;
+    v1::HeadMessage message;
+    *message.mutable_acknowledge() = std::move(each);
+    Write(*session, std::move(message));
+  }
 }
 
 void NodeService::Disconnect(const NodeId& node, uint64_t incarnation,

@@ -173,14 +173,29 @@ v1::Exchange ToWire(const Exchange& exchange) {
   return wire;
 }
 
-v1::Acknowledge ToWire(const std::vector<Acknowledged>& acknowledged) {
-  v1::Acknowledge wire;
+std::vector<v1::Acknowledge> ToWire(
+    const std::vector<Acknowledged>& acknowledged, size_t bytes_max) {
+  std::vector<v1::Acknowledge> wire;
+  size_t bytes = 0;
+  const auto with_room = [&](size_t more) -> v1::Acknowledge& {
+    if (wire.empty() || bytes + more > bytes_max) {
+      wire.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    return wire.back();
+  };
   for (const Acknowledged& each : acknowledged) {
-    if (each.words) wire.add_words(std::string(each.attempt.bytes()));
-    if (each.paths.empty()) continue;
-    auto* out = wire.add_checkpoints();
-    out->set_attempt_id(std::string(each.attempt.bytes()));
-    for (const std::string& path : each.paths) out->add_paths(path);
+    const std::string id(each.attempt.bytes());
+    if (each.words) with_room(id.size()).add_words(id);
+    for (const std::string& path : each.paths) {
+      auto& checkpoints =
+          *with_room(id.size() + path.size()).mutable_checkpoints();
+      if (checkpoints.empty() || checkpoints.rbegin()->attempt_id() != id) {
+        checkpoints.Add()->set_attempt_id(id);
+      }
+      checkpoints.rbegin()->add_paths(path);
+    }
   }
   return wire;
 }

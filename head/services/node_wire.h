@@ -22,7 +22,9 @@ inline constexpr int kDeviceStatesMax = 1'024;
 
 v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
 v1::Exchange ToWire(const Exchange& exchange);
-v1::Acknowledge ToWire(const std::vector<Acknowledged>& acknowledged);
+// In messages of about `bytes_max`.
+std::vector<v1::Acknowledge> ToWire(
+    const std::vector<Acknowledged>& acknowledged, size_t bytes_max);
 
 // InvalidArgument when an id or an amount in it cannot be.
 absl::StatusOr<Registration> FromWire(const v1::Register& wire);
