@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/hex_text.h"
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "common/testing/status_matchers.h"
@@ -87,8 +87,7 @@ class StrayAttemptsTest : public KeeperClientTest {
     if (!status.ok()) return status;
     std::vector<JournalEntry> journal;
     for (const std::string& attempt : live) {
-      journal.emplace_back().desired.set_attempt_id(
-          absl::HexStringToBytes(attempt));
+      journal.emplace_back().desired.set_attempt_id(HexToBytes(attempt));
       journal.back().observed.set_phase(v1::PHASE_RUNNING);
     }
     EndStrayAttempts(directories, journal, "", kDeadline);
