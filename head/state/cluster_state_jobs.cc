@@ -457,8 +457,6 @@ void ClusterState::StandInLine(const JobRecord& job) {
   if (last != nullptr) {
     gates_.back_off().Begin(job.id, RetryDelayAfter(job, *last));
   }
-  // Two of its gates may open in one decision.
-  if (line_.Contains(job)) return;
   if (!WillEnd(job) && gates_.Pass(job)) line_.Add(job);
 }
 
@@ -503,7 +501,8 @@ void ClusterState::AskAgain(const std::vector<JobId>& jobs, Change& change) {
   for (const JobId& id : jobs) {
     const JobRecord* job = jobs_.Find(id);
     if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
-    StandInLine(*job);
+    // Another of its gates may have let it in, in this decision.
+    if (!line_.Contains(*job)) StandInLine(*job);
     TellPhase(*job, change);
   }
 }
