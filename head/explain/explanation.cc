@@ -386,7 +386,7 @@ class Elements {
 
  private:
   void Add(WaitKind kind, int64_t count, std::optional<JobId> first) {
-    if (count > 0) waiting_.push_back({WaitKindName(kind), count, first});
+    if (count > 0) waiting_.push_back({LowerEnumText(kind), count, first});
   }
 
   // Of the rest, at most `most`, those that wait for an orphan of theirs.

@@ -27,7 +27,7 @@ namespace cohort::head {
 
 // Elements of an array that wait for the same, each counted once.
 struct WaitingElements {
-  std::string kind;  // as WaitKindName
+  std::string kind;  // as LowerEnumText
   int64_t count = 0;
   std::optional<JobId> first;  // in the order of the array, where it is known
 

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
 
 namespace cohort::head {
@@ -64,7 +65,7 @@ class ExplanationTest : public ClusterStateTest {
   static std::vector<std::string> Blockers(const Explanation& explanation) {
     std::vector<std::string> kinds;
     for (const Wait& other : explanation.others) {
-      kinds.push_back(WaitKindName(other.kind));
+      kinds.push_back(LowerEnumText(other.kind));
     }
     return kinds;
   }

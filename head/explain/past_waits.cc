@@ -14,6 +14,7 @@
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
+#include "head/store/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -68,7 +69,7 @@ class Waits {
   void Add(WaitKind kind, std::string text, absl::Time since,
            absl::Time until) {
     if (since >= until) return;
-    waits_.push_back({.kind = WaitKindName(kind),
+    waits_.push_back({.kind = LowerEnumText(kind),
                       .text = std::move(text),
                       .since = since,
                       .until = until,
@@ -132,7 +133,7 @@ class Waits {
                                  : std::min(reason->until, until);
       if (begin >= end) continue;
       AddUnknownRoom(known, begin);
-      waits_.push_back({.kind = WaitKindName(v1::WAIT_KIND_RESOURCES),
+      waits_.push_back({.kind = LowerEnumText(v1::WAIT_KIND_RESOURCES),
                         .text = reason->text,
                         .since = begin,
                         .until = end,

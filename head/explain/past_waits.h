@@ -14,7 +14,7 @@ namespace cohort::head {
 
 // What kept a job, for a time.
 struct PastWait {
-  // "resources", "held" and so on as WaitKindName has it; "unknown" of a time
+  // "resources", "held" and so on as LowerEnumText has it; "unknown" of a time
   // of which it is not remembered whether it waited at all.
   std::string kind;
   std::string text;

@@ -1,5 +1,6 @@
 #include "head/services/explanation_wire.h"
 
+#include "head/store/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -7,7 +8,7 @@ namespace {
 
 v1::Blocker ToWire(const Wait& wait) {
   v1::Blocker wire;
-  wire.set_kind(WaitKindName(wait.kind));
+  wire.set_kind(LowerEnumText(wait.kind));
   wire.set_text(wait.text);
   return wire;
 }

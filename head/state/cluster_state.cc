@@ -394,7 +394,7 @@ void ClusterState::PlaceWaiting(Change& change) {
 
 void ClusterState::TryPlace(const JobId& id, Change& change) {
   JobRecord& job = *jobs_.FindMutable(id);
-  Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
+  Placement placement = PlaceGang(nodes_.index(), line_.RequestFor(job));
   if (auto* refusal = std::get_if<Refusal>(&placement)) {
     line_.Refuse(job, std::move(*refusal));
     return;

@@ -24,7 +24,7 @@ class StartTimes final : public JobGate {
   bool Keeps(const JobRecord& job) const override {
     return waiting_.contains(job.id);
   }
-  // "starts at 2026-11-24T10:00:00Z, in 1m20s".
+  // "starts at 2026-11-24T10:00:00Z".
   std::optional<Wait> WaitOf(const JobRecord& job) const override;
   Elements ElementsOf(const JobId& array, int64_t /*rest*/) const override {
     return ElementsIn(waiting_.all(), array);

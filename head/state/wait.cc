@@ -2,10 +2,8 @@
 
 #include <cstddef>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 namespace cohort::head {
 namespace {
@@ -14,11 +12,6 @@ namespace {
 constexpr size_t kNamesShown = 3;
 
 }  // namespace
-
-std::string WaitKindName(WaitKind kind) {
-  const std::string name = v1::WaitKind_Name(kind);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "WAIT_KIND_"));
-}
 
 std::string NamesText(const std::vector<std::string>& names) {
   if (names.size() > kNamesShown) {

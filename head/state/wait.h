@@ -30,9 +30,6 @@ struct Wait {
   std::vector<NamedChange> lifted_by;
 };
 
-// As JSON has it: "held", "back_off".
-std::string WaitKindName(WaitKind kind);
-
 // "a", "a and b", "a, b and c", "a, b, c and 2 more".
 std::string NamesText(const std::vector<std::string>& names);
 

@@ -72,19 +72,18 @@ void WaitingLine::Add(const JobRecord& job) {
   const auto found = shapes_.try_emplace(RequestOf(*job.spec)).first;
   Shape& shape = found->second;
   Unindex(shape);
-  COHORT_CHECK(shape.jobs.emplace(PlaceOf(job), job.id).second) << job.id;
-  ++size_;
+  COHORT_CHECK(shapes_of_.emplace(job.id, found).second) << job.id;
+  shape.jobs.emplace(PlaceOf(job), job.id);
   Index(shape);
 }
 
 void WaitingLine::Remove(const JobRecord& job) {
-  const auto found = shapes_.find(RequestOf(*job.spec));
-  if (found == shapes_.end()) return;
+  const auto waits = shapes_of_.extract(job.id);
+  if (waits.empty()) return;
+  const Shapes::iterator found = waits.mapped();
   Shape& shape = found->second;
-  if (!shape.jobs.contains(PlaceOf(job))) return;
   Unindex(shape);
   shape.jobs.erase(PlaceOf(job));
-  --size_;
   if (shape.jobs.empty()) {
     shapes_.erase(found);
   } else {
@@ -106,7 +105,7 @@ std::optional<JobId> WaitingLine::Next() const {
 }
 
 void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
-  Shape& shape = shapes_.at(RequestOf(*job.spec));
+  Shape& shape = shapes_of_.at(job.id)->second;
   Unindex(shape);
   shape.refused = true;
   shape.never_fits = refusal.never_fits_known_nodes;
@@ -135,11 +134,6 @@ void WaitingLine::Freed(const Gains& gains, const PlacementIndex& nodes) {
     shape.missing -= Gained(request, by_name ? apart : grouped, shape.missing);
     if (shape.missing <= 0) TryAgain(shape);
   }
-}
-
-bool WaitingLine::Contains(const JobRecord& job) const {
-  const auto found = shapes_.find(RequestOf(*job.spec));
-  return found != shapes_.end() && found->second.jobs.contains(PlaceOf(job));
 }
 
 std::vector<const GangRequest*> WaitingLine::Requests(size_t most) const {
@@ -218,7 +212,10 @@ WaitingLine::Some WaitingLine::CountSome(const GangRequest& request,
 
 const WaitingLine::Shape* WaitingLine::Refreshed(
     const JobRecord& job, const PlacementIndex& nodes) const {
-  const auto found = shapes_.find(RequestOf(*job.spec));
+  const auto waits = shapes_of_.find(job.id);
+  const auto found = waits != shapes_of_.end()
+                         ? Shapes::const_iterator(waits->second)
+                         : shapes_.find(RequestOf(*job.spec));
   if (found == shapes_.end()) return nullptr;
   const Shape& shape = found->second;
   // A shape with a new reason has been tried against the nodes of then.

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+
 #include "common/job_id.h"
 #include "head/placement/placement.h"
 #include "head/placement/placement_index.h"
@@ -42,7 +44,7 @@ class WaitingLine {
   void Add(const JobRecord& job);
   // Nothing when it does not wait.
   void Remove(const JobRecord& job);
-  size_t size() const { return size_; }
+  size_t size() const { return shapes_of_.size(); }
 
   // A pass over the line: the first job whose request may fit as far as is
   // known.  None: nothing that waits can be placed.
@@ -54,7 +56,13 @@ class WaitingLine {
   // differ.
   void Freed(const Gains& gains, const PlacementIndex& nodes);
 
-  bool Contains(const JobRecord& job) const;
+  bool Contains(const JobRecord& job) const {
+    return shapes_of_.contains(job.id);
+  }
+  // What it asks for.  REQUIRES: it waits.  Valid until it is removed.
+  const GangRequest& RequestFor(const JobRecord& job) const {
+    return shapes_of_.at(job.id)->first;
+  }
   // Whether any job waits that asks for this.
   bool Waits(const GangRequest& request) const {
     return shapes_.contains(request);
@@ -120,7 +128,8 @@ class WaitingLine {
   Shapes shapes_;
   // First place of each shape that may be tried.
   std::map<Place, const Shape*> heads_;
-  size_t size_ = 0;
+  // Of each job that waits: its request is made of its spec once.
+  absl::flat_hash_map<JobId, Shapes::iterator> shapes_of_;
 };
 
 // What a job asks of the planner.  Texts that do not parse, which no validated
