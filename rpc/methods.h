@@ -18,6 +18,8 @@ inline constexpr UnaryMethod<v1::HoldJobRequest, v1::HoldJobResponse> kHoldJob{
     "/cohort.v1.ClusterService/HoldJob"};
 inline constexpr UnaryMethod<v1::ReleaseJobRequest, v1::ReleaseJobResponse>
     kReleaseJob{"/cohort.v1.ClusterService/ReleaseJob"};
+inline constexpr UnaryMethod<v1::ResizeJobRequest, v1::ResizeJobResponse>
+    kResizeJob{"/cohort.v1.ClusterService/ResizeJob"};
 inline constexpr UnaryMethod<v1::GetJobRequest, v1::GetJobResponse> kGetJob{
     "/cohort.v1.ClusterService/GetJob"};
 inline constexpr UnaryMethod<v1::ListJobsRequest, v1::ListJobsResponse>
@@ -66,8 +68,8 @@ inline constexpr StreamMethod<v1::LogMessage, v1::NextLogPiece> kSendLog{
     "/cohort.v1.NodeService/SendLog", Load::kNodeLog};
 
 // RunService: ranks to their worker.
-inline constexpr UnaryMethod<v1::JoinRunRequest, v1::JoinRunResponse> kJoinRun{
-    "/cohort.v1.RunService/JoinRun"};
+inline constexpr StreamMethod<v1::WatchRequest, v1::WatchResponse> kWatchRun{
+    "/cohort.v1.RunService/Watch"};
 inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
     kExchange{"/cohort.v1.RunService/Exchange", Load::kWaiting};
 inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
