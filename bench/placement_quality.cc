@@ -234,7 +234,7 @@ class Ours final : public Scheduler {
     while (const auto next = line_.Next()) {
       const JobRecord job = waiting_.at(*next);
       Placement placement =
-          head::PlaceGang(nodes_.index(), head::RequestOf(*job.spec));
+          head::PlaceGang(nodes_.index(), head::RequestOf(job));
       if (auto* refusal = std::get_if<head::Refusal>(&placement)) {
         line_.Refuse(job, std::move(*refusal));
         continue;

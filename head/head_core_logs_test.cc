@@ -155,7 +155,7 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   auto reader = Read(Request(job, /*follow=*/true));
   EXPECT_FALSE(reader->closed.has_value());  // it has not started yet
   auto worker = Open(Registration(node_));
-  v1::DesiredAttempt desired = RunJob(*worker);
+  v1::DesiredPlace desired = RunJob(*worker);
   // Asked for once it was placed.
   auto calls = TakeLogs(*worker);
   ASSERT_THAT(calls, SizeIs(1));
@@ -163,8 +163,8 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   Bring(*calls[0], "one", true);
   EXPECT_FALSE(reader->closed.has_value());
   Say(*worker, Exited(desired, 1));
-  v1::DesiredAttempt second;
-  for (const v1::DesiredAttempt& each : worker->Desired()) {
+  v1::DesiredPlace second;
+  for (const v1::DesiredPlace& each : worker->Desired()) {
     if (each.goal() == v1::GOAL_PREPARE) second = each;
   }
   EXPECT_EQ(second.number(), 2);
@@ -172,8 +172,8 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   ASSERT_THAT(calls, SizeIs(1));
   EXPECT_EQ(calls[0]->order.attempt_id(), second.attempt_id());
   EXPECT_EQ(calls[0]->order.offset(), 0);
-  Say(*worker, At(second, v1::PHASE_PREPARED));
-  Say(*worker, At(second, v1::PHASE_RUNNING));
+  Say(*worker, At(second, Stage::kPrepared));
+  Say(*worker, At(second, Stage::kRunning));
   Say(*worker, Exited(second, 0));
   Bring(*calls[0], "two", true);
   ASSERT_TRUE(reader->closed.has_value());
@@ -204,7 +204,7 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
 TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   worker->messages.clear();
   const uint64_t events = core_->state()->cluster().next_event - 1;
   disk_.Refuse();

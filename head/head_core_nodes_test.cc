@@ -180,11 +180,11 @@ TEST_F(HeadCoreTest, ACopyOfTheStoreThatIsPutBackEndsNothing) {
   Start();
   auto worker = Open(Registration(node_));
   COHORT_ASSERT_OK(Submit("r"));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   v1::WorkerMessage message = Registration(node_);
   *message.mutable_stamp() = Stamp();
   *message.mutable_register_()->mutable_observed()->add_attempts() =
-      At(desired, v1::PHASE_RUNNING);
+      At(desired, Stage::kRunning);
   Crash();
   Run();
   PutBack(copy);

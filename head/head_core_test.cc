@@ -36,7 +36,7 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_EQ(worker->Desired()[0].goal(), v1::GOAL_PREPARE);
   EXPECT_TRUE(worker->messages[1].desired().full());
   EXPECT_EQ(worker->messages[0].stamp().term(), 1);
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   Say(*worker, Exited(desired, 0));
   const v1::Job ended = Get(*job);
@@ -44,7 +44,7 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_TRUE(ended.has_exit());
   ASSERT_EQ(ended.ranks_size(), 1);
   EXPECT_EQ(ended.ranks(0).node_name(), "node");
-  EXPECT_EQ(ended.ranks(0).state(), v1::RANK_STATE_EXITED);
+  EXPECT_EQ(ended.ranks(0).state(), v1::PROCESS_STATE_EXITED);
   EXPECT_EQ(worker->Desired().back().goal(), v1::GOAL_FORGET);
 }
 
@@ -197,7 +197,7 @@ TEST_F(HeadCoreTest, KeepsEverythingThroughACrash) {
   const auto job = Submit("r");
   COHORT_ASSERT_OK(job);
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   Crash();
   Run();
   Start();
@@ -205,7 +205,7 @@ TEST_F(HeadCoreTest, KeepsEverythingThroughACrash) {
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   v1::WorkerMessage registration = Registration(node_);
   *registration.mutable_register_()->mutable_observed()->add_attempts() =
-      At(desired, v1::PHASE_RUNNING);
+      At(desired, Stage::kRunning);
   auto again = Open(registration);
   ASSERT_THAT(again->Desired(), SizeIs(1));
   EXPECT_EQ(again->Desired()[0].goal(), v1::GOAL_RUN);
@@ -322,7 +322,7 @@ TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {
 TEST_F(HeadCoreTest, AnswersAWaitWhenTheJobEnds) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   auto channel = network_.Connect("client", kHead, credential_);
   v1::WaitJobRequest request;
   request.set_job_id(*job);
@@ -384,7 +384,7 @@ TEST_F(HeadCoreTest, EndsAWaitAtItsDeadlineAndForgetsIt) {
 TEST_F(HeadCoreTest, LetsARankReadItsOwnJobOnly) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   const auto other = Submit("other");
   const rpc::Credential rank = rpc::MintRankCredential(
       credential_, *AttemptId::FromBytes(desired.attempt_id()));

@@ -203,7 +203,7 @@ class Cluster final : public ClusterStateTest {
   void End(const JobId& job) {
     if (StateOf(job) != v1::JOB_STATE_STARTING) return;
     Run(job);
-    const std::vector<AttemptPart> parts = Attempt(job).parts;
+    const std::vector<AttemptPart> parts = Attempt(job).places;
     for (const AttemptPart& part : parts) {
       Say(part.node, Exited(job, part.node, 0));
     }

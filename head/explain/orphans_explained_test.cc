@@ -40,7 +40,7 @@ TEST_F(OrphansExplainedTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -56,11 +56,11 @@ TEST_F(OrphansExplainedTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
 TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
   Join(kNode);
   const JobId known = NewJob(2);
-  const ObservedAttempt one = Run(known, kNode);
+  const v1::ObservedPlace one = Run(known, kNode);
   const JobId job = NewJob(2);
   Backup();
   Join(kOtherNode);
-  const ObservedAttempt two = Run(job, kOtherNode);
+  const v1::ObservedPlace two = Run(job, kOtherNode);
   Restore();
   Join(kNode, {one});
   Join(kOtherNode, {two});
@@ -82,7 +82,7 @@ TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
 TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
   Join(kNode, {}, 4);
   const JobId array = SubmitArray("0-3%1");
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Restore();
   Join(kNode, {zero}, 4);
@@ -108,10 +108,10 @@ TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
 TEST_F(OrphansExplainedTest, AnElementThatWaitsForItsOrphanIsCounted) {
   Join(kNode);
   const JobId array = SubmitArray("0-3%1");
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Say(kNode, Ended(zero, 0));
-  const ObservedAttempt one = Run(array.Element(1), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
   Restore();
   Join(kNode, {Ended(zero, 0), one});
   Settle();

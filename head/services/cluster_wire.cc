@@ -1,5 +1,7 @@
 #include "head/services/cluster_wire.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -21,23 +23,22 @@ void SetExit(const ExitStatus& exit, v1::ExitStatus& wire) {
   wire.set_detail(exit.detail);
 }
 
-// The ranks of `part` onto `wire`, which has a list of them.
+// Onto `wire`, which has a list of ranks.
 template <typename Wire>
-void AddRanks(const ClusterState& state, const AttemptPart& part, Wire& wire) {
-  const NodeRecord* node = state.nodes().Find(part.node);
-  for (const AttemptRank& rank : part.ranks) {
-    v1::Rank* out = wire.add_ranks();
-    out->set_rank(rank.rank);
-    out->set_local_rank(rank.local_rank);
-    out->set_node_id(std::string(part.node.bytes()));
-    if (node != nullptr) out->set_node_name(node->name);
-    out->set_pid(rank.pid);
-    // What is over does not run, also where nobody could tell how it ended.
-    const bool gone = IsOver(part) && rank.pid != 0;
-    out->set_state(gone ? v1::RANK_STATE_EXITED : rank.state);
-    if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
-    for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
-  }
+void AddRank(const ClusterState& state, const Process& process, Wire& wire) {
+  v1::Rank* out = wire.add_ranks();
+  out->set_rank(process.slot);
+  out->set_incarnation(process.waits() ? 0 : process.incarnation);
+  out->set_failures(process.failures);
+  out->set_state(std::min(process.state, v1::PROCESS_STATE_EXITED));
+  if (process.exit.has_value()) SetExit(*process.exit, *out->mutable_exit());
+  if (process.waits()) return;
+  out->set_local_rank(process.local_rank);
+  out->set_node_id(std::string(process.node.bytes()));
+  const NodeRecord* node = state.nodes().Find(process.node);
+  if (node != nullptr) out->set_node_name(node->name);
+  out->set_pid(process.pid);
+  for (const auto& [gpu, amount] : process.devices) out->add_gpu_ids(gpu);
 }
 
 void AddHeld(const ClusterState& state, const NodeId& node,
@@ -61,10 +62,13 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   if (!is_void && orphan == nullptr) {
     out->set_state(EnumText(record->state));
   }
-  const AttemptPart* part = PartOn(*record, node);
-  if (part == nullptr) return;
-  *out->mutable_resources() = rpc::ToWire(part->resources);
-  AddRanks(state, *part, *out);
+  const auto held = state.nodes().HeldOn(node);
+  if (const auto own = held.find(attempt); own != held.end()) {
+    *out->mutable_resources() = rpc::ToWire(own->second);
+  }
+  for (const Process& process : record->processes) {
+    if (process.node == node) AddRank(state, process, *out);
+  }
 }
 
 void SetDrain(const Drain& drain, v1::Drain& wire) {
@@ -235,9 +239,11 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     SetPreflight(*job.preflight, *wire.mutable_preflight());
   }
   SetSpec(job.spec, job.origin, wire);
+  wire.set_epoch(job.epoch);
+  wire.set_num_workers(job.num_workers);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return wire;
-  for (const AttemptPart& part : attempt->parts) AddRanks(state, part, wire);
+  for (const Process& each : attempt->processes) AddRank(state, each, wire);
   return wire;
 }
 

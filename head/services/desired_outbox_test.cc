@@ -15,8 +15,8 @@ namespace {
 
 class DesiredOutboxTest : public ::testing::Test {
  protected:
-  DesiredAttempt Want(Goal goal, size_t bytes = 1) {
-    DesiredAttempt desired;
+  v1::DesiredPlace Want(Goal goal, size_t bytes = 1) {
+    v1::DesiredPlace desired;
     desired.attempt = AttemptId::New(random_);
     desired.goal = goal;
     desired.environment["E"] = std::string(bytes, 'e');
@@ -29,7 +29,7 @@ class DesiredOutboxTest : public ::testing::Test {
 
 TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
   outbox_.BeginFull();
-  std::vector<DesiredAttempt> wanted;
+  std::vector<v1::DesiredPlace> wanted;
   for (int i = 0; i < 40; ++i) wanted.push_back(Want(v1::GOAL_RUN, 1'000));
   COHORT_ASSERT_OK(outbox_.Add(wanted));
   size_t told = 0;
@@ -39,7 +39,7 @@ TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
     EXPECT_TRUE(desired.full());
     EXPECT_EQ(desired.version(), ++messages);
     EXPECT_LT(desired.ByteSizeLong(), 12'000u);
-    for (const v1::DesiredAttempt& each : desired.attempts()) {
+    for (const v1::DesiredPlace& each : desired.attempts()) {
       EXPECT_EQ(each.attempt_id(), wanted[told++].attempt.bytes());
     }
     EXPECT_EQ(desired.more(), told < wanted.size());
@@ -60,8 +60,8 @@ TEST_F(DesiredOutboxTest, AnEmptyFullSetIsToldToo) {
 }
 
 TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
-  DesiredAttempt first = Want(v1::GOAL_PREPARE);
-  const DesiredAttempt second = Want(v1::GOAL_RUN);
+  v1::DesiredPlace first = Want(v1::GOAL_PREPARE);
+  const v1::DesiredPlace second = Want(v1::GOAL_RUN);
   COHORT_ASSERT_OK(outbox_.Add({first, second}));
   first.goal = v1::GOAL_STOP;
   COHORT_ASSERT_OK(outbox_.Add({first}));
@@ -73,7 +73,7 @@ TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
 }
 
 TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
-  const DesiredAttempt attempt = Want(v1::GOAL_RUN);
+  const v1::DesiredPlace attempt = Want(v1::GOAL_RUN);
   for (const char* const tag : {"a", "b"}) {
     COHORT_ASSERT_OK(outbox_.AddExchanges({std::make_shared<const Exchange>(
         Exchange{attempt.attempt, tag, {"x", "y"}})}));
@@ -91,7 +91,7 @@ TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
 }
 
 TEST_F(DesiredOutboxTest, RefusesMoreThanANodeCanHave) {
-  const std::vector<DesiredAttempt> one = {Want(v1::GOAL_RUN)};
+  const std::vector<v1::DesiredPlace> one = {Want(v1::GOAL_RUN)};
   for (size_t i = 0; i <= DesiredOutbox::kAttemptsMax; ++i) {
     COHORT_ASSERT_OK(outbox_.Add(one));
   }

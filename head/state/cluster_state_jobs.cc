@@ -31,14 +31,10 @@ JobId DecidingJob(const JobTable& jobs, const JobId& id) {
 }
 
 bool HasStarted(const AttemptRecord& attempt) {
-  return std::any_of(
-      attempt.parts.begin(), attempt.parts.end(), [](const AttemptPart& part) {
-        return part.phase == v1::PART_PHASE_RUNNING ||
-               std::any_of(part.ranks.begin(), part.ranks.end(),
-                           [](const AttemptRank& rank) {
-                             return rank.state >= v1::RANK_STATE_RUNNING;
-                           });
-      });
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [](const Process& process) {
+                       return process.state >= v1::PROCESS_STATE_RUNNING;
+                     });
 }
 
 // The last event of a job; 0: unknown.
@@ -134,6 +130,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
                 .request_id = request.request_id,
                 .cause = 0};
   job.spec = std::move(spec);
+  job.num_workers = job.spec->scaling().num_workers();
   job.held = job.spec->hold();
   if (job.held) job.held_by = request.principal;
   job.submitted_at = clock_.Wall();

@@ -43,10 +43,10 @@ class ClusterStateJobsTest : public ClusterStateTest {
   void JoinNode() {
     node_.observed.attempts.clear();
     for (const AttemptId& id : state_->attempts().OnNode(node_.node)) {
-      ObservedAttempt attempt;
+      v1::ObservedPlace attempt;
       attempt.attempt = id;
       attempt.job = state_->attempts().Find(id)->job;
-      attempt.phase = v1::PHASE_PREPARING;
+      attempt.phase = Stage::kPreparing;
       node_.observed.attempts.push_back(attempt);
     }
     Transition transition;
@@ -109,7 +109,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
   void End(const JobId& job, int code = 0) {
     const AttemptRecord& attempt = *state_->attempts().LastOf(job);
     Observed observed;
-    ObservedAttempt seen;
+    v1::ObservedPlace seen;
     seen.attempt = attempt.id;
     seen.job = job;
     const auto say = [&](v1::Phase phase) {
@@ -121,16 +121,16 @@ class ClusterStateJobsTest : public ClusterStateTest {
       Submit(std::move(transition));
     };
     seen.master_port = 1234;
-    say(v1::PHASE_PREPARED);
+    say(Stage::kPrepared);
     ObservedRank rank;
     rank.rank = 0;
-    rank.state = v1::RANK_STATE_RUNNING;
+    rank.state = v1::PROCESS_STATE_RUNNING;
     rank.pid = 7;
     seen.ranks = {rank};
-    say(v1::PHASE_RUNNING);
-    seen.ranks[0].state = v1::RANK_STATE_EXITED;
+    say(Stage::kRunning);
+    seen.ranks[0].state = v1::PROCESS_STATE_EXITED;
     seen.ranks[0].exit = ExitStatus{.code = code};
-    say(v1::PHASE_ENDED);
+    say(Stage::kEnded);
   }
 
   Registration node_;

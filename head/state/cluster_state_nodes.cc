@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "head/state/reconciler.h"
 
@@ -21,10 +22,12 @@ namespace {
 constexpr size_t kAttemptsNamed = 8;
 
 // Why the lease of an attempt on a node that still has it is void.
-std::string VoidReason(const AttemptRecord* attempt, const AttemptPart* part) {
+std::string VoidReason(const AttemptRecord* attempt, const NodeId& node) {
   if (attempt == nullptr) return "the head knows no such attempt";
-  if (part == nullptr) return "it was never placed there";
-  return EndReasonOf(*attempt);
+  const Place* const place = PlaceOn(*attempt, node);
+  if (place == nullptr) return "it was never placed there";
+  if (IsOver(*place)) return EndReasonOf(*attempt);
+  return "its slot was filled again";
 }
 
 std::string ForReason(const std::string& reason) {
@@ -76,8 +79,8 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   ApplyFitness(node, registration.unfit, change);
   ApplyDevices(node, WithHealthy(registration), change);
   nodes_.SetSamples(node, registration.device_states);
-  for (const ObservedAttempt& observed : registration.observed.attempts) {
-    ApplyObserved(node, observed, change);
+  for (const v1::ObservedPlace& place : registration.observed.places()) {
+    ApplyObserved(node, place, change);
   }
   ApplyAbsence(node, registration.observed, change);
   if (returns) NoteReturn(node, change);
@@ -150,16 +153,16 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
 
 RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
   for (const AttemptId& id : attempts_.OnNode(node)) {
-    change.desired[node].insert(id);
+    change.desired[node].try_emplace(id);
   }
   RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
                             .desired = DesiredOf(node, change, view()),
                             .exchanges = {},
                             .acknowledged = {}};
-  for (const DesiredAttempt& each : registered.desired) {
-    if (each.goal != v1::GOAL_RUN) continue;
+  for (const v1::DesiredPlace& each : registered.desired) {
+    if (each.goal() != v1::GOAL_PREPARE) continue;
     const std::vector<SharedExchange> complete =
-        exchanges_.CompleteOf(each.attempt);
+        exchanges_.CompleteOf(*AttemptId::FromBytes(each.attempt_id()));
     registered.exchanges.insert(registered.exchanges.end(), complete.begin(),
                                 complete.end());
   }
@@ -319,12 +322,18 @@ bool ClusterState::ApplyDevices(const NodeId& node,
   return changed;
 }
 
-uint64_t ClusterState::FaultOf(const AttemptPart& part) const {
+uint64_t ClusterState::FaultOf(const AttemptRecord& attempt,
+                               const NodeId& node) const {
   uint64_t last = 0;
-  for (const auto& [id, amount] : part.devices) {
-    const Device* const device = FindDevice(*nodes_.Find(part.node), id);
-    if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) continue;
-    last = std::max(last, nodes_.DeviceEvent(part.node, id));
+  for (const Process& process : attempt.processes) {
+    if (process.node != node) continue;
+    for (const auto& [id, amount] : process.devices) {
+      const Device* const device = FindDevice(*nodes_.Find(node), id);
+      if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) {
+        continue;
+      }
+      last = std::max(last, nodes_.DeviceEvent(node, id));
+    }
   }
   return last;
 }
@@ -373,6 +382,9 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
                        : ""),
       change);
   nodes_.SetCause(node, change.cause);
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    change.desired[node].try_emplace(id);  // with the notice
+  }
   if (!is_drained) NoteLeft(node, change);
   return node;
 }
@@ -414,14 +426,14 @@ void ClusterState::EvictFrom(const NodeId& node, Change& change) {
 void ClusterState::Evict(const AttemptId& id, const NodeId& node,
                          Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
-  if (attempt.orphaned() || IsOver(*PartOn(attempt, node)) ||
+  if (attempt.orphaned() || IsOver(*PlaceOn(attempt, node)) ||
       attempt.state == v1::ATTEMPT_STATE_ENDING ||
       attempt.state == v1::ATTEMPT_STATE_ENDED) {
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const std::string why = WhyEvicted(*nodes_.Find(node));
-  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, why), change);
+  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, node, why), change);
 }
 
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
@@ -438,16 +450,17 @@ void ClusterState::NoteLeft(const NodeId& node, Change& change) {
 // ---- void leases ----
 
 absl::Status ClusterState::CheckOrphans(const NodeId& node,
-                                        const Observed& observed) const {
+                                        const v1::Observed& observed) const {
   size_t orphans = nodes_.OrphanCountOn(node);
-  if (orphans + observed.attempts.size() <= kOrphansMax)
+  if (orphans + static_cast<size_t>(observed.places_size()) <= kOrphansMax) {
     return absl::OkStatus();
-  for (const ObservedAttempt& each : observed.attempts) {
-    const AttemptRecord* attempt = attempts_.Find(each.attempt);
-    const AttemptPart* part =
-        attempt == nullptr ? nullptr : PartOn(*attempt, node);
-    const bool is_one = part == nullptr || IsOver(*part);
-    orphans += is_one && !nodes_.IsOrphanOn(node, each.attempt);
+  }
+  for (const v1::ObservedPlace& each : observed.places()) {
+    const AttemptId id = AttemptOf(each);
+    const AttemptRecord* attempt = attempts_.Find(id);
+    const Place* place = attempt == nullptr ? nullptr : PlaceOn(*attempt, node);
+    const bool is_one = place == nullptr || IsOver(*place);
+    orphans += is_one && !nodes_.IsOrphanOn(node, id);
   }
   if (orphans <= kOrphansMax) return absl::OkStatus();
   return SetReason(
@@ -458,28 +471,58 @@ absl::Status ClusterState::CheckOrphans(const NodeId& node,
       "too_many_orphans");
 }
 
+void ClusterState::ApplyOrphans(const NodeId& node,
+                                const v1::ObservedPlace& observed,
+                                Change& change) {
+  AttemptRecord* const attempt = attempts_.FindMutable(AttemptOf(observed));
+  NodeTable::Held held{.each = ResourcesPerProcess(observed), .processes = {}};
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    const Process* const process =
+        attempt == nullptr
+            ? nullptr
+            : FindProcess(*attempt, each.slot(), each.incarnation());
+    const bool has_lease =
+        process != nullptr && process->node == node && !process->over();
+    // One that was given up may yet begin, before the node hears of it.
+    const bool may_begin = each.state() == v1::PROCESS_STATE_PENDING &&
+                           process != nullptr && process->node == node;
+    if (has_lease || !(IsLive(each) || may_begin)) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(observed, each));
+  }
+  if (held.processes.empty()) {
+    RemoveOrphan(node, AttemptOf(observed), change);
+  } else {
+    AddOrphan(node, observed, std::move(held), change);
+  }
+}
+
 void ClusterState::AddOrphan(const NodeId& node,
-                             const ObservedAttempt& observed,
-                             const AttemptPart* part, Change& change) {
-  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
-  const JobId& job = attempt == nullptr ? observed.job : attempt->job;
-  if (!nodes_.AddOrphan(node, observed.attempt, job, part)) return;
-  const std::string text =
-      absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
-                   observed.attempt.ToHex(),
-                   ", whose lease there is void: ", VoidReason(attempt, part),
-                   "; it is to end it");
-  COHORT_LOG(kWarning, "lease_void", {"node", node},
-             {"attempt", observed.attempt}, {"why", VoidReason(attempt, part)});
+                             const v1::ObservedPlace& observed,
+                             NodeTable::Held held, Change& change) {
+  const AttemptId id = AttemptOf(observed);
+  const AttemptRecord* attempt = attempts_.Find(id);
+  const JobId job = attempt == nullptr ? JobOf(observed) : attempt->job;
+  // Deltas do not say what each holds.
+  if (held.each.empty() && attempt != nullptr) {
+    held.each = ResourcesPerWorker(*jobs_.Find(job)->spec);
+  }
+  held.everything = held.each.empty();
+  if (!nodes_.SetOrphan(node, id, job, std::move(held))) return;
+  const std::string why = VoidReason(attempt, node);
+  COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},
+             {"why", why});
   EventRecord event;
   event.kind = "lease_void";
   event.node = node;
-  event.attempt = observed.attempt;
+  event.attempt = id;
   if (attempt != nullptr) event.job = attempt->job;
-  event.text = text;
-  nodes_.SetOrphanEvent(node, observed.attempt,
-                        AddEvent(std::move(event), change));
-  GiveWayTo(node, observed.attempt, change);
+  event.text = absl::StrCat("node ", nodes_.Find(node)->name,
+                            " still has attempt ", id.ToHex(),
+                            ", whose lease there is void: ", why,
+                            "; it is to end it");
+  nodes_.SetOrphanEvent(node, id, AddEvent(std::move(event), change));
+  GiveWayTo(node, id, change);
 }
 
 void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,

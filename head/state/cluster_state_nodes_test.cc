@@ -112,7 +112,7 @@ TEST_F(NodeHealthTest, AReportIsASignOfLifeToo) {
   Run(job);
   Pass(absl::Seconds(6));
   ASSERT_EQ(Shown(a_), ShownNodeState::kSuspect);
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
 }
 
@@ -198,7 +198,7 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).attempts, 2);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
 }
 
 TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
@@ -209,7 +209,7 @@ TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
       Drain(a_.ToHex(), {.reason = "", .deadline = absl::ZeroDuration()}));
   Pass(limits_.tick_period, {a_});
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
+  v1::ObservedPlace ended = At(job, Stage::kEnded);
   ended.end = v1::END_CAUSE_EXITED;
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
@@ -240,7 +240,7 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
       Drain(a_.ToHex(), {.reason = "fan", .deadline = absl::Seconds(30)}));
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  again.observed.attempts = {At(job, Stage::kRunning)};
   Join(again);
   // In the same moment another node dies.
   Join(b_, 2);
@@ -276,7 +276,7 @@ TEST_F(NodeHealthTest, GoesOnWithTheRestOfADeadlineAfterARestart) {
   Pass(absl::Seconds(50), {a_});
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  again.observed.attempts = {At(job, Stage::kRunning)};
   Join(again);
   Pass(absl::Seconds(5), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
@@ -428,7 +428,7 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
   const AttemptId lost = Attempt(job).id;
-  const ObservedAttempt still = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace still = At(job, Stage::kRunning);
   Pass(absl::Seconds(11));
   Registration again = Node(a_, 2);
   again.observed.attempts = {still};
@@ -441,8 +441,8 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
-  ObservedAttempt ended = still;
-  ended.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace ended = still;
+  ended.phase = Stage::kEnded;
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
@@ -465,17 +465,17 @@ TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
-  ObservedAttempt anew = At(job, v1::PHASE_PREPARING);
+  v1::ObservedPlace anew = At(job, Stage::kPreparing);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING)
       << "the node may still start it";
-  anew.phase = v1::PHASE_PREPARED;
+  anew.phase = Stage::kPrepared;
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = v1::PHASE_STARTING;
+  anew.phase = Stage::kStarting;
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = v1::PHASE_ENDED;
+  anew.phase = Stage::kEnded;
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -487,7 +487,7 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   Join(a_, 3);
   const JobId first = SubmitJob(Spec(1, 2));
   Run(first);
-  const ObservedAttempt still = At(first, v1::PHASE_STARTING);
+  const v1::ObservedPlace still = At(first, Stage::kStarting);
   Join(a_, 3);  // the other daemon, which knows nothing of it
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING)
       << "again, as another attempt";
@@ -497,10 +497,10 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   ASSERT_NE(placed, still.attempt);
 
   Registration back = Node(a_, 3);
-  back.observed.attempts = {still, At(small, v1::PHASE_PREPARED)};
+  back.observed.attempts = {still, At(small, Stage::kPrepared)};
   const RegisteredNode registered = Join(back);
   std::map<AttemptId, Goal> goals;
-  for (const DesiredAttempt& desired : registered.desired) {
+  for (const v1::DesiredPlace& desired : registered.desired) {
     goals[desired.attempt] = desired.goal;
   }
   EXPECT_EQ(goals[still.attempt], v1::GOAL_FORGET);
@@ -511,8 +511,8 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   EXPECT_THAT(Job(first).failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 2)));
   EXPECT_EQ(Job(first).failures, 0);
-  ObservedAttempt gone = still;
-  gone.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace gone = still;
+  gone.phase = Stage::kEnded;
   Say(a_, gone);
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING);
 }

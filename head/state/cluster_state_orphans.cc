@@ -18,6 +18,27 @@ namespace {
 // Of attempts that a person has ended and whose nodes may not know it yet.
 constexpr size_t kEndedRemembered = 256;
 
+// Nothing of it runs, nor will.
+bool HasEnded(const v1::ObservedPlace& place) {
+  const auto& all = place.processes();
+  const bool none_left = std::all_of(
+      all.begin(), all.end(), [](const v1::ObservedProcess& each) {
+        return each.state() == v1::PROCESS_STATE_ENDED;
+      });
+  return place.phase() == v1::PHASE_FAILED || (!all.empty() && none_left);
+}
+
+NodeTable::Held HeldBy(const v1::ObservedPlace& place) {
+  NodeTable::Held held{.each = ResourcesPerProcess(place), .processes = {}};
+  held.everything = held.each.empty();
+  for (const v1::ObservedProcess& each : place.processes()) {
+    if (each.state() == v1::PROCESS_STATE_ENDED) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(place, each));
+  }
+  return held;
+}
+
 absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
   const std::string what =
       known == nullptr
@@ -77,8 +98,8 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const AttemptId& attempt,
   AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
   Claim(attempt, change);
   // It was left alone when their time came (DR-2).
-  for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
-    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+  for (const Place& place : std::vector<Place>(row->places)) {
+    if (drains_.HasPassed(place.node)) Evict(attempt, place.node, change);
   }
   return job;
 }
@@ -150,22 +171,21 @@ bool ClusterState::WasEnded(const AttemptId& orphan) const {
   return std::find(ended.begin(), ended.end(), orphan) != ended.end();
 }
 
-bool ClusterState::IsOrphan(const NodeId& node,
-                            const ObservedAttempt& observed) const {
-  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
-  if (attempt != nullptr) {
-    // It was never placed on another node than its row names.
-    return attempt->orphaned() && PartOn(*attempt, node) != nullptr;
-  }
-  return observed.phase != v1::PHASE_ENDED && !observed.generation.empty() &&
-         absl::string_view(observed.generation) != cluster_.generation.bytes();
+bool ClusterState::IsOrphan(const v1::ObservedPlace& observed) const {
+  const AttemptRecord* attempt = attempts_.Find(AttemptOf(observed));
+  // Its slots may have been filled on other nodes than its row names.
+  if (attempt != nullptr) return attempt->orphaned();
+  return !HasEnded(observed) && !observed.generation().empty() &&
+         absl::string_view(observed.generation()) !=
+             cluster_.generation.bytes();
 }
 
 bool ClusterState::TakeOrphan(const NodeId& node,
-                              const ObservedAttempt& observed, Change& change) {
-  if (!IsOrphan(node, observed)) return false;
+                              const v1::ObservedPlace& observed,
+                              Change& change) {
+  if (!IsOrphan(observed)) return false;
   const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
-  const OrphanTable::Entry& entry = *orphans_.Find(observed.attempt);
+  const OrphanTable::Entry& entry = *orphans_.Find(AttemptOf(observed));
   if (entry.has_row) return true;
   AcknowledgeWords(node, observed, change);  // no row takes them
   uint64_t told_by = 0;
@@ -186,8 +206,7 @@ bool ClusterState::TakeOrphan(const NodeId& node,
     told_by = AddEvent(std::move(event), change);
   }
   // What it holds there is not free.
-  if (nodes_.AddOrphan(node, entry.attempt, entry.job,
-                       observed.held.has_value() ? &*observed.held : nullptr)) {
+  if (nodes_.SetOrphan(node, entry.attempt, entry.job, HeldBy(observed))) {
     nodes_.SetOrphanEvent(node, entry.attempt, told_by);
     GiveWayTo(node, entry.attempt, change);
   }
@@ -211,8 +230,9 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
   attempt.orphaned_since = absl::InfinitePast();
   change.attempts.insert(id);
   change.jobs.insert(attempt.job);
-  for (const AttemptPart& part : attempt.parts) {
-    change.desired[part.node].insert(id);
+  TakeNewest(*jobs_.FindMutable(attempt.job), attempt, entry, change);
+  for (const Place& place : attempt.places) {
+    change.desired[place.node].try_emplace(id);
   }
   for (const auto& [node, part] : entry.parts) {
     if (part.seen.has_value()) ApplyObserved(node, *part.seen, change);
@@ -220,16 +240,53 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
   return entry;
 }
 
+void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
+                              const OrphanTable::Entry& entry,
+                              Change& change) {
+  for (const auto& [node, part] : entry.parts) {
+    if (!part.seen.has_value() || nodes_.Find(node) == nullptr) continue;
+    for (const v1::ObservedProcess& seen : part.seen->processes()) {
+      const size_t slot = static_cast<size_t>(seen.slot());
+      if (slot >= attempt.processes.size() ||
+          attempt.processes[slot].incarnation >= seen.incarnation()) {
+        continue;
+      }
+      Process& process = attempt.processes[slot];
+      if (!process.over()) {
+        nodes_.Release(attempt.id, process.node,
+                       {process.slot, process.incarnation});
+      }
+      process.incarnation = seen.incarnation();
+      process.node = node;
+      process.devices = DevicesOf(*part.seen, seen);
+      process.state = v1::PROCESS_STATE_STARTING;
+      process.again = process.leaving = false;
+      process.has_row = true;
+      job.incarnations = std::max(job.incarnations, seen.incarnation());
+      if (PlaceOn(attempt, node) == nullptr) {
+        attempt.places.push_back({.node = node});
+        attempts_.NotePlace(attempt.id, node);
+      }
+      PlaceOn(attempt, node)->phase = v1::PLACE_PHASE_RUNNING;
+      nodes_.RemoveOrphan(node, attempt.id);
+      Hold(job, attempt, node, {process.slot});
+      change.slots[attempt.id].insert(process.slot);
+    }
+  }
+}
+
 void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
                                Change& change) {
   const AttemptId& id = entry.attempt;
   const AttemptRecord& attempt = *attempts_.Find(id);
-  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
-    const NodeRecord* node = nodes_.Find(part.node);
+  for (const Place& place : std::vector<Place>(attempt.places)) {
+    const NodeRecord* node = nodes_.Find(place.node);
     const bool is_dead = node == nullptr || node->state == v1::NODE_STATE_DEAD;
-    if (!is_dead && !entry.parts.at(part.node).missing) continue;
-    ApplyMissing(part.node, id, change);
+    if (!is_dead && !entry.parts.at(place.node).missing) continue;
+    ApplyMissing(place.node, id, change);
   }
+  const JobRecord& job = *jobs_.Find(attempt.job);
+  if (RunsOneByOne(job)) AskForSlots(job, attempt);
   Requeue(attempt.job, change);
 }
 

@@ -46,9 +46,9 @@ TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
 
-  Say(a_, At(job, v1::PHASE_PREPARED));
+  Say(a_, At(job, Stage::kPrepared));
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_RUN));
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job(job).started_at, time_.Wall());
   Say(a_, Exited(job, a_, 0));
@@ -62,12 +62,12 @@ TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
   Join(a_, 1);
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(2, 1));
-  std::vector<DesiredAttempt> sent = sent_[a_];
+  std::vector<v1::DesiredPlace> sent = sent_[a_];
   sent.insert(sent.end(), sent_[b_].begin(), sent_[b_].end());
   ASSERT_THAT(sent, SizeIs(2));
   const bool a_first = sent[0].holds_rank_zero;
-  const DesiredAttempt& first = a_first ? sent[0] : sent[1];
-  const DesiredAttempt& second = a_first ? sent[1] : sent[0];
+  const v1::DesiredPlace& first = a_first ? sent[0] : sent[1];
+  const v1::DesiredPlace& second = a_first ? sent[1] : sent[0];
   EXPECT_EQ(first.node_rank, 0);
   EXPECT_EQ(second.node_rank, 1);
   EXPECT_FALSE(second.holds_rank_zero);
@@ -231,7 +231,7 @@ TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  const NodeId first = Attempt(job).parts[0].node;
+  const NodeId first = Attempt(job).places[0].node;
   Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).number, 2);
@@ -282,7 +282,7 @@ TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   Run(job);
   state_->WithdrawNode(a_, incarnations_[a_]);
   EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_ALIVE);
-  ObservedAttempt ended = Exited(job, a_, 1, /*by_order=*/true);
+  v1::ObservedPlace ended = Exited(job, a_, 1, /*by_order=*/true);
   ended.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
   TakeGoals(a_);
   Say(a_, ended);
@@ -308,7 +308,7 @@ TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   Reload();
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  again.observed.attempts = {At(job, Stage::kRunning)};
   EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(v1::GOAL_RUN));
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Say(a_, Exited(job, a_, 0));
@@ -353,14 +353,14 @@ TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
 // may hold stays unavailable until it is gone.
 TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
   Registration registration = Node(a_, 4);
-  ObservedAttempt orphan;
+  v1::ObservedPlace orphan;
   orphan.attempt = AttemptId::New(random_);
-  orphan.phase = v1::PHASE_RUNNING;
+  orphan.phase = Stage::kRunning;
   registration.observed.attempts = {orphan};
   EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(v1::GOAL_FORGET));
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  orphan.phase = v1::PHASE_ENDED;
+  orphan.phase = Stage::kEnded;
   Say(a_, orphan);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -376,7 +376,7 @@ TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
   EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_DEAD);
   EXPECT_THAT(disconnected_, ElementsAre(a_));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
   EXPECT_EQ(Job(job).infra_restarts, 1);
   EXPECT_EQ(Job(job).failures, 0);
 }
@@ -385,7 +385,7 @@ TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt old = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace old = At(job, Stage::kRunning);
   Pass(absl::Seconds(11));
   ASSERT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // no other node
   Registration back = Node(a_, 2);
@@ -396,7 +396,7 @@ TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
               testing::UnorderedElementsAre(v1::GOAL_FORGET, v1::GOAL_PREPARE));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
-  old.phase = v1::PHASE_ENDED;
+  old.phase = Stage::kEnded;
   Say(a_, old);
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
 }
@@ -416,7 +416,7 @@ TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
   Run(job);
   const uint64_t old = incarnations_[a_];
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  again.observed.attempts = {At(job, Stage::kRunning)};
   Join(again);
   Transition transition;
   COHORT_EXPECT_OK(state_->Observe(
@@ -434,7 +434,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   const JobId job = SubmitJob(spec);
   Run(job);
   sent_.clear();
-  ObservedAttempt committing = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace committing = At(job, Stage::kRunning);
   committing.checkpoints = {
       {.path = "/s/attempt-1.1/step-5", .step = 5, .epoch = 1}};
   Say(a_, committing);
@@ -445,7 +445,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   ASSERT_THAT(sent_[a_], SizeIs(1));
   EXPECT_THAT(sent_[a_][0].retired_checkpoints,
               ElementsAre("/s/attempt-1.1/step-5"));
-  ObservedAttempt removed = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace removed = At(job, Stage::kRunning);
   removed.removed_checkpoints = {"/s/attempt-1.1/step-5"};
   Say(a_, removed);
 
@@ -453,7 +453,7 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   Say(a_, Exited(job, a_, 1));
   Pass(absl::Seconds(1), {a_});
   ASSERT_THAT(sent_[a_], SizeIs(2));
-  for (const DesiredAttempt& sent : sent_[a_]) {
+  for (const v1::DesiredPlace& sent : sent_[a_]) {
     if (sent.goal != v1::GOAL_PREPARE) continue;
     EXPECT_EQ(sent.restore->path, "/s/attempt-1.1/step-9");
     EXPECT_EQ(sent.epoch, 2);
@@ -466,7 +466,7 @@ TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
   spec.mutable_run()->set_num_to_keep(1);
   const JobId job = SubmitJob(spec);
   Run(job);
-  ObservedAttempt last = Exited(job, a_, 0);
+  v1::ObservedPlace last = Exited(job, a_, 0);
   last.checkpoints = {{.path = "/s/attempt-1.1/step-1", .step = 1, .epoch = 1},
                       {.path = "/s/attempt-1.1/step-2", .step = 2, .epoch = 1}};
   sent_.clear();
@@ -485,9 +485,9 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   const JobId job = SubmitJob(Spec(2, 1));
   Run(job);
   const bool a_first = PartOn(Attempt(job), a_)->ranks[0].rank == 0;
-  ObservedAttempt of_a = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace of_a = At(job, Stage::kRunning);
   of_a.exchanges = {{"address", a_first ? 0 : 1, "blob-a"}};
-  ObservedAttempt of_b = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace of_b = At(job, Stage::kRunning);
   of_b.exchanges = {{"address", a_first ? 1 : 0, "blob-b"}};
   sent_.clear();
   Say(a_, of_a);
@@ -525,8 +525,8 @@ TEST_F(ClusterStateTest, LastWordsThatComeAfterTheStateAreRecorded) {
   spec.mutable_run()->set_retry_delay_us(0);
   const JobId job = SubmitJob(spec);
   Run(job);
-  const ObservedAttempt failed = Exited(job, a_, 3);
-  ObservedAttempt words = failed;
+  const v1::ObservedPlace failed = Exited(job, a_, 3);
+  v1::ObservedPlace words = failed;
   words.stderr_tail = "why";
   Registration back = Node(a_, 1);
   back.observed.attempts = {failed};
@@ -554,7 +554,7 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   const JobId job = SubmitJob(spec);
   Run(job);
   const int of_a = PartOn(Attempt(job), a_)->ranks[0].rank;
-  ObservedAttempt told = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace told = At(job, Stage::kRunning);
   told.exchanges = {{"preflight/address", of_a, "blob"}};
   told.preflight = {.verdict = v1::PREFLIGHT_VERDICT_FAILED,
                     .summary = "nobody came"};
@@ -572,7 +572,7 @@ TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt report = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace report = At(job, Stage::kRunning);
   const int before = disk_.appends();
   for (uint64_t i = 1; i <= 20; ++i) {
     report.metrics = {
@@ -708,7 +708,7 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
   for (const EventRecord& event : *events) {
     if (event.job != job || event.attempt.IsNil()) continue;
     kinds.push_back(event.kind);
-    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).parts[0].node))
+    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).places[0].node))
         << event.text;
     EXPECT_TRUE(event.node.IsNil()) << "the node's own events have that";
   }

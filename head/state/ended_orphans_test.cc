@@ -30,7 +30,7 @@ class EndedOrphansTest : public OrphansTest {
   }
 
   JobId job_;
-  ObservedAttempt running_;
+  v1::ObservedPlace running_;
 };
 
 TEST_F(EndedOrphansTest, TheJobWaitsUntilItsNodeSaysThatItEnded) {

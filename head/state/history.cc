@@ -222,6 +222,7 @@ size_t History::ForgetJob(const JobId& job, Change& change) {
 void History::ForgetAttempt(const AttemptId& attempt, Change& change) {
   attempts_.Remove(attempt);
   change.attempts.erase(attempt);
+  change.slots.erase(attempt);
   change.Delete<AttemptRecord>(attempt);
 }
 

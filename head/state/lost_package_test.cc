@@ -43,7 +43,7 @@ class LostPackageTest : public ClusterStateTest {
     Submit(std::move(transition));
   }
   void SayLost() {
-    ObservedAttempt ended = At(array_.Element(0), v1::PHASE_ENDED);
+    v1::ObservedPlace ended = At(array_.Element(0), Stage::kEnded);
     ended.end = v1::END_CAUSE_PACKAGE_LOST;
     ended.detail = "the head does not have it";
     Say(a_, ended);

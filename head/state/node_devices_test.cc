@@ -70,7 +70,7 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu), Amount::FromUnits(1));
   const JobId job = SubmitJob(GpuSpec(1, 1));
-  EXPECT_THAT(Attempt(job).parts[0].devices,
+  EXPECT_THAT(Attempt(job).places[0].devices,
               ElementsAre(Pair(Gpu(a_, 1), Amount::FromUnits(1))));
   const JobId waits = SubmitJob(GpuSpec(1, 1));
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
@@ -152,12 +152,12 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
   const JobId job = SubmitJob(spec);
   Run(job);
   Fence(0, "GPU g0: Xid 79");
-  ObservedAttempt ended = Exited(job, a_, 1);
+  v1::ObservedPlace ended = Exited(job, a_, 1);
   ended.end = v1::END_CAUSE_DEVICE_FAULT;
   ended.detail = "GPU g0: Xid 79";
   // The failed rank is heard of first.
-  ObservedAttempt failed = ended;
-  failed.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace failed = ended;
+  failed.phase = Stage::kRunning;
   failed.end = v1::END_CAUSE_UNSPECIFIED;
   Say(a_, failed);
   Say(a_, ended);

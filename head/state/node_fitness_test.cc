@@ -85,12 +85,12 @@ TEST_F(NodeFitnessTest,
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
   SayUnfit(a_, "full");
-  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
+  v1::ObservedPlace ended = At(job, Stage::kEnded);
   ended.end = v1::END_CAUSE_NODE_FAILED;
   ended.detail = "write /state/journal: No space left on device";
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(Job(job).causes[0], HasSubstr("No space left on device"));

@@ -24,8 +24,8 @@ TEST_F(OrphanLiesTest, HugeAmountsAreHeldAndGivenBack) {
   const JobId other = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt first = Run(job, kNode);
-  ObservedAttempt second = Run(other, kNode);
+  v1::ObservedPlace first = Run(job, kNode);
+  v1::ObservedPlace second = Run(other, kNode);
   ResourceSet huge;
   huge.Set(kMemory, Amount::FromUnits(900'000'000'000'000));
   first.held->resources = huge;
@@ -50,8 +50,8 @@ TEST_F(OrphanLiesTest, NothingOfADeviceIsHeldAndGivenBack) {
   const JobId other = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt first = Run(job, kNode);
-  ObservedAttempt second = Run(other, kNode);
+  v1::ObservedPlace first = Run(job, kNode);
+  v1::ObservedPlace second = Run(other, kNode);
   first.held->devices["x"] = Amount();
   second.held->devices["x"] = Amount();
   Restore();
@@ -65,7 +65,7 @@ TEST_F(OrphanLiesTest, TooManyAreRefusedByName) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Registration registration;
   registration.node = kNode;
@@ -88,7 +88,7 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
   const JobId other = NewJob();
   Backup();
   Join(kNode, {}, 1);
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running}, 4);
   running.job = other;
@@ -102,7 +102,7 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
 TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   const RegisteredNode other = Join(kOtherNode, {running});
@@ -119,10 +119,10 @@ TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
 TEST_F(OrphanLiesTest, UnknownAttemptsOfThisGenerationAreForgotten) {
   Join(kNode);
   const JobId job = NewJob();
-  ObservedAttempt unknown = Run(job, kNode);
+  v1::ObservedPlace unknown = Run(job, kNode);
   unknown.attempt = IdOf<AttemptId>('x');
   const RegisteredNode again =
-      Join(kNode, {At(job, v1::PHASE_RUNNING), unknown});
+      Join(kNode, {At(job, Stage::kRunning), unknown});
   ASSERT_THAT(again.desired, SizeIs(2));
   EXPECT_EQ(again.desired[0].goal, v1::GOAL_RUN);
   EXPECT_EQ(again.desired[1].goal, v1::GOAL_FORGET);

@@ -33,10 +33,10 @@ class OrphanListTest : public OrphansTest {
     Transition transition;
     const JobId job = *state_->SubmitJob(Key(), "default", spec, transition);
     Submit(std::move(transition));
-    Say(kNode, At(job, v1::PHASE_PREPARED));
-    Say(kOtherNode, At(job, v1::PHASE_PREPARED));
-    Say(kNode, At(job, v1::PHASE_RUNNING));
-    Say(kOtherNode, At(job, v1::PHASE_RUNNING));
+    Say(kNode, At(job, Stage::kPrepared));
+    Say(kOtherNode, At(job, Stage::kPrepared));
+    Say(kNode, At(job, Stage::kRunning));
+    Say(kOtherNode, At(job, Stage::kRunning));
     EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
     return job;
   }
@@ -45,7 +45,7 @@ class OrphanListTest : public OrphansTest {
 
 TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -66,7 +66,7 @@ TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
 
 TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -82,7 +82,7 @@ TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
 
 TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -94,7 +94,7 @@ TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
 
 TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -122,7 +122,7 @@ TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {
   Join(kNode);
   Backup();
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Transition transition;
@@ -136,7 +136,7 @@ TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {
 TEST_F(OrphanListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));

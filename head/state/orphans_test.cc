@@ -25,7 +25,7 @@ using ::testing::UnorderedElementsAre;
 TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   EXPECT_STREQ(State(running.attempt), "AWAY");
@@ -48,11 +48,11 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
 TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
-  ObservedAttempt words = running;
+  v1::ObservedPlace words = running;
   words.ranks = Ended(running, 3).ranks;
   words.stderr_tail = "why";
   Say(kNode, words);
@@ -66,7 +66,7 @@ TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
 TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
   Join(kNode);
   const JobId job = NewJob();
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -85,7 +85,7 @@ TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
 TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {Ended(running, 0)});
@@ -100,7 +100,7 @@ TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
 TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {Ended(running, 0)});
@@ -121,7 +121,7 @@ TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
 TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -180,7 +180,7 @@ TEST_F(OrphansTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
 TEST_F(OrphansTest, WhatItsNodeStillPreparesGoesOnOnceAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt prepared = At(job, v1::PHASE_PREPARED);
+  const v1::ObservedPlace prepared = At(job, Stage::kPrepared);
   Backup();
   Restore();
   Join(kNode, {prepared});
@@ -208,7 +208,7 @@ TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
 TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -224,7 +224,7 @@ TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
 TEST_F(OrphansTest, ARepeatedRequestGetsTheFirstAnswer) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});

@@ -46,14 +46,14 @@ class PhaseTest : public ClusterStateTest,
 
   void Reach() {
     if (GetParam() == Phase::kPreparing) return;
-    Say(a_, At(job_, v1::PHASE_PREPARED));
+    Say(a_, At(job_, Stage::kPrepared));
     if (GetParam() == Phase::kPrepared) return;
-    Say(b_, At(job_, v1::PHASE_PREPARED));
+    Say(b_, At(job_, Stage::kPrepared));
     if (GetParam() == Phase::kStarting) {
-      return Say(a_, At(job_, v1::PHASE_STARTING));
+      return Say(a_, At(job_, Stage::kStarting));
     }
-    Say(a_, At(job_, v1::PHASE_RUNNING));
-    Say(b_, At(job_, v1::PHASE_RUNNING));
+    Say(a_, At(job_, Stage::kRunning));
+    Say(b_, At(job_, Stage::kRunning));
     if (GetParam() == Phase::kEnding) Say(a_, Exited(job_, a_, 1));
     if (GetParam() == Phase::kStopping) {
       COHORT_EXPECT_OK(StopJob(job_));
@@ -63,26 +63,26 @@ class PhaseTest : public ClusterStateTest,
   bool Runs() const { return GetParam() >= Phase::kStarting; }
 
   // What `node` has of the attempt in this phase.
-  ObservedAttempt Has(const NodeId& node) {
+  v1::ObservedPlace Has(const NodeId& node) {
     const bool first = node == a_;
     switch (GetParam()) {
       case Phase::kPreparing:
-        return At(job_, v1::PHASE_PREPARING);
+        return At(job_, Stage::kPreparing);
       case Phase::kPrepared:
-        return At(job_, first ? v1::PHASE_PREPARED : v1::PHASE_PREPARING);
+        return At(job_, first ? Stage::kPrepared : Stage::kPreparing);
       case Phase::kStarting:
-        return At(job_, first ? v1::PHASE_STARTING : v1::PHASE_PREPARED);
+        return At(job_, first ? Stage::kStarting : Stage::kPrepared);
       case Phase::kEnding:
         if (first) return Exited(job_, a_, 1);
-        return At(job_, v1::PHASE_RUNNING);
+        return At(job_, Stage::kRunning);
       case Phase::kRunning:
       case Phase::kStopping:
-        return At(job_, v1::PHASE_RUNNING);
+        return At(job_, Stage::kRunning);
     }
     return {};
   }
   RegisteredNode Rejoin(const NodeId& node,
-                        std::vector<ObservedAttempt> attempts) {
+                        std::vector<v1::ObservedPlace> attempts) {
     Registration registration = Node(node, 1);
     registration.observed.attempts = std::move(attempts);
     return Join(registration);
@@ -105,13 +105,13 @@ class PhaseTest : public ClusterStateTest,
   // Both nodes do what they are told until the job has ended.
   void GoOn() {
     if (Attempt(job_).state == v1::ATTEMPT_STATE_PREPARING) {
-      Say(a_, At(job_, v1::PHASE_PREPARED));
-      Say(b_, At(job_, v1::PHASE_PREPARED));
+      Say(a_, At(job_, Stage::kPrepared));
+      Say(b_, At(job_, Stage::kPrepared));
     }
     const bool ends = Attempt(job_).state == v1::ATTEMPT_STATE_ENDING;
     for (const NodeId& node : {a_, b_}) {
       if (IsOver(*PartOn(Attempt(job_), node))) continue;
-      if (!ends) Say(node, At(job_, v1::PHASE_RUNNING));
+      if (!ends) Say(node, At(job_, Stage::kRunning));
     }
     for (const NodeId& node : {a_, b_}) {
       if (IsOver(*PartOn(Attempt(job_), node))) continue;
@@ -192,29 +192,29 @@ TEST_P(PhaseTest, StartsAgainWhatBothSidesLost) {
 }
 
 TEST_P(PhaseTest, TakesANodeBackThatWasDeclaredDead) {
-  const ObservedAttempt had = Has(a_);
+  const v1::ObservedPlace had = Has(a_);
   Pass(absl::Seconds(11), {b_});
   ASSERT_EQ(state_->nodes().ShownState(a_), ShownNodeState::kDead);
   if (GetParam() != Phase::kEnding) {
-    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, v1::PART_PHASE_LOST);
+    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, v1::PLACE_PHASE_LOST);
   }
   // The rest of the gang ends.
   if (Runs()) {
     Say(b_, Exited(job_, b_, 143, /*by_order=*/true));
   } else {
-    ObservedAttempt ended = At(job_, v1::PHASE_ENDED);
+    v1::ObservedPlace ended = At(job_, Stage::kEnded);
     ended.end = v1::END_CAUSE_EXITED;
     Say(b_, ended);
   }
   const RegisteredNode back = Rejoin(a_, {had});
-  for (const DesiredAttempt& desired : back.desired) {
+  for (const v1::DesiredPlace& desired : back.desired) {
     if (desired.attempt != had.attempt) continue;
     EXPECT_EQ(desired.goal, v1::GOAL_FORGET);
   }
   EXPECT_THAT(back.desired, Not(IsEmpty()));
   // What runs there is in the way until the node has ended it.
-  ObservedAttempt gone = had;
-  gone.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace gone = had;
+  gone.phase = Stage::kEnded;
   Say(a_, gone);
   const bool again = GetParam() < Phase::kEnding;
   if (again) {
@@ -264,11 +264,11 @@ TEST_P(LyingNodeTest, IsToldWhatAndNothingChanges) {
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
 }
 
-ObservedAttempt SomeAttempt(char c) {
-  ObservedAttempt attempt;
+v1::ObservedPlace SomeAttempt(char c) {
+  v1::ObservedPlace attempt;
   attempt.attempt = *AttemptId::FromBytes(std::string(16, c));
   attempt.job = *JobId::FromBytes(std::string(16, c));
-  attempt.phase = v1::PHASE_RUNNING;
+  attempt.phase = Stage::kRunning;
   return attempt;
 }
 
@@ -395,14 +395,14 @@ class StrangeReportTest : public ClusterStateTest {
 
 TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
   const int other = PartOn(Attempt(job_), b_)->ranks[0].rank;
-  ObservedAttempt lie = At(job_, v1::PHASE_RUNNING);
+  v1::ObservedPlace lie = At(job_, Stage::kRunning);
   lie.ranks = {{.rank = other,
-                .state = v1::RANK_STATE_EXITED,
+                .state = v1::PROCESS_STATE_EXITED,
                 .pid = 1,
                 .exit = ExitStatus{.code = 1},
                 .exit_order = 1},
                {.rank = 1'000'000,
-                .state = v1::RANK_STATE_EXITED,
+                .state = v1::PROCESS_STATE_EXITED,
                 .pid = 1,
                 .exit = ExitStatus{.code = 1},
                 .exit_order = 2}};
@@ -419,11 +419,11 @@ TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
 TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
   const NodeId c = NodeId::New(random_);
   Join(c, 4);
-  ObservedAttempt lie = At(job_, v1::PHASE_ENDED);
+  v1::ObservedPlace lie = At(job_, Stage::kEnded);
   lie.end = v1::END_CAUSE_KEEPER_LOST;
   Say(c, lie);
   ExpectUndisturbed();
-  Say(c, At(job_, v1::PHASE_RUNNING));
+  Say(c, At(job_, Stage::kRunning));
   ExpectUndisturbed();
   ASSERT_FALSE(sent_[c].empty());
   EXPECT_EQ(sent_[c].back().goal, v1::GOAL_FORGET);
@@ -434,10 +434,10 @@ TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
 TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
   Observed observed;
   for (size_t i = 0; i <= kOrphansMax; ++i) {
-    ObservedAttempt& attempt = observed.attempts.emplace_back();
+    v1::ObservedPlace& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
-    attempt.phase = v1::PHASE_RUNNING;
+    attempt.phase = Stage::kRunning;
   }
   Transition transition;
   EXPECT_THAT(state_->Observe(a_, incarnations_[a_], observed, transition),
@@ -452,10 +452,10 @@ TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
 TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
   Observed observed;
   for (size_t i = 0; i < kOrphansMax; ++i) {
-    ObservedAttempt& attempt = observed.attempts.emplace_back();
+    v1::ObservedPlace& attempt = observed.attempts.emplace_back();
     attempt.attempt = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
-    attempt.phase = v1::PHASE_RUNNING;
+    attempt.phase = Stage::kRunning;
   }
   for (int time = 0; time < 2; ++time) {
     Transition transition;
@@ -466,11 +466,11 @@ TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
 }
 
 TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
-  for (const auto& tell : std::vector<std::function<void(ObservedAttempt&)>>{
-           [](ObservedAttempt& a) { a.master_port = -1; },
-           [](ObservedAttempt& a) { a.ranks = {{.rank = -1}}; },
-           [](ObservedAttempt& a) { a.attempt = AttemptId(); }}) {
-    ObservedAttempt lie = Exited(job_, a_, 1);
+  for (const auto& tell : std::vector<std::function<void(v1::ObservedPlace&)>>{
+           [](v1::ObservedPlace& a) { a.master_port = -1; },
+           [](v1::ObservedPlace& a) { a.ranks = {{.rank = -1}}; },
+           [](v1::ObservedPlace& a) { a.attempt = AttemptId(); }}) {
+    v1::ObservedPlace lie = Exited(job_, a_, 1);
     tell(lie);
     Transition transition;
     EXPECT_THAT(state_->Observe(a_, incarnations_[a_],
@@ -486,7 +486,7 @@ TEST_F(StrangeReportTest, ANodeThatLostItsDevicesIsFullUntilTheyAreReleased) {
   Registration smaller = Node(a_, 1);
   smaller.resources = ResourceSet();
   smaller.resources.Set(kMemory, Amount::FromUnits(1));
-  smaller.observed.attempts = {At(job_, v1::PHASE_RUNNING)};
+  smaller.observed.attempts = {At(job_, Stage::kRunning)};
   Join(smaller);
   ExpectUndisturbed();
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());

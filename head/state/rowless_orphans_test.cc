@@ -29,7 +29,7 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
@@ -50,7 +50,7 @@ TEST_F(RowlessOrphansTest, AnOrphanThatNoRowKnowsCannotBeAdopted) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   const absl::StatusOr<JobId> adopted = Adopt(running.attempt);
@@ -69,7 +69,7 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   const RegisteredNode joined = Join(kNode, {Ended(running, 0)});
   ASSERT_THAT(joined.desired, SizeIs(1));
@@ -83,14 +83,14 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
 TEST_F(RowlessOrphansTest, AnOrphanBesideAnEndedAttemptHoldsItsOwnOnly) {
   Join(kNode, {}, 3);
   const JobId first = NewJob();
-  const ObservedAttempt one = Run(first, kNode);
+  const v1::ObservedPlace one = Run(first, kNode);
   const JobId second = NewJob();
-  const ObservedAttempt two = Run(second, kNode);
+  const v1::ObservedPlace two = Run(second, kNode);
   Backup();
   Say(kNode, Ended(one, 0));
   Say(kNode, Ended(two, 0));
-  const ObservedAttempt later = Run(NewJob(), kNode);
-  const ObservedAttempt last = Run(NewJob(), kNode);
+  const v1::ObservedPlace later = Run(NewJob(), kNode);
+  const v1::ObservedPlace last = Run(NewJob(), kNode);
   Restore();
   Join(kNode, {later, last}, 3);
   Settle();
@@ -107,12 +107,12 @@ TEST_F(RowlessOrphansTest, WhatHasNotBegunGivesWay) {
   const JobId job = NewJob(2);
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode);
   Settle();
   ASSERT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
-  for (const DesiredAttempt& desired : Join(kNode, {running}).desired) {
+  for (const v1::DesiredPlace& desired : Join(kNode, {running}).desired) {
     EXPECT_EQ(desired.goal, v1::GOAL_FORGET) << desired.attempt;
   }
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
@@ -125,7 +125,7 @@ TEST_F(RowlessOrphansTest, WithoutWordOfWhatItHoldsAllOfTheNodeIsHeld) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   running.held.reset();
   Restore();
   Join(kNode, {running});
@@ -136,7 +136,7 @@ TEST_F(RowlessOrphansTest, OneOfAJobThatTheBackupLacksHoldsUntilItEnds) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -154,7 +154,7 @@ TEST_F(RowlessOrphansTest, AnEndedOrphanIsForgottenAlsoAfterAStart) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
@@ -177,7 +177,7 @@ TEST_F(RowlessOrphansTest, AWaitingJobGoesOnOnceItsOrphanIsEnded) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -193,7 +193,7 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kOtherNode);
   Join(kNode, {running});
@@ -222,7 +222,7 @@ TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -234,15 +234,15 @@ TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
 TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt first = Run(job, kNode);
+  const v1::ObservedPlace first = Run(job, kNode);
   Backup();
   // The first attempt is lost, a second one begins.
-  ObservedAttempt lost = first;
-  lost.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace lost = first;
+  lost.phase = Stage::kEnded;
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   Say(kNode, lost);
   ASSERT_EQ(Job(job).attempts, 2);
-  const ObservedAttempt second = Run(job, kNode);
+  const v1::ObservedPlace second = Run(job, kNode);
   Restore();
   Join(kNode, {second});
   Settle();
@@ -266,10 +266,10 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
   Transition transition;
   const JobId array = *state_->SubmitJob(Key(), "default", spec, transition);
   Submit(std::move(transition));
-  ObservedAttempt zero = Run(array.Element(0), kNode);
+  v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Say(kNode, Ended(zero, 0));
-  const ObservedAttempt one = Run(array.Element(1), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
   Restore();
   Join(kNode, {Ended(zero, 0), one});
   Settle();
@@ -306,9 +306,9 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
   const JobId array = *state_->SubmitJob(Key(), "default", spec, transition);
   Submit(std::move(transition));
   Backup();
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
-  const ObservedAttempt one = Run(array.Element(1), kNode);
-  ObservedAttempt lie = one;
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
+  v1::ObservedPlace lie = one;
   lie.attempt = IdOf<AttemptId>('l');
   lie.job = array.Element(2);
   Restore();
@@ -329,7 +329,7 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
 TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   Join(kNode);
   const JobId first = NewJob();
-  const ObservedAttempt before = Run(first, kNode);
+  const v1::ObservedPlace before = Run(first, kNode);
   JobSpec spec = OneWorker();
   SetCommand(spec, {"train"});
   SetResource(spec, kCpu, Amount::FromUnits(1));
@@ -339,7 +339,7 @@ TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   Submit(std::move(transition));
   Backup();
   Say(kNode, Ended(before, 0));
-  const ObservedAttempt running = Run(second, kNode);
+  const v1::ObservedPlace running = Run(second, kNode);
   Restore();
   Join(kNode, {running, before});
   Settle();
@@ -350,7 +350,7 @@ TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job(second).reason, HasSubstr("it was to start after"));
   EXPECT_STREQ(State(running.attempt), "RUNNING");
-  for (const DesiredAttempt& sent : sent_[kNode]) {
+  for (const v1::DesiredPlace& sent : sent_[kNode]) {
     EXPECT_NE(sent.attempt, running.attempt);
   }
   Say(kNode, Ended(running, 0));
@@ -361,7 +361,7 @@ TEST_F(RowlessOrphansTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -385,7 +385,7 @@ TEST_F(RowlessOrphansTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
 TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -406,7 +406,7 @@ TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
 TEST_F(RowlessOrphansTest, AnEndedAttemptIsNotOneOfItsDrainedNode) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});

@@ -1,5 +1,6 @@
 #include "head/state/rows.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
+#include "head/state/attempt_table.h"
 #include "head/store/records_codec.h"
 
 namespace cohort::head {
@@ -44,11 +46,11 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
                                               attempt.job.ToText(), " is not"));
     }
     if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
-    for (const AttemptPart& part : attempt.parts) {
-      if (!nodes.contains(part.node)) {
+    for (const Place& place : attempt.places) {
+      if (!nodes.contains(place.node)) {
         return absl::DataLossError(
             absl::StrCat("attempt ", attempt.id.ToHex(), " is on node ",
-                         part.node.ToHex(), ", which is not there"));
+                         place.node.ToHex(), ", which is not there"));
       }
     }
   }
@@ -106,6 +108,46 @@ absl::Status JoinSpecs(std::vector<SpecRecord> specs, Rows& rows) {
   return join(rows.arrays);
 }
 
+// Slots that changed since their attempt's row was written.
+absl::Status JoinProcesses(std::vector<ProcessRecord> processes, Rows& rows) {
+  absl::flat_hash_map<AttemptId, AttemptRecord*> by_id;
+  for (AttemptRecord& each : rows.attempts) by_id[each.id] = &each;
+  for (ProcessRecord& each : processes) {
+    const auto found = by_id.find(each.attempt);
+    std::vector<Process>* const all =
+        found == by_id.end() ? nullptr : &found->second->processes;
+    if (all == nullptr || each.slot > all->size()) {
+      return absl::DataLossError(absl::StrCat(
+          "slot ", each.slot, " of attempt ", each.attempt.ToHex(),
+          " is there, ", all == nullptr ? "the attempt" : "a slot before it",
+          " is not"));
+    }
+    if (each.slot == all->size()) all->emplace_back();
+    (*all)[each.slot] = std::move(each.process);
+    (*all)[each.slot].has_row = true;
+  }
+  return absl::OkStatus();
+}
+
+// The epoch and size that only the job's row has while an attempt goes on; and
+// what a place in which processes were seen says of those without a row.
+void FillAttempts(Rows& rows) {
+  absl::flat_hash_map<JobId, const JobRecord*> jobs;
+  for (const JobRecord& job : rows.jobs) jobs[job.id] = &job;
+  for (AttemptRecord& attempt : rows.attempts) {
+    const JobRecord& job = *jobs.at(attempt.job);
+    if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
+    if (attempt.number == job.attempts) attempt.epoch = job.epoch;
+    for (Process& process : attempt.processes) {
+      const Place* const place = PlaceOn(attempt, process.node);
+      if (!process.has_row && place != nullptr &&
+          place->phase == v1::PLACE_PHASE_RUNNING) {
+        process.state = std::max(process.state, v1::PROCESS_STATE_RUNNING);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Rows> LoadRows(Store& store) {
@@ -125,6 +167,10 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,
                           LoadRecords<SpecRecord>(store));
   COHORT_RETURN_IF_ERROR(JoinSpecs(std::move(specs), rows));
+  COHORT_ASSIGN_OR_RETURN(std::vector<ProcessRecord> processes,
+                          LoadRecords<ProcessRecord>(store));
+  COHORT_RETURN_IF_ERROR(JoinProcesses(std::move(processes), rows));
+  FillAttempts(rows);
   if (!cluster.empty()) rows.cluster = std::move(cluster.front());
   return rows;
 }

@@ -21,9 +21,9 @@ class RunControllerPreflightTest : public RunControllerTest {
     job_.spec.Own().mutable_run()->set_preflight(true);
   }
 
-  ObservedAttempt Told(PreflightVerdict verdict, const std::string& summary,
+  v1::ObservedPlace Told(PreflightVerdict verdict, const std::string& summary,
                        const std::string& json = "") {
-    ObservedAttempt observed = At(v1::PHASE_RUNNING);
+    v1::ObservedPlace observed = At(Stage::kRunning);
     observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
     return observed;
   }
@@ -38,7 +38,7 @@ class RunControllerPreflightTest : public RunControllerTest {
 
 TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   Run();
-  const ObservedAttempt told =
+  const v1::ObservedPlace told =
       Told(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0\nand 1", "{}");
   const RunOutcome first = Say(a_, told);
   EXPECT_TRUE(first.job_changed);
@@ -55,10 +55,10 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
 
 class RunControllerGpuTest : public RunControllerPreflightTest {
  protected:
-  ObservedAttempt Told(int rank, GpuAbortLevel level, const std::string& why) {
-    ObservedAttempt observed = At(v1::PHASE_RUNNING);
+  v1::ObservedPlace Told(int rank, GpuAbortLevel level, const std::string& why) {
+    v1::ObservedPlace observed = At(Stage::kRunning);
     observed.ranks = {{.rank = rank,
-                       .state = v1::RANK_STATE_RUNNING,
+                       .state = v1::PROCESS_STATE_RUNNING,
                        .gpu_abort_level = level,
                        .gpu_why = why}};
     return observed;
@@ -114,8 +114,8 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
 
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
   Run();
-  ObservedAttempt exited = Exited(0, 1);
-  exited.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace exited = Exited(0, 1);
+  exited.phase = Stage::kRunning;
   Say(a_, exited);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
   Say(b_, Told(v1::PREFLIGHT_VERDICT_FAILED, "ranks 0 and 1"));

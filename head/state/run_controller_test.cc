@@ -49,9 +49,9 @@ TEST(AttemptEdgeTest, AreAsDrawn) {
 }
 
 TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(b_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
-  ObservedAttempt with_port = At(v1::PHASE_PREPARED);
+  v1::ObservedPlace with_port = At(Stage::kPrepared);
   with_port.master_port = 29500;
   const RunOutcome outcome = Say(a_, with_port);
   EXPECT_TRUE(outcome.goals_changed);
@@ -62,11 +62,11 @@ TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
 }
 
 TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
-  Say(a_, At(v1::PHASE_PREPARED));
-  Say(a_, At(v1::PHASE_PREPARING));
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
+  Say(a_, At(Stage::kPreparing));
+  Say(b_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
-  Say(a_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
@@ -84,8 +84,8 @@ TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
 
 TEST_F(RunControllerTest,
        SucceedsThroughRunningWhenRanksAreQuickerThanReports) {
-  Say(a_, At(v1::PHASE_PREPARED));
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
+  Say(b_, At(Stage::kPrepared));
   Say(a_, Exited(0, 0));
   EXPECT_THAT(Say(b_, Exited(1, 0)).job_moves,
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
@@ -134,7 +134,7 @@ TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
 TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
   attempt_.parts[0].ranks.push_back({.rank = 2, .local_rank = 1});
   Run();
-  ObservedAttempt both = Exited(0, 1);
+  v1::ObservedPlace both = Exited(0, 1);
   both.ranks[0].exit_order = 2;
   both.ranks.push_back(both.ranks[0]);
   both.ranks[1].rank = 2;
@@ -149,12 +149,12 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
-  ObservedAttempt failed = At(v1::PHASE_ENDED);
+  v1::ObservedPlace failed = At(Stage::kEnded);
   failed.end = v1::END_CAUSE_PREPARE_FAILED;
   failed.detail = "no such package";
   Say(a_, failed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  v1::ObservedPlace stopped = At(Stage::kEnded);
   stopped.end = v1::END_CAUSE_EXITED;
   Say(b_, stopped);
   EXPECT_EQ(job_.failures, 1);
@@ -165,12 +165,12 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
 // BG-1: not the user's failure, and nothing that another attempt mends.
 TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   job_.spec.Own().mutable_run()->set_max_failures(-1);
-  ObservedAttempt failed = At(v1::PHASE_ENDED);
+  v1::ObservedPlace failed = At(Stage::kEnded);
   failed.end = v1::END_CAUSE_PACKAGE_LOST;
   failed.detail = "fetching package 68: the head has no file 68; upload it";
   Say(a_, failed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PACKAGE_LOST);
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  v1::ObservedPlace stopped = At(Stage::kEnded);
   stopped.end = v1::END_CAUSE_EXITED;
   Say(b_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -205,7 +205,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
   Run();
   Say(a_, Exited(0, 1));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
-  ObservedAttempt lost = At(v1::PHASE_ENDED);
+  v1::ObservedPlace lost = At(Stage::kEnded);
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   Say(b_, lost);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_KEEPER_LOST);
@@ -216,7 +216,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
 
 TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
   Run();
-  ObservedAttempt shut_down = Exited(0, 143, /*by_order=*/true);
+  v1::ObservedPlace shut_down = Exited(0, 143, /*by_order=*/true);
   shut_down.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
   Say(a_, shut_down);
   Say(b_, Exited(1, 1, /*by_order=*/true));
@@ -276,11 +276,11 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
 
 TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
   Run();
-  const RunOutcome outcome = Say(b_, At(v1::PHASE_PREPARING));
+  const RunOutcome outcome = Say(b_, At(Stage::kPreparing));
   EXPECT_THAT(outcome.parts_over, ElementsAre(b_));
   EXPECT_TRUE(outcome.attempt_changed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
-  EXPECT_EQ(PartOn(attempt_, b_)->phase, v1::PART_PHASE_LOST);
+  EXPECT_EQ(PartOn(attempt_, b_)->phase, v1::PLACE_PHASE_LOST);
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.infra_restarts, 1);
@@ -288,7 +288,7 @@ TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
 
 TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   Run();
-  ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
+  v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper died";
   lost.ranks[0].exit = ExitStatus{.signal = 9, .detail = "the keeper died"};
@@ -302,7 +302,7 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
 
 TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   Run();
-  ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
+  v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper was told to stop";
   lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
@@ -318,7 +318,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
 
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
-  ObservedAttempt oom = Exited(1, 0);
+  v1::ObservedPlace oom = Exited(1, 0);
   oom.ranks[0].exit = ExitStatus{.signal = 9, .oom_killed = true};
   Say(b_, oom);
   // Died of it, not charged beside it.
@@ -333,10 +333,10 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
 // A keeper that dies after a rank of its own did not take that rank along.
 TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
   Run();
-  ObservedAttempt failed = Exited(0, 3);
-  failed.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace failed = Exited(0, 3);
+  failed.phase = Stage::kRunning;
   Say(a_, failed);
-  failed.phase = v1::PHASE_ENDED;
+  failed.phase = Stage::kEnded;
   failed.end = v1::END_CAUSE_KEEPER_LOST;
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
@@ -399,7 +399,7 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
 
 TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
   Made(controller_.Evict(job_, attempt_, "node b is drained"));
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
+  v1::ObservedPlace stopped = At(Stage::kEnded);
   stopped.end = v1::END_CAUSE_EXITED;
   Say(a_, stopped);
   Say(b_, stopped);
@@ -410,7 +410,7 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   job_.spec.Own().mutable_run()->set_max_failures(2);
   Run();
-  ObservedAttempt failed = Exited(0, 1);
+  v1::ObservedPlace failed = Exited(0, 1);
   failed.stderr_tail = "first";
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
@@ -419,10 +419,10 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   EXPECT_EQ(job_.stderr_tail, "first");
   EXPECT_EQ(job_.failed_rank, 0);
   failed = Exited(1, 2);
-  failed.phase = v1::PHASE_RUNNING;
+  failed.phase = Stage::kRunning;
   Say(b_, failed);
   EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
-  failed.phase = v1::PHASE_ENDED;
+  failed.phase = Stage::kEnded;
   failed.stderr_tail = "second";
   Say(b_, failed);
   Say(a_, Exited(0, 143, /*by_order=*/true));
@@ -444,7 +444,7 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
-  ObservedAttempt failed = Exited(0, 1);
+  v1::ObservedPlace failed = Exited(0, 1);
   failed.stderr_tail = "first";
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
@@ -464,13 +464,13 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
   job_.spec.Own().mutable_run()->set_time_limit_us(
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
-  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
+  v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
   limit.end = v1::END_CAUSE_TIME_LIMIT;
   limit.ran = absl::Minutes(5);
   limit.stderr_tail = "step 9";
   Say(b_, limit);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt stopped = Exited(0, 143, /*by_order=*/true);
+  v1::ObservedPlace stopped = Exited(0, 143, /*by_order=*/true);
   stopped.ran = absl::Minutes(5) + absl::Milliseconds(200);
   Say(a_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -492,7 +492,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   Say(a_, Exited(0, 1));
-  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
+  v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
   limit.end = v1::END_CAUSE_TIME_LIMIT;
   Say(b_, limit);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
@@ -503,7 +503,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   job_.spec.Own().mutable_run()->set_time_limit_us(
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
-  ObservedAttempt failed = Exited(0, 1);
+  v1::ObservedPlace failed = Exited(0, 1);
   failed.ran = absl::Minutes(2);
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
@@ -511,7 +511,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   Begin();
   Run();
-  const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
+  const v1::DesiredPlace desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
   EXPECT_EQ(desired.time_limit, absl::Minutes(3));
   EXPECT_EQ(desired.grace, GraceOf(*job_.spec));
   failed = Exited(0, 1);
@@ -526,7 +526,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
 
 TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   Run();
-  ObservedAttempt done = Exited(0, 0);
+  v1::ObservedPlace done = Exited(0, 0);
   done.ran = -absl::InfiniteDuration();
   Say(a_, done);
   Say(b_, Exited(1, 0));
@@ -562,10 +562,10 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
 
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
-  ObservedAttempt stale = Committing(11);
+  v1::ObservedPlace stale = Committing(11);
   stale.checkpoints[0].epoch -= 1;
   Say(a_, stale);
-  ObservedAttempt foreign = Committing(12);
+  v1::ObservedPlace foreign = Committing(12);
   foreign.checkpoints[0].path = "/s/j/attempt-9.9/step-12";
   EXPECT_THAT(Say(a_, foreign).acknowledged,
               ElementsAre("/s/j/attempt-9.9/step-12"));
@@ -582,7 +582,7 @@ TEST_F(RunControllerTest,
   EXPECT_EQ(job_.checkpoints.size(), 1);
   EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
 
-  ObservedAttempt removed = At(v1::PHASE_RUNNING);
+  v1::ObservedPlace removed = At(Stage::kRunning);
   removed.removed_checkpoints = {Path(1)};
   EXPECT_TRUE(Say(a_, removed).retired_changed);
   EXPECT_THAT(job_.retired, IsEmpty());
@@ -594,11 +594,11 @@ TEST_F(RunControllerTest,
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
   Run();
-  ObservedAttempt report = At(v1::PHASE_RUNNING);
+  v1::ObservedPlace report = At(Stage::kRunning);
   report.metrics = {{.rank = 0, .count = 2, .json = "{\"loss\":2}"}};
   EXPECT_TRUE(Say(a_, report).metrics_changed);
   EXPECT_FALSE(Say(a_, report).metrics_changed);
-  ObservedAttempt other = At(v1::PHASE_RUNNING);
+  v1::ObservedPlace other = At(Stage::kRunning);
   other.metrics = {{.rank = 1, .count = 9, .json = "{\"loss\":9}"}};
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   // Not even under rank 0's name.
@@ -611,7 +611,7 @@ TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
 TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
   Run();
   Say(a_, Exited(0, 1));
-  ObservedAttempt tail = Exited(0, 1);
+  v1::ObservedPlace tail = Exited(0, 1);
   tail.stderr_tail = "Traceback";
   controller_.ObserveAfterwards(job_, attempt_, attempt_, b_, tail);
   EXPECT_EQ(job_.stderr_tail, "");
@@ -623,7 +623,7 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
   const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4},
                             NamesFor(a_, "a"));
   Run();
-  ObservedAttempt failed = Exited(0, 1);
+  v1::ObservedPlace failed = Exited(0, 1);
   failed.stderr_tail = "abc\xC3\xA9";  // ends with a character of two bytes
   small.Observe(job_, attempt_, a_, failed);
   EXPECT_EQ(job_.stderr_tail, "abc");
@@ -631,8 +631,8 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
 
 TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   Run();
-  ObservedAttempt wrong = Exited(1, 9);  // rank 1 is on b
-  wrong.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace wrong = Exited(1, 9);  // rank 1 is on b
+  wrong.phase = Stage::kRunning;
   Say(a_, wrong);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NONE);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);

@@ -32,10 +32,11 @@ using FailureClass = v1::FailureClass;
 using JobSpec = v1::JobSpec;  // ValidateJobSpec filled what was left out
 using JobState = v1::JobState;
 using NodeState = v1::NodeState;
-using PartPhase = v1::PartPhase;
+using PlacePhase = v1::PlacePhase;
 using PlacementStrategy = v1::PlacementStrategy;
 using PreflightVerdict = v1::PreflightVerdict;
-using RankState = v1::RankState;
+using ProcessState = v1::ProcessState;
+using RestartPolicy = v1::RestartPolicy;
 using WaitKind = v1::WaitKind;
 
 // Who caused a row, and by which request.
@@ -194,6 +195,9 @@ struct JobRecord {
   std::string reason;
   int attempts = 0;   // number of the last attempt
   int64_t epoch = 0;  // of the last attempt's membership
+  uint64_t incarnations = 0;  // that its processes were given
+  // Slots that it is to have: the spec's until it was resized.
+  int num_workers = 0;
   int failures = 0;
   int infra_restarts = 0;
   std::map<FailureClass, int> failures_by_class;  // charged or not
@@ -220,38 +224,53 @@ struct JobRecord {
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-struct AttemptRank {
-  int rank = 0;
+// A slot of an attempt: who occupies it, or did last.
+struct Process {
+  int slot = 0;
+  // By the job's counter, never used twice; 0: the slot was never filled.
+  uint64_t incarnation = 0;
+  NodeId node;  // nil: the slot waits to be filled
   int local_rank = 0;
-  std::vector<std::string> gpu_ids;
-  RankState state = v1::RANK_STATE_PENDING;
-  int64_t pid = 0;
-  std::optional<ExitStatus> exit;
+  std::map<std::string, Amount> devices;  // GPU id -> how much of it
+  ProcessState state = v1::PROCESS_STATE_PENDING;
+  int64_t pid = 0;                 // not stored
+  std::optional<ExitStatus> exit;  // of this incarnation, or the last one
+  absl::Duration ran;              // of all incarnations that ended
+  int failures = 0;                // charged to the slot
+  int moves = 0;                   // ends that nobody is charged for
+  bool again = false;    // the slot is filled again once the process has ENDED
+  bool leaving = false;  // it is to end, and the slot be filled elsewhere
+  bool retired = false;  // it is to end, and the slot go with it
+  bool has_row = false;  // of its own; not stored
 
-  friend bool operator==(const AttemptRank&, const AttemptRank&) = default;
+  // Nothing of it runs, nor will.
+  bool over() const {
+    return node.IsNil() || state == v1::PROCESS_STATE_ENDED;
+  }
+  bool waits() const { return node.IsNil(); }
+  bool succeeded() const {
+    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && exit->ok();
+  }
+  friend bool operator==(const Process&, const Process&) = default;
 };
 
-// The part of an attempt on one node: its lease.
-struct AttemptPart {
+// What an attempt has on a node beside its processes there.
+struct Place {
   NodeId node;
-  ResourceSet resources;                  // sum over its ranks, GPU included
-  std::map<std::string, Amount> devices;  // GPU id -> how much of it
-  std::vector<AttemptRank> ranks;
-  PartPhase phase = v1::PART_PHASE_ASSIGNED;
-  int master_port = 0;  // reserved by the node that holds rank 0
-  // How long its ranks ran, by the node's monotonic clock; known at its end.
-  absl::Duration ran = absl::ZeroDuration();
+  PlacePhase phase = v1::PLACE_PHASE_ASSIGNED;
+  int master_port = 0;  // reserved by the node of slot 0
 
-  friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 struct AttemptRecord {
   AttemptId id;
   JobId job;
   int number = 0;
-  int64_t epoch = 0;
+  int64_t epoch = 0;  // of its membership; the job's while it goes on
   AttemptState state = v1::ATTEMPT_STATE_PREPARING;
-  std::vector<AttemptPart> parts;
+  std::vector<Place> places;
+  std::vector<Process> processes;  // by slot
   std::string master_address;
   int master_port = 0;
   AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
@@ -269,6 +288,16 @@ struct AttemptRecord {
 
   bool orphaned() const { return orphaned_since != absl::InfinitePast(); }
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// A slot that changed since its attempt's row was written, while the attempt
+// goes on; the attempt's last row has it.
+struct ProcessRecord {
+  AttemptId attempt;
+  uint64_t slot = 0;
+  Process process;
+
+  friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
 };
 
 // What the elements of an array have in common.

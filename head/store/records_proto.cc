@@ -114,49 +114,37 @@ void CheckSpec(const JobSpec& spec, FieldReader& reader) {
   }
 }
 
-void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
-  out->set_rank(rank.rank);
-  out->set_local_rank(rank.local_rank);
-  TextsToProto(rank.gpu_ids, out->mutable_gpu_ids());
-  out->set_state(rank.state);
-  out->set_pid(rank.pid);
-  if (rank.exit.has_value()) ToProto(*rank.exit, out->mutable_exit());
+// Its node is told by whoever has it.
+void ToProto(const Process& process, pb::Process* out) {
+  out->set_slot(process.slot);
+  out->set_incarnation(process.incarnation);
+  out->set_local_rank(process.local_rank);
+  AmountsToProto(process.devices, out->mutable_devices());
+  out->set_state(process.state);
+  if (process.exit.has_value()) ToProto(*process.exit, out->mutable_exit());
+  out->set_ran_us(absl::ToInt64Microseconds(process.ran));
+  out->set_failures(process.failures);
+  out->set_moves(process.moves);
+  out->set_again(process.again);
+  out->set_leaving(process.leaving);
+  out->set_retired(process.retired);
 }
 
-AttemptRank FromProto(const pb::AttemptRank& rank, FieldReader& reader) {
-  AttemptRank out;
-  out.rank = rank.rank();
-  out.local_rank = rank.local_rank();
-  out.gpu_ids.assign(rank.gpu_ids().begin(), rank.gpu_ids().end());
-  out.state = reader.ToEnum(rank.state(), v1::RANK_STATE_PENDING,
-                            v1::RANK_STATE_EXITED, "rank state");
-  out.pid = rank.pid();
-  if (rank.has_exit()) out.exit = FromProto(rank.exit());
-  return out;
-}
-
-void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
-  out->set_node_id(IdBytes(part.node));
-  AmountsToProto(part.resources, out->mutable_resources());
-  AmountsToProto(part.devices, out->mutable_devices());
-  for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
-  out->set_phase(part.phase);
-  out->set_master_port(part.master_port);
-  out->set_ran_us(absl::ToInt64Microseconds(part.ran));
-}
-
-AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
-  AttemptPart out;
-  out.node = reader.ToId<NodeId>(part.node_id(), "part's node id");
-  out.resources = ToResources(part.resources());
-  out.devices = ToAmounts(part.devices());
-  for (const pb::AttemptRank& rank : part.ranks()) {
-    out.ranks.push_back(FromProto(rank, reader));
-  }
-  out.phase = reader.ToEnum(part.phase(), v1::PART_PHASE_ASSIGNED,
-                            v1::PART_PHASE_LOST, "part phase");
-  out.master_port = part.master_port();
-  out.ran = absl::Microseconds(part.ran_us());
+Process FromProto(const pb::Process& process, FieldReader& reader) {
+  Process out;
+  out.slot = process.slot();
+  out.incarnation = process.incarnation();
+  out.local_rank = process.local_rank();
+  out.devices = ToAmounts(process.devices());
+  out.state = reader.ToEnum(process.state(), v1::PROCESS_STATE_PENDING,
+                            v1::PROCESS_STATE_ENDED, "process state");
+  if (process.has_exit()) out.exit = FromProto(process.exit());
+  out.ran = absl::Microseconds(process.ran_us());
+  out.failures = process.failures();
+  out.moves = process.moves();
+  out.again = process.again();
+  out.leaving = process.leaving();
+  out.retired = process.retired();
   return out;
 }
 
@@ -334,6 +322,8 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_reason(record.reason);
   row.set_attempts(record.attempts);
   row.set_epoch(record.epoch);
+  row.set_incarnations(record.incarnations);
+  row.set_num_workers(record.num_workers);
   row.set_failures(record.failures);
   row.set_infra_restarts(record.infra_restarts);
   if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
@@ -381,6 +371,8 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.reason = row.reason();
   record.attempts = row.attempts();
   record.epoch = row.epoch();
+  record.incarnations = row.incarnations();
+  record.num_workers = row.num_workers();
   record.failures = row.failures();
   record.infra_restarts = row.infra_restarts();
   if (row.has_exit()) record.exit = FromProto(row.exit());
@@ -429,7 +421,19 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   row.set_number(record.number);
   row.set_epoch(record.epoch);
   row.set_state(record.state);
-  for (const AttemptPart& part : record.parts) ToProto(part, row.add_parts());
+  std::map<NodeId, int> places;
+  for (const Place& place : record.places) {
+    pb::Place* const out = row.add_places();
+    out->set_node_id(IdBytes(place.node));
+    out->set_phase(place.phase);
+    out->set_master_port(place.master_port);
+    places[place.node] = row.places_size();
+  }
+  for (const Process& process : record.processes) {
+    pb::Process* const out = row.add_processes();
+    ToProto(process, out);
+    if (!process.node.IsNil()) out->set_place(places.at(process.node));
+  }
   row.set_master_address(record.master_address);
   row.set_master_port(record.master_port);
   row.set_cause(record.cause);
@@ -450,8 +454,22 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.epoch = row.epoch();
   record.state = reader.ToEnum(row.state(), v1::ATTEMPT_STATE_PREPARING,
                                v1::ATTEMPT_STATE_ENDED, "state");
-  for (const pb::AttemptPart& part : row.parts()) {
-    record.parts.push_back(FromProto(part, reader));
+  for (const pb::Place& place : row.places()) {
+    record.places.push_back(
+        {.node = reader.ToId<NodeId>(place.node_id(), "place's node id"),
+         .phase = reader.ToEnum(place.phase(), v1::PLACE_PHASE_ASSIGNED,
+                                v1::PLACE_PHASE_LOST, "place phase"),
+         .master_port = place.master_port()});
+  }
+  for (const pb::Process& process : row.processes()) {
+    Process& added = record.processes.emplace_back(FromProto(process, reader));
+    const size_t place = static_cast<size_t>(process.place());
+    if (place > 0 && place <= record.places.size()) {
+      added.node = record.places[place - 1].node;
+    }
+    reader.Check(process.place() >= 0 && place <= record.places.size() &&
+                     added.slot + 1 == static_cast<int>(record.processes.size()),
+                 "slot or place");
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
@@ -464,6 +482,24 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.gpu_abort_levels = row.gpu_abort_levels();
   record.origin = FromProto(row.origin());
   record.orphaned_since = FromMicros(row.orphaned_since_us());
+  return record;
+}
+
+void ToProto(const ProcessRecord& record, pb::ProcessRow& row) {
+  row.set_attempt_id(IdBytes(record.attempt));
+  ToProto(record.process, row.mutable_process());
+  if (!record.process.node.IsNil()) {
+    row.set_node_id(IdBytes(record.process.node));
+  }
+}
+
+ProcessRecord FromProto(const pb::ProcessRow& row, FieldReader& reader) {
+  ProcessRecord record;
+  record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.process = FromProto(row.process(), reader);
+  record.process.node = reader.ToId<NodeId>(row.node_id(), "node id");
+  reader.Check(record.process.slot >= 0, "slot");
+  record.slot = static_cast<uint64_t>(record.process.slot);
   return record;
 }
 

@@ -38,6 +38,10 @@ class FieldReader {
     return static_cast<Enum>(number);
   }
 
+  void Check(bool makes_sense, const char* field) {
+    if (!makes_sense) Blame(field);
+  }
+
   const std::string& wrong() const { return wrong_; }
 
  private:
@@ -53,6 +57,7 @@ void ToProto(const ClusterRecord& record, storage::v1::ClusterRow& row);
 void ToProto(const NodeRecord& record, storage::v1::NodeRow& row);
 void ToProto(const JobRecord& record, storage::v1::JobRow& row);
 void ToProto(const AttemptRecord& record, storage::v1::AttemptRow& row);
+void ToProto(const ProcessRecord& record, storage::v1::ProcessRow& row);
 void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
 void ToProto(const RequestRecord& record, storage::v1::RequestRow& row);
 void ToProto(const PackageRecord& record, storage::v1::PackageRow& row);
@@ -66,6 +71,8 @@ ClusterRecord FromProto(const storage::v1::ClusterRow& row,
                         FieldReader& reader);
 NodeRecord FromProto(const storage::v1::NodeRow& row, FieldReader& reader);
 JobRecord FromProto(const storage::v1::JobRow& row, FieldReader& reader);
+ProcessRecord FromProto(const storage::v1::ProcessRow& row,
+                        FieldReader& reader);
 AttemptRecord FromProto(const storage::v1::AttemptRow& row,
                         FieldReader& reader);
 ArrayRecord FromProto(const storage::v1::ArrayRow& row, FieldReader& reader);

@@ -31,6 +31,10 @@ std::string RowKey(const JobId& id);
 std::string RowKey(const std::string& hash);
 std::string RowKey(uint64_t number);
 std::string RowKey(const std::string& first, const std::string& second);
+template <typename Tag>
+std::string RowKey(const StrongId<Tag>& id, uint64_t number) {
+  return RowKey(id) + RowKey(number);
+}
 
 // And back; 0 for what is no such key.
 uint64_t RowNumber(absl::string_view key);
@@ -82,7 +86,9 @@ using TableRows = RowList<
     Row<Table::kArrays, ArrayRecord, storage::v1::ArrayRow, &ArrayRecord::id>,
     Row<Table::kWaitReasons, WaitReasonRecord, storage::v1::WaitReasonRow,
         &WaitReasonRecord::number>,
-    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>>;
+    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>,
+    Row<Table::kProcesses, ProcessRecord, storage::v1::ProcessRow,
+        &ProcessRecord::attempt, &ProcessRecord::slot>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

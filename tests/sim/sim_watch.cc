@@ -89,7 +89,7 @@ std::string CheckWoken(const ClusterState& state,
       continue;
     }
     const head::Placement placement =
-        head::PlaceGang(nodes, head::RequestOf(*job.spec));
+        head::PlaceGang(nodes, head::RequestOf(job));
     if (std::holds_alternative<head::Plan>(placement)) {
       return absl::StrCat("PL-5: job ", id.ToText(),
                           " waits although there is room for it");

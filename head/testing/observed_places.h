@@ -1,0 +1,109 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cohort/v1/node.pb.h"
+#include "head/state/attempt_table.h"
+#include "head/store/records.h"
+#include "rpc/wire_values.h"
+
+// What a node would say of an attempt, for tests.
+namespace cohort::head {
+
+// How far the place and all of its processes are.
+enum class Stage { kUnknown, kPreparing, kPrepared, kStarting, kRunning, kEnded };
+
+inline v1::ProcessState ProcessStateAt(Stage stage) {
+  switch (stage) {
+    case Stage::kStarting:
+      return v1::PROCESS_STATE_STARTING;
+    case Stage::kRunning:
+      return v1::PROCESS_STATE_RUNNING;
+    case Stage::kEnded:
+      return v1::PROCESS_STATE_ENDED;
+    default:
+      return v1::PROCESS_STATE_PENDING;
+  }
+}
+
+inline v1::Phase PhaseAt(Stage stage) {
+  return stage == Stage::kUnknown     ? v1::PHASE_UNSPECIFIED
+         : stage == Stage::kPreparing ? v1::PHASE_PREPARING
+                                      : v1::PHASE_PREPARED;
+}
+
+// With the processes of all nodes: OnlyOn leaves those of one.
+inline v1::ObservedPlace PlaceAt(const AttemptRecord& attempt, Stage stage) {
+  v1::ObservedPlace place;
+  place.set_attempt_id(std::string(attempt.id.bytes()));
+  place.set_job_id(attempt.job.bytes());
+  place.set_epoch(attempt.epoch);
+  place.set_phase(PhaseAt(stage));
+  place.set_master_port(29500);
+  for (const Process& process : attempt.processes) {
+    v1::ObservedProcess* const out = place.add_processes();
+    out->set_slot(process.slot);
+    out->set_incarnation(process.incarnation);
+    out->set_state(ProcessStateAt(stage));
+    if (stage >= Stage::kRunning) out->set_pid(100 + process.slot);
+    for (const auto& [gpu, amount] : process.devices) out->add_gpu_ids(gpu);
+  }
+  return place;
+}
+
+// All processes have ended with `code`, one after the other.
+inline v1::ObservedPlace ExitedAt(const AttemptRecord& attempt, int code,
+                                  bool by_order = false) {
+  v1::ObservedPlace place = PlaceAt(attempt, Stage::kEnded);
+  int order = 0;
+  for (v1::ObservedProcess& each : *place.mutable_processes()) {
+    each.set_end_cause(v1::END_CAUSE_EXITED);
+    each.mutable_exit()->set_code(code);
+    each.set_exit_order(++order);
+    each.set_ended_by_order(by_order);
+  }
+  return place;
+}
+
+// Without the processes that the attempt has on other nodes.
+inline v1::ObservedPlace OnlyOn(const NodeId& node,
+                                const AttemptRecord* attempt,
+                                v1::ObservedPlace place) {
+  if (attempt == nullptr) return place;
+  auto& all = *place.mutable_processes();
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [&](const v1::ObservedProcess& each) {
+                             const size_t slot =
+                                 static_cast<size_t>(each.slot());
+                             return slot < attempt->processes.size() &&
+                                    attempt->processes[slot].incarnation ==
+                                        each.incarnation() &&
+                                    attempt->processes[slot].node != node;
+                           }),
+            all.end());
+  return place;
+}
+
+// How all of its processes ended.
+inline v1::ObservedPlace EndedBy(v1::ObservedPlace place, v1::EndCause cause,
+                                 const std::string& detail = "") {
+  for (v1::ObservedProcess& each : *place.mutable_processes()) {
+    each.set_state(v1::PROCESS_STATE_ENDED);
+    each.set_end_cause(cause);
+    each.set_detail(detail);
+  }
+  return place;
+}
+
+// It could not be prepared.
+inline v1::ObservedPlace FailedBy(v1::ObservedPlace place, v1::EndCause cause,
+                                  const std::string& detail = "") {
+  place.set_phase(v1::PHASE_FAILED);
+  place.set_end_cause(cause);
+  place.set_detail(detail);
+  return place;
+}
+
+}  // namespace cohort::head
