@@ -292,7 +292,7 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
                                  const v1::ObservedPlace& observed,
                                  Change& change) {
   const AttemptId id = AttemptOf(observed);
-  const AttemptRecord* attempt = attempts_.Find(id);
+  AttemptRecord* const attempt = attempts_.FindMutable(id);
   ApplyOrphans(node, observed, change);
   if (attempt == nullptr || PlaceOn(*attempt, node) == nullptr) {
     change.forget[node].emplace(id, JobOf(observed));
@@ -300,7 +300,7 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
   const RunOutcome outcome = controller_.ObserveAfterwards(
-      job, *attempt, *attempts_.LastOf(job.id), observed);
+      job, *attempt, *attempts_.LastOf(job.id), node, observed);
   if (outcome.job_changed) change.jobs.insert(job.id);
   change.desired[node].try_emplace(id);
 }
@@ -331,8 +331,10 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const NodeRecord* record = nodes_.Find(node);
   const bool is_dead = record->state == v1::NODE_STATE_DEAD;
-  const bool is_unbegun = attempt.state == v1::ATTEMPT_STATE_PREPARING ||
-                          place.phase == v1::PLACE_PHASE_ASSIGNED;
+  const bool is_unbegun =
+      attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+      (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+       place.phase == v1::PLACE_PHASE_ASSIGNED);
   if (is_unbegun && !is_dead) {
     // It never arrived, or was lost before anything ran: sent again.
     v1::ObservedPlace nothing_yet;

@@ -34,20 +34,17 @@ class ClusterStateJobsTest : public ClusterStateTest {
     node_.name = "n1";
     node_.host = "10.0.0.1";
     node_.resources = *ParseResources("CPU=4");
-    node_.observed.full = true;
+    node_.observed.set_full(true);
   }
 
   using ClusterStateTest::Submit;
 
   // The node with all that it has to do, and nothing of it begun.
   void JoinNode() {
-    node_.observed.attempts.clear();
+    node_.observed.clear_places();
     for (const AttemptId& id : state_->attempts().OnNode(node_.node)) {
-      v1::ObservedPlace attempt;
-      attempt.attempt = id;
-      attempt.job = state_->attempts().Find(id)->job;
-      attempt.phase = Stage::kPreparing;
-      node_.observed.attempts.push_back(attempt);
+      *node_.observed.add_places() =
+          PlaceAt(*state_->attempts().Find(id), Stage::kPreparing);
     }
     Transition transition;
     const auto registered = state_->RegisterNode(node_, transition);
@@ -107,30 +104,18 @@ class ClusterStateJobsTest : public ClusterStateTest {
 
   // The job's attempt, which is placed, ends by itself.
   void End(const JobId& job, int code = 0) {
-    const AttemptRecord& attempt = *state_->attempts().LastOf(job);
-    Observed observed;
-    v1::ObservedPlace seen;
-    seen.attempt = attempt.id;
-    seen.job = job;
-    const auto say = [&](v1::Phase phase) {
-      seen.phase = phase;
-      observed.attempts = {seen};
+    const auto say = [&](const v1::ObservedPlace& seen) {
+      v1::Observed observed;
+      *observed.add_places() = seen;
       Transition transition;
       static_cast<void>(
           state_->Observe(node_.node, incarnation_, observed, transition));
       Submit(std::move(transition));
     };
-    seen.master_port = 1234;
-    say(Stage::kPrepared);
-    ObservedRank rank;
-    rank.rank = 0;
-    rank.state = v1::PROCESS_STATE_RUNNING;
-    rank.pid = 7;
-    seen.ranks = {rank};
-    say(Stage::kRunning);
-    seen.ranks[0].state = v1::PROCESS_STATE_EXITED;
-    seen.ranks[0].exit = ExitStatus{.code = code};
-    say(Stage::kEnded);
+    const AttemptRecord attempt = *state_->attempts().LastOf(job);
+    say(PlaceAt(attempt, Stage::kPrepared));
+    say(PlaceAt(attempt, Stage::kRunning));
+    say(ExitedAt(attempt, code));
   }
 
   Registration node_;

@@ -191,8 +191,8 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_EQ(sent_[a_][0].goal, v1::GOAL_STOP);
-  EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
+  EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
+  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()), absl::Seconds(10));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
@@ -209,8 +209,8 @@ TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
       Drain(a_.ToHex(), {.reason = "", .deadline = absl::ZeroDuration()}));
   Pass(limits_.tick_period, {a_});
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
-  v1::ObservedPlace ended = At(job, Stage::kEnded);
-  ended.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace ended =
+      EndedBy(At(job, Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Job(job).failures, 0);
@@ -240,7 +240,7 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
       Drain(a_.ToHex(), {.reason = "fan", .deadline = absl::Seconds(30)}));
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, Stage::kRunning)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   Join(again);
   // In the same moment another node dies.
   Join(b_, 2);
@@ -276,7 +276,7 @@ TEST_F(NodeHealthTest, GoesOnWithTheRestOfADeadlineAfterARestart) {
   Pass(absl::Seconds(50), {a_});
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, Stage::kRunning)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   Join(again);
   Pass(absl::Seconds(5), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
@@ -431,18 +431,18 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   const v1::ObservedPlace still = At(job, Stage::kRunning);
   Pass(absl::Seconds(11));
   Registration again = Node(a_, 2);
-  again.observed.attempts = {still};
+  SetPlaces(again.observed, {still});
   const RegisteredNode registered = Join(again);
   ASSERT_THAT(registered.desired, SizeIs(1));
-  EXPECT_EQ(registered.desired[0].goal, v1::GOAL_FORGET);
-  EXPECT_EQ(registered.desired[0].attempt, lost);
-  EXPECT_THAT(registered.desired[0].reason, HasSubstr("was silent for 10s"));
+  EXPECT_EQ(GoalFor(registered.desired[0]), v1::GOAL_FORGET);
+  EXPECT_EQ(AttemptOf(registered.desired[0]), lost);
+  EXPECT_THAT(registered.desired[0].reason(), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("lease_void"), HasSubstr(lost.ToHex()));
   EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
   v1::ObservedPlace ended = still;
-  ended.phase = Stage::kEnded;
+  ended = Moved(ended, Stage::kEnded);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
@@ -469,13 +469,13 @@ TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING)
       << "the node may still start it";
-  anew.phase = Stage::kPrepared;
+  anew = Moved(anew, Stage::kPrepared);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = Stage::kStarting;
+  anew = Moved(anew, Stage::kStarting);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = Stage::kEnded;
+  anew = Moved(anew, Stage::kEnded);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -494,16 +494,16 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   const JobId small = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(small), v1::JOB_STATE_STARTING);
   const AttemptId placed = Attempt(first).id;
-  ASSERT_NE(placed, still.attempt);
+  ASSERT_NE(placed, AttemptOf(still));
 
   Registration back = Node(a_, 3);
-  back.observed.attempts = {still, At(small, Stage::kPrepared)};
+  SetPlaces(back.observed, {still, At(small, Stage::kPrepared)});
   const RegisteredNode registered = Join(back);
   std::map<AttemptId, Goal> goals;
   for (const v1::DesiredPlace& desired : registered.desired) {
-    goals[desired.attempt] = desired.goal;
+    goals[AttemptOf(desired)] = GoalFor(desired);
   }
-  EXPECT_EQ(goals[still.attempt], v1::GOAL_FORGET);
+  EXPECT_EQ(goals[AttemptOf(still)], v1::GOAL_FORGET);
   EXPECT_EQ(goals[placed], v1::GOAL_FORGET) << "no room beside the orphan";
   EXPECT_EQ(goals[Attempt(small).id], v1::GOAL_RUN) << "for this one there is";
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_PENDING)
@@ -512,7 +512,7 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 2)));
   EXPECT_EQ(Job(first).failures, 0);
   v1::ObservedPlace gone = still;
-  gone.phase = Stage::kEnded;
+  gone = Moved(gone, Stage::kEnded);
   Say(a_, gone);
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING);
 }

@@ -38,6 +38,13 @@ bool AllRun(const AttemptRecord& attempt) {
                      });
 }
 
+bool AnyLiveOn(const AttemptRecord& attempt, const NodeId& node) {
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [&](const Process& each) {
+                       return each.node == node && !each.over();
+                     });
+}
+
 bool AllRunOn(const AttemptRecord& attempt, const NodeId& node) {
   bool any = false;
   for (const Process& process : attempt.processes) {
@@ -234,19 +241,19 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
   std::vector<ProcessEnd> ends;
   ApplyPreflight(job, attempt, node, observed, outcome);
   ApplyProcesses(attempt, *place, observed, outcome, ends);
-  ApplyMetrics(job, attempt, observed, outcome);
+  ApplyMetrics(job, attempt, node, observed, outcome);
   TakeCheckpoints(observed, attempt, limits_, job, outcome);
   TakeRemoved(observed, job, outcome);
   ApplyPlace(attempt, *place, observed, outcome, ends);
   ApplyEnds(job, attempt, std::move(ends), outcome);
-  ApplyTails(job, attempt, observed, outcome);
+  ApplyTails(job, attempt, node, observed, outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
 
 RunOutcome RunController::ObserveAfterwards(
-    JobRecord& job, const AttemptRecord& attempt, const AttemptRecord& latest,
-    const v1::ObservedPlace& observed) const {
+    JobRecord& job, AttemptRecord& attempt, const AttemptRecord& latest,
+    const NodeId& node, const v1::ObservedPlace& observed) const {
   RunOutcome outcome;
   const bool is_latest = attempt.number == job.attempts;
   // Last words come after the state: the next attempt may have begun.  The job
@@ -255,7 +262,7 @@ RunOutcome RunController::ObserveAfterwards(
                                latest.failed_rank < 0 &&
                                job.failed_rank == attempt.failed_rank;
   if (is_latest || is_last_failure) {
-    ApplyTails(job, attempt, observed, outcome);
+    ApplyTails(job, attempt, node, observed, outcome);
   }
   if (is_latest) TakeRemoved(observed, job, outcome);
   return outcome;
@@ -452,7 +459,8 @@ void RunController::ApplyGpuEnd(AttemptRecord& attempt,
            Cut(OneLine(seen.gpu_end().why()), limits_.detail_bytes_max))});
 }
 
-void RunController::ApplyTails(JobRecord& job, const AttemptRecord& attempt,
+void RunController::ApplyTails(JobRecord& job, AttemptRecord& attempt,
+                               const NodeId& node,
                                const v1::ObservedPlace& observed,
                                RunOutcome& outcome) const {
   if (attempt.failed_rank < 0 || !job.stderr_tail.empty()) return;
@@ -460,17 +468,22 @@ void RunController::ApplyTails(JobRecord& job, const AttemptRecord& attempt,
     if (seen.stderr_tail().empty() || seen.slot() != attempt.failed_rank) {
       continue;
     }
+    // Of an earlier one its node speaks, wherever the slot is now.
+    const Process* const process =
+        FindProcess(attempt, seen.slot(), seen.incarnation());
+    if (process != nullptr && process->node != node) continue;
     job.stderr_tail = Cut(seen.stderr_tail(), limits_.stderr_bytes_max);
     outcome.job_changed = true;
   }
 }
 
 void RunController::ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
+                                 const NodeId& node,
                                  const v1::ObservedPlace& observed,
                                  RunOutcome& outcome) const {
   for (const v1::MetricsReport& report : observed.metrics()) {
     // As Ray: rank 0 speaks for the run.
-    if (report.slot() != 0 ||
+    if (report.slot() != 0 || !IsOnNode(attempt, 0, node) ||
         FindProcess(attempt, 0, report.incarnation()) == nullptr ||
         report.count() <= job.metrics_count ||
         report.json().size() > limits_.metrics_bytes_max) {
@@ -655,6 +668,12 @@ void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
     MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDING, outcome);
     outcome.asks = true;  // nothing is asked for any more
   }
+  for (Place& place : attempt.places) {
+    if (IsOver(place) || AnyLiveOn(attempt, place.node)) continue;
+    place.phase = v1::PLACE_PHASE_ENDED;
+    outcome.attempt_changed = true;
+    outcome.goals_changed = true;
+  }
   if (AllOver(attempt)) End(job, attempt, outcome);
 }
 
@@ -684,9 +703,6 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
   MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDED, outcome);
   outcome.attempt_ended = true;
   outcome.job_changed = true;
-  for (Place& place : attempt.places) {
-    if (!IsOver(place)) place.phase = v1::PLACE_PHASE_ENDED;
-  }
   for (const Process& process : attempt.processes) {
     if (process.has_row) outcome.slots.insert(process.slot);
   }

@@ -118,8 +118,8 @@ class RunController {
   // As Observe, for a place that is over: what may still come is a stderr tail,
   // while the job tells of that attempt's failure, and, of `latest`, the job's
   // last attempt, that retired directories are gone.
-  RunOutcome ObserveAfterwards(JobRecord& job, const AttemptRecord& attempt,
-                               const AttemptRecord& latest,
+  RunOutcome ObserveAfterwards(JobRecord& job, AttemptRecord& attempt,
+                               const AttemptRecord& latest, const NodeId& node,
                                const v1::ObservedPlace& observed) const;
 
   // The node is dead, or has nothing of its place.
@@ -179,9 +179,9 @@ class RunController {
   void ApplyGpuEnd(AttemptRecord& attempt, const v1::ObservedProcess& seen,
                    RunOutcome& outcome) const;
   void ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
-                    const v1::ObservedPlace& observed,
+                    const NodeId& node, const v1::ObservedPlace& observed,
                     RunOutcome& outcome) const;
-  void ApplyTails(JobRecord& job, const AttemptRecord& attempt,
+  void ApplyTails(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
                   const v1::ObservedPlace& observed, RunOutcome& outcome) const;
   ProcessEnd EndOf(const AttemptRecord& attempt, const Process& process,
                    const v1::ObservedProcess& seen) const;

@@ -23,9 +23,7 @@ class RunControllerPreflightTest : public RunControllerTest {
 
   v1::ObservedPlace Told(PreflightVerdict verdict, const std::string& summary,
                        const std::string& json = "") {
-    v1::ObservedPlace observed = At(Stage::kRunning);
-    observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
-    return observed;
+    return WithPreflight(At(Stage::kRunning), verdict, summary, json);
   }
   static std::vector<std::string> KindsOf(const RunOutcome& outcome) {
     std::vector<std::string> kinds;
@@ -57,10 +55,8 @@ class RunControllerGpuTest : public RunControllerPreflightTest {
  protected:
   v1::ObservedPlace Told(int rank, GpuAbortLevel level, const std::string& why) {
     v1::ObservedPlace observed = At(Stage::kRunning);
-    observed.ranks = {{.rank = rank,
-                       .state = v1::PROCESS_STATE_RUNNING,
-                       .gpu_abort_level = level,
-                       .gpu_why = why}};
+    observed.mutable_processes(rank)->mutable_gpu_end()->set_level(level);
+    observed.mutable_processes(rank)->mutable_gpu_end()->set_why(why);
     return observed;
   }
 };
@@ -115,7 +111,7 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
   Run();
   v1::ObservedPlace exited = Exited(0, 1);
-  exited.phase = Stage::kRunning;
+  exited.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(a_, exited);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
   Say(b_, Told(v1::PREFLIGHT_VERDICT_FAILED, "ranks 0 and 1"));

@@ -25,9 +25,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::_;
 using ::testing::Pair;
 
-constexpr AttemptState kStates[] = {
+constexpr AttemptState kAttemptStates[] = {
     v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_RUNNING,
     v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED};
 
@@ -40,8 +41,8 @@ TEST(AttemptEdgeTest, AreAsDrawn) {
       {v1::ATTEMPT_STATE_RUNNING, v1::ATTEMPT_STATE_ENDED},
       {v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED},
   };
-  for (const AttemptState from : kStates) {
-    for (const AttemptState to : kStates) {
+  for (const AttemptState from : kAttemptStates) {
+    for (const AttemptState to : kAttemptStates) {
       EXPECT_EQ(MayMove(from, to), edges.contains({from, to}))
           << EnumText(from) << " " << EnumText(to);
     }
@@ -52,12 +53,12 @@ TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
   Say(b_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
   v1::ObservedPlace with_port = At(Stage::kPrepared);
-  with_port.master_port = 29500;
+  with_port.set_master_port(29501);
   const RunOutcome outcome = Say(a_, with_port);
   EXPECT_TRUE(outcome.goals_changed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   EXPECT_EQ(attempt_.master_address, "host-a");
-  EXPECT_EQ(attempt_.master_port, 29500);
+  EXPECT_EQ(attempt_.master_port, 29501);
   EXPECT_EQ(job_.state, v1::JOB_STATE_STARTING);
 }
 
@@ -72,7 +73,7 @@ TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
 
 TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
   Run();
-  EXPECT_THAT(Say(a_, Exited(0, 0)).parts_over, ElementsAre(a_));
+  EXPECT_THAT(Say(a_, Exited(0, 0)).over, ElementsAre(Pair(_, a_)));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   const RunOutcome outcome = Say(b_, Exited(1, 0));
   EXPECT_TRUE(outcome.attempt_ended);
@@ -132,14 +133,14 @@ TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
 }
 
 TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
-  attempt_.parts[0].ranks.push_back({.rank = 2, .local_rank = 1});
+  attempt_.processes.push_back(
+      {.slot = 2, .incarnation = 3, .node = a_, .local_rank = 1});
   Run();
-  v1::ObservedPlace both = Exited(0, 1);
-  both.ranks[0].exit_order = 2;
-  both.ranks.push_back(both.ranks[0]);
-  both.ranks[1].rank = 2;
-  both.ranks[1].exit = ExitStatus{.code = 0, .signal = 11};
-  both.ranks[1].exit_order = 1;
+  v1::ObservedPlace both = ExitedAt(attempt_, 1);
+  both.mutable_processes(0)->set_exit_order(2);
+  both.mutable_processes(2)->mutable_exit()->set_code(0);
+  both.mutable_processes(2)->mutable_exit()->set_signal(11);
+  both.mutable_processes(2)->set_exit_order(1);
   Say(a_, both);
   EXPECT_EQ(attempt_.failed_rank, 2);
   EXPECT_EQ(attempt_.exit->signal, 11);
@@ -149,13 +150,12 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
-  v1::ObservedPlace failed = At(Stage::kEnded);
-  failed.end = v1::END_CAUSE_PREPARE_FAILED;
-  failed.detail = "no such package";
+  v1::ObservedPlace failed =
+      FailedBy(At(Stage::kPrepared), v1::END_CAUSE_PREPARE_FAILED, "no such package");
   Say(a_, failed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  v1::ObservedPlace stopped = At(Stage::kEnded);
-  stopped.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -165,13 +165,13 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
 // BG-1: not the user's failure, and nothing that another attempt mends.
 TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   job_.spec.Own().mutable_run()->set_max_failures(-1);
-  v1::ObservedPlace failed = At(Stage::kEnded);
-  failed.end = v1::END_CAUSE_PACKAGE_LOST;
-  failed.detail = "fetching package 68: the head has no file 68; upload it";
+  v1::ObservedPlace failed =
+      FailedBy(At(Stage::kPrepared), v1::END_CAUSE_PACKAGE_LOST);
+  failed.set_detail("fetching package 68: the head has no file 68; upload it");
   Say(a_, failed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PACKAGE_LOST);
-  v1::ObservedPlace stopped = At(Stage::kEnded);
-  stopped.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -186,7 +186,7 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
   for (int loss = 1; loss <= 4; ++loss) {
     if (loss > 1) Begin();
     Run();
-    Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+    Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
     EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
     EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
     Say(a_, Exited(0, 143, /*by_order=*/true));
@@ -205,8 +205,8 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
   Run();
   Say(a_, Exited(0, 1));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
-  v1::ObservedPlace lost = At(Stage::kEnded);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
+  v1::ObservedPlace lost =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_KEEPER_LOST);
   Say(b_, lost);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_KEEPER_LOST);
   EXPECT_EQ(job_.failures, 0);
@@ -217,7 +217,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
 TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
   Run();
   v1::ObservedPlace shut_down = Exited(0, 143, /*by_order=*/true);
-  shut_down.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
+  shut_down = EndedBy(shut_down, v1::END_CAUSE_DAEMON_SHUTDOWN);
   Say(a_, shut_down);
   Say(b_, Exited(1, 1, /*by_order=*/true));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -253,7 +253,7 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent for 10s"));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(job_.failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
@@ -277,10 +277,10 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
 TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
   Run();
   const RunOutcome outcome = Say(b_, At(Stage::kPreparing));
-  EXPECT_THAT(outcome.parts_over, ElementsAre(b_));
+  EXPECT_THAT(outcome.over, ElementsAre(Pair(_, b_)));
   EXPECT_TRUE(outcome.attempt_changed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
-  EXPECT_EQ(PartOn(attempt_, b_)->phase, v1::PLACE_PHASE_LOST);
+  EXPECT_TRUE(attempt_.processes[1].over());
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.infra_restarts, 1);
@@ -289,9 +289,8 @@ TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
 TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   Run();
   v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
-  lost.detail = "the keeper died";
-  lost.ranks[0].exit = ExitStatus{.signal = 9, .detail = "the keeper died"};
+  lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, "the keeper died");
+  lost = WithExit(lost, {.signal = 9, .detail = "the keeper died"});
   Say(a_, lost);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_THAT(job_.causes,
@@ -303,9 +302,9 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
 TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   Run();
   v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
-  lost.detail = "the keeper was told to stop";
-  lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
+  const std::string why = "the keeper was told to stop";
+  lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, why);
+  lost = WithExit(lost, {.code = 1, .detail = why});
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -319,7 +318,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
   v1::ObservedPlace oom = Exited(1, 0);
-  oom.ranks[0].exit = ExitStatus{.signal = 9, .oom_killed = true};
+  oom = WithExit(oom, {.signal = 9, .oom_killed = true});
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
@@ -334,10 +333,9 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
 TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
   Run();
   v1::ObservedPlace failed = Exited(0, 3);
-  failed.phase = Stage::kRunning;
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(a_, failed);
-  failed.phase = Stage::kEnded;
-  failed.end = v1::END_CAUSE_KEEPER_LOST;
+  failed = EndedBy(failed, v1::END_CAUSE_KEEPER_LOST);
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
@@ -347,8 +345,8 @@ TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
 
 TEST_F(RunControllerTest, CountsASecondLossOfOneAttemptOnce) {
   Run();
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
-  Made(controller_.LosePart(job_, attempt_, a_, "node a was silent"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
+  Made(controller_.LosePlace(job_, attempt_, a_, "node a was silent"));
   EXPECT_EQ(job_.infra_restarts, 1);
   EXPECT_THAT(job_.failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
@@ -362,7 +360,7 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
   Run();
   attempt_.causes.assign(kCausesMax, "x");
   attempt_.causes[0] = "first";
-  Made(controller_.LosePart(job_, attempt_, b_, std::string(9'000, 'y')));
+  Made(controller_.LosePlace(job_, attempt_, b_, std::string(9'000, 'y')));
   EXPECT_EQ(attempt_.causes.size(), kCausesMax);
   EXPECT_EQ(attempt_.causes[0], "first");
   EXPECT_EQ(attempt_.causes[1], "... 3 more");
@@ -382,10 +380,10 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
 TEST_F(RunControllerTest, EvictsWithoutACharge) {
   Run();
   const RunOutcome outcome =
-      Made(controller_.Evict(job_, attempt_, "node b is drained: new kernel"));
+      Made(controller_.Evict(job_, attempt_, b_, "node b is drained: new kernel"));
   EXPECT_TRUE(outcome.goals_changed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, "again")).goals_changed);
+  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, b_, "again")).goals_changed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Say(a_, Exited(0, 1));  // torn
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -398,9 +396,9 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
 }
 
 TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
-  Made(controller_.Evict(job_, attempt_, "node b is drained"));
-  v1::ObservedPlace stopped = At(Stage::kEnded);
-  stopped.end = v1::END_CAUSE_EXITED;
+  Made(controller_.Evict(job_, attempt_, b_, "node b is drained"));
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, stopped);
   Say(b_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -410,8 +408,7 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   job_.spec.Own().mutable_run()->set_max_failures(2);
   Run();
-  v1::ObservedPlace failed = Exited(0, 1);
-  failed.stderr_tail = "first";
+  v1::ObservedPlace failed = WithTail(Exited(0, 1), "first");
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Begin();
@@ -419,12 +416,11 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   EXPECT_EQ(job_.stderr_tail, "first");
   EXPECT_EQ(job_.failed_rank, 0);
   failed = Exited(1, 2);
-  failed.phase = Stage::kRunning;
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(b_, failed);
   EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
-  failed.phase = Stage::kEnded;
-  failed.stderr_tail = "second";
-  Say(b_, failed);
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_ENDED);
+  Say(b_, WithTail(failed, "second"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.stderr_tail, "second");
   EXPECT_EQ(job_.failed_rank, 1);
@@ -444,13 +440,12 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
-  v1::ObservedPlace failed = Exited(0, 1);
-  failed.stderr_tail = "first";
+  v1::ObservedPlace failed = WithTail(Exited(0, 1), "first");
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Begin();
   Run();
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.stderr_tail, "");
@@ -465,14 +460,11 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = v1::END_CAUSE_TIME_LIMIT;
-  limit.ran = absl::Minutes(5);
-  limit.stderr_tail = "step 9";
-  Say(b_, limit);
+  limit = EndedBy(limit, v1::END_CAUSE_TIME_LIMIT);
+  Say(b_, WithTail(WithRan(limit, absl::Minutes(5)), "step 9"));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  v1::ObservedPlace stopped = Exited(0, 143, /*by_order=*/true);
-  stopped.ran = absl::Minutes(5) + absl::Milliseconds(200);
-  Say(a_, stopped);
+  Say(a_, WithRan(Exited(0, 143, /*by_order=*/true),
+                  absl::Minutes(5) + absl::Milliseconds(200)));
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
   EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
@@ -493,7 +485,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
   Run();
   Say(a_, Exited(0, 1));
   v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = v1::END_CAUSE_TIME_LIMIT;
+  limit = EndedBy(limit, v1::END_CAUSE_TIME_LIMIT);
   Say(b_, limit);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
 }
@@ -503,20 +495,16 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   job_.spec.Own().mutable_run()->set_time_limit_us(
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
-  v1::ObservedPlace failed = Exited(0, 1);
-  failed.ran = absl::Minutes(2);
-  Say(a_, failed);
+  Say(a_, WithRan(Exited(0, 1), absl::Minutes(2)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(job_.ran, absl::Minutes(2));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   Begin();
   Run();
-  const v1::DesiredPlace desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
-  EXPECT_EQ(desired.time_limit, absl::Minutes(3));
-  EXPECT_EQ(desired.grace, GraceOf(*job_.spec));
-  failed = Exited(0, 1);
-  failed.ran = absl::Minutes(3);
-  Say(a_, failed);
+  const v1::DesiredProcess desired = DesiredOfA(job_, attempt_);
+  EXPECT_EQ(rpc::FromWire(desired.time_limit()), absl::Minutes(3));
+  EXPECT_EQ(rpc::FromWire(desired.grace()), GraceOf(*job_.spec));
+  Say(a_, WithRan(Exited(0, 1), absl::Minutes(3)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   // It failed just before; no time is left for another attempt.
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -526,9 +514,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
 
 TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   Run();
-  v1::ObservedPlace done = Exited(0, 0);
-  done.ran = -absl::InfiniteDuration();
-  Say(a_, done);
+  Say(a_, WithRan(Exited(0, 0), -absl::InfiniteDuration()));
   Say(b_, Exited(1, 0));
   EXPECT_EQ(job_.ran, absl::ZeroDuration());
   EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
@@ -541,14 +527,14 @@ TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
   AttemptRecord stopped = attempt_;
   JobRecord job = job_;
   controller_.Stop(job, stopped);
-  EXPECT_EQ(DesiredFor(job, stopped, stopped.parts[0]).grace,
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, stopped).grace()),
             absl::Seconds(42));
   AttemptRecord evicted = attempt_;
-  controller_.Evict(job, evicted, "drained");
-  EXPECT_EQ(DesiredFor(job, evicted, evicted.parts[0]).grace,
+  controller_.Evict(job, evicted, a_, "drained");
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, evicted).grace()),
             absl::Seconds(42));
   Say(b_, Exited(1, 3));
-  EXPECT_EQ(DesiredFor(job_, attempt_, attempt_.parts[0]).grace,
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job_, attempt_).grace()),
             absl::Seconds(1));
 }
 
@@ -563,10 +549,10 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
   v1::ObservedPlace stale = Committing(11);
-  stale.checkpoints[0].epoch -= 1;
+  stale.mutable_checkpoints(0)->set_epoch(attempt_.epoch - 1);
   Say(a_, stale);
   v1::ObservedPlace foreign = Committing(12);
-  foreign.checkpoints[0].path = "/s/j/attempt-9.9/step-12";
+  foreign.mutable_checkpoints(0)->set_path("/s/j/attempt-9.9/step-12");
   EXPECT_THAT(Say(a_, foreign).acknowledged,
               ElementsAre("/s/j/attempt-9.9/step-12"));
   EXPECT_EQ(job_.checkpoints.size(), 1);
@@ -583,7 +569,7 @@ TEST_F(RunControllerTest,
   EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
 
   v1::ObservedPlace removed = At(Stage::kRunning);
-  removed.removed_checkpoints = {Path(1)};
+  removed.add_removed_checkpoints(Path(1));
   EXPECT_TRUE(Say(a_, removed).retired_changed);
   EXPECT_THAT(job_.retired, IsEmpty());
   // The worker repeats a record whose acknowledgement was lost.
@@ -594,15 +580,15 @@ TEST_F(RunControllerTest,
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
   Run();
-  v1::ObservedPlace report = At(Stage::kRunning);
-  report.metrics = {{.rank = 0, .count = 2, .json = "{\"loss\":2}"}};
+  const v1::ObservedPlace report =
+      WithMetrics(At(Stage::kRunning), 0, 2, "{\"loss\":2}");
   EXPECT_TRUE(Say(a_, report).metrics_changed);
   EXPECT_FALSE(Say(a_, report).metrics_changed);
   v1::ObservedPlace other = At(Stage::kRunning);
-  other.metrics = {{.rank = 1, .count = 9, .json = "{\"loss\":9}"}};
+  other = WithMetrics(other, 1, 9, "{\"loss\":9}");
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   // Not even under rank 0's name.
-  other.metrics[0].rank = 0;
+  other = WithMetrics(other, 0, 9, "{\"loss\":9}");
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   EXPECT_EQ(job_.metrics_json, "{\"loss\":2}");
   EXPECT_EQ(job_.metrics_count, 2);
@@ -611,8 +597,7 @@ TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
 TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
   Run();
   Say(a_, Exited(0, 1));
-  v1::ObservedPlace tail = Exited(0, 1);
-  tail.stderr_tail = "Traceback";
+  const v1::ObservedPlace tail = WithTail(Exited(0, 1), "Traceback");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, b_, tail);
   EXPECT_EQ(job_.stderr_tail, "");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, a_, tail);
@@ -623,17 +608,16 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
   const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4},
                             NamesFor(a_, "a"));
   Run();
-  v1::ObservedPlace failed = Exited(0, 1);
-  failed.stderr_tail = "abc\xC3\xA9";  // ends with a character of two bytes
-  small.Observe(job_, attempt_, a_, failed);
+  // Ends with a character of two bytes.
+  small.Observe(job_, attempt_, a_, WithTail(Exited(0, 1), "abc\xC3\xA9"));
   EXPECT_EQ(job_.stderr_tail, "abc");
 }
 
 TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   Run();
-  v1::ObservedPlace wrong = Exited(1, 9);  // rank 1 is on b
-  wrong.phase = Stage::kRunning;
-  Say(a_, wrong);
+  v1::ObservedPlace wrong = At(Stage::kRunning);
+  *wrong.mutable_processes(1) = Exited(1, 9).processes(0);  // it is on b
+  Made(controller_.Observe(job_, attempt_, a_, wrong));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NONE);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
 #include "head/state/attempt_table.h"
@@ -53,6 +56,33 @@ inline v1::ObservedPlace PlaceAt(const AttemptRecord& attempt, Stage stage) {
   return place;
 }
 
+// The same place, as far as `stage`.
+inline v1::ObservedPlace Moved(v1::ObservedPlace place, Stage stage) {
+  place.set_phase(PhaseAt(stage));
+  for (v1::ObservedProcess& each : *place.mutable_processes()) {
+    each.set_state(ProcessStateAt(stage));
+  }
+  return place;
+}
+
+// Of an attempt that the head need not know, of one process.
+inline v1::ObservedPlace PlaceOf(const AttemptId& attempt, const JobId& job,
+                                 Stage stage) {
+  AttemptRecord record{.id = attempt, .job = job};
+  record.processes.push_back({.slot = 0, .incarnation = 1});
+  return PlaceAt(record, stage);
+}
+
+inline AttemptId AttemptOf(const v1::DesiredPlace& place) {
+  return *AttemptId::FromBytes(place.attempt_id());
+}
+
+inline void SetPlaces(v1::Observed& observed,
+                      const std::vector<v1::ObservedPlace>& places) {
+  observed.clear_places();
+  for (const v1::ObservedPlace& each : places) *observed.add_places() = each;
+}
+
 // All processes have ended with `code`, one after the other.
 inline v1::ObservedPlace ExitedAt(const AttemptRecord& attempt, int code,
                                   bool by_order = false) {
@@ -94,6 +124,67 @@ inline v1::ObservedPlace EndedBy(v1::ObservedPlace place, v1::EndCause cause,
     each.set_end_cause(cause);
     each.set_detail(detail);
   }
+  return place;
+}
+
+inline v1::ObservedPlace WithTail(v1::ObservedPlace place,
+                                  const std::string& tail) {
+  place.mutable_processes(0)->set_stderr_tail(tail);
+  return place;
+}
+inline v1::ObservedPlace WithRan(v1::ObservedPlace place, absl::Duration ran) {
+  for (v1::ObservedProcess& each : *place.mutable_processes()) {
+    *each.mutable_ran() = rpc::ToWire(ran);
+  }
+  return place;
+}
+inline v1::ObservedPlace WithExit(v1::ObservedPlace place,
+                                  const ExitStatus& exit) {
+  for (v1::ObservedProcess& each : *place.mutable_processes()) {
+    each.mutable_exit()->set_code(exit.code);
+    each.mutable_exit()->set_signal(exit.signal);
+    each.mutable_exit()->set_oom_killed(exit.oom_killed);
+    each.mutable_exit()->set_detail(exit.detail);
+  }
+  return place;
+}
+inline v1::ObservedPlace WithMetrics(v1::ObservedPlace place, int slot,
+                                     uint64_t count, const std::string& json) {
+  place.clear_metrics();
+  v1::MetricsReport* const report = place.add_metrics();
+  report->set_slot(slot);
+  for (const v1::ObservedProcess& each : place.processes()) {
+    if (each.slot() == slot) report->set_incarnation(each.incarnation());
+  }
+  report->set_count(count);
+  report->set_json(json);
+  return place;
+}
+inline v1::ObservedPlace WithCheckpoint(v1::ObservedPlace place,
+                                        const std::string& path, int64_t step,
+                                        int64_t epoch) {
+  v1::Checkpoint* const checkpoint = place.add_checkpoints();
+  checkpoint->set_path(path);
+  checkpoint->set_step(step);
+  checkpoint->set_epoch(epoch);
+  return place;
+}
+inline v1::ObservedPlace WithBlob(v1::ObservedPlace place,
+                                  const std::string& tag, int rank,
+                                  const std::string& blob) {
+  v1::PendingExchange* const given = place.add_exchanges();
+  given->set_tag(tag);
+  given->set_rank(rank);
+  given->set_blob(blob);
+  return place;
+}
+inline v1::ObservedPlace WithPreflight(v1::ObservedPlace place,
+                                       v1::PreflightVerdict verdict,
+                                       const std::string& summary,
+                                       const std::string& json = "") {
+  place.mutable_preflight()->set_verdict(verdict);
+  place.mutable_preflight()->set_summary(summary);
+  place.mutable_preflight()->set_json(json);
   return place;
 }
 

@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
+#include "head/state/reconciler.h"
 #include "head/state/run_controller.h"
 #include "head/testing/observed_places.h"
 #include "head/store/enum_text.h"
@@ -53,6 +54,14 @@ class RunControllerTest : public ::testing::Test {
     *place.add_processes() = process;
     place.mutable_processes(0)->set_exit_order(1);
     return place;
+  }
+
+  // What is wanted of the process on a.
+  v1::DesiredProcess DesiredOfA(const JobRecord& job,
+                                const AttemptRecord& attempt) {
+    return DesiredFor(job, attempt, *PlaceOn(attempt, a_), {}, NodeRecord(),
+                      absl::Now())
+        .processes(0);
   }
 
   // Applies what a node says, and makes the job's moves as the state does.
