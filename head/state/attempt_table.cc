@@ -116,6 +116,14 @@ std::set<int> SlotsOn(const AttemptRecord& attempt, const NodeId& node) {
   return slots;
 }
 
+uint64_t MemberOf(const Process& process) {
+  const bool has_failed = process.state >= v1::PROCESS_STATE_EXITED &&
+                          !(process.exit.has_value() && process.exit->ok());
+  const bool is_none =
+      process.waits() || process.again || process.retired || has_failed;
+  return is_none ? 0 : process.incarnation;
+}
+
 bool HasWaiting(const AttemptRecord& attempt) {
   return std::any_of(attempt.processes.begin(), attempt.processes.end(),
                      [](const Process& each) { return each.waits(); });

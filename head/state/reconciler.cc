@@ -113,7 +113,7 @@ void SetMembership(const AttemptRecord& attempt, const NodeId& node,
   desired.set_node_count(static_cast<int>(nodes.size()));
   int local = 0;
   for (const Process& process : attempt.processes) {
-    desired.add_members(process.waits() ? 0 : process.incarnation);
+    desired.add_members(MemberOf(process));
     local += process.node == node;
   }
   desired.set_local_world_size(local);

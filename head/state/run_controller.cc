@@ -624,7 +624,7 @@ RunOutcome RunController::Resize(JobRecord& job,
     if (process.slot < job.num_workers || process.retired) continue;
     process.retired = true;
     outcome.slots.insert(process.slot);
-    outcome.goals_changed = true;
+    BumpEpoch(job, attempt, outcome);
   }
   outcome.asks = true;  // those that waited may be gone
   Vacate(job, attempt, outcome);

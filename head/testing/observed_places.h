@@ -188,6 +188,17 @@ inline v1::ObservedPlace WithPreflight(v1::ObservedPlace place,
   return place;
 }
 
+// What only nodes know of `current` onto what is stored: pids, and what runs.
+inline void KeepSoft(const AttemptRecord& current, AttemptRecord& stored) {
+  for (size_t i = 0;
+       i < stored.processes.size() && i < current.processes.size(); ++i) {
+    stored.processes[i].pid = current.processes[i].pid;
+    if (current.processes[i].state < v1::PROCESS_STATE_EXITED) {
+      stored.processes[i].state = current.processes[i].state;
+    }
+  }
+}
+
 // It could not be prepared.
 inline v1::ObservedPlace FailedBy(v1::ObservedPlace place, v1::EndCause cause,
                                   const std::string& detail = "") {

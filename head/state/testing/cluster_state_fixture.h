@@ -84,17 +84,6 @@ class ClusterStateTest : public ::testing::Test,
     EXPECT_EQ(rows->packages.size(), state_->packages().Hashes().size());
   }
 
-  // What only nodes know: pids, and what runs.
-  static void KeepSoft(const AttemptRecord& current, AttemptRecord& stored) {
-    ASSERT_EQ(stored.processes.size(), current.processes.size());
-    for (size_t i = 0; i < stored.processes.size(); ++i) {
-      stored.processes[i].pid = current.processes[i].pid;
-      if (current.processes[i].state < v1::PROCESS_STATE_EXITED) {
-        stored.processes[i].state = current.processes[i].state;
-      }
-    }
-  }
-
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId& node, uint64_t incarnation,
                    const std::vector<v1::DesiredPlace>& places) override {
