@@ -483,8 +483,10 @@ void ClusterState::ApplyOrphans(const NodeId& node,
             : FindProcess(*attempt, each.slot(), each.incarnation());
     const bool has_lease =
         process != nullptr && process->node == node && !process->over();
-    // One that was given up may yet begin, before the node hears of it.
-    const bool may_begin = each.state() == v1::PROCESS_STATE_PENDING &&
+    // One that was given up may yet begin, before the node hears of it; not
+    // where its place failed.
+    const bool may_begin = observed.phase() != v1::PHASE_FAILED &&
+                           each.state() == v1::PROCESS_STATE_PENDING &&
                            process != nullptr && process->node == node;
     if (has_lease || !(IsLive(each) || may_begin)) continue;
     held.processes.emplace(Incarnation{each.slot(), each.incarnation()},

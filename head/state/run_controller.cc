@@ -422,6 +422,11 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
                               absl::ZeroDuration(), kRanMax);
     process.ran = std::min(process.ran, kRanMax);
     ends.push_back(EndOf(attempt, process, seen));
+  } else if (attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED &&
+             seen.state() == v1::PROCESS_STATE_ENDED &&
+             seen.end_cause() == v1::END_CAUSE_DEVICE_FAULT) {
+    // A fault may be found only after the exit that it explains.
+    ends.push_back(EndOf(attempt, process, seen));
   }
   if (seen.state() == v1::PROCESS_STATE_ENDED) SetOver(process, outcome);
 }

@@ -138,6 +138,7 @@ SpecRecord SomeSpec() {
   AddAfter(spec, IdOf<JobId>('l').Element(7));
   spec.set_array("0-9%2");
   spec.mutable_run()->set_preflight(true);
+  spec.mutable_run()->set_restart(v1::RESTART_POLICY_ALL);
   return {.id = IdOf<JobId>('j'), .spec = std::move(spec)};
 }
 
@@ -150,6 +151,8 @@ JobRecord SomeJob() {
   record.reason = "because";
   record.attempts = 2;
   record.epoch = 6;
+  record.incarnations = 9;
+  record.num_workers = 4;
   record.failures = 1;
   record.infra_restarts = 1;
   record.exit = SomeExit();
@@ -179,29 +182,34 @@ JobRecord SomeJob() {
   return record;
 }
 
-AttemptRecord SomeAttempt() {
-  AttemptRank rank{.rank = 2,
-                   .local_rank = 1,
-                   .gpu_ids = {"GPU-a"},
-                   .state = v1::RANK_STATE_EXITED,
-                   .pid = 77,
-                   .exit = SomeExit()};
-  AttemptPart part;
-  part.node = IdOf<NodeId>('n');
-  part.resources = *ParseResources("CPU=1,GPU=0.5");
-  part.devices = {{"GPU-a", Amount::FromTenThousandths(5000)}};
-  part.ranks = {rank, AttemptRank()};
-  part.phase = v1::PART_PHASE_ENDED;
-  part.master_port = 29500;
-  part.ran = absl::Seconds(6);
+Process SomeProcess(int slot) {
+  return {.slot = slot,
+          .incarnation = 9,
+          .node = IdOf<NodeId>('n'),
+          .local_rank = 1,
+          .devices = {{"GPU-a", Amount::FromTenThousandths(5000)}},
+          .state = v1::PROCESS_STATE_EXITED,
+          .exit = SomeExit(),
+          .ran = absl::Seconds(6),
+          .failures = 2,
+          .moves = 1,
+          .again = true,
+          .leaving = true,
+          .retired = true};
+}
 
+AttemptRecord SomeAttempt() {
   AttemptRecord record;
   record.id = IdOf<AttemptId>('a');
   record.job = IdOf<JobId>('j');
   record.number = 2;
   record.epoch = 6;
   record.state = v1::ATTEMPT_STATE_ENDING;
-  record.parts = {part};
+  record.places = {{.node = IdOf<NodeId>('m')},
+                   {.node = IdOf<NodeId>('n'),
+                    .phase = v1::PLACE_PHASE_ENDED,
+                    .master_port = 29500}};
+  record.processes = {{.slot = 0}, SomeProcess(1)};
   record.master_address = "10.0.0.1";
   record.master_port = 29500;
   record.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
@@ -213,6 +221,11 @@ AttemptRecord SomeAttempt() {
   record.origin = SomeOrigin();
   record.orphaned_since = At(8);
   return record;
+}
+
+ProcessRecord SomeProcessRecord() {
+  return {
+      .attempt = IdOf<AttemptId>('a'), .slot = 2, .process = SomeProcess(2)};
 }
 
 ArrayRecord SomeArray() {
@@ -295,6 +308,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   AttemptRecord last_cause = SomeAttempt();
   last_cause.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED;
   ExpectRoundTrip(last_cause);
+  ExpectRoundTrip(SomeProcessRecord());
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
   ExpectRoundTrip(SomePackage());
@@ -325,6 +339,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ArrayRecord());
   ExpectRoundTrip(JobRecord());
   ExpectRoundTrip(AttemptRecord());
+  ExpectRoundTrip(ProcessRecord());
   ExpectRoundTrip(RequestRecord());
   ExpectRoundTrip(PackageRecord());
   ExpectRoundTrip(EventRecord());
@@ -365,7 +380,7 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "50552d7050035a06586964203739600b4a090a0764656661756c74");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "f699bea10a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "ff6cd1170a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
       "616c6963651a027231200720082803320762656361757365380240014801520b080310"
       "09180122036f6f6d58036001680270037a0c7b226c6f7373223a302e357d80010b8a01"
       "150a0f2f726573756c74732f737465702d351005180692010f2f726573756c74732f73"
@@ -373,16 +388,21 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "0101b801c09fab03c00104ca01186e6f64652d3120776173206f7574206f66206d656d"
       "6f7279ca011172616e6b203320776173206b696c6c6564d20107636c7573746572da01"
       "0408021001da010408061002e20119080210021a0d72616e6b73203020616e64203122"
-      "027b7d2803");
+      "027b7d2803e80109f00104");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
-      "fad53fd00a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
-      "6a6a6a6a6a180220062803325f0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
-      "43505510904e12080a034750551088271a0a0a054750552d61108827221c080210011a"
-      "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013880"
-      "9bee023a0831302e302e302e3140bce6014802520672616e6b20325a160a0764656661"
-      "756c741205616c6963651a0272312007620b08031009180122036f6f6d680272067261"
-      "6e6b2032780ca00108");
+      "7aef78590a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
+      "6a6a6a6a6a18022006280332140a106d6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d10013218"
+      "0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e100418bce6013a0831302e302e302e3140"
+      "bce6014802520672616e6b20325a160a0764656661756c741205616c6963651a027231"
+      "2007620b08031009180122036f6f6d6802720672616e6b2032780c8201023001820132"
+      "08011009180220012a0a0a054750552d6110882730043a0b08031009180122036f6f6d"
+      "40809bee0248025001580160016801a00108");
+  ExpectGolden(
+      SomeProcessRecord(), "616161616161616161616161616161610000000000000002",
+      "92832cc60a106161616161616161616161616161616112300802100920012a0a0a0547"
+      "50552d6110882730043a0b08031009180122036f6f6d40809bee024802500158016001"
+      "68011a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "b70ed2b80a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c7412"
@@ -390,15 +410,15 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "742061667465721a01611a0162200228013007");
   ExpectGolden(
       SomeSpec(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "9338e1a40a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a129f020a056d6e6973741a0e0a"
+      "8b00728e0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12a1020a056d6e6973741a0e0a"
       "047465616d1206766973696f6e20fbffffffffffffffff012a480a072e2f747261696e"
       "0a082d2d65706f6368730a013312060a014112013112060a01421201321a2068686868"
       "68686868686868686868686868686868686868686868686868686868324e080412140a"
       "080a0343505510904e0a080a034750551088271804220d7a6f6e6520696e2028612c62"
       "292a0b0a0367707512046f6e6c792a080a046261726518013204483130303a04726163"
-      "6b40013a280a082f726573756c747310ffffffffffffffffff0118022090a10f2880c6"
-      "868f0130c08db701380142140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a"
-      "146c6c6c6c6c6c6c6c6c6c6c6c6c6c6c6c0000000710014a05302d3925325001");
+      "6b40013a2a0a082f726573756c747310ffffffffffffffffff0118022090a10f2880c6"
+      "868f0130c08db7013801400142140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242"
+      "180a146c6c6c6c6c6c6c6c6c6c6c6c6c6c6c6c0000000710014a05302d3925325001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
@@ -464,9 +484,15 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   };
   spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
   spoil_attempt([](AttemptRecord& a) { a.cause = AttemptCause(15); });
-  spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
+  spoil_attempt([](AttemptRecord& a) { a.places[0].phase = PlacePhase(6); });
   spoil_attempt(
-      [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });
+      [](AttemptRecord& a) { a.processes[0].state = ProcessState(6); });
+  ProcessRecord process = SomeProcessRecord();
+  process.process.state = ProcessState(6);
+  ExpectUnknown(process);
+  spec = SomeSpec();
+  spec.spec.Own().mutable_run()->set_restart(RestartPolicy(4));
+  ExpectUnknown(spec);
 }
 
 TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
@@ -543,6 +569,31 @@ TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
   row.set_state(static_cast<JobState>(99));
   EXPECT_THAT(FromRow<JobRecord>(RowKey(id), Sealed(RowKey(id), row)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));
+}
+
+TEST(RecordsCodecTest, SlotsOutOfOrderOrOfNoPlaceAreDataLoss) {
+  const AttemptId id = IdOf<AttemptId>('a');
+  storage::v1::AttemptRow whole;
+  whole.set_attempt_id(std::string(id.bytes()));
+  whole.set_state(v1::ATTEMPT_STATE_RUNNING);
+  storage::v1::Place& place = *whole.add_places();
+  place.set_node_id(std::string(IdOf<NodeId>('n').bytes()));
+  place.set_phase(v1::PLACE_PHASE_RUNNING);
+  storage::v1::Process& process = *whole.add_processes();
+  process.set_place(1);
+  process.set_state(v1::PROCESS_STATE_RUNNING);
+  const auto read = [&](const storage::v1::AttemptRow& row) {
+    return FromRow<AttemptRecord>(RowKey(id), Sealed(RowKey(id), row)).status();
+  };
+  COHORT_EXPECT_OK(read(whole));
+  for (const int of : {-1, 2}) {
+    storage::v1::AttemptRow row = whole;
+    row.mutable_processes(0)->set_place(of);
+    EXPECT_THAT(read(row), StatusIs(absl::StatusCode::kDataLoss)) << of;
+  }
+  storage::v1::AttemptRow row = whole;
+  row.mutable_processes(0)->set_slot(1);
+  EXPECT_THAT(read(row), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(RecordsCodecTest, UnknownFieldsAreDataLoss) {

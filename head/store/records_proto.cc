@@ -107,6 +107,8 @@ void CheckSpec(const JobSpec& spec, FieldReader& reader) {
   reader.ToEnum(spec.scaling().placement_strategy(),
                 v1::PLACEMENT_STRATEGY_UNSPECIFIED,
                 v1::PLACEMENT_STRATEGY_STRICT_SPREAD, "placement strategy");
+  reader.ToEnum(spec.run().restart(), v1::RESTART_POLICY_UNSPECIFIED,
+                v1::RESTART_POLICY_NONE, "restart policy");
   for (const Dependency& each : spec.after()) {
     reader.ToId<JobId>(each.job_id(), "dependency");
     reader.ToEnum(each.kind(), v1::DEPENDENCY_KIND_UNSPECIFIED,
