@@ -25,12 +25,7 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
   rank.rank = wire.rank();
   rank.state = FromWire(wire.state());
   rank.pid = wire.pid();
-  if (wire.has_exit()) {
-    rank.exit = ExitStatus{.code = wire.exit().code(),
-                           .signal = wire.exit().signal(),
-                           .oom_killed = wire.exit().oom_killed(),
-                           .detail = wire.exit().detail()};
-  }
+  if (wire.has_exit()) rank.exit = wire.exit();
   rank.exit_order = wire.exit_order();
   rank.ended_by_order = wire.ended_by_order();
   if (v1::GpuAbortLevel_IsValid(wire.gpu_end().level())) {
@@ -41,12 +36,11 @@ ObservedRank FromWire(const v1::ObservedRank& wire) {
 }
 
 // Of a newer worker's verdicts nothing is known but that it went on.
-ObservedPreflight FromWire(const v1::PreflightReport& wire) {
+v1::PreflightReport FromWire(v1::PreflightReport wire) {
   const bool known = v1::PreflightVerdict_IsValid(wire.verdict()) &&
                      wire.verdict() != v1::PREFLIGHT_VERDICT_UNSPECIFIED;
-  return {.verdict = known ? wire.verdict() : v1::PREFLIGHT_VERDICT_PASSED,
-          .summary = wire.summary(),
-          .json = wire.json()};
+  if (!known) wire.set_verdict(v1::PREFLIGHT_VERDICT_PASSED);
+  return wire;
 }
 
 // A state of a newer worker is at least suspect.
@@ -93,11 +87,8 @@ absl::StatusOr<ObservedAttempt> FromWire(const v1::ObservedAttempt& wire) {
                                 .count = report.count(),
                                 .json = report.json()});
   }
-  for (const v1::Checkpoint& checkpoint : wire.checkpoints()) {
-    observed.checkpoints.push_back({.path = checkpoint.path(),
-                                    .step = checkpoint.step(),
-                                    .epoch = checkpoint.epoch()});
-  }
+  observed.checkpoints.assign(wire.checkpoints().begin(),
+                              wire.checkpoints().end());
   for (const v1::PendingExchange& exchange : wire.exchanges()) {
     observed.exchanges.push_back({.tag = exchange.tag(),
                                   .rank = exchange.rank(),
@@ -147,11 +138,7 @@ v1::DesiredAttempt ToWire(const DesiredAttempt& desired) {
   wire.set_holds_rank_zero(desired.holds_rank_zero);
   *wire.mutable_resources_per_rank() = rpc::ToWire(desired.resources_per_rank);
   wire.set_storage_path(desired.storage_path);
-  if (desired.restore.has_value()) {
-    wire.mutable_restore()->set_path(desired.restore->path);
-    wire.mutable_restore()->set_step(desired.restore->step);
-    wire.mutable_restore()->set_epoch(desired.restore->epoch);
-  }
+  if (desired.restore.has_value()) *wire.mutable_restore() = *desired.restore;
   wire.set_max_failures(desired.max_failures);
   wire.set_master_address(desired.master_address);
   wire.set_master_port(desired.master_port);

@@ -20,13 +20,13 @@ std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit) {
   std::string text = absl::StrCat("rank ", rank);
   if (!node.empty()) absl::StrAppend(&text, " on ", node);
-  if (exit.signal != 0) {
-    absl::StrAppend(&text, " was killed by signal ", exit.signal);
+  if (exit.signal() != 0) {
+    absl::StrAppend(&text, " was killed by signal ", exit.signal());
   } else {
-    absl::StrAppend(&text, " exited with code ", exit.code);
+    absl::StrAppend(&text, " exited with code ", exit.code());
   }
-  if (exit.oom_killed) absl::StrAppend(&text, " (out of memory)");
-  if (!exit.detail.empty()) absl::StrAppend(&text, ": ", exit.detail);
+  if (exit.oom_killed()) absl::StrAppend(&text, " (out of memory)");
+  if (!exit.detail().empty()) absl::StrAppend(&text, ": ", exit.detail());
   return text;
 }
 
@@ -60,8 +60,8 @@ std::string DescribeEnd(const AttemptRecord& attempt) {
       if (siblings && rank.rank == attempt.failed_rank) continue;
       // One that says why it ended was not stopped: its keeper died, or it
       // could not run.
-      stopped += rank.exit.has_value() && !rank.exit->ok() &&
-                 rank.exit->detail.empty();
+      stopped += rank.exit.has_value() && !EndedWell(*rank.exit) &&
+                 rank.exit->detail().empty();
     }
   }
   std::string text = absl::StrCat("attempt ", attempt.number, " ended");

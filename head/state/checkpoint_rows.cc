@@ -27,26 +27,26 @@ void TakeCheckpoints(const ObservedAttempt& observed,
                      const RunController::Limits& limits, JobRecord& job,
                      RunOutcome& outcome) {
   for (const Checkpoint& checkpoint : observed.checkpoints) {
-    outcome.acknowledged.push_back(checkpoint.path);
-    if (checkpoint.epoch != attempt.epoch ||
-        !IsBelowAttempt(checkpoint.path, attempt)) {
+    outcome.acknowledged.push_back(checkpoint.path());
+    if (checkpoint.epoch() != attempt.epoch ||
+        !IsBelowAttempt(checkpoint.path(), attempt)) {
       COHORT_LOG(kWarning, "checkpoint_refused", {"attempt", attempt.id},
-                 {"path", absl::CHexEscape(checkpoint.path)},
-                 {"epoch", checkpoint.epoch});
+                 {"path", absl::CHexEscape(checkpoint.path())},
+                 {"epoch", checkpoint.epoch()});
       continue;
     }
     // Steps grow within an attempt: what is not newer is a repetition, perhaps
     // of one that was removed since.
     if (!job.checkpoints.empty() &&
-        job.checkpoints.back().epoch == checkpoint.epoch &&
-        job.checkpoints.back().step >= checkpoint.step) {
+        job.checkpoints.back().epoch() == checkpoint.epoch() &&
+        job.checkpoints.back().step() >= checkpoint.step()) {
       continue;
     }
     job.checkpoints.push_back(checkpoint);
     outcome.job_changed = true;
     outcome.notes.push_back(
         {"checkpoint_committed",
-         absl::StrCat("step ", checkpoint.step, ", ", checkpoint.path)});
+         absl::StrCat("step ", checkpoint.step(), ", ", checkpoint.path())});
   }
   const bool keep_all = job.spec->run().num_to_keep() <= 0;
   const size_t keep = keep_all
@@ -54,7 +54,7 @@ void TakeCheckpoints(const ObservedAttempt& observed,
                           : static_cast<size_t>(job.spec->run().num_to_keep());
   while (job.checkpoints.size() > keep) {
     if (!keep_all && job.retired.size() < limits.retired_max) {
-      job.retired.push_back(job.checkpoints.front().path);
+      job.retired.push_back(job.checkpoints.front().path());
       outcome.retired_changed = true;
     }
     job.checkpoints.erase(job.checkpoints.begin());

@@ -15,6 +15,7 @@
 #include "head/state/job_query.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -129,7 +130,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
     seen.ranks = {rank};
     say(v1::PHASE_RUNNING);
     seen.ranks[0].state = v1::RANK_STATE_EXITED;
-    seen.ranks[0].exit = ExitStatus{.code = code};
+    seen.ranks[0].exit = ExitOf({.code = code});
     say(v1::PHASE_ENDED);
   }
 

@@ -46,13 +46,6 @@ struct PendingExchange {
   std::string blob;
 };
 
-// What its ranks said of their preflight.
-struct ObservedPreflight {
-  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
-  std::string summary;
-  std::string json;
-};
-
 struct ObservedAttempt {
   AttemptId attempt;
   JobId job;
@@ -68,7 +61,7 @@ struct ObservedAttempt {
   std::vector<std::string> removed_checkpoints;
   std::string stderr_tail;
   absl::Duration ran;  // since its ranks started; with the end
-  std::optional<ObservedPreflight> preflight;
+  std::optional<v1::PreflightReport> preflight;
   std::string generation;  // that it began under; empty: of an older worker
   // What it holds of its node, in full sets: resources and devices only.
   std::optional<AttemptPart> held;

@@ -18,7 +18,7 @@ constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
 std::optional<Checkpoint> RestoreOf(const JobRecord& job,
                                     const AttemptRecord& attempt) {
   for (auto it = job.checkpoints.rbegin(); it != job.checkpoints.rend(); ++it) {
-    if (it->epoch < attempt.epoch) return *it;
+    if (it->epoch() < attempt.epoch) return *it;
   }
   return std::nullopt;
 }

@@ -240,13 +240,14 @@ void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
     if (seen.state == v1::RANK_STATE_EXITED && seen.exit.has_value() &&
         !rank->exit.has_value()) {
       rank->exit = seen.exit;
-      rank->exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
+      rank->exit->set_detail(
+          Cut(seen.exit->detail(), limits_.detail_bytes_max));
     }
     if (*rank != before) outcome.attempt_changed = true;
     const int order = seen.exit_order > 0 ? seen.exit_order
                                           : std::numeric_limits<int>::max() - 1;
-    if (rank->exit.has_value() && !rank->exit->ok() && !seen.ended_by_order &&
-        order < first_order) {
+    if (rank->exit.has_value() && !EndedWell(*rank->exit) &&
+        !seen.ended_by_order && order < first_order) {
       first_failed = rank;
       first_order = order;
     }
@@ -320,32 +321,31 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                                    const ObservedAttempt& observed,
                                    RunOutcome& outcome) const {
   if (!job.spec->run().preflight() || !observed.preflight.has_value()) return;
-  const ObservedPreflight& told = *observed.preflight;
-  const bool failed = told.verdict == v1::PREFLIGHT_VERDICT_FAILED;
-  const std::string json =
-      told.json.size() <= limits_.preflight_bytes_max ? told.json : "";
-  if (job.preflight.has_value() && job.preflight->attempt == attempt.number) {
-    Preflight& known = *job.preflight;
+  v1::PreflightReport told = *observed.preflight;
+  const bool failed = told.verdict() == v1::PREFLIGHT_VERDICT_FAILED;
+  if (told.json().size() > limits_.preflight_bytes_max) told.clear_json();
+  if (job.preflight.has_value() && job.preflight->attempt() == attempt.number) {
+    v1::PreflightReport& known = *job.preflight->mutable_report();
     // Several nodes tell of one failure, the one with rank 0 in full.
-    if (known.json.empty() && !json.empty()) {
-      known.json = json;
+    if (known.json().empty() && !told.json().empty()) {
+      known.set_json(told.json());
       outcome.job_changed = true;
     }
-    if (!failed || known.verdict == v1::PREFLIGHT_VERDICT_FAILED) return;
+    if (!failed || known.verdict() == v1::PREFLIGHT_VERDICT_FAILED) return;
   }
   const std::string summary =
-      Cut(OneLine(told.summary), limits_.detail_bytes_max);
-  job.preflight = Preflight{.attempt = attempt.number,
-                            .verdict = told.verdict,
-                            .summary = summary,
-                            .json = json};
+      Cut(OneLine(told.summary()), limits_.detail_bytes_max);
+  told.set_summary(summary);
+  job.preflight.emplace().set_attempt(attempt.number);
+  *job.preflight->mutable_report() = told;
   outcome.job_changed = true;
   outcome.preflight_told = true;
-  outcome.notes.push_back({.kind = failed ? "preflight_failed"
-                                   : told.verdict == v1::PREFLIGHT_VERDICT_SLOW
-                                       ? "preflight_slow"
-                                       : "preflight_passed",
-                           .text = summary});
+  outcome.notes.push_back(
+      {.kind = failed ? "preflight_failed"
+               : told.verdict() == v1::PREFLIGHT_VERDICT_SLOW
+                   ? "preflight_slow"
+                   : "preflight_passed",
+       .text = summary});
   if (!failed) return;
   SetCause(attempt,
            {.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED,
@@ -450,7 +450,7 @@ void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
                "it ended before its ranks started");
   }
   for (const AttemptRank& rank : part.ranks) {
-    if (rank.exit.has_value() && rank.exit->ok()) continue;
+    if (rank.exit.has_value() && EndedWell(*rank.exit)) continue;
     return end(v1::ATTEMPT_CAUSE_RANK_FAILED,
                absl::StrCat("rank ", rank.rank, " ended in an unknown way"));
   }
@@ -481,7 +481,8 @@ void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
     first_order = seen.exit_order;
     attempt.failed_rank = seen.rank;
     attempt.exit = seen.exit;
-    attempt.exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
+    attempt.exit->set_detail(
+        Cut(seen.exit->detail(), limits_.detail_bytes_max));
   }
 }
 

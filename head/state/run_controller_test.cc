@@ -18,6 +18,7 @@
 #include "head/state/reconciler.h"
 #include "head/state/testing/run_controller_fixture.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -103,13 +104,13 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.failed_rank, 1);
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
 
   Begin();
   EXPECT_EQ(job_.attempts, 2);
   // Why it failed last is told while it runs again.
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   Run();
   Say(a_, Exited(0, 4));
@@ -138,11 +139,11 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
   both.ranks[0].exit_order = 2;
   both.ranks.push_back(both.ranks[0]);
   both.ranks[1].rank = 2;
-  both.ranks[1].exit = ExitStatus{.code = 0, .signal = 11};
+  both.ranks[1].exit = ExitOf({.code = 0, .signal = 11});
   both.ranks[1].exit_order = 1;
   Say(a_, both);
   EXPECT_EQ(attempt_.failed_rank, 2);
-  EXPECT_EQ(attempt_.exit->signal, 11);
+  EXPECT_EQ(attempt_.exit->signal(), 11);
   // Between nodes the first report counts.
   Say(b_, Exited(1, 7));
   EXPECT_EQ(attempt_.failed_rank, 2);
@@ -291,7 +292,7 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper died";
-  lost.ranks[0].exit = ExitStatus{.signal = 9, .detail = "the keeper died"};
+  lost.ranks[0].exit = ExitOf({.signal = 9, .detail = "the keeper died"});
   Say(a_, lost);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_THAT(job_.causes,
@@ -305,7 +306,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
   lost.end = v1::END_CAUSE_KEEPER_LOST;
   lost.detail = "the keeper was told to stop";
-  lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
+  lost.ranks[0].exit = ExitOf({.code = 1, .detail = lost.detail});
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -319,7 +320,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
   ObservedAttempt oom = Exited(1, 0);
-  oom.ranks[0].exit = ExitStatus{.signal = 9, .oom_killed = true};
+  oom.ranks[0].exit = ExitOf({.signal = 9, .oom_killed = true});
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
@@ -477,7 +478,7 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
   EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
   EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.exit->code, 143);
+  EXPECT_EQ(job_.exit->code(), 143);
   EXPECT_EQ(job_.failed_rank, 1);
   EXPECT_EQ(job_.stderr_tail, "step 9");
   EXPECT_EQ(job_.ran, absl::Minutes(5) + absl::Milliseconds(200));
@@ -558,15 +559,15 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   const RunOutcome outcome = Say(a_, Committing(10));
   EXPECT_THAT(outcome.acknowledged, ElementsAre(Path(10)));
   ASSERT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 10);
+  EXPECT_EQ(job_.checkpoints[0].step(), 10);
 
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
   ObservedAttempt stale = Committing(11);
-  stale.checkpoints[0].epoch -= 1;
+  stale.checkpoints[0].set_epoch(stale.checkpoints[0].epoch() - 1);
   Say(a_, stale);
   ObservedAttempt foreign = Committing(12);
-  foreign.checkpoints[0].path = "/s/j/attempt-9.9/step-12";
+  foreign.checkpoints[0].set_path("/s/j/attempt-9.9/step-12");
   EXPECT_THAT(Say(a_, foreign).acknowledged,
               ElementsAre("/s/j/attempt-9.9/step-12"));
   EXPECT_EQ(job_.checkpoints.size(), 1);
@@ -589,7 +590,7 @@ TEST_F(RunControllerTest,
   // The worker repeats a record whose acknowledgement was lost.
   Say(a_, Committing(1));
   EXPECT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 2);
+  EXPECT_EQ(job_.checkpoints[0].step(), 2);
 }
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {

@@ -17,6 +17,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 
@@ -193,7 +194,7 @@ class ClusterStateTest : public ::testing::Test,
       observed.ranks.push_back({.rank = rank.rank,
                                 .state = v1::RANK_STATE_EXITED,
                                 .pid = 1,
-                                .exit = ExitStatus{.code = code},
+                                .exit = ExitOf({.code = code}),
                                 .exit_order = ++order,
                                 .ended_by_order = by_order});
     }

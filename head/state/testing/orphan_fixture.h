@@ -21,6 +21,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 
@@ -182,7 +183,7 @@ class OrphansTest : public ::testing::Test,
     observed.ranks = {{.rank = 0,
                        .state = v1::RANK_STATE_EXITED,
                        .pid = 1,
-                       .exit = ExitStatus{.code = code},
+                       .exit = ExitOf({.code = code}),
                        .exit_order = 1}};
     return observed;
   }

@@ -13,6 +13,7 @@
 #include "head/state/job_table.h"
 #include "head/state/run_controller.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 
@@ -57,7 +58,7 @@ class RunControllerTest : public ::testing::Test {
     observed.ranks = {{.rank = rank,
                        .state = v1::RANK_STATE_EXITED,
                        .pid = 100,
-                       .exit = ExitStatus{.code = code},
+                       .exit = ExitOf({.code = code}),
                        .exit_order = 1,
                        .ended_by_order = by_order}};
     return observed;
@@ -90,8 +91,7 @@ class RunControllerTest : public ::testing::Test {
   }
   ObservedAttempt Committing(int step) {
     ObservedAttempt observed = At(v1::PHASE_RUNNING);
-    observed.checkpoints = {
-        {.path = Path(step), .step = step, .epoch = attempt_.epoch}};
+    observed.checkpoints = {CheckpointOf(Path(step), step, attempt_.epoch)};
     return observed;
   }
 
