@@ -308,7 +308,7 @@ TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {
   core_->Submit([] {
     Transition transition;
     EventRecord event;
-    event.number = 1'000'000;
+    event.set_number(1'000'000);
     transition.Put(event);
     return transition;
   }());

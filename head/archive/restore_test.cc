@@ -89,8 +89,8 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
   COHORT_ASSERT_OK(store);
   const auto events = LoadRecords<EventRecord>(**store);
   COHORT_ASSERT_OK(events);
-  EXPECT_EQ(events->back().kind, "store_restored");
-  EXPECT_EQ(events->back().origin.principal, "user/ada");
+  EXPECT_EQ(events->back().kind(), "store_restored");
+  EXPECT_EQ(events->back().principal(), "user/ada");
   store->reset();
   // It opens to write, with a mark that fits.
   COHORT_EXPECT_OK(RocksdbStore::Open({.path = target() + "/store"}));

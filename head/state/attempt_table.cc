@@ -116,9 +116,9 @@ std::set<int> SlotsOn(const AttemptRecord& attempt, const NodeId& node) {
   return slots;
 }
 
-uint64_t MemberOf(const Process& process) {
+uint64_t MemberIncarnation(const Process& process) {
   const bool has_failed = process.state >= v1::PROCESS_STATE_EXITED &&
-                          !(process.exit.has_value() && process.exit->ok());
+                          !(process.exit.has_value() && EndedWell(*process.exit));
   const bool is_none =
       process.waits() || process.again || process.retired || has_failed;
   return is_none ? 0 : process.incarnation;

@@ -77,7 +77,7 @@ inline bool IsOver(const Place& place) {
 
 // The incarnation that is a member of the present epoch; 0: nobody is, since the
 // slot waits, or its process failed or is to go.  One that succeeded stays.
-uint64_t MemberOf(const Process& process);
+uint64_t MemberIncarnation(const Process& process);
 
 // A slot of `attempt` waits to be filled.
 bool HasWaiting(const AttemptRecord& attempt);

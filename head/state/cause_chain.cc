@@ -20,13 +20,13 @@ std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit) {
   std::string text = absl::StrCat("rank ", rank);
   if (!node.empty()) absl::StrAppend(&text, " on ", node);
-  if (exit.signal != 0) {
-    absl::StrAppend(&text, " was killed by signal ", exit.signal);
+  if (exit.signal() != 0) {
+    absl::StrAppend(&text, " was killed by signal ", exit.signal());
   } else {
-    absl::StrAppend(&text, " exited with code ", exit.code);
+    absl::StrAppend(&text, " exited with code ", exit.code());
   }
-  if (exit.oom_killed) absl::StrAppend(&text, " (out of memory)");
-  if (!exit.detail.empty()) absl::StrAppend(&text, ": ", exit.detail);
+  if (exit.oom_killed()) absl::StrAppend(&text, " (out of memory)");
+  if (!exit.detail().empty()) absl::StrAppend(&text, ": ", exit.detail());
   return text;
 }
 
@@ -58,8 +58,8 @@ std::string DescribeEnd(const AttemptRecord& attempt) {
     if (siblings && process.slot == attempt.failed_rank) continue;
     // One that says why it ended was not stopped: its keeper died, or it could
     // not run.
-    stopped += process.exit.has_value() && !process.exit->ok() &&
-               process.exit->detail.empty();
+    stopped += process.exit.has_value() && !EndedWell(*process.exit) &&
+               process.exit->detail().empty();
   }
   std::string text = absl::StrCat("attempt ", attempt.number, " ended");
   if (stopped > 0) {

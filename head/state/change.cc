@@ -53,6 +53,18 @@ void PutAttempts(Change& change, const AttemptTable& attempts,
 
 }  // namespace
 
+EventRecord EventOf(const char* kind, std::string text,
+                    const EventSubject& subject) {
+  EventRecord event;
+  event.set_kind(kind);
+  event.set_text(std::move(text));
+  event.set_job_id(IdBytes(subject.job));
+  event.set_attempt_id(IdBytes(subject.attempt));
+  event.set_node_id(IdBytes(subject.node));
+  event.set_cause(subject.cause);
+  return event;
+}
+
 StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition) {
   const auto put = [&transition](const auto& touched, const auto& table) {

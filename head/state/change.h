@@ -22,6 +22,16 @@
 
 namespace cohort::head {
 
+// What an event is about; nil: nothing of the kind.
+struct EventSubject {
+  JobId job = {};
+  AttemptId attempt = {};
+  NodeId node = {};
+  uint64_t cause = 0;  // number of the event that led to it; 0: none
+};
+EventRecord EventOf(const char* kind, std::string text,
+                    const EventSubject& subject = {});
+
 // What one decision of ClusterState has touched so far: each row is stored once
 // at its end, whatever happened to it in between, and each message is computed
 // from the final state.  A value of one decision.

@@ -38,13 +38,11 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
     // Steps grow within an attempt: what is not newer is a repetition, perhaps
     // of one that was removed since.
     if (!job.checkpoints.empty() &&
-        job.checkpoints.back().epoch == checkpoint.epoch() &&
-        job.checkpoints.back().step >= checkpoint.step()) {
+        job.checkpoints.back().epoch() == checkpoint.epoch() &&
+        job.checkpoints.back().step() >= checkpoint.step()) {
       continue;
     }
-    job.checkpoints.push_back({.path = checkpoint.path(),
-                               .step = checkpoint.step(),
-                               .epoch = checkpoint.epoch()});
+    job.checkpoints.push_back(checkpoint);
     outcome.job_changed = true;
     outcome.notes.push_back(
         {"checkpoint_committed",
@@ -56,7 +54,7 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
                           : static_cast<size_t>(job.spec->run().num_to_keep());
   while (job.checkpoints.size() > keep) {
     if (!keep_all && job.retired.size() < limits.retired_max) {
-      job.retired.push_back(job.checkpoints.front().path);
+      job.retired.push_back(job.checkpoints.front().path());
       outcome.retired_changed = true;
     }
     job.checkpoints.erase(job.checkpoints.begin());

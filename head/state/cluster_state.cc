@@ -20,6 +20,7 @@
 #include "head/state/orphan_list.h"
 #include "head/state/reconciler.h"
 #include "head/store/enum_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -122,10 +123,8 @@ void ClusterState::TakeTerm(Transition& transition) {
     const JobRecord& job = *jobs_.Find(id);
     if (!HasEnded(job.state)) TellPhase(job, change);
   }
-  EventRecord event;
-  event.kind = "head_started";
-  event.text = absl::StrCat("term ", cluster_.term);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("head_started", absl::StrCat("term ", cluster_.term)),
+           change);
   Finish(change, transition);
 }
 
@@ -145,10 +144,7 @@ void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
                        .unpinned_at = now};
   change.Put(record);
   packages_.Add(std::move(record));
-  EventRecord event;
-  event.kind = "package_completed";
-  event.text = absl::BytesToHexString(hash);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("package_completed", absl::BytesToHexString(hash)), change);
   Finish(change, transition);
 }
 
@@ -156,10 +152,9 @@ void ClusterState::LosePackage(const std::string& hash, absl::string_view why,
                                Transition& transition) {
   if (packages_.Find(hash) == nullptr || !packages_.SetLost(hash, true)) return;
   Change change;
-  EventRecord event;
-  event.kind = "package_lost";
-  event.text = absl::StrCat(absl::BytesToHexString(hash), ": ", why);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("package_lost",
+                   absl::StrCat(absl::BytesToHexString(hash), ": ", why)),
+           change);
   Finish(change, transition);
 }
 
@@ -230,7 +225,8 @@ void ClusterState::ApplyObserved(const NodeId& node,
   }
   ApplyExchanges(node, observed, *attempt, change);
   const RunOutcome outcome = ObserveWithMissing(job, *attempt, node, observed);
-  if (outcome.preflight_told) job.preflight->at = clock_.Wall();
+  if (outcome.preflight_told)
+    *job.preflight->mutable_at() = rpc::ToWire(clock_.Wall());
   if (!outcome.acknowledged.empty()) {
     change.acknowledged[node].push_back(
         {.attempt = attempt->id, .paths = outcome.acknowledged, .words = {}});
@@ -462,7 +458,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   for (const JobState state : outcome.job_moves) {
     MoveJob(job, state, change, attempt.id);
   }
-  if (!outcome.over.empty()) change.freed_by = job.origin.cause;
+  if (!outcome.over.empty()) change.freed_by = job.origin.cause();
   if (outcome.asks) AskForSlots(job, attempt);
   if (outcome.epoch_changed) change.watched.insert(job.id);
   if (outcome.attempt_ended &&
@@ -543,7 +539,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     }
   }
   if (change.quietly) {
-    job.origin.cause = change.cause;
+    job.origin.set_cause(change.cause);
   } else {
     AddJobEvent(
         job, attempt, "job_moved",
@@ -634,38 +630,37 @@ std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
 // ---- events and the end of a decision ----
 
 uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
-  event.number = cluster_.next_event++;
-  event.at = clock_.Wall();
-  event.origin.cause = std::max(event.origin.cause, change.cause);
+  event.set_number(cluster_.next_event++);
+  *event.mutable_at() = rpc::ToWire(clock_.Wall());
+  event.set_cause(std::max(event.cause(), change.cause));
   if (!change.principal.empty()) {
-    event.origin.principal = change.principal;
-    event.origin.request_id = change.request_id;
-  } else if (event.origin.principal.empty()) {
-    event.origin.principal = "head";
+    event.set_principal(change.principal);
+    event.set_request_id(change.request_id);
+  } else if (event.principal().empty()) {
+    event.set_principal("head");
   }
-  ++counters_.events_by_kind[event.kind];
+  if (event.namespace_().empty()) event.set_namespace_("default");
+  ++counters_.events_by_kind[event.kind()];
   change.cluster = true;
   change.events.push_back(std::move(event));
-  return change.events.back().number;
+  return change.events.back().number();
 }
 
 void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
                                const char* kind, std::string text,
                                Change& change) {
-  EventRecord event;
-  event.kind = kind;
-  event.origin.name_space = job.origin.name_space;
-  event.origin.cause = job.origin.cause;  // the event of this job before
-  event.job = job.id;
-  event.attempt = attempt;
-  event.text = std::move(text);
+  // Its cause: the event of this job before.
+  EventRecord event =
+      EventOf(kind, std::move(text),
+              {.job = job.id, .attempt = attempt, .cause = job.origin.cause()});
+  event.set_namespace_(job.origin.namespace_());
   if (const AttemptRecord* record = attempts_.Find(attempt)) {
     for (const Place& place : record->places) {
-      if (event.nodes.size() == kEventNodesMax) break;
-      event.nodes.push_back(place.node);
+      if (event.node_ids_size() == kEventNodesMax) break;
+      event.add_node_ids(IdBytes(place.node));
     }
   }
-  job.origin.cause = AddEvent(std::move(event), change);
+  job.origin.set_cause(AddEvent(std::move(event), change));
   change.jobs.insert(job.id);
 }
 

@@ -412,7 +412,7 @@ class ClusterState {
   // Something there is over: a drained node may be empty now.
   void NoteLeft(const NodeId& node, Change& change);
   uint64_t AddNodeEvent(const NodeId& node, const char* kind, std::string text,
-                        Change& change, Origin origin = {});
+                        Change& change, uint64_t cause = 0);
 
   // A part is not there any more, or its node is dead.
   void ApplyMissing(const NodeId& node, const AttemptId& attempt,

@@ -15,6 +15,7 @@
 #include "head/state/job_query.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {

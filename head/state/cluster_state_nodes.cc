@@ -133,7 +133,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
   change.principal.clear();  // what follows is the head's
-  record.origin.cause = change.cause;
+  record.origin.set_cause(change.cause);
   const NodeRecord* known = nodes_.Find(node);
   // What a person asked of the node outlives its daemon, and what it said of
   // itself goes on until it says otherwise.
@@ -141,7 +141,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
     record.drain = known->drain;
     record.since = known->since;
     record.unfit = known->unfit;
-    if (record.drain.has_value()) record.origin.cause = known->origin.cause;
+    if (record.drain.has_value()) record.origin = known->origin;
   }
   for (Device& device : record.devices) device.since = record.since;
   if (known != nullptr) KeepDeviceStates(*known, record);
@@ -315,7 +315,7 @@ bool ClusterState::ApplyDevices(const NodeId& node,
                 : absl::StrCat("node ", record.name, ": ", observed.reason,
                                fenced ? "; it is given to no one"
                                       : "; it is given out last"),
-        change, {.cause = nodes_.DeviceEvent(node, observed.id)});
+        change, nodes_.DeviceEvent(node, observed.id));
     nodes_.SetDeviceEvent(node, observed.id, event);
     if (before == v1::DEVICE_STATE_FENCED) change.freed_by = event;
   }
@@ -417,7 +417,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   // Its own is what a person asked for, not what else this decision saw.
-  change.cause = record.origin.cause;
+  change.cause = record.origin.cause();
   change.cause =
       AddNodeEvent(node, "node_deadline_passed", WhyEvicted(record), change);
   for (const AttemptId& id : attempts_.OnNode(node)) Evict(id, node, change);
@@ -514,16 +514,16 @@ void ClusterState::AddOrphan(const NodeId& node,
   const std::string why = VoidReason(attempt, node);
   COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},
              {"why", why});
-  EventRecord event;
-  event.kind = "lease_void";
-  event.node = node;
-  event.attempt = id;
-  if (attempt != nullptr) event.job = attempt->job;
-  event.text = absl::StrCat("node ", nodes_.Find(node)->name,
-                            " still has attempt ", id.ToHex(),
-                            ", whose lease there is void: ", why,
-                            "; it is to end it");
-  nodes_.SetOrphanEvent(node, id, AddEvent(std::move(event), change));
+  const std::string text = absl::StrCat(
+      "node ", nodes_.Find(node)->name, " still has attempt ", id.ToHex(),
+      ", whose lease there is void: ", why, "; it is to end it");
+  nodes_.SetOrphanEvent(
+      node, id,
+      AddEvent(EventOf("lease_void", text,
+                       {.job = attempt == nullptr ? JobId() : attempt->job,
+                        .attempt = id,
+                        .node = node}),
+               change));
   GiveWayTo(node, id, change);
 }
 
@@ -554,16 +554,16 @@ void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
   const uint64_t told_by = nodes_.OrphanEvent(node, orphan);
   if (nodes_.RemoveOrphan(node, orphan)) {
     const AttemptRecord* attempt = attempts_.Find(orphan);
-    EventRecord event;
-    event.origin.cause = told_by;
-    event.kind = "lease_ended";
-    event.node = node;
-    event.attempt = orphan;
-    if (attempt != nullptr) event.job = attempt->job;
-    event.text =
-        absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
-                     orphan.ToHex(), ", which had no lease there");
-    change.freed_by = AddEvent(std::move(event), change);
+    change.freed_by =
+        AddEvent(EventOf("lease_ended",
+                         absl::StrCat("node ", nodes_.Find(node)->name,
+                                      " has ended attempt ", orphan.ToHex(),
+                                      ", which had no lease there"),
+                         {.job = attempt == nullptr ? JobId() : attempt->job,
+                          .attempt = orphan,
+                          .node = node,
+                          .cause = told_by}),
+                 change);
     NoteLeft(node, change);
   }
   NoteGone(node, orphan, change);
@@ -591,13 +591,9 @@ void ClusterState::NoteReturn(const NodeId& node, Change& change) {
 
 uint64_t ClusterState::AddNodeEvent(const NodeId& node, const char* kind,
                                     std::string text, Change& change,
-                                    Origin origin) {
-  EventRecord event;
-  event.kind = kind;
-  event.origin = std::move(origin);
-  event.node = node;
-  event.text = std::move(text);
-  return AddEvent(std::move(event), change);
+                                    uint64_t cause) {
+  return AddEvent(
+      EventOf(kind, std::move(text), {.node = node, .cause = cause}), change);
 }
 
 }  // namespace cohort::head

@@ -56,14 +56,14 @@ class NodeHealthTest : public ClusterStateTest {
   std::vector<std::string> EventsOf(const NodeId& node) {
     std::vector<std::string> kinds;
     for (const EventRecord& event : Events()) {
-      if (event.node == node) kinds.push_back(event.kind);
+      if (IdOf<NodeId>(event.node_id()) == node) kinds.push_back(event.kind());
     }
     return kinds;
   }
   std::string LastText(const std::string& kind) {
     std::string text;
     for (const EventRecord& event : Events()) {
-      if (event.kind == kind) text = event.text;
+      if (event.kind() == kind) text = event.text();
     }
     return text;
   }
@@ -223,10 +223,10 @@ TEST_F(NodeHealthTest, TellsThatAnUndrainedNodeMadeRoom) {
   COHORT_ASSERT_OK(Undrain(a_.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   const std::vector<EventRecord> events = Events();
-  ASSERT_EQ(events.back().job, job);
+  ASSERT_EQ(IdOf<JobId>(events.back().job_id()), job);
   for (const EventRecord& event : events) {
-    if (event.number != events.back().origin.cause) continue;
-    EXPECT_EQ(event.kind, "node_undrained");
+    if (event.number() != events.back().cause()) continue;
+    EXPECT_EQ(event.kind(), "node_undrained");
     return;
   }
   FAIL() << "it has no cause";
@@ -248,20 +248,20 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
   std::map<uint64_t, EventRecord> by_number;
   uint64_t passed = 0;
   for (const EventRecord& event : Events()) {
-    by_number[event.number] = event;
-    if (event.kind == "node_deadline_passed") passed = event.number;
+    by_number[event.number()] = event;
+    if (event.kind() == "node_deadline_passed") passed = event.number();
   }
   ASSERT_NE(passed, 0u);
-  EXPECT_EQ(by_number.at(passed).node, a_);
-  EXPECT_EQ(by_number.at(by_number.at(passed).origin.cause).kind,
-            "node_drained");
+  EXPECT_EQ(IdOf<NodeId>(by_number.at(passed).node_id()), a_);
+  EXPECT_EQ(by_number.at(by_number.at(passed).cause()).kind(), "node_drained");
   // The job's next word is because of it.
   bool seen = false;
   for (const auto& [number, event] : by_number) {
-    if (number < passed || event.job != job || std::exchange(seen, true)) {
+    if (number < passed || IdOf<JobId>(event.job_id()) != job ||
+        std::exchange(seen, true)) {
       continue;
     }
-    EXPECT_EQ(event.origin.cause, passed) << event.text;
+    EXPECT_EQ(event.cause(), passed) << event.text();
   }
   EXPECT_TRUE(seen);
 }
@@ -451,9 +451,9 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
                           "lease_ended"));
   uint64_t told = 0;
   for (const EventRecord& event : Events()) {
-    if (event.kind == "lease_void") told = event.number;
-    if (event.kind == "lease_ended") {
-      EXPECT_EQ(event.origin.cause, told);
+    if (event.kind() == "lease_void") told = event.number();
+    if (event.kind() == "lease_ended") {
+      EXPECT_EQ(event.cause(), told);
     }
   }
 }

@@ -137,13 +137,11 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const AttemptId& attempt,
 void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
                               Change& change) {
   const OrphanTable::Entry entry = orphan;  // it may go
-  EventRecord event;
-  event.kind = "attempt_ended";
-  event.job = entry.job;
-  event.attempt = entry.attempt;
-  event.text = "only its node knows of it";
   // Its job starts again because of it, and its nodes end what they have.
-  const uint64_t told_by = AddEvent(std::move(event), change);
+  const uint64_t told_by =
+      AddEvent(EventOf("attempt_ended", "only its node knows of it",
+                       {.job = entry.job, .attempt = entry.attempt}),
+               change);
   change.freed_by = told_by;
   std::vector<AttemptId>& ended = cluster_.ended_orphans;
   ended.push_back(entry.attempt);
@@ -195,15 +193,12 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   } else if (is_new) {
     COHORT_LOG(kWarning, "attempt_orphaned", {"attempt", entry.attempt},
                {"job", entry.job}, {"node", node});
-    EventRecord event;
-    event.kind = "attempt_orphaned";
-    event.text =
-        "it began after the backup: it runs on until it ends or `cohort end` "
-        "ends it";
-    event.job = entry.job;
-    event.attempt = entry.attempt;
-    event.node = node;
-    told_by = AddEvent(std::move(event), change);
+    told_by = AddEvent(
+        EventOf("attempt_orphaned",
+                "it began after the backup: it runs on until it ends or "
+                "`cohort end` ends it",
+                {.job = entry.job, .attempt = entry.attempt, .node = node}),
+        change);
   }
   // What it holds there is not free.
   if (nodes_.SetOrphan(node, entry.attempt, entry.job, HeldBy(observed))) {
@@ -311,10 +306,9 @@ void ClusterState::Settle(Change& change) {
     if (!was_heard && node.state != v1::NODE_STATE_DEAD) return;
   }
   cluster_.settling = false;
-  EventRecord event;
-  event.kind = "restore_settled";
-  event.text = absl::StrCat(orphans_.all().size(), " orphans");
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("restore_settled",
+                   absl::StrCat(orphans_.all().size(), " orphans")),
+           change);
 }
 
 }  // namespace cohort::head

@@ -227,7 +227,7 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
          absl::StrCat("from ", job->num_workers, " to ", num_workers,
                       " workers"),
          change);
-  change.cause = job->origin.cause;
+  change.cause = job->origin.cause();
   change.jobs.insert(id);
   const bool waits = job->state == v1::JOB_STATE_PENDING;
   if (waits) LeaveLine(*job);

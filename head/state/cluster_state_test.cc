@@ -14,6 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -560,12 +561,12 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   told = WithPreflight(told, v1::PREFLIGHT_VERDICT_FAILED, "nobody came");
   Say(a_, told);
   ASSERT_TRUE(Job(job).preflight.has_value());
-  EXPECT_EQ(Job(job).preflight->summary,
+  EXPECT_EQ(Job(job).preflight->report().summary(),
             absl::StrCat("nobody came; nothing was heard of rank ", 1 - of_a));
-  EXPECT_NE(Job(job).preflight->at, absl::InfinitePast());
+  EXPECT_TRUE(Job(job).preflight->has_at());
   Reload();
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
-  EXPECT_EQ(Job(job).preflight->attempt, 1);
+  EXPECT_EQ(Job(job).preflight->attempt(), 1);
 }
 
 TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
@@ -664,13 +665,13 @@ TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
   std::map<uint64_t, const EventRecord*> by_number;
-  for (const EventRecord& event : *events) by_number[event.number] = &event;
+  for (const EventRecord& event : *events) by_number[event.number()] = &event;
   // From the job's last move back to the node's death.
-  uint64_t number = Job(job).origin.cause;
+  uint64_t number = Job(job).origin.cause();
   std::vector<std::string> chain;
   while (number != 0) {
-    chain.push_back(by_number.at(number)->kind);
-    number = by_number.at(number)->origin.cause;
+    chain.push_back(by_number.at(number)->kind());
+    number = by_number.at(number)->cause();
   }
   EXPECT_THAT(chain, ElementsAre("job_moved", "attempt_moved", "node_dead"));
 }
@@ -685,11 +686,13 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptNameItsNodes) {
   COHORT_ASSERT_OK(events);
   int of_gang = 0;
   for (const EventRecord& event : *events) {
-    if (event.job != gang || event.attempt.IsNil()) continue;
+    if (IdOf<JobId>(event.job_id()) != gang || event.attempt_id().empty())
+      continue;
     ++of_gang;
-    EXPECT_THAT(event.nodes, SizeIs(2)) << event.kind << " " << event.text;
-    EXPECT_NE(event.nodes[0], event.nodes[1]);
-    EXPECT_TRUE(event.node.IsNil());
+    EXPECT_THAT(event.node_ids(), SizeIs(2))
+        << event.kind() << " " << event.text();
+    EXPECT_NE(event.node_ids(0), event.node_ids(1));
+    EXPECT_TRUE(event.node_id().empty());
   }
   EXPECT_GE(of_gang, 2);
 }
@@ -728,16 +731,16 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
   uint64_t dead = 0;
   uint64_t joined = 0;
   for (const EventRecord& event : *events) {
-    if (event.kind == "node_dead") dead = event.number;
-    if (event.kind == "node_registered") joined = event.number;
+    if (event.kind() == "node_dead") dead = event.number();
+    if (event.kind() == "node_registered") joined = event.number();
   }
   for (const JobId& job : {one, two}) {
     std::vector<uint64_t> causes;
     for (const EventRecord& event : *events) {
-      if (event.job != job || event.number < dead) continue;
-      causes.push_back(event.origin.cause);
-      EXPECT_EQ(event.origin.principal, "head");
-      EXPECT_FALSE(event.attempt.IsNil()) << event.text;
+      if (IdOf<JobId>(event.job_id()) != job || event.number() < dead) continue;
+      causes.push_back(event.cause());
+      EXPECT_EQ(event.principal(), "head");
+      EXPECT_FALSE(event.attempt_id().empty()) << event.text();
     }
     // Its attempt ended, it waits, and is placed where a node has joined.
     ASSERT_THAT(causes, SizeIs(3));
@@ -745,7 +748,7 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
     EXPECT_GT(causes[1], dead);
     EXPECT_EQ(causes[2], joined);
   }
-  EXPECT_EQ(events->back().text,
+  EXPECT_EQ(events->back().text(),
             absl::StrCat("STARTING on ", Node(b_, 2).name));
 }
 
@@ -759,9 +762,9 @@ TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
   MemoryStore reader(disk_);
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
-  EXPECT_EQ(events->back().job, second);
-  EXPECT_EQ(events->back().origin.cause, Job(first).origin.cause);
-  EXPECT_EQ(events->back().origin.principal, "head");
+  EXPECT_EQ(IdOf<JobId>(events->back().job_id()), second);
+  EXPECT_EQ(events->back().cause(), Job(first).origin.cause());
+  EXPECT_EQ(events->back().principal(), "head");
 }
 
 }  // namespace

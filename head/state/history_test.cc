@@ -405,7 +405,7 @@ TEST_F(HistoryTest, TellsWhoFollowsEventsOfTheGap) {
   COHORT_ASSERT_OK(page);
   EXPECT_THAT(page->events, SizeIs(10));
   EXPECT_EQ(page->skipped, last - 5 - 10);
-  EXPECT_EQ(page->events.front().number, last - 9);
+  EXPECT_EQ(page->events.front().number(), last - 9);
 }
 
 // What a start finds is what there was.

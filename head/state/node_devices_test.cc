@@ -55,7 +55,7 @@ class NodeDevicesTest : public ClusterStateTest {
     auto events = LoadRecords<EventRecord>(reader);
     EXPECT_THAT(events, IsOk());
     std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind != kind || event.node != a_;
+      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
     });
     return *std::move(events);
   }
@@ -77,7 +77,7 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   EXPECT_FALSE(state_->NeverFits(Job(waits)));
   EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
   ASSERT_EQ(Told("device_fenced").size(), 1u);
-  EXPECT_THAT(Told("device_fenced")[0].text, HasSubstr("Xid 48"));
+  EXPECT_THAT(Told("device_fenced")[0].text(), HasSubstr("Xid 48"));
   EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);
   // The same again, and in other words.
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
@@ -88,8 +88,8 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
   ASSERT_EQ(Told("device_healthy").size(), 1u);
-  EXPECT_EQ(Told("device_healthy")[0].origin.cause,
-            Told("device_fenced")[0].number);
+  EXPECT_EQ(Told("device_healthy")[0].cause(),
+            Told("device_fenced")[0].number());
 }
 
 // DV-5

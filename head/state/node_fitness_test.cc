@@ -30,7 +30,7 @@ class NodeFitnessTest : public ClusterStateTest {
     auto events = LoadRecords<EventRecord>(reader);
     EXPECT_THAT(events, IsOk());
     std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind != kind || event.node != a_;
+      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
     });
     return *std::move(events);
   }
@@ -47,7 +47,8 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
   EXPECT_EQ(StateOf(running), v1::JOB_STATE_RUNNING);
   ASSERT_EQ(Told("node_unfit").size(), 1u);
-  EXPECT_THAT(Told("node_unfit")[0].text, HasSubstr("No space left on device"));
+  EXPECT_THAT(Told("node_unfit")[0].text(),
+              HasSubstr("No space left on device"));
   // The same in other words, and again.
   SayUnfit(a_, "/state: still no space");
   SayUnfit(a_, "/state: still no space");

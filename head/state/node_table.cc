@@ -322,7 +322,7 @@ std::vector<NodeId> NodeTable::TakeRestated() {
 }
 
 void NodeTable::SetCause(const NodeId& node, uint64_t event) {
-  records_.at(node).origin.cause = event;
+  records_.at(node).origin.set_cause(event);
 }
 
 void NodeTable::Hold(const AttemptId& attempt, const NodeId& node, Held held) {

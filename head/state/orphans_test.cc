@@ -110,10 +110,10 @@ TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
   COHORT_ASSERT_OK(events);
   std::string by;
   for (const EventRecord& event : *events) {
-    if (event.kind == "attempt_adopted") by = event.origin.principal;
-    if (by.empty() || event.job != job) continue;
-    EXPECT_EQ(event.origin.principal, by) << event.kind << " " << event.text;
-    EXPECT_NE(event.origin.principal, "head");
+    if (event.kind() == "attempt_adopted") by = event.principal();
+    if (by.empty() || IdOf<JobId>(event.job_id()) != job) continue;
+    EXPECT_EQ(event.principal(), by) << event.kind() << " " << event.text();
+    EXPECT_NE(event.principal(), "head");
   }
   EXPECT_NE(by, "");
 }

@@ -55,7 +55,7 @@ RunController::ProcessEnd RunController::EndOf(
     default:
       break;
   }
-  if (process.exit.has_value() && process.exit->ok()) return end;
+  if (process.exit.has_value() && EndedWell(*process.exit)) return end;
   if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
     return by(v1::ATTEMPT_CAUSE_PREPARE_FAILED,
               "it ended before its ranks started");

@@ -15,6 +15,7 @@
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -399,16 +400,16 @@ TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
   lie.ranks = {{.rank = other,
                 .state = v1::PROCESS_STATE_EXITED,
                 .pid = 1,
-                .exit = ExitStatus{.code = 1},
+                .exit = ExitOf({.code = 1}),
                 .exit_order = 1},
                {.rank = 1'000'000,
                 .state = v1::PROCESS_STATE_EXITED,
                 .pid = 1,
-                .exit = ExitStatus{.code = 1},
+                .exit = ExitOf({.code = 1}),
                 .exit_order = 2}};
   lie.metrics = {{.rank = 0, .count = ~uint64_t{0}, .json = "{}"},
                  {.rank = -5, .count = 1, .json = "{}"}};
-  lie.checkpoints = {{.path = "/etc/passwd", .step = -1, .epoch = 99}};
+  lie.checkpoints = {CheckpointOf("/etc/passwd", -1, 99)};
   lie.removed_checkpoints = {"/"};
   Say(PartOn(Attempt(job_), a_)->ranks[0].rank == 0 ? b_ : a_, lie);
   ExpectUndisturbed();

@@ -20,7 +20,7 @@ constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
 std::optional<Checkpoint> RestoreOf(const JobRecord& job,
                                     const AttemptRecord& attempt) {
   for (auto it = job.checkpoints.rbegin(); it != job.checkpoints.rend(); ++it) {
-    if (it->epoch < attempt.epoch) return *it;
+    if (it->epoch() < attempt.epoch) return *it;
   }
   return std::nullopt;
 }
@@ -94,9 +94,7 @@ void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
       spec.scaling().resources_per_worker();
   desired.set_storage_path(spec.run().storage_path());
   if (const auto restore = RestoreOf(job, attempt)) {
-    desired.mutable_restore()->set_path(restore->path);
-    desired.mutable_restore()->set_step(restore->step);
-    desired.mutable_restore()->set_epoch(restore->epoch);
+    *desired.mutable_restore() = *restore;
   }
   desired.set_max_failures(spec.run().max_failures());
   desired.set_preflight(spec.run().preflight());
@@ -113,7 +111,7 @@ void SetMembership(const AttemptRecord& attempt, const NodeId& node,
   desired.set_node_count(static_cast<int>(nodes.size()));
   int local = 0;
   for (const Process& process : attempt.processes) {
-    desired.add_members(MemberOf(process));
+    desired.add_members(MemberIncarnation(process));
     local += process.node == node;
   }
   desired.set_local_world_size(local);

@@ -173,7 +173,7 @@ TEST_F(RestartPolicyTest, ASpentBudgetEndsTheJob) {
   Say(a_, EndedBy(At(job, Stage::kRunning), v1::END_CAUSE_EXITED));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job(job).failed_rank, 1);
-  EXPECT_EQ(Job(job).exit->code, 7);
+  EXPECT_EQ(Job(job).exit->code(), 7);
   EXPECT_EQ(Job(job).failures, 3);
   EXPECT_THAT(Job(job).causes.back(), HasSubstr("--max-failures 1"));
 }
@@ -216,7 +216,7 @@ TEST_F(RestartPolicyTest, NoneLetsTheOthersFinishAndFails) {
   Fail(job, 0, 0);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job(job).failed_rank, 1) << "the first one";
-  EXPECT_EQ(Job(job).exit->code, 5);
+  EXPECT_EQ(Job(job).exit->code(), 5);
   EXPECT_EQ(Job(job).attempts, 1);
   const JobId good = RunOne(1, v1::RESTART_POLICY_NONE);
   Fail(good, 0, 0);

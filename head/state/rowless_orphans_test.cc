@@ -373,12 +373,13 @@ TEST_F(RowlessOrphansTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
   const auto events = LoadRecords<EventRecord>(store);
   COHORT_ASSERT_OK(events);
   for (const EventRecord& event : *events) {
-    last[event.kind == "job_moved" ? event.text.substr(0, event.text.find(' '))
-                                   : event.kind] = &event;
+    last[event.kind() == "job_moved"
+             ? event.text().substr(0, event.text().find(' '))
+             : event.kind()] = &event;
   }
-  EXPECT_EQ(last.at("STARTING")->origin.cause, last.at("lease_ended")->number);
-  EXPECT_EQ(last.at("lease_ended")->origin.cause,
-            last.at("attempt_ended")->number);
+  EXPECT_EQ(last.at("STARTING")->cause(), last.at("lease_ended")->number());
+  EXPECT_EQ(last.at("lease_ended")->cause(),
+            last.at("attempt_ended")->number());
 }
 
 // DR-2.

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "head/state/attempt_table.h"
 #include "head/store/records_codec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -80,7 +81,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
     for (size_t i = rows.size(); i-- > 0;) {
       if (i + 1 == rows.size() || i % kEventsPerTime == 0) {
         const auto event = FromRow<EventRecord>(rows[i].first, rows[i].second);
-        if (event.ok()) at = event->at;
+        if (event.ok()) at = rpc::FromWire(event->at());
       }
       events[begin + i].at = at;
     }

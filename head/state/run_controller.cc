@@ -412,11 +412,9 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
   if (has_ended && before < v1::PROCESS_STATE_EXITED) {
     outcome.slots.insert(process.slot);
     if (seen.has_exit()) {
-      process.exit = {.code = seen.exit().code(),
-                      .signal = seen.exit().signal(),
-                      .oom_killed = seen.exit().oom_killed(),
-                      .detail = Cut(seen.exit().detail(),
-                                    limits_.detail_bytes_max)};
+      process.exit = seen.exit();
+      process.exit->set_detail(
+          Cut(seen.exit().detail(), limits_.detail_bytes_max));
     }
     process.ran += std::clamp(rpc::FromWire(seen.ran()),
                               absl::ZeroDuration(), kRanMax);
@@ -505,37 +503,36 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                                    const v1::ObservedPlace& observed,
                                    RunOutcome& outcome) const {
   if (!job.spec->run().preflight() || !observed.has_preflight()) return;
-  const v1::PreflightReport& told = observed.preflight();
+  v1::PreflightReport told = observed.preflight();
   // Of a newer worker's verdicts nothing is known but that it went on.
-  const bool is_known = v1::PreflightVerdict_IsValid(told.verdict()) &&
-                        told.verdict() != v1::PREFLIGHT_VERDICT_UNSPECIFIED;
-  const PreflightVerdict verdict =
-      is_known ? told.verdict() : v1::PREFLIGHT_VERDICT_PASSED;
-  const bool failed = verdict == v1::PREFLIGHT_VERDICT_FAILED;
-  const std::string json =
-      told.json().size() <= limits_.preflight_bytes_max ? told.json() : "";
-  if (job.preflight.has_value() && job.preflight->attempt == attempt.number) {
-    Preflight& known = *job.preflight;
+  if (!v1::PreflightVerdict_IsValid(told.verdict()) ||
+      told.verdict() == v1::PREFLIGHT_VERDICT_UNSPECIFIED) {
+    told.set_verdict(v1::PREFLIGHT_VERDICT_PASSED);
+  }
+  const bool failed = told.verdict() == v1::PREFLIGHT_VERDICT_FAILED;
+  if (told.json().size() > limits_.preflight_bytes_max) told.clear_json();
+  if (job.preflight.has_value() && job.preflight->attempt() == attempt.number) {
+    v1::PreflightReport& known = *job.preflight->mutable_report();
     // Several nodes tell of one failure, the one with rank 0 in full.
-    if (known.json.empty() && !json.empty()) {
-      known.json = json;
+    if (known.json().empty() && !told.json().empty()) {
+      known.set_json(told.json());
       outcome.job_changed = true;
     }
-    if (!failed || known.verdict == v1::PREFLIGHT_VERDICT_FAILED) return;
+    if (!failed || known.verdict() == v1::PREFLIGHT_VERDICT_FAILED) return;
   }
   const std::string summary =
       Cut(OneLine(told.summary()), limits_.detail_bytes_max);
-  job.preflight = Preflight{.attempt = attempt.number,
-                            .verdict = verdict,
-                            .summary = summary,
-                            .json = json};
+  told.set_summary(summary);
+  job.preflight.emplace().set_attempt(attempt.number);
+  *job.preflight->mutable_report() = told;
   outcome.job_changed = true;
   outcome.preflight_told = true;
-  outcome.notes.push_back({.kind = failed ? "preflight_failed"
-                                   : verdict == v1::PREFLIGHT_VERDICT_SLOW
-                                       ? "preflight_slow"
-                                       : "preflight_passed",
-                           .text = summary});
+  outcome.notes.push_back(
+      {.kind = failed ? "preflight_failed"
+               : told.verdict() == v1::PREFLIGHT_VERDICT_SLOW
+                   ? "preflight_slow"
+                   : "preflight_passed",
+       .text = summary});
   if (!failed) return;
   SetCause(attempt,
            {.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED,

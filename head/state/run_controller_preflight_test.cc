@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/run_controller_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -44,10 +45,10 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   EXPECT_THAT(KindsOf(first), ElementsAre("preflight_slow"));
   // Observed sets repeat it.
   EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
-  EXPECT_EQ(job_.preflight, (Preflight{.attempt = 1,
-                                       .verdict = v1::PREFLIGHT_VERDICT_SLOW,
-                                       .summary = "ranks 0 and 1",
-                                       .json = "{}"}));
+  ASSERT_TRUE(job_.preflight.has_value());
+  EXPECT_EQ(job_.preflight->attempt(), 1);
+  EXPECT_EQ(job_.preflight->report(),
+            PreflightOf(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0 and 1", "{}"));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
@@ -104,8 +105,8 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
   EXPECT_THAT(job_.causes,
               ElementsAre("preflight: rank 1 hangs",
                           "attempt 1 ended before its command ran"));
-  EXPECT_EQ(job_.preflight->summary, "rank 1 hangs");
-  EXPECT_EQ(job_.preflight->json, "{}");
+  EXPECT_EQ(job_.preflight->report().summary(), "rank 1 hangs");
+  EXPECT_EQ(job_.preflight->report().json(), "{}");
 }
 
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {

@@ -18,6 +18,7 @@
 #include "head/state/reconciler.h"
 #include "head/state/testing/run_controller_fixture.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -104,13 +105,13 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.failed_rank, 1);
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
 
   Begin();
   EXPECT_EQ(job_.attempts, 2);
   // Why it failed last is told while it runs again.
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   Run();
   Say(a_, Exited(0, 4));
@@ -143,7 +144,7 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
   both.mutable_processes(2)->set_exit_order(1);
   Say(a_, both);
   EXPECT_EQ(attempt_.failed_rank, 2);
-  EXPECT_EQ(attempt_.exit->signal, 11);
+  EXPECT_EQ(attempt_.exit->signal(), 11);
   // Between nodes the first report counts.
   Say(b_, Exited(1, 7));
   EXPECT_EQ(attempt_.failed_rank, 2);
@@ -290,7 +291,7 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   Run();
   v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
   lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, "the keeper died");
-  lost = WithExit(lost, {.signal = 9, .detail = "the keeper died"});
+  lost = WithExit(lost, ExitOf({.signal = 9, .detail = "the keeper died"}));
   Say(a_, lost);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_THAT(job_.causes,
@@ -304,7 +305,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
   const std::string why = "the keeper was told to stop";
   lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, why);
-  lost = WithExit(lost, {.code = 1, .detail = why});
+  lost = WithExit(lost, ExitOf({.code = 1, .detail = why}));
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -318,7 +319,7 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
   v1::ObservedPlace oom = Exited(1, 0);
-  oom = WithExit(oom, {.signal = 9, .oom_killed = true});
+  oom = WithExit(oom, ExitOf({.signal = 9, .oom_killed = true}));
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
@@ -469,7 +470,7 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
   EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
   EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.exit->code, 143);
+  EXPECT_EQ(job_.exit->code(), 143);
   EXPECT_EQ(job_.failed_rank, 1);
   EXPECT_EQ(job_.stderr_tail, "step 9");
   EXPECT_EQ(job_.ran, absl::Minutes(5) + absl::Milliseconds(200));
@@ -544,7 +545,7 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   const RunOutcome outcome = Say(a_, Committing(10));
   EXPECT_THAT(outcome.acknowledged, ElementsAre(Path(10)));
   ASSERT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 10);
+  EXPECT_EQ(job_.checkpoints[0].step(), 10);
 
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
@@ -575,7 +576,7 @@ TEST_F(RunControllerTest,
   // The worker repeats a record whose acknowledgement was lost.
   Say(a_, Committing(1));
   EXPECT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 2);
+  EXPECT_EQ(job_.checkpoints[0].step(), 2);
 }
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/util/message_differencer.h"
 
 #include "cohort/v1/domain.pb.h"
 #include "common/job_id.h"
@@ -20,34 +24,53 @@
 // Plain values: ClusterState's tables own the current ones, Transition carries
 // changed ones, records_codec turns them into storage.proto bytes and back.
 // Wall times are for people; nothing is decided by them.
+namespace cohort::v1 {
+
+// Messages are compared by value, as what else records are made of.
+template <std::derived_from<google::protobuf::Message> Message>
+bool operator==(const Message& a, const Message& b) {
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
+}  // namespace cohort::v1
+
 namespace cohort::head {
 
 // Nouns that the head keeps as the wire has them.
 using AttemptCause = v1::AttemptCause;
 using AttemptState = v1::AttemptState;
+using Checkpoint = v1::Checkpoint;
 using Dependency = v1::Dependency;
 using DependencyKind = v1::DependencyKind;
 using DeviceState = v1::DeviceState;
+using ExitStatus = v1::ExitStatus;
 using FailureClass = v1::FailureClass;
 using JobSpec = v1::JobSpec;  // ValidateJobSpec filled what was left out
 using JobState = v1::JobState;
 using NodeState = v1::NodeState;
+using Origin = v1::Origin;
 using PlacePhase = v1::PlacePhase;
 using PlacementStrategy = v1::PlacementStrategy;
+using Preflight = v1::Preflight;
 using PreflightVerdict = v1::PreflightVerdict;
 using ProcessState = v1::ProcessState;
 using RestartPolicy = v1::RestartPolicy;
 using WaitKind = v1::WaitKind;
 
-// Who caused a row, and by which request.
-struct Origin {
-  std::string name_space = "default";
-  std::string principal;
-  std::string request_id;
-  uint64_t cause = 0;  // number of the event that led to it; 0: none
+// The bytes of an id in a message, none of a nil one, and back: of one that was
+// checked before.
+template <typename Id>
+std::string IdBytes(const Id& id) {
+  return id.IsNil() ? std::string() : std::string(id.bytes());
+}
+template <typename Id>
+Id IdOf(absl::string_view bytes) {
+  return bytes.empty() ? Id() : Id::FromBytes(bytes).value_or(Id());
+}
 
-  friend bool operator==(const Origin&, const Origin&) = default;
-};
+inline bool EndedWell(const ExitStatus& exit) {
+  return exit.code() == 0 && exit.signal() == 0;
+}
 
 // Grows with every change of storage.proto or of an enum below, whose values it
 // stores as numbers: an older head must not read, and by writing drop, what a
@@ -85,24 +108,6 @@ struct ClusterRecord {
   std::vector<HeadLife> lives;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
-};
-
-struct ExitStatus {
-  int code = 0;  // meaningful when signal is 0
-  int signal = 0;
-  bool oom_killed = false;
-  std::string detail;
-
-  bool ok() const { return code == 0 && signal == 0; }
-  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
-};
-
-struct Checkpoint {
-  std::string path;
-  int64_t step = 0;
-  int64_t epoch = 0;
-
-  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
 struct Device {
@@ -164,17 +169,6 @@ struct JobPhase {
   absl::Time since = absl::InfinitePast();
 
   friend bool operator==(const JobPhase&, const JobPhase&) = default;
-};
-
-// What came of the preflight of an attempt (docs/design/0007-preflight.md).
-struct Preflight {
-  int attempt = 0;
-  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
-  std::string summary;  // on one line
-  std::string json;     // the report; empty where it did not get that far
-  absl::Time at = absl::InfinitePast();
-
-  friend bool operator==(const Preflight&, const Preflight&) = default;
 };
 
 // Written once, so that no change of a job writes it again.
@@ -249,7 +243,7 @@ struct Process {
   }
   bool waits() const { return node.IsNil(); }
   bool succeeded() const {
-    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && exit->ok();
+    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && EndedWell(*exit);
   }
   friend bool operator==(const Process&, const Process&) = default;
 };
@@ -389,19 +383,6 @@ struct WaitReasonRecord {
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;
 
-struct EventRecord {
-  uint64_t number = 0;
-  absl::Time at = absl::InfinitePast();
-  std::string kind;  // e.g. "job_submitted"
-  Origin origin;
-  JobId job;          // nil: none
-  AttemptId attempt;  // nil: none
-  NodeId node;        // nil: none
-  std::string text;
-  // Where its attempt is, of an event of a job; at most kEventNodesMax.
-  std::vector<NodeId> nodes;
-
-  friend bool operator==(const EventRecord&, const EventRecord&) = default;
-};
+using EventRecord = v1::Event;  // node_ids: at most kEventNodesMax
 
 }  // namespace cohort::head

@@ -61,7 +61,6 @@ void ToProto(const ProcessRecord& record, storage::v1::ProcessRow& row);
 void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
 void ToProto(const RequestRecord& record, storage::v1::RequestRow& row);
 void ToProto(const PackageRecord& record, storage::v1::PackageRow& row);
-void ToProto(const EventRecord& record, storage::v1::EventRow& row);
 void ToProto(const WaitReasonRecord& record, storage::v1::WaitReasonRow& row);
 void ToProto(const SpecRecord& record, storage::v1::SpecRow& row);
 
@@ -80,9 +79,11 @@ RequestRecord FromProto(const storage::v1::RequestRow& row,
                         FieldReader& reader);
 PackageRecord FromProto(const storage::v1::PackageRow& row,
                         FieldReader& reader);
-EventRecord FromProto(const storage::v1::EventRow& row, FieldReader& reader);
 WaitReasonRecord FromProto(const storage::v1::WaitReasonRow& row,
                            FieldReader& reader);
 SpecRecord FromProto(const storage::v1::SpecRow& row, FieldReader& reader);
+
+// Of records that are messages: what code takes for granted of one.
+void CheckRow(const EventRecord& event, FieldReader& reader);
 
 }  // namespace cohort::head

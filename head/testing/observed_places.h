@@ -141,10 +141,7 @@ inline v1::ObservedPlace WithRan(v1::ObservedPlace place, absl::Duration ran) {
 inline v1::ObservedPlace WithExit(v1::ObservedPlace place,
                                   const ExitStatus& exit) {
   for (v1::ObservedProcess& each : *place.mutable_processes()) {
-    each.mutable_exit()->set_code(exit.code);
-    each.mutable_exit()->set_signal(exit.signal);
-    each.mutable_exit()->set_oom_killed(exit.oom_killed);
-    each.mutable_exit()->set_detail(exit.detail);
+    *each.mutable_exit() = exit;
   }
   return place;
 }

@@ -70,7 +70,7 @@ head::JobRecord Job(char c, head::JobState state) {
   head::SetCommand(job.spec.Own(), {"train"});
   job.spec.Own().mutable_scaling()->set_num_workers(1);
   head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
-  job.origin.name_space = "default";
+  job.origin.set_namespace_("default");
   return job;
 }
 

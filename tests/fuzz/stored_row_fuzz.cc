@@ -6,6 +6,7 @@
 #include "common/resources.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace head = cohort::head;
@@ -57,10 +58,10 @@ std::vector<std::string> FuzzSeeds() {
   node.resources = *cohort::ParseResources("CPU=2,GPU=1,license=1");
   node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
   head::JobRecord job;
-  job.origin.principal = "cluster";
+  job.origin.set_principal("cluster");
   head::SetCommand(job.spec.Own(), {"python3", "train.py"});
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
-  job.checkpoints = {{.path = "/x/step-1", .step = 1}};
+  job.checkpoints = {head::CheckpointOf("/x/step-1", 1, 0)};
   head::WaitReasonRecord reason;
   reason.number = 7;
   reason.shape = "2 workers of GPU=1";

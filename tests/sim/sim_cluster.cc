@@ -679,8 +679,8 @@ void SimCluster::CheckAtRest() {
     // Of an element the array's row says it.
     const std::string& request =
         id.IsElement()
-            ? state.jobs().arrays().Find(id.array())->record.origin.request_id
-            : job.origin.request_id;
+            ? state.jobs().arrays().Find(id.array())->record.origin.request_id()
+            : job.origin.request_id();
     const auto [made, first] = by_request.emplace(request, id.array());
     if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");

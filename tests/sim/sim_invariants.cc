@@ -26,9 +26,9 @@ using head::JobRecord;
 using head::JobState;
 
 std::string CheckJob(const JobRecord& job) {
-  if (!job.checkpoints.empty() && job.checkpoints.back().epoch > job.epoch) {
+  if (!job.checkpoints.empty() && job.checkpoints.back().epoch() > job.epoch) {
     return absl::StrCat("CK-1: a checkpoint of epoch ",
-                        job.checkpoints.back().epoch, " in a job of epoch ",
+                        job.checkpoints.back().epoch(), " in a job of epoch ",
                         job.epoch);
   }
   if (job.spec->run().max_failures() >= 0 && !head::RunsOneByOne(job) &&

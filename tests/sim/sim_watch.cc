@@ -110,7 +110,7 @@ std::string EpochWatch::Check(const ClusterState& state) {
     Seen& seen = now[id];
     seen.epoch = attempt.epoch;
     for (const head::Process& process : attempt.processes) {
-      seen.members.push_back(head::MemberOf(process));
+      seen.members.push_back(head::MemberIncarnation(process));
     }
     const auto before = seen_.find(id);
     if (before == seen_.end()) continue;

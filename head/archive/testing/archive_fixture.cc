@@ -42,6 +42,7 @@ Batch SomeRows(const std::string& package) {
   NodeRecord node;
   node.id = FilledId<NodeId>('n');
   node.name = "node-1";
+  node.origin.set_namespace_("default");
   JobRecord running = Job('r', 1, v1::JOB_STATE_RUNNING);
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);
@@ -58,8 +59,8 @@ Batch SomeRows(const std::string& package) {
   part.phase = v1::PART_PHASE_RUNNING;
   attempt.parts = {part};
   EventRecord event;
-  event.number = 1;
-  event.kind = "job_submitted";
+  event.set_number(1);
+  event.set_kind("job_submitted");
   return {ToWrite(cluster),
           ToWrite(node),
           ToWrite(running),

@@ -15,6 +15,7 @@
 #include "head/state/run_controller.h"
 #include "head/testing/observed_places.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 
