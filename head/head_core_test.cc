@@ -33,7 +33,7 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_THAT(Get(*job).reason(), Not(IsEmpty()));
   auto worker = Open(Registration(node_));
   ASSERT_THAT(worker->Desired(), SizeIs(1));
-  EXPECT_EQ(worker->Desired()[0].goal(), v1::GOAL_PREPARE);
+  EXPECT_EQ(GoalFor(worker->Desired()[0]), v1::GOAL_PREPARE);
   EXPECT_TRUE(worker->messages[1].desired().full());
   EXPECT_EQ(worker->messages[0].stamp().term(), 1);
   const v1::DesiredPlace desired = RunJob(*worker);
@@ -204,11 +204,11 @@ TEST_F(HeadCoreTest, KeepsEverythingThroughACrash) {
   EXPECT_THAT(Submit("r"), IsOkAndHolds(*job));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   v1::WorkerMessage registration = Registration(node_);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() =
+  *registration.mutable_register_()->mutable_observed()->add_places() =
       At(desired, Stage::kRunning);
   auto again = Open(registration);
   ASSERT_THAT(again->Desired(), SizeIs(1));
-  EXPECT_EQ(again->Desired()[0].goal(), v1::GOAL_RUN);
+  EXPECT_EQ(GoalFor(again->Desired()[0]), v1::GOAL_RUN);
   EXPECT_EQ(again->messages[0].stamp().term(), 2);
   Say(*again, Exited(desired, 0));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_SUCCEEDED);
