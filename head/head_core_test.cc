@@ -90,6 +90,43 @@ TEST_F(HeadCoreTest, TellsRequestsOfDifferentMethodsApart) {
   EXPECT_TRUE(Get(*job).held());
 }
 
+TEST_F(HeadCoreTest, ResizesAJobWhoseRanksRestartOneByOne) {
+  v1::SubmitJobRequest request = Submission("r");
+  request.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  const auto submitted = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(submitted);
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace before = RunJob(*worker);
+  v1::ResizeJobRequest resize;
+  resize.set_request_id("s");
+  resize.set_job_id(submitted->job_id());
+  resize.set_num_workers(2);
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  const v1::Job job = Get(submitted->job_id());
+  EXPECT_EQ(job.num_workers(), 2);
+  ASSERT_EQ(job.ranks_size(), 2);
+  EXPECT_EQ(job.ranks(0).state(), v1::PROCESS_STATE_RUNNING);
+  EXPECT_NE(job.ranks(1).incarnation(), job.ranks(0).incarnation());
+  const v1::DesiredPlace after = worker->Desired().back();
+  EXPECT_EQ(after.attempt_id(), before.attempt_id());
+  EXPECT_EQ(after.world_size(), 2);
+  EXPECT_GT(after.epoch(), before.epoch());
+  EXPECT_EQ(after.processes_size(), 2);
+
+  const auto gang = Submit("gang");
+  COHORT_ASSERT_OK(gang);
+  resize.set_request_id("t");
+  resize.set_job_id(*gang);
+  const auto refused = Call(rpc::kResizeJob, resize);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("restart policy is all")));
+  EXPECT_EQ(GetReason(refused.status()), "not_resizable");
+  resize.set_num_workers(0);
+  EXPECT_EQ(Call(rpc::kResizeJob, resize).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 // BD-1
 TEST_F(HeadCoreTest, EndsAnArrayInTurnsByItselfAlsoWhenTheStoreFailsBetween) {
   Crash();
