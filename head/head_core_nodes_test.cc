@@ -183,7 +183,7 @@ TEST_F(HeadCoreTest, ACopyOfTheStoreThatIsPutBackEndsNothing) {
   const v1::DesiredPlace desired = RunJob(*worker);
   v1::WorkerMessage message = Registration(node_);
   *message.mutable_stamp() = Stamp();
-  *message.mutable_register_()->mutable_observed()->add_attempts() =
+  *message.mutable_register_()->mutable_observed()->add_places() =
       At(desired, Stage::kRunning);
   Crash();
   Run();
@@ -259,7 +259,7 @@ TEST_F(HeadCoreTest, ClosesOnlyTheStreamThatSpeaksGarbage) {
   auto other = Open(Registration(NodeId::New(random_)), "other");
   v1::WorkerMessage garbage;
   garbage.set_incarnation(worker->incarnation);
-  garbage.mutable_observed()->add_attempts()->set_attempt_id("short");
+  garbage.mutable_observed()->add_places()->set_attempt_id("short");
   COHORT_EXPECT_OK(worker->stream->Write(garbage));
   Run();
   EXPECT_TRUE(worker->closed.has_value());

@@ -26,12 +26,11 @@ class HeadSetTest : public HeadCoreTest {
     message.mutable_register_()->mutable_observed()->set_more(true);
     return message;
   }
-  static v1::WorkerMessage Chunk(const v1::ObservedPlace& attempt,
-                                 bool more) {
+  static v1::WorkerMessage Chunk(const v1::ObservedPlace& attempt, bool more) {
     v1::WorkerMessage message;
     message.mutable_observed()->set_full(true);
     message.mutable_observed()->set_more(more);
-    *message.mutable_observed()->add_attempts() = attempt;
+    *message.mutable_observed()->add_places() = attempt;
     return message;
   }
   // An attempt that nobody knows, with a long story.
@@ -39,8 +38,11 @@ class HeadSetTest : public HeadCoreTest {
     v1::ObservedPlace attempt;
     attempt.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
     attempt.set_job_id(job_);
-    attempt.set_phase(Stage::kEnded);
-    attempt.set_detail(std::string(bytes, 'x'));
+    attempt.set_phase(v1::PHASE_PREPARED);
+    v1::ObservedProcess& process = *attempt.add_processes();
+    process.set_incarnation(1);
+    process.set_state(v1::PROCESS_STATE_ENDED);
+    process.set_detail(std::string(bytes, 'x'));
     return attempt;
   }
   void Write(FakeWorker& worker, const v1::WorkerMessage& message) {
@@ -77,9 +79,9 @@ TEST_F(HeadSetTest, AbsenceIsJudgedAndRoomOfferedAfterTheLastChunk) {
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
   int runs = 0, forgets = 0, prepares = 0;
   for (const v1::DesiredPlace& each : worker->Desired()) {
-    runs += each.goal() == v1::GOAL_RUN;
-    forgets += each.goal() == v1::GOAL_FORGET;
-    prepares += each.goal() == v1::GOAL_PREPARE;
+    runs += GoalFor(each) == v1::GOAL_RUN;
+    forgets += GoalFor(each) == v1::GOAL_FORGET;
+    prepares += GoalFor(each) == v1::GOAL_PREPARE;
   }
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(forgets, 1);
@@ -153,17 +155,19 @@ TEST_F(HeadSetTest, WordsThatFollowTheStateAreRecordedThenAcknowledged) {
   const v1::DesiredPlace desired = RunThenRestart();
   v1::WorkerMessage registration = Registration(node_);
   v1::ObservedPlace ended = Exited(desired, 3);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() = ended;
+  *registration.mutable_register_()->mutable_observed()->add_places() = ended;
   auto worker = Open(registration);
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Get(job_).stderr_tail(), "");
-  ended.set_stderr_tail("why");
+  ended.mutable_processes(0)->set_stderr_tail("why");
   Say(*worker, ended);
   EXPECT_EQ(Get(job_).stderr_tail(), "why");
   int words = 0;
   for (const v1::HeadMessage& message : worker->messages) {
-    for (const std::string& attempt : message.acknowledge().words()) {
-      EXPECT_EQ(attempt, desired.attempt_id());
+    for (const v1::ProcessId& process : message.acknowledge().words()) {
+      EXPECT_EQ(process.attempt_id(), desired.attempt_id());
+      EXPECT_EQ(process.slot(), 0);
+      EXPECT_EQ(process.incarnation(), desired.processes(0).incarnation());
       ++words;
     }
   }
@@ -187,7 +191,7 @@ TEST_F(HeadSetTest, ADesiredSetLargerThanAQueueArrives) {
   EXPECT_THAT(worker->Desired(), SizeIs(40));
   v1::WorkerMessage registration = Registration(node_, 40);
   for (const v1::DesiredPlace& each : worker->Desired()) {
-    *registration.mutable_register_()->mutable_observed()->add_attempts() =
+    *registration.mutable_register_()->mutable_observed()->add_places() =
         At(each, Stage::kPreparing);
   }
   worker.reset();

@@ -33,7 +33,7 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_THAT(Get(*job).reason(), Not(IsEmpty()));
   auto worker = Open(Registration(node_));
   ASSERT_THAT(worker->Desired(), SizeIs(1));
-  EXPECT_EQ(worker->Desired()[0].goal(), v1::GOAL_PREPARE);
+  EXPECT_EQ(GoalFor(worker->Desired()[0]), v1::GOAL_PREPARE);
   EXPECT_TRUE(worker->messages[1].desired().full());
   EXPECT_EQ(worker->messages[0].stamp().term(), 1);
   const v1::DesiredPlace desired = RunJob(*worker);
@@ -88,6 +88,43 @@ TEST_F(HeadCoreTest, TellsRequestsOfDifferentMethodsApart) {
   EXPECT_THAT(Call(rpc::kReleaseJob, release),
               StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_TRUE(Get(*job).held());
+}
+
+TEST_F(HeadCoreTest, ResizesAJobWhoseRanksRestartOneByOne) {
+  v1::SubmitJobRequest request = Submission("r");
+  request.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  const auto submitted = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(submitted);
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace before = RunJob(*worker);
+  v1::ResizeJobRequest resize;
+  resize.set_request_id("s");
+  resize.set_job_id(submitted->job_id());
+  resize.set_num_workers(2);
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  const v1::Job job = Get(submitted->job_id());
+  EXPECT_EQ(job.num_workers(), 2);
+  ASSERT_EQ(job.ranks_size(), 2);
+  EXPECT_EQ(job.ranks(0).state(), v1::PROCESS_STATE_RUNNING);
+  EXPECT_NE(job.ranks(1).incarnation(), job.ranks(0).incarnation());
+  const v1::DesiredPlace after = worker->Desired().back();
+  EXPECT_EQ(after.attempt_id(), before.attempt_id());
+  EXPECT_EQ(after.world_size(), 2);
+  EXPECT_GT(after.epoch(), before.epoch());
+  EXPECT_EQ(after.processes_size(), 2);
+
+  const auto gang = Submit("gang");
+  COHORT_ASSERT_OK(gang);
+  resize.set_request_id("t");
+  resize.set_job_id(*gang);
+  const auto refused = Call(rpc::kResizeJob, resize);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("restart policy is all")));
+  EXPECT_EQ(GetReason(refused.status()), "not_resizable");
+  resize.set_num_workers(0);
+  EXPECT_EQ(Call(rpc::kResizeJob, resize).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // BD-1
@@ -204,11 +241,11 @@ TEST_F(HeadCoreTest, KeepsEverythingThroughACrash) {
   EXPECT_THAT(Submit("r"), IsOkAndHolds(*job));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   v1::WorkerMessage registration = Registration(node_);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() =
+  *registration.mutable_register_()->mutable_observed()->add_places() =
       At(desired, Stage::kRunning);
   auto again = Open(registration);
   ASSERT_THAT(again->Desired(), SizeIs(1));
-  EXPECT_EQ(again->Desired()[0].goal(), v1::GOAL_RUN);
+  EXPECT_EQ(GoalFor(again->Desired()[0]), v1::GOAL_RUN);
   EXPECT_EQ(again->messages[0].stamp().term(), 2);
   Say(*again, Exited(desired, 0));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_SUCCEEDED);

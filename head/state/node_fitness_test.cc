@@ -86,10 +86,8 @@ TEST_F(NodeFitnessTest,
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
   SayUnfit(a_, "full");
-  v1::ObservedPlace ended = At(job, Stage::kEnded);
-  ended.end = v1::END_CAUSE_NODE_FAILED;
-  ended.detail = "write /state/journal: No space left on device";
-  Say(a_, ended);
+  Say(a_, FailedBy(At(job, Stage::kPreparing), v1::END_CAUSE_NODE_FAILED,
+                   "write /state/journal: No space left on device"));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).places[0].node, b_);
   EXPECT_EQ(Job(job).failures, 0);

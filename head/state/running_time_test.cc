@@ -20,7 +20,7 @@ class RunningTimeTest : public ClusterStateTest {
   // It fails, and its node says how long it ran.
   void Fail(const JobId& job, absl::Duration ran) {
     v1::ObservedPlace observed = Exited(job, a_, 1);
-    observed.ran = ran;
+    *observed.mutable_processes(0)->mutable_ran() = rpc::ToWire(ran);
     Say(a_, std::move(observed));
   }
   absl::Duration Ran(const JobId& job) { return state_->RanOf(Job(job)); }

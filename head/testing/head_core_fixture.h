@@ -222,6 +222,7 @@ class HeadCoreTest : public ::testing::Test {
     observed.set_phase(PhaseAt(stage));
     observed.set_master_port(29500);
     for (const v1::DesiredProcess& each : desired.processes()) {
+      if (each.goal() == v1::GOAL_FORGET) continue;
       v1::ObservedProcess* const out = observed.add_processes();
       out->set_slot(each.slot());
       out->set_incarnation(each.incarnation());

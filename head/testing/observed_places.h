@@ -12,11 +12,27 @@
 #include "head/store/records.h"
 #include "rpc/wire_values.h"
 
-// What a node would say of an attempt, for tests.
+// What a node is told and would say of an attempt, for tests.
 namespace cohort::head {
 
+// What is wanted of a place: FORGET, or what is of its processes.
+inline v1::Goal GoalFor(const v1::DesiredPlace& place) {
+  if (place.goal() == v1::GOAL_FORGET) return place.goal();
+  for (const v1::DesiredProcess& each : place.processes()) {
+    if (each.goal() != v1::GOAL_FORGET) return each.goal();
+  }
+  return place.goal();
+}
+
 // How far the place and all of its processes are.
-enum class Stage { kUnknown, kPreparing, kPrepared, kStarting, kRunning, kEnded };
+enum class Stage {
+  kUnknown,
+  kPreparing,
+  kPrepared,
+  kStarting,
+  kRunning,
+  kEnded
+};
 
 inline v1::ProcessState ProcessStateAt(Stage stage) {
   switch (stage) {

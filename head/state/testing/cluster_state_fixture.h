@@ -199,14 +199,6 @@ class ClusterStateTest : public ::testing::Test,
     for (const Place& place : places) Say(place.node, At(job, Stage::kRunning));
     ASSERT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   }
-  // What is wanted of a place: FORGET, or what is of its processes.
-  static Goal GoalFor(const v1::DesiredPlace& place) {
-    if (place.goal() == v1::GOAL_FORGET) return place.goal();
-    for (const v1::DesiredProcess& each : place.processes()) {
-      if (each.goal() != v1::GOAL_FORGET) return each.goal();
-    }
-    return place.goal();
-  }
   // The goals sent to `node` since the last call, for one attempt after the
   // other.
   std::vector<Goal> TakeGoals(const NodeId& node) {
