@@ -332,7 +332,8 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
   const NodeRecord* record = nodes_.Find(node);
   const bool is_dead = record->state == v1::NODE_STATE_DEAD;
   const bool is_unbegun = attempt.state == v1::ATTEMPT_STATE_PREPARING ||
-                          place.phase == v1::PLACE_PHASE_ASSIGNED;
+                          (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+                           place.phase == v1::PLACE_PHASE_ASSIGNED);
   if (is_unbegun && !is_dead) {
     // It never arrived, or was lost before anything ran: sent again.
     v1::ObservedPlace nothing_yet;
