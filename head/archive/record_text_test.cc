@@ -69,8 +69,10 @@ TEST(RecordTextTest, TextHasALineAField) {
       resources_per_worker: CPU=0.5
       placement_strategy: PACK
     run:
+      max_failures: 0
       retry_delay_us: 1s
       grace_us: 10s
+      restart: ALL
 )");
 }
 

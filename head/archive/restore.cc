@@ -32,6 +32,7 @@ namespace {
 // each time that it starts.
 constexpr uint64_t kTermsOfGeneration = 1 << 16;
 constexpr int64_t kEpochStep = 1'000'000;
+constexpr uint64_t kIncarnationStep = 1'000'000;
 
 absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
   if (backup.empty()) {
@@ -222,6 +223,7 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   for (JobRecord& job : rows.jobs) {
     if (HasEnded(job.state)) continue;
     job.epoch += kEpochStep;
+    job.incarnations += kIncarnationStep;
     batch.push_back(ToWrite(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {

@@ -69,14 +69,14 @@ TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
   const Explanation runs =
       explainer_.Explain(*state_, Job(known), /*read_only=*/false);
   EXPECT_THAT(runs.summary,
-              AllOf(HasSubstr("cohort adopt " + one.attempt.ToHex()),
-                    HasSubstr("cohort end " + one.attempt.ToHex())));
+              AllOf(HasSubstr("cohort adopt " + AttemptOf(one).ToHex()),
+                    HasSubstr("cohort end " + AttemptOf(one).ToHex())));
   const Explanation waits =
       explainer_.Explain(*state_, Job(job), /*read_only=*/false);
-  EXPECT_THAT(waits.summary, HasSubstr("cohort end " + two.attempt.ToHex()));
+  EXPECT_THAT(waits.summary, HasSubstr("cohort end " + AttemptOf(two).ToHex()));
   EXPECT_FALSE(waits.diagnosis.has_value()) << "it has its room";
   ASSERT_THAT(waits.changes, SizeIs(1)) << "it cannot be adopted";
-  EXPECT_EQ(waits.changes[0].how, "cohort end " + two.attempt.ToHex());
+  EXPECT_EQ(waits.changes[0].how, "cohort end " + AttemptOf(two).ToHex());
 }
 
 TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {

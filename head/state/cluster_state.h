@@ -399,6 +399,10 @@ class ClusterState {
   void Evict(const AttemptId& attempt, const NodeId& node, Change& change);
   absl::Status CheckOrphans(const NodeId& node,
                             const v1::Observed& observed) const;
+  // What each process of it there holds, in words of its node or its job; of
+  // which processes is for the caller to say.
+  NodeTable::Held ClaimOf(const NodeId& node,
+                          const v1::ObservedPlace& observed) const;
   // Which processes that it has there have no lease, and hold their room.
   void ApplyOrphans(const NodeId& node, const v1::ObservedPlace& observed,
                     Change& change);
@@ -419,7 +423,7 @@ class ClusterState {
                     Change& change);
 
   // ---- after a restore (cluster_state_orphans.cc) ----
-  bool IsOrphan(const v1::ObservedPlace& observed) const;
+  bool IsOrphan(const NodeId& node, const v1::ObservedPlace& observed) const;
   // False when `observed` is of an attempt to be dealt with as any other.
   bool TakeOrphan(const NodeId& node, const v1::ObservedPlace& observed,
                   Change& change);

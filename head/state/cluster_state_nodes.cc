@@ -471,11 +471,28 @@ absl::Status ClusterState::CheckOrphans(const NodeId& node,
       "too_many_orphans");
 }
 
+NodeTable::Held ClusterState::ClaimOf(const NodeId& node,
+                                      const v1::ObservedPlace& observed) const {
+  NodeTable::Held held{.each = ResourcesPerProcess(observed), .processes = {}};
+  if (observed.has_resources_per_process()) return held;
+  // Deltas do not say.
+  const AttemptId id = AttemptOf(observed);
+  if (const AttemptRecord* attempt = attempts_.Find(id)) {
+    held.each = ResourcesPerWorker(*jobs_.Find(attempt->job)->spec);
+  } else if (const NodeTable::Held* before = nodes_.FindOrphan(node, id)) {
+    held.each = before->each;
+    held.everything = before->everything;
+  } else {
+    held.everything = true;
+  }
+  return held;
+}
+
 void ClusterState::ApplyOrphans(const NodeId& node,
                                 const v1::ObservedPlace& observed,
                                 Change& change) {
   AttemptRecord* const attempt = attempts_.FindMutable(AttemptOf(observed));
-  NodeTable::Held held{.each = ResourcesPerProcess(observed), .processes = {}};
+  NodeTable::Held held = ClaimOf(node, observed);
   for (const v1::ObservedProcess& each : observed.processes()) {
     const Process* const process =
         attempt == nullptr
@@ -490,7 +507,7 @@ void ClusterState::ApplyOrphans(const NodeId& node,
                            process != nullptr && process->node == node;
     if (has_lease || !(IsLive(each) || may_begin)) continue;
     held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
-                           DevicesOf(observed, each));
+                           DevicesOf(held.each, each));
   }
   if (held.processes.empty()) {
     RemoveOrphan(node, AttemptOf(observed), change);
@@ -505,11 +522,6 @@ void ClusterState::AddOrphan(const NodeId& node,
   const AttemptId id = AttemptOf(observed);
   const AttemptRecord* attempt = attempts_.Find(id);
   const JobId job = attempt == nullptr ? JobOf(observed) : attempt->job;
-  // Deltas do not say what each holds.
-  if (held.each.empty() && attempt != nullptr) {
-    held.each = ResourcesPerWorker(*jobs_.Find(job)->spec);
-  }
-  held.everything = held.each.empty();
   if (!nodes_.SetOrphan(node, id, job, std::move(held))) return;
   const std::string why = VoidReason(attempt, node);
   COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},

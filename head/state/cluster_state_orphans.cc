@@ -28,15 +28,14 @@ bool HasEnded(const v1::ObservedPlace& place) {
   return place.phase() == v1::PHASE_FAILED || (!all.empty() && none_left);
 }
 
-NodeTable::Held HeldBy(const v1::ObservedPlace& place) {
-  NodeTable::Held held{.each = ResourcesPerProcess(place), .processes = {}};
-  held.everything = held.each.empty();
-  for (const v1::ObservedProcess& each : place.processes()) {
-    if (each.state() == v1::PROCESS_STATE_ENDED) continue;
-    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
-                           DevicesOf(place, each));
-  }
-  return held;
+// A process of the place was begun after that of its slot in the row.
+bool IsNewer(const v1::ObservedPlace& place, const AttemptRecord& attempt) {
+  const auto& all = place.processes();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) {
+    const size_t slot = static_cast<size_t>(each.slot());
+    return slot >= attempt.processes.size() ||
+           attempt.processes[slot].incarnation < each.incarnation();
+  });
 }
 
 absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
@@ -169,10 +168,16 @@ bool ClusterState::WasEnded(const AttemptId& orphan) const {
   return std::find(ended.begin(), ended.end(), orphan) != ended.end();
 }
 
-bool ClusterState::IsOrphan(const v1::ObservedPlace& observed) const {
+bool ClusterState::IsOrphan(const NodeId& node,
+                            const v1::ObservedPlace& observed) const {
   const AttemptRecord* attempt = attempts_.Find(AttemptOf(observed));
-  // Its slots may have been filled on other nodes than its row names.
-  if (attempt != nullptr) return attempt->orphaned();
+  if (attempt != nullptr) {
+    // One by one its slots may have been filled since on other nodes than its
+    // row names.
+    return attempt->orphaned() && (PlaceOn(*attempt, node) != nullptr ||
+                                   (RunsOneByOne(*jobs_.Find(attempt->job)) &&
+                                    IsNewer(observed, *attempt)));
+  }
   return !HasEnded(observed) && !observed.generation().empty() &&
          absl::string_view(observed.generation()) !=
              cluster_.generation.bytes();
@@ -181,7 +186,7 @@ bool ClusterState::IsOrphan(const v1::ObservedPlace& observed) const {
 bool ClusterState::TakeOrphan(const NodeId& node,
                               const v1::ObservedPlace& observed,
                               Change& change) {
-  if (!IsOrphan(observed)) return false;
+  if (!IsOrphan(node, observed)) return false;
   const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
   const OrphanTable::Entry& entry = *orphans_.Find(AttemptOf(observed));
   if (entry.has_row) return true;
@@ -201,7 +206,13 @@ bool ClusterState::TakeOrphan(const NodeId& node,
         change);
   }
   // What it holds there is not free.
-  if (nodes_.SetOrphan(node, entry.attempt, entry.job, HeldBy(observed))) {
+  NodeTable::Held held = ClaimOf(node, observed);
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    if (each.state() == v1::PROCESS_STATE_ENDED) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(held.each, each));
+  }
+  if (nodes_.SetOrphan(node, entry.attempt, entry.job, std::move(held))) {
     nodes_.SetOrphanEvent(node, entry.attempt, told_by);
     GiveWayTo(node, entry.attempt, change);
   }
@@ -238,6 +249,7 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
 void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
                               const OrphanTable::Entry& entry,
                               Change& change) {
+  if (!RunsOneByOne(job)) return;  // then no slot is filled twice
   for (const auto& [node, part] : entry.parts) {
     if (!part.seen.has_value() || nodes_.Find(node) == nullptr) continue;
     for (const v1::ObservedProcess& seen : part.seen->processes()) {
@@ -253,7 +265,7 @@ void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
       }
       process.incarnation = seen.incarnation();
       process.node = node;
-      process.devices = DevicesOf(*part.seen, seen);
+      process.devices = DevicesOf(ResourcesPerWorker(*job.spec), seen);
       process.state = v1::PROCESS_STATE_STARTING;
       process.again = process.leaving = false;
       process.has_row = true;

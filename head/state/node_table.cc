@@ -33,6 +33,18 @@ bool CanAdd(const ResourceSet& sum, const ResourceSet& what) {
   });
 }
 
+// Whether `all` is enough for it; its sum may be beyond the bounds of an
+// Amount.
+bool Holds(const ResourceSet& all, const NodeTable::Held& held) {
+  const auto count =
+      std::max<int64_t>(static_cast<int64_t>(held.processes.size()), 1);
+  return std::all_of(held.each.begin(), held.each.end(),
+                     [&](const auto& entry) {
+                       return entry.second.ten_thousandths() <=
+                              all.Get(entry.first).ten_thousandths() / count;
+                     });
+}
+
 bool IsGpu(const Device& device) { return device.kind == "gpu"; }
 
 bool IsRealGpu(const Device& device) {
@@ -365,10 +377,9 @@ bool NodeTable::SetOrphan(const NodeId& node, const AttemptId& attempt,
   // What all of the node could not hold is a lie, or it became smaller.  With
   // what is held there it may be more than the node: rows of a restored store
   // hold what has long ended.
-  const ResourceSet sum = held.resources();
   held.everything = held.everything ||
-                    !records_.at(node).resources.Fits(sum) ||
-                    !CanAdd(ledger.resources, sum);
+                    !Holds(records_.at(node).resources, held) ||
+                    !CanAdd(ledger.resources, held.resources());
   orphan->second = std::move(held);
   if (!job.IsNil()) ledger.orphan_jobs[attempt] = job;
   ledger.Charge(orphan->second);
@@ -376,17 +387,12 @@ bool NodeTable::SetOrphan(const NodeId& node, const AttemptId& attempt,
   return fresh;
 }
 
-Incarnations NodeTable::OrphanProcesses(const NodeId& node,
-                                        const AttemptId& attempt) const {
-  Incarnations processes;
+const NodeTable::Held* NodeTable::FindOrphan(const NodeId& node,
+                                             const AttemptId& attempt) const {
   const auto ledger = ledgers_.find(node);
-  if (ledger == ledgers_.end()) return processes;
+  if (ledger == ledgers_.end()) return nullptr;
   const auto orphan = ledger->second.orphans.find(attempt);
-  if (orphan == ledger->second.orphans.end()) return processes;
-  for (const auto& [process, devices] : orphan->second.processes) {
-    processes.insert(process);
-  }
-  return processes;
+  return orphan == ledger->second.orphans.end() ? nullptr : &orphan->second;
 }
 
 bool NodeTable::RemoveOrphan(const NodeId& node, const AttemptId& attempt) {
@@ -493,11 +499,6 @@ std::map<JobId, ResourceSet> NodeTable::HeldByOrphansOn(
 size_t NodeTable::OrphanCountOn(const NodeId& node) const {
   const auto found = ledgers_.find(node);
   return found == ledgers_.end() ? 0 : found->second.orphans.size();
-}
-
-bool NodeTable::IsOrphanOn(const NodeId& node, const AttemptId& attempt) const {
-  const auto found = ledgers_.find(node);
-  return found != ledgers_.end() && found->second.orphans.contains(attempt);
 }
 
 bool NodeTable::IsEmpty(const NodeId& node) const {

@@ -122,9 +122,8 @@ class NodeTable {
                  Held held);
   // True when there was one.
   bool RemoveOrphan(const NodeId& node, const AttemptId& attempt);
-  // Its processes; empty when there is none.
-  Incarnations OrphanProcesses(const NodeId& node,
-                               const AttemptId& attempt) const;
+  // What it holds; null when there is none.
+  const Held* FindOrphan(const NodeId& node, const AttemptId& attempt) const;
   // The event that told of it; nothing when there is no such orphan.  0: none.
   void SetOrphanEvent(const NodeId& node, const AttemptId& attempt,
                       uint64_t event);
@@ -136,7 +135,9 @@ class NodeTable {
   // Of a node, in the order of their ids.
   std::vector<AttemptId> OrphansOn(const NodeId& node) const;
   size_t OrphanCountOn(const NodeId& node) const;
-  bool IsOrphanOn(const NodeId& node, const AttemptId& attempt) const;
+  bool IsOrphanOn(const NodeId& node, const AttemptId& attempt) const {
+    return FindOrphan(node, attempt) != nullptr;
+  }
   // Neither holds nor orphans.
   bool IsEmpty(const NodeId& node) const;
 

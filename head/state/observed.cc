@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kNodeTextBytesMax = 256;
 constexpr size_t kDevicesMax = 1'024;
 constexpr size_t kPeersMax = 64;  // of one device
+// After an adoption the job counts on from what nodes said.
+constexpr uint64_t kIncarnationMax = uint64_t{1} << 62;
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
   if (text.size() <= kNodeTextBytesMax) {
@@ -93,7 +95,7 @@ absl::Status CheckPlace(const v1::ObservedPlace& place) {
       AttemptId::FromBytes(place.attempt_id());
   COHORT_RETURN_IF_ERROR(attempt.status());
   COHORT_RETURN_IF_ERROR(JobId::FromBytes(place.job_id()).status());
-  const auto wrong = [&](absl::string_view what, int64_t number) {
+  const auto wrong = [&](absl::string_view what, auto number) {
     return absl::InvalidArgumentError(
         absl::StrCat("the node reported an invalid place of attempt ",
                      attempt->ToHex(), ": ", what, " ", number));
@@ -114,6 +116,9 @@ absl::Status CheckPlace(const v1::ObservedPlace& place) {
   for (const v1::ObservedProcess& process : place.processes()) {
     if (process.slot() < 0) return wrong("slot", process.slot());
     if (process.pid() < 0) return wrong("pid", process.pid());
+    if (process.incarnation() > kIncarnationMax) {
+      return wrong("incarnation", process.incarnation());
+    }
     if (!seen.emplace(process.slot(), process.incarnation()).second) {
       return wrong("duplicate slot", process.slot());
     }
@@ -173,13 +178,12 @@ ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place) {
   return *rpc::FromWire(place.resources_per_process());
 }
 
-std::map<std::string, Amount> DevicesOf(const v1::ObservedPlace& place,
+std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
                                         const v1::ObservedProcess& process) {
   // A fraction is of one device, more are whole ones.
-  const Amount each =
-      std::min(ResourcesPerProcess(place).Get(kGpu), Amount::FromUnits(1));
+  const Amount share = std::min(each.Get(kGpu), Amount::FromUnits(1));
   std::map<std::string, Amount> devices;
-  for (const std::string& id : process.gpu_ids()) devices[id] = each;
+  for (const std::string& id : process.gpu_ids()) devices[id] = share;
   return devices;
 }
 

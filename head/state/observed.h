@@ -27,8 +27,8 @@ AttemptId AttemptOf(const v1::ObservedPlace& place);
 JobId JobOf(const v1::ObservedPlace& place);
 // What each of its processes holds, beside devices.
 ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place);
-// What a process of the place holds of its devices.
-std::map<std::string, Amount> DevicesOf(const v1::ObservedPlace& place,
+// What a process that holds `each` has of its devices.
+std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
                                         const v1::ObservedProcess& process);
 
 // Something of it runs, or is about to.

@@ -73,9 +73,9 @@ TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
   silent_ = {kOtherNode};
   Settle();
 
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
 
-  const AttemptRecord& attempt = *state_->attempts().Find(running.attempt);
+  const AttemptRecord& attempt = *state_->attempts().Find(AttemptOf(running));
   EXPECT_THAT(LostNodesOf(attempt), ElementsAre(kOtherNode));
   EXPECT_EQ(attempt.state, v1::ATTEMPT_STATE_ENDING);
 }
@@ -87,8 +87,8 @@ TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
   Restore();
   Join(kNode, {running}, 1);
   Join(kOtherNode, {running}, 1);
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
-  EXPECT_THAT(LostNodesOf(*state_->attempts().Find(running.attempt)),
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
+  EXPECT_THAT(LostNodesOf(*state_->attempts().Find(AttemptOf(running))),
               IsEmpty());
 }
 
@@ -101,7 +101,7 @@ TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   silent_ = {kOtherNode};
   Settle();
 
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
 
   for (const bool restarted : {false, true}) {
     if (restarted) Load();
@@ -113,7 +113,7 @@ TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   }
   Join(kNode, {running}, 1);
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(state_->attempts().Find(running.attempt)->cause,
+  EXPECT_EQ(state_->attempts().Find(AttemptOf(running))->cause,
             v1::ATTEMPT_CAUSE_ORPHAN);
   EXPECT_EQ(Job(job).infra_restarts, 0);
 }
@@ -128,7 +128,7 @@ TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {
   Transition transition;
   EXPECT_THAT(state_->StopJob(Key(), job, transition),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("attempt " + running.attempt.ToHex() +
+                       HasSubstr("attempt " + AttemptOf(running).ToHex() +
                                  " of it is an orphan")));
 }
 
@@ -139,13 +139,13 @@ TEST_F(OrphanListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
 
   ASSERT_THAT(List(), SizeIs(1));
   EXPECT_STREQ(List()[0].state, "ENDING");
   EXPECT_THAT(List()[0].nodes, ElementsAre(kNode));
   const std::string away = "a person has ended attempt " +
-                           running.attempt.ToHex() +
+                           AttemptOf(running).ToHex() +
                            ", an orphan since the store was restored; node-n, "
                            "which is away, has not said yet that it is gone";
   EXPECT_EQ(state_->ReasonOf(Job(job)), away);

@@ -184,6 +184,11 @@ v1::DesiredPlace DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
     if (process.node == place.node) AddProcess(job, attempt, process, desired);
   }
   for (const auto& [slot, incarnation] : forgotten) {
+    if (IsOnNode(attempt, slot, place.node) &&
+        attempt.processes[static_cast<size_t>(slot)].incarnation ==
+            incarnation) {
+      continue;  // named above
+    }
     v1::DesiredProcess* const out = desired.add_processes();
     out->set_slot(slot);
     out->set_incarnation(incarnation);

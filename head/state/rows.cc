@@ -10,6 +10,7 @@
 
 #include "common/status_macros.h"
 #include "head/state/attempt_table.h"
+#include "head/state/run_controller.h"
 #include "head/store/records_codec.h"
 #include "rpc/wire_values.h"
 
@@ -130,7 +131,7 @@ absl::Status JoinProcesses(std::vector<ProcessRecord> processes, Rows& rows) {
   return absl::OkStatus();
 }
 
-// The epoch and size that only the job's row has while an attempt goes on; and
+// The epoch that only the job's row has while slots are filled one by one; and
 // what a place in which processes were seen says of those without a row.
 void FillAttempts(Rows& rows) {
   absl::flat_hash_map<JobId, const JobRecord*> jobs;
@@ -138,7 +139,11 @@ void FillAttempts(Rows& rows) {
   for (AttemptRecord& attempt : rows.attempts) {
     const JobRecord& job = *jobs.at(attempt.job);
     if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
-    if (attempt.number == job.attempts) attempt.epoch = job.epoch;
+    // After a restore it is one that names no membership of the time after the
+    // backup.  Together they keep the one that they were begun with.
+    if (RunsOneByOne(job) && attempt.number == job.attempts) {
+      attempt.epoch = job.epoch;
+    }
     for (Process& process : attempt.processes) {
       const Place* const place = PlaceOn(attempt, process.node);
       if (!process.has_row && place != nullptr &&

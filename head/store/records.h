@@ -261,7 +261,9 @@ struct AttemptRecord {
   AttemptId id;
   JobId job;
   int number = 0;
-  int64_t epoch = 0;  // of its membership; the job's while it goes on
+  // Of its membership; under ONE and NONE the job's row has it while it goes
+  // on.
+  int64_t epoch = 0;
   AttemptState state = v1::ATTEMPT_STATE_PREPARING;
   std::vector<Place> places;
   std::vector<Process> processes;  // by slot

@@ -135,6 +135,13 @@ class OrphansTest : public ::testing::Test,
             .body_hash = "b"};
   }
 
+  // A full set.
+  static v1::Observed ObservedOf(const std::vector<v1::ObservedPlace>& places) {
+    v1::Observed observed;
+    observed.set_full(true);
+    observed.mutable_places()->Assign(places.begin(), places.end());
+    return observed;
+  }
   RegisteredNode Join(const NodeId& node,
                       const std::vector<v1::ObservedPlace>& places = {},
                       int cpus = 2) {
@@ -143,10 +150,7 @@ class OrphansTest : public ::testing::Test,
     registration.name = node == kNode ? "node-n" : "node-o";
     registration.host = "10.0.0.1";
     registration.resources.Set(kCpu, Amount::FromUnits(cpus));
-    registration.observed.set_full(true);
-    for (const v1::ObservedPlace& place : places) {
-      *registration.observed.add_places() = place;
-    }
+    registration.observed = ObservedOf(places);
     Transition transition;
     auto registered = state_->RegisterNode(registration, transition);
     EXPECT_THAT(registered, IsOk());
@@ -157,9 +161,8 @@ class OrphansTest : public ::testing::Test,
     Transition transition;
     v1::Observed message;
     *message.add_places() = observed;
-    COHORT_EXPECT_OK(state_->Observe(node,
-                                     state_->nodes().Find(node)->incarnation,
-                                     message, transition));
+    COHORT_EXPECT_OK(state_->Observe(
+        node, state_->nodes().Find(node)->incarnation, message, transition));
     Submit(std::move(transition));
   }
 
@@ -204,14 +207,18 @@ class OrphansTest : public ::testing::Test,
     Submit(std::move(transition));
     return job;
   }
+  // What is wanted of a place, or of its last process that is to be had.
+  static Goal GoalFor(const v1::DesiredPlace& place) {
+    Goal goal = place.goal();
+    for (const v1::DesiredProcess& each : place.processes()) {
+      if (each.goal() != v1::GOAL_FORGET) goal = each.goal();
+    }
+    return goal;
+  }
   std::vector<Goal> TakeGoals(const NodeId& node) {
     std::vector<Goal> goals;
     for (const v1::DesiredPlace& sent : std::exchange(sent_[node], {})) {
-      Goal goal = sent.goal();
-      for (const v1::DesiredProcess& each : sent.processes()) {
-        if (each.goal() != v1::GOAL_FORGET) goal = each.goal();
-      }
-      goals.push_back(goal);
+      goals.push_back(GoalFor(sent));
     }
     return goals;
   }
