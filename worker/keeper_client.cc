@@ -120,7 +120,11 @@ void KeeperClient::Forget(const std::string& keeper,
                           std::vector<ProcessKey> which, DoneCallback done) {
   Enqueue([this, keeper, which = std::move(which),
            done = std::move(done)]() mutable {
-    Answer(std::move(done), ForgetNow(keeper, which));
+    KeeperLink* const link = LinkOf(keeper);
+    Answer(std::move(done), link != nullptr
+                                ? link->Forget(which)
+                                : absl::FailedPreconditionError(absl::StrCat(
+                                      "keeper ", keeper, " was not adopted")));
   });
 }
 
@@ -285,37 +289,25 @@ void KeeperClient::AdoptNow(const std::string& keeper, AdoptCallback done) {
   (links_[keeper] = std::move(link))->FollowAdopted();
 }
 
-absl::Status KeeperClient::ForgetNow(const std::string& keeper,
-                                     const std::vector<ProcessKey>& which) {
-  if (KeeperLink* const link = LinkOf(keeper)) return link->Forget(which);
-  if (!keeper::IsKeeperId(keeper) ||
-      absl::IsNotFound(SurveyKeeper(StartOf(keeper).dir).status())) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("keeper ", keeper, " was not adopted"));
-}
-
 void KeeperClient::CloseNow(const std::string& keeper, DoneCallback done) {
   if (KeeperLink* const link = LinkOf(keeper)) {
     return link->Close([this, done = std::move(done)](absl::Status s) mutable {
       Answer(std::move(done), std::move(s));
     });
   }
-  if (!keeper::IsKeeperId(keeper)) {
-    return Answer(std::move(done), absl::OkStatus());
-  }
   const KeeperStart start = StartOf(keeper);
   const absl::StatusOr<KeeperSurvey> survey = SurveyKeeper(start.dir);
+  absl::Status status = survey.status();
   // It may live: its directory is not removed under it.
-  absl::Status status =
-      absl::IsNotFound(survey.status()) ? absl::OkStatus() : survey.status();
   if (survey.ok() && survey->locked) {
     status = absl::FailedPreconditionError(
         absl::StrCat("keeper ", keeper, " lives and was not adopted"));
   }
-  if (status.ok()) status = RemoveKeeperDir(start.dir);
-  if (status.ok()) status = RemoveKeeperDir(start.place);
+  if (absl::IsNotFound(status)) status = absl::OkStatus();
+  if (status.ok() && keeper::IsKeeperId(keeper)) {
+    status = RemoveKeeperDir(start.dir);
+    status.Update(RemoveKeeperDir(start.place));
+  }
   Answer(std::move(done), std::move(status));
 }
 

@@ -96,8 +96,6 @@ class KeeperClient final : public KeeperHost {
   void BeginNow(const std::string& keeper,
                 const std::vector<ProcessSpec>& specs, DoneCallback done);
   void AdoptNow(const std::string& keeper, AdoptCallback done);
-  absl::Status ForgetNow(const std::string& keeper,
-                         const std::vector<ProcessKey>& which);
   void CloseNow(const std::string& keeper, DoneCallback done);
   KeeperStart StartOf(const std::string& keeper) const;
   std::unique_ptr<KeeperLink> MakeLink(const std::string& keeper);

@@ -298,47 +298,42 @@ void KeeperLink::OnConnectionReady() {
 }
 
 void KeeperLink::OnPacket(const std::string& bytes) {
-  const std::string kind = keeper::RecordKind(bytes);
   std::string error;
-  if (kind == keeper::kKeeperKind) {
-    const auto hello = keeper::ParseKeeper(bytes, &error);
-    if (hello) return OnHello(*hello);
-  } else if (kind == keeper::kAnswerKind) {
-    const auto answer = keeper::ParseAnswer(bytes, &error);
-    if (answer) return OnAnswer(*answer);
-  } else if (kind == keeper::kStartedKind) {
-    if (const auto started = keeper::ParseStarted(bytes, &error)) {
-      Process* const process = ReportedOn(started->process, kind);
-      if (process != nullptr) process->records.started = started;
-    }
-  } else if (kind == keeper::kExitKind) {
-    if (const auto exited = keeper::ParseExit(bytes, &error)) {
-      Process* const process = ReportedOn(exited->process, kind);
-      if (process != nullptr) process->records.exit = exited;
-    }
-  } else if (kind == keeper::kEndedKind) {
-    if (const auto ended = keeper::ParseEnded(bytes, &error)) {
-      Process* const process = ReportedOn(ended->process, kind);
-      if (process != nullptr) process->records.ended = true;
-    }
-  } else {
-    error = "unknown kind";
+  if (const auto hello = keeper::Parse<keeper::KeeperReport>(bytes, &error)) {
+    return OnHello(*hello);
   }
-  if (error.empty()) return TellAll();
-  COHORT_LOG(kWarning, "keeper_packet_refused", {"keeper", id_}, {"kind", kind},
-             {"error", error});
+  if (const auto answer = keeper::Parse<keeper::Answer>(bytes, &error)) {
+    return OnAnswer(*answer);
+  }
+  if (const auto started =
+          keeper::Parse<keeper::StartedReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(started->process);
+    if (records != nullptr) records->started = started;
+  } else if (const auto exited =
+                 keeper::Parse<keeper::ExitReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(exited->process);
+    if (records != nullptr) records->exit = exited;
+  } else if (const auto ended =
+                 keeper::Parse<keeper::EndedReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(ended->process);
+    if (records != nullptr) records->ended = true;
+  } else {
+    COHORT_LOG(kWarning, "keeper_packet_refused", {"keeper", id_},
+               {"kind", keeper::RecordKind(bytes)}, {"error", error});
+  }
+  TellAll();
 }
 
-KeeperLink::Process* KeeperLink::ReportedOn(const ProcessKey& key,
-                                            const std::string& kind) {
+ProcessRecords* KeeperLink::ReportedOn(const ProcessKey& key) {
   const auto it = processes_.find(key);
-  if (it != processes_.end() && !it->second.records.ended) return &it->second;
-  // It was told as lost, was refused too late, or lost its files: nobody knows
-  // that it runs.
-  if (kind == keeper::kStartedKind) SendStop({key}, absl::ZeroDuration());
-  if (kind == keeper::kEndedKind && it == processes_.end()) {
-    Send({.kind = Command::Kind::kForget, .processes = {key}});
-  }
+  const bool known = it != processes_.end();
+  if (known && !it->second.records.ended) return &it->second.records;
+  // It was refused or told as lost and was begun all the same, or it has lost
+  // its files: nobody knows that it runs.
+  const bool lost = !known || it->second.records.exit->cause ==
+                                  ExitStatus::Cause::kKeeperLost;
+  if (lost) SendStop({key}, absl::ZeroDuration());
+  if (!known) Send({.kind = Command::Kind::kForget, .processes = {key}});
   return nullptr;
 }
 
