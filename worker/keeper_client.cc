@@ -202,7 +202,8 @@ KeeperStart KeeperClient::StartOf(const std::string& keeper) const {
           .dir = absl::StrCat(options_.keepers_dir, "/", keeper),
           .place = KeeperPlace(options_.runtime_dir, keeper),
           .cgroup_parent = options_.cgroup_parent,
-          .idle_timeout = options_.keeper_idle_timeout};
+          .idle_timeout = options_.keeper_idle_timeout,
+          .begin_timeout = options_.begin_timeout};
 }
 
 std::unique_ptr<KeeperLink> KeeperClient::MakeLink(const std::string& keeper) {
@@ -243,19 +244,18 @@ void KeeperClient::Answer(Callback done, Result result) {
 void KeeperClient::BeginNow(const std::string& keeper,
                             const std::vector<ProcessSpec>& specs,
                             DoneCallback done) {
-  std::string wrong = keeper::IsKeeperId(keeper)
-                          ? ""
-                          : absl::StrCat("invalid keeper id \"", keeper, "\"");
+  std::string wrong;
+  if (!keeper::IsKeeperId(keeper)) {
+    wrong = absl::StrCat("invalid keeper id \"", keeper, "\"");
+  } else if (specs.size() > keeper::kProcessesMax) {
+    wrong = absl::StrCat(specs.size(), " processes; a keeper runs at most ",
+                         keeper::kProcessesMax);
+  }
   for (const ProcessSpec& spec : specs) {
     if (wrong.empty()) wrong = keeper::Validate(spec);
   }
   if (!wrong.empty()) {
     return Answer(std::move(done), absl::InvalidArgumentError(wrong));
-  }
-  if (specs.size() > keeper::kProcessesMax) {
-    return Answer(std::move(done), absl::ResourceExhaustedError(absl::StrCat(
-                                       "a keeper runs at most ",
-                                       keeper::kProcessesMax, " processes")));
   }
   auto answer = [this, done = std::move(done)](absl::Status status) mutable {
     Answer(std::move(done), std::move(status));

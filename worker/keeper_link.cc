@@ -30,10 +30,6 @@ namespace {
 using keeper::Command;
 using keeper::UniqueFd;
 
-// From Begin to its answer, with the start of the keeper: takes 2 ms on an idle
-// node.  Below every timeout of the head, so that the cause is told by who
-// knows it.
-constexpr absl::Duration kBeginTimeout = absl::Seconds(10);
 // A keeper that cannot be reached is dying (milliseconds) or its socket is gone
 // (for good).
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(5);
@@ -82,7 +78,8 @@ void KeeperLink::Begin(const std::vector<ProcessSpec>& specs,
     return std::move(done)(absl::UnavailableError(
         absl::StrCat("keeper ", id_, " is being closed")));
   }
-  PendingBegin begin = {{}, MonotonicNow() + kBeginTimeout, std::move(done)};
+  PendingBegin begin = {
+      {}, MonotonicNow() + start_.begin_timeout, std::move(done)};
   absl::Status status;
   for (const ProcessSpec& spec : specs) {
     if (processes_.contains(spec.key())) continue;
@@ -119,7 +116,6 @@ absl::Status KeeperLink::Spawn() {
   keeper_.reset();
   keeper_died_ = false;
   keeper_killed_ = false;
-  start_error_ = absl::OkStatus();
   state_ = State::kStarting;
   return absl::OkStatus();
 }
@@ -269,7 +265,7 @@ void KeeperLink::FollowAdopted() {
   TellAll();
   if (!survey.locked) return OnKeeperLost(LossOf(survey));
   // The earlier daemon may not have come to it; done already it is nothing.
-  PendingBegin again = {{}, MonotonicNow() + kBeginTimeout, nullptr};
+  PendingBegin again = {{}, MonotonicNow() + start_.begin_timeout, nullptr};
   for (const auto& [key, process] : processes_) {
     const ProcessRecords& records = process.records;
     if (!records.started && !records.exit) again.which.push_back(key);
@@ -316,7 +312,7 @@ void KeeperLink::OnPacket(const std::string& bytes) {
   } else if (const auto ended =
                  keeper::Parse<keeper::EndedReport>(bytes, &error)) {
     ProcessRecords* const records = ReportedOn(ended->process);
-    if (records != nullptr) records->ended = true;
+    if (records != nullptr) records->ended = records->exit.has_value();
   } else {
     COHORT_LOG(kWarning, "keeper_packet_refused", {"keeper", id_},
                {"kind", keeper::RecordKind(bytes)}, {"error", error});
@@ -375,15 +371,12 @@ void KeeperLink::OnPidfdReady() {
   if (state_ == State::kStarting) {
     state_ = State::kNone;
     connection_.Reset();
-    absl::Status error = start_error_;
-    if (error.ok()) {
-      const std::string words = ReadKeeperLog(start_.dir);
-      error = absl::InternalError(absl::StrCat(
-          "keeper ", id_, " ended before it took its processes: ",
-          words.empty() ? absl::StrCat(how, " and no word in ", start_.dir)
-                        : words));
-    }
-    RefuseAll(error);
+    const std::string words = ReadKeeperLog(start_.dir);
+    RefuseAll(absl::InternalError(absl::StrCat(
+        "keeper ", id_, " ended before it took its processes: ",
+        words.empty() ? absl::StrCat(how, " and no word in ", start_.dir)
+                      : words)));
+    if (close_done_) FinishClose();
   } else if (state_ == State::kRunning) {
     keeper_died_ = true;
     retry_delay_ = kRetryFirst;
@@ -412,7 +405,7 @@ void KeeperLink::AwaitKeeper() {
 void KeeperLink::KillKeeper() {
   keeper_killed_ = true;
   COHORT_LOG(kWarning, "keeper_killed", {"keeper", id_},
-             {"reason", "its processes have not ended in time"});
+             {"reason", "it does not answer, or its processes do not end"});
   syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
@@ -440,16 +433,12 @@ void KeeperLink::OnWake() {
   for (auto it = begins_.begin(); it != begins_.end();) {
     const auto current = it++;
     if (now < current->second.deadline) continue;
-    const auto late = absl::DeadlineExceededError(
-        absl::StrCat("keeper ", id_, " did not take its processes in time"));
-    if (state_ != State::kStarting) {
-      auto begin = begins_.extract(current);
-      // Taken all the same, they are ended: ReportedOn.
-      return Refuse(std::move(begin.mapped()), late);
-    }
-    start_error_ = late;
-    current->second.deadline = absl::InfiniteDuration();
-    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    auto late = begins_.extract(current);
+    if (state_ == State::kStarting && !keeper_killed_) KillKeeper();
+    // Taken all the same, they are ended: ReportedOn.
+    Refuse(std::move(late.mapped()),
+           absl::DeadlineExceededError(absl::StrCat(
+               "keeper ", id_, " did not take its processes in time")));
   }
   if (now < retry_at_) return;
   retry_at_ = absl::InfiniteDuration();

@@ -254,6 +254,7 @@ void Process::Settle() {
     output->pipe.Reset();
     output->log.Close();
   }
+  log_dir_ = Directory();
   group_.Remove();
   state_ = State::kSettled;
   const int dir = context_.keeper_dir.fd();
