@@ -337,8 +337,7 @@ void KeeperLink::OnHello(const keeper::KeeperReport& hello) {
   retry_delay_ = kRetryFirst;
   keeper_ = hello;
   COHORT_LOG(kInfo, "keeper_hello", {"keeper", id_}, {"pid", hello.pid},
-             {"cgroup", hello.cgroup},
-             {"no_cgroup_because", hello.cgroup_missing});
+             {"cgroup", hello.cgroup});
   if (!pidfd_) WatchKeeper(hello);
   state_ = State::kRunning;
 }

@@ -68,7 +68,8 @@ std::string Keeper::Prepare() {
   const std::optional<ProcessStat> stat = ReadProcessStat(getpid());
   report.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
   report.boot_id = ReadBootId();
-  MakeCgroup(&report);
+  MakeCgroup();
+  report.cgroup = group_.path();
   const std::string packet = Encode(report);
   const std::string error =
       WriteByRename(dir_, "keeper", packet, Durability::kCrash);
@@ -80,17 +81,14 @@ std::string Keeper::Prepare() {
   return error;
 }
 
-void Keeper::MakeCgroup(KeeperReport* report) {
-  report->cgroup_missing = "none was asked for";
+void Keeper::MakeCgroup() {
   if (inputs_.cgroup_parent.empty()) return;
-  report->cgroup_missing =
+  const std::string error =
       Cgroup::Create(inputs_.cgroup_parent, CgroupName(inputs_.place), &group_);
-  report->cgroup = group_.path();
-  group_.EnableMemoryBelow();
-  if (!report->cgroup_missing.empty()) {
-    std::fprintf(stderr, "runs without a cgroup: %s\n",
-                 report->cgroup_missing.c_str());
+  if (!error.empty()) {
+    std::fprintf(stderr, "runs without a cgroup: %s\n", error.c_str());
   }
+  group_.EnableMemoryBelow();
 }
 
 void Keeper::Run() {

@@ -57,7 +57,7 @@ class Keeper {
  private:
   using Processes = std::map<uint32_t, std::unique_ptr<Process>>;
 
-  void MakeCgroup(KeeperReport* report);
+  void MakeCgroup();
   void Dispatch(const Ready& ready);
   void OnCommand(const Command& command, uint32_t connection);
   // Begins all that it has not begun, or none.  Error text.

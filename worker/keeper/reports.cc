@@ -75,7 +75,6 @@ void Fields(Io& io, KeeperReport& report) {
   io.Number("start_time", report.start_time, 0, kAny);
   io.Text("boot_id", report.boot_id);
   io.Text("cgroup", report.cgroup);
-  io.Text("cgroup_missing", report.cgroup_missing);
 }
 
 template <typename Io>

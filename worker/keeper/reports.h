@@ -18,8 +18,7 @@ struct KeeperReport {
   int64_t pid = 0;
   int64_t start_time = 0;  // clock ticks after boot
   std::string boot_id;
-  std::string cgroup;          // directory of the keeper's group, or empty
-  std::string cgroup_missing;  // why there is none
+  std::string cgroup;  // directory of its group; empty without one
 
   bool operator==(const KeeperReport&) const = default;
 };
