@@ -57,6 +57,11 @@ std::string ErrnoText(const std::string& what, const std::string& path,
 std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,
                                      int* error_number);
 
+// The same of a file in `dir`, also after that was renamed.
+std::optional<std::string> ReadWhole(const Directory& dir,
+                                     const std::string& name, size_t bytes_max,
+                                     int* error_number);
+
 enum class Durability { kCrash, kPowerLoss };
 
 // Writes a file under another name and renames it to `dir`/`name`; kPowerLoss
@@ -80,7 +85,7 @@ class ReservedFile {
   std::string Reserve(const Directory& dir, const std::string& name,
                       size_t bytes_max);
   // Writes `bytes` (at most what was reserved), cuts the file to them and
-  // renames it.  May be tried again after an error.
+  // renames it.
   std::string Commit(const std::string& bytes);
   // After Commit: makes it survive a loss of power.
   std::string Sync();
