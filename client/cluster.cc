@@ -271,6 +271,18 @@ absl::Status Cluster::Release(JobId job,
       .status();
 }
 
+absl::Status Cluster::ResizeJob(JobId job, int num_workers,
+                                std::optional<absl::Duration> deadline) {
+  COHORT_RETURN_IF_ERROR(CheckNumWorkers(num_workers));
+  v1::ResizeJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(job.bytes());
+  request.set_num_workers(num_workers);
+  return core_->head()
+      .CallAndWait(rpc::kResizeJob, request, core_->Or(deadline))
+      .status();
+}
+
 absl::StatusOr<Node> Cluster::Drain(const std::string& node,
                                     const DrainOptions& options,
                                     std::optional<absl::Duration> deadline) {

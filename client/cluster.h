@@ -202,6 +202,13 @@ class Cluster {
   absl::Status Release(JobId job,
                        std::optional<absl::Duration> deadline = std::nullopt);
 
+  // Changes how many ranks a job with RestartPolicy::kOne or kNone has: new
+  // ones are placed together or wait, those of the highest numbers are stopped.
+  // NotFound; InvalidArgument; FailedPrecondition: its policy is kAll, or it
+  // ends or has ended.
+  absl::Status ResizeJob(JobId job, int num_workers,
+                         std::optional<absl::Duration> deadline = std::nullopt);
+
   // ---- reads ----
 
   // NotFound.

@@ -37,6 +37,27 @@ absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
                    " is not one of PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"));
 }
 
+const char* RestartPolicyName(RestartPolicy policy) {
+  switch (policy) {
+    case RestartPolicy::kAll:
+      return "all";
+    case RestartPolicy::kOne:
+      return "one";
+    case RestartPolicy::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<RestartPolicy> ParseRestartPolicy(absl::string_view text) {
+  for (const RestartPolicy policy :
+       {RestartPolicy::kAll, RestartPolicy::kOne, RestartPolicy::kNone}) {
+    if (text == RestartPolicyName(policy)) return policy;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the restart policy ", Quoted(text), " is not one of all, one, none"));
+}
+
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling) {
   ResourceSet resources;
   if (scaling.resources_per_worker.has_value()) {
@@ -87,7 +108,8 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
   const RunConfig& run = spec.run_config;
   COHORT_RETURN_IF_ERROR(CheckJobName(run.name));
   COHORT_RETURN_IF_ERROR(CheckStoragePath(run.storage_path));
-  COHORT_RETURN_IF_ERROR(CheckMaxFailures(run.failure_config.max_failures));
+  COHORT_RETURN_IF_ERROR(
+      CheckMaxFailures(run.failure_config.max_failures.value_or(0)));
   COHORT_RETURN_IF_ERROR(CheckRetryDelay(run.failure_config.retry_delay));
   COHORT_RETURN_IF_ERROR(CheckTimeLimit(run.time_limit));
   COHORT_RETURN_IF_ERROR(CheckGrace(run.grace));

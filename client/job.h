@@ -64,10 +64,24 @@ struct ScalingConfig {
 // ResourceSet::Validate.
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling);
 
+// What becomes of the other ranks when one fails.
+enum class RestartPolicy {
+  kAll,   // all start again together, as a new attempt
+  kOne,   // it alone starts again, elsewhere if need be; the others run on
+  kNone,  // the others run on; the job has FAILED when they have ended
+};
+
+// "all".
+const char* RestartPolicyName(RestartPolicy policy);
+// As those names.  InvalidArgument, naming them, otherwise.
+absl::StatusOr<RestartPolicy> ParseRestartPolicy(absl::string_view text);
+
 struct FailureConfig {
-  // How often the job starts again after a failure; -1: without limit.  The
-  // loss of a node or keeper is not counted here.
-  int max_failures = 0;
+  RestartPolicy restart = RestartPolicy::kAll;
+  // How often the job starts again after a failure; under kOne how often each
+  // rank does.  -1: without limit; nothing: -1 under kOne, else 0.  The loss of
+  // a node or keeper is not counted here.
+  std::optional<int> max_failures;
   // Before the attempt after a charged failure; doubles with each, up to five
   // minutes.
   absl::Duration retry_delay = absl::Seconds(1);
@@ -191,6 +205,9 @@ struct Rank {
   std::optional<int64_t> pid;
   RankState state = RankState::kUnknown;
   std::optional<ExitStatus> exit;
+  // Of its process, growing with each start; 0: none was placed.
+  uint64_t incarnation = 0;
+  int failures = 0;  // charged to it alone, under RestartPolicy::kOne
   // Ids of devices of its node (Node::devices), as in CUDA_VISIBLE_DEVICES.
   std::vector<std::string> gpu_ids;
 };
@@ -243,6 +260,10 @@ struct Job {
   int attempt = 0;         // 0: none yet
   int failures = 0;        // charged to max_failures
   int infra_restarts = 0;  // not charged
+  // Of its membership: grows when a rank is replaced or the job is resized; 0:
+  // none yet.
+  int64_t epoch = 0;
+  int num_workers = 0;  // that it is to have
   // Of the rank that failed first, and which that was; 0 once it succeeded.
   std::optional<ExitStatus> exit;
   std::optional<int> failed_rank;
@@ -269,11 +290,11 @@ struct Job {
   std::vector<Rank> ranks;  // of the last attempt
   std::string comment;
   std::vector<std::string> command;
-  int num_workers = 0;
   ResourceSet resources_per_worker;
   PlacementStrategy placement_strategy = PlacementStrategy::kPack;
   std::string storage_path;
-  int max_failures = 0;
+  RestartPolicy restart = RestartPolicy::kAll;
+  int max_failures = 0;     // as FailureConfig's
   std::string stderr_tail;  // of the failed rank, at most 64 KiB
   absl::Duration time_limit = absl::InfiniteDuration();
   absl::Duration grace;

@@ -75,6 +75,9 @@ Json RankJson(const Rank& rank) {
   json["pid"] = OrNull(rank.pid);
   json["state"] = RankStateName(rank.state);
   PutExit(rank.exit, json);
+  json["incarnation"] =
+      rank.incarnation == 0 ? Json(nullptr) : Json(rank.incarnation);
+  json["failures"] = rank.failures;
   json["gpu_ids"] = rank.gpu_ids;
   return json;
 }
@@ -146,6 +149,9 @@ Json PreflightJson(const Job& job) {
 
 // What `jobs get` says of a job beyond what lists do.
 void PutDetails(const Job& job, Json& json) {
+  json["epoch"] = job.epoch;
+  json["num_workers"] = job.num_workers;
+  json["restart"] = RestartPolicyName(job.restart);
   json["causes"] = job.causes;
   json["stderr_tail"] = OrNull(job.stderr_tail);
   json["failures_by_class"] = Json::object();

@@ -25,6 +25,9 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   job.reason = "rank 1 was killed by signal 9";
   job.attempt = 2;
   job.failures = 1;
+  job.epoch = 3;
+  job.num_workers = 2;
+  job.restart = RestartPolicy::kOne;
   job.exit = ExitStatus{.signal = 9};
   job.submitted_at = At(1);
   job.started_at = At(20);
@@ -61,6 +64,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
                 .pid = 41,
                 .state = RankState::kExited,
                 .exit = ExitStatus{.code = 0},
+                .incarnation = 4,
+                .failures = 1,
                 .gpu_ids = {"GPU-1", "GPU-2"}},
                {.rank = 1, .state = RankState::kPending}};
   EXPECT_EQ(JobJson(job), R"({
@@ -93,6 +98,9 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "held": false,
   "class": "oom",
   "never_fits": false,
+  "epoch": 3,
+  "num_workers": 2,
+  "restart": "one",
   "causes": [
     "rank 1 was killed for memory",
     "attempt 2 ended"
@@ -144,6 +152,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "state": "EXITED",
       "exit_code": 0,
       "signal": null,
+      "incarnation": 4,
+      "failures": 1,
       "gpu_ids": [
         "GPU-1",
         "GPU-2"
@@ -157,6 +167,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "state": "PENDING",
       "exit_code": null,
       "signal": null,
+      "incarnation": null,
+      "failures": 0,
       "gpu_ids": []
     }
   ]

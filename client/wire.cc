@@ -62,15 +62,39 @@ PlacementStrategy FromWire(v1::PlacementStrategy strategy) {
   }
 }
 
-RankState FromWire(v1::RankState state) {
+RestartPolicy FromWire(v1::RestartPolicy policy) {
+  switch (policy) {
+    case v1::RESTART_POLICY_ONE:
+      return RestartPolicy::kOne;
+    case v1::RESTART_POLICY_NONE:
+      return RestartPolicy::kNone;
+    default:
+      return RestartPolicy::kAll;
+  }
+}
+
+v1::RestartPolicy ToWire(RestartPolicy policy) {
+  switch (policy) {
+    case RestartPolicy::kAll:
+      return v1::RESTART_POLICY_ALL;
+    case RestartPolicy::kOne:
+      return v1::RESTART_POLICY_ONE;
+    case RestartPolicy::kNone:
+      return v1::RESTART_POLICY_NONE;
+  }
+  return v1::RESTART_POLICY_UNSPECIFIED;
+}
+
+RankState FromWire(v1::ProcessState state) {
   switch (state) {
-    case v1::RANK_STATE_PENDING:
+    case v1::PROCESS_STATE_PENDING:
       return RankState::kPending;
-    case v1::RANK_STATE_STARTING:
+    case v1::PROCESS_STATE_STARTING:
       return RankState::kStarting;
-    case v1::RANK_STATE_RUNNING:
+    case v1::PROCESS_STATE_RUNNING:
       return RankState::kRunning;
-    case v1::RANK_STATE_EXITED:
+    case v1::PROCESS_STATE_EXITED:
+    case v1::PROCESS_STATE_ENDED:
       return RankState::kExited;
     default:
       return RankState::kUnknown;
@@ -95,6 +119,8 @@ absl::StatusOr<Rank> FromWire(const v1::Rank& wire) {
   if (wire.pid() != 0) rank.pid = wire.pid();
   rank.state = FromWire(wire.state());
   if (wire.has_exit()) rank.exit = FromWire(wire.exit());
+  rank.incarnation = wire.incarnation();
+  rank.failures = wire.failures();
   rank.gpu_ids.assign(wire.gpu_ids().begin(), wire.gpu_ids().end());
   return rank;
 }
@@ -294,12 +320,12 @@ absl::StatusOr<HeldAttempt> FromWire(const v1::HeldAttempt& wire) {
 void SpecFromWire(const v1::JobSpec& wire, Job& job) {
   job.command.assign(wire.launch().command().begin(),
                      wire.launch().command().end());
-  job.num_workers = wire.scaling().num_workers();
   job.resources_per_worker =
       ResourcesFromWire(wire.scaling().resources_per_worker());
   job.placement_strategy = FromWire(wire.scaling().placement_strategy());
   job.comment = wire.comment();
   job.storage_path = wire.run().storage_path();
+  job.restart = FromWire(wire.run().restart());
   job.max_failures = wire.run().max_failures();
 }
 
@@ -353,7 +379,10 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   scaling.set_placement_strategy(
       ToWire(spec.scaling_config.placement_strategy));
   wire.mutable_run()->set_storage_path(run.storage_path);
-  wire.mutable_run()->set_max_failures(run.failure_config.max_failures);
+  wire.mutable_run()->set_restart(ToWire(run.failure_config.restart));
+  if (run.failure_config.max_failures.has_value()) {
+    wire.mutable_run()->set_max_failures(*run.failure_config.max_failures);
+  }
   wire.mutable_run()->set_num_to_keep(
       run.checkpoint_config.num_to_keep.value_or(0));
   if (spec.package.has_value()) {
@@ -383,6 +412,8 @@ absl::StatusOr<Job> FromWire(const v1::Job& wire) {
   job.attempt = wire.attempt();
   job.failures = wire.failures();
   job.infra_restarts = wire.infra_restarts();
+  job.epoch = wire.epoch();
+  job.num_workers = wire.num_workers();
   ExitFromWire(wire, job);
   job.submitted_at = TimeFromWire(wire.has_submitted_at(), wire.submitted_at());
   job.started_at = TimeFromWire(wire.has_started_at(), wire.started_at());

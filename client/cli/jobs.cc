@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -72,12 +73,14 @@ std::string JobsTable(const std::vector<Job>& jobs) {
 }
 
 std::string RanksTable(const std::vector<Rank>& ranks) {
-  Table table({"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "GPUS"});
+  Table table(
+      {"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "INCARNATION", "GPUS"});
   for (const Rank& rank : ranks) {
     table.Add({absl::StrCat(rank.rank), absl::StrCat(rank.local_rank),
                rank.node_name.empty() ? rank.node.ToHex() : rank.node_name,
                rank.pid.has_value() ? absl::StrCat(*rank.pid) : "-",
                RankStateName(rank.state), ExitText(rank.exit),
+               rank.incarnation == 0 ? "-" : absl::StrCat(rank.incarnation),
                absl::StrJoin(rank.gpu_ids, ",")});
   }
   return table.ToString();
@@ -156,13 +159,19 @@ void AddRequest(const Job& job, Fields& fields) {
 }
 
 void AddFailures(const Job& job, Fields& fields) {
-  fields.Add("failures",
-             absl::StrCat(job.failures, " of ",
-                          job.max_failures < 0 ? "any number"
-                                               : absl::StrCat(job.max_failures),
-                          " allowed, ", job.infra_restarts,
-                          job.infra_restarts == 1 ? " restart" : " restarts",
-                          " after a lost node or keeper"));
+  if (job.restart != RestartPolicy::kAll) {
+    fields.Add("restart", RestartPolicyName(job.restart));
+  }
+  fields.Add(
+      "failures",
+      absl::StrCat(
+          job.failures, " of ",
+          job.max_failures < 0 ? "any number" : absl::StrCat(job.max_failures),
+          job.restart == RestartPolicy::kOne ? " of each rank allowed, "
+                                             : " allowed, ",
+          job.infra_restarts,
+          job.infra_restarts == 1 ? " restart" : " restarts",
+          " after a lost node or keeper"));
   fields.Add("exit", job.failed_rank.has_value()
                          ? absl::StrCat(ExitText(job.exit), " (rank ",
                                         *job.failed_rank, ")")
@@ -225,6 +234,7 @@ std::string JobText(const Job& job) {
   AddRequest(job, fields);
   fields.Add("nodes", NodesText(job));
   fields.Add("attempt", absl::StrCat(job.attempt));
+  fields.Add("epoch", job.epoch == 0 ? "" : absl::StrCat(job.epoch));
   AddFailures(job, fields);
   AddTimes(job, fields);
   AddResults(job, fields);
@@ -373,15 +383,13 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
   return ExitCodeOf(job);
 }
 
-using JobChange = absl::Status (Cluster::*)(JobId,
-                                            std::optional<absl::Duration>);
-
-absl::StatusOr<int> ChangeJob(const Invocation& invocation,
-                              const std::string& job_text, JobChange change) {
+absl::StatusOr<int> ChangeJob(
+    const Invocation& invocation, const std::string& job_text,
+    absl::FunctionRef<absl::Status(Cluster&, const JobId&)> change) {
   COHORT_ASSIGN_OR_RETURN(const JobId id, ParseJobId(job_text));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  COHORT_RETURN_IF_ERROR(((*cluster).*change)(id, std::nullopt));
+  COHORT_RETURN_IF_ERROR(change(*cluster, id));
   if (invocation.json) {
     COHORT_RETURN_IF_ERROR(Print(IdJson(id)));
   } else {
@@ -389,6 +397,17 @@ absl::StatusOr<int> ChangeJob(const Invocation& invocation,
     COHORT_RETURN_IF_ERROR(Print(OneLine(JobLine(job))));
   }
   return kExitOk;
+}
+
+absl::StatusOr<int> ResizeJob(const Invocation& invocation,
+                              const std::string& job_text,
+                              const std::string& size_text) {
+  COHORT_ASSIGN_OR_RETURN(const int num_workers,
+                          ParseInt("N", size_text, 1, 10'000));
+  return ChangeJob(invocation, job_text,
+                   [num_workers](Cluster& cluster, const JobId& id) {
+                     return cluster.ResizeJob(id, num_workers);
+                   });
 }
 
 struct LogFlags {
@@ -474,16 +493,36 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "Ctrl-C ends the waiting, not the job.");
 }
 
-void AddJobsChange(CLI::App& jobs, Invocation& invocation,
-                   const std::string& name, const std::string& description,
-                   JobChange change) {
+void AddJobsChange(
+    CLI::App& jobs, Invocation& invocation, const std::string& name,
+    const std::string& description,
+    absl::Status (Cluster::*change)(JobId, std::optional<absl::Duration>)) {
   auto job = std::make_shared<std::string>();
-  CLI::App* command = AddCommand(jobs, name, description, invocation,
-                                 [&invocation, job, change] {
-                                   return ChangeJob(invocation, *job, change);
-                                 });
+  CLI::App* command = AddCommand(
+      jobs, name, description, invocation, [&invocation, job, change] {
+        return ChangeJob(invocation, *job,
+                         [change](Cluster& cluster, const JobId& id) {
+                           return (cluster.*change)(id, std::nullopt);
+                         });
+      });
   AddJobArgument(*command, *job);
   AddJsonFlag(*command, invocation);
+}
+
+void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
+  auto job = std::make_shared<std::string>();
+  auto size = std::make_shared<std::string>();
+  CLI::App* resize = AddCommand(
+      jobs, "resize",
+      "Change how many ranks a job with --restart one or none has", invocation,
+      [&invocation, job, size] { return ResizeJob(invocation, *job, *size); });
+  AddJobArgument(*resize, *job);
+  resize->add_option("N", *size, "How many from now on")->required();
+  AddJsonFlag(*resize, invocation);
+  resize->footer(
+      "New ranks are placed together, or wait for room together; ranks from N "
+      "on\n"
+      "are stopped.");
 }
 
 void AddJobsList(CLI::App& jobs, Invocation& invocation) {
@@ -532,7 +571,8 @@ void AddJobsLogs(CLI::App& jobs, Invocation& invocation) {
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
   CLI::App* jobs = cohort.add_subcommand(
       "jobs",
-      "List jobs, show, wait for, stop, hold or release one, read its logs");
+      "List jobs, show, wait for, stop, hold, release or resize one, read its "
+      "logs");
   jobs->require_subcommand(1);
   AddJobsList(*jobs, invocation);
   AddJobsGet(*jobs, invocation);
@@ -547,6 +587,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                 &Cluster::Hold);
   AddJobsChange(*jobs, invocation, "release",
                 "Let a held job start when its turn comes", &Cluster::Release);
+  AddJobsResize(*jobs, invocation);
   AddJobsLogs(*jobs, invocation);
 }
 

@@ -229,9 +229,17 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("S");
   submit
       .add_option("--max-failures", job.max_failures,
-                  "Start again after up to N failures, -1: any number; drains "
-                  "and the first 3 losses of a node do not count (default: 0)")
+                  "Start again after up to N failures, of each rank with "
+                  "--restart one, -1: any number; drains and the first 3 "
+                  "losses of a node do not count (default: 0; with --restart "
+                  "one -1)")
       ->option_text("N");
+  submit
+      .add_option("--restart", job.restart,
+                  "When a rank fails: all start again, it starts again alone "
+                  "(one), or the others end first and the job has failed "
+                  "(none) (default: all)")
+      ->option_text("all|one|none");
   submit.add_flag("--preflight", job.spec.run_config.preflight,
                   "Before the command runs, let the ranks meet and measure "
                   "every pair and all together; `jobs get` shows the report");
