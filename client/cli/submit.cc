@@ -151,11 +151,15 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
 // So that nobody waits for what cannot come.  Brief: it is beside the point.
 void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
   const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
-  if (!job.ok() || job->state != JobState::kPending || !job->never_fits) return;
+  if (!job.ok() || job->state() != v1::JOB_STATE_PENDING ||
+      !job->never_fits()) {
+    return;
+  }
   const absl::StatusOr<Explanation> why =
       cluster.Explain(id, {.deadline = absl::Seconds(1)});
-  const std::string text =
-      why.ok() ? NeverFitsText(*why) : absl::StrCat(OneLine(job->reason), "\n");
+  const std::string text = why.ok()
+                               ? NeverFitsText(*why)
+                               : absl::StrCat(OneLine(job->reason()), "\n");
   std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
                           "until other nodes join: ",
                           text, "cohort: `cohort explain ", id.ToText(),
