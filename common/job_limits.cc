@@ -96,7 +96,7 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ATTEMPT",
       "COHORT_EPOCH",
       "COHORT_GPU_IDS",
-      "COHORT_KEEPER_RANK",
+      "COHORT_KEEPER_PROCESS",
       "COHORT_KEEPER_PLACE",
       "COHORT_ARRAY_ID",
       "COHORT_ARRAY_INDEX",

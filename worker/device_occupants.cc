@@ -32,7 +32,7 @@ void InspectProcess(Occupant& occupant) {
   }
   const auto pid = static_cast<pid_t>(occupant.pid);
   const std::vector<std::string> environment = keeper::ReadEnvironment(pid);
-  occupant.attempt = PartIn(environment).attempt;
+  occupant.attempt = keeper::ValueOf(environment, keeper::kAttemptVariable);
   if (occupant.attempt.empty()) occupant.attempt = AttemptOfCgroup(pid);
   occupant.untold = occupant.attempt.empty() && environment.empty() &&
                     (geteuid() == 0 || IsOfThisUser(pid));

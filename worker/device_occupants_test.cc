@@ -128,18 +128,19 @@ TEST(DeviceOccupantsTest, ANameThatCannotBeShownIsEscaped) {
 
 TEST(ProcessMarkTest, ACgroupNamesItsAttempt) {
   const std::string other(32, 'b');
-  const std::string slice = "0::/user.slice/cohort-";
-  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "\n"), kAttempt);
-  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-cohort-0a1b/below\n"),
-            kAttempt);
-  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-cohort-0a1b (deleted)\n"),
-            kAttempt);
+  const std::string process = "cohort-" + kAttempt + ".3.12";
+  const std::string keeper = "0::/user.slice/cohort-k-a-cohort-0a1b/";
+  EXPECT_EQ(AttemptInCgroup(keeper + process + "\n"), kAttempt);
+  EXPECT_EQ(AttemptInCgroup(keeper + process + "/below\n"), kAttempt);
+  EXPECT_EQ(AttemptInCgroup(keeper + process + " (deleted)\n"), kAttempt);
   // A cluster in a cluster.
-  EXPECT_EQ(AttemptInCgroup(slice + kAttempt + "-c/cohort-" + other + "-c\n"),
+  EXPECT_EQ(AttemptInCgroup(keeper + process + "/cohort-k-b-c/cohort-" + other +
+                            ".0.1\n"),
             other);
   for (const std::string& none :
-       {std::string(), std::string("0::/\n"), slice + "worker.service\n",
-        slice + "abc\n", "4:memory:/cohort-" + kAttempt + "\n"}) {
+       {std::string(), std::string("0::/\n"),
+        keeper + "cohort-worker.service\n", keeper + "cohort-abc\n",
+        "4:memory:/" + process + "\n"}) {
     EXPECT_EQ(AttemptInCgroup(none), "") << none;
   }
 }

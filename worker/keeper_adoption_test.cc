@@ -11,9 +11,11 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -21,10 +23,10 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
-#include "worker/attempt_dir.h"
 #include "worker/delegated_cgroup.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper/reports.h"
+#include "worker/keeper_dir.h"
 #include "worker/keeper_spawn.h"
 #include "worker/log_reader.h"
 #include "worker/process_identity.h"
@@ -40,7 +42,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Cause = ExitStatus::Cause;
 
-using KeeperAdoptionTest = KeeperClientTest;
+class KeeperAdoptionTest : public KeeperClientTest {
+ protected:
+  // A keeper's directory with processes that are to begin, as it is just before
+  // the keeper is started; the test holds its lock.
+  absl::StatusOr<LockedKeeperDir> MakeLockedDir(
+      const std::vector<std::string>& scripts) {
+    for (const ProcessSpec& spec : Specs(scripts)) {
+      COHORT_EXPECT_OK(WriteSpec(KeeperDir(), spec));
+    }
+    return LockKeeperDir(KeeperDir());
+  }
+};
 
 TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   const std::string gate = Fifo("gate");
@@ -51,11 +64,11 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
     Daemon daemon(dir_.path());
     const bool started =
         daemon
-            .Start(Spec({absl::StrCat("echo before; read x < ", gate,
-                                      "; echo after; echo > ", told,
-                                      "; read x < ", gate, "; exit 5")}))
+            .Begin(Specs({absl::StrCat("echo before; read x < ", gate,
+                                       "; echo after; echo > ", told,
+                                       "; read x < ", gate, "; exit 5")}))
             .ok();
-    daemon.Next<RankStarted>();
+    daemon.Next<ProcessStarted>();
     if (started) kill(getpid(), SIGKILL);
     _exit(1);
   }
@@ -65,14 +78,14 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   OpenGate(gate);
   ReadFifo(told);  // it ran on while nobody was there
   Daemon daemon(dir_.path());
-  EXPECT_THAT(AttemptsOnDisk(), ElementsAre(Attempt()));
+  EXPECT_THAT(KeepersOnDisk(), ElementsAre(KeeperId()));
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kRunning);
-  daemon.Next<RankStarted>();
+  EXPECT_THAT(adopted->known, ElementsAre(Key()));
+  EXPECT_EQ(adopted->message, "");
+  daemon.Next<ProcessStarted>();
   OpenGate(gate);
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
-  daemon.Next<AllDone>();
+  EXPECT_EQ(daemon.End().exit_code, 5);
   EXPECT_EQ(ReadLog(0, LogStream::kStdout), "before\nafter\n");
 }
 
@@ -80,22 +93,23 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
 TEST_F(KeeperAdoptionTest, ADirectoryThatWasRenamedHasTheWholeStory) {
   const std::string gate = Fifo("gate");
   const std::string state = dir_.File("state");
-  KeeperSpec spec = Spec(
+  std::vector<ProcessSpec> specs = Specs(
       {absl::StrCat("echo before; read x < ", gate, "; echo after; exit 5")});
-  spec.log_dir = state + "/logs/job/1";
+  specs[0].log_dir = state + "/logs/job/1";
   {
-    Daemon daemon(state);
-    COHORT_ASSERT_OK(daemon.Start(spec));
-    daemon.Next<RankStarted>();
+    Daemon daemon(state, {.runtime_dir = dir_.File("run")});
+    COHORT_ASSERT_OK(daemon.Begin(specs));
+    daemon.Next<ProcessStarted>();
   }
   const std::string moved = dir_.File("moved");
   std::filesystem::rename(state, moved);
-  Daemon daemon(moved, COHORT_KEEPER_PROGRAM, false, moved + "/logs");
+  Daemon daemon(moved,
+                {.logs_dir = moved + "/logs", .runtime_dir = dir_.File("run")});
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
   OpenGate(gate);
   EXPECT_EQ(daemon.RunOut().exit_code, 5);
-  const LogReader logs(moved + "/logs/job/1", 0, LogStream::kStdout);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_EQ(all->bytes, "before\nafter\n");
@@ -106,22 +120,22 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatWasRenamedHasTheWholeStory) {
 // Also where the daemon is the one that has to end the logs.
 TEST_F(KeeperAdoptionTest, LogsOfALostKeeperAreSealedWhereTheyAreNow) {
   const std::string state = dir_.File("state");
-  KeeperSpec spec = Spec({"echo before; exec sleep 1000"});
-  spec.log_dir = state + "/logs/job/1";
+  std::vector<ProcessSpec> specs = Specs({"echo before; exec sleep 1000"});
+  specs[0].log_dir = state + "/logs/job/1";
   {
-    Daemon daemon(state);
-    COHORT_ASSERT_OK(daemon.Start(spec));
-    daemon.Next<RankStarted>();
+    Daemon daemon(state, {.runtime_dir = dir_.File("run")});
+    COHORT_ASSERT_OK(daemon.Begin(specs));
+    daemon.Next<ProcessStarted>();
   }
   KillKeepers();
   const std::string moved = dir_.File("moved");
   std::filesystem::rename(state, moved);
-  Daemon daemon(moved, COHORT_KEEPER_PROGRAM, false, moved + "/logs");
+  Daemon daemon(moved,
+                {.logs_dir = moved + "/logs", .runtime_dir = dir_.File("run")});
   COHORT_ASSERT_OK(daemon.Adopt());
-  daemon.Next<RankStarted>();
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  daemon.Next<KeeperLost>();
-  const LogReader logs(moved + "/logs/job/1", 0, LogStream::kStdout);
+  daemon.Next<ProcessStarted>();
+  EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_TRUE(all->eof);
@@ -133,8 +147,8 @@ TEST_F(KeeperAdoptionTest, TheWholeStoryIsThereWhenAllEndedWithoutADaemon) {
   {
     Daemon daemon(dir_.path());
     COHORT_ASSERT_OK(
-        daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
-    daemon.Next<RankStarted>();
+        daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; exit 5")})));
+    daemon.Next<ProcessStarted>();
     keeper = KeeperPid();
   }
   const auto identity = IdentityOf(keeper);
@@ -145,7 +159,7 @@ TEST_F(KeeperAdoptionTest, TheWholeStoryIsThereWhenAllEndedWithoutADaemon) {
     Daemon daemon(dir_.path());
     const auto adopted = daemon.Adopt();
     COHORT_ASSERT_OK(adopted);
-    EXPECT_EQ(adopted->phase, AttemptPhase::kDone);
+    EXPECT_EQ(adopted->message, "");
     EXPECT_EQ(daemon.RunOut().exit_code, 5);
   }
 }
@@ -153,44 +167,44 @@ TEST_F(KeeperAdoptionTest, TheWholeStoryIsThereWhenAllEndedWithoutADaemon) {
 TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsItsRanksAtOnce) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
-                         "; exec sleep 1000' &) ; echo hello; sleep 1000"),
-            "exit 4"})));
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                          "; exec sleep 1000' &) ; echo hello; sleep 1000"),
+             "exit 4"})));
   const int64_t daemonised = PidIn(ready);
   int64_t leader = 0;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {  // two began, one ended
     const KeeperEvent event = daemon.NextEvent();
-    if (const auto* started = std::get_if<RankStarted>(&event)) {
-      if (started->rank == 0) leader = started->pid;
+    if (const auto* started = std::get_if<ProcessStarted>(&event)) {
+      if (started->process.slot == 0) leader = started->pid;
     }
   }
   kill(KeeperPid(), SIGKILL);
-  const RankExited exited = daemon.Next<RankExited>();
-  EXPECT_EQ(exited.rank, 0);
+  const ProcessExited exited = daemon.Next<ProcessExited>();
+  EXPECT_EQ(exited.process, Key(0));
   EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
   EXPECT_EQ(exited.status.signal, SIGKILL);
-  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
+  EXPECT_THAT(exited.status.message, HasSubstr("keeper died"));
+  daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(leader));
   EXPECT_TRUE(IsGone(daemonised));
   // Sealed by the daemon: what the keeper had read by then is all there is.
   EXPECT_THAT(ReadLog(0, LogStream::kStdout), AnyOf("", "hello\n"));
-  COHORT_EXPECT_OK(daemon.Remove());
+  COHORT_EXPECT_OK(daemon.Close());
 }
 
 TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsWhatHidFromIt) {
   // In no cgroup, without session and marker: descent is all there is.
   absl::Cleanup restore = [] { prctl(PR_SET_CHILD_SUBREAPER, 0); };
-  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  Daemon daemon(dir_.path(), {.takes_orphans = true});
   const std::string ready = Fifo("ready");
-  COHORT_ASSERT_OK(
-      daemon.Start(Spec({absl::StrCat("(env -i setsid sh -c 'echo $$ > ", ready,
-                                      "; sleep 1000; :' &) ; sleep 1000")})));
-  daemon.Next<RankStarted>();
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("(env -i setsid sh -c 'echo $$ > ", ready,
+                          "; sleep 1000; :' &) ; sleep 1000")})));
+  daemon.Next<ProcessStarted>();
   const auto hidden = static_cast<pid_t>(PidIn(ready));
   kill(KeeperPid(), SIGKILL);
-  daemon.Next<RankExited>();
-  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("keeper died"));
+  EXPECT_THAT(daemon.End().message, HasSubstr("keeper died"));
   EXPECT_FALSE(keeper::ReadProcessStat(hidden).has_value())
       << "lives on or was not reaped";
 }
@@ -203,16 +217,15 @@ TEST_F(KeeperAdoptionTest, ALostKeeperDoesNotCostChildrenFromBefore) {
     execl("/bin/sleep", "sleep", "1000", nullptr);
     _exit(1);
   }
-  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
+  Daemon daemon(dir_.path(), {.takes_orphans = true});
   const std::string ready = Fifo("ready");
   COHORT_ASSERT_OK(
-      daemon.Start(Spec({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
-                                      "; sleep 1000; :' &) ; sleep 1000")})));
-  daemon.Next<RankStarted>();
+      daemon.Begin(Specs({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                                       "; sleep 1000; :' &) ; sleep 1000")})));
+  daemon.Next<ProcessStarted>();
   const auto marked = static_cast<pid_t>(PidIn(ready));
   kill(KeeperPid(), SIGKILL);
-  daemon.Next<RankExited>();
-  daemon.Next<KeeperLost>();
+  daemon.End();
   EXPECT_FALSE(keeper::ReadProcessStat(marked).has_value())
       << "lives on or was not reaped";
   kill(sidecar, SIGTERM);
@@ -223,76 +236,107 @@ TEST_F(KeeperAdoptionTest, ALostKeeperDoesNotCostChildrenFromBefore) {
 
 class KeeperDamageTest : public KeeperAdoptionTest {
  protected:
-  // As a daemon of this node has it.
-  KeeperSpec NodeSpec(const std::string& script) {
-    KeeperSpec spec = Spec({script});
-    spec.runtime_dir = absl::StrCat(dir_.File("node"), "/", Attempt());
-    return spec;
+  void DamageSpec() {
+    std::ofstream(KeeperFile(keeper::SpecFile(Key()))) << "garbage";
   }
-  std::unique_ptr<Daemon> NewDaemon() {
-    return std::make_unique<Daemon>(dir_.path(), COHORT_KEEPER_PROGRAM, false,
-                                    "", dir_.File("node"));
-  }
-  void DamageSpec() { std::ofstream(AttemptFile("spec")) << "garbage"; }
 };
 
-// The damage is seen when the keeper is gone: by a daemon that has read the
-// spec before, and by one that has not.
+// By a daemon that has begun it, and by one that has not.
 TEST_F(KeeperDamageTest, WhatALostKeeperLeavesIsFoundWithoutItsSpec) {
   for (const bool restarts : {false, true}) {
     const std::string ready = Fifo(restarts ? "ready again" : "ready");
-    auto daemon = NewDaemon();
-    COHORT_ASSERT_OK(daemon->Start(
-        NodeSpec(absl::StrCat("(setsid sh -c 'echo $$ > \"", ready,
-                              "\"; sleep 1000; :' &) ; sleep 1000"))));
-    daemon->Next<RankStarted>();
+    auto daemon = std::make_unique<Daemon>(dir_.path());
+    COHORT_ASSERT_OK(daemon->Begin(
+        Specs({absl::StrCat("(setsid sh -c 'echo $$ > \"", ready,
+                            "\"; sleep 1000; :' &) ; sleep 1000")})));
+    daemon->Next<ProcessStarted>();
     const int64_t marked = PidIn(ready);
     if (restarts) daemon.reset();
     DamageSpec();
     KillKeepers();
     if (restarts) {
-      daemon = NewDaemon();
+      daemon = std::make_unique<Daemon>(dir_.path());
       const auto adopted = daemon->Adopt();
       COHORT_ASSERT_OK(adopted);
-      EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
-    } else {
-      EXPECT_EQ(daemon->Next<RankExited>().status.cause, Cause::kKeeperLost);
-      daemon->Next<KeeperLost>();
+      EXPECT_THAT(adopted->known, ElementsAre(Key()));
+      daemon->Next<ProcessStarted>();
     }
+    EXPECT_EQ(daemon->End().cause, Cause::kKeeperLost);
     EXPECT_TRUE(IsGone(marked));
-    COHORT_ASSERT_OK(daemon->Remove());
+    COHORT_ASSERT_OK(daemon->Close());
   }
 }
 
-// Without its mark: the records of the ranks tell their sessions.
+// Its files' names say what runs; the keeper has read the rest.
+TEST_F(KeeperDamageTest, AProcessWhoseSpecWasDamagedRunsOn) {
+  const std::string gate = Fifo("gate");
+  {
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(
+        daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; exit 5")})));
+    daemon.Next<ProcessStarted>();
+  }
+  DamageSpec();
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
+  daemon.Next<ProcessStarted>();
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().exit_code, 5);
+}
+
+// Not adopted, it is told as lost and may begin again elsewhere (PR-1).
+TEST_F(KeeperDamageTest, AProcessWithoutFilesIsEnded) {
+  const std::string gate = Fifo("gate");
+  int64_t pid = 0;
+  {
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(
+        daemon.Begin(Specs({absl::StrCat("read x < ", gate), "sleep 1000"})));
+    for (int i = 0; i < 2; ++i) {
+      const ProcessStarted started = daemon.Next<ProcessStarted>();
+      if (started.process == Key(1)) pid = started.pid;
+    }
+  }
+  COHORT_ASSERT_OK(RemoveRecords(KeeperDir(), Key(1)));
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_THAT(adopted->known, ElementsAre(Key(0)));
+  AwaitDeath(pid);
+  daemon.Next<ProcessStarted>();
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().cause, Cause::kItself);
+  COHORT_EXPECT_OK(daemon.Close());
+}
+
+// Without its mark: the records of the processes tell their sessions.
 TEST_F(KeeperDamageTest, SessionsAreKnownWithoutTheSpec) {
   const std::string ready = Fifo("ready");
   {
-    auto daemon = NewDaemon();
-    COHORT_ASSERT_OK(daemon->Start(NodeSpec(absl::StrCat(
-        "env -i sleep 1000 & echo $! > ", ready, "; sleep 1000"))));
-    daemon->Next<RankStarted>();
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat(
+        "env -i sleep 1000 & echo $! > ", ready, "; sleep 1000")})));
+    daemon.Next<ProcessStarted>();
   }
   const int64_t child = PidIn(ready);
   DamageSpec();
   KillKeepers();
-  auto daemon = NewDaemon();
-  COHORT_ASSERT_OK(daemon->Adopt());
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
   AwaitDeath(child);
 }
 
 TEST_F(KeeperDamageTest, ALockOnAReadOnlyDiskIsALock) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
-  const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
-  COHORT_ASSERT_OK(made);
+  const auto locked = MakeLockedDir({"exit 0"});
+  COHORT_ASSERT_OK(locked);
   const std::string seen = dir_.File("seen");
   ASSERT_TRUE(std::filesystem::create_directories(seen));
-  if (mount(AttemptDir().c_str(), seen.c_str(), "", MS_BIND, "") != 0) {
+  if (mount(KeeperDir().c_str(), seen.c_str(), "", MS_BIND, "") != 0) {
     GTEST_SKIP() << "may not mount";
   }
   const bool read_only =
       mount("", seen.c_str(), "", MS_BIND | MS_REMOUNT | MS_RDONLY, "") == 0;
-  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(seen);
+  const absl::StatusOr<KeeperSurvey> survey = SurveyKeeper(seen);
   EXPECT_EQ(umount2(seen.c_str(), MNT_DETACH), 0);
   EXPECT_TRUE(read_only);
   COHORT_ASSERT_OK(survey);
@@ -301,22 +345,22 @@ TEST_F(KeeperDamageTest, ALockOnAReadOnlyDiskIsALock) {
 
 // Told as lost, it begins again elsewhere: nothing of it may go on here.
 TEST_F(KeeperDamageTest, WhatCannotBeAdoptedIsEnded) {
-  int64_t rank = 0;
+  int64_t pid = 0;
   {
-    auto daemon = NewDaemon();
-    COHORT_ASSERT_OK(daemon->Start(NodeSpec("exec sleep 1000")));
-    rank = daemon->Next<RankStarted>().pid;
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(daemon.Begin(Specs({"exec sleep 1000"})));
+    pid = daemon.Next<ProcessStarted>().pid;
   }
   // No error of a disk is to be had here; what cannot be opened is the same.
-  std::filesystem::remove(AttemptFile("lock"));
-  std::filesystem::create_symlink("lock", AttemptFile("lock"));
-  auto daemon = NewDaemon();
-  EXPECT_THAT(daemon->Remove(), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_TRUE(std::filesystem::exists(AttemptFile("spec")));
-  EXPECT_FALSE(IsGone(rank));
-  EXPECT_THAT(daemon->Adopt(), StatusIs(absl::StatusCode::kUnavailable,
-                                        HasSubstr(AttemptFile("lock"))));
-  EXPECT_TRUE(IsGone(rank));
+  std::filesystem::remove(KeeperFile("lock"));
+  std::filesystem::create_symlink("lock", KeeperFile("lock"));
+  Daemon daemon(dir_.path());
+  EXPECT_THAT(daemon.Close(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(std::filesystem::exists(KeeperFile(keeper::SpecFile(Key()))));
+  EXPECT_FALSE(IsGone(pid));
+  EXPECT_THAT(daemon.Adopt(), StatusIs(absl::StatusCode::kUnavailable,
+                                       HasSubstr(KeeperFile("lock"))));
+  EXPECT_TRUE(IsGone(pid));
   EXPECT_THAT(Keepers(), IsEmpty());
 }
 
@@ -325,9 +369,9 @@ TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
   {
     Daemon daemon(dir_.path());
     // Without its marker: the session tells whose it is.
-    COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat(
+    COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat(
         "env -i sleep 1000 & echo $! > ", ready, "; sleep 1000")})));
-    daemon.Next<RankStarted>();
+    daemon.Next<ProcessStarted>();
   }
   const int64_t child = PidIn(ready);
   const auto keeper = IdentityOf(KeeperPid());
@@ -337,134 +381,124 @@ TEST_F(KeeperAdoptionTest, LeftoversOfADeadKeeperAreFoundByARestartedDaemon) {
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kKeeperLost);
-  daemon.Next<RankStarted>();
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  daemon.Next<KeeperLost>();
+  EXPECT_THAT(adopted->message, HasSubstr("keeper died"));
+  daemon.Next<ProcessStarted>();
+  EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
   AwaitDeath(child);
 }
 
-TEST_F(KeeperAdoptionTest, OfAKeeperThatDiedJustAfterDoneNoCgroupIsLeft) {
+TEST_F(KeeperAdoptionTest, OfAKeeperThatDiedJustAfterItsEndNoCgroupIsLeft) {
   const absl::StatusOr<std::string> parent = DelegatedCgroup();
   if (!parent.ok()) GTEST_SKIP() << parent.status();
   {
-    Daemon daemon(dir_.path());
-    KeeperSpec spec = Spec({"exit 0"});
-    spec.cgroup_parent = *parent;
-    COHORT_ASSERT_OK(daemon.Start(spec));
+    Daemon daemon(dir_.path(), {.cgroup_parent = *parent,
+                                .keeper_idle_timeout = absl::Hours(1)});
+    COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0"})));
     EXPECT_EQ(daemon.RunOut().exit_code, 0);
   }
-  // As it would have left them.
+  KillKeepers();
   const std::string group =
-      absl::StrCat(*parent, "/", keeper::CgroupName(Spec({"exit 0"})));
-  ASSERT_TRUE(std::filesystem::create_directories(group + "/rank-0"));
+      absl::StrCat(*parent, "/", keeper::CgroupName(Place()));
+  ASSERT_TRUE(std::filesystem::exists(group));
+  std::filesystem::create_directories(group + "/below");
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  COHORT_EXPECT_OK(daemon.Close());
   EXPECT_FALSE(std::filesystem::exists(group));
 }
 
-// ---- an attempt whose directory takes or says nothing any more ----
+// ---- a keeper whose directory takes or says nothing any more ----
 
 TEST_F(KeeperAdoptionTest, ADirectoryThatIsRemovedKeepsNoEndBack) {
   Daemon daemon(dir_.path());
   const std::string gate = Fifo("gate");
   COHORT_ASSERT_OK(
-      daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
+      daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; exit 5")})));
   // It writes into the directory until then.
-  daemon.Next<RankStarted>();
+  daemon.Next<ProcessStarted>();
   const pid_t keeper = KeeperPid();
-  std::filesystem::remove_all(AttemptDir());
+  std::filesystem::remove_all(KeeperDir());
   OpenGate(gate);
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
-  daemon.Next<AllDone>();
-  AwaitDeath(keeper);
+  EXPECT_EQ(daemon.End().exit_code, 5);
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_TRUE(IsGone(keeper));
 }
 
 TEST_F(KeeperAdoptionTest, WhatHasNoDirectoryAnyMoreCanBeStopped) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
-  daemon.Next<RankStarted>();
-  std::filesystem::remove_all(AttemptDir());
-  daemon.client().Stop(Attempt(), absl::Hours(1));
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kStopped);
-  daemon.Next<AllDone>();
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exec sleep 1000"})));
+  daemon.Next<ProcessStarted>();
+  std::filesystem::remove_all(KeeperDir());
+  daemon.Stop(absl::Hours(1));
+  EXPECT_EQ(daemon.End().cause, Cause::kStopped);
 }
 
 TEST_F(KeeperAdoptionTest, AKeeperThatCanRecordNothingWaitsForSomebodyToTell) {
   const std::string gate = Fifo("gate");
-  int64_t rank = 0;
+  int64_t pid = 0;
   {
     Daemon daemon(dir_.path());
     COHORT_ASSERT_OK(
-        daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 5")})));
-    rank = daemon.Next<RankStarted>().pid;
+        daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; exit 5")})));
+    pid = daemon.Next<ProcessStarted>().pid;
   }
   const pid_t keeper = KeeperPid();
   // A copy of hard links in its place, which the keeper does not write to.
-  const std::string attempts = dir_.File("attempts");
+  const std::string keepers = dir_.File("keepers");
   const std::string copy = dir_.File("copy");
-  std::filesystem::copy(attempts, copy,
+  std::filesystem::copy(keepers, copy,
                         std::filesystem::copy_options::recursive |
                             std::filesystem::copy_options::create_hard_links);
-  std::filesystem::remove_all(attempts);
-  std::filesystem::rename(copy, attempts);
+  std::filesystem::remove_all(keepers);
+  std::filesystem::rename(copy, keepers);
   OpenGate(gate);
-  AwaitDeath(rank);
+  AwaitDeath(pid);
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
   EXPECT_EQ(daemon.RunOut().exit_code, 5);
-  AwaitDeath(keeper);
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_TRUE(IsGone(keeper));
 }
 
 TEST_F(KeeperAdoptionTest, WithoutADirectoryADeadKeeperIsLost) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
   // The one in the rank's session tells that it is known, too.
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec({absl::StrCat("env -i sleep 1000 & echo $! > ", ready, "; wait"),
-            "exit 4"})));
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("env -i sleep 1000 & echo $! > ", ready, "; wait"),
+             "exit 4"})));
   const int64_t child = PidIn(ready);
-  for (int i = 0; i < 3; ++i) daemon.NextEvent();  // two began, one ended
-  std::filesystem::remove_all(AttemptDir());
+  for (int i = 0; i < 4; ++i) daemon.NextEvent();  // two began, one ended
+  std::filesystem::remove_all(KeeperDir());
   kill(KeeperPid(), SIGKILL);
-  const RankExited exited = daemon.Next<RankExited>();
-  EXPECT_EQ(exited.rank, 0);
+  const ProcessExited exited = daemon.Next<ProcessExited>();
+  EXPECT_EQ(exited.process, Key(0));
   EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
-  EXPECT_THAT(daemon.Next<KeeperLost>().message,
-              AllOf(HasSubstr("keeper died"), HasSubstr(AttemptDir())));
+  EXPECT_THAT(exited.status.message,
+              AllOf(HasSubstr("keeper died"), HasSubstr(KeeperDir())));
+  daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(child));
 }
 
 TEST_F(KeeperAdoptionTest, ADirectoryThatCannotBeReadIsNotWaitedForForever) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
-  daemon.Next<RankStarted>();
-  const std::string lock = AttemptFile("lock");
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exec sleep 1000"})));
+  daemon.Next<ProcessStarted>();
+  const std::string lock = KeeperFile("lock");
   std::filesystem::remove(lock);
   std::filesystem::create_symlink(lock, lock);
   KillKeepers();
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr(lock));
-}
-
-TEST_F(KeeperAdoptionTest, ADirectoryThatLostItsSpecIsAsOneThatIsGone) {
-  Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
-  daemon.Next<RankStarted>();
-  std::ofstream(AttemptFile("spec")) << "garbage";
-  KillKeepers();
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  EXPECT_THAT(daemon.Next<KeeperLost>().message, HasSubstr("spec"));
+  const ExitStatus status = daemon.End();
+  EXPECT_EQ(status.cause, Cause::kKeeperLost);
+  EXPECT_THAT(status.message, HasSubstr(lock));
 }
 
 // The keeper is this test: none dies just between its words.
 TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
-  const KeeperSpec spec = Spec({"exit 5"});
-  auto made = MakeAttemptDir(AttemptDir(), spec);
-  COHORT_ASSERT_OK(made);
-  const auto listener = ListenForKeeper(spec.runtime_dir);
+  const auto locked = MakeLockedDir({"exit 5"});
+  COHORT_ASSERT_OK(locked);
+  const auto listener = ListenForKeeper(Place());
   COHORT_ASSERT_OK(listener);
   std::string words[] = {"sleep", "1000"};
   char* argv[] = {words[0].data(), words[1].data(), nullptr};
@@ -479,11 +513,10 @@ TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
   const auto identity = IdentityOf(pid);
   COHORT_ASSERT_OK(identity);
   keeper::KeeperReport hello;
-  hello.attempt = Attempt();
   hello.pid = pid;
   hello.start_time = static_cast<int64_t>(identity->start_time);
   hello.boot_id = identity->boot_id;
-  std::ofstream(AttemptFile("keeper")) << keeper::Encode(hello);
+  std::ofstream(KeeperFile("keeper")) << keeper::Encode(hello);
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
   // It connects on a thread of its own.
@@ -493,119 +526,144 @@ TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
       accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(connection);
   keeper::ExitReport exit;
+  exit.process = Key();
   exit.exit_code = 5;
   for (const std::string& packet :
        {keeper::Encode(hello), keeper::Encode(exit)}) {
     ASSERT_EQ(send(connection.get(), packet.data(), packet.size(), 0),
               static_cast<ssize_t>(packet.size()));
   }
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
-  std::filesystem::remove_all(AttemptDir());
+  EXPECT_EQ(daemon.Next<ProcessExited>().status.exit_code, 5);
+  std::filesystem::remove_all(KeeperDir());
   kill(pid, SIGKILL);
-  daemon.Next<AllDone>();
+  daemon.Next<ProcessEnded>();
 }
 
 // Every state in which a daemon can have died, one a test (the table of
 // docs/design/0002-keeper.md).
 
 TEST_F(KeeperAdoptionTest, AdoptsADirectoryWithoutASpec) {
-  ASSERT_TRUE(std::filesystem::create_directories(AttemptDir()));
+  ASSERT_TRUE(std::filesystem::create_directories(KeeperDir()));
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kNoSpec);
-  COHORT_EXPECT_OK(daemon.Remove());
+  EXPECT_THAT(adopted->known, IsEmpty());
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_THAT(KeepersOnDisk(), IsEmpty());
 }
 
-TEST_F(KeeperAdoptionTest, AdoptsADamagedSpec) {
-  ASSERT_TRUE(std::filesystem::create_directories(AttemptDir()));
-  std::ofstream(AttemptFile("spec"))
-      << keeper::EncodeSpec(Spec({"exit 0"})) << "more";
+TEST_F(KeeperAdoptionTest, AdoptsSpecsThatNoKeeperTook) {
+  // As Begin does it, up to just before the keeper is started.
+  COHORT_ASSERT_OK(MakeLockedDir({"exit 0", "exit 0"}));
+  std::ofstream(KeeperFile(keeper::SpecFile(Key(1)))) << "damaged";
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
-  EXPECT_THAT(adopted->message,
-              AllOf(HasSubstr(AttemptFile("spec")), HasSubstr("checksum")));
+  EXPECT_THAT(adopted->known, ElementsAre(Key(0), Key(1)));
+  // PR-2: they are lost; nobody begins them now.
+  for (const auto& [slot, status] : daemon.Ends(2)) {
+    EXPECT_EQ(status.cause, Cause::kKeeperLost) << slot;
+  }
+  COHORT_EXPECT_OK(daemon.Close());
 }
 
-TEST_F(KeeperAdoptionTest, LeavesAKeeperAloneWhoseSpecWasDamagedUnderIt) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
-  // Holds the lock as a keeper does.
-  const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
-  COHORT_ASSERT_OK(made);
-  std::ofstream(AttemptFile("spec")) << "garbage";
+TEST_F(KeeperAdoptionTest, AdoptsAKeeperThatIsBeingStarted) {
+  // Holds the lock as a keeper does between exec and its first file, then dies.
+  auto locked = MakeLockedDir({"exit 0"});
+  COHORT_ASSERT_OK(locked);
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kSpecDamaged);
-  EXPECT_THAT(adopted->message, HasSubstr("still runs"));
-  EXPECT_THAT(daemon.Remove(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(adopted->message, "");
+  locked->lock.Reset();
+  EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
 }
 
-TEST_F(KeeperAdoptionTest, AdoptsASpecThatNoKeeperTook) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
+// PR-2: the daemon died between the spec and the answer.
+TEST_F(KeeperAdoptionTest, BeginsAgainWhatALivingKeeperMayNotHaveTaken) {
+  const std::string gate = Fifo("gate");
   {
-    // As Start does it, up to just before the spawn.
-    const auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
-    COHORT_ASSERT_OK(made);
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(
+        daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; echo once")})));
+    daemon.Next<ProcessStarted>();
+  }
+  std::vector<ProcessSpec> specs = Specs({"", "echo later; exit 3", "exit 4"});
+  COHORT_ASSERT_OK(WriteSpec(KeeperDir(), specs[1]));
+  // As if it was not recorded yet that the first has started.
+  std::filesystem::remove(KeeperFile(keeper::StartedFile(Key())));
+  Daemon daemon(dir_.path());
+  const auto adopted = daemon.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_THAT(adopted->known, ElementsAre(Key(0), Key(1)));
+  int started = 0;
+  EXPECT_EQ(daemon.Ends(1, &started)[1].exit_code, 3);
+  EXPECT_EQ(started, 2);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().exit_code, 0);
+  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "once\n");
+  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "later\n");
+  // And by the daemon's own request, whatever the spec says now.
+  specs[1].argv = {"/bin/false"};
+  COHORT_ASSERT_OK(daemon.Begin({specs[1], specs[2]}));
+  EXPECT_EQ(daemon.Next<ProcessStarted>().process, Key(2));
+  EXPECT_EQ(daemon.End().exit_code, 4);
+}
+
+// PR-2: the next keeper does not begin what its predecessor lost, also when the
+// daemon restarts.
+TEST_F(KeeperAdoptionTest, WhatIsLostIsNotBegunByTheNextKeeper) {
+  const std::string gate = Fifo("gate");
+  std::vector<ProcessSpec> specs =
+      Specs({"exec sleep 1000", absl::StrCat("read x < ", gate)});
+  {
+    Daemon daemon(dir_.path());
+    COHORT_ASSERT_OK(daemon.Begin({specs[0]}));
+    daemon.Next<ProcessStarted>();
+    KillKeepers();
+    EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
+    COHORT_ASSERT_OK(daemon.Begin(specs));
+    EXPECT_EQ(daemon.Next<ProcessStarted>().process, Key(1));
   }
   Daemon daemon(dir_.path());
-  const auto adopted = daemon.Adopt();
-  COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kNotStarted);
-  COHORT_EXPECT_OK(daemon.Remove());
-}
-
-TEST_F(KeeperAdoptionTest, AdoptsAKeeperThatIsBeingBorn) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
-  // Holds the lock as a keeper does between exec and its first file, then dies.
-  auto made = MakeAttemptDir(AttemptDir(), Spec({"exit 0"}));
-  COHORT_ASSERT_OK(made);
-  Daemon daemon(dir_.path());
-  const auto adopted = daemon.Adopt();
-  COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kRunning);
-  made->lock.Reset();
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  daemon.Next<KeeperLost>();
+  COHORT_ASSERT_OK(daemon.Adopt());
+  int started = 0;
+  const std::map<int, ExitStatus> lost = daemon.Ends(1, &started);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost.at(0).cause, Cause::kKeeperLost);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.Ends(1, &started)[1].cause, Cause::kItself);
+  EXPECT_EQ(started, 2);
 }
 
 TEST_F(KeeperAdoptionTest, AdoptsWhatAnotherBootOfTheMachineLeft) {
-  ASSERT_TRUE(std::filesystem::create_directories(dir_.File("attempts")));
-  {
-    COHORT_ASSERT_OK(MakeAttemptDir(AttemptDir(), Spec({"exit 0", "exit 0"})));
-  }
+  { COHORT_ASSERT_OK(MakeLockedDir({"exit 0", "exit 0"})); }
   keeper::KeeperReport keeper;
-  keeper.attempt = Attempt();
   keeper.pid = getpid();  // a living process that is not the keeper
   keeper.boot_id = "another boot";
-  std::ofstream(AttemptFile("keeper")) << keeper::Encode(keeper);
-  keeper::StartedReport started = {0, getpid(), 1};
-  std::ofstream(AttemptFile("rank-0.started")) << keeper::Encode(started);
+  std::ofstream(KeeperFile("keeper")) << keeper::Encode(keeper);
+  const keeper::StartedReport started = {Key(0), getpid(), 1};
+  std::ofstream(KeeperFile(keeper::StartedFile(Key(0))))
+      << keeper::Encode(started);
   keeper::ExitReport exit;
-  exit.rank = 0;
+  exit.process = Key(0);
   exit.exit_code = 9;
-  std::ofstream(AttemptFile("rank-0.exit")) << keeper::Encode(exit);
-  std::ofstream(AttemptFile("rank-1.exit")) << "";  // lost with the power
+  std::ofstream(KeeperFile(keeper::ExitFile(Key(0)))) << keeper::Encode(exit);
+  std::ofstream(KeeperFile(keeper::ExitFile(Key(1)))) << "";  // lost
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kKeeperLost);
   EXPECT_THAT(adopted->message, HasSubstr("machine restarted"));
-  daemon.Next<RankStarted>();
-  const RankExited first = daemon.Next<RankExited>();
-  EXPECT_EQ(first.status.exit_code, 9);
-  EXPECT_EQ(first.status.cause, Cause::kItself);
-  const RankExited second = daemon.Next<RankExited>();
-  EXPECT_EQ(second.rank, 1);
-  EXPECT_EQ(second.status.cause, Cause::kKeeperLost);
-  daemon.Next<KeeperLost>();
+  daemon.Next<ProcessStarted>();
+  std::map<int, ExitStatus> ends = daemon.Ends(2);
+  EXPECT_EQ(ends[0].exit_code, 9);
+  EXPECT_EQ(ends[0].cause, Cause::kItself);
+  EXPECT_EQ(ends[1].cause, Cause::kKeeperLost);
 }
 
-TEST_F(KeeperAdoptionTest, AdoptRefusesNamesThatAreNoAttempts) {
+TEST_F(KeeperAdoptionTest, AdoptRefusesNamesThatAreNoKeepers) {
   Daemon daemon(dir_.path());
-  EXPECT_THAT(daemon.Adopt("../attempts"),
+  EXPECT_THAT(daemon.Adopt("../keepers"),
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(daemon.Adopt("ffff"), StatusIs(absl::StatusCode::kNotFound));
 }

@@ -16,7 +16,7 @@
 
 #include "common/real_clock.h"
 #include "common/status_util.h"
-#include "worker/attempt_dir.h"
+#include "worker/keeper_dir.h"
 #include "worker/keeper_spawn.h"
 
 namespace cohort::worker {
@@ -24,9 +24,6 @@ namespace {
 
 using keeper::UniqueFd;
 
-// From spawn to hello; takes 2 ms on an idle node.  Below every timeout of the
-// head, so that the cause is told by who knows it.
-constexpr absl::Duration kStartTimeout = absl::Seconds(10);
 // Of CheckProgram, during which nothing else is heard of keepers: takes 1 ms.
 constexpr absl::Duration kCheckTimeout = absl::Seconds(1);
 
@@ -53,13 +50,12 @@ std::string KeeperBesideThisProgram() {
 absl::StatusOr<std::unique_ptr<KeeperClient>> KeeperClient::Create(
     KeeperClientOptions options, Executor& executor, Listener listener) {
   // Keepers start in another directory than ours.
-  if (options.attempts_dir.rfind('/', 0) != 0 ||
+  if (options.keepers_dir.rfind('/', 0) != 0 ||
       options.keeper_program.rfind('/', 0) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not absolute: ", options.attempts_dir, " or ",
-                     options.keeper_program));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "not absolute: ", options.keepers_dir, " or ", options.keeper_program));
   }
-  const std::string error = keeper::MakeDirectories(options.attempts_dir);
+  const std::string error = keeper::MakeDirectories(options.keepers_dir);
   if (!error.empty()) return absl::UnavailableError(error);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return ErrnoStatus(errno, "make an eventfd");
@@ -93,36 +89,45 @@ KeeperClient::~KeeperClient() {
   thread_.join();
 }
 
-void KeeperClient::Start(KeeperSpec spec, DoneCallback done) {
-  Enqueue([this, spec = std::move(spec), done = std::move(done)]() mutable {
-    StartNow(spec, std::move(done));
+void KeeperClient::Begin(std::string keeper, std::vector<ProcessSpec> specs,
+                         DoneCallback done) {
+  Enqueue([this, keeper = std::move(keeper), specs = std::move(specs),
+           done = std::move(done)]() mutable {
+    BeginNow(keeper, specs, std::move(done));
   });
 }
 
-void KeeperClient::Adopt(absl::string_view attempt, AdoptCallback done) {
-  Enqueue(
-      [this, attempt = std::string(attempt), done = std::move(done)]() mutable {
-        AdoptNow(attempt, std::move(done));
-      });
+void KeeperClient::Adopt(std::string keeper, AdoptCallback done) {
+  Enqueue([this, keeper = std::move(keeper), done = std::move(done)]() mutable {
+    AdoptNow(keeper, std::move(done));
+  });
 }
 
-void KeeperClient::Stop(absl::string_view attempt, absl::Duration grace) {
-  Enqueue(
-      [this, attempt = std::string(attempt), kill_at = MonotonicNow() + grace] {
-        const auto it = attempts_.find(attempt);
-        if (it != attempts_.end()) it->second->Stop(kill_at);
-      });
+void KeeperClient::Stop(const std::string& keeper,
+                        std::vector<ProcessKey> which, absl::Duration grace) {
+  Enqueue([this, keeper, which = std::move(which),
+           kill_at = MonotonicNow() + grace] {
+    if (KeeperLink* const link = LinkOf(keeper)) link->Stop(which, kill_at);
+  });
 }
 
-void KeeperClient::Kill(absl::string_view attempt) {
-  Stop(attempt, absl::ZeroDuration());
+void KeeperClient::Kill(const std::string& keeper,
+                        std::vector<ProcessKey> which) {
+  Stop(keeper, std::move(which), absl::ZeroDuration());
 }
 
-void KeeperClient::Remove(absl::string_view attempt, DoneCallback done) {
-  Enqueue(
-      [this, attempt = std::string(attempt), done = std::move(done)]() mutable {
-        Answer(std::move(done), RemoveNow(attempt));
-      });
+void KeeperClient::Forget(const std::string& keeper,
+                          std::vector<ProcessKey> which, DoneCallback done) {
+  Enqueue([this, keeper, which = std::move(which),
+           done = std::move(done)]() mutable {
+    Answer(std::move(done), ForgetNow(keeper, which));
+  });
+}
+
+void KeeperClient::Close(const std::string& keeper, DoneCallback done) {
+  Enqueue([this, keeper, done = std::move(done)]() mutable {
+    CloseNow(keeper, std::move(done));
+  });
 }
 
 void KeeperClient::CheckProgram(DoneCallback done) {
@@ -142,10 +147,6 @@ void KeeperClient::Enqueue(Task task) {
   eventfd_write(wake_.get(), 1);
 }
 
-std::string KeeperClient::DirOf(const std::string& attempt) const {
-  return absl::StrCat(options_.attempts_dir, "/", attempt);
-}
-
 void KeeperClient::RunThread() {
   while (RunTasks()) Wait();
 }
@@ -159,59 +160,69 @@ bool KeeperClient::RunTasks() {
   }
   for (Task& task : tasks) {
     std::move(task)();
-    ForgetFailed();
+    DropClosed();
   }
   return true;
 }
 
-void KeeperClient::ForgetFailed() {
-  std::erase_if(attempts_,
-                [](const auto& entry) { return entry.second->failed(); });
+void KeeperClient::DropClosed() {
+  std::erase_if(links_,
+                [](const auto& entry) { return entry.second->closed(); });
 }
 
 void KeeperClient::Wait() {
   absl::Duration wake_at = absl::InfiniteDuration();
   std::vector<pollfd> files = {{wake_.get(), POLLIN, 0}};
-  std::vector<KeptAttempt*> attempts;
-  for (const auto& [name, attempt] : attempts_) {
-    attempts.push_back(attempt.get());
-    files.push_back({attempt->connection(), POLLIN, 0});
-    files.push_back({attempt->pidfd(), POLLIN, 0});
-    wake_at = std::min(wake_at, attempt->wake_at());
+  std::vector<KeeperLink*> links;
+  for (const auto& [keeper, link] : links_) {
+    links.push_back(link.get());
+    files.push_back({link->connection(), POLLIN, 0});
+    files.push_back({link->pidfd(), POLLIN, 0});
+    wake_at = std::min(wake_at, link->wake_at());
   }
   poll(files.data(), files.size(), PollTimeout_ms(wake_at));
   eventfd_t ignored = 0;
   if (files[0].revents != 0) eventfd_read(wake_.get(), &ignored);
-  for (size_t i = 0; i < attempts.size(); ++i) {
+  for (size_t i = 0; i < links.size(); ++i) {
     // Each may change the other's descriptor: look at what it is now.
-    KeptAttempt& attempt = *attempts[i];
-    if (files[1 + 2 * i].revents != 0) attempt.OnConnectionReady();
-    if (files[2 + 2 * i].revents != 0 && attempt.pidfd() >= 0) {
-      attempt.OnPidfdReady();
-    }
-    if (MonotonicNow() >= attempt.wake_at()) attempt.OnWake();
+    KeeperLink& link = *links[i];
+    if (files[1 + 2 * i].revents != 0) link.OnConnectionReady();
+    if (files[2 + 2 * i].revents != 0 && link.pidfd() >= 0) link.OnPidfdReady();
+    if (MonotonicNow() >= link.wake_at()) link.OnWake();
   }
-  ForgetFailed();
+  DropClosed();
 }
 
-std::unique_ptr<KeptAttempt> KeeperClient::MakeAttempt(
-    const std::string& attempt) {
-  KeptAttempt::AskChildren children;
+KeeperStart KeeperClient::StartOf(const std::string& keeper) const {
+  return {.program = options_.keeper_program,
+          .dir = absl::StrCat(options_.keepers_dir, "/", keeper),
+          .place = KeeperPlace(options_.runtime_dir, keeper),
+          .cgroup_parent = options_.cgroup_parent,
+          .idle_timeout = options_.keeper_idle_timeout};
+}
+
+std::unique_ptr<KeeperLink> KeeperClient::MakeLink(const std::string& keeper) {
+  KeeperLink::AskChildren children;
   if (options_.takes_orphans) children = [this] { return ChildrenNow(); };
-  return std::make_unique<KeptAttempt>(
-      attempt, DirOf(attempt), options_.logs_dir, options_.runtime_dir,
-      [this, attempt](const KeeperEvent& event) {
-        executor_.Post([listener = listener_, attempt, event] {
-          (*listener)(attempt, event);
+  return std::make_unique<KeeperLink>(
+      keeper, StartOf(keeper), options_.logs_dir,
+      [this, keeper](const KeeperEvent& event) {
+        executor_.Post([listener = listener_, keeper, event] {
+          (*listener)(keeper, event);
         });
       },
       std::move(children));
 }
 
+KeeperLink* KeeperClient::LinkOf(const std::string& keeper) const {
+  const auto it = links_.find(keeper);
+  return it == links_.end() ? nullptr : it->second.get();
+}
+
 Children KeeperClient::ChildrenNow() const {
   Children children = children_;
-  for (const auto& [name, attempt] : attempts_) {
-    if (attempt->keeper_pid() != 0) children.own.insert(attempt->keeper_pid());
+  for (const auto& [keeper, link] : links_) {
+    if (link->keeper_pid() != 0) children.own.insert(link->keeper_pid());
   }
   if (left_check_.pid != 0) children.own.insert(left_check_.pid);
   return children;
@@ -225,60 +236,87 @@ void KeeperClient::Answer(Callback done, Result result) {
       });
 }
 
-void KeeperClient::StartNow(const KeeperSpec& spec, DoneCallback done) {
-  const std::string wrong = keeper::Validate(spec);
+void KeeperClient::BeginNow(const std::string& keeper,
+                            const std::vector<ProcessSpec>& specs,
+                            DoneCallback done) {
+  std::string wrong = keeper::IsKeeperId(keeper)
+                          ? ""
+                          : absl::StrCat("invalid keeper id \"", keeper, "\"");
+  for (const ProcessSpec& spec : specs) {
+    if (wrong.empty()) wrong = keeper::Validate(spec);
+  }
   if (!wrong.empty()) {
-    return Answer(std::move(done), absl::InvalidArgumentError(absl::StrCat(
-                                       "attempt cannot be started: ", wrong)));
+    return Answer(std::move(done), absl::InvalidArgumentError(wrong));
   }
-  if (attempts_.count(spec.attempt) != 0) {
-    return Answer(std::move(done),
-                  absl::AlreadyExistsError(absl::StrCat(
-                      "attempt ", spec.attempt, " was started already")));
+  if (specs.size() > keeper::kProcessesMax) {
+    return Answer(std::move(done), absl::ResourceExhaustedError(absl::StrCat(
+                                       "a keeper runs at most ",
+                                       keeper::kProcessesMax, " processes")));
   }
-  std::unique_ptr<KeptAttempt>& attempt = attempts_[spec.attempt];
-  attempt = MakeAttempt(spec.attempt);
-  attempt->Start(options_.keeper_program, spec, MonotonicNow() + kStartTimeout,
-                 [this, done = std::move(done)](absl::Status status) mutable {
-                   Answer(std::move(done), std::move(status));
-                 });
+  auto answer = [this, done = std::move(done)](absl::Status status) mutable {
+    Answer(std::move(done), std::move(status));
+  };
+  KeeperLink* link = LinkOf(keeper);
+  if (link == nullptr) {
+    std::unique_ptr<KeeperLink> made = MakeLink(keeper);
+    const absl::StatusOr<AdoptedKeeper> adopted = made->Adopt();
+    if (!adopted.ok() && !absl::IsNotFound(adopted.status())) {
+      return std::move(answer)(adopted.status());
+    }
+    link = (links_[keeper] = std::move(made)).get();
+    if (adopted.ok()) link->FollowAdopted();
+  }
+  link->Begin(specs, std::move(answer));
 }
 
-void KeeperClient::AdoptNow(const std::string& attempt, AdoptCallback done) {
-  if (attempts_.count(attempt) != 0) {
-    return Answer(
-        std::move(done),
-        absl::StatusOr<AdoptedAttempt>(absl::AlreadyExistsError(
-            absl::StrCat("attempt ", attempt, " is started or adopted"))));
+void KeeperClient::AdoptNow(const std::string& keeper, AdoptCallback done) {
+  absl::StatusOr<AdoptedKeeper> adopted =
+      absl::NotFoundError(absl::StrCat("no keeper ", keeper));
+  if (LinkOf(keeper) != nullptr) {
+    adopted = absl::AlreadyExistsError(
+        absl::StrCat("keeper ", keeper, " was begun or adopted here"));
+    return Answer(std::move(done), std::move(adopted));
   }
-  std::unique_ptr<KeptAttempt> kept = MakeAttempt(attempt);
-  absl::StatusOr<AdoptedAttempt> adopted =
-      keeper::IsAttemptId(attempt)
-          ? kept->Adopt()
-          : absl::NotFoundError(absl::StrCat("no attempt ", attempt));
-  const bool follow = adopted.ok() && !kept->ended();
+  std::unique_ptr<KeeperLink> link = MakeLink(keeper);
+  if (keeper::IsKeeperId(keeper)) adopted = link->Adopt();
+  const bool follow = adopted.ok();
   Answer(std::move(done), std::move(adopted));
   if (!follow) return;
-  kept->TellStory();
-  attempts_[attempt] = std::move(kept);
+  (links_[keeper] = std::move(link))->FollowAdopted();
 }
 
-absl::Status KeeperClient::RemoveNow(const std::string& attempt) {
-  if (!keeper::IsAttemptId(attempt)) return absl::OkStatus();
-  const auto running = absl::FailedPreconditionError(
-      absl::StrCat("attempt ", attempt, " is still running: Stop it first"));
-  const auto it = attempts_.find(attempt);
-  if (it != attempts_.end() && !it->second->ended()) return running;
-  const absl::StatusOr<AttemptSurvey> survey = SurveyAttempt(DirOf(attempt));
-  // It may live: its directory is not removed under it.
-  if (!survey.ok() && !absl::IsNotFound(survey.status())) {
-    return survey.status();
+absl::Status KeeperClient::ForgetNow(const std::string& keeper,
+                                     const std::vector<ProcessKey>& which) {
+  if (KeeperLink* const link = LinkOf(keeper)) return link->Forget(which);
+  if (!keeper::IsKeeperId(keeper) ||
+      absl::IsNotFound(SurveyKeeper(StartOf(keeper).dir).status())) {
+    return absl::OkStatus();
   }
-  const bool alive = survey.ok() && survey->locked;
-  // A keeper that has written `done` has nothing left to write here.
-  if (alive && survey->phase != AttemptPhase::kDone) return running;
-  if (it != attempts_.end()) attempts_.erase(it);
-  return RemoveAttemptDir(DirOf(attempt));
+  return absl::FailedPreconditionError(
+      absl::StrCat("keeper ", keeper, " was not adopted"));
+}
+
+void KeeperClient::CloseNow(const std::string& keeper, DoneCallback done) {
+  if (KeeperLink* const link = LinkOf(keeper)) {
+    return link->Close([this, done = std::move(done)](absl::Status s) mutable {
+      Answer(std::move(done), std::move(s));
+    });
+  }
+  if (!keeper::IsKeeperId(keeper)) {
+    return Answer(std::move(done), absl::OkStatus());
+  }
+  const KeeperStart start = StartOf(keeper);
+  const absl::StatusOr<KeeperSurvey> survey = SurveyKeeper(start.dir);
+  // It may live: its directory is not removed under it.
+  absl::Status status =
+      absl::IsNotFound(survey.status()) ? absl::OkStatus() : survey.status();
+  if (survey.ok() && survey->locked) {
+    status = absl::FailedPreconditionError(
+        absl::StrCat("keeper ", keeper, " lives and was not adopted"));
+  }
+  if (status.ok()) status = RemoveKeeperDir(start.dir);
+  if (status.ok()) status = RemoveKeeperDir(start.place);
+  Answer(std::move(done), std::move(status));
 }
 
 }  // namespace cohort::worker

@@ -10,29 +10,30 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "common/executor.h"
 #include "common/mutex.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper_host.h"
+#include "worker/keeper_link.h"
 #include "worker/keeper_spawn.h"
-#include "worker/kept_attempt.h"
 #include "worker/process_tree.h"
 
 namespace cohort::worker {
 
 struct KeeperClientOptions {
-  // Absolute.  Holds a directory per attempt; made when missing.  On a disk:
+  // Absolute.  Holds a directory per keeper; made when missing.  On a disk:
   // exit records have to survive the machine.
-  std::string attempts_dir;
+  std::string keepers_dir;
   // Where the logs of specs are now, as JOB/ATTEMPT below it: a state directory
   // may have been renamed since.  Empty: where the specs say.
   std::string logs_dir = "";
-  // The node's runtime directory: an attempt has ATTEMPT below it, also when
-  // its spec, which says so, cannot be read.
+  // The node's runtime directory: keepers have theirs in it (KeeperPlace).
   std::string runtime_dir;
+  // A cgroup v2 directory in which keepers may make groups; empty: they do
+  // without.
+  std::string cgroup_parent = "";
   // The cohort-keeper to start: an absolute path.
   std::string keeper_program;
   // Makes this process the one to which the orphans of a dead keeper come, so
@@ -41,6 +42,9 @@ struct KeeperClientOptions {
   // keeper was lost, every child that is not a keeper is killed, with its tree;
   // but where they may come from elsewhere (Children::OthersAreOrphans).
   bool takes_orphans = false;
+  // How long a keeper under which nothing runs waits for a daemon: longer than
+  // a restart of the daemon takes, which would start a new one else.
+  absl::Duration keeper_idle_timeout = absl::Seconds(10);
 };
 
 // cohort-keeper in the directory of the running program.
@@ -65,14 +69,18 @@ class KeeperClient final : public KeeperHost {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  void Start(KeeperSpec spec, DoneCallback done) override;
-  void Adopt(absl::string_view attempt, AdoptCallback done) override;
-  void Stop(absl::string_view attempt, absl::Duration grace) override;
-  void Kill(absl::string_view attempt) override;
-  void Remove(absl::string_view attempt, DoneCallback done) override;
+  void Begin(std::string keeper, std::vector<ProcessSpec> specs,
+             DoneCallback done) override;
+  void Adopt(std::string keeper, AdoptCallback done) override;
+  void Stop(const std::string& keeper, std::vector<ProcessKey> which,
+            absl::Duration grace) override;
+  void Kill(const std::string& keeper, std::vector<ProcessKey> which) override;
+  void Forget(const std::string& keeper, std::vector<ProcessKey> which,
+              DoneCallback done) override;
+  void Close(const std::string& keeper, DoneCallback done) override;
 
-  // Runs the keeper program once without an attempt; errors, naming it, when it
-  // cannot be started, does not end in time, or fails.
+  // Runs the keeper program once without a directory; errors, naming it, when
+  // it cannot be started, does not end in time, or fails.
   void CheckProgram(DoneCallback done);
 
  private:
@@ -80,18 +88,20 @@ class KeeperClient final : public KeeperHost {
                Listener listener, keeper::UniqueFd wake, Children children);
 
   void Enqueue(Task task);
-  std::string DirOf(const std::string& attempt) const;
-
   // The client's thread, all below.
   void RunThread();
   bool RunTasks();
-  // Drops attempts whose Start did not succeed.
-  void ForgetFailed();
+  void DropClosed();
   void Wait();
-  void StartNow(const KeeperSpec& spec, DoneCallback done);
-  void AdoptNow(const std::string& attempt, AdoptCallback done);
-  absl::Status RemoveNow(const std::string& attempt);
-  std::unique_ptr<KeptAttempt> MakeAttempt(const std::string& attempt);
+  void BeginNow(const std::string& keeper,
+                const std::vector<ProcessSpec>& specs, DoneCallback done);
+  void AdoptNow(const std::string& keeper, AdoptCallback done);
+  absl::Status ForgetNow(const std::string& keeper,
+                         const std::vector<ProcessKey>& which);
+  void CloseNow(const std::string& keeper, DoneCallback done);
+  KeeperStart StartOf(const std::string& keeper) const;
+  std::unique_ptr<KeeperLink> MakeLink(const std::string& keeper);
+  KeeperLink* LinkOf(const std::string& keeper) const;
   Children ChildrenNow() const;
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
@@ -106,7 +116,7 @@ class KeeperClient final : public KeeperHost {
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // The client's thread.
-  std::map<std::string, std::unique_ptr<KeptAttempt>> attempts_;
+  std::map<std::string, std::unique_ptr<KeeperLink>> links_;
   KeeperProcess left_check_;  // of CheckProgram, if that could not be killed
 
   std::thread thread_;  // last: it uses all of the above

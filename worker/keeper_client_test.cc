@@ -15,8 +15,8 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -41,20 +41,31 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Cause = ExitStatus::Cause;
 
-TEST_F(KeeperClientTest, ReportsExitCodesOfEachRank) {
-  Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exit 0", "exit 3"})));
-  std::vector<int> codes(2, -1);
-  for (int i = 0; i < 4; ++i) {  // the ranks' events come interleaved
-    const KeeperEvent event = daemon.NextEvent();
-    if (const auto* exited = std::get_if<RankExited>(&event)) {
-      EXPECT_EQ(exited->status.signal, 0);
-      EXPECT_EQ(exited->status.cause, Cause::kItself);
-      codes.at(static_cast<size_t>(exited->rank)) = exited->status.exit_code;
-    }
+// Of the packets that come, up to `count` or the end of the connection.
+std::vector<std::string> Kinds(int connection, size_t count = 100) {
+  fcntl(connection, F_SETFL, 0);  // blocking
+  std::vector<std::string> kinds;
+  char buffer[keeper::kPacketBytesMax];
+  while (kinds.size() < count) {
+    const ssize_t n = recv(connection, buffer, sizeof(buffer), 0);
+    if (n <= 0) break;
+    kinds.push_back(
+        keeper::RecordKind(std::string(buffer, static_cast<size_t>(n))));
   }
-  daemon.Next<AllDone>();
-  EXPECT_THAT(codes, ElementsAre(0, 3));
+  return kinds;
+}
+
+TEST_F(KeeperClientTest, ReportsExitCodesOfEachProcess) {
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0", "exit 3"})));
+  std::map<int, ExitStatus> ends = daemon.Ends(2);
+  ASSERT_EQ(ends.size(), 2u);
+  for (const auto& [slot, status] : ends) {
+    EXPECT_EQ(status.signal, 0);
+    EXPECT_EQ(status.cause, Cause::kItself);
+  }
+  EXPECT_EQ(ends[0].exit_code, 0);
+  EXPECT_EQ(ends[1].exit_code, 3);
 }
 
 TEST_F(KeeperClientTest, SaysWhetherItsProgramRuns) {
@@ -114,15 +125,15 @@ TEST_F(KeeperClientTest, ACheckThatDoesNotDieIsNotWaitedForAndTheOnlyOne) {
 }
 
 TEST_F(KeeperClientTest, ChecksItsProgramWhileRanksRun) {
-  Daemon daemon(dir_.path(), COHORT_KEEPER_PROGRAM, /*takes_orphans=*/true);
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exit 0"})));
+  Daemon daemon(dir_.path(), {.takes_orphans = true});
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0"})));
   COHORT_EXPECT_OK(daemon.CheckProgram());
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
 }
 
 TEST_F(KeeperClientTest, ReportsTheSignalThatEndedARank) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"kill -SEGV $$"})));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"kill -SEGV $$"})));
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGSEGV);
   EXPECT_EQ(status.exit_code, -1);
@@ -155,49 +166,47 @@ TEST_F(KeeperClientTest, SaysWhyAProgramCannotRun) {
   for (const Case& one : cases) {
     SCOPED_TRACE(one.program);
     Daemon daemon(dir_.path());
-    KeeperSpec spec = Spec({""});
-    spec.ranks[0].argv = {one.program};
-    COHORT_ASSERT_OK(daemon.Start(spec));
-    const ExitStatus status = daemon.Next<RankExited>().status;
+    std::vector<ProcessSpec> specs = Specs({""});
+    specs[0].argv = {one.program};
+    COHORT_ASSERT_OK(daemon.Begin(specs));
+    const ExitStatus status = daemon.End();
     EXPECT_EQ(status.exit_code, one.exit_code);
     EXPECT_EQ(status.cause, Cause::kCannotRun);
     EXPECT_THAT(status.message, HasSubstr(one.message));
-    daemon.Next<AllDone>();
     EXPECT_EQ(ReadLog(0, LogStream::kStderr),
               absl::StrCat("cohort-keeper: ", status.message, "\n"));
-    COHORT_ASSERT_OK(daemon.Remove());
+    COHORT_ASSERT_OK(daemon.Close());
     std::filesystem::remove_all(dir_.File("logs"));
   }
 }
 
 TEST_F(KeeperClientTest, SaysWhyARankCannotBeSetUp) {
   Daemon daemon(dir_.path());
-  KeeperSpec spec = Spec({"exit 0"});
-  spec.ranks[0].cwd = "/no/such/directory";
-  COHORT_ASSERT_OK(daemon.Start(spec));
-  const ExitStatus status = daemon.Next<RankExited>().status;
+  std::vector<ProcessSpec> specs = Specs({"exit 0"});
+  specs[0].cwd = "/no/such/directory";
+  COHORT_ASSERT_OK(daemon.Begin(specs));
+  const ExitStatus status = daemon.End();
   EXPECT_EQ(status.exit_code, 126);
   EXPECT_THAT(status.message, HasSubstr("/no/such/directory"));
-  daemon.Next<AllDone>();
 }
 
 TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
   Daemon daemon(dir_.path());
-  KeeperSpec spec =
-      Spec({"env | sort; pwd; ls -l /proc/self/fd | wc -l; "
-            "grep -E 'SigBlk|SigIgn' /proc/self/status; cat; "
-            "awk '{ print ($1 == $5) ($1 == $6) }' /proc/$$/stat"});
-  spec.ranks[0].env = {"PATH=/usr/bin:/bin", "X=two\nlines",
-                       "COHORT_ATTEMPT_ID=forged"};
-  spec.ranks[0].cwd = dir_.path();
-  COHORT_ASSERT_OK(daemon.Start(spec));
+  std::vector<ProcessSpec> specs =
+      Specs({"env | sort; pwd; ls -l /proc/self/fd | wc -l; "
+             "grep -E 'SigBlk|SigIgn' /proc/self/status; cat; "
+             "awk '{ print ($1 == $5) ($1 == $6) }' /proc/$$/stat"});
+  specs[0].env = {"PATH=/usr/bin:/bin", "X=two\nlines",
+                  "COHORT_ATTEMPT_ID=forged"};
+  specs[0].cwd = dir_.path();
+  COHORT_ASSERT_OK(daemon.Begin(specs));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
   EXPECT_EQ(ReadLog(0, LogStream::kStdout),
             absl::StrCat("COHORT_ATTEMPT_ID=", Attempt(),
-                         "\nCOHORT_KEEPER_PLACE=", spec.runtime_dir,
-                         "\nCOHORT_KEEPER_RANK=0\n"
-                         "PATH=/usr/bin:/bin\nPWD=",
-                         dir_.path(), "\nX=two\nlines\n", dir_.path(),
+                         "\nCOHORT_KEEPER_PLACE=", Place(),
+                         "\nCOHORT_KEEPER_PROCESS=", Key().ToString(),
+                         "\nPATH=/usr/bin:/bin\nPWD=", dir_.path(),
+                         "\nX=two\nlines\n", dir_.path(),
                          "\n5\n"  // total, 0, 1, 2, ls's own
                          "SigBlk:\t0000000000000000\n"
                          "SigIgn:\t0000000000000000\n11\n"));
@@ -211,14 +220,15 @@ TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
   while (!CPU_ISSET(first, &own)) ++first;
   const auto allowed = [&](std::vector<int> cpus) {
     const TempDir dir;
-    KeeperSpec spec = Spec({"grep Cpus_allowed_list /proc/self/status"});
-    spec.ranks[0].cpus = std::move(cpus);
-    spec.log_dir = dir.path();
+    std::vector<ProcessSpec> specs =
+        Specs({"grep Cpus_allowed_list /proc/self/status"});
+    specs[0].cpus = std::move(cpus);
+    specs[0].log_dir = dir.path();
     Daemon daemon(dir.path());
-    COHORT_EXPECT_OK(daemon.Start(spec));
+    COHORT_EXPECT_OK(daemon.Begin(specs));
     daemon.RunOut();
     const auto text =
-        LogReader(spec.log_dir, 0, LogStream::kStdout).Read(0, 4096);
+        LogReader(dir.path(), 0, 1, LogStream::kStdout).Read(0, 4096);
     return text.ok() ? text->bytes : "";
   };
   EXPECT_EQ(allowed({first, keeper::kCpusMax - 1}),
@@ -229,7 +239,7 @@ TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
 
 TEST_F(KeeperClientTest, KeepsEveryByteOfTwentyMegabytesOverARotation) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"seq 1 3000000"})));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"seq 1 3000000"})));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
   std::string expected;
   for (int i = 1; i <= 3000000; ++i) absl::StrAppend(&expected, i, "\n");
@@ -242,29 +252,27 @@ TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
   const std::string gate = Fifo("gate");
-  COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat(
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat(
       "trap 'exit 7' TERM; echo > ", ready, "; read x < ", gate)})));
-  daemon.Next<RankStarted>();
+  daemon.Next<ProcessStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(Attempt(), absl::Hours(1));
-  const ExitStatus status = daemon.Next<RankExited>().status;
+  daemon.Stop(absl::Hours(1));
+  const ExitStatus status = daemon.End();
   EXPECT_EQ(status.exit_code, 7);
   EXPECT_EQ(status.cause, Cause::kStopped);
-  daemon.Next<AllDone>();
 }
 
 TEST_F(KeeperClientTest, KillsTheTreeWhenTheGraceIsOver) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
-  COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat(
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat(
       "trap '' TERM; setsid sleep 1000 & echo $! > ", ready, "; wait")})));
-  daemon.Next<RankStarted>();
+  daemon.Next<ProcessStarted>();
   const int64_t child = PidIn(ready);
-  daemon.client().Stop(Attempt(), absl::Milliseconds(20));
-  const ExitStatus status = daemon.Next<RankExited>().status;
+  daemon.Stop(absl::Milliseconds(20));
+  const ExitStatus status = daemon.End();
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kKilled);
-  daemon.Next<AllDone>();
   EXPECT_TRUE(IsGone(child));
 }
 
@@ -274,31 +282,30 @@ TEST_F(KeeperClientTest, TellsExitsInTheOrderThatTheyHappenedIn) {
   {
     Daemon daemon(dir_.path());
     const std::string first = absl::StrCat("echo > ", gate, "; exit 5");
-    COHORT_ASSERT_OK(daemon.Start(
-        Spec({absl::StrCat("read x < ", gate, "; sleep 0.2; exit 6"), first})));
+    COHORT_ASSERT_OK(daemon.Begin(Specs(
+        {absl::StrCat("read x < ", gate, "; sleep 0.2; exit 6"), first})));
     keeper = KeeperPid();
   }
   if (keeper != 0) AwaitDeath(keeper);
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
-  daemon.Next<RankStarted>();
-  daemon.Next<RankStarted>();
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 5);
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 6);
-  daemon.Next<AllDone>();
+  daemon.Next<ProcessStarted>();
+  daemon.Next<ProcessStarted>();
+  EXPECT_EQ(daemon.Next<ProcessExited>().status.exit_code, 5);
+  EXPECT_EQ(daemon.End().exit_code, 6);
+  daemon.Next<ProcessEnded>();
 }
 
 TEST_F(KeeperClientTest, KillEndsARankThatIgnoresEverything) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
-  COHORT_ASSERT_OK(daemon.Start(Spec(
+  COHORT_ASSERT_OK(daemon.Begin(Specs(
       {absl::StrCat("trap '' TERM INT HUP; echo > ", ready, "; sleep 1000")})));
-  daemon.Next<RankStarted>();
+  daemon.Next<ProcessStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(Attempt(), absl::Hours(1));
-  daemon.client().Kill(Attempt());
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKilled);
-  daemon.Next<AllDone>();
+  daemon.Stop(absl::Hours(1));
+  daemon.Kill();
+  EXPECT_EQ(daemon.End().cause, Cause::kKilled);
 }
 
 TEST_F(KeeperClientTest, EndsDaemonisedDescendantsWithTheirRank) {
@@ -306,15 +313,14 @@ TEST_F(KeeperClientTest, EndsDaemonisedDescendantsWithTheirRank) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
   const std::string gate = Fifo("gate");
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
-                         "; exec sleep 1000' &) ; read x < ", gate)})));
-  daemon.Next<RankStarted>();
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                          "; exec sleep 1000' &) ; read x < ", gate)})));
+  daemon.Next<ProcessStarted>();
   const int64_t daemonised = PidIn(ready);
   EXPECT_FALSE(IsGone(daemonised));
   OpenGate(gate);
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 0);
-  daemon.Next<AllDone>();
+  EXPECT_EQ(daemon.End().exit_code, 0);
   EXPECT_TRUE(IsGone(daemonised));
 }
 
@@ -324,36 +330,37 @@ TEST_F(KeeperClientTest, SparesTheDescendantsOfRanksThatLive) {
   const std::string first = Fifo("first");
   const std::string second = Fifo("second");
   const std::string third = Fifo("third");
-  COHORT_ASSERT_OK(daemon.Start(Spec(
+  COHORT_ASSERT_OK(daemon.Begin(Specs(
       {absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
                     "; exec sleep 1000' &) ; read x < ", first),
        absl::StrCat("read x < ", second), absl::StrCat("read x < ", third)})));
-  for (int i = 0; i < 3; ++i) daemon.Next<RankStarted>();
+  for (int i = 0; i < 3; ++i) daemon.Next<ProcessStarted>();
   const int64_t daemonised = PidIn(ready);
   OpenGate(second);
-  EXPECT_EQ(daemon.Next<RankExited>().rank, 1);
+  EXPECT_EQ(daemon.Next<ProcessExited>().process.slot, 1);
+  daemon.Next<ProcessEnded>();
   // The keeper cleans up after rank 1 before it looks at rank 2.
   OpenGate(third);
-  EXPECT_EQ(daemon.Next<RankExited>().rank, 2);
+  EXPECT_EQ(daemon.Next<ProcessExited>().process.slot, 2);
+  daemon.Next<ProcessEnded>();
   EXPECT_FALSE(IsGone(daemonised));
   OpenGate(first);
-  EXPECT_EQ(daemon.Next<RankExited>().rank, 0);
-  daemon.Next<AllDone>();
+  EXPECT_EQ(daemon.Next<ProcessExited>().process.slot, 0);
+  daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(daemonised));
 }
 
 TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStopWithACauseOfItsOwn) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec({absl::StrCat("echo > ", ready, "; exec sleep 1000")})));
-  daemon.Next<RankStarted>();
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("echo > ", ready, "; exec sleep 1000")})));
+  daemon.Next<ProcessStarted>();
   ReadFifo(ready);
   kill(KeeperPid(), SIGTERM);
-  const ExitStatus status = daemon.Next<RankExited>().status;
+  const ExitStatus status = daemon.End();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
-  daemon.Next<AllDone>();
 }
 
 TEST_F(KeeperClientTest, OfWhatIsBeingStoppedTheKeepersSigtermChangesNothing) {
@@ -361,166 +368,270 @@ TEST_F(KeeperClientTest, OfWhatIsBeingStoppedTheKeepersSigtermChangesNothing) {
   const std::string ready = Fifo("ready");
   const std::string told = Fifo("told");
   const std::string gate = Fifo("gate");
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec({absl::StrCat("trap 'echo > ", told, "' TERM; echo > ", ready,
-                         "; while ! read x < ", gate, "; do :; done")})));
-  daemon.Next<RankStarted>();
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("trap 'echo > ", told, "' TERM; echo > ", ready,
+                          "; while ! read x < ", gate, "; do :; done")})));
+  daemon.Next<ProcessStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(Attempt(), absl::Hours(1));
+  daemon.Stop(absl::Hours(1));
   ReadFifo(told);
   kill(KeeperPid(), SIGTERM);
   OpenGate(gate);
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kStopped);
-  daemon.Next<AllDone>();
+  EXPECT_EQ(daemon.End().cause, Cause::kStopped);
 }
 
 // A machine that shuts down tells all processes, in the order of their pids.
 TEST_F(KeeperClientTest, ARankMayGetTheSigtermOfAllBeforeItsKeeperDoes) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
-  const int64_t rank = daemon.Next<RankStarted>().pid;
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exec sleep 1000"})));
+  const int64_t rank = daemon.Next<ProcessStarted>().pid;
   const pid_t keeper = KeeperPid();
   kill(static_cast<pid_t>(rank), SIGTERM);
   AwaitDeath(rank);
   kill(keeper, SIGTERM);
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperStopped);
-  daemon.Next<AllDone>();
+  EXPECT_EQ(daemon.End().cause, Cause::kKeeperStopped);
 }
 
 TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
   Daemon daemon(dir_.path());
   const std::string gate = Fifo("gate");
   COHORT_ASSERT_OK(
-      daemon.Start(Spec({absl::StrCat("read x < ", gate, "; exit 143")})));
-  const int64_t rank = daemon.Next<RankStarted>().pid;
+      daemon.Begin(Specs({absl::StrCat("read x < ", gate, "; exit 143")})));
+  const int64_t rank = daemon.Next<ProcessStarted>().pid;
   const pid_t keeper = KeeperPid();
   OpenGate(gate);
   AwaitDeath(rank);
   kill(keeper, SIGTERM);
-  const ExitStatus status = daemon.Next<RankExited>().status;
+  const ExitStatus status = daemon.End();
   EXPECT_EQ(status.exit_code, 143);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
-  daemon.Next<AllDone>();
 }
 
 TEST_F(KeeperClientTest, ASigtermToTheRankAloneIsItsOwnEnd) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"kill $$; sleep 1000"})));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"kill $$; sleep 1000"})));
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kItself);
 }
 
-TEST_F(KeeperClientTest, RefusesToStartAnAttemptTwice) {
+TEST_F(KeeperClientTest, BeginsAProcessOnce) {
   // KH-1
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exit 0"})));
-  EXPECT_THAT(daemon.Start(Spec({"exit 1"})),
-              StatusIs(absl::StatusCode::kAlreadyExists));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0"})));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 1"})));
   EXPECT_THAT(daemon.Adopt(), StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 1"})));
+  // Its story comes with what another daemon has of it.
   Daemon another(dir_.path());
-  EXPECT_THAT(
-      another.Start(Spec({"exit 1"})),
-      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("attempts")));
+  COHORT_ASSERT_OK(another.Begin(Specs({"exit 1"})));
+  EXPECT_EQ(another.RunOut().exit_code, 0);
 }
 
-TEST_F(KeeperClientTest, LeavesNothingWhenItCannotStart) {
+TEST_F(KeeperClientTest, LeavesNothingWhenItCannotBegin) {
   // KH-2
   {
-    Daemon daemon(dir_.path(), "/no/such/keeper");
-    EXPECT_THAT(daemon.Start(Spec({"exit 0"})),
+    Daemon daemon(dir_.path(), {.program = "/no/such/keeper"});
+    EXPECT_THAT(daemon.Begin(Specs({"exit 0"})),
                 StatusIs(absl::StatusCode::kInternal, HasSubstr("/no/such")));
-    EXPECT_THAT(AttemptsOnDisk(), IsEmpty());
+    EXPECT_THAT(KeepersOnDisk(), IsEmpty());
   }
   Daemon daemon(dir_.path());
-  KeeperSpec spec = Spec({"exit 0"});
-  spec.ranks[0].argv.clear();
-  EXPECT_THAT(daemon.Start(spec),
+  std::vector<ProcessSpec> specs = Specs({"exit 0"});
+  specs[0].argv.clear();
+  EXPECT_THAT(daemon.Begin(specs),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("argv")));
-  // The keeper itself finds out: its log directory cannot be made.
-  spec = Spec({"exit 0"});
-  spec.log_dir = "/proc/nowhere/logs";
-  EXPECT_THAT(daemon.Start(spec), StatusIs(absl::StatusCode::kInternal,
-                                           HasSubstr("/proc/nowhere")));
-  EXPECT_THAT(AttemptsOnDisk(), IsEmpty());
+  // The keeper itself finds out: a log directory cannot be made.  All or none.
+  specs = Specs({"exit 0", "exit 0"});
+  specs[1].log_dir = "/proc/nowhere/logs";
+  EXPECT_THAT(daemon.Begin(specs), StatusIs(absl::StatusCode::kInternal,
+                                            HasSubstr("/proc/nowhere")));
+  EXPECT_THAT(KeepersOnDisk(), IsEmpty());
+  EXPECT_THAT(Keepers(), IsEmpty());
   // And the name is free again.
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exit 0"})));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0"})));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  // What is refused later costs the others nothing.
+  specs[0].slot = 2;
+  EXPECT_THAT(daemon.Begin(specs), StatusIs(absl::StatusCode::kInternal));
+  EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::SpecFile(Key(2)))));
+  EXPECT_TRUE(std::filesystem::exists(KeeperFile(keeper::EndedFile(Key()))));
 }
 
-TEST_F(KeeperClientTest, RemovesOnlyWhatHasEnded) {
+TEST_F(KeeperClientTest, ClosesOnlyWhatHasEnded) {
   Daemon daemon(dir_.path());
   const std::string gate = Fifo("gate");
-  COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat("read x < ", gate)})));
-  daemon.Next<RankStarted>();
-  EXPECT_THAT(daemon.Remove(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat("read x < ", gate)})));
+  daemon.Next<ProcessStarted>();
+  EXPECT_THAT(daemon.Close(), StatusIs(absl::StatusCode::kFailedPrecondition));
   {
     Daemon another(dir_.path());
-    EXPECT_THAT(another.Remove(),
+    EXPECT_THAT(another.Close(),
                 StatusIs(absl::StatusCode::kFailedPrecondition));
   }
   OpenGate(gate);
-  daemon.Next<RankExited>();
-  daemon.Next<AllDone>();
-  COHORT_EXPECT_OK(daemon.Remove());
-  COHORT_EXPECT_OK(daemon.Remove());
-  EXPECT_THAT(AttemptsOnDisk(), IsEmpty());
+  daemon.End();
+  EXPECT_EQ(Keepers().size(), 1u) << "it waits for more";
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_THAT(Keepers(), IsEmpty());
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_THAT(KeepersOnDisk(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(Place()));
   EXPECT_THAT(daemon.Adopt(), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(KeeperClientTest, BeginsAProcessLaterUnderAKeeperThatLives) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat("read x < ", gate)})));
+  daemon.Next<ProcessStarted>();
+  const pid_t keeper = KeeperPid();
+  // The slot is filled again, in the same log directory.
+  std::vector<ProcessSpec> later = Specs({"echo again; exit 3"});
+  later[0].incarnation = 2;
+  COHORT_ASSERT_OK(daemon.Begin(later));
+  EXPECT_EQ(daemon.Next<ProcessStarted>().process, later[0].key());
+  EXPECT_EQ(daemon.End().exit_code, 3);
+  EXPECT_EQ(ReadLog(0, LogStream::kStdout, 2), "again\n");
+  EXPECT_EQ(KeeperPid(), keeper);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().exit_code, 0);
+  // And when nothing of it ran for a while.
+  later[0].incarnation = 3;
+  COHORT_ASSERT_OK(daemon.Begin(later));
+  EXPECT_EQ(daemon.RunOut().exit_code, 3);
+  EXPECT_EQ(KeeperPid(), keeper);
+}
+
+TEST_F(KeeperClientTest, StopsTheProcessesOfOneAttemptAndSparesAnothers) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  const std::string gate = Fifo("gate");
+  // Each with a descendant that left its session.
+  const std::string leave = absl::StrCat("(setsid sh -c 'echo $$ > ", ready,
+                                         "; exec sleep 1000' &) ; read x < ");
+  std::vector<ProcessSpec> specs =
+      Specs({absl::StrCat(leave, gate), absl::StrCat(leave, Fifo("never"))});
+  specs[1].attempt = "b0b";
+  specs[1].slot = 0;
+  COHORT_ASSERT_OK(daemon.Begin({specs[0]}));
+  daemon.Next<ProcessStarted>();
+  const int64_t spared = PidIn(ready);
+  COHORT_ASSERT_OK(daemon.Begin({specs[1]}));
+  daemon.Next<ProcessStarted>();
+  const int64_t stopped = PidIn(ready);
+  daemon.Stop({specs[1].key()}, absl::Hours(1));
+  const ProcessExited exited = daemon.Next<ProcessExited>();
+  EXPECT_EQ(exited.process, specs[1].key());
+  EXPECT_EQ(exited.status.cause, Cause::kStopped);
+  daemon.Next<ProcessEnded>();
+  EXPECT_TRUE(IsGone(stopped));
+  EXPECT_FALSE(IsGone(spared));
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().cause, Cause::kItself);
+  EXPECT_TRUE(IsGone(spared));
+}
+
+TEST_F(KeeperClientTest, WhatIsForgottenIsToldNoMore) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(
+      daemon.Begin(Specs({absl::StrCat("read x < ", gate), "exit 3"})));
+  daemon.Ends(1);
+  EXPECT_THAT(daemon.Forget({Key(0), Key(1)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  COHORT_ASSERT_OK(daemon.Forget({Key(1), Key(9)}));
+  COHORT_ASSERT_OK(daemon.Forget({Key(1)}));
+  EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::SpecFile(Key(1)))));
+  EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::EndedFile(Key(1)))));
+  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "") << "its logs stay";
+  // The keeper has forgotten it too.
+  const auto late = ConnectToKeeper(Place());
+  COHORT_ASSERT_OK(late);
+  EXPECT_THAT(Kinds(late->get(), 2), ElementsAre("keeper", "started"));
+  Daemon another(dir_.path());
+  const auto adopted = another.Adopt();
+  COHORT_ASSERT_OK(adopted);
+  EXPECT_THAT(adopted->known, ElementsAre(Key(0)));
+  another.Next<ProcessStarted>();
+  OpenGate(gate);
+  EXPECT_EQ(another.End().exit_code, 0);
+}
+
+TEST_F(KeeperClientTest, AKeeperWithoutADaemonEndsAfterItsIdleTime) {
+  const std::string gate = Fifo("gate");
+  pid_t keeper = 0;
+  {
+    Daemon daemon(dir_.path(),
+                  {.keeper_idle_timeout = absl::Milliseconds(200)});
+    COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat("read x < ", gate)})));
+    daemon.Next<ProcessStarted>();
+    keeper = KeeperPid();
+  }
+  // Not while something runs, however long.
+  pollfd none = {-1, 0, 0};
+  poll(&none, 1, 400);
+  EXPECT_FALSE(IsGone(keeper));
+  OpenGate(gate);
+  AwaitDeath(keeper);
+  // Its records tell, and a new one is started for what comes.
+  Daemon daemon(dir_.path());
+  COHORT_ASSERT_OK(daemon.Adopt());
+  EXPECT_EQ(daemon.RunOut().exit_code, 0);
+  std::vector<ProcessSpec> later = Specs({"exit 4"});
+  later[0].incarnation = 2;
+  COHORT_ASSERT_OK(daemon.Begin(later));
+  EXPECT_EQ(daemon.RunOut().exit_code, 4);
+  COHORT_EXPECT_OK(daemon.Close());
+}
+
+TEST_F(KeeperClientTest, RefusesMoreProcessesThanItRuns) {
+  Daemon daemon(dir_.path());
+  EXPECT_THAT(daemon.Begin(Specs(std::vector<std::string>(
+                  keeper::kProcessesMax + 1, "exit 0"))),
+              StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {
   Daemon daemon(dir_.path());
-  const int ranks = 150;  // at ten descriptors each, above the usual 1,024
-  COHORT_ASSERT_OK(daemon.Start(
-      Spec(std::vector<std::string>(ranks, "echo $COHORT_KEEPER_RANK"))));
-  for (int i = 0; i < 2 * ranks; ++i) {
-    const KeeperEvent event = daemon.NextEvent();
-    if (const auto* exited = std::get_if<RankExited>(&event)) {
-      EXPECT_EQ(exited->status.exit_code, 0) << exited->status.message;
-    }
+  const int count = 150;  // at ten descriptors each, above the usual 1,024
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs(std::vector<std::string>(count, "echo $COHORT_KEEPER_PROCESS"))));
+  int started = 0;
+  const std::map<int, ExitStatus> ends = daemon.Ends(count, &started);
+  EXPECT_EQ(started, count);
+  EXPECT_EQ(ends.size(), static_cast<size_t>(count));
+  for (const auto& [slot, status] : ends) {
+    EXPECT_EQ(status.exit_code, 0) << status.message;
   }
-  daemon.Next<AllDone>();
-  EXPECT_EQ(ReadLog(149, LogStream::kStdout), "149\n");
+  EXPECT_EQ(ReadLog(149, LogStream::kStdout), Key(149).ToString() + "\n");
 }
 
 TEST_F(KeeperClientTest, HangsUpOnGarbageAndTellsEachConnectionTheWholeStory) {
   Daemon daemon(dir_.path());
   const std::string gate = Fifo("gate");
-  COHORT_ASSERT_OK(daemon.Start(Spec({absl::StrCat("read x < ", gate)})));
-  daemon.Next<RankStarted>();
-  const auto kinds_until_end = [](int connection) {
-    fcntl(connection, F_SETFL, 0);  // blocking
-    std::vector<std::string> kinds;
-    char buffer[keeper::kPacketBytesMax];
-    while (true) {
-      const ssize_t n = recv(connection, buffer, sizeof(buffer), 0);
-      if (n <= 0) return kinds;
-      kinds.push_back(
-          keeper::RecordKind(std::string(buffer, static_cast<size_t>(n))));
-    }
-  };
-  const auto rude = ConnectToKeeper(dir_.File("run"));
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat("read x < ", gate)})));
+  daemon.Next<ProcessStarted>();
+  const auto rude = ConnectToKeeper(Place());
   COHORT_ASSERT_OK(rude);
   ASSERT_EQ(send(rude->get(), "kill them", 9, MSG_NOSIGNAL), 9);
-  EXPECT_THAT(kinds_until_end(rude->get()), ElementsAre("keeper", "started"));
-  const auto late = ConnectToKeeper(dir_.File("run"));
+  EXPECT_THAT(Kinds(rude->get()), ElementsAre("keeper", "started"));
+  const auto late = ConnectToKeeper(Place());
   COHORT_ASSERT_OK(late);
   OpenGate(gate);
-  EXPECT_THAT(kinds_until_end(late->get()),
-              ElementsAre("keeper", "started", "exit", "done"));
-  EXPECT_EQ(daemon.Next<RankExited>().status.exit_code, 0);
-  daemon.Next<AllDone>();
+  EXPECT_THAT(Kinds(late->get(), 4),
+              ElementsAre("keeper", "started", "exit", "ended"));
+  EXPECT_EQ(daemon.End().exit_code, 0);
 }
 
 TEST_F(KeeperClientTest, KillEndsTheRanksOfAKeeperThatIsStuck) {
   Daemon daemon(dir_.path());
-  COHORT_ASSERT_OK(daemon.Start(Spec({"exec sleep 1000"})));
-  const int64_t pid = daemon.Next<RankStarted>().pid;
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exec sleep 1000"})));
+  const int64_t pid = daemon.Next<ProcessStarted>().pid;
   kill(KeeperPid(), SIGSTOP);
-  daemon.client().Kill(Attempt());
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKeeperLost);
-  daemon.Next<KeeperLost>();
+  daemon.Kill();
+  EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
   EXPECT_TRUE(IsGone(pid));
 }
 
@@ -528,15 +639,15 @@ TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   const std::string ready = Fifo("ready");
   {
     Daemon daemon(dir_.path());
-    COHORT_ASSERT_OK(daemon.Start(
-        Spec({absl::StrCat("echo > ", ready, "; exec sleep 1000")})));
-    daemon.Next<RankStarted>();
+    COHORT_ASSERT_OK(daemon.Begin(
+        Specs({absl::StrCat("echo > ", ready, "; exec sleep 1000")})));
+    daemon.Next<ProcessStarted>();
     ReadFifo(ready);
   }
   std::filesystem::remove_all(dir_.File("run"));
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
-  daemon.client().Stop(Attempt(), absl::Hours(1));
+  daemon.Stop(absl::Hours(1));
   // Nothing can be heard until it is over: then the files tell all.
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
@@ -551,11 +662,11 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
   }
   {
     Daemon daemon(dir_.path());
-    KeeperSpec spec = Spec({"seq 1 300000; exit 6"});
-    spec.log_dir = disk + "/logs";
-    COHORT_ASSERT_OK(daemon.Start(spec));
+    std::vector<ProcessSpec> specs = Specs({"seq 1 300000; exit 6"});
+    specs[0].log_dir = disk + "/logs";
+    COHORT_ASSERT_OK(daemon.Begin(specs));
     EXPECT_EQ(daemon.RunOut().exit_code, 6);
-    const LogReader reader(spec.log_dir, 0, LogStream::kStdout);
+    const LogReader reader(specs[0].log_dir, 0, 1, LogStream::kStdout);
     const auto end = reader.EndOffset();
     COHORT_ASSERT_OK(end);
     EXPECT_GT(*end, 100'000u);
@@ -568,7 +679,7 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
 }
 
 TEST_F(KeeperClientTest, SaysThatTheDiskIsFullWhenItCannotStart) {
-  const std::string disk = dir_.File("attempts");
+  const std::string disk = dir_.File("keepers");
   ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
   int failures = 0;
   // From one on which nothing fits to one on which the keeper's files do.
@@ -579,7 +690,7 @@ TEST_F(KeeperClientTest, SaysThatTheDiskIsFullWhenItCannotStart) {
     }
     {
       Daemon daemon(dir_.path());
-      const absl::Status status = daemon.Start(Spec({"exit 0"}));
+      const absl::Status status = daemon.Begin(Specs({"exit 0"}));
       if (status.ok()) {
         daemon.RunOut();
       } else {
@@ -597,29 +708,29 @@ TEST_F(KeeperClientTest, SaysThatTheDiskIsFullWhenItCannotStart) {
 TEST_F(KeeperClientTest, UsesACgroupWhereItMay) {
   const absl::StatusOr<std::string> parent = DelegatedCgroup();
   if (!parent.ok()) GTEST_SKIP() << parent.status();
-  Daemon daemon(dir_.path());
-  KeeperSpec spec = Spec({"cat /proc/self/cgroup; exec sleep 1000"});
-  spec.cgroup_parent = *parent;
-  COHORT_ASSERT_OK(daemon.Start(spec));
-  const int64_t pid = daemon.Next<RankStarted>().pid;
+  Daemon daemon(dir_.path(), {.cgroup_parent = *parent});
+  COHORT_ASSERT_OK(
+      daemon.Begin(Specs({"cat /proc/self/cgroup; exec sleep 1000"})));
+  const int64_t pid = daemon.Next<ProcessStarted>().pid;
   const std::string groups =
       ReadProcFile(absl::StrCat("/proc/", pid, "/cgroup"));
-  EXPECT_THAT(groups, HasSubstr(absl::StrCat("0::/", keeper::CgroupName(spec),
-                                             "/rank-0\n")));
-  daemon.client().Kill(Attempt());
-  daemon.Next<RankExited>();
-  daemon.Next<AllDone>();
-  EXPECT_EQ(access((*parent + "/" + keeper::CgroupName(spec)).c_str(), F_OK),
-            -1);
+  EXPECT_THAT(groups,
+              HasSubstr(absl::StrCat("/", keeper::CgroupName(Place()), "/",
+                                     keeper::CgroupName(Key()), "\n")));
+  const std::string group =
+      absl::StrCat(*parent, "/", keeper::CgroupName(Place()));
+  daemon.Kill();
+  daemon.End();
+  EXPECT_NE(access((group + "/" + keeper::CgroupName(Key())).c_str(), F_OK), 0);
+  COHORT_EXPECT_OK(daemon.Close());
+  EXPECT_NE(access(group.c_str(), F_OK), 0);
 }
 
 TEST_F(KeeperClientTest, DoesWithoutACgroupAndSaysSo) {
-  Daemon daemon(dir_.path());
-  KeeperSpec spec = Spec({"exit 0"});
-  spec.cgroup_parent = dir_.path();
-  COHORT_ASSERT_OK(daemon.Start(spec));
+  Daemon daemon(dir_.path(), {.cgroup_parent = dir_.path()});
+  COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0"})));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
-  EXPECT_THAT(ReadKeeperLog(AttemptDir()),
+  EXPECT_THAT(ReadKeeperLog(KeeperDir()),
               HasSubstr("is not a cgroup v2 directory"));
 }
 

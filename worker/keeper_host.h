@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "worker/keeper/reports.h"
@@ -15,9 +15,10 @@
 
 namespace cohort::worker {
 
-using keeper::KeeperSpec;
+using keeper::ProcessKey;
+using keeper::ProcessSpec;
 
-// How a rank ended.  Exactly one of the two: signal > 0, or exit_code >= 0.
+// How a process ended.  Exactly one of the two: signal > 0, or exit_code >= 0.
 struct ExitStatus {
   int exit_code = -1;
   int signal = 0;
@@ -34,90 +35,92 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
 };
 
-// What is reported of an attempt after Start or Adopt said OK.  In this order:
-// any RankStarted and RankExited (a rank that cannot run has only the latter),
-// then exactly one of AllDone and KeeperLost, then nothing.
-struct RankStarted {
-  int rank = 0;
+// What is told of a process, each once per Begin or Adopt, in this order.
+//
+// Not of one that cannot run.
+struct ProcessStarted {
+  ProcessKey process;
   int64_t pid = 0;
 };
-struct RankExited {
-  int rank = 0;
+// With the cause kKeeperLost (signal SIGKILL, the message says why) where the
+// keeper died before it recorded the exit.
+struct ProcessExited {
+  ProcessKey process;
   ExitStatus status;
 };
-// Every rank has ended, was reported, and no process of the attempt is left.
-struct AllDone {};
-// The keeper died.  Every rank without a record was reported with kKeeperLost
-// and no process of the attempt is left (`message` names any that would not
-// die).
-struct KeeperLost {
-  std::string message;
+// Nothing of its tree is left and its logs are closed.  Of a lost keeper a
+// process may be left that would not die; the log names it.
+struct ProcessEnded {
+  ProcessKey process;
 };
-using KeeperEvent = std::variant<RankStarted, RankExited, AllDone, KeeperLost>;
+using KeeperEvent = std::variant<ProcessStarted, ProcessExited, ProcessEnded>;
 
-// What a directory of an attempt says about it, when it is adopted.
-enum class AttemptPhase {
-  kNoSpec,       // the daemon died while it made the directory: nothing ran
-  kSpecDamaged,  // bytes that no crash explains; nothing is known to run
-  kNotStarted,   // spec, but no keeper took it and none ever will: nothing ran
-  kRunning,      // its keeper lives; events follow
-  kKeeperLost,   // its keeper died (or the machine restarted); events follow
-  kDone,         // all ended; events follow (the whole story again)
+struct AdoptedKeeper {
+  // The processes that its directory has records of; their events follow.
+  std::vector<ProcessKey> known;
+  std::string message;  // for people: what is lost; empty when nothing is
 };
 
-struct AdoptedAttempt {
-  AttemptPhase phase = AttemptPhase::kNoSpec;
-  std::string message;  // for people: what is damaged or lost
-};
-
-// The node's keepers: starts one for an attempt, takes over those of an earlier
-// daemon, and tells what becomes of their ranks.
+// The node's keepers: begins processes under one, takes over those of an
+// earlier daemon, and tells what becomes of their processes.
 //
 // The seam between the worker's decisions and the machine: KeeperClient is the
-// real one, simulations have their own.  Attempts are named by KeeperSpec's
-// `attempt`.  Callbacks and events run on the executor given at construction,
-// never inside a call; `done` runs once, and before the attempt's first event.
+// real one, simulations have their own.  A keeper is named by an id
+// (keeper::IsKeeperId), which its directory has too, and parents processes of
+// any attempts.  Callbacks and events run on the executor given at
+// construction, never inside a call; `done` runs once, and before the first
+// event of what it is about.
 //
-// KH-1: at most one keeper ever runs an attempt.
-// KH-2: after Start failed nothing of the attempt runs or remains on disk.
-// KH-3: an event is reported once per Start or Adopt; Adopt reports from the
+// KH-1: at most one keeper runs in a directory, and it begins a process at most
+//       once (PR-2).
+// KH-2: after Begin failed nothing of its processes runs or remains on disk.
+// KH-3: an event is told once per Begin or Adopt; Adopt tells from the
 //       beginning, so a restarted daemon misses nothing.
 class KeeperHost {
  public:
   using Listener =
-      absl::AnyInvocable<void(const std::string& attempt, const KeeperEvent&)>;
+      absl::AnyInvocable<void(const std::string& keeper, const KeeperEvent&)>;
   using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
   using AdoptCallback =
-      absl::AnyInvocable<void(absl::StatusOr<AdoptedAttempt>) &&>;
+      absl::AnyInvocable<void(absl::StatusOr<AdoptedKeeper>) &&>;
 
   virtual ~KeeperHost() = default;
 
-  // Starts the ranks of `spec`: OK once a keeper has taken it (ranks may not
-  // run yet).  InvalidArgument what Validate says; AlreadyExists when the
-  // attempt has a directory (Adopt it); ResourceExhausted, Internal,
-  // Unavailable, DeadlineExceeded when no keeper could be started: nothing is
-  // left.
-  virtual void Start(KeeperSpec spec, DoneCallback done) = 0;
+  // Begins the processes of `specs`, all or none: OK once the keeper has taken
+  // them (they may not run yet).  Starts the keeper when it does not run; a
+  // directory that was not adopted is adopted first.  A process that was begun
+  // before is passed over: its story is told by that Begin, or by Adopt.
+  // InvalidArgument what Validate says; ResourceExhausted, Internal,
+  // Unavailable, DeadlineExceeded when they cannot be begun.
+  virtual void Begin(std::string keeper, std::vector<ProcessSpec> specs,
+                     DoneCallback done) = 0;
 
-  // Takes over an attempt's directory and says what it is.  NotFound when there
-  // is none; AlreadyExists when it is already started or adopted here;
-  // Unavailable when it cannot be read: then nothing of it runs any more
-  // (the message names any process that would not die).
-  virtual void Adopt(absl::string_view attempt, AdoptCallback done) = 0;
+  // Takes over what an earlier daemon left of a keeper.  NotFound when there is
+  // no directory; AlreadyExists when it was adopted or begun here; Unavailable
+  // when it cannot be read: then nothing of it runs any more (the message names
+  // any process that would not die).
+  virtual void Adopt(std::string keeper, AdoptCallback done) = 0;
 
-  // SIGTERM to the ranks' process groups, SIGKILL to the trees after `grace`.
-  // A second Stop can only shorten the grace.  No effect on an attempt that
-  // is unknown or ended; kept across a lost connection to the keeper.
-  virtual void Stop(absl::string_view attempt, absl::Duration grace) = 0;
+  // SIGTERM to the processes' groups, SIGKILL to their trees after `grace`.  A
+  // second Stop can only shorten the grace.  No effect on what is unknown or
+  // has ended; kept across a lost connection to the keeper.
+  virtual void Stop(const std::string& keeper, std::vector<ProcessKey> which,
+                    absl::Duration grace) = 0;
 
   // SIGKILL to the trees now.  Else as Stop.
-  virtual void Kill(absl::string_view attempt) = 0;
+  virtual void Kill(const std::string& keeper,
+                    std::vector<ProcessKey> which) = 0;
 
-  // Forgets an attempt and removes its directory with its exit records (not its
-  // log directory unless that lies inside; not its runtime directory).
-  // FailedPrecondition while its keeper runs; Unavailable while that cannot be
-  // known; OK when there is none.
-  virtual void Remove(absl::string_view attempt, DoneCallback done) = 0;
+  // Drops the records of processes that have ended; not their logs.
+  // FailedPrecondition, and none is dropped, when one has not ended or the
+  // keeper was not adopted.  OK for those that are unknown.
+  virtual void Forget(const std::string& keeper, std::vector<ProcessKey> which,
+                      DoneCallback done) = 0;
+
+  // Ends the keeper and removes its directories, with all records.
+  // FailedPrecondition while a process of it has not ended; Unavailable while
+  // that cannot be known; OK when there is none.
+  virtual void Close(const std::string& keeper, DoneCallback done) = 0;
 };
 
 }  // namespace cohort::worker

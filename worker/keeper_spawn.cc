@@ -31,8 +31,8 @@ using keeper::UniqueFd;
 constexpr int kLockFd = 3;
 constexpr int kListenerFd = 4;
 
-std::string ControlPath(const std::string& runtime_dir) {
-  return absl::StrCat(runtime_dir, "/control");
+std::string ControlPath(const std::string& place) {
+  return absl::StrCat(place, "/control");
 }
 
 // A runtime directory is short enough for a socket's path (NodeDirectories).
@@ -60,10 +60,17 @@ UniqueFd AboveKeepersOwn(int fd) {
   return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kListenerFd + 1));
 }
 
-// Starts `program` `argument` with these files and this environment, in a
+std::vector<char*> Pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Starts `program` `arguments` with these files and this environment, in a
 // session of its own and with signals as new.
 absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
-                                    const std::string& argument,
+                                    std::vector<std::string> arguments,
                                     std::vector<std::string> environment,
                                     posix_spawn_file_actions_t& files) {
   posix_spawnattr_t attributes;
@@ -81,14 +88,12 @@ absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
       &attributes,
       static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
                          POSIX_SPAWN_SETSIGMASK));
-  std::string words[] = {program, argument};
-  char* argv[] = {words[0].data(), words[1].data(), nullptr};
-  std::vector<char*> variables;
-  for (std::string& each : environment) variables.push_back(each.data());
-  variables.push_back(nullptr);
+  arguments.insert(arguments.begin(), program);
+  const std::vector<char*> argv = Pointers(arguments);
+  const std::vector<char*> variables = Pointers(environment);
   KeeperProcess process;
   const int error = posix_spawn(&process.pid, program.c_str(), &files,
-                                &attributes, argv, variables.data());
+                                &attributes, argv.data(), variables.data());
   if (error == EAGAIN || error == ENOMEM) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
@@ -115,11 +120,11 @@ bool EndsWithin(const KeeperProcess& process, absl::Duration timeout) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& runtime_dir) {
-  const std::string error = keeper::MakeDirectories(runtime_dir);
+absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& place) {
+  const std::string error = keeper::MakeDirectories(place);
   if (!error.empty()) return absl::UnavailableError(error);
   COHORT_ASSIGN_OR_RETURN(UniqueFd listener, MakeSocket());
-  const std::string path = ControlPath(runtime_dir);
+  const std::string path = ControlPath(place);
   const sockaddr_un address = AddressOf(path);
   unlink(path.c_str());
   if (bind(listener.get(), Generic(address), sizeof(address)) != 0 ||
@@ -129,9 +134,9 @@ absl::StatusOr<UniqueFd> ListenForKeeper(const std::string& runtime_dir) {
   return listener;
 }
 
-absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& runtime_dir) {
+absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& place) {
   COHORT_ASSIGN_OR_RETURN(UniqueFd connection, MakeSocket());
-  const std::string path = ControlPath(runtime_dir);
+  const std::string path = ControlPath(place);
   const sockaddr_un address = AddressOf(path);
   if (connect(connection.get(), Generic(address), sizeof(address)) == 0) {
     return connection;
@@ -141,14 +146,12 @@ absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& runtime_dir) {
                                : ErrnoStatus(errno, what);
 }
 
-absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
-                                          const std::string& dir,
-                                          const AttemptPart& part,
-                                          const NewAttemptDir& made,
+absl::StatusOr<KeeperProcess> SpawnKeeper(const KeeperStart& start,
+                                          const LockedKeeperDir& locked,
                                           const UniqueFd& listener) {
-  const UniqueFd lock = AboveKeepersOwn(made.lock.get());
+  const UniqueFd lock = AboveKeepersOwn(locked.lock.get());
   const UniqueFd control = AboveKeepersOwn(listener.get());
-  const UniqueFd log = AboveKeepersOwn(made.log.get());
+  const UniqueFd log = AboveKeepersOwn(locked.log.get());
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   absl::Cleanup destroy = [&files] {
@@ -159,11 +162,12 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
   posix_spawn_file_actions_adddup2(&files, log.get(), 2);
   posix_spawn_file_actions_adddup2(&files, lock.get(), kLockFd);
   posix_spawn_file_actions_adddup2(&files, control.get(), kListenerFd);
-  posix_spawn_file_actions_addchdir_np(&files, dir.c_str());
-  return Spawn(program, dir,
-               {absl::StrCat(keeper::kAttemptVariable, "=", part.attempt),
-                absl::StrCat(keeper::kPlaceVariable, "=", part.place)},
-               files);
+  posix_spawn_file_actions_addchdir_np(&files, start.dir.c_str());
+  return Spawn(
+      start.program,
+      {start.dir, absl::StrCat(absl::ToInt64Milliseconds(start.idle_timeout)),
+       start.cgroup_parent},
+      {absl::StrCat(keeper::kPlaceVariable, "=", start.place)}, files);
 }
 
 absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
@@ -186,7 +190,7 @@ absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
     posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
   }
   COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
-                          Spawn(program, "--check", {}, files));
+                          Spawn(program, {"--check"}, {}, files));
   if (!EndsWithin(process, timeout)) {
     // With what it started: it leads a session of its own.
     kill(-process.pid, SIGKILL);

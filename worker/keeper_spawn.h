@@ -8,36 +8,39 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
-#include "worker/keeper_host.h"
-#include "worker/process_mark.h"
+#include "worker/keeper_dir.h"
 
 // The few system calls by which a keeper is born and reached.
 namespace cohort::worker {
 
-// A listening socket `runtime_dir`/control (made with its directory, replacing
+// A listening socket `place`/control (made with its directory, replacing
 // one that is left over).
-absl::StatusOr<keeper::UniqueFd> ListenForKeeper(
-    const std::string& runtime_dir);
+absl::StatusOr<keeper::UniqueFd> ListenForKeeper(const std::string& place);
 
 // A nonblocking connection to it.  NotFound when nobody listens.
-absl::StatusOr<keeper::UniqueFd> ConnectToKeeper(
-    const std::string& runtime_dir);
+absl::StatusOr<keeper::UniqueFd> ConnectToKeeper(const std::string& place);
 
 struct KeeperProcess {
   pid_t pid = 0;
   keeper::UniqueFd pidfd;
 };
 
-// Starts `program` for the attempt in `dir`, in a session of its own, with the
-// lock, the listener and the log.  Its environment marks it as of `part`, and
-// its current directory is `dir`: by these others find whose keeper it is and
-// where it keeps.  ResourceExhausted or Internal on failure.
-absl::StatusOr<KeeperProcess> SpawnKeeper(const std::string& program,
-                                          const std::string& dir,
-                                          const AttemptPart& part,
-                                          const NewAttemptDir& made,
+// What a keeper is started with (docs/design/0002-keeper.md, "Start").
+struct KeeperStart {
+  std::string program;
+  std::string dir;
+  std::string place;
+  std::string cgroup_parent;
+  absl::Duration idle_timeout;
+};
+
+// Starts a keeper in a session of its own, with the lock, the listener and the
+// log.  Its environment has its mark, and its current directory is its own: by
+// these others find whose keeper it is and where it keeps.  ResourceExhausted
+// or Internal on failure.
+absl::StatusOr<KeeperProcess> SpawnKeeper(const KeeperStart& start,
+                                          const LockedKeeperDir& locked,
                                           const keeper::UniqueFd& listener);
 
 // Runs `program` --check.  Errors, naming it, when it cannot be started, fails,

@@ -1,9 +1,9 @@
-// TL-1: the keeper ends ranks at their time limit.
+// TL-1: the keeper ends processes at their time limit.
 
 #include <csignal>
 #include <map>
 #include <string>
-#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -19,32 +19,34 @@ using Cause = ExitStatus::Cause;
 
 using KeeperTimeLimitTest = KeeperClientTest;
 
-TEST_F(KeeperTimeLimitTest, StopsItsRanksAtTheTimeLimit) {
+TEST_F(KeeperTimeLimitTest, StopsItsProcessesAtTheTimeLimit) {
   Daemon daemon(dir_.path());
   const std::string never = Fifo("never");
-  KeeperSpec spec = Spec({absl::StrCat("trap 'exit 7' TERM; read x < ", never),
-                          absl::StrCat("read x < ", never)});
-  spec.time_limit_ms = 300;
-  spec.grace_ms = absl::ToInt64Milliseconds(absl::Hours(1));
-  COHORT_ASSERT_OK(daemon.Start(spec));
-  daemon.Next<RankStarted>();
-  daemon.Next<RankStarted>();
-  for (int i = 0; i < 2; ++i) {
-    const RankExited exited = daemon.Next<RankExited>();
-    EXPECT_EQ(exited.status.cause, Cause::kTimeLimit);
-    EXPECT_GE(exited.status.ran, absl::Milliseconds(300));
-    if (exited.rank != 1) continue;
-    EXPECT_EQ(exited.status.signal, SIGTERM);
+  std::vector<ProcessSpec> specs =
+      Specs({absl::StrCat("trap 'exit 7' TERM; read x < ", never),
+             absl::StrCat("read x < ", never)});
+  for (ProcessSpec& spec : specs) {
+    spec.time_limit_ms = 300;
+    spec.grace_ms = absl::ToInt64Milliseconds(absl::Hours(1));
   }
-  daemon.Next<AllDone>();
+  COHORT_ASSERT_OK(daemon.Begin(specs));
+  int started = 0;
+  const std::map<int, ExitStatus> ends = daemon.Ends(2, &started);
+  EXPECT_EQ(started, 2);
+  ASSERT_EQ(ends.size(), 2u);
+  for (const auto& [slot, status] : ends) {
+    EXPECT_EQ(status.cause, Cause::kTimeLimit);
+    EXPECT_GE(status.ran, absl::Milliseconds(300));
+  }
+  EXPECT_EQ(ends.at(1).signal, SIGTERM);
 }
 
 TEST_F(KeeperTimeLimitTest, KillsAtTheTimeLimitWhatIgnoresIt) {
   Daemon daemon(dir_.path());
-  KeeperSpec spec = Spec({"trap '' TERM; sleep 1000"});
-  spec.time_limit_ms = 1'000;
-  spec.grace_ms = 100;
-  COHORT_ASSERT_OK(daemon.Start(spec));
+  std::vector<ProcessSpec> specs = Specs({"trap '' TERM; sleep 1000"});
+  specs[0].time_limit_ms = 1'000;
+  specs[0].grace_ms = 100;
+  COHORT_ASSERT_OK(daemon.Begin(specs));
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kTimeLimit);
@@ -54,35 +56,42 @@ TEST_F(KeeperTimeLimitTest, KillsAtTheTimeLimitWhatIgnoresIt) {
 TEST_F(KeeperTimeLimitTest, TheTimeLimitIsNoMatterForWhatEndedBefore) {
   Daemon daemon(dir_.path());
   const std::string gate = Fifo("gate");
-  KeeperSpec spec = Spec({"exit 3", absl::StrCat("read x < ", gate)});
-  spec.time_limit_ms = 300;
-  COHORT_ASSERT_OK(daemon.Start(spec));
-  std::map<int, ExitStatus> exits;
-  while (exits.size() < 2) {
-    const KeeperEvent event = daemon.NextEvent();
-    if (const auto* exited = std::get_if<RankExited>(&event)) {
-      exits[exited->rank] = exited->status;
-    } else if (!std::holds_alternative<RankStarted>(event)) {
-      FAIL() << "event " << event.index();
-    }
-  }
+  std::vector<ProcessSpec> specs =
+      Specs({"exit 3", absl::StrCat("read x < ", gate)});
+  for (ProcessSpec& spec : specs) spec.time_limit_ms = 300;
+  COHORT_ASSERT_OK(daemon.Begin(specs));
+  std::map<int, ExitStatus> exits = daemon.Ends(2);
   EXPECT_EQ(exits[0].cause, Cause::kItself);
   EXPECT_EQ(exits[0].exit_code, 3);
   EXPECT_EQ(exits[1].cause, Cause::kTimeLimit);
 }
 
+// TL-1: of each process by itself.
+TEST_F(KeeperTimeLimitTest, OneProcessHasItsLimitAndAnotherNone) {
+  Daemon daemon(dir_.path());
+  const std::string gate = Fifo("gate");
+  std::vector<ProcessSpec> specs =
+      Specs({absl::StrCat("read x < ", gate), "exec sleep 1000"});
+  specs[1].time_limit_ms = 100;
+  COHORT_ASSERT_OK(daemon.Begin(specs));
+  const std::map<int, ExitStatus> limited = daemon.Ends(1);
+  ASSERT_EQ(limited.size(), 1u);
+  EXPECT_EQ(limited.at(1).cause, Cause::kTimeLimit);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().cause, Cause::kItself);
+}
+
 TEST_F(KeeperTimeLimitTest, AStopBeforeTheTimeLimitStaysAStop) {
   Daemon daemon(dir_.path());
   const std::string ready = Fifo("ready");
-  KeeperSpec spec =
-      Spec({absl::StrCat("trap '' TERM; echo > ", ready, "; sleep 1000")});
-  spec.time_limit_ms = 3'000;
-  COHORT_ASSERT_OK(daemon.Start(spec));
-  daemon.Next<RankStarted>();
+  std::vector<ProcessSpec> specs =
+      Specs({absl::StrCat("trap '' TERM; echo > ", ready, "; sleep 1000")});
+  specs[0].time_limit_ms = 3'000;
+  COHORT_ASSERT_OK(daemon.Begin(specs));
+  daemon.Next<ProcessStarted>();
   ReadFifo(ready);
-  daemon.client().Stop(Attempt(), absl::Milliseconds(3'200));
-  EXPECT_EQ(daemon.Next<RankExited>().status.cause, Cause::kKilled);
-  daemon.Next<AllDone>();
+  daemon.Stop(absl::Milliseconds(3'200));
+  EXPECT_EQ(daemon.End().cause, Cause::kKilled);
 }
 
 TEST_F(KeeperTimeLimitTest, KeepsTheTimeLimitWithoutADaemon) {
@@ -90,11 +99,11 @@ TEST_F(KeeperTimeLimitTest, KeepsTheTimeLimitWithoutADaemon) {
   pid_t keeper = 0;
   {
     Daemon daemon(dir_.path());
-    KeeperSpec spec =
-        Spec({absl::StrCat("echo why >&2; echo > ", ready, "; sleep 1000")});
-    spec.time_limit_ms = 500;
-    COHORT_ASSERT_OK(daemon.Start(spec));
-    daemon.Next<RankStarted>();
+    std::vector<ProcessSpec> specs =
+        Specs({absl::StrCat("echo why >&2; echo > ", ready, "; sleep 1000")});
+    specs[0].time_limit_ms = 500;
+    COHORT_ASSERT_OK(daemon.Begin(specs));
+    daemon.Next<ProcessStarted>();
     ReadFifo(ready);
     keeper = KeeperPid();
   }
@@ -102,7 +111,7 @@ TEST_F(KeeperTimeLimitTest, KeepsTheTimeLimitWithoutADaemon) {
   Daemon daemon(dir_.path());
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
-  EXPECT_EQ(adopted->phase, AttemptPhase::kDone);
+  EXPECT_EQ(adopted->message, "");
   const ExitStatus status = daemon.RunOut();
   EXPECT_EQ(status.cause, Cause::kTimeLimit);
   // Not as long as nobody looked.

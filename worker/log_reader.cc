@@ -109,9 +109,10 @@ absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
 
 }  // namespace
 
-LogReader::LogReader(std::string log_dir, int rank, LogStream stream)
+LogReader::LogReader(std::string log_dir, int slot, uint64_t incarnation,
+                     LogStream stream)
     : log_dir_(std::move(log_dir)),
-      stem_(keeper::LogStem(rank, stream == LogStream::kStderr)) {}
+      stem_(keeper::LogStem(slot, incarnation, stream == LogStream::kStderr)) {}
 
 absl::StatusOr<LogChunk> LogReader::Read(uint64_t offset,
                                          size_t bytes_max) const {
@@ -167,13 +168,14 @@ absl::StatusOr<uint64_t> LogReader::EndOffset() const {
   return EndOf(*segments.rbegin());
 }
 
-absl::Status SealLogs(const std::string& log_dir, int rank) {
+absl::Status SealLogs(const std::string& log_dir, int slot,
+                      uint64_t incarnation) {
   for (const LogStream stream : {LogStream::kStdout, LogStream::kStderr}) {
     const std::string stem =
-        keeper::LogStem(rank, stream == LogStream::kStderr);
+        keeper::LogStem(slot, incarnation, stream == LogStream::kStderr);
     if (ReadEnd(log_dir, stem)) continue;
-    COHORT_ASSIGN_OR_RETURN(const uint64_t end,
-                            LogReader(log_dir, rank, stream).EndOffset());
+    const LogReader reader(log_dir, slot, incarnation, stream);
+    COHORT_ASSIGN_OR_RETURN(const uint64_t end, reader.EndOffset());
     const std::string error = keeper::WriteByRename(
         log_dir, keeper::LogEndName(stem),
         keeper::Encode(keeper::LogEnd{static_cast<int64_t>(end), 0}),

@@ -22,8 +22,8 @@ struct LogChunk {
   bool eof = false;
 };
 
-// Reads one output stream of one rank from the segments that its keeper writes
-// (or wrote), by absolute offset, across rotations and restarts.
+// Reads one output stream of one process from the segments that its keeper
+// writes (or wrote), by absolute offset, across rotations and restarts.
 //
 // In the worker daemon, at the edge: touches the disk.  Thread-compatible; any
 // number may read one stream.  Has no state but its place: a reader made anew
@@ -33,8 +33,9 @@ struct LogChunk {
 //       where a chunk's `offset` says so.
 class LogReader {
  public:
-  // `log_dir` as in the attempt's KeeperSpec.
-  LogReader(std::string log_dir, int rank, LogStream stream);
+  // `log_dir`, `slot` and `incarnation` as in the ProcessSpec.
+  LogReader(std::string log_dir, int slot, uint64_t incarnation,
+            LogStream stream);
 
   // At most `bytes_max` bytes from `offset` on; empty when none are there yet.
   // NotFound when the directory is gone; Unavailable when it cannot be read.
@@ -49,11 +50,12 @@ class LogReader {
   absl::StatusOr<LogChunk> ReadOnce(uint64_t offset, size_t bytes_max) const;
 
   const std::string log_dir_;
-  const std::string stem_;  // "3.stdout."
+  const std::string stem_;  // "3.12.stdout."
 };
 
-// Marks both streams of `rank` complete where they are: for the daemon, once
+// Marks both streams of a process complete where they are: for the daemon, once
 // the keeper that could not do so itself is known to be dead.
-absl::Status SealLogs(const std::string& log_dir, int rank);
+absl::Status SealLogs(const std::string& log_dir, int slot,
+                      uint64_t incarnation);
 
 }  // namespace cohort::worker

@@ -28,10 +28,10 @@ LogChunk ReadOk(const LogReader& reader, uint64_t offset, size_t bytes_max) {
 TEST(LogReader, ReadsAcrossSegments) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(3, false),
+  LogWriter log(logs, keeper::LogStem(3, 12, false),
                 {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefghij", 10);
-  const LogReader reader(dir.path(), 3, LogStream::kStdout);
+  const LogReader reader(dir.path(), 3, 12, LogStream::kStdout);
   const LogChunk chunk = ReadOk(reader, 2, 5);
   EXPECT_EQ(chunk.offset, 2u);
   EXPECT_EQ(chunk.bytes, "cdefg");
@@ -43,9 +43,9 @@ TEST(LogReader, ReadsAcrossSegments) {
 TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, true), {});
+  LogWriter log(logs, keeper::LogStem(0, 1, true), {});
   ASSERT_EQ(log.Reserve(), "");
-  const LogReader reader(dir.path(), 0, LogStream::kStderr);
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStderr);
   EXPECT_EQ(ReadOk(reader, 0, 100).bytes, "");
   EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
   log.Append("abc", 3);
@@ -59,11 +59,11 @@ TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
 TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false),
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 4, .stream_bytes = 4});
   log.Append("abcdefghij", 10);
   const LogChunk chunk =
-      ReadOk(LogReader(dir.path(), 0, LogStream::kStdout), 1, 100);
+      ReadOk(LogReader(dir.path(), 0, 1, LogStream::kStdout), 1, 100);
   EXPECT_EQ(chunk.offset, 4u);
   EXPECT_EQ(chunk.bytes, "efghij");
 }
@@ -71,10 +71,10 @@ TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
 TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false),
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 8, .stream_bytes = 8});
   log.Append("aaa\nbbbbbbb\ncccc\n", 17);
-  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
   const LogChunk chunk = ReadOk(reader, 0, 100);
   EXPECT_EQ(chunk.offset, 12u);
   EXPECT_EQ(chunk.bytes, "cccc\n");
@@ -88,12 +88,12 @@ TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
 TEST(LogReader, StepsOverWhatThePowerTook) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false),
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefgh", 8);
-  ASSERT_EQ(truncate(dir.File(keeper::SegmentName("0.stdout.", 0)).c_str(), 2),
-            0);
-  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  ASSERT_EQ(
+      truncate(dir.File(keeper::SegmentName("0.1.stdout.", 0)).c_str(), 2), 0);
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
   const LogChunk before = ReadOk(reader, 0, 100);
   EXPECT_EQ(before.bytes, "ab");
   const LogChunk after = ReadOk(reader, before.next_offset, 100);
@@ -104,13 +104,13 @@ TEST(LogReader, StepsOverWhatThePowerTook) {
 TEST(LogReader, EndsWhereThePowerTookTheRest) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false), {});
+  LogWriter log(logs, keeper::LogStem(0, 1, false), {});
   ASSERT_EQ(log.Reserve(), "");
   log.Append("abcd", 4);
   log.Close();
-  ASSERT_EQ(truncate(dir.File(keeper::SegmentName("0.stdout.", 0)).c_str(), 2),
-            0);
-  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  ASSERT_EQ(
+      truncate(dir.File(keeper::SegmentName("0.1.stdout.", 0)).c_str(), 2), 0);
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
   EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
   EXPECT_TRUE(ReadOk(reader, 2, 100).eof);
 }
@@ -120,10 +120,10 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
   std::mt19937_64 random(TestSeed());
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false),
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 7, .stream_bytes = 1 << 20});
   ASSERT_EQ(log.Reserve(), "");
-  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
   std::string written;
   std::string read;
   const auto read_some = [&](size_t bytes_max) {
@@ -146,21 +146,22 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
 }
 
 TEST(LogReader, IsNotFoundWithoutItsDirectory) {
-  EXPECT_THAT(LogReader("/nonexistent", 0, LogStream::kStdout).Read(0, 1),
+  EXPECT_THAT(LogReader("/nonexistent", 0, 1, LogStream::kStdout).Read(0, 1),
               StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST(SealLogs, EndsStreamsWhereTheyAreAndOnlyOnce) {
   const TempDir dir;
   const keeper::Directory logs(dir.path());
-  LogWriter log(logs, keeper::LogStem(0, false), {});
+  LogWriter log(logs, keeper::LogStem(0, 1, false), {});
   log.Append("abc", 3);
-  COHORT_ASSERT_OK(SealLogs(dir.path(), 0));
-  const LogReader reader(dir.path(), 0, LogStream::kStdout);
+  COHORT_ASSERT_OK(SealLogs(dir.path(), 0, 1));
+  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
   EXPECT_TRUE(ReadOk(reader, 0, 10).eof);
-  EXPECT_TRUE(ReadOk(LogReader(dir.path(), 0, LogStream::kStderr), 0, 1).eof);
+  EXPECT_TRUE(
+      ReadOk(LogReader(dir.path(), 0, 1, LogStream::kStderr), 0, 1).eof);
   log.Append("de", 2);
-  COHORT_ASSERT_OK(SealLogs(dir.path(), 0));
+  COHORT_ASSERT_OK(SealLogs(dir.path(), 0, 1));
   EXPECT_TRUE(ReadOk(reader, 0, 3).eof);
 }
 

@@ -10,39 +10,29 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "common/strong_id.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
+#include "worker/keeper/spec.h"
 
 namespace cohort::worker {
 namespace {
 
 constexpr size_t kStatusBytesMax = 64 << 10;
 
-std::string ValueOf(const std::vector<std::string>& environment,
-                    absl::string_view name) {
-  for (const std::string& entry : environment) {
-    absl::string_view value = entry;
-    if (absl::ConsumePrefix(&value, name) && absl::ConsumePrefix(&value, "=")) {
-      return std::string(value);
-    }
-  }
-  return "";
-}
-
 }  // namespace
 
-AttemptPart PartIn(const std::vector<std::string>& environment) {
-  AttemptPart part = {ValueOf(environment, keeper::kAttemptVariable), ""};
-  if (!part.attempt.empty()) {
-    part.place = ValueOf(environment, keeper::kPlaceVariable);
-  }
-  return part;
+std::string PlaceOf(pid_t pid) {
+  const std::string place =
+      keeper::ValueOf(keeper::ReadEnvironment(pid), keeper::kPlaceVariable);
+  return place.empty() || IsOfThisUser(pid) ? place : "";
 }
 
-AttemptPart ReadPart(pid_t pid) {
-  const AttemptPart part = PartIn(keeper::ReadEnvironment(pid));
-  return part.attempt.empty() || IsOfThisUser(pid) ? part : AttemptPart();
+MarkedAs HowMarked(pid_t pid, absl::string_view place) {
+  if (keeper::ValueOf(keeper::ReadEnvironment(pid), keeper::kPlaceVariable) !=
+      place) {
+    return MarkedAs::kNot;
+  }
+  return IsOfThisUser(pid) ? MarkedAs::kMarked : MarkedAs::kUnsure;
 }
 
 std::string AttemptInCgroup(absl::string_view proc_cgroup) {
@@ -51,9 +41,10 @@ std::string AttemptInCgroup(absl::string_view proc_cgroup) {
     if (!absl::ConsumePrefix(&line, "0::")) continue;  // cgroup v2
     for (absl::string_view name : absl::StrSplit(line, '/')) {
       if (!absl::ConsumePrefix(&name, "cohort-")) continue;
-      // The node's part follows, or " (deleted)".
-      const std::string id(name.substr(0, name.find_first_of("- ")));
-      if (AttemptId::FromHex(id).ok()) attempt = id;
+      // " (deleted)" may follow.
+      const std::optional<keeper::ProcessKey> process =
+          keeper::ParseProcessKey(std::string(name.substr(0, name.find(' '))));
+      if (process) attempt = process->attempt;
     }
   }
   return attempt;
@@ -65,16 +56,6 @@ std::string AttemptOfCgroup(pid_t pid) {
       keeper::ReadWhole(absl::StrCat("/proc/", pid, "/cgroup"), kStatusBytesMax,
                         &error)
           .value_or(""));
-}
-
-MarkedAs HowMarked(pid_t pid, const AttemptPart& part) {
-  const AttemptPart marked = PartIn(keeper::ReadEnvironment(pid));
-  if (marked.attempt.empty() || marked.attempt != part.attempt) {
-    return MarkedAs::kNot;
-  }
-  if (marked.place.empty()) return MarkedAs::kUnsure;
-  if (marked.place != part.place) return MarkedAs::kNot;
-  return IsOfThisUser(pid) ? MarkedAs::kPart : MarkedAs::kUnsure;
 }
 
 bool IsOfThisUser(pid_t pid) {

@@ -44,21 +44,21 @@ std::vector<std::string> GroupsBelow(const std::string& cgroup) {
   return groups;
 }
 
-// `process` is in the session that `rank` led, and it is that session: not one
-// of a later process that got the rank's pid.
-bool IsInSessionOf(const ProcessStat& process, const ProcessIdentity& rank,
+// `process` is in the session that `leader` led, and it is that session: not
+// one of a later process that got the leader's pid.
+bool IsInSessionOf(const ProcessStat& process, const ProcessIdentity& leader,
                    const std::string& boot_id,
                    const std::map<pid_t, ProcessStat>& processes) {
-  if (process.session != rank.pid || rank.boot_id != boot_id ||
-      process.start_time < rank.start_time) {
+  if (process.session != leader.pid || leader.boot_id != boot_id ||
+      process.start_time < leader.start_time) {
     return false;
   }
-  const auto leader = processes.find(static_cast<pid_t>(rank.pid));
-  return leader == processes.end() ||
-         leader->second.start_time == rank.start_time;
+  const auto now = processes.find(static_cast<pid_t>(leader.pid));
+  return now == processes.end() || now->second.start_time == leader.start_time;
 }
 
-// Members of the group and of all below it: a rank may make groups of its own.
+// Members of the group and of all below it: a process may make
+// groups of its own.
 void AddMembers(const std::string& cgroup, std::set<pid_t>* members) {
   int error = 0;
   const std::optional<std::string> procs =
@@ -92,7 +92,7 @@ std::set<pid_t> OrphansOf(const std::optional<Children>& children,
 }
 
 struct Findings {
-  std::set<pid_t> part;
+  std::set<pid_t> certain;
   std::set<pid_t> unsure;  // may be of it
 };
 
@@ -100,26 +100,26 @@ struct Findings {
 Findings Look(const LeftoverQuery& query,
               const std::map<pid_t, ProcessStat>& processes) {
   Findings found;
-  if (!query.cgroup.empty()) AddMembers(query.cgroup, &found.part);
-  found.part.merge(OrphansOf(query.children, processes, &found.unsure));
+  if (!query.cgroup.empty()) AddMembers(query.cgroup, &found.certain);
+  found.certain.merge(OrphansOf(query.children, processes, &found.unsure));
   const std::string boot_id = keeper::ReadBootId();
   for (const auto& [pid, process] : processes) {
-    for (const ProcessIdentity& rank : query.ranks) {
-      if (IsInSessionOf(process, rank, boot_id, processes)) {
-        found.part.insert(pid);
+    for (const ProcessIdentity& leader : query.leaders) {
+      if (IsInSessionOf(process, leader, boot_id, processes)) {
+        found.certain.insert(pid);
       }
     }
-    const MarkedAs marked = HowMarked(pid, query.part);
-    if (marked == MarkedAs::kPart) found.part.insert(pid);
+    const MarkedAs marked = HowMarked(pid, query.place);
+    if (marked == MarkedAs::kMarked) found.certain.insert(pid);
     if (marked == MarkedAs::kUnsure) found.unsure.insert(pid);
   }
-  for (const pid_t pid : std::set<pid_t>(found.part)) {
+  for (const pid_t pid : std::set<pid_t>(found.certain)) {
     std::vector<pid_t> tree = keeper::DescendantsOf(pid, processes);
     tree.push_back(pid);
     const bool has_us = std::count(tree.begin(), tree.end(), getpid()) != 0;
     // Neither this process nor what started it is a part of what it runs.
-    if (has_us) found.part.erase(pid);
-    if (!has_us) found.part.insert(tree.begin(), tree.end());
+    if (has_us) found.certain.erase(pid);
+    if (!has_us) found.certain.insert(tree.begin(), tree.end());
   }
   return found;
 }
@@ -127,7 +127,7 @@ Findings Look(const LeftoverQuery& query,
 std::vector<ProcessStat> Find(const LeftoverQuery& query) {
   const std::map<pid_t, ProcessStat> processes = keeper::ReadProcesses();
   std::vector<ProcessStat> left;
-  for (const pid_t pid : Look(query, processes).part) {
+  for (const pid_t pid : Look(query, processes).certain) {
     const auto process = processes.find(pid);
     if (process != processes.end() && !process->second.dead()) {
       left.push_back(process->second);
@@ -145,10 +145,10 @@ void TellSpared(const LeftoverQuery& query) {
     if (spared.size() < kSparedToldMax) spared.insert(pid);
   }
   if (spared.empty()) return;
-  COHORT_LOG(kWarning, "leftovers_spared", {"attempt", query.part.attempt},
+  COHORT_LOG(kWarning, "leftovers_spared", {"keeper", query.place},
              {"pids", absl::StrJoin(spared, ",")},
              {"why",
-              "they may be the attempt's or somebody else's: an orphan that "
+              "they may be the keeper's or somebody else's: an orphan that "
               "carries no mark, or a mark that anybody may have set"});
 }
 
@@ -188,7 +188,7 @@ absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
     }
     if (clock.Monotonic() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "processes of attempt ", query.part.attempt,
+          "processes of the keeper at ", query.place,
           " do not die: ", absl::StrJoin(FindLeftovers(query), ", ")));
     }
     poll(nullptr, 0, kLookEvery_ms);

@@ -35,14 +35,14 @@ struct Children {
 // Those that this process has now and does not wait for.
 std::set<std::pair<pid_t, uint64_t>> ReadChildren();
 
-// Which processes are an attempt's, once its keeper is dead (0002-keeper.md,
-// "Whose is this process?").  What descends from one that matches, matches.
+// Which processes are a keeper's, once it is dead (0002-keeper.md, "Whose is
+// this process?").  What descends from one that matches, matches.
 struct LeftoverQuery {
-  AttemptPart part;  // matches its marks
-  // Ranks as they were started; matches members of their sessions, which covers
-  // a descendant that cleared its environment.
-  std::vector<ProcessIdentity> ranks = {};
-  // Directory; empty when the attempt had none.  With what is below it.
+  std::string place;  // matches its mark
+  // Leaders as they were started; matches members of their sessions, which
+  // covers a descendant that cleared its environment.
+  std::vector<ProcessIdentity> leaders = {};
+  // Directory; empty when the keeper had none.  With what is below it.
   std::string cgroup = "";
   // Where orphans come to this process: matches these.
   std::optional<Children> children = std::nullopt;
@@ -54,12 +54,12 @@ std::vector<int64_t> FindLeftovers(const LeftoverQuery& query);
 // Kills with SIGKILL, again and again until no process matches, and returns how
 // many it killed.  DeadlineExceeded, naming the pids, when some still live
 // after `timeout` (a process in uninterruptible sleep cannot be killed).  What
-// only may be the attempt's is spared, and said in the log.  Orphans that came
+// only may be the keeper's is spared, and said in the log.  Orphans that came
 // to this process are reaped.  Blocks: for a thread at the edge.
 absl::StatusOr<int> KillLeftovers(const LeftoverQuery& query,
                                   absl::Duration timeout);
 
-// Removes the cgroup of an attempt that has no process left, and those below
+// Removes the cgroup of a keeper that has no process left, and those below
 // it; one that is not empty stays.
 void RemoveCgroup(const std::string& cgroup);
 

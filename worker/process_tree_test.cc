@@ -74,57 +74,51 @@ class Sleeper {
 
 std::string UniqueAttempt() { return absl::StrCat("b2", absl::Hex(getpid())); }
 
-constexpr char kPlace[] = "/run/a/1";
-constexpr char kMark[] = "COHORT_KEEPER_PLACE=/run/a/1";
+// A place that no other run of this test has.
+const std::string& OwnPlace() {
+  static const std::string place = absl::StrCat("/run/a/", getpid());
+  return place;
+}
+std::string Mark() { return absl::StrCat("COHORT_KEEPER_PLACE=", OwnPlace()); }
 
-AttemptPart Part() { return {UniqueAttempt(), kPlace}; }
-
-// Nodes on one machine have parts of one attempt.
-TEST(ProcessTree, SparesAnotherNodesPartOfTheAttempt) {
+// Keepers of one machine, of this node or another, may have processes of one
+// attempt.
+TEST(ProcessTree, KillsWhatCarriesThePlaceAndSparesOthers) {
+  Sleeper ours(Mark());
+  Sleeper longer(Mark() + "0");
   Sleeper theirs(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()),
                  "COHORT_KEEPER_PLACE=/run/b/1");
-  const LeftoverQuery ours = {.part = {UniqueAttempt(), "/run/a/1"}};
-  EXPECT_THAT(FindLeftovers(ours), IsEmpty());
-  const LeftoverQuery query = {.part = {UniqueAttempt(), "/run/b/1"}};
-  EXPECT_THAT(KillLeftovers(query, absl::Seconds(30)), IsOkAndHolds(1));
-}
-
-TEST(ProcessTree, KillsWhatCarriesTheAttemptAndSparesOthers) {
-  Sleeper ours(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
-  Sleeper longer(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt(), "0"),
-                 kMark);
-  const LeftoverQuery query = {.part = Part()};
+  const LeftoverQuery query = {.place = OwnPlace()};
   EXPECT_THAT(FindLeftovers(query), ElementsAre(ours.pid()));
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
   EXPECT_THAT(FindLeftovers(query), IsEmpty());
   EXPECT_EQ(ours.Reap(), SIGKILL);
   EXPECT_EQ(longer.Reap(), SIGTERM);
+  EXPECT_EQ(theirs.Reap(), SIGTERM);
 }
 
 // Anybody may have set that one.
 TEST(ProcessTree, SparesWhatOnlyNamesTheAttempt) {
   Sleeper named(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()));
-  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(0));
+  EXPECT_THAT(KillLeftovers({.place = OwnPlace()}, kDeadline), IsOkAndHolds(0));
   EXPECT_EQ(named.Reap(), SIGTERM);
 }
 
 TEST(ProcessTree, SparesWhatAnotherUserHasMarked) {
   if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
-  const std::string attempt =
-      absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt());
+  const std::string mark = Mark();
   const pid_t pid = fork();
   if (pid == 0) {
     if (setuid(65534) != 0) _exit(1);
     execle("/bin/sleep", "sleep", "1000", nullptr,
-           std::array{attempt.c_str(), kMark, static_cast<const char*>(nullptr)}
-               .data());
+           std::array{mark.c_str(), static_cast<const char*>(nullptr)}.data());
     _exit(1);
   }
-  while (!keeper::Carries(keeper::ReadEnvironment(pid), "COHORT_ATTEMPT_ID",
-                          UniqueAttempt())) {
+  while (keeper::ValueOf(keeper::ReadEnvironment(pid), "COHORT_KEEPER_PLACE") !=
+         OwnPlace()) {
     sched_yield();
   }
-  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(0));
+  EXPECT_THAT(KillLeftovers({.place = OwnPlace()}, kDeadline), IsOkAndHolds(0));
   kill(pid, SIGTERM);
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
@@ -135,8 +129,7 @@ TEST(ProcessTree, SparesWhatAnotherUserHasMarked) {
 TEST(ProcessTree, WhatDescendsFromItGoesWithIt) {
   int told[2];
   ASSERT_EQ(pipe(told), 0);
-  const std::string attempt =
-      absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt());
+  const std::string mark = Mark();
   const pid_t parent = fork();
   if (parent == 0) {
     dup2(told[1], 1);
@@ -144,7 +137,7 @@ TEST(ProcessTree, WhatDescendsFromItGoesWithIt) {
            "exec 3>&1; env -i setsid sh -c 'echo $$ >&3; exec 3>&-; "
            "exec sleep 1000' & exec 3>&-; exec 1>&-; wait",
            nullptr,
-           std::array{attempt.c_str(), kMark, "PATH=/usr/bin:/bin",
+           std::array{mark.c_str(), "PATH=/usr/bin:/bin",
                       static_cast<const char*>(nullptr)}
                .data());
     _exit(1);
@@ -153,19 +146,20 @@ TEST(ProcessTree, WhatDescendsFromItGoesWithIt) {
   char text[16] = {};
   ASSERT_GT(read(told[0], text, sizeof(text) - 1), 0);
   close(told[0]);
-  EXPECT_THAT(FindLeftovers({.part = Part()}),
+  EXPECT_THAT(FindLeftovers({.place = OwnPlace()}),
               UnorderedElementsAre(parent, atoi(text)));
-  EXPECT_THAT(KillLeftovers({.part = Part()}, kDeadline), IsOkAndHolds(2));
+  EXPECT_THAT(KillLeftovers({.place = OwnPlace()}, kDeadline), IsOkAndHolds(2));
   waitpid(parent, nullptr, 0);
 }
 
-TEST(ProcessTree, FindsMembersOfGroupsThatARankMade) {
+TEST(ProcessTree, FindsMembersOfGroupsThatAProcessMade) {
   const TempDir temp;
   Sleeper hidden("A=b");
-  const std::string below = temp.File("cohort-a/rank-0/sub/deeper");
+  const std::string below = temp.File("cohort-a/cohort-p/sub/deeper");
   std::filesystem::create_directories(below);
   std::ofstream(below + "/cgroup.procs") << hidden.pid() << "\n";
-  const LeftoverQuery query = {.part = Part(), .cgroup = temp.File("cohort-a")};
+  const LeftoverQuery query = {.place = OwnPlace(),
+                               .cgroup = temp.File("cohort-a")};
   EXPECT_THAT(FindLeftovers(query), ElementsAre(hidden.pid()));
 }
 
@@ -173,7 +167,7 @@ TEST(ProcessTree, EndsAndReapsChildrenThatAreNotItsOwn) {
   Sleeper own("A=b");
   Sleeper orphan("A=b");
   const pid_t pid = orphan.pid();
-  const LeftoverQuery query = {.part = Part(),
+  const LeftoverQuery query = {.place = OwnPlace(),
                                .children = Children{.own = {own.pid()}}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
   EXPECT_FALSE(keeper::ReadProcessStat(pid).has_value()) << "not reaped";
@@ -188,8 +182,8 @@ TEST(ProcessTree, SparesChildrenFromBeforeAndWhatTheyMayHaveLeft) {
   children.before = ReadChildren();
   EXPECT_FALSE(children.OthersAreOrphans());
   Sleeper orphan("A=b");
-  Sleeper marked(absl::StrCat("COHORT_ATTEMPT_ID=", UniqueAttempt()), kMark);
-  const LeftoverQuery query = {.part = Part(), .children = children};
+  Sleeper marked(Mark());
+  const LeftoverQuery query = {.place = OwnPlace(), .children = children};
   EXPECT_THAT(FindLeftovers(query), ElementsAre(marked.pid()));
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
   marked.Forget();
@@ -214,15 +208,15 @@ TEST(ProcessTree, TheFirstProcessIsSureOfNoOrphan) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(ProcessTree, FindsTheSessionOfARank) {
+TEST(ProcessTree, FindsTheSessionOfALeader) {
   Sleeper ours("A=b");
-  const auto rank = IdentityOf(ours.pid());
-  COHORT_ASSERT_OK(rank);
-  const LeftoverQuery query = {.part = Part(), .ranks = {*rank}};
+  const auto leader = IdentityOf(ours.pid());
+  COHORT_ASSERT_OK(leader);
+  const LeftoverQuery query = {.place = OwnPlace(), .leaders = {*leader}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(1));
 }
 
-TEST(ProcessTree, SparesASessionWhoseLeaderOnlyHasTheRanksPid) {
+TEST(ProcessTree, SparesASessionOfALaterProcessWithThePid) {
   Sleeper other("A=b");
   const auto identity = IdentityOf(other.pid());
   COHORT_ASSERT_OK(identity);
@@ -230,7 +224,8 @@ TEST(ProcessTree, SparesASessionWhoseLeaderOnlyHasTheRanksPid) {
   earlier.start_time -= 1;
   ProcessIdentity before_boot = *identity;
   before_boot.boot_id = "another boot";
-  const LeftoverQuery query = {.part = Part(), .ranks = {earlier, before_boot}};
+  const LeftoverQuery query = {.place = OwnPlace(),
+                               .leaders = {earlier, before_boot}};
   EXPECT_THAT(KillLeftovers(query, kDeadline), IsOkAndHolds(0));
   EXPECT_EQ(other.Reap(), SIGTERM);
 }
@@ -238,14 +233,14 @@ TEST(ProcessTree, SparesASessionWhoseLeaderOnlyHasTheRanksPid) {
 TEST(ProcessTree, RemovesACgroupWithThoseBelowItUnlessItIsNotEmpty) {
   const TempDir temp;
   const std::string cgroup = temp.File("cohort-a");
-  std::filesystem::create_directories(cgroup + "/rank-0/of a rank");
-  std::filesystem::create_directories(cgroup + "/rank-1");
+  std::filesystem::create_directories(cgroup + "/cohort-p/of its own");
+  std::filesystem::create_directories(cgroup + "/cohort-q");
   RemoveCgroup(cgroup);
   EXPECT_FALSE(std::filesystem::exists(cgroup));
-  std::filesystem::create_directories(cgroup + "/rank-0/of a rank");
-  std::ofstream(cgroup + "/rank-0/of a rank/member");
+  std::filesystem::create_directories(cgroup + "/cohort-p/of its own");
+  std::ofstream(cgroup + "/cohort-p/of its own/member");
   RemoveCgroup(cgroup);
-  EXPECT_TRUE(std::filesystem::exists(cgroup + "/rank-0/of a rank"));
+  EXPECT_TRUE(std::filesystem::exists(cgroup + "/cohort-p/of its own"));
   RemoveCgroup("");
 }
 

@@ -141,7 +141,7 @@ TEST_F(RankEnvironmentTest, JobsThatSetTheContractsNamesAreRefused) {
     EXPECT_EQ(CheckCommand({"true"}, {{name, "x"}}).ok(), is_default) << name;
   }
   // And what its keeper does.
-  for (const char* name : {keeper::kAttemptVariable, keeper::kRankVariable,
+  for (const char* name : {keeper::kAttemptVariable, keeper::kProcessVariable,
                            keeper::kPlaceVariable}) {
     EXPECT_FALSE(CheckCommand({"true"}, {{name, "x"}}).ok()) << name;
   }

@@ -11,16 +11,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
 #include "common/log.h"
 #include "common/real_clock.h"
-#include "common/strong_id.h"
-#include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
+#include "worker/keeper/spec.h"
+#include "worker/keeper_dir.h"
 #include "worker/process_mark.h"
 #include "worker/process_tree.h"
 
@@ -29,24 +28,19 @@ namespace {
 
 using keeper::ProcessStat;
 
-// The processes of this node's part of each attempt (hex), by the marks that
-// keepers and ranks carry.
+// The processes of this node's keepers, by the marks that they carry.
 using Marked = std::map<std::string, std::vector<ProcessStat>>;
 
-std::string DirectoryOf(const NodeDirectories& directories,
-                        const std::string& attempt) {
-  return absl::StrCat(directories.Attempts(), "/", attempt);
+std::string DirectoryOf(const KeeperPaths& paths, const std::string& keeper) {
+  return absl::StrCat(paths.keepers_dir, "/", keeper);
 }
 
-Marked FindMarked(const NodeDirectories& directories) {
+Marked FindMarked(const KeeperPaths& paths) {
   Marked marked;
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.dead() || pid == getpid()) continue;
-    const AttemptPart part = ReadPart(pid);
-    const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(part.attempt);
-    if (attempt.ok() && part.place == directories.Runtime(*attempt)) {
-      marked[part.attempt].push_back(process);
-    }
+    const std::string keeper = KeeperAt(paths.runtime_dir, PlaceOf(pid));
+    if (!keeper.empty()) marked[keeper].push_back(process);
   }
   return marked;
 }
@@ -74,110 +68,95 @@ std::string KeepsElsewhere(pid_t keeper, const std::string& ours) {
 }
 
 // Whether the keeper that lives is the one that will be adopted.
-bool IsKept(const NodeDirectories& directories, const std::string& attempt) {
-  const absl::StatusOr<AttemptSurvey> survey =
-      SurveyAttempt(DirectoryOf(directories, attempt));
+bool IsKept(const KeeperPaths& paths, const std::string& keeper) {
+  const absl::StatusOr<KeeperSurvey> survey =
+      SurveyKeeper(DirectoryOf(paths, keeper));
   // When it cannot be read nothing is known, and adoption says so.
-  if (!survey.ok()) return !absl::IsNotFound(survey.status());
-  // Without its spec a keeper is not adopted: its attempt would be told as over
-  // while its ranks run on.
-  return survey->locked && survey->phase != AttemptPhase::kSpecDamaged &&
-         survey->phase != AttemptPhase::kNoSpec;
+  return survey.ok() ? survey->locked : !absl::IsNotFound(survey.status());
 }
 
-void End(const AttemptPart& part, const std::vector<ProcessStat>& processes,
+void End(const std::string& place, const std::vector<ProcessStat>& processes,
          const std::string& cgroup_parent, absl::Duration timeout) {
-  LeftoverQuery leftovers;
-  leftovers.part = part;
+  LeftoverQuery leftovers = {.place = place};
   if (!cgroup_parent.empty()) {
     leftovers.cgroup =
-        absl::StrCat(cgroup_parent, "/",
-                     keeper::CgroupName(
-                         {.attempt = part.attempt, .runtime_dir = part.place}));
+        absl::StrCat(cgroup_parent, "/", keeper::CgroupName(place));
   }
   const std::string boot_id = keeper::ReadBootId();
   for (const ProcessStat& process : processes) {
-    leftovers.ranks.push_back({process.pid, process.start_time, boot_id});
+    leftovers.leaders.push_back({process.pid, process.start_time, boot_id});
   }
   const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
   RemoveCgroup(leftovers.cgroup);
   COHORT_LOG(kWarning,
              killed.ok() ? "stray_attempt_ended" : "stray_attempt_left_behind",
-             {"attempt", part.attempt}, {"processes", processes.size()},
+             {"keeper", place}, {"processes", processes.size()},
              {"status", killed.status()},
-             {"why",
-              "this state directory does not know it, or not any more "
-              "what it was asked for"});
+             {"why", "this state directory does not know it"});
 }
 
-void RemoveRuntimeDirectories(const NodeDirectories& directories,
-                              const std::set<std::string>& known) {
+void RemoveRuntimeDirectories(const KeeperPaths& paths,
+                              const KnownHere& known) {
   int error = 0;
   for (const std::string& name :
-       keeper::ListDirectory(directories.runtime(), &error)) {
+       keeper::ListDirectory(paths.runtime_dir, &error)) {
+    const std::string path = absl::StrCat(paths.runtime_dir, "/", name);
+    const std::string keeper = KeeperAt(paths.runtime_dir, path);
     const absl::StatusOr<AttemptId> attempt = AttemptId::FromHex(name);
-    if (!attempt.ok() || known.contains(name)) continue;
-    const absl::Status removed = RemoveTree(directories.Runtime(*attempt));
+    if (keeper.empty() ? !attempt.ok() || known.attempts.contains(*attempt)
+                       : known.keepers.contains(keeper)) {
+      continue;
+    }
+    const absl::Status removed = RemoveTree(path);
     if (!removed.ok()) {
-      COHORT_LOG(kWarning, "runtime_directory_not_removed",
-                 {"attempt", *attempt}, {"error", removed.message()});
+      COHORT_LOG(kWarning, "runtime_directory_not_removed", {"path", path},
+                 {"error", removed.message()});
     }
   }
 }
 
 }  // namespace
 
-absl::Status CheckIsNoCopy(const NodeDirectories& directories) {
-  for (const auto& [attempt, processes] : FindMarked(directories)) {
+absl::Status CheckIsNoCopy(const KeeperPaths& paths) {
+  for (const auto& [keeper, processes] : FindMarked(paths)) {
     for (const ProcessStat& process : processes) {
       if (!IsKeeper(process.pid)) continue;
       const std::string place =
-          KeepsElsewhere(process.pid, DirectoryOf(directories, attempt));
+          KeepsElsewhere(process.pid, DirectoryOf(paths, keeper));
       if (place.empty()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "process ", process.pid, " keeps ranks of this node in ", place,
-          ": --state-dir ", directories.state(),
+          "process ", process.pid, " keeps processes of this node in ", place,
+          ": --state-dir ",
+          std::filesystem::path(paths.keepers_dir).parent_path().native(),
           " is a copy of that one (start the worker on that one; or another "
-          "node on an empty --state-dir; or, to go on with the copy, end the "
-          "ranks first: kill ",
+          "node on an empty --state-dir; or, to go on with the copy, end its "
+          "processes first: kill ",
           process.pid, ")"));
     }
   }
   return absl::OkStatus();
 }
 
-void EndStrayAttempts(const NodeDirectories& directories,
-                      const std::vector<JournalEntry>& journal,
+void EndStrayAttempts(const KeeperPaths& paths, const KnownHere& known,
                       const std::string& cgroup_parent,
                       absl::Duration timeout) {
-  std::set<std::string> known;
-  std::set<std::string> live;
-  for (const JournalEntry& entry : journal) {
-    const std::string attempt =
-        absl::BytesToHexString(entry.desired.attempt_id());
-    known.insert(attempt);
-    const v1::Phase phase = entry.observed.phase();
-    if (phase == v1::PHASE_STARTING || phase == v1::PHASE_RUNNING) {
-      live.insert(attempt);
-    }
-  }
-  Marked strays = FindMarked(directories);
+  Marked strays = FindMarked(paths);
   std::erase_if(strays, [&](const auto& stray) {
-    return live.contains(stray.first) && IsKept(directories, stray.first);
+    return known.keepers.contains(stray.first) && IsKept(paths, stray.first);
   });
   // All at once, so that each has the whole time to die.
-  for (const auto& [attempt, processes] : strays) {
+  for (const auto& [keeper, processes] : strays) {
     for (const ProcessStat& process : processes) {
       keeper::SignalExactly(process, SIGKILL);
     }
   }
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
-  for (const auto& [attempt, processes] : strays) {
-    End({attempt, directories.Runtime(*AttemptId::FromHex(attempt))}, processes,
-        cgroup_parent, deadline - clock.Monotonic());
+  for (const auto& [keeper, processes] : strays) {
+    End(KeeperPlace(paths.runtime_dir, keeper), processes, cgroup_parent,
+        deadline - clock.Monotonic());
   }
-  RemoveRuntimeDirectories(directories, known);
+  RemoveRuntimeDirectories(paths, known);
 }
 
 }  // namespace cohort::worker

@@ -19,13 +19,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/hex_text.h"
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "common/testing/status_matchers.h"
-#include "worker/attempt_dir.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper/record.h"
+#include "worker/keeper/reports.h"
+#include "worker/keeper_dir.h"
 #include "worker/keeper_spawn.h"
 #include "worker/testing/keeper_fixture.h"
 
@@ -37,24 +37,27 @@ using ::testing::HasSubstr;
 
 class StrayAttemptsTest : public KeeperClientTest {
  protected:
-  // A keeper with one rank, which a daemon over `directories` started.
-  KeeperProcess StartKeeper(const NodeDirectories& directories,
-                            const AttemptId& attempt) {
-    KeeperSpec spec = Spec({"exec sleep 1000"});
-    spec.attempt = attempt.ToHex();
-    spec.runtime_dir = directories.Runtime(attempt);
-    EXPECT_EQ(keeper::MakeDirectories(directories.Attempts()), "");
-    const std::string in = In(directories, attempt);
-    const auto made = MakeAttemptDir(in, spec);
-    const auto listener = ListenForKeeper(spec.runtime_dir);
-    const auto connection = ConnectToKeeper(spec.runtime_dir);
-    COHORT_EXPECT_OK(made);
+  // A keeper with one process, which a daemon over `paths` started.
+  KeeperProcess StartKeeper(const KeeperPaths& paths,
+                            const std::string& keeper) {
+    const KeeperStart start = {.program = COHORT_KEEPER_PROGRAM,
+                               .dir = In(paths, keeper),
+                               .place = KeeperPlace(paths.runtime_dir, keeper),
+                               .idle_timeout = absl::Hours(1)};
+    const std::vector<ProcessSpec> specs = Specs({"exec sleep 1000"});
+    COHORT_EXPECT_OK(WriteSpec(start.dir, specs[0]));
+    const auto locked = LockKeeperDir(start.dir);
+    const auto listener = ListenForKeeper(start.place);
+    const auto connection = ConnectToKeeper(start.place);
+    COHORT_EXPECT_OK(locked);
     COHORT_EXPECT_OK(listener);
     COHORT_EXPECT_OK(connection);
-    auto process =
-        SpawnKeeper(COHORT_KEEPER_PROGRAM, in, {spec.attempt, spec.runtime_dir},
-                    *made, *listener);
+    auto process = SpawnKeeper(start, *locked, *listener);
     COHORT_EXPECT_OK(process);
+    const std::string begin = keeper::Encode(
+        keeper::Command{keeper::Command::Kind::kBegin, 1, 0, {specs[0].key()}});
+    EXPECT_EQ(send(connection->get(), begin.data(), begin.size(), 0),
+              static_cast<ssize_t>(begin.size()));
     for (std::string kind; kind != keeper::kStartedKind;) {
       pollfd packet = {connection->get(), POLLIN, 0};
       EXPECT_EQ(poll(&packet, 1, absl::ToInt64Milliseconds(kDeadline)), 1);
@@ -65,13 +68,8 @@ class StrayAttemptsTest : public KeeperClientTest {
     }
     return *std::move(process);
   }
-  static std::string In(const NodeDirectories& directories,
-                        const AttemptId& attempt) {
-    return absl::StrCat(directories.Attempts(), "/", attempt.ToHex());
-  }
-  static void DamageSpec(const NodeDirectories& directories,
-                         const AttemptId& attempt) {
-    std::ofstream(In(directories, attempt) + "/spec") << "garbage";
+  static std::string In(const KeeperPaths& paths, const std::string& keeper) {
+    return absl::StrCat(paths.keepers_dir, "/", keeper);
   }
   // Whether it has been killed; ends it.
   static bool WasKilled(const KeeperProcess& keeper) {
@@ -81,29 +79,25 @@ class StrayAttemptsTest : public KeeperClientTest {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   }
   // What a daemon does when it starts.
-  static absl::Status BeginOver(const NodeDirectories& directories,
-                                const std::set<std::string>& live = {}) {
-    const absl::Status status = CheckIsNoCopy(directories);
+  static absl::Status BeginOver(const KeeperPaths& paths,
+                                const std::set<std::string>& keepers = {}) {
+    const absl::Status status = CheckIsNoCopy(paths);
     if (!status.ok()) return status;
-    std::vector<JournalEntry> journal;
-    for (const std::string& attempt : live) {
-      journal.emplace_back().desired.set_attempt_id(HexToBytes(attempt));
-      journal.back().observed.set_phase(v1::PHASE_RUNNING);
-    }
-    EndStrayAttempts(directories, journal, "", kDeadline);
+    EndStrayAttempts(paths, {.keepers = keepers}, "", kDeadline);
     return absl::OkStatus();
   }
-  NodeDirectories Moved() const {
-    return NodeDirectories(dir_.File("moved"), directories_.runtime());
+  static fs::path StateOf(const KeeperPaths& paths) {
+    return fs::path(paths.keepers_dir).parent_path();
+  }
+  KeeperPaths Moved() const {
+    return {dir_.File("moved/keepers"), paths_.runtime_dir};
   }
 
-  // A rank of `attempt`, by its environment.
-  pid_t StartRank(const AttemptId& attempt, uid_t user = geteuid()) {
-    const std::string id =
-        absl::StrCat(keeper::kAttemptVariable, "=", attempt.ToHex());
-    const std::string place = absl::StrCat(keeper::kPlaceVariable, "=",
-                                           directories_.Runtime(attempt));
-    const char* const variables[] = {id.c_str(), place.c_str(), nullptr};
+  // A process of keeper `k`, by its environment.
+  pid_t StartMarked(const std::string& keeper, uid_t user = geteuid()) {
+    const std::string place = KeeperPlace(paths_.runtime_dir, keeper);
+    const std::string mark = absl::StrCat(keeper::kPlaceVariable, "=", place);
+    const char* const variables[] = {mark.c_str(), nullptr};
     const pid_t pid = fork();
     if (pid == 0) {
       if (setuid(user) == 0) {
@@ -111,8 +105,8 @@ class StrayAttemptsTest : public KeeperClientTest {
       }
       _exit(1);
     }
-    while (!keeper::Carries(keeper::ReadEnvironment(pid),
-                            keeper::kAttemptVariable, attempt.ToHex())) {
+    while (keeper::ValueOf(keeper::ReadEnvironment(pid),
+                           keeper::kPlaceVariable) != place) {
       sched_yield();
     }
     return pid;
@@ -125,68 +119,59 @@ class StrayAttemptsTest : public KeeperClientTest {
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
 
-  SystemRandom random_;
-  const AttemptId attempt_ = AttemptId::New(random_);
-  const NodeDirectories directories_{dir_.File("state"), dir_.File("run")};
+  const KeeperPaths paths_{dir_.File("state/keepers"), dir_.File("run")};
 };
 
 TEST_F(StrayAttemptsTest, AfterARenameItKeepsWhatItKnowsAndEndsTheRest) {
-  const KeeperProcess known = StartKeeper(directories_, attempt_);
-  const AttemptId lost = AttemptId::New(random_);
-  const KeeperProcess stray = StartKeeper(directories_, lost);
-  const AttemptId damaged = AttemptId::New(random_);
-  const KeeperProcess unreadable = StartKeeper(directories_, damaged);
-  fs::rename(directories_.state(), Moved().state());
-  DamageSpec(Moved(), damaged);
-  COHORT_EXPECT_OK(BeginOver(Moved(), {attempt_.ToHex(), damaged.ToHex()}));
+  const KeeperProcess known = StartKeeper(paths_, "known");
+  const KeeperProcess stray = StartKeeper(paths_, "stray");
+  fs::rename(StateOf(paths_), StateOf(Moved()));
+  COHORT_EXPECT_OK(BeginOver(Moved(), {"known", "another"}));
   EXPECT_TRUE(WasKilled(stray));
-  EXPECT_TRUE(WasKilled(unreadable));
   EXPECT_FALSE(WasKilled(known));
+  EXPECT_FALSE(fs::exists(KeeperPlace(paths_.runtime_dir, "stray")));
+  EXPECT_TRUE(fs::exists(KeeperPlace(paths_.runtime_dir, "known")));
 }
 
 // By any name: nobody can start on it.
 TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
-  const KeeperProcess keeper = StartKeeper(directories_, attempt_);
-  fs::remove_all(directories_.state());
-  fs::create_directories(Moved().Attempts());
-  COHORT_EXPECT_OK(BeginOver(Moved()));
+  const KeeperProcess keeper = StartKeeper(paths_, "k");
+  fs::remove_all(StateOf(paths_));
+  fs::create_directories(Moved().keepers_dir);
+  COHORT_EXPECT_OK(BeginOver(Moved(), {"k"}));
   EXPECT_TRUE(WasKilled(keeper));
 }
 
-// Also where its spec does not tell whose it is.
 TEST_F(StrayAttemptsTest, OverACopyItDoesNotBegin) {
-  const KeeperProcess keeper = StartKeeper(directories_, attempt_);
-  fs::copy(directories_.state(), Moved().state(), fs::copy_options::recursive);
-  for (const bool damaged : {false, true}) {
-    if (damaged) DamageSpec(directories_, attempt_);
-    EXPECT_THAT(BeginOver(Moved(), {attempt_.ToHex()}),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr(absl::StrCat("kill ", keeper.pid))));
-  }
+  const KeeperProcess keeper = StartKeeper(paths_, "k");
+  fs::copy(StateOf(paths_), StateOf(Moved()), fs::copy_options::recursive);
+  EXPECT_THAT(BeginOver(Moved(), {"k"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(absl::StrCat("kill ", keeper.pid))));
   EXPECT_FALSE(WasKilled(keeper));
 }
 
-// Of a gang that two nodes of this machine have parts of.
-TEST_F(StrayAttemptsTest, AnotherNodesPartIsNotOursWhateverBecomesOfIt) {
-  const NodeDirectories other(dir_.File("other"), dir_.File("run-other"));
-  fs::create_directories(directories_.Runtime(attempt_));
-  const KeeperProcess keeper = StartKeeper(other, attempt_);
-  DamageSpec(other, attempt_);
-  COHORT_EXPECT_OK(BeginOver(directories_));
-  fs::remove_all(In(other, attempt_));
-  COHORT_EXPECT_OK(BeginOver(directories_));
+// Of a gang that has processes on two nodes of this machine.
+TEST_F(StrayAttemptsTest, AnotherNodesKeeperIsNotOursWhateverBecomesOfIt) {
+  const KeeperPaths other = {dir_.File("other/keepers"),
+                             dir_.File("run-other")};
+  fs::create_directories(KeeperPlace(paths_.runtime_dir, "k"));
+  const KeeperProcess keeper = StartKeeper(other, "k");
+  COHORT_EXPECT_OK(BeginOver(paths_));
+  fs::remove_all(In(other, "k"));
+  COHORT_EXPECT_OK(BeginOver(paths_));
   EXPECT_FALSE(WasKilled(keeper));
 }
 
 TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
-  const NodeDirectories other(dir_.File("other"), dir_.File("run-other"));
-  const KeeperProcess ours = StartKeeper(directories_, attempt_);
-  const KeeperProcess theirs = StartKeeper(other, attempt_);
-  fs::rename(directories_.state(), Moved().state());
-  fs::rename(other.state(), directories_.state());
-  fs::rename(Moved().state(), other.state());
-  COHORT_EXPECT_OK(
-      BeginOver(NodeDirectories(other.state(), directories_.runtime())));
+  const KeeperPaths other = {dir_.File("other/keepers"),
+                             dir_.File("run-other")};
+  const KeeperProcess ours = StartKeeper(paths_, "k");
+  const KeeperProcess theirs = StartKeeper(other, "k");
+  fs::rename(StateOf(paths_), StateOf(Moved()));
+  fs::rename(StateOf(other), StateOf(paths_));
+  fs::rename(StateOf(Moved()), StateOf(other));
+  COHORT_EXPECT_OK(BeginOver({other.keepers_dir, paths_.runtime_dir}));
   EXPECT_TRUE(WasKilled(ours));
   EXPECT_FALSE(WasKilled(theirs));
 }
@@ -194,24 +179,37 @@ TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
 // Who can give it any marks.
 TEST_F(StrayAttemptsTest, AnotherUsersProcessIsNotOursWhateverItSays) {
   if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
-  const pid_t pid = StartRank(attempt_, /*user=*/65534);
-  COHORT_EXPECT_OK(BeginOver(directories_));
+  const pid_t pid = StartMarked("k", /*user=*/65534);
+  COHORT_EXPECT_OK(BeginOver(paths_));
   EXPECT_EQ(Reap(pid), SIGTERM);
 }
 
 // DV-1: one process that cannot be killed, as one that hangs in a driver, does
 // not keep the daemon from starting, nor the others from being ended.
 TEST_F(StrayAttemptsTest, WhatDoesNotDieInTimeIsLeftBehind) {
-  const AttemptId first = AttemptId::New(random_);
-  const AttemptId second = AttemptId::New(random_);
-  std::filesystem::create_directories(directories_.Runtime(first));
-  const pid_t of_first = StartRank(first);
-  const pid_t of_second = StartRank(second);
+  const std::string runtime = KeeperPlace(paths_.runtime_dir, "first");
+  std::filesystem::create_directories(runtime);
+  const pid_t of_first = StartMarked("first");
+  const pid_t of_second = StartMarked("second");
   // Killed, but nobody waits until they are dead.
-  EndStrayAttempts(directories_, {}, "", absl::ZeroDuration());
+  EndStrayAttempts(paths_, {}, "", absl::ZeroDuration());
   EXPECT_EQ(Reap(of_first), SIGKILL);
   EXPECT_EQ(Reap(of_second), SIGKILL);
-  EXPECT_FALSE(std::filesystem::exists(directories_.Runtime(first)));
+  EXPECT_FALSE(std::filesystem::exists(runtime));
+}
+
+TEST_F(StrayAttemptsTest, RuntimeDirectoriesOfUnknownAttemptsGo) {
+  SystemRandom random;
+  const AttemptId known = AttemptId::New(random);
+  const AttemptId unknown = AttemptId::New(random);
+  for (const AttemptId& attempt : {known, unknown}) {
+    fs::create_directories(fs::path(paths_.runtime_dir) / attempt.ToHex());
+  }
+  std::ofstream(fs::path(paths_.runtime_dir) / "LOCK") << "";
+  EndStrayAttempts(paths_, {.attempts = {known}}, "", kDeadline);
+  EXPECT_TRUE(fs::exists(fs::path(paths_.runtime_dir) / known.ToHex()));
+  EXPECT_TRUE(fs::exists(fs::path(paths_.runtime_dir) / "LOCK"));
+  EXPECT_FALSE(fs::exists(fs::path(paths_.runtime_dir) / unknown.ToHex()));
 }
 
 }  // namespace

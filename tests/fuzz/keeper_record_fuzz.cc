@@ -15,14 +15,16 @@ namespace keeper = cohort::keeper;
 
 namespace {
 
-keeper::KeeperSpec Spec() {
+const keeper::ProcessKey kProcess = {"0123abcd", 1, 7};
+
+keeper::ProcessSpec Spec() {
   return {.attempt = "0123abcd",
-          .runtime_dir = "/run/x",
-          .log_dir = "/var/log/x",
-          .ranks = {{.rank = 0,
-                     .argv = {"python3", "train.py"},
-                     .env = {"RANK=0", "A=b\nc"},
-                     .cwd = "/"}}};
+          .slot = 1,
+          .incarnation = 7,
+          .argv = {"python3", "train.py"},
+          .env = {"RANK=0", "A=b\nc"},
+          .cwd = "/",
+          .log_dir = "/var/log/x"};
 }
 
 template <typename Report>
@@ -49,21 +51,27 @@ void Read(const std::string& bytes) {
   Check(keeper::ParseKeeper(bytes, &error), bytes);
   Check(keeper::ParseStarted(bytes, &error), bytes);
   Check(keeper::ParseExit(bytes, &error), bytes);
-  Check(keeper::ParseDone(bytes, &error), bytes);
+  Check(keeper::ParseEnded(bytes, &error), bytes);
   Check(keeper::ParseLogEnd(bytes, &error), bytes);
-  Check(keeper::ParseStop(bytes, &error), bytes);
+  Check(keeper::ParseCommand(bytes, &error), bytes);
+  Check(keeper::ParseAnswer(bytes, &error), bytes);
 }
 
 }  // namespace
 
 std::vector<std::string> FuzzSeeds() {
-  return {keeper::EncodeSpec(Spec()),
-          keeper::Encode(keeper::KeeperReport{.attempt = "ab", .pid = 7}),
-          keeper::Encode(keeper::StartedReport{.rank = 1, .pid = 7}),
-          keeper::Encode(keeper::ExitReport{.exit_code = 3, .message = "m"}),
-          keeper::Encode(keeper::DoneReport{.ranks = 2}),
-          keeper::Encode(keeper::LogEnd{.offset = 9}),
-          keeper::Encode(keeper::StopCommand{.grace_ms = 1000})};
+  return {
+      keeper::EncodeSpec(Spec()),
+      keeper::Encode(keeper::KeeperReport{.pid = 7}),
+      keeper::Encode(keeper::StartedReport{.process = kProcess, .pid = 7}),
+      keeper::Encode(keeper::ExitReport{
+          .process = kProcess, .exit_code = 3, .message = "m"}),
+      keeper::Encode(keeper::EndedReport{.process = kProcess}),
+      keeper::Encode(keeper::LogEnd{.offset = 9}),
+      keeper::Encode(keeper::Command{.kind = keeper::Command::Kind::kStop,
+                                     .grace_ms = 1000,
+                                     .processes = {kProcess, {"ab", 0, 1}}}),
+      keeper::Encode(keeper::Answer{.number = 1, .error = "full"})};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

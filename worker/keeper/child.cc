@@ -22,7 +22,7 @@
 namespace cohort::keeper {
 namespace {
 
-// Fewer wake-ups for a rank that prints much; what the kernel allows a user.
+// Fewer wake-ups for a process that prints much; what the kernel allows a user.
 constexpr int kPipeBytes = 1 << 20;
 
 // What a shell searches when PATH is not set.
@@ -42,18 +42,18 @@ bool MakePipe(PipePair* made) {
   if (pipe2(fds, O_CLOEXEC) != 0) return false;
   made->read = UniqueFd(fds[0]);
   made->write = UniqueFd(fds[1]);
-  // Our end only: the rank's has to block.
+  // Our end only: the process's has to block.
   return fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0;
 }
 
-std::vector<std::string> MarkedEnvironment(const RankSpec& rank,
-                                           const KeeperSpec& spec) {
+std::vector<std::string> MarkedEnvironment(const ProcessSpec& spec,
+                                           const std::string& place) {
   const std::pair<std::string, std::string> marks[] = {
       {kAttemptVariable, spec.attempt},
-      {kPlaceVariable, spec.runtime_dir},
-      {kRankVariable, std::to_string(rank.rank)}};
+      {kPlaceVariable, place},
+      {kProcessVariable, spec.key().ToString()}};
   std::vector<std::string> environment;
-  for (const std::string& variable : rank.env) {
+  for (const std::string& variable : spec.env) {
     const std::string name = variable.substr(0, variable.find('='));
     if (std::none_of(
             std::begin(marks), std::end(marks),
@@ -79,9 +79,9 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
 // The child's side, from fork to exec.  Never returns.
 class Child {
  public:
-  Child(const RankSpec& rank, const KeeperSpec& spec, int failure_pipe)
-      : rank_(rank),
-        environment_(MarkedEnvironment(rank, spec)),
+  Child(const ProcessSpec& spec, const std::string& place, int failure_pipe)
+      : spec_(spec),
+        environment_(MarkedEnvironment(spec, place)),
         failure_pipe_(failure_pipe) {}
 
   [[noreturn]] void Run(pid_t keeper, int cgroup_procs, int stdout_pipe,
@@ -95,7 +95,7 @@ class Child {
     ConnectStdio(stdout_pipe, stderr_pipe);
     if (file_limit_raised) setrlimit(RLIMIT_NOFILE, &inherited_file_limit);
     Pin();
-    if (chdir(rank_.cwd.c_str()) != 0) Fail(ChildFailure::kDirectory);
+    if (chdir(spec_.cwd.c_str()) != 0) Fail(ChildFailure::kDirectory);
     // Marked, not closed: a failing exec still has to be told.
     syscall(SYS_close_range, 3, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     Exec();
@@ -132,19 +132,19 @@ class Child {
 
   // Nearness is a matter of speed: what cannot be is left as it is.
   void Pin() {
-    if (rank_.cpus.empty()) return;
+    if (spec_.cpus.empty()) return;
     cpu_set_t own;
     if (sched_getaffinity(0, sizeof(own), &own) != 0) return;
     cpu_set_t near;
     CPU_ZERO(&near);
-    for (const int cpu : rank_.cpus) {
+    for (const int cpu : spec_.cpus) {
       if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &own)) CPU_SET(cpu, &near);
     }
     if (CPU_COUNT(&near) > 0) sched_setaffinity(0, sizeof(near), &near);
   }
 
   [[noreturn]] void Exec() {
-    const std::string& program = rank_.argv[0];
+    const std::string& program = spec_.argv[0];
     if (program.find('/') != std::string::npos) {
       ExecFile(program);
     } else {
@@ -155,7 +155,7 @@ class Child {
   }
 
   void ExecFile(const std::string& file) {
-    execve(file.c_str(), Pointers(rank_.argv).data(),
+    execve(file.c_str(), Pointers(spec_.argv).data(),
            Pointers(environment_).data());
     const int error = errno;
     if (access(file.c_str(), F_OK) == 0) found_ = file;
@@ -193,7 +193,7 @@ class Child {
     _exit(failure.exit_code());
   }
 
-  const RankSpec& rank_;
+  const ProcessSpec& spec_;
   const std::vector<std::string> environment_;
   const int failure_pipe_;
   std::string found_;  // a file that is there but did not run
@@ -206,21 +206,21 @@ int ChildFailure::exit_code() const {
                                                                        : 126;
 }
 
-std::string Describe(const ChildFailure& failure, const RankSpec& rank) {
+std::string Describe(const ChildFailure& failure, const ProcessSpec& spec) {
   const std::string reason = std::strerror(failure.error);
-  const std::string cannot = "cannot run \"" + rank.argv[0] + "\": " + reason;
+  const std::string cannot = "cannot run \"" + spec.argv[0] + "\": " + reason;
   switch (failure.step) {
     case ChildFailure::kPipe:
-      return "cannot make pipes for the rank: " + reason;
+      return "cannot make pipes for the process: " + reason;
     case ChildFailure::kFork:
       return "cannot start a process: " + reason +
              " (check the limits of processes and memory)";
     case ChildFailure::kCgroup:
-      return "cannot enter the rank's cgroup: " + reason;
+      return "cannot enter the process's cgroup: " + reason;
     case ChildFailure::kInput:
       return "cannot connect stdin, stdout, stderr: " + reason;
     case ChildFailure::kDirectory:
-      return "cannot enter the working directory \"" + rank.cwd +
+      return "cannot enter the working directory \"" + spec.cwd +
              "\": " + reason;
     case ChildFailure::kInterpreter:
       return cannot + " (the file is there: its interpreter or loader is not)";
@@ -243,9 +243,9 @@ void RaiseOwnFileLimit() {
   file_limit_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;
 }
 
-std::optional<pid_t> StartChild(const RankSpec& rank, const KeeperSpec& spec,
-                                int cgroup_procs, ChildEnds* ends,
-                                ChildFailure* failure) {
+std::optional<pid_t> StartChild(const ProcessSpec& spec,
+                                const std::string& place, int cgroup_procs,
+                                ChildEnds* ends, ChildFailure* failure) {
   PipePair out;
   PipePair err;
   PipePair failed;
@@ -259,7 +259,7 @@ std::optional<pid_t> StartChild(const RankSpec& rank, const KeeperSpec& spec,
   const pid_t keeper = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Child(rank, spec, failed.write.get())
+    Child(spec, place, failed.write.get())
         .Run(keeper, cgroup_procs, out.write.get(), err.write.get());
   }
   if (pid < 0) {

@@ -10,7 +10,7 @@
 
 namespace cohort::keeper {
 
-// The keeper's ends of what connects it to a rank.
+// The keeper's ends of what connects it to a process.
 struct ChildEnds {
   UniqueFd stdout_pipe;  // nonblocking
   UniqueFd stderr_pipe;  // nonblocking
@@ -18,7 +18,7 @@ struct ChildEnds {
   UniqueFd failure_pipe;  // nonblocking
 };
 
-// Why a rank's program does not run.
+// Why a process's program does not run.
 struct ChildFailure {
   enum Step : int {
     kPipe,
@@ -37,19 +37,20 @@ struct ChildFailure {
 };
 
 // One line for people: what failed, why, and what to look at.
-std::string Describe(const ChildFailure& failure, const RankSpec& rank);
+std::string Describe(const ChildFailure& failure, const ProcessSpec& spec);
 
-// Lets this process open as many files as it may (a rank takes ten of ours);
+// Lets this process open as many files as it may (a process takes ten
+// of ours);
 // children get back what it had.
 void RaiseOwnFileLimit();
 
-// Forks and runs `rank`'s program in a session of its own that dies with this
-// process.  Returns its pid; or nullopt with *failure.  What fails after the
-// fork comes through failure_pipe.  `cgroup_procs`: -1 or a file to write "0"
-// to.
-std::optional<pid_t> StartChild(const RankSpec& rank, const KeeperSpec& spec,
-                                int cgroup_procs, ChildEnds* ends,
-                                ChildFailure* failure);
+// Forks and runs the program of `spec` in a session of its own that dies with
+// this process.  Returns its pid; or nullopt with *failure.  What fails after
+// the fork comes through failure_pipe.  `place`: the keeper's, for its marks.
+// `cgroup_procs`: -1 or a file to write "0" to.
+std::optional<pid_t> StartChild(const ProcessSpec& spec,
+                                const std::string& place, int cgroup_procs,
+                                ChildEnds* ends, ChildFailure* failure);
 
 // What came through `failure_pipe`: the failure, or nothing.  False in *closed
 // while neither message nor end is there yet.

@@ -21,12 +21,25 @@ EventFeed::EventFeed(Poller& poller, UniqueFd listener)
   poller_.Watch(listener_.get(), Source::kListener, 0);
 }
 
-void EventFeed::Publish(std::string packet) {
-  events_.push_back(std::move(packet));
+void EventFeed::Publish(const ProcessKey& process, std::string packet) {
+  events_[next_event_++] = {process, std::move(packet)};
   for (auto it = connections_.begin(); it != connections_.end();) {
     const auto current = it++;
     if (!Send(current->first, current->second)) Close(current->first);
   }
+}
+
+void EventFeed::Forget(const ProcessKey& process) {
+  std::erase_if(events_, [&process](const auto& event) {
+    return event.second.process == process;
+  });
+}
+
+void EventFeed::Reply(uint32_t index, const Answer& answer) {
+  const auto it = connections_.find(index);
+  if (it == connections_.end()) return;
+  it->second.replies.push_back(Encode(answer));
+  if (!Send(index, it->second)) Close(index);
 }
 
 void EventFeed::OnListenerReady() {
@@ -45,8 +58,8 @@ void EventFeed::OnListenerReady() {
   }
 }
 
-std::vector<StopCommand> EventFeed::OnConnectionReady(uint32_t index) {
-  std::vector<StopCommand> commands;
+std::vector<Command> EventFeed::OnConnectionReady(uint32_t index) {
+  std::vector<Command> commands;
   const auto it = connections_.find(index);
   if (it == connections_.end()) return commands;
   if (!ReadCommands(it->second, &commands) || !Send(index, it->second)) {
@@ -57,7 +70,7 @@ std::vector<StopCommand> EventFeed::OnConnectionReady(uint32_t index) {
 
 bool EventFeed::AllSent() const {
   for (const auto& [index, connection] : connections_) {
-    if (connection.next < events_.size()) return false;
+    if (NextOf(connection) != nullptr) return false;
   }
   return true;
 }
@@ -72,15 +85,15 @@ bool EventFeed::MayConnect(int socket) const {
 }
 
 bool EventFeed::ReadCommands(Connection& connection,
-                             std::vector<StopCommand>* commands) {
+                             std::vector<Command>* commands) {
   while (true) {
-    char buffer[kPacketBytesMax];
+    static char buffer[kCommandBytesMax];  // one thread
     const ssize_t n = recv(connection.socket.get(), buffer, sizeof(buffer), 0);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
     if (n == 0) return false;
     std::string error;
-    const std::optional<StopCommand> command =
-        ParseStop(std::string(buffer, static_cast<size_t>(n)), &error);
+    const std::optional<Command> command =
+        ParseCommand(std::string(buffer, static_cast<size_t>(n)), &error);
     if (!command) {
       std::fprintf(stderr, "hang up on a peer: its command: %s\n",
                    error.c_str());
@@ -90,22 +103,30 @@ bool EventFeed::ReadCommands(Connection& connection,
   }
 }
 
+const std::string* EventFeed::NextOf(const Connection& connection) const {
+  if (!connection.replies.empty()) return &connection.replies.front();
+  const auto event = events_.lower_bound(connection.next);
+  return event == events_.end() ? nullptr : &event->second.packet;
+}
+
 bool EventFeed::Send(uint32_t index, Connection& connection) {
-  while (connection.next < events_.size()) {
-    const std::string& packet = events_[connection.next];
-    const ssize_t n = send(connection.socket.get(), packet.data(),
-                           packet.size(), MSG_NOSIGNAL);
+  bool waits = false;
+  while (const std::string* const packet =
+             waits ? nullptr : NextOf(connection)) {
+    const ssize_t n = send(connection.socket.get(), packet->data(),
+                           packet->size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
-    if (n < 0) {
-      poller_.Watch(connection.socket.get(), Source::kConnection, index,
-                    /*writable=*/true);
-      return true;
-    }
-    if (++connection.next == events_.size()) {
-      poller_.Watch(connection.socket.get(), Source::kConnection, index);
+    waits = n < 0;
+    if (waits) continue;
+    if (connection.replies.empty()) {
+      connection.next = events_.lower_bound(connection.next)->first + 1;
+    } else {
+      connection.replies.erase(connection.replies.begin());
     }
   }
+  poller_.Watch(connection.socket.get(), Source::kConnection, index,
+                /*writable=*/waits);
   return true;
 }
 

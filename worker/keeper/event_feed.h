@@ -13,40 +13,53 @@ namespace cohort::keeper {
 
 // The keeper's side of the control socket.
 //
-// Keeps every event (at most 2 a rank and 2 more) and gives each connection all
-// of them from the first: a connection is a place in that list, so a slow or
-// stopped daemon costs nothing and a new one misses nothing. Thread-compatible.
+// Keeps every event (at most 3 of each process that is not forgotten, and the
+// keeper's own) and gives each connection all of them from the first: a
+// connection is a place in that list, so a slow or stopped daemon costs nothing
+// and a new one misses nothing.  Thread-compatible.
 class EventFeed {
  public:
   // `listener`: bound, listening, nonblocking, SOCK_SEQPACKET.
   EventFeed(Poller& poller, UniqueFd listener);
 
-  void Publish(std::string packet);
+  // `process`: whose event it is; none of the keeper's own.
+  void Publish(const ProcessKey& process, std::string packet);
+  // Drops the events of `process`.
+  void Forget(const ProcessKey& process);
+  // Tells connection `index` alone, before any later event.
+  void Reply(uint32_t index, const Answer& answer);
 
   void OnListenerReady();
   // Returns the commands that came.
-  std::vector<StopCommand> OnConnectionReady(uint32_t index);
+  std::vector<Command> OnConnectionReady(uint32_t index);
 
+  bool connected() const { return !connections_.empty(); }
   // Every connection has been given everything.
   bool AllSent() const;
-  // And there is one.
-  bool Heard() const { return !connections_.empty() && AllSent(); }
 
  private:
+  struct Event {
+    ProcessKey process;
+    std::string packet;
+  };
   struct Connection {
     UniqueFd socket;
-    size_t next = 0;  // of events_
+    std::vector<std::string> replies;
+    uint64_t next = 0;  // of events_
   };
 
   bool MayConnect(int socket) const;
   // False when the connection is to be closed.
-  bool ReadCommands(Connection& connection, std::vector<StopCommand>* commands);
+  bool ReadCommands(Connection& connection, std::vector<Command>* commands);
   bool Send(uint32_t index, Connection& connection);
+  // The packet that `connection` is to be given next; null when it has all.
+  const std::string* NextOf(const Connection& connection) const;
   void Close(uint32_t index);
 
   Poller& poller_;
   const UniqueFd listener_;
-  std::vector<std::string> events_;
+  std::map<uint64_t, Event> events_;  // in their order
+  uint64_t next_event_ = 0;
   std::map<uint32_t, Connection> connections_;
   uint32_t next_index_ = 0;
 };

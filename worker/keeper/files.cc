@@ -25,6 +25,29 @@ int WriteAll(int fd, const std::string& bytes) {
   return 0;
 }
 
+// All bytes of a file that was just opened, or errno when it was not.
+std::optional<std::string> ReadAll(const UniqueFd& fd, size_t bytes_max,
+                                   int* error_number) {
+  if (!fd) {
+    *error_number = errno;
+    return std::nullopt;
+  }
+  std::string bytes;
+  char buffer[16384];
+  while (true) {
+    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) *error_number = errno;
+    if (n < 0) return std::nullopt;
+    if (n == 0) return bytes;
+    bytes.append(buffer, static_cast<size_t>(n));
+    if (bytes.size() > bytes_max) {
+      *error_number = EFBIG;
+      return std::nullopt;
+    }
+  }
+}
+
 std::string SyncDirectory(const Directory& dir) {
   if (fsync(dir.fd()) != 0) return ErrnoText("sync", dir.path(), errno);
   return "";
@@ -90,24 +113,14 @@ std::string ErrnoText(const std::string& what, const std::string& path,
 std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,
                                      int* error_number) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) {
-    *error_number = errno;
-    return std::nullopt;
-  }
-  std::string bytes;
-  char buffer[16384];
-  while (true) {
-    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) *error_number = errno;
-    if (n < 0) return std::nullopt;
-    if (n == 0) return bytes;
-    bytes.append(buffer, static_cast<size_t>(n));
-    if (bytes.size() > bytes_max) {
-      *error_number = EFBIG;
-      return std::nullopt;
-    }
-  }
+  return ReadAll(fd, bytes_max, error_number);
+}
+
+std::optional<std::string> ReadWhole(const Directory& dir,
+                                     const std::string& name, size_t bytes_max,
+                                     int* error_number) {
+  const UniqueFd fd(openat(dir.fd(), name.c_str(), O_RDONLY | O_CLOEXEC));
+  return ReadAll(fd, bytes_max, error_number);
 }
 
 std::string WriteByRename(const Directory& dir, const std::string& name,

@@ -57,6 +57,11 @@ std::string ErrnoText(const std::string& what, const std::string& path,
 std::optional<std::string> ReadWhole(const std::string& path, size_t bytes_max,
                                      int* error_number);
 
+// The same of a file in `dir`, also after that was renamed.
+std::optional<std::string> ReadWhole(const Directory& dir,
+                                     const std::string& name, size_t bytes_max,
+                                     int* error_number);
+
 enum class Durability { kCrash, kPowerLoss };
 
 // Writes a file under another name and renames it to `dir`/`name`; kPowerLoss

@@ -1,5 +1,6 @@
 #include "worker/keeper/keeper.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -9,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -18,7 +18,6 @@
 namespace cohort::keeper {
 namespace {
 
-constexpr size_t kDoneBytesMax = 256;
 // Killed processes end in microseconds; only those in uninterruptible sleep
 // make us look again and again.
 constexpr int kSweepEvery_ms = 20;
@@ -30,7 +29,6 @@ constexpr int kLastWords_ms = 2000;
 constexpr long kSigtermsApart_ms = 500;
 // A poll takes an int; who waits longer looks again.
 constexpr int64_t kWaitMax_ms = 3600 * 1000;
-constexpr int64_t kTimeMax_ms = std::numeric_limits<int64_t>::max();
 
 UniqueFd TakeSignals() {
   sigset_t signals;
@@ -50,11 +48,15 @@ bool EndedBySigterm(const siginfo_t& ended) {
          (ended.si_code == CLD_EXITED ? 128 + SIGTERM : SIGTERM);
 }
 
+bool HasFile(const Directory& dir, const std::string& name) {
+  return faccessat(dir.fd(), name.c_str(), F_OK, 0) == 0;
+}
+
 }  // namespace
 
 Keeper::Keeper(KeeperInputs inputs)
     : inputs_(std::move(inputs)),
-      attempt_dir_(inputs_.attempt_dir),
+      dir_(inputs_.dir),
       feed_(poller_, std::move(inputs_.listener)),
       signals_(TakeSignals()) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -62,51 +64,29 @@ Keeper::Keeper(KeeperInputs inputs)
 }
 
 std::string Keeper::Prepare() {
-  const KeeperSpec& spec = inputs_.spec;
-  std::string error = OpenDirectories();
-  if (error.empty()) {
-    error = done_file_.Reserve(attempt_dir_, "done", kDoneBytesMax);
-  }
-  const RankProcess::Context context = {spec,    attempt_dir_, log_dir_,
-                                        poller_, feed_,        group_};
-  for (const RankSpec& rank : spec.ranks) {
-    if (!error.empty()) return error;
-    ranks_.push_back(std::make_unique<RankProcess>(
-        context, rank, static_cast<uint32_t>(ranks_.size())));
-    error = ranks_.back()->Reserve();
-  }
-  if (!error.empty()) return error;
+  if (!dir_.error().empty()) return dir_.error();
   KeeperReport report;
-  report.attempt = spec.attempt;
   report.pid = getpid();
   const std::optional<ProcessStat> stat = ReadProcessStat(getpid());
   report.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
   report.boot_id = ReadBootId();
   MakeCgroup(&report);
   const std::string packet = Encode(report);
-  error = WriteByRename(attempt_dir_, "keeper", packet, Durability::kCrash);
+  const std::string error =
+      WriteByRename(dir_, "keeper", packet, Durability::kCrash);
   if (error.empty()) {
-    feed_.Publish(packet);
+    feed_.Publish({}, packet);
   } else {
     group_.Remove();
   }
   return error;
 }
 
-std::string Keeper::OpenDirectories() {
-  if (!attempt_dir_.error().empty()) return attempt_dir_.error();
-  const std::string error = MakeDirectories(inputs_.spec.log_dir);
-  if (!error.empty()) return error;
-  log_dir_ = Directory(inputs_.spec.log_dir);
-  return log_dir_.error();
-}
-
 void Keeper::MakeCgroup(KeeperReport* report) {
-  const KeeperSpec& spec = inputs_.spec;
   report->cgroup_missing = "none was asked for";
-  if (spec.cgroup_parent.empty()) return;
+  if (inputs_.cgroup_parent.empty()) return;
   report->cgroup_missing =
-      Cgroup::Create(spec.cgroup_parent, CgroupName(spec), &group_);
+      Cgroup::Create(inputs_.cgroup_parent, CgroupName(inputs_.place), &group_);
   report->cgroup = group_.path();
   group_.EnableMemoryBelow();
   if (!report->cgroup_missing.empty()) {
@@ -116,24 +96,32 @@ void Keeper::MakeCgroup(KeeperReport* report) {
 }
 
 void Keeper::Run() {
-  for (const auto& rank : ranks_) rank->Start();
-  if (const auto& limit_ms = inputs_.spec.time_limit_ms) {
-    const int64_t now = MonotonicNow_ms();
-    limit_at_ms_ = now + std::min(*limit_ms, kTimeMax_ms - now);
-  }
-  sweeping_ = true;  // those that could not start settle here
+  quiet_since_ms_ = alone_since_ms_ = MonotonicNow_ms();
   while (true) {
-    if (limit_at_ms_ && MonotonicNow_ms() >= *limit_at_ms_) OnTimeLimit();
-    if (kill_at_ms_ && MonotonicNow_ms() >= *kill_at_ms_) KillAll();
+    TakeDeadlines();
     if (sweeping_) Sweep();
-    if (AllSettled() && !done_) Finish();
-    if (give_up_) return;
-    if (done_ && (feed_.AllSent() || MonotonicNow_ms() >= leave_at_ms_)) {
-      return;
-    }
-    if (told_ && feed_.Heard()) return;
+    recorded_ = RecordAll();
+    if (MayLeave(MonotonicNow_ms())) break;
     for (const Ready& ready : poller_.Wait(NextTimeout_ms())) Dispatch(ready);
   }
+  group_.Remove();
+}
+
+bool Keeper::MayLeave(int64_t now_ms) {
+  const bool quiet = AllSettled();
+  if (!quiet) quiet_since_ms_ = now_ms;
+  if (!quiet || feed_.connected()) alone_since_ms_ = now_ms;
+  if (leaving_) {
+    return quiet &&
+           (feed_.AllSent() || now_ms >= quiet_since_ms_ + kLastWords_ms);
+  }
+  if (!quiet || !recorded_ ||
+      now_ms < alone_since_ms_ + inputs_.idle_timeout_ms) {
+    return false;
+  }
+  // A daemon that just connects has found a keeper.
+  feed_.OnListenerReady();
+  return !feed_.connected();
 }
 
 int Keeper::NextTimeout_ms() const {
@@ -143,10 +131,17 @@ int Keeper::NextTimeout_ms() const {
     timeout = timeout < 0 ? ms : std::min(timeout, ms);
   };
   const int64_t now = MonotonicNow_ms();
-  if (limit_at_ms_) within(*limit_at_ms_ - now);
-  if (kill_at_ms_) within(*kill_at_ms_ - now);
+  for (const auto& [index, process] : processes_) {
+    if (process->deadline_ms()) within(*process->deadline_ms() - now);
+  }
   if (sweeping_) within(kSweepEvery_ms);
-  if (AllSettled()) within(done_ ? leave_at_ms_ - now : kRetryEvery_ms);
+  if (!recorded_) within(kRetryEvery_ms);
+  if (AllSettled()) {
+    if (leaving_) within(quiet_since_ms_ + kLastWords_ms - now);
+    if (recorded_ && !feed_.connected()) {
+      within(alone_since_ms_ + inputs_.idle_timeout_ms - now);
+    }
+  }
   return static_cast<int>(timeout);
 }
 
@@ -157,16 +152,106 @@ void Keeper::Dispatch(const Ready& ready) {
     case Source::kListener:
       return feed_.OnListenerReady();
     case Source::kConnection:
-      for (const StopCommand& command : feed_.OnConnectionReady(ready.index)) {
-        OnStop(command);
+      for (const Command& command : feed_.OnConnectionReady(ready.index)) {
+        OnCommand(command, ready.index);
       }
       return;
     case Source::kStdout:
     case Source::kStderr:
-      return ranks_[ready.index]->OnOutput(ready.source);
     case Source::kFailure:
-      return ranks_[ready.index]->OnFailurePipe();
+      break;
   }
+  const auto it = processes_.find(ready.index);
+  if (it == processes_.end()) return;  // forgotten in this turn
+  if (ready.source == Source::kFailure) return it->second->OnFailurePipe();
+  it->second->OnOutput(ready.source);
+}
+
+void Keeper::OnCommand(const Command& command, uint32_t connection) {
+  switch (command.kind) {
+    case Command::Kind::kBegin: {
+      Processes begun;
+      const std::string error = Begin(command.processes, &begun);
+      // Before a report of them, and before one runs.
+      feed_.Reply(connection, {command.number, error});
+      if (!error.empty()) return;
+      for (const auto& [index, process] : begun) process->Start();
+      processes_.merge(begun);
+      sweeping_ = true;  // those that could not start settle there
+      return;
+    }
+    case Command::Kind::kStop:
+      for (const ProcessKey& key : command.processes) {
+        Process* const process = Find(key);
+        if (process == nullptr) continue;
+        process->Stop(ExitCause::kStopped, command.grace_ms);
+        sweeping_ = sweeping_ || process->killing();
+      }
+      return;
+    case Command::Kind::kForget:
+      return Forget(command.processes);
+    case Command::Kind::kClose:
+      leaving_ = true;
+      return;
+  }
+}
+
+std::string Keeper::Begin(const std::vector<ProcessKey>& keys,
+                          Processes* begun) {
+  if (leaving_) return "the keeper is about to end";
+  std::string error;
+  const Process::Context context = {inputs_.place, dir_, poller_, feed_,
+                                    group_};
+  for (const ProcessKey& key : keys) {
+    std::optional<ProcessSpec> spec;
+    // KP-4: also what an earlier keeper of this directory began.
+    const bool known =
+        Find(key) != nullptr || HasFile(dir_, StartedFile(key)) ||
+        HasFile(dir_, ExitFile(key)) || HasFile(dir_, EndedFile(key));
+    if (!known) spec = ReadSpec(key, &error);
+    if (spec) {
+      const uint32_t index = next_index_++;
+      auto process =
+          std::make_unique<Process>(context, *std::move(spec), index);
+      error = process->Reserve();
+      if (error.empty()) (*begun)[index] = std::move(process);
+    }
+    if (error.empty() && LiveCount() + begun->size() > kProcessesMax) {
+      error = "a keeper runs at most " + std::to_string(kProcessesMax) +
+              " processes";
+    }
+    if (!error.empty()) break;
+  }
+  if (error.empty()) return "";
+  for (const auto& [index, process] : *begun) process->Discard();
+  return error;
+}
+
+std::optional<ProcessSpec> Keeper::ReadSpec(const ProcessKey& key,
+                                            std::string* error) const {
+  const std::string path = dir_.path() + "/" + SpecFile(key);
+  int error_number = 0;
+  const std::optional<std::string> bytes =
+      ReadWhole(dir_, SpecFile(key), kSpecBytesMax, &error_number);
+  if (!bytes) {
+    *error = ErrnoText("read", path, error_number);
+    return std::nullopt;
+  }
+  std::optional<ProcessSpec> spec = ParseSpec(*bytes, error);
+  if (spec && spec->key() != key) *error = "it is of another process";
+  if (!error->empty()) *error = path + ": " + *error;
+  return error->empty() ? spec : std::nullopt;
+}
+
+void Keeper::Forget(const std::vector<ProcessKey>& keys) {
+  const std::set<ProcessKey> named(keys.begin(), keys.end());
+  std::erase_if(processes_, [&](const auto& entry) {
+    const Process& process = *entry.second;
+    const bool forget = process.state() == Process::State::kSettled &&
+                        named.count(process.key()) != 0;
+    if (forget) feed_.Forget(process.key());
+    return forget;
+  });
 }
 
 void Keeper::OnSignals() {
@@ -188,53 +273,57 @@ void Keeper::Reap() {
       return;
     }
     sweeping_ = true;
-    if (RankProcess* const rank = LiveRank(ended.si_pid)) {
+    if (Process* const process = LeaderOf(ended.si_pid)) {
       // Those that end meanwhile were told by the same.
-      if (EndedBySigterm(ended) && !std::exchange(awaited, true)) {
+      if (EndedBySigterm(ended) && !process->stopping() &&
+          !std::exchange(awaited, true)) {
         AwaitOwnSigterm();
       }
-      rank->OnLeaderEnded(ended);
+      process->OnLeaderEnded(ended);
     } else {
       waitid(P_PID, static_cast<id_t>(ended.si_pid), &ended, WEXITED);
     }
   }
 }
 
-RankProcess* Keeper::LiveRank(pid_t leader) const {
-  for (const auto& rank : ranks_) {
-    if (rank->live() && rank->pid() == leader) return rank.get();
+Process* Keeper::Find(const ProcessKey& key) const {
+  for (const auto& [index, process] : processes_) {
+    if (process->key() == key) return process.get();
   }
   return nullptr;
 }
 
-void Keeper::OnStop(const StopCommand& command) {
-  const int64_t kill_at = MonotonicNow_ms() + command.grace_ms;
-  const bool first = !stopping();
-  if (!kill_at_ms_ || kill_at < *kill_at_ms_) kill_at_ms_ = kill_at;
-  if (command.grace_ms == 0) return KillAll();
-  if (!first) return;
-  for (const auto& rank : ranks_) rank->Stop();
+Process* Keeper::LeaderOf(pid_t pid) const {
+  for (const auto& [index, process] : processes_) {
+    if (process->live() && process->pid() == pid) return process.get();
+  }
+  return nullptr;
 }
 
-void Keeper::OnTimeLimit() {
-  limit_at_ms_.reset();
-  // Who ended by itself, if only just, was not ended by the limit; nor was who
-  // is being stopped already.
-  Reap();
-  if (stopping()) return;
-  for (const auto& rank : ranks_) rank->WillEndBy(ExitCause::kTimeLimit);
-  if (!LiveRanks().empty()) OnStop({inputs_.spec.grace_ms});
+void Keeper::TakeDeadlines() {
+  const int64_t now = MonotonicNow_ms();
+  // Who ended by itself, if only just, was not ended by the limit.
+  for (const auto& [index, process] : processes_) {
+    if (process->AtTimeLimit(now)) {
+      Reap();
+      break;
+    }
+  }
+  for (const auto& [index, process] : processes_) {
+    process->TakeDeadline(now);
+    sweeping_ = sweeping_ || (process->killing() &&
+                              process->state() != Process::State::kSettled);
+  }
 }
 
 void Keeper::OnTerminated() {
-  if (!stopping()) {
-    for (const auto& rank : ranks_) rank->WillEndBy(ExitCause::kKeeperStopped);
+  leaving_ = true;
+  for (const auto& [index, process] : processes_) {
+    process->Stop(ExitCause::kKeeperStopped, process->spec().grace_ms);
   }
-  OnStop({inputs_.spec.grace_ms});
 }
 
 void Keeper::AwaitOwnSigterm() {
-  if (stopping()) return;
   sigset_t sigterm;
   sigemptyset(&sigterm);
   sigaddset(&sigterm, SIGTERM);
@@ -242,28 +331,18 @@ void Keeper::AwaitOwnSigterm() {
   if (sigtimedwait(&sigterm, nullptr, &wait) == SIGTERM) OnTerminated();
 }
 
-void Keeper::KillAll() {
-  give_up_ = AllSettled() && !done_;
-  killing_ = true;
-  sweeping_ = true;
-  kill_at_ms_.reset();
-  for (const auto& rank : ranks_) rank->Kill();
-  group_.Kill();
-}
-
-int Keeper::OwnerOf(const ProcessStat& child) const {
-  for (const auto& rank : ranks_) {
-    if (rank->pid() != 0 && child.session == rank->pid()) return rank->rank();
-  }
-  const std::vector<std::string> environment = ReadEnvironment(child.pid);
-  // Ranks of a cluster inside this rank have numbers of their own.
-  if (!Carries(environment, kAttemptVariable, inputs_.spec.attempt)) return -1;
-  for (const auto& rank : ranks_) {
-    if (Carries(environment, kRankVariable, std::to_string(rank->rank()))) {
-      return rank->rank();
+Process* Keeper::OwnerOf(const ProcessStat& child) const {
+  for (const auto& [index, process] : processes_) {
+    if (process->pid() != 0 && child.session == process->pid()) {
+      return process.get();
     }
   }
-  return -1;
+  const std::vector<std::string> environment = ReadEnvironment(child.pid);
+  // The processes of a cluster inside this one have another keeper's place.
+  if (ValueOf(environment, kPlaceVariable) != inputs_.place) return nullptr;
+  const std::optional<ProcessKey> key =
+      ParseProcessKey(ValueOf(environment, kProcessVariable));
+  return key ? Find(*key) : nullptr;
 }
 
 bool Keeper::HasChildren() const {
@@ -272,29 +351,27 @@ bool Keeper::HasChildren() const {
          errno != ECHILD;
 }
 
-std::set<int> Keeper::LiveRanks() const {
-  std::set<int> live;
-  for (const auto& rank : ranks_) {
-    if (rank->live()) live.insert(rank->rank());
-  }
-  return live;
+size_t Keeper::LiveCount() const {
+  return static_cast<size_t>(
+      std::count_if(processes_.begin(), processes_.end(),
+                    [](const auto& entry) { return entry.second->live(); }));
 }
 
 void Keeper::Sweep() {
-  // What an ended rank leaves becomes our child: without any there is no need
-  // to walk all of /proc, which takes milliseconds on a busy node.
+  // What an ended process leaves becomes our child: without any there is no
+  // need to walk all of /proc, which takes milliseconds on a busy node.
   const std::map<pid_t, ProcessStat> processes =
       HasChildren() ? ReadProcesses() : std::map<pid_t, ProcessStat>();
-  const std::set<int> live_ranks = LiveRanks();
-  std::set<int> not_empty;  // ended ranks of which a process is left
+  const bool some_live = LiveCount() > 0;
+  std::set<const Process*> not_empty;  // of which something is left
   for (const auto& [pid, child] : processes) {
     if (child.parent != getpid()) continue;
-    const RankProcess* const leader = LiveRank(pid);
-    const int owner = leader != nullptr ? leader->rank() : OwnerOf(child);
-    // Whose it is cannot be told: it may be a live rank's.
+    const Process* owner = LeaderOf(pid);
+    if (owner == nullptr) owner = OwnerOf(child);
+    // Whose it is cannot be told: it may be a live one's.
     const bool spare =
-        owner < 0 ? !live_ranks.empty() : live_ranks.count(owner) != 0;
-    if (spare && !killing_) continue;
+        owner == nullptr ? some_live : owner->live() && !owner->killing();
+    if (spare) continue;
     std::vector<pid_t> tree = DescendantsOf(pid, processes);
     tree.push_back(pid);
     for (const pid_t member : tree) {
@@ -304,38 +381,30 @@ void Keeper::Sweep() {
       SignalExactly(process, SIGKILL);
     }
   }
-  const bool strays = not_empty.count(-1) != 0;
+  const bool strays = not_empty.count(nullptr) != 0;
   sweeping_ = !not_empty.empty();
-  for (const auto& rank : ranks_) {
-    if (rank->state() != RankProcess::State::kEnded) continue;
-    // A stray could be the last rank's: `done` has to wait for it.
-    const bool last_waits = strays && live_ranks.empty();
-    if (not_empty.count(rank->rank()) == 0 && !last_waits) rank->Settle();
+  for (const auto& [index, process] : processes_) {
+    if (process->state() != Process::State::kEnded) continue;
+    // A stray could be the last one's: its end has to wait for it.
+    const bool last_waits = strays && !some_live;
+    if (not_empty.count(process.get()) == 0 && !last_waits) process->Settle();
   }
 }
 
 bool Keeper::AllSettled() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
-    return rank->state() == RankProcess::State::kSettled;
-  });
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [](const auto& entry) {
+                       return entry.second->state() == Process::State::kSettled;
+                     });
 }
 
-void Keeper::Finish() {
+bool Keeper::RecordAll() {
   bool recorded = true;
-  for (const auto& rank : ranks_) {
-    recorded = rank->RetryExitRecord() && recorded;
+  for (const auto& [index, process] : processes_) {
+    if (process->state() != Process::State::kSettled) continue;
+    recorded = process->Record() && recorded;
   }
-  const std::string packet =
-      Encode(DoneReport{static_cast<int>(ranks_.size())});
-  if (recorded && done_file_.Commit(packet).empty()) {
-    const std::string error = done_file_.Sync();
-    if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
-    done_ = true;
-    leave_at_ms_ = MonotonicNow_ms() + kLastWords_ms;
-  }
-  if (std::exchange(told_, true)) return;
-  group_.Remove();
-  feed_.Publish(packet);
+  return recorded;
 }
 
 }  // namespace cohort::keeper

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,88 +12,98 @@
 #include "worker/keeper/files.h"
 #include "worker/keeper/poller.h"
 #include "worker/keeper/proc.h"
-#include "worker/keeper/rank_process.h"
+#include "worker/keeper/process.h"
 #include "worker/keeper/reports.h"
 #include "worker/keeper/spec.h"
 
 namespace cohort::keeper {
 
-// What the process was born with.
+// What the program was started with.
 struct KeeperInputs {
-  std::string attempt_dir;  // absolute
-  KeeperSpec spec;
-  UniqueFd lock;      // the attempt's flock, kept until the end
+  std::string dir;            // absolute
+  std::string place;          // its runtime directory
+  std::string cgroup_parent;  // where it may make its group; empty: do without
+  // How long it stays without a daemon when nothing runs.
+  int64_t idle_timeout_ms = 0;
+  UniqueFd lock;      // the directory's flock, kept until the end
   UniqueFd listener;  // the control socket
 };
 
-// The whole program: starts the ranks of an attempt, keeps their output and
-// their records, ends them when told to, and ends when nothing of them is left.
+// The whole program: begins processes when told to, keeps their output and
+// their records, and ends them when told to.
 //
 // Makes the process a child subreaper and blocks its signals.  One a process,
 // one thread.
 //
-// KP-1: an exit record tells what waitid told; `done` is written after all of
-//       them and after the last process of the attempt.  Where the disk takes
-//       no record any more (it is read-only, the directory was removed) `done`
-//       is told alone, and the keeper stays until somebody has heard it.
-// KP-2: no rank starts unless its records have their disk space.
-// KP-3: when a rank has ended, its descendants are ended too.
+// KP-1: an exit record tells what waitid told; `ended` comes after it and after
+//       the last process of the tree.  Where the disk takes no record any more
+//       (it is read-only, the directory was removed) both are told by the
+//       socket alone, and the keeper stays until a daemon forgets the process
+//       or closes the keeper.
+// KP-2: no process starts unless its records have their disk space.
+// KP-3: when a process has ended, its descendants are ended too.
+// KP-4: a process is begun at most once in the life of the directory.
 class Keeper {
  public:
   explicit Keeper(KeeperInputs inputs);
 
-  // All that can fail before a rank runs.  Error text; nothing was started.
+  // All that can fail before it takes commands.  Error text.
   std::string Prepare();
 
-  // Runs until everything has ended and is written.
+  // Runs until it is closed, or told to end by SIGTERM, or alone for the idle
+  // timeout; and nothing runs.
   void Run();
 
  private:
-  std::string OpenDirectories();
+  using Processes = std::map<uint32_t, std::unique_ptr<Process>>;
+
   void MakeCgroup(KeeperReport* report);
   void Dispatch(const Ready& ready);
+  void OnCommand(const Command& command, uint32_t connection);
+  // Begins all that it has not begun, or none.  Error text.
+  std::string Begin(const std::vector<ProcessKey>& keys, Processes* begun);
+  // A spec as its file has it; nullopt with *error.
+  std::optional<ProcessSpec> ReadSpec(const ProcessKey& key,
+                                      std::string* error) const;
+  void Forget(const std::vector<ProcessKey>& keys);
   void OnSignals();
   void Reap();
-  void OnStop(const StopCommand& command);
-  // TL-1: at most once, and only for ranks that would have run on.
-  void OnTimeLimit();
   // SIGTERM to this process.
   void OnTerminated();
-  // Who ends everything, as a machine that shuts down, tells ranks and keeper,
-  // in any order: waits for ours when a rank has ended of its own.
+  // Who ends everything, as a machine that shuts down, tells processes and
+  // keeper, in any order: waits for ours when a process has ended of its own.
   void AwaitOwnSigterm();
-  bool stopping() const { return kill_at_ms_ || killing_; }
-  void KillAll();
-  // Kills what ended ranks (or, after KillAll, any) have left behind, and
-  // settles ranks of which nothing is left.
+  void TakeDeadlines();
+  // Kills what ended and killed processes have left behind, and settles those
+  // of which nothing is left.
   void Sweep();
   bool HasChildren() const;
-  std::set<int> LiveRanks() const;
-  // The rank whose tree a child of ours belongs to, -1 for none.
-  int OwnerOf(const ProcessStat& child) const;
-  RankProcess* LiveRank(pid_t leader) const;
-  void Finish();
+  size_t LiveCount() const;
+  Process* Find(const ProcessKey& key) const;
+  // The live process whose leader this is.
+  Process* LeaderOf(pid_t pid) const;
+  // The process whose tree a child of ours belongs to; null for none.
+  Process* OwnerOf(const ProcessStat& child) const;
   bool AllSettled() const;
+  // Writes what the disk refused before.  False while it still does.
+  bool RecordAll();
+  bool MayLeave(int64_t now_ms);
   int NextTimeout_ms() const;
 
   KeeperInputs inputs_;
-  // Kept open: ranks outlive a daemon, and the name of its state directory.
-  const Directory attempt_dir_;
-  Directory log_dir_;
+  // Kept open: processes outlive a daemon, and the name of its state directory.
+  const Directory dir_;
   Poller poller_;
   EventFeed feed_;
   UniqueFd signals_;
   Cgroup group_;
-  ReservedFile done_file_;
-  std::vector<std::unique_ptr<RankProcess>> ranks_;
-  std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
-  std::optional<int64_t> kill_at_ms_;   // monotonic; a Stop's grace ends
-  bool killing_ = false;
-  bool sweeping_ = false;    // something ended and may have left something
-  bool done_ = false;        // the records are written
-  bool told_ = false;        // done, by the socket
-  bool give_up_ = false;     // killed while the disk refuses the last records
-  int64_t leave_at_ms_ = 0;  // after done: for connections that are slow
+  Processes processes_;  // that are not forgotten, by their index in the loop
+  uint32_t next_index_ = 0;
+  bool sweeping_ = false;       // something ended and may have left something
+  bool leaving_ = false;        // it takes no more processes
+  int64_t quiet_since_ms_ = 0;  // since when nothing runs
+  int64_t alone_since_ms_ = 0;  // and no daemon is connected
+  bool recorded_ = true;        // all that settled
 };
 
 }  // namespace cohort::keeper

@@ -31,8 +31,9 @@ std::optional<uint64_t> ParseOffset(const std::string& digits) {
 
 }  // namespace
 
-std::string LogStem(int rank, bool is_stderr) {
-  return std::to_string(rank) + (is_stderr ? ".stderr." : ".stdout.");
+std::string LogStem(int slot, uint64_t incarnation, bool is_stderr) {
+  return std::to_string(slot) + "." + std::to_string(incarnation) +
+         (is_stderr ? ".stderr." : ".stdout.");
 }
 
 std::string SegmentName(const std::string& stem, uint64_t first_offset) {

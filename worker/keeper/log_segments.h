@@ -7,12 +7,13 @@
 
 #include "worker/keeper/files.h"
 
-// The output of a rank on disk: segments named by the offset of their first
+// The output of a process on disk: segments named by the offset of their first
 // byte.  std only; the keeper writes them, worker/log_reader reads them.
 namespace cohort::keeper {
 
-// "<rank>.<stdout|stderr>."; a segment's name is this and its first offset.
-std::string LogStem(int rank, bool is_stderr);
+// "<slot>.<incarnation>.<stdout|stderr>."; a segment's name is this and its
+// first offset.
+std::string LogStem(int slot, uint64_t incarnation, bool is_stderr);
 std::string SegmentName(const std::string& stem, uint64_t first_offset);
 std::string LogEndName(const std::string& stem);
 
@@ -21,9 +22,9 @@ std::map<uint64_t, std::string> ListSegments(const std::string& dir,
                                              const std::string& stem,
                                              int* error_number);
 
-// A stream (rank's stdout or stderr) is cut into files of segment_bytes; the
-// oldest go when the sum passes stream_bytes.  A failed rank's story is in its
-// last MiB, and 8 ranks x 2 x 256 MiB = 4 GiB of disk at most.
+// A stream (a process's stdout or stderr) is cut into files of segment_bytes;
+// the oldest go when the sum passes stream_bytes.  The story of a failure is in
+// the last MiB, and 8 processes x 2 x 256 MiB = 4 GiB of disk at most.
 struct LogLimits {
   uint64_t segment_bytes = 16 << 20;
   uint64_t stream_bytes = 256 << 20;
@@ -45,6 +46,8 @@ class LogWriter {
 
   // Takes the blocks of the end mark; an error text when the disk is full.
   std::string Reserve();
+  // Gives them back: nothing was or will be written.
+  void Discard() { end_mark_.Discard(); }
 
   void Append(const char* data, size_t size);
 

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -16,11 +18,12 @@
 #include "worker/keeper/child.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/keeper.h"
-#include "worker/keeper/spec.h"
+#include "worker/keeper/proc.h"
+#include "worker/keeper/record.h"
 
-// cohort-keeper DIR: docs/design/0002-keeper.md.  cohort-keeper --check:
-// whether this program can run at all; the daemon asks before it takes new work
-// again.
+// cohort-keeper DIR IDLE_TIMEOUT_MS CGROUP_PARENT (may be empty):
+// docs/design/0002-keeper.md.  cohort-keeper --check: whether this program can
+// run at all; the daemon asks before it takes new work again.
 namespace {
 
 using cohort::keeper::UniqueFd;
@@ -51,7 +54,8 @@ bool IsListening(int fd) {
          listening == 1;
 }
 
-int Run(const std::string& dir) {
+int Run(const std::string& dir, const char* idle_timeout_ms,
+        const char* cgroup_parent) {
   using namespace cohort::keeper;  // NOLINT(google-build-using-namespace): main
   if (!IsOpenOn(kLockFd, dir + "/lock") || !IsListening(kListenerFd) ||
       flock(kLockFd, LOCK_EX | LOCK_NB) != 0) {
@@ -63,21 +67,16 @@ int Run(const std::string& dir) {
   fcntl(kLockFd, F_SETFD, FD_CLOEXEC);
   fcntl(kListenerFd, F_SETFD, FD_CLOEXEC);
   fcntl(kListenerFd, F_SETFL, O_NONBLOCK);
-  if (access((dir + "/keeper").c_str(), F_OK) == 0) {
-    return Fail(kExitUsage, dir + " has had its keeper; an attempt runs once");
+  // What marks its processes marks itself.
+  const char* const place = std::getenv(kPlaceVariable);
+  const std::optional<int64_t> idle_ms = ParseDecimal(idle_timeout_ms);
+  if (place == nullptr || place[0] != '/' || idle_ms.value_or(-1) < 0) {
+    return Fail(kExitUsage, std::string("no ") + kPlaceVariable +
+                                " in its environment, or no idle timeout");
   }
-  int error_number = 0;
-  const std::optional<std::string> bytes =
-      ReadWhole(dir + "/spec", kSpecBytesMax, &error_number);
-  if (!bytes) {
-    return Fail(kExitUsage, ErrnoText("read", dir + "/spec", error_number));
-  }
-  std::string error;
-  std::optional<KeeperSpec> spec = ParseSpec(*bytes, &error);
-  if (!spec) return Fail(kExitUsage, dir + "/spec: " + error);
-  Keeper keeper(
-      {dir, *std::move(spec), UniqueFd(kLockFd), UniqueFd(kListenerFd)});
-  error = keeper.Prepare();
+  Keeper keeper({dir, place, cgroup_parent, *idle_ms, UniqueFd(kLockFd),
+                 UniqueFd(kListenerFd)});
+  const std::string error = keeper.Prepare();
   if (!error.empty()) return Fail(kExitFailure, error);
   keeper.Run();
   return 0;
@@ -87,10 +86,12 @@ int Run(const std::string& dir) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--check") == 0) return 0;
-  if (argc != 2 || argv[1][0] != '/') {
-    return Fail(kExitUsage, "usage: cohort-keeper /ABSOLUTE/ATTEMPT/DIRECTORY");
+  if (argc != 4 || argv[1][0] != '/') {
+    return Fail(kExitUsage,
+                "usage: cohort-keeper /ABSOLUTE/DIRECTORY IDLE_TIMEOUT_MS "
+                "CGROUP_PARENT");
   }
   prctl(PR_SET_NAME, "cohort-keeper");
   cohort::keeper::RaiseOwnFileLimit();
-  return Run(argv[1]);
+  return Run(argv[1], argv[2], argv[3]);
 }

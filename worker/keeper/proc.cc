@@ -90,10 +90,15 @@ std::string ReadBootId() {
   return text ? text->substr(0, text->find('\n')) : "";
 }
 
-bool Carries(const std::vector<std::string>& environment,
-             const std::string& name, const std::string& value) {
-  return std::find(environment.begin(), environment.end(),
-                   name + "=" + value) != environment.end();
+std::string ValueOf(const std::vector<std::string>& environment,
+                    const std::string& name) {
+  const std::string prefix = name + "=";
+  for (const std::string& variable : environment) {
+    if (variable.compare(0, prefix.size(), prefix) == 0) {
+      return variable.substr(prefix.size());
+    }
+  }
+  return "";
 }
 
 bool SignalExactly(const ProcessStat& process, int signal) {

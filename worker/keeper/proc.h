@@ -38,15 +38,15 @@ std::vector<std::string> ReadEnvironment(pid_t pid);
 // Of this boot of the machine.
 std::string ReadBootId();
 
-// Names of the variables by which an attempt's processes are found.
+// Names of the variables by which the processes of a keeper are found.
 inline constexpr char kAttemptVariable[] = "COHORT_ATTEMPT_ID";
-inline constexpr char kRankVariable[] = "COHORT_KEEPER_RANK";
-// The attempt's runtime directory: of a node, where several have parts of it.
+inline constexpr char kProcessVariable[] = "COHORT_KEEPER_PROCESS";
+// The keeper's runtime directory, which no other keeper has.
 inline constexpr char kPlaceVariable[] = "COHORT_KEEPER_PLACE";
 
-// Whether `environment` holds `name`=`value`.
-bool Carries(const std::vector<std::string>& environment,
-             const std::string& name, const std::string& value);
+// What `environment` sets `name` to; empty when it does not.
+std::string ValueOf(const std::vector<std::string>& environment,
+                    const std::string& name);
 
 // Sends `signal` to exactly this process, not to a later one with its pid.
 // False when it is gone or we may not.

@@ -55,9 +55,10 @@ TEST(DescendantsOf, FollowsTheWholeTreeAndNoCircle) {
   EXPECT_THAT(DescendantsOf(9, processes), IsEmpty());
 }
 
-TEST(Carries, ComparesWholeVariables) {
-  EXPECT_TRUE(Carries({"A=1", "B=2"}, "B", "2"));
-  EXPECT_FALSE(Carries({"B=23", "AB=2"}, "B", "2"));
+TEST(ValueOf, LooksForTheWholeName) {
+  EXPECT_EQ(ValueOf({"A=1", "B=2=3"}, "B"), "2=3");
+  EXPECT_EQ(ValueOf({"B=", "AB=2"}, "B"), "");
+  EXPECT_EQ(ValueOf({"AB=2"}, "B"), "");
 }
 
 }  // namespace

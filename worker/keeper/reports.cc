@@ -12,6 +12,12 @@ constexpr int64_t kIntMax = std::numeric_limits<int>::max();
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr int kSignalMax = 64;
 
+ProcessKey ReadKey(RecordReader& in) {
+  const std::optional<ProcessKey> key = ParseProcessKey(in.Text("process"));
+  if (!key) in.Fail("field \"process\" is not ATTEMPT.SLOT.INCARNATION");
+  return key.value_or(ProcessKey());
+}
+
 std::string Cut(const std::string& message) {
   return message.substr(0, kMessageBytesMax);
 }
@@ -26,17 +32,24 @@ std::optional<T> Checked(RecordReader& in, const T& value, std::string* error) {
 
 }  // namespace
 
-std::string StartedFile(int rank) {
-  return "rank-" + std::to_string(rank) + ".started";
+std::string SpecFile(const ProcessKey& process) {
+  return process.ToString() + ".spec";
 }
 
-std::string ExitFile(int rank) {
-  return "rank-" + std::to_string(rank) + ".exit";
+std::string StartedFile(const ProcessKey& process) {
+  return process.ToString() + ".started";
+}
+
+std::string ExitFile(const ProcessKey& process) {
+  return process.ToString() + ".exit";
+}
+
+std::string EndedFile(const ProcessKey& process) {
+  return process.ToString() + ".ended";
 }
 
 std::string Encode(const KeeperReport& report) {
   return RecordWriter(kKeeperKind, kVersion)
-      .Add("attempt", report.attempt)
       .Add("pid", report.pid)
       .Add("start_time", report.start_time)
       .Add("boot_id", report.boot_id)
@@ -47,7 +60,7 @@ std::string Encode(const KeeperReport& report) {
 
 std::string Encode(const StartedReport& report) {
   return RecordWriter(kStartedKind, kVersion)
-      .Add("rank", report.rank)
+      .Add("process", report.process.ToString())
       .Add("pid", report.pid)
       .Add("start_time", report.start_time)
       .Finish();
@@ -55,7 +68,7 @@ std::string Encode(const StartedReport& report) {
 
 std::string Encode(const ExitReport& report) {
   return RecordWriter(kExitKind, kVersion)
-      .Add("rank", report.rank)
+      .Add("process", report.process.ToString())
       .Add("cause", static_cast<int64_t>(report.cause))
       .Add("exit_code", report.exit_code)
       .Add("signal", report.signal)
@@ -66,8 +79,10 @@ std::string Encode(const ExitReport& report) {
       .Finish();
 }
 
-std::string Encode(const DoneReport& report) {
-  return RecordWriter(kDoneKind, kVersion).Add("ranks", report.ranks).Finish();
+std::string Encode(const EndedReport& report) {
+  return RecordWriter(kEndedKind, kVersion)
+      .Add("process", report.process.ToString())
+      .Finish();
 }
 
 std::string Encode(const LogEnd& end) {
@@ -77,9 +92,21 @@ std::string Encode(const LogEnd& end) {
       .Finish();
 }
 
-std::string Encode(const StopCommand& command) {
-  return RecordWriter(kStopKind, kVersion)
-      .Add("grace_ms", command.grace_ms)
+std::string Encode(const Command& command) {
+  RecordWriter out(kCommandKind, kVersion);
+  out.Add("kind", static_cast<int64_t>(command.kind))
+      .Add("number", command.number)
+      .Add("grace_ms", command.grace_ms);
+  for (const ProcessKey& process : command.processes) {
+    out.Add("process", process.ToString());
+  }
+  return out.Finish();
+}
+
+std::string Encode(const Answer& answer) {
+  return RecordWriter(kAnswerKind, kVersion)
+      .Add("number", answer.number)
+      .Add("error", Cut(answer.error))
       .Finish();
 }
 
@@ -87,7 +114,6 @@ std::optional<KeeperReport> ParseKeeper(const std::string& bytes,
                                         std::string* error) {
   RecordReader in(bytes, kKeeperKind, kVersion);
   KeeperReport report;
-  report.attempt = in.Text("attempt");
   report.pid = in.Number("pid", 1, kIntMax);
   report.start_time = in.Number("start_time", 0, kAny);
   report.boot_id = in.Text("boot_id");
@@ -100,7 +126,7 @@ std::optional<StartedReport> ParseStarted(const std::string& bytes,
                                           std::string* error) {
   RecordReader in(bytes, kStartedKind, kVersion);
   StartedReport report;
-  report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
+  report.process = ReadKey(in);
   report.pid = in.Number("pid", 1, kIntMax);
   report.start_time = in.Number("start_time", 0, kAny);
   return Checked(in, report, error);
@@ -110,9 +136,9 @@ std::optional<ExitReport> ParseExit(const std::string& bytes,
                                     std::string* error) {
   RecordReader in(bytes, kExitKind, kVersion);
   ExitReport report;
-  report.rank = static_cast<int>(in.Number("rank", 0, kIntMax));
+  report.process = ReadKey(in);
   report.cause = static_cast<ExitCause>(
-      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kKeeperStopped)));
+      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kKeeperLost)));
   report.exit_code = static_cast<int>(in.Number("exit_code", -1, 255));
   report.signal = static_cast<int>(in.Number("signal", 0, kSignalMax));
   report.oom_killed = in.Number("oom_killed", 0, 1) == 1;
@@ -125,11 +151,11 @@ std::optional<ExitReport> ParseExit(const std::string& bytes,
   return Checked(in, report, error);
 }
 
-std::optional<DoneReport> ParseDone(const std::string& bytes,
-                                    std::string* error) {
-  RecordReader in(bytes, kDoneKind, kVersion);
-  DoneReport report;
-  report.ranks = static_cast<int>(in.Number("ranks", 1, kIntMax));
+std::optional<EndedReport> ParseEnded(const std::string& bytes,
+                                      std::string* error) {
+  RecordReader in(bytes, kEndedKind, kVersion);
+  EndedReport report;
+  report.process = ReadKey(in);
   return Checked(in, report, error);
 }
 
@@ -142,12 +168,25 @@ std::optional<LogEnd> ParseLogEnd(const std::string& bytes,
   return Checked(in, end, error);
 }
 
-std::optional<StopCommand> ParseStop(const std::string& bytes,
-                                     std::string* error) {
-  RecordReader in(bytes, kStopKind, kVersion);
-  StopCommand command;
+std::optional<Command> ParseCommand(const std::string& bytes,
+                                    std::string* error) {
+  RecordReader in(bytes, kCommandKind, kVersion);
+  Command command;
+  command.kind = static_cast<Command::Kind>(
+      in.Number("kind", 0, static_cast<int64_t>(Command::Kind::kClose)));
+  command.number = in.Number("number", 0, kAny);
   command.grace_ms = in.Number("grace_ms", 0, kAny);
+  while (in.NextIs("process")) command.processes.push_back(ReadKey(in));
   return Checked(in, command, error);
+}
+
+std::optional<Answer> ParseAnswer(const std::string& bytes,
+                                  std::string* error) {
+  RecordReader in(bytes, kAnswerKind, kVersion);
+  Answer answer;
+  answer.number = in.Number("number", 0, kAny);
+  answer.error = in.Text("error");
+  return Checked(in, answer, error);
 }
 
 }  // namespace cohort::keeper

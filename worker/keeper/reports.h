@@ -3,33 +3,35 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-// What a keeper says: the same records are files in the attempt's directory and
-// packets on its socket.  And what it can be told.  std only.
+#include "worker/keeper/spec.h"
+
+// What a keeper says: the same records are files in its directory and packets
+// on its socket.  And what it can be told.  std only.
 namespace cohort::keeper {
 
 // The keeper itself: file `keeper`, and the first packet on every connection.
 struct KeeperReport {
-  std::string attempt;
   int64_t pid = 0;
   int64_t start_time = 0;  // clock ticks after boot
   std::string boot_id;
-  std::string cgroup;          // directory of the attempt's group, or empty
+  std::string cgroup;          // directory of the keeper's group, or empty
   std::string cgroup_missing;  // why there is none
 
   bool operator==(const KeeperReport&) const = default;
 };
 
-// File `rank-<r>.started`.
+// File `<process>.started`.
 struct StartedReport {
-  int rank = 0;
+  ProcessKey process;
   int64_t pid = 0;
   int64_t start_time = 0;
 
   bool operator==(const StartedReport&) const = default;
 };
 
-// What the keeper had done to a rank before it ended.  On disk: add, never
+// What the keeper had done to a process before it ended.  On disk: add, never
 // renumber.
 enum class ExitCause {
   kItself = 0,     // nothing: it ended by itself
@@ -41,33 +43,34 @@ enum class ExitCause {
   // It was alive when its keeper got SIGTERM: from outside, or from a daemon
   // that has no other way to it (Stop of one whose socket is gone).
   kKeeperStopped = 5,
-  // Only in the daemon, where there is no record: the keeper died first (signal
-  // is SIGKILL).
+  // Recorded by the daemon, where the keeper had left no record: it died first
+  // (signal is SIGKILL).
   kKeeperLost = 6,
 };
 
-// File `rank-<r>.exit`.
+// File `<process>.exit`, which becomes `<process>.ended` when nothing of the
+// process's tree is left.
 struct ExitReport {
-  int rank = 0;
+  ProcessKey process;
   ExitCause cause = ExitCause::kItself;
   int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;      // 0 when it exited
   bool oom_killed = false;
   int64_t ended_wall_ns = 0;  // since 1970
   int64_t ran_ms = 0;         // by the monotonic clock
-  std::string message;        // why it cannot run; else empty
+  std::string message;        // why it cannot run, or was lost; else empty
 
   bool operator==(const ExitReport&) const = default;
 };
 
-// File `done`.
-struct DoneReport {
-  int ranks = 0;
+// Nothing of the process's tree is left, its logs are closed.  A packet only.
+struct EndedReport {
+  ProcessKey process;
 
-  bool operator==(const DoneReport&) const = default;
+  bool operator==(const EndedReport&) const = default;
 };
 
-// File `<rank>.<stream>.end` in the log directory.
+// File `<slot>.<incarnation>.<stream>.end` in the log directory.
 struct LogEnd {
   int64_t offset = 0;
   int64_t dropped_bytes = 0;
@@ -75,36 +78,65 @@ struct LogEnd {
   bool operator==(const LogEnd&) const = default;
 };
 
-// A packet to the keeper: SIGTERM now and SIGKILL to the trees after grace_ms;
-// with 0 SIGKILL at once.
-struct StopCommand {
+// A packet to the keeper.  What is named and is not there is passed over; each
+// may be repeated.
+struct Command {
+  enum class Kind {
+    // Reads the specs of the processes and begins all, or none.  Answered.
+    kBegin = 0,
+    // SIGTERM now and SIGKILL to the trees after grace_ms; with 0 SIGKILL at
+    // once.
+    kStop = 1,
+    // Tells the processes that have ended no more.
+    kForget = 2,
+    // Ends the keeper as soon as nothing runs.
+    kClose = 3,
+  };
+  Kind kind = Kind::kClose;
+  int64_t number = 0;  // of a begin: what its answer has
   int64_t grace_ms = 0;
+  std::vector<ProcessKey> processes;
 
-  bool operator==(const StopCommand&) const = default;
+  bool operator==(const Command&) const = default;
+};
+
+// To the connection that a begin came from: it comes before any report of the
+// processes.
+struct Answer {
+  int64_t number = 0;
+  std::string error;  // empty: all are begun
+
+  bool operator==(const Answer&) const = default;
 };
 
 // Names of the files.
-std::string StartedFile(int rank);
-std::string ExitFile(int rank);
+std::string SpecFile(const ProcessKey& process);
+std::string StartedFile(const ProcessKey& process);
+std::string ExitFile(const ProcessKey& process);
+std::string EndedFile(const ProcessKey& process);
 
 // Kinds, as RecordKind returns them.
 inline constexpr char kKeeperKind[] = "keeper";
 inline constexpr char kStartedKind[] = "started";
 inline constexpr char kExitKind[] = "exit";
-inline constexpr char kDoneKind[] = "done";
+inline constexpr char kEndedKind[] = "ended";
 inline constexpr char kLogEndKind[] = "log_end";
-inline constexpr char kStopKind[] = "stop";
+inline constexpr char kCommandKind[] = "command";
+inline constexpr char kAnswerKind[] = "answer";
 
 // No packet is larger; longer messages are cut before they are encoded.
 inline constexpr size_t kPacketBytesMax = 16 << 10;
 inline constexpr size_t kMessageBytesMax = 4 << 10;
+// No command is: kProcessesMax keys of less than 100 bytes.
+inline constexpr size_t kCommandBytesMax = 128 << 10;
 
 std::string Encode(const KeeperReport& report);
 std::string Encode(const StartedReport& report);
 std::string Encode(const ExitReport& report);
-std::string Encode(const DoneReport& report);
+std::string Encode(const EndedReport& report);
 std::string Encode(const LogEnd& end);
-std::string Encode(const StopCommand& command);
+std::string Encode(const Command& command);
+std::string Encode(const Answer& answer);
 
 // nullopt, with the reason in *error, for anything but what Encode writes.
 std::optional<KeeperReport> ParseKeeper(const std::string& bytes,
@@ -113,10 +145,11 @@ std::optional<StartedReport> ParseStarted(const std::string& bytes,
                                           std::string* error);
 std::optional<ExitReport> ParseExit(const std::string& bytes,
                                     std::string* error);
-std::optional<DoneReport> ParseDone(const std::string& bytes,
-                                    std::string* error);
+std::optional<EndedReport> ParseEnded(const std::string& bytes,
+                                      std::string* error);
 std::optional<LogEnd> ParseLogEnd(const std::string& bytes, std::string* error);
-std::optional<StopCommand> ParseStop(const std::string& bytes,
-                                     std::string* error);
+std::optional<Command> ParseCommand(const std::string& bytes,
+                                    std::string* error);
+std::optional<Answer> ParseAnswer(const std::string& bytes, std::string* error);
 
 }  // namespace cohort::keeper

@@ -1,5 +1,6 @@
 #include "worker/keeper/reports.h"
 
+#include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -12,11 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const ProcessKey kProcess = {"0a", 2, 7};
+
 // The bytes lie on disks and pass between versions: a change is a new version.
 
 TEST(Reports, ExitIsGolden) {
   ExitReport report;
-  report.rank = 2;
+  report.process = kProcess;
   report.cause = ExitCause::kStopped;
   report.signal = 15;
   report.oom_killed = true;
@@ -24,11 +27,12 @@ TEST(Reports, ExitIsGolden) {
   report.ran_ms = 1'000;
   report.message = "why";
   const std::string bytes = Encode(report);
-  EXPECT_EQ(bytes,
-            "cohort-keeper exit 1\nrank 1:2\ncause 1:1\nexit_code 2:-1\n"
-            "signal 2:15\noom_killed 1:1\n"
-            "ended_wall_ns 10:2000000007\n"
-            "ran_ms 4:1000\nmessage 3:why\ncrc32 b720873e\n");
+  EXPECT_EQ(
+      bytes,
+      "cohort-keeper exit 1\nprocess 6:0a.2.7\ncause 1:1\nexit_code 2:-1\n"
+      "signal 2:15\noom_killed 1:1\n"
+      "ended_wall_ns 10:2000000007\n"
+      "ran_ms 4:1000\nmessage 3:why\ncrc32 9e3a39b7\n");
   std::string error;
   EXPECT_EQ(ParseExit(bytes, &error), report) << error;
 
@@ -39,6 +43,7 @@ TEST(Reports, ExitIsGolden) {
 
 TEST(Reports, ExitHasACodeOrASignalAndNotBoth) {
   ExitReport report;
+  report.process = kProcess;
   std::string error;
   EXPECT_EQ(ParseExit(Encode(report), &error), std::nullopt);
   EXPECT_THAT(error, HasSubstr("either an exit code or a signal"));
@@ -50,36 +55,52 @@ TEST(Reports, ExitHasACodeOrASignalAndNotBoth) {
 
 TEST(Reports, OthersAreGolden) {
   std::string error;
-  const KeeperReport keeper = {"0af1", 12, 34, "boot", "/c", "no"};
+  const KeeperReport keeper = {12, 34, "boot", "/c", "no"};
   EXPECT_EQ(Encode(keeper),
-            "cohort-keeper keeper 1\nattempt 4:0af1\npid 2:12\n"
+            "cohort-keeper keeper 1\npid 2:12\n"
             "start_time 2:34\nboot_id 4:boot\ncgroup 2:/c\n"
-            "cgroup_missing 2:no\ncrc32 1f490741\n");
+            "cgroup_missing 2:no\ncrc32 ac6fa8a8\n");
   EXPECT_EQ(ParseKeeper(Encode(keeper), &error), keeper) << error;
-  const StartedReport started = {1, 12, 34};
+  const StartedReport started = {kProcess, 12, 34};
   EXPECT_EQ(Encode(started),
-            "cohort-keeper started 1\nrank 1:1\npid 2:12\nstart_time 2:34\n"
-            "crc32 1394a17c\n");
+            "cohort-keeper started 1\nprocess 6:0a.2.7\npid 2:12\n"
+            "start_time 2:34\ncrc32 7c0602b6\n");
   EXPECT_EQ(ParseStarted(Encode(started), &error), started) << error;
-  const DoneReport done = {2};
-  EXPECT_EQ(Encode(done), "cohort-keeper done 1\nranks 1:2\ncrc32 6f341617\n");
-  EXPECT_EQ(ParseDone(Encode(done), &error), done) << error;
+  const EndedReport ended = {kProcess};
+  EXPECT_EQ(Encode(ended),
+            "cohort-keeper ended 1\nprocess 6:0a.2.7\ncrc32 6662a66f\n");
+  EXPECT_EQ(ParseEnded(Encode(ended), &error), ended) << error;
   const LogEnd end = {7, 8};
   EXPECT_EQ(Encode(end),
             "cohort-keeper log_end 1\noffset 1:7\ndropped_bytes 1:8\n"
             "crc32 74c23695\n");
   EXPECT_EQ(ParseLogEnd(Encode(end), &error), end) << error;
-  const StopCommand stop = {9};
+  const Command stop = {Command::Kind::kStop, 0, 9, {kProcess, {"0b", 0, 1}}};
   EXPECT_EQ(Encode(stop),
-            "cohort-keeper stop 1\ngrace_ms 1:9\ncrc32 a130029d\n");
-  EXPECT_EQ(ParseStop(Encode(stop), &error), stop) << error;
+            "cohort-keeper command 1\nkind 1:1\nnumber 1:0\ngrace_ms 1:9\n"
+            "process 6:0a.2.7\nprocess 6:0b.0.1\ncrc32 13c0fbb5\n");
+  EXPECT_EQ(ParseCommand(Encode(stop), &error), stop) << error;
+  const Answer answer = {3, "full"};
+  EXPECT_EQ(Encode(answer),
+            "cohort-keeper answer 1\nnumber 1:3\nerror 4:full\n"
+            "crc32 55e0de04\n");
+  EXPECT_EQ(ParseAnswer(Encode(answer), &error), answer) << error;
+}
+
+TEST(Reports, TheLargestCommandFits) {
+  const ProcessKey longest = {std::string(64, 'a'),
+                              std::numeric_limits<int>::max(),
+                              std::numeric_limits<int64_t>::max()};
+  Command begin = {Command::Kind::kBegin, 1, 0, {}};
+  begin.processes.resize(kProcessesMax, longest);
+  EXPECT_LE(Encode(begin).size(), kCommandBytesMax);
 }
 
 TEST(Reports, OneKindIsNotTakenForAnother) {
   std::string error;
-  EXPECT_EQ(ParseDone(Encode(LogEnd{}), &error), std::nullopt);
-  EXPECT_EQ(ParseStop(Encode(DoneReport{1}), &error), std::nullopt);
-  EXPECT_EQ(RecordKind(Encode(DoneReport{1})), kDoneKind);
+  EXPECT_EQ(ParseAnswer(Encode(LogEnd{}), &error), std::nullopt);
+  EXPECT_EQ(ParseCommand(Encode(EndedReport{kProcess}), &error), std::nullopt);
+  EXPECT_EQ(RecordKind(Encode(EndedReport{kProcess})), kEndedKind);
   EXPECT_EQ(RecordKind("hello"), "");
 }
 

@@ -1,7 +1,6 @@
 #include "worker/keeper/spec.h"
 
 #include <limits>
-#include <set>
 
 #include "worker/keeper/record.h"
 
@@ -10,6 +9,7 @@ namespace {
 
 constexpr char kKind[] = "spec";
 constexpr int kSpecVersion = 1;
+constexpr int kSlotMax = std::numeric_limits<int>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
@@ -22,84 +22,40 @@ bool IsAbsolute(const std::string& path) {
   return !path.empty() && path[0] == '/' && !HasNul(path);
 }
 
-std::string WhatIsWrong(const RankSpec& rank) {
-  if (rank.rank < 0) return "the number is negative";
-  if (rank.argv.empty() || rank.argv[0].empty()) return "argv is empty";
-  if (rank.argv.size() > kArgumentsMax) return "argv has too many words";
-  if (rank.env.size() > kArgumentsMax) return "env has too many variables";
-  for (const std::string& word : rank.argv) {
+bool IsMadeOf(const std::string& text, const char* characters) {
+  return !text.empty() && text.size() <= 64 &&
+         text.find_first_not_of(characters) == std::string::npos;
+}
+
+std::string WhatIsWrong(const ProcessSpec& spec) {
+  if (spec.slot < 0) return "the slot is negative";
+  if (spec.incarnation > static_cast<uint64_t>(kInt64Max)) {
+    return "the incarnation is above 2^63 - 1";
+  }
+  if (spec.argv.empty() || spec.argv[0].empty()) return "argv is empty";
+  if (spec.argv.size() > kArgumentsMax) return "argv has too many words";
+  if (spec.env.size() > kArgumentsMax) return "env has too many variables";
+  for (const std::string& word : spec.argv) {
     if (HasNul(word)) return "an argument holds a NUL byte";
   }
-  for (const std::string& variable : rank.env) {
+  for (const std::string& variable : spec.env) {
     if (HasNul(variable)) return "a variable holds a NUL byte";
     const size_t equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) {
       return "the variable \"" + variable + "\" is not NAME=VALUE";
     }
   }
-  if (!IsAbsolute(rank.cwd)) {
-    return "cwd \"" + rank.cwd + "\" is not an absolute path";
+  if (!IsAbsolute(spec.cwd)) {
+    return "cwd \"" + spec.cwd + "\" is not an absolute path";
   }
-  for (size_t i = 0; i < rank.cpus.size(); ++i) {
-    if (rank.cpus[i] < 0 || rank.cpus[i] >= kCpusMax ||
-        (i > 0 && rank.cpus[i] <= rank.cpus[i - 1])) {
+  for (size_t i = 0; i < spec.cpus.size(); ++i) {
+    if (spec.cpus[i] < 0 || spec.cpus[i] >= kCpusMax ||
+        (i > 0 && spec.cpus[i] <= spec.cpus[i - 1])) {
       return "cpus are not ascending numbers below " + std::to_string(kCpusMax);
     }
   }
-  return "";
-}
-
-void AddRank(const RankSpec& rank, RecordWriter& out) {
-  out.Add("rank", rank.rank).Add("cwd", rank.cwd);
-  for (const std::string& word : rank.argv) out.Add("arg", word);
-  for (const std::string& variable : rank.env) out.Add("env", variable);
-  for (const int cpu : rank.cpus) out.Add("cpu", cpu);
-}
-
-RankSpec ReadRank(RecordReader& in) {
-  RankSpec rank;
-  rank.rank =
-      static_cast<int>(in.Number("rank", 0, std::numeric_limits<int>::max()));
-  rank.cwd = in.Text("cwd");
-  while (in.NextIs("arg")) rank.argv.push_back(in.Text("arg"));
-  while (in.NextIs("env")) rank.env.push_back(in.Text("env"));
-  while (in.NextIs("cpu")) {
-    rank.cpus.push_back(static_cast<int>(in.Number("cpu", 0, kCpusMax - 1)));
-  }
-  return rank;
-}
-
-}  // namespace
-
-std::string CgroupName(const KeeperSpec& spec) {
-  // The node's: RUNTIME/ATTEMPT.
-  const size_t end = spec.runtime_dir.rfind('/');
-  const size_t slash = end == 0 || end == std::string::npos
-                           ? std::string::npos
-                           : spec.runtime_dir.rfind('/', end - 1);
-  return "cohort-" + spec.attempt + "-" +
-         spec.runtime_dir.substr(slash + 1, end - slash - 1);
-}
-
-bool IsAttemptId(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-std::string Validate(const KeeperSpec& spec) {
-  if (!IsAttemptId(spec.attempt)) {
-    return "attempt \"" + spec.attempt +
-           "\" is not 1 to 64 lower-case hex digits";
-  }
-  if (!IsAbsolute(spec.runtime_dir)) {
-    return "runtime_dir \"" + spec.runtime_dir + "\" is not an absolute path";
-  }
   if (!IsAbsolute(spec.log_dir)) {
     return "log_dir \"" + spec.log_dir + "\" is not an absolute path";
-  }
-  if (!spec.cgroup_parent.empty() && !IsAbsolute(spec.cgroup_parent)) {
-    return "cgroup_parent \"" + spec.cgroup_parent +
-           "\" is not an absolute path";
   }
   if (spec.grace_ms < 0 || spec.grace_ms > kGraceMax_ms) {
     return "grace_ms is not within a day";
@@ -107,48 +63,96 @@ std::string Validate(const KeeperSpec& spec) {
   if (spec.time_limit_ms && *spec.time_limit_ms < 1) {
     return "time_limit_ms is not positive";
   }
-  if (spec.ranks.empty() || spec.ranks.size() > kRanksMax) {
-    return "it has " + std::to_string(spec.ranks.size()) + " ranks; 1 to " +
-           std::to_string(kRanksMax) + " can run";
-  }
-  std::set<int> seen;
-  for (const RankSpec& rank : spec.ranks) {
-    std::string wrong = WhatIsWrong(rank);
-    if (wrong.empty() && !seen.insert(rank.rank).second) {
-      wrong = "the number is there twice";
-    }
-    if (!wrong.empty()) {
-      return "rank " + std::to_string(rank.rank) + ": " + wrong;
-    }
-  }
   return "";
 }
 
-std::string EncodeSpec(const KeeperSpec& spec) {
+}  // namespace
+
+std::string ProcessKey::ToString() const {
+  return attempt + "." + std::to_string(slot) + "." +
+         std::to_string(incarnation);
+}
+
+std::optional<ProcessKey> ParseProcessKey(const std::string& text) {
+  const size_t slot_at = text.find('.');
+  const size_t incarnation_at = text.rfind('.');
+  if (slot_at == incarnation_at) return std::nullopt;  // or there is no dot
+  const std::optional<int64_t> slot =
+      ParseDecimal(text.substr(slot_at + 1, incarnation_at - slot_at - 1));
+  const std::optional<int64_t> incarnation =
+      ParseDecimal(text.substr(incarnation_at + 1));
+  ProcessKey key;
+  key.attempt = text.substr(0, slot_at);
+  if (!IsAttemptId(key.attempt) || slot.value_or(-1) < 0 || *slot > kSlotMax ||
+      incarnation.value_or(-1) < 0) {
+    return std::nullopt;
+  }
+  key.slot = static_cast<int>(*slot);
+  key.incarnation = static_cast<uint64_t>(*incarnation);
+  return key;
+}
+
+std::string CgroupName(const std::string& place) {
+  const size_t slash = place.rfind('/');
+  const std::string node = place.substr(0, slash);
+  return "cohort-" + place.substr(slash + 1) + "-" +
+         node.substr(node.rfind('/') + 1);
+}
+
+std::string CgroupName(const ProcessKey& process) {
+  return "cohort-" + process.ToString();
+}
+
+bool IsAttemptId(const std::string& text) {
+  return IsMadeOf(text, "0123456789abcdef");
+}
+
+bool IsKeeperId(const std::string& text) {
+  return IsMadeOf(text, "0123456789abcdefghijklmnopqrstuvwxyz-");
+}
+
+std::string Validate(const ProcessSpec& spec) {
+  if (!IsAttemptId(spec.attempt)) {
+    return "attempt \"" + spec.attempt +
+           "\" is not 1 to 64 lower-case hex digits";
+  }
+  const std::string wrong = WhatIsWrong(spec);
+  return wrong.empty() ? "" : "process " + spec.key().ToString() + ": " + wrong;
+}
+
+std::string EncodeSpec(const ProcessSpec& spec) {
   RecordWriter out(kKind, kSpecVersion);
-  out.Add("attempt", spec.attempt)
-      .Add("runtime_dir", spec.runtime_dir)
+  out.Add("process", spec.key().ToString())
       .Add("log_dir", spec.log_dir)
       .Add("grace_ms", spec.grace_ms);
   if (spec.time_limit_ms) out.Add("time_limit_ms", *spec.time_limit_ms);
-  out.Add("cgroup_parent", spec.cgroup_parent);
-  for (const RankSpec& rank : spec.ranks) AddRank(rank, out);
+  out.Add("cwd", spec.cwd);
+  for (const std::string& word : spec.argv) out.Add("arg", word);
+  for (const std::string& variable : spec.env) out.Add("env", variable);
+  for (const int cpu : spec.cpus) out.Add("cpu", cpu);
   return out.Finish();
 }
 
-std::optional<KeeperSpec> ParseSpec(const std::string& bytes,
-                                    std::string* error) {
+std::optional<ProcessSpec> ParseSpec(const std::string& bytes,
+                                     std::string* error) {
   RecordReader in(bytes, kKind, kSpecVersion);
-  KeeperSpec spec;
-  spec.attempt = in.Text("attempt");
-  spec.runtime_dir = in.Text("runtime_dir");
+  ProcessSpec spec;
+  const ProcessKey key =
+      ParseProcessKey(in.Text("process")).value_or(ProcessKey());
+  spec.attempt = key.attempt;
+  spec.slot = key.slot;
+  spec.incarnation = key.incarnation;
   spec.log_dir = in.Text("log_dir");
   spec.grace_ms = in.Number("grace_ms", 0, kGraceMax_ms);
   if (in.NextIs("time_limit_ms")) {
     spec.time_limit_ms = in.Number("time_limit_ms", 1, kInt64Max);
   }
-  spec.cgroup_parent = in.Text("cgroup_parent");
-  while (in.NextIs("rank")) spec.ranks.push_back(ReadRank(in));
+  spec.cwd = in.Text("cwd");
+  while (in.NextIs("arg")) spec.argv.push_back(in.Text("arg"));
+  while (in.NextIs("env")) spec.env.push_back(in.Text("env"));
+  while (in.NextIs("cpu")) {
+    spec.cpus.push_back(static_cast<int>(in.Number("cpu", 0, kCpusMax - 1)));
+  }
   if (in.AtEnd()) in.Fail(Validate(spec));
   if (in.ok()) return spec;
   *error = in.error();

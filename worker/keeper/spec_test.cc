@@ -1,6 +1,7 @@
 #include "worker/keeper/spec.h"
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -11,34 +12,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
-KeeperSpec GoodSpec() {
-  KeeperSpec spec;
+ProcessSpec GoodSpec() {
+  ProcessSpec spec;
   spec.attempt = "0af1";
-  spec.runtime_dir = "/run/a";
+  spec.slot = 3;
+  spec.incarnation = 12;
   spec.log_dir = "/logs";
-  RankSpec rank;
-  rank.rank = 3;
-  rank.argv = {"echo", "two\nlines"};
-  rank.env = {"A=b", "EMPTY="};
-  rank.cwd = "/";
-  spec.ranks = {rank};
+  spec.argv = {"echo", "two\nlines"};
+  spec.env = {"A=b", "EMPTY="};
+  spec.cwd = "/";
   return spec;
 }
 
-TEST(KeeperSpec, IsGoldenOnDisk) {
+TEST(ProcessSpec, IsGoldenOnDisk) {
   // These bytes lie on disks: a change is a new version.
-  KeeperSpec spec = GoodSpec();
+  ProcessSpec spec = GoodSpec();
   spec.time_limit_ms = 5'000;
-  spec.ranks[0].cpus = {0, 5};
+  spec.cpus = {0, 5};
   EXPECT_EQ(EncodeSpec(spec),
             "cohort-keeper spec 1\n"
-            "attempt 4:0af1\n"
-            "runtime_dir 6:/run/a\n"
+            "process 9:0af1.3.12\n"
             "log_dir 5:/logs\n"
             "grace_ms 5:10000\n"
             "time_limit_ms 4:5000\n"
-            "cgroup_parent 0:\n"
-            "rank 1:3\n"
             "cwd 1:/\n"
             "arg 4:echo\n"
             "arg 9:two\nlines\n"
@@ -46,59 +42,80 @@ TEST(KeeperSpec, IsGoldenOnDisk) {
             "env 6:EMPTY=\n"
             "cpu 1:0\n"
             "cpu 1:5\n"
-            "crc32 5be26104\n");
+            "crc32 8757dcfb\n");
 }
 
-TEST(KeeperSpec, ComesBackAsItWas) {
-  KeeperSpec spec = GoodSpec();
-  spec.cgroup_parent = "/sys/fs/cgroup/x";
-  spec.ranks.push_back(spec.ranks[0]);
-  spec.ranks[1].rank = 0;
-  spec.ranks[1].env.clear();
+TEST(ProcessSpec, ComesBackAsItWas) {
+  ProcessSpec spec = GoodSpec();
   std::string error;
+  EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
+  spec.time_limit_ms = 1;
+  spec.env.clear();
+  spec.incarnation = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
 }
 
 struct BadCase {
   const char* wrong;
-  std::function<void(KeeperSpec&)> spoil;
+  std::function<void(ProcessSpec&)> spoil;
 };
 
-TEST(KeeperSpec, SaysWhatCannotBeRun) {
+TEST(ProcessSpec, SaysWhatCannotBeRun) {
   const BadCase cases[] = {
-      {"not 1 to 64 lower-case hex", [](KeeperSpec& s) { s.attempt = "../x"; }},
-      {"runtime_dir \"run\" is not an absolute path",
-       [](KeeperSpec& s) { s.runtime_dir = "run"; }},
-      {"log_dir", [](KeeperSpec& s) { s.log_dir = ""; }},
-      {"cgroup_parent", [](KeeperSpec& s) { s.cgroup_parent = "x"; }},
-      {"grace_ms", [](KeeperSpec& s) { s.grace_ms = -1; }},
-      {"time_limit_ms", [](KeeperSpec& s) { s.time_limit_ms = 0; }},
-      {"it has 0 ranks", [](KeeperSpec& s) { s.ranks.clear(); }},
-      {"it has 1025 ranks",
-       [](KeeperSpec& s) { s.ranks.resize(1025, s.ranks[0]); }},
-      {"rank 3: the number is there twice",
-       [](KeeperSpec& s) { s.ranks.resize(2, s.ranks[0]); }},
-      {"rank -1", [](KeeperSpec& s) { s.ranks[0].rank = -1; }},
-      {"argv is empty", [](KeeperSpec& s) { s.ranks[0].argv.clear(); }},
-      {"NUL", [](KeeperSpec& s) { s.ranks[0].argv[1] += '\0'; }},
-      {"\"X\" is not NAME=VALUE",
-       [](KeeperSpec& s) { s.ranks[0].env = {"X"}; }},
-      {"cwd", [](KeeperSpec& s) { s.ranks[0].cwd = "."; }},
+      {"not 1 to 64 lower-case hex",
+       [](ProcessSpec& s) { s.attempt = "../x"; }},
+      {"log_dir", [](ProcessSpec& s) { s.log_dir = ""; }},
+      {"log_dir \"logs\" is not an absolute path",
+       [](ProcessSpec& s) { s.log_dir = "logs"; }},
+      {"grace_ms", [](ProcessSpec& s) { s.grace_ms = -1; }},
+      {"time_limit_ms", [](ProcessSpec& s) { s.time_limit_ms = 0; }},
+      {"process 0af1.-1.12: the slot", [](ProcessSpec& s) { s.slot = -1; }},
+      {"incarnation",
+       [](ProcessSpec& s) { s.incarnation = uint64_t{1} << 63; }},
+      {"argv is empty", [](ProcessSpec& s) { s.argv.clear(); }},
+      {"NUL", [](ProcessSpec& s) { s.argv[1] += '\0'; }},
+      {"\"X\" is not NAME=VALUE", [](ProcessSpec& s) { s.env = {"X"}; }},
+      {"cwd", [](ProcessSpec& s) { s.cwd = "."; }},
       {"cpus",
-       [](KeeperSpec& s) {
-         s.ranks[0].cpus = {2, 1};
+       [](ProcessSpec& s) {
+         s.cpus = {2, 1};
        }},
-      {"cpus", [](KeeperSpec& s) { s.ranks[0].cpus = {4096}; }},
+      {"cpus", [](ProcessSpec& s) { s.cpus = {4096}; }},
   };
   EXPECT_EQ(Validate(GoodSpec()), "");
   for (const BadCase& bad : cases) {
-    KeeperSpec spec = GoodSpec();
+    ProcessSpec spec = GoodSpec();
     bad.spoil(spec);
     EXPECT_THAT(Validate(spec), HasSubstr(bad.wrong));
     std::string error;
     EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), std::nullopt) << bad.wrong;
     EXPECT_NE(error, "") << bad.wrong;
   }
+}
+
+TEST(ProcessKey, IsReadAsItIsWritten) {
+  const ProcessKey key = {"0af1", 3, 12};
+  EXPECT_EQ(key.ToString(), "0af1.3.12");
+  EXPECT_EQ(ParseProcessKey("0af1.3.12"), key);
+  for (const char* other :
+       {"", "0af1", "0af1.3", "0af1..3", ".3.12", "x.3.12", "0af1.3.12.4",
+        "0af1.03.12", "0af1.3.-1", "0af1.-3.1", "0af1.2147483648.1",
+        "0af1.3.9223372036854775808", "../0af1.3.12"}) {
+    EXPECT_EQ(ParseProcessKey(other), std::nullopt) << other;
+  }
+}
+
+TEST(KeeperId, NamesNoOtherDirectory) {
+  EXPECT_TRUE(IsKeeperId("k-0af1"));
+  for (const char* other : {"", "..", "a/b", "A", "a.b"}) {
+    EXPECT_FALSE(IsKeeperId(other)) << other;
+  }
+  EXPECT_FALSE(IsKeeperId(std::string(65, 'a')));
+}
+
+TEST(CgroupName, IsOfThisNodesKeeper) {
+  EXPECT_EQ(CgroupName("/dev/shm/cohort-01/k-a"), "cohort-k-a-cohort-01");
+  EXPECT_EQ(CgroupName(ProcessKey{"0af1", 3, 12}), "cohort-0af1.3.12");
 }
 
 }  // namespace

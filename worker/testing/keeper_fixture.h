@@ -7,6 +7,7 @@
 #include <csignal>
 #include <deque>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +26,10 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
-#include "worker/attempt_dir.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
 #include "worker/keeper_client.h"
+#include "worker/keeper_dir.h"
 #include "worker/log_reader.h"
 #include "worker/process_identity.h"
 #include "worker/process_tree.h"
@@ -46,29 +47,43 @@ inline const std::string& Attempt() {
   return attempt;
 }
 
+// The keeper of a test that has one.
+inline const std::string& KeeperId() { return Attempt(); }
+// Of a test's processes: the first incarnation of their slots.
+inline ProcessKey Key(int slot = 0) { return {Attempt(), slot, 1}; }
+
 // Empty when the process is gone, even while it is read.
 inline std::string ReadProcFile(const std::string& path) {
   int error = 0;
   return keeper::ReadWhole(path, 1 << 20, &error).value_or("");
 }
 
-// A worker daemon of one attempt: a KeeperClient and what it has heard.
+struct DaemonOptions {
+  std::string program = COHORT_KEEPER_PROGRAM;
+  bool takes_orphans = false;
+  std::string logs_dir = "";
+  std::string runtime_dir = "";  // empty: `run` in its directory
+  std::string cgroup_parent = "";
+  absl::Duration keeper_idle_timeout = absl::ZeroDuration();
+};
+
+// A worker daemon: a KeeperClient and what it has heard.
 class Daemon {
  public:
-  explicit Daemon(const std::string& root,
-                  const std::string& program = COHORT_KEEPER_PROGRAM,
-                  bool takes_orphans = false, const std::string& logs_dir = "",
-                  const std::string& runtime_dir = "/nowhere") {
+  explicit Daemon(const std::string& root, const DaemonOptions& own = {}) {
     KeeperClientOptions options;
-    options.attempts_dir = root + "/attempts";
-    options.logs_dir = logs_dir;
-    options.runtime_dir = runtime_dir;
-    options.keeper_program = program;
-    options.takes_orphans = takes_orphans;
+    options.keepers_dir = root + "/keepers";
+    options.logs_dir = own.logs_dir;
+    options.runtime_dir =
+        own.runtime_dir.empty() ? root + "/run" : own.runtime_dir;
+    options.keeper_program = own.program;
+    options.cgroup_parent = own.cgroup_parent;
+    options.takes_orphans = own.takes_orphans;
+    options.keeper_idle_timeout = own.keeper_idle_timeout;
     auto client = KeeperClient::Create(
         options, strand_,
-        [this](const std::string& attempt, const KeeperEvent& event) {
-          EXPECT_EQ(attempt, Attempt());
+        [this](const std::string& keeper, const KeeperEvent& event) {
+          EXPECT_EQ(keeper, KeeperId());
           Push(event);
         });
     COHORT_EXPECT_OK(client);
@@ -80,26 +95,41 @@ class Daemon {
     strand_.Stop();
   }
 
-  KeeperClient& client() { return *client_; }
-
-  absl::Status Start(const KeeperSpec& spec) {
+  absl::Status Begin(const std::vector<ProcessSpec>& specs,
+                     const std::string& keeper = KeeperId()) {
+    for (const ProcessSpec& spec : specs) begun_.push_back(spec.key());
     return Await<absl::Status>(
-        [&](auto done) { client_->Start(spec, std::move(done)); });
+        [&](auto done) { client_->Begin(keeper, specs, std::move(done)); });
   }
 
-  absl::StatusOr<AdoptedAttempt> Adopt(const std::string& attempt = Attempt()) {
-    return Await<absl::StatusOr<AdoptedAttempt>>(
-        [&](auto done) { client_->Adopt(attempt, std::move(done)); });
+  absl::StatusOr<AdoptedKeeper> Adopt(const std::string& keeper = KeeperId()) {
+    auto adopted = Await<absl::StatusOr<AdoptedKeeper>>(
+        [&](auto done) { client_->Adopt(keeper, std::move(done)); });
+    if (adopted.ok()) begun_ = adopted->known;
+    return adopted;
+  }
+
+  // All processes, or these.
+  void Stop(absl::Duration grace) { Stop(begun_, grace); }
+  void Stop(const std::vector<ProcessKey>& which, absl::Duration grace) {
+    client_->Stop(KeeperId(), which, grace);
+  }
+  void Kill() { client_->Kill(KeeperId(), begun_); }
+
+  absl::Status Forget(const std::vector<ProcessKey>& which) {
+    return Await<absl::Status>([&](auto done) {
+      client_->Forget(KeeperId(), which, std::move(done));
+    });
+  }
+
+  absl::Status Close() {
+    return Await<absl::Status>(
+        [&](auto done) { client_->Close(KeeperId(), std::move(done)); });
   }
 
   absl::Status CheckProgram() {
     return Await<absl::Status>(
         [&](auto done) { client_->CheckProgram(std::move(done)); });
-  }
-
-  absl::Status Remove() {
-    return Await<absl::Status>(
-        [&](auto done) { client_->Remove(Attempt(), std::move(done)); });
   }
 
   KeeperEvent NextEvent() {
@@ -109,7 +139,7 @@ class Daemon {
     }
     if (events_.empty()) {
       ADD_FAILURE() << "no event came";
-      return AllDone{};
+      return ProcessEnded{};
     }
     const KeeperEvent event = events_.front();
     events_.pop_front();
@@ -125,12 +155,31 @@ class Daemon {
     return T{};
   }
 
-  // For an attempt of one rank that runs: its start, its end, and the end.
+  // For one process that runs: its start and its end.
   ExitStatus RunOut() {
-    Next<RankStarted>();
-    const RankExited exited = Next<RankExited>();
-    Next<AllDone>();
+    Next<ProcessStarted>();
+    return End();
+  }
+  // The same of one that was told to have started, or cannot.
+  ExitStatus End() {
+    const ProcessExited exited = Next<ProcessExited>();
+    EXPECT_EQ(Next<ProcessEnded>().process, exited.process);
     return exited.status;
+  }
+  // The ends of so many processes, by their slots, and how many started.
+  std::map<int, ExitStatus> Ends(size_t count, int* started = nullptr) {
+    std::map<int, ExitStatus> ends;
+    for (size_t ended = 0; ended < count && !::testing::Test::HasFailure();) {
+      const KeeperEvent event = NextEvent();
+      if (const auto* exited = std::get_if<ProcessExited>(&event)) {
+        ends[exited->process.slot] = exited->status;
+      }
+      ended += std::holds_alternative<ProcessEnded>(event) ? 1 : 0;
+      if (started != nullptr && std::holds_alternative<ProcessStarted>(event)) {
+        ++*started;
+      }
+    }
+    return ends;
   }
 
  private:
@@ -167,6 +216,7 @@ class Daemon {
   Mutex mutex_;
   CondVar changed_;
   std::deque<KeeperEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ProcessKey> begun_;
   std::unique_ptr<KeeperClient> client_;
 };
 
@@ -176,44 +226,45 @@ class KeeperClientTest : public ::testing::Test {
   KeeperClientTest() { Attempt(); }
   ~KeeperClientTest() override {
     // Whatever a test left, also a failing one.
-    COHORT_EXPECT_OK(
-        KillLeftovers({.part = {Attempt(), dir_.File("run")}}, kDeadline));
+    COHORT_EXPECT_OK(KillLeftovers({.place = Place()}, kDeadline));
     KillKeepers();
   }
 
-  KeeperSpec Spec(const std::vector<std::string>& scripts) {
-    KeeperSpec spec;
-    spec.attempt = Attempt();
-    spec.runtime_dir = dir_.File("run");
-    spec.log_dir = dir_.File("logs");
+  // Processes of slots 0, 1, ...
+  std::vector<ProcessSpec> Specs(const std::vector<std::string>& scripts) {
+    std::vector<ProcessSpec> specs;
     for (const std::string& script : scripts) {
-      keeper::RankSpec rank;
-      rank.rank = static_cast<int>(spec.ranks.size());
-      rank.argv = {"/bin/sh", "-c", script};
-      rank.env = {"PATH=/usr/bin:/bin"};
-      rank.cwd = "/";
-      spec.ranks.push_back(rank);
+      ProcessSpec spec;
+      spec.attempt = Attempt();
+      spec.slot = static_cast<int>(specs.size());
+      spec.incarnation = 1;
+      spec.log_dir = dir_.File("logs");
+      spec.argv = {"/bin/sh", "-c", script};
+      spec.env = {"PATH=/usr/bin:/bin"};
+      spec.cwd = "/";
+      specs.push_back(spec);
     }
-    return spec;
+    return specs;
   }
 
-  std::string AttemptDir() {
-    return absl::StrCat(dir_.path(), "/attempts/", Attempt());
+  std::string Place() { return KeeperPlace(dir_.File("run"), KeeperId()); }
+  std::string KeeperDir() {
+    return absl::StrCat(dir_.path(), "/keepers/", KeeperId());
   }
 
-  // Names of the attempts' directories.
-  std::vector<std::string> AttemptsOnDisk() {
+  // Names of the keepers' directories.
+  std::vector<std::string> KeepersOnDisk() {
     int error = 0;
-    return keeper::ListDirectory(dir_.File("attempts"), &error);
+    return keeper::ListDirectory(dir_.File("keepers"), &error);
   }
 
-  std::string AttemptFile(const std::string& name) {
-    return absl::StrCat(AttemptDir(), "/", name);
+  std::string KeeperFile(const std::string& name) {
+    return absl::StrCat(KeeperDir(), "/", name);
   }
 
   // All of a stream that is complete.
-  std::string ReadLog(int rank, LogStream stream) {
-    const LogReader reader(dir_.File("logs"), rank, stream);
+  std::string ReadLog(int slot, LogStream stream, uint64_t incarnation = 1) {
+    const LogReader reader(dir_.File("logs"), slot, incarnation, stream);
     std::string all;
     while (true) {
       const absl::StatusOr<LogChunk> chunk = reader.Read(all.size(), 1 << 20);
@@ -229,14 +280,14 @@ class KeeperClientTest : public ::testing::Test {
     }
   }
 
-  // Makes a fifo that a rank blocks on or tells something through.
+  // Makes a fifo that a process blocks on or tells something through.
   std::string Fifo(const std::string& name) {
     const std::string path = dir_.File(name);
     EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
     return path;
   }
 
-  // What a rank writes into a fifo, up to its end.
+  // What a process writes into a fifo, up to its end.
   static std::string ReadFifo(const std::string& path) {
     std::ifstream in(path);
     return std::string(std::istreambuf_iterator<char>(in), {});
@@ -282,7 +333,7 @@ class KeeperClientTest : public ::testing::Test {
                              absl::StrContains(line, dir_.path());
       if (is_keeper && !process.dead()) keepers.push_back(pid);
     }
-    // A rank has its keeper's command line until it executes its program.
+    // A process has its keeper's command line until it executes its program.
     std::erase_if(keepers, [&, all = keepers](pid_t pid) {
       return absl::c_linear_search(all, processes.at(pid).parent);
     });

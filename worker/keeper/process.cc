@@ -1,10 +1,12 @@
-#include "worker/keeper/rank_process.h"
+#include "worker/keeper/process.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,44 +16,70 @@
 namespace cohort::keeper {
 namespace {
 
-// Of one pipe at a time, so that a rank that prints without end does not keep
-// the others waiting.
+// Of one pipe at a time, so that a process that prints without end does not
+// keep the others waiting.
 constexpr size_t kTurnBytes = 1 << 20;
 // What a leader wrote before it ended is in the pipe, which holds less; only
 // descendants that write on could fill it again and again.
 constexpr size_t kLastBytes = 8 << 20;
 constexpr size_t kExitBytesMax = kMessageBytesMax + 1024;
 
-}  // namespace
-
-RankProcess::RankProcess(const Context& context, const RankSpec& spec,
-                         uint32_t index)
-    : context_(context),
-      spec_(spec),
-      index_(index),
-      stdout_{UniqueFd(),
-              LogWriter(context.log_dir, LogStem(spec.rank, false), {})},
-      stderr_{UniqueFd(),
-              LogWriter(context.log_dir, LogStem(spec.rank, true), {})} {
-  report_.rank = spec.rank;
+// `ms` after `now_ms`, where no clock gets beyond.
+int64_t After(int64_t now_ms, int64_t ms) {
+  return now_ms + std::min(ms, std::numeric_limits<int64_t>::max() - now_ms);
 }
 
-std::string RankProcess::Reserve() {
-  std::string error = exit_file_.Reserve(context_.attempt_dir,
-                                         ExitFile(spec_.rank), kExitBytesMax);
+void Print(const std::string& error) {
+  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+}
+
+}  // namespace
+
+Process::Process(const Context& context, ProcessSpec spec, uint32_t index)
+    : context_(context),
+      spec_(std::move(spec)),
+      index_(index),
+      stdout_{UniqueFd(),
+              LogWriter(log_dir_, LogStem(spec_.slot, spec_.incarnation, false),
+                        {})},
+      stderr_{UniqueFd(),
+              LogWriter(log_dir_, LogStem(spec_.slot, spec_.incarnation, true),
+                        {})} {
+  report_.process = spec_.key();
+}
+
+std::string Process::Reserve() {
+  std::string error = MakeDirectories(spec_.log_dir);
+  if (!error.empty()) return error;
+  log_dir_ = Directory(spec_.log_dir);
+  error = log_dir_.error();
+  if (error.empty()) {
+    error =
+        exit_file_.Reserve(context_.keeper_dir, ExitFile(key()), kExitBytesMax);
+  }
   if (error.empty()) error = stdout_.log.Reserve();
   if (error.empty()) error = stderr_.log.Reserve();
+  if (!error.empty()) Discard();
   return error;
 }
 
-void RankProcess::Start() {
+void Process::Discard() {
+  exit_file_.Discard();
+  stdout_.log.Discard();
+  stderr_.log.Discard();
+}
+
+void Process::Start() {
   EnterCgroup();
   started_ms_ = MonotonicNow_ms();
+  if (spec_.time_limit_ms) {
+    limit_at_ms_ = After(started_ms_, *spec_.time_limit_ms);
+  }
   const UniqueFd procs = group_.OpenProcs();
   ChildEnds ends;
   ChildFailure failure;
   const std::optional<pid_t> pid =
-      StartChild(spec_, context_.spec, procs.get(), &ends, &failure);
+      StartChild(spec_, context_.place, procs.get(), &ends, &failure);
   if (!pid) return OnCannotRun(failure);
   pid_ = *pid;
   stdout_.pipe = std::move(ends.stdout_pipe);
@@ -62,17 +90,17 @@ void RankProcess::Start() {
   context_.poller.Watch(failure_pipe_.get(), Source::kFailure, index_);
 }
 
-void RankProcess::EnterCgroup() {
-  const std::string& parent = context_.attempt_group.path();
+void Process::EnterCgroup() {
+  const std::string& parent = context_.keeper_group.path();
   if (parent.empty()) return;
-  const std::string error =
-      Cgroup::Create(parent, "rank-" + std::to_string(spec_.rank), &group_);
+  const std::string name = CgroupName(key());
+  const std::string error = Cgroup::Create(parent, name, &group_);
   if (!error.empty()) {
-    std::fprintf(stderr, "rank %d: %s\n", spec_.rank, error.c_str());
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.c_str());
   }
 }
 
-void RankProcess::OnFailurePipe() {
+void Process::OnFailurePipe() {
   if (!failure_pipe_) return;
   bool closed = false;
   const std::optional<ChildFailure> failure =
@@ -88,34 +116,30 @@ void RankProcess::OnFailurePipe() {
   }
 }
 
-void RankProcess::OnRunning() {
+void Process::OnRunning() {
   state_ = State::kRunning;
   StartedReport started;
-  started.rank = spec_.rank;
+  started.process = key();
   started.pid = pid_;
   const std::optional<ProcessStat> stat = ReadProcessStat(pid_);
   started.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
   const std::string packet = Encode(started);
-  const std::string error =
-      WriteByRename(context_.attempt_dir, StartedFile(spec_.rank), packet,
-                    Durability::kCrash);
   // Told all the same; only the search for leftovers knows less without it.
-  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
-  context_.feed.Publish(packet);
+  Print(WriteByRename(context_.keeper_dir, StartedFile(key()), packet,
+                      Durability::kCrash));
+  context_.feed.Publish(key(), packet);
 }
 
-void RankProcess::OnCannotRun(const ChildFailure& failure) {
+void Process::OnCannotRun(const ChildFailure& failure) {
   report_.cause = ExitCause::kCannotRun;
   report_.message = Describe(failure, spec_);
   report_.exit_code = failure.exit_code();
   End();
 }
 
-void RankProcess::OnOutput(Source source) {
-  Drain(OutputOf(source), kTurnBytes);
-}
+void Process::OnOutput(Source source) { Drain(OutputOf(source), kTurnBytes); }
 
-void RankProcess::Drain(Output& output, size_t bytes_max) {
+void Process::Drain(Output& output, size_t bytes_max) {
   static char buffer[256 << 10];  // one thread, and too large for its stack
   for (size_t total = 0; output.pipe && total < bytes_max;) {
     const ssize_t n = read(output.pipe.get(), buffer, sizeof(buffer));
@@ -131,7 +155,7 @@ void RankProcess::Drain(Output& output, size_t bytes_max) {
   }
 }
 
-void RankProcess::OnLeaderEnded(const siginfo_t& how) {
+void Process::OnLeaderEnded(const siginfo_t& how) {
   OnFailurePipe();
   // As long as the zombie is there its pid can name no other group.
   SignalGroup(SIGKILL);
@@ -150,7 +174,7 @@ void RankProcess::OnLeaderEnded(const siginfo_t& how) {
   End();
 }
 
-void RankProcess::End() {
+void Process::End() {
   state_ = State::kEnded;
   report_.ended_wall_ns = WallNow_ns();
   report_.ran_ms = MonotonicNow_ms() - started_ms_;
@@ -160,45 +184,66 @@ void RankProcess::End() {
   }
   const std::string packet = Encode(report_);
   const std::string error = exit_file_.Commit(packet);
-  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+  Print(error);
+  exit_written_ = error.empty();
   // First told, then synced: recovery waits for the former, and what a loss of
   // power could take is no process's any more.
-  context_.feed.Publish(packet);
-  exit_recorded_ = error.empty();
-  if (exit_recorded_) SyncExitRecord();
-}
-
-void RankProcess::SyncExitRecord() {
+  context_.feed.Publish(key(), packet);
   // Never tried again: after a failed fsync the kernel has forgotten the bytes.
-  const std::string error = exit_file_.Sync();
-  if (!error.empty()) std::fprintf(stderr, "%s\n", error.c_str());
+  if (exit_written_) Print(exit_file_.Sync());
 }
 
-bool RankProcess::RetryExitRecord() {
-  if (exit_recorded_) return true;
-  exit_recorded_ = exit_file_.Commit(Encode(report_)).empty();
-  if (exit_recorded_) SyncExitRecord();
-  return exit_recorded_;
+bool Process::Record() {
+  if (recorded_) return true;
+  if (!exit_written_) {
+    exit_written_ = exit_file_.Commit(Encode(report_)).empty();
+    if (exit_written_) Print(exit_file_.Sync());
+  }
+  const int dir = context_.keeper_dir.fd();
+  recorded_ = exit_written_ && renameat(dir, ExitFile(key()).c_str(), dir,
+                                        EndedFile(key()).c_str()) == 0;
+  return recorded_;
 }
 
-void RankProcess::Stop() {
-  if (!live()) return;
-  SetCause(ExitCause::kStopped);
-  SignalGroup(SIGTERM);
+void Process::Stop(ExitCause cause, int64_t grace_ms) {
+  const int64_t kill_at = After(MonotonicNow_ms(), grace_ms);
+  const bool first = !stopping();
+  if (!kill_at_ms_ || kill_at < *kill_at_ms_) kill_at_ms_ = kill_at;
+  if (first && live()) SetCause(cause);
+  if (grace_ms == 0) return Kill();
+  if (first && live()) SignalGroup(SIGTERM);
 }
 
-void RankProcess::WillEndBy(ExitCause cause) {
-  if (live()) SetCause(cause);
+std::optional<int64_t> Process::deadline_ms() const {
+  if (state_ == State::kSettled) return std::nullopt;
+  if (!limit_at_ms_ || !kill_at_ms_) {
+    return limit_at_ms_ ? limit_at_ms_ : kill_at_ms_;
+  }
+  return std::min(*limit_at_ms_, *kill_at_ms_);
 }
 
-void RankProcess::Kill() {
+bool Process::AtTimeLimit(int64_t now_ms) const {
+  return limit_at_ms_ && now_ms >= *limit_at_ms_;
+}
+
+void Process::TakeDeadline(int64_t now_ms) {
+  if (AtTimeLimit(now_ms)) {
+    limit_at_ms_.reset();
+    if (live() && !stopping()) Stop(ExitCause::kTimeLimit, spec_.grace_ms);
+  }
+  if (kill_at_ms_ && now_ms >= *kill_at_ms_) Kill();
+}
+
+void Process::Kill() {
+  killing_ = true;
+  kill_at_ms_.reset();
   if (!live()) return;
   SetCause(ExitCause::kKilled);
   SignalGroup(SIGKILL);
   group_.Kill();
 }
 
-void RankProcess::SetCause(ExitCause cause) {
+void Process::SetCause(ExitCause cause) {
   if (report_.cause == ExitCause::kCannotRun ||
       report_.cause == ExitCause::kTimeLimit ||
       report_.cause == ExitCause::kKeeperStopped) {
@@ -207,22 +252,25 @@ void RankProcess::SetCause(ExitCause cause) {
   report_.cause = cause;
 }
 
-void RankProcess::SignalGroup(int signal) {
+void Process::SignalGroup(int signal) {
   if (kill(-pid_, signal) == 0) return;
   // Before the child's setsid there is no group yet.
   kill(pid_, signal);
 }
 
-void RankProcess::Settle() {
+void Process::Settle() {
   for (Output* output : {&stdout_, &stderr_}) {
     Drain(*output, kLastBytes);
-    // Still open: somebody outside holds it.  It is not the rank's any more.
+    // Still open: somebody outside holds it.  It is not this process's any
+    // more.
     if (output->pipe) context_.poller.Forget(output->pipe.get());
     output->pipe.Reset();
     output->log.Close();
   }
   group_.Remove();
   state_ = State::kSettled;
+  Record();
+  context_.feed.Publish(key(), Encode(EndedReport{key()}));
 }
 
 }  // namespace cohort::keeper

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "worker/keeper/cgroup.h"
@@ -17,32 +18,34 @@
 
 namespace cohort::keeper {
 
-// One rank: its leader process, its output, its records.
+// One process: its leader, its output, its records.
 //
 //   kStarting -> kRunning -> kEnded -> kSettled
 //   kStarting -> kEnded (cannot run, or killed before its program)
 //
 // Owned by Keeper, which tells it what the loop sees.  Thread-compatible.
-class RankProcess {
+class Process {
  public:
   enum class State { kStarting, kRunning, kEnded, kSettled };
 
-  // What a rank uses of its keeper; must outlive it.
+  // What a process uses of its keeper; must outlive it.
   struct Context {
-    const KeeperSpec& spec;
-    const Directory& attempt_dir;
-    const Directory& log_dir;
+    const std::string& place;
+    const Directory& keeper_dir;
     Poller& poller;
     EventFeed& feed;
-    const Cgroup& attempt_group;
+    const Cgroup& keeper_group;
   };
 
-  RankProcess(const Context& context, const RankSpec& spec, uint32_t index);
+  Process(const Context& context, ProcessSpec spec, uint32_t index);
 
-  // Takes the disk space of its records.  Error text when there is none.
+  // Opens its log directory and takes the disk space of its records.  Error
+  // text when that cannot be: then nothing of it is left but the directory.
   std::string Reserve();
+  // Gives back what Reserve took.
+  void Discard();
 
-  // Starts the child, or ends the rank with the reason.
+  // Starts the child, or ends it with the reason.
   void Start();
 
   // The failure pipe has something to say.
@@ -52,26 +55,33 @@ class RankProcess {
   // The leader is a zombie: kills its group and session, reaps it, reports.
   void OnLeaderEnded(const siginfo_t& how);
 
-  // What ends it from now on is this, whatever it ends of.
-  void WillEndBy(ExitCause cause);
-  // SIGTERM to its group.
-  void Stop();
-  // SIGKILL to its group and cgroup.
-  void Kill();
+  // SIGTERM to its group, and a Kill after `grace_ms`, at once with 0.  A later
+  // Stop can only shorten the grace, and does not change the cause.
+  void Stop(ExitCause cause, int64_t grace_ms);
+  // When TakeDeadline has something to do (monotonic).
+  std::optional<int64_t> deadline_ms() const;
+  bool AtTimeLimit(int64_t now_ms) const;
+  // TL-1: stops it at its time limit, at most once, and only where it would
+  // have run on.  Kills it when its grace is over.
+  void TakeDeadline(int64_t now_ms);
 
-  // No process of it is left: ends its logs.  Only in kEnded.
+  // No process of it is left: ends its logs and tells so.  Only in kEnded.
   void Settle();
-
   // Writes what a full or broken disk refused before.  False while it still
   // does.
-  bool RetryExitRecord();
+  bool Record();
 
   State state() const { return state_; }
   bool live() const {
     return state_ == State::kStarting || state_ == State::kRunning;
   }
+  bool stopping() const { return kill_at_ms_ || killing_; }
+  // Nothing of its tree is to be spared.
+  bool killing() const { return killing_; }
+  bool recorded() const { return recorded_; }
   pid_t pid() const { return pid_; }  // 0 when it never had one
-  int rank() const { return spec_.rank; }
+  const ProcessKey& key() const { return report_.process; }
+  const ProcessSpec& spec() const { return spec_; }
 
  private:
   struct Output {
@@ -84,8 +94,10 @@ class RankProcess {
   void OnCannotRun(const ChildFailure& failure);
   // Reports and records the end; report_ is filled in.
   void End();
-  void SyncExitRecord();
-  // Unless it is known already why the rank ends.
+  void CommitExit();
+  // SIGKILL to its group and cgroup.
+  void Kill();
+  // Unless it is known already why it ends.
   void SetCause(ExitCause cause);
   // Reads on until the pipe is empty or `bytes_max` were read.
   void Drain(Output& output, size_t bytes_max);
@@ -95,8 +107,10 @@ class RankProcess {
   }
 
   const Context context_;
-  const RankSpec& spec_;
+  const ProcessSpec spec_;
   const uint32_t index_;
+  // Kept open: it may be renamed, with its state directory.
+  Directory log_dir_;
   State state_ = State::kStarting;
   pid_t pid_ = 0;
   Cgroup group_;
@@ -104,9 +118,13 @@ class RankProcess {
   Output stderr_;
   UniqueFd failure_pipe_;
   ReservedFile exit_file_;
-  bool exit_recorded_ = false;
-  int64_t started_ms_ = 0;  // monotonic
-  ExitReport report_;       // as far as it is known
+  bool exit_written_ = false;
+  bool recorded_ = false;
+  int64_t started_ms_ = 0;              // monotonic
+  std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
+  std::optional<int64_t> kill_at_ms_;   // monotonic; a Stop's grace ends
+  bool killing_ = false;
+  ExitReport report_;  // as far as it is known
 };
 
 }  // namespace cohort::keeper
