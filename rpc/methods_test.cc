@@ -50,6 +50,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kGetJob);
   Check(kHoldJob);
   Check(kReleaseJob);
+  Check(kResizeJob);
   Check(kListJobs);
   Check(kListNodes);
   Check(kGetNode);
@@ -71,14 +72,14 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kEndAttempt);
   Check(kConnect);
   Check(kSendLog);
-  Check(kJoinRun);
+  Check(kWatchRun);
   Check(kExchange);
   Check(kCommitCheckpoint);
   Check(kReportPreflight);
   Check(kReportGpuEnd);
   for (const auto* file : {v1::SubmitJobRequest::descriptor()->file(),
                            v1::WorkerMessage::descriptor()->file(),
-                           v1::JoinRunRequest::descriptor()->file()}) {
+                           v1::WatchRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         const std::string& name = file->service(s)->method(m)->full_name();
