@@ -132,7 +132,7 @@ class DoctoredStateTest : public ::testing::Test,
 
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<head::DesiredAttempt>&) override {}
+                   const std::vector<v1::DesiredPlace>&) override {}
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<head::SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,

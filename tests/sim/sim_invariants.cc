@@ -192,7 +192,7 @@ class Holds {
 class NoLinks final : public head::NodeLinks, public head::JobWatchers {
  public:
   void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<head::DesiredAttempt>&) override {}
+                   const std::vector<v1::DesiredPlace>&) override {}
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<head::SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,
