@@ -120,7 +120,11 @@ void KeeperClient::Forget(const std::string& keeper,
                           std::vector<ProcessKey> which, DoneCallback done) {
   Enqueue([this, keeper, which = std::move(which),
            done = std::move(done)]() mutable {
-    Answer(std::move(done), ForgetNow(keeper, which));
+    KeeperLink* const link = LinkOf(keeper);
+    Answer(std::move(done), link != nullptr
+                                ? link->Forget(which)
+                                : absl::FailedPreconditionError(absl::StrCat(
+                                      "keeper ", keeper, " was not adopted")));
   });
 }
 
@@ -198,7 +202,8 @@ KeeperStart KeeperClient::StartOf(const std::string& keeper) const {
           .dir = absl::StrCat(options_.keepers_dir, "/", keeper),
           .place = KeeperPlace(options_.runtime_dir, keeper),
           .cgroup_parent = options_.cgroup_parent,
-          .idle_timeout = options_.keeper_idle_timeout};
+          .idle_timeout = options_.keeper_idle_timeout,
+          .begin_timeout = options_.begin_timeout};
 }
 
 std::unique_ptr<KeeperLink> KeeperClient::MakeLink(const std::string& keeper) {
@@ -239,19 +244,18 @@ void KeeperClient::Answer(Callback done, Result result) {
 void KeeperClient::BeginNow(const std::string& keeper,
                             const std::vector<ProcessSpec>& specs,
                             DoneCallback done) {
-  std::string wrong = keeper::IsKeeperId(keeper)
-                          ? ""
-                          : absl::StrCat("invalid keeper id \"", keeper, "\"");
+  std::string wrong;
+  if (!keeper::IsKeeperId(keeper)) {
+    wrong = absl::StrCat("invalid keeper id \"", keeper, "\"");
+  } else if (specs.size() > keeper::kProcessesMax) {
+    wrong = absl::StrCat(specs.size(), " processes; a keeper runs at most ",
+                         keeper::kProcessesMax);
+  }
   for (const ProcessSpec& spec : specs) {
     if (wrong.empty()) wrong = keeper::Validate(spec);
   }
   if (!wrong.empty()) {
     return Answer(std::move(done), absl::InvalidArgumentError(wrong));
-  }
-  if (specs.size() > keeper::kProcessesMax) {
-    return Answer(std::move(done), absl::ResourceExhaustedError(absl::StrCat(
-                                       "a keeper runs at most ",
-                                       keeper::kProcessesMax, " processes")));
   }
   auto answer = [this, done = std::move(done)](absl::Status status) mutable {
     Answer(std::move(done), std::move(status));
@@ -285,37 +289,25 @@ void KeeperClient::AdoptNow(const std::string& keeper, AdoptCallback done) {
   (links_[keeper] = std::move(link))->FollowAdopted();
 }
 
-absl::Status KeeperClient::ForgetNow(const std::string& keeper,
-                                     const std::vector<ProcessKey>& which) {
-  if (KeeperLink* const link = LinkOf(keeper)) return link->Forget(which);
-  if (!keeper::IsKeeperId(keeper) ||
-      absl::IsNotFound(SurveyKeeper(StartOf(keeper).dir).status())) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("keeper ", keeper, " was not adopted"));
-}
-
 void KeeperClient::CloseNow(const std::string& keeper, DoneCallback done) {
   if (KeeperLink* const link = LinkOf(keeper)) {
     return link->Close([this, done = std::move(done)](absl::Status s) mutable {
       Answer(std::move(done), std::move(s));
     });
   }
-  if (!keeper::IsKeeperId(keeper)) {
-    return Answer(std::move(done), absl::OkStatus());
-  }
   const KeeperStart start = StartOf(keeper);
   const absl::StatusOr<KeeperSurvey> survey = SurveyKeeper(start.dir);
+  absl::Status status = survey.status();
   // It may live: its directory is not removed under it.
-  absl::Status status =
-      absl::IsNotFound(survey.status()) ? absl::OkStatus() : survey.status();
   if (survey.ok() && survey->locked) {
     status = absl::FailedPreconditionError(
         absl::StrCat("keeper ", keeper, " lives and was not adopted"));
   }
-  if (status.ok()) status = RemoveKeeperDir(start.dir);
-  if (status.ok()) status = RemoveKeeperDir(start.place);
+  if (absl::IsNotFound(status)) status = absl::OkStatus();
+  if (status.ok() && keeper::IsKeeperId(keeper)) {
+    status = RemoveKeeperDir(start.dir);
+    status.Update(RemoveKeeperDir(start.place));
+  }
   Answer(std::move(done), std::move(status));
 }
 

@@ -45,6 +45,10 @@ struct KeeperClientOptions {
   // How long a keeper under which nothing runs waits for a daemon: longer than
   // a restart of the daemon takes, which would start a new one else.
   absl::Duration keeper_idle_timeout = absl::Seconds(10);
+  // From Begin to the keeper's answer, with its start: takes 2 ms on an idle
+  // node.  Below every timeout of the head, so that the cause is told by who
+  // knows it.
+  absl::Duration begin_timeout = absl::Seconds(10);
 };
 
 // cohort-keeper in the directory of the running program.
@@ -96,8 +100,6 @@ class KeeperClient final : public KeeperHost {
   void BeginNow(const std::string& keeper,
                 const std::vector<ProcessSpec>& specs, DoneCallback done);
   void AdoptNow(const std::string& keeper, AdoptCallback done);
-  absl::Status ForgetNow(const std::string& keeper,
-                         const std::vector<ProcessKey>& which);
   void CloseNow(const std::string& keeper, DoneCallback done);
   KeeperStart StartOf(const std::string& keeper) const;
   std::unique_ptr<KeeperLink> MakeLink(const std::string& keeper);

@@ -586,11 +586,38 @@ TEST_F(KeeperClientTest, AKeeperWithoutADaemonEndsAfterItsIdleTime) {
   COHORT_EXPECT_OK(daemon.Close());
 }
 
+TEST_F(KeeperClientTest, AKeeperThatDoesNotAnswerIsNotWaitedForForever) {
+  const std::string script = dir_.File("keeper");
+  std::ofstream(script) << "#!/bin/sh\nexec sleep 1000\n";
+  chmod(script.c_str(), 0700);
+  {
+    Daemon daemon(dir_.path(),
+                  {.program = script, .begin_timeout = absl::Milliseconds(50)});
+    EXPECT_THAT(daemon.Begin(Specs({"exit 0"})),
+                StatusIs(absl::StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(KeepersOnDisk(), IsEmpty());
+  }
+  // One that lives may take it later: then it is ended, and told by nobody.
+  Daemon daemon(dir_.path(), {.begin_timeout = absl::Milliseconds(500)});
+  const std::string gate = Fifo("gate");
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat("read x < ", gate)})));
+  daemon.Next<ProcessStarted>();
+  kill(KeeperPid(), SIGSTOP);
+  std::vector<ProcessSpec> late = Specs({"exec sleep 1000"});
+  late[0].slot = 1;
+  EXPECT_THAT(daemon.Begin(late),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  kill(KeeperPid(), SIGCONT);
+  OpenGate(gate);
+  EXPECT_EQ(daemon.End().exit_code, 0);
+  COHORT_EXPECT_OK(daemon.Close());
+}
+
 TEST_F(KeeperClientTest, RefusesMoreProcessesThanItRuns) {
   Daemon daemon(dir_.path());
   EXPECT_THAT(daemon.Begin(Specs(std::vector<std::string>(
                   keeper::kProcessesMax + 1, "exit 0"))),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {

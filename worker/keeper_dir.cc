@@ -43,18 +43,16 @@ absl::Status ToStatus(const std::string& error) {
 
 // The record in `dir`/`name`; nullopt when it is not there or not whole, which
 // after a loss of power is the same.
-template <typename T>
-std::optional<T> ReadRecord(const std::string& dir, const std::string& name,
-                            std::optional<T> (*parse)(const std::string&,
-                                                      std::string*)) {
+template <typename Report>
+std::optional<Report> Read(const std::string& dir, const std::string& name) {
   int error_number = 0;
   const std::optional<std::string> bytes = keeper::ReadWhole(
       absl::StrCat(dir, "/", name), kRecordBytesMax, &error_number);
   std::string damage;
-  return bytes ? parse(*bytes, &damage) : std::nullopt;
+  return bytes ? keeper::Parse<Report>(*bytes, &damage) : std::nullopt;
 }
 
-// Whether a keeper lives or is being born: whether somebody holds the lock.
+// Whether a keeper lives or is being started: whether somebody holds the lock.
 absl::StatusOr<bool> IsLocked(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/lock");
   // Only to look: the disk may have become read-only.
@@ -81,13 +79,12 @@ ProcessRecords ReadRecords(const std::string& dir, const ProcessKey& key) {
       bytes ? keeper::ParseSpec(*bytes, &damage) : std::nullopt;
   if (spec) records.log_dir = spec->log_dir;
   // Against the order in which a keeper that lives writes them.
-  records.exit = ReadRecord(dir, keeper::ExitFile(key), &keeper::ParseExit);
+  records.exit = Read<keeper::ExitReport>(dir, keeper::ExitFile(key));
   if (!records.exit) {
-    records.exit = ReadRecord(dir, keeper::EndedFile(key), &keeper::ParseExit);
+    records.exit = Read<keeper::ExitReport>(dir, keeper::EndedFile(key));
     records.ended = records.exit.has_value();
   }
-  records.started =
-      ReadRecord(dir, keeper::StartedFile(key), &keeper::ParseStarted);
+  records.started = Read<keeper::StartedReport>(dir, keeper::StartedFile(key));
   return records;
 }
 
@@ -125,7 +122,7 @@ absl::StatusOr<KeeperSurvey> SurveyKeeper(const std::string& dir) {
     return absl::UnavailableError(
         ErrnoStatus(error_number, absl::StrCat("list ", dir)).message());
   }
-  survey.keeper = ReadRecord(dir, "keeper", &keeper::ParseKeeper);
+  survey.keeper = Read<keeper::KeeperReport>(dir, "keeper");
   for (const std::string& name : names) {
     const std::optional<ProcessKey> key = KeyOf(name);
     if (key && !survey.processes.contains(*key)) {

@@ -90,7 +90,8 @@ class KeeperHost {
   // them (they may not run yet).  Starts the keeper when it does not run; a
   // directory that was not adopted is adopted first.  A process that was begun
   // before is passed over: its story is told by that Begin, or by Adopt.
-  // InvalidArgument what Validate says; ResourceExhausted, Internal,
+  // InvalidArgument what Validate says, or for more processes than a
+  // keeper runs; ResourceExhausted, Internal,
   // Unavailable, DeadlineExceeded when they cannot be begun.
   virtual void Begin(std::string keeper, std::vector<ProcessSpec> specs,
                      DoneCallback done) = 0;

@@ -30,10 +30,6 @@ namespace {
 using keeper::Command;
 using keeper::UniqueFd;
 
-// From Begin to its answer, with the start of the keeper: takes 2 ms on an idle
-// node.  Below every timeout of the head, so that the cause is told by who
-// knows it.
-constexpr absl::Duration kBeginTimeout = absl::Seconds(10);
 // A keeper that cannot be reached is dying (milliseconds) or its socket is gone
 // (for good).
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(5);
@@ -82,7 +78,8 @@ void KeeperLink::Begin(const std::vector<ProcessSpec>& specs,
     return std::move(done)(absl::UnavailableError(
         absl::StrCat("keeper ", id_, " is being closed")));
   }
-  PendingBegin begin = {{}, MonotonicNow() + kBeginTimeout, std::move(done)};
+  PendingBegin begin = {
+      {}, MonotonicNow() + start_.begin_timeout, std::move(done)};
   absl::Status status;
   for (const ProcessSpec& spec : specs) {
     if (processes_.contains(spec.key())) continue;
@@ -119,7 +116,6 @@ absl::Status KeeperLink::Spawn() {
   keeper_.reset();
   keeper_died_ = false;
   keeper_killed_ = false;
-  start_error_ = absl::OkStatus();
   state_ = State::kStarting;
   return absl::OkStatus();
 }
@@ -269,7 +265,7 @@ void KeeperLink::FollowAdopted() {
   TellAll();
   if (!survey.locked) return OnKeeperLost(LossOf(survey));
   // The earlier daemon may not have come to it; done already it is nothing.
-  PendingBegin again = {{}, MonotonicNow() + kBeginTimeout, nullptr};
+  PendingBegin again = {{}, MonotonicNow() + start_.begin_timeout, nullptr};
   for (const auto& [key, process] : processes_) {
     const ProcessRecords& records = process.records;
     if (!records.started && !records.exit) again.which.push_back(key);
@@ -298,47 +294,42 @@ void KeeperLink::OnConnectionReady() {
 }
 
 void KeeperLink::OnPacket(const std::string& bytes) {
-  const std::string kind = keeper::RecordKind(bytes);
   std::string error;
-  if (kind == keeper::kKeeperKind) {
-    const auto hello = keeper::ParseKeeper(bytes, &error);
-    if (hello) return OnHello(*hello);
-  } else if (kind == keeper::kAnswerKind) {
-    const auto answer = keeper::ParseAnswer(bytes, &error);
-    if (answer) return OnAnswer(*answer);
-  } else if (kind == keeper::kStartedKind) {
-    if (const auto started = keeper::ParseStarted(bytes, &error)) {
-      Process* const process = ReportedOn(started->process, kind);
-      if (process != nullptr) process->records.started = started;
-    }
-  } else if (kind == keeper::kExitKind) {
-    if (const auto exited = keeper::ParseExit(bytes, &error)) {
-      Process* const process = ReportedOn(exited->process, kind);
-      if (process != nullptr) process->records.exit = exited;
-    }
-  } else if (kind == keeper::kEndedKind) {
-    if (const auto ended = keeper::ParseEnded(bytes, &error)) {
-      Process* const process = ReportedOn(ended->process, kind);
-      if (process != nullptr) process->records.ended = true;
-    }
-  } else {
-    error = "unknown kind";
+  if (const auto hello = keeper::Parse<keeper::KeeperReport>(bytes, &error)) {
+    return OnHello(*hello);
   }
-  if (error.empty()) return TellAll();
-  COHORT_LOG(kWarning, "keeper_packet_refused", {"keeper", id_}, {"kind", kind},
-             {"error", error});
+  if (const auto answer = keeper::Parse<keeper::Answer>(bytes, &error)) {
+    return OnAnswer(*answer);
+  }
+  if (const auto started =
+          keeper::Parse<keeper::StartedReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(started->process);
+    if (records != nullptr) records->started = started;
+  } else if (const auto exited =
+                 keeper::Parse<keeper::ExitReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(exited->process);
+    if (records != nullptr) records->exit = exited;
+  } else if (const auto ended =
+                 keeper::Parse<keeper::EndedReport>(bytes, &error)) {
+    ProcessRecords* const records = ReportedOn(ended->process);
+    if (records != nullptr) records->ended = records->exit.has_value();
+  } else {
+    COHORT_LOG(kWarning, "keeper_packet_refused", {"keeper", id_},
+               {"kind", keeper::RecordKind(bytes)}, {"error", error});
+  }
+  TellAll();
 }
 
-KeeperLink::Process* KeeperLink::ReportedOn(const ProcessKey& key,
-                                            const std::string& kind) {
+ProcessRecords* KeeperLink::ReportedOn(const ProcessKey& key) {
   const auto it = processes_.find(key);
-  if (it != processes_.end() && !it->second.records.ended) return &it->second;
-  // It was told as lost, was refused too late, or lost its files: nobody knows
-  // that it runs.
-  if (kind == keeper::kStartedKind) SendStop({key}, absl::ZeroDuration());
-  if (kind == keeper::kEndedKind && it == processes_.end()) {
-    Send({.kind = Command::Kind::kForget, .processes = {key}});
-  }
+  const bool known = it != processes_.end();
+  if (known && !it->second.records.ended) return &it->second.records;
+  // It was refused or told as lost and was begun all the same, or it has lost
+  // its files: nobody knows that it runs.
+  const bool lost = !known || it->second.records.exit->cause ==
+                                  ExitStatus::Cause::kKeeperLost;
+  if (lost) SendStop({key}, absl::ZeroDuration());
+  if (!known) Send({.kind = Command::Kind::kForget, .processes = {key}});
   return nullptr;
 }
 
@@ -346,8 +337,7 @@ void KeeperLink::OnHello(const keeper::KeeperReport& hello) {
   retry_delay_ = kRetryFirst;
   keeper_ = hello;
   COHORT_LOG(kInfo, "keeper_hello", {"keeper", id_}, {"pid", hello.pid},
-             {"cgroup", hello.cgroup},
-             {"no_cgroup_because", hello.cgroup_missing});
+             {"cgroup", hello.cgroup});
   if (!pidfd_) WatchKeeper(hello);
   state_ = State::kRunning;
 }
@@ -380,15 +370,12 @@ void KeeperLink::OnPidfdReady() {
   if (state_ == State::kStarting) {
     state_ = State::kNone;
     connection_.Reset();
-    absl::Status error = start_error_;
-    if (error.ok()) {
-      const std::string words = ReadKeeperLog(start_.dir);
-      error = absl::InternalError(absl::StrCat(
-          "keeper ", id_, " ended before it took its processes: ",
-          words.empty() ? absl::StrCat(how, " and no word in ", start_.dir)
-                        : words));
-    }
-    RefuseAll(error);
+    const std::string words = ReadKeeperLog(start_.dir);
+    RefuseAll(absl::InternalError(absl::StrCat(
+        "keeper ", id_, " ended before it took its processes: ",
+        words.empty() ? absl::StrCat(how, " and no word in ", start_.dir)
+                      : words)));
+    if (close_done_) FinishClose();
   } else if (state_ == State::kRunning) {
     keeper_died_ = true;
     retry_delay_ = kRetryFirst;
@@ -417,7 +404,7 @@ void KeeperLink::AwaitKeeper() {
 void KeeperLink::KillKeeper() {
   keeper_killed_ = true;
   COHORT_LOG(kWarning, "keeper_killed", {"keeper", id_},
-             {"reason", "its processes have not ended in time"});
+             {"reason", "it does not answer, or its processes do not end"});
   syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
@@ -445,16 +432,12 @@ void KeeperLink::OnWake() {
   for (auto it = begins_.begin(); it != begins_.end();) {
     const auto current = it++;
     if (now < current->second.deadline) continue;
-    const auto late = absl::DeadlineExceededError(
-        absl::StrCat("keeper ", id_, " did not take its processes in time"));
-    if (state_ != State::kStarting) {
-      auto begin = begins_.extract(current);
-      // Taken all the same, they are ended: ReportedOn.
-      return Refuse(std::move(begin.mapped()), late);
-    }
-    start_error_ = late;
-    current->second.deadline = absl::InfiniteDuration();
-    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    auto late = begins_.extract(current);
+    if (state_ == State::kStarting && !keeper_killed_) KillKeeper();
+    // Taken all the same, they are ended: ReportedOn.
+    Refuse(std::move(late.mapped()),
+           absl::DeadlineExceededError(absl::StrCat(
+               "keeper ", id_, " did not take its processes in time")));
   }
   if (now < retry_at_) return;
   retry_at_ = absl::InfiniteDuration();

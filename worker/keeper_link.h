@@ -104,9 +104,9 @@ class KeeperLink {
   void OnPacket(const std::string& bytes);
   void OnHello(const keeper::KeeperReport& hello);
   void OnAnswer(const keeper::Answer& answer);
-  // The process that a report is about; null when it is not to be told: then
-  // ends it, where it begins in spite of that.
-  Process* ReportedOn(const ProcessKey& process, const std::string& kind);
+  // The records of the process that a report is about; null when it is not to
+  // be told: then ends it, should it run.
+  ProcessRecords* ReportedOn(const ProcessKey& key);
   // Reads the directory again, after the connection or the keeper was lost.
   void LookAgain();
   void Reconnect();

@@ -33,6 +33,7 @@ struct KeeperStart {
   std::string place;
   std::string cgroup_parent;
   absl::Duration idle_timeout;
+  absl::Duration begin_timeout;  // for its answer
 };
 
 // Starts a keeper in a session of its own, with the lock, the listener and the

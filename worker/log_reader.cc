@@ -52,7 +52,7 @@ std::optional<uint64_t> ReadEnd(const std::string& dir,
       absl::StrCat(dir, "/", keeper::LogEndName(stem)), kEndBytesMax, &error);
   std::string damage;
   const std::optional<keeper::LogEnd> end =
-      bytes ? keeper::ParseLogEnd(*bytes, &damage) : std::nullopt;
+      bytes ? keeper::Parse<keeper::LogEnd>(*bytes, &damage) : std::nullopt;
   if (!end) return std::nullopt;
   return static_cast<uint64_t>(end->offset);
 }

@@ -58,7 +58,7 @@ class StrayAttemptsTest : public KeeperClientTest {
         keeper::Command{keeper::Command::Kind::kBegin, 1, 0, {specs[0].key()}});
     EXPECT_EQ(send(connection->get(), begin.data(), begin.size(), 0),
               static_cast<ssize_t>(begin.size()));
-    for (std::string kind; kind != keeper::kStartedKind;) {
+    for (std::string kind; kind != keeper::StartedReport::kKind;) {
       pollfd packet = {connection->get(), POLLIN, 0};
       EXPECT_EQ(poll(&packet, 1, absl::ToInt64Milliseconds(kDeadline)), 1);
       char buffer[keeper::kPacketBytesMax];

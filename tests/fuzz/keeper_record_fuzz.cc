@@ -48,13 +48,13 @@ void Read(const std::string& bytes) {
   if (const auto spec = keeper::ParseSpec(bytes, &error); spec.has_value()) {
     COHORT_CHECK(keeper::EncodeSpec(*spec) == bytes);
   }
-  Check(keeper::ParseKeeper(bytes, &error), bytes);
-  Check(keeper::ParseStarted(bytes, &error), bytes);
-  Check(keeper::ParseExit(bytes, &error), bytes);
-  Check(keeper::ParseEnded(bytes, &error), bytes);
-  Check(keeper::ParseLogEnd(bytes, &error), bytes);
-  Check(keeper::ParseCommand(bytes, &error), bytes);
-  Check(keeper::ParseAnswer(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::KeeperReport>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::StartedReport>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::ExitReport>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::EndedReport>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::LogEnd>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::Command>(bytes, &error), bytes);
+  Check(keeper::Parse<keeper::Answer>(bytes, &error), bytes);
 }
 
 }  // namespace

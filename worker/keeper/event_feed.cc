@@ -93,7 +93,7 @@ bool EventFeed::ReadCommands(Connection& connection,
     if (n == 0) return false;
     std::string error;
     const std::optional<Command> command =
-        ParseCommand(std::string(buffer, static_cast<size_t>(n)), &error);
+        Parse<Command>(std::string(buffer, static_cast<size_t>(n)), &error);
     if (!command) {
       std::fprintf(stderr, "hang up on a peer: its command: %s\n",
                    error.c_str());

@@ -85,7 +85,7 @@ class ReservedFile {
   std::string Reserve(const Directory& dir, const std::string& name,
                       size_t bytes_max);
   // Writes `bytes` (at most what was reserved), cuts the file to them and
-  // renames it.  May be tried again after an error.
+  // renames it.
   std::string Commit(const std::string& bytes);
   // After Commit: makes it survive a loss of power.
   std::string Sync();

@@ -21,8 +21,6 @@ namespace {
 // Killed processes end in microseconds; only those in uninterruptible sleep
 // make us look again and again.
 constexpr int kSweepEvery_ms = 20;
-// A full disk is not freed faster.
-constexpr int kRetryEvery_ms = 1000;
 // For a daemon that is alive but slow; one that is dead costs nothing.
 constexpr int kLastWords_ms = 2000;
 // An init system goes once through all processes, which takes milliseconds.
@@ -70,7 +68,8 @@ std::string Keeper::Prepare() {
   const std::optional<ProcessStat> stat = ReadProcessStat(getpid());
   report.start_time = stat ? static_cast<int64_t>(stat->start_time) : 0;
   report.boot_id = ReadBootId();
-  MakeCgroup(&report);
+  MakeCgroup();
+  report.cgroup = group_.path();
   const std::string packet = Encode(report);
   const std::string error =
       WriteByRename(dir_, "keeper", packet, Durability::kCrash);
@@ -82,17 +81,14 @@ std::string Keeper::Prepare() {
   return error;
 }
 
-void Keeper::MakeCgroup(KeeperReport* report) {
-  report->cgroup_missing = "none was asked for";
+void Keeper::MakeCgroup() {
   if (inputs_.cgroup_parent.empty()) return;
-  report->cgroup_missing =
+  const std::string error =
       Cgroup::Create(inputs_.cgroup_parent, CgroupName(inputs_.place), &group_);
-  report->cgroup = group_.path();
-  group_.EnableMemoryBelow();
-  if (!report->cgroup_missing.empty()) {
-    std::fprintf(stderr, "runs without a cgroup: %s\n",
-                 report->cgroup_missing.c_str());
+  if (!error.empty()) {
+    std::fprintf(stderr, "runs without a cgroup: %s\n", error.c_str());
   }
+  group_.EnableMemoryBelow();
 }
 
 void Keeper::Run() {
@@ -100,7 +96,6 @@ void Keeper::Run() {
   while (true) {
     TakeDeadlines();
     if (sweeping_) Sweep();
-    recorded_ = RecordAll();
     if (MayLeave(MonotonicNow_ms())) break;
     for (const Ready& ready : poller_.Wait(NextTimeout_ms())) Dispatch(ready);
   }
@@ -115,7 +110,7 @@ bool Keeper::MayLeave(int64_t now_ms) {
     return quiet &&
            (feed_.AllSent() || now_ms >= quiet_since_ms_ + kLastWords_ms);
   }
-  if (!quiet || !recorded_ ||
+  if (!quiet || !AllRecorded() ||
       now_ms < alone_since_ms_ + inputs_.idle_timeout_ms) {
     return false;
   }
@@ -135,10 +130,9 @@ int Keeper::NextTimeout_ms() const {
     if (process->deadline_ms()) within(*process->deadline_ms() - now);
   }
   if (sweeping_) within(kSweepEvery_ms);
-  if (!recorded_) within(kRetryEvery_ms);
   if (AllSettled()) {
     if (leaving_) within(quiet_since_ms_ + kLastWords_ms - now);
-    if (recorded_ && !feed_.connected()) {
+    if (AllRecorded() && !feed_.connected()) {
       within(alone_since_ms_ + inputs_.idle_timeout_ms - now);
     }
   }
@@ -398,13 +392,10 @@ bool Keeper::AllSettled() const {
                      });
 }
 
-bool Keeper::RecordAll() {
-  bool recorded = true;
-  for (const auto& [index, process] : processes_) {
-    if (process->state() != Process::State::kSettled) continue;
-    recorded = process->Record() && recorded;
-  }
-  return recorded;
+bool Keeper::AllRecorded() const {
+  return std::all_of(
+      processes_.begin(), processes_.end(),
+      [](const auto& entry) { return entry.second->recorded(); });
 }
 
 }  // namespace cohort::keeper

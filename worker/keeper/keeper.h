@@ -57,7 +57,7 @@ class Keeper {
  private:
   using Processes = std::map<uint32_t, std::unique_ptr<Process>>;
 
-  void MakeCgroup(KeeperReport* report);
+  void MakeCgroup();
   void Dispatch(const Ready& ready);
   void OnCommand(const Command& command, uint32_t connection);
   // Begins all that it has not begun, or none.  Error text.
@@ -85,8 +85,7 @@ class Keeper {
   // The process whose tree a child of ours belongs to; null for none.
   Process* OwnerOf(const ProcessStat& child) const;
   bool AllSettled() const;
-  // Writes what the disk refused before.  False while it still does.
-  bool RecordAll();
+  bool AllRecorded() const;
   bool MayLeave(int64_t now_ms);
   int NextTimeout_ms() const;
 
@@ -103,7 +102,6 @@ class Keeper {
   bool leaving_ = false;        // it takes no more processes
   int64_t quiet_since_ms_ = 0;  // since when nothing runs
   int64_t alone_since_ms_ = 0;  // and no daemon is connected
-  bool recorded_ = true;        // all that settled
 };
 
 }  // namespace cohort::keeper

@@ -185,24 +185,11 @@ void Process::End() {
   const std::string packet = Encode(report_);
   const std::string error = exit_file_.Commit(packet);
   Print(error);
-  exit_written_ = error.empty();
   // First told, then synced: recovery waits for the former, and what a loss of
   // power could take is no process's any more.
   context_.feed.Publish(key(), packet);
   // Never tried again: after a failed fsync the kernel has forgotten the bytes.
-  if (exit_written_) Print(exit_file_.Sync());
-}
-
-bool Process::Record() {
-  if (recorded_) return true;
-  if (!exit_written_) {
-    exit_written_ = exit_file_.Commit(Encode(report_)).empty();
-    if (exit_written_) Print(exit_file_.Sync());
-  }
-  const int dir = context_.keeper_dir.fd();
-  recorded_ = exit_written_ && renameat(dir, ExitFile(key()).c_str(), dir,
-                                        EndedFile(key()).c_str()) == 0;
-  return recorded_;
+  if (error.empty()) Print(exit_file_.Sync());
 }
 
 void Process::Stop(ExitCause cause, int64_t grace_ms) {
@@ -267,9 +254,12 @@ void Process::Settle() {
     output->pipe.Reset();
     output->log.Close();
   }
+  log_dir_ = Directory();
   group_.Remove();
   state_ = State::kSettled;
-  Record();
+  const int dir = context_.keeper_dir.fd();
+  recorded_ = renameat(dir, ExitFile(key()).c_str(), dir,
+                       EndedFile(key()).c_str()) == 0;
   context_.feed.Publish(key(), Encode(EndedReport{key()}));
 }
 

@@ -67,10 +67,6 @@ class Process {
 
   // No process of it is left: ends its logs and tells so.  Only in kEnded.
   void Settle();
-  // Writes what a full or broken disk refused before.  False while it still
-  // does.
-  bool Record();
-
   State state() const { return state_; }
   bool live() const {
     return state_ == State::kStarting || state_ == State::kRunning;
@@ -78,6 +74,7 @@ class Process {
   bool stopping() const { return kill_at_ms_ || killing_; }
   // Nothing of its tree is to be spared.
   bool killing() const { return killing_; }
+  // Its end is on disk.  False for ever when the disk refused it.
   bool recorded() const { return recorded_; }
   pid_t pid() const { return pid_; }  // 0 when it never had one
   const ProcessKey& key() const { return report_.process; }
@@ -94,7 +91,6 @@ class Process {
   void OnCannotRun(const ChildFailure& failure);
   // Reports and records the end; report_ is filled in.
   void End();
-  void CommitExit();
   // SIGKILL to its group and cgroup.
   void Kill();
   // Unless it is known already why it ends.
@@ -118,7 +114,6 @@ class Process {
   Output stderr_;
   UniqueFd failure_pipe_;
   ReservedFile exit_file_;
-  bool exit_written_ = false;
   bool recorded_ = false;
   int64_t started_ms_ = 0;              // monotonic
   std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached

@@ -12,22 +12,117 @@ constexpr int64_t kIntMax = std::numeric_limits<int>::max();
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr int kSignalMax = 64;
 
-ProcessKey ReadKey(RecordReader& in) {
-  const std::optional<ProcessKey> key = ParseProcessKey(in.Text("process"));
-  if (!key) in.Fail("field \"process\" is not ATTEMPT.SLOT.INCARNATION");
-  return key.value_or(ProcessKey());
+// Both go through the fields of a report in the same order.
+class Writer {
+ public:
+  explicit Writer(const char* kind) : out_(kind, kVersion) {}
+
+  template <typename T>
+  void Number(const char* key, const T& value, int64_t /*min*/,
+              int64_t /*max*/) {
+    out_.Add(key, static_cast<int64_t>(value));
+  }
+  void Text(const char* key, const std::string& value) {
+    out_.Add(key, value.substr(0, kMessageBytesMax));
+  }
+  void Key(const ProcessKey& key) { out_.Add("process", key.ToString()); }
+  void Keys(const std::vector<ProcessKey>& keys) {
+    for (const ProcessKey& key : keys) Key(key);
+  }
+  void Require(bool /*holds*/, const char* /*error*/) {}
+
+  std::string Finish() { return out_.Finish(); }
+
+ private:
+  RecordWriter out_;
+};
+
+class Reader {
+ public:
+  Reader(const char* kind, const std::string& bytes)
+      : in_(bytes, kind, kVersion) {}
+
+  template <typename T>
+  void Number(const char* key, T& value, int64_t min, int64_t max) {
+    value = static_cast<T>(in_.Number(key, min, max));
+  }
+  void Text(const char* key, std::string& value) { value = in_.Text(key); }
+  void Key(ProcessKey& key) {
+    const std::optional<ProcessKey> read = ParseProcessKey(in_.Text("process"));
+    Require(read.has_value(), "field \"process\" is not a process");
+    key = read.value_or(ProcessKey());
+  }
+  void Keys(std::vector<ProcessKey>& keys) {
+    while (in_.NextIs("process")) Key(keys.emplace_back());
+  }
+  void Require(bool holds, const char* error) {
+    if (in_.ok() && !holds) in_.Fail(error);
+  }
+
+  bool Finish(std::string* error) {
+    if (in_.AtEnd()) return true;
+    *error = in_.error();
+    return false;
+  }
+
+ private:
+  RecordReader in_;
+};
+
+template <typename Io>
+void Fields(Io& io, KeeperReport& report) {
+  io.Number("pid", report.pid, 1, kIntMax);
+  io.Number("start_time", report.start_time, 0, kAny);
+  io.Text("boot_id", report.boot_id);
+  io.Text("cgroup", report.cgroup);
 }
 
-std::string Cut(const std::string& message) {
-  return message.substr(0, kMessageBytesMax);
+template <typename Io>
+void Fields(Io& io, StartedReport& report) {
+  io.Key(report.process);
+  io.Number("pid", report.pid, 1, kIntMax);
+  io.Number("start_time", report.start_time, 0, kAny);
 }
 
-// `value` when the record was whole and had nothing more.
-template <typename T>
-std::optional<T> Checked(RecordReader& in, const T& value, std::string* error) {
-  if (in.AtEnd()) return value;
-  *error = in.error();
-  return std::nullopt;
+template <typename Io>
+void Fields(Io& io, ExitReport& report) {
+  io.Key(report.process);
+  io.Number("cause", report.cause, 0,
+            static_cast<int64_t>(ExitCause::kKeeperLost));
+  io.Number("exit_code", report.exit_code, -1, 255);
+  io.Number("signal", report.signal, 0, kSignalMax);
+  io.Number("oom_killed", report.oom_killed, 0, 1);
+  io.Number("ended_wall_ns", report.ended_wall_ns, 0, kAny);
+  io.Number("ran_ms", report.ran_ms, 0, kAny);
+  io.Text("message", report.message);
+  io.Require((report.exit_code >= 0) != (report.signal > 0),
+             "it has to have either an exit code or a signal");
+}
+
+template <typename Io>
+void Fields(Io& io, EndedReport& report) {
+  io.Key(report.process);
+}
+
+template <typename Io>
+void Fields(Io& io, LogEnd& end) {
+  io.Number("offset", end.offset, 0, kAny);
+  io.Number("dropped_bytes", end.dropped_bytes, 0, kAny);
+}
+
+template <typename Io>
+void Fields(Io& io, Command& command) {
+  io.Number("kind", command.kind, 0,
+            static_cast<int64_t>(Command::Kind::kClose));
+  io.Number("number", command.number, 0, kAny);
+  io.Number("grace_ms", command.grace_ms, 0, kAny);
+  io.Keys(command.processes);
+}
+
+template <typename Io>
+void Fields(Io& io, Answer& answer) {
+  io.Number("number", answer.number, 0, kAny);
+  io.Text("error", answer.error);
 }
 
 }  // namespace
@@ -48,145 +143,33 @@ std::string EndedFile(const ProcessKey& process) {
   return process.ToString() + ".ended";
 }
 
-std::string Encode(const KeeperReport& report) {
-  return RecordWriter(kKeeperKind, kVersion)
-      .Add("pid", report.pid)
-      .Add("start_time", report.start_time)
-      .Add("boot_id", report.boot_id)
-      .Add("cgroup", report.cgroup)
-      .Add("cgroup_missing", Cut(report.cgroup_missing))
-      .Finish();
-}
-
-std::string Encode(const StartedReport& report) {
-  return RecordWriter(kStartedKind, kVersion)
-      .Add("process", report.process.ToString())
-      .Add("pid", report.pid)
-      .Add("start_time", report.start_time)
-      .Finish();
-}
-
-std::string Encode(const ExitReport& report) {
-  return RecordWriter(kExitKind, kVersion)
-      .Add("process", report.process.ToString())
-      .Add("cause", static_cast<int64_t>(report.cause))
-      .Add("exit_code", report.exit_code)
-      .Add("signal", report.signal)
-      .Add("oom_killed", report.oom_killed ? 1 : 0)
-      .Add("ended_wall_ns", report.ended_wall_ns)
-      .Add("ran_ms", report.ran_ms)
-      .Add("message", Cut(report.message))
-      .Finish();
-}
-
-std::string Encode(const EndedReport& report) {
-  return RecordWriter(kEndedKind, kVersion)
-      .Add("process", report.process.ToString())
-      .Finish();
-}
-
-std::string Encode(const LogEnd& end) {
-  return RecordWriter(kLogEndKind, kVersion)
-      .Add("offset", end.offset)
-      .Add("dropped_bytes", end.dropped_bytes)
-      .Finish();
-}
-
-std::string Encode(const Command& command) {
-  RecordWriter out(kCommandKind, kVersion);
-  out.Add("kind", static_cast<int64_t>(command.kind))
-      .Add("number", command.number)
-      .Add("grace_ms", command.grace_ms);
-  for (const ProcessKey& process : command.processes) {
-    out.Add("process", process.ToString());
-  }
+template <typename Report>
+std::string Encode(const Report& report) {
+  Writer out(Report::kKind);
+  Report fields = report;
+  Fields(out, fields);
   return out.Finish();
 }
 
-std::string Encode(const Answer& answer) {
-  return RecordWriter(kAnswerKind, kVersion)
-      .Add("number", answer.number)
-      .Add("error", Cut(answer.error))
-      .Finish();
+template <typename Report>
+std::optional<Report> Parse(const std::string& bytes, std::string* error) {
+  Reader in(Report::kKind, bytes);
+  Report report;
+  Fields(in, report);
+  if (!in.Finish(error)) return std::nullopt;
+  return report;
 }
 
-std::optional<KeeperReport> ParseKeeper(const std::string& bytes,
-                                        std::string* error) {
-  RecordReader in(bytes, kKeeperKind, kVersion);
-  KeeperReport report;
-  report.pid = in.Number("pid", 1, kIntMax);
-  report.start_time = in.Number("start_time", 0, kAny);
-  report.boot_id = in.Text("boot_id");
-  report.cgroup = in.Text("cgroup");
-  report.cgroup_missing = in.Text("cgroup_missing");
-  return Checked(in, report, error);
-}
-
-std::optional<StartedReport> ParseStarted(const std::string& bytes,
-                                          std::string* error) {
-  RecordReader in(bytes, kStartedKind, kVersion);
-  StartedReport report;
-  report.process = ReadKey(in);
-  report.pid = in.Number("pid", 1, kIntMax);
-  report.start_time = in.Number("start_time", 0, kAny);
-  return Checked(in, report, error);
-}
-
-std::optional<ExitReport> ParseExit(const std::string& bytes,
-                                    std::string* error) {
-  RecordReader in(bytes, kExitKind, kVersion);
-  ExitReport report;
-  report.process = ReadKey(in);
-  report.cause = static_cast<ExitCause>(
-      in.Number("cause", 0, static_cast<int64_t>(ExitCause::kKeeperLost)));
-  report.exit_code = static_cast<int>(in.Number("exit_code", -1, 255));
-  report.signal = static_cast<int>(in.Number("signal", 0, kSignalMax));
-  report.oom_killed = in.Number("oom_killed", 0, 1) == 1;
-  report.ended_wall_ns = in.Number("ended_wall_ns", 0, kAny);
-  report.ran_ms = in.Number("ran_ms", 0, kAny);
-  report.message = in.Text("message");
-  if (in.ok() && (report.exit_code >= 0) == (report.signal > 0)) {
-    in.Fail("it has to have either an exit code or a signal");
-  }
-  return Checked(in, report, error);
-}
-
-std::optional<EndedReport> ParseEnded(const std::string& bytes,
-                                      std::string* error) {
-  RecordReader in(bytes, kEndedKind, kVersion);
-  EndedReport report;
-  report.process = ReadKey(in);
-  return Checked(in, report, error);
-}
-
-std::optional<LogEnd> ParseLogEnd(const std::string& bytes,
-                                  std::string* error) {
-  RecordReader in(bytes, kLogEndKind, kVersion);
-  LogEnd end;
-  end.offset = in.Number("offset", 0, kAny);
-  end.dropped_bytes = in.Number("dropped_bytes", 0, kAny);
-  return Checked(in, end, error);
-}
-
-std::optional<Command> ParseCommand(const std::string& bytes,
-                                    std::string* error) {
-  RecordReader in(bytes, kCommandKind, kVersion);
-  Command command;
-  command.kind = static_cast<Command::Kind>(
-      in.Number("kind", 0, static_cast<int64_t>(Command::Kind::kClose)));
-  command.number = in.Number("number", 0, kAny);
-  command.grace_ms = in.Number("grace_ms", 0, kAny);
-  while (in.NextIs("process")) command.processes.push_back(ReadKey(in));
-  return Checked(in, command, error);
-}
-
-std::optional<Answer> ParseAnswer(const std::string& bytes,
-                                  std::string* error) {
-  RecordReader in(bytes, kAnswerKind, kVersion);
-  Answer answer;
-  answer.number = in.Number("number", 0, kAny);
-  answer.error = in.Text("error");
-  return Checked(in, answer, error);
-}
+#define COHORT_KEEPER_RECORD(Report)          \
+  template std::string Encode(const Report&); \
+  template std::optional<Report> Parse(const std::string&, std::string*)
+COHORT_KEEPER_RECORD(KeeperReport);
+COHORT_KEEPER_RECORD(StartedReport);
+COHORT_KEEPER_RECORD(ExitReport);
+COHORT_KEEPER_RECORD(EndedReport);
+COHORT_KEEPER_RECORD(LogEnd);
+COHORT_KEEPER_RECORD(Command);
+COHORT_KEEPER_RECORD(Answer);
+#undef COHORT_KEEPER_RECORD
 
 }  // namespace cohort::keeper

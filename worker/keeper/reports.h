@@ -13,17 +13,20 @@ namespace cohort::keeper {
 
 // The keeper itself: file `keeper`, and the first packet on every connection.
 struct KeeperReport {
+  static constexpr char kKind[] = "keeper";
+
   int64_t pid = 0;
   int64_t start_time = 0;  // clock ticks after boot
   std::string boot_id;
-  std::string cgroup;          // directory of the keeper's group, or empty
-  std::string cgroup_missing;  // why there is none
+  std::string cgroup;  // directory of its group; empty without one
 
   bool operator==(const KeeperReport&) const = default;
 };
 
 // File `<process>.started`.
 struct StartedReport {
+  static constexpr char kKind[] = "started";
+
   ProcessKey process;
   int64_t pid = 0;
   int64_t start_time = 0;
@@ -51,6 +54,8 @@ enum class ExitCause {
 // File `<process>.exit`, which becomes `<process>.ended` when nothing of the
 // process's tree is left.
 struct ExitReport {
+  static constexpr char kKind[] = "exit";
+
   ProcessKey process;
   ExitCause cause = ExitCause::kItself;
   int exit_code = -1;  // -1 when a signal ended it
@@ -65,6 +70,8 @@ struct ExitReport {
 
 // Nothing of the process's tree is left, its logs are closed.  A packet only.
 struct EndedReport {
+  static constexpr char kKind[] = "ended";
+
   ProcessKey process;
 
   bool operator==(const EndedReport&) const = default;
@@ -72,6 +79,8 @@ struct EndedReport {
 
 // File `<slot>.<incarnation>.<stream>.end` in the log directory.
 struct LogEnd {
+  static constexpr char kKind[] = "log_end";
+
   int64_t offset = 0;
   int64_t dropped_bytes = 0;
 
@@ -81,6 +90,8 @@ struct LogEnd {
 // A packet to the keeper.  What is named and is not there is passed over; each
 // may be repeated.
 struct Command {
+  static constexpr char kKind[] = "command";
+
   enum class Kind {
     // Reads the specs of the processes and begins all, or none.  Answered.
     kBegin = 0,
@@ -103,6 +114,8 @@ struct Command {
 // To the connection that a begin came from: it comes before any report of the
 // processes.
 struct Answer {
+  static constexpr char kKind[] = "answer";
+
   int64_t number = 0;
   std::string error;  // empty: all are begun
 
@@ -115,41 +128,18 @@ std::string StartedFile(const ProcessKey& process);
 std::string ExitFile(const ProcessKey& process);
 std::string EndedFile(const ProcessKey& process);
 
-// Kinds, as RecordKind returns them.
-inline constexpr char kKeeperKind[] = "keeper";
-inline constexpr char kStartedKind[] = "started";
-inline constexpr char kExitKind[] = "exit";
-inline constexpr char kEndedKind[] = "ended";
-inline constexpr char kLogEndKind[] = "log_end";
-inline constexpr char kCommandKind[] = "command";
-inline constexpr char kAnswerKind[] = "answer";
-
 // No packet is larger; longer messages are cut before they are encoded.
 inline constexpr size_t kPacketBytesMax = 16 << 10;
 inline constexpr size_t kMessageBytesMax = 4 << 10;
 // No command is: kProcessesMax keys of less than 100 bytes.
 inline constexpr size_t kCommandBytesMax = 128 << 10;
 
-std::string Encode(const KeeperReport& report);
-std::string Encode(const StartedReport& report);
-std::string Encode(const ExitReport& report);
-std::string Encode(const EndedReport& report);
-std::string Encode(const LogEnd& end);
-std::string Encode(const Command& command);
-std::string Encode(const Answer& answer);
+// The bytes of any of the above.
+template <typename Report>
+std::string Encode(const Report& report);
 
 // nullopt, with the reason in *error, for anything but what Encode writes.
-std::optional<KeeperReport> ParseKeeper(const std::string& bytes,
-                                        std::string* error);
-std::optional<StartedReport> ParseStarted(const std::string& bytes,
-                                          std::string* error);
-std::optional<ExitReport> ParseExit(const std::string& bytes,
-                                    std::string* error);
-std::optional<EndedReport> ParseEnded(const std::string& bytes,
-                                      std::string* error);
-std::optional<LogEnd> ParseLogEnd(const std::string& bytes, std::string* error);
-std::optional<Command> ParseCommand(const std::string& bytes,
-                                    std::string* error);
-std::optional<Answer> ParseAnswer(const std::string& bytes, std::string* error);
+template <typename Report>
+std::optional<Report> Parse(const std::string& bytes, std::string* error);
 
 }  // namespace cohort::keeper

@@ -65,6 +65,7 @@ struct DaemonOptions {
   std::string runtime_dir = "";  // empty: `run` in its directory
   std::string cgroup_parent = "";
   absl::Duration keeper_idle_timeout = absl::ZeroDuration();
+  absl::Duration begin_timeout = kDeadline;
 };
 
 // A worker daemon: a KeeperClient and what it has heard.
@@ -80,6 +81,7 @@ class Daemon {
     options.cgroup_parent = own.cgroup_parent;
     options.takes_orphans = own.takes_orphans;
     options.keeper_idle_timeout = own.keeper_idle_timeout;
+    options.begin_timeout = own.begin_timeout;
     auto client = KeeperClient::Create(
         options, strand_,
         [this](const std::string& keeper, const KeeperEvent& event) {
