@@ -65,7 +65,8 @@ class Submitter {
     environment["PATH"] = "/usr/bin";
     SetResources(job_.spec.Own(), *ParseResources("CPU=1,GPU=1"));
     job_.spec.Own().mutable_run()->set_storage_path("/data/results");
-    job_.origin = {.principal = "bench", .request_id = "0123456789abcdef"};
+    job_.origin.set_principal("bench");
+    job_.origin.set_request_id("0123456789abcdef");
     job_.reason = "needs 2 x {CPU 1, GPU 1} (PACK); room for 0 of 2 workers";
   }
 
@@ -76,10 +77,11 @@ class Submitter {
     job_.id = JobId::New(random_);
     job_.sequence = cluster_.next_job_sequence;
     EventRecord event;
-    event.number = cluster_.next_event;
-    event.kind = "job_submitted";
-    event.origin = job_.origin;
-    event.job = job_.id;
+    event.set_number(cluster_.next_event);
+    event.set_kind("job_submitted");
+    event.set_principal(job_.origin.principal());
+    event.set_request_id(job_.origin.request_id());
+    event.set_job_id(IdBytes(job_.id));
     RequestRecord request;
     request.principal = "bench";
     request.request_id = std::string(job_.id.bytes());

@@ -211,12 +211,13 @@ absl::Status MeasureNodes(const Flags& flags, int nodes, Report& report) {
   COHORT_ASSIGN_OR_RETURN(
       const rpc::Credential credential,
       rpc::Credential::Load(testbed->directory() + "/head/credential"));
-  Side head(status.head_pid, {.address = status.address,
-                              .path = rpc::kConnect.path,
-                              .authorization = credential.AuthorizationHeader(),
-                              .streams = nodes,
-                              .first = RegisterOf,
-                              .beat = BeatOf});
+  Side head(status.head_pid(),
+            {.address = status.address(),
+             .path = rpc::kConnect.path,
+             .authorization = credential.AuthorizationHeader(),
+             .streams = nodes,
+             .first = RegisterOf,
+             .beat = BeatOf});
   COHORT_RETURN_IF_ERROR(Compare(flags, floor, head));
   report.Add({.name = absl::StrCat("cpu/", nodes),
               .samples = head.cpu_percent(),

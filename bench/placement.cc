@@ -194,7 +194,7 @@ class VisibleRun {
   VisibleRun(const std::string& directory, int nodes, int in_flight)
       : in_flight_(in_flight),
         head_(directory, [this](const NodeId&, const auto& desired) {
-          visible_ += static_cast<int64_t>(desired.ranks.size());
+          visible_ += desired.processes_size();
           if (visible_ == total_) all_visible_.Open();
         }) {
     // 64 members, as NextGang has them on average but in order.
@@ -301,35 +301,32 @@ class BackToBack {
   }
 
  private:
-  void Hear(const NodeId& node, const head::DesiredAttempt& desired) {
-    head::ObservedAttempt observed;
-    observed.attempt = desired.attempt;
-    observed.job = desired.job;
-    observed.epoch = desired.epoch;
-    observed.master_port = 29500;
-    if (desired.goal == v1::GOAL_PREPARE) {
-      observed.phase = v1::PHASE_PREPARED;
-    } else if (desired.goal == v1::GOAL_RUN) {
-      observed.phase = v1::PHASE_ENDED;
-      observed.end = v1::END_CAUSE_EXITED;
-      int order = 0;
-      for (const head::DesiredRank& rank : desired.ranks) {
-        observed.ranks.push_back({.rank = rank.rank,
-                                  .state = v1::RANK_STATE_EXITED,
-                                  .pid = 1,
-                                  .exit = head::ExitStatus(),
-                                  .exit_order = ++order});
-      }
-    } else {
+  void Hear(const NodeId& node, const v1::DesiredPlace& desired) {
+    if (desired.goal() == v1::GOAL_FORGET) {
       // Its end is durable.
-      if (desired.goal == v1::GOAL_FORGET && ++ended_ == groups_) {
-        all_ended_.Open();
-      }
+      if (++ended_ == groups_) all_ended_.Open();
       return;
     }
-    head_.strand().Post([this, node, observed = std::move(observed)]() mutable {
-      head_.Observe(node, std::move(observed));
-    });
+    v1::ObservedPlace observed;
+    observed.set_attempt_id(desired.attempt_id());
+    observed.set_job_id(desired.job_id());
+    observed.set_epoch(desired.epoch());
+    observed.set_phase(v1::PHASE_PREPARED);
+    observed.set_master_port(29500);
+    for (const v1::DesiredProcess& process : desired.processes()) {
+      v1::ObservedProcess& seen = *observed.add_processes();
+      seen.set_slot(process.slot());
+      seen.set_incarnation(process.incarnation());
+      seen.set_state(v1::PROCESS_STATE_PENDING);
+      if (process.goal() != v1::GOAL_RUN) continue;
+      seen.set_state(v1::PROCESS_STATE_ENDED);
+      seen.set_end_cause(v1::END_CAUSE_EXITED);
+      seen.mutable_exit();
+      seen.set_pid(1);
+      seen.set_exit_order(observed.processes_size());
+    }
+    head_.strand().Post(
+        [this, node, observed] { head_.Observe(node, observed); });
   }
 
   const int members_;

@@ -24,14 +24,12 @@
 namespace cohort::bench {
 namespace {
 
-using head::AttemptPart;
 using head::GangRequest;
 using head::JobRecord;
 using head::NodeRecord;
 using head::NodeTable;
 using head::Placement;
 using head::Plan;
-using head::PlannedPart;
 
 // Everything here is counted in quarters of a GPU.
 constexpr int kWhole = 4;
@@ -50,16 +48,6 @@ GangRequest RequestOf(const Gang& gang) {
   request.per_worker.Set(kGpu, Amount::FromTenThousandths(
                                    gang.quarters * Amount::kScale / kWhole));
   return request;
-}
-
-void Hold(NodeTable& nodes, const AttemptId& attempt, const Plan& plan) {
-  for (const PlannedPart& planned : plan.parts) {
-    AttemptPart part;
-    part.node = planned.node;
-    part.resources = planned.resources;
-    part.devices = planned.devices;
-    nodes.Hold(attempt, part);
-  }
 }
 
 std::optional<Plan> PlanFor(const NodeTable& nodes, const Gang& gang) {
@@ -172,7 +160,7 @@ BestOfAll PlaceInOrder(const std::vector<Gang>& gangs) {
   for (const Gang& gang : gangs) {
     const std::optional<Plan> plan = PlanFor(nodes, gang);
     if (!plan.has_value()) continue;
-    Hold(nodes, AttemptId::New(random), *plan);
+    Hold(nodes, AttemptId::New(random), RequestOf(gang).per_worker, *plan);
     done.quarters += gang.total();
     done.gangs += 1;
   }
@@ -223,28 +211,25 @@ class Ours final : public Scheduler {
   }
   void End(int job) override {
     const auto ended = running_.find(job);
-    for (const NodeId& node : ended->second.second) {
-      nodes_.Release(ended->second.first, node);
-    }
+    Release(nodes_, ended->second.first, ended->second.second);
     running_.erase(ended);
   }
   std::vector<int> Pass() override {
     std::vector<int> begun;
     line_.Freed(nodes_.TakeGains(), nodes_.index());
     while (const auto next = line_.Next()) {
-      const JobRecord job = waiting_.at(*next);
+      const JobRecord job = waiting_.at(next->job);
       Placement placement =
-          head::PlaceGang(nodes_.index(), head::RequestOf(*job.spec));
+          head::PlaceGang(nodes_.index(), head::RequestOf(job));
       if (auto* refusal = std::get_if<head::Refusal>(&placement)) {
-        line_.Refuse(job, std::move(*refusal));
+        line_.Refuse(*next, std::move(*refusal));
         continue;
       }
       const Plan& plan = std::get<Plan>(placement);
       const AttemptId attempt = AttemptId::New(random_);
-      Hold(nodes_, attempt, plan);
-      auto& [id, on] = running_[static_cast<int>(job.sequence)];
-      id = attempt;
-      for (const PlannedPart& part : plan.parts) on.push_back(part.node);
+      running_[static_cast<int>(job.sequence)] = {
+          attempt,
+          Hold(nodes_, attempt, head::ResourcesPerWorker(*job.spec), plan)};
       begun.push_back(static_cast<int>(job.sequence));
       line_.Remove(job);
       waiting_.erase(job.id);
@@ -257,7 +242,7 @@ class Ours final : public Scheduler {
   NodeTable nodes_;
   head::WaitingLine line_;
   std::map<JobId, JobRecord> waiting_;
-  std::map<int, std::pair<AttemptId, std::vector<NodeId>>> running_;
+  std::map<int, std::pair<AttemptId, Held>> running_;
 };
 
 class BestFitDecreasing final : public Scheduler {

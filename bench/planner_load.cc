@@ -1,6 +1,7 @@
 #include "bench/planner_load.h"
 
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -9,12 +10,12 @@
 
 namespace cohort::bench {
 
-using head::AttemptPart;
 using head::GangRequest;
 using head::NodeRecord;
 using head::Placement;
 using head::Plan;
 using head::PlannedPart;
+using head::PlannedRank;
 
 NodeRecord GpuNode(const NodeId& id, int number) {
   NodeRecord node;
@@ -37,6 +38,28 @@ GangRequest NextGang(Random& random) {
   request.num_workers = kMembers[random.Below(20)];
   request.per_worker = *ParseResources("CPU=8,GPU=1,memory=64GiB");
   return request;
+}
+
+Held Hold(head::NodeTable& nodes, const AttemptId& attempt,
+          const ResourceSet& each, const Plan& plan) {
+  Held all;
+  for (const PlannedPart& part : plan.parts) {
+    head::NodeTable::Held held{.each = each, .processes = {}};
+    for (const PlannedRank& rank : part.ranks) {
+      const head::Incarnation process{rank.rank, 1};
+      held.processes.emplace(process, rank.devices);
+      all.emplace_back(part.node, process);
+    }
+    nodes.Hold(attempt, part.node, std::move(held));
+  }
+  return all;
+}
+
+void Release(head::NodeTable& nodes, const AttemptId& attempt,
+             const Held& held) {
+  for (const auto& [node, process] : held) {
+    nodes.Release(attempt, node, process);
+  }
 }
 
 PlannerLoad::PlannerLoad(int nodes, uint64_t seed)
@@ -75,18 +98,9 @@ int64_t PlannerLoad::Place(const GangRequest& request) {
   auto* const plan = std::get_if<Plan>(&placement);
   if (plan == nullptr) return 0;
   const AttemptId attempt = AttemptId::New(random_);
-  std::vector<NodeId> on;
-  on.reserve(plan->parts.size());
-  for (const PlannedPart& planned : plan->parts) {
-    AttemptPart part;
-    part.node = planned.node;
-    part.resources = planned.resources;
-    part.devices = planned.devices;
-    nodes_.Hold(attempt, part);
-    on.push_back(planned.node);
-  }
-  running_.emplace_back(attempt, std::move(on));
-  members_[attempt] = request.num_workers;
+  running_.push_back({.attempt = attempt,
+                      .held = Hold(nodes_, attempt, request.per_worker, *plan),
+                      .members = request.num_workers});
   held_ += request.num_workers;
   if (remembers_) plans_.push_back(std::move(*plan));
   return request.num_workers;
@@ -95,10 +109,9 @@ int64_t PlannerLoad::Place(const GangRequest& request) {
 void PlannerLoad::EndOne() {
   COHORT_CHECK(!running_.empty());
   std::swap(running_[random_.Below(running_.size())], running_.back());
-  const auto& [attempt, on] = running_.back();
-  for (const NodeId& node : on) nodes_.Release(attempt, node);
-  held_ -= members_[attempt];
-  members_.erase(attempt);
+  const Running& ended = running_.back();
+  Release(nodes_, ended.attempt, ended.held);
+  held_ -= ended.members;
   running_.pop_back();
   // As the waiting line does after each release.
   nodes_.TakeGains();

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "common/random.h"
+#include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/placement/placement.h"
+#include "head/state/desired.h"
 #include "head/state/node_table.h"
 
 namespace cohort::bench {
@@ -19,6 +20,15 @@ head::NodeRecord GpuNode(const NodeId& id, int number);
 // member, 2 two, 3 four, 4 eight, 2 sixteen and 1 sixty-four; each member has a
 // GPU, 8 CPUs and 64 GiB.
 head::GangRequest NextGang(Random& random);
+
+// What a plan holds: which processes on which nodes.
+using Held = std::vector<std::pair<NodeId, head::Incarnation>>;
+
+// The plan's processes hold `each` of their nodes.
+Held Hold(head::NodeTable& nodes, const AttemptId& attempt,
+          const ResourceSet& each, const head::Plan& plan);
+void Release(head::NodeTable& nodes, const AttemptId& attempt,
+             const Held& held);
 
 // The planner and its index by themselves, without jobs, rows or messages.
 // Thread-compatible.
@@ -45,8 +55,12 @@ class PlannerLoad {
   SeededRandom random_;
   const int nodes_count_;
   head::NodeTable nodes_;
-  std::vector<std::pair<AttemptId, std::vector<NodeId>>> running_;
-  std::map<AttemptId, int64_t> members_;
+  struct Running {
+    AttemptId attempt;
+    Held held;
+    int64_t members = 0;
+  };
+  std::vector<Running> running_;
   int64_t held_ = 0;
   bool remembers_ = false;
   std::vector<head::Plan> plans_;

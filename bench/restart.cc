@@ -32,8 +32,8 @@ JobSpec Hello() {
 absl::Status RunOneJob(Cluster& cluster) {
   COHORT_ASSIGN_OR_RETURN(const JobId id, cluster.Submit(Hello()));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster.Wait(id, absl::Minutes(2)));
-  if (job.state == JobState::kSucceeded) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the job ended: ", job.reason));
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the job ended: ", job.reason()));
 }
 
 // Milliseconds from the kill until a job that was submitted then has run.

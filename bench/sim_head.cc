@@ -71,7 +71,7 @@ NodeId SimHead::Join(const head::NodeRecord& record) {
   registration.resources = record.resources;
   registration.devices = record.devices;
   registration.labels = record.labels;
-  registration.observed.full = true;
+  registration.observed.set_full(true);
   head::Transition transition;
   const auto registered = state_->RegisterNode(registration, transition);
   COHORT_CHECK(registered.ok()) << registered.status().ToString();
@@ -107,20 +107,19 @@ void SimHead::Submit(int num_workers, const std::string& per_worker,
   commit_->Submit(std::move(transition));
 }
 
-void SimHead::Observe(const NodeId& node, head::ObservedAttempt observed) {
+void SimHead::Observe(const NodeId& node, const v1::ObservedPlace& place) {
+  v1::Observed observed;
+  *observed.add_places() = place;
   head::Transition transition;
-  const absl::Status said = state_->Observe(
-      node, incarnations_.at(node),
-      {.full = false, .attempts = {std::move(observed)}}, transition);
+  const absl::Status said =
+      state_->Observe(node, incarnations_.at(node), observed, transition);
   COHORT_CHECK(said.ok()) << said.ToString();
   commit_->Submit(std::move(transition));
 }
 
 void SimHead::SendDesired(const NodeId& node, uint64_t,
-                          const std::vector<head::DesiredAttempt>& attempts) {
-  for (const head::DesiredAttempt& attempt : attempts) {
-    on_desired_(node, attempt);
-  }
+                          const std::vector<v1::DesiredPlace>& places) {
+  for (const v1::DesiredPlace& place : places) on_desired_(node, place);
 }
 
 }  // namespace cohort::bench

@@ -55,7 +55,7 @@ class SimHead final : private head::NodeLinks, private head::JobWatchers {
  public:
   // What the nodes hear, after the commit.
   using OnDesired =
-      std::function<void(const NodeId& node, const head::DesiredAttempt&)>;
+      std::function<void(const NodeId& node, const v1::DesiredPlace&)>;
 
   // `directory` must not exist.
   SimHead(const std::string& directory, OnDesired on_desired);
@@ -70,7 +70,7 @@ class SimHead final : private head::NodeLinks, private head::JobWatchers {
   // `durable` runs once that is acknowledged.
   void Submit(int num_workers, const std::string& per_worker,
               std::function<void()> durable);
-  void Observe(const NodeId& node, head::ObservedAttempt observed);
+  void Observe(const NodeId& node, const v1::ObservedPlace& place);
 
   const head::ClusterState& state() const { return *state_; }
   Strand& strand() { return strand_; }
@@ -79,7 +79,7 @@ class SimHead final : private head::NodeLinks, private head::JobWatchers {
 
  private:
   void SendDesired(const NodeId& node, uint64_t incarnation,
-                   const std::vector<head::DesiredAttempt>& attempts) override;
+                   const std::vector<v1::DesiredPlace>& places) override;
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<head::SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,

@@ -138,8 +138,8 @@ absl::Status BenchFirstStep(const Flags& flags, const Testbed& testbed,
     COHORT_ASSIGN_OR_RETURN(const JobId id, cluster.Submit(spec));
     for (;;) {
       COHORT_ASSIGN_OR_RETURN(const Job job, cluster.Get(id));
-      if (!job.metrics_json.empty()) break;
-      if (HasEnded(job.state)) return absl::InternalError(job.reason);
+      if (!job.metrics_json().empty()) break;
+      if (HasEnded(job.state())) return absl::InternalError(job.reason());
       absl::SleepFor(kGlance);
     }
     figure.samples.values.push_back(MillisecondsSince(start));

@@ -152,9 +152,9 @@ class Contest {
     absl::SleepFor(half);
     const absl::Duration end = clock.Monotonic();
     COHORT_ASSIGN_OR_RETURN(const Job job, cluster_.Get(id));
-    if (job.state != JobState::kRunning || job.attempt != 1) {
+    if (job.state() != v1::JOB_STATE_RUNNING || job.attempt() != 1) {
       return absl::InternalError(
-          absl::StrCat("the job did not run on: ", job.reason));
+          absl::StrCat("the job did not run on: ", job.reason()));
     }
     COHORT_RETURN_IF_ERROR(cluster_.Stop(id));
     COHORT_RETURN_IF_ERROR(cluster_.Wait(id, kPatience).status());
@@ -212,8 +212,8 @@ class Contest {
   absl::Status AwaitMetrics(JobId id) {
     for (;;) {
       COHORT_ASSIGN_OR_RETURN(const Job job, cluster_.Get(id));
-      if (!job.metrics_json.empty()) return absl::OkStatus();
-      if (HasEnded(job.state)) return absl::InternalError(job.reason);
+      if (!job.metrics_json().empty()) return absl::OkStatus();
+      if (HasEnded(job.state())) return absl::InternalError(job.reason());
       absl::SleepFor(kGlance);
     }
   }
@@ -224,8 +224,8 @@ class Contest {
         const JobId id,
         cluster_.Submit(Spec({model, absl::StrCat(steps), out})));
     COHORT_ASSIGN_OR_RETURN(const Job job, cluster_.Wait(id, kPatience));
-    if (job.state != JobState::kSucceeded) {
-      return absl::InternalError(job.reason);
+    if (job.state() != v1::JOB_STATE_SUCCEEDED) {
+      return absl::InternalError(job.reason());
     }
     return ReadTimes(out);
   }

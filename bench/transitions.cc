@@ -98,9 +98,9 @@ absl::Status CountAgain(Testbed& testbed, const Cluster& cluster,
   COHORT_RETURN_IF_ERROR(testbed.StartHead());
   COHORT_ASSIGN_OR_RETURN(const ClusterStatus status, cluster.Status());
   const double ms = absl::ToDoubleMilliseconds(absl::Now() - start);
-  const auto pending = status.jobs_by_state.find("PENDING");
+  const auto pending = status.jobs_by_state().find("PENDING");
   const int64_t found =
-      pending == status.jobs_by_state.end() ? 0 : pending->second;
+      pending == status.jobs_by_state().end() ? 0 : pending->second;
   report.Add({.name = absl::StrCat("restart/", acknowledged, "_jobs"),
               .samples = {{ms}},
               .unit = "ms"});

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/connection.h"
 #include "client/event_follower.h"
-#include "client/explanation_wire.h"
 #include "client/head_client.h"
 #include "client/log_follower.h"
+#include "client/message_text.h"
 #include "client/package_upload.h"
 #include "client/wire.h"
 #include "common/duration_text.h"
@@ -214,14 +213,8 @@ absl::StatusOr<Adoption> Cluster::Adopt(
   v1::AdoptAttemptRequest request;
   request.set_request_id(RequestId::New(core_->random()).ToHex());
   request.set_attempt_id(std::string(attempt.bytes()));
-  COHORT_ASSIGN_OR_RETURN(const v1::AdoptAttemptResponse response,
-                          core_->head().CallAndWait(rpc::kAdoptAttempt, request,
-                                                    core_->Or(deadline)));
-  Adoption adoption;
-  COHORT_ASSIGN_OR_RETURN(adoption.job, JobId::FromBytes(response.job_id()));
-  adoption.lost_nodes.assign(response.lost_node_names().begin(),
-                             response.lost_node_names().end());
-  return adoption;
+  return core_->head().CallAndWait(rpc::kAdoptAttempt, request,
+                                   core_->Or(deadline));
 }
 
 absl::StatusOr<JobId> Cluster::End(AttemptId attempt,
@@ -240,16 +233,8 @@ absl::StatusOr<BackupSummary> Cluster::BackupStore(
   v1::BackupStoreRequest request;
   request.set_request_id(RequestId::New(core_->random()).ToHex());
   request.set_directory(directory);
-  COHORT_ASSIGN_OR_RETURN(const v1::BackupStoreResponse response,
-                          core_->head().CallAndWait(rpc::kBackupStore, request,
-                                                    core_->Or(deadline)));
-  BackupSummary summary{.files = response.files(),
-                        .size_bytes = response.size_bytes(),
-                        .missing_packages = {}};
-  for (const std::string& hash : response.missing_packages()) {
-    summary.missing_packages.push_back(absl::BytesToHexString(hash));
-  }
-  return summary;
+  return core_->head().CallAndWait(rpc::kBackupStore, request,
+                                   core_->Or(deadline));
 }
 
 absl::Status Cluster::Hold(JobId job, std::optional<absl::Duration> deadline) {
@@ -271,6 +256,18 @@ absl::Status Cluster::Release(JobId job,
       .status();
 }
 
+absl::Status Cluster::ResizeJob(JobId job, int num_workers,
+                                std::optional<absl::Duration> deadline) {
+  COHORT_RETURN_IF_ERROR(CheckNumWorkers(num_workers));
+  v1::ResizeJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(job.bytes());
+  request.set_num_workers(num_workers);
+  return core_->head()
+      .CallAndWait(rpc::kResizeJob, request, core_->Or(deadline))
+      .status();
+}
+
 absl::StatusOr<Node> Cluster::Drain(const std::string& node,
                                     const DrainOptions& options,
                                     std::optional<absl::Duration> deadline) {
@@ -282,9 +279,9 @@ absl::StatusOr<Node> Cluster::Drain(const std::string& node,
     *request.mutable_deadline() = rpc::ToWire(options.deadline);
   }
   COHORT_ASSIGN_OR_RETURN(
-      const v1::DrainNodeResponse response,
+      v1::DrainNodeResponse response,
       core_->head().CallAndWait(rpc::kDrainNode, request, core_->Or(deadline)));
-  return client::FromWire(response.node());
+  return std::move(*response.mutable_node());
 }
 
 absl::StatusOr<Node> Cluster::Undrain(const std::string& node,
@@ -292,10 +289,10 @@ absl::StatusOr<Node> Cluster::Undrain(const std::string& node,
   v1::UndrainNodeRequest request;
   request.set_request_id(RequestId::New(core_->random()).ToHex());
   request.set_node(node);
-  COHORT_ASSIGN_OR_RETURN(const v1::UndrainNodeResponse response,
+  COHORT_ASSIGN_OR_RETURN(v1::UndrainNodeResponse response,
                           core_->head().CallAndWait(rpc::kUndrainNode, request,
                                                     core_->Or(deadline)));
-  return client::FromWire(response.node());
+  return std::move(*response.mutable_node());
 }
 
 absl::StatusOr<Job> Cluster::Get(JobId job,
@@ -303,9 +300,9 @@ absl::StatusOr<Job> Cluster::Get(JobId job,
   v1::GetJobRequest request;
   request.set_job_id(std::string(job.bytes()));
   COHORT_ASSIGN_OR_RETURN(
-      const v1::GetJobResponse response,
+      v1::GetJobResponse response,
       core_->head().CallAndWait(rpc::kGetJob, request, core_->Or(deadline)));
-  return client::FromWire(response.job());
+  return std::move(*response.mutable_job());
 }
 
 absl::StatusOr<Explanation> Cluster::Explain(JobId job,
@@ -316,11 +313,8 @@ absl::StatusOr<Explanation> Cluster::Explain(JobId job,
     *request.mutable_at() = rpc::ToWire(*options.at);
   }
   request.set_history(options.history);
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::ExplainJobResponse response,
-      core_->head().CallAndWait(rpc::kExplainJob, request,
-                                core_->Or(options.deadline)));
-  return client::FromWire(response);
+  return core_->head().CallAndWait(rpc::kExplainJob, request,
+                                   core_->Or(options.deadline));
 }
 
 absl::StatusOr<JobList> Cluster::List(
@@ -331,12 +325,11 @@ absl::StatusOr<JobList> Cluster::List(
     const size_t left = options.limit - list.jobs.size();
     request.set_page_size(
         static_cast<int32_t>(std::clamp<size_t>(left, 1, kPageMax)));
-    COHORT_ASSIGN_OR_RETURN(const v1::ListJobsResponse response,
+    COHORT_ASSIGN_OR_RETURN(v1::ListJobsResponse response,
                             core_->head().CallAndWait(rpc::kListJobs, request,
                                                       core_->Or(deadline)));
-    for (const v1::Job& wire : response.jobs()) {
+    for (Job& job : *response.mutable_jobs()) {
       if (list.jobs.size() == options.limit) break;
-      COHORT_ASSIGN_OR_RETURN(Job job, client::FromWire(wire));
       list.jobs.push_back(std::move(job));
     }
     const bool is_last = response.next_page_token().empty();
@@ -351,9 +344,9 @@ absl::StatusOr<JobList> Cluster::List(
 absl::StatusOr<Job> Cluster::Wait(JobId job, absl::Duration deadline) const {
   v1::WaitJobRequest request;
   request.set_job_id(std::string(job.bytes()));
-  const absl::StatusOr<v1::WaitJobResponse> response =
+  absl::StatusOr<v1::WaitJobResponse> response =
       core_->head().CallAndWait(rpc::kWaitJob, request, deadline);
-  if (response.ok()) return client::FromWire(response->job());
+  if (response.ok()) return std::move(*response->mutable_job());
   if (absl::IsUnavailable(response.status()) ||
       absl::IsDeadlineExceeded(response.status())) {
     return absl::DeadlineExceededError(
@@ -370,15 +363,15 @@ absl::Status Cluster::Logs(
     JobId job, const LogOptions& options,
     absl::FunctionRef<absl::Status(const LogChunk&)> sink) const {
   COHORT_ASSIGN_OR_RETURN(const Job found, Get(job));
-  if (found.array.has_value()) {
+  if (found.has_array()) {
     return SetReason(
         absl::FailedPreconditionError(absl::StrCat(
-            job.ToText(), " is an array of ", found.array->size,
+            job.ToText(), " is an array of ", found.array().size(),
             " elements: name the one whose log you want, as ", job.ToText(),
             ".0; `cohort jobs get ", job.ToText(), "` lists them")),
         "is_array");
   }
-  const int world = found.num_workers;
+  const int world = found.num_workers();
   std::vector<int> ranks;
   if (options.rank.has_value()) {
     if (*options.rank < 0 || *options.rank >= world) {
@@ -406,7 +399,8 @@ absl::Status Cluster::Logs(
 
 absl::Status Cluster::Events(
     const EventOptions& options,
-    absl::FunctionRef<absl::Status(const Event& event, bool more)> sink) const {
+    absl::FunctionRef<absl::Status(const Event& event, const EventPlace& place)>
+        sink) const {
   v1::ListEventsRequest request;
   request.set_after(options.after);
   if (options.since.has_value()) {
@@ -432,12 +426,10 @@ absl::StatusOr<std::vector<Node>> Cluster::Nodes(
   v1::ListNodesRequest request;
   std::vector<Node> nodes;
   do {
-    COHORT_ASSIGN_OR_RETURN(const v1::ListNodesResponse page,
+    COHORT_ASSIGN_OR_RETURN(v1::ListNodesResponse page,
                             core_->head().CallAndWait(rpc::kListNodes, request,
                                                       core_->Or(deadline)));
-    for (const v1::Node& wire : page.nodes()) {
-      COHORT_ASSIGN_OR_RETURN(nodes.emplace_back(), client::FromWire(wire));
-    }
+    for (Node& each : *page.mutable_nodes()) nodes.push_back(std::move(each));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return nodes;
@@ -448,39 +440,33 @@ absl::StatusOr<NodeDetails> Cluster::GetNode(
   v1::GetNodeRequest request;
   request.set_node(node);
   COHORT_ASSIGN_OR_RETURN(
-      const v1::GetNodeResponse response,
+      NodeDetails details,
       core_->head().CallAndWait(rpc::kGetNode, request, core_->Or(deadline)));
-  COHORT_ASSIGN_OR_RETURN(NodeDetails details, client::FromWire(response));
   EventOptions events;
-  events.node = details.node.id.ToHex();
+  events.node = IdText(details.node().node_id());
   events.deadline = core_->Or(deadline);
-  std::vector<Event>& history = details.history;
-  COHORT_RETURN_IF_ERROR(Events(events, [&](const Event& event, bool) {
+  auto& history = *details.mutable_history();
+  const auto keep = [&](const Event& event, const EventPlace&) {
     // What befell jobs there would leave no room for its own.
-    if (event.node != details.node.id) return absl::OkStatus();
+    if (event.node_id() != details.node().node_id()) return absl::OkStatus();
     if (history.size() == kNodeHistoryMax) history.erase(history.begin());
-    history.push_back(event);
+    *history.Add() = event;
     return absl::OkStatus();
-  }));
+  };
+  COHORT_RETURN_IF_ERROR(Events(events, keep));
   return details;
 }
 
 absl::StatusOr<ClusterResources> Cluster::Resources(
     std::optional<absl::Duration> deadline) const {
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::GetResourcesResponse response,
-      core_->head().CallAndWait(rpc::kGetResources, v1::GetResourcesRequest(),
-                                core_->Or(deadline)));
-  return client::FromWire(response);
+  return core_->head().CallAndWait(
+      rpc::kGetResources, v1::GetResourcesRequest(), core_->Or(deadline));
 }
 
 absl::StatusOr<ClusterStatus> Cluster::Status(
     std::optional<absl::Duration> deadline) const {
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::GetStatusResponse response,
-      core_->head().CallAndWait(rpc::kGetStatus, v1::GetStatusRequest(),
-                                core_->Or(deadline)));
-  return client::FromWire(response);
+  return core_->head().CallAndWait(rpc::kGetStatus, v1::GetStatusRequest(),
+                                   core_->Or(deadline));
 }
 
 const std::string& Cluster::address() const {

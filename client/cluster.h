@@ -15,8 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "client/event.h"
-#include "client/explanation.h"
 #include "client/job.h"
 #include "client/node.h"
 #include "client/package.h"
@@ -98,6 +96,14 @@ struct EventOptions {
   bool follow = false;
   // Of the whole read; nothing: none for one that follows, else
   // ClusterOptions' for each page.
+  std::optional<absl::Duration> deadline;
+};
+
+struct ExplainOptions {
+  // Why it waited then.
+  std::optional<absl::Time> at;
+  // All that is remembered.
+  bool history = false;
   std::optional<absl::Duration> deadline;
 };
 
@@ -202,6 +208,13 @@ class Cluster {
   absl::Status Release(JobId job,
                        std::optional<absl::Duration> deadline = std::nullopt);
 
+  // Changes how many ranks a job with RestartPolicy::kOne or kNone has: new
+  // ones are placed together or wait, those of the highest numbers are stopped.
+  // NotFound; InvalidArgument; FailedPrecondition: its policy is kAll, or it
+  // ends or has ended.
+  absl::Status ResizeJob(JobId job, int num_workers,
+                         std::optional<absl::Duration> deadline = std::nullopt);
+
   // ---- reads ----
 
   // NotFound.
@@ -227,14 +240,13 @@ class Cluster {
 
   // Gives what happened to `sink`, in order, each event once, also across
   // restarts of the head; where its store was restored meanwhile, goes on where
-  // the histories part (Event::history_replaced).  `more` says that another one
-  // is there already.  On this thread; an error from `sink` ends the read and
-  // is returned.  NotFound: the node; OutOfRange: `after` is beyond the last
-  // event.
-  absl::Status Events(
-      const EventOptions& options,
-      absl::FunctionRef<absl::Status(const Event& event, bool more)> sink)
-      const;
+  // the histories part (EventPlace::history_replaced).  On this thread; an
+  // error from `sink` ends the read and is returned.  NotFound: the node;
+  // OutOfRange: `after` is beyond the last event.
+  absl::Status Events(const EventOptions& options,
+                      absl::FunctionRef<absl::Status(const Event& event,
+                                                     const EventPlace& place)>
+                          sink) const;
 
   absl::StatusOr<std::vector<Node>> Nodes(
       std::optional<absl::Duration> deadline = std::nullopt) const;

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "client/message_text.h"
 #include "client/testing/fake_head.h"
 #include "common/status_util.h"
 #include "common/testing/seed.h"
@@ -59,20 +60,60 @@ TEST_F(ClusterTest, SubmitsAndAsks) {
   COHORT_ASSERT_OK(id);
   const auto job = cluster->Get(*id);
   COHORT_ASSERT_OK(job);
-  EXPECT_EQ(job->id, *id);
-  EXPECT_EQ(job->name, "first");
-  EXPECT_EQ(job->state, JobState::kPending);
-  EXPECT_EQ(job->num_workers, 3);
-  EXPECT_EQ(job->resources_per_worker.ToString(), "GPU 1");
+  EXPECT_EQ(job->job_id(), id->bytes());
+  EXPECT_EQ(job->name(), "first");
+  EXPECT_EQ(job->state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job->num_workers(), 3);
+  EXPECT_EQ(
+      ResourcesOf(job->spec().scaling().resources_per_worker()).ToString(),
+      "GPU 1");
   const auto jobs = cluster->List();
   COHORT_ASSERT_OK(jobs);
   EXPECT_EQ(jobs->jobs.size(), 1u);
   EXPECT_FALSE(jobs->is_cut);
   COHORT_ASSERT_OK(cluster->Stop(*id));
-  EXPECT_EQ(cluster->Get(*id)->state, JobState::kStopping);
+  EXPECT_EQ(cluster->Get(*id)->state(), v1::JOB_STATE_STOPPING);
   const auto status = cluster->Status();
   COHORT_ASSERT_OK(status);
-  EXPECT_EQ(status->term, 1u);
+  EXPECT_EQ(status->stamp().term(), 1u);
+}
+
+TEST_F(ClusterTest, ResizesAJobThatReplacesItsRanksAlone) {
+  const auto cluster = Connect();
+  JobSpec spec = SpecOf("served");
+  spec.run_config.failure_config.restart = RestartPolicy::kOne;
+  const auto id = cluster->Submit(spec);
+  COHORT_ASSERT_OK(id);
+  const v1::RunConfig run = head_.jobs().begin()->second.job.spec().run();
+  EXPECT_EQ(run.restart(), v1::RESTART_POLICY_ONE);
+  // The head knows what each policy allows by default.
+  EXPECT_FALSE(run.has_max_failures());
+  COHORT_EXPECT_OK(cluster->ResizeJob(*id, 4));
+  EXPECT_EQ(cluster->Get(*id)->num_workers(), 4);
+  EXPECT_THAT(cluster->ResizeJob(*id, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("num_workers is 0")));
+  EXPECT_THAT(cluster->ResizeJob(JobId(), 1),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ClusterTest, ResizesAJobThatReplacesItsRanksAlone) {
+  const auto cluster = Connect();
+  JobSpec spec = SpecOf("served");
+  spec.run_config.failure_config.restart = RestartPolicy::kOne;
+  const auto id = cluster->Submit(spec);
+  COHORT_ASSERT_OK(id);
+  const v1::RunConfig run = head_.jobs().begin()->second.job.spec().run();
+  EXPECT_EQ(run.restart(), v1::RESTART_POLICY_ONE);
+  // The head knows what each policy allows by default.
+  EXPECT_FALSE(run.has_max_failures());
+  COHORT_EXPECT_OK(cluster->ResizeJob(*id, 4));
+  EXPECT_EQ(cluster->Get(*id)->num_workers, 4);
+  EXPECT_THAT(cluster->ResizeJob(*id, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("num_workers is 0")));
+  EXPECT_THAT(cluster->ResizeJob(JobId(), 1),
+              StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(ClusterTest, NamesWhatDoesNotExist) {
@@ -173,7 +214,7 @@ TEST_F(ClusterTest, WaitsOutAHeadOfALowerTerm) {
   head_.StartAs(cluster_id, 6);
   const auto status = cluster->Status();
   COHORT_ASSERT_OK(status);
-  EXPECT_EQ(status->term, 8u);
+  EXPECT_EQ(status->stamp().term(), 8u);
   EXPECT_GE(stale, 1);
 }
 
@@ -204,9 +245,9 @@ TEST_F(ClusterTest, WaitsThroughARestart) {
   head_.EndJob(std::string(id->bytes()), v1::JOB_STATE_FAILED, &exit);
   waiting.join();
   COHORT_ASSERT_OK(ended);
-  EXPECT_EQ(ended->state, JobState::kFailed);
-  ASSERT_TRUE(ended->exit.has_value());
-  EXPECT_EQ(ended->exit->ShellStatus(), 137);
+  EXPECT_EQ(ended->state(), v1::JOB_STATE_FAILED);
+  ASSERT_TRUE(ended->has_exit());
+  EXPECT_EQ(ShellStatus(ended->exit()), 137);
 }
 
 TEST_F(ClusterTest, WaitingEndsAtItsDeadline) {

@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-#include "client/wire.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -48,28 +47,27 @@ absl::Status EventFollower::Show(const v1::ListEventsResponse& page) {
   // Before the first event that is asked for nobody misses anything.
   if (request_.after() > 0) skipped_ += page.skipped();
   for (int i = 0; i < page.events_size(); ++i) {
-    COHORT_ASSIGN_OR_RETURN(Event event, FromWire(page.events(i)));
-    if (restore_.has_value() && restore_->number <= event.number) {
+    const Event& event = page.events(i);
+    if (restore_.has_value() && restore_->number() <= event.number()) {
       const Event restore = *std::exchange(restore_, std::nullopt);
       replaced_ = true;
-      if (restore.number < event.number) {
+      if (restore.number() < event.number()) {
         COHORT_RETURN_IF_ERROR(Give(restore, /*more=*/true));
       }
     }
-    COHORT_RETURN_IF_ERROR(
-        Give(std::move(event), /*more=*/i + 1 < page.events_size()));
+    COHORT_RETURN_IF_ERROR(Give(event, /*more=*/i + 1 < page.events_size()));
   }
-  if (!restore_.has_value() || page.next() < restore_->number) {
+  if (!restore_.has_value() || page.next() < restore_->number()) {
     return absl::OkStatus();
   }
   replaced_ = true;
   return Give(*std::exchange(restore_, std::nullopt), /*more=*/false);
 }
 
-absl::Status EventFollower::Give(Event event, bool more) {
-  event.skipped = std::exchange(skipped_, 0);
-  event.history_replaced = std::exchange(replaced_, false);
-  return sink_(event, more);
+absl::Status EventFollower::Give(const Event& event, bool more) {
+  return sink_(event, {.more = more,
+                       .skipped = std::exchange(skipped_, 0),
+                       .history_replaced = std::exchange(replaced_, false)});
 }
 
 absl::Status EventFollower::Rejoin() {
@@ -81,9 +79,8 @@ absl::Status EventFollower::Rejoin() {
     // And again meanwhile: that is found as this one was.
     if (GetReason(page.status()) == kHistoryReplaced) return absl::OkStatus();
     if (!page.ok()) return page.status();
-    for (const v1::Event& wire : page->events()) {
-      COHORT_ASSIGN_OR_RETURN(Event event, FromWire(wire));
-      if (event.kind == kRestored) restores.push_back(std::move(event));
+    for (const Event& event : page->events()) {
+      if (event.kind() == kRestored) restores.push_back(event);
     }
     find.set_generation(page->generation());
     find.set_after(page->next());
@@ -96,7 +93,7 @@ absl::Status EventFollower::Rejoin() {
       "generation ", absl::BytesToHexString(request_.generation()));
   size_t parted = 0;
   for (size_t i = 0; i + 1 < restores.size(); ++i) {
-    if (restores[i].text == began) parted = i + 1;
+    if (restores[i].text() == began) parted = i + 1;
   }
   request_.set_generation(find.generation());
   if (restores.empty()) {
@@ -106,7 +103,7 @@ absl::Status EventFollower::Rejoin() {
     return absl::OkStatus();
   }
   restore_ = std::move(restores[parted]);
-  request_.set_after(std::min(request_.after(), restore_->number - 1));
+  request_.set_after(std::min(request_.after(), restore_->number() - 1));
   return absl::OkStatus();
 }
 

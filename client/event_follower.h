@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "client/event.h"
+#include "client/node.h"
 #include "cohort/v1/cluster.pb.h"
 
 namespace cohort::client {
@@ -20,13 +20,15 @@ namespace cohort::client {
 //         the old one may have used too.  Who follows goes on there: it loses
 //         nothing of the new history, and sees nothing of the common one again.
 //
-// That event is given whatever is asked for, with Event::history_replaced; if
+// That event is given whatever is asked for, with EventPlace::history_replaced;
+// if
 // it is not kept any more, the first one after it has that.
 //
 // One use.  Thread-compatible.  What is passed by reference outlives it.
 class EventFollower {
  public:
-  using Sink = absl::FunctionRef<absl::Status(const Event& event, bool more)>;
+  using Sink = absl::FunctionRef<absl::Status(const Event& event,
+                                              const EventPlace& place)>;
   // Asks the head; blocks.
   using Ask = absl::FunctionRef<absl::StatusOr<v1::ListEventsResponse>(
       const v1::ListEventsRequest& request)>;
@@ -41,7 +43,7 @@ class EventFollower {
 
  private:
   absl::Status Show(const v1::ListEventsResponse& page);
-  absl::Status Give(Event event, bool more);
+  absl::Status Give(const Event& event, bool more);
   // The store was restored: looks where its history left the one that was read.
   absl::Status Rejoin();
 

@@ -98,10 +98,10 @@ class EventFollowerTest : public ::testing::Test {
       }
       return page;
     };
-    const auto sink = [&](const Event& event, bool) {
-      seen_.push_back(event.number);
-      if (event.history_replaced) replaced_.push_back(event.number);
-      skipped_ += event.skipped;
+    const auto sink = [&](const Event& event, const EventPlace& place) {
+      seen_.push_back(event.number());
+      if (place.history_replaced) replaced_.push_back(event.number());
+      skipped_ += place.skipped;
       return absl::OkStatus();
     };
     EXPECT_THAT(EventFollower(ask, request, /*follows=*/true, sink).Run(),

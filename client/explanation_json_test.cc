@@ -1,63 +1,66 @@
-#include "client/explanation_json.h"
+#include <string>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "client/json.h"
+#include "client/testing/messages.h"
 
 namespace cohort {
 namespace {
 
-JobId JobOfDigit(const char* digit) {
-  std::string text;
-  while (text.size() < 32) text += digit;
-  return *JobId::FromText(text);
-}
-
-Explanation Some() {
-  Explanation explanation;
-  explanation.job = JobOfDigit("1");
-  explanation.name = "train";
-  explanation.state = JobState::kPending;
-  explanation.summary = "needs 2 x {memory 1GiB} (PACK)";
-  Blocker& blocker = explanation.blockers.emplace_back();
-  blocker.kind = "resources";
-  blocker.text = "needs 2 x {memory 1GiB} (PACK)";
-  blocker.shape = "2 x {memory 1GiB} (PACK)";
-  blocker.num_workers = 2;
-  blocker.nodes = 3;
-  blocker.nodes_that_fit = 1;
-  blocker.workers_that_fit = 1;
-  blocker.failures = {{.by = "resource",
-                       .what = "memory",
-                       .nodes = 1,
-                       .nodes_in_all = 2,
-                       .short_least = Amount::FromUnits(1024),
-                       .short_median = Amount::FromTenThousandths(5'000),
-                       .closest = "n2"},
-                      {.by = "state",
-                       .what = "DRAINED",
-                       .nodes = 1,
-                       .since = absl::FromUnixSeconds(1'700'000'000)}};
-  blocker.holders = {{.resource = "memory",
-                      .job = JobOfDigit("2"),
-                      .amount = Amount::FromUnits(7),
-                      .nodes = 1}};
-  explanation.ahead = {
-      .jobs = 1,
-      .more = false,
-      .first = {{.id = JobOfDigit("3"), .name = "a", .priority = 5}}};
-  explanation.element = JobOfDigit("1").Element(3);
-  explanation.elements = {
-      {.kind = "array", .count = 2, .first = JobOfDigit("1").Element(3)},
-      {.kind = "after", .count = 1, .first = {}}};
-  explanation.changes = {{.kind = "FEWER_WORKERS",
-                          .of_request = true,
-                          .text = "1 worker instead of 2",
-                          .how = "--num-workers 1"},
-                         {.kind = "MORE_NODES", .text = "1 more node"}};
-  return explanation;
-}
+using client::ExpectJson;
+using client::Parsed;
 
 TEST(ExplanationJson, HasEveryKey) {
-  EXPECT_EQ(ExplanationJson(Some()), R"json({
+  ExpectJson(
+      ToJson(Parsed<Explanation>(R"pb(
+        job_id: $11
+        name: "train"
+        state: JOB_STATE_PENDING
+        summary: "needs 2 x {memory 1GiB} (PACK)"
+        blockers {
+          kind: "resources"
+          text: "needs 2 x {memory 1GiB} (PACK)"
+          shape: "2 x {memory 1GiB} (PACK)"
+          num_workers: 2
+          nodes: 3
+          nodes_that_fit: 1
+          workers_that_fit: 1
+          failures {
+            by: "resource"
+            what: "memory"
+            nodes: 1
+            nodes_in_all: 2
+            short_least: 10240000
+            short_median: 5000
+            closest: "n2"
+          }
+          failures {
+            by: "state"
+            what: "DRAINED"
+            nodes: 1
+            since { seconds: 1700000000 }
+          }
+          holders { resource: "memory" job_id: $22 amount: 70000 nodes: 1 }
+          holders_complete: true
+        }
+        ahead {
+          jobs: 1
+          first { job_id: $33 name: "a" priority: 5 }
+        }
+        changes {
+          kind: "FEWER_WORKERS"
+          of_request: true
+          text: "1 worker instead of 2"
+          how: "--num-workers 1"
+        }
+        changes { kind: "MORE_NODES" text: "1 more node" }
+        changes_complete: true
+        element_id: $11_3
+        elements { kind: "array" count: 2 first_id: $11_3 }
+        elements { kind: "after" count: 1 })pb")),
+      R"json({
   "job": "11111111111111111111111111111111",
   "name": "train",
   "state": "PENDING",
@@ -157,19 +160,18 @@ TEST(ExplanationJson, HasEveryKey) {
 }
 
 TEST(ExplanationJson, IsNullWhereNothingIsCounted) {
-  Explanation explanation;
-  explanation.blockers.push_back({.kind = "held", .text = "it is held"});
-  explanation.history.push_back(
-      {.since = absl::FromUnixSeconds(1), .blocker = {.kind = "resources"}});
-
-  const std::string json = ExplanationJson(explanation);
-
-  EXPECT_NE(json.find("\"shape\": null"), std::string::npos);
-  EXPECT_NE(json.find("\"nodes\": null"), std::string::npos);
-  EXPECT_NE(json.find("\"smallest_change\": null"), std::string::npos);
-  EXPECT_NE(json.find("\"since\": \"1970-01-01T00:00:01.000Z\""),
-            std::string::npos);
-  EXPECT_NE(json.find("\"until\": null"), std::string::npos);
+  const auto json = nlohmann::json::parse(ToJson(Parsed<Explanation>(R"pb(
+    blockers { kind: "held" text: "it is held" }
+    history {
+      since { seconds: 1 }
+      blocker { kind: "resources" }
+    })pb")));
+  EXPECT_TRUE(json["blockers"][0]["shape"].is_null());
+  EXPECT_TRUE(json["blockers"][0]["nodes"].is_null());
+  EXPECT_TRUE(json["smallest_change"].is_null());
+  EXPECT_EQ(json["ahead"]["jobs"], 0);
+  EXPECT_EQ(json["history"][0]["since"], "1970-01-01T00:00:01.000Z");
+  EXPECT_TRUE(json["history"][0]["until"].is_null());
 }
 
 }  // namespace

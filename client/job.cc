@@ -3,38 +3,35 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/message_text.h"
 #include "common/job_limits.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort {
 
-const char* PlacementStrategyName(PlacementStrategy strategy) {
-  switch (strategy) {
-    case PlacementStrategy::kPack:
-      return "PACK";
-    case PlacementStrategy::kSpread:
-      return "SPREAD";
-    case PlacementStrategy::kStrictPack:
-      return "STRICT_PACK";
-    case PlacementStrategy::kStrictSpread:
-      return "STRICT_SPREAD";
-  }
-  return "UNKNOWN";
-}
-
 absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
     absl::string_view text) {
-  for (const PlacementStrategy strategy :
-       {PlacementStrategy::kPack, PlacementStrategy::kSpread,
-        PlacementStrategy::kStrictPack, PlacementStrategy::kStrictSpread}) {
-    if (absl::EqualsIgnoreCase(text, PlacementStrategyName(strategy))) {
-      return strategy;
+  const auto known = {
+      v1::PLACEMENT_STRATEGY_PACK, v1::PLACEMENT_STRATEGY_SPREAD,
+      v1::PLACEMENT_STRATEGY_STRICT_PACK, v1::PLACEMENT_STRATEGY_STRICT_SPREAD};
+  for (const v1::PlacementStrategy each : known) {
+    if (absl::EqualsIgnoreCase(text, EnumText(each))) {
+      return static_cast<PlacementStrategy>(each);
     }
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the strategy ", Quoted(text),
                    " is not one of PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"));
+}
+
+absl::StatusOr<RestartPolicy> ParseRestartPolicy(absl::string_view text) {
+  for (const auto each : {v1::RESTART_POLICY_ALL, v1::RESTART_POLICY_ONE,
+                          v1::RESTART_POLICY_NONE}) {
+    if (text == LowerEnumText(each)) return static_cast<RestartPolicy>(each);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the restart policy ", Quoted(text), " is not one of all, one, none"));
 }
 
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling) {
@@ -87,7 +84,8 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
   const RunConfig& run = spec.run_config;
   COHORT_RETURN_IF_ERROR(CheckJobName(run.name));
   COHORT_RETURN_IF_ERROR(CheckStoragePath(run.storage_path));
-  COHORT_RETURN_IF_ERROR(CheckMaxFailures(run.failure_config.max_failures));
+  COHORT_RETURN_IF_ERROR(
+      CheckMaxFailures(run.failure_config.max_failures.value_or(0)));
   COHORT_RETURN_IF_ERROR(CheckRetryDelay(run.failure_config.retry_delay));
   COHORT_RETURN_IF_ERROR(CheckTimeLimit(run.time_limit));
   COHORT_RETURN_IF_ERROR(CheckGrace(run.grace));
@@ -99,79 +97,13 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
       ", it can be 1 or more; leave it out to keep all checkpoints"));
 }
 
-const char* JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kUnknown:
-      return "UNKNOWN";
-    case JobState::kPending:
-      return "PENDING";
-    case JobState::kStarting:
-      return "STARTING";
-    case JobState::kRunning:
-      return "RUNNING";
-    case JobState::kStopping:
-      return "STOPPING";
-    case JobState::kSucceeded:
-      return "SUCCEEDED";
-    case JobState::kFailed:
-      return "FAILED";
-    case JobState::kStopped:
-      return "STOPPED";
-  }
-  return "UNKNOWN";
-}
-
 bool HasEnded(JobState state) {
-  return state == JobState::kSucceeded || state == JobState::kFailed ||
-         state == JobState::kStopped;
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_STOPPED;
 }
 
-const char* FailureClassName(FailureClass failure_class) {
-  switch (failure_class) {
-    case FailureClass::kUser:
-      return "user";
-    case FailureClass::kInfra:
-      return "infra";
-    case FailureClass::kPreempted:
-      return "preempted";
-    case FailureClass::kOom:
-      return "oom";
-    case FailureClass::kHang:
-      return "hang";
-    case FailureClass::kTimeout:
-      return "timeout";
-  }
-  return "unknown";
-}
-
-const char* PreflightVerdictName(PreflightVerdict verdict) {
-  switch (verdict) {
-    case PreflightVerdict::kUnknown:
-      return "unknown";
-    case PreflightVerdict::kPassed:
-      return "passed";
-    case PreflightVerdict::kSlow:
-      return "slow";
-    case PreflightVerdict::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
-
-const char* RankStateName(RankState state) {
-  switch (state) {
-    case RankState::kUnknown:
-      return "UNKNOWN";
-    case RankState::kPending:
-      return "PENDING";
-    case RankState::kStarting:
-      return "STARTING";
-    case RankState::kRunning:
-      return "RUNNING";
-    case RankState::kExited:
-      return "EXITED";
-  }
-  return "UNKNOWN";
+int ShellStatus(const ExitStatus& exit) {
+  return exit.signal() != 0 ? 128 + exit.signal() : exit.code();
 }
 
 }  // namespace cohort

@@ -12,27 +12,26 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "cohort/v1/cluster.pb.h"
 #include "common/hash.h"
 #include "common/job_id.h"
 #include "common/resources.h"
-#include "common/strong_id.h"
 #include "common/taint.h"
 
 // What users say about jobs and what they are told.  Names, meanings and
-// defaults are Ray's where Ray has them.  Plain values.
+// defaults are Ray's where Ray has them.
 namespace cohort {
 
 // How the workers of a job are spread over nodes.
 enum class PlacementStrategy {
-  kPack,          // on few nodes, if that is possible
-  kSpread,        // on many nodes, if that is possible
-  kStrictPack,    // on one node
-  kStrictSpread,  // each on a node of its own
+  kPack = v1::PLACEMENT_STRATEGY_PACK,      // on few nodes, if possible
+  kSpread = v1::PLACEMENT_STRATEGY_SPREAD,  // on many nodes, if possible
+  kStrictPack = v1::PLACEMENT_STRATEGY_STRICT_PACK,      // on one node
+  kStrictSpread = v1::PLACEMENT_STRATEGY_STRICT_SPREAD,  // each on its own
 };
 
-// "PACK", "STRICT_SPREAD".
-const char* PlacementStrategyName(PlacementStrategy strategy);
-// As those names, in either case.  InvalidArgument, naming them, otherwise.
+// "PACK", "STRICT_SPREAD", in either case.  InvalidArgument, naming them,
+// otherwise.
 absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
     absl::string_view text);
 
@@ -64,10 +63,25 @@ struct ScalingConfig {
 // ResourceSet::Validate.
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling);
 
+// What becomes of the other ranks when one fails.
+enum class RestartPolicy {
+  // All start again together, as a new attempt.
+  kAll = v1::RESTART_POLICY_ALL,
+  // It alone starts again, elsewhere if need be; the others run on.
+  kOne = v1::RESTART_POLICY_ONE,
+  // The others run on; the job has FAILED when they have ended.
+  kNone = v1::RESTART_POLICY_NONE,
+};
+
+// "all", "one", "none".  InvalidArgument, naming them, otherwise.
+absl::StatusOr<RestartPolicy> ParseRestartPolicy(absl::string_view text);
+
 struct FailureConfig {
-  // How often the job starts again after a failure; -1: without limit.  The
-  // loss of a node or keeper is not counted here.
-  int max_failures = 0;
+  RestartPolicy restart = RestartPolicy::kAll;
+  // How often the job starts again after a failure; under kOne how often each
+  // rank does.  -1: without limit; nothing: -1 under kOne, else 0.  The loss of
+  // a node or keeper is not counted here.
+  std::optional<int> max_failures;
   // Before the attempt after a charged failure; doubles with each, up to five
   // minutes.
   absl::Duration retry_delay = absl::Seconds(1);
@@ -97,8 +111,9 @@ struct RunConfig {
 };
 
 enum class DependencyKind {
-  kOk,   // once that job has SUCCEEDED; this one is FAILED when it cannot
-  kAny,  // once that job has ended
+  // Once that job has SUCCEEDED; this one is FAILED when it cannot.
+  kOk = v1::DEPENDENCY_KIND_OK,
+  kAny = v1::DEPENDENCY_KIND_ANY,  // once that job has ended
 };
 
 // A job that is to end before another one starts.
@@ -143,151 +158,18 @@ struct JobSpec {
 // head can run as written: no command, workers out of range, and the like.
 absl::Status ValidateJobSpec(const JobSpec& spec);
 
-// Drawn in docs/design/0001-first-light.md.
-enum class JobState {
-  kUnknown,  // from a newer head
-  kPending,
-  kStarting,
-  kRunning,
-  kStopping,
-  kSucceeded,
-  kFailed,
-  kStopped,
-};
+// ---- what they are told: the head's own messages ----
 
-// "PENDING"; "UNKNOWN".
-const char* JobStateName(JobState state);
+using Job = v1::Job;
+using JobState = v1::JobState;
+using Rank = v1::Rank;
+using ExitStatus = v1::ExitStatus;
+
 // Whether it never changes again.
 bool HasEnded(JobState state);
 
-enum class RankState { kUnknown, kPending, kStarting, kRunning, kExited };
-
-const char* RankStateName(RankState state);
-
-// Why an attempt failed, as budgets see it.
-enum class FailureClass { kUser, kInfra, kPreempted, kOom, kHang, kTimeout };
-
-// "user", "infra".
-const char* FailureClassName(FailureClass failure_class);
-
-// How a process ended.
-struct ExitStatus {
-  // Meaningful when signal is 0.
-  int code = 0;
-  int signal = 0;
-  bool oom_killed = false;
-  std::string detail;
-
-  // As a shell says it: the code, or 128 and the signal.
-  int ShellStatus() const { return signal != 0 ? 128 + signal : code; }
-};
-
-// One process of a job.
-struct Rank {
-  int rank = 0;
-  int local_rank = 0;
-  NodeId node;
-  std::string node_name;
-  std::optional<int64_t> pid;
-  RankState state = RankState::kUnknown;
-  std::optional<ExitStatus> exit;
-  // Ids of devices of its node (Node::devices), as in CUDA_VISIBLE_DEVICES.
-  std::vector<std::string> gpu_ids;
-};
-
-// A checkpoint that the head has committed.
-struct Checkpoint {
-  std::string path;  // the step's directory
-  int64_t step = 0;
-  int64_t epoch = 0;
-};
-
-enum class PreflightVerdict {
-  kUnknown,  // from a newer head
-  kPassed,
-  kSlow,    // it runs, but for a pair far below its peers
-  kFailed,  // it does not run
-};
-
-// "passed"; "unknown".
-const char* PreflightVerdictName(PreflightVerdict verdict);
-
-// What came of the preflight of a job's attempt.
-struct Preflight {
-  int attempt = 0;
-  PreflightVerdict verdict = PreflightVerdict::kUnknown;
-  std::string summary;  // on one line
-  // The report, one JSON object (docs/operations.md lists what is in it);
-  // empty where it did not get that far.
-  std::string json;
-  std::optional<absl::Time> at;
-};
-
-// The elements of an array, counted.
-struct ArrayStatus {
-  int64_t size = 0;
-  std::optional<int> at_once;
-  std::map<JobState, int64_t> counts;  // of states that there are
-};
-
-// A job, or an array as a whole: its state is that of its elements together,
-// its end that of the first one, by index, that failed.
-struct Job {
-  JobId id;
-  std::string name;
-  JobState state = JobState::kUnknown;
-  // Why it waits, or why it ended.
-  std::string reason;
-  // It waits although it would not fit if all nodes were idle.  Not in lists.
-  bool never_fits = false;
-  int attempt = 0;         // 0: none yet
-  int failures = 0;        // charged to max_failures
-  int infra_restarts = 0;  // not charged
-  // Of the rank that failed first, and which that was; 0 once it succeeded.
-  std::optional<ExitStatus> exit;
-  std::optional<int> failed_rank;
-  std::optional<absl::Time> submitted_at;
-  std::optional<absl::Time> started_at;
-  std::optional<absl::Time> ended_at;
-  // Of its ranks, over all attempts: what the time limit counts.
-  std::optional<absl::Duration> ran;
-  // The JSON object that was reported last; empty: none.
-  std::string metrics_json;
-  int64_t metrics_count = 0;
-  std::optional<Checkpoint> checkpoint;
-  std::map<std::string, std::string> labels;
-  std::string name_space;
-  int priority = 0;
-  bool held = false;
-  // Of the last failure, and how it came about, the first cause first.
-  std::optional<FailureClass> failure_class;
-  std::vector<std::string> causes;
-  std::map<FailureClass, int> failures_by_class;  // charged or not
-  std::optional<ArrayStatus> array;               // set for an array
-
-  // Empty in lists.
-  std::vector<Rank> ranks;  // of the last attempt
-  std::string comment;
-  std::vector<std::string> command;
-  int num_workers = 0;
-  ResourceSet resources_per_worker;
-  PlacementStrategy placement_strategy = PlacementStrategy::kPack;
-  std::string storage_path;
-  int max_failures = 0;
-  std::string stderr_tail;  // of the failed rank, at most 64 KiB
-  absl::Duration time_limit = absl::InfiniteDuration();
-  absl::Duration grace;
-  absl::Duration retry_delay;
-  std::vector<std::string> selectors;
-  std::vector<Toleration> tolerations;
-  std::string accelerator_type;
-  Topology topology;
-  std::vector<Dependency> after;
-  std::optional<absl::Time> begin;  // not before
-  std::string array_spec;           // "0-99%8"; also of each element
-  bool preflight_wanted = false;
-  std::optional<Preflight> preflight;  // the last one
-};
+// As a shell says it: the code, or 128 and the signal.
+int ShellStatus(const ExitStatus& exit);
 
 // Which jobs a list shows; everything that is said must hold.
 struct ListOptions {

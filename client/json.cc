@@ -1,16 +1,30 @@
 #include "client/json.h"
 
-#include <initializer_list>
 #include <map>
-#include <optional>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/duration.pb.h"
+#include "nlohmann/json.hpp"
 
-#include "client/json_value.h"
+#include "client/message_text.h"
 #include "common/duration_text.h"
+#include "common/resources.h"
+#include "common/taint.h"
+#include "rpc/wire_values.h"
 
 namespace cohort {
 namespace {
+
+using google::protobuf::DynamicCastToGenerated;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// Keys stay in the order in which they are written.
+using Json = nlohmann::ordered_json;
 
 std::string Text(absl::string_view text) {
   return std::string(text.data(), text.size());
@@ -25,382 +39,340 @@ std::string Dump(const Json& json, int indent) {
 std::string Pretty(const Json& json) { return Dump(json, 2); }
 std::string OnOneLine(const Json& json) { return Dump(json, -1); }
 
-Json TimeJson(const std::optional<absl::Time>& time) {
-  return time.has_value() ? Json(TimeText(*time)) : Json(nullptr);
+// A whole number where it is one.
+Json AmountJson(Amount amount) {
+  if (amount.ten_thousandths() % Amount::kScale == 0) {
+    return amount.WholeUnits();
+  }
+  return amount.ToDouble();
 }
 
 // What every node has is always named, and what `all` names.
-Json ResourcesObject(const ResourceSet& resources, const ResourceSet& all) {
+Json ResourcesObject(const v1::ResourceSet& wire, const v1::ResourceSet& all) {
+  const ResourceSet resources = ResourcesOf(wire);
   Json json = Json::object();
   for (const char* name : {kCpu, kGpu, kMemory}) {
     json[name] = AmountJson(resources.Get(name));
   }
-  for (const auto& [name, amount] : all) {
+  for (const auto& [name, amount] : ResourcesOf(all)) {
     json[name] = AmountJson(resources.Get(name));
   }
   return json;
 }
 
-// A process ended by a signal has no exit code, and the other way round.
-void PutExit(const std::optional<ExitStatus>& exit, Json& json) {
-  json["exit_code"] = nullptr;
-  json["signal"] = nullptr;
-  if (!exit.has_value()) return;
-  if (exit->signal != 0) {
-    json["signal"] = exit->signal;
-  } else {
-    json["exit_code"] = exit->code;
-  }
-}
-
 // What a rank wrote as JSON; null when it is none.
 Json ParsedJson(const std::string& text) {
-  if (text.empty()) return nullptr;
   Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return parsed.is_discarded() ? Json(nullptr) : parsed;
 }
 
-Json CheckpointJson(const std::optional<Checkpoint>& checkpoint) {
-  if (!checkpoint.has_value()) return nullptr;
-  return {{"path", checkpoint->path},
-          {"step", checkpoint->step},
-          {"epoch", checkpoint->epoch}};
+const v1::Shown& ShownOf(const FieldDescriptor& field) {
+  return field.options().GetExtension(v1::shown);
 }
 
-Json RankJson(const Rank& rank) {
-  Json json;
-  json["rank"] = rank.rank;
-  json["local_rank"] = rank.local_rank;
-  json["node"] = rank.node.IsNil() ? Json(nullptr) : Json(rank.node.ToHex());
-  json["pid"] = OrNull(rank.pid);
-  json["state"] = RankStateName(rank.state);
-  PutExit(rank.exit, json);
-  json["gpu_ids"] = rank.gpu_ids;
+// Request ids are their makers' text.
+bool IsId(const FieldDescriptor& field) {
+  return field.type() == FieldDescriptor::TYPE_BYTES &&
+         absl::EndsWith(field.name(), "_id") && field.name() != "request_id";
+}
+
+Json TextJson(const FieldDescriptor& field, const std::string& text) {
+  if (IsId(field)) return IdText(text);
+  return ShownOf(field).parsed() ? ParsedJson(text) : Json(text);
+}
+
+Json NumberJson(const FieldDescriptor& field, int64_t number) {
+  if (ShownOf(field).amount()) {
+    return AmountJson(Amount::FromTenThousandths(number));
+  }
+  if (absl::EndsWith(field.name(), "_at_us")) {
+    return TimeText(absl::FromUnixMicros(number));
+  }
+  if (absl::EndsWith(field.name(), "_us")) {
+    return DurationToText(absl::Microseconds(number));
+  }
+  return number;
+}
+
+void AddFields(const Message& message, bool in_detail, Json& json);
+
+Json MessageJson(const Message& message, bool in_detail) {
+  if (const auto* time =
+          DynamicCastToGenerated<google::protobuf::Timestamp>(&message)) {
+    return TimeText(rpc::FromWire(*time));
+  }
+  if (const auto* duration =
+          DynamicCastToGenerated<google::protobuf::Duration>(&message)) {
+    return DurationToText(rpc::FromWire(*duration));
+  }
+  if (const auto* all = DynamicCastToGenerated<v1::ResourceSet>(&message)) {
+    return ResourcesObject(*all, *all);
+  }
+  if (const auto* wire = DynamicCastToGenerated<v1::Toleration>(&message)) {
+    return rpc::FromWire(*wire).ToString();
+  }
+  Json json = Json::object();
+  AddFields(message, in_detail, json);
   return json;
 }
 
-Json DurationJson(absl::Duration duration) {
-  if (duration == absl::InfiniteDuration()) return nullptr;
-  return DurationToText(duration);
+// Of a field that is set, or of element `index` of a repeated one.
+Json ValueJson(const Message& message, const FieldDescriptor& field, int index,
+               bool in_detail) {
+  const Reflection& values = *message.GetReflection();
+  const auto get = [&](auto one, auto of_several) {
+    return field.is_repeated() ? (values.*of_several)(message, &field, index)
+                               : (values.*one)(message, &field);
+  };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return get(&Reflection::GetBool, &Reflection::GetRepeatedBool);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return NumberJson(
+          field, get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return TextJson(
+          field, get(&Reflection::GetString, &Reflection::GetRepeatedString));
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const int number =
+          get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue);
+      return ShownOf(field).lower() ? LowerEnumText(*field.enum_type(), number)
+                                    : EnumText(*field.enum_type(), number);
+    }
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+  }
+  return MessageJson(field.is_repeated()
+                         ? values.GetRepeatedMessage(message, &field, index)
+                         : values.GetMessage(message, &field, nullptr),
+                     in_detail);
 }
 
-Json JobObject(const Job& job) {
-  Json json;
-  json["id"] = job.id.ToText();
-  json["name"] = job.name;
-  json["state"] = JobStateName(job.state);
-  json["reason"] = OrNull(job.reason);
-  json["attempt"] = job.attempt;
-  json["failures"] = job.failures;
-  PutExit(job.exit, json);
-  json["submitted_at"] = TimeJson(job.submitted_at);
-  json["started_at"] = TimeJson(job.started_at);
-  json["ended_at"] = TimeJson(job.ended_at);
-  json["ran"] = job.ran.has_value() ? DurationJson(*job.ran) : Json(nullptr);
-  json["metrics"] = ParsedJson(job.metrics_json);
-  json["checkpoint"] = CheckpointJson(job.checkpoint);
-  json["namespace"] = job.name_space;
-  json["labels"] = job.labels;
-  json["priority"] = job.priority;
-  json["held"] = job.held;
-  json["class"] = job.failure_class.has_value()
-                      ? Json(FailureClassName(*job.failure_class))
-                      : Json(nullptr);
+// The entries of a map, whose order is by chance, or of pairs.
+Json ObjectJson(const Message& message, const FieldDescriptor& field,
+                bool in_detail) {
+  const Reflection& values = *message.GetReflection();
+  std::map<std::string, Json> sorted;
+  Json json = Json::object();
+  for (int i = 0; i < values.FieldSize(message, &field); ++i) {
+    const Message& entry = values.GetRepeatedMessage(message, &field, i);
+    const auto part = [&](int which) {
+      return ValueJson(entry, *field.message_type()->field(which), 0,
+                       in_detail);
+    };
+    if (field.is_map()) {
+      sorted.emplace(part(0), part(1));
+    } else {
+      json[part(0).get<std::string>()] = part(1);
+    }
+  }
+  for (auto& [key, value] : sorted) json[key] = std::move(value);
   return json;
 }
 
-Json AfterJson(const std::vector<Dependency>& after) {
-  Json json = Json::array();
-  for (const Dependency& each : after) {
-    json.push_back(
-        {{"job", each.job.ToText()},
-         {"kind", each.kind == DependencyKind::kAny ? "any" : "ok"}});
+bool IsNullable(const FieldDescriptor& field) {
+  const v1::Shown& shown = ShownOf(field);
+  if (shown.has_nullable()) return shown.nullable();
+  if (field.has_presence()) return !shown.always();
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_STRING ||
+         field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
+}
+
+Json FieldJson(const Message& message, const FieldDescriptor& field,
+               bool in_detail) {
+  if (field.is_map() || ShownOf(field).pairs()) {
+    return ObjectJson(message, field, in_detail);
   }
+  const Reflection& values = *message.GetReflection();
+  if (field.is_repeated()) {
+    Json json = Json::array();
+    for (int i = 0; i < values.FieldSize(message, &field); ++i) {
+      json.push_back(ValueJson(message, field, i, in_detail));
+    }
+    return json;
+  }
+  if (IsNullable(field) && !values.HasField(message, &field)) return nullptr;
+  return ValueJson(message, field, 0, in_detail);
+}
+
+// A process ended by a signal has no exit code, and the other way round.
+void AddExit(const v1::ExitStatus* exit, Json& json) {
+  json["exit_code"] = nullptr;
+  json["signal"] = nullptr;
+  if (exit == nullptr) return;
+  if (exit->signal() != 0) {
+    json["signal"] = exit->signal();
+  } else {
+    json["exit_code"] = exit->code();
+  }
+}
+
+// ---- what fields do not say by themselves ----
+
+void Derive(const v1::Job& job, bool in_detail, Json& json) {
+  if (job.state() == v1::JOB_STATE_SUCCEEDED && !job.has_exit()) {
+    json["exit_code"] = 0;
+  }
+  if (!in_detail) return;
+  const v1::ScalingConfig& scaling = job.spec().scaling();
+  json["topology"] = nullptr;
+  if (!scaling.topology_level().empty()) {
+    json["topology"] = {{"level", scaling.topology_level()},
+                        {"required", scaling.topology_required()}};
+  }
+  // Of an attempt that has not come so far only that it is wanted.
+  if (job.spec().run().preflight() && !job.has_preflight()) {
+    json["preflight"] = MessageJson(job.preflight(), in_detail);
+  }
+}
+
+Json DeviceObject(const Node& node, int index) {
+  Json json = MessageJson(node.devices(index), /*in_detail=*/true);
+  AddFields(ShownDeviceOf(node, index), /*in_detail=*/true, json);
   return json;
 }
 
-Json ArrayObject(const ArrayStatus& array) {
-  Json json;
-  json["size"] = array.size;
-  json["at_once"] = OrNull(array.at_once);
-  json["states"] = Json::object();
-  for (const auto& [state, count] : array.counts) {
-    json["states"][JobStateName(state)] = count;
+void Derive(const v1::Node& node, Json& json) {
+  json["available"] = ResourcesObject(node.available(), node.resources());
+  json["devices"] = Json::array();
+  for (int i = 0; i < node.devices_size(); ++i) {
+    json["devices"].push_back(DeviceObject(node, i));
   }
-  return json;
 }
 
-// Null for a job without one; of an attempt that has not come so far only that
-// it is wanted.
-Json PreflightJson(const Job& job) {
-  if (!job.preflight_wanted && !job.preflight.has_value()) return nullptr;
-  const Preflight preflight = job.preflight.value_or(Preflight());
-  return {{"attempt", preflight.attempt},
-          {"verdict", job.preflight.has_value()
-                          ? Json(PreflightVerdictName(preflight.verdict))
-                          : Json(nullptr)},
-          {"summary", OrNull(preflight.summary)},
-          {"at", TimeJson(preflight.at)},
-          {"report", ParsedJson(preflight.json)}};
+// States without anybody are there too.
+template <typename Names>
+void AddZeros(const Names& names, Json& counts) {
+  Json all = Json::object();
+  for (const std::string& name : names) all[name] = 0;
+  all.update(counts);
+  counts = std::move(all);
 }
 
-// What `jobs get` says of a job beyond what lists do.
-void PutDetails(const Job& job, Json& json) {
-  json["causes"] = job.causes;
-  json["stderr_tail"] = OrNull(job.stderr_tail);
-  json["failures_by_class"] = Json::object();
-  for (const auto& [failure_class, count] : job.failures_by_class) {
-    json["failures_by_class"][FailureClassName(failure_class)] = count;
+void Derive(const v1::GetStatusResponse& status, Json& json) {
+  std::vector<std::string> states;
+  for (int i = 1; i < v1::JobState_descriptor()->value_count(); ++i) {
+    states.push_back(EnumText(static_cast<v1::JobState>(i)));
   }
-  json["time_limit"] = DurationJson(job.time_limit);
-  json["grace"] = DurationJson(job.grace);
-  json["retry_delay"] = DurationJson(job.retry_delay);
-  json["selectors"] = job.selectors;
-  json["tolerations"] = Json::array();
-  for (const Toleration& each : job.tolerations) {
-    json["tolerations"].push_back(each.ToString());
-  }
-  json["accelerator_type"] = OrNull(job.accelerator_type);
-  json["topology"] = job.topology.level.empty()
-                         ? Json(nullptr)
-                         : Json({{"level", job.topology.level},
-                                 {"required", job.topology.required}});
-  json["after"] = AfterJson(job.after);
-  json["comment"] = OrNull(job.comment);
-  json["begin"] = TimeJson(job.begin);
-  json["array_spec"] = OrNull(job.array_spec);
-  json["array"] =
-      job.array.has_value() ? ArrayObject(*job.array) : Json(nullptr);
-  json["preflight"] = PreflightJson(job);
+  AddZeros(states, json["jobs"]);
+  AddZeros(std::vector<std::string>{"ALIVE", "UNFIT", "ABSENT", "SUSPECT",
+                                    "DRAINING", "DRAINED", "DEAD"},
+           json["nodes"]);
+  json["later_store"] = nullptr;
+  if (status.later_store_node_names().empty()) return;
+  json["later_store"] = {{"term", status.later_store_term()},
+                         {"nodes", status.later_store_node_names()},
+                         {"why", status.later_store_why()}};
 }
 
-Json DrainObject(const std::optional<Drain>& drain) {
-  if (!drain.has_value()) return nullptr;
-  return {{"reason", OrNull(drain->reason)},
-          {"principal", OrNull(drain->principal)},
-          {"asked_at", TimeJson(drain->asked_at)},
-          {"deadline", TimeJson(drain->deadline)}};
+void AddDerived(const Message& message, bool in_detail, Json& json) {
+  if (const auto* job = DynamicCastToGenerated<v1::Job>(&message)) {
+    Derive(*job, in_detail, json);
+  } else if (const auto* node = DynamicCastToGenerated<v1::Node>(&message)) {
+    Derive(*node, json);
+  } else if (const auto* status =
+                 DynamicCastToGenerated<v1::GetStatusResponse>(&message)) {
+    Derive(*status, json);
+  } else if (const auto* resources =
+                 DynamicCastToGenerated<v1::GetResourcesResponse>(&message)) {
+    json["available"] =
+        ResourcesObject(resources->available(), resources->total());
+  } else if (const auto* blocker =
+                 DynamicCastToGenerated<v1::Blocker>(&message)) {
+    // Nothing was counted.
+    if (!blocker->shape().empty()) return;
+    for (const char* key :
+         {"workers", "nodes", "nodes_that_fit", "workers_that_fit"}) {
+      json[key] = nullptr;
+    }
+  } else if (const auto* failure =
+                 DynamicCastToGenerated<v1::NodeFailure>(&message)) {
+    json["by"] = absl::StrCat(failure->by(), ":", failure->what());
+  } else if (const auto* change =
+                 DynamicCastToGenerated<v1::Remedy>(&message)) {
+    json["of"] = change->of_request() ? "request" : "cluster";
+  } else if (DynamicCastToGenerated<v1::ExplainJobResponse>(&message)) {
+    const Json& changes = json["changes"];
+    json["smallest_change"] = changes.empty() ? Json(nullptr) : changes.front();
+  }
+}
+
+void AddFields(const Message& message, bool in_detail, Json& json) {
+  const Reflection& values = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    const v1::Shown& shown = ShownOf(field);
+    if (shown.hide() || (shown.in_detail() && !in_detail)) continue;
+    if (!shown.flat()) {
+      json[shown.key().empty() ? field.name() : shown.key()] =
+          FieldJson(message, field, in_detail);
+      continue;
+    }
+    const Message& part = values.GetMessage(message, &field, nullptr);
+    if (const auto* exit = DynamicCastToGenerated<v1::ExitStatus>(&part)) {
+      AddExit(values.HasField(message, &field) ? exit : nullptr, json);
+    } else {
+      AddFields(part, in_detail, json);
+    }
+  }
+  AddDerived(message, in_detail, json);
 }
 
 template <typename Value>
-Json OptionalJson(const std::optional<Value>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-Json SampleObject(const std::optional<DeviceSample>& sample) {
-  if (!sample.has_value()) return nullptr;
-  return {
-      {"utilization_percent", OptionalJson(sample->utilization_percent)},
-      {"memory_used_bytes", OptionalJson(sample->memory_used_bytes)},
-      {"memory_reserved_bytes", OptionalJson(sample->memory_reserved_bytes)},
-      {"power_milliwatts", OptionalJson(sample->power_milliwatts)},
-      {"temperature_celsius", OptionalJson(sample->temperature_celsius)},
-      {"ecc_volatile", OptionalJson(sample->ecc_volatile)},
-      {"ecc_aggregate", OptionalJson(sample->ecc_aggregate)},
-      {"remapped_rows", OptionalJson(sample->remapped_rows)},
-      {"remap_pending", OptionalJson(sample->remap_pending)},
-      {"remap_failed", OptionalJson(sample->remap_failed)},
-      {"last_xid",
-       sample->last_xid == 0 ? Json(nullptr) : Json(sample->last_xid)}};
-}
-
-Json DeviceObject(const Device& device) {
-  Json json = {{"id", device.id},
-               {"kind", device.kind},
-               {"model", device.model},
-               {"simulated", device.simulated},
-               {"memory_bytes", device.memory_bytes},
-               {"state", device.state},
-               {"reason", OrNull(device.reason)},
-               {"since", TimeJson(device.since)},
-               {"pci_bus_id", OrNull(device.pci_bus_id)},
-               {"numa_node", OptionalJson(device.numa_node)},
-               {"nvlink_peers", device.nvlink_peers},
-               {"parent", OrNull(device.parent)},
-               {"sample", SampleObject(device.sample)}};
-  json["holders"] = Json::array();
-  for (const DeviceHolder& holder : device.holders) {
-    json["holders"].push_back(
-        {{"job",
-          holder.job.IsNil() ? Json(nullptr) : Json(holder.job.ToText())},
-         {"name", OrNull(holder.job_name)},
-         {"attempt", holder.attempt.ToHex()},
-         {"share", holder.share.ToDouble()},
-         {"ranks", holder.ranks}});
+std::string ListJson(const std::vector<Value>& list) {
+  Json json = Json::array();
+  for (const Value& each : list) {
+    json.push_back(MessageJson(each, /*in_detail=*/false));
   }
-  return json;
+  return Pretty(json);
 }
 
 // A device, and whose it is.
-Json GpuObject(const Node& node, const Device& device) {
-  Json json = DeviceObject(device);
-  json["node"] = node.name;
-  json["node_id"] = node.id.ToHex();
-  json["node_state"] = node.state;
-  return json;
-}
-
-Json NodeObject(const Node& node) {
-  Json json;
-  json["id"] = node.id.ToHex();
-  json["name"] = node.name;
-  json["state"] = node.state;
-  json["incarnation"] = node.incarnation;
-  json["pid"] = node.pid == 0 ? Json(nullptr) : Json(node.pid);
-  json["resources"] = ResourcesObject(node.resources, node.resources);
-  json["available"] = ResourcesObject(node.available, node.resources);
-  json["labels"] = node.labels;
-  json["devices"] = Json::array();
-  for (const Device& device : node.devices) {
-    json["devices"].push_back(DeviceObject(device));
-  }
-  json["since"] = TimeJson(node.since);
-  json["taints"] = Json::array();
-  for (const Taint& taint : node.taints) {
-    json["taints"].push_back({{"key", taint.key}, {"value", taint.value}});
-  }
-  json["drain"] = DrainObject(node.drain);
-  json["unfit"] = OrNull(node.unfit);
-  json["host"] = OrNull(node.host);
-  json["build"] = OrNull(node.build);
-  return json;
-}
-
-Json EventObject(const Event& event) {
-  Json json;
-  json["number"] = event.number;
-  json["time"] = TimeJson(event.at);
-  json["kind"] = event.kind;
-  json["job"] =
-      event.job.has_value() ? Json(event.job->ToText()) : Json(nullptr);
-  json["attempt"] =
-      event.attempt.has_value() ? Json(event.attempt->ToHex()) : Json(nullptr);
-  json["node"] =
-      event.node.has_value() ? Json(event.node->ToHex()) : Json(nullptr);
-  json["node_name"] = OrNull(event.node_name);
-  json["principal"] = OrNull(event.principal);
-  json["namespace"] = OrNull(event.name_space);
-  json["request_id"] = OrNull(event.request_id);
-  json["cause"] = event.cause == 0 ? Json(nullptr) : Json(event.cause);
-  json["text"] = event.text;
-  return json;
-}
-
-Json HeldObject(const HeldAttempt& held) {
-  Json json;
-  json["attempt_id"] = held.attempt.ToHex();
-  json["job_id"] = held.job.IsNil() ? Json(nullptr) : Json(held.job.ToText());
-  json["job_name"] = OrNull(held.job_name);
-  json["attempt"] = held.number;
-  json["state"] = held.state;
-  json["resources"] = ResourcesObject(held.resources, held.resources);
-  json["ranks"] = Json::array();
-  for (const Rank& rank : held.ranks) json["ranks"].push_back(RankJson(rank));
-  return json;
-}
-
-// Every state that there is, those without anybody too, and what a newer head
-// adds.
-Json Counts(std::initializer_list<const char*> states,
-            const std::map<std::string, int64_t>& counts) {
-  Json json = Json::object();
-  for (const char* state : states) json[state] = 0;
-  for (const auto& [state, count] : counts) json[state] = count;
+Json GpuObject(const Node& node, int index) {
+  Json json = DeviceObject(node, index);
+  json["node"] = node.name();
+  json["node_id"] = IdText(node.node_id());
+  json["node_state"] = node.state();
   return json;
 }
 
 }  // namespace
 
-std::string JobJson(const Job& job) {
-  Json json = JobObject(job);
-  json["never_fits"] = job.never_fits;
-  PutDetails(job, json);
-  json["ranks"] = Json::array();
-  for (const Rank& rank : job.ranks) json["ranks"].push_back(RankJson(rank));
-  return Pretty(json);
+std::string ToJson(const Message& message) {
+  return Pretty(MessageJson(message, /*in_detail=*/true));
 }
 
-std::string JobsJson(const std::vector<Job>& jobs) {
-  Json json = Json::array();
-  for (const Job& job : jobs) json.push_back(JobObject(job));
-  return Pretty(json);
+std::string ToJsonLine(const Message& message) {
+  return OnOneLine(MessageJson(message, /*in_detail=*/true));
 }
 
-std::string NodeJson(const Node& node) { return Pretty(NodeObject(node)); }
+std::string JobsJson(const std::vector<Job>& jobs) { return ListJson(jobs); }
 
-std::string NodeDetailsJson(const NodeDetails& details) {
-  Json json = NodeObject(details.node);
-  json["held"] = Json::array();
-  for (const HeldAttempt& held : details.held) {
-    json["held"].push_back(HeldObject(held));
-  }
-  json["history"] = Json::array();
-  for (const Event& event : details.history) {
-    json["history"].push_back(EventObject(event));
-  }
-  return Pretty(json);
+std::string NodesJson(const std::vector<Node>& nodes) {
+  return ListJson(nodes);
 }
 
-std::string GpuJson(const Node& node, const Device& device) {
-  return Pretty(GpuObject(node, device));
+std::string GpuJson(const Node& node, int index) {
+  return Pretty(GpuObject(node, index));
 }
 
 std::string GpusJson(const std::vector<Node>& nodes) {
   Json json = Json::array();
   for (const Node& node : nodes) {
-    for (const Device& device : node.devices) {
-      if (device.kind == "gpu") json.push_back(GpuObject(node, device));
+    for (int i = 0; i < node.devices_size(); ++i) {
+      if (node.devices(i).kind() == "gpu") json.push_back(GpuObject(node, i));
     }
   }
-  return Pretty(json);
-}
-
-std::string NodesJson(const std::vector<Node>& nodes) {
-  Json json = Json::array();
-  for (const Node& node : nodes) json.push_back(NodeObject(node));
-  return Pretty(json);
-}
-
-std::string ResourcesJson(const ClusterResources& resources) {
-  return Pretty(
-      {{"total", ResourcesObject(resources.total, resources.total)},
-       {"available", ResourcesObject(resources.available, resources.total)}});
-}
-
-std::string StatusJson(const ClusterStatus& status) {
-  Json json;
-  json["cluster_id"] = status.cluster_id.ToHex();
-  json["address"] = status.address;
-  json["http_address"] = OrNull(status.http_address);
-  json["head_pid"] = status.head_pid;
-  json["term"] = status.term;
-  json["nodes"] = Counts(
-      {"ALIVE", "UNFIT", "ABSENT", "SUSPECT", "DRAINING", "DRAINED", "DEAD"},
-      status.nodes_by_state);
-  json["jobs"] = Counts({"PENDING", "STARTING", "RUNNING", "STOPPING",
-                         "SUCCEEDED", "FAILED", "STOPPED"},
-                        status.jobs_by_state);
-  json["read_only"] = status.read_only;
-  json["read_only_why"] = OrNull(status.read_only_why);
-  json["settling"] = status.settling;
-  json["later_store"] = nullptr;
-  if (!status.later_store_nodes.empty()) {
-    json["later_store"] = {{"term", status.later_store_term},
-                           {"nodes", status.later_store_nodes},
-                           {"why", Text(status.later_store_why)}};
-  }
-  json["orphans"] = Json::array();
-  for (const OrphanAttempt& each : status.orphans) {
-    Json one;
-    one["attempt"] = each.attempt.ToHex();
-    one["job"] = each.job.ToText();
-    one["nodes"] = each.nodes;
-    one["state"] = each.state;
-    one["since"] =
-        each.since.has_value() ? Json(TimeText(*each.since)) : Json(nullptr);
-    json["orphans"].push_back(std::move(one));
-  }
-  json["orphan_count"] = status.orphan_count;
   return Pretty(json);
 }
 
@@ -408,9 +380,12 @@ std::string BackupJson(const std::string& directory,
                        const BackupSummary& summary) {
   Json json;
   json["directory"] = directory;
-  json["files"] = summary.files;
-  json["size_bytes"] = summary.size_bytes;
-  json["missing_packages"] = summary.missing_packages;
+  json["files"] = summary.files();
+  json["size_bytes"] = summary.size_bytes();
+  json["missing_packages"] = Json::array();
+  for (const std::string& hash : summary.missing_packages()) {
+    json["missing_packages"].push_back(absl::BytesToHexString(hash));
+  }
   return Pretty(json);
 }
 
@@ -420,21 +395,8 @@ std::string VersionJson(const BuildInfo& build) {
                  {"build", Text(build.build)}});
 }
 
-std::string EventJson(const Event& event) {
-  return OnOneLine(EventObject(event));
-}
-
 std::string IdJson(const JobId& job) {
-  Json json;
-  json["id"] = job.ToText();
-  return OnOneLine(json);
-}
-
-std::string AdoptionJson(const Adoption& adoption) {
-  Json json;
-  json["id"] = adoption.job.ToText();
-  json["lost_nodes"] = adoption.lost_nodes;
-  return OnOneLine(json);
+  return OnOneLine({{"id", job.ToText()}});
 }
 
 std::string ErrorJson(absl::string_view code, absl::string_view reason,
@@ -450,11 +412,6 @@ std::string LogLineJson(int attempt, int rank, absl::string_view stream,
                     {"rank", rank},
                     {"stream", Text(stream)},
                     {"line", Text(line)}});
-}
-
-std::string TimeText(absl::Time time) {
-  const absl::Time cut = absl::FromUnixMillis(absl::ToUnixMillis(time));
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", cut, absl::UTCTimeZone());
 }
 
 }  // namespace cohort

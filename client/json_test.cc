@@ -3,67 +3,93 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "client/testing/messages.h"
 
 namespace cohort {
 namespace {
 
-template <typename Id>
-Id IdOf(char c) {
-  return Id::FromBytes(std::string(Id::kBytes, c)).value();
-}
-
-absl::Time At(int64_t milliseconds) {
-  return absl::FromUnixMillis(1'795'000'000'000 + milliseconds);
-}
+using client::ExpectJson;
+using client::Parsed;
 
 // Golden: programs of others read these.
 TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
-  Job job;
-  job.id = IdOf<JobId>('\x11');
-  job.name = "train";
-  job.state = JobState::kFailed;
-  job.reason = "rank 1 was killed by signal 9";
-  job.attempt = 2;
-  job.failures = 1;
-  job.exit = ExitStatus{.signal = 9};
-  job.submitted_at = At(1);
-  job.started_at = At(20);
-  job.ended_at = At(300) + absl::Microseconds(999);
-  job.ran = absl::Milliseconds(61'500);
-  job.metrics_json = R"({"loss": 0.5, "epoch": 3})";
-  job.checkpoint = Checkpoint{.path = "/r/step-7", .step = 7, .epoch = 2};
-  job.failure_class = FailureClass::kOom;
-  job.causes = {"rank 1 was killed for memory", "attempt 2 ended"};
-  job.stderr_tail = "Killed\n";
-  job.failures_by_class = {{FailureClass::kUser, 1}, {FailureClass::kOom, 1}};
-  job.labels = {{"team", "vision"}};
-  job.name_space = "research";
-  job.priority = 5;
-  job.comment = "the last try";
-  job.time_limit = absl::Minutes(90);
-  job.grace = absl::Seconds(10);
-  job.retry_delay = absl::Milliseconds(250);
-  job.selectors = {"zone=a"};
-  job.tolerations = {{.key = "gpu", .value = "only"}};
-  job.topology = {.level = "rack", .required = true};
-  job.after = {{.job = IdOf<JobId>('\x33'), .kind = DependencyKind::kAny}};
-  job.begin = At(5);
-  job.preflight_wanted = true;
-  job.preflight = Preflight{.attempt = 2,
-                            .verdict = PreflightVerdict::kSlow,
-                            .summary = "ranks 0 and 1",
-                            .json = R"({"world": 2})",
-                            .at = At(30)};
-  job.ranks = {{.rank = 0,
-                .local_rank = 0,
-                .node = IdOf<NodeId>('\x22'),
-                .node_name = "worker-0",
-                .pid = 41,
-                .state = RankState::kExited,
-                .exit = ExitStatus{.code = 0},
-                .gpu_ids = {"GPU-1", "GPU-2"}},
-               {.rank = 1, .state = RankState::kPending}};
-  EXPECT_EQ(JobJson(job), R"({
+  const auto job = Parsed<Job>(R"pb(
+    job_id: $11
+    name: "train"
+    state: JOB_STATE_FAILED
+    reason: "rank 1 was killed by signal 9"
+    attempt: 2
+    failures: 1
+    infra_restarts: 5
+    exit { signal: 9 oom_killed: true detail: "?" }
+    failed_rank: 1
+    submitted_at { seconds: 1795000000 nanos: 1000000 }
+    started_at { seconds: 1795000000 nanos: 20000000 }
+    ended_at { seconds: 1795000000 nanos: 300999000 }
+    metrics_json: '{"loss": 0.5, "epoch": 3}'
+    metrics_count: 4
+    checkpoint { path: "/r/step-7" step: 7 epoch: 2 }
+    ranks {
+      node_id: $22
+      node_name: "worker-0"
+      pid: 41
+      state: PROCESS_STATE_ENDED
+      exit {}
+      gpu_ids: "GPU-1"
+      gpu_ids: "GPU-2"
+      incarnation: 4
+      failures: 1
+    }
+    ranks { rank: 1 state: PROCESS_STATE_PENDING }
+    spec {
+      name: "train"
+      priority: 5
+      launch { command: "true" }
+      scaling {
+        num_workers: 2
+        placement_strategy: PLACEMENT_STRATEGY_PACK
+        selectors: "zone=a"
+        tolerations { key: "gpu" value: "only" }
+        topology_level: "rack"
+        topology_required: true
+      }
+      run {
+        max_failures: 3
+        time_limit_us: 5400000000
+        grace_us: 10000000
+        retry_delay_us: 250000
+        preflight: true
+        restart: RESTART_POLICY_ONE
+      }
+      after { job_id: $33 kind: DEPENDENCY_KIND_ANY }
+      start_at_us: 1795000000005000
+      comment: "the last try"
+    }
+    failure_class: FAILURE_CLASS_OOM
+    causes: "rank 1 was killed for memory"
+    causes: "attempt 2 ended"
+    stderr_tail: "Killed\n"
+    failures_by_class { failure_class: FAILURE_CLASS_USER count: 1 }
+    failures_by_class { failure_class: FAILURE_CLASS_OOM count: 1 }
+    priority: 5
+    labels { key: "team" value: "vision" }
+    namespace: "research"
+    held_by: "ann"
+    ran { seconds: 61 nanos: 500000000 }
+    preflight {
+      attempt: 2
+      report {
+        verdict: PREFLIGHT_VERDICT_SLOW
+        summary: "ranks 0 and 1"
+        json: '{"world": 2}'
+      }
+      at { seconds: 1795000000 nanos: 30000000 }
+    }
+    epoch: 3
+    num_workers: 2)pb");
+  ExpectJson(ToJson(job), R"({
   "id": "11111111111111111111111111111111",
   "name": "train",
   "state": "FAILED",
@@ -93,6 +119,9 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "held": false,
   "class": "oom",
   "never_fits": false,
+  "epoch": 3,
+  "num_workers": 2,
+  "restart": "one",
   "causes": [
     "rank 1 was killed for memory",
     "attempt 2 ended"
@@ -144,6 +173,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "state": "EXITED",
       "exit_code": 0,
       "signal": null,
+      "incarnation": 4,
+      "failures": 1,
       "gpu_ids": [
         "GPU-1",
         "GPU-2"
@@ -157,6 +188,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "state": "PENDING",
       "exit_code": null,
       "signal": null,
+      "incarnation": null,
+      "failures": 0,
       "gpu_ids": []
     }
   ]
@@ -164,37 +197,38 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
 }
 
 TEST(Json, ShowsHowTheElementsOfAnArrayAre) {
-  Job job;
-  job.id = IdOf<JobId>('\x11');
-  job.array_spec = "0-9%2";
-  job.array =
-      ArrayStatus{.size = 10,
-                  .at_once = 2,
-                  .counts = {{JobState::kPending, 8}, {JobState::kRunning, 2}}};
-  EXPECT_NE(JobJson(job).find(R"("array_spec": "0-9%2",
-  "array": {
+  const auto job = Parsed<Job>(R"pb(
+    job_id: $11
+    spec { array: "0-9%2" }
+    array {
+      size: 10
+      at_once: 2
+      counts { state: JOB_STATE_PENDING count: 8 }
+      counts { state: JOB_STATE_RUNNING count: 2 }
+    })pb");
+  const auto json = nlohmann::json::parse(ToJson(job));
+  EXPECT_EQ(json["array_spec"], "0-9%2");
+  EXPECT_EQ(json["array"], nlohmann::json::parse(R"({
     "size": 10,
     "at_once": 2,
     "states": {
       "PENDING": 8,
       "RUNNING": 2
     }
-  })"),
-            std::string::npos)
-      << JobJson(job);
+  })"));
 }
 
 TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
-  Job job;
-  job.id = IdOf<JobId>('\x11');
-  job.state = JobState::kPending;
-  job.submitted_at = At(0);
-  job.name_space = "research";
-  job.labels = {{"team", "vision"}};
-  job.priority = -2;
-  job.held = true;
-  job.failure_class = FailureClass::kUser;
-  EXPECT_EQ(JobsJson({job}), R"([
+  const auto job = Parsed<Job>(R"pb(
+    job_id: $11
+    state: JOB_STATE_PENDING
+    submitted_at { seconds: 1795000000 }
+    namespace: "research"
+    labels { key: "team" value: "vision" }
+    priority: -2
+    held: true
+    failure_class: FAILURE_CLASS_USER)pb");
+  ExpectJson(JobsJson({job}), R"([
   {
     "id": "11111111111111111111111111111111",
     "name": "",
@@ -223,24 +257,28 @@ TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
 }
 
 TEST(Json, ShowsNodes) {
-  Node node;
-  node.id = IdOf<NodeId>('\x33');
-  node.name = "n";
-  node.state = "ALIVE";
-  node.incarnation = 4;
-  node.pid = 99;
-  node.resources.Set(kCpu, Amount::FromUnits(4));
-  node.resources.Set(kMemory, Amount::FromUnits(int64_t{64} << 30));
-  node.resources.Set("license", Amount::FromTenThousandths(15'000));
-  node.available.Set(kCpu, Amount::FromTenThousandths(5'000));
-  node.labels = {{"zone", "a"}};
-  node.devices = {{.id = "GPU-1",
-                   .kind = "gpu",
-                   .model = "H100",
-                   .memory_bytes = 1,
-                   .simulated = true,
-                   .state = "HEALTHY"}};
-  EXPECT_EQ(NodesJson({node}), R"([
+  const auto node = Parsed<Node>(R"pb(
+    node_id: $33
+    name: "n"
+    state: "ALIVE"
+    incarnation: 4
+    pid: 99
+    resources {
+      amounts { name: "CPU" ten_thousandths: 40000 }
+      amounts { name: "license" ten_thousandths: 15000 }
+      amounts { name: "memory" ten_thousandths: 687194767360000 }
+    }
+    available { amounts { name: "CPU" ten_thousandths: 5000 } }
+    labels { key: "zone" value: "a" }
+    devices {
+      id: "GPU-1"
+      kind: "gpu"
+      model: "H100"
+      memory_bytes: 1
+      simulated: true
+    }
+    device_states { status { state: DEVICE_STATE_HEALTHY } })pb");
+  ExpectJson(NodesJson({node}), R"([
   {
     "id": "33333333333333333333333333333333",
     "name": "n",
@@ -291,33 +329,38 @@ TEST(Json, ShowsNodes) {
 }
 
 TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
-  Node node;
-  node.id = IdOf<NodeId>('\x33');
-  node.name = "n";
-  node.state = "ALIVE";
-  Device& device = node.devices.emplace_back();
-  device = {.id = "GPU-1",
-            .kind = "gpu",
-            .model = "H100",
-            .memory_bytes = 80,
-            .simulated = false,
-            .pci_bus_id = "00000000:3b:00.0",
-            .numa_node = 1,
-            .nvlink_peers = {"GPU-2"},
-            .parent = "",
-            .state = "FENCED",
-            .reason = "GPU GPU-1: Xid 48",
-            .since = At(0)};
-  device.sample.emplace();
-  device.sample->utilization_percent = 97;
-  device.sample->remap_failed = false;
-  device.sample->last_xid = 48;
-  device.holders.push_back({.attempt = IdOf<AttemptId>('\x44'),
-                            .job = JobId(),
-                            .job_name = "train",
-                            .share = Amount::FromTenThousandths(5'000),
-                            .ranks = {0, 3}});
-  EXPECT_EQ(GpusJson({node}), R"([
+  const auto node = Parsed<Node>(R"pb(
+    node_id: $33
+    name: "n"
+    state: "ALIVE"
+    devices { id: "0" kind: "other" }
+    devices {
+      id: "GPU-1"
+      kind: "gpu"
+      model: "H100"
+      memory_bytes: 80
+      pci_bus_id: "00000000:3b:00.0"
+      numa_node: 1
+      nvlink_peers: "GPU-2"
+    }
+    device_states {}
+    device_states {
+      status {
+        id: "GPU-1"
+        state: DEVICE_STATE_FENCED
+        reason: "GPU GPU-1: Xid 48"
+        sample { utilization_percent: 97 remap_failed: false last_xid: 48 }
+      }
+      since { seconds: 1795000000 }
+      holders {
+        attempt_id: $44
+        job_name: "train"
+        ten_thousandths: 5000
+        ranks: 0
+        ranks: 3
+      }
+    })pb");
+  ExpectJson(GpusJson({node}), R"([
   {
     "id": "GPU-1",
     "kind": "gpu",
@@ -366,39 +409,51 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
 }
 
 TEST(Json, ShowsOneNodeWithWhatItHas) {
-  NodeDetails details;
-  Node& node = details.node;
-  node.id = IdOf<NodeId>('\x33');
-  node.name = "n";
-  node.state = "DRAINING";
-  node.incarnation = 4;
-  node.since = At(0);
-  node.taints = {{.key = "gpu", .value = "only"}};
-  node.drain = Drain{.reason = "fan",
-                     .principal = "ann",
-                     .asked_at = At(0),
-                     .deadline = std::nullopt};
-  node.unfit = "no room";
-  node.host = "10.0.0.1";
-  node.build = "0.1.0 abc";
-  HeldAttempt& held = details.held.emplace_back();
-  held.attempt = IdOf<AttemptId>('\x55');
-  held.job = IdOf<JobId>('\x11');
-  held.job_name = "train";
-  held.number = 2;
-  held.state = "RUNNING";
-  held.resources.Set(kCpu, Amount::FromUnits(1));
-  details.held.emplace_back().state = "VOID";
-  Event& event = details.history.emplace_back();
-  event.number = 7;
-  event.at = At(0);
-  event.kind = "node_drained";
-  event.node = node.id;
-  event.principal = "ann";
-  event.text = "ann drained node n: fan";
-  const std::string text = NodeDetailsJson(details);
-  EXPECT_EQ(text.substr(text.find("  \"since\"")),
-            R"(  "since": "2026-11-18T11:06:40.000Z",
+  const auto details = Parsed<NodeDetails>(R"pb(
+    node {
+      node_id: $33
+      name: "n"
+      state: "DRAINING"
+      incarnation: 4
+      since { seconds: 1795000000 }
+      taints { key: "gpu" value: "only" }
+      drain {
+        reason: "fan"
+        principal: "ann"
+        asked_at { seconds: 1795000000 }
+      }
+      unfit: "no room"
+      host: "10.0.0.1"
+      build: "0.1.0 abc"
+    }
+    held {
+      attempt_id: $55
+      job_id: $11
+      job_name: "train"
+      number: 2
+      state: "RUNNING"
+      resources { amounts { name: "CPU" ten_thousandths: 10000 } }
+    }
+    held { attempt_id: $66 state: "VOID" }
+    history {
+      number: 7
+      at { seconds: 1795000000 }
+      kind: "node_drained"
+      node_id: $33
+      principal: "ann"
+      text: "ann drained node n: fan"
+    })pb");
+  ExpectJson(ToJson(details), R"({
+  "id": "33333333333333333333333333333333",
+  "name": "n",
+  "state": "DRAINING",
+  "incarnation": 4,
+  "pid": null,
+  "resources": {"CPU": 0, "GPU": 0, "memory": 0},
+  "available": {"CPU": 0, "GPU": 0, "memory": 0},
+  "labels": {},
+  "devices": [],
+  "since": "2026-11-18T11:06:40.000Z",
   "taints": [
     {
       "key": "gpu",
@@ -429,7 +484,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       "ranks": []
     },
     {
-      "attempt_id": "00000000000000000000000000000000",
+      "attempt_id": "66666666666666666666666666666666",
       "job_id": null,
       "job_name": null,
       "attempt": 0,
@@ -462,25 +517,27 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
 }
 
 TEST(Json, ShowsAnEventOnOneLine) {
-  Event event;
-  event.number = 12;
-  event.kind = "head_started";
-  event.text = "term 1\n";
-  EXPECT_EQ(EventJson(event),
+  EXPECT_EQ(ToJsonLine(Parsed<Event>(R"pb(
+              number: 12
+              kind: "head_started"
+              text: "term 1\n")pb")),
             R"({"number":12,"time":null,"kind":"head_started","job":null,)"
             R"("attempt":null,"node":null,"node_name":null,"principal":null,)"
             R"("namespace":null,"request_id":null,"cause":null,)"
             R"("text":"term 1\n"})");
-  event.at = At(5);
-  event.job = IdOf<JobId>('\x11').Element(3);
-  event.attempt = IdOf<AttemptId>('\x22');
-  event.node = IdOf<NodeId>('\x33');
-  event.node_name = "n1";
-  event.principal = "cluster";
-  event.name_space = "default";
-  event.request_id = "r";
-  event.cause = 11;
-  EXPECT_EQ(EventJson(event),
+  EXPECT_EQ(ToJsonLine(Parsed<Event>(R"pb(
+              number: 12
+              at { seconds: 1795000000 nanos: 5000000 }
+              kind: "head_started"
+              job_id: $11_3
+              attempt_id: $22
+              node_id: $33
+              node_name: "n1"
+              principal: "cluster"
+              namespace: "default"
+              request_id: "r"
+              cause: 11
+              text: "term 1\n")pb")),
             R"({"number":12,"time":"2026-11-18T11:06:40.005Z",)"
             R"("kind":"head_started",)"
             R"("job":"11111111111111111111111111111111.3",)"
@@ -491,26 +548,28 @@ TEST(Json, ShowsAnEventOnOneLine) {
 }
 
 TEST(Json, ShowsStatusAndResources) {
-  ClusterStatus status;
-  status.cluster_id = IdOf<ClusterId>('\x44');
-  status.address = "127.0.0.1:7710";
-  status.http_address = "127.0.0.1:7711";
-  status.head_pid = 12;
-  status.term = 3;
-  status.nodes_by_state = {{"ALIVE", 2}};
-  status.jobs_by_state = {{"RUNNING", 1}, {"NEW", 5}};
-  status.read_only = true;
-  status.read_only_why = "the disk is full";
-  status.orphans = {{.attempt = IdOf<AttemptId>('a'),
-                     .job = IdOf<JobId>('j'),
-                     .nodes = {"node-1"},
-                     .state = "RUNNING",
-                     .since = absl::FromUnixSeconds(1)}};
-  status.orphan_count = 1;
-  status.later_store_nodes = {"node-2"};
-  status.later_store_term = 9;
-  status.later_store_why = "it was restored";
-  EXPECT_EQ(StatusJson(status), R"({
+  const auto status = Parsed<ClusterStatus>(R"pb(
+    address: "127.0.0.1:7710"
+    head_pid: 12
+    stamp { cluster_id: $44 generation: $55 term: 3 nonce: 9 }
+    nodes_by_state { key: "ALIVE" value: 2 }
+    jobs_by_state { key: "RUNNING" value: 1 }
+    jobs_by_state { key: "NEW" value: 5 }
+    read_only: true
+    http_address: "127.0.0.1:7711"
+    orphans {
+      attempt_id: $61
+      job_id: $69
+      node_names: "node-1"
+      state: "RUNNING"
+      since { seconds: 1 }
+    }
+    read_only_why: "the disk is full"
+    later_store_node_names: "node-2"
+    later_store_term: 9
+    later_store_why: "it was restored"
+    orphan_count: 1)pb");
+  ExpectJson(ToJson(status), R"({
   "cluster_id": "44444444444444444444444444444444",
   "address": "127.0.0.1:7710",
   "http_address": "127.0.0.1:7711",
@@ -548,7 +607,7 @@ TEST(Json, ShowsStatusAndResources) {
   "orphans": [
     {
       "attempt": "61616161616161616161616161616161",
-      "job": "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
+      "job": "69696969696969696969696969696969",
       "nodes": [
         "node-1"
       ],
@@ -558,7 +617,7 @@ TEST(Json, ShowsStatusAndResources) {
   ],
   "orphan_count": 1
 })");
-  EXPECT_EQ(ResourcesJson({}), R"({
+  ExpectJson(ToJson(ClusterResources()), R"({
   "total": {
     "CPU": 0,
     "GPU": 0,
@@ -573,7 +632,7 @@ TEST(Json, ShowsStatusAndResources) {
 }
 
 TEST(Json, IsOneLineWhereLinesCount) {
-  EXPECT_EQ(IdJson(IdOf<JobId>('\x11')),
+  EXPECT_EQ(IdJson(*JobId::FromText(std::string(32, '1'))),
             R"({"id":"11111111111111111111111111111111"})");
   EXPECT_EQ(ErrorJson("NOT_FOUND", "unknown_job", "no \"x\""),
             R"({"code":"NOT_FOUND","reason":"unknown_job",)"
@@ -587,8 +646,26 @@ TEST(Json, SurvivesWhatIsNoTextAndNoJson) {
             "{\"attempt\":1,\"rank\":0,\"stream\":\"stdout\",\"line\":"
             "\"\xef\xbf\xbd\"}");
   Job job;
-  job.metrics_json = "{broken";
-  EXPECT_NE(JobJson(job).find("\"metrics\": null"), std::string::npos);
+  job.set_metrics_json("{broken");
+  EXPECT_NE(ToJson(job).find("\n  \"metrics\": null,\n"), std::string::npos);
+}
+
+// What a newer head says beyond what is known here.
+TEST(Json, ShowsTheNumberOfAStateThatItDoesNotKnow) {
+  Job job;
+  job.set_state(static_cast<JobState>(99));
+  EXPECT_EQ(nlohmann::json::parse(ToJson(job))["state"], "99");
+  // A job that succeeded has a status, if nobody told it.
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(nlohmann::json::parse(ToJson(job))["exit_code"], 0);
+}
+
+TEST(Json, SaysOfAPreflightThatHasNotBegunThatItIsWanted) {
+  const auto job = Parsed<Job>("job_id: $11 spec { run { preflight: true } }");
+  const auto json = nlohmann::json::parse(ToJson(job));
+  EXPECT_EQ(json["preflight"]["attempt"], 0);
+  EXPECT_TRUE(json["preflight"]["verdict"].is_null());
+  EXPECT_TRUE(json["preflight"]["report"].is_null());
 }
 
 }  // namespace

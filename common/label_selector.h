@@ -68,9 +68,10 @@ class LabelSelector {
   friend bool operator==(const LabelSelector&, const LabelSelector&) = default;
   friend auto operator<=>(const LabelSelector&, const LabelSelector&) = default;
 
- private:
+  // One more; nothing when it is there.
   void Add(Requirement requirement);
 
+ private:
   std::vector<Requirement> requirements_;
 };
 

@@ -155,7 +155,7 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   auto reader = Read(Request(job, /*follow=*/true));
   EXPECT_FALSE(reader->closed.has_value());  // it has not started yet
   auto worker = Open(Registration(node_));
-  v1::DesiredAttempt desired = RunJob(*worker);
+  v1::DesiredPlace desired = RunJob(*worker);
   // Asked for once it was placed.
   auto calls = TakeLogs(*worker);
   ASSERT_THAT(calls, SizeIs(1));
@@ -163,23 +163,55 @@ TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   Bring(*calls[0], "one", true);
   EXPECT_FALSE(reader->closed.has_value());
   Say(*worker, Exited(desired, 1));
-  v1::DesiredAttempt second;
-  for (const v1::DesiredAttempt& each : worker->Desired()) {
-    if (each.goal() == v1::GOAL_PREPARE) second = each;
+  v1::DesiredPlace second;
+  for (const v1::DesiredPlace& each : worker->Desired()) {
+    if (GoalFor(each) == v1::GOAL_PREPARE) second = each;
   }
   EXPECT_EQ(second.number(), 2);
   calls = TakeLogs(*worker);
   ASSERT_THAT(calls, SizeIs(1));
   EXPECT_EQ(calls[0]->order.attempt_id(), second.attempt_id());
   EXPECT_EQ(calls[0]->order.offset(), 0);
-  Say(*worker, At(second, v1::PHASE_PREPARED));
-  Say(*worker, At(second, v1::PHASE_RUNNING));
+  Say(*worker, At(second, Stage::kPrepared));
+  Say(*worker, At(second, Stage::kRunning));
   Say(*worker, Exited(second, 0));
   Bring(*calls[0], "two", true);
   ASSERT_TRUE(reader->closed.has_value());
   COHORT_EXPECT_OK(*reader->closed);
   ASSERT_THAT(reader->chunks, SizeIs(2));
   EXPECT_EQ(reader->chunks[1].attempt(), 2);
+}
+
+TEST_F(HeadLogTest, FollowsASlotAcrossItsProcesses) {
+  v1::SubmitJobRequest submission = Submission("r");
+  submission.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  submission.mutable_spec()->mutable_run()->set_retry_delay_us(0);
+  const auto submitted = Call(rpc::kSubmitJob, submission);
+  COHORT_ASSERT_OK(submitted);
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace first = RunJob(*worker);
+  worker->messages.clear();
+  auto reader = Read(Request(submitted->job_id(), /*follow=*/true));
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  const uint64_t incarnation = first.processes(0).incarnation();
+  EXPECT_EQ(calls[0]->order.incarnation(), incarnation);
+  Bring(*calls[0], "one", true);
+  Say(*worker, Exited(first, 1));
+  const v1::DesiredPlace second = worker->Desired().back();
+  EXPECT_EQ(second.attempt_id(), first.attempt_id());
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.attempt_id(), first.attempt_id());
+  EXPECT_GT(calls[0]->order.incarnation(), incarnation);
+  EXPECT_EQ(calls[0]->order.offset(), 0);
+  Say(*worker, At(second, Stage::kRunning));
+  Say(*worker, Exited(second, 0));
+  Bring(*calls[0], "two", true);
+  ASSERT_TRUE(reader->closed.has_value());
+  COHORT_EXPECT_OK(*reader->closed);
+  ASSERT_THAT(reader->chunks, SizeIs(2));
+  EXPECT_EQ(reader->chunks[1].data(), "two");
 }
 
 TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
@@ -204,7 +236,7 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
 TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   worker->messages.clear();
   const uint64_t events = core_->state()->cluster().next_event - 1;
   disk_.Refuse();
@@ -251,7 +283,7 @@ TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   ASSERT_TRUE(again->closed.has_value());  // and registers with everything
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   v1::WorkerMessage registration = Registration(node_);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() =
+  *registration.mutable_register_()->mutable_observed()->add_places() =
       Exited(desired, 0);
   auto third = Open(registration);
   EXPECT_GT(third->incarnation, again->incarnation);

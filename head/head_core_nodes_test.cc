@@ -180,11 +180,11 @@ TEST_F(HeadCoreTest, ACopyOfTheStoreThatIsPutBackEndsNothing) {
   Start();
   auto worker = Open(Registration(node_));
   COHORT_ASSERT_OK(Submit("r"));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   v1::WorkerMessage message = Registration(node_);
   *message.mutable_stamp() = Stamp();
-  *message.mutable_register_()->mutable_observed()->add_attempts() =
-      At(desired, v1::PHASE_RUNNING);
+  *message.mutable_register_()->mutable_observed()->add_places() =
+      At(desired, Stage::kRunning);
   Crash();
   Run();
   PutBack(copy);
@@ -259,7 +259,7 @@ TEST_F(HeadCoreTest, ClosesOnlyTheStreamThatSpeaksGarbage) {
   auto other = Open(Registration(NodeId::New(random_)), "other");
   v1::WorkerMessage garbage;
   garbage.set_incarnation(worker->incarnation);
-  garbage.mutable_observed()->add_attempts()->set_attempt_id("short");
+  garbage.mutable_observed()->add_places()->set_attempt_id("short");
   COHORT_EXPECT_OK(worker->stream->Write(garbage));
   Run();
   EXPECT_TRUE(worker->closed.has_value());

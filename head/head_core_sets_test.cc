@@ -26,21 +26,23 @@ class HeadSetTest : public HeadCoreTest {
     message.mutable_register_()->mutable_observed()->set_more(true);
     return message;
   }
-  static v1::WorkerMessage Chunk(const v1::ObservedAttempt& attempt,
-                                 bool more) {
+  static v1::WorkerMessage Chunk(const v1::ObservedPlace& attempt, bool more) {
     v1::WorkerMessage message;
     message.mutable_observed()->set_full(true);
     message.mutable_observed()->set_more(more);
-    *message.mutable_observed()->add_attempts() = attempt;
+    *message.mutable_observed()->add_places() = attempt;
     return message;
   }
   // An attempt that nobody knows, with a long story.
-  v1::ObservedAttempt Unknown(size_t bytes) {
-    v1::ObservedAttempt attempt;
+  v1::ObservedPlace Unknown(size_t bytes) {
+    v1::ObservedPlace attempt;
     attempt.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
     attempt.set_job_id(job_);
-    attempt.set_phase(v1::PHASE_ENDED);
-    attempt.set_detail(std::string(bytes, 'x'));
+    attempt.set_phase(v1::PHASE_PREPARED);
+    v1::ObservedProcess& process = *attempt.add_processes();
+    process.set_incarnation(1);
+    process.set_state(v1::PROCESS_STATE_ENDED);
+    process.set_detail(std::string(bytes, 'x'));
     return attempt;
   }
   void Write(FakeWorker& worker, const v1::WorkerMessage& message) {
@@ -48,10 +50,10 @@ class HeadSetTest : public HeadCoreTest {
     Run();
   }
   // A job that runs on the node; the head and its stream begin anew.
-  v1::DesiredAttempt RunThenRestart() {
+  v1::DesiredPlace RunThenRestart() {
     job_ = *Submit("r");
     auto worker = Open(Registration(node_));
-    const v1::DesiredAttempt desired = RunJob(*worker);
+    const v1::DesiredPlace desired = RunJob(*worker);
     EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
     worker.reset();
     Crash();
@@ -64,22 +66,22 @@ class HeadSetTest : public HeadCoreTest {
 };
 
 TEST_F(HeadSetTest, AbsenceIsJudgedAndRoomOfferedAfterTheLastChunk) {
-  const v1::DesiredAttempt desired = RunThenRestart();
+  const v1::DesiredPlace desired = RunThenRestart();
   auto worker = Open(Beginning(node_));
   const std::string another = *Submit("another");
   Write(*worker, Chunk(Unknown(1), /*more=*/true));
   EXPECT_THAT(worker->messages, IsEmpty());
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Get(another).state(), v1::JOB_STATE_PENDING) << "not offered yet";
-  Write(*worker, Chunk(At(desired, v1::PHASE_RUNNING), /*more=*/false));
+  Write(*worker, Chunk(At(desired, Stage::kRunning), /*more=*/false));
   EXPECT_GT(worker->incarnation, 0u);
   EXPECT_FALSE(worker->closed.has_value());
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
   int runs = 0, forgets = 0, prepares = 0;
-  for (const v1::DesiredAttempt& each : worker->Desired()) {
-    runs += each.goal() == v1::GOAL_RUN;
-    forgets += each.goal() == v1::GOAL_FORGET;
-    prepares += each.goal() == v1::GOAL_PREPARE;
+  for (const v1::DesiredPlace& each : worker->Desired()) {
+    runs += GoalFor(each) == v1::GOAL_RUN;
+    forgets += GoalFor(each) == v1::GOAL_FORGET;
+    prepares += GoalFor(each) == v1::GOAL_PREPARE;
   }
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(forgets, 1);
@@ -87,13 +89,13 @@ TEST_F(HeadSetTest, AbsenceIsJudgedAndRoomOfferedAfterTheLastChunk) {
 }
 
 TEST_F(HeadSetTest, AStreamThatIsCutInTheMiddleChangesNothing) {
-  const v1::DesiredAttempt desired = RunThenRestart();
+  const v1::DesiredPlace desired = RunThenRestart();
   auto worker = Open(Beginning(node_));
   worker.reset();
   Run();
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
   worker = Open(Beginning(node_));
-  Write(*worker, Chunk(At(desired, v1::PHASE_RUNNING), /*more=*/false));
+  Write(*worker, Chunk(At(desired, Stage::kRunning), /*more=*/false));
   EXPECT_GT(worker->incarnation, 0u);
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_RUNNING);
 }
@@ -126,7 +128,7 @@ TEST_F(HeadSetTest, NonsenseInTheMiddleEndsTheStream) {
   }
   // The same attempt in two chunks.
   auto worker = Open(Beginning(node_));
-  const v1::ObservedAttempt twice = Unknown(1);
+  const v1::ObservedPlace twice = Unknown(1);
   Write(*worker, Chunk(twice, /*more=*/true));
   Write(*worker, Chunk(twice, /*more=*/false));
   ASSERT_TRUE(worker->closed.has_value());
@@ -150,20 +152,22 @@ TEST_F(HeadSetTest, ASetIsBoundedAndSaysWhatToDo) {
 }
 
 TEST_F(HeadSetTest, WordsThatFollowTheStateAreRecordedThenAcknowledged) {
-  const v1::DesiredAttempt desired = RunThenRestart();
+  const v1::DesiredPlace desired = RunThenRestart();
   v1::WorkerMessage registration = Registration(node_);
-  v1::ObservedAttempt ended = Exited(desired, 3);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() = ended;
+  v1::ObservedPlace ended = Exited(desired, 3);
+  *registration.mutable_register_()->mutable_observed()->add_places() = ended;
   auto worker = Open(registration);
   EXPECT_EQ(Get(job_).state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Get(job_).stderr_tail(), "");
-  ended.set_stderr_tail("why");
+  ended.mutable_processes(0)->set_stderr_tail("why");
   Say(*worker, ended);
   EXPECT_EQ(Get(job_).stderr_tail(), "why");
   int words = 0;
   for (const v1::HeadMessage& message : worker->messages) {
-    for (const std::string& attempt : message.acknowledge().words()) {
-      EXPECT_EQ(attempt, desired.attempt_id());
+    for (const v1::ProcessId& process : message.acknowledge().words()) {
+      EXPECT_EQ(process.attempt_id(), desired.attempt_id());
+      EXPECT_EQ(process.slot(), 0);
+      EXPECT_EQ(process.incarnation(), desired.processes(0).incarnation());
       ++words;
     }
   }
@@ -186,9 +190,9 @@ TEST_F(HeadSetTest, ADesiredSetLargerThanAQueueArrives) {
   Run(absl::Seconds(5));
   EXPECT_THAT(worker->Desired(), SizeIs(40));
   v1::WorkerMessage registration = Registration(node_, 40);
-  for (const v1::DesiredAttempt& each : worker->Desired()) {
-    *registration.mutable_register_()->mutable_observed()->add_attempts() =
-        At(each, v1::PHASE_PREPARING);
+  for (const v1::DesiredPlace& each : worker->Desired()) {
+    *registration.mutable_register_()->mutable_observed()->add_places() =
+        At(each, Stage::kPreparing);
   }
   worker.reset();
   Run();

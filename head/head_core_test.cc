@@ -33,10 +33,10 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_THAT(Get(*job).reason(), Not(IsEmpty()));
   auto worker = Open(Registration(node_));
   ASSERT_THAT(worker->Desired(), SizeIs(1));
-  EXPECT_EQ(worker->Desired()[0].goal(), v1::GOAL_PREPARE);
+  EXPECT_EQ(GoalFor(worker->Desired()[0]), v1::GOAL_PREPARE);
   EXPECT_TRUE(worker->messages[1].desired().full());
   EXPECT_EQ(worker->messages[0].stamp().term(), 1);
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   Say(*worker, Exited(desired, 0));
   const v1::Job ended = Get(*job);
@@ -44,7 +44,7 @@ TEST_F(HeadCoreTest, TakesAJobFromSubmitToItsEnd) {
   EXPECT_TRUE(ended.has_exit());
   ASSERT_EQ(ended.ranks_size(), 1);
   EXPECT_EQ(ended.ranks(0).node_name(), "node");
-  EXPECT_EQ(ended.ranks(0).state(), v1::RANK_STATE_EXITED);
+  EXPECT_EQ(ended.ranks(0).state(), v1::PROCESS_STATE_EXITED);
   EXPECT_EQ(worker->Desired().back().goal(), v1::GOAL_FORGET);
 }
 
@@ -88,6 +88,43 @@ TEST_F(HeadCoreTest, TellsRequestsOfDifferentMethodsApart) {
   EXPECT_THAT(Call(rpc::kReleaseJob, release),
               StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_TRUE(Get(*job).held());
+}
+
+TEST_F(HeadCoreTest, ResizesAJobWhoseRanksRestartOneByOne) {
+  v1::SubmitJobRequest request = Submission("r");
+  request.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  const auto submitted = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(submitted);
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace before = RunJob(*worker);
+  v1::ResizeJobRequest resize;
+  resize.set_request_id("s");
+  resize.set_job_id(submitted->job_id());
+  resize.set_num_workers(2);
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  COHORT_EXPECT_OK(Call(rpc::kResizeJob, resize));
+  const v1::Job job = Get(submitted->job_id());
+  EXPECT_EQ(job.num_workers(), 2);
+  ASSERT_EQ(job.ranks_size(), 2);
+  EXPECT_EQ(job.ranks(0).state(), v1::PROCESS_STATE_RUNNING);
+  EXPECT_NE(job.ranks(1).incarnation(), job.ranks(0).incarnation());
+  const v1::DesiredPlace after = worker->Desired().back();
+  EXPECT_EQ(after.attempt_id(), before.attempt_id());
+  EXPECT_EQ(after.world_size(), 2);
+  EXPECT_GT(after.epoch(), before.epoch());
+  EXPECT_EQ(after.processes_size(), 2);
+
+  const auto gang = Submit("gang");
+  COHORT_ASSERT_OK(gang);
+  resize.set_request_id("t");
+  resize.set_job_id(*gang);
+  const auto refused = Call(rpc::kResizeJob, resize);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                HasSubstr("restart policy is all")));
+  EXPECT_EQ(GetReason(refused.status()), "not_resizable");
+  resize.set_num_workers(0);
+  EXPECT_EQ(Call(rpc::kResizeJob, resize).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // BD-1
@@ -197,18 +234,18 @@ TEST_F(HeadCoreTest, KeepsEverythingThroughACrash) {
   const auto job = Submit("r");
   COHORT_ASSERT_OK(job);
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   Crash();
   Run();
   Start();
   EXPECT_THAT(Submit("r"), IsOkAndHolds(*job));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_RUNNING);
   v1::WorkerMessage registration = Registration(node_);
-  *registration.mutable_register_()->mutable_observed()->add_attempts() =
-      At(desired, v1::PHASE_RUNNING);
+  *registration.mutable_register_()->mutable_observed()->add_places() =
+      At(desired, Stage::kRunning);
   auto again = Open(registration);
   ASSERT_THAT(again->Desired(), SizeIs(1));
-  EXPECT_EQ(again->Desired()[0].goal(), v1::GOAL_RUN);
+  EXPECT_EQ(GoalFor(again->Desired()[0]), v1::GOAL_RUN);
   EXPECT_EQ(again->messages[0].stamp().term(), 2);
   Say(*again, Exited(desired, 0));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_SUCCEEDED);
@@ -308,7 +345,7 @@ TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {
   core_->Submit([] {
     Transition transition;
     EventRecord event;
-    event.number = 1'000'000;
+    event.set_number(1'000'000);
     transition.Put(event);
     return transition;
   }());
@@ -322,7 +359,7 @@ TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {
 TEST_F(HeadCoreTest, AnswersAWaitWhenTheJobEnds) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   auto channel = network_.Connect("client", kHead, credential_);
   v1::WaitJobRequest request;
   request.set_job_id(*job);
@@ -384,7 +421,7 @@ TEST_F(HeadCoreTest, EndsAWaitAtItsDeadlineAndForgetsIt) {
 TEST_F(HeadCoreTest, LetsARankReadItsOwnJobOnly) {
   const auto job = Submit("r");
   auto worker = Open(Registration(node_));
-  const v1::DesiredAttempt desired = RunJob(*worker);
+  const v1::DesiredPlace desired = RunJob(*worker);
   const auto other = Submit("other");
   const rpc::Credential rank = rpc::MintRankCredential(
       credential_, *AttemptId::FromBytes(desired.attempt_id()));

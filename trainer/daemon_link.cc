@@ -2,22 +2,24 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/backoff.h"
+#include "common/check.h"
+#include "common/executor.h"
 #include "common/job_id.h"
 #include "common/latch.h"
-#include "common/real_clock.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/strong_id.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::trainer {
 namespace {
@@ -50,7 +52,87 @@ absl::StatusOr<Int> Number(const char* name) {
   return value;
 }
 
+// A slot of these may be filled again beside the others, whose communicator
+// does not take in a new rank.
+absl::Status CheckPolicy(v1::RestartPolicy restart) {
+  if (restart != v1::RESTART_POLICY_ONE && restart != v1::RESTART_POLICY_NONE) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "restart policy \"", restart == v1::RESTART_POLICY_ONE ? "one" : "none",
+      "\" is not supported by trainers yet (submit with --restart all, or run "
+      "a plain command)"));
+}
+
+std::optional<RunNotice> NoticeOf(const v1::Notice& wire,
+                                  absl::Duration told_at) {
+  if (wire.kind() != v1::NOTICE_KIND_STOP &&
+      wire.kind() != v1::NOTICE_KIND_DRAIN) {
+    return std::nullopt;
+  }
+  RunNotice notice{.kind = wire.kind() == v1::NOTICE_KIND_STOP
+                               ? RunNotice::Kind::kStop
+                               : RunNotice::Kind::kDrain,
+                   .reason = wire.reason()};
+  if (wire.has_deadline()) {
+    notice.deadline = told_at + rpc::FromWire(wire.deadline());
+  }
+  return notice;
+}
+
 }  // namespace
+
+// Keeps the stream's events for the thread that makes the calls, and when they
+// came: a deadline counts from then.
+class DaemonLink::CallerThread final : public Executor {
+ public:
+  void Post(Task task) override {
+    MutexLock lock(mutex_);
+    posts_.push_back({std::move(task), MonotonicNow()});
+    posted_.Signal();
+  }
+
+  void PostAfter(absl::Duration /*delay*/, Task /*task*/) override {
+    COHORT_CHECK(false) << "a stream's `where` gets no timers";
+  }
+
+  // Runs what is there.
+  void Run() {
+    for (;;) {
+      Posted next;
+      {
+        MutexLock lock(mutex_);
+        if (posts_.empty()) return;
+        next = std::move(posts_.front());
+        posts_.pop_front();
+      }
+      came_at_ = next.at;
+      std::move(next.task)();
+    }
+  }
+
+  // When the event that runs was posted, or earlier.
+  absl::Duration came_at() const { return came_at_; }
+
+  // Until there is something or that time has come.
+  void AwaitPost(absl::Duration until) {
+    MutexLock lock(mutex_);
+    while (posts_.empty() && MonotonicNow() < until) {
+      posted_.WaitUntil(mutex_, until);
+    }
+  }
+
+ private:
+  struct Posted {
+    Task task;
+    absl::Duration at;
+  };
+
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<Posted> posts_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration came_at_;
+};
 
 bool IsRank() {
   const char* socket = std::getenv(kSocketVariable);
@@ -63,8 +145,9 @@ absl::StatusOr<DaemonLinkOptions> DaemonLinkFromEnvironment() {
   COHORT_ASSIGN_OR_RETURN(options.credential_file,
                           Variable("COHORT_CREDENTIAL_FILE"));
   COHORT_ASSIGN_OR_RETURN(options.attempt_id, Variable("COHORT_ATTEMPT_ID"));
-  COHORT_ASSIGN_OR_RETURN(options.rank, Number<int>("RANK"));
-  COHORT_ASSIGN_OR_RETURN(options.epoch, Number<int64_t>("COHORT_EPOCH"));
+  COHORT_ASSIGN_OR_RETURN(options.slot, Number<int>("COHORT_SLOT"));
+  COHORT_ASSIGN_OR_RETURN(options.incarnation,
+                          Number<uint64_t>("COHORT_INCARNATION"));
   return options;
 }
 
@@ -78,30 +161,35 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Join(
                           credential));
   std::unique_ptr<DaemonLink> link(
       new DaemonLink(std::move(options), std::move(channel)));
-  COHORT_RETURN_IF_ERROR(link->JoinRun());
+  COHORT_RETURN_IF_ERROR(link->AwaitPlace());
   return link;
 }
 
 DaemonLink::DaemonLink(DaemonLinkOptions options,
                        std::unique_ptr<rpc::Channel> channel)
-    : options_(std::move(options)), channel_(std::move(channel)) {}
+    : options_(std::move(options)),
+      caller_(std::make_unique<CallerThread>()),
+      channel_(std::move(channel)),
+      reopen_(kDaemonBackoff, random_) {}
+
+DaemonLink::~DaemonLink() = default;
 
 template <typename Req, typename Resp>
 absl::StatusOr<Resp> DaemonLink::Call(const rpc::UnaryMethod<Req, Resp>& method,
                                       const Req& request,
                                       absl::Duration patience) {
-  const MachineClock clock;
-  const absl::Duration until = clock.Monotonic() + patience;
+  COHORT_RETURN_IF_ERROR(CheckMembership());
+  const absl::Duration until = clock_.Monotonic() + patience;
   Backoff backoff(kDaemonBackoff, random_);
   for (;;) {
-    const absl::Duration left = until - clock.Monotonic();
+    const absl::Duration left = until - clock_.Monotonic();
     absl::StatusOr<Resp> response =
         rpc::CallAndWait(*channel_, method, request,
                          {.deadline = std::max(left, absl::Milliseconds(1))})
             .response;
     if (!absl::IsUnavailable(response.status())) return response;
     const absl::Duration wait = backoff.Next();
-    if (clock.Monotonic() + wait >= until) {
+    if (clock_.Monotonic() + wait >= until) {
       return Annotate(
           response.status(),
           absl::StrCat("the worker daemon at ", options_.worker_socket,
@@ -115,38 +203,107 @@ template <typename Req>
 Req DaemonLink::RequestOfThisRank() const {
   Req request;
   request.set_attempt_id(attempt_);
-  request.set_rank(options_.rank);
-  request.set_epoch(options_.epoch);
+  request.set_slot(options_.slot);
+  request.set_incarnation(options_.incarnation);
+  request.set_epoch(place_.epoch);
   return request;
 }
 
-absl::Status DaemonLink::JoinRun() {
+absl::Status DaemonLink::AwaitPlace() {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromHex(options_.attempt_id));
   attempt_ = std::string(attempt.bytes());
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::JoinRunResponse joined,
-      Call(rpc::kJoinRun, RequestOfThisRank<v1::JoinRunRequest>(),
-           options_.daemon_patience));
-  host_ = joined.host();
-  runtime_directory_ = joined.runtime_directory();
-  place_ = {.job_id = JobIdText(joined.job_id()),
-            .attempt = joined.number(),
-            .epoch = joined.epoch(),
-            .rank = joined.rank(),
-            .world = joined.world_size(),
-            .local_rank = joined.local_rank(),
-            .local_world = joined.local_world_size(),
-            .node_rank = joined.node_rank(),
-            .node_count = joined.node_count(),
-            .checkpoint_root = joined.checkpoint_root(),
+  const absl::Duration until = clock_.Monotonic() + options_.daemon_patience;
+  OpenWatch();
+  for (; !joined_.has_value(); Listen()) {
+    const bool broke = closed_.has_value() && absl::IsUnavailable(*closed_);
+    if (closed_.has_value() && !broke) {
+      if (!closed_->ok() && !absl::IsNotFound(*closed_)) return *closed_;
+      return absl::FailedPreconditionError(
+          absl::StrCat("this process is over for the worker daemon at ",
+                       options_.worker_socket));
+    }
+    if (clock_.Monotonic() >= until) {
+      return Annotate(
+          broke ? *closed_ : absl::UnavailableError("no answer"),
+          absl::StrCat("the worker daemon at ", options_.worker_socket,
+                       " is away since ",
+                       absl::FormatDuration(options_.daemon_patience)));
+    }
+    caller_->AwaitPost(broke ? std::min(until, open_at_) : until);
+  }
+  COHORT_RETURN_IF_ERROR(CheckPolicy(joined_->restart()));
+  place_ = {.job_id = JobIdText(joined_->job_id()),
+            .attempt = joined_->number(),
+            .slot = options_.slot,
+            .incarnation = options_.incarnation,
+            .epoch = joined_->epoch(),
+            .rank = joined_->rank(),
+            .world = joined_->world_size(),
+            .local_rank = joined_->local_rank(),
+            .local_world = joined_->local_world_size(),
+            .node_rank = joined_->node_rank(),
+            .node_count = joined_->node_count(),
+            .checkpoint_root = joined_->checkpoint_root(),
             .restore = std::nullopt};
-  if (!joined.restore().path().empty()) {
-    place_.restore = CheckpointRecord{.path = joined.restore().path(),
-                                      .step = joined.restore().step(),
-                                      .epoch = joined.restore().epoch()};
+  const v1::Checkpoint& restore = joined_->restore();
+  if (!restore.path().empty()) {
+    place_.restore = CheckpointRecord{.path = restore.path(),
+                                      .step = restore.step(),
+                                      .epoch = restore.epoch()};
   }
   return absl::OkStatus();
+}
+
+void DaemonLink::OpenWatch() {
+  rpc::TypedEvents<v1::WatchResponse> events;
+  events.on_message = [this](const v1::WatchResponse& told) { OnTold(told); };
+  events.on_closed = [this](absl::Status status,
+                            std::optional<rpc::Stamp> /*stamp*/) {
+    closed_ = std::move(status);
+    open_at_ = clock_.Monotonic() + reopen_.Next();
+  };
+  closed_.reset();
+  watch_ = rpc::OpenStream(*channel_, rpc::kWatchRun,
+                           {.deadline = absl::InfiniteDuration()}, *caller_,
+                           std::move(events));
+  v1::WatchRequest request;
+  request.set_attempt_id(attempt_);
+  request.set_slot(options_.slot);
+  request.set_incarnation(options_.incarnation);
+  // An error here comes through on_closed too.
+  if (watch_->Write(request).ok()) watch_->HalfClose();
+}
+
+void DaemonLink::Listen() {
+  caller_->Run();
+  // Any other end is the daemon's last word on this process, which hears why
+  // from the calls that it makes.
+  if (closed_.has_value() && absl::IsUnavailable(*closed_) &&
+      clock_.Monotonic() >= open_at_) {
+    OpenWatch();
+  }
+}
+
+void DaemonLink::OnTold(const v1::WatchResponse& told) {
+  reopen_.Reset();
+  if (!joined_.has_value()) joined_ = told;
+  epoch_ = std::max(epoch_, told.epoch());
+  notice_ = NoticeOf(told.notice(), caller_->came_at());
+}
+
+std::optional<RunNotice> DaemonLink::notice() {
+  Listen();
+  return notice_;
+}
+
+absl::Status DaemonLink::CheckMembership() {
+  Listen();
+  if (epoch_ <= place_.epoch) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this process is of epoch ", place_.epoch,
+                   " and its gang has a new membership, of epoch ", epoch_,
+                   " (end it: the new one has a process for it)"));
 }
 
 absl::StatusOr<std::vector<std::string>> DaemonLink::ExchangeBlobs(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,10 @@
 #include "absl/time/time.h"
 
 #include "cohort/v1/domain.pb.h"
+#include "cohort/v1/run.pb.h"
+#include "common/backoff.h"
 #include "common/random.h"
+#include "common/real_clock.h"
 #include "rpc/channel.h"
 #include "rpc/method.h"
 #include "trainer/comm/comm.h"
@@ -24,8 +28,8 @@ struct DaemonLinkOptions {
   std::string worker_socket;    // COHORT_WORKER_SOCKET
   std::string credential_file;  // COHORT_CREDENTIAL_FILE
   std::string attempt_id;       // COHORT_ATTEMPT_ID, hex
-  int rank = 0;                 // RANK
-  int64_t epoch = 0;            // COHORT_EPOCH
+  int slot = 0;                 // COHORT_SLOT
+  uint64_t incarnation = 0;     // COHORT_INCARNATION
   // How long a daemon that is being restarted is waited for; nobody else ends a
   // rank for it.
   absl::Duration daemon_patience = absl::Minutes(2);
@@ -39,19 +43,32 @@ absl::StatusOr<DaemonLinkOptions> DaemonLinkFromEnvironment();
 // A rank's words with the worker daemon of its node, its only peer, over a unix
 // socket.  A daemon that is away is waited for; a head that is away is not
 // noticed.  Blocks.  Thread-compatible.
+//
+// What the daemon tells meanwhile waits until the next call here, on the
+// thread that makes it.
 class DaemonLink {
  public:
-  // Joins: returns when the rank knows its place.  FailedPrecondition when the
-  // attempt is over; Unavailable when the daemon stays away; errors of the
+  // Joins: returns when the rank knows its place.  FailedPrecondition when this
+  // process is over for the daemon; InvalidArgument for a job whose restart
+  // policy is not ALL; Unavailable when the daemon stays away; errors of the
   // credential's file.
   static absl::StatusOr<std::unique_ptr<DaemonLink>> Join(
       DaemonLinkOptions options);
+  ~DaemonLink();
 
   const RunPlace& place() const { return place_; }
   // The address at which other nodes' ranks reach this one.
-  const std::string& host() const { return host_; }
+  const std::string& host() const { return joined_->host(); }
   // Of the attempt on this node: holds its arena (shm/arena.h).
-  const std::string& runtime_directory() const { return runtime_directory_; }
+  const std::string& runtime_directory() const {
+    return joined_->runtime_directory();
+  }
+
+  // As Session.
+  std::optional<RunNotice> notice();
+  // FailedPrecondition once the gang has a later membership than place().epoch.
+  // Never blocks; all calls below but the last begin with it.
+  absl::Status CheckMembership();
 
   // Gives `mine` under `tag` and gets the blobs of all ranks, in rank order.
   // DeadlineExceeded when not all came; Aborted when the attempt ends.
@@ -73,9 +90,17 @@ class DaemonLink {
   absl::Status ReportGpuEnd(const v1::GpuEnd& end) const;
 
  private:
+  class CallerThread;
+
   DaemonLink(DaemonLinkOptions options, std::unique_ptr<rpc::Channel> channel);
 
-  absl::Status JoinRun();
+  // Waits for the daemon's first word.
+  absl::Status AwaitPlace();
+  void OpenWatch();
+  // Takes what came on the stream, and opens it again when it broke.
+  void Listen();
+  void OnTold(const v1::WatchResponse& told);
+
   // Calls until the daemon answers or `patience` is over.
   template <typename Req, typename Resp>
   absl::StatusOr<Resp> Call(const rpc::UnaryMethod<Req, Resp>& method,
@@ -84,11 +109,22 @@ class DaemonLink {
   Req RequestOfThisRank() const;  // thread-safe
 
   const DaemonLinkOptions options_;
+  const MachineClock clock_;
   SystemRandom random_;
+  // In this order: events of the stream may come until the channel is gone.
+  const std::unique_ptr<CallerThread> caller_;
   const std::unique_ptr<rpc::Channel> channel_;
+  std::unique_ptr<rpc::TypedStream<v1::WatchRequest>> watch_;
+  // Why the stream is over, and when it is opened again if it broke.
+  std::optional<absl::Status> closed_;
+  absl::Duration open_at_;
+  Backoff reopen_;
+
   std::string attempt_;  // the id's bytes
-  std::string host_;
-  std::string runtime_directory_;
+  // The first word, and what changed since then.
+  std::optional<v1::WatchResponse> joined_;
+  int64_t epoch_ = 0;
+  std::optional<RunNotice> notice_;
   RunPlace place_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cohort::trainer {
 
@@ -22,7 +23,10 @@ struct CheckpointRecord {
 // keeps one place for life; a new membership is a new process, for now.
 struct RunPlace {
   std::string job_id;
-  int attempt = 1;    // 1, 2, ... within the job
+  int attempt = 1;  // 1, 2, ... within the job
+  // Which process of the attempt this is; no incarnation is ever used twice.
+  int slot = 0;
+  uint64_t incarnation = 1;
   int64_t epoch = 1;  // of the membership; stamps communicators and records
   int rank = 0;
   int world = 1;
@@ -37,6 +41,19 @@ struct RunPlace {
   std::optional<CheckpointRecord> restore;
 };
 
+// What a process is told while it runs.
+struct RunNotice {
+  enum class Kind {
+    kStop,   // It is being stopped: SIGKILL at the deadline.
+    kDrain,  // Its node is drained: it is moved at the deadline.
+  };
+
+  Kind kind = Kind::kStop;
+  std::string reason;
+  // By the machine's monotonic clock (MachineClock); infinite: none.
+  absl::Duration deadline = absl::InfiniteDuration();
+};
+
 // The bound of one report, so that a cell of shared memory holds it.
 inline constexpr int kMetricsBytesMax = 4096;
 // A message about a gang that waits longer than this says so and fails.
@@ -49,18 +66,27 @@ inline constexpr int kGangPatienceSeconds = 600;
 // In a gang it is a WorkerSession (the node's daemon is the only peer); outside
 // of cohort a LocalSession, a gang of one.  Thread-compatible: the training
 // thread owns it.  Outlives everything that uses comm().
+//
+// Once the gang has a later membership than place().epoch, Report,
+// CommitCheckpoint and Finish are FailedPrecondition: end, and a process of
+// that membership takes over.
 class Session {
  public:
   virtual ~Session() = default;
 
   virtual const RunPlace& place() const = 0;
 
+  // What this process is told now; nothing when that was taken back.  Neither
+  // blocks nor calls: ask at each step.  Ranks on other nodes may be told
+  // something else: agree with them before a collective call.
+  virtual std::optional<RunNotice> notice() const { return std::nullopt; }
+
   // The gang's communicator, of this epoch alone.
   virtual Comm& comm() = 0;
 
   // Shows `metrics`, one JSON object, to people: `metrics` of `jobs get`.  A
-  // copy into a bounded cell: no lock, no call, no wait, whatever state the
-  // head is in.  Reports coalesce: the last one wins.  InvalidArgument when
+  // copy into a bounded cell: no call, no wait, whatever state the head is in.
+  // Reports coalesce: the last one wins.  InvalidArgument when
   // larger than kMetricsBytesMax (nothing is reported).
   virtual absl::Status Report(absl::string_view metrics) = 0;
 

@@ -113,6 +113,7 @@ absl::Status WorkerSession::Report(absl::string_view metrics) {
         "a report of ", metrics.size(), " bytes is larger than the ",
         kMetricsBytesMax, " that its cell holds"));
   }
+  COHORT_RETURN_IF_ERROR(link_->CheckMembership());
   return arena_place_->metrics().Publish(metrics);
 }
 
@@ -122,6 +123,7 @@ absl::Status WorkerSession::CommitCheckpoint(absl::string_view path,
 }
 
 absl::Status WorkerSession::Finish() {
+  COHORT_RETURN_IF_ERROR(link_->CheckMembership());
   // Nobody leaves while a peer still needs its memory or its connection.
   return comm().Barrier(options_.gang_patience);
 }

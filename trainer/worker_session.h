@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,12 +41,14 @@ class WorkerSession final : public Session {
   // Joins: blocks until this rank knows its place and its communicator is
   // built, which takes all ranks.  FailedPrecondition when the attempt is over
   // or the gang needs Gloo and this build has none; DeadlineExceeded beyond the
-  // patience; errors of ArenaPlace::Claim and of the communicators.
+  // patience; errors of DaemonLink::Join, ArenaPlace::Claim and the
+  // communicators.
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Join(
       WorkerSessionOptions options);
   ~WorkerSession() override;
 
   const RunPlace& place() const override { return link_->place(); }
+  std::optional<RunNotice> notice() const override { return link_->notice(); }
   Comm& comm() override { return gpu_comm_ ? *gpu_comm_ : *host_comm_; }
   absl::Status Report(absl::string_view metrics) override;
   absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override;

@@ -71,6 +71,7 @@ TEST(CommandLine, NamesTheWordThatItDoesNotKnow) {
   ExpectUsage({"status", "--frob"}, {"--frob", "`cohort status --help`"});
   ExpectUsage({"jobs", "list", "extra"}, {"extra"});
   ExpectUsage({"jobs", "get"}, {"JOB", "`cohort jobs get --help`"});
+  ExpectUsage({"jobs", "resize", "x"}, {"N", "`cohort jobs resize --help`"});
   ExpectUsage({"status", "--address"}, {"--address"});
   ExpectUsage({"submit", "echo", "hi"}, {"echo", "after --"});
   ExpectUsage({"status", "--", "echo"}, {"cohort submit"});
@@ -102,11 +103,13 @@ TEST(CommandLine, TakesOneValueUnlessItSaysOtherwise) {
 
 TEST(CommandLine, RefusesEmptyValues) {
   for (const char* flag :
-       {"--request-id", "--working-dir", "--file", "--cpus", "--gpus",
-        "--memory", "--strategy", "--storage-path", "--resources", "--name",
-        "--num-workers", "--max-failures", "--num-to-keep", "--env",
-        "--accelerator", "--selector", "--same", "--address",
-        "--credential-file"}) {
+       {"--request-id",  "--working-dir",    "--file",
+        "--cpus",        "--gpus",           "--memory",
+        "--strategy",    "--storage-path",   "--resources",
+        "--name",        "--num-workers",    "--max-failures",
+        "--restart",     "--num-to-keep",    "--env",
+        "--accelerator", "--selector",       "--same",
+        "--address",     "--credential-file"}) {
     const std::string says = std::string(flag) + " is empty";
     ExpectUsage({"submit", flag, "", "--", "true"}, {says});
     ExpectUsage({"submit", flag, "  ", "--", "true"}, {says});

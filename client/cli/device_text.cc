@@ -5,8 +5,9 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/table.h"
-#include "client/json.h"
+#include "client/message_text.h"
 #include "common/printable_text.h"
+#include "common/resources.h"
 #include "common/size_text.h"
 
 namespace cohort::cli {
@@ -14,73 +15,89 @@ namespace {
 
 constexpr char kUnknown[] = "-";
 
-std::string StateText(const Device& device) {
-  if (device.state == "HEALTHY" || !device.since.has_value()) {
-    return device.state;
+std::string StateText(const v1::ShownDevice& shown) {
+  const v1::DeviceState state = shown.status().state();
+  if (state == v1::DEVICE_STATE_HEALTHY || !shown.has_since()) {
+    return EnumText(state);
   }
-  return absl::StrCat(device.state, " since ", TimeText(*device.since));
+  return absl::StrCat(EnumText(state), " since ", TimeText(shown.since()));
 }
 
 // "JOB (name) ranks 0,1", with the share where it is not the whole.
-std::string HolderText(const DeviceHolder& holder) {
-  std::string text = holder.job.IsNil()
-                         ? absl::StrCat("attempt ", holder.attempt.ToHex())
-                         : holder.job.ToText();
-  if (!holder.job_name.empty()) {
-    absl::StrAppend(&text, " (", holder.job_name, ")");
+std::string HolderText(const v1::DeviceHolder& holder) {
+  std::string text = holder.job_id().empty()
+                         ? absl::StrCat("attempt ", IdText(holder.attempt_id()))
+                         : IdText(holder.job_id());
+  if (!holder.job_name().empty()) {
+    absl::StrAppend(&text, " (", holder.job_name(), ")");
   }
-  if (!holder.ranks.empty()) {
-    absl::StrAppend(&text, holder.ranks.size() == 1 ? " rank " : " ranks ",
-                    absl::StrJoin(holder.ranks, ","));
+  if (!holder.ranks().empty()) {
+    absl::StrAppend(&text, holder.ranks_size() == 1 ? " rank " : " ranks ",
+                    absl::StrJoin(holder.ranks(), ","));
   }
-  if (holder.share < Amount::FromUnits(1)) {
-    absl::StrAppend(&text, ", ", holder.share.ToString(), " of it");
+  const Amount share = Amount::FromTenThousandths(holder.ten_thousandths());
+  if (share < Amount::FromUnits(1)) {
+    absl::StrAppend(&text, ", ", share.ToString(), " of it");
   }
   return text;
 }
 
-std::string HoldersText(const Device& device) {
-  return absl::StrJoin(device.holders, "; ",
-                       [](std::string* out, const DeviceHolder& holder) {
+std::string HoldersText(const v1::ShownDevice& shown) {
+  return absl::StrJoin(shown.holders(), "; ",
+                       [](std::string* out, const v1::DeviceHolder& holder) {
                          out->append(HolderText(holder));
                        });
 }
 
-std::string MemoryText(const Device& device) {
-  const std::string all = SizeToText(device.memory_bytes);
-  if (!device.sample.has_value() ||
-      !device.sample->memory_used_bytes.has_value()) {
-    return absl::StrCat(kUnknown, "/", all);
-  }
-  return absl::StrCat(SizeToText(*device.sample->memory_used_bytes), "/", all);
+std::string MemoryText(const v1::Device& device,
+                       const v1::DeviceSample& sample) {
+  return absl::StrCat(sample.has_memory_used_bytes()
+                          ? SizeToText(sample.memory_used_bytes())
+                          : kUnknown,
+                      "/", SizeToText(device.memory_bytes()));
 }
 
-std::string NumberText(const std::optional<int64_t>& number, const char* unit) {
-  return number.has_value() ? absl::StrCat(*number, unit) : kUnknown;
+std::string NumberText(bool is_known, int64_t number, const char* unit) {
+  return is_known ? absl::StrCat(number, unit) : kUnknown;
 }
 
-std::string PowerText(const std::optional<int64_t>& milliwatts) {
-  if (!milliwatts.has_value()) return kUnknown;
-  return absl::StrFormat("%.0fW", static_cast<double>(*milliwatts) / 1000);
+std::string PowerText(const v1::DeviceSample& sample) {
+  if (!sample.has_power_milliwatts()) return kUnknown;
+  return absl::StrFormat("%.0fW",
+                         static_cast<double>(sample.power_milliwatts()) / 1000);
+}
+
+std::string UtilizationText(const v1::DeviceSample& sample) {
+  return NumberText(sample.has_utilization_percent(),
+                    sample.utilization_percent(), "%");
+}
+
+std::string TemperatureText(const v1::DeviceSample& sample) {
+  return NumberText(sample.has_temperature_celsius(),
+                    sample.temperature_celsius(), "C");
 }
 
 // What a GPU said last of itself means little where its node is not heard.
 std::string NodeText(const Node& node) {
-  return node.state == "ALIVE" ? node.name
-                               : absl::StrCat(node.name, " (", node.state, ")");
+  return node.state() == "ALIVE"
+             ? node.name()
+             : absl::StrCat(node.name(), " (", node.state(), ")");
 }
 
-std::string ModelText(const Device& device) {
-  return absl::StrCat(device.model, device.simulated ? " (simulated)" : "");
+std::string ModelText(const v1::Device& device) {
+  return absl::StrCat(device.model(), device.simulated() ? " (simulated)" : "");
 }
 
 }  // namespace
 
-std::string DeviceLine(const Device& device) {
-  std::string text = absl::StrCat(device.id, ", ", ModelText(device));
-  absl::StrAppend(&text, ", ", StateText(device));
-  if (!device.reason.empty()) absl::StrAppend(&text, ": ", device.reason);
-  const std::string holders = HoldersText(device);
+std::string DeviceLine(const Node& node, int index) {
+  const v1::ShownDevice& shown = ShownDeviceOf(node, index);
+  std::string text =
+      absl::StrCat(node.devices(index).id(), ", ",
+                   ModelText(node.devices(index)), ", ", StateText(shown));
+  const std::string& reason = shown.status().reason();
+  if (!reason.empty()) absl::StrAppend(&text, ": ", reason);
+  const std::string holders = HoldersText(shown);
   if (!holders.empty()) absl::StrAppend(&text, "; held by ", holders);
   return text;
 }
@@ -89,21 +106,26 @@ std::string GpusTable(const std::vector<Node>& nodes) {
   Table table({"ID", "NODE", "MODEL", "STATE", "UTIL", "MEMORY USED", "POWER",
                "TEMP", "HELD BY", "REASON"});
   for (const Node& node : nodes) {
-    for (const Device& device : node.devices) {
-      if (device.kind != "gpu") continue;
-      const DeviceSample sample = device.sample.value_or(DeviceSample());
-      table.Add({device.id, NodeText(node), ModelText(device), device.state,
-                 NumberText(sample.utilization_percent, "%"),
-                 MemoryText(device), PowerText(sample.power_milliwatts),
-                 NumberText(sample.temperature_celsius, "C"),
-                 device.holders.empty() ? kUnknown : HoldersText(device),
-                 device.reason.empty() ? kUnknown : device.reason});
+    for (int i = 0; i < node.devices_size(); ++i) {
+      const v1::Device& device = node.devices(i);
+      if (device.kind() != "gpu") continue;
+      const v1::ShownDevice& shown = ShownDeviceOf(node, i);
+      const v1::DeviceStatus& status = shown.status();
+      const v1::DeviceSample& sample = status.sample();
+      table.Add({device.id(), NodeText(node), ModelText(device),
+                 EnumText(status.state()), UtilizationText(sample),
+                 MemoryText(device, sample), PowerText(sample),
+                 TemperatureText(sample),
+                 shown.holders().empty() ? kUnknown : HoldersText(shown),
+                 status.reason().empty() ? kUnknown : status.reason()});
     }
   }
   return table.ToString();
 }
 
-std::string GpuText(const Node& node, const Device& device) {
+std::string GpuText(const Node& node, int index) {
+  const v1::Device& device = node.devices(index);
+  const v1::ShownDevice& shown = ShownDeviceOf(node, index);
   std::string text;
   const auto add = [&text](absl::string_view key, absl::string_view value) {
     const std::string line = OneLine(value);
@@ -111,36 +133,40 @@ std::string GpuText(const Node& node, const Device& device) {
     absl::StrAppend(&text, key, ":", std::string(13 - key.size(), ' '), line,
                     "\n");
   };
-  add("id", device.id);
-  add("node",
-      absl::StrCat(node.name, " (", node.id.ToHex(), "), ", node.state));
+  add("id", device.id());
+  add("node", absl::StrCat(node.name(), " (", IdText(node.node_id()), "), ",
+                           node.state()));
   add("model", ModelText(device));
-  add("state", StateText(device));
-  add("reason", device.reason);
-  add("PCI address", device.pci_bus_id);
-  if (device.numa_node.has_value()) {
-    add("NUMA node", absl::StrCat(*device.numa_node));
+  add("state", StateText(shown));
+  add("reason", shown.status().reason());
+  add("PCI address", device.pci_bus_id());
+  if (device.has_numa_node()) {
+    add("NUMA node", absl::StrCat(device.numa_node()));
   }
-  add("NVLink to", absl::StrJoin(device.nvlink_peers, ", "));
-  add("MIG of", device.parent);
-  add("memory used", MemoryText(device));
-  if (device.sample.has_value()) {
-    const DeviceSample& sample = *device.sample;
-    add("utilization", NumberText(sample.utilization_percent, "%"));
-    add("power", PowerText(sample.power_milliwatts));
-    add("temperature", NumberText(sample.temperature_celsius, "C"));
+  add("NVLink to", absl::StrJoin(device.nvlink_peers(), ", "));
+  add("MIG of", device.parent());
+  const v1::DeviceSample& sample = shown.status().sample();
+  add("memory used", MemoryText(device, sample));
+  if (shown.status().has_sample()) {
+    add("utilization", UtilizationText(sample));
+    add("power", PowerText(sample));
+    add("temperature", TemperatureText(sample));
     add("ECC errors",
-        absl::StrCat(NumberText(sample.ecc_volatile, ""),
-                     " uncorrectable since its driver was loaded, ",
-                     NumberText(sample.ecc_aggregate, ""), " in its life"));
+        absl::StrCat(
+            NumberText(sample.has_ecc_volatile(), sample.ecc_volatile(), ""),
+            " uncorrectable since its driver was loaded, ",
+            NumberText(sample.has_ecc_aggregate(), sample.ecc_aggregate(), ""),
+            " in its life"));
     add("row remaps",
         absl::StrCat(
-            NumberText(sample.remapped_rows, ""),
-            sample.remap_pending.value_or(false) ? ", one waits" : "",
-            sample.remap_failed.value_or(false) ? ", one failed" : ""));
-    if (sample.last_xid != 0) add("last Xid", absl::StrCat(sample.last_xid));
+            NumberText(sample.has_remapped_rows(), sample.remapped_rows(), ""),
+            sample.remap_pending() ? ", one waits" : "",
+            sample.remap_failed() ? ", one failed" : ""));
+    if (sample.last_xid() != 0) {
+      add("last Xid", absl::StrCat(sample.last_xid()));
+    }
   }
-  for (const DeviceHolder& holder : device.holders) {
+  for (const v1::DeviceHolder& holder : shown.holders()) {
     add("held by", HolderText(holder));
   }
   return text;

@@ -7,6 +7,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/json.h"
+#include "client/message_text.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
 #include "common/real_clock.h"
@@ -31,13 +32,13 @@ std::string WhatText(const Event& event) {
   const auto add = [&what](absl::string_view noun, absl::string_view name) {
     absl::StrAppend(&what, what.empty() ? "" : " ", noun, " ", name);
   };
-  if (event.job.has_value()) add("job", event.job->ToText());
-  if (event.attempt.has_value()) {
-    add("attempt", event.attempt->ToHex().substr(0, 12));
+  if (!event.job_id().empty()) add("job", IdText(event.job_id()));
+  if (!event.attempt_id().empty()) {
+    add("attempt", IdText(event.attempt_id()).substr(0, 12));
   }
-  if (event.node.has_value()) {
-    add("node",
-        event.node_name.empty() ? event.node->ToHex() : event.node_name);
+  if (!event.node_id().empty()) {
+    add("node", event.node_name().empty() ? IdText(event.node_id())
+                                          : event.node_name());
   }
   return what;
 }
@@ -46,12 +47,12 @@ std::string WhatText(const Event& event) {
 std::string EventLine(const Event& event) {
   const std::string what = WhatText(event);
   return absl::StrCat(
-      event.number, "  ", TimeText(event.at.value_or(absl::InfinitePast())),
-      "  ", event.kind, "  by ",
-      event.principal.empty() ? "head" : OneLine(event.principal),
+      event.number(), "  ", TimeText(event.at()), "  ", event.kind(), "  by ",
+      event.principal().empty() ? "head" : OneLine(event.principal()),
       what.empty() ? "" : absl::StrCat("  ", OneLine(what)),
-      event.text.empty() ? "" : absl::StrCat("  ", OneLine(event.text)),
-      event.cause == 0 ? "" : absl::StrCat("  (because of ", event.cause, ")"));
+      event.text().empty() ? "" : absl::StrCat("  ", OneLine(event.text())),
+      event.cause() == 0 ? ""
+                         : absl::StrCat("  (because of ", event.cause(), ")"));
 }
 
 absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
@@ -91,27 +92,29 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
   std::string text;
   bool any = false;
   const absl::Status status = cluster->Events(
-      options, [&](const Event& event, bool more) -> absl::Status {
+      options,
+      [&](const Event& event, const EventPlace& place) -> absl::Status {
         any = true;
-        if (event.skipped > 0) {
+        if (place.skipped > 0) {
           std::fputs(
-              absl::StrCat("cohort: ", event.skipped, " events before number ",
-                           event.number, " are not kept any more\n")
+              absl::StrCat("cohort: ", place.skipped, " events before number ",
+                           event.number(), " are not kept any more\n")
                   .c_str(),
               stderr);
         }
-        if (event.history_replaced) {
+        if (place.history_replaced) {
           std::fputs(
               absl::StrCat("cohort: the head's store was restored from a "
                            "backup: events from number ",
-                           event.number,
+                           event.number(),
                            " on are other ones than had these numbers before\n")
                   .c_str(),
               stderr);
         }
-        absl::StrAppend(
-            &text, invocation.json ? EventJson(event) : EventLine(event), "\n");
-        if (more && text.size() < kPrintBytes) return absl::OkStatus();
+        absl::StrAppend(&text,
+                        invocation.json ? ToJsonLine(event) : EventLine(event),
+                        "\n");
+        if (place.more && text.size() < kPrintBytes) return absl::OkStatus();
         const absl::Status printed = PrintRaw(text);
         text.clear();
         return printed;

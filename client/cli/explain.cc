@@ -6,7 +6,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
-#include "client/explanation_json.h"
+#include "client/json.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
 #include "common/real_clock.h"
@@ -48,7 +48,7 @@ absl::StatusOr<int> RunExplain(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const Explanation explanation,
                           cluster->Explain(id, options));
   COHORT_RETURN_IF_ERROR(invocation.json
-                             ? Print(ExplanationJson(explanation))
+                             ? Print(ToJson(explanation))
                              : PrintRaw(ExplanationText(explanation)));
   return kExitOk;
 }

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "client/explanation.h"
+#include "client/node.h"
 
 namespace cohort::cli {
 

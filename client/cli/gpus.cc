@@ -33,7 +33,7 @@ absl::StatusOr<int> ListGpus(const Invocation& invocation) {
 
 struct FoundGpu {
   const Node* node = nullptr;
-  const Device* device = nullptr;
+  int index = 0;  // of its device
 };
 
 // The GPU whose id is `text`, or the only one whose id begins so.
@@ -42,15 +42,16 @@ absl::StatusOr<FoundGpu> FindGpu(const std::vector<Node>& nodes,
   std::vector<FoundGpu> found;
   std::set<std::string> ids;
   for (const Node& node : nodes) {
-    for (const Device& device : node.devices) {
-      if (device.kind != "gpu") continue;
+    for (int i = 0; i < node.devices_size(); ++i) {
+      const v1::Device& device = node.devices(i);
+      if (device.kind() != "gpu") continue;
       // A node that came back under a new id left its old record behind.
-      if (device.id == text && node.state != "DEAD") {
-        return FoundGpu{&node, &device};
+      if (device.id() == text && node.state() != "DEAD") {
+        return FoundGpu{&node, i};
       }
-      if (!absl::StartsWith(device.id, text)) continue;
-      ids.insert(device.id);
-      found.push_back({&node, &device});
+      if (!absl::StartsWith(device.id(), text)) continue;
+      ids.insert(device.id());
+      found.push_back({&node, i});
     }
   }
   if (found.empty() || text.empty()) {
@@ -73,8 +74,8 @@ absl::StatusOr<int> GetGpu(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, Nodes(invocation));
   COHORT_ASSIGN_OR_RETURN(const FoundGpu gpu, FindGpu(nodes, text));
   COHORT_RETURN_IF_ERROR(invocation.json
-                             ? Print(GpuJson(*gpu.node, *gpu.device))
-                             : PrintRaw(GpuText(*gpu.node, *gpu.device)));
+                             ? Print(GpuJson(*gpu.node, gpu.index))
+                             : PrintRaw(GpuText(*gpu.node, gpu.index)));
   return kExitOk;
 }
 

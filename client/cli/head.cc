@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
@@ -41,15 +42,15 @@ absl::StatusOr<int> Backup(const Invocation& invocation,
     COHORT_RETURN_IF_ERROR(Print(BackupJson(absolute, summary)));
     return kExitOk;
   }
-  for (const std::string& hash : summary.missing_packages) {
+  for (const std::string& hash : summary.missing_packages()) {
     std::fprintf(stderr,
                  "cohort: package %s, which jobs need, could not be read and "
                  "is not in the backup\n",
-                 hash.c_str());
+                 absl::BytesToHexString(hash).c_str());
   }
   COHORT_RETURN_IF_ERROR(
-      Print(absl::StrCat(OneLine(absolute), ": ", summary.files, " files, ",
-                         summary.size_bytes, " bytes")));
+      Print(absl::StrCat(OneLine(absolute), ": ", summary.files(), " files, ",
+                         summary.size_bytes(), " bytes")));
   return kExitOk;
 }
 

@@ -119,6 +119,12 @@ absl::StatusOr<RunConfig> ToRun(const JobFlags& flags) {
         run.failure_config.max_failures,
         ParseInt("--max-failures", flags.max_failures, -1, 1'000'000));
   }
+  if (!flags.restart.empty()) {
+    const absl::StatusOr<RestartPolicy> restart =
+        ParseRestartPolicy(flags.restart);
+    if (!restart.ok()) return FlagError("--restart", restart.status());
+    run.failure_config.restart = *restart;
+  }
   if (!flags.num_to_keep.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         run.checkpoint_config.num_to_keep,

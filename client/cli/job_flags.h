@@ -24,6 +24,7 @@ struct JobFlags {
   std::string resources;
   std::string strategy;
   std::string max_failures;
+  std::string restart;
   std::string storage_path;
   std::string num_to_keep;
   std::vector<std::string> environment;

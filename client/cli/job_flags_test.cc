@@ -32,7 +32,8 @@ TEST(JobFlags, MeanOneWorkerWithOneCpuByDefault) {
   COHORT_ASSERT_OK(spec);
   EXPECT_EQ(spec->scaling_config.num_workers, 1);
   EXPECT_EQ(spec->scaling_config.placement_strategy, PlacementStrategy::kPack);
-  EXPECT_EQ(spec->run_config.failure_config.max_failures, 0);
+  EXPECT_EQ(spec->run_config.failure_config.restart, RestartPolicy::kAll);
+  EXPECT_EQ(spec->run_config.failure_config.max_failures, std::nullopt);
   EXPECT_EQ(spec->run_config.checkpoint_config.num_to_keep, std::nullopt);
   EXPECT_THAT(spec->command, ::testing::ElementsAre("prog", "-x"));
   EXPECT_EQ(ResourcesOf({}), "CPU 1");
@@ -72,6 +73,7 @@ TEST(JobFlags, RefuseNegativeAndAbsurdNumbers) {
     ExpectUsage({.memory = text}, "--memory");
   }
   ExpectUsage({.max_failures = "-2"}, "--max-failures");
+  ExpectUsage({.restart = "some"}, "all, one, none");
   ExpectUsage({.num_to_keep = "0"}, "--num-to-keep");
   ExpectUsage({.resources = "license"}, "--resources");
   ExpectUsage({.resources = "license=-1"}, "--resources");

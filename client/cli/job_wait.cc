@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
+#include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/real_clock.h"
@@ -65,9 +66,9 @@ absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
   if (!job.ok()) return job;
   for (;;) {
     progress.Show(*job);
-    if (HasEnded(job->state)) return job;
+    if (HasEnded(job->state())) return job;
     if (left() <= absl::ZeroDuration()) {
-      return TimedOut(id, timeout, JobStateName(job->state));
+      return TimedOut(id, timeout, EnumText(job->state()));
     }
     absl::StatusOr<Job> next = cluster.Wait(id, std::min(kPeriod, left()));
     // Not ended, or the head is away: then what it said last is shown.
@@ -81,10 +82,10 @@ absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
 }
 
 int ExitCodeOf(const Job& job) {
-  if (job.state == JobState::kSucceeded) return kExitOk;
-  if (job.state == JobState::kStopped) return kExitStopped;
-  if (!job.exit.has_value()) return kExitFailure;
-  const int status = job.exit->ShellStatus();
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) return kExitOk;
+  if (job.state() == v1::JOB_STATE_STOPPED) return kExitStopped;
+  if (!job.has_exit()) return kExitFailure;
+  const int status = ShellStatus(job.exit());
   return status == 0 ? kExitFailure : status;
 }
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "client/testing/fake_head.h"
+#include "client/testing/messages.h"
 #include "common/testing/seed.h"
 #include "common/testing/status_matchers.h"
 #include "common/unique_fd.h"
@@ -17,22 +18,16 @@
 namespace cohort::cli {
 namespace {
 
-Job EndedAs(JobState state, std::optional<ExitStatus> exit) {
-  Job job;
-  job.state = state;
-  job.exit = exit;
-  return job;
-}
-
 TEST(ExitCode, IsThatOfTheRankThatFailedFirst) {
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kSucceeded, ExitStatus())), 0);
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus{.code = 7})), 7);
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus{.signal = 9})),
-            137);
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kStopped, ExitStatus{.signal = 15})),
-            130);
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, std::nullopt)), 125);
-  EXPECT_EQ(ExitCodeOf(EndedAs(JobState::kFailed, ExitStatus())), 125);
+  const auto code = [](const char* job) {
+    return ExitCodeOf(client::Parsed<Job>(job));
+  };
+  EXPECT_EQ(code("state: JOB_STATE_SUCCEEDED exit {}"), 0);
+  EXPECT_EQ(code("state: JOB_STATE_FAILED exit { code: 7 }"), 7);
+  EXPECT_EQ(code("state: JOB_STATE_FAILED exit { signal: 9 }"), 137);
+  EXPECT_EQ(code("state: JOB_STATE_STOPPED exit { signal: 15 }"), 130);
+  EXPECT_EQ(code("state: JOB_STATE_FAILED"), 125);
+  EXPECT_EQ(code("state: JOB_STATE_FAILED exit {}"), 125);
 }
 
 class WaitForJobTest : public ::testing::Test {
@@ -72,7 +67,7 @@ TEST_F(WaitForJobTest, WithoutAnyTimeItLooksOnce) {
   head_.EndJob(std::string(id_.bytes()), v1::JOB_STATE_SUCCEEDED, nullptr);
   const auto ended = WaitForJob(*cluster_, id_, absl::ZeroDuration(), progress);
   COHORT_ASSERT_OK(ended);
-  EXPECT_EQ(ended->state, JobState::kSucceeded);
+  EXPECT_EQ(ended->state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(WaitForJobTest, ShowsEachStateOnALineWhereNobodyLooks) {

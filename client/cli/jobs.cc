@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -21,11 +22,13 @@
 #include "client/cli/progress.h"
 #include "client/cli/table.h"
 #include "client/json.h"
+#include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/job_limits.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::cli {
 namespace {
@@ -41,79 +44,89 @@ std::string Shortened(const std::string& text) {
   return Cut(line, kReasonBytesMax - 3) + "...";
 }
 
-std::string TimeOrDash(const std::optional<absl::Time>& time) {
-  return time.has_value() ? TimeText(*time) : "-";
-}
-
 // How long its ranks have run or did run.
 std::string RunningTime(const Job& job) {
-  return job.ran.has_value() ? AgeText(*job.ran) : "-";
+  return job.has_ran() ? AgeText(rpc::FromWire(job.ran())) : "-";
 }
 
-std::string ExitText(const std::optional<ExitStatus>& exit) {
-  if (!exit.has_value()) return "-";
-  std::string text = exit->signal != 0 ? absl::StrCat("signal ", exit->signal)
-                                       : absl::StrCat("code ", exit->code);
-  if (exit->oom_killed) absl::StrAppend(&text, ", out of memory");
-  if (!exit->detail.empty()) absl::StrAppend(&text, ", ", exit->detail);
+std::string ExitText(const ExitStatus& exit) {
+  std::string text = exit.signal() != 0 ? absl::StrCat("signal ", exit.signal())
+                                        : absl::StrCat("code ", exit.code());
+  if (exit.oom_killed()) absl::StrAppend(&text, ", out of memory");
+  if (!exit.detail().empty()) absl::StrAppend(&text, ", ", exit.detail());
   return text;
+}
+
+// That of the rank that failed first, and which that was.
+std::string ExitText(const Job& job) {
+  if (!job.has_exit()) {
+    return job.state() == v1::JOB_STATE_SUCCEEDED ? "code 0" : "-";
+  }
+  return job.failed_rank() < 0 ? ExitText(job.exit())
+                               : absl::StrCat(ExitText(job.exit()), " (rank ",
+                                              job.failed_rank(), ")");
 }
 
 std::string JobsTable(const std::vector<Job>& jobs) {
   Table table({"ID", "NAME", "STATE", "ATTEMPT", "FAILURES", "SUBMITTED",
                "RUNNING", "REASON"});
   for (const Job& job : jobs) {
-    table.Add({job.id.ToText(), job.name, JobStateName(job.state),
-               absl::StrCat(job.attempt), absl::StrCat(job.failures),
-               TimeOrDash(job.submitted_at), RunningTime(job),
-               Shortened(job.reason)});
+    table.Add({IdText(job.job_id()), job.name(), EnumText(job.state()),
+               absl::StrCat(job.attempt()), absl::StrCat(job.failures()),
+               TimeText(job.submitted_at()), RunningTime(job),
+               Shortened(job.reason())});
   }
   return table.ToString();
 }
 
-std::string RanksTable(const std::vector<Rank>& ranks) {
-  Table table({"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "GPUS"});
-  for (const Rank& rank : ranks) {
-    table.Add({absl::StrCat(rank.rank), absl::StrCat(rank.local_rank),
-               rank.node_name.empty() ? rank.node.ToHex() : rank.node_name,
-               rank.pid.has_value() ? absl::StrCat(*rank.pid) : "-",
-               RankStateName(rank.state), ExitText(rank.exit),
-               absl::StrJoin(rank.gpu_ids, ",")});
+std::string RanksTable(const Job& job) {
+  Table table(
+      {"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "INCARNATION", "GPUS"});
+  const auto number = [](auto n) { return n == 0 ? "-" : absl::StrCat(n); };
+  for (const Rank& rank : job.ranks()) {
+    table.Add(
+        {absl::StrCat(rank.rank()), absl::StrCat(rank.local_rank()),
+         rank.node_name().empty() ? IdText(rank.node_id()) : rank.node_name(),
+         number(rank.pid()), EnumText(rank.state()),
+         rank.has_exit() ? ExitText(rank.exit()) : "-",
+         number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
   }
   return table.ToString();
 }
 
 // What is as it is by default is not worth a line.
-std::string AfterText(const std::vector<Dependency>& after) {
+std::string AfterText(const v1::JobSpec& spec) {
   std::vector<std::string> parts;
-  for (const Dependency& each : after) {
-    parts.push_back(absl::StrCat(
-        each.job.ToText(), each.kind == DependencyKind::kAny ? ":any" : ":ok"));
+  for (const v1::Dependency& each : spec.after()) {
+    parts.push_back(
+        absl::StrCat(IdText(each.job_id()), ":", LowerEnumText(each.kind())));
   }
   return absl::StrJoin(parts, ", ");
 }
 
-std::string NodesText(const Job& job) {
-  std::vector<std::string> parts = job.selectors;
-  for (const Toleration& each : job.tolerations) {
-    parts.push_back(absl::StrCat("tolerating ", each.ToString()));
+std::string NodesText(const v1::ScalingConfig& wishes) {
+  std::vector<std::string> parts(wishes.selectors().begin(),
+                                 wishes.selectors().end());
+  for (const v1::Toleration& each : wishes.tolerations()) {
+    parts.push_back(
+        absl::StrCat("tolerating ", rpc::FromWire(each).ToString()));
   }
-  if (!job.accelerator_type.empty()) parts.push_back(job.accelerator_type);
-  if (!job.topology.level.empty()) {
-    parts.push_back(absl::StrCat(job.topology.required ? "" : "preferably ",
-                                 "the same ", job.topology.level));
+  if (!wishes.accelerator_type().empty()) {
+    parts.push_back(wishes.accelerator_type());
+  }
+  if (!wishes.topology_level().empty()) {
+    parts.push_back(
+        absl::StrCat(wishes.topology_required() ? "" : "preferably ",
+                     "the same ", wishes.topology_level()));
   }
   return absl::StrJoin(parts, "; ");
 }
 
-std::string LabelsText(const std::map<std::string, std::string>& labels) {
-  return absl::StrJoin(labels, ", ", absl::PairFormatter("="));
-}
-
 std::string ClassesText(const Job& job) {
   std::vector<std::string> parts;
-  for (const auto& [failure_class, count] : job.failures_by_class) {
-    parts.push_back(absl::StrCat(count, " ", FailureClassName(failure_class)));
+  for (const v1::Job::ClassCount& each : job.failures_by_class()) {
+    parts.push_back(
+        absl::StrCat(each.count(), " ", LowerEnumText(each.failure_class())));
   }
   return absl::StrJoin(parts, ", ");
 }
@@ -143,95 +156,109 @@ class Fields {
 };
 
 void AddRequest(const Job& job, Fields& fields) {
-  fields.Add("array", job.array_spec);
-  fields.Add("namespace", job.name_space == "default" ? "" : job.name_space);
-  fields.Add("labels", LabelsText(job.labels));
-  fields.Add("priority", job.priority == 0 ? "" : absl::StrCat(job.priority));
-  fields.Add("after", AfterText(job.after));
-  fields.Add("command", absl::StrJoin(job.command, " "));
+  const v1::JobSpec& spec = job.spec();
+  fields.Add("array", spec.array());
+  fields.Add("namespace",
+             job.namespace_() == "default" ? "" : job.namespace_());
+  fields.Add("labels", SortedText(job.labels(), ", "));
+  fields.Add("priority",
+             job.priority() == 0 ? "" : absl::StrCat(job.priority()));
+  fields.Add("after", AfterText(spec));
+  fields.Add("command", absl::StrJoin(spec.launch().command(), " "));
+  const v1::ScalingConfig& scaling = spec.scaling();
   fields.Add(
       "workers",
-      absl::StrCat(job.num_workers, " x ", job.resources_per_worker.ToString(),
-                   ", ", PlacementStrategyName(job.placement_strategy)));
+      absl::StrCat(job.num_workers(), " x ",
+                   ResourcesOf(scaling.resources_per_worker()).ToString(), ", ",
+                   EnumText(scaling.placement_strategy())));
 }
 
 void AddFailures(const Job& job, Fields& fields) {
-  fields.Add("failures",
-             absl::StrCat(job.failures, " of ",
-                          job.max_failures < 0 ? "any number"
-                                               : absl::StrCat(job.max_failures),
-                          " allowed, ", job.infra_restarts,
-                          job.infra_restarts == 1 ? " restart" : " restarts",
-                          " after a lost node or keeper"));
-  fields.Add("exit", job.failed_rank.has_value()
-                         ? absl::StrCat(ExitText(job.exit), " (rank ",
-                                        *job.failed_rank, ")")
-                         : ExitText(job.exit));
-  fields.Add("class", job.failure_class.has_value()
-                          ? FailureClassName(*job.failure_class)
-                          : "");
-  for (const std::string& cause : job.causes) fields.Add("cause", cause);
+  const v1::RunConfig& run = job.spec().run();
+  const bool each_rank = run.restart() == v1::RESTART_POLICY_ONE;
+  if (each_rank || run.restart() == v1::RESTART_POLICY_NONE) {
+    fields.Add("restart", LowerEnumText(run.restart()));
+  }
+  fields.Add(
+      "failures",
+      absl::StrCat(job.failures(), " of ",
+                   run.max_failures() < 0 ? "any number"
+                                          : absl::StrCat(run.max_failures()),
+                   each_rank ? " of each rank allowed, " : " allowed, ",
+                   job.infra_restarts(),
+                   job.infra_restarts() == 1 ? " restart" : " restarts",
+                   " after a lost node or keeper"));
+  fields.Add("exit", ExitText(job));
+  fields.Add("class", job.failure_class() == v1::FAILURE_CLASS_NONE
+                          ? ""
+                          : LowerEnumText(job.failure_class()));
+  for (const std::string& cause : job.causes()) fields.Add("cause", cause);
   fields.Add("by class", ClassesText(job));
 }
 
 void AddTimes(const Job& job, Fields& fields) {
-  if (job.time_limit != absl::InfiniteDuration()) {
-    fields.Add("time limit", DurationToText(job.time_limit));
+  const int64_t limit = job.spec().run().time_limit_us();
+  if (limit != 0) {
+    fields.Add("time limit", DurationToText(absl::Microseconds(limit)));
   }
-  fields.Add("submitted", TimeOrDash(job.submitted_at));
-  fields.Add("not before", TimeOrDash(job.begin));
-  fields.Add("started", TimeOrDash(job.started_at));
-  fields.Add("ended", TimeOrDash(job.ended_at));
+  fields.Add("submitted", TimeText(job.submitted_at()));
+  const int64_t begin = job.spec().start_at_us();
+  if (begin > 0) {
+    fields.Add("not before", TimeText(absl::FromUnixMicros(begin)));
+  }
+  fields.Add("started", TimeText(job.started_at()));
+  fields.Add("ended", TimeText(job.ended_at()));
   fields.Add("running time", RunningTime(job));
 }
 
 // What came of it, and of an earlier attempt which that was.
 std::string PreflightText(const Job& job) {
-  if (!job.preflight.has_value()) {
-    return job.preflight_wanted ? "not yet" : "";
+  if (!job.has_preflight()) {
+    return job.spec().run().preflight() ? "not yet" : "";
   }
-  const Preflight& preflight = *job.preflight;
-  return absl::StrCat(PreflightVerdictName(preflight.verdict),
-                      preflight.attempt == job.attempt
-                          ? ""
-                          : absl::StrCat(" (attempt ", preflight.attempt, ")"),
-                      preflight.summary.empty() ? "" : ": ", preflight.summary);
+  const v1::PreflightReport& report = job.preflight().report();
+  const int attempt = job.preflight().attempt();
+  return absl::StrCat(
+      LowerEnumText(report.verdict()),
+      attempt == job.attempt() ? "" : absl::StrCat(" (attempt ", attempt, ")"),
+      report.summary().empty() ? "" : ": ", report.summary());
 }
 
 void AddResults(const Job& job, Fields& fields) {
   fields.Add("preflight", PreflightText(job));
-  fields.Add("storage", job.storage_path);
-  if (job.checkpoint.has_value()) {
-    fields.Add("checkpoint", absl::StrCat(job.checkpoint->path, " (step ",
-                                          job.checkpoint->step, ")"));
+  fields.Add("storage", job.spec().run().storage_path());
+  if (job.has_checkpoint()) {
+    fields.Add("checkpoint", absl::StrCat(job.checkpoint().path(), " (step ",
+                                          job.checkpoint().step(), ")"));
   }
-  if (!job.metrics_json.empty()) {
-    fields.Add("metrics", absl::StrCat(job.metrics_json, " (of ",
-                                       job.metrics_count, " reports)"));
+  if (!job.metrics_json().empty()) {
+    fields.Add("metrics", absl::StrCat(job.metrics_json(), " (of ",
+                                       job.metrics_count(), " reports)"));
   }
 }
 
 // The fields, then the ranks, then why one failed.
 std::string JobText(const Job& job) {
   Fields fields;
-  fields.Add("id", job.id.ToText());
-  fields.Add("name", job.name);
-  fields.Add("state", JobStateName(job.state));
-  fields.Add("reason", job.reason);
-  if (job.array.has_value()) {
+  fields.Add("id", IdText(job.job_id()));
+  fields.Add("name", job.name());
+  fields.Add("state", EnumText(job.state()));
+  fields.Add("reason", job.reason());
+  if (job.has_array()) {
     fields.Add("elements",
-               absl::StrCat(job.array->size, ": ", CountsText(*job.array)));
+               absl::StrCat(job.array().size(), ": ", CountsText(job.array())));
   }
   AddRequest(job, fields);
-  fields.Add("nodes", NodesText(job));
-  fields.Add("attempt", absl::StrCat(job.attempt));
+  fields.Add("nodes", NodesText(job.spec().scaling()));
+  fields.Add("attempt", absl::StrCat(job.attempt()));
+  fields.Add("epoch", job.epoch() == 0 ? "" : absl::StrCat(job.epoch()));
   AddFailures(job, fields);
   AddTimes(job, fields);
   AddResults(job, fields);
   std::string text = fields.text();
-  if (!job.ranks.empty()) absl::StrAppend(&text, "\n", RanksTable(job.ranks));
-  if (!job.stderr_tail.empty()) {
-    absl::StrAppend(&text, TailText(job.stderr_tail));
+  if (!job.ranks().empty()) absl::StrAppend(&text, "\n", RanksTable(job));
+  if (!job.stderr_tail().empty()) {
+    absl::StrAppend(&text, TailText(job.stderr_tail()));
   }
   return text;
 }
@@ -245,12 +272,10 @@ struct ListFlags {
 };
 
 absl::StatusOr<JobState> ParseState(const std::string& text) {
-  for (const JobState state :
-       {JobState::kPending, JobState::kStarting, JobState::kRunning,
-        JobState::kStopping, JobState::kSucceeded, JobState::kFailed,
-        JobState::kStopped}) {
-    if (absl::EqualsIgnoreCase(text, JobStateName(state))) return state;
-  }
+  JobState state = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(text)),
+                     &state);
+  if (state != v1::JOB_STATE_UNSPECIFIED) return state;
   return UsageError(absl::StrCat(
       "--state ", Shown(text),
       ": give PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, FAILED or "
@@ -301,9 +326,9 @@ absl::StatusOr<int> ListJobs(const Invocation& invocation,
 
 // The elements of an array that are shown, in the order of their indices.
 absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
-                                          const JobId& array) {
+                                          const std::string& array) {
   ListOptions options;
-  options.array = array;
+  COHORT_ASSIGN_OR_RETURN(options.array, JobId::FromBytes(array));
   options.limit = kElementsShownMax;
   COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
   std::reverse(list.jobs.begin(), list.jobs.end());
@@ -314,13 +339,14 @@ absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
 absl::StatusOr<std::string> ArrayText(const Cluster& cluster,
                                       const Job& array) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<Job> elements,
-                          Elements(cluster, array.id));
+                          Elements(cluster, array.job_id()));
   std::string text = absl::StrCat(JobText(array), "\n", JobsTable(elements));
   const auto shown = static_cast<int64_t>(elements.size());
-  if (shown < array.array->size) {
-    absl::StrAppend(&text, "These are the last ", shown, " of ",
-                    array.array->size, " elements; `cohort jobs list --array ",
-                    array.id.ToText(), " --limit ", array.array->size,
+  const int64_t size = array.array().size();
+  if (shown < size) {
+    absl::StrAppend(&text, "These are the last ", shown, " of ", size,
+                    " elements; `cohort jobs list --array ",
+                    IdText(array.job_id()), " --limit ", size,
                     "` shows all.\n");
   }
   return text;
@@ -333,11 +359,11 @@ absl::StatusOr<int> GetJob(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
   if (invocation.json) {
-    COHORT_RETURN_IF_ERROR(Print(JobJson(job)));
+    COHORT_RETURN_IF_ERROR(Print(ToJson(job)));
     return kExitOk;
   }
   std::string text = JobText(job);
-  if (job.array.has_value()) {
+  if (job.has_array()) {
     COHORT_ASSIGN_OR_RETURN(text, ArrayText(*cluster, job));
   }
   COHORT_RETURN_IF_ERROR(PrintRaw(text));
@@ -366,22 +392,20 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
                           WaitForJob(*cluster, id, timeout, progress));
   progress.Finish();
   if (invocation.json) {
-    COHORT_RETURN_IF_ERROR(Print(JobJson(job)));
+    COHORT_RETURN_IF_ERROR(Print(ToJson(job)));
   } else if (Progress::KindFor(STDOUT_FILENO) == Progress::Kind::kLive) {
     COHORT_RETURN_IF_ERROR(Print(OneLine(JobLine(job))));
   }
   return ExitCodeOf(job);
 }
 
-using JobChange = absl::Status (Cluster::*)(JobId,
-                                            std::optional<absl::Duration>);
-
-absl::StatusOr<int> ChangeJob(const Invocation& invocation,
-                              const std::string& job_text, JobChange change) {
+absl::StatusOr<int> ChangeJob(
+    const Invocation& invocation, const std::string& job_text,
+    absl::FunctionRef<absl::Status(Cluster&, const JobId&)> change) {
   COHORT_ASSIGN_OR_RETURN(const JobId id, ParseJobId(job_text));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  COHORT_RETURN_IF_ERROR(((*cluster).*change)(id, std::nullopt));
+  COHORT_RETURN_IF_ERROR(change(*cluster, id));
   if (invocation.json) {
     COHORT_RETURN_IF_ERROR(Print(IdJson(id)));
   } else {
@@ -389,6 +413,17 @@ absl::StatusOr<int> ChangeJob(const Invocation& invocation,
     COHORT_RETURN_IF_ERROR(Print(OneLine(JobLine(job))));
   }
   return kExitOk;
+}
+
+absl::StatusOr<int> ResizeJob(const Invocation& invocation,
+                              const std::string& job_text,
+                              const std::string& size_text) {
+  COHORT_ASSIGN_OR_RETURN(const int num_workers,
+                          ParseInt("N", size_text, 1, 10'000));
+  return ChangeJob(invocation, job_text,
+                   [num_workers](Cluster& cluster, const JobId& id) {
+                     return cluster.ResizeJob(id, num_workers);
+                   });
 }
 
 struct LogFlags {
@@ -400,11 +435,11 @@ struct LogFlags {
 
 // Empty once it has started: then there are logs, if only empty ones.
 std::string NoLogsText(const Job& job) {
-  if (job.attempt != 0 || job.array.has_value()) return "";
+  if (job.attempt() != 0 || job.has_array()) return "";
   return absl::StrCat(
-      OneLine(absl::StrCat("cohort: job ", job.id.ToText(), " is ",
-                           JobStateName(job.state), " and has never started",
-                           job.reason.empty() ? "" : ": ", job.reason)),
+      OneLine(absl::StrCat("cohort: job ", IdText(job.job_id()), " is ",
+                           EnumText(job.state()), " and has never started",
+                           job.reason().empty() ? "" : ": ", job.reason())),
       "\n");
 }
 
@@ -424,7 +459,7 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
   if (!invocation.json) std::fputs(NoLogsText(job).c_str(), stderr);
   const LogPrinter::Form form = invocation.json ? LogPrinter::Form::kJson
-                                : job.num_workers > 1
+                                : job.num_workers() > 1
                                     ? LogPrinter::Form::kPrefixed
                                     : LogPrinter::Form::kRaw;
   LogPrinter printer(
@@ -474,16 +509,36 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "Ctrl-C ends the waiting, not the job.");
 }
 
-void AddJobsChange(CLI::App& jobs, Invocation& invocation,
-                   const std::string& name, const std::string& description,
-                   JobChange change) {
+void AddJobsChange(
+    CLI::App& jobs, Invocation& invocation, const std::string& name,
+    const std::string& description,
+    absl::Status (Cluster::*change)(JobId, std::optional<absl::Duration>)) {
   auto job = std::make_shared<std::string>();
-  CLI::App* command = AddCommand(jobs, name, description, invocation,
-                                 [&invocation, job, change] {
-                                   return ChangeJob(invocation, *job, change);
-                                 });
+  CLI::App* command = AddCommand(
+      jobs, name, description, invocation, [&invocation, job, change] {
+        return ChangeJob(invocation, *job,
+                         [change](Cluster& cluster, const JobId& id) {
+                           return (cluster.*change)(id, std::nullopt);
+                         });
+      });
   AddJobArgument(*command, *job);
   AddJsonFlag(*command, invocation);
+}
+
+void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
+  auto job = std::make_shared<std::string>();
+  auto size = std::make_shared<std::string>();
+  CLI::App* resize = AddCommand(
+      jobs, "resize",
+      "Change how many ranks a job with --restart one or none has", invocation,
+      [&invocation, job, size] { return ResizeJob(invocation, *job, *size); });
+  AddJobArgument(*resize, *job);
+  resize->add_option("N", *size, "How many from now on")->required();
+  AddJsonFlag(*resize, invocation);
+  resize->footer(
+      "New ranks are placed together, or wait for room together; ranks from N "
+      "on\n"
+      "are stopped.");
 }
 
 void AddJobsList(CLI::App& jobs, Invocation& invocation) {
@@ -532,7 +587,8 @@ void AddJobsLogs(CLI::App& jobs, Invocation& invocation) {
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
   CLI::App* jobs = cohort.add_subcommand(
       "jobs",
-      "List jobs, show, wait for, stop, hold or release one, read its logs");
+      "List jobs, show, wait for, stop, hold, release or resize one, read its "
+      "logs");
   jobs->require_subcommand(1);
   AddJobsList(*jobs, invocation);
   AddJobsGet(*jobs, invocation);
@@ -547,6 +603,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                 &Cluster::Hold);
   AddJobsChange(*jobs, invocation, "release",
                 "Let a held job start when its turn comes", &Cluster::Release);
+  AddJobsResize(*jobs, invocation);
   AddJobsLogs(*jobs, invocation);
 }
 

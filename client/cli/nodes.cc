@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,11 +11,13 @@
 #include "client/cli/errors.h"
 #include "client/cli/table.h"
 #include "client/json.h"
+#include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
+#include "common/taint.h"
 
 namespace cohort::cli {
 namespace {
@@ -26,9 +27,9 @@ constexpr absl::string_view kOrphan = "ORPHAN";
 
 // "1.5/4": what is free of what there is.
 std::string FreeOf(const Node& node, const char* name) {
-  const Amount total = node.resources.Get(name);
+  const Amount total = ResourcesOf(node.resources()).Get(name);
   if (total.IsZero()) return "-";
-  const Amount free = node.available.Get(name);
+  const Amount free = ResourcesOf(node.available()).Get(name);
   if (name == absl::string_view(kMemory)) {
     return absl::StrCat(SizeToText(free.WholeUnits()), "/",
                         SizeToText(total.WholeUnits()));
@@ -38,7 +39,7 @@ std::string FreeOf(const Node& node, const char* name) {
 
 std::string Custom(const Node& node) {
   std::vector<std::string> parts;
-  for (const auto& [name, amount] : node.resources) {
+  for (const auto& [name, amount] : ResourcesOf(node.resources())) {
     if (name == kCpu || name == kGpu || name == kMemory) continue;
     parts.push_back(absl::StrCat(name, " ", FreeOf(node, name.c_str())));
   }
@@ -46,11 +47,12 @@ std::string Custom(const Node& node) {
 }
 
 // "8 x NVIDIA H100, 2 x fake (simulated)".
-std::string DevicesText(const std::vector<Device>& devices) {
+std::string DevicesText(const Node& node) {
   std::map<std::string, int> counts;
-  for (const Device& device : devices) {
-    ++counts[absl::StrCat(device.model.empty() ? device.kind : device.model,
-                          device.simulated ? " (simulated)" : "")];
+  for (const v1::Device& device : node.devices()) {
+    ++counts[absl::StrCat(
+        device.model().empty() ? device.kind() : device.model(),
+        device.simulated() ? " (simulated)" : "")];
   }
   std::vector<std::string> parts;
   for (const auto& [model, count] : counts) {
@@ -59,59 +61,61 @@ std::string DevicesText(const std::vector<Device>& devices) {
   return absl::StrJoin(parts, ", ");
 }
 
-std::string TaintsText(const std::vector<Taint>& taints) {
-  return absl::StrJoin(taints, ",", [](std::string* out, const Taint& taint) {
-    out->append(taint.ToString());
-  });
+std::string TaintsText(const Node& node) {
+  return absl::StrJoin(
+      node.taints(), ",", [](std::string* out, const v1::Taint& taint) {
+        out->append(Taint{taint.key(), taint.value()}.ToString());
+      });
 }
 
 std::string NodesTable(const std::vector<Node>& nodes) {
   Table table({"ID", "NAME", "STATE", "PID", "CPU FREE", "GPU FREE",
                "MEMORY FREE", "CUSTOM FREE", "LABELS", "TAINTS", "DEVICES"});
   for (const Node& node : nodes) {
-    table.Add({node.id.ToHex(), node.name, node.state, absl::StrCat(node.pid),
-               FreeOf(node, kCpu), FreeOf(node, kGpu), FreeOf(node, kMemory),
-               Custom(node),
-               absl::StrJoin(node.labels, ",", absl::PairFormatter("=")),
-               TaintsText(node.taints), DevicesText(node.devices)});
+    table.Add({IdText(node.node_id()), node.name(), node.state(),
+               absl::StrCat(node.pid()), FreeOf(node, kCpu), FreeOf(node, kGpu),
+               FreeOf(node, kMemory), Custom(node),
+               SortedText(node.labels(), ","), TaintsText(node),
+               DevicesText(node)});
   }
   return table.ToString();
 }
 
 // "by ann at 2026-11-21T10:00:00.000Z: fan".
-std::string DrainText(const Drain& drain) {
-  std::string text = absl::StrCat("by ", drain.principal);
-  if (drain.asked_at.has_value()) {
-    absl::StrAppend(&text, " at ", TimeText(*drain.asked_at));
+std::string DrainText(const v1::Drain& drain) {
+  std::string text = absl::StrCat("by ", drain.principal());
+  if (drain.has_asked_at()) {
+    absl::StrAppend(&text, " at ", TimeText(drain.asked_at()));
   }
-  if (drain.deadline.has_value()) {
+  if (drain.has_deadline()) {
     absl::StrAppend(&text, ", what runs is moved at ",
-                    TimeText(*drain.deadline));
+                    TimeText(drain.deadline()));
   }
-  if (!drain.reason.empty()) absl::StrAppend(&text, ": ", drain.reason);
+  if (!drain.reason().empty()) absl::StrAppend(&text, ": ", drain.reason());
   return text;
 }
 
-std::string HeldTable(const std::vector<HeldAttempt>& held) {
+std::string HeldTable(const NodeDetails& details) {
   Table table({"JOB", "NAME", "ATTEMPT", "STATE", "RANKS", "HOLDS", "GPUS"});
-  for (const HeldAttempt& each : held) {
+  bool any_orphan = false;
+  for (const HeldAttempt& each : details.held()) {
+    const bool is_orphan = each.state() == kOrphan;
+    any_orphan = any_orphan || is_orphan;
     std::vector<int> ranks;
     std::vector<std::string> gpus;
-    for (const Rank& rank : each.ranks) {
-      ranks.push_back(rank.rank);
-      gpus.insert(gpus.end(), rank.gpu_ids.begin(), rank.gpu_ids.end());
+    for (const Rank& rank : each.ranks()) {
+      ranks.push_back(rank.rank());
+      gpus.insert(gpus.end(), rank.gpu_ids().begin(), rank.gpu_ids().end());
     }
-    table.Add({each.job.IsNil() ? "-" : each.job.ToText(), each.job_name,
-               each.number == 0 || each.state == kOrphan
-                   ? each.attempt.ToHex()
-                   : absl::StrCat(each.number),
-               each.state, absl::StrJoin(ranks, ","), each.resources.ToString(),
-               absl::StrJoin(gpus, ",")});
+    table.Add(
+        {each.job_id().empty() ? "-" : IdText(each.job_id()), each.job_name(),
+         each.number() == 0 || is_orphan ? IdText(each.attempt_id())
+                                         : absl::StrCat(each.number()),
+         each.state(), absl::StrJoin(ranks, ","),
+         ResourcesOf(each.resources()).ToString(), absl::StrJoin(gpus, ",")});
   }
   std::string text = table.ToString();
-  if (std::any_of(held.begin(), held.end(), [](const HeldAttempt& each) {
-        return each.state == kOrphan;
-      })) {
+  if (any_orphan) {
     absl::StrAppend(&text,
                     "An ORPHAN is of before the store was restored: `cohort "
                     "adopt ATTEMPT` goes on with\none that the backup has, "
@@ -120,18 +124,19 @@ std::string HeldTable(const std::vector<HeldAttempt>& held) {
   return text;
 }
 
-std::string HistoryTable(const std::vector<Event>& history) {
+std::string HistoryTable(const NodeDetails& details) {
   Table table({"TIME", "EVENT", "BY", "TEXT"});
-  for (const Event& event : history) {
-    table.Add({event.at.has_value() ? TimeText(*event.at) : "-", event.kind,
-               event.principal.empty() ? "head" : event.principal, event.text});
+  for (const Event& event : details.history()) {
+    table.Add({TimeText(event.at()), event.kind(),
+               event.principal().empty() ? "head" : event.principal(),
+               event.text()});
   }
   return table.ToString();
 }
 
 // "key: value" lines, then what the node has and what happened to it.
 std::string NodeText(const NodeDetails& details) {
-  const Node& node = details.node;
+  const Node& node = details.node();
   std::string text;
   const auto add = [&text](absl::string_view key, absl::string_view value) {
     const std::string line = OneLine(value);
@@ -139,29 +144,29 @@ std::string NodeText(const NodeDetails& details) {
     absl::StrAppend(&text, key, ":", std::string(13 - key.size(), ' '), line,
                     "\n");
   };
-  add("id", node.id.ToHex());
-  add("name", node.name);
-  add("state", node.since.has_value()
-                   ? absl::StrCat(node.state, " since ", TimeText(*node.since))
-                   : node.state);
-  if (node.drain.has_value()) add("drained", DrainText(*node.drain));
-  add("unfit", node.unfit);
-  add("host", node.host);
-  add("pid", absl::StrCat(node.pid));
-  add("build", node.build);
-  add("incarnation", absl::StrCat(node.incarnation));
-  add("resources", node.resources.ToString());
-  add("available", node.available.ToString());
-  add("taints", TaintsText(node.taints));
-  add("labels", absl::StrJoin(node.labels, ",", absl::PairFormatter("=")));
-  for (const Device& device : node.devices) {
-    add(device.kind, DeviceLine(device));
+  add("id", IdText(node.node_id()));
+  add("name", node.name());
+  add("state", node.has_since() ? absl::StrCat(node.state(), " since ",
+                                               TimeText(node.since()))
+                                : node.state());
+  if (node.has_drain()) add("drained", DrainText(node.drain()));
+  add("unfit", node.unfit());
+  add("host", node.host());
+  add("pid", absl::StrCat(node.pid()));
+  add("build", node.build());
+  add("incarnation", absl::StrCat(node.incarnation()));
+  add("resources", ResourcesOf(node.resources()).ToString());
+  add("available", ResourcesOf(node.available()).ToString());
+  add("taints", TaintsText(node));
+  add("labels", SortedText(node.labels(), ","));
+  for (int i = 0; i < node.devices_size(); ++i) {
+    add(node.devices(i).kind(), DeviceLine(node, i));
   }
-  if (!details.held.empty()) {
-    absl::StrAppend(&text, "\n", HeldTable(details.held));
+  if (!details.held().empty()) {
+    absl::StrAppend(&text, "\n", HeldTable(details));
   }
-  if (!details.history.empty()) {
-    absl::StrAppend(&text, "\n", HistoryTable(details.history));
+  if (!details.history().empty()) {
+    absl::StrAppend(&text, "\n", HistoryTable(details));
   }
   return text;
 }
@@ -171,7 +176,7 @@ absl::StatusOr<int> GetNode(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const NodeDetails details, cluster->GetNode(node));
-  COHORT_RETURN_IF_ERROR(invocation.json ? Print(NodeDetailsJson(details))
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(ToJson(details))
                                          : PrintRaw(NodeText(details)));
   return kExitOk;
 }
@@ -196,8 +201,8 @@ absl::StatusOr<int> RunDrain(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Drain(flags.node, options));
   COHORT_RETURN_IF_ERROR(
-      Print(invocation.json ? NodeJson(node)
-                            : absl::StrCat(node.name, " is ", node.state)));
+      Print(invocation.json ? ToJson(node)
+                            : absl::StrCat(node.name(), " is ", node.state())));
   return kExitOk;
 }
 
@@ -207,8 +212,8 @@ absl::StatusOr<int> RunUndrain(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Undrain(name));
   COHORT_RETURN_IF_ERROR(
-      Print(invocation.json ? NodeJson(node)
-                            : absl::StrCat(node.name, " is ", node.state)));
+      Print(invocation.json ? ToJson(node)
+                            : absl::StrCat(node.name(), " is ", node.state())));
   return kExitOk;
 }
 

@@ -7,6 +7,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/json.h"
+#include "client/message_text.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -17,7 +18,7 @@ namespace {
 
 // What became of an attempt, by what a person said.
 struct Said {
-  JobId job;
+  std::string job;
   std::string text;  // "is adopted"
   std::string json;
 };
@@ -25,22 +26,22 @@ using Speak = absl::StatusOr<Said> (*)(Cluster&, const AttemptId&);
 
 absl::StatusOr<Said> Adopt(Cluster& cluster, const AttemptId& attempt) {
   COHORT_ASSIGN_OR_RETURN(const Adoption adoption, cluster.Adopt(attempt));
-  const std::string json = AdoptionJson(adoption);
-  if (adoption.lost_nodes.empty()) {
-    return Said{adoption.job, "is adopted", json};
-  }
-  return Said{adoption.job,
-              absl::StrCat("is adopted and ends: ",
-                           absl::StrJoin(adoption.lost_nodes, " and "),
-                           adoption.lost_nodes.size() == 1 ? " is" : " are",
-                           " lost, so its ranks elsewhere end too, and the "
-                           "job goes on as after a lost node"),
-              json};
+  const std::string json = ToJsonLine(adoption);
+  const std::string job = IdText(adoption.job_id());
+  const auto& lost = adoption.lost_node_names();
+  if (lost.empty()) return Said{job, "is adopted", json};
+  return Said{
+      job,
+      absl::StrCat("is adopted and ends: ", absl::StrJoin(lost, " and "),
+                   lost.size() == 1 ? " is" : " are",
+                   " lost, so its ranks elsewhere end too, and the "
+                   "job goes on as after a lost node"),
+      json};
 }
 
 absl::StatusOr<Said> End(Cluster& cluster, const AttemptId& attempt) {
   COHORT_ASSIGN_OR_RETURN(const JobId job, cluster.End(attempt));
-  return Said{job, "ends", IdJson(job)};
+  return Said{job.ToText(), "ends", IdJson(job)};
 }
 
 absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
@@ -63,7 +64,7 @@ absl::StatusOr<int> Run(const Invocation& invocation, const std::string& text,
       Print(invocation.json
                 ? said.json
                 : OneLine(absl::StrCat("attempt ", attempt->ToHex(), " of job ",
-                                       said.job.ToText(), " ", said.text))));
+                                       said.job, " ", said.text))));
   return kExitOk;
 }
 

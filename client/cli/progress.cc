@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/printable_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::cli {
 namespace {
@@ -25,10 +27,12 @@ size_t TerminalColumns(int fd) {
 // What changes while nothing happens: how long it runs and what it reports.
 std::string LiveLine(const Job& job) {
   std::string line = JobLine(job);
-  if (job.ran.has_value() && !HasEnded(job.state)) {
-    absl::StrAppend(&line, " ", AgeText(*job.ran));
+  if (job.has_ran() && !HasEnded(job.state())) {
+    absl::StrAppend(&line, " ", AgeText(rpc::FromWire(job.ran())));
   }
-  if (!job.metrics_json.empty()) absl::StrAppend(&line, " ", job.metrics_json);
+  if (!job.metrics_json().empty()) {
+    absl::StrAppend(&line, " ", job.metrics_json());
+  }
   return line;
 }
 
@@ -73,22 +77,22 @@ std::string AgeText(absl::Duration age) {
   return DurationToText(absl::Trunc(age, absl::Seconds(1)));
 }
 
-std::string CountsText(const ArrayStatus& array) {
+std::string CountsText(const v1::ArrayStatus& array) {
   std::vector<std::string> counts;
-  for (const auto& [state, count] : array.counts) {
-    counts.push_back(absl::StrCat(count, " ", JobStateName(state)));
+  for (const v1::ArrayStatus::StateCount& each : array.counts()) {
+    counts.push_back(absl::StrCat(each.count(), " ", EnumText(each.state())));
   }
   return absl::StrJoin(counts, ", ");
 }
 
 std::string JobLine(const Job& job) {
   std::string line =
-      absl::StrCat("job ", job.id.ToText(), " ", JobStateName(job.state));
-  if (job.attempt > 1) absl::StrAppend(&line, " attempt ", job.attempt);
-  if (job.array.has_value()) {
-    absl::StrAppend(&line, " (", CountsText(*job.array), ")");
+      absl::StrCat("job ", IdText(job.job_id()), " ", EnumText(job.state()));
+  if (job.attempt() > 1) absl::StrAppend(&line, " attempt ", job.attempt());
+  if (job.has_array()) {
+    absl::StrAppend(&line, " (", CountsText(job.array()), ")");
   }
-  if (!job.reason.empty()) absl::StrAppend(&line, ": ", job.reason);
+  if (!job.reason().empty()) absl::StrAppend(&line, ": ", job.reason());
   return line;
 }
 

@@ -43,7 +43,7 @@ class Progress {
 std::string AgeText(absl::Duration age);
 
 // "3 PENDING, 2 RUNNING".
-std::string CountsText(const ArrayStatus& array);
+std::string CountsText(const v1::ArrayStatus& array);
 
 // "job <id> RUNNING attempt 2 (loss 0.31)".
 std::string JobLine(const Job& job);

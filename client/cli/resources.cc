@@ -5,6 +5,7 @@
 #include "client/cli/command.h"
 #include "client/cli/table.h"
 #include "client/json.h"
+#include "client/message_text.h"
 #include "common/exit_code.h"
 #include "common/resource_text.h"
 #include "common/status_macros.h"
@@ -15,10 +16,12 @@ namespace {
 std::string ResourcesTable(const ClusterResources& resources) {
   Table table({"RESOURCE", "TOTAL", "AVAILABLE"});
   std::set<std::string> names = {kCpu, kGpu, kMemory};
-  for (const auto& [name, amount] : resources.total) names.insert(name);
+  const ResourceSet total = ResourcesOf(resources.total());
+  const ResourceSet available = ResourcesOf(resources.available());
+  for (const auto& [name, amount] : total) names.insert(name);
   for (const std::string& name : names) {
-    table.Add({name, AmountText(name, resources.total.Get(name)),
-               AmountText(name, resources.available.Get(name))});
+    table.Add({name, AmountText(name, total.Get(name)),
+               AmountText(name, available.Get(name))});
   }
   return table.ToString();
 }
@@ -28,7 +31,7 @@ absl::StatusOr<int> RunResources(const Invocation& invocation) {
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const ClusterResources resources,
                           cluster->Resources());
-  COHORT_RETURN_IF_ERROR(invocation.json ? Print(ResourcesJson(resources))
+  COHORT_RETURN_IF_ERROR(invocation.json ? Print(ToJson(resources))
                                          : PrintRaw(ResourcesTable(resources)));
   return kExitOk;
 }

@@ -151,11 +151,15 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
 // So that nobody waits for what cannot come.  Brief: it is beside the point.
 void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
   const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
-  if (!job.ok() || job->state != JobState::kPending || !job->never_fits) return;
+  if (!job.ok() || job->state() != v1::JOB_STATE_PENDING ||
+      !job->never_fits()) {
+    return;
+  }
   const absl::StatusOr<Explanation> why =
       cluster.Explain(id, {.deadline = absl::Seconds(1)});
-  const std::string text =
-      why.ok() ? NeverFitsText(*why) : absl::StrCat(OneLine(job->reason), "\n");
+  const std::string text = why.ok()
+                               ? NeverFitsText(*why)
+                               : absl::StrCat(OneLine(job->reason()), "\n");
   std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
                           "until other nodes join: ",
                           text, "cohort: `cohort explain ", id.ToText(),
@@ -229,9 +233,17 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("S");
   submit
       .add_option("--max-failures", job.max_failures,
-                  "Start again after up to N failures, -1: any number; drains "
-                  "and the first 3 losses of a node do not count (default: 0)")
+                  "Start again after up to N failures, of each rank with "
+                  "--restart one, -1: any number; drains and the first 3 "
+                  "losses of a node do not count (default: 0; with --restart "
+                  "one -1)")
       ->option_text("N");
+  submit
+      .add_option("--restart", job.restart,
+                  "When a rank fails: all start again, it starts again alone "
+                  "(one), or the others end first and the job has failed "
+                  "(none) (default: all)")
+      ->option_text("all|one|none");
   submit.add_flag("--preflight", job.spec.run_config.preflight,
                   "Before the command runs, let the ranks meet and measure "
                   "every pair and all together; `jobs get` shows the report");

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 // Text for people.
@@ -26,5 +28,12 @@ class Table {
 
 // How many columns it takes on a terminal, for UTF-8 without wide characters.
 size_t ColumnsOf(absl::string_view text);
+
+// "a=1,b=2": the entries of a message's map, whose own order is by chance.
+template <typename Map>
+std::string SortedText(const Map& map, absl::string_view separator) {
+  const std::map<std::string, std::string> sorted(map.begin(), map.end());
+  return absl::StrJoin(sorted, separator, absl::PairFormatter("="));
+}
 
 }  // namespace cohort::cli

@@ -214,6 +214,16 @@ void FakeHead::ServeJobs(rpc::Router& router) {
                   job->second.job.set_state(v1::JOB_STATE_STOPPING);
                   std::move(reply)(v1::StopJobResponse());
                 });
+  router.Handle(rpc::kResizeJob, rpc::Access::kCluster, strand_,
+                [this](const std::shared_ptr<rpc::CallContext>&,
+                       const v1::ResizeJobRequest& request,
+                       rpc::Reply<v1::ResizeJobResponse> reply) {
+                  MutexLock lock(mutex_);
+                  const auto job = jobs_.find(request.job_id());
+                  if (job == jobs_.end()) return std::move(reply)(NoSuchJob());
+                  job->second.job.set_num_workers(request.num_workers());
+                  std::move(reply)(v1::ResizeJobResponse());
+                });
   router.Handle(rpc::kWaitJob, rpc::Access::kCluster, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::WaitJobRequest& request,
@@ -334,6 +344,7 @@ absl::StatusOr<v1::SubmitJobResponse> FakeHead::Submit(
     job.set_state(v1::JOB_STATE_PENDING);
     job.set_failed_rank(-1);
     *job.mutable_spec() = request.spec();
+    job.set_num_workers(request.spec().scaling().num_workers());
   } else if (entry->second.first != body) {
     return absl::AlreadyExistsError("the request id was used");
   }

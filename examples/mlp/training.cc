@@ -15,6 +15,7 @@
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "examples/gang_loss.h"
 #include "examples/program.h"
 #include "examples/restore.h"
 
@@ -200,7 +201,11 @@ absl::StatusOr<bool> Training::RunEpoch() {
     COHORT_RETURN_IF_ERROR(network_->AwaitPrefetch());
     loader_->Recycle(*std::move(batch));
     batch = *std::move(next);
-    if (batch && ReachedSteps()) return false;
+    if (!batch) break;
+    if (ReachedSteps()) return false;
+    if (is_leaving_ && !std::exchange(saved_to_leave_, true)) {
+      COHORT_RETURN_IF_ERROR(SaveCheckpoint());
+    }
   }
   COHORT_RETURN_IF_ERROR(EndEpoch());
   return !ReachedSteps();
@@ -246,16 +251,14 @@ absl::StatusOr<double> Training::GlobalLoss() {
   COHORT_ASSIGN_OR_RETURN(const double loss, network_->Loss());
   // Every rank has the same number of samples in a step: the mean of means is
   // the mean.
-  std::vector<double> mean{loss};
-  COHORT_RETURN_IF_ERROR(session_.comm().AllReduce(
-      Buffer::Of(std::span(mean)), trainer::ReduceOp::kAverage, kPatience));
+  COHORT_ASSIGN_OR_RETURN(const examples::GangStep done,
+                          examples::AgreeOnStep(session_, loss));
+  is_leaving_ = done.is_leaving;
   // In fp16 the step was left out, and the scaler says when that goes too far.
-  if (!std::isfinite(mean[0]) && !scaler_) {
-    return absl::InternalError(
-        absl::StrCat("the loss is ", mean[0], " at step ", step_ + 1,
-                     ": lower --lr, or look for damaged input"));
+  if (!scaler_) {
+    COHORT_RETURN_IF_ERROR(examples::CheckLoss(done.loss, step_ + 1));
   }
-  return mean[0];
+  return done.loss;
 }
 
 double Training::SamplesPerSecond() const {

@@ -95,6 +95,10 @@ class Training {
   int64_t cursor_ = 0;
 
   int64_t saved_step_ = -1;
+  // A rank of the gang is to be gone by a deadline (GangStep); once it was, a
+  // checkpoint is written for it.
+  bool is_leaving_ = false;
+  bool saved_to_leave_ = false;
   std::optional<double> accuracy_;
   // Of the epoch in this process.
   absl::Duration epoch_start_;

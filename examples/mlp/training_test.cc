@@ -88,6 +88,9 @@ class TrainingTest : public ::testing::Test {
   }
 
   TrainOptions small_;
+  // The last rank is told in its third step that it is to be gone by a
+  // deadline.
+  bool last_rank_leaves_ = false;
   TempDir directory_;
 
  private:
@@ -103,16 +106,23 @@ class TrainingTest : public ::testing::Test {
                                   .local_world = world,
                                   .checkpoint_root = directory + "/checkpoints",
                                   .restore = restore};
+    trainer::GangSession* told = nullptr;
+    int reports = 0;
     // Rank 0 alone commits.
     auto session = trainer::GangSession::Join(
         directory, place,
         [&](absl::string_view report) {
           if (rank == 0) outcome.last_report = std::string(report);
+          if (last_rank_leaves_ && rank == world - 1 && ++reports == 3) {
+            told->SetNotice({.kind = trainer::RunNotice::Kind::kDrain,
+                             .deadline = absl::Seconds(1)});
+          }
         },
         [&](const CheckpointRecord& record) {
           outcome.committed.push_back(record);
         });
     if (!session.ok()) return session.status();
+    told = session->get();
     CpuDevice cpu;
     const MachineClock clock;
     auto training = Training::Create(options, **session, cpu, clock);
@@ -155,6 +165,17 @@ TEST_P(TrainingPrecisionTest, GoesOnExactlyFromACheckpoint) {
   EXPECT_EQ(second.optimizer, whole.optimizer);
   EXPECT_EQ(Slurp(directory_.File("parts.log")),
             Slurp(directory_.File("whole.log")));
+}
+
+// Wherever in the gang the notice comes, and once.
+TEST_F(TrainingTest, LeavesACheckpointBeforeARankIsMoved) {
+  last_rank_leaves_ = true;
+  const Outcome outcome = Run(2, small_);
+  EXPECT_THAT(outcome.ended, Each(IsOk()));
+  ASSERT_EQ(outcome.committed.size(), 3u);  // and one an epoch
+  EXPECT_EQ(outcome.committed[0].step, 4);
+  const Outcome rest = Run(2, small_, outcome.committed[0]);
+  EXPECT_EQ(rest.model, outcome.model);
 }
 
 TEST_F(TrainingTest, RefusesACheckpointOfAnotherRun) {

@@ -223,8 +223,9 @@ absl::StatusOr<bool> Training::RunEpoch() {
     loader_->Recycle(*std::move(batch));
     if (last) break;
     if (ReachedSteps()) return false;
-    if (options_.checkpoint_every > 0 &&
-        step_ % options_.checkpoint_every == 0) {
+    const bool is_due =
+        options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
+    if (is_due || (is_leaving_ && !std::exchange(saved_to_leave_, true))) {
       COHORT_RETURN_IF_ERROR(SaveCheckpoint());
     }
   }
@@ -253,14 +254,15 @@ absl::Status Training::Step(Batch& batch) {
   COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
   // Every rank has the same number of samples in a step: the mean of means is
   // the mean.
-  COHORT_ASSIGN_OR_RETURN(const double global,
-                          examples::MeanOverGang(session_.comm(), mine, 1));
-  COHORT_RETURN_IF_ERROR(examples::CheckLoss(global, step_ + 1));
+  COHORT_ASSIGN_OR_RETURN(const examples::GangStep done,
+                          examples::AgreeOnStep(session_, mine));
+  COHORT_RETURN_IF_ERROR(examples::CheckLoss(done.loss, step_ + 1));
+  is_leaving_ = done.is_leaving;
   ++step_;
   cursor_ = batch.cursor;
-  history_.losses.push_back(global);
-  loss_log_.Add(step_, global);
-  return Report(global);
+  history_.losses.push_back(done.loss);
+  loss_log_.Add(step_, done.loss);
+  return Report(done.loss);
 }
 
 double Training::SamplesPerSecond() const {

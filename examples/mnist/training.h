@@ -91,6 +91,10 @@ class Training {
   LossHistory history_;
 
   int64_t saved_step_ = -1;
+  // A rank of the gang is to be gone by a deadline (GangStep); once it was, a
+  // checkpoint is written for it.
+  bool is_leaving_ = false;
+  bool saved_to_leave_ = false;
   std::optional<double> accuracy_;  // in percent, the last one measured
   // Of the epoch in this process: for samples a second.
   absl::Duration epoch_start_;

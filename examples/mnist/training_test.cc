@@ -54,6 +54,8 @@ struct Attempt {
   std::optional<CheckpointRecord> restore;
   // Rank 1 kills itself with SIGKILL when it reports this step.
   int64_t die_at_step = 0;
+  // It is told when it reports this step that it is to be gone by a deadline.
+  int64_t notice_at_step = 0;
 };
 
 struct Outcome {
@@ -140,8 +142,14 @@ class TrainingTest : public ::testing::Test {
                          .checkpoint_root = Directory() + "/checkpoints",
                          .restore = attempt.restore};
     int64_t reports = attempt.restore ? attempt.restore->step : 0;
+    GangSession* told = nullptr;
     const auto on_report = [&](absl::string_view) {
-      if (++reports == attempt.die_at_step && rank == 1) raise(SIGKILL);
+      ++reports;
+      if (rank != 1) return;
+      if (reports == attempt.die_at_step) raise(SIGKILL);
+      if (reports == attempt.notice_at_step) {
+        told->SetNotice({.deadline = absl::Seconds(1)});
+      }
     };
     const auto on_commit = [&](const CheckpointRecord& record) {
       std::ofstream(Directory() + "/committed", std::ios::app)
@@ -150,6 +158,7 @@ class TrainingTest : public ::testing::Test {
     COHORT_ASSIGN_OR_RETURN(
         const std::unique_ptr<GangSession> session,
         GangSession::Join(Directory(), place, on_report, on_commit));
+    told = session.get();
     const MachineClock clock;
     Training training(attempt.options, *session, torch::kCPU, clock);
     COHORT_RETURN_IF_ERROR(training.Run());
@@ -204,6 +213,14 @@ TEST_F(TrainingTest, GoesOnExactlyAfterARankWasKilledInTheMiddleOfAnEpoch) {
     EXPECT_EQ(LineOf(resumed.outputs[1], "sample ids: epoch 2"),
               LineOf(whole.outputs[1], "sample ids: epoch 2"));
   }
+}
+
+// Wherever in the gang the notice comes, and once.
+TEST_F(TrainingTest, LeavesACheckpointBeforeARankIsMoved) {
+  const Outcome told = Run({.options = small_, .notice_at_step = 3});
+  EXPECT_THAT(told.exit_statuses, Each(0)) << told.outputs[0];
+  ASSERT_EQ(told.committed.size(), 3u);  // and one an epoch
+  EXPECT_EQ(told.committed[0].step, 4);
 }
 
 TEST_F(TrainingTest, RanksSeeDisjointSamplesAndTogetherTheEpoch) {

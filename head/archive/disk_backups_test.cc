@@ -76,7 +76,7 @@ TEST_F(DiskBackupsTest, WritesWhatAHeadNeedsAndNothingElse) {
 TEST_F(DiskBackupsTest, IsHot) {
   COHORT_ASSERT_OK(fixture_.Backup(fixture_.path("one")));
   EventRecord event;
-  event.number = 2;
+  event.set_number(2);
   COHORT_ASSERT_OK(fixture_.store().Append(3, {ToWrite(event)}));
   COHORT_ASSERT_OK(fixture_.Backup(fixture_.path("two")));
 
@@ -183,7 +183,7 @@ TEST_F(DiskBackupsTest, AFullDiskLeavesNothingAndTheStoreGoesOn) {
   EXPECT_EQ(GetReason(refused.status()), "disk_full");
   ExpectNothingLeft();
   EventRecord event;
-  event.number = 2;
+  event.set_number(2);
   COHORT_EXPECT_OK(fixture_.store().Append(3, {ToWrite(event)}));
   COHORT_EXPECT_OK(fixture_.Backup(fixture_.path("backup")));
 }

@@ -95,7 +95,7 @@ TEST_F(InspectTest, ReadsATableInPieces) {
   Batch batch;
   for (uint64_t number = 100; number < 2'600; ++number) {
     EventRecord event;
-    event.number = number;
+    event.set_number(number);
     batch.push_back(ToWrite(event));
   }
   COHORT_ASSERT_OK(fixture_.store().Append(3, batch));
@@ -135,7 +135,7 @@ TEST_F(InspectTest, NoStoreIsNotFoundAndNoneIsMade) {
 
 TEST_F(InspectTest, ADamagedRowIsToldAndTheOthersAreShown) {
   EventRecord event;
-  event.number = 2;
+  event.set_number(2);
   Write write = ToWrite(event);
   write.value->back() ^= 1;
   COHORT_ASSERT_OK(fixture_.store().Append(3, {write}));
@@ -171,8 +171,8 @@ TEST_F(CheckTest, CountsAWholeStoreAndABackupAndChangesNothing) {
     EXPECT_EQ(
         ToText(*report),
         "whole: 12 rows (cluster 1, nodes 1, jobs 3, attempts 1, requests "
-        "1, packages 1, events 1, arrays 0, wait_reasons 0, specs 3), term "
-        "3, change 12\n");
+        "1, packages 1, events 1, arrays 0, wait_reasons 0, specs 3, "
+        "processes 0), term 3, change 12\n");
     EXPECT_THAT(ToJson(*report), HasSubstr("\"has_mark\":true,\"rows\":{"
                                            "\"cluster\":1,\"nodes\":1"));
     EXPECT_EQ(ReadTree(state_dir), before);
@@ -186,7 +186,8 @@ TEST_F(CheckTest, CountsAWholeStoreAndABackupAndChangesNothing) {
 TEST_F(CheckTest, NamesEachDamagedRow) {
   EventRecord event;
   Batch batch;
-  for (event.number = 2; event.number < 4; ++event.number) {
+  for (const uint64_t number : {2, 3}) {
+    event.set_number(number);
     batch.push_back(ToWrite(event));
     batch.back().value->back() ^= 1;
   }
@@ -203,8 +204,8 @@ TEST_F(CheckTest, NamesEachDamagedRow) {
 // Also in a block that no row is read from: what was deleted there.
 TEST_F(CheckTest, NamesADamagedTableFile) {
   EventRecord event;
-  event.number = 2;
-  event.text = std::string(100'000, 'x');
+  event.set_number(2);
+  event.set_text(std::string(100'000, 'x'));
   COHORT_ASSERT_OK(fixture_.store().Append(3, {ToWrite(event)}));
   fixture_.CloseStore();
   (void)fixture_.store();  // writes what the log held to table files

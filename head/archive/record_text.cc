@@ -18,6 +18,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/timestamp.pb.h"
 
 #include "cohort/v1/storage.pb.h"
 #include "common/job_id.h"
@@ -29,6 +30,7 @@
 #include "head/state/run_controller.h"
 #include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -74,6 +76,10 @@ Scalar Bytes(const FieldDescriptor& field, const std::string& bytes) {
   return {Escaped(bytes)};
 }
 
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", time, absl::UTCTimeZone());
+}
+
 Scalar Signed(const FieldDescriptor& field, int64_t number) {
   const std::string& name = field.name();
   if (!absl::EndsWith(name, "_us")) return {absl::StrCat(number), false};
@@ -81,8 +87,7 @@ Scalar Signed(const FieldDescriptor& field, int64_t number) {
                        absl::EndsWith(name, "since_us") || name == "until_us" ||
                        name == "deadline_us";
   if (!is_time) return {absl::FormatDuration(absl::Microseconds(number))};
-  return {absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromUnixMicros(number),
-                           absl::UTCTimeZone())};
+  return {TimeText(absl::FromUnixMicros(number))};
 }
 
 // One value; `index` is -1 for a field that is not repeated.
@@ -144,6 +149,10 @@ std::optional<std::string> PairText(const Message& message) {
     const auto& type = *message.GetDescriptor();
     return absl::StrCat(ScalarOf(message, *type.field(0), -1).text, "=",
                         ScalarOf(message, *type.field(1), -1).text);
+  }
+  if (const auto* at =
+          dynamic_cast<const google::protobuf::Timestamp*>(&message)) {
+    return TimeText(rpc::FromWire(*at));
   }
   if (const auto* set = dynamic_cast<const v1::ResourceSet*>(&message)) {
     std::vector<std::string> amounts;

@@ -9,6 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -32,10 +33,11 @@ SpecRecord SomeSpec() {
 JobRecord SomeJob() {
   JobRecord job;
   job.id = *JobId::FromBytes(std::string(16, 'j'));
+  job.origin.set_namespace_("default");
   job.state = v1::JOB_STATE_RUNNING;
   job.submitted_at = absl::FromUnixMicros(1);
   job.stderr_tail = std::string("bad \xff\0", 6);
-  job.exit = ExitStatus{.code = 3};
+  job.exit = ExitOf({.code = 3});
   return job;
 }
 
@@ -67,20 +69,24 @@ TEST(RecordTextTest, TextHasALineAField) {
       resources_per_worker: CPU=0.5
       placement_strategy: PACK
     run:
+      max_failures: 0
       retry_delay_us: 1s
       grace_us: 10s
+      restart: ALL
 )");
 }
 
 TEST(RecordTextTest, JsonIsOneLine) {
   EventRecord event;
-  event.number = 258;
-  event.kind = "a\"b";
-  event.text = "line\n";
+  event.set_number(258);
+  *event.mutable_at() = rpc::ToWire(absl::FromUnixMicros(2));
+  event.set_kind("a\"b");
+  event.set_namespace_("default");
+  event.set_text("line\n");
   EXPECT_EQ(TextOf(event, RecordForm::kJson),
             R"({"table":"events","key":"0000000000000102","record":{)"
-            R"("number":258,"kind":"a\"b","origin":{"namespace":"default"},)"
-            R"("text":"line\\n"}})"
+            R"("number":258,"at":"1970-01-01T00:00:00.000002Z",)"
+            R"("kind":"a\"b","namespace":"default","text":"line\\n"}})"
             "\n");
 }
 

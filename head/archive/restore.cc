@@ -23,6 +23,7 @@
 #include "head/store/migration.h"
 #include "head/store/records_codec.h"
 #include "head/store/rocksdb_store.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -31,6 +32,7 @@ namespace {
 // each time that it starts.
 constexpr uint64_t kTermsOfGeneration = 1 << 16;
 constexpr int64_t kEpochStep = 1'000'000;
+constexpr uint64_t kIncarnationStep = 1'000'000;
 
 absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
   if (backup.empty()) {
@@ -221,6 +223,7 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   for (JobRecord& job : rows.jobs) {
     if (HasEnded(job.state)) continue;
     job.epoch += kEpochStep;
+    job.incarnations += kIncarnationStep;
     batch.push_back(ToWrite(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {
@@ -233,11 +236,12 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
     batch.push_back(ToWrite(attempt));
   }
   EventRecord event;
-  event.number = cluster.next_event++;
-  event.at = now;
-  event.kind = "store_restored";
-  event.origin.principal = principal;
-  event.text = absl::StrCat("generation ", cluster.generation.ToHex());
+  event.set_number(cluster.next_event++);
+  *event.mutable_at() = rpc::ToWire(now);
+  event.set_kind("store_restored");
+  event.set_namespace_("default");
+  event.set_principal(principal);
+  event.set_text(absl::StrCat("generation ", cluster.generation.ToHex()));
   batch.push_back(ToWrite(event));
   batch.push_back(ToWrite(cluster));
   return batch;

@@ -77,7 +77,9 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
   EXPECT_EQ(rows->attempts[0].orphaned_since, fixture_.executor().Wall());
   EXPECT_EQ(rows->attempts[0].epoch, 1);
   for (const JobRecord& job : rows->jobs) {
-    EXPECT_EQ(job.epoch, job.id == FilledId<JobId>('e') ? 1 : 1'000'001);
+    const bool has_ended = job.id == FilledId<JobId>('e');
+    EXPECT_EQ(job.epoch, has_ended ? 1 : 1'000'001);
+    EXPECT_EQ(job.incarnations, has_ended ? 1u : 1'000'001u);
   }
   EXPECT_THAT(ReadFile(target() + "/credential"),
               IsOkAndHolds(std::string(32, 's')));
@@ -89,8 +91,8 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
   COHORT_ASSERT_OK(store);
   const auto events = LoadRecords<EventRecord>(**store);
   COHORT_ASSERT_OK(events);
-  EXPECT_EQ(events->back().kind, "store_restored");
-  EXPECT_EQ(events->back().origin.principal, "user/ada");
+  EXPECT_EQ(events->back().kind(), "store_restored");
+  EXPECT_EQ(events->back().principal(), "user/ada");
   store->reset();
   // It opens to write, with a mark that fits.
   COHORT_EXPECT_OK(RocksdbStore::Open({.path = target() + "/store"}));

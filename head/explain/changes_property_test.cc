@@ -203,9 +203,9 @@ class Cluster final : public ClusterStateTest {
   void End(const JobId& job) {
     if (StateOf(job) != v1::JOB_STATE_STARTING) return;
     Run(job);
-    const std::vector<AttemptPart> parts = Attempt(job).parts;
-    for (const AttemptPart& part : parts) {
-      Say(part.node, Exited(job, part.node, 0));
+    const std::vector<Place> places = Attempt(job).places;
+    for (const Place& place : places) {
+      Say(place.node, Exited(job, place.node, 0));
     }
   }
   void Release(const JobId& job) {

@@ -493,7 +493,9 @@ void CheckJobs(const World& world, const GangRequest& request,
     ResourceSet sum;
     for (const AttemptRecord& attempt : world.attempts()) {
       if (attempt.job != job) continue;
-      for (const AttemptPart& part : attempt.parts) sum.Add(part.resources);
+      for (const Place& place : attempt.places) {
+        sum.Add(world.HeldOn(attempt, place.node).resources());
+      }
     }
     return std::make_pair(sum.Get(kGpu), sum.Get(kCpu));
   };

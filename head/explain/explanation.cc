@@ -40,7 +40,7 @@ bool HasRoomFor(const ClusterState& state, const JobRecord& job,
   // question to the planner.
   constexpr int64_t kElementsExplained = 64;
   if (elements > kElementsExplained) return false;
-  GangRequest request = RequestOf(*job.spec);
+  GangRequest request = RequestOf(job);
   if (elements == 1) return Fits(state.nodes().index(), request);
   if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK ||
       request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD ||
@@ -164,9 +164,9 @@ std::vector<std::string> NodesOf(const ClusterState& state,
   std::vector<std::string> names;
   const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return names;
-  for (const AttemptPart& part : attempt->parts) {
-    const NodeRecord* const node = state.nodes().Find(part.node);
-    names.push_back(node == nullptr ? part.node.ToHex() : node->name);
+  for (const Place& place : attempt->places) {
+    const NodeRecord* const node = state.nodes().Find(place.node);
+    names.push_back(node == nullptr ? place.node.ToHex() : node->name);
   }
   return names;
 }
@@ -175,10 +175,10 @@ std::vector<std::string> NodesOf(const ClusterState& state,
 std::string Preparing(const ClusterState& state, const JobRecord& job) {
   const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
   std::vector<std::string> names;
-  for (const AttemptPart& part : attempt->parts) {
-    if (part.phase != v1::PART_PHASE_ASSIGNED) continue;
-    const NodeRecord* const node = state.nodes().Find(part.node);
-    names.push_back(node == nullptr ? part.node.ToHex() : node->name);
+  for (const Place& place : attempt->places) {
+    if (place.phase != v1::PLACE_PHASE_ASSIGNED) continue;
+    const NodeRecord* const node = state.nodes().Find(place.node);
+    names.push_back(node == nullptr ? place.node.ToHex() : node->name);
   }
   if (attempt->state != v1::ATTEMPT_STATE_PREPARING || names.empty()) return "";
   return absl::StrCat("; ", NamesText(names),
@@ -235,7 +235,7 @@ std::string TimeText(absl::Time time) {
 std::string WhyOthersWaited(const WaitHistory& waits, const JobRecord& job,
                             absl::Time at) {
   const WaitReasonRecord* const reason =
-      waits.At(ShapeKeyOf(RequestOf(*job.spec)), at);
+      waits.At(ShapeKeyOf(RequestOf(job)), at);
   if (reason == nullptr) return "";
   return absl::StrCat("; jobs that ask for the same waited: ", reason->text);
 }
@@ -333,7 +333,7 @@ class Elements {
     const auto& sequences = state.jobs().by_sequence();
     any_ = state.jobs().Find(sequences.at(entry.first_sequence));
     const auto in_line = state.line().CountSome(
-        RequestOf(*any_->spec), any_->spec->priority(), entry.first_sequence,
+        RequestOf(*any_), any_->spec->priority(), entry.first_sequence,
         entry.first_sequence + static_cast<uint64_t>(entry.size));
     Add(v1::WAIT_KIND_RESOURCES, in_line.jobs, in_line.first);
     const int64_t pending = entry.CountOf(v1::JOB_STATE_PENDING);
@@ -433,7 +433,7 @@ Explanation Explainer::Explain(const ClusterState& state, const JobRecord& job,
   if (when.history) AddHistory(state, waits_, job, explanation);
   if (job.state != v1::JOB_STATE_PENDING) return explanation;
   explanation.others = OthersOf(state, job, read_only);
-  const GangRequest request = RequestOf(*job.spec);
+  const GangRequest request = RequestOf(job);
   explanation.ahead =
       state.line().AheadOf(job, kAheadShown, [&](const GangRequest& other) {
         return MayMeet(state.nodes().index(), request, other);

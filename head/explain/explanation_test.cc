@@ -116,13 +116,13 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
   Join(b_, 4);
   const JobId job = SubmitJob(Spec(8, 1));
   const std::string both = absl::StrCat(
-      state_->nodes().Find(Attempt(job).parts[0].node)->name, " and ",
-      state_->nodes().Find(Attempt(job).parts[1].node)->name);
+      state_->nodes().Find(Attempt(job).places[0].node)->name, " and ",
+      state_->nodes().Find(Attempt(job).places[1].node)->name);
 
   EXPECT_EQ(Why(job).summary,
             absl::StrCat("it waits for nothing: attempt 1 is starting on ",
                          both, "; ", both, " still prepare"));
-  Say(a_, At(job, v1::PHASE_PREPARED));
+  Say(a_, At(job, Stage::kPrepared));
   EXPECT_THAT(Why(job).summary,
               HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->name,
                                      " still prepares")));

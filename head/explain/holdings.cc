@@ -28,10 +28,12 @@ int64_t GainOn(const NodeForm& form, const ResourceSet& freed,
   return std::max<int64_t>(after - now, 0);
 }
 
-ResourceSet HeldBy(const AttemptRecord& attempt) {
+ResourceSet HeldBy(const AttemptRecord& attempt, const NodeTable& nodes) {
   ResourceSet held;
-  for (const AttemptPart& part : attempt.parts) {
-    if (!IsOver(part)) held.Add(part.resources);
+  for (const Place& place : attempt.places) {
+    const auto all = nodes.HeldOn(place.node);
+    const auto own = all.find(attempt.id);
+    if (own != all.end()) held.Add(own->second);
   }
   return held;
 }
@@ -76,7 +78,7 @@ Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
         const JobId& job = record.job;
         const auto [place, fresh] = holdings.jobs.try_emplace(job);
         Holding& holding = place->second;
-        if (fresh) holding.everywhere = HeldBy(record);
+        if (fresh) holding.everywhere = HeldBy(record, nodes);
         holding.nodes.emplace_back(id, attempt);
         holding.resources.Add(held);
         holding.gain += GainOn(*form, held, request);

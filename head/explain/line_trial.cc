@@ -51,12 +51,12 @@ std::vector<NodeSnapshot> LineTrial::NodesWithout(const JobId& job) const {
   std::vector<NodeSnapshot> nodes;
   const AttemptRecord* const attempt = state_.attempts().LastOf(job);
   if (attempt == nullptr) return nodes;
-  for (const AttemptPart& part : attempt->parts) {
-    const NodeSnapshot* const node = state_.nodes().index().Find(part.node);
-    if (IsOver(part) || node == nullptr || node->gate != NodeGate::kOpen) {
+  for (const Place& place : attempt->places) {
+    const NodeSnapshot* const node = state_.nodes().index().Find(place.node);
+    if (IsOver(place) || node == nullptr || node->gate != NodeGate::kOpen) {
       continue;
     }
-    nodes.push_back(state_.nodes().Imagine(part.node, {attempt->id}));
+    nodes.push_back(state_.nodes().Imagine(place.node, {attempt->id}));
   }
   return nodes;
 }
@@ -81,7 +81,7 @@ void LineTrial::AddReleased(const std::set<JobId>& ended,
     if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
     if (job.held || state_.gates().start_times().WaitOf(job)) continue;
     contenders.push_back(
-        {.place = WaitingLine::PlaceOf(job), .request = RequestOf(*job.spec)});
+        {.place = WaitingLine::PlaceOf(job), .request = RequestOf(job)});
   }
 }
 
@@ -108,7 +108,7 @@ std::optional<bool> LineTrial::HasNoRival(
       state_.line().Requests(kContendersMax);
   if (requests.size() == kContendersMax) return std::nullopt;
   // One that asks for the same and is behind starts no sooner.
-  const GangRequest own = RequestOf(*job_.spec);
+  const GangRequest own = RequestOf(job_);
   const bool is_first =
       state_.line().Contains(job_) &&
       std::none_of(ahead_.begin(), ahead_.end(), [&own](const Contender& each) {
@@ -156,7 +156,7 @@ std::optional<bool> LineTrial::Walk(const std::vector<Contender>& contenders,
       Take(part, nodes);
     }
   }
-  return Fits(nodes, RequestOf(*job_.spec));
+  return Fits(nodes, RequestOf(job_));
 }
 
 }  // namespace cohort::head

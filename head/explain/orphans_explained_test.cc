@@ -40,7 +40,7 @@ TEST_F(OrphansExplainedTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
@@ -56,11 +56,11 @@ TEST_F(OrphansExplainedTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
 TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
   Join(kNode);
   const JobId known = NewJob(2);
-  const ObservedAttempt one = Run(known, kNode);
+  const v1::ObservedPlace one = Run(known, kNode);
   const JobId job = NewJob(2);
   Backup();
   Join(kOtherNode);
-  const ObservedAttempt two = Run(job, kOtherNode);
+  const v1::ObservedPlace two = Run(job, kOtherNode);
   Restore();
   Join(kNode, {one});
   Join(kOtherNode, {two});
@@ -69,20 +69,20 @@ TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
   const Explanation runs =
       explainer_.Explain(*state_, Job(known), /*read_only=*/false);
   EXPECT_THAT(runs.summary,
-              AllOf(HasSubstr("cohort adopt " + one.attempt.ToHex()),
-                    HasSubstr("cohort end " + one.attempt.ToHex())));
+              AllOf(HasSubstr("cohort adopt " + AttemptOf(one).ToHex()),
+                    HasSubstr("cohort end " + AttemptOf(one).ToHex())));
   const Explanation waits =
       explainer_.Explain(*state_, Job(job), /*read_only=*/false);
-  EXPECT_THAT(waits.summary, HasSubstr("cohort end " + two.attempt.ToHex()));
+  EXPECT_THAT(waits.summary, HasSubstr("cohort end " + AttemptOf(two).ToHex()));
   EXPECT_FALSE(waits.diagnosis.has_value()) << "it has its room";
   ASSERT_THAT(waits.changes, SizeIs(1)) << "it cannot be adopted";
-  EXPECT_EQ(waits.changes[0].how, "cohort end " + two.attempt.ToHex());
+  EXPECT_EQ(waits.changes[0].how, "cohort end " + AttemptOf(two).ToHex());
 }
 
 TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
   Join(kNode, {}, 4);
   const JobId array = SubmitArray("0-3%1");
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Restore();
   Join(kNode, {zero}, 4);
@@ -108,10 +108,10 @@ TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
 TEST_F(OrphansExplainedTest, AnElementThatWaitsForItsOrphanIsCounted) {
   Join(kNode);
   const JobId array = SubmitArray("0-3%1");
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Say(kNode, Ended(zero, 0));
-  const ObservedAttempt one = Run(array.Element(1), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
   Restore();
   Join(kNode, {Ended(zero, 0), one});
   Settle();

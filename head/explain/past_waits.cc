@@ -124,7 +124,7 @@ class Waits {
     if (since >= until) return;
     absl::Time known = since;
     const auto reasons =
-        history_.Between(ShapeKeyOf(RequestOf(*job_.spec)), since, until,
+        history_.Between(ShapeKeyOf(RequestOf(job_)), since, until,
                          std::numeric_limits<size_t>::max());
     for (const WaitReasonRecord* const reason : reasons) {
       const absl::Time begin = std::max(reason->since, since);

@@ -48,7 +48,7 @@ class WaitHistoryTest : public ::testing::Test {
   JobRecord Wait(int cpus) {
     const JobRecord job = Job(cpus);
     line_.Add(job);
-    line_.Refuse(job, {.reason = "no room"});
+    line_.Refuse({job.id}, {.reason = "no room"});
     return job;
   }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -15,7 +16,6 @@
 #include "absl/strings/strip.h"
 
 #include "client/json.h"
-#include "client/wire.h"
 #include "common/job_limits.h"
 #include "common/printable_text.h"
 #include "common/since_text.h"
@@ -125,25 +125,14 @@ absl::StatusOr<Resp> Decode(const std::string& bytes) {
   return absl::InternalError("the head's answer cannot be decoded");
 }
 
-absl::StatusOr<std::string> RenderStatus(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const auto wire,
-                          Decode<v1::GetStatusResponse>(bytes));
-  COHORT_ASSIGN_OR_RETURN(const ClusterStatus status, client::FromWire(wire));
-  return StatusJson(status);
-}
-
-absl::StatusOr<std::string> RenderResources(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const auto wire,
-                          Decode<v1::GetResourcesResponse>(bytes));
-  COHORT_ASSIGN_OR_RETURN(const ClusterResources resources,
-                          client::FromWire(wire));
-  return ResourcesJson(resources);
-}
-
-absl::StatusOr<std::string> RenderJob(const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const auto wire, Decode<v1::GetJobResponse>(bytes));
-  COHORT_ASSIGN_OR_RETURN(const Job job, client::FromWire(wire.job()));
-  return JobJson(job);
+template <typename Resp>
+absl::StatusOr<std::string> Rendered(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const Resp response, Decode<Resp>(bytes));
+  if constexpr (std::is_same_v<Resp, v1::GetJobResponse>) {
+    return ToJson(response.job());
+  } else {
+    return ToJson(response);
+  }
 }
 
 constexpr char kPaths[] =
@@ -263,12 +252,12 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   }
   if (path == "/metrics") return AnswerMetrics(request, std::move(reply));
   if (path == "/v1/status") {
-    return AnswerCall(request, rpc::kGetStatus.path, "", RenderStatus,
-                      std::move(reply));
+    return AnswerCall(request, rpc::kGetStatus.path, "",
+                      Rendered<v1::GetStatusResponse>, std::move(reply));
   }
   if (path == "/v1/resources") {
-    return AnswerCall(request, rpc::kGetResources.path, "", RenderResources,
-                      std::move(reply));
+    return AnswerCall(request, rpc::kGetResources.path, "",
+                      Rendered<v1::GetResourcesResponse>, std::move(reply));
   }
   if (path == "/v1/nodes") {
     return AnswerNodes(request, NodesJson, std::move(reply));
@@ -288,7 +277,7 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
     v1::GetJobRequest message;
     message.set_job_id(std::string(job->bytes()));
     return AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
-                      RenderJob, std::move(reply));
+                      Rendered<v1::GetJobResponse>, std::move(reply));
   }
   std::move(reply)(Error(absl::NotFoundError(absl::StrCat(
       "there is nothing at ", Shown(path), ": this head serves ", kPaths))));
@@ -442,12 +431,10 @@ void HttpService::ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read) {
         if (!result.response.ok()) {
           return Finish(number, Error(result.response.status()));
         }
-        const auto page = Decode<v1::ListJobsResponse>(*result.response);
+        auto page = Decode<v1::ListJobsResponse>(*result.response);
         if (!page.ok()) return Finish(number, Error(page.status()));
-        for (const v1::Job& wire : page->jobs()) {
-          absl::StatusOr<Job> job = client::FromWire(wire);
-          if (!job.ok()) return Finish(number, Error(job.status()));
-          read->jobs.push_back(*std::move(job));
+        for (Job& job : *page->mutable_jobs()) {
+          read->jobs.push_back(std::move(job));
         }
         const std::string& next = page->next_page_token();
         read->request.set_page_token(next);
@@ -482,12 +469,10 @@ void HttpService::ReadNodes(uint64_t number, std::shared_ptr<NodesRead> read) {
         if (!result.response.ok()) {
           return Finish(number, Error(result.response.status()));
         }
-        const auto page = Decode<v1::ListNodesResponse>(*result.response);
+        auto page = Decode<v1::ListNodesResponse>(*result.response);
         if (!page.ok()) return Finish(number, Error(page.status()));
-        for (const v1::Node& wire : page->nodes()) {
-          absl::StatusOr<Node> node = client::FromWire(wire);
-          if (!node.ok()) return Finish(number, Error(node.status()));
-          read->nodes.push_back(*std::move(node));
+        for (Node& node : *page->mutable_nodes()) {
+          read->nodes.push_back(std::move(node));
         }
         read->request.set_page_token(page->next_page_token());
         if (!page->next_page_token().empty()) return ReadNodes(number, read);
@@ -559,10 +544,8 @@ void HttpService::ReadEvents(uint64_t number,
         }
         const auto page = Decode<v1::ListEventsResponse>(*result.response);
         if (!page.ok()) return Finish(number, Error(page.status()));
-        for (const v1::Event& wire : page->events()) {
-          const absl::StatusOr<Event> event = client::FromWire(wire);
-          if (!event.ok()) return Finish(number, Error(event.status()));
-          absl::StrAppend(&read->body, EventJson(*event), "\n");
+        for (const Event& event : page->events()) {
+          absl::StrAppend(&read->body, ToJsonLine(event), "\n");
         }
         read->count += page->events_size();
         read->request.set_after(page->next());

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "client/json.h"
-#include "client/wire.h"
+#include "client/message_text.h"
 #include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "rpc/credential.h"
@@ -205,8 +205,7 @@ TEST_F(HttpServiceTest, ShowsWhatTheCommandShows) {
   status.mutable_stamp()->set_cluster_id(std::string(16, 'c'));
   status.set_address("127.0.0.1:7710");
   Answers(status);
-  EXPECT_EQ(Ask(Get("/v1/status")).body,
-            StatusJson(*client::FromWire(status)) + "\n");
+  EXPECT_EQ(Ask(Get("/v1/status")).body, ToJson(status) + "\n");
   EXPECT_EQ(backend_.path_, rpc::kGetStatus.path);
   EXPECT_EQ(backend_.authorization_, Secret().AuthorizationHeader());
 
@@ -214,19 +213,17 @@ TEST_F(HttpServiceTest, ShowsWhatTheCommandShows) {
   job.mutable_job()->set_job_id(std::string(16, 'j'));
   job.mutable_job()->set_name("train");
   Answers(job);
-  const std::string id = client::FromWire(job.job())->id.ToText();
-  EXPECT_EQ(Ask(Get("/v1/jobs/" + id)).body,
-            JobJson(*client::FromWire(job.job())) + "\n");
+  const std::string id = IdText(job.job().job_id());
+  EXPECT_EQ(Ask(Get("/v1/jobs/" + id)).body, ToJson(job.job()) + "\n");
 
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = job.job();
   Answers(jobs);
-  EXPECT_EQ(Ask(Get("/v1/jobs")).body,
-            JobsJson({*client::FromWire(job.job())}) + "\n");
+  EXPECT_EQ(Ask(Get("/v1/jobs")).body, JobsJson({job.job()}) + "\n");
   Answers(v1::ListNodesResponse());
   EXPECT_EQ(Ask(Get("/v1/nodes")).body, NodesJson({}) + "\n");
   Answers(v1::GetResourcesResponse());
-  EXPECT_EQ(Ask(Get("/v1/resources")).body, ResourcesJson({}) + "\n");
+  EXPECT_EQ(Ask(Get("/v1/resources")).body, ToJson(ClusterResources()) + "\n");
 }
 
 TEST_F(HttpServiceTest, SaysWhatIsWrongWithARequest) {
@@ -258,7 +255,7 @@ TEST_F(HttpServiceTest, ReadsEventsPageByPage) {
   Answers(page);
   const HttpResponse response = Ask(request);
   EXPECT_EQ(response.status, 200);
-  const std::string line = EventJson(*client::FromWire(page.events(0))) + "\n";
+  const std::string line = ToJsonLine(page.events(0)) + "\n";
   EXPECT_EQ(response.body, line + line);  // the fake's pages are all the same
   EXPECT_THAT(response.headers, Contains(Pair("X-Cohort-Next", "9")));
   v1::ListEventsRequest asked;
@@ -284,7 +281,7 @@ TEST_F(HttpServiceTest, ReadsJobsPageByPage) {
   Answers(page);
   const HttpResponse response = Ask(request);
   EXPECT_EQ(response.status, 200);
-  const Job job = *client::FromWire(page.jobs(0));
+  const Job& job = page.jobs(0);
   EXPECT_EQ(response.body, JobsJson({job, job}) + "\n");
   EXPECT_THAT(response.headers, Contains(Pair("X-Cohort-Next", "7")));
   v1::ListJobsRequest asked;
@@ -321,9 +318,7 @@ TEST_F(HttpServiceTest, ReadsNodesPageByPage) {
       {.response = last.SerializeAsString(), .stamp = std::nullopt});
   executor_.RunUntilIdle();
   ASSERT_TRUE(answer->has_value());
-  EXPECT_EQ((*answer)->body, NodesJson({*client::FromWire(first.nodes(0)),
-                                        *client::FromWire(last.nodes(0))}) +
-                                 "\n");
+  EXPECT_EQ((*answer)->body, NodesJson({first.nodes(0), last.nodes(0)}) + "\n");
 }
 
 TEST_F(HttpServiceTest, NamesAParameterOfJobsThatItCannotRead) {

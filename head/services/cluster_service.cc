@@ -1,5 +1,6 @@
 #include "head/services/cluster_service.h"
 
+#include <functional>
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -144,6 +145,7 @@ void ClusterService::RegisterOn(rpc::Router& router) {
   Handle(router, rpc::kStopJob, Access::kCluster, &Self::StopJob);
   Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
   Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
+  Handle(router, rpc::kResizeJob, Access::kCluster, &Self::ResizeJob);
   Handle(router, rpc::kGetJob, Access::kRank, &Self::GetJob);
   Handle(router, rpc::kExplainJob, Access::kRank, &Self::ExplainJob);
   Handle(router, rpc::kWaitJob, Access::kRank, &Self::WaitJob);
@@ -202,11 +204,10 @@ void ClusterService::SubmitJob(const Context& context,
   SubmitAndAnswer(std::move(transition), std::move(response), std::move(reply));
 }
 
-template <typename Req, typename Resp>
+template <typename Req, typename Resp, typename Change>
 void ClusterService::ChangeJob(
     const Context& context, const Req& request,
-    absl::Status (ClusterState::*change)(const RequestKey&, const JobId&,
-                                         Transition&),
+    Change change,
     rpc::Reply<Resp> reply) {
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
@@ -214,8 +215,9 @@ void ClusterService::ChangeJob(
   const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
   if (!job.ok()) return std::move(reply)(job.status());
   Transition transition;
-  const absl::Status status = ((*state)->*change)(
-      KeyOf(*context, request.request_id(), request), *job, transition);
+  const absl::Status status =
+      std::invoke(change, **state, KeyOf(*context, request.request_id(), request), *job,
+             transition);
   if (!status.ok()) return AnswerWhenDurable<Resp>(status, std::move(reply));
   SubmitAndAnswer(std::move(transition), Resp(), std::move(reply));
 }
@@ -223,19 +225,34 @@ void ClusterService::ChangeJob(
 void ClusterService::StopJob(const Context& context,
                              const v1::StopJobRequest& request,
                              rpc::Reply<v1::StopJobResponse> reply) {
-  ChangeJob(context, request, &ClusterState::StopJob, std::move(reply));
+  ChangeJob(context, request, JobChange{&ClusterState::StopJob},
+            std::move(reply));
 }
 
 void ClusterService::HoldJob(const Context& context,
                              const v1::HoldJobRequest& request,
                              rpc::Reply<v1::HoldJobResponse> reply) {
-  ChangeJob(context, request, &ClusterState::HoldJob, std::move(reply));
+  ChangeJob(context, request, JobChange{&ClusterState::HoldJob},
+            std::move(reply));
 }
 
 void ClusterService::ReleaseJob(const Context& context,
                                 const v1::ReleaseJobRequest& request,
                                 rpc::Reply<v1::ReleaseJobResponse> reply) {
-  ChangeJob(context, request, &ClusterState::ReleaseJob, std::move(reply));
+  ChangeJob(context, request, JobChange{&ClusterState::ReleaseJob},
+            std::move(reply));
+}
+
+void ClusterService::ResizeJob(const Context& context,
+                               const v1::ResizeJobRequest& request,
+                               rpc::Reply<v1::ResizeJobResponse> reply) {
+  ChangeJob(
+      context, request,
+      [&](ClusterState& state, const RequestKey& key, const JobId& job,
+          Transition& transition) {
+        return state.ResizeJob(key, job, request.num_workers(), transition);
+      },
+      std::move(reply));
 }
 
 template <typename Resp>

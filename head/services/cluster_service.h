@@ -90,6 +90,8 @@ class ClusterService final : public JobWatchers {
                rpc::Reply<v1::HoldJobResponse> reply);
   void ReleaseJob(const Context& context, const v1::ReleaseJobRequest& request,
                   rpc::Reply<v1::ReleaseJobResponse> reply);
+  void ResizeJob(const Context& context, const v1::ResizeJobRequest& request,
+                 rpc::Reply<v1::ResizeJobResponse> reply);
   void GetJob(const Context& context, const v1::GetJobRequest& request,
               rpc::Reply<v1::GetJobResponse> reply);
   void ExplainJob(const Context& context, const v1::ExplainJobRequest& request,
@@ -116,12 +118,12 @@ class ClusterService final : public JobWatchers {
   void ExplainNow(const JobId& id, const ExplainWhen& when,
                   rpc::Reply<v1::ExplainJobResponse> reply);
 
+  // A call of ClusterState about one job.
+  using JobChange = absl::Status (ClusterState::*)(const RequestKey&,
+                                                   const JobId&, Transition&);
   // `change`, of the job that `request` names.
-  template <typename Req, typename Resp>
-  void ChangeJob(const Context& context, const Req& request,
-                 absl::Status (ClusterState::*change)(const RequestKey&,
-                                                      const JobId&,
-                                                      Transition&),
+  template <typename Req, typename Resp, typename Change>
+  void ChangeJob(const Context& context, const Req& request, Change change,
                  rpc::Reply<Resp> reply);
   // The job or array that `bytes` names, which the caller may see.
   absl::StatusOr<JobId> FindNamed(const ClusterState& state,

@@ -1,5 +1,7 @@
 #include "head/services/cluster_wire.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -14,30 +16,22 @@
 namespace cohort::head {
 namespace {
 
-void SetExit(const ExitStatus& exit, v1::ExitStatus& wire) {
-  wire.set_code(exit.code);
-  wire.set_signal(exit.signal);
-  wire.set_oom_killed(exit.oom_killed);
-  wire.set_detail(exit.detail);
-}
-
-// The ranks of `part` onto `wire`, which has a list of them.
+// Onto `wire`, which has a list of ranks.
 template <typename Wire>
-void AddRanks(const ClusterState& state, const AttemptPart& part, Wire& wire) {
-  const NodeRecord* node = state.nodes().Find(part.node);
-  for (const AttemptRank& rank : part.ranks) {
-    v1::Rank* out = wire.add_ranks();
-    out->set_rank(rank.rank);
-    out->set_local_rank(rank.local_rank);
-    out->set_node_id(std::string(part.node.bytes()));
-    if (node != nullptr) out->set_node_name(node->name);
-    out->set_pid(rank.pid);
-    // What is over does not run, also where nobody could tell how it ended.
-    const bool gone = IsOver(part) && rank.pid != 0;
-    out->set_state(gone ? v1::RANK_STATE_EXITED : rank.state);
-    if (rank.exit.has_value()) SetExit(*rank.exit, *out->mutable_exit());
-    for (const std::string& gpu : rank.gpu_ids) out->add_gpu_ids(gpu);
-  }
+void AddRank(const ClusterState& state, const Process& process, Wire& wire) {
+  v1::Rank* out = wire.add_ranks();
+  out->set_rank(process.slot);
+  out->set_incarnation(process.waits() ? 0 : process.incarnation);
+  out->set_failures(process.failures);
+  out->set_state(std::min(process.state, v1::PROCESS_STATE_EXITED));
+  if (process.exit.has_value()) *out->mutable_exit() = *process.exit;
+  if (process.waits()) return;
+  out->set_local_rank(process.local_rank);
+  out->set_node_id(std::string(process.node.bytes()));
+  const NodeRecord* node = state.nodes().Find(process.node);
+  if (node != nullptr) out->set_node_name(node->name);
+  out->set_pid(process.pid);
+  for (const auto& [gpu, amount] : process.devices) out->add_gpu_ids(gpu);
 }
 
 void AddHeld(const ClusterState& state, const NodeId& node,
@@ -61,10 +55,13 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   if (!is_void && orphan == nullptr) {
     out->set_state(EnumText(record->state));
   }
-  const AttemptPart* part = PartOn(*record, node);
-  if (part == nullptr) return;
-  *out->mutable_resources() = rpc::ToWire(part->resources);
-  AddRanks(state, *part, *out);
+  const auto held = state.nodes().HeldOn(node);
+  if (const auto own = held.find(attempt); own != held.end()) {
+    *out->mutable_resources() = rpc::ToWire(own->second);
+  }
+  for (const Process& process : record->processes) {
+    if (process.node == node) AddRank(state, process, *out);
+  }
 }
 
 void SetDrain(const Drain& drain, v1::Drain& wire) {
@@ -78,7 +75,7 @@ void SetDrain(const Drain& drain, v1::Drain& wire) {
 
 void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
   *wire.mutable_spec() = *spec;
-  wire.mutable_spec()->set_namespace_(origin.name_space);
+  wire.mutable_spec()->set_namespace_(origin.namespace_());
 }
 
 void AddFailuresByClass(const JobRecord& job, v1::Job& wire) {
@@ -103,7 +100,7 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
   wire.set_reason(absl::StrCat("element ", failed.id.index(), " FAILED",
                                failed.reason.empty() ? "" : ": ",
                                failed.reason));
-  if (failed.exit.has_value()) SetExit(*failed.exit, *wire.mutable_exit());
+  if (failed.exit.has_value()) *wire.mutable_exit() = *failed.exit;
   wire.set_failed_rank(failed.failed_rank);
   wire.set_failures(failed.failures);
   wire.set_failure_class(failed.failure_class);
@@ -134,15 +131,6 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
 
-void SetPreflight(const Preflight& preflight, v1::Preflight& wire) {
-  wire.set_attempt(preflight.attempt);
-  v1::PreflightReport& report = *wire.mutable_report();
-  report.set_verdict(preflight.verdict);
-  report.set_summary(preflight.summary);
-  report.set_json(preflight.json);
-  *wire.mutable_at() = rpc::ToWire(preflight.at);
-}
-
 v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   v1::Job wire;
   const JobSpec& spec = *array.record.spec;
@@ -163,7 +151,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   for (const auto& [key, value] : spec.labels()) {
     (*wire.mutable_labels())[key] = value;
   }
-  wire.set_namespace_(array.record.origin.name_space);
+  wire.set_namespace_(array.record.origin.namespace_());
   SetSpec(array.record.spec, array.record.origin, wire);
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
@@ -200,7 +188,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_attempt(job.attempts);
   wire.set_failures(job.failures);
   wire.set_infra_restarts(job.infra_restarts);
-  if (job.exit.has_value()) SetExit(*job.exit, *wire.mutable_exit());
+  if (job.exit.has_value()) *wire.mutable_exit() = *job.exit;
   wire.set_failed_rank(job.failed_rank);
   *wire.mutable_submitted_at() = rpc::ToWire(job.submitted_at);
   if (job.started_at != absl::InfinitePast()) {
@@ -214,10 +202,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_metrics_json(job.metrics_json);
   wire.set_metrics_count(static_cast<int64_t>(job.metrics_count));
   if (!job.checkpoints.empty()) {
-    const Checkpoint& last = job.checkpoints.back();
-    wire.mutable_checkpoint()->set_path(last.path);
-    wire.mutable_checkpoint()->set_step(last.step);
-    wire.mutable_checkpoint()->set_epoch(last.epoch);
+    *wire.mutable_checkpoint() = job.checkpoints.back();
   }
   wire.set_failure_class(job.failure_class);
   for (const std::string& cause : job.causes) wire.add_causes(cause);
@@ -228,16 +213,16 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   for (const auto& [key, value] : job.spec->labels()) {
     (*wire.mutable_labels())[key] = value;
   }
-  wire.set_namespace_(job.origin.name_space);
+  wire.set_namespace_(job.origin.namespace_());
   if (!whole) return wire;
   wire.set_stderr_tail(job.stderr_tail);
-  if (job.preflight.has_value()) {
-    SetPreflight(*job.preflight, *wire.mutable_preflight());
-  }
+  if (job.preflight.has_value()) *wire.mutable_preflight() = *job.preflight;
   SetSpec(job.spec, job.origin, wire);
+  wire.set_epoch(job.epoch);
+  wire.set_num_workers(job.num_workers);
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return wire;
-  for (const AttemptPart& part : attempt->parts) AddRanks(state, part, wire);
+  for (const Process& each : attempt->processes) AddRank(state, each, wire);
   return wire;
 }
 
@@ -279,26 +264,11 @@ absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
 
 std::string PageToken(uint64_t next) { return absl::StrCat(next); }
 
-v1::Event EventToWire(const ClusterState& state, const EventRecord& event) {
-  v1::Event wire;
-  wire.set_number(event.number);
-  *wire.mutable_at() = rpc::ToWire(event.at);
-  wire.set_kind(event.kind);
-  if (!event.job.IsNil()) wire.set_job_id(event.job.bytes());
-  if (!event.attempt.IsNil()) {
-    wire.set_attempt_id(std::string(event.attempt.bytes()));
-  }
-  if (!event.node.IsNil()) {
-    wire.set_node_id(std::string(event.node.bytes()));
-    const NodeRecord* node = state.nodes().Find(event.node);
-    if (node != nullptr) wire.set_node_name(node->name);
-  }
-  wire.set_principal(event.origin.principal);
-  wire.set_namespace_(event.origin.name_space);
-  wire.set_request_id(event.origin.request_id);
-  wire.set_cause(event.origin.cause);
-  wire.set_text(event.text);
-  return wire;
+v1::Event EventToWire(const ClusterState& state, EventRecord event) {
+  event.clear_node_ids();
+  const NodeRecord* node = state.nodes().Find(IdOf<NodeId>(event.node_id()));
+  if (node != nullptr) event.set_node_name(node->name);
+  return event;
 }
 
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {

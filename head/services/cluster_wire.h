@@ -26,7 +26,7 @@ std::string PageToken(uint64_t next);
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole);
 // A job, or an array as a whole; none when nothing here has this id.
 std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id);
-v1::Event EventToWire(const ClusterState& state, const EventRecord& event);
+v1::Event EventToWire(const ClusterState& state, EventRecord event);
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node);
 // With what the node has.
 v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,

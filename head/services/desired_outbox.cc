@@ -1,18 +1,39 @@
 #include "head/services/desired_outbox.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "head/services/node_wire.h"
 
 namespace cohort::head {
 
-absl::Status DesiredOutbox::Add(const std::vector<DesiredAttempt>& attempts) {
-  for (const DesiredAttempt& attempt : attempts) {
-    const auto [place, is_new] =
-        newest_.insert_or_assign(attempt.attempt, attempt);
-    if (is_new) order_.push_back(attempt.attempt);
+namespace {
+
+// What `before` told to forget and `now` does not speak of.
+void KeepForgotten(const v1::DesiredPlace& before, v1::DesiredPlace& now) {
+  if (now.goal() == v1::GOAL_FORGET) return;
+  std::set<Incarnation> named;
+  for (const v1::DesiredProcess& each : now.processes()) {
+    named.emplace(each.slot(), each.incarnation());
+  }
+  for (const v1::DesiredProcess& each : before.processes()) {
+    if (each.goal() == v1::GOAL_FORGET &&
+        named.emplace(each.slot(), each.incarnation()).second) {
+      *now.add_processes() = each;
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status DesiredOutbox::Add(const std::vector<v1::DesiredPlace>& places) {
+  for (const v1::DesiredPlace& place : places) {
+    const auto [newest, is_new] = newest_.try_emplace(place.attempt_id());
+    if (is_new) order_.push_back(place.attempt_id());
+    const v1::DesiredPlace before =
+        std::exchange(newest->second, v1::DesiredPlace(place));
+    KeepForgotten(before, newest->second);
   }
   if (order_.size() <= kAttemptsMax) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -35,8 +56,8 @@ v1::Desired DesiredOutbox::Next(size_t bytes_max) {
   while (!order_.empty() && bytes < bytes_max) {
     auto next = newest_.extract(order_.front());
     order_.pop_front();
-    v1::DesiredAttempt* const added = desired.add_attempts();
-    *added = ToWire(next.mapped());
+    v1::DesiredPlace* const added = desired.add_places();
+    *added = std::move(next.mapped());
     bytes += added->ByteSizeLong();
   }
   if (full_) {
@@ -44,8 +65,8 @@ v1::Desired DesiredOutbox::Next(size_t bytes_max) {
     desired.set_more(!order_.empty());
     full_ = desired.more();
   }
-  if (desired.attempts_size() == 0 && !exchanges_.empty()) {
-    *desired.add_exchanges() = ToWire(*exchanges_.front());
+  if (desired.places_size() == 0 && !exchanges_.empty()) {
+    *desired.add_exchanges() = *exchanges_.front();
     exchanges_.pop_front();
   }
   return desired;

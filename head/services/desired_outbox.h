@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 
 #include "cohort/v1/node.pb.h"
-#include "common/strong_id.h"
 #include "head/state/desired.h"
 
 namespace cohort::head {
@@ -17,8 +17,9 @@ namespace cohort::head {
 // What a node is still to be told of its desired set: what its stream has no
 // room for yet.
 //
-// Of each attempt only the newest word is kept, at the place of the oldest: so
-// a slow node costs what it has, however often that changes.
+// Of each attempt only the newest word is kept, at the place of the oldest, with
+// the processes that earlier ones told to forget: so a slow node costs what it
+// has, however often that changes.
 // Thread-compatible.
 class DesiredOutbox {
  public:
@@ -30,7 +31,7 @@ class DesiredOutbox {
   // The full set, which may be empty: it is told all the same.
   void BeginFull() { full_ = true; }
   // ResourceExhausted: it does not read.
-  absl::Status Add(const std::vector<DesiredAttempt>& attempts);
+  absl::Status Add(const std::vector<v1::DesiredPlace>& places);
   // Told after all attempts.
   absl::Status AddExchanges(const std::vector<SharedExchange>& exchanges);
 
@@ -40,8 +41,8 @@ class DesiredOutbox {
   v1::Desired Next(size_t bytes_max);
 
  private:
-  std::deque<AttemptId> order_;
-  std::map<AttemptId, DesiredAttempt> newest_;
+  std::deque<std::string> order_;  // attempt ids
+  std::map<std::string, v1::DesiredPlace> newest_;
   std::deque<SharedExchange> exchanges_;
   bool full_ = false;  // what is told first is the full set
   uint64_t version_ = 0;

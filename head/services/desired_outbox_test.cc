@@ -1,7 +1,9 @@
 #include "head/services/desired_outbox.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -15,12 +17,19 @@ namespace {
 
 class DesiredOutboxTest : public ::testing::Test {
  protected:
-  DesiredAttempt Want(Goal goal, size_t bytes = 1) {
-    DesiredAttempt desired;
-    desired.attempt = AttemptId::New(random_);
-    desired.goal = goal;
-    desired.environment["E"] = std::string(bytes, 'e');
+  v1::DesiredPlace Want(Goal goal, size_t bytes = 1) {
+    v1::DesiredPlace desired;
+    desired.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+    desired.set_goal(goal == v1::GOAL_FORGET ? goal : v1::GOAL_PREPARE);
+    (*desired.mutable_environment())["E"] = std::string(bytes, 'e');
+    if (goal != v1::GOAL_FORGET) AddProcess(desired, 1, goal);
     return desired;
+  }
+  static void AddProcess(v1::DesiredPlace& place, uint64_t incarnation,
+                         Goal goal) {
+    v1::DesiredProcess& process = *place.add_processes();
+    process.set_incarnation(incarnation);
+    process.set_goal(goal);
   }
 
   SeededRandom random_{1};
@@ -29,7 +38,7 @@ class DesiredOutboxTest : public ::testing::Test {
 
 TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
   outbox_.BeginFull();
-  std::vector<DesiredAttempt> wanted;
+  std::vector<v1::DesiredPlace> wanted;
   for (int i = 0; i < 40; ++i) wanted.push_back(Want(v1::GOAL_RUN, 1'000));
   COHORT_ASSERT_OK(outbox_.Add(wanted));
   size_t told = 0;
@@ -39,8 +48,8 @@ TEST_F(DesiredOutboxTest, AFullSetGoesInChunksOfWhichTheLastIsMarked) {
     EXPECT_TRUE(desired.full());
     EXPECT_EQ(desired.version(), ++messages);
     EXPECT_LT(desired.ByteSizeLong(), 12'000u);
-    for (const v1::DesiredAttempt& each : desired.attempts()) {
-      EXPECT_EQ(each.attempt_id(), wanted[told++].attempt.bytes());
+    for (const v1::DesiredPlace& each : desired.places()) {
+      EXPECT_EQ(each.attempt_id(), wanted[told++].attempt_id());
     }
     EXPECT_EQ(desired.more(), told < wanted.size());
   }
@@ -60,30 +69,59 @@ TEST_F(DesiredOutboxTest, AnEmptyFullSetIsToldToo) {
 }
 
 TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {
-  DesiredAttempt first = Want(v1::GOAL_PREPARE);
-  const DesiredAttempt second = Want(v1::GOAL_RUN);
+  v1::DesiredPlace first = Want(v1::GOAL_PREPARE);
+  const v1::DesiredPlace second = Want(v1::GOAL_RUN);
   COHORT_ASSERT_OK(outbox_.Add({first, second}));
-  first.goal = v1::GOAL_STOP;
+  first.mutable_processes(0)->set_goal(v1::GOAL_STOP);
   COHORT_ASSERT_OK(outbox_.Add({first}));
   const v1::Desired desired = outbox_.Next(10'000);
-  ASSERT_EQ(desired.attempts_size(), 2);
-  EXPECT_EQ(desired.attempts(0).attempt_id(), first.attempt.bytes());
-  EXPECT_EQ(desired.attempts(0).goal(), v1::GOAL_STOP);
+  ASSERT_EQ(desired.places_size(), 2);
+  EXPECT_EQ(desired.places(0).attempt_id(), first.attempt_id());
+  ASSERT_EQ(desired.places(0).processes_size(), 1);
+  EXPECT_EQ(desired.places(0).processes(0).goal(), v1::GOAL_STOP);
   EXPECT_TRUE(outbox_.empty());
 }
 
+// A process is told to be forgotten once only.
+TEST_F(DesiredOutboxTest, ANewerWordForgetsWhatAnEarlierOneDid) {
+  v1::DesiredPlace first = Want(v1::GOAL_FORGET);
+  first.set_goal(v1::GOAL_PREPARE);
+  AddProcess(first, 1, v1::GOAL_FORGET);
+  v1::DesiredPlace second = first;
+  second.clear_processes();
+  AddProcess(second, 2, v1::GOAL_RUN);
+  COHORT_ASSERT_OK(outbox_.Add({first, second, second}));
+  const v1::Desired desired = outbox_.Next(10'000);
+  ASSERT_EQ(desired.places_size(), 1);
+  const v1::DesiredPlace& told = desired.places(0);
+  ASSERT_EQ(told.processes_size(), 2);
+  EXPECT_EQ(told.processes(0).goal(), v1::GOAL_RUN);
+  EXPECT_EQ(told.processes(1).incarnation(), 1u);
+  EXPECT_EQ(told.processes(1).goal(), v1::GOAL_FORGET);
+  // All of it goes at once.
+  COHORT_ASSERT_OK(outbox_.Add({first}));
+  second.set_goal(v1::GOAL_FORGET);
+  second.clear_processes();
+  COHORT_ASSERT_OK(outbox_.Add({second}));
+  EXPECT_EQ(outbox_.Next(10'000).places(0).processes_size(), 0);
+}
+
 TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
-  const DesiredAttempt attempt = Want(v1::GOAL_RUN);
+  const v1::DesiredPlace attempt = Want(v1::GOAL_RUN);
   for (const char* const tag : {"a", "b"}) {
-    COHORT_ASSERT_OK(outbox_.AddExchanges({std::make_shared<const Exchange>(
-        Exchange{attempt.attempt, tag, {"x", "y"}})}));
+    v1::Exchange exchange;
+    exchange.set_attempt_id(attempt.attempt_id());
+    exchange.set_tag(tag);
+    for (const char* const blob : {"x", "y"}) exchange.add_blobs(blob);
+    COHORT_ASSERT_OK(outbox_.AddExchanges(
+        {std::make_shared<const v1::Exchange>(std::move(exchange))}));
   }
   COHORT_ASSERT_OK(outbox_.Add({attempt}));
   EXPECT_EQ(outbox_.Next(10'000).exchanges_size(), 0);
   for (const char* const tag : {"a", "b"}) {
     const v1::Desired desired = outbox_.Next(10'000);
     ASSERT_EQ(desired.exchanges_size(), 1);
-    EXPECT_EQ(desired.exchanges(0).attempt_id(), attempt.attempt.bytes());
+    EXPECT_EQ(desired.exchanges(0).attempt_id(), attempt.attempt_id());
     EXPECT_EQ(desired.exchanges(0).tag(), tag);
     EXPECT_EQ(desired.exchanges(0).blobs_size(), 2);
   }
@@ -91,7 +129,7 @@ TEST_F(DesiredOutboxTest, ExchangesFollowTheirAttemptsOneByOne) {
 }
 
 TEST_F(DesiredOutboxTest, RefusesMoreThanANodeCanHave) {
-  const std::vector<DesiredAttempt> one = {Want(v1::GOAL_RUN)};
+  const std::vector<v1::DesiredPlace> one = {Want(v1::GOAL_RUN)};
   for (size_t i = 0; i <= DesiredOutbox::kAttemptsMax; ++i) {
     COHORT_ASSERT_OK(outbox_.Add(one));
   }

@@ -1,6 +1,5 @@
 #include "head/services/device_wire.h"
 
-#include <algorithm>
 #include <string>
 
 #include "absl/time/time.h"
@@ -21,12 +20,9 @@ void SetHolder(const ClusterState& state, const NodeId& node,
   if (const JobRecord* const job = state.jobs().Find(attempt->job)) {
     wire.set_job_name(job->spec->name());
   }
-  const AttemptPart* const part = PartOn(*attempt, node);
-  if (part == nullptr) return;
-  for (const AttemptRank& rank : part->ranks) {
-    if (std::find(rank.gpu_ids.begin(), rank.gpu_ids.end(), device) !=
-        rank.gpu_ids.end()) {
-      wire.add_ranks(rank.rank);
+  for (const Process& process : attempt->processes) {
+    if (process.node == node && process.devices.contains(device)) {
+      wire.add_ranks(process.slot);
     }
   }
 }

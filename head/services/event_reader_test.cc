@@ -9,6 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -23,11 +24,11 @@ class EventReaderTest : public ::testing::Test {
     Batch batch;
     for (uint64_t number = first; number <= last; ++number) {
       EventRecord event;
-      event.number = number;
-      event.at = At(number);
-      event.kind = "k";
-      if (number % 2 == 0) event.job = job_.Element(1);
-      if (number % 3 == 0) event.node = node_;
+      event.set_number(number);
+      *event.mutable_at() = rpc::ToWire(At(number));
+      event.set_kind("k");
+      if (number % 2 == 0) event.set_job_id(IdBytes(job_.Element(1)));
+      if (number % 3 == 0) event.set_node_id(IdBytes(node_));
       batch.push_back(ToWrite(event));
     }
     COHORT_ASSERT_OK(store_.Append(0, batch));
@@ -45,7 +46,7 @@ class EventReaderTest : public ::testing::Test {
   static std::vector<uint64_t> NumbersOf(const EventPage& page) {
     std::vector<uint64_t> numbers;
     for (const EventRecord& event : page.events) {
-      numbers.push_back(event.number);
+      numbers.push_back(event.number());
     }
     return numbers;
   }
@@ -75,10 +76,12 @@ TEST_F(EventReaderTest, FindsTheEventsOfAnAttemptOnSeveralNodes) {
   Batch batch;
   for (uint64_t number = 1; number <= 3; ++number) {
     EventRecord event;
-    event.number = number;
-    event.kind = number == 2 ? "gang" : "other";
-    if (number == 2) event.nodes = {NodeId::New(random_), node_};
-    if (number == 3) event.nodes = {NodeId::New(random_), NodeId::New(random_)};
+    event.set_number(number);
+    event.set_kind(number == 2 ? "gang" : "other");
+    for (int i = 0; number > 1 && i < 2; ++i) {
+      const bool ours = number == 2 && i == 1;
+      event.add_node_ids(IdBytes(ours ? node_ : NodeId::New(random_)));
+    }
     batch.push_back(ToWrite(event));
   }
   COHORT_ASSERT_OK(store_.Append(0, batch));

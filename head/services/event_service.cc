@@ -173,8 +173,8 @@ void EventService::OnPage(uint64_t number, absl::StatusOr<EventPage> page) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Answer(number, state.status());
   v1::ListEventsResponse response;
-  for (const EventRecord& event : page->events) {
-    *response.add_events() = EventToWire(**state, event);
+  for (EventRecord& event : page->events) {
+    *response.add_events() = EventToWire(**state, std::move(event));
   }
   response.set_next(page->next);
   response.set_more(page->next < pending.query.last);

@@ -10,13 +10,12 @@
 namespace cohort::head {
 namespace {
 
-const AttemptPart* PartOfRank(const AttemptRecord& attempt, int rank) {
-  for (const AttemptPart& part : attempt.parts) {
-    for (const AttemptRank& each : part.ranks) {
-      if (each.rank == rank) return &part;
-    }
-  }
-  return nullptr;
+// Null when the attempt has no such slot, or it was never filled.
+const Process* ProcessOf(const AttemptRecord& attempt, int slot) {
+  const size_t at = static_cast<size_t>(slot);
+  if (at >= attempt.processes.size()) return nullptr;
+  const Process& process = attempt.processes[at];
+  return process.waits() ? nullptr : &process;
 }
 
 }  // namespace
@@ -44,11 +43,10 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   if (!state.ok()) return state.status();
   const JobRecord* record = (*state)->jobs().Find(*job);
   if (record == nullptr) return (*state)->NoJob(*job);
-  if (request.rank() < 0 ||
-      request.rank() >= record->spec->scaling().num_workers()) {
+  if (request.rank() < 0 || request.rank() >= record->num_workers) {
     return absl::NotFoundError(
         absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
-                     ": it has ", record->spec->scaling().num_workers()));
+                     ": it has ", record->num_workers));
   }
   if (request.attempt() < 0 || request.attempt() > record->attempts) {
     return absl::NotFoundError(
@@ -81,7 +79,7 @@ void LogStream::Wake() {
 
 void LogStream::Step() {
   if (closed_ || asking_ || draining_) return;
-  if (finished_) return NextAttempt();
+  if (finished_) return Next();
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
   const JobRecord* job = (*state)->jobs().Find(job_);
@@ -96,10 +94,14 @@ void LogStream::Step() {
     return;
   }
   const AttemptRecord* attempt = (*state)->attempts().OfJob(job_, attempt_);
-  if (attempt == nullptr) return NextAttempt();  // trimmed
-  const AttemptPart* part = PartOfRank(*attempt, rank_);
-  if (part == nullptr) return NextAttempt();
-  Ask(attempt->id, part->node);
+  const Process* process =
+      attempt == nullptr ? nullptr : ProcessOf(*attempt, rank_);
+  if (process == nullptr) return Next();  // trimmed, or its slot waits
+  if (incarnation_ != process->incarnation) {
+    incarnation_ = process->incarnation;
+    log_.reset();
+  }
+  Ask(attempt->id, process->node);
 }
 
 void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
@@ -109,7 +111,8 @@ void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
   order.set_attempt_id(std::string(attempt.bytes()));
   order.set_job_id(std::string(job_.bytes()));
   order.set_attempt_number(attempt_);
-  order.set_rank(rank_);
+  order.set_slot(rank_);
+  order.set_incarnation(incarnation_);
   order.set_stream(stream_);
   order.set_offset(offset_);
   order.set_wait(follow_);
@@ -127,7 +130,7 @@ void LogStream::OnAnswer(const absl::StatusOr<const v1::LogPiece*>& answer) {
   const v1::LogPiece& piece = **answer;
   away_retries_ = 0;
   if (!piece.data().empty() && !Send(piece)) return;
-  if (piece.end()) return NextAttempt();
+  if (piece.end()) return Next();
   if (!piece.known()) return OnUnknown();
   if (piece.data().empty() && !follow_) return Close(absl::OkStatus());
   Step();
@@ -154,7 +157,7 @@ void LogStream::OnUnavailable(const absl::Status& status) {
     return Close(status);
   }
   // With the node its log is away; what follows on other nodes is not.
-  if (attempt_ < job->attempts) return NextAttempt();
+  if (attempt_ < job->attempts || HasLaterProcess(**state)) return Next();
   if (HasEnded(job->state) || ++away_retries_ > kAwayRetriesMax) {
     return Close(status);
   }
@@ -165,10 +168,10 @@ void LogStream::OnUnknown() {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
   const AttemptRecord* attempt = (*state)->attempts().OfJob(job_, attempt_);
-  const AttemptPart* part =
-      attempt == nullptr ? nullptr : PartOfRank(*attempt, rank_);
+  const Process* process =
+      attempt == nullptr ? nullptr : ProcessOf(*attempt, rank_);
   // No log, and none will come.
-  if (part == nullptr || IsOver(*part) || !follow_) return NextAttempt();
+  if (process == nullptr || process->over() || !follow_) return Next();
   RetryLater();
 }
 
@@ -182,15 +185,23 @@ void LogStream::RetryLater() {
   });
 }
 
-void LogStream::NextAttempt() {
+bool LogStream::HasLaterProcess(const ClusterState& state) const {
+  const AttemptRecord* attempt = state.attempts().OfJob(job_, attempt_);
+  const Process* process =
+      attempt == nullptr ? nullptr : ProcessOf(*attempt, rank_);
+  return process != nullptr && process->incarnation > incarnation_;
+}
+
+void LogStream::Next() {
   log_.reset();
   finished_ = true;
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Close(state.status());
   const JobRecord* job = (*state)->jobs().Find(job_);
   if (!follow_ || job == nullptr) return Close(absl::OkStatus());
-  if (attempt_ < job->attempts) {
-    attempt_ += 1;
+  const bool has_later = HasLaterProcess(**state);
+  if (has_later || attempt_ < job->attempts) {
+    if (!has_later) attempt_ += 1;
     offset_ = 0;
     finished_ = false;
     return Step();

@@ -24,7 +24,7 @@
 namespace cohort::head {
 
 // One reader of one rank's log: takes it from the rank's node piece by piece
-// and passes on what comes, across attempts when it follows.
+// and passes on what comes, across processes and attempts when it follows.
 //
 //   LG-1: no piece is asked for while the client has not taken the last one, so
 //         a slow client costs one.
@@ -66,8 +66,11 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   void OnUnknown();
   // Its node is away, or does not send it.
   void OnUnavailable(const absl::Status& status);
-  // Everything of this attempt was sent, or nothing more of it can be had.
-  void NextAttempt();
+  // Everything of this process was sent, or nothing more of it can be had: goes
+  // on with the slot's next one, or the next attempt's.
+  void Next();
+  // The slot was filled again since.
+  bool HasLaterProcess(const ClusterState& state) const;
   void RetryLater();
   bool Send(const v1::LogPiece& piece);
 
@@ -83,14 +86,15 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   int stream_ = 0;
   bool follow_ = false;
   int attempt_ = 0;  // 0: the job has none yet
+  uint64_t incarnation_ = 0;  // of the process; 0: not known yet
   int64_t offset_ = 0;
 
-  // Of this attempt; null until it was asked for, and while its node is away.
+  // Of this process; null until it was asked for, and while its node is away.
   std::shared_ptr<NodeLog> log_;
   bool asking_ = false;    // or about to ask again
   bool draining_ = false;  // the client has to take what was sent
   bool waiting_ = false;   // for the job to change
-  bool finished_ = false;  // with this attempt
+  bool finished_ = false;  // with this process
   int away_retries_ = 0;
 };
 

@@ -224,8 +224,8 @@ absl::Status NodeService::Take(Session& session,
 
 absl::Status NodeService::OnChunk(Session& session, const v1::Observed& chunk) {
   COHORT_RETURN_IF_ERROR(TakeRoom(session, chunk));
-  session.arriving->mutable_observed()->mutable_attempts()->MergeFrom(
-      chunk.attempts());
+  session.arriving->mutable_observed()->mutable_places()->MergeFrom(
+      chunk.places());
   if (chunk.more()) return absl::OkStatus();
   return OnRegister(session, TakeArrived(session));
 }
@@ -467,8 +467,7 @@ void NodeService::OnHeartbeat(Session& session,
 }
 
 absl::Status NodeService::OnObserved(Session& session,
-                                     const v1::Observed& wire) {
-  COHORT_ASSIGN_OR_RETURN(const Observed observed, FromWire(wire));
+                                     const v1::Observed& observed) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return absl::OkStatus();  // NS-4
   Transition transition;
@@ -509,9 +508,9 @@ void NodeService::SendRegistered(uint64_t number,
 }
 
 void NodeService::SendDesired(const NodeId& node, uint64_t incarnation,
-                              const std::vector<DesiredAttempt>& attempts) {
+                              const std::vector<v1::DesiredPlace>& places) {
   Session* session = FindRegistered(node, incarnation);
-  if (session != nullptr) Pump(*session, session->outbox.Add(attempts));
+  if (session != nullptr) Pump(*session, session->outbox.Add(places));
 }
 
 void NodeService::SendExchanges(const NodeId& node, uint64_t incarnation,

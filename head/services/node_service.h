@@ -98,7 +98,7 @@ class NodeService final : public NodeLinks {
 
   // NodeLinks.
   void SendDesired(const NodeId& node, uint64_t incarnation,
-                   const std::vector<DesiredAttempt>& attempts) override;
+                   const std::vector<v1::DesiredPlace>& places) override;
   void SendExchanges(const NodeId& node, uint64_t incarnation,
                      const std::vector<SharedExchange>& exchanges) override;
   void SendAcknowledge(const NodeId& node, uint64_t incarnation,
@@ -157,7 +157,7 @@ class NodeService final : public NodeLinks {
   absl::Status MakeRoom(const Session& session, const v1::Register& request);
   bool IsFresh(absl::Duration heard_at) const;
   void NoteDeparture(const Session& session);
-  absl::Status OnObserved(Session& session, const v1::Observed& wire);
+  absl::Status OnObserved(Session& session, const v1::Observed& observed);
   void OnHeartbeat(Session& session, const v1::Heartbeat& heartbeat);
   void RenewLease(const Session& session);
 

@@ -6,7 +6,6 @@
 #include "absl/status/statusor.h"
 
 #include "cohort/v1/node.pb.h"
-#include "head/state/desired.h"
 #include "head/state/node_links.h"
 #include "head/state/observed.h"
 
@@ -20,15 +19,12 @@ inline constexpr size_t kDeviceReasonBytesMax = 512;
 inline constexpr size_t kDeviceIdBytesMax = 256;
 inline constexpr int kDeviceStatesMax = 1'024;
 
-v1::DesiredAttempt ToWire(const DesiredAttempt& desired);
-v1::Exchange ToWire(const Exchange& exchange);
 // In messages of about `bytes_max`.
 std::vector<v1::Acknowledge> ToWire(
     const std::vector<Acknowledged>& acknowledged, size_t bytes_max);
 
 // InvalidArgument when an id or an amount in it cannot be.
 absl::StatusOr<Registration> FromWire(const v1::Register& wire);
-absl::StatusOr<Observed> FromWire(const v1::Observed& wire);
 // What cannot be is left out: it changes nothing.
 std::vector<ObservedDevice> FromWire(
     const google::protobuf::RepeatedPtrField<v1::DeviceStatus>& wire);

@@ -13,23 +13,24 @@ namespace {
 
 using ::testing::SizeIs;
 
-AttemptId AttemptOf(char c) {
-  return *AttemptId::FromBytes(std::string(16, c));
-}
+AttemptId IdOf(char c) { return *AttemptId::FromBytes(std::string(16, c)); }
 
 TEST(NodeWireTest, AcknowledgesInMessagesOfABoundedSize) {
   Acknowledged first;
-  first.attempt = AttemptOf('a');
-  first.words = true;
+  first.attempt = IdOf('a');
+  first.words = {{3, 7}};
   first.paths = {std::string(100, 'x'), std::string(100, 'y')};
   Acknowledged second;
-  second.attempt = AttemptOf('b');
+  second.attempt = IdOf('b');
   second.paths = {std::string(100, 'z')};
 
   const std::vector<v1::Acknowledge> wire = ToWire({first, second}, 240);
 
   ASSERT_THAT(wire, SizeIs(2));
-  EXPECT_THAT(wire[0].words(), SizeIs(1));
+  ASSERT_THAT(wire[0].words(), SizeIs(1));
+  EXPECT_EQ(wire[0].words(0).attempt_id(), std::string(16, 'a'));
+  EXPECT_EQ(wire[0].words(0).slot(), 3);
+  EXPECT_EQ(wire[0].words(0).incarnation(), 7u);
   ASSERT_THAT(wire[0].checkpoints(), SizeIs(1));
   EXPECT_THAT(wire[0].checkpoints(0).paths(), SizeIs(1));
   ASSERT_THAT(wire[1].checkpoints(), SizeIs(2));

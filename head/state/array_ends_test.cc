@@ -58,7 +58,7 @@ class ArrayEndsTest : public ClusterStateTest {
     const auto events = LoadRecords<EventRecord>(*store_);
     COHORT_EXPECT_OK(events);
     for (const EventRecord& event : *events) {
-      if (event.job == job) kinds.push_back(event.kind);
+      if (IdOf<JobId>(event.job_id()) == job) kinds.push_back(event.kind());
     }
     return kinds;
   }
@@ -74,8 +74,8 @@ TEST_F(ArrayEndsTest, AStopIsAnsweredAtOnceAndGoesOnInTurns) {
   EXPECT_GE(Finish(/*restart=*/false), 9);
   EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
   EXPECT_EQ(Job(array.Element(99)).reason, "stopped on request");
-  EXPECT_EQ(Job(array.Element(99)).origin.cause,
-            Job(array.Element(0)).origin.cause);
+  EXPECT_EQ(Job(array.Element(99)).origin.cause(),
+            Job(array.Element(0)).origin.cause());
   EXPECT_THAT(KindsOf(array),
               ElementsAre("job_submitted", "job_stop_requested"));
 }

@@ -1,5 +1,6 @@
 #include "head/state/attempt_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -16,7 +17,7 @@ void AttemptTable::Add(AttemptRecord record) {
   }
   COHORT_CHECK(by_job_[record.job].emplace(record.number, id).second) << id;
   if (record.state != v1::ATTEMPT_STATE_ENDED) {
-    for (const AttemptPart& part : record.parts) by_node_[part.node].insert(id);
+    for (const Place& place : record.places) by_node_[place.node].insert(id);
   }
   COHORT_CHECK(attempts_.emplace(id, std::move(record)).second) << id;
   NoteEndedOrphan(id);
@@ -70,8 +71,8 @@ std::vector<AttemptId> AttemptTable::OnNode(const NodeId& node) const {
 
 void AttemptTable::Retire(const AttemptId& attempt) {
   ended_orphans_.erase(attempt);
-  for (const AttemptPart& part : attempts_.at(attempt).parts) {
-    const auto found = by_node_.find(part.node);
+  for (const Place& place : attempts_.at(attempt).places) {
+    const auto found = by_node_.find(place.node);
     if (found == by_node_.end()) continue;
     found->second.erase(attempt);
     if (found->second.empty()) by_node_.erase(found);
@@ -82,27 +83,50 @@ void AttemptTable::NoteEndedOrphan(const AttemptId& attempt) {
   if (IsEndedOrphan(attempts_.at(attempt))) ended_orphans_.insert(attempt);
 }
 
-const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node) {
-  for (const AttemptPart& part : attempt.parts) {
-    if (part.node == node) return &part;
+const Place* PlaceOn(const AttemptRecord& attempt, const NodeId& node) {
+  for (const Place& place : attempt.places) {
+    if (place.node == node) return &place;
   }
   return nullptr;
 }
 
-AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node) {
-  return const_cast<AttemptPart*>(
-      PartOn(static_cast<const AttemptRecord&>(attempt), node));
+Place* PlaceOn(AttemptRecord& attempt, const NodeId& node) {
+  return const_cast<Place*>(
+      PlaceOn(static_cast<const AttemptRecord&>(attempt), node));
 }
 
-AttemptRank* FindRank(AttemptPart& part, int rank) {
-  for (AttemptRank& candidate : part.ranks) {
-    if (candidate.rank == rank) return &candidate;
+Process* FindProcess(AttemptRecord& attempt, int slot, uint64_t incarnation) {
+  if (slot < 0 || slot >= static_cast<int>(attempt.processes.size())) {
+    return nullptr;
   }
-  return nullptr;
+  Process& process = attempt.processes[static_cast<size_t>(slot)];
+  return process.incarnation == incarnation ? &process : nullptr;
 }
 
-bool HasRank(const AttemptPart& part, int rank) {
-  return FindRank(const_cast<AttemptPart&>(part), rank) != nullptr;
+bool IsOnNode(const AttemptRecord& attempt, int slot, const NodeId& node) {
+  return slot >= 0 && slot < static_cast<int>(attempt.processes.size()) &&
+         attempt.processes[static_cast<size_t>(slot)].node == node;
+}
+
+std::set<int> SlotsOn(const AttemptRecord& attempt, const NodeId& node) {
+  std::set<int> slots;
+  for (const Process& process : attempt.processes) {
+    if (process.node == node) slots.insert(process.slot);
+  }
+  return slots;
+}
+
+uint64_t MemberIncarnation(const Process& process) {
+  const bool has_failed = process.state >= v1::PROCESS_STATE_EXITED &&
+                          !(process.exit.has_value() && EndedWell(*process.exit));
+  const bool is_none =
+      process.waits() || process.again || process.retired || has_failed;
+  return is_none ? 0 : process.incarnation;
+}
+
+bool HasWaiting(const AttemptRecord& attempt) {
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [](const Process& each) { return each.waits(); });
 }
 
 }  // namespace cohort::head

@@ -24,7 +24,7 @@ class AttemptTable {
   void Remove(const AttemptId& attempt);
 
   const AttemptRecord* Find(const AttemptId& attempt) const;
-  // For everything but id, job, number and where its parts are.
+  // For everything but id, job, number and where its places are.
   AttemptRecord* FindMutable(const AttemptId& attempt);
 
   // Of a job, by number; null when it has none (any more).
@@ -33,9 +33,13 @@ class AttemptTable {
   // Ids in the order of their numbers.
   std::vector<AttemptId> AllOf(const JobId& job) const;
 
-  // Attempts with a part on `node` that are not known to be ENDED; the caller
+  // Attempts with a place on `node` that are not known to be ENDED; the caller
   // looks at their state.
   std::vector<AttemptId> OnNode(const NodeId& node) const;
+  // The attempt has a place there now.
+  void NotePlace(const AttemptId& attempt, const NodeId& node) {
+    by_node_[node].insert(attempt);
+  }
   // An attempt has ENDED: it is not asked for by node any more.
   void Retire(const AttemptId& attempt);
 
@@ -53,19 +57,30 @@ class AttemptTable {
   std::set<AttemptId> ended_orphans_;              // not retired
 };
 
-// The part of `attempt` on `node`; null when it has none.
-const AttemptPart* PartOn(const AttemptRecord& attempt, const NodeId& node);
-AttemptPart* PartOn(AttemptRecord& attempt, const NodeId& node);
+// The place of `attempt` on `node`; null when it has none.
+const Place* PlaceOn(const AttemptRecord& attempt, const NodeId& node);
+Place* PlaceOn(AttemptRecord& attempt, const NodeId& node);
 
-// Null when `part` has no such rank.
-AttemptRank* FindRank(AttemptPart& part, int rank);
-bool HasRank(const AttemptPart& part, int rank);
+// The process in `slot` if it is of this incarnation; null otherwise.
+Process* FindProcess(AttemptRecord& attempt, int slot, uint64_t incarnation);
+// Whether the slot's process is, or was, on `node`.
+bool IsOnNode(const AttemptRecord& attempt, int slot, const NodeId& node);
 
-// Nothing of it runs any more, as far as the head will ever know.
-inline bool IsOver(const AttemptPart& part) {
-  return part.phase == v1::PART_PHASE_ENDED ||
-         part.phase == v1::PART_PHASE_LOST;
+// The slots whose processes are there, over or not.
+std::set<int> SlotsOn(const AttemptRecord& attempt, const NodeId& node);
+
+// Nothing runs there any more, as far as the head will ever know.
+inline bool IsOver(const Place& place) {
+  return place.phase == v1::PLACE_PHASE_ENDED ||
+         place.phase == v1::PLACE_PHASE_LOST;
 }
+
+// The incarnation that is a member of the present epoch; 0: nobody is, since the
+// slot waits, or its process failed or is to go.  One that succeeded stays.
+uint64_t MemberIncarnation(const Process& process);
+
+// A slot of `attempt` waits to be filled.
+bool HasWaiting(const AttemptRecord& attempt);
 
 // A person has ended it since a restore, and not all of its nodes have said
 // that it is gone.

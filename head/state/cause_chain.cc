@@ -20,27 +20,27 @@ std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit) {
   std::string text = absl::StrCat("rank ", rank);
   if (!node.empty()) absl::StrAppend(&text, " on ", node);
-  if (exit.signal != 0) {
-    absl::StrAppend(&text, " was killed by signal ", exit.signal);
+  if (exit.signal() != 0) {
+    absl::StrAppend(&text, " was killed by signal ", exit.signal());
   } else {
-    absl::StrAppend(&text, " exited with code ", exit.code);
+    absl::StrAppend(&text, " exited with code ", exit.code());
   }
-  if (exit.oom_killed) absl::StrAppend(&text, " (out of memory)");
-  if (!exit.detail.empty()) absl::StrAppend(&text, ": ", exit.detail);
+  if (exit.oom_killed()) absl::StrAppend(&text, " (out of memory)");
+  if (!exit.detail().empty()) absl::StrAppend(&text, ": ", exit.detail());
   return text;
 }
 
-std::string DescribeLoss(const AttemptPart& part, const std::string& node) {
-  std::string text = part.ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < part.ranks.size() && i < kRanksNamedMax; ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", part.ranks[i].rank);
+std::string DescribeLoss(const std::vector<int>& ranks,
+                         const std::string& node) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size() && i < kRanksNamedMax; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", ranks[i]);
   }
-  if (part.ranks.size() > kRanksNamedMax) {
-    absl::StrAppend(&text, " and ", part.ranks.size() - kRanksNamedMax,
-                    " more");
+  if (ranks.size() > kRanksNamedMax) {
+    absl::StrAppend(&text, " and ", ranks.size() - kRanksNamedMax, " more");
   }
   return absl::StrCat(text, " on ", node,
-                      part.ranks.size() == 1 ? " was lost" : " were lost");
+                      ranks.size() == 1 ? " was lost" : " were lost");
 }
 
 std::string DescribeEnd(const AttemptRecord& attempt) {
@@ -54,15 +54,12 @@ std::string DescribeEnd(const AttemptRecord& attempt) {
                         attempt.cause == v1::ATTEMPT_CAUSE_DEVICE_FAULT ||
                         attempt.cause == v1::ATTEMPT_CAUSE_NODE_LOST;
   int stopped = 0;
-  for (const AttemptPart& part : attempt.parts) {
-    if (part.phase != v1::PART_PHASE_ENDED) continue;
-    for (const AttemptRank& rank : part.ranks) {
-      if (siblings && rank.rank == attempt.failed_rank) continue;
-      // One that says why it ended was not stopped: its keeper died, or it
-      // could not run.
-      stopped += rank.exit.has_value() && !rank.exit->ok() &&
-                 rank.exit->detail.empty();
-    }
+  for (const Process& process : attempt.processes) {
+    if (siblings && process.slot == attempt.failed_rank) continue;
+    // One that says why it ended was not stopped: its keeper died, or it could
+    // not run.
+    stopped += process.exit.has_value() && !EndedWell(*process.exit) &&
+               process.exit->detail().empty();
   }
   std::string text = absl::StrCat("attempt ", attempt.number, " ended");
   if (stopped > 0) {

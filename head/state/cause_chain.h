@@ -24,10 +24,11 @@ inline constexpr size_t kCauseBytesMax = 1'024;
 std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit);
 
-// "ranks 2, 3 on n1 were lost".
-std::string DescribeLoss(const AttemptPart& part, const std::string& node);
+// "ranks 2, 3 on n1 were lost".  REQUIRES: there is one.
+std::string DescribeLoss(const std::vector<int>& ranks,
+                         const std::string& node);
 
-// "attempt 1 ended; 3 siblings were stopped".  REQUIRES: all parts are over.
+// "attempt 1 ended; 3 siblings were stopped".  REQUIRES: all is over.
 std::string DescribeEnd(const AttemptRecord& attempt);
 
 // Adds facts behind (or before) those that are known.

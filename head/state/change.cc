@@ -15,7 +15,7 @@ void SendDesired(const Change& change, const TableView& tables,
   spoken_to.erase(change.registering);
   for (const NodeId& node : spoken_to) {
     const NodeRecord* record = tables.nodes.Find(node);
-    std::vector<DesiredAttempt> desired = DesiredOf(node, change, tables);
+    std::vector<v1::DesiredPlace> desired = DesiredOf(node, change, tables);
     if (record == nullptr || record->state == v1::NODE_STATE_DEAD ||
         desired.empty()) {
       continue;
@@ -27,7 +27,43 @@ void SendDesired(const Change& change, const TableView& tables,
   }
 }
 
+// While an attempt goes on its slots have rows of their own from their first
+// change on, so that one of thousands costs one row.
+void PutAttempts(Change& change, const AttemptTable& attempts,
+                 Transition& transition) {
+  for (const AttemptId& id : change.attempts) {
+    transition.Put(*attempts.Find(id));
+  }
+  for (const auto& [id, slots] : change.slots) {
+    const AttemptRecord* const attempt = attempts.Find(id);
+    if (attempt == nullptr) continue;  // trimmed in this very decision
+    const bool is_over = attempt->state == v1::ATTEMPT_STATE_ENDED;
+    for (const int slot : slots) {
+      const size_t at = static_cast<size_t>(slot);
+      if (!is_over && at < attempt->processes.size()) {
+        transition.Put(ProcessRecord{.attempt = id,
+                                     .slot = at,
+                                     .process = attempt->processes[at]});
+      } else {
+        change.Delete<ProcessRecord>(id, static_cast<uint64_t>(at));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+EventRecord EventOf(const char* kind, std::string text,
+                    const EventSubject& subject) {
+  EventRecord event;
+  event.set_kind(kind);
+  event.set_text(std::move(text));
+  event.set_job_id(IdBytes(subject.job));
+  event.set_attempt_id(IdBytes(subject.attempt));
+  event.set_node_id(IdBytes(subject.node));
+  event.set_cause(subject.cause);
+  return event;
+}
 
 StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition) {
@@ -41,7 +77,7 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   };
   put(change.nodes, tables.nodes);
   put(change.jobs, tables.jobs);
-  put(change.attempts, tables.attempts);
+  PutAttempts(change, tables.attempts, transition);
   transition.Add(std::exchange(change.rows, {}));
   for (const JobId& array : change.array_ends) {
     transition.Put(tables.jobs.arrays().Find(array)->record);
@@ -49,18 +85,19 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   return {.requests = add(change.requests), .events = add(change.events)};
 }
 
-std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
+std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node, const Change& change,
                                       const TableView& tables) {
-  std::vector<DesiredAttempt> desired;
+  std::vector<v1::DesiredPlace> desired;
   if (const auto known = change.desired.find(node);
       known != change.desired.end()) {
-    for (const AttemptId& id : known->second) {
+    for (const auto& [id, forgotten] : known->second) {
       const AttemptRecord* attempt = tables.attempts.Find(id);
       if (attempt == nullptr) continue;   // trimmed in this very decision
       if (attempt->orphaned()) continue;  // nothing is wanted of it (OR-1)
-      if (const AttemptPart* part = PartOn(*attempt, node)) {
-        desired.push_back(
-            DesiredFor(*tables.jobs.Find(attempt->job), *attempt, *part));
+      if (const Place* place = PlaceOn(*attempt, node)) {
+        desired.push_back(DesiredFor(*tables.jobs.Find(attempt->job), *attempt,
+                                     *place, forgotten,
+                                     *tables.nodes.Find(node), tables.now));
       }
     }
   }

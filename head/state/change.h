@@ -22,11 +22,20 @@
 
 namespace cohort::head {
 
+// What an event is about; nil: nothing of the kind.
+struct EventSubject {
+  JobId job = {};
+  AttemptId attempt = {};
+  NodeId node = {};
+  uint64_t cause = 0;  // number of the event that led to it; 0: none
+};
+EventRecord EventOf(const char* kind, std::string text,
+                    const EventSubject& subject = {});
+
 // What one decision of ClusterState has touched so far: each row is stored once
 // at its end, whatever happened to it in between, and each message is computed
 // from the final state.  A value of one decision.
 struct Change {
-  // A message to the node of the part (or the attempt as a whole).
   struct Disconnect {
     NodeId node;
     uint64_t incarnation = 0;
@@ -38,6 +47,7 @@ struct Change {
   std::set<NodeId> nodes;
   std::set<JobId> jobs;
   std::set<AttemptId> attempts;
+  std::map<AttemptId, std::set<int>> slots;  // that changed in them
   // New ones, of which others are told how large they are.
   std::vector<EventRecord> events;
   std::set<JobId> array_ends;      // arrays whose end began or was told to all
@@ -56,8 +66,9 @@ struct Change {
     gone.push_back(ToDelete<Record>(key...));
   }
 
-  // Messages.
-  std::map<NodeId, std::set<AttemptId>> desired;
+  // Messages: what is wanted of these attempts, and that these processes, which
+  // are theirs no more, are to be forgotten.
+  std::map<NodeId, std::map<AttemptId, Incarnations>> desired;
   // Attempts that the head does not know, or not on that node.
   std::map<NodeId, std::map<AttemptId, JobId>> forget;
   std::map<NodeId, std::vector<SharedExchange>> exchanges;
@@ -83,13 +94,14 @@ struct Change {
 
   // Rows to store.
   size_t row_count() const {
-    return nodes.size() + jobs.size() + attempts.size() + events.size() +
-           array_ends.size() + requests.size() + rows.size();
+    return nodes.size() + jobs.size() + attempts.size() + slots.size() +
+           events.size() + array_ends.size() + requests.size() + rows.size();
   }
 };
 
 // The tables as the decision left them.  Lives within one call.
 struct TableView {
+  absl::Time now;
   const ClusterRecord& cluster;
   const NodeTable& nodes;
   const JobTable& jobs;
@@ -107,8 +119,8 @@ struct StoredSizes {
 StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition);
 
-// What `node` is told: its part of every attempt that `change` touched.
-std::vector<DesiredAttempt> DesiredOf(const NodeId& node, const Change& change,
+// What `node` is told: its place of every attempt that `change` touched.
+std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node, const Change& change,
                                       const TableView& tables);
 
 // Adds the messages and wake-ups of `change` to `transition`; they hold values

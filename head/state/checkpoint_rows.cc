@@ -22,31 +22,31 @@ bool IsBelowAttempt(const std::string& path, const AttemptRecord& attempt) {
 
 }  // namespace
 
-void TakeCheckpoints(const ObservedAttempt& observed,
+void TakeCheckpoints(const v1::ObservedPlace& observed,
                      const AttemptRecord& attempt,
                      const RunController::Limits& limits, JobRecord& job,
                      RunOutcome& outcome) {
-  for (const Checkpoint& checkpoint : observed.checkpoints) {
-    outcome.acknowledged.push_back(checkpoint.path);
-    if (checkpoint.epoch != attempt.epoch ||
-        !IsBelowAttempt(checkpoint.path, attempt)) {
+  for (const v1::Checkpoint& checkpoint : observed.checkpoints()) {
+    outcome.acknowledged.push_back(checkpoint.path());
+    if (checkpoint.epoch() != attempt.epoch ||
+        !IsBelowAttempt(checkpoint.path(), attempt)) {
       COHORT_LOG(kWarning, "checkpoint_refused", {"attempt", attempt.id},
-                 {"path", absl::CHexEscape(checkpoint.path)},
-                 {"epoch", checkpoint.epoch});
+                 {"path", absl::CHexEscape(checkpoint.path())},
+                 {"epoch", checkpoint.epoch()});
       continue;
     }
     // Steps grow within an attempt: what is not newer is a repetition, perhaps
     // of one that was removed since.
     if (!job.checkpoints.empty() &&
-        job.checkpoints.back().epoch == checkpoint.epoch &&
-        job.checkpoints.back().step >= checkpoint.step) {
+        job.checkpoints.back().epoch() == checkpoint.epoch() &&
+        job.checkpoints.back().step() >= checkpoint.step()) {
       continue;
     }
     job.checkpoints.push_back(checkpoint);
     outcome.job_changed = true;
     outcome.notes.push_back(
         {"checkpoint_committed",
-         absl::StrCat("step ", checkpoint.step, ", ", checkpoint.path)});
+         absl::StrCat("step ", checkpoint.step(), ", ", checkpoint.path())});
   }
   const bool keep_all = job.spec->run().num_to_keep() <= 0;
   const size_t keep = keep_all
@@ -54,16 +54,16 @@ void TakeCheckpoints(const ObservedAttempt& observed,
                           : static_cast<size_t>(job.spec->run().num_to_keep());
   while (job.checkpoints.size() > keep) {
     if (!keep_all && job.retired.size() < limits.retired_max) {
-      job.retired.push_back(job.checkpoints.front().path);
+      job.retired.push_back(job.checkpoints.front().path());
       outcome.retired_changed = true;
     }
     job.checkpoints.erase(job.checkpoints.begin());
   }
 }
 
-void TakeRemoved(const ObservedAttempt& observed, JobRecord& job,
+void TakeRemoved(const v1::ObservedPlace& observed, JobRecord& job,
                  RunOutcome& outcome) {
-  for (const std::string& path : observed.removed_checkpoints) {
+  for (const std::string& path : observed.removed_checkpoints()) {
     if (std::erase(job.retired, path) == 0) continue;
     outcome.job_changed = true;
     outcome.retired_changed = true;

@@ -12,13 +12,13 @@ namespace cohort::head {
 
 // Commits what `observed` brings of `attempt`, the job's last, and retires what
 // is beyond num_to_keep.
-void TakeCheckpoints(const ObservedAttempt& observed,
+void TakeCheckpoints(const v1::ObservedPlace& observed,
                      const AttemptRecord& attempt,
                      const RunController::Limits& limits, JobRecord& job,
                      RunOutcome& outcome);
 
 // Directories that are gone.
-void TakeRemoved(const ObservedAttempt& observed, JobRecord& job,
+void TakeRemoved(const v1::ObservedPlace& observed, JobRecord& job,
                  RunOutcome& outcome);
 
 }  // namespace cohort::head

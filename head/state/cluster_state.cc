@@ -20,6 +20,7 @@
 #include "head/state/orphan_list.h"
 #include "head/state/reconciler.h"
 #include "head/store/enum_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -30,11 +31,6 @@ constexpr size_t kForgottenPerTick = 1'000;
 
 // Of an attempt, in the text of one event.
 constexpr size_t kNodesNamed = 8;
-
-bool IsLive(const ObservedAttempt& observed) {
-  return observed.phase == v1::PHASE_STARTING ||
-         observed.phase == v1::PHASE_RUNNING;
-}
 
 }  // namespace
 
@@ -89,8 +85,9 @@ void ClusterState::Load(Rows rows) {
   }
   for (AttemptRecord& attempt : rows.attempts) {
     if (attempt.state != v1::ATTEMPT_STATE_ENDED) {
-      for (const AttemptPart& part : attempt.parts) {
-        if (!IsOver(part)) nodes_.Hold(attempt.id, part);
+      const JobRecord& job = *jobs_.Find(attempt.job);
+      for (const Place& place : attempt.places) {
+        Hold(job, attempt, place.node, SlotsOn(attempt, place.node));
       }
     }
     if (attempt.orphaned()) orphans_.Add(attempt);
@@ -103,6 +100,8 @@ void ClusterState::Load(Rows rows) {
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
     if (job.state == v1::JOB_STATE_PENDING) StandInLine(job);
+    const AttemptRecord* const last = attempts_.LastOf(id);
+    if (last != nullptr && RunsOneByOne(job)) AskForSlots(job, *last);
   }
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
@@ -124,10 +123,8 @@ void ClusterState::TakeTerm(Transition& transition) {
     const JobRecord& job = *jobs_.Find(id);
     if (!HasEnded(job.state)) TellPhase(job, change);
   }
-  EventRecord event;
-  event.kind = "head_started";
-  event.text = absl::StrCat("term ", cluster_.term);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("head_started", absl::StrCat("term ", cluster_.term)),
+           change);
   Finish(change, transition);
 }
 
@@ -147,10 +144,7 @@ void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
                        .unpinned_at = now};
   change.Put(record);
   packages_.Add(std::move(record));
-  EventRecord event;
-  event.kind = "package_completed";
-  event.text = absl::BytesToHexString(hash);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("package_completed", absl::BytesToHexString(hash)), change);
   Finish(change, transition);
 }
 
@@ -158,10 +152,9 @@ void ClusterState::LosePackage(const std::string& hash, absl::string_view why,
                                Transition& transition) {
   if (packages_.Find(hash) == nullptr || !packages_.SetLost(hash, true)) return;
   Change change;
-  EventRecord event;
-  event.kind = "package_lost";
-  event.text = absl::StrCat(absl::BytesToHexString(hash), ": ", why);
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("package_lost",
+                   absl::StrCat(absl::BytesToHexString(hash), ": ", why)),
+           change);
   Finish(change, transition);
 }
 
@@ -177,7 +170,7 @@ std::vector<std::string> ClusterState::TrimPackages(
 // ---- what nodes have ----
 
 absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
-                                   const Observed& observed,
+                                   const v1::Observed& observed,
                                    Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
@@ -188,10 +181,10 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
   COHORT_RETURN_IF_ERROR(CheckOrphans(node, observed));
   Change change;
   HearAgain(node, change);
-  for (const ObservedAttempt& attempt : observed.attempts) {
-    ApplyObserved(node, attempt, change);
+  for (const v1::ObservedPlace& place : observed.places()) {
+    ApplyObserved(node, place, change);
   }
-  if (observed.full) ApplyAbsence(node, observed, change);
+  if (observed.full()) ApplyAbsence(node, observed, change);
   PlaceWaiting(change);
   Finish(change, transition);
   return absl::OkStatus();
@@ -205,98 +198,114 @@ void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
 }
 
 void ClusterState::ApplyObserved(const NodeId& node,
-                                 const ObservedAttempt& observed,
+                                 const v1::ObservedPlace& observed,
                                  Change& change) {
   if (TakeOrphan(node, observed, change)) return;
   AcknowledgeWords(node, observed, change);
-  AttemptRecord* attempt = attempts_.FindMutable(observed.attempt);
-  AttemptPart* part = attempt == nullptr ? nullptr : PartOn(*attempt, node);
-  if (part == nullptr || IsOver(*part) ||
+  AttemptRecord* attempt = attempts_.FindMutable(AttemptOf(observed));
+  const Place* const place =
+      attempt == nullptr ? nullptr : PlaceOn(*attempt, node);
+  if (place == nullptr || IsOver(*place) ||
       attempt->state == v1::ATTEMPT_STATE_ENDED) {
     return ApplyUnwanted(node, observed, change);
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
   const uint64_t cause_before = change.cause;
-  if (observed.end == v1::END_CAUSE_DEVICE_FAULT) {
-    change.cause = std::max(change.cause, FaultOf(*part));
-  }
-  std::set<int> local_ranks;
-  for (const AttemptRank& rank : part->ranks) local_ranks.insert(rank.rank);
-  for (const SharedExchange& complete :
-       exchanges_.Give(attempt->id, job.spec->scaling().num_workers(),
-                       local_ranks, observed.exchanges)) {
-    for (const AttemptPart& each : attempt->parts) {
-      if (!IsOver(each)) change.exchanges[each.node].push_back(complete);
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    if (each.end_cause() == v1::END_CAUSE_DEVICE_FAULT) {
+      change.cause = std::max(change.cause, FaultOf(*attempt, node));
+    }
+    // What is the attempt's no more, or is over, the node is to forget.
+    const Process* const process =
+        FindProcess(*attempt, each.slot(), each.incarnation());
+    if (process == nullptr || process->node != node || process->over()) {
+      change.desired[node][attempt->id].emplace(each.slot(),
+                                                each.incarnation());
     }
   }
+  ApplyExchanges(node, observed, *attempt, change);
   const RunOutcome outcome = ObserveWithMissing(job, *attempt, node, observed);
-  if (outcome.preflight_told) job.preflight->at = clock_.Wall();
+  if (outcome.preflight_told)
+    *job.preflight->mutable_at() = rpc::ToWire(clock_.Wall());
   if (!outcome.acknowledged.empty()) {
     change.acknowledged[node].push_back(
         {.attempt = attempt->id, .paths = outcome.acknowledged, .words = {}});
   }
   ApplyOutcome(job, *attempt, outcome, change);
   change.cause = cause_before;
-  // It was told to run there, and may yet before it hears otherwise.
-  if (!outcome.parts_over.empty() && observed.phase != v1::PHASE_ENDED) {
-    AddOrphan(node, observed, part, change);
+  ApplyOrphans(node, observed, change);
+}
+
+void ClusterState::ApplyExchanges(const NodeId& node,
+                                  const v1::ObservedPlace& observed,
+                                  const AttemptRecord& attempt,
+                                  Change& change) {
+  if (observed.exchanges().empty() || observed.epoch() != attempt.epoch) return;
+  const std::set<int> local_ranks = SlotsOn(attempt, node);
+  for (const SharedExchange& complete : exchanges_.Give(
+           attempt.id, attempt.epoch,
+           static_cast<int>(attempt.processes.size()), local_ranks,
+           observed.exchanges())) {
+    for (const Place& each : attempt.places) {
+      if (!IsOver(each)) change.exchanges[each.node].push_back(complete);
+    }
   }
 }
 
 RunOutcome ClusterState::ObserveWithMissing(JobRecord& job,
                                             AttemptRecord& attempt,
                                             const NodeId& node,
-                                            const ObservedAttempt& observed) {
+                                            const v1::ObservedPlace& observed) {
   const bool failed =
-      observed.preflight.has_value() &&
-      observed.preflight->verdict == v1::PREFLIGHT_VERDICT_FAILED;
+      observed.preflight().verdict() == v1::PREFLIGHT_VERDICT_FAILED;
   const std::vector<int> missing =
       failed ? exchanges_.MissingOf(attempt.id) : std::vector<int>();
   if (missing.empty()) {
     return controller_.Observe(job, attempt, node, observed);
   }
-  ObservedAttempt told = observed;
-  absl::StrAppend(&told.preflight->summary, "; nothing was heard of rank",
+  v1::ObservedPlace told = observed;
+  absl::StrAppend(told.mutable_preflight()->mutable_summary(),
+                  "; nothing was heard of rank",
                   missing.size() == 1 ? " " : "s ",
                   absl::StrJoin(missing, ", "));
   return controller_.Observe(job, attempt, node, told);
 }
 
 void ClusterState::AcknowledgeWords(const NodeId& node,
-                                    const ObservedAttempt& observed,
+                                    const v1::ObservedPlace& observed,
                                     Change& change) {
-  if (observed.stderr_tail.empty()) return;
-  change.acknowledged[node].push_back(
-      {.attempt = observed.attempt, .paths = {}, .words = true});
+  Acknowledged words{.attempt = AttemptOf(observed), .paths = {}, .words = {}};
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    if (each.stderr_tail().empty()) continue;
+    words.words.emplace(each.slot(), each.incarnation());
+  }
+  if (!words.words.empty()) {
+    change.acknowledged[node].push_back(std::move(words));
+  }
 }
 
 void ClusterState::ApplyUnwanted(const NodeId& node,
-                                 const ObservedAttempt& observed,
+                                 const v1::ObservedPlace& observed,
                                  Change& change) {
-  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
-  const AttemptPart* part =
-      attempt == nullptr ? nullptr : PartOn(*attempt, node);
-  if (IsLive(observed)) {
-    AddOrphan(node, observed, part, change);
-  } else if (observed.phase == v1::PHASE_ENDED) {
-    RemoveOrphan(node, observed.attempt, change);
-  }
-  if (part == nullptr) {
-    change.forget[node].emplace(observed.attempt, observed.job);
+  const AttemptId id = AttemptOf(observed);
+  AttemptRecord* const attempt = attempts_.FindMutable(id);
+  ApplyOrphans(node, observed, change);
+  if (attempt == nullptr || PlaceOn(*attempt, node) == nullptr) {
+    change.forget[node].emplace(id, JobOf(observed));
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt->job);
   const RunOutcome outcome = controller_.ObserveAfterwards(
       job, *attempt, *attempts_.LastOf(job.id), node, observed);
   if (outcome.job_changed) change.jobs.insert(job.id);
-  change.desired[node].insert(attempt->id);
+  change.desired[node].try_emplace(id);
 }
 
-void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
-                                Change& change) {
+void ClusterState::ApplyAbsence(const NodeId& node,
+                                const v1::Observed& observed, Change& change) {
   std::set<AttemptId> present;
-  for (const ObservedAttempt& attempt : observed.attempts) {
-    present.insert(attempt.attempt);
+  for (const v1::ObservedPlace& place : observed.places()) {
+    present.insert(AttemptOf(place));
   }
   for (const AttemptId& orphan : nodes_.OrphansOn(node)) {
     if (!present.contains(orphan)) RemoveOrphan(node, orphan, change);
@@ -313,15 +322,19 @@ void ClusterState::ApplyAbsence(const NodeId& node, const Observed& observed,
 void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
                                 Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
-  if (IsOver(*PartOn(attempt, node))) return;
+  const Place& place = *PlaceOn(attempt, node);
+  if (IsOver(place)) return;
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const NodeRecord* record = nodes_.Find(node);
   const bool is_dead = record->state == v1::NODE_STATE_DEAD;
-  if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !is_dead) {
+  const bool is_unbegun =
+      attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+      (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+       place.phase == v1::PLACE_PHASE_ASSIGNED);
+  if (is_unbegun && !is_dead) {
     // It never arrived, or was lost before anything ran: sent again.
-    ObservedAttempt nothing_yet;
-    nothing_yet.attempt = id;
-    nothing_yet.phase = v1::PHASE_PREPARING;
+    v1::ObservedPlace nothing_yet;
+    nothing_yet.set_phase(v1::PHASE_PREPARING);
     return ApplyOutcome(job, attempt,
                         controller_.Observe(job, attempt, node, nothing_yet),
                         change);
@@ -329,7 +342,7 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
   const std::string why = absl::StrCat(
       "node ", record->name,
       is_dead ? " is dead" : " does not know the attempt any more");
-  ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+  ApplyOutcome(job, attempt, controller_.LosePlace(job, attempt, node, why),
                change);
 }
 
@@ -352,9 +365,9 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
            "node_dead")});
   for (const AttemptId& id : attempts_.OnNode(node)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (IsOver(*PartOn(attempt, node)) || attempt.orphaned()) continue;
+    if (IsOver(*PlaceOn(attempt, node)) || attempt.orphaned()) continue;
     JobRecord& job = *jobs_.FindMutable(attempt.job);
-    ApplyOutcome(job, attempt, controller_.LosePart(job, attempt, node, why),
+    ApplyOutcome(job, attempt, controller_.LosePlace(job, attempt, node, why),
                  change);
   }
   for (const AttemptId& id : orphans_.EndingOn(node)) {
@@ -368,6 +381,7 @@ void ClusterState::Tick(Transition& transition) {
   Change change;
   TickNodes(change);
   AskAgain(gates_.TakeDue(kPlacementsPerPass), change);
+  AdmitDueSlots(kPlacementsPerPass);
   metrics_.Due(change.jobs);
   Settle(change);
   PlaceWaiting(change);
@@ -386,56 +400,57 @@ void ClusterState::PlaceWaiting(Change& change) {
   if (cluster_.settling) return;
   line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
-    const std::optional<JobId> next = line_.Next();
+    const std::optional<AskId> next = line_.Next();
     if (!next.has_value()) return;
     TryPlace(*next, change);
   }
 }
 
-void ClusterState::TryPlace(const JobId& id, Change& change) {
-  JobRecord& job = *jobs_.FindMutable(id);
-  Placement placement = PlaceGang(nodes_.index(), line_.RequestFor(job));
+void ClusterState::TryPlace(const AskId& ask, Change& change) {
+  JobRecord& job = *jobs_.FindMutable(ask.job);
+  Placement placement = PlaceGang(nodes_.index(), line_.RequestFor(ask));
   if (auto* refusal = std::get_if<Refusal>(&placement)) {
-    line_.Refuse(job, std::move(*refusal));
+    line_.Refuse(ask, std::move(*refusal));
     return;
   }
+  ++counters_.placements;
   const Plan& plan = std::get<Plan>(placement);
+  if (ask.IsJob()) {
+    PlaceJob(job, plan, change);
+  } else {
+    FillSlots(job, ask.first, plan, change);
+  }
+}
+
+void ClusterState::PlaceJob(JobRecord& job, const Plan& plan, Change& change) {
   AttemptRecord attempt =
       controller_.Begin(job, AttemptId::New(random_), plan,
                         nodes_.Find(plan.parts.front().node)->host);
-  for (const AttemptPart& part : attempt.parts) {
-    nodes_.Hold(attempt.id, part);
-    change.desired[part.node].insert(attempt.id);
+  for (const Place& place : attempt.places) {
+    Hold(job, attempt, place.node, SlotsOn(attempt, place.node));
+    change.desired[place.node].try_emplace(attempt.id);
   }
-  ++counters_.placements;
   const AttemptId attempt_id = attempt.id;
   change.attempts.insert(attempt_id);
   attempts_.Add(std::move(attempt));
   MoveJob(job, v1::JOB_STATE_STARTING, change, attempt_id);
   attempts_.FindMutable(attempt_id)->origin = job.origin;
-  history_.TrimAttempts(id, change);
+  history_.TrimAttempts(job.id, change);
 }
 
 // ---- what follows for jobs ----
 
-void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
                                 const RunOutcome& outcome, Change& change) {
   if (outcome.job_changed) change.jobs.insert(job.id);
   if (outcome.attempt_changed) change.attempts.insert(attempt.id);
+  if (!outcome.slots.empty()) {
+    change.slots[attempt.id].insert(outcome.slots.begin(), outcome.slots.end());
+  }
   if (outcome.metrics_changed && metrics_.Changed(job.id)) {
     change.jobs.insert(job.id);
   }
-  for (const NodeId& node : outcome.parts_over) {
-    nodes_.Release(attempt.id, node);
-    NoteLeft(node, change);
-    change.desired[node].insert(attempt.id);
-  }
-  for (const AttemptPart& part : attempt.parts) {
-    const bool retires = outcome.retired_changed && HoldsRankZero(part);
-    if ((outcome.goals_changed && !IsOver(part)) || retires) {
-      change.desired[part.node].insert(attempt.id);
-    }
-  }
+  ApplyGoals(attempt, outcome, change);
   for (const RunOutcome::Note& note : outcome.notes) {
     AddJobEvent(job, attempt.id, note.kind, note.text, change);
   }
@@ -443,10 +458,37 @@ void ClusterState::ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
   for (const JobState state : outcome.job_moves) {
     MoveJob(job, state, change, attempt.id);
   }
-  if (!outcome.parts_over.empty()) change.freed_by = job.origin.cause;
+  if (!outcome.over.empty()) change.freed_by = job.origin.cause();
+  if (outcome.asks) AskForSlots(job, attempt);
+  if (outcome.epoch_changed) change.watched.insert(job.id);
   if (outcome.attempt_ended &&
       attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     FailWithoutPackage(job, change);
+  }
+}
+
+void ClusterState::ApplyGoals(AttemptRecord& attempt,
+                              const RunOutcome& outcome, Change& change) {
+  std::set<NodeId> left;
+  for (const auto& [process, node] : outcome.over) {
+    nodes_.Release(attempt.id, node, process);
+    left.insert(node);
+    // Its slot may be another's already.
+    change.desired[node][attempt.id].insert(process);
+  }
+  for (const NodeId& node : left) NoteLeft(node, change);
+  for (const Place& place : attempt.places) {
+    const bool retires =
+        outcome.retired_changed && HoldsRankZero(attempt, place.node);
+    if (outcome.goals_changed || retires) {
+      change.desired[place.node].try_emplace(attempt.id);
+    }
+  }
+  // From its first change on a slot has a row of its own.
+  const bool is_over = attempt.state == v1::ATTEMPT_STATE_ENDED;
+  for (const int slot : outcome.slots) {
+    if (slot >= static_cast<int>(attempt.processes.size())) continue;
+    attempt.processes[static_cast<size_t>(slot)].has_row = !is_over;
   }
 }
 
@@ -497,7 +539,7 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     }
   }
   if (change.quietly) {
-    job.origin.cause = change.cause;
+    job.origin.set_cause(change.cause);
   } else {
     AddJobEvent(
         job, attempt, "job_moved",
@@ -511,14 +553,14 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
 }
 
 std::string ClusterState::NodesText(const AttemptId& attempt) const {
-  const std::vector<AttemptPart>& parts = attempts_.Find(attempt)->parts;
+  const std::vector<Place>& places = attempts_.Find(attempt)->places;
   std::string text;
-  for (size_t i = 0; i < parts.size() && i < kNodesNamed; ++i) {
+  for (size_t i = 0; i < places.size() && i < kNodesNamed; ++i) {
     absl::StrAppend(&text, i == 0 ? " on " : ", ",
-                    nodes_.Find(parts[i].node)->name);
+                    nodes_.Find(places[i].node)->name);
   }
-  if (parts.size() > kNodesNamed) {
-    absl::StrAppend(&text, " and ", parts.size() - kNodesNamed, " more");
+  if (places.size() > kNodesNamed) {
+    absl::StrAppend(&text, " and ", places.size() - kNodesNamed, " more");
   }
   return text;
 }
@@ -530,9 +572,10 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (job.state != v1::JOB_STATE_PENDING) {
     const AttemptRecord* attempt =
         HasEnded(job.state) ? nullptr : attempts_.LastOf(job.id);
-    return attempt != nullptr && IsEndedOrphan(*attempt)
-               ? EndedOrphanReason(*attempt, nodes_)
-               : job.reason;
+    if (attempt == nullptr) return job.reason;
+    return IsEndedOrphan(*attempt) ? EndedOrphanReason(*attempt, nodes_)
+           : RunsOneByOne(job)     ? SlotsReason(job)
+                                   : job.reason;
   }
   std::string kept;
   for (const Wait& wait : WaitsOf(job)) {
@@ -587,43 +630,43 @@ std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
 // ---- events and the end of a decision ----
 
 uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
-  event.number = cluster_.next_event++;
-  event.at = clock_.Wall();
-  event.origin.cause = std::max(event.origin.cause, change.cause);
+  event.set_number(cluster_.next_event++);
+  *event.mutable_at() = rpc::ToWire(clock_.Wall());
+  event.set_cause(std::max(event.cause(), change.cause));
   if (!change.principal.empty()) {
-    event.origin.principal = change.principal;
-    event.origin.request_id = change.request_id;
-  } else if (event.origin.principal.empty()) {
-    event.origin.principal = "head";
+    event.set_principal(change.principal);
+    event.set_request_id(change.request_id);
+  } else if (event.principal().empty()) {
+    event.set_principal("head");
   }
-  ++counters_.events_by_kind[event.kind];
+  if (event.namespace_().empty()) event.set_namespace_("default");
+  ++counters_.events_by_kind[event.kind()];
   change.cluster = true;
   change.events.push_back(std::move(event));
-  return change.events.back().number;
+  return change.events.back().number();
 }
 
 void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
                                const char* kind, std::string text,
                                Change& change) {
-  EventRecord event;
-  event.kind = kind;
-  event.origin.name_space = job.origin.name_space;
-  event.origin.cause = job.origin.cause;  // the event of this job before
-  event.job = job.id;
-  event.attempt = attempt;
-  event.text = std::move(text);
+  // Its cause: the event of this job before.
+  EventRecord event =
+      EventOf(kind, std::move(text),
+              {.job = job.id, .attempt = attempt, .cause = job.origin.cause()});
+  event.set_namespace_(job.origin.namespace_());
   if (const AttemptRecord* record = attempts_.Find(attempt)) {
-    for (const AttemptPart& part : record->parts) {
-      if (event.nodes.size() == kEventNodesMax) break;
-      event.nodes.push_back(part.node);
+    for (const Place& place : record->places) {
+      if (event.node_ids_size() == kEventNodesMax) break;
+      event.add_node_ids(IdBytes(place.node));
     }
   }
-  job.origin.cause = AddEvent(std::move(event), change);
+  job.origin.set_cause(AddEvent(std::move(event), change));
   change.jobs.insert(job.id);
 }
 
 TableView ClusterState::view() const {
-  return {.cluster = cluster_,
+  return {.now = clock_.Wall(),
+          .cluster = cluster_,
           .nodes = nodes_,
           .jobs = jobs_,
           .attempts = attempts_};

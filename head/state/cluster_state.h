@@ -18,6 +18,7 @@
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/change.h"
+#include "head/state/deadline_queue.h"
 #include "head/state/desired.h"
 #include "head/state/drain_deadlines.h"
 #include "head/state/exchange_table.h"
@@ -70,7 +71,7 @@ struct RequestKey {
 // What a node is told first, then sent.
 struct RegisteredNode {
   uint64_t incarnation = 0;
-  std::vector<DesiredAttempt> desired;  // the full set
+  std::vector<v1::DesiredPlace> desired;  // the full set
   std::vector<SharedExchange> exchanges;
   std::vector<Acknowledged> acknowledged;
 };
@@ -123,6 +124,13 @@ class ClusterState {
   absl::Status ReleaseJob(const RequestKey& request, const JobId& job,
                           Transition& transition);
 
+  // A job with restart policy ONE or NONE has this many slots from now on: what
+  // is to be added is placed whole or waits, and the highest ones end.
+  // NotFound; InvalidArgument: no such number can be; FailedPrecondition: its
+  // policy is another one, or it ends or has ended; AlreadyExists as above.
+  absl::Status ResizeJob(const RequestKey& request, const JobId& job,
+                         int num_workers, Transition& transition);
+
   // A package is whole on disk, for the first time or again.
   void CompletePackage(const std::string& hash, int64_t size_bytes,
                        Transition& transition);
@@ -151,7 +159,7 @@ class ClusterState {
   // InvalidArgument, and nothing changed: it cannot be; ResourceExhausted: the
   // node has too much that nobody gave it.
   absl::Status Observe(const NodeId& node, uint64_t incarnation,
-                       const Observed& observed, Transition& transition);
+                       const v1::Observed& observed, Transition& transition);
 
   // A sign of life.
   void RenewLease(const NodeId& node, uint64_t incarnation,
@@ -282,6 +290,8 @@ class ClusterState {
   absl::StatusOr<JobId> StopJob(const JobId& id, Change& change);
   absl::StatusOr<JobId> HoldJob(const JobId& id, Change& change);
   absl::StatusOr<JobId> ReleaseJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> ResizeJob(const JobId& id, int num_workers,
+                                  Change& change);
   absl::StatusOr<JobId> AdoptAttempt(const AttemptId& attempt, Change& change);
   absl::StatusOr<JobId> EndAttempt(const AttemptId& attempt, Change& change);
   absl::StatusOr<NodeId> DrainNode(const std::string& text,
@@ -330,7 +340,22 @@ class ClusterState {
 
   // ---- placing ----
   void PlaceWaiting(Change& change);
-  void TryPlace(const JobId& job, Change& change);
+  void TryPlace(const AskId& ask, Change& change);
+  void PlaceJob(JobRecord& job, const Plan& plan, Change& change);
+  // ---- slots that wait (cluster_state_slots.cc) ----
+  void FillSlots(JobRecord& job, int first, const Plan& plan, Change& change);
+  // What the attempt asks for now, in place of what it asked for before.
+  void AskForSlots(const JobRecord& job, const AttemptRecord& attempt);
+  GangRequest RequestForSlots(const JobRecord& job,
+                              const AttemptRecord& attempt,
+                              const SlotAsk& ask) const;
+  // Those whose back-off is over stand in line, at most `most`.
+  void AdmitDueSlots(size_t most);
+  // What slots of a job that runs wait for; empty: none does.
+  std::string SlotsReason(const JobRecord& job) const;
+  // The processes on the node that are not over hold what they were given.
+  void Hold(const JobRecord& job, const AttemptRecord& attempt,
+            const NodeId& node, const std::set<int>& slots);
 
   // ---- what nodes say ----
   absl::Status CheckRegistration(const Registration& registration) const;
@@ -338,19 +363,22 @@ class ClusterState {
   void EnterNode(const Registration& registration, Change& change);
   // What it should do, and which checkpoints are committed.
   RegisteredNode AnswerTo(const NodeId& node, Change& change);
-  void ApplyObserved(const NodeId& node, const ObservedAttempt& observed,
+  void ApplyObserved(const NodeId& node, const v1::ObservedPlace& observed,
                      Change& change);
   // RunController::Observe; to a preflight that failed it adds which ranks
   // nobody heard of, as only the head can know.
   RunOutcome ObserveWithMissing(JobRecord& job, AttemptRecord& attempt,
                                 const NodeId& node,
-                                const ObservedAttempt& observed);
-  void ApplyUnwanted(const NodeId& node, const ObservedAttempt& observed,
+                                const v1::ObservedPlace& observed);
+  void ApplyExchanges(const NodeId& node, const v1::ObservedPlace& observed,
+                      const AttemptRecord& attempt, Change& change);
+  void ApplyUnwanted(const NodeId& node, const v1::ObservedPlace& observed,
                      Change& change);
-  // The failed rank's last words in it are dealt with once `change` is stored.
+  // Last words in it are dealt with once `change` is stored.
   static void AcknowledgeWords(const NodeId& node,
-                               const ObservedAttempt& observed, Change& change);
-  void ApplyAbsence(const NodeId& node, const Observed& observed,
+                               const v1::ObservedPlace& observed,
+                               Change& change);
+  void ApplyAbsence(const NodeId& node, const v1::Observed& observed,
                     Change& change);
   void NodeSilent(const NodeId& node, Change& change);
 
@@ -363,14 +391,23 @@ class ClusterState {
   // False when each is as it was.
   bool ApplyDevices(const NodeId& node,
                     const std::vector<ObservedDevice>& devices, Change& change);
-  // The event that told of a fault of a device that `part` has; 0: none.
-  uint64_t FaultOf(const AttemptPart& part) const;
+  // The event that told of a fault of a device that the attempt has there; 0:
+  // none.
+  uint64_t FaultOf(const AttemptRecord& attempt, const NodeId& node) const;
   void EvictFrom(const NodeId& node, Change& change);
   // Unless it is an orphan or ends.
   void Evict(const AttemptId& attempt, const NodeId& node, Change& change);
-  absl::Status CheckOrphans(const NodeId& node, const Observed& observed) const;
-  void AddOrphan(const NodeId& node, const ObservedAttempt& observed,
-                 const AttemptPart* part, Change& change);
+  absl::Status CheckOrphans(const NodeId& node,
+                            const v1::Observed& observed) const;
+  // What each process of it there holds, in words of its node or its job; of
+  // which processes is for the caller to say.
+  NodeTable::Held ClaimOf(const NodeId& node,
+                          const v1::ObservedPlace& observed) const;
+  // Which processes that it has there have no lease, and hold their room.
+  void ApplyOrphans(const NodeId& node, const v1::ObservedPlace& observed,
+                    Change& change);
+  void AddOrphan(const NodeId& node, const v1::ObservedPlace& observed,
+                 NodeTable::Held held, Change& change);
   void RemoveOrphan(const NodeId& node, const AttemptId& orphan,
                     Change& change);
   // What was to begin where an orphan leaves no room begins elsewhere.
@@ -379,17 +416,20 @@ class ClusterState {
   // Something there is over: a drained node may be empty now.
   void NoteLeft(const NodeId& node, Change& change);
   uint64_t AddNodeEvent(const NodeId& node, const char* kind, std::string text,
-                        Change& change, Origin origin = {});
+                        Change& change, uint64_t cause = 0);
 
   // A part is not there any more, or its node is dead.
   void ApplyMissing(const NodeId& node, const AttemptId& attempt,
                     Change& change);
 
   // ---- after a restore (cluster_state_orphans.cc) ----
-  bool IsOrphan(const NodeId& node, const ObservedAttempt& observed) const;
+  bool IsOrphan(const NodeId& node, const v1::ObservedPlace& observed) const;
   // False when `observed` is of an attempt to be dealt with as any other.
-  bool TakeOrphan(const NodeId& node, const ObservedAttempt& observed,
+  bool TakeOrphan(const NodeId& node, const v1::ObservedPlace& observed,
                   Change& change);
+  // The highest incarnation that nodes reported is the slot's.
+  void TakeNewest(JobRecord& job, AttemptRecord& attempt,
+                  const OrphanTable::Entry& entry, Change& change);
   // Ends one without a row.
   void EndRowless(const OrphanTable::Entry& orphan, Change& change);
   // Nothing is left on the node of what may be an orphan without a row.
@@ -407,8 +447,10 @@ class ClusterState {
   void Settle(Change& change);
 
   // ---- what follows for jobs ----
-  void ApplyOutcome(JobRecord& job, const AttemptRecord& attempt,
+  void ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
                     const RunOutcome& outcome, Change& change);
+  void ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
+                  Change& change);
   void ApplyAttemptState(JobRecord& job, const AttemptRecord& attempt,
                          const RunOutcome& outcome, Change& change);
   // `attempt`: the one that starts or moved it; nil for none.
@@ -478,6 +520,10 @@ class ClusterState {
   DrainDeadlines drains_;
   ExchangeTable exchanges_;
   MetricsPace metrics_;
+  // Slots of running attempts that wait, by the first of each ask: how many;
+  // and when those are due that wait for their back-off.
+  std::map<JobId, std::map<int, int>> slot_asks_;
+  DeadlineQueue<AskId> slots_due_;
   // Attempts that began to run, on the monotonic clock.
   std::map<AttemptId, absl::Duration> running_since_;
   Counters counters_;

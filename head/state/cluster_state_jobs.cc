@@ -31,20 +31,16 @@ JobId DecidingJob(const JobTable& jobs, const JobId& id) {
 }
 
 bool HasStarted(const AttemptRecord& attempt) {
-  return std::any_of(
-      attempt.parts.begin(), attempt.parts.end(), [](const AttemptPart& part) {
-        return part.phase == v1::PART_PHASE_RUNNING ||
-               std::any_of(part.ranks.begin(), part.ranks.end(),
-                           [](const AttemptRank& rank) {
-                             return rank.state >= v1::RANK_STATE_RUNNING;
-                           });
-      });
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [](const Process& process) {
+                       return process.state >= v1::PROCESS_STATE_RUNNING;
+                     });
 }
 
 // The last event of a job; 0: unknown.
 uint64_t LastEventOf(const JobTable& jobs, const JobId& id) {
   const JobRecord* job = jobs.Find(DecidingJob(jobs, id));
-  return job == nullptr ? 0 : job->origin.cause;
+  return job == nullptr ? 0 : job->origin.cause();
 }
 
 // How a job that others waited for came to its end, the first cause first.
@@ -129,11 +125,11 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
   JobRecord job;
   job.id = JobId::New(random_);
-  job.origin = {.name_space = name_space,
-                .principal = request.principal,
-                .request_id = request.request_id,
-                .cause = 0};
+  job.origin.set_namespace_(name_space);
+  job.origin.set_principal(request.principal);
+  job.origin.set_request_id(request.request_id);
   job.spec = std::move(spec);
+  job.num_workers = job.spec->scaling().num_workers();
   job.held = job.spec->hold();
   if (job.held) job.held_by = request.principal;
   job.submitted_at = clock_.Wall();
@@ -184,7 +180,7 @@ void ClusterState::AddArray(JobRecord model,
   change.Put(record);
   change.Put(SpecRecord{.id = id, .spec = record.spec});
   jobs_.AddArray(std::move(record));
-  model.origin.request_id.clear();  // the array's row says it
+  model.origin.clear_request_id();  // the array's row says it
   for (const uint32_t index : indices) {
     JobRecord element = model;
     element.id = id.Element(index);
@@ -198,13 +194,14 @@ uint64_t ClusterState::TellOf(const JobId& id, const char* kind,
                               std::string text, Change& change) {
   if (JobRecord* job = jobs_.FindMutable(id)) {
     AddJobEvent(*job, AttemptId(), kind, std::move(text), change);
-    return job->origin.cause;
+    return job->origin.cause();
   }
-  EventRecord event;
-  event.kind = kind;
-  event.origin = jobs_.arrays().Find(id)->record.origin;
-  event.job = id;
-  event.text = std::move(text);
+  const Origin& origin = jobs_.arrays().Find(id)->record.origin;
+  EventRecord event =
+      EventOf(kind, std::move(text), {.job = id, .cause = origin.cause()});
+  event.set_namespace_(origin.namespace_());
+  event.set_principal(origin.principal());
+  event.set_request_id(origin.request_id());
   return AddEvent(std::move(event), change);
 }
 
@@ -568,7 +565,7 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   if (jobs.empty()) return;
   const std::string reason =
       absl::StrCat("as job ", failed.id.ToText(), ", ", failed.reason);
-  const uint64_t before = std::exchange(change.cause, failed.origin.cause);
+  const uint64_t before = std::exchange(change.cause, failed.origin.cause());
   const uint64_t told = TellOf(
       array, "job_moved",
       absl::StrCat("FAILED, ", jobs.size(), " elements that waited: ", reason),

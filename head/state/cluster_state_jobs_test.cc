@@ -15,6 +15,7 @@
 #include "head/state/job_query.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -34,20 +35,17 @@ class ClusterStateJobsTest : public ClusterStateTest {
     node_.name = "n1";
     node_.host = "10.0.0.1";
     node_.resources = *ParseResources("CPU=4");
-    node_.observed.full = true;
+    node_.observed.set_full(true);
   }
 
   using ClusterStateTest::Submit;
 
   // The node with all that it has to do, and nothing of it begun.
   void JoinNode() {
-    node_.observed.attempts.clear();
+    node_.observed.clear_places();
     for (const AttemptId& id : state_->attempts().OnNode(node_.node)) {
-      ObservedAttempt attempt;
-      attempt.attempt = id;
-      attempt.job = state_->attempts().Find(id)->job;
-      attempt.phase = v1::PHASE_PREPARING;
-      node_.observed.attempts.push_back(attempt);
+      *node_.observed.add_places() =
+          PlaceAt(*state_->attempts().Find(id), Stage::kPreparing);
     }
     Transition transition;
     const auto registered = state_->RegisterNode(node_, transition);
@@ -107,30 +105,18 @@ class ClusterStateJobsTest : public ClusterStateTest {
 
   // The job's attempt, which is placed, ends by itself.
   void End(const JobId& job, int code = 0) {
-    const AttemptRecord& attempt = *state_->attempts().LastOf(job);
-    Observed observed;
-    ObservedAttempt seen;
-    seen.attempt = attempt.id;
-    seen.job = job;
-    const auto say = [&](v1::Phase phase) {
-      seen.phase = phase;
-      observed.attempts = {seen};
+    const auto say = [&](const v1::ObservedPlace& seen) {
+      v1::Observed observed;
+      *observed.add_places() = seen;
       Transition transition;
       static_cast<void>(
           state_->Observe(node_.node, incarnation_, observed, transition));
       Submit(std::move(transition));
     };
-    seen.master_port = 1234;
-    say(v1::PHASE_PREPARED);
-    ObservedRank rank;
-    rank.rank = 0;
-    rank.state = v1::RANK_STATE_RUNNING;
-    rank.pid = 7;
-    seen.ranks = {rank};
-    say(v1::PHASE_RUNNING);
-    seen.ranks[0].state = v1::RANK_STATE_EXITED;
-    seen.ranks[0].exit = ExitStatus{.code = code};
-    say(v1::PHASE_ENDED);
+    const AttemptRecord attempt = *state_->attempts().LastOf(job);
+    say(PlaceAt(attempt, Stage::kPrepared));
+    say(PlaceAt(attempt, Stage::kRunning));
+    say(ExitedAt(attempt, code));
   }
 
   Registration node_;

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "head/state/reconciler.h"
 
@@ -21,10 +22,12 @@ namespace {
 constexpr size_t kAttemptsNamed = 8;
 
 // Why the lease of an attempt on a node that still has it is void.
-std::string VoidReason(const AttemptRecord* attempt, const AttemptPart* part) {
+std::string VoidReason(const AttemptRecord* attempt, const NodeId& node) {
   if (attempt == nullptr) return "the head knows no such attempt";
-  if (part == nullptr) return "it was never placed there";
-  return EndReasonOf(*attempt);
+  const Place* const place = PlaceOn(*attempt, node);
+  if (place == nullptr) return "it was never placed there";
+  if (IsOver(*place)) return EndReasonOf(*attempt);
+  return "its slot was filled again";
 }
 
 std::string ForReason(const std::string& reason) {
@@ -76,8 +79,8 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   ApplyFitness(node, registration.unfit, change);
   ApplyDevices(node, WithHealthy(registration), change);
   nodes_.SetSamples(node, registration.device_states);
-  for (const ObservedAttempt& observed : registration.observed.attempts) {
-    ApplyObserved(node, observed, change);
+  for (const v1::ObservedPlace& place : registration.observed.places()) {
+    ApplyObserved(node, place, change);
   }
   ApplyAbsence(node, registration.observed, change);
   if (returns) NoteReturn(node, change);
@@ -130,7 +133,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
       node, "node_registered",
       absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
   change.principal.clear();  // what follows is the head's
-  record.origin.cause = change.cause;
+  record.origin.set_cause(change.cause);
   const NodeRecord* known = nodes_.Find(node);
   // What a person asked of the node outlives its daemon, and what it said of
   // itself goes on until it says otherwise.
@@ -138,7 +141,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
     record.drain = known->drain;
     record.since = known->since;
     record.unfit = known->unfit;
-    if (record.drain.has_value()) record.origin.cause = known->origin.cause;
+    if (record.drain.has_value()) record.origin = known->origin;
   }
   for (Device& device : record.devices) device.since = record.since;
   if (known != nullptr) KeepDeviceStates(*known, record);
@@ -150,16 +153,16 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
 
 RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
   for (const AttemptId& id : attempts_.OnNode(node)) {
-    change.desired[node].insert(id);
+    change.desired[node].try_emplace(id);
   }
   RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
                             .desired = DesiredOf(node, change, view()),
                             .exchanges = {},
                             .acknowledged = {}};
-  for (const DesiredAttempt& each : registered.desired) {
-    if (each.goal != v1::GOAL_RUN) continue;
+  for (const v1::DesiredPlace& each : registered.desired) {
+    if (each.goal() != v1::GOAL_PREPARE) continue;
     const std::vector<SharedExchange> complete =
-        exchanges_.CompleteOf(each.attempt);
+        exchanges_.CompleteOf(*AttemptId::FromBytes(each.attempt_id()));
     registered.exchanges.insert(registered.exchanges.end(), complete.begin(),
                                 complete.end());
   }
@@ -312,19 +315,25 @@ bool ClusterState::ApplyDevices(const NodeId& node,
                 : absl::StrCat("node ", record.name, ": ", observed.reason,
                                fenced ? "; it is given to no one"
                                       : "; it is given out last"),
-        change, {.cause = nodes_.DeviceEvent(node, observed.id)});
+        change, nodes_.DeviceEvent(node, observed.id));
     nodes_.SetDeviceEvent(node, observed.id, event);
     if (before == v1::DEVICE_STATE_FENCED) change.freed_by = event;
   }
   return changed;
 }
 
-uint64_t ClusterState::FaultOf(const AttemptPart& part) const {
+uint64_t ClusterState::FaultOf(const AttemptRecord& attempt,
+                               const NodeId& node) const {
   uint64_t last = 0;
-  for (const auto& [id, amount] : part.devices) {
-    const Device* const device = FindDevice(*nodes_.Find(part.node), id);
-    if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) continue;
-    last = std::max(last, nodes_.DeviceEvent(part.node, id));
+  for (const Process& process : attempt.processes) {
+    if (process.node != node) continue;
+    for (const auto& [id, amount] : process.devices) {
+      const Device* const device = FindDevice(*nodes_.Find(node), id);
+      if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) {
+        continue;
+      }
+      last = std::max(last, nodes_.DeviceEvent(node, id));
+    }
   }
   return last;
 }
@@ -373,6 +382,9 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
                        : ""),
       change);
   nodes_.SetCause(node, change.cause);
+  for (const AttemptId& id : attempts_.OnNode(node)) {
+    change.desired[node].try_emplace(id);  // with the notice
+  }
   if (!is_drained) NoteLeft(node, change);
   return node;
 }
@@ -405,7 +417,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   // Its own is what a person asked for, not what else this decision saw.
-  change.cause = record.origin.cause;
+  change.cause = record.origin.cause();
   change.cause =
       AddNodeEvent(node, "node_deadline_passed", WhyEvicted(record), change);
   for (const AttemptId& id : attempts_.OnNode(node)) Evict(id, node, change);
@@ -414,14 +426,14 @@ void ClusterState::EvictFrom(const NodeId& node, Change& change) {
 void ClusterState::Evict(const AttemptId& id, const NodeId& node,
                          Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(id);
-  if (attempt.orphaned() || IsOver(*PartOn(attempt, node)) ||
+  if (attempt.orphaned() || IsOver(*PlaceOn(attempt, node)) ||
       attempt.state == v1::ATTEMPT_STATE_ENDING ||
       attempt.state == v1::ATTEMPT_STATE_ENDED) {
     return;
   }
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const std::string why = WhyEvicted(*nodes_.Find(node));
-  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, why), change);
+  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, node, why), change);
 }
 
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
@@ -438,16 +450,17 @@ void ClusterState::NoteLeft(const NodeId& node, Change& change) {
 // ---- void leases ----
 
 absl::Status ClusterState::CheckOrphans(const NodeId& node,
-                                        const Observed& observed) const {
+                                        const v1::Observed& observed) const {
   size_t orphans = nodes_.OrphanCountOn(node);
-  if (orphans + observed.attempts.size() <= kOrphansMax)
+  if (orphans + static_cast<size_t>(observed.places_size()) <= kOrphansMax) {
     return absl::OkStatus();
-  for (const ObservedAttempt& each : observed.attempts) {
-    const AttemptRecord* attempt = attempts_.Find(each.attempt);
-    const AttemptPart* part =
-        attempt == nullptr ? nullptr : PartOn(*attempt, node);
-    const bool is_one = part == nullptr || IsOver(*part);
-    orphans += is_one && !nodes_.IsOrphanOn(node, each.attempt);
+  }
+  for (const v1::ObservedPlace& each : observed.places()) {
+    const AttemptId id = AttemptOf(each);
+    const AttemptRecord* attempt = attempts_.Find(id);
+    const Place* place = attempt == nullptr ? nullptr : PlaceOn(*attempt, node);
+    const bool is_one = place == nullptr || IsOver(*place);
+    orphans += is_one && !nodes_.IsOrphanOn(node, id);
   }
   if (orphans <= kOrphansMax) return absl::OkStatus();
   return SetReason(
@@ -458,28 +471,72 @@ absl::Status ClusterState::CheckOrphans(const NodeId& node,
       "too_many_orphans");
 }
 
+NodeTable::Held ClusterState::ClaimOf(const NodeId& node,
+                                      const v1::ObservedPlace& observed) const {
+  NodeTable::Held held{.each = ResourcesPerProcess(observed), .processes = {}};
+  if (observed.has_resources_per_process()) return held;
+  // Deltas do not say.
+  const AttemptId id = AttemptOf(observed);
+  if (const AttemptRecord* attempt = attempts_.Find(id)) {
+    held.each = ResourcesPerWorker(*jobs_.Find(attempt->job)->spec);
+  } else if (const NodeTable::Held* before = nodes_.FindOrphan(node, id)) {
+    held.each = before->each;
+    held.everything = before->everything;
+  } else {
+    held.everything = true;
+  }
+  return held;
+}
+
+void ClusterState::ApplyOrphans(const NodeId& node,
+                                const v1::ObservedPlace& observed,
+                                Change& change) {
+  AttemptRecord* const attempt = attempts_.FindMutable(AttemptOf(observed));
+  NodeTable::Held held = ClaimOf(node, observed);
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    const Process* const process =
+        attempt == nullptr
+            ? nullptr
+            : FindProcess(*attempt, each.slot(), each.incarnation());
+    const bool has_lease =
+        process != nullptr && process->node == node && !process->over();
+    // One that was given up may yet begin, before the node hears of it; not
+    // where its place failed.
+    const bool may_begin = observed.phase() != v1::PHASE_FAILED &&
+                           each.state() == v1::PROCESS_STATE_PENDING &&
+                           process != nullptr && process->node == node;
+    if (has_lease || !(IsLive(each) || may_begin)) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(held.each, each));
+  }
+  if (held.processes.empty()) {
+    RemoveOrphan(node, AttemptOf(observed), change);
+  } else {
+    AddOrphan(node, observed, std::move(held), change);
+  }
+}
+
 void ClusterState::AddOrphan(const NodeId& node,
-                             const ObservedAttempt& observed,
-                             const AttemptPart* part, Change& change) {
-  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
-  const JobId& job = attempt == nullptr ? observed.job : attempt->job;
-  if (!nodes_.AddOrphan(node, observed.attempt, job, part)) return;
-  const std::string text =
-      absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
-                   observed.attempt.ToHex(),
-                   ", whose lease there is void: ", VoidReason(attempt, part),
-                   "; it is to end it");
-  COHORT_LOG(kWarning, "lease_void", {"node", node},
-             {"attempt", observed.attempt}, {"why", VoidReason(attempt, part)});
-  EventRecord event;
-  event.kind = "lease_void";
-  event.node = node;
-  event.attempt = observed.attempt;
-  if (attempt != nullptr) event.job = attempt->job;
-  event.text = text;
-  nodes_.SetOrphanEvent(node, observed.attempt,
-                        AddEvent(std::move(event), change));
-  GiveWayTo(node, observed.attempt, change);
+                             const v1::ObservedPlace& observed,
+                             NodeTable::Held held, Change& change) {
+  const AttemptId id = AttemptOf(observed);
+  const AttemptRecord* attempt = attempts_.Find(id);
+  const JobId job = attempt == nullptr ? JobOf(observed) : attempt->job;
+  if (!nodes_.SetOrphan(node, id, job, std::move(held))) return;
+  const std::string why = VoidReason(attempt, node);
+  COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},
+             {"why", why});
+  const std::string text = absl::StrCat(
+      "node ", nodes_.Find(node)->name, " still has attempt ", id.ToHex(),
+      ", whose lease there is void: ", why, "; it is to end it");
+  nodes_.SetOrphanEvent(
+      node, id,
+      AddEvent(EventOf("lease_void", text,
+                       {.job = attempt == nullptr ? JobId() : attempt->job,
+                        .attempt = id,
+                        .node = node}),
+               change));
+  GiveWayTo(node, id, change);
 }
 
 void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
@@ -509,16 +566,16 @@ void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
   const uint64_t told_by = nodes_.OrphanEvent(node, orphan);
   if (nodes_.RemoveOrphan(node, orphan)) {
     const AttemptRecord* attempt = attempts_.Find(orphan);
-    EventRecord event;
-    event.origin.cause = told_by;
-    event.kind = "lease_ended";
-    event.node = node;
-    event.attempt = orphan;
-    if (attempt != nullptr) event.job = attempt->job;
-    event.text =
-        absl::StrCat("node ", nodes_.Find(node)->name, " has ended attempt ",
-                     orphan.ToHex(), ", which had no lease there");
-    change.freed_by = AddEvent(std::move(event), change);
+    change.freed_by =
+        AddEvent(EventOf("lease_ended",
+                         absl::StrCat("node ", nodes_.Find(node)->name,
+                                      " has ended attempt ", orphan.ToHex(),
+                                      ", which had no lease there"),
+                         {.job = attempt == nullptr ? JobId() : attempt->job,
+                          .attempt = orphan,
+                          .node = node,
+                          .cause = told_by}),
+                 change);
     NoteLeft(node, change);
   }
   NoteGone(node, orphan, change);
@@ -546,13 +603,9 @@ void ClusterState::NoteReturn(const NodeId& node, Change& change) {
 
 uint64_t ClusterState::AddNodeEvent(const NodeId& node, const char* kind,
                                     std::string text, Change& change,
-                                    Origin origin) {
-  EventRecord event;
-  event.kind = kind;
-  event.origin = std::move(origin);
-  event.node = node;
-  event.text = std::move(text);
-  return AddEvent(std::move(event), change);
+                                    uint64_t cause) {
+  return AddEvent(
+      EventOf(kind, std::move(text), {.node = node, .cause = cause}), change);
 }
 
 }  // namespace cohort::head

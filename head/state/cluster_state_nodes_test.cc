@@ -56,14 +56,14 @@ class NodeHealthTest : public ClusterStateTest {
   std::vector<std::string> EventsOf(const NodeId& node) {
     std::vector<std::string> kinds;
     for (const EventRecord& event : Events()) {
-      if (event.node == node) kinds.push_back(event.kind);
+      if (IdOf<NodeId>(event.node_id()) == node) kinds.push_back(event.kind());
     }
     return kinds;
   }
   std::string LastText(const std::string& kind) {
     std::string text;
     for (const EventRecord& event : Events()) {
-      if (event.kind == kind) text = event.text;
+      if (event.kind() == kind) text = event.text();
     }
     return text;
   }
@@ -112,7 +112,7 @@ TEST_F(NodeHealthTest, AReportIsASignOfLifeToo) {
   Run(job);
   Pass(absl::Seconds(6));
   ASSERT_EQ(Shown(a_), ShownNodeState::kSuspect);
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
 }
 
@@ -191,14 +191,14 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_EQ(sent_[a_][0].goal, v1::GOAL_STOP);
-  EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
+  EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
+  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()), absl::Seconds(10));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).attempts, 2);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
 }
 
 TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
@@ -209,8 +209,8 @@ TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
       Drain(a_.ToHex(), {.reason = "", .deadline = absl::ZeroDuration()}));
   Pass(limits_.tick_period, {a_});
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
-  ended.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace ended =
+      EndedBy(At(job, Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Job(job).failures, 0);
@@ -223,10 +223,10 @@ TEST_F(NodeHealthTest, TellsThatAnUndrainedNodeMadeRoom) {
   COHORT_ASSERT_OK(Undrain(a_.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   const std::vector<EventRecord> events = Events();
-  ASSERT_EQ(events.back().job, job);
+  ASSERT_EQ(IdOf<JobId>(events.back().job_id()), job);
   for (const EventRecord& event : events) {
-    if (event.number != events.back().origin.cause) continue;
-    EXPECT_EQ(event.kind, "node_undrained");
+    if (event.number() != events.back().cause()) continue;
+    EXPECT_EQ(event.kind(), "node_undrained");
     return;
   }
   FAIL() << "it has no cause";
@@ -240,7 +240,7 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
       Drain(a_.ToHex(), {.reason = "fan", .deadline = absl::Seconds(30)}));
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   Join(again);
   // In the same moment another node dies.
   Join(b_, 2);
@@ -248,20 +248,20 @@ TEST_F(NodeHealthTest, TellsThatADeadlineMovedWhatRanThere) {
   std::map<uint64_t, EventRecord> by_number;
   uint64_t passed = 0;
   for (const EventRecord& event : Events()) {
-    by_number[event.number] = event;
-    if (event.kind == "node_deadline_passed") passed = event.number;
+    by_number[event.number()] = event;
+    if (event.kind() == "node_deadline_passed") passed = event.number();
   }
   ASSERT_NE(passed, 0u);
-  EXPECT_EQ(by_number.at(passed).node, a_);
-  EXPECT_EQ(by_number.at(by_number.at(passed).origin.cause).kind,
-            "node_drained");
+  EXPECT_EQ(IdOf<NodeId>(by_number.at(passed).node_id()), a_);
+  EXPECT_EQ(by_number.at(by_number.at(passed).cause()).kind(), "node_drained");
   // The job's next word is because of it.
   bool seen = false;
   for (const auto& [number, event] : by_number) {
-    if (number < passed || event.job != job || std::exchange(seen, true)) {
+    if (number < passed || IdOf<JobId>(event.job_id()) != job ||
+        std::exchange(seen, true)) {
       continue;
     }
-    EXPECT_EQ(event.origin.cause, passed) << event.text;
+    EXPECT_EQ(event.cause(), passed) << event.text();
   }
   EXPECT_TRUE(seen);
 }
@@ -276,7 +276,7 @@ TEST_F(NodeHealthTest, GoesOnWithTheRestOfADeadlineAfterARestart) {
   Pass(absl::Seconds(50), {a_});
   Reload();
   Registration again = Node(a_, 2);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   Join(again);
   Pass(absl::Seconds(5), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
@@ -428,21 +428,21 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
   const AttemptId lost = Attempt(job).id;
-  const ObservedAttempt still = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace still = At(job, Stage::kRunning);
   Pass(absl::Seconds(11));
   Registration again = Node(a_, 2);
-  again.observed.attempts = {still};
+  SetPlaces(again.observed, {still});
   const RegisteredNode registered = Join(again);
   ASSERT_THAT(registered.desired, SizeIs(1));
-  EXPECT_EQ(registered.desired[0].goal, v1::GOAL_FORGET);
-  EXPECT_EQ(registered.desired[0].attempt, lost);
-  EXPECT_THAT(registered.desired[0].reason, HasSubstr("was silent for 10s"));
+  EXPECT_EQ(GoalFor(registered.desired[0]), v1::GOAL_FORGET);
+  EXPECT_EQ(AttemptOf(registered.desired[0]), lost);
+  EXPECT_THAT(registered.desired[0].reason(), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("lease_void"), HasSubstr(lost.ToHex()));
   EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
-  ObservedAttempt ended = still;
-  ended.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace ended = still;
+  ended = Moved(ended, Stage::kEnded);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
@@ -451,9 +451,9 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
                           "lease_ended"));
   uint64_t told = 0;
   for (const EventRecord& event : Events()) {
-    if (event.kind == "lease_void") told = event.number;
-    if (event.kind == "lease_ended") {
-      EXPECT_EQ(event.origin.cause, told);
+    if (event.kind() == "lease_void") told = event.number();
+    if (event.kind() == "lease_ended") {
+      EXPECT_EQ(event.cause(), told);
     }
   }
 }
@@ -465,17 +465,17 @@ TEST_F(NodeHealthTest, WhatANodeMayStillStartKeepsItsPlace) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 2));
   Run(job);
-  ObservedAttempt anew = At(job, v1::PHASE_PREPARING);
+  v1::ObservedPlace anew = At(job, Stage::kPreparing);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING)
       << "the node may still start it";
-  anew.phase = v1::PHASE_PREPARED;
+  anew = Moved(anew, Stage::kPrepared);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = v1::PHASE_STARTING;
+  anew = Moved(anew, Stage::kStarting);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  anew.phase = v1::PHASE_ENDED;
+  anew = Moved(anew, Stage::kEnded);
   Say(a_, anew);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -487,23 +487,23 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   Join(a_, 3);
   const JobId first = SubmitJob(Spec(1, 2));
   Run(first);
-  const ObservedAttempt still = At(first, v1::PHASE_STARTING);
+  const v1::ObservedPlace still = At(first, Stage::kStarting);
   Join(a_, 3);  // the other daemon, which knows nothing of it
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING)
       << "again, as another attempt";
   const JobId small = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(small), v1::JOB_STATE_STARTING);
   const AttemptId placed = Attempt(first).id;
-  ASSERT_NE(placed, still.attempt);
+  ASSERT_NE(placed, AttemptOf(still));
 
   Registration back = Node(a_, 3);
-  back.observed.attempts = {still, At(small, v1::PHASE_PREPARED)};
+  SetPlaces(back.observed, {still, At(small, Stage::kPrepared)});
   const RegisteredNode registered = Join(back);
   std::map<AttemptId, Goal> goals;
-  for (const DesiredAttempt& desired : registered.desired) {
-    goals[desired.attempt] = desired.goal;
+  for (const v1::DesiredPlace& desired : registered.desired) {
+    goals[AttemptOf(desired)] = GoalFor(desired);
   }
-  EXPECT_EQ(goals[still.attempt], v1::GOAL_FORGET);
+  EXPECT_EQ(goals[AttemptOf(still)], v1::GOAL_FORGET);
   EXPECT_EQ(goals[placed], v1::GOAL_FORGET) << "no room beside the orphan";
   EXPECT_EQ(goals[Attempt(small).id], v1::GOAL_RUN) << "for this one there is";
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_PENDING)
@@ -511,8 +511,8 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   EXPECT_THAT(Job(first).failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 2)));
   EXPECT_EQ(Job(first).failures, 0);
-  ObservedAttempt gone = still;
-  gone.phase = v1::PHASE_ENDED;
+  v1::ObservedPlace gone = still;
+  gone = Moved(gone, Stage::kEnded);
   Say(a_, gone);
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_STARTING);
 }

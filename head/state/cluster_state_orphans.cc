@@ -18,6 +18,26 @@ namespace {
 // Of attempts that a person has ended and whose nodes may not know it yet.
 constexpr size_t kEndedRemembered = 256;
 
+// Nothing of it runs, nor will.
+bool HasEnded(const v1::ObservedPlace& place) {
+  const auto& all = place.processes();
+  const bool none_left = std::all_of(
+      all.begin(), all.end(), [](const v1::ObservedProcess& each) {
+        return each.state() == v1::PROCESS_STATE_ENDED;
+      });
+  return place.phase() == v1::PHASE_FAILED || (!all.empty() && none_left);
+}
+
+// A process of the place was begun after that of its slot in the row.
+bool IsNewer(const v1::ObservedPlace& place, const AttemptRecord& attempt) {
+  const auto& all = place.processes();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) {
+    const size_t slot = static_cast<size_t>(each.slot());
+    return slot >= attempt.processes.size() ||
+           attempt.processes[slot].incarnation < each.incarnation();
+  });
+}
+
 absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
   const std::string what =
       known == nullptr
@@ -77,8 +97,8 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const AttemptId& attempt,
   AddJobEvent(*jobs_.FindMutable(job), attempt, "attempt_adopted", "", change);
   Claim(attempt, change);
   // It was left alone when their time came (DR-2).
-  for (const AttemptPart& part : std::vector<AttemptPart>(row->parts)) {
-    if (drains_.HasPassed(part.node)) Evict(attempt, part.node, change);
+  for (const Place& place : std::vector<Place>(row->places)) {
+    if (drains_.HasPassed(place.node)) Evict(attempt, place.node, change);
   }
   return job;
 }
@@ -116,13 +136,11 @@ absl::StatusOr<JobId> ClusterState::EndAttempt(const AttemptId& attempt,
 void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
                               Change& change) {
   const OrphanTable::Entry entry = orphan;  // it may go
-  EventRecord event;
-  event.kind = "attempt_ended";
-  event.job = entry.job;
-  event.attempt = entry.attempt;
-  event.text = "only its node knows of it";
   // Its job starts again because of it, and its nodes end what they have.
-  const uint64_t told_by = AddEvent(std::move(event), change);
+  const uint64_t told_by =
+      AddEvent(EventOf("attempt_ended", "only its node knows of it",
+                       {.job = entry.job, .attempt = entry.attempt}),
+               change);
   change.freed_by = told_by;
   std::vector<AttemptId>& ended = cluster_.ended_orphans;
   ended.push_back(entry.attempt);
@@ -151,21 +169,26 @@ bool ClusterState::WasEnded(const AttemptId& orphan) const {
 }
 
 bool ClusterState::IsOrphan(const NodeId& node,
-                            const ObservedAttempt& observed) const {
-  const AttemptRecord* attempt = attempts_.Find(observed.attempt);
+                            const v1::ObservedPlace& observed) const {
+  const AttemptRecord* attempt = attempts_.Find(AttemptOf(observed));
   if (attempt != nullptr) {
-    // It was never placed on another node than its row names.
-    return attempt->orphaned() && PartOn(*attempt, node) != nullptr;
+    // One by one its slots may have been filled since on other nodes than its
+    // row names.
+    return attempt->orphaned() && (PlaceOn(*attempt, node) != nullptr ||
+                                   (RunsOneByOne(*jobs_.Find(attempt->job)) &&
+                                    IsNewer(observed, *attempt)));
   }
-  return observed.phase != v1::PHASE_ENDED && !observed.generation.empty() &&
-         absl::string_view(observed.generation) != cluster_.generation.bytes();
+  return !HasEnded(observed) && !observed.generation().empty() &&
+         absl::string_view(observed.generation()) !=
+             cluster_.generation.bytes();
 }
 
 bool ClusterState::TakeOrphan(const NodeId& node,
-                              const ObservedAttempt& observed, Change& change) {
+                              const v1::ObservedPlace& observed,
+                              Change& change) {
   if (!IsOrphan(node, observed)) return false;
   const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
-  const OrphanTable::Entry& entry = *orphans_.Find(observed.attempt);
+  const OrphanTable::Entry& entry = *orphans_.Find(AttemptOf(observed));
   if (entry.has_row) return true;
   AcknowledgeWords(node, observed, change);  // no row takes them
   uint64_t told_by = 0;
@@ -175,19 +198,21 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   } else if (is_new) {
     COHORT_LOG(kWarning, "attempt_orphaned", {"attempt", entry.attempt},
                {"job", entry.job}, {"node", node});
-    EventRecord event;
-    event.kind = "attempt_orphaned";
-    event.text =
-        "it began after the backup: it runs on until it ends or `cohort end` "
-        "ends it";
-    event.job = entry.job;
-    event.attempt = entry.attempt;
-    event.node = node;
-    told_by = AddEvent(std::move(event), change);
+    told_by = AddEvent(
+        EventOf("attempt_orphaned",
+                "it began after the backup: it runs on until it ends or "
+                "`cohort end` ends it",
+                {.job = entry.job, .attempt = entry.attempt, .node = node}),
+        change);
   }
   // What it holds there is not free.
-  if (nodes_.AddOrphan(node, entry.attempt, entry.job,
-                       observed.held.has_value() ? &*observed.held : nullptr)) {
+  NodeTable::Held held = ClaimOf(node, observed);
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    if (each.state() == v1::PROCESS_STATE_ENDED) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(held.each, each));
+  }
+  if (nodes_.SetOrphan(node, entry.attempt, entry.job, std::move(held))) {
     nodes_.SetOrphanEvent(node, entry.attempt, told_by);
     GiveWayTo(node, entry.attempt, change);
   }
@@ -211,8 +236,9 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
   attempt.orphaned_since = absl::InfinitePast();
   change.attempts.insert(id);
   change.jobs.insert(attempt.job);
-  for (const AttemptPart& part : attempt.parts) {
-    change.desired[part.node].insert(id);
+  TakeNewest(*jobs_.FindMutable(attempt.job), attempt, entry, change);
+  for (const Place& place : attempt.places) {
+    change.desired[place.node].try_emplace(id);
   }
   for (const auto& [node, part] : entry.parts) {
     if (part.seen.has_value()) ApplyObserved(node, *part.seen, change);
@@ -220,16 +246,54 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
   return entry;
 }
 
+void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
+                              const OrphanTable::Entry& entry,
+                              Change& change) {
+  if (!RunsOneByOne(job)) return;  // then no slot is filled twice
+  for (const auto& [node, part] : entry.parts) {
+    if (!part.seen.has_value() || nodes_.Find(node) == nullptr) continue;
+    for (const v1::ObservedProcess& seen : part.seen->processes()) {
+      const size_t slot = static_cast<size_t>(seen.slot());
+      if (slot >= attempt.processes.size() ||
+          attempt.processes[slot].incarnation >= seen.incarnation()) {
+        continue;
+      }
+      Process& process = attempt.processes[slot];
+      if (!process.over()) {
+        nodes_.Release(attempt.id, process.node,
+                       {process.slot, process.incarnation});
+      }
+      process.incarnation = seen.incarnation();
+      process.node = node;
+      process.devices = DevicesOf(ResourcesPerWorker(*job.spec), seen);
+      process.state = v1::PROCESS_STATE_STARTING;
+      process.again = process.leaving = false;
+      process.has_row = true;
+      job.incarnations = std::max(job.incarnations, seen.incarnation());
+      if (PlaceOn(attempt, node) == nullptr) {
+        attempt.places.push_back({.node = node});
+        attempts_.NotePlace(attempt.id, node);
+      }
+      PlaceOn(attempt, node)->phase = v1::PLACE_PHASE_RUNNING;
+      nodes_.RemoveOrphan(node, attempt.id);
+      Hold(job, attempt, node, {process.slot});
+      change.slots[attempt.id].insert(process.slot);
+    }
+  }
+}
+
 void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
                                Change& change) {
   const AttemptId& id = entry.attempt;
   const AttemptRecord& attempt = *attempts_.Find(id);
-  for (const AttemptPart& part : std::vector<AttemptPart>(attempt.parts)) {
-    const NodeRecord* node = nodes_.Find(part.node);
+  for (const Place& place : std::vector<Place>(attempt.places)) {
+    const NodeRecord* node = nodes_.Find(place.node);
     const bool is_dead = node == nullptr || node->state == v1::NODE_STATE_DEAD;
-    if (!is_dead && !entry.parts.at(part.node).missing) continue;
-    ApplyMissing(part.node, id, change);
+    if (!is_dead && !entry.parts.at(place.node).missing) continue;
+    ApplyMissing(place.node, id, change);
   }
+  const JobRecord& job = *jobs_.Find(attempt.job);
+  if (RunsOneByOne(job)) AskForSlots(job, attempt);
   Requeue(attempt.job, change);
 }
 
@@ -254,10 +318,9 @@ void ClusterState::Settle(Change& change) {
     if (!was_heard && node.state != v1::NODE_STATE_DEAD) return;
   }
   cluster_.settling = false;
-  EventRecord event;
-  event.kind = "restore_settled";
-  event.text = absl::StrCat(orphans_.all().size(), " orphans");
-  AddEvent(std::move(event), change);
+  AddEvent(EventOf("restore_settled",
+                   absl::StrCat(orphans_.all().size(), " orphans")),
+           change);
 }
 
 }  // namespace cohort::head

@@ -14,6 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -46,9 +47,9 @@ TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
 
-  Say(a_, At(job, v1::PHASE_PREPARED));
+  Say(a_, At(job, Stage::kPrepared));
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_RUN));
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job(job).started_at, time_.Wall());
   Say(a_, Exited(job, a_, 0));
@@ -62,21 +63,23 @@ TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
   Join(a_, 1);
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(2, 1));
-  std::vector<DesiredAttempt> sent = sent_[a_];
+  std::vector<v1::DesiredPlace> sent = sent_[a_];
   sent.insert(sent.end(), sent_[b_].begin(), sent_[b_].end());
   ASSERT_THAT(sent, SizeIs(2));
-  const bool a_first = sent[0].holds_rank_zero;
-  const DesiredAttempt& first = a_first ? sent[0] : sent[1];
-  const DesiredAttempt& second = a_first ? sent[1] : sent[0];
-  EXPECT_EQ(first.node_rank, 0);
-  EXPECT_EQ(second.node_rank, 1);
-  EXPECT_FALSE(second.holds_rank_zero);
-  EXPECT_EQ(second.node_count, 2);
-  EXPECT_EQ(second.world_size, 2);
-  EXPECT_THAT(second.ranks, ElementsAre(DesiredRank{1, 0, {}}));
+  const bool a_first = sent[0].reserves_port();
+  const v1::DesiredPlace& first = a_first ? sent[0] : sent[1];
+  const v1::DesiredPlace& second = a_first ? sent[1] : sent[0];
+  EXPECT_EQ(first.node_rank(), 0);
+  EXPECT_EQ(second.node_rank(), 1);
+  EXPECT_FALSE(second.reserves_port());
+  EXPECT_EQ(second.node_count(), 2);
+  EXPECT_EQ(second.world_size(), 2);
+  ASSERT_EQ(second.processes_size(), 1);
+  EXPECT_EQ(second.processes(0).rank(), 1);
+  EXPECT_EQ(second.processes(0).local_rank(), 0);
   EXPECT_THAT(Job(job).spec->launch().command(),
-              ElementsAreArray(second.command));
-  EXPECT_EQ(second.number, 1);
+              ElementsAreArray(second.command()));
+  EXPECT_EQ(second.number(), 1);
 }
 
 // RQ-1, also through a restart.
@@ -152,8 +155,8 @@ TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
   sent_.clear();
   COHORT_EXPECT_OK(StopJob(job));
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_EQ(sent_[a_][0].goal, v1::GOAL_STOP);
-  EXPECT_EQ(sent_[a_][0].grace, absl::Seconds(10));
+  EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
+  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()), absl::Seconds(10));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPING);
   Say(a_, Exited(job, a_, 0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
@@ -171,7 +174,7 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   // The sibling is ended with a short grace; the ended part is forgotten.
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   ASSERT_THAT(sent_[b_], SizeIs(1));
-  EXPECT_EQ(sent_[b_][0].grace, absl::Seconds(1));
+  EXPECT_EQ(rpc::FromWire(sent_[b_][0].processes(0).grace()), absl::Seconds(1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   const AttemptId first = Attempt(job).id;
   Say(b_, Exited(job, b_, 143, /*by_order=*/true));
@@ -231,7 +234,7 @@ TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  const NodeId first = Attempt(job).parts[0].node;
+  const NodeId first = Attempt(job).places[0].node;
   Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).number, 2);
@@ -282,8 +285,8 @@ TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   Run(job);
   state_->WithdrawNode(a_, incarnations_[a_]);
   EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_ALIVE);
-  ObservedAttempt ended = Exited(job, a_, 1, /*by_order=*/true);
-  ended.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
+  v1::ObservedPlace ended = Exited(job, a_, 1, /*by_order=*/true);
+  ended = EndedBy(ended, v1::END_CAUSE_DAEMON_SHUTDOWN);
   TakeGoals(a_);
   Say(a_, ended);
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
@@ -308,7 +311,7 @@ TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   Reload();
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(v1::GOAL_RUN));
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Say(a_, Exited(job, a_, 0));
@@ -322,7 +325,7 @@ TEST_F(ClusterStateTest, TakesAnEndThatHappenedWhileTheHeadWasAway) {
   Run(job);
   Reload();
   Registration again = Node(a_, 1);
-  again.observed.attempts = {Exited(job, a_, 0)};
+  SetPlaces(again.observed, {Exited(job, a_, 0)});
   EXPECT_THAT(GoalsOf(Join(again)), ElementsAre(v1::GOAL_FORGET));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
 }
@@ -353,14 +356,13 @@ TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
 // may hold stays unavailable until it is gone.
 TEST_F(ClusterStateTest, WithholdsANodeFromWhichAnUnknownAttemptMustGo) {
   Registration registration = Node(a_, 4);
-  ObservedAttempt orphan;
-  orphan.attempt = AttemptId::New(random_);
-  orphan.phase = v1::PHASE_RUNNING;
-  registration.observed.attempts = {orphan};
+  v1::ObservedPlace orphan =
+      PlaceOf(AttemptId::New(random_), JobId::New(random_), Stage::kRunning);
+  SetPlaces(registration.observed, {orphan});
   EXPECT_THAT(GoalsOf(Join(registration)), ElementsAre(v1::GOAL_FORGET));
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  orphan.phase = v1::PHASE_ENDED;
+  orphan = Moved(orphan, Stage::kEnded);
   Say(a_, orphan);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -376,7 +378,7 @@ TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
   EXPECT_EQ(state_->nodes().Find(a_)->state, v1::NODE_STATE_DEAD);
   EXPECT_THAT(disconnected_, ElementsAre(a_));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
   EXPECT_EQ(Job(job).infra_restarts, 1);
   EXPECT_EQ(Job(job).failures, 0);
 }
@@ -385,18 +387,18 @@ TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
   Join(a_, 2);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt old = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace old = At(job, Stage::kRunning);
   Pass(absl::Seconds(11));
   ASSERT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // no other node
   Registration back = Node(a_, 2);
-  back.observed.attempts = {old};
+  SetPlaces(back.observed, {old});
   const RegisteredNode registered = Join(back);
   // The new attempt goes beside the orphan, never on top of it (PL-2).
   EXPECT_THAT(GoalsOf(registered),
               testing::UnorderedElementsAre(v1::GOAL_FORGET, v1::GOAL_PREPARE));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
-  old.phase = v1::PHASE_ENDED;
+  old = Moved(old, Stage::kEnded);
   Say(a_, old);
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
 }
@@ -416,11 +418,12 @@ TEST_F(ClusterStateTest, IgnoresWhatAnEarlierRegistrationSays) {
   Run(job);
   const uint64_t old = incarnations_[a_];
   Registration again = Node(a_, 1);
-  again.observed.attempts = {At(job, v1::PHASE_RUNNING)};
+  SetPlaces(again.observed, {At(job, Stage::kRunning)});
   Join(again);
   Transition transition;
-  COHORT_EXPECT_OK(state_->Observe(
-      a_, old, {.full = false, .attempts = {Exited(job, a_, 1)}}, transition));
+  v1::Observed late;
+  *late.add_places() = Exited(job, a_, 1);
+  COHORT_EXPECT_OK(state_->Observe(a_, old, late, transition));
   EXPECT_TRUE(transition.empty());
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
 }
@@ -434,29 +437,28 @@ TEST_F(ClusterStateTest, RestoresANewAttemptFromTheLastCommittedCheckpoint) {
   const JobId job = SubmitJob(spec);
   Run(job);
   sent_.clear();
-  ObservedAttempt committing = At(job, v1::PHASE_RUNNING);
-  committing.checkpoints = {
-      {.path = "/s/attempt-1.1/step-5", .step = 5, .epoch = 1}};
+  v1::ObservedPlace committing = At(job, Stage::kRunning);
+  committing = WithCheckpoint(committing, "/s/attempt-1.1/step-5", 5, 1);
   Say(a_, committing);
   EXPECT_THAT(acknowledged_, ElementsAre("/s/attempt-1.1/step-5"));
-  committing.checkpoints[0].path = "/s/attempt-1.1/step-9";
-  committing.checkpoints[0].step = 9;
+  committing.mutable_checkpoints(0)->set_path("/s/attempt-1.1/step-9");
+  committing.mutable_checkpoints(0)->set_step(9);
   Say(a_, committing);
   ASSERT_THAT(sent_[a_], SizeIs(1));
-  EXPECT_THAT(sent_[a_][0].retired_checkpoints,
+  EXPECT_THAT(sent_[a_][0].retired_checkpoints(),
               ElementsAre("/s/attempt-1.1/step-5"));
-  ObservedAttempt removed = At(job, v1::PHASE_RUNNING);
-  removed.removed_checkpoints = {"/s/attempt-1.1/step-5"};
+  v1::ObservedPlace removed = At(job, Stage::kRunning);
+  removed.add_removed_checkpoints("/s/attempt-1.1/step-5");
   Say(a_, removed);
 
   sent_.clear();
   Say(a_, Exited(job, a_, 1));
   Pass(absl::Seconds(1), {a_});
   ASSERT_THAT(sent_[a_], SizeIs(2));
-  for (const DesiredAttempt& sent : sent_[a_]) {
-    if (sent.goal != v1::GOAL_PREPARE) continue;
-    EXPECT_EQ(sent.restore->path, "/s/attempt-1.1/step-9");
-    EXPECT_EQ(sent.epoch, 2);
+  for (const v1::DesiredPlace& sent : sent_[a_]) {
+    if (sent.goal() != v1::GOAL_PREPARE) continue;
+    EXPECT_EQ(sent.restore().path(), "/s/attempt-1.1/step-9");
+    EXPECT_EQ(sent.epoch(), 2);
   }
 }
 
@@ -466,14 +468,14 @@ TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
   spec.mutable_run()->set_num_to_keep(1);
   const JobId job = SubmitJob(spec);
   Run(job);
-  ObservedAttempt last = Exited(job, a_, 0);
-  last.checkpoints = {{.path = "/s/attempt-1.1/step-1", .step = 1, .epoch = 1},
-                      {.path = "/s/attempt-1.1/step-2", .step = 2, .epoch = 1}};
+  v1::ObservedPlace last = Exited(job, a_, 0);
+  last = WithCheckpoint(last, "/s/attempt-1.1/step-1", 1, 1);
+  last = WithCheckpoint(last, "/s/attempt-1.1/step-2", 2, 1);
   sent_.clear();
   Say(a_, last);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_STOP));
-  last.removed_checkpoints = {"/s/attempt-1.1/step-1"};
+  EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_PREPARE));
+  last.add_removed_checkpoints("/s/attempt-1.1/step-1");
   Say(a_, last);
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   EXPECT_THAT(Job(job).retired, IsEmpty());
@@ -484,35 +486,36 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(2, 1));
   Run(job);
-  const bool a_first = PartOn(Attempt(job), a_)->ranks[0].rank == 0;
-  ObservedAttempt of_a = At(job, v1::PHASE_RUNNING);
-  of_a.exchanges = {{"address", a_first ? 0 : 1, "blob-a"}};
-  ObservedAttempt of_b = At(job, v1::PHASE_RUNNING);
-  of_b.exchanges = {{"address", a_first ? 1 : 0, "blob-b"}};
+  const bool a_first = IsOnNode(Attempt(job), 0, a_);
+  v1::ObservedPlace of_a = At(job, Stage::kRunning);
+  of_a = WithBlob(of_a, "address", a_first ? 0 : 1, "blob-a");
+  v1::ObservedPlace of_b = At(job, Stage::kRunning);
+  of_b = WithBlob(of_b, "address", a_first ? 1 : 0, "blob-b");
   sent_.clear();
   Say(a_, of_a);
   EXPECT_THAT(sent_[a_], IsEmpty());
   Reload();
   Registration node_b = Node(b_, 1);
-  node_b.observed.attempts = {of_b};
+  *node_b.observed.add_places() = OnlyOn(b_, &Attempt(job), of_b);
   Join(node_b);
   Registration node_a = Node(a_, 1);
-  node_a.observed.attempts = {of_a};
+  *node_a.observed.add_places() = OnlyOn(a_, &Attempt(job), of_a);
   const RegisteredNode registered = Join(node_a);
   ASSERT_THAT(registered.desired, SizeIs(1));
   ASSERT_THAT(registered.exchanges, SizeIs(1));
-  EXPECT_THAT(exchanged_[b_], ElementsAre(*registered.exchanges[0]));
+  EXPECT_THAT(exchanged_[b_], ElementsAre(testing::Property(
+                                   &v1::Exchange::tag, "address")));
   EXPECT_THAT(exchanged_[a_], IsEmpty()) << "it comes with the answer";
   // Nothing of it is told again.
-  of_b.exchanges = {{"more", a_first ? 1 : 0, "c"}};
-  of_a.exchanges = {{"more", a_first ? 0 : 1, "d"}};
+  of_b = WithBlob(At(job, Stage::kRunning), "more", a_first ? 1 : 0, "c");
+  of_a = WithBlob(At(job, Stage::kRunning), "more", a_first ? 0 : 1, "d");
   exchanged_.clear();
   sent_.clear();
   Say(b_, of_b);
   Say(a_, of_a);
   for (const NodeId& node : {a_, b_}) {
     ASSERT_THAT(exchanged_[node], SizeIs(1));
-    EXPECT_EQ(exchanged_[node][0].tag, "more");
+    EXPECT_EQ(exchanged_[node][0].tag(), "more");
     EXPECT_THAT(sent_[node], IsEmpty());
   }
 }
@@ -525,17 +528,16 @@ TEST_F(ClusterStateTest, LastWordsThatComeAfterTheStateAreRecorded) {
   spec.mutable_run()->set_retry_delay_us(0);
   const JobId job = SubmitJob(spec);
   Run(job);
-  const ObservedAttempt failed = Exited(job, a_, 3);
-  ObservedAttempt words = failed;
-  words.stderr_tail = "why";
+  const v1::ObservedPlace failed = Exited(job, a_, 3);
+  const v1::ObservedPlace words = WithTail(failed, "why");
   Registration back = Node(a_, 1);
-  back.observed.attempts = {failed};
+  *back.observed.add_places() = failed;
   Join(back);
   Pass(absl::Seconds(1), {a_});
   ASSERT_EQ(Job(job).attempts, 2) << "the next one has begun";
   EXPECT_THAT(words_, IsEmpty());
   Say(a_, words);
-  EXPECT_THAT(words_, ElementsAre(failed.attempt));
+  EXPECT_THAT(words_, ElementsAre(AttemptOf(failed)));
   EXPECT_EQ(Job(job).stderr_tail, "why");
   // Its own failure is the last from now on.
   Run(job);
@@ -553,37 +555,34 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   spec.mutable_run()->set_preflight(true);
   const JobId job = SubmitJob(spec);
   Run(job);
-  const int of_a = PartOn(Attempt(job), a_)->ranks[0].rank;
-  ObservedAttempt told = At(job, v1::PHASE_RUNNING);
-  told.exchanges = {{"preflight/address", of_a, "blob"}};
-  told.preflight = {.verdict = v1::PREFLIGHT_VERDICT_FAILED,
-                    .summary = "nobody came"};
+  const int of_a = *SlotsOn(Attempt(job), a_).begin();
+  v1::ObservedPlace told = At(job, Stage::kRunning);
+  told = WithBlob(told, "preflight/address", of_a, "blob");
+  told = WithPreflight(told, v1::PREFLIGHT_VERDICT_FAILED, "nobody came");
   Say(a_, told);
   ASSERT_TRUE(Job(job).preflight.has_value());
-  EXPECT_EQ(Job(job).preflight->summary,
+  EXPECT_EQ(Job(job).preflight->report().summary(),
             absl::StrCat("nobody came; nothing was heard of rank ", 1 - of_a));
-  EXPECT_NE(Job(job).preflight->at, absl::InfinitePast());
+  EXPECT_TRUE(Job(job).preflight->has_at());
   Reload();
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
-  EXPECT_EQ(Job(job).preflight->attempt, 1);
+  EXPECT_EQ(Job(job).preflight->attempt(), 1);
 }
 
 TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
-  ObservedAttempt report = At(job, v1::PHASE_RUNNING);
+  v1::ObservedPlace report = At(job, Stage::kRunning);
   const int before = disk_.appends();
   for (uint64_t i = 1; i <= 20; ++i) {
-    report.metrics = {
-        {.rank = 0, .count = i, .json = absl::StrCat("{", i, "}")}};
+    report = WithMetrics(report, 0, i, absl::StrCat("{", i, "}"));
     Say(a_, report);
     Pass(absl::Milliseconds(200), {a_});
   }
   EXPECT_EQ(Job(job).metrics_json, "{20}");
   EXPECT_LE(disk_.appends() - before, 5);
-  report.metrics[0].count = 21;
-  report.metrics[0].json = "{21}";
+  report = WithMetrics(report, 0, 21, "{21}");
   Say(a_, report);
   Say(a_, Exited(job, a_, 0));
   Reload();
@@ -666,13 +665,13 @@ TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
   std::map<uint64_t, const EventRecord*> by_number;
-  for (const EventRecord& event : *events) by_number[event.number] = &event;
+  for (const EventRecord& event : *events) by_number[event.number()] = &event;
   // From the job's last move back to the node's death.
-  uint64_t number = Job(job).origin.cause;
+  uint64_t number = Job(job).origin.cause();
   std::vector<std::string> chain;
   while (number != 0) {
-    chain.push_back(by_number.at(number)->kind);
-    number = by_number.at(number)->origin.cause;
+    chain.push_back(by_number.at(number)->kind());
+    number = by_number.at(number)->cause();
   }
   EXPECT_THAT(chain, ElementsAre("job_moved", "attempt_moved", "node_dead"));
 }
@@ -687,11 +686,13 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptNameItsNodes) {
   COHORT_ASSERT_OK(events);
   int of_gang = 0;
   for (const EventRecord& event : *events) {
-    if (event.job != gang || event.attempt.IsNil()) continue;
+    if (IdOf<JobId>(event.job_id()) != gang || event.attempt_id().empty())
+      continue;
     ++of_gang;
-    EXPECT_THAT(event.nodes, SizeIs(2)) << event.kind << " " << event.text;
-    EXPECT_NE(event.nodes[0], event.nodes[1]);
-    EXPECT_TRUE(event.node.IsNil());
+    EXPECT_THAT(event.node_ids(), SizeIs(2))
+        << event.kind() << " " << event.text();
+    EXPECT_NE(event.node_ids(0), event.node_ids(1));
+    EXPECT_TRUE(event.node_id().empty());
   }
   EXPECT_GE(of_gang, 2);
 }
@@ -708,7 +709,7 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
   for (const EventRecord& event : *events) {
     if (event.job != job || event.attempt.IsNil()) continue;
     kinds.push_back(event.kind);
-    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).parts[0].node))
+    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).places[0].node))
         << event.text;
     EXPECT_TRUE(event.node.IsNil()) << "the node's own events have that";
   }
@@ -730,16 +731,16 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
   uint64_t dead = 0;
   uint64_t joined = 0;
   for (const EventRecord& event : *events) {
-    if (event.kind == "node_dead") dead = event.number;
-    if (event.kind == "node_registered") joined = event.number;
+    if (event.kind() == "node_dead") dead = event.number();
+    if (event.kind() == "node_registered") joined = event.number();
   }
   for (const JobId& job : {one, two}) {
     std::vector<uint64_t> causes;
     for (const EventRecord& event : *events) {
-      if (event.job != job || event.number < dead) continue;
-      causes.push_back(event.origin.cause);
-      EXPECT_EQ(event.origin.principal, "head");
-      EXPECT_FALSE(event.attempt.IsNil()) << event.text;
+      if (IdOf<JobId>(event.job_id()) != job || event.number() < dead) continue;
+      causes.push_back(event.cause());
+      EXPECT_EQ(event.principal(), "head");
+      EXPECT_FALSE(event.attempt_id().empty()) << event.text();
     }
     // Its attempt ended, it waits, and is placed where a node has joined.
     ASSERT_THAT(causes, SizeIs(3));
@@ -747,7 +748,7 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
     EXPECT_GT(causes[1], dead);
     EXPECT_EQ(causes[2], joined);
   }
-  EXPECT_EQ(events->back().text,
+  EXPECT_EQ(events->back().text(),
             absl::StrCat("STARTING on ", Node(b_, 2).name));
 }
 
@@ -761,9 +762,9 @@ TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
   MemoryStore reader(disk_);
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
-  EXPECT_EQ(events->back().job, second);
-  EXPECT_EQ(events->back().origin.cause, Job(first).origin.cause);
-  EXPECT_EQ(events->back().origin.principal, "head");
+  EXPECT_EQ(IdOf<JobId>(events->back().job_id()), second);
+  EXPECT_EQ(events->back().cause(), Job(first).origin.cause());
+  EXPECT_EQ(events->back().principal(), "head");
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
     return true;
   }
   const bool elsewhere =
-      reason.part != nullptr && !HasRank(*reason.part, attempt.failed_rank);
+      !reason.node.IsNil() &&
+      !IsOnNode(attempt, attempt.failed_rank, reason.node);
   return elsewhere &&
          (IsLoss(reason.cause) || reason.cause == v1::ATTEMPT_CAUSE_TIME_LIMIT);
 }

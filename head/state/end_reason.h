@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/strong_id.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -12,8 +13,7 @@ struct EndReason {
   AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
   std::string detail;
   std::vector<std::string> facts;  // for the chain of causes
-  // What it comes from; null: no part.
-  const AttemptPart* part = nullptr;
+  NodeId node;  // where it comes from; nil: no node
 };
 
 // Gives `attempt` a reason to end; false when that changes nothing.

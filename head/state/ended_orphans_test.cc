@@ -30,41 +30,41 @@ class EndedOrphansTest : public OrphansTest {
   }
 
   JobId job_;
-  ObservedAttempt running_;
+  v1::ObservedPlace running_;
 };
 
 TEST_F(EndedOrphansTest, TheJobWaitsUntilItsNodeSaysThatItEnded) {
-  COHORT_ASSERT_OK(End(running_.attempt));
+  COHORT_ASSERT_OK(End(AttemptOf(running_)));
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
-  EXPECT_STREQ(State(running_.attempt), "ENDING");
+  EXPECT_STREQ(State(AttemptOf(running_)), "ENDING");
   EXPECT_THAT(state_->ReasonOf(Job(job_)),
-              HasSubstr(running_.attempt.ToHex() + " was ended"));
+              HasSubstr(AttemptOf(running_).ToHex() + " was ended"));
   // Its node has not heard of it.
   Say(kNode, running_);
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_FORGET, v1::GOAL_FORGET));
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   Say(kNode, Ended(running_, 137));
-  EXPECT_STREQ(State(running_.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running_)), "none");
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(EndedOrphansTest, TheJobWaitsForASilentNodeUntilItIsDead) {
-  COHORT_ASSERT_OK(End(running_.attempt));
+  COHORT_ASSERT_OK(End(AttemptOf(running_)));
   silent_ = {kNode};
   while (state_->nodes().Find(kNode)->state != v1::NODE_STATE_DEAD) {
     ASSERT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
     Tick();
   }
-  EXPECT_STREQ(State(running_.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running_)), "none");
   ASSERT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Last(job_).parts[0].node, kOtherNode);
+  EXPECT_EQ(Last(job_).places[0].node, kOtherNode);
   // What comes back is told to go.
   const RegisteredNode again = Join(kNode, {running_});
   ASSERT_EQ(again.desired.size(), 1u);
-  EXPECT_EQ(again.desired[0].goal, v1::GOAL_FORGET);
+  EXPECT_EQ(GoalFor(again.desired[0]), v1::GOAL_FORGET);
   EXPECT_EQ(state_->ReasonOf(Job(job_)), "") << "it runs elsewhere";
   Join(kNode);
-  EXPECT_STREQ(State(running_.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running_)), "none");
 }
 
 TEST_F(EndedOrphansTest, WhatIsOnADeadNodeIsGoneAtOnce) {
@@ -72,29 +72,29 @@ TEST_F(EndedOrphansTest, WhatIsOnADeadNodeIsGoneAtOnce) {
   Settle();
   ASSERT_EQ(state_->nodes().Find(kNode)->state, v1::NODE_STATE_DEAD);
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
-  COHORT_ASSERT_OK(End(running_.attempt));
+  COHORT_ASSERT_OK(End(AttemptOf(running_)));
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 // The order never arrived.
 TEST_F(EndedOrphansTest, AStartOfTheHeadWaitsForItToo) {
-  COHORT_ASSERT_OK(End(running_.attempt));
+  COHORT_ASSERT_OK(End(AttemptOf(running_)));
   Load();
   Join(kOtherNode);
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
   Join(kNode, {running_});
   Settle();
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_PENDING);
-  EXPECT_STREQ(State(running_.attempt), "ENDING");
+  EXPECT_STREQ(State(AttemptOf(running_)), "ENDING");
   Join(kNode);
   EXPECT_EQ(Job(job_).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(EndedOrphansTest, EndedTwiceIsEndedOnceAndNotAdopted) {
-  COHORT_ASSERT_OK(End(running_.attempt));
-  EXPECT_THAT(End(running_.attempt), IsOkAndHolds(job_));
+  COHORT_ASSERT_OK(End(AttemptOf(running_)));
+  EXPECT_THAT(End(AttemptOf(running_)), IsOkAndHolds(job_));
   EXPECT_EQ(state_->cluster().ended_orphans.size(), 1u);
-  const absl::StatusOr<JobId> adopted = Adopt(running_.attempt);
+  const absl::StatusOr<JobId> adopted = Adopt(AttemptOf(running_));
   EXPECT_THAT(adopted, StatusIs(absl::StatusCode::kFailedPrecondition,
                                 HasSubstr("no record of it")));
   EXPECT_EQ(GetReason(adopted.status()), "cannot_adopt");

@@ -8,45 +8,49 @@
 namespace cohort::head {
 
 std::vector<SharedExchange> ExchangeTable::Give(
-    const AttemptId& id, int world_size, const std::set<int>& local_ranks,
-    const std::vector<PendingExchange>& given) {
+    const AttemptId& id, int64_t epoch, int world_size,
+    const std::set<int>& local_ranks, const Given& given) {
   std::vector<SharedExchange> completed;
   if (given.empty()) return completed;
   Attempt& attempt = attempts_[id];
+  if (attempt.epoch != epoch) attempt = {.epoch = epoch};
   const size_t world = static_cast<size_t>(world_size);
-  for (const PendingExchange& exchange : given) {
-    if (!local_ranks.contains(exchange.rank) ||
-        exchange.tag.size() > kTagBytesMax ||
-        exchange.blob.size() > kBlobBytesMax) {
+  for (const v1::PendingExchange& exchange : given) {
+    if (!local_ranks.contains(exchange.rank()) ||
+        exchange.rank() >= world_size || exchange.tag().size() > kTagBytesMax ||
+        exchange.blob().size() > kBlobBytesMax) {
       continue;
     }
-    const size_t rank = static_cast<size_t>(exchange.rank);
-    const auto known = attempt.tags.find(exchange.tag);
+    const size_t rank = static_cast<size_t>(exchange.rank());
+    const auto known = attempt.tags.find(exchange.tag());
     if (known != attempt.tags.end() &&
         (known->second.complete != nullptr ||
          known->second.blobs[rank].has_value())) {
       continue;
     }
-    if (attempt.bytes + exchange.blob.size() > kAttemptBytesMax ||
+    if (attempt.bytes + exchange.blob().size() > kAttemptBytesMax ||
         (known == attempt.tags.end() && attempt.tags.size() >= kTagsMax)) {
       COHORT_LOG(kWarning, "exchange_not_taken", {"attempt", id},
-                 {"rank", exchange.rank}, {"kept_bytes", attempt.bytes});
+                 {"rank", exchange.rank()}, {"kept_bytes", attempt.bytes});
       continue;
     }
-    Tag& tag = attempt.tags[exchange.tag];
+    Tag& tag = attempt.tags[exchange.tag()];
     if (tag.blobs.empty()) {
       tag.blobs.resize(world);
-      attempt.order.push_back(exchange.tag);
+      attempt.order.push_back(exchange.tag());
     }
-    tag.blobs[rank] = exchange.blob;
-    attempt.bytes += exchange.blob.size();
+    tag.blobs[rank] = exchange.blob();
+    attempt.bytes += exchange.blob().size();
     if (++tag.given < world) continue;
-    Exchange whole{.attempt = id, .tag = exchange.tag, .blobs = {}};
+    v1::Exchange whole;
+    whole.set_attempt_id(std::string(id.bytes()));
+    whole.set_epoch(epoch);
+    whole.set_tag(exchange.tag());
     for (std::optional<std::string>& blob : tag.blobs) {
-      whole.blobs.push_back(*std::move(blob));
+      whole.add_blobs(*std::move(blob));
     }
     tag.blobs.clear();
-    tag.complete = std::make_shared<const Exchange>(std::move(whole));
+    tag.complete = std::make_shared<const v1::Exchange>(std::move(whole));
     completed.push_back(tag.complete);
   }
   return completed;

@@ -1,22 +1,24 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "cohort/v1/node.pb.h"
 #include "common/strong_id.h"
 #include "head/state/desired.h"
-#include "head/state/observed.h"
 
 namespace cohort::head {
 
-// What ranks of running attempts gave each other.
+// What ranks of running attempts gave each other, of each attempt in its present
+// epoch.
 //
-// Kept in memory only: workers repeat all that their ranks gave in each
-// observed set, so a new head puts it together again.  Thread-compatible;
+// Kept in memory only: workers repeat all that their ranks gave after each
+// registration, so a new head puts it together again.  Thread-compatible;
 // belongs to ClusterState.
 class ExchangeTable {
  public:
@@ -28,13 +30,17 @@ class ExchangeTable {
   static constexpr size_t kBlobBytesMax = 64 << 10;
   static constexpr size_t kAttemptBytesMax = 6 << 20;
 
-  // Takes what the ranks of one node gave in an attempt of `world_size` ranks;
+  using Given = google::protobuf::RepeatedPtrField<v1::PendingExchange>;
+
+  // Takes what the ranks of one node gave in an attempt of `world_size` ranks
+  // and in this epoch, with which what was given in others goes;
   // others than `local_ranks` are not heard, nor what is beyond the bounds. The
   // first blob of a rank under a tag stays.  Gives the tags that became
   // complete.
-  std::vector<SharedExchange> Give(const AttemptId& attempt, int world_size,
+  std::vector<SharedExchange> Give(const AttemptId& attempt, int64_t epoch,
+                                   int world_size,
                                    const std::set<int>& local_ranks,
-                                   const std::vector<PendingExchange>& given);
+                                   const Given& given);
 
   // The complete ones, in the order in which their tags were first given.
   std::vector<SharedExchange> CompleteOf(const AttemptId& attempt) const;
@@ -54,6 +60,7 @@ class ExchangeTable {
     SharedExchange complete;
   };
   struct Attempt {
+    int64_t epoch = 0;
     std::map<std::string, Tag> tags;
     std::vector<std::string> order;  // of first mention
     size_t bytes = 0;

@@ -14,8 +14,8 @@ FailureClass ClassOf(AttemptCause cause,
     case v1::ATTEMPT_CAUSE_ORPHAN:
       return v1::FAILURE_CLASS_NONE;
     case v1::ATTEMPT_CAUSE_RANK_FAILED:
-      return exit.has_value() && exit->oom_killed ? v1::FAILURE_CLASS_OOM
-                                                  : v1::FAILURE_CLASS_USER;
+      return exit.has_value() && exit->oom_killed() ? v1::FAILURE_CLASS_OOM
+                                                    : v1::FAILURE_CLASS_USER;
     case v1::ATTEMPT_CAUSE_PREPARE_FAILED:
       return v1::FAILURE_CLASS_USER;
     case v1::ATTEMPT_CAUSE_KEEPER_LOST:

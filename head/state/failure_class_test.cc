@@ -3,13 +3,14 @@
 #include "gtest/gtest.h"
 
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
 
 TEST(FailureClassTest, FollowsFromTheCauseAndTheExit) {
-  const ExitStatus code = {.code = 3};
-  const ExitStatus oom = {.signal = 9, .oom_killed = true};
+  const ExitStatus code = ExitOf({.code = 3});
+  const ExitStatus oom = ExitOf({.signal = 9, .oom_killed = true});
   const struct {
     AttemptCause cause;
     std::optional<ExitStatus> exit;

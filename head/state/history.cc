@@ -103,7 +103,7 @@ void History::Note(const Change& change,
   }
   NoteUnits();
   for (size_t i = 0; i < change.events.size(); ++i) {
-    event_line_.Put(change.events[i].number,
+    event_line_.Put(change.events[i].number(),
                     static_cast<int64_t>(event_bytes[i]));
   }
   new_events_ += change.events.size();
@@ -222,6 +222,7 @@ size_t History::ForgetJob(const JobId& job, Change& change) {
 void History::ForgetAttempt(const AttemptId& attempt, Change& change) {
   attempts_.Remove(attempt);
   change.attempts.erase(attempt);
+  change.slots.erase(attempt);
   change.Delete<AttemptRecord>(attempt);
 }
 

@@ -96,7 +96,7 @@ class HistoryStoreTest : public ::testing::Test,
   }
 
   void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<DesiredAttempt>&) override {}
+                   const std::vector<v1::DesiredPlace>&) override {}
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,

@@ -289,15 +289,15 @@ class HistoryTest : public ::testing::Test,
   // Where every job has ended.
   void ExpectJobsCounted() {
     int64_t bytes = 0;
-    for (const Table table :
-         {Table::kJobs, Table::kAttempts, Table::kArrays, Table::kSpecs}) {
+    for (const Table table : {Table::kJobs, Table::kAttempts, Table::kProcesses,
+                              Table::kArrays, Table::kSpecs}) {
       bytes += Stored(table).second;
     }
     EXPECT_EQ(Level("jobs").bytes, bytes);
   }
 
   void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<DesiredAttempt>&) override {}
+                   const std::vector<v1::DesiredPlace>&) override {}
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,
@@ -405,7 +405,7 @@ TEST_F(HistoryTest, TellsWhoFollowsEventsOfTheGap) {
   COHORT_ASSERT_OK(page);
   EXPECT_THAT(page->events, SizeIs(10));
   EXPECT_EQ(page->skipped, last - 5 - 10);
-  EXPECT_EQ(page->events.front().number, last - 9);
+  EXPECT_EQ(page->events.front().number(), last - 9);
 }
 
 // What a start finds is what there was.
@@ -456,7 +456,7 @@ TEST_F(HistoryTest, ForgetsABoundedAmountAtOnce) {
     node.name = "n";
     node.host = "10.0.0.1";
     node.resources.Set(kCpu, Amount::FromUnits(1));
-    node.observed.full = true;
+    node.observed.set_full(true);
     Transition transition;
     COHORT_ASSERT_OK(state_->RegisterNode(node, transition));
     Submit(std::move(transition));
@@ -563,7 +563,7 @@ TEST_F(HistoryTest, KeepsDeadNodesByCountBytesAndAge) {
     node.name = std::string(20, 'n');
     node.host = "10.0.0.1";
     node.resources.Set(kCpu, Amount::FromUnits(1));
-    node.observed.full = true;
+    node.observed.set_full(true);
     Transition transition;
     COHORT_ASSERT_OK(state_->RegisterNode(node, transition));
     Submit(std::move(transition));

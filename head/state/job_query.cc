@@ -10,7 +10,8 @@ namespace {
 
 bool Matches(const JobQuery& query, const JobRecord& job) {
   if (!query.states.empty() && !query.states.contains(job.state)) return false;
-  if (!query.name_space.empty() && job.origin.name_space != query.name_space) {
+  if (!query.name_space.empty() &&
+      job.origin.namespace_() != query.name_space) {
     return false;
   }
   for (const auto& [key, value] : query.labels) {

@@ -39,6 +39,25 @@ std::map<std::string, std::string> MapOf(
   return {field.begin(), field.end()};
 }
 
+absl::Status CheckRestart(const v1::RunConfig& run) {
+  if (!v1::RestartPolicy_IsValid(run.restart())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("restart policy ", static_cast<int>(run.restart()),
+                     " is not known: ALL, ONE and NONE are"));
+  }
+  if (run.preflight() && run.restart() != v1::RESTART_POLICY_ALL) {
+    return absl::InvalidArgumentError(
+        "preflight needs restart policy all: it tries the ranks together "
+        "(leave out --preflight, or use --restart all)");
+  }
+  if (run.restart() == v1::RESTART_POLICY_NONE && run.max_failures() != 0) {
+    return absl::InvalidArgumentError(
+        "max_failures has no meaning with restart policy none (leave it out, "
+        "or use --restart one)");
+  }
+  return absl::OkStatus();
+}
+
 // What a client of ours cannot get wrong.
 absl::Status CheckWire(const JobSpec& spec) {
   const int strategy = spec.scaling().placement_strategy();
@@ -59,6 +78,7 @@ absl::Status CheckWire(const JobSpec& spec) {
         absl::StrCat("the comment is not one line of at most ",
                      kCommentBytesMax, " bytes: shorten it"));
   }
+  COHORT_RETURN_IF_ERROR(CheckRestart(spec.run()));
   if (spec.run().num_to_keep() < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_to_keep is ", spec.run().num_to_keep(),
@@ -112,6 +132,12 @@ void FillJobSpec(JobSpec& spec) {
   v1::RunConfig& run = *spec.mutable_run();
   if (!run.has_grace_us()) {
     run.set_grace_us(absl::ToInt64Microseconds(kDefaultGrace));
+  }
+  if (run.restart() == v1::RESTART_POLICY_UNSPECIFIED) {
+    run.set_restart(v1::RESTART_POLICY_ALL);
+  }
+  if (!run.has_max_failures()) {
+    run.set_max_failures(run.restart() == v1::RESTART_POLICY_ONE ? -1 : 0);
   }
   if (!run.has_retry_delay_us()) {
     run.set_retry_delay_us(absl::ToInt64Microseconds(kDefaultRetryDelay));

@@ -144,6 +144,23 @@ INSTANTIATE_TEST_SUITE_P(
                       static_cast<PlacementStrategy>(9));
                 },
                 "STRICT_SPREAD"},
+        BadSpec{"UnknownRestart",
+                [](JobSpec& s) {
+                  s.mutable_run()->set_restart(static_cast<RestartPolicy>(9));
+                },
+                "restart policy 9 is not known"},
+        BadSpec{"PreflightOfRanksThatRestartAlone",
+                [](JobSpec& s) {
+                  s.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+                  s.mutable_run()->set_preflight(true);
+                },
+                "preflight needs restart policy all"},
+        BadSpec{"BudgetOfRanksThatNeverRestart",
+                [](JobSpec& s) {
+                  s.mutable_run()->set_restart(v1::RESTART_POLICY_NONE);
+                  s.mutable_run()->set_max_failures(1);
+                },
+                "max_failures has no meaning with restart policy none"},
         BadSpec{"RelativeStorage",
                 [](JobSpec& s) { s.mutable_run()->set_storage_path("data"); },
                 "not absolute"},
@@ -274,6 +291,20 @@ TEST(JobSpecTest, AcceptsWhatIsSensible) {
   (*spec.mutable_launch()->mutable_environment())["COHORT_DATA"] = "/data";
   (*spec.mutable_launch()->mutable_environment())["COHORT_LOG"] = "debug";
   COHORT_EXPECT_OK(ValidateJobSpec(spec, "default"));
+}
+
+TEST(JobSpecTest, TheBudgetThatWasLeftOutIsThatOfThePolicy) {
+  const auto budget = [](RestartPolicy policy) {
+    JobSpec spec;
+    spec.mutable_run()->set_restart(policy);
+    FillJobSpec(spec);
+    return spec.run().max_failures();
+  };
+  EXPECT_EQ(budget(v1::RESTART_POLICY_UNSPECIFIED), 0);
+  EXPECT_EQ(budget(v1::RESTART_POLICY_ALL), 0);
+  EXPECT_EQ(budget(v1::RESTART_POLICY_NONE), 0);
+  EXPECT_EQ(budget(v1::RESTART_POLICY_ONE), -1) << "unlimited";
+  EXPECT_EQ(OneWorker().run().restart(), v1::RESTART_POLICY_ALL);
 }
 
 // Of bytes that a sanitizer's allocator does not tell this sees nothing.

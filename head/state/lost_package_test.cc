@@ -43,10 +43,8 @@ class LostPackageTest : public ClusterStateTest {
     Submit(std::move(transition));
   }
   void SayLost() {
-    ObservedAttempt ended = At(array_.Element(0), v1::PHASE_ENDED);
-    ended.end = v1::END_CAUSE_PACKAGE_LOST;
-    ended.detail = "the head does not have it";
-    Say(a_, ended);
+    Say(a_, FailedBy(At(array_.Element(0), Stage::kPreparing),
+                     v1::END_CAUSE_PACKAGE_LOST, "the head does not have it"));
   }
 
   const std::string hash_{Sha256::Of("package").bytes()};

@@ -55,7 +55,7 @@ class NodeDevicesTest : public ClusterStateTest {
     auto events = LoadRecords<EventRecord>(reader);
     EXPECT_THAT(events, IsOk());
     std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind != kind || event.node != a_;
+      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
     });
     return *std::move(events);
   }
@@ -70,14 +70,14 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kGpu), Amount::FromUnits(1));
   const JobId job = SubmitJob(GpuSpec(1, 1));
-  EXPECT_THAT(Attempt(job).parts[0].devices,
+  EXPECT_THAT(Attempt(job).processes[0].devices,
               ElementsAre(Pair(Gpu(a_, 1), Amount::FromUnits(1))));
   const JobId waits = SubmitJob(GpuSpec(1, 1));
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
   EXPECT_FALSE(state_->NeverFits(Job(waits)));
   EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
   ASSERT_EQ(Told("device_fenced").size(), 1u);
-  EXPECT_THAT(Told("device_fenced")[0].text, HasSubstr("Xid 48"));
+  EXPECT_THAT(Told("device_fenced")[0].text(), HasSubstr("Xid 48"));
   EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);
   // The same again, and in other words.
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
@@ -88,8 +88,8 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
   ASSERT_EQ(Told("device_healthy").size(), 1u);
-  EXPECT_EQ(Told("device_healthy")[0].origin.cause,
-            Told("device_fenced")[0].number);
+  EXPECT_EQ(Told("device_healthy")[0].cause(),
+            Told("device_fenced")[0].number());
 }
 
 // DV-5
@@ -98,11 +98,11 @@ TEST_F(NodeDevicesTest, SuspectDevicesAreTakenLast) {
   SayDevices({Device(0, v1::DEVICE_STATE_SUSPECT, "GPU g0: Xid 154")});
   EXPECT_EQ(Told("device_suspect").size(), 1u);
   const JobId parts = SubmitJob(GpuSpec(1, 0.5));
-  EXPECT_EQ(Attempt(parts).parts[0].devices.begin()->first, Gpu(a_, 1));
+  EXPECT_EQ(Attempt(parts).processes[0].devices.begin()->first, Gpu(a_, 1));
   const JobId whole = SubmitJob(GpuSpec(1, 1));
-  EXPECT_EQ(Attempt(whole).parts[0].devices.begin()->first, Gpu(a_, 2));
+  EXPECT_EQ(Attempt(whole).processes[0].devices.begin()->first, Gpu(a_, 2));
   const JobId last = SubmitJob(GpuSpec(1, 1));
-  EXPECT_EQ(Attempt(last).parts[0].devices.begin()->first, Gpu(a_, 0));
+  EXPECT_EQ(Attempt(last).processes[0].devices.begin()->first, Gpu(a_, 0));
 }
 
 TEST_F(NodeDevicesTest, UnderARankNothingLeaksAndNothingDoubles) {
@@ -152,14 +152,13 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
   const JobId job = SubmitJob(spec);
   Run(job);
   Fence(0, "GPU g0: Xid 79");
-  ObservedAttempt ended = Exited(job, a_, 1);
-  ended.end = v1::END_CAUSE_DEVICE_FAULT;
-  ended.detail = "GPU g0: Xid 79";
+  const v1::ObservedPlace ended =
+      EndedBy(Exited(job, a_, 1), v1::END_CAUSE_DEVICE_FAULT, "GPU g0: Xid 79");
   // The failed rank is heard of first.
-  ObservedAttempt failed = ended;
-  failed.phase = v1::PHASE_RUNNING;
-  failed.end = v1::END_CAUSE_UNSPECIFIED;
+  v1::ObservedPlace failed = Exited(job, a_, 1);
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(a_, failed);
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // again, uncharged
   EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);

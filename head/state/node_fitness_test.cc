@@ -30,7 +30,7 @@ class NodeFitnessTest : public ClusterStateTest {
     auto events = LoadRecords<EventRecord>(reader);
     EXPECT_THAT(events, IsOk());
     std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind != kind || event.node != a_;
+      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
     });
     return *std::move(events);
   }
@@ -47,7 +47,8 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
   EXPECT_EQ(StateOf(running), v1::JOB_STATE_RUNNING);
   ASSERT_EQ(Told("node_unfit").size(), 1u);
-  EXPECT_THAT(Told("node_unfit")[0].text, HasSubstr("No space left on device"));
+  EXPECT_THAT(Told("node_unfit")[0].text(),
+              HasSubstr("No space left on device"));
   // The same in other words, and again.
   SayUnfit(a_, "/state: still no space");
   SayUnfit(a_, "/state: still no space");
@@ -85,12 +86,10 @@ TEST_F(NodeFitnessTest,
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
   SayUnfit(a_, "full");
-  ObservedAttempt ended = At(job, v1::PHASE_ENDED);
-  ended.end = v1::END_CAUSE_NODE_FAILED;
-  ended.detail = "write /state/journal: No space left on device";
-  Say(a_, ended);
+  Say(a_, FailedBy(At(job, Stage::kPreparing), v1::END_CAUSE_NODE_FAILED,
+                   "write /state/journal: No space left on device"));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Attempt(job).parts[0].node, b_);
+  EXPECT_EQ(Attempt(job).places[0].node, b_);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(Job(job).causes[0], HasSubstr("No space left on device"));

@@ -16,7 +16,7 @@ namespace cohort::head {
 struct Acknowledged {
   AttemptId attempt;
   std::vector<std::string> paths;  // of checkpoint records
-  bool words = false;              // the failed rank's last words
+  Incarnations words;              // processes whose last words are recorded
 };
 
 // The ways to the nodes: node_service, or a test.
@@ -30,7 +30,7 @@ class NodeLinks {
   virtual ~NodeLinks() = default;
 
   virtual void SendDesired(const NodeId& node, uint64_t incarnation,
-                           const std::vector<DesiredAttempt>& attempts) = 0;
+                           const std::vector<v1::DesiredPlace>& places) = 0;
   // After the attempts that they are of.
   virtual void SendExchanges(const NodeId& node, uint64_t incarnation,
                              const std::vector<SharedExchange>& exchanges) = 0;

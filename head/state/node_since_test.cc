@@ -71,7 +71,7 @@ TEST_F(NodeSinceTest, IsThatOfTheStateWhateverChangesIt) {
 
   // It has something after all.
   time_.AdvanceBy(absl::Seconds(1));
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(State(), "DRAINING");
   EXPECT_EQ(Since(), time_.Wall());
 }

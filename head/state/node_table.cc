@@ -33,6 +33,18 @@ bool CanAdd(const ResourceSet& sum, const ResourceSet& what) {
   });
 }
 
+// Whether `all` is enough for it; its sum may be beyond the bounds of an
+// Amount.
+bool Holds(const ResourceSet& all, const NodeTable::Held& held) {
+  const auto count =
+      std::max<int64_t>(static_cast<int64_t>(held.processes.size()), 1);
+  return std::all_of(held.each.begin(), held.each.end(),
+                     [&](const auto& entry) {
+                       return entry.second.ten_thousandths() <=
+                              all.Get(entry.first).ten_thousandths() / count;
+                     });
+}
+
 bool IsGpu(const Device& device) { return device.kind == "gpu"; }
 
 bool IsRealGpu(const Device& device) {
@@ -70,23 +82,29 @@ const Device* FindDevice(const NodeRecord& node, const std::string& id) {
 
 // Nothing of a device is not kept: nodes say such things of their attempts.
 void NodeTable::Ledger::Charge(const Held& held) {
-  resources.Add(held.resources);
-  for (const auto& [id, amount] : held.devices) {
-    if (!amount.IsZero()) devices[id] += amount;
-  }
   everything += held.everything ? 1 : 0;
+  if (held.everything) return;
+  resources.Add(held.resources());
+  for (const auto& [process, shares] : held.processes) {
+    for (const auto& [id, amount] : shares) {
+      if (!amount.IsZero()) devices[id] += amount;
+    }
+  }
 }
 
 void NodeTable::Ledger::Refund(const Held& held) {
-  COHORT_CHECK(resources.Take(held.resources)) << held.resources;
-  for (const auto& [id, amount] : held.devices) {
-    if (amount.IsZero()) continue;
-    const auto charged = devices.find(id);
-    COHORT_CHECK(charged != devices.end()) << id;
-    charged->second -= amount;
-    if (charged->second.IsZero()) devices.erase(charged);
-  }
   everything -= held.everything ? 1 : 0;
+  if (held.everything) return;
+  COHORT_CHECK(resources.Take(held.resources())) << held.each;
+  for (const auto& [process, shares] : held.processes) {
+    for (const auto& [id, amount] : shares) {
+      if (amount.IsZero()) continue;
+      const auto charged = devices.find(id);
+      COHORT_CHECK(charged != devices.end()) << id;
+      charged->second -= amount;
+      if (charged->second.IsZero()) devices.erase(charged);
+    }
+  }
 }
 
 void NodeTable::Ledger::ForgetOrphans() {
@@ -289,8 +307,10 @@ std::map<AttemptId, Amount> NodeTable::HoldersOf(
   if (ledger == ledgers_.end()) return holders;
   for (const auto* held : {&ledger->second.holds, &ledger->second.orphans}) {
     for (const auto& [attempt, what] : *held) {
-      const auto amount = what.devices.find(device);
-      if (amount != what.devices.end()) holders[attempt] = amount->second;
+      for (const auto& [process, devices] : what.processes) {
+        const auto amount = devices.find(device);
+        if (amount != devices.end()) holders[attempt] += amount->second;
+      }
     }
   }
   return holders;
@@ -314,50 +334,65 @@ std::vector<NodeId> NodeTable::TakeRestated() {
 }
 
 void NodeTable::SetCause(const NodeId& node, uint64_t event) {
-  records_.at(node).origin.cause = event;
+  records_.at(node).origin.set_cause(event);
 }
 
-void NodeTable::Hold(const AttemptId& attempt, const AttemptPart& part) {
-  Ledger& ledger = ledgers_.at(part.node);
-  // Were it an orphan too, its amounts would count twice.
-  COHORT_CHECK(!ledger.orphans.contains(attempt)) << attempt;
-  const auto [hold, fresh] =
-      ledger.holds.emplace(attempt, Held{.resources = part.resources,
-                                         .devices = part.devices,
-                                         .everything = false});
-  COHORT_CHECK(fresh) << attempt;
-  ledger.Charge(hold->second);
-  Refresh(part.node);
+void NodeTable::Hold(const AttemptId& attempt, const NodeId& node, Held held) {
+  Ledger& ledger = ledgers_.at(node);
+  ledger.Charge(held);
+  Held& hold = ledger.holds[attempt];
+  hold.each = std::move(held.each);
+  for (auto& [process, devices] : held.processes) {
+    COHORT_CHECK(hold.processes.emplace(process, std::move(devices)).second)
+        << attempt << " " << process.first;
+  }
+  Refresh(node);
 }
 
-void NodeTable::Release(const AttemptId& attempt, const NodeId& node) {
+void NodeTable::Release(const AttemptId& attempt, const NodeId& node,
+                        const Incarnation& process) {
   const auto found = ledgers_.find(node);
   if (found == ledgers_.end()) return;
   Ledger& ledger = found->second;
   const auto hold = ledger.holds.find(attempt);
   if (hold == ledger.holds.end()) return;
-  ledger.Refund(hold->second);
-  ledger.holds.erase(hold);
+  auto one = hold->second.processes.extract(process);
+  if (one.empty()) return;
+  Held gone{.each = hold->second.each, .processes = {}};
+  gone.processes.insert(std::move(one));
+  ledger.Refund(gone);
+  if (hold->second.processes.empty()) ledger.holds.erase(hold);
   Refresh(node);
 }
 
-bool NodeTable::AddOrphan(const NodeId& node, const AttemptId& attempt,
-                          const JobId& job, const AttemptPart* part) {
-  Held held{.resources = {}, .devices = {}, .everything = true};
+bool NodeTable::SetOrphan(const NodeId& node, const AttemptId& attempt,
+                          const JobId& job, Held held) {
+  if (held.processes.empty() && !held.everything) {
+    RemoveOrphan(node, attempt);
+    return false;
+  }
   Ledger& ledger = ledgers_.at(node);
+  const auto [orphan, fresh] = ledger.orphans.try_emplace(attempt);
+  if (!fresh) ledger.Refund(orphan->second);
   // What all of the node could not hold is a lie, or it became smaller.  With
   // what is held there it may be more than the node: rows of a restored store
   // hold what has long ended.
-  if (part != nullptr && records_.at(node).resources.Fits(part->resources) &&
-      CanAdd(ledger.resources, part->resources)) {
-    held = {part->resources, part->devices, false};
-  }
-  const auto [orphan, fresh] = ledger.orphans.emplace(attempt, std::move(held));
-  if (!fresh) return false;
+  held.everything = held.everything ||
+                    !Holds(records_.at(node).resources, held) ||
+                    !CanAdd(ledger.resources, held.resources());
+  orphan->second = std::move(held);
   if (!job.IsNil()) ledger.orphan_jobs[attempt] = job;
   ledger.Charge(orphan->second);
   Refresh(node);
-  return true;
+  return fresh;
+}
+
+const NodeTable::Held* NodeTable::FindOrphan(const NodeId& node,
+                                             const AttemptId& attempt) const {
+  const auto ledger = ledgers_.find(node);
+  if (ledger == ledgers_.end()) return nullptr;
+  const auto orphan = ledger->second.orphans.find(attempt);
+  return orphan == ledger->second.orphans.end() ? nullptr : &orphan->second;
 }
 
 bool NodeTable::RemoveOrphan(const NodeId& node, const AttemptId& attempt) {
@@ -403,14 +438,17 @@ std::vector<AttemptId> NodeTable::WithoutRoom(
     if (hold == rest.holds.end()) continue;
     const Held& held = hold->second;
     const ResourceSet lack = total.Shortfall(rest.resources);
+    const auto is_shared = [&](const auto& process) {
+      return std::any_of(process.second.begin(), process.second.end(),
+                         [&](const auto& device) {
+                           return rest.devices.at(device.first) > whole;
+                         });
+    };
     const bool has_room =
         rest.everything == 0 &&
-        std::none_of(held.devices.begin(), held.devices.end(),
-                     [&](const auto& device) {
-                       return rest.devices.at(device.first) > whole;
-                     }) &&
+        std::none_of(held.processes.begin(), held.processes.end(), is_shared) &&
         std::none_of(lack.begin(), lack.end(), [&](const auto& amount) {
-          return !held.resources.Get(amount.first).IsZero();
+          return !held.each.Get(amount.first).IsZero();
         });
     if (has_room) continue;
     without.push_back(attempt);
@@ -435,7 +473,7 @@ std::map<AttemptId, ResourceSet> NodeTable::HeldOn(const NodeId& node) const {
   const auto found = ledgers_.find(node);
   if (found == ledgers_.end()) return held;
   for (const auto& [attempt, what] : found->second.holds) {
-    held.emplace(attempt, what.resources);
+    held.emplace(attempt, what.resources());
   }
   return held;
 }
@@ -451,8 +489,8 @@ std::map<JobId, ResourceSet> NodeTable::HeldByOrphansOn(
     // Beside one that holds everything nothing else matters.
     if (held.everything) {
       held_by_job[job] = records_.at(node).resources;
-    } else if (CanAdd(held_by_job[job], held.resources)) {
-      held_by_job[job].Add(held.resources);
+    } else if (CanAdd(held_by_job[job], held.resources())) {
+      held_by_job[job].Add(held.resources());
     }
   }
   return held_by_job;
@@ -461,11 +499,6 @@ std::map<JobId, ResourceSet> NodeTable::HeldByOrphansOn(
 size_t NodeTable::OrphanCountOn(const NodeId& node) const {
   const auto found = ledgers_.find(node);
   return found == ledgers_.end() ? 0 : found->second.orphans.size();
-}
-
-bool NodeTable::IsOrphanOn(const NodeId& node, const AttemptId& attempt) const {
-  const auto found = ledgers_.find(node);
-  return found != ledgers_.end() && found->second.orphans.contains(attempt);
 }
 
 bool NodeTable::IsEmpty(const NodeId& node) const {

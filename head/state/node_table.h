@@ -16,6 +16,7 @@
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/placement/placement_index.h"
+#include "head/state/desired.h"
 #include "head/state/observed.h"
 #include "head/state/shown_node_state.h"
 #include "head/store/records.h"
@@ -36,9 +37,9 @@ const Device* FindDevice(const NodeRecord& node, const std::string& id);
 //         registration in this term and its full observed set, and Withdraw.
 //         Until then they count as held.
 //
-// An orphan is an attempt that the node has without a lease: its part is over
-// for the head, or no row knows it (OrphanTable).  What it holds stays
-// unavailable until the node says that it is gone.
+// An orphan is an attempt of which the node has processes without a lease: they
+// are over for the head, or no row knows them (OrphanTable).  What they hold
+// stays unavailable until the node says that they are gone.
 // Thread-compatible; belongs to ClusterState.
 class NodeTable {
  public:
@@ -91,21 +92,38 @@ class NodeTable {
   // The event that a drain comes from; of a node without one, its registration.
   void SetCause(const NodeId& node, uint64_t event);
 
-  // The part's resources are taken on its node.  A part loaded from rows may
-  // hold more than a node that came back smaller has; then nothing is free.
-  // REQUIRES: the node is here, and `attempt` holds nothing on it.
-  void Hold(const AttemptId& attempt, const AttemptPart& part);
-  // Gives back; nothing when it holds nothing.
-  void Release(const AttemptId& attempt, const NodeId& node);
+  // What processes hold of a node, all of one attempt.
+  struct Held {
+    ResourceSet each;  // GPU included
+    // Of which devices how much.
+    std::map<Incarnation, std::map<std::string, Amount>> processes;
+    bool everything = false;  // all of the node, and what is above does not count
 
-  // The node still has `attempt` of `job` (nil: not known), whose part on it is
-  // over.  With a part, what it held; without one (the head has forgotten it),
-  // or with one that the whole node could not hold, all of the node.
-  // False when it is known already.
-  bool AddOrphan(const NodeId& node, const AttemptId& attempt, const JobId& job,
-                 const AttemptPart* part);
+    ResourceSet resources() const {
+      return everything ? ResourceSet()
+                        : each.Times(static_cast<int64_t>(processes.size()));
+    }
+  };
+
+  // The processes' resources are taken on the node, beside what others of the
+  // attempt hold there.  What is loaded from rows may be more than a node that
+  // came back smaller has; then nothing is free.
+  // REQUIRES: the node is here, and none of them holds anything on it.
+  void Hold(const AttemptId& attempt, const NodeId& node, Held held);
+  // Gives back; nothing when it holds nothing.
+  void Release(const AttemptId& attempt, const NodeId& node,
+               const Incarnation& process);
+
+  // The node still has these processes of `attempt` of `job` (nil: not known),
+  // which have no lease there, in place of those that were told before; none:
+  // nothing is left of it.  What the whole node could not hold takes all of it.
+  // True when there were none before.
+  bool SetOrphan(const NodeId& node, const AttemptId& attempt, const JobId& job,
+                 Held held);
   // True when there was one.
   bool RemoveOrphan(const NodeId& node, const AttemptId& attempt);
+  // What it holds; null when there is none.
+  const Held* FindOrphan(const NodeId& node, const AttemptId& attempt) const;
   // The event that told of it; nothing when there is no such orphan.  0: none.
   void SetOrphanEvent(const NodeId& node, const AttemptId& attempt,
                       uint64_t event);
@@ -117,7 +135,9 @@ class NodeTable {
   // Of a node, in the order of their ids.
   std::vector<AttemptId> OrphansOn(const NodeId& node) const;
   size_t OrphanCountOn(const NodeId& node) const;
-  bool IsOrphanOn(const NodeId& node, const AttemptId& attempt) const;
+  bool IsOrphanOn(const NodeId& node, const AttemptId& attempt) const {
+    return FindOrphan(node, attempt) != nullptr;
+  }
   // Neither holds nor orphans.
   bool IsEmpty(const NodeId& node) const;
 
@@ -153,7 +173,7 @@ class NodeTable {
   int64_t CountOf(NodeState state) const;
   // By the name of ShownState, those without a node too.
   std::map<std::string, int64_t> CountsByState() const;
-  // Parts of attempts that hold something, on all nodes.
+  // Attempts that hold something on a node, over all nodes.
   int64_t HoldCount() const;
   size_t DrainedCount() const;
   // Of a node that is here.  One that would be ALIVE and is not offered is
@@ -167,11 +187,6 @@ class NodeTable {
   ResourceSet Available() const;
 
  private:
-  struct Held {
-    ResourceSet resources;
-    std::map<std::string, Amount> devices;
-    bool everything = false;
-  };
   struct Ledger {
     bool offered = false;
     absl::Time away_since = absl::InfinitePast();

@@ -25,15 +25,16 @@ class NodeTableTest : public ::testing::Test {
     table_.Put(record);
   }
 
-  AttemptPart Part(int cpus, const std::string& gpu) {
-    AttemptPart part;
-    part.node = node_;
-    part.resources.Set(kCpu, Units(cpus));
+  // Of one process.
+  static NodeTable::Held One(int cpus, const std::string& gpu, int slot = 0) {
+    NodeTable::Held held;
+    held.each.Set(kCpu, Units(cpus));
+    auto& devices = held.processes[{slot, 1}];
     if (!gpu.empty()) {
-      part.resources.Set(kGpu, Units(1));
-      part.devices[gpu] = Units(1);
+      held.each.Set(kGpu, Units(1));
+      devices[gpu] = Units(1);
     }
-    return part;
+    return held;
   }
 
   const NodeSnapshot& Shown() const { return *table_.index().Find(node_); }
@@ -63,18 +64,29 @@ TEST_F(NodeTableTest, ShowsNothingAvailableUntilTheNodeIsOffered) {
 // PL-2.
 TEST_F(NodeTableTest, HoldsAndReleasesAmountsAndDevices) {
   table_.Offer(node_);
-  table_.Hold(attempt_, Part(3, "g1"));
+  table_.Hold(attempt_, node_, One(3, "g1"));
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
   EXPECT_EQ(Shown().devices[0].free, Units(1));
   EXPECT_EQ(Shown().devices[1].free, Units(0));
-  EXPECT_DEATH(table_.Hold(attempt_, Part(1, "")), "");
-  table_.Release(attempt_, node_);
-  table_.Release(attempt_, node_);
+  EXPECT_DEATH(table_.Hold(attempt_, node_, One(1, "")), "");
+  table_.Release(attempt_, node_, {0, 1});
+  table_.Release(attempt_, node_, {0, 1});
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(4));
 }
 
+TEST_F(NodeTableTest, ReleasesOneProcessOfSeveral) {
+  table_.Offer(node_);
+  table_.Hold(attempt_, node_, One(1, "g0", 0));
+  table_.Hold(attempt_, node_, One(1, "g1", 1));
+  EXPECT_EQ(table_.HeldOn(node_).at(attempt_).Get(kCpu), Units(2));
+  table_.Release(attempt_, node_, {0, 1});
+  EXPECT_EQ(Shown().devices[0].free, Units(1));
+  EXPECT_EQ(Shown().devices[1].free, Units(0));
+  EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(3));
+}
+
 TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
-  table_.Hold(attempt_, Part(3, "g1"));
+  table_.Hold(attempt_, node_, One(3, "g1"));
   NodeRecord smaller = *table_.Find(node_);
   smaller.resources.Set(kCpu, Units(2));
   table_.Put(smaller);
@@ -83,8 +95,7 @@ TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
 }
 
 TEST_F(NodeTableTest, WithholdsWhatAnOrphanHoldsUntilItIsGone) {
-  const AttemptPart part = Part(3, "g0");
-  table_.AddOrphan(node_, attempt_, JobId(), &part);
+  table_.SetOrphan(node_, attempt_, JobId(), One(3, "g0"));
   table_.Offer(node_);
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(1));
   EXPECT_EQ(Shown().devices[0].free, Units(0));
@@ -96,23 +107,21 @@ TEST_F(NodeTableTest, WithholdsWhatAnOrphanHoldsUntilItIsGone) {
 
 TEST_F(NodeTableTest, WithholdsAllOfANodeWithAnOrphanThatNobodyKnows) {
   table_.Offer(node_);
-  table_.AddOrphan(node_, attempt_, JobId(), nullptr);
+  table_.SetOrphan(node_, attempt_, JobId(), {.everything = true});
   EXPECT_TRUE(table_.AvailableOn(node_).empty());
 }
 
 TEST_F(NodeTableTest, TellsWhichHaveNoRoomBesideAnOrphan) {
   const AttemptId other = AttemptId::New(random_);
-  table_.Hold(attempt_, Part(1, "g0"));
-  table_.Hold(other, Part(1, "g1"));
+  table_.Hold(attempt_, node_, One(1, "g0"));
+  table_.Hold(other, node_, One(1, "g1"));
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}), IsEmpty());
-  const AttemptPart on_first = Part(1, "g0");
   const AttemptId orphan = AttemptId::New(random_);
-  table_.AddOrphan(node_, orphan, JobId(), &on_first);
+  table_.SetOrphan(node_, orphan, JobId(), One(1, "g0"));
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
               ElementsAre(attempt_));
   // Without one of them the other has room.
-  const AttemptPart cpus = Part(2, "");
-  table_.AddOrphan(node_, AttemptId::New(random_), JobId(), &cpus);
+  table_.SetOrphan(node_, AttemptId::New(random_), JobId(), One(2, ""));
   EXPECT_THAT(table_.WithoutRoom(node_, {other}), ElementsAre(other));
   EXPECT_THAT(table_.WithoutRoom(node_, {attempt_, other}),
               ElementsAre(attempt_));

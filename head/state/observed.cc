@@ -1,5 +1,6 @@
 #include "head/state/observed.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 
@@ -10,6 +11,8 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/state/desired.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -17,6 +20,8 @@ namespace {
 constexpr size_t kNodeTextBytesMax = 256;
 constexpr size_t kDevicesMax = 1'024;
 constexpr size_t kPeersMax = 64;  // of one device
+// After an adoption the job counts on from what nodes said.
+constexpr uint64_t kIncarnationMax = uint64_t{1} << 62;
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
   if (text.size() <= kNodeTextBytesMax) {
@@ -85,23 +90,38 @@ absl::Status CheckTaints(const std::vector<Taint>& taints) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAttempt(const ObservedAttempt& attempt) {
-  const auto wrong = [&](absl::string_view what, int64_t number) {
+absl::Status CheckPlace(const v1::ObservedPlace& place) {
+  const absl::StatusOr<AttemptId> attempt =
+      AttemptId::FromBytes(place.attempt_id());
+  COHORT_RETURN_IF_ERROR(attempt.status());
+  COHORT_RETURN_IF_ERROR(JobId::FromBytes(place.job_id()).status());
+  const auto wrong = [&](absl::string_view what, auto number) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the node says of attempt ", attempt.attempt.ToHex(), ": ",
-                     what, " ", number, ", which cannot be"));
+        absl::StrCat("the node reported an invalid place of attempt ",
+                     attempt->ToHex(), ": ", what, " ", number));
   };
-  if (attempt.attempt.IsNil()) {
+  if (attempt->IsNil()) {
     return absl::InvalidArgumentError("the node has an attempt without an id");
   }
-  if (attempt.master_port < 0 || attempt.master_port > 65'535) {
-    return wrong("port", attempt.master_port);
+  if (place.master_port() < 0 || place.master_port() > 65'535) {
+    return wrong("port", place.master_port());
   }
-  std::set<int> ranks;
-  for (const ObservedRank& rank : attempt.ranks) {
-    if (rank.rank < 0) return wrong("rank", rank.rank);
-    if (!ranks.insert(rank.rank).second) return wrong("twice rank", rank.rank);
-    if (rank.pid < 0) return wrong("pid", rank.pid);
+  if (place.processes_size() > kObservedProcessesMax) {
+    return wrong("number of processes", place.processes_size());
+  }
+  COHORT_RETURN_IF_ERROR(
+      Annotate(rpc::FromWire(place.resources_per_process()).status(),
+               "the node's resources_per_process"));
+  std::set<Incarnation> seen;
+  for (const v1::ObservedProcess& process : place.processes()) {
+    if (process.slot() < 0) return wrong("slot", process.slot());
+    if (process.pid() < 0) return wrong("pid", process.pid());
+    if (process.incarnation() > kIncarnationMax) {
+      return wrong("incarnation", process.incarnation());
+    }
+    if (!seen.emplace(process.slot(), process.incarnation()).second) {
+      return wrong("duplicate slot", process.slot());
+    }
   }
   return absl::OkStatus();
 }
@@ -128,22 +148,49 @@ absl::Status ValidateRegistration(const Registration& registration) {
   return ValidateObserved(registration.observed);
 }
 
-absl::Status ValidateObserved(const Observed& observed) {
-  if (observed.attempts.size() > kObservedAttemptsMax) {
+absl::Status ValidateObserved(const v1::Observed& observed) {
+  if (observed.places_size() > kObservedPlacesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the node has ", observed.attempts.size(), " attempts, at most ",
-        kObservedAttemptsMax, " are possible"));
+        "the node has ", observed.places_size(), " attempts, at most ",
+        kObservedPlacesMax, " are possible"));
   }
-  std::set<AttemptId> seen;
-  for (const ObservedAttempt& attempt : observed.attempts) {
-    COHORT_RETURN_IF_ERROR(CheckAttempt(attempt));
-    if (!seen.insert(attempt.attempt).second) {
-      return absl::InvalidArgumentError(absl::StrCat("the node names attempt ",
-                                                     attempt.attempt.ToHex(),
-                                                     " twice in one message"));
+  std::set<absl::string_view> seen;
+  for (const v1::ObservedPlace& place : observed.places()) {
+    COHORT_RETURN_IF_ERROR(CheckPlace(place));
+    if (!seen.insert(place.attempt_id()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the node names attempt ", AttemptOf(place).ToHex(),
+                       " twice in one message"));
     }
   }
   return absl::OkStatus();
+}
+
+AttemptId AttemptOf(const v1::ObservedPlace& place) {
+  return *AttemptId::FromBytes(place.attempt_id());
+}
+
+JobId JobOf(const v1::ObservedPlace& place) {
+  return *JobId::FromBytes(place.job_id());
+}
+
+ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place) {
+  return *rpc::FromWire(place.resources_per_process());
+}
+
+std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
+                                        const v1::ObservedProcess& process) {
+  // A fraction is of one device, more are whole ones.
+  const Amount share = std::min(each.Get(kGpu), Amount::FromUnits(1));
+  std::map<std::string, Amount> devices;
+  for (const std::string& id : process.gpu_ids()) devices[id] = share;
+  return devices;
+}
+
+bool IsLive(const v1::ObservedPlace& place) {
+  return std::any_of(
+      place.processes().begin(), place.processes().end(),
+      [](const v1::ObservedProcess& each) { return IsLive(each); });
 }
 
 }  // namespace cohort::head

@@ -3,81 +3,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "cohort/v1/node.pb.h"
 #include "common/device_sample.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/store/records.h"
 
-// What a node says that it has, as the domain hears it; node_service makes it
-// from node.proto.  Peers' words: every number and text is to be checked.
+// What a node says of itself and what it has.  Peers' words: every number and
+// text is to be checked.
 namespace cohort::head {
 
 using GpuAbortLevel = v1::GpuAbortLevel;
 
-struct ObservedRank {
-  int rank = 0;
-  RankState state = v1::RANK_STATE_PENDING;
-  int64_t pid = 0;
-  std::optional<ExitStatus> exit;
-  int exit_order = 0;  // on this node, 1 ended first; 0: not yet
-  bool ended_by_order = false;
-  GpuAbortLevel gpu_abort_level =
-      v1::GPU_ABORT_LEVEL_UNSPECIFIED;  // the highest that it told of
-  std::string gpu_why;
-};
+// REQUIRES: ValidateObserved accepted it.
+AttemptId AttemptOf(const v1::ObservedPlace& place);
+JobId JobOf(const v1::ObservedPlace& place);
+// What each of its processes holds, beside devices.
+ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place);
+// What a process that holds `each` has of its devices.
+std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
+                                        const v1::ObservedProcess& process);
 
-struct MetricsReport {
-  int rank = 0;
-  uint64_t count = 0;
-  std::string json;
-};
-
-struct PendingExchange {
-  std::string tag;
-  int rank = 0;
-  std::string blob;
-};
-
-// What its ranks said of their preflight.
-struct ObservedPreflight {
-  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
-  std::string summary;
-  std::string json;
-};
-
-struct ObservedAttempt {
-  AttemptId attempt;
-  JobId job;
-  int64_t epoch = 0;
-  v1::Phase phase = v1::PHASE_UNSPECIFIED;
-  v1::EndCause end = v1::END_CAUSE_UNSPECIFIED;
-  std::string detail;
-  int master_port = 0;
-  std::vector<ObservedRank> ranks;
-  std::vector<MetricsReport> metrics;
-  std::vector<Checkpoint> checkpoints;
-  std::vector<PendingExchange> exchanges;
-  std::vector<std::string> removed_checkpoints;
-  std::string stderr_tail;
-  absl::Duration ran;  // since its ranks started; with the end
-  std::optional<ObservedPreflight> preflight;
-  std::string generation;  // that it began under; empty: of an older worker
-  // What it holds of its node, in full sets: resources and devices only.
-  std::optional<AttemptPart> held;
-};
-
-struct Observed {
-  bool full = false;
-  std::vector<ObservedAttempt> attempts;
-};
+// Something of it runs, or is about to.
+inline bool IsLive(const v1::ObservedProcess& process) {
+  return process.state() >= v1::PROCESS_STATE_STARTING &&
+         process.state() <= v1::PROCESS_STATE_EXITED;
+}
+bool IsLive(const v1::ObservedPlace& place);
 
 // How a node says that one of its devices is.
 struct ObservedDevice {
@@ -100,20 +59,21 @@ struct Registration {
   std::map<std::string, std::string> labels;
   std::vector<Taint> taints;
   std::string build;  // of its worker daemon
-  Observed observed;  // everything that it has
+  v1::Observed observed;  // everything that it has
   bool leaving = false;
   std::string unfit;  // why no attempt could begin there; empty: it could
   std::vector<ObservedDevice> device_states;  // those not named are healthy
 };
 
-// Attempts that one node may have, and of those it may have though nobody wants
-// them there.
-inline constexpr size_t kObservedAttemptsMax = 16'384;
+// Attempts that one node may have, processes in each, and attempts that it may
+// have though nobody wants them there.
+inline constexpr int kObservedPlacesMax = 16'384;
+inline constexpr int kObservedProcessesMax = 16'384;
 inline constexpr size_t kOrphansMax = 4'096;
 
 // InvalidArgument, naming what, when a node cannot be what it says.
 absl::Status ValidateRegistration(const Registration& registration);
 // The same of what it has.
-absl::Status ValidateObserved(const Observed& observed);
+absl::Status ValidateObserved(const v1::Observed& observed);
 
 }  // namespace cohort::head

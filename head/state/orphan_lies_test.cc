@@ -1,5 +1,6 @@
 // What nodes say of attempts that cannot be.
 
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -24,24 +25,51 @@ TEST_F(OrphanLiesTest, HugeAmountsAreHeldAndGivenBack) {
   const JobId other = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt first = Run(job, kNode);
-  ObservedAttempt second = Run(other, kNode);
+  v1::ObservedPlace first = Run(job, kNode);
+  v1::ObservedPlace second = Run(other, kNode);
   ResourceSet huge;
   huge.Set(kMemory, Amount::FromUnits(900'000'000'000'000));
-  first.held->resources = huge;
-  second.held->resources = huge;
+  *first.mutable_resources_per_process() = rpc::ToWire(huge);
+  *second.mutable_resources_per_process() = rpc::ToWire(huge);
   Restore();
   Registration registration;
   registration.node = kNode;
   registration.name = "node-n";
   registration.resources = huge;
-  registration.observed = {.full = true, .attempts = {first, second}};
+  registration.observed = ObservedOf({first, second});
   for (const bool gone : {false, true}) {
-    if (gone) registration.observed.attempts.clear();
+    if (gone) registration.observed.clear_places();
     Transition transition;
     COHORT_EXPECT_OK(state_->RegisterNode(registration, transition));
     Submit(std::move(transition));
   }
+  EXPECT_EQ(state_->nodes().AvailableOn(kNode), huge);
+}
+
+// Each holds what the node has, and all of them more than can be counted.
+TEST_F(OrphanLiesTest, WhatManyProcessesHoldIsAllOfTheNode) {
+  const JobId job = NewJob();
+  Backup();
+  Join(kNode);
+  v1::ObservedPlace running = Run(job, kNode);
+  ResourceSet huge;
+  huge.Set(kMemory, Amount::FromUnits(900'000'000'000'000));
+  *running.mutable_resources_per_process() = rpc::ToWire(huge);
+  for (int slot = 1; slot < 1'000; ++slot) {
+    *running.add_processes() = running.processes(0);
+    running.mutable_processes(slot)->set_slot(slot);
+  }
+  Restore();
+  Registration registration;
+  registration.node = kNode;
+  registration.name = "node-n";
+  registration.resources = huge;
+  registration.observed = ObservedOf({running});
+  Transition transition;
+  COHORT_EXPECT_OK(state_->RegisterNode(registration, transition));
+  Submit(std::move(transition));
+  EXPECT_TRUE(state_->nodes().AvailableOn(kNode).empty());
+  Say(kNode, Ended(running, 0));
   EXPECT_EQ(state_->nodes().AvailableOn(kNode), huge);
 }
 
@@ -50,10 +78,11 @@ TEST_F(OrphanLiesTest, NothingOfADeviceIsHeldAndGivenBack) {
   const JobId other = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt first = Run(job, kNode);
-  ObservedAttempt second = Run(other, kNode);
-  first.held->devices["x"] = Amount();
-  second.held->devices["x"] = Amount();
+  v1::ObservedPlace first = Run(job, kNode);
+  v1::ObservedPlace second = Run(other, kNode);
+  // Of no GPU, a share of one.
+  first.mutable_processes(0)->add_gpu_ids("x");
+  second.mutable_processes(0)->add_gpu_ids("x");
   Restore();
   Join(kNode, {first, second});
   EXPECT_THAT(state_->orphans().all(), SizeIs(2));
@@ -65,15 +94,15 @@ TEST_F(OrphanLiesTest, TooManyAreRefusedByName) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Registration registration;
   registration.node = kNode;
   registration.name = "node-n";
   registration.resources.Set(kCpu, Amount::FromUnits(2));
   for (size_t i = 0; i <= kOrphansMax; ++i) {
-    running.attempt = AttemptId::New(random_);
-    registration.observed.attempts.push_back(running);
+    running.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+    *registration.observed.add_places() = running;
   }
   Transition transition;
   const auto refused = state_->RegisterNode(registration, transition);
@@ -88,10 +117,10 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
   const JobId other = NewJob();
   Backup();
   Join(kNode, {}, 1);
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running}, 4);
-  running.job = other;
+  running.set_job_id(other.bytes());
   Say(kNode, running);
   Settle();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
@@ -102,16 +131,16 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
 TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   const RegisteredNode other = Join(kOtherNode, {running});
   ASSERT_THAT(other.desired, SizeIs(1));
-  EXPECT_EQ(other.desired[0].goal, v1::GOAL_FORGET);
-  EXPECT_STREQ(State(running.attempt), "AWAY");
+  EXPECT_EQ(GoalFor(other.desired[0]), v1::GOAL_FORGET);
+  EXPECT_STREQ(State(AttemptOf(running)), "AWAY");
   Join(kNode, {running});
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
-  COHORT_EXPECT_OK(Adopt(running.attempt));
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
+  COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
 }
 
@@ -119,13 +148,12 @@ TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
 TEST_F(OrphanLiesTest, UnknownAttemptsOfThisGenerationAreForgotten) {
   Join(kNode);
   const JobId job = NewJob();
-  ObservedAttempt unknown = Run(job, kNode);
-  unknown.attempt = IdOf<AttemptId>('x');
-  const RegisteredNode again =
-      Join(kNode, {At(job, v1::PHASE_RUNNING), unknown});
+  v1::ObservedPlace unknown = Run(job, kNode);
+  unknown.set_attempt_id(std::string(AttemptId::kBytes, 'x'));
+  const RegisteredNode again = Join(kNode, {At(job, Stage::kRunning), unknown});
   ASSERT_THAT(again.desired, SizeIs(2));
-  EXPECT_EQ(again.desired[0].goal, v1::GOAL_RUN);
-  EXPECT_EQ(again.desired[1].goal, v1::GOAL_FORGET);
+  EXPECT_EQ(GoalFor(again.desired[0]), v1::GOAL_RUN);
+  EXPECT_EQ(GoalFor(again.desired[1]), v1::GOAL_FORGET);
   EXPECT_THAT(state_->orphans().all(), IsEmpty());
 }
 

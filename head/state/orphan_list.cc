@@ -31,8 +31,11 @@ ListedAttempt Listed(const ClusterState& state,
 
 std::vector<NodeId> LeftOf(const AttemptRecord& attempt) {
   std::vector<NodeId> left;
-  for (const AttemptPart& part : attempt.parts) {
-    if (!IsOver(part)) left.push_back(part.node);
+  std::set<NodeId> seen;
+  for (const Process& process : attempt.processes) {
+    if (!process.over() && seen.insert(process.node).second) {
+      left.push_back(process.node);
+    }
   }
   return left;
 }
@@ -83,8 +86,8 @@ std::string EndedOrphanReason(const AttemptRecord& attempt,
 
 std::vector<NodeId> LostNodesOf(const AttemptRecord& attempt) {
   std::vector<NodeId> lost;
-  for (const AttemptPart& part : attempt.parts) {
-    if (part.phase == v1::PART_PHASE_LOST) lost.push_back(part.node);
+  for (const Place& place : attempt.places) {
+    if (place.phase == v1::PLACE_PHASE_LOST) lost.push_back(place.node);
   }
   return lost;
 }

@@ -33,10 +33,10 @@ class OrphanListTest : public OrphansTest {
     Transition transition;
     const JobId job = *state_->SubmitJob(Key(), "default", spec, transition);
     Submit(std::move(transition));
-    Say(kNode, At(job, v1::PHASE_PREPARED));
-    Say(kOtherNode, At(job, v1::PHASE_PREPARED));
-    Say(kNode, At(job, v1::PHASE_RUNNING));
-    Say(kOtherNode, At(job, v1::PHASE_RUNNING));
+    Say(kNode, At(job, Stage::kPrepared));
+    Say(kOtherNode, At(job, Stage::kPrepared));
+    Say(kNode, At(job, Stage::kRunning));
+    Say(kOtherNode, At(job, Stage::kRunning));
     EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
     return job;
   }
@@ -45,7 +45,7 @@ class OrphanListTest : public OrphansTest {
 
 TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
@@ -66,42 +66,42 @@ TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
 
 TEST_F(OrphanListTest, AdoptingOneOfWhichANodeIsDeadLosesThatNode) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
   silent_ = {kOtherNode};
   Settle();
 
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
 
-  const AttemptRecord& attempt = *state_->attempts().Find(running.attempt);
+  const AttemptRecord& attempt = *state_->attempts().Find(AttemptOf(running));
   EXPECT_THAT(LostNodesOf(attempt), ElementsAre(kOtherNode));
   EXPECT_EQ(attempt.state, v1::ATTEMPT_STATE_ENDING);
 }
 
 TEST_F(OrphanListTest, AnAdoptedOneWhoseNodesAreHereHasLostNone) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
   Join(kOtherNode, {running}, 1);
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
-  EXPECT_THAT(LostNodesOf(*state_->attempts().Find(running.attempt)),
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
+  EXPECT_THAT(LostNodesOf(*state_->attempts().Find(AttemptOf(running))),
               IsEmpty());
 }
 
 TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   const JobId job = RunGang();
-  const ObservedAttempt running = At(job, v1::PHASE_RUNNING);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
   Backup();
   Restore();
   Join(kNode, {running}, 1);
   silent_ = {kOtherNode};
   Settle();
 
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
 
   for (const bool restarted : {false, true}) {
     if (restarted) Load();
@@ -113,7 +113,7 @@ TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   }
   Join(kNode, {running}, 1);
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(state_->attempts().Find(running.attempt)->cause,
+  EXPECT_EQ(state_->attempts().Find(AttemptOf(running))->cause,
             v1::ATTEMPT_CAUSE_ORPHAN);
   EXPECT_EQ(Job(job).infra_restarts, 0);
 }
@@ -122,13 +122,13 @@ TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {
   Join(kNode);
   Backup();
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Transition transition;
   EXPECT_THAT(state_->StopJob(Key(), job, transition),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("attempt " + running.attempt.ToHex() +
+                       HasSubstr("attempt " + AttemptOf(running).ToHex() +
                                  " of it is an orphan")));
 }
 
@@ -136,16 +136,16 @@ TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {
 TEST_F(OrphanListTest, OneThatIsEndedIsListedUntilItsNodeHasSaidSo) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
 
   ASSERT_THAT(List(), SizeIs(1));
   EXPECT_STREQ(List()[0].state, "ENDING");
   EXPECT_THAT(List()[0].nodes, ElementsAre(kNode));
   const std::string away = "a person has ended attempt " +
-                           running.attempt.ToHex() +
+                           AttemptOf(running).ToHex() +
                            ", an orphan since the store was restored; node-n, "
                            "which is away, has not said yet that it is gone";
   EXPECT_EQ(state_->ReasonOf(Job(job)), away);

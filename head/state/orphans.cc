@@ -1,5 +1,6 @@
 #include "head/state/orphans.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,18 +13,24 @@ namespace {
 
 // What a node says once only and a later report of it lacks; beyond the bound
 // of an attempt's exchanges the head would not take them either.
-void KeepToldOnce(ObservedAttempt&& before, ObservedAttempt& seen) {
-  if (seen.stderr_tail.empty()) {
-    seen.stderr_tail = std::move(before.stderr_tail);
+void KeepToldOnce(v1::ObservedPlace&& before, v1::ObservedPlace& seen) {
+  for (v1::ObservedProcess& each : *seen.mutable_processes()) {
+    for (v1::ObservedProcess& old : *before.mutable_processes()) {
+      if (old.slot() == each.slot() &&
+          old.incarnation() == each.incarnation() &&
+          each.stderr_tail().empty()) {
+        each.set_stderr_tail(std::move(*old.mutable_stderr_tail()));
+      }
+    }
   }
   size_t bytes = 0;
-  for (const PendingExchange& each : seen.exchanges) {
-    bytes += sizeof(each) + each.tag.size() + each.blob.size();
+  for (const v1::PendingExchange& each : seen.exchanges()) {
+    bytes += each.SpaceUsedLong();
   }
-  for (PendingExchange& each : before.exchanges) {
-    bytes += sizeof(each) + each.tag.size() + each.blob.size();
+  for (v1::PendingExchange& each : *before.mutable_exchanges()) {
+    bytes += each.SpaceUsedLong();
     if (bytes > ExchangeTable::kAttemptBytesMax) return;
-    seen.exchanges.push_back(std::move(each));
+    *seen.add_exchanges() = std::move(each);
   }
 }
 
@@ -33,33 +40,36 @@ void OrphanTable::Add(const AttemptRecord& attempt) {
   Entry& entry = Insert(attempt.id, attempt.job);
   entry.has_row = true;
   entry.since = attempt.orphaned_since;
-  for (const AttemptPart& part : attempt.parts) {
-    entry.parts.emplace(part.node, Part{});
-    by_node_[part.node].insert(attempt.id);
+  for (const Place& place : attempt.places) {
+    entry.parts.emplace(place.node, Part{});
+    by_node_[place.node].insert(attempt.id);
   }
 }
 
-bool OrphanTable::Observe(const NodeId& node, const ObservedAttempt& observed,
+bool OrphanTable::Observe(const NodeId& node, const v1::ObservedPlace& observed,
                           absl::Time now) {
-  const bool is_new = !entries_.contains(observed.attempt);
+  const AttemptId id = AttemptOf(observed);
+  const bool is_new = !entries_.contains(id);
   if (is_new) {
-    Insert(observed.attempt, observed.job).since = now;
+    Insert(id, JobOf(observed)).since = now;
     ++rowless_;
   }
-  Entry& entry = entries_.at(observed.attempt);
+  Entry& entry = entries_.at(id);
+  Part& part = entry.parts[node];
+  by_node_[node].insert(id);
+  v1::ObservedPlace seen;
   if (entry.has_row) {
-    Part& part = entry.parts.at(node);
-    ObservedAttempt seen = observed;
+    seen = observed;
     if (part.seen.has_value()) KeepToldOnce(*std::move(part.seen), seen);
-    part = {.seen = std::move(seen), .missing = false};
-    return false;
+  } else {
+    seen.set_attempt_id(observed.attempt_id());
+    seen.set_job_id(observed.job_id());
+    seen.set_phase(observed.phase());
+    for (const v1::ObservedProcess& each : observed.processes()) {
+      seen.add_processes()->set_state(each.state());
+    }
   }
-  ObservedAttempt seen;
-  seen.attempt = observed.attempt;
-  seen.job = observed.job;
-  seen.phase = observed.phase;
-  entry.parts[node] = {.seen = std::move(seen), .missing = false};
-  by_node_[node].insert(observed.attempt);
+  part = {.seen = std::move(seen), .missing = false};
   return is_new;
 }
 
@@ -197,16 +207,17 @@ const char* StateOf(const OrphanTable::Entry& entry,
     if (away.contains(node)) return "AWAY";
     if (part.missing) continue;
     if (!part.seen.has_value()) return "AWAY";
-    switch (part.seen->phase) {
-      case v1::PHASE_STARTING:
-      case v1::PHASE_RUNNING:
-        running = true;
-        break;
-      case v1::PHASE_ENDED:
-        ended = true;
-        break;
-      default:
-        prepared = true;
+    const auto& all = part.seen->processes();
+    const bool none_left =
+        !all.empty() && std::all_of(all.begin(), all.end(), [](const auto& p) {
+          return p.state() == v1::PROCESS_STATE_ENDED;
+        });
+    if (IsLive(*part.seen)) {
+      running = true;
+    } else if (none_left || part.seen->phase() == v1::PHASE_FAILED) {
+      ended = true;
+    } else {
+      prepared = true;
     }
   }
   if (running) return "RUNNING";

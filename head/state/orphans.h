@@ -40,7 +40,7 @@ class OrphanTable final : public JobGate {
 
   // What one node said of an orphan.  Neither: nothing yet.
   struct Part {
-    std::optional<ObservedAttempt> seen;  // without a row: its phase only
+    std::optional<v1::ObservedPlace> seen;  // without a row: how far it is
     bool missing = false;                 // its full set came without it
   };
   struct Entry {
@@ -57,8 +57,8 @@ class OrphanTable final : public JobGate {
   // One that had not ended in the backup.
   void Add(const AttemptRecord& attempt);
   // What `node` says of one.  True when it was not known yet, and so has no
-  // row.  REQUIRES: one with a row has a part on `node`.
-  bool Observe(const NodeId& node, const ObservedAttempt& observed,
+  // row.
+  bool Observe(const NodeId& node, const v1::ObservedPlace& observed,
                absl::Time now);
   // The full set of `node` has come, with `present` in it.  Gives the jobs of
   // those without rows that are nowhere any more and were forgotten.

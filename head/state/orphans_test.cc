@@ -25,73 +25,90 @@ using ::testing::UnorderedElementsAre;
 TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
-  EXPECT_STREQ(State(running.attempt), "AWAY");
+  EXPECT_STREQ(State(AttemptOf(running)), "AWAY");
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job(job).attempts, 1);
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
   EXPECT_THAT(state_->ReasonOf(Job(job)),
-              HasSubstr("cohort adopt " + running.attempt.ToHex()));
+              HasSubstr("cohort adopt " + AttemptOf(running).ToHex()));
   // Nor does a start of the head, or another registration.
   Load();
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
 }
 
 // Its node says them once, however long a person takes.
 TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
-  ObservedAttempt words = running;
-  words.ranks = Ended(running, 3).ranks;
-  words.stderr_tail = "why";
+  v1::ObservedPlace words = Ended(running, 3);
+  words.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
+  words.mutable_processes(0)->set_stderr_tail("why");
   Say(kNode, words);
   Say(kNode, Ended(running, 3));
   EXPECT_THAT(words_, IsEmpty()) << "a restart of the head would lose them";
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
   EXPECT_EQ(Job(job).stderr_tail, "why");
-  EXPECT_THAT(words_, ElementsAre(running.attempt));
+  EXPECT_THAT(words_, ElementsAre(AttemptOf(running)));
 }
 
 TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
   Join(kNode);
   const JobId job = NewJob();
-  ObservedAttempt running = Run(job, kNode);
+  v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
-  EXPECT_THAT(Adopt(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_RUN));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(state_->ReasonOf(Job(job)), "");
-  EXPECT_THAT(Adopt(running.attempt),
+  EXPECT_THAT(Adopt(AttemptOf(running)),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("is RUNNING and no orphan")));
   Say(kNode, Ended(running, 0));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
 }
 
+// CK-1: it goes on in the epoch, and so in the directory, that it began with.
+TEST_F(OrphansTest, CheckpointsOfAnAdoptedAttemptAreItsOwn) {
+  Join(kNode);
+  const JobId job = NewJob();
+  v1::ObservedPlace running = Run(job, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
+  v1::Checkpoint& checkpoint = *running.add_checkpoints();
+  checkpoint.set_path("/results/attempt-1.1/step-3");
+  checkpoint.set_step(3);
+  checkpoint.set_epoch(1);
+  Say(kNode, running);
+  EXPECT_THAT(Job(job).checkpoints, SizeIs(1));
+}
+
 TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {Ended(running, 0)});
-  EXPECT_STREQ(State(running.attempt), "ENDED");
+  EXPECT_STREQ(State(AttemptOf(running)), "ENDED");
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
-  COHORT_EXPECT_OK(Adopt(running.attempt));
+  COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
@@ -100,20 +117,20 @@ TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
 TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {Ended(running, 0)});
-  COHORT_EXPECT_OK(Adopt(running.attempt));
+  COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
   MemoryStore reader(*disk_);
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
   std::string by;
   for (const EventRecord& event : *events) {
-    if (event.kind == "attempt_adopted") by = event.origin.principal;
-    if (by.empty() || event.job != job) continue;
-    EXPECT_EQ(event.origin.principal, by) << event.kind << " " << event.text;
-    EXPECT_NE(event.origin.principal, "head");
+    if (event.kind() == "attempt_adopted") by = event.principal();
+    if (by.empty() || IdOf<JobId>(event.job_id()) != job) continue;
+    EXPECT_EQ(event.principal(), by) << event.kind() << " " << event.text();
+    EXPECT_NE(event.principal(), "head");
   }
   EXPECT_NE(by, "");
 }
@@ -121,15 +138,16 @@ TEST_F(OrphansTest, WhatAnAdoptionMovesIsByWhoAdopted) {
 TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
   Settle();
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
   ASSERT_THAT(sent_[kNode], SizeIs(1));
-  EXPECT_EQ(sent_[kNode][0].goal, v1::GOAL_STOP);
-  EXPECT_EQ(sent_[kNode][0].grace, absl::Seconds(10));
+  EXPECT_EQ(GoalFor(sent_[kNode][0]), v1::GOAL_STOP);
+  EXPECT_EQ(rpc::FromWire(sent_[kNode][0].processes(0).grace()),
+            absl::Seconds(10));
   Say(kNode, Ended(running, 143));
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).infra_restarts, 0);
@@ -142,7 +160,7 @@ TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
 TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {
   Join(kNode);
   const JobId job = NewJob();
-  const AttemptId attempt = Run(job, kNode).attempt;
+  const AttemptId attempt = AttemptOf(Run(job, kNode));
   Backup();
   Restore();
   Join(kNode);
@@ -180,18 +198,18 @@ TEST_F(OrphansTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
 TEST_F(OrphansTest, WhatItsNodeStillPreparesGoesOnOnceAdopted) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt prepared = At(job, v1::PHASE_PREPARED);
+  const v1::ObservedPlace prepared = At(job, Stage::kPrepared);
   Backup();
   Restore();
   Join(kNode, {prepared});
-  COHORT_ASSERT_OK(Adopt(prepared.attempt));
+  COHORT_ASSERT_OK(Adopt(AttemptOf(prepared)));
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_RUN));
 }
 
 TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
   Join(kNode);
   const JobId job = NewJob();
-  const AttemptId attempt = Run(job, kNode).attempt;
+  const AttemptId attempt = AttemptOf(Run(job, kNode));
   Backup();
   Restore();
   Join(kOtherNode);
@@ -202,13 +220,13 @@ TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
   EXPECT_STREQ(State(attempt), "AWAY");
   COHORT_EXPECT_OK(End(attempt));
   EXPECT_EQ(Job(job).attempts, 2);
-  EXPECT_EQ(Last(job).parts[0].node, kOtherNode);
+  EXPECT_EQ(Last(job).places[0].node, kOtherNode);
 }
 
 TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -224,14 +242,14 @@ TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
 TEST_F(OrphansTest, ARepeatedRequestGetsTheFirstAnswer) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
   const RequestKey key = Key();
   for (int i = 0; i < 2; ++i) {
     Transition transition;
-    EXPECT_THAT(state_->AdoptAttempt(key, running.attempt, transition),
+    EXPECT_THAT(state_->AdoptAttempt(key, AttemptOf(running), transition),
                 IsOkAndHolds(job));
     Submit(std::move(transition));
     if (i == 0) Load();

@@ -2,6 +2,7 @@
 // or starts again, is charged for its own failures only, and nothing is left
 // anywhere.  And nodes that say what cannot be.
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -15,6 +16,7 @@
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -46,14 +48,14 @@ class PhaseTest : public ClusterStateTest,
 
   void Reach() {
     if (GetParam() == Phase::kPreparing) return;
-    Say(a_, At(job_, v1::PHASE_PREPARED));
+    Say(a_, At(job_, Stage::kPrepared));
     if (GetParam() == Phase::kPrepared) return;
-    Say(b_, At(job_, v1::PHASE_PREPARED));
+    Say(b_, At(job_, Stage::kPrepared));
     if (GetParam() == Phase::kStarting) {
-      return Say(a_, At(job_, v1::PHASE_STARTING));
+      return Say(a_, At(job_, Stage::kStarting));
     }
-    Say(a_, At(job_, v1::PHASE_RUNNING));
-    Say(b_, At(job_, v1::PHASE_RUNNING));
+    Say(a_, At(job_, Stage::kRunning));
+    Say(b_, At(job_, Stage::kRunning));
     if (GetParam() == Phase::kEnding) Say(a_, Exited(job_, a_, 1));
     if (GetParam() == Phase::kStopping) {
       COHORT_EXPECT_OK(StopJob(job_));
@@ -63,28 +65,31 @@ class PhaseTest : public ClusterStateTest,
   bool Runs() const { return GetParam() >= Phase::kStarting; }
 
   // What `node` has of the attempt in this phase.
-  ObservedAttempt Has(const NodeId& node) {
+  v1::ObservedPlace Has(const NodeId& node) {
     const bool first = node == a_;
     switch (GetParam()) {
       case Phase::kPreparing:
-        return At(job_, v1::PHASE_PREPARING);
+        return At(job_, Stage::kPreparing);
       case Phase::kPrepared:
-        return At(job_, first ? v1::PHASE_PREPARED : v1::PHASE_PREPARING);
+        return At(job_, first ? Stage::kPrepared : Stage::kPreparing);
       case Phase::kStarting:
-        return At(job_, first ? v1::PHASE_STARTING : v1::PHASE_PREPARED);
+        return At(job_, first ? Stage::kStarting : Stage::kPrepared);
       case Phase::kEnding:
         if (first) return Exited(job_, a_, 1);
-        return At(job_, v1::PHASE_RUNNING);
+        return At(job_, Stage::kRunning);
       case Phase::kRunning:
       case Phase::kStopping:
-        return At(job_, v1::PHASE_RUNNING);
+        return At(job_, Stage::kRunning);
     }
     return {};
   }
   RegisteredNode Rejoin(const NodeId& node,
-                        std::vector<ObservedAttempt> attempts) {
+                        const std::vector<v1::ObservedPlace>& places) {
     Registration registration = Node(node, 1);
-    registration.observed.attempts = std::move(attempts);
+    for (const v1::ObservedPlace& place : places) {
+      *registration.observed.add_places() =
+          OnlyOn(node, state_->attempts().Find(AttemptOf(place)), place);
+    }
     return Join(registration);
   }
   Goal ExpectedGoal() const {
@@ -105,18 +110,24 @@ class PhaseTest : public ClusterStateTest,
   // Both nodes do what they are told until the job has ended.
   void GoOn() {
     if (Attempt(job_).state == v1::ATTEMPT_STATE_PREPARING) {
-      Say(a_, At(job_, v1::PHASE_PREPARED));
-      Say(b_, At(job_, v1::PHASE_PREPARED));
+      Say(a_, At(job_, Stage::kPrepared));
+      Say(b_, At(job_, Stage::kPrepared));
     }
     const bool ends = Attempt(job_).state == v1::ATTEMPT_STATE_ENDING;
     for (const NodeId& node : {a_, b_}) {
-      if (IsOver(*PartOn(Attempt(job_), node))) continue;
-      if (!ends) Say(node, At(job_, v1::PHASE_RUNNING));
+      if (IsOverOn(node)) continue;
+      if (!ends) Say(node, At(job_, Stage::kRunning));
     }
     for (const NodeId& node : {a_, b_}) {
-      if (IsOver(*PartOn(Attempt(job_), node))) continue;
+      if (IsOverOn(node)) continue;
       Say(node, Exited(job_, node, ends ? 143 : 0, /*by_order=*/ends));
     }
+  }
+  bool IsOverOn(const NodeId& node) {
+    const std::vector<Process>& all = Attempt(job_).processes;
+    return std::all_of(all.begin(), all.end(), [&](const Process& each) {
+      return each.node != node || each.over();
+    });
   }
   JobState ExpectedEnd() const {
     if (GetParam() == Phase::kEnding) return v1::JOB_STATE_FAILED;
@@ -147,9 +158,10 @@ TEST_P(PhaseTest, GoesOnAfterARestartOfTheHead) {
   const RegisteredNode a = Rejoin(a_, {Has(a_)});
   const RegisteredNode b = Rejoin(b_, {Has(b_)});
   ASSERT_THAT(b.desired, SizeIs(1));
-  EXPECT_EQ(b.desired[0].goal, ExpectedGoal());
+  EXPECT_EQ(GoalFor(b.desired[0]), ExpectedGoal());
   ASSERT_THAT(a.desired, SizeIs(1));
-  EXPECT_EQ(a.desired[0].goal,
+  ASSERT_THAT(a.desired[0].processes(), SizeIs(1));
+  EXPECT_EQ(a.desired[0].processes(0).goal(),
             GetParam() == Phase::kEnding ? v1::GOAL_FORGET : ExpectedGoal());
   GoOn();
   ExpectEndedCleanly(1, 0);
@@ -192,30 +204,26 @@ TEST_P(PhaseTest, StartsAgainWhatBothSidesLost) {
 }
 
 TEST_P(PhaseTest, TakesANodeBackThatWasDeclaredDead) {
-  const ObservedAttempt had = Has(a_);
+  const v1::ObservedPlace had = Has(a_);
   Pass(absl::Seconds(11), {b_});
   ASSERT_EQ(state_->nodes().ShownState(a_), ShownNodeState::kDead);
   if (GetParam() != Phase::kEnding) {
-    ASSERT_EQ(PartOn(Attempt(job_), a_)->phase, v1::PART_PHASE_LOST);
+    ASSERT_EQ(PlaceOn(Attempt(job_), a_)->phase, v1::PLACE_PHASE_LOST);
   }
   // The rest of the gang ends.
   if (Runs()) {
     Say(b_, Exited(job_, b_, 143, /*by_order=*/true));
   } else {
-    ObservedAttempt ended = At(job_, v1::PHASE_ENDED);
-    ended.end = v1::END_CAUSE_EXITED;
-    Say(b_, ended);
+    Say(b_, EndedBy(At(job_, Stage::kEnded), v1::END_CAUSE_EXITED));
   }
   const RegisteredNode back = Rejoin(a_, {had});
-  for (const DesiredAttempt& desired : back.desired) {
-    if (desired.attempt != had.attempt) continue;
-    EXPECT_EQ(desired.goal, v1::GOAL_FORGET);
+  for (const v1::DesiredPlace& desired : back.desired) {
+    if (desired.attempt_id() != had.attempt_id()) continue;
+    EXPECT_EQ(desired.goal(), v1::GOAL_FORGET);
   }
   EXPECT_THAT(back.desired, Not(IsEmpty()));
   // What runs there is in the way until the node has ended it.
-  ObservedAttempt gone = had;
-  gone.phase = v1::PHASE_ENDED;
-  Say(a_, gone);
+  Say(a_, EndedBy(had, v1::END_CAUSE_UNSPECIFIED));
   const bool again = GetParam() < Phase::kEnding;
   if (again) {
     ASSERT_EQ(StateOf(job_), v1::JOB_STATE_STARTING);
@@ -264,12 +272,20 @@ TEST_P(LyingNodeTest, IsToldWhatAndNothingChanges) {
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
 }
 
-ObservedAttempt SomeAttempt(char c) {
-  ObservedAttempt attempt;
-  attempt.attempt = *AttemptId::FromBytes(std::string(16, c));
-  attempt.job = *JobId::FromBytes(std::string(16, c));
-  attempt.phase = v1::PHASE_RUNNING;
-  return attempt;
+// It runs process 3 of `attempt`, of which nobody knows.
+v1::ObservedPlace SomePlace(const std::string& attempt) {
+  v1::ObservedPlace place;
+  place.set_attempt_id(attempt);
+  place.set_job_id(attempt);
+  place.set_phase(v1::PHASE_PREPARED);
+  v1::ObservedProcess& process = *place.add_processes();
+  process.set_slot(3);
+  process.set_incarnation(4);
+  process.set_state(v1::PROCESS_STATE_RUNNING);
+  return place;
+}
+v1::ObservedPlace& AddPlace(Registration& node) {
+  return *node.observed.add_places() = SomePlace(std::string(16, 'x'));
 }
 
 void AddGpu(Registration& node, const std::string& id) {
@@ -336,43 +352,42 @@ INSTANTIATE_TEST_SUITE_P(
             "65 taints"},
         Lie{"AnAttemptWithoutId",
             [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x')};
-              n.observed.attempts[0].attempt = AttemptId();
+              AddPlace(n).set_attempt_id(std::string(AttemptId().bytes()));
             },
             "without an id"},
         Lie{"OneAttemptTwice",
             [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x'), SomeAttempt('x')};
+              AddPlace(n);
+              AddPlace(n);
             },
             "twice"},
         Lie{"AnImpossiblePort",
-            [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x')};
-              n.observed.attempts[0].master_port = 70'000;
-            },
+            [](Registration& n) { AddPlace(n).set_master_port(70'000); },
             "port 70000"},
-        Lie{"ANegativeRank",
+        Lie{"ANegativeSlot",
             [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x')};
-              n.observed.attempts[0].ranks = {{.rank = -1}};
+              AddPlace(n).mutable_processes(0)->set_slot(-1);
             },
-            "rank -1"},
-        Lie{"OneRankTwice",
+            "slot -1"},
+        Lie{"OneProcessTwice",
             [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x')};
-              n.observed.attempts[0].ranks = {{.rank = 3}, {.rank = 3}};
+              v1::ObservedPlace& place = AddPlace(n);
+              *place.add_processes() = v1::ObservedProcess(place.processes(0));
             },
-            "twice rank 3"},
+            "duplicate slot 3"},
         Lie{"ANegativePid",
             [](Registration& n) {
-              n.observed.attempts = {SomeAttempt('x')};
-              n.observed.attempts[0].ranks = {{.rank = 3, .pid = -7}};
+              AddPlace(n).mutable_processes(0)->set_pid(-7);
             },
             "pid -7"},
+        Lie{"AnIncarnationBeyondAllCounting",
+            [](Registration& n) {
+              AddPlace(n).mutable_processes(0)->set_incarnation(~uint64_t{0});
+            },
+            "incarnation 18446744073709551615"},
         Lie{"AbsurdlyManyAttempts",
             [](Registration& n) {
-              n.observed.attempts.resize(kObservedAttemptsMax + 1,
-                                         SomeAttempt('x'));
+              for (int i = 0; i <= kObservedPlacesMax; ++i) AddPlace(n);
             },
             "16385 attempts"}),
     [](const auto& lie) { return lie.param.name; });
@@ -385,6 +400,24 @@ class StrangeReportTest : public ClusterStateTest {
     job_ = SubmitJob(Spec(2, 1));
     Run(job_);
   }
+  // Also of processes on other nodes.
+  void SayAll(const NodeId& node, const v1::ObservedPlace& observed) {
+    v1::Observed message;
+    *message.add_places() = observed;
+    Transition transition;
+    COHORT_EXPECT_OK(
+        state_->Observe(node, incarnations_[node], message, transition));
+    Submit(std::move(transition));
+  }
+  // So many places that nobody gave it.
+  v1::Observed Unknown(size_t count) {
+    v1::Observed observed;
+    for (size_t i = 0; i < count; ++i) {
+      *observed.add_places() =
+          SomePlace(std::string(AttemptId::New(random_).bytes()));
+    }
+    return observed;
+  }
   void ExpectUndisturbed() {
     EXPECT_EQ(StateOf(job_), v1::JOB_STATE_RUNNING);
     EXPECT_EQ(Attempt(job_).state, v1::ATTEMPT_STATE_RUNNING);
@@ -394,51 +427,49 @@ class StrangeReportTest : public ClusterStateTest {
 };
 
 TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
-  const int other = PartOn(Attempt(job_), b_)->ranks[0].rank;
-  ObservedAttempt lie = At(job_, v1::PHASE_RUNNING);
-  lie.ranks = {{.rank = other,
-                .state = v1::RANK_STATE_EXITED,
-                .pid = 1,
-                .exit = ExitStatus{.code = 1},
-                .exit_order = 1},
-               {.rank = 1'000'000,
-                .state = v1::RANK_STATE_EXITED,
-                .pid = 1,
-                .exit = ExitStatus{.code = 1},
-                .exit_order = 2}};
-  lie.metrics = {{.rank = 0, .count = ~uint64_t{0}, .json = "{}"},
-                 {.rank = -5, .count = 1, .json = "{}"}};
-  lie.checkpoints = {{.path = "/etc/passwd", .step = -1, .epoch = 99}};
-  lie.removed_checkpoints = {"/"};
-  Say(PartOn(Attempt(job_), a_)->ranks[0].rank == 0 ? b_ : a_, lie);
+  // The one without rank 0 says it.
+  const NodeId liar = Attempt(job_).processes[1].node;
+  v1::ObservedPlace lie = At(job_, Stage::kRunning);
+  v1::ObservedProcess& other = *lie.mutable_processes(0);
+  other.set_state(v1::PROCESS_STATE_ENDED);
+  other.mutable_exit()->set_code(1);
+  other.set_exit_order(1);
+  v1::ObservedProcess& unknown = *lie.add_processes();
+  unknown = other;
+  unknown.set_slot(1'000'000);
+  v1::MetricsReport& metrics = *lie.add_metrics();
+  metrics.set_count(~uint64_t{0});
+  metrics.set_json("{}");
+  *lie.add_metrics() = metrics;
+  lie.mutable_metrics(1)->set_slot(-5);
+  v1::Checkpoint& checkpoint = *lie.add_checkpoints();
+  checkpoint.set_path("/etc/passwd");
+  checkpoint.set_step(-1);
+  checkpoint.set_epoch(99);
+  lie.add_removed_checkpoints("/");
+  SayAll(liar, lie);
   ExpectUndisturbed();
-  EXPECT_EQ(PartOn(Attempt(job_), b_)->ranks[0].exit, std::nullopt);
+  EXPECT_EQ(Attempt(job_).processes[0].exit, std::nullopt);
+  EXPECT_FALSE(Attempt(job_).processes[0].over());
   EXPECT_THAT(Job(job_).checkpoints, IsEmpty());
 }
 
 TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
   const NodeId c = NodeId::New(random_);
   Join(c, 4);
-  ObservedAttempt lie = At(job_, v1::PHASE_ENDED);
-  lie.end = v1::END_CAUSE_KEEPER_LOST;
-  Say(c, lie);
+  SayAll(c, EndedBy(At(job_, Stage::kEnded), v1::END_CAUSE_KEEPER_LOST));
   ExpectUndisturbed();
-  Say(c, At(job_, v1::PHASE_RUNNING));
+  SayAll(c, At(job_, Stage::kRunning));
   ExpectUndisturbed();
   ASSERT_FALSE(sent_[c].empty());
-  EXPECT_EQ(sent_[c].back().goal, v1::GOAL_FORGET);
-  EXPECT_TRUE(state_->nodes().AvailableOn(c).empty());
+  EXPECT_EQ(sent_[c].back().goal(), v1::GOAL_FORGET);
+  EXPECT_EQ(state_->nodes().AvailableOn(c).Get(kCpu), Amount::FromUnits(2))
+      << "as much as the job has for two processes";
   EXPECT_FALSE(state_->nodes().IsEmpty(a_));
 }
 
 TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
-  Observed observed;
-  for (size_t i = 0; i <= kOrphansMax; ++i) {
-    ObservedAttempt& attempt = observed.attempts.emplace_back();
-    attempt.attempt = AttemptId::New(random_);
-    attempt.job = JobId::New(random_);
-    attempt.phase = v1::PHASE_RUNNING;
-  }
+  const v1::Observed observed = Unknown(kOrphansMax + 1);
   Transition transition;
   EXPECT_THAT(state_->Observe(a_, incarnations_[a_], observed, transition),
               StatusIs(absl::StatusCode::kResourceExhausted,
@@ -450,13 +481,7 @@ TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {
 
 // The limit is on how many there are, not on how often they are named.
 TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
-  Observed observed;
-  for (size_t i = 0; i < kOrphansMax; ++i) {
-    ObservedAttempt& attempt = observed.attempts.emplace_back();
-    attempt.attempt = AttemptId::New(random_);
-    attempt.job = JobId::New(random_);
-    attempt.phase = v1::PHASE_RUNNING;
-  }
+  const v1::Observed observed = Unknown(kOrphansMax);
   for (int time = 0; time < 2; ++time) {
     Transition transition;
     COHORT_EXPECT_OK(
@@ -466,15 +491,19 @@ TEST_F(StrangeReportTest, AttemptsThatNobodyGaveItMayBeNamedAgain) {
 }
 
 TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
-  for (const auto& tell : std::vector<std::function<void(ObservedAttempt&)>>{
-           [](ObservedAttempt& a) { a.master_port = -1; },
-           [](ObservedAttempt& a) { a.ranks = {{.rank = -1}}; },
-           [](ObservedAttempt& a) { a.attempt = AttemptId(); }}) {
-    ObservedAttempt lie = Exited(job_, a_, 1);
+  for (const auto& tell : std::vector<std::function<void(v1::ObservedPlace&)>>{
+           [](v1::ObservedPlace& p) { p.set_master_port(-1); },
+           [](v1::ObservedPlace& p) { p.mutable_processes(0)->set_slot(-1); },
+           [](v1::ObservedPlace& p) { p.set_attempt_id("short"); },
+           [](v1::ObservedPlace& p) {
+             p.set_attempt_id(std::string(AttemptId().bytes()));
+           }}) {
+    v1::Observed message;
+    v1::ObservedPlace& lie = *message.add_places();
+    lie = Exited(job_, a_, 1);
     tell(lie);
     Transition transition;
-    EXPECT_THAT(state_->Observe(a_, incarnations_[a_],
-                                {.full = false, .attempts = {lie}}, transition),
+    EXPECT_THAT(state_->Observe(a_, incarnations_[a_], message, transition),
                 StatusIs(absl::StatusCode::kInvalidArgument));
     EXPECT_TRUE(transition.empty());
     ExpectUndisturbed();
@@ -486,7 +515,8 @@ TEST_F(StrangeReportTest, ANodeThatLostItsDevicesIsFullUntilTheyAreReleased) {
   Registration smaller = Node(a_, 1);
   smaller.resources = ResourceSet();
   smaller.resources.Set(kMemory, Amount::FromUnits(1));
-  smaller.observed.attempts = {At(job_, v1::PHASE_RUNNING)};
+  *smaller.observed.add_places() =
+      OnlyOn(a_, &Attempt(job_), At(job_, Stage::kRunning));
   Join(smaller);
   ExpectUndisturbed();
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).Get(kCpu).IsZero());

@@ -1,11 +1,13 @@
 #include "head/state/reconciler.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "head/state/attempt_table.h"
 #include "head/state/job_spec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -18,7 +20,7 @@ constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
 std::optional<Checkpoint> RestoreOf(const JobRecord& job,
                                     const AttemptRecord& attempt) {
   for (auto it = job.checkpoints.rbegin(); it != job.checkpoints.rend(); ++it) {
-    if (it->epoch < attempt.epoch) return *it;
+    if (it->epoch() < attempt.epoch) return *it;
   }
   return std::nullopt;
 }
@@ -36,21 +38,107 @@ absl::Duration GraceBeforeKill(const JobRecord& job,
   }
 }
 
-int NodeRankOf(const AttemptRecord& attempt, const AttemptPart& part) {
-  for (size_t i = 0; i < attempt.parts.size(); ++i) {
-    if (attempt.parts[i].node == part.node) return static_cast<int>(i);
+// The nodes of the processes, each once, in the order of their first ranks.
+std::vector<NodeId> NodesOf(const AttemptRecord& attempt) {
+  std::vector<NodeId> nodes;
+  std::set<NodeId> seen;
+  for (const Process& process : attempt.processes) {
+    if (!process.waits() && seen.insert(process.node).second) {
+      nodes.push_back(process.node);
+    }
   }
-  COHORT_CHECK(false) << "no part on " << part.node;
-  return 0;
+  return nodes;
+}
+
+void AddProcess(const JobRecord& job, const AttemptRecord& attempt,
+                const Process& process, v1::DesiredPlace& desired) {
+  v1::DesiredProcess* const out = desired.add_processes();
+  const Goal goal = GoalOf(attempt, process);
+  out->set_slot(process.slot);
+  out->set_incarnation(process.incarnation);
+  out->set_goal(goal);
+  if (goal == v1::GOAL_FORGET) return;
+  out->set_rank(process.slot);
+  out->set_local_rank(process.local_rank);
+  for (const auto& [device, amount] : process.devices) {
+    out->add_gpu_ids(device);
+  }
+  const absl::Duration limit = TimeLimitOf(*job.spec);
+  if (limit != absl::InfiniteDuration()) {
+    // The same throughout its life: both grow at an end.
+    *out->mutable_time_limit() =
+        rpc::ToWire(std::max(limit - job.ran - process.ran, kTimeLimitMin));
+  }
+  const bool alone = process.leaving || process.retired;
+  *out->mutable_grace() =
+      rpc::ToWire(goal == v1::GOAL_STOP && !alone
+                      ? GraceBeforeKill(job, attempt)
+                      : GraceOf(*job.spec));
+  if (goal == v1::GOAL_STOP) {
+    out->set_reason(process.retired   ? "the job was made smaller"
+                    : process.leaving ? "its node is drained"
+                                      : EndReasonOf(attempt));
+  }
+}
+
+// What does not change while the attempt goes on.
+void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
+               v1::DesiredPlace& desired) {
+  const JobSpec& spec = *job.spec;
+  desired.set_number(attempt.number);
+  desired.set_job_name(spec.name());
+  *desired.mutable_command() = spec.launch().command();
+  *desired.mutable_environment() = spec.launch().environment();
+  desired.set_package_hash(spec.launch().package_hash());
+  *desired.mutable_resources_per_process() =
+      spec.scaling().resources_per_worker();
+  desired.set_storage_path(spec.run().storage_path());
+  if (const auto restore = RestoreOf(job, attempt)) {
+    *desired.mutable_restore() = *restore;
+  }
+  desired.set_max_failures(spec.run().max_failures());
+  desired.set_preflight(spec.run().preflight());
+  desired.set_restart(spec.run().restart());
+}
+
+void SetMembership(const AttemptRecord& attempt, const NodeId& node,
+                   v1::DesiredPlace& desired) {
+  const std::vector<NodeId> nodes = NodesOf(attempt);
+  const auto at = std::find(nodes.begin(), nodes.end(), node);
+  desired.set_epoch(attempt.epoch);
+  desired.set_world_size(static_cast<int>(attempt.processes.size()));
+  desired.set_node_rank(static_cast<int>(at - nodes.begin()));
+  desired.set_node_count(static_cast<int>(nodes.size()));
+  int local = 0;
+  for (const Process& process : attempt.processes) {
+    desired.add_members(MemberIncarnation(process));
+    local += process.node == node;
+  }
+  desired.set_local_world_size(local);
+  desired.set_reserves_port(HoldsRankZero(attempt, node));
+  if (attempt.state != v1::ATTEMPT_STATE_PREPARING) {
+    desired.set_master_address(attempt.master_address);
+    desired.set_master_port(attempt.master_port);
+  }
+}
+
+void SetNotice(const NodeRecord& node, absl::Time now,
+               v1::DesiredPlace& desired) {
+  if (!node.drain.has_value()) return;
+  v1::Notice& notice = *desired.mutable_notice();
+  notice.set_kind(v1::NOTICE_KIND_DRAIN);
+  notice.set_reason(node.drain->reason);
+  const absl::Time deadline = node.drain->deadline;
+  if (deadline == absl::InfiniteFuture()) return;
+  *notice.mutable_deadline() =
+      rpc::ToWire(std::max(deadline - now, absl::ZeroDuration()));
 }
 
 }  // namespace
 
-bool HoldsRankZero(const AttemptPart& part) {
-  for (const AttemptRank& rank : part.ranks) {
-    if (rank.rank == 0) return true;
-  }
-  return false;
+bool HoldsRankZero(const AttemptRecord& attempt, const NodeId& node) {
+  return !attempt.processes.empty() &&
+         attempt.processes.front().node == node;
 }
 
 std::string EndReasonOf(const AttemptRecord& attempt) {
@@ -58,78 +146,69 @@ std::string EndReasonOf(const AttemptRecord& attempt) {
 }
 
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
-            const AttemptPart& part) {
-  if (part.phase == v1::PART_PHASE_ENDED && attempt.number == job.attempts &&
-      HoldsRankZero(part) && !job.retired.empty()) {
-    return v1::GOAL_STOP;
-  }
-  if (IsOver(part)) return v1::GOAL_FORGET;
+            const Place& place) {
+  const bool removes = place.phase == v1::PLACE_PHASE_ENDED &&
+                       attempt.number == job.attempts &&
+                       HoldsRankZero(attempt, place.node) &&
+                       !job.retired.empty();
+  return removes || !IsOver(place) ? v1::GOAL_PREPARE : v1::GOAL_FORGET;
+}
+
+Goal GoalOf(const AttemptRecord& attempt, const Process& process) {
+  if (process.over()) return v1::GOAL_FORGET;
+  if (process.leaving || process.retired) return v1::GOAL_STOP;
   switch (attempt.state) {
     case v1::ATTEMPT_STATE_PREPARING:
       return v1::GOAL_PREPARE;
     case v1::ATTEMPT_STATE_RUNNING:
       return v1::GOAL_RUN;
-    case v1::ATTEMPT_STATE_ENDING:
-      return v1::GOAL_STOP;
     default:
-      return v1::GOAL_FORGET;
+      return v1::GOAL_STOP;
   }
 }
 
-DesiredAttempt DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
-                          const AttemptPart& part) {
-  const Goal goal = GoalOf(job, attempt, part);
-  if (goal == v1::GOAL_FORGET) {
+v1::DesiredPlace DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
+                            const Place& place, const Incarnations& forgotten,
+                            const NodeRecord& node, absl::Time now) {
+  if (GoalOf(job, attempt, place) == v1::GOAL_FORGET) {
     return ForgetOf(attempt.id, job.id, EndReasonOf(attempt));
   }
-
-  DesiredAttempt desired;
-  desired.attempt = attempt.id;
-  desired.job = job.id;
-  desired.number = attempt.number;
-  desired.epoch = attempt.epoch;
-  desired.goal = goal;
-  desired.job_name = job.spec->name();
-  const v1::Launch& launch = job.spec->launch();
-  desired.command.assign(launch.command().begin(), launch.command().end());
-  desired.environment.insert(launch.environment().begin(),
-                             launch.environment().end());
-  desired.package_hash = launch.package_hash();
-  desired.preflight = job.spec->run().preflight();
-  for (const AttemptRank& rank : part.ranks) {
-    desired.ranks.push_back({rank.rank, rank.local_rank, rank.gpu_ids});
+  v1::DesiredPlace desired;
+  desired.set_attempt_id(std::string(attempt.id.bytes()));
+  desired.set_job_id(job.id.bytes());
+  desired.set_goal(v1::GOAL_PREPARE);
+  SetLaunch(job, attempt, desired);
+  SetMembership(attempt, place.node, desired);
+  SetNotice(node, now, desired);
+  for (const Process& process : attempt.processes) {
+    if (process.node == place.node) AddProcess(job, attempt, process, desired);
   }
-  desired.world_size = job.spec->scaling().num_workers();
-  desired.node_rank = NodeRankOf(attempt, part);
-  desired.node_count = static_cast<int>(attempt.parts.size());
-  desired.holds_rank_zero = HoldsRankZero(part);
-  desired.resources_per_rank = ResourcesPerWorker(*job.spec);
-  desired.storage_path = job.spec->run().storage_path();
-  desired.restore = RestoreOf(job, attempt);
-  desired.max_failures = job.spec->run().max_failures();
-  if (goal == v1::GOAL_RUN) {
-    desired.master_address = attempt.master_address;
-    desired.master_port = attempt.master_port;
-    // The same throughout the attempt: `ran` grows at its end.
-    desired.time_limit =
-        std::max(TimeLimitOf(*job.spec) - job.ran, kTimeLimitMin);
-    desired.grace = GraceOf(*job.spec);
+  for (const auto& [slot, incarnation] : forgotten) {
+    if (IsOnNode(attempt, slot, place.node) &&
+        attempt.processes[static_cast<size_t>(slot)].incarnation ==
+            incarnation) {
+      continue;  // named above
+    }
+    v1::DesiredProcess* const out = desired.add_processes();
+    out->set_slot(slot);
+    out->set_incarnation(incarnation);
+    out->set_goal(v1::GOAL_FORGET);
   }
-  if (desired.holds_rank_zero) desired.retired_checkpoints = job.retired;
-  if (goal == v1::GOAL_STOP) {
-    desired.grace = GraceBeforeKill(job, attempt);
-    desired.reason = EndReasonOf(attempt);
+  if (desired.reserves_port()) {
+    for (const std::string& path : job.retired) {
+      desired.add_retired_checkpoints(path);
+    }
   }
   return desired;
 }
 
-DesiredAttempt ForgetOf(const AttemptId& attempt, const JobId& job,
-                        std::string reason) {
-  DesiredAttempt desired;
-  desired.attempt = attempt;
-  desired.job = job;
-  desired.goal = v1::GOAL_FORGET;
-  desired.reason = std::move(reason);
+v1::DesiredPlace ForgetOf(const AttemptId& attempt, const JobId& job,
+                          std::string reason) {
+  v1::DesiredPlace desired;
+  desired.set_attempt_id(std::string(attempt.bytes()));
+  desired.set_job_id(job.bytes());
+  desired.set_goal(v1::GOAL_FORGET);
+  desired.set_reason(std::move(reason));
   return desired;
 }
 

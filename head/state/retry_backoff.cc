@@ -12,8 +12,13 @@ namespace cohort::head {
 
 absl::Duration RetryDelay(const JobRecord& job) {
   COHORT_CHECK(job.failures > 0) << job.id;
-  absl::Duration delay = std::min(RetryDelayOf(*job.spec), kRetryDelayMax);
-  for (int i = 1; i < job.failures && delay < kRetryDelayMax; ++i) {
+  return RetryDelay(*job.spec, job.failures);
+}
+
+absl::Duration RetryDelay(const JobSpec& spec, int failures) {
+  if (failures <= 0) return absl::ZeroDuration();
+  absl::Duration delay = std::min(RetryDelayOf(spec), kRetryDelayMax);
+  for (int i = 1; i < failures && delay < kRetryDelayMax; ++i) {
     if (delay == absl::ZeroDuration()) break;
     delay = std::min(2 * delay, kRetryDelayMax);
   }

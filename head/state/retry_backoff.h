@@ -25,6 +25,8 @@ inline constexpr absl::Duration kRetryDelayMax = absl::Minutes(5);
 // again together does so through one head that places one after the other.
 // REQUIRES: the job has been charged.
 absl::Duration RetryDelay(const JobRecord& job);
+// The same after so many failures; zero after none.
+absl::Duration RetryDelay(const JobSpec& spec, int failures);
 
 // The same for a job whose attempt `last` has ended: zero when that was not
 // charged.

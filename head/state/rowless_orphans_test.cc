@@ -29,20 +29,20 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   // It holds what it has, and no more.
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
 
   // It ends by itself, and its job goes on.
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   Say(kNode, Ended(running, 0));
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
@@ -50,17 +50,17 @@ TEST_F(RowlessOrphansTest, AnOrphanThatNoRowKnowsCannotBeAdopted) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
-  const absl::StatusOr<JobId> adopted = Adopt(running.attempt);
+  const absl::StatusOr<JobId> adopted = Adopt(AttemptOf(running));
   EXPECT_THAT(
       adopted,
       StatusIs(absl::StatusCode::kFailedPrecondition,
                AllOf(HasSubstr("no record of it"),
-                     HasSubstr("cohort end " + running.attempt.ToHex()))));
+                     HasSubstr("cohort end " + AttemptOf(running).ToHex()))));
   EXPECT_EQ(GetReason(adopted.status()), "cannot_adopt");
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
 }
 
@@ -69,12 +69,12 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   const RegisteredNode joined = Join(kNode, {Ended(running, 0)});
   ASSERT_THAT(joined.desired, SizeIs(1));
-  EXPECT_EQ(joined.desired[0].goal, v1::GOAL_FORGET);
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_EQ(GoalFor(joined.desired[0]), v1::GOAL_FORGET);
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   Settle();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
@@ -83,20 +83,20 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
 TEST_F(RowlessOrphansTest, AnOrphanBesideAnEndedAttemptHoldsItsOwnOnly) {
   Join(kNode, {}, 3);
   const JobId first = NewJob();
-  const ObservedAttempt one = Run(first, kNode);
+  const v1::ObservedPlace one = Run(first, kNode);
   const JobId second = NewJob();
-  const ObservedAttempt two = Run(second, kNode);
+  const v1::ObservedPlace two = Run(second, kNode);
   Backup();
   Say(kNode, Ended(one, 0));
   Say(kNode, Ended(two, 0));
-  const ObservedAttempt later = Run(NewJob(), kNode);
-  const ObservedAttempt last = Run(NewJob(), kNode);
+  const v1::ObservedPlace later = Run(NewJob(), kNode);
+  const v1::ObservedPlace last = Run(NewJob(), kNode);
   Restore();
   Join(kNode, {later, last}, 3);
   Settle();
   EXPECT_EQ(FreeCpus(kNode), Amount());
-  COHORT_EXPECT_OK(End(one.attempt));
-  COHORT_EXPECT_OK(End(two.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(one)));
+  COHORT_EXPECT_OK(End(AttemptOf(two)));
   EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
 }
@@ -107,16 +107,17 @@ TEST_F(RowlessOrphansTest, WhatHasNotBegunGivesWay) {
   const JobId job = NewJob(2);
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode);
   Settle();
   ASSERT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
-  for (const DesiredAttempt& desired : Join(kNode, {running}).desired) {
-    EXPECT_EQ(desired.goal, v1::GOAL_FORGET) << desired.attempt;
+  for (const v1::DesiredPlace& desired : Join(kNode, {running}).desired) {
+    EXPECT_EQ(GoalFor(desired), v1::GOAL_FORGET)
+        << *AttemptId::FromBytes(desired.attempt_id());
   }
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
-  COHORT_EXPECT_OK(End(running.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(running)));
   Say(kNode, Ended(running, 0));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
@@ -125,28 +126,41 @@ TEST_F(RowlessOrphansTest, WithoutWordOfWhatItHoldsAllOfTheNodeIsHeld) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  ObservedAttempt running = Run(job, kNode);
-  running.held.reset();
+  v1::ObservedPlace running = Run(job, kNode);
+  running.clear_resources_per_process();
   Restore();
   Join(kNode, {running});
   EXPECT_EQ(FreeCpus(kNode), Amount());
+}
+
+// Deltas do not say what a process holds.
+TEST_F(RowlessOrphansTest, WhatItHoldsIsWhatItsNodeSaidLast) {
+  const JobId job = NewJob();
+  Backup();
+  Join(kNode);
+  v1::ObservedPlace running = Run(job, kNode);
+  Restore();
+  Join(kNode, {running});
+  running.clear_resources_per_process();
+  Say(kNode, running);
+  EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
 }
 
 TEST_F(RowlessOrphansTest, OneOfAJobThatTheBackupLacksHoldsUntilItEnds) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
-  EXPECT_THAT(Adopt(running.attempt),
+  EXPECT_THAT(Adopt(AttemptOf(running)),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(state_->jobs().Find(job), nullptr);
   Say(kNode, Ended(running, 0));
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
@@ -154,22 +168,22 @@ TEST_F(RowlessOrphansTest, AnEndedOrphanIsForgottenAlsoAfterAStart) {
   Backup();
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
-  EXPECT_THAT(End(running.attempt), IsOkAndHolds(job));
+  EXPECT_THAT(End(AttemptOf(running)), IsOkAndHolds(job));
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_FORGET));
-  EXPECT_STREQ(State(running.attempt), "ENDING");
+  EXPECT_STREQ(State(AttemptOf(running)), "ENDING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1)) << "it still has it";
   // The order never arrived.
   Load();
   const RegisteredNode again = Join(kNode, {running});
   ASSERT_THAT(again.desired, SizeIs(1));
-  EXPECT_EQ(again.desired[0].goal, v1::GOAL_FORGET);
-  EXPECT_STREQ(State(running.attempt), "ENDING");
+  EXPECT_EQ(GoalFor(again.desired[0]), v1::GOAL_FORGET);
+  EXPECT_STREQ(State(AttemptOf(running)), "ENDING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
   Join(kNode);
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
@@ -177,15 +191,15 @@ TEST_F(RowlessOrphansTest, AWaitingJobGoesOnOnceItsOrphanIsEnded) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
-  COHORT_EXPECT_OK(End(running.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(running)));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING) << "it still runs";
   Say(kNode, Ended(running, 137));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
-  EXPECT_NE(Last(job).id, running.attempt);
+  EXPECT_NE(Last(job).id, AttemptOf(running));
 }
 
 // OR-2: only its node knows of it, and may be the last to come.
@@ -193,7 +207,7 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kOtherNode);
   Join(kNode, {running});
@@ -207,7 +221,7 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
     Settle();
     EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   }
-  COHORT_EXPECT_OK(End(running.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(running)));
   Load();
   EXPECT_TRUE(state_->cluster().settling) << "it may run still";
   Join(kOtherNode);
@@ -222,35 +236,32 @@ TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
   Join(kNode);
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt first = Run(job, kNode);
+  const v1::ObservedPlace first = Run(job, kNode);
   Backup();
   // The first attempt is lost, a second one begins.
-  ObservedAttempt lost = first;
-  lost.phase = v1::PHASE_ENDED;
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
-  Say(kNode, lost);
+  Say(kNode, EndedBy(first, v1::END_CAUSE_KEEPER_LOST));
   ASSERT_EQ(Job(job).attempts, 2);
-  const ObservedAttempt second = Run(job, kNode);
+  const v1::ObservedPlace second = Run(job, kNode);
   Restore();
   Join(kNode, {second});
   Settle();
-  EXPECT_THAT(Adopt(second.attempt),
+  EXPECT_THAT(Adopt(AttemptOf(second)),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  COHORT_EXPECT_OK(End(first.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(first)));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
-  COHORT_EXPECT_OK(End(second.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(second)));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
   Say(kNode, Ended(second, 137));
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
@@ -266,10 +277,10 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
   Transition transition;
   const JobId array = *state_->SubmitJob(Key(), "default", spec, transition);
   Submit(std::move(transition));
-  ObservedAttempt zero = Run(array.Element(0), kNode);
+  v1::ObservedPlace zero = Run(array.Element(0), kNode);
   Backup();
   Say(kNode, Ended(zero, 0));
-  const ObservedAttempt one = Run(array.Element(1), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
   Restore();
   Join(kNode, {Ended(zero, 0), one});
   Settle();
@@ -279,7 +290,7 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
       return each.second.state != v1::ATTEMPT_STATE_ENDED;
     });
   };
-  COHORT_EXPECT_OK(Adopt(zero.attempt));
+  COHORT_EXPECT_OK(Adopt(AttemptOf(zero)));
   EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(started(), 0) << "element 1 runs";
   // Nor does a hold give its place away.
@@ -306,15 +317,16 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
   const JobId array = *state_->SubmitJob(Key(), "default", spec, transition);
   Submit(std::move(transition));
   Backup();
-  const ObservedAttempt zero = Run(array.Element(0), kNode);
-  const ObservedAttempt one = Run(array.Element(1), kNode);
-  ObservedAttempt lie = one;
-  lie.attempt = IdOf<AttemptId>('l');
-  lie.job = array.Element(2);
+  const v1::ObservedPlace zero = Run(array.Element(0), kNode);
+  const v1::ObservedPlace one = Run(array.Element(1), kNode);
+  v1::ObservedPlace lie = one;
+  lie.set_attempt_id(std::string(AttemptId::kBytes, 'l'));
+  lie.set_job_id(array.Element(2).bytes());
   Restore();
   Join(kNode, {zero, one, lie}, 4);
   Settle();
-  for (const AttemptId& id : {zero.attempt, one.attempt, lie.attempt}) {
+  for (const AttemptId& id :
+       {AttemptOf(zero), AttemptOf(one), AttemptOf(lie)}) {
     COHORT_EXPECT_OK(End(id));
   }
   Join(kNode, {}, 4);
@@ -329,7 +341,7 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
 TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   Join(kNode);
   const JobId first = NewJob();
-  const ObservedAttempt before = Run(first, kNode);
+  const v1::ObservedPlace before = Run(first, kNode);
   JobSpec spec = OneWorker();
   SetCommand(spec, {"train"});
   SetResource(spec, kCpu, Amount::FromUnits(1));
@@ -339,33 +351,33 @@ TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   Submit(std::move(transition));
   Backup();
   Say(kNode, Ended(before, 0));
-  const ObservedAttempt running = Run(second, kNode);
+  const v1::ObservedPlace running = Run(second, kNode);
   Restore();
   Join(kNode, {running, before});
   Settle();
-  COHORT_EXPECT_OK(Adopt(before.attempt));
+  COHORT_EXPECT_OK(Adopt(AttemptOf(before)));
   sent_.clear();
   Say(kNode, Ended(before, 1));
   EXPECT_EQ(Job(first).state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job(second).reason, HasSubstr("it was to start after"));
-  EXPECT_STREQ(State(running.attempt), "RUNNING");
-  for (const DesiredAttempt& sent : sent_[kNode]) {
-    EXPECT_NE(sent.attempt, running.attempt);
+  EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
+  for (const v1::DesiredPlace& sent : sent_[kNode]) {
+    EXPECT_NE(sent.attempt_id(), running.attempt_id());
   }
   Say(kNode, Ended(running, 0));
-  EXPECT_STREQ(State(running.attempt), "none");
+  EXPECT_STREQ(State(AttemptOf(running)), "none");
 }
 
 TEST_F(RowlessOrphansTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
   const JobId job = NewJob();
   Backup();
   Join(kNode);
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Join(kNode, {running});
   Settle();
-  COHORT_ASSERT_OK(End(running.attempt));
+  COHORT_ASSERT_OK(End(AttemptOf(running)));
   Say(kNode, Ended(running, 0));
 
   MemoryStore store(*disk_);
@@ -373,19 +385,20 @@ TEST_F(RowlessOrphansTest, WhatAPersonSaysIsTheCauseOfWhatFollows) {
   const auto events = LoadRecords<EventRecord>(store);
   COHORT_ASSERT_OK(events);
   for (const EventRecord& event : *events) {
-    last[event.kind == "job_moved" ? event.text.substr(0, event.text.find(' '))
-                                   : event.kind] = &event;
+    last[event.kind() == "job_moved"
+             ? event.text().substr(0, event.text().find(' '))
+             : event.kind()] = &event;
   }
-  EXPECT_EQ(last.at("STARTING")->origin.cause, last.at("lease_ended")->number);
-  EXPECT_EQ(last.at("lease_ended")->origin.cause,
-            last.at("attempt_ended")->number);
+  EXPECT_EQ(last.at("STARTING")->cause(), last.at("lease_ended")->number());
+  EXPECT_EQ(last.at("lease_ended")->cause(),
+            last.at("attempt_ended")->number());
 }
 
 // DR-2.
 TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -397,7 +410,7 @@ TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
   Settle();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
   sent_.clear();
-  COHORT_EXPECT_OK(Adopt(running.attempt));
+  COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
   EXPECT_EQ(TakeGoals(kNode).back(), v1::GOAL_STOP);
   EXPECT_EQ(Last(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
 }
@@ -406,7 +419,7 @@ TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
 TEST_F(RowlessOrphansTest, AnEndedAttemptIsNotOneOfItsDrainedNode) {
   Join(kNode);
   const JobId job = NewJob();
-  const ObservedAttempt running = Run(job, kNode);
+  const v1::ObservedPlace running = Run(job, kNode);
   Backup();
   Restore();
   Join(kNode, {running});
@@ -416,7 +429,7 @@ TEST_F(RowlessOrphansTest, AnEndedAttemptIsNotOneOfItsDrainedNode) {
       transition));
   Submit(std::move(transition));
   Settle();
-  COHORT_EXPECT_OK(End(running.attempt));
+  COHORT_EXPECT_OK(End(AttemptOf(running)));
   EXPECT_EQ(Last(job).cause, v1::ATTEMPT_CAUSE_ORPHAN);
 }
 

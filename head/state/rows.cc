@@ -1,5 +1,6 @@
 #include "head/state/rows.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,7 +9,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
+#include "head/state/attempt_table.h"
+#include "head/state/run_controller.h"
 #include "head/store/records_codec.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -44,11 +48,11 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
                                               attempt.job.ToText(), " is not"));
     }
     if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
-    for (const AttemptPart& part : attempt.parts) {
-      if (!nodes.contains(part.node)) {
+    for (const Place& place : attempt.places) {
+      if (!nodes.contains(place.node)) {
         return absl::DataLossError(
             absl::StrCat("attempt ", attempt.id.ToHex(), " is on node ",
-                         part.node.ToHex(), ", which is not there"));
+                         place.node.ToHex(), ", which is not there"));
       }
     }
   }
@@ -78,7 +82,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
     for (size_t i = rows.size(); i-- > 0;) {
       if (i + 1 == rows.size() || i % kEventsPerTime == 0) {
         const auto event = FromRow<EventRecord>(rows[i].first, rows[i].second);
-        if (event.ok()) at = event->at;
+        if (event.ok()) at = rpc::FromWire(event->at());
       }
       events[begin + i].at = at;
     }
@@ -106,6 +110,50 @@ absl::Status JoinSpecs(std::vector<SpecRecord> specs, Rows& rows) {
   return join(rows.arrays);
 }
 
+// Slots that changed since their attempt's row was written.
+absl::Status JoinProcesses(std::vector<ProcessRecord> processes, Rows& rows) {
+  absl::flat_hash_map<AttemptId, AttemptRecord*> by_id;
+  for (AttemptRecord& each : rows.attempts) by_id[each.id] = &each;
+  for (ProcessRecord& each : processes) {
+    const auto found = by_id.find(each.attempt);
+    std::vector<Process>* const all =
+        found == by_id.end() ? nullptr : &found->second->processes;
+    if (all == nullptr || each.slot > all->size()) {
+      return absl::DataLossError(absl::StrCat(
+          "slot ", each.slot, " of attempt ", each.attempt.ToHex(),
+          " is there, ", all == nullptr ? "the attempt" : "a slot before it",
+          " is not"));
+    }
+    if (each.slot == all->size()) all->emplace_back();
+    (*all)[each.slot] = std::move(each.process);
+    (*all)[each.slot].has_row = true;
+  }
+  return absl::OkStatus();
+}
+
+// The epoch that only the job's row has while slots are filled one by one; and
+// what a place in which processes were seen says of those without a row.
+void FillAttempts(Rows& rows) {
+  absl::flat_hash_map<JobId, const JobRecord*> jobs;
+  for (const JobRecord& job : rows.jobs) jobs[job.id] = &job;
+  for (AttemptRecord& attempt : rows.attempts) {
+    const JobRecord& job = *jobs.at(attempt.job);
+    if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
+    // After a restore it is one that names no membership of the time after the
+    // backup.  Together they keep the one that they were begun with.
+    if (RunsOneByOne(job) && attempt.number == job.attempts) {
+      attempt.epoch = job.epoch;
+    }
+    for (Process& process : attempt.processes) {
+      const Place* const place = PlaceOn(attempt, process.node);
+      if (!process.has_row && place != nullptr &&
+          place->phase == v1::PLACE_PHASE_RUNNING) {
+        process.state = std::max(process.state, v1::PROCESS_STATE_RUNNING);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Rows> LoadRows(Store& store) {
@@ -125,6 +173,10 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,
                           LoadRecords<SpecRecord>(store));
   COHORT_RETURN_IF_ERROR(JoinSpecs(std::move(specs), rows));
+  COHORT_ASSIGN_OR_RETURN(std::vector<ProcessRecord> processes,
+                          LoadRecords<ProcessRecord>(store));
+  COHORT_RETURN_IF_ERROR(JoinProcesses(std::move(processes), rows));
+  FillAttempts(rows);
   if (!cluster.empty()) rows.cluster = std::move(cluster.front());
   return rows;
 }

@@ -25,7 +25,7 @@ struct Rows {
   std::optional<ClusterRecord> cluster;  // none: a new, empty store
   std::vector<NodeRecord> nodes;
   std::vector<JobRecord> jobs;
-  std::vector<AttemptRecord> attempts;
+  std::vector<AttemptRecord> attempts;  // with their processes' own rows
   std::vector<ArrayRecord> arrays;
   std::vector<WaitReasonRecord> wait_reasons;
   std::vector<RequestRecord> requests;

@@ -24,18 +24,46 @@ namespace {
 // Of what nodes say; longer is no time that a job can have run.
 constexpr absl::Duration kRanMax = absl::Hours(24 * 365 * 100);
 
-bool AllParts(const AttemptRecord& attempt, PartPhase at_least) {
-  return std::all_of(
-      attempt.parts.begin(), attempt.parts.end(),
-      [&](const AttemptPart& part) { return part.phase >= at_least; });
-}
-
 bool AllOver(const AttemptRecord& attempt) {
-  return std::all_of(attempt.parts.begin(), attempt.parts.end(), IsOver);
+  return std::all_of(attempt.processes.begin(), attempt.processes.end(),
+                     [](const Process& each) { return each.over(); });
 }
 
-void SetCause(AttemptRecord& attempt, EndReason reason, RunOutcome& outcome) {
-  if (GiveReason(std::move(reason), attempt)) outcome.attempt_changed = true;
+// Every process that is to run has been seen to.
+bool AllRun(const AttemptRecord& attempt) {
+  return std::all_of(attempt.processes.begin(), attempt.processes.end(),
+                     [](const Process& each) {
+                       return each.waits() ||
+                              each.state >= v1::PROCESS_STATE_RUNNING;
+                     });
+}
+
+bool AnyLiveOn(const AttemptRecord& attempt, const NodeId& node) {
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [&](const Process& each) {
+                       return each.node == node && !each.over();
+                     });
+}
+
+bool AllRunOn(const AttemptRecord& attempt, const NodeId& node) {
+  bool any = false;
+  for (const Process& process : attempt.processes) {
+    if (process.node != node) continue;
+    if (process.state < v1::PROCESS_STATE_RUNNING) return false;
+    any = true;
+  }
+  return any;
+}
+
+// Every process has a node, and each node is ready to begin them.
+bool AllPrepared(const AttemptRecord& attempt) {
+  return std::all_of(
+      attempt.processes.begin(), attempt.processes.end(),
+      [&](const Process& each) {
+        if (each.waits()) return false;
+        return each.over() || PlaceOn(attempt, each.node)->phase >=
+                                  v1::PLACE_PHASE_PREPARED;
+      });
 }
 
 void MoveAttempt(AttemptRecord& attempt, AttemptState to, RunOutcome& outcome) {
@@ -56,11 +84,11 @@ void MoveJob(JobState to, RunOutcome& outcome) {
   outcome.job_changed = true;
 }
 
-// How long the attempt ran: as long as its longest part.  What a node did not
+// How long the attempt ran: as long as its longest slot.  What a node did not
 // live to tell is not counted.
 absl::Duration RanFor(const AttemptRecord& attempt) {
   absl::Duration ran;
-  for (const AttemptPart& part : attempt.parts) ran = std::max(ran, part.ran);
+  for (const Process& each : attempt.processes) ran = std::max(ran, each.ran);
   return ran;
 }
 
@@ -77,7 +105,43 @@ const char* KindOf(GpuAbortLevel level) {
   }
 }
 
+// The least that no living process of the attempt has on `node`.
+int FreeLocalRank(const AttemptRecord& attempt, const NodeId& node) {
+  std::set<int> taken;
+  for (const Process& process : attempt.processes) {
+    if (process.node == node && !process.over()) {
+      taken.insert(process.local_rank);
+    }
+  }
+  int free = 0;
+  while (taken.contains(free)) ++free;
+  return free;
+}
+
 }  // namespace
+
+bool RunsOneByOne(const JobRecord& job) {
+  return job.spec->run().restart() == v1::RESTART_POLICY_ONE ||
+         job.spec->run().restart() == v1::RESTART_POLICY_NONE;
+}
+
+std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt) {
+  std::vector<SlotAsk> asks;
+  for (const Process& process : attempt.processes) {
+    if (!process.waits() || process.retired) continue;
+    const bool is_new = process.incarnation == 0;
+    const int last = process.slot - 1;
+    if (is_new && !asks.empty() && asks.back().first + asks.back().count - 1 == last &&
+        attempt.processes[static_cast<size_t>(last)].incarnation == 0) {
+      asks.back().count += 1;
+    } else {
+      asks.push_back({.first = process.slot, .count = 1});
+    }
+  }
+  return asks;
+}
+
+// ---- begin ----
 
 AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
                                    const Plan& plan,
@@ -96,55 +160,101 @@ AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
   attempt.master_address = std::move(master_address);
   attempt.origin = job.origin;
   for (const PlannedPart& planned : plan.parts) {
-    AttemptPart part;
-    part.node = planned.node;
-    part.resources = planned.resources;
-    part.devices = planned.devices;
+    attempt.places.push_back({.node = planned.node});
     for (const PlannedRank& rank : planned.ranks) {
-      AttemptRank& added = part.ranks.emplace_back();
-      added.rank = rank.rank;
+      Process& added = attempt.processes.emplace_back();
+      added.slot = rank.rank;
+      added.incarnation = ++job.incarnations;
+      added.node = planned.node;
       added.local_rank = rank.local_rank;
-      for (const auto& [device, amount] : rank.devices) {
-        added.gpu_ids.push_back(device);
-      }
+      added.devices = rank.devices;
     }
-    attempt.parts.push_back(std::move(part));
   }
   return attempt;
 }
 
+RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
+                               int first, const Plan& plan,
+                               const std::string& master_address) const {
+  RunOutcome outcome;
+  int slot = first;
+  for (const PlannedPart& planned : plan.parts) {
+    Place* place = PlaceOn(attempt, planned.node);
+    if (place == nullptr) {
+      place = &attempt.places.emplace_back(Place{.node = planned.node});
+      outcome.attempt_changed = true;
+    } else if (IsOver(*place)) {
+      *place = {.node = planned.node};
+      outcome.attempt_changed = true;
+    }
+    for (const PlannedRank& rank : planned.ranks) {
+      Process& process = attempt.processes[static_cast<size_t>(slot)];
+      COHORT_CHECK(process.waits()) << attempt.id << " " << slot;
+      process.local_rank = FreeLocalRank(attempt, planned.node);
+      process.incarnation = ++job.incarnations;
+      process.node = planned.node;
+      process.devices = rank.devices;
+      process.exit.reset();
+      outcome.slots.insert(slot);
+      outcome.notes.push_back(
+          {.kind = "rank_placed",
+           .text = absl::StrCat("rank ", slot, " on ", names_(planned.node),
+                                ", incarnation ", process.incarnation)});
+      ++slot;
+    }
+  }
+  if (first == 0) {
+    attempt.master_address = master_address;
+    attempt.master_port = 0;
+    job.metrics_count = 0;  // it counts its reports anew
+    outcome.attempt_changed = true;
+  }
+  outcome.goals_changed = true;
+  BumpEpoch(job, attempt, outcome);
+  Advance(job, attempt, outcome);
+  return outcome;
+}
+
+void RunController::BumpEpoch(JobRecord& job, AttemptRecord& attempt,
+                              RunOutcome& outcome) const {
+  // PR-4: whatever this step has ended or begun.
+  if (attempt.epoch == job.epoch && !outcome.epoch_changed) {
+    job.epoch += 1;
+    attempt.epoch = job.epoch;
+    outcome.epoch_changed = true;
+    outcome.job_changed = true;
+    outcome.goals_changed = true;
+  }
+}
+
+// ---- what nodes say ----
+
 RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
                                   const NodeId& node,
-                                  const ObservedAttempt& observed) const {
-  AttemptPart* part = PartOn(attempt, node);
-  COHORT_CHECK(part != nullptr && !IsOver(*part) &&
+                                  const v1::ObservedPlace& observed) const {
+  Place* const place = PlaceOn(attempt, node);
+  COHORT_CHECK(place != nullptr && !IsOver(*place) &&
                attempt.state != v1::ATTEMPT_STATE_ENDED &&
                attempt.number == job.attempts)
       << attempt.id;
   RunOutcome outcome;
-  const int failed_before = attempt.failed_rank;
-  ApplyPreflight(job, attempt, *part, observed, outcome);
-  ApplyGpuEnds(attempt, *part, observed, outcome);
-  ApplyRanks(attempt, *part, observed, outcome);
-  ApplyMetrics(job, *part, observed, outcome);
+  std::vector<ProcessEnd> ends;
+  ApplyPreflight(job, attempt, node, observed, outcome);
+  ApplyProcesses(attempt, *place, observed, outcome, ends);
+  ApplyMetrics(job, attempt, node, observed, outcome);
   TakeCheckpoints(observed, attempt, limits_, job, outcome);
   TakeRemoved(observed, job, outcome);
-  ApplyPhase(job, attempt, *part, observed, outcome);
-  if (attempt.failed_rank != failed_before && !job.stderr_tail.empty()) {
-    job.stderr_tail.clear();  // of the failure before
-    outcome.job_changed = true;
-  }
-  ApplyTail(job, attempt, *part, observed, outcome);
+  ApplyPlace(attempt, *place, observed, outcome, ends);
+  ApplyEnds(job, attempt, std::move(ends), outcome);
+  ApplyTails(job, attempt, node, observed, outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
 
 RunOutcome RunController::ObserveAfterwards(
-    JobRecord& job, const AttemptRecord& attempt, const AttemptRecord& latest,
-    const NodeId& node, const ObservedAttempt& observed) const {
+    JobRecord& job, AttemptRecord& attempt, const AttemptRecord& latest,
+    const NodeId& node, const v1::ObservedPlace& observed) const {
   RunOutcome outcome;
-  const AttemptPart* part = PartOn(attempt, node);
-  if (part == nullptr) return outcome;
   const bool is_latest = attempt.number == job.attempts;
   // Last words come after the state: the next attempt may have begun.  The job
   // tells of the last failure, which is this one's until that one fails.
@@ -152,26 +262,325 @@ RunOutcome RunController::ObserveAfterwards(
                                latest.failed_rank < 0 &&
                                job.failed_rank == attempt.failed_rank;
   if (is_latest || is_last_failure) {
-    ApplyTail(job, attempt, *part, observed, outcome);
+    ApplyTails(job, attempt, node, observed, outcome);
   }
   if (is_latest) TakeRemoved(observed, job, outcome);
   return outcome;
 }
 
-RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
-                                   const NodeId& node,
-                                   absl::string_view why) const {
-  AttemptPart* part = PartOn(attempt, node);
-  COHORT_CHECK(part != nullptr && !IsOver(*part)) << attempt.id;
-  RunOutcome outcome;
-  part->phase = v1::PART_PHASE_LOST;
+void RunController::ApplyPlace(AttemptRecord& attempt, Place& place,
+                               const v1::ObservedPlace& observed,
+                               RunOutcome& outcome,
+                               std::vector<ProcessEnd>& ends) const {
+  const Place before = place;
+  const bool may_change = place.phase < v1::PLACE_PHASE_RUNNING;
+  if (observed.phase() == v1::PHASE_FAILED) {
+    FailPlace(attempt, place, observed, outcome, ends);
+  } else if (may_change && observed.phase() == v1::PHASE_PREPARING) {
+    // A restarted daemon prepares anew; the port that it had is gone.
+    place.phase = v1::PLACE_PHASE_ASSIGNED;
+    place.master_port = 0;
+  } else if (may_change && observed.phase() == v1::PHASE_PREPARED) {
+    place.phase = v1::PLACE_PHASE_PREPARED;
+    place.master_port = observed.master_port();
+    if (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+        HoldsRankZero(attempt, place.node)) {
+      attempt.master_port = place.master_port;
+    }
+  }
+  if (!IsOver(place) && attempt.state != v1::ATTEMPT_STATE_PREPARING &&
+      AllRunOn(attempt, place.node)) {
+    place.phase = v1::PLACE_PHASE_RUNNING;
+  }
+  if (place != before) {
+    outcome.attempt_changed = true;
+    // Processes that were added later begin as soon as their place is ready.
+    outcome.goals_changed |= place.phase == v1::PLACE_PHASE_PREPARED &&
+                             attempt.state == v1::ATTEMPT_STATE_RUNNING;
+  }
+}
+
+void RunController::FailPlace(AttemptRecord& attempt, Place& place,
+                              const v1::ObservedPlace& observed,
+                              RunOutcome& outcome,
+                              std::vector<ProcessEnd>& ends) const {
+  AttemptCause cause = v1::ATTEMPT_CAUSE_PREPARE_FAILED;
+  const char* otherwise = "it could not be prepared";
+  switch (observed.end_cause()) {
+    case v1::END_CAUSE_PACKAGE_LOST:
+      cause = v1::ATTEMPT_CAUSE_PACKAGE_LOST;
+      otherwise = "the head does not have its package";
+      break;
+    case v1::END_CAUSE_NODE_FAILED:
+      cause = v1::ATTEMPT_CAUSE_NODE_FAILED;
+      otherwise = "its node could not begin it";
+      break;
+    case v1::END_CAUSE_DAEMON_SHUTDOWN:
+      cause = v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN;
+      otherwise = "its worker was shut down";
+      break;
+    case v1::END_CAUSE_MISSING:
+      cause = v1::ATTEMPT_CAUSE_NODE_LOST;
+      otherwise = "its node knows nothing of it";
+      break;
+    default:
+      break;
+  }
+  place.phase = v1::PLACE_PHASE_ENDED;
   outcome.attempt_changed = true;
-  outcome.parts_over.push_back(node);
+  outcome.goals_changed = true;
+  const std::string detail =
+      observed.detail().empty()
+          ? std::string(otherwise)
+          : Cut(observed.detail(), limits_.detail_bytes_max);
+  for (Process& process : attempt.processes) {
+    if (process.node != place.node || process.over()) continue;
+    Lose(process, outcome);
+    ends.push_back({.slot = process.slot,
+                    .node = place.node,
+                    .cause = cause,
+                    .detail = detail,
+                    .fact = absl::StrCat(names_(place.node), ": ", detail)});
+  }
+}
+
+void RunController::ApplyProcesses(AttemptRecord& attempt, Place& place,
+                                   const v1::ObservedPlace& observed,
+                                   RunOutcome& outcome,
+                                   std::vector<ProcessEnd>& ends) const {
+  std::set<int> listed;
+  for (const v1::ObservedProcess& seen : observed.processes()) {
+    Process* const process =
+        FindProcess(attempt, seen.slot(), seen.incarnation());
+    if (process == nullptr || process->node != place.node || process->over() ||
+        !v1::ProcessState_IsValid(seen.state())) {
+      continue;  // PR-3
+    }
+    listed.insert(seen.slot());
+    ApplyGpuEnd(attempt, seen, outcome);
+    ApplyProcess(attempt, *process, seen, outcome, ends);
+  }
+  // What was seen there and is not any more: its daemon was put back to a time
+  // before it began (PR-2).
+  for (Process& process : attempt.processes) {
+    if (process.node != place.node || process.over() ||
+        process.state < v1::PROCESS_STATE_STARTING ||
+        listed.contains(process.slot)) {
+      continue;
+    }
+    LoseUnknown(process, outcome, ends);
+  }
+}
+
+void RunController::LoseUnknown(Process& process, RunOutcome& outcome,
+                                std::vector<ProcessEnd>& ends) const {
+  const std::string detail = "its node does not know it any more";
+  if (process.state < v1::PROCESS_STATE_EXITED) {
+    ends.push_back(
+        {.slot = process.slot,
+         .node = process.node,
+         .cause = v1::ATTEMPT_CAUSE_NODE_LOST,
+         .detail = detail,
+         .fact = absl::StrCat(names_(process.node), ": ", detail)});
+  }
+  Lose(process, outcome);
+}
+
+void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
+                                 const v1::ObservedProcess& seen,
+                                 RunOutcome& outcome,
+                                 std::vector<ProcessEnd>& ends) const {
+  if (seen.state() < v1::PROCESS_STATE_STARTING) {
+    if (process.state >= v1::PROCESS_STATE_STARTING) {
+      LoseUnknown(process, outcome, ends);
+    }
+    return;
+  }
+  const ProcessState before = process.state;
+  const bool has_ended = seen.state() >= v1::PROCESS_STATE_EXITED;
+  // Nothing runs before the head said so.
+  if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !has_ended) return;
+  if (seen.pid() > 0) process.pid = seen.pid();
+  process.state = std::max(
+      process.state, std::min(seen.state(), v1::PROCESS_STATE_EXITED));
+  // The first ones are known by their place.
+  if (before == v1::PROCESS_STATE_PENDING &&
+      (process.has_row || PlaceOn(attempt, process.node)->phase ==
+                              v1::PLACE_PHASE_RUNNING)) {
+    outcome.slots.insert(process.slot);
+  }
+  if (has_ended && before < v1::PROCESS_STATE_EXITED) {
+    outcome.slots.insert(process.slot);
+    if (seen.has_exit()) {
+      process.exit = seen.exit();
+      process.exit->set_detail(
+          Cut(seen.exit().detail(), limits_.detail_bytes_max));
+    }
+    process.ran += std::clamp(rpc::FromWire(seen.ran()),
+                              absl::ZeroDuration(), kRanMax);
+    process.ran = std::min(process.ran, kRanMax);
+    ends.push_back(EndOf(attempt, process, seen));
+  } else if (attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED &&
+             seen.state() == v1::PROCESS_STATE_ENDED &&
+             seen.end_cause() == v1::END_CAUSE_DEVICE_FAULT) {
+    // A fault may be found only after the exit that it explains.
+    ends.push_back(EndOf(attempt, process, seen));
+  }
+  if (seen.state() == v1::PROCESS_STATE_ENDED) SetOver(process, outcome);
+}
+
+void RunController::SetOver(Process& process, RunOutcome& outcome) const {
+  if (process.over()) return;
+  process.state = v1::PROCESS_STATE_ENDED;
+  outcome.slots.insert(process.slot);
+  outcome.over.push_back({{process.slot, process.incarnation}, process.node});
+}
+
+void RunController::Lose(Process& process, RunOutcome& outcome) const {
+  if (process.state < v1::PROCESS_STATE_EXITED) process.exit.reset();
+  SetOver(process, outcome);
+}
+
+// One event for each abort level of an attempt, by the first rank that told of
+// it: all ranks of a gang climb together.
+void RunController::ApplyGpuEnd(AttemptRecord& attempt,
+                                const v1::ObservedProcess& seen,
+                                RunOutcome& outcome) const {
+  const GpuAbortLevel level = seen.gpu_end().level();
+  if (!v1::GpuAbortLevel_IsValid(level) ||
+      level == v1::GPU_ABORT_LEVEL_UNSPECIFIED) {
+    return;
+  }
+  const uint32_t bit = uint32_t{1} << static_cast<int>(level);
+  if ((attempt.gpu_abort_levels & bit) != 0) return;
+  attempt.gpu_abort_levels |= bit;
+  outcome.attempt_changed = true;
+  outcome.notes.push_back(
+      {.kind = KindOf(level),
+       .text = absl::StrCat(
+           "rank ", seen.slot(), ": ",
+           Cut(OneLine(seen.gpu_end().why()), limits_.detail_bytes_max))});
+}
+
+void RunController::ApplyTails(JobRecord& job, AttemptRecord& attempt,
+                               const NodeId& node,
+                               const v1::ObservedPlace& observed,
+                               RunOutcome& outcome) const {
+  if (attempt.failed_rank < 0 || !job.stderr_tail.empty()) return;
+  for (const v1::ObservedProcess& seen : observed.processes()) {
+    if (seen.stderr_tail().empty() || seen.slot() != attempt.failed_rank) {
+      continue;
+    }
+    // Of an earlier one its node speaks, wherever the slot is now.
+    const Process* const process =
+        FindProcess(attempt, seen.slot(), seen.incarnation());
+    if (process != nullptr && process->node != node) continue;
+    job.stderr_tail = Cut(seen.stderr_tail(), limits_.stderr_bytes_max);
+    outcome.job_changed = true;
+  }
+}
+
+void RunController::ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
+                                 const NodeId& node,
+                                 const v1::ObservedPlace& observed,
+                                 RunOutcome& outcome) const {
+  for (const v1::MetricsReport& report : observed.metrics()) {
+    // As Ray: rank 0 speaks for the run.
+    if (report.slot() != 0 || !IsOnNode(attempt, 0, node) ||
+        FindProcess(attempt, 0, report.incarnation()) == nullptr ||
+        report.count() <= job.metrics_count ||
+        report.json().size() > limits_.metrics_bytes_max) {
+      continue;
+    }
+    job.metrics_json = report.json();
+    job.metrics_count = report.count();
+    outcome.metrics_changed = true;
+  }
+}
+
+void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
+                                   const NodeId& node,
+                                   const v1::ObservedPlace& observed,
+                                   RunOutcome& outcome) const {
+  if (!job.spec->run().preflight() || !observed.has_preflight()) return;
+  v1::PreflightReport told = observed.preflight();
+  // Of a newer worker's verdicts nothing is known but that it went on.
+  if (!v1::PreflightVerdict_IsValid(told.verdict()) ||
+      told.verdict() == v1::PREFLIGHT_VERDICT_UNSPECIFIED) {
+    told.set_verdict(v1::PREFLIGHT_VERDICT_PASSED);
+  }
+  const bool failed = told.verdict() == v1::PREFLIGHT_VERDICT_FAILED;
+  if (told.json().size() > limits_.preflight_bytes_max) told.clear_json();
+  if (job.preflight.has_value() && job.preflight->attempt() == attempt.number) {
+    v1::PreflightReport& known = *job.preflight->mutable_report();
+    // Several nodes tell of one failure, the one with rank 0 in full.
+    if (known.json().empty() && !told.json().empty()) {
+      known.set_json(told.json());
+      outcome.job_changed = true;
+    }
+    if (!failed || known.verdict() == v1::PREFLIGHT_VERDICT_FAILED) return;
+  }
+  const std::string summary =
+      Cut(OneLine(told.summary()), limits_.detail_bytes_max);
+  told.set_summary(summary);
+  job.preflight.emplace().set_attempt(attempt.number);
+  *job.preflight->mutable_report() = told;
+  outcome.job_changed = true;
+  outcome.preflight_told = true;
+  outcome.notes.push_back(
+      {.kind = failed ? "preflight_failed"
+               : told.verdict() == v1::PREFLIGHT_VERDICT_SLOW
+                   ? "preflight_slow"
+                   : "preflight_passed",
+       .text = summary});
+  if (!failed) return;
   SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_NODE_LOST,
-            .detail = std::string(why),
-            .facts = {std::string(why), DescribeLoss(*part, names_(node))},
-            .part = part},
+           {.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED,
+            .detail = absl::StrCat("preflight: ", summary),
+            .facts = {absl::StrCat("preflight: ", summary)},
+            .node = node},
+           outcome);
+}
+
+// ---- what people and clocks want ----
+
+RunOutcome RunController::LosePlace(JobRecord& job, AttemptRecord& attempt,
+                                    const NodeId& node,
+                                    absl::string_view why) const {
+  Place* const place = PlaceOn(attempt, node);
+  COHORT_CHECK(place != nullptr && !IsOver(*place)) << attempt.id;
+  RunOutcome outcome;
+  place->phase = v1::PLACE_PHASE_LOST;
+  outcome.attempt_changed = true;
+  std::vector<ProcessEnd> ends;
+  for (Process& process : attempt.processes) {
+    if (process.node != node || process.over()) continue;
+    if (process.state < v1::PROCESS_STATE_EXITED) {
+      ends.push_back({.slot = process.slot,
+                      .node = node,
+                      .cause = v1::ATTEMPT_CAUSE_NODE_LOST,
+                      .detail = std::string(why),
+                      .fact = std::string(why)});
+    }
+    Lose(process, outcome);
+  }
+  ApplyEnds(job, attempt, std::move(ends), outcome);
+  Advance(job, attempt, outcome);
+  return outcome;
+}
+
+RunOutcome RunController::EndBy(JobRecord& job, AttemptRecord& attempt,
+                                AttemptCause cause, std::string why) const {
+  RunOutcome outcome;
+  if (cause == v1::ATTEMPT_CAUSE_STOPPED) {
+    MoveJob(v1::JOB_STATE_STOPPING, outcome);
+  }
+  const bool is_told = cause != v1::ATTEMPT_CAUSE_ORPHAN;
+  SetCause(attempt,
+           {.cause = cause,
+            .detail = why,
+            .facts = is_told ? std::vector<std::string>{why}
+                             : std::vector<std::string>()},
            outcome);
   Advance(job, attempt, outcome);
   return outcome;
@@ -179,347 +588,116 @@ RunOutcome RunController::LosePart(JobRecord& job, AttemptRecord& attempt,
 
 RunOutcome RunController::EndOrphan(JobRecord& job,
                                     AttemptRecord& attempt) const {
-  RunOutcome outcome;
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_ORPHAN,
-            .detail = "ended on request after the store was restored"},
-           outcome);
-  Advance(job, attempt, outcome);
-  return outcome;
+  return EndBy(job, attempt, v1::ATTEMPT_CAUSE_ORPHAN,
+               "ended on request after the store was restored");
 }
 
 RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt) const {
-  RunOutcome outcome;
-  MoveJob(v1::JOB_STATE_STOPPING, outcome);
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_STOPPED,
-            .detail = "stopped on request",
-            .facts = {"stopped on request"}},
-           outcome);
-  Advance(job, attempt, outcome);
-  return outcome;
-}
-
-RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
-                                absl::string_view why) const {
-  COHORT_CHECK(attempt.state != v1::ATTEMPT_STATE_ENDED) << attempt.id;
-  RunOutcome outcome;
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_DRAINED,
-            .detail = std::string(why),
-            .facts = {std::string(why)}},
-           outcome);
-  Advance(job, attempt, outcome);
-  return outcome;
+  return EndBy(job, attempt, v1::ATTEMPT_CAUSE_STOPPED, "stopped on request");
 }
 
 RunOutcome RunController::GiveWay(JobRecord& job, AttemptRecord& attempt,
                                   absl::string_view why) const {
   COHORT_CHECK(attempt.state == v1::ATTEMPT_STATE_PREPARING) << attempt.id;
+  return EndBy(job, attempt, v1::ATTEMPT_CAUSE_NODE_FAILED, std::string(why));
+}
+
+RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
+                                const NodeId& node,
+                                absl::string_view why) const {
+  COHORT_CHECK(attempt.state != v1::ATTEMPT_STATE_ENDED) << attempt.id;
+  if (!RunsOneByOne(job) || attempt.state != v1::ATTEMPT_STATE_RUNNING) {
+    return EndBy(job, attempt, v1::ATTEMPT_CAUSE_DRAINED, std::string(why));
+  }
   RunOutcome outcome;
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_NODE_FAILED,
-            .detail = std::string(why),
-            .facts = {std::string(why)}},
-           outcome);
+  for (Process& process : attempt.processes) {
+    if (process.node != node || process.over() || process.leaving) continue;
+    process.leaving = true;
+    outcome.slots.insert(process.slot);
+    outcome.goals_changed = true;
+  }
+  return outcome;
+}
+
+RunOutcome RunController::Resize(JobRecord& job,
+                                 AttemptRecord& attempt) const {
+  RunOutcome outcome;
+  for (Process& process : attempt.processes) {
+    if (process.slot < job.num_workers || process.retired) continue;
+    process.retired = true;
+    outcome.slots.insert(process.slot);
+    BumpEpoch(job, attempt, outcome);
+  }
+  outcome.asks = true;  // those that waited may be gone
+  Vacate(job, attempt, outcome);
   Advance(job, attempt, outcome);
   return outcome;
 }
 
-void RunController::ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
-                               const ObservedAttempt& observed,
-                               RunOutcome& outcome) const {
-  const AttemptRank* first_failed = nullptr;
-  int first_order = std::numeric_limits<int>::max();
-  for (const ObservedRank& seen : observed.ranks) {
-    AttemptRank* rank = FindRank(part, seen.rank);
-    if (rank == nullptr) continue;
-    const AttemptRank before = *rank;
-    rank->state = std::max(rank->state, seen.state);
-    if (seen.pid > 0) rank->pid = seen.pid;
-    if (seen.state == v1::RANK_STATE_EXITED && seen.exit.has_value() &&
-        !rank->exit.has_value()) {
-      rank->exit = seen.exit;
-      rank->exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
-    }
-    if (*rank != before) outcome.attempt_changed = true;
-    const int order = seen.exit_order > 0 ? seen.exit_order
-                                          : std::numeric_limits<int>::max() - 1;
-    if (rank->exit.has_value() && !rank->exit->ok() && !seen.ended_by_order &&
-        order < first_order) {
-      first_failed = rank;
-      first_order = order;
-    }
+// ---- how far it is ----
+
+void RunController::Start(AttemptRecord& attempt, RunOutcome& outcome) const {
+  attempt.master_port =
+      PlaceOn(attempt, attempt.processes.front().node)->master_port;
+  if (attempt.master_port > 0 && attempt.master_port <= 65'535) {
+    return MoveAttempt(attempt, v1::ATTEMPT_STATE_RUNNING, outcome);
   }
-  // Once an attempt ends for another reason its ranks fail because of that.
-  if (first_failed == nullptr || attempt.cause != v1::ATTEMPT_CAUSE_NONE)
-    return;
-  attempt.failed_rank = first_failed->rank;
-  attempt.exit = first_failed->exit;
   SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_RANK_FAILED,
-            .detail = DescribeExit(first_failed->rank, "", *attempt.exit),
-            .facts = {DescribeExit(first_failed->rank, names_(part.node),
-                                   *attempt.exit)},
-            .part = &part},
+           {.cause = v1::ATTEMPT_CAUSE_PREPARE_FAILED,
+            .detail = "rank 0's node reserved no port",
+            .facts = {"rank 0's node reserved no port"}},
            outcome);
-}
-
-// One event for each abort level of an attempt, by the first rank that told of
-// it: all ranks of a gang climb together.
-void RunController::ApplyGpuEnds(AttemptRecord& attempt,
-                                 const AttemptPart& part,
-                                 const ObservedAttempt& observed,
-                                 RunOutcome& outcome) const {
-  for (const ObservedRank& seen : observed.ranks) {
-    const uint32_t bit = uint32_t{1} << static_cast<int>(seen.gpu_abort_level);
-    if (seen.gpu_abort_level == v1::GPU_ABORT_LEVEL_UNSPECIFIED ||
-        (attempt.gpu_abort_levels & bit) != 0 || !HasRank(part, seen.rank)) {
-      continue;
-    }
-    attempt.gpu_abort_levels |= bit;
-    outcome.attempt_changed = true;
-    outcome.notes.push_back(
-        {.kind = KindOf(seen.gpu_abort_level),
-         .text = absl::StrCat(
-             "rank ", seen.rank, ": ",
-             Cut(OneLine(seen.gpu_why), limits_.detail_bytes_max))});
-  }
-}
-
-void RunController::ApplyTail(JobRecord& job, const AttemptRecord& attempt,
-                              const AttemptPart& part,
-                              const ObservedAttempt& observed,
-                              RunOutcome& outcome) const {
-  if (observed.stderr_tail.empty() || !job.stderr_tail.empty() ||
-      attempt.failed_rank < 0 || !HasRank(part, attempt.failed_rank)) {
-    return;
-  }
-  job.stderr_tail = Cut(observed.stderr_tail, limits_.stderr_bytes_max);
-  outcome.job_changed = true;
-}
-
-void RunController::ApplyMetrics(JobRecord& job, const AttemptPart& part,
-                                 const ObservedAttempt& observed,
-                                 RunOutcome& outcome) const {
-  for (const MetricsReport& report : observed.metrics) {
-    // As Ray: rank 0 speaks for the run.
-    if (report.rank != 0 || !HasRank(part, 0)) continue;
-    if (report.count <= job.metrics_count ||
-        report.json.size() > limits_.metrics_bytes_max) {
-      continue;
-    }
-    job.metrics_json = report.json;
-    job.metrics_count = report.count;
-    outcome.metrics_changed = true;
-  }
-}
-
-void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
-                                   const AttemptPart& part,
-                                   const ObservedAttempt& observed,
-                                   RunOutcome& outcome) const {
-  if (!job.spec->run().preflight() || !observed.preflight.has_value()) return;
-  const ObservedPreflight& told = *observed.preflight;
-  const bool failed = told.verdict == v1::PREFLIGHT_VERDICT_FAILED;
-  const std::string json =
-      told.json.size() <= limits_.preflight_bytes_max ? told.json : "";
-  if (job.preflight.has_value() && job.preflight->attempt == attempt.number) {
-    Preflight& known = *job.preflight;
-    // Several nodes tell of one failure, the one with rank 0 in full.
-    if (known.json.empty() && !json.empty()) {
-      known.json = json;
-      outcome.job_changed = true;
-    }
-    if (!failed || known.verdict == v1::PREFLIGHT_VERDICT_FAILED) return;
-  }
-  const std::string summary =
-      Cut(OneLine(told.summary), limits_.detail_bytes_max);
-  job.preflight = Preflight{.attempt = attempt.number,
-                            .verdict = told.verdict,
-                            .summary = summary,
-                            .json = json};
-  outcome.job_changed = true;
-  outcome.preflight_told = true;
-  outcome.notes.push_back({.kind = failed ? "preflight_failed"
-                                   : told.verdict == v1::PREFLIGHT_VERDICT_SLOW
-                                       ? "preflight_slow"
-                                       : "preflight_passed",
-                           .text = summary});
-  if (!failed) return;
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED,
-            .detail = absl::StrCat("preflight: ", summary),
-            .facts = {absl::StrCat("preflight: ", summary)},
-            .part = &part},
-           outcome);
-}
-
-void RunController::ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
-                               AttemptPart& part,
-                               const ObservedAttempt& observed,
-                               RunOutcome& outcome) const {
-  const AttemptPart before = part;
-  const bool begins_anew = observed.phase == v1::PHASE_PREPARING ||
-                           observed.phase == v1::PHASE_PREPARED;
-  if (begins_anew && part.phase == v1::PART_PHASE_RUNNING) {
-    // Its daemon was put back to a time before it started them: alone and from
-    // the beginning they would not be the gang's.
-    ObservedAttempt missing = observed;
-    missing.end = v1::END_CAUSE_MISSING;
-    missing.detail = "its node does not know its ranks any more";
-    outcome.attempt_changed = true;
-    return ApplyEnd(job, attempt, part, missing, outcome);
-  }
-  switch (observed.phase) {
-    case v1::PHASE_PREPARING:
-      // A restarted daemon prepares anew; the port that it had is gone.
-      if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
-        part.phase = v1::PART_PHASE_ASSIGNED;
-        part.master_port = 0;
-      }
-      break;
-    case v1::PHASE_PREPARED:
-      if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
-        part.phase = v1::PART_PHASE_PREPARED;
-        part.master_port = observed.master_port;
-      }
-      break;
-    case v1::PHASE_RUNNING:
-      // Nothing runs before the head said so.
-      if (attempt.state != v1::ATTEMPT_STATE_PREPARING) {
-        part.phase = std::max(part.phase, v1::PART_PHASE_RUNNING);
-      }
-      break;
-    case v1::PHASE_ENDED:
-      ApplyEnd(job, attempt, part, observed, outcome);
-      break;
-    default:
-      break;
-  }
-  if (part.phase != before.phase || part.master_port != before.master_port) {
-    outcome.attempt_changed = true;
-  }
-}
-
-void RunController::ApplyEnd(const JobRecord& job, AttemptRecord& attempt,
-                             AttemptPart& part, const ObservedAttempt& observed,
-                             RunOutcome& outcome) const {
-  part.phase = observed.end == v1::END_CAUSE_MISSING ? v1::PART_PHASE_LOST
-                                                     : v1::PART_PHASE_ENDED;
-  part.ran = std::clamp(observed.ran, absl::ZeroDuration(), kRanMax);
-  outcome.parts_over.push_back(part.node);
-  const std::string node = names_(part.node);
-  const std::string detail = Cut(observed.detail, limits_.detail_bytes_max);
-  const auto end = [&](AttemptCause why, absl::string_view otherwise) {
-    EndReason reason{.cause = why,
-                     .detail = detail.empty() ? std::string(otherwise) : detail,
-                     .facts = {},
-                     .part = &part};
-    reason.facts = {absl::StrCat(node, ": ", reason.detail)};
-    if (why == v1::ATTEMPT_CAUSE_KEEPER_LOST ||
-        why == v1::ATTEMPT_CAUSE_NODE_LOST) {
-      reason.facts.push_back(DescribeLoss(part, node));
-    }
-    SetCause(attempt, std::move(reason), outcome);
-  };
-  switch (observed.end) {
-    case v1::END_CAUSE_PREPARE_FAILED:
-      return end(v1::ATTEMPT_CAUSE_PREPARE_FAILED, "it could not be prepared");
-    case v1::END_CAUSE_PACKAGE_LOST:
-      return end(v1::ATTEMPT_CAUSE_PACKAGE_LOST,
-                 "the head does not have its package");
-    case v1::END_CAUSE_NODE_FAILED:
-      return end(v1::ATTEMPT_CAUSE_NODE_FAILED, "its node could not begin it");
-    case v1::END_CAUSE_DEVICE_FAULT:
-      return end(v1::ATTEMPT_CAUSE_DEVICE_FAULT,
-                 "a device of its ranks has a fault");
-    case v1::END_CAUSE_KEEPER_LOST:
-      return end(v1::ATTEMPT_CAUSE_KEEPER_LOST, "its keeper died");
-    case v1::END_CAUSE_MISSING:
-      return end(v1::ATTEMPT_CAUSE_NODE_LOST, "its node knows nothing of it");
-    case v1::END_CAUSE_DAEMON_SHUTDOWN:
-      return end(v1::ATTEMPT_CAUSE_DAEMON_SHUTDOWN, "its worker was shut down");
-    case v1::END_CAUSE_TIME_LIMIT:
-      return ApplyTimeLimit(job, attempt, part, observed, outcome);
-    default:
-      break;
-  }
-  if (attempt.state == v1::ATTEMPT_STATE_PREPARING) {
-    return end(v1::ATTEMPT_CAUSE_PREPARE_FAILED,
-               "it ended before its ranks started");
-  }
-  for (const AttemptRank& rank : part.ranks) {
-    if (rank.exit.has_value() && rank.exit->ok()) continue;
-    return end(v1::ATTEMPT_CAUSE_RANK_FAILED,
-               absl::StrCat("rank ", rank.rank, " ended in an unknown way"));
-  }
-}
-
-void RunController::ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
-                                   const AttemptPart& part,
-                                   const ObservedAttempt& observed,
-                                   RunOutcome& outcome) const {
-  const std::string text =
-      absl::StrCat("ran for ", absl::FormatDuration(TimeLimitOf(*job.spec)),
-                   ", its --time-limit");
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_TIME_LIMIT,
-            .detail = text,
-            .facts = {absl::StrCat("it ", text, ", on ", names_(part.node))},
-            .part = &part},
-           outcome);
-  if (attempt.cause != v1::ATTEMPT_CAUSE_TIME_LIMIT || attempt.failed_rank >= 0)
-    return;
-  // No rank failed; how the first of them ended is kept with its last words.
-  int first_order = std::numeric_limits<int>::max();
-  for (const ObservedRank& seen : observed.ranks) {
-    if (!seen.exit.has_value() || seen.exit_order >= first_order ||
-        !HasRank(part, seen.rank)) {
-      continue;
-    }
-    first_order = seen.exit_order;
-    attempt.failed_rank = seen.rank;
-    attempt.exit = seen.exit;
-    attempt.exit->detail = Cut(seen.exit->detail, limits_.detail_bytes_max);
-  }
 }
 
 void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
                             RunOutcome& outcome) const {
   if (attempt.state == v1::ATTEMPT_STATE_PREPARING &&
-      attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
-      AllParts(attempt, v1::PART_PHASE_PREPARED)) {
-    for (const AttemptPart& part : attempt.parts) {
-      if (HoldsRankZero(part)) attempt.master_port = part.master_port;
-    }
-    if (attempt.master_port <= 0 || attempt.master_port > 65535) {
-      SetCause(attempt,
-               {.cause = v1::ATTEMPT_CAUSE_PREPARE_FAILED,
-                .detail = "rank 0's node reserved no port",
-                .facts = {"rank 0's node reserved no port"}},
-               outcome);
-    } else {
-      MoveAttempt(attempt, v1::ATTEMPT_STATE_RUNNING, outcome);
-    }
+      attempt.cause == v1::ATTEMPT_CAUSE_NONE && AllPrepared(attempt)) {
+    Start(attempt, outcome);
   }
   if (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
       attempt.cause == v1::ATTEMPT_CAUSE_NONE) {
-    if (AllParts(attempt, v1::PART_PHASE_RUNNING) &&
+    if (AllRun(attempt) &&
         StateAfter(job, outcome) == v1::JOB_STATE_STARTING) {
       MoveJob(v1::JOB_STATE_RUNNING, outcome);
     }
-    if (AllOver(attempt)) {
-      SetCause(attempt, {.cause = v1::ATTEMPT_CAUSE_SUCCEEDED}, outcome);
-      return End(job, attempt, outcome);
-    }
+    if (AllOver(attempt) && !HasWaiting(attempt)) Complete(attempt, outcome);
   }
   if (attempt.cause == v1::ATTEMPT_CAUSE_NONE) return;
-  if (attempt.state == v1::ATTEMPT_STATE_PREPARING ||
-      attempt.state == v1::ATTEMPT_STATE_RUNNING) {
+  if (attempt.cause != v1::ATTEMPT_CAUSE_SUCCEEDED &&
+      (attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+       attempt.state == v1::ATTEMPT_STATE_RUNNING)) {
     MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDING, outcome);
+    outcome.asks = true;  // nothing is asked for any more
+  }
+  for (Place& place : attempt.places) {
+    if (IsOver(place) || AnyLiveOn(attempt, place.node)) continue;
+    place.phase = v1::PLACE_PHASE_ENDED;
+    outcome.attempt_changed = true;
+    outcome.goals_changed = true;
   }
   if (AllOver(attempt)) End(job, attempt, outcome);
+}
+
+void RunController::Complete(AttemptRecord& attempt,
+                             RunOutcome& outcome) const {
+  const auto failed =
+      std::find_if(attempt.processes.begin(), attempt.processes.end(),
+                   [](const Process& each) { return !each.succeeded(); });
+  if (failed == attempt.processes.end()) {
+    return SetCause(attempt, {.cause = v1::ATTEMPT_CAUSE_SUCCEEDED}, outcome);
+  }
+  const int slot =
+      attempt.failed_rank >= 0 ? attempt.failed_rank : failed->slot;
+  const std::string detail =
+      attempt.exit.has_value()
+          ? DescribeExit(slot, "", *attempt.exit)
+          : absl::StrCat("rank ", slot, " ended in an unknown way");
+  SetCause(attempt,
+           {.cause = v1::ATTEMPT_CAUSE_RANK_FAILED,
+            .detail = detail,
+            .facts = {}},
+           outcome);
 }
 
 void RunController::End(JobRecord& job, AttemptRecord& attempt,
@@ -527,6 +705,9 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
   MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDED, outcome);
   outcome.attempt_ended = true;
   outcome.job_changed = true;
+  for (const Process& process : attempt.processes) {
+    if (process.has_row) outcome.slots.insert(process.slot);
+  }
   job.ran = std::min(job.ran + RanFor(attempt), kRanMax);
   if (StateAfter(job, outcome) == v1::JOB_STATE_STOPPING) {
     job.reason = "stopped on request";
@@ -554,8 +735,13 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   if (failure == v1::FAILURE_CLASS_NONE) {
     return MoveJob(v1::JOB_STATE_PENDING, outcome);
   }
+  // Under ONE and NONE each end of a process was charged when it came.
+  const bool is_charged =
+      RunsOneByOne(job) && attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED;
   const Verdict verdict =
-      Charge(job, attempt.cause, failure, limits_.free_infra_restarts);
+      is_charged ? Verdict{.charged = true}
+                 : Charge(job, attempt.cause, failure,
+                          limits_.free_infra_restarts);
   attempt.causes.push_back(DescribeEnd(attempt));
   job.failure_class = failure;
   job.causes = attempt.causes;
@@ -572,10 +758,12 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
     job.causes.push_back("no attempt of it can start without its package");
   }
   const bool time_left = job.ran < TimeLimitOf(*job.spec);
-  if (verdict.charged && !verdict.again) {
+  if (verdict.charged && !verdict.again &&
+      job.spec->run().restart() != v1::RESTART_POLICY_NONE) {
     job.causes.push_back(absl::StrCat("--max-failures ",
                                       job.spec->run().max_failures(),
-                                      " allows no other attempt"));
+                                      is_charged ? " allows no other start of the rank"
+                                                 : " allows no other attempt"));
   } else if (verdict.again && !time_left) {
     absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
                     absl::FormatDuration(TimeLimitOf(*job.spec)));

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "common/strong_id.h"
 #include "head/placement/placement.h"
 #include "head/state/cause_chain.h"
+#include "head/state/desired.h"
+#include "head/state/end_reason.h"
 #include "head/state/observed.h"
 #include "head/store/enum_text.h"
 #include "head/store/records.h"
@@ -37,15 +40,19 @@ constexpr bool MayMove(AttemptState from, AttemptState to) {
 struct RunOutcome {
   bool job_changed = false;         // the job's row is to be stored
   bool attempt_changed = false;     // the attempt's row is to be stored
+  std::set<int> slots;              // of which rows of their own are
   bool metrics_changed = false;     // only the job's metrics: stored when due
   bool preflight_told = false;      // job.preflight is new and has no time yet
   std::vector<JobState> job_moves;  // in this order
-  // Goals of all parts may be other ones.
+  // Goals at all places may be other ones.
   bool goals_changed = false;
-  // Rank 0's part has other directories to remove.
+  // Slot 0's place has other directories to remove.
   bool retired_changed = false;
-  // Parts that became over now: their resources return.
-  std::vector<NodeId> parts_over;
+  // Processes that became over now, and where: their resources return.
+  std::vector<std::pair<Incarnation, NodeId>> over;
+  // Which slots wait to be filled may be other ones.
+  bool asks = false;
+  bool epoch_changed = false;
   // Checkpoint records that were dealt with.
   std::vector<std::string> acknowledged;
   bool attempt_ended = false;
@@ -58,20 +65,27 @@ struct RunOutcome {
   std::vector<Note> notes;
 };
 
-// How the run of a job goes on: attempts, first failures, budgets, checkpoints.
+// How the run of a job goes on: attempts, processes, first failures, budgets,
+// checkpoints.
 //
-//   JB-2: an attempt is charged at most once, and only after it ended.
+//   JB-2: an attempt is charged at most once, and only after it ended; under
+//         ONE and NONE each end of a process at most once.
 //   CK-1: a checkpoint exists when its record is committed, fenced by attempt
 //         and epoch: only the present attempt of a job adds to the row.
 //   PF-4: an attempt that does not come through its preflight ends by that,
 //         whichever rank was seen to fail first.
+//   PR-1: a slot is filled again only once nothing of its process is left.
+//   PR-3: a process of an earlier incarnation changes nothing.
+//   PR-4: one step makes at most one epoch, and each change of who is in it
+//         makes one.
 //
 // Decides on the two records it is given and nothing else.  Immutable; belongs
 // to ClusterState.
 class RunController {
  public:
   struct Limits {
-    // Ends by loss of a node or keeper that start again whatever max_failures.
+    // Ends by loss of a node or keeper that start again whatever max_failures:
+    // of a job, under ONE and NONE of each slot.
     int free_infra_restarts = 3;
     // Records in a job's row when num_to_keep is 0; directories stay.
     size_t checkpoints_max = 1'000;
@@ -86,26 +100,31 @@ class RunController {
   RunController(Limits limits, NodeNames names)
       : limits_(limits), names_(std::move(names)) {}
 
-  // The next attempt of a job that was planned; `master_address` is where rank
+  // The next attempt of a job that was planned; `master_address` is where slot
   // 0's node can be reached.  The caller moves the job to STARTING.
   AttemptRecord Begin(JobRecord& job, const AttemptId& id, const Plan& plan,
                       std::string master_address) const;
 
-  // What `node`, which has a part of `attempt` that is not over, says of it.
+  // The slots from `first` on, as many as the plan has ranks, are filled.
+  // REQUIRES: they wait.
+  RunOutcome Fill(JobRecord& job, AttemptRecord& attempt, int first,
+                  const Plan& plan, const std::string& master_address) const;
+
+  // What `node`, which has a place of `attempt` that is not over, says of it.
   // REQUIRES: the attempt is the job's last and has not ENDED.
   RunOutcome Observe(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
-                     const ObservedAttempt& observed) const;
+                     const v1::ObservedPlace& observed) const;
 
-  // As Observe, for a part that is over: what may still come is a stderr tail,
+  // As Observe, for a place that is over: what may still come is a stderr tail,
   // while the job tells of that attempt's failure, and, of `latest`, the job's
   // last attempt, that retired directories are gone.
-  RunOutcome ObserveAfterwards(JobRecord& job, const AttemptRecord& attempt,
+  RunOutcome ObserveAfterwards(JobRecord& job, AttemptRecord& attempt,
                                const AttemptRecord& latest, const NodeId& node,
-                               const ObservedAttempt& observed) const;
+                               const v1::ObservedPlace& observed) const;
 
-  // The node is dead, or has nothing of its part.
-  RunOutcome LosePart(JobRecord& job, AttemptRecord& attempt,
-                      const NodeId& node, absl::string_view why) const;
+  // The node is dead, or has nothing of its place.
+  RunOutcome LosePlace(JobRecord& job, AttemptRecord& attempt,
+                       const NodeId& node, absl::string_view why) const;
 
   // A person ends an attempt that was an orphan: its job begins another.
   RunOutcome EndOrphan(JobRecord& job, AttemptRecord& attempt) const;
@@ -113,10 +132,11 @@ class RunController {
   // A person stops the job.
   RunOutcome Stop(JobRecord& job, AttemptRecord& attempt) const;
 
-  // A node of the attempt is to be empty: it ends with the job's grace and
-  // starts again elsewhere, uncharged.  Nothing when it ends already.
+  // A node of the attempt is to be empty: what is there ends with the job's
+  // grace and starts again elsewhere, uncharged; under ALL, the whole attempt.
+  // Nothing when it ends already.
   // REQUIRES: the attempt is the job's last and has not ENDED.
-  RunOutcome Evict(JobRecord& job, AttemptRecord& attempt,
+  RunOutcome Evict(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
                    absl::string_view why) const;
 
   // A node has no room for what it was to begin: the attempt ends before its
@@ -125,30 +145,81 @@ class RunController {
   RunOutcome GiveWay(JobRecord& job, AttemptRecord& attempt,
                      absl::string_view why) const;
 
+  // The job is to have job.num_workers slots: adds some that wait, or ends the
+  // highest.  REQUIRES: the policy is not ALL; as Evict.
+  RunOutcome Resize(JobRecord& job, AttemptRecord& attempt) const;
+
  private:
-  void ApplyRanks(AttemptRecord& attempt, AttemptPart& part,
-                  const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyGpuEnds(AttemptRecord& attempt, const AttemptPart& part,
-                    const ObservedAttempt& observed, RunOutcome& outcome) const;
+  // How a process ended, or did not begin.
+  struct ProcessEnd {
+    int slot = 0;
+    NodeId node;
+    AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;  // NONE: with success
+    std::string detail;
+    std::string fact;  // for the chain of causes
+    int order = 0;     // of the ends at its place
+  };
+
   void ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
-                      const AttemptPart& part, const ObservedAttempt& observed,
+                      const NodeId& node, const v1::ObservedPlace& observed,
                       RunOutcome& outcome) const;
-  void ApplyPhase(const JobRecord& job, AttemptRecord& attempt,
-                  AttemptPart& part, const ObservedAttempt& observed,
-                  RunOutcome& outcome) const;
-  void ApplyEnd(const JobRecord& job, AttemptRecord& attempt, AttemptPart& part,
-                const ObservedAttempt& observed, RunOutcome& outcome) const;
-  void ApplyTimeLimit(const JobRecord& job, AttemptRecord& attempt,
-                      const AttemptPart& part, const ObservedAttempt& observed,
-                      RunOutcome& outcome) const;
-  void ApplyTail(JobRecord& job, const AttemptRecord& attempt,
-                 const AttemptPart& part, const ObservedAttempt& observed,
+  // What became of its processes; of those that end now, how.
+  void ApplyPlace(AttemptRecord& attempt, Place& place,
+                  const v1::ObservedPlace& observed, RunOutcome& outcome,
+                  std::vector<ProcessEnd>& ends) const;
+  void FailPlace(AttemptRecord& attempt, Place& place,
+                 const v1::ObservedPlace& observed, RunOutcome& outcome,
+                 std::vector<ProcessEnd>& ends) const;
+  void ApplyProcesses(AttemptRecord& attempt, Place& place,
+                      const v1::ObservedPlace& observed, RunOutcome& outcome,
+                      std::vector<ProcessEnd>& ends) const;
+  void ApplyProcess(AttemptRecord& attempt, Process& process,
+                    const v1::ObservedProcess& seen, RunOutcome& outcome,
+                    std::vector<ProcessEnd>& ends) const;
+  void ApplyGpuEnd(AttemptRecord& attempt, const v1::ObservedProcess& seen,
+                   RunOutcome& outcome) const;
+  void ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
+                    const NodeId& node, const v1::ObservedPlace& observed,
+                    RunOutcome& outcome) const;
+  void ApplyTails(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
+                  const v1::ObservedPlace& observed, RunOutcome& outcome) const;
+  ProcessEnd EndOf(const AttemptRecord& attempt, const Process& process,
+                   const v1::ObservedProcess& seen) const;
+  // Nothing of it is left, and nobody knows how it ended.
+  void Lose(Process& process, RunOutcome& outcome) const;
+  void LoseUnknown(Process& process, RunOutcome& outcome,
+                   std::vector<ProcessEnd>& ends) const;
+  void SetOver(Process& process, RunOutcome& outcome) const;
+
+  // What follows from the ends of processes, by the restart policy.
+  void ApplyEnds(JobRecord& job, AttemptRecord& attempt,
+                 std::vector<ProcessEnd> ends, RunOutcome& outcome) const;
+  void EndGang(const JobRecord& job, AttemptRecord& attempt,
+               const std::vector<ProcessEnd>& ends, RunOutcome& outcome) const;
+  void EndSlot(JobRecord& job, AttemptRecord& attempt, const ProcessEnd& end,
+               RunOutcome& outcome) const;
+  void EndByTimeLimit(const JobRecord& job, AttemptRecord& attempt,
+                      const ProcessEnd& end, RunOutcome& outcome) const;
+  // To the slot's budget, and whether it is filled again.
+  void ChargeSlot(JobRecord& job, AttemptRecord& attempt,
+                  const ProcessEnd& end, RunOutcome& outcome) const;
+  // Slots whose processes are over and are to be filled again wait from now on;
+  // those that a smaller job does not have go.
+  void Vacate(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
+  void BumpEpoch(JobRecord& job, AttemptRecord& attempt,
                  RunOutcome& outcome) const;
-  void ApplyMetrics(JobRecord& job, const AttemptPart& part,
-                    const ObservedAttempt& observed, RunOutcome& outcome) const;
-  // Takes the attempt as far as its parts and its cause let it.
+
+  RunOutcome EndBy(JobRecord& job, AttemptRecord& attempt, AttemptCause cause,
+                   std::string why) const;
+  static void SetCause(AttemptRecord& attempt, EndReason reason,
+                       RunOutcome& outcome);
+
+  // Takes the attempt as far as its processes and its cause let it.
   void Advance(JobRecord& job, AttemptRecord& attempt,
                RunOutcome& outcome) const;
+  void Start(AttemptRecord& attempt, RunOutcome& outcome) const;
+  // Nothing of it runs any more, and nobody made it end.
+  void Complete(AttemptRecord& attempt, RunOutcome& outcome) const;
   void End(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
   void Succeed(JobRecord& job, RunOutcome& outcome) const;
   // What becomes of the job after an attempt that neither succeeded nor was
@@ -158,5 +229,18 @@ class RunController {
   const Limits limits_;
   const NodeNames names_;
 };
+
+// Whether the processes of a job live and fail one by one.
+bool RunsOneByOne(const JobRecord& job);
+
+// Slots of an attempt that wait together: a dead one alone, those that a resize
+// added all at once.
+struct SlotAsk {
+  int first = 0;
+  int count = 1;
+
+  friend bool operator==(const SlotAsk&, const SlotAsk&) = default;
+};
+std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt);
 
 }  // namespace cohort::head

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/run_controller_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -21,11 +22,9 @@ class RunControllerPreflightTest : public RunControllerTest {
     job_.spec.Own().mutable_run()->set_preflight(true);
   }
 
-  ObservedAttempt Told(PreflightVerdict verdict, const std::string& summary,
+  v1::ObservedPlace Told(PreflightVerdict verdict, const std::string& summary,
                        const std::string& json = "") {
-    ObservedAttempt observed = At(v1::PHASE_RUNNING);
-    observed.preflight = {.verdict = verdict, .summary = summary, .json = json};
-    return observed;
+    return WithPreflight(At(Stage::kRunning), verdict, summary, json);
   }
   static std::vector<std::string> KindsOf(const RunOutcome& outcome) {
     std::vector<std::string> kinds;
@@ -38,7 +37,7 @@ class RunControllerPreflightTest : public RunControllerTest {
 
 TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   Run();
-  const ObservedAttempt told =
+  const v1::ObservedPlace told =
       Told(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0\nand 1", "{}");
   const RunOutcome first = Say(a_, told);
   EXPECT_TRUE(first.job_changed);
@@ -46,21 +45,19 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   EXPECT_THAT(KindsOf(first), ElementsAre("preflight_slow"));
   // Observed sets repeat it.
   EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
-  EXPECT_EQ(job_.preflight, (Preflight{.attempt = 1,
-                                       .verdict = v1::PREFLIGHT_VERDICT_SLOW,
-                                       .summary = "ranks 0 and 1",
-                                       .json = "{}"}));
+  ASSERT_TRUE(job_.preflight.has_value());
+  EXPECT_EQ(job_.preflight->attempt(), 1);
+  EXPECT_EQ(job_.preflight->report(),
+            PreflightOf(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0 and 1", "{}"));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 class RunControllerGpuTest : public RunControllerPreflightTest {
  protected:
-  ObservedAttempt Told(int rank, GpuAbortLevel level, const std::string& why) {
-    ObservedAttempt observed = At(v1::PHASE_RUNNING);
-    observed.ranks = {{.rank = rank,
-                       .state = v1::RANK_STATE_RUNNING,
-                       .gpu_abort_level = level,
-                       .gpu_why = why}};
+  v1::ObservedPlace Told(int rank, GpuAbortLevel level, const std::string& why) {
+    v1::ObservedPlace observed = At(Stage::kRunning);
+    observed.mutable_processes(rank)->mutable_gpu_end()->set_level(level);
+    observed.mutable_processes(rank)->mutable_gpu_end()->set_why(why);
     return observed;
   }
 };
@@ -108,14 +105,14 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
   EXPECT_THAT(job_.causes,
               ElementsAre("preflight: rank 1 hangs",
                           "attempt 1 ended before its command ran"));
-  EXPECT_EQ(job_.preflight->summary, "rank 1 hangs");
-  EXPECT_EQ(job_.preflight->json, "{}");
+  EXPECT_EQ(job_.preflight->report().summary(), "rank 1 hangs");
+  EXPECT_EQ(job_.preflight->report().json(), "{}");
 }
 
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
   Run();
-  ObservedAttempt exited = Exited(0, 1);
-  exited.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace exited = Exited(0, 1);
+  exited.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(a_, exited);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
   Say(b_, Told(v1::PREFLIGHT_VERDICT_FAILED, "ranks 0 and 1"));

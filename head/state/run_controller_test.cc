@@ -18,6 +18,7 @@
 #include "head/state/reconciler.h"
 #include "head/state/testing/run_controller_fixture.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -25,9 +26,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::_;
 using ::testing::Pair;
 
-constexpr AttemptState kStates[] = {
+constexpr AttemptState kAttemptStates[] = {
     v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_RUNNING,
     v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED};
 
@@ -40,8 +42,8 @@ TEST(AttemptEdgeTest, AreAsDrawn) {
       {v1::ATTEMPT_STATE_RUNNING, v1::ATTEMPT_STATE_ENDED},
       {v1::ATTEMPT_STATE_ENDING, v1::ATTEMPT_STATE_ENDED},
   };
-  for (const AttemptState from : kStates) {
-    for (const AttemptState to : kStates) {
+  for (const AttemptState from : kAttemptStates) {
+    for (const AttemptState to : kAttemptStates) {
       EXPECT_EQ(MayMove(from, to), edges.contains({from, to}))
           << EnumText(from) << " " << EnumText(to);
     }
@@ -49,30 +51,30 @@ TEST(AttemptEdgeTest, AreAsDrawn) {
 }
 
 TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(b_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
-  ObservedAttempt with_port = At(v1::PHASE_PREPARED);
-  with_port.master_port = 29500;
+  v1::ObservedPlace with_port = At(Stage::kPrepared);
+  with_port.set_master_port(29501);
   const RunOutcome outcome = Say(a_, with_port);
   EXPECT_TRUE(outcome.goals_changed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   EXPECT_EQ(attempt_.master_address, "host-a");
-  EXPECT_EQ(attempt_.master_port, 29500);
+  EXPECT_EQ(attempt_.master_port, 29501);
   EXPECT_EQ(job_.state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
-  Say(a_, At(v1::PHASE_PREPARED));
-  Say(a_, At(v1::PHASE_PREPARING));
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
+  Say(a_, At(Stage::kPreparing));
+  Say(b_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_PREPARING);
-  Say(a_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 
 TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
   Run();
-  EXPECT_THAT(Say(a_, Exited(0, 0)).parts_over, ElementsAre(a_));
+  EXPECT_THAT(Say(a_, Exited(0, 0)).over, ElementsAre(Pair(_, a_)));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   const RunOutcome outcome = Say(b_, Exited(1, 0));
   EXPECT_TRUE(outcome.attempt_ended);
@@ -84,8 +86,8 @@ TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
 
 TEST_F(RunControllerTest,
        SucceedsThroughRunningWhenRanksAreQuickerThanReports) {
-  Say(a_, At(v1::PHASE_PREPARED));
-  Say(b_, At(v1::PHASE_PREPARED));
+  Say(a_, At(Stage::kPrepared));
+  Say(b_, At(Stage::kPrepared));
   Say(a_, Exited(0, 0));
   EXPECT_THAT(Say(b_, Exited(1, 0)).job_moves,
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
@@ -103,13 +105,13 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.failed_rank, 1);
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
 
   Begin();
   EXPECT_EQ(job_.attempts, 2);
   // Why it failed last is told while it runs again.
-  EXPECT_EQ(job_.exit->code, 3);
+  EXPECT_EQ(job_.exit->code(), 3);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
   Run();
   Say(a_, Exited(0, 4));
@@ -132,30 +134,29 @@ TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
 }
 
 TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
-  attempt_.parts[0].ranks.push_back({.rank = 2, .local_rank = 1});
+  attempt_.processes.push_back(
+      {.slot = 2, .incarnation = 3, .node = a_, .local_rank = 1});
   Run();
-  ObservedAttempt both = Exited(0, 1);
-  both.ranks[0].exit_order = 2;
-  both.ranks.push_back(both.ranks[0]);
-  both.ranks[1].rank = 2;
-  both.ranks[1].exit = ExitStatus{.code = 0, .signal = 11};
-  both.ranks[1].exit_order = 1;
+  v1::ObservedPlace both = ExitedAt(attempt_, 1);
+  both.mutable_processes(0)->set_exit_order(2);
+  both.mutable_processes(2)->mutable_exit()->set_code(0);
+  both.mutable_processes(2)->mutable_exit()->set_signal(11);
+  both.mutable_processes(2)->set_exit_order(1);
   Say(a_, both);
   EXPECT_EQ(attempt_.failed_rank, 2);
-  EXPECT_EQ(attempt_.exit->signal, 11);
+  EXPECT_EQ(attempt_.exit->signal(), 11);
   // Between nodes the first report counts.
   Say(b_, Exited(1, 7));
   EXPECT_EQ(attempt_.failed_rank, 2);
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
-  ObservedAttempt failed = At(v1::PHASE_ENDED);
-  failed.end = v1::END_CAUSE_PREPARE_FAILED;
-  failed.detail = "no such package";
+  v1::ObservedPlace failed =
+      FailedBy(At(Stage::kPrepared), v1::END_CAUSE_PREPARE_FAILED, "no such package");
   Say(a_, failed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
-  stopped.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
   EXPECT_EQ(job_.failures, 1);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -165,13 +166,13 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
 // BG-1: not the user's failure, and nothing that another attempt mends.
 TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   job_.spec.Own().mutable_run()->set_max_failures(-1);
-  ObservedAttempt failed = At(v1::PHASE_ENDED);
-  failed.end = v1::END_CAUSE_PACKAGE_LOST;
-  failed.detail = "fetching package 68: the head has no file 68; upload it";
+  v1::ObservedPlace failed =
+      FailedBy(At(Stage::kPrepared), v1::END_CAUSE_PACKAGE_LOST);
+  failed.set_detail("fetching package 68: the head has no file 68; upload it");
   Say(a_, failed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_PACKAGE_LOST);
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
-  stopped.end = v1::END_CAUSE_EXITED;
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -186,7 +187,7 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
   for (int loss = 1; loss <= 4; ++loss) {
     if (loss > 1) Begin();
     Run();
-    Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+    Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
     EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
     EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
     Say(a_, Exited(0, 143, /*by_order=*/true));
@@ -205,8 +206,8 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
   Run();
   Say(a_, Exited(0, 1));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
-  ObservedAttempt lost = At(v1::PHASE_ENDED);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
+  v1::ObservedPlace lost =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_KEEPER_LOST);
   Say(b_, lost);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_KEEPER_LOST);
   EXPECT_EQ(job_.failures, 0);
@@ -216,8 +217,8 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
 
 TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
   Run();
-  ObservedAttempt shut_down = Exited(0, 143, /*by_order=*/true);
-  shut_down.end = v1::END_CAUSE_DAEMON_SHUTDOWN;
+  v1::ObservedPlace shut_down = Exited(0, 143, /*by_order=*/true);
+  shut_down = EndedBy(shut_down, v1::END_CAUSE_DAEMON_SHUTDOWN);
   Say(a_, shut_down);
   Say(b_, Exited(1, 1, /*by_order=*/true));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -253,7 +254,7 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent for 10s"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent for 10s"));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_THAT(job_.failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
@@ -276,11 +277,11 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
 
 TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
   Run();
-  const RunOutcome outcome = Say(b_, At(v1::PHASE_PREPARING));
-  EXPECT_THAT(outcome.parts_over, ElementsAre(b_));
+  const RunOutcome outcome = Say(b_, At(Stage::kPreparing));
+  EXPECT_THAT(outcome.over, ElementsAre(Pair(_, b_)));
   EXPECT_TRUE(outcome.attempt_changed);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
-  EXPECT_EQ(PartOn(attempt_, b_)->phase, v1::PART_PHASE_LOST);
+  EXPECT_TRUE(attempt_.processes[1].over());
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(job_.infra_restarts, 1);
@@ -288,10 +289,9 @@ TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
 
 TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   Run();
-  ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
-  lost.detail = "the keeper died";
-  lost.ranks[0].exit = ExitStatus{.signal = 9, .detail = "the keeper died"};
+  v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
+  lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, "the keeper died");
+  lost = WithExit(lost, ExitOf({.signal = 9, .detail = "the keeper died"}));
   Say(a_, lost);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_THAT(job_.causes,
@@ -302,10 +302,10 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
 
 TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   Run();
-  ObservedAttempt lost = Exited(0, 0, /*by_order=*/true);
-  lost.end = v1::END_CAUSE_KEEPER_LOST;
-  lost.detail = "the keeper was told to stop";
-  lost.ranks[0].exit = ExitStatus{.code = 1, .detail = lost.detail};
+  v1::ObservedPlace lost = Exited(0, 0, /*by_order=*/true);
+  const std::string why = "the keeper was told to stop";
+  lost = EndedBy(lost, v1::END_CAUSE_KEEPER_LOST, why);
+  lost = WithExit(lost, ExitOf({.code = 1, .detail = why}));
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
@@ -318,8 +318,8 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
 
 TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Run();
-  ObservedAttempt oom = Exited(1, 0);
-  oom.ranks[0].exit = ExitStatus{.signal = 9, .oom_killed = true};
+  v1::ObservedPlace oom = Exited(1, 0);
+  oom = WithExit(oom, ExitOf({.signal = 9, .oom_killed = true}));
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
@@ -333,11 +333,10 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
 // A keeper that dies after a rank of its own did not take that rank along.
 TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
   Run();
-  ObservedAttempt failed = Exited(0, 3);
-  failed.phase = v1::PHASE_RUNNING;
+  v1::ObservedPlace failed = Exited(0, 3);
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(a_, failed);
-  failed.phase = v1::PHASE_ENDED;
-  failed.end = v1::END_CAUSE_KEEPER_LOST;
+  failed = EndedBy(failed, v1::END_CAUSE_KEEPER_LOST);
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
@@ -347,8 +346,8 @@ TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
 
 TEST_F(RunControllerTest, CountsASecondLossOfOneAttemptOnce) {
   Run();
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
-  Made(controller_.LosePart(job_, attempt_, a_, "node a was silent"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
+  Made(controller_.LosePlace(job_, attempt_, a_, "node a was silent"));
   EXPECT_EQ(job_.infra_restarts, 1);
   EXPECT_THAT(job_.failures_by_class,
               ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
@@ -362,7 +361,7 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
   Run();
   attempt_.causes.assign(kCausesMax, "x");
   attempt_.causes[0] = "first";
-  Made(controller_.LosePart(job_, attempt_, b_, std::string(9'000, 'y')));
+  Made(controller_.LosePlace(job_, attempt_, b_, std::string(9'000, 'y')));
   EXPECT_EQ(attempt_.causes.size(), kCausesMax);
   EXPECT_EQ(attempt_.causes[0], "first");
   EXPECT_EQ(attempt_.causes[1], "... 3 more");
@@ -382,10 +381,10 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
 TEST_F(RunControllerTest, EvictsWithoutACharge) {
   Run();
   const RunOutcome outcome =
-      Made(controller_.Evict(job_, attempt_, "node b is drained: new kernel"));
+      Made(controller_.Evict(job_, attempt_, b_, "node b is drained: new kernel"));
   EXPECT_TRUE(outcome.goals_changed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, "again")).goals_changed);
+  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, b_, "again")).goals_changed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Say(a_, Exited(0, 1));  // torn
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -398,9 +397,9 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
 }
 
 TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
-  Made(controller_.Evict(job_, attempt_, "node b is drained"));
-  ObservedAttempt stopped = At(v1::PHASE_ENDED);
-  stopped.end = v1::END_CAUSE_EXITED;
+  Made(controller_.Evict(job_, attempt_, b_, "node b is drained"));
+  v1::ObservedPlace stopped =
+      EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, stopped);
   Say(b_, stopped);
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -410,8 +409,7 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   job_.spec.Own().mutable_run()->set_max_failures(2);
   Run();
-  ObservedAttempt failed = Exited(0, 1);
-  failed.stderr_tail = "first";
+  v1::ObservedPlace failed = WithTail(Exited(0, 1), "first");
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Begin();
@@ -419,12 +417,11 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   EXPECT_EQ(job_.stderr_tail, "first");
   EXPECT_EQ(job_.failed_rank, 0);
   failed = Exited(1, 2);
-  failed.phase = v1::PHASE_RUNNING;
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(b_, failed);
   EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
-  failed.phase = v1::PHASE_ENDED;
-  failed.stderr_tail = "second";
-  Say(b_, failed);
+  failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_ENDED);
+  Say(b_, WithTail(failed, "second"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.stderr_tail, "second");
   EXPECT_EQ(job_.failed_rank, 1);
@@ -444,13 +441,12 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
   job_.spec.Own().mutable_run()->set_max_failures(1);
   Run();
-  ObservedAttempt failed = Exited(0, 1);
-  failed.stderr_tail = "first";
+  v1::ObservedPlace failed = WithTail(Exited(0, 1), "first");
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Begin();
   Run();
-  Made(controller_.LosePart(job_, attempt_, b_, "node b was silent"));
+  Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
   EXPECT_EQ(job_.stderr_tail, "");
@@ -464,20 +460,17 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
   job_.spec.Own().mutable_run()->set_time_limit_us(
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
-  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = v1::END_CAUSE_TIME_LIMIT;
-  limit.ran = absl::Minutes(5);
-  limit.stderr_tail = "step 9";
-  Say(b_, limit);
+  v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
+  limit = EndedBy(limit, v1::END_CAUSE_TIME_LIMIT);
+  Say(b_, WithTail(WithRan(limit, absl::Minutes(5)), "step 9"));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  ObservedAttempt stopped = Exited(0, 143, /*by_order=*/true);
-  stopped.ran = absl::Minutes(5) + absl::Milliseconds(200);
-  Say(a_, stopped);
+  Say(a_, WithRan(Exited(0, 143, /*by_order=*/true),
+                  absl::Minutes(5) + absl::Milliseconds(200)));
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
   EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
   EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.exit->code, 143);
+  EXPECT_EQ(job_.exit->code(), 143);
   EXPECT_EQ(job_.failed_rank, 1);
   EXPECT_EQ(job_.stderr_tail, "step 9");
   EXPECT_EQ(job_.ran, absl::Minutes(5) + absl::Milliseconds(200));
@@ -492,8 +485,8 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
   Say(a_, Exited(0, 1));
-  ObservedAttempt limit = Exited(1, 143, /*by_order=*/true);
-  limit.end = v1::END_CAUSE_TIME_LIMIT;
+  v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
+  limit = EndedBy(limit, v1::END_CAUSE_TIME_LIMIT);
   Say(b_, limit);
   EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
 }
@@ -503,20 +496,16 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   job_.spec.Own().mutable_run()->set_time_limit_us(
       absl::ToInt64Microseconds(absl::Minutes(5)));
   Run();
-  ObservedAttempt failed = Exited(0, 1);
-  failed.ran = absl::Minutes(2);
-  Say(a_, failed);
+  Say(a_, WithRan(Exited(0, 1), absl::Minutes(2)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(job_.ran, absl::Minutes(2));
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
   Begin();
   Run();
-  const DesiredAttempt desired = DesiredFor(job_, attempt_, attempt_.parts[0]);
-  EXPECT_EQ(desired.time_limit, absl::Minutes(3));
-  EXPECT_EQ(desired.grace, GraceOf(*job_.spec));
-  failed = Exited(0, 1);
-  failed.ran = absl::Minutes(3);
-  Say(a_, failed);
+  const v1::DesiredProcess desired = DesiredOfA(job_, attempt_);
+  EXPECT_EQ(rpc::FromWire(desired.time_limit()), absl::Minutes(3));
+  EXPECT_EQ(rpc::FromWire(desired.grace()), GraceOf(*job_.spec));
+  Say(a_, WithRan(Exited(0, 1), absl::Minutes(3)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   // It failed just before; no time is left for another attempt.
   EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
@@ -526,9 +515,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
 
 TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   Run();
-  ObservedAttempt done = Exited(0, 0);
-  done.ran = -absl::InfiniteDuration();
-  Say(a_, done);
+  Say(a_, WithRan(Exited(0, 0), -absl::InfiniteDuration()));
   Say(b_, Exited(1, 0));
   EXPECT_EQ(job_.ran, absl::ZeroDuration());
   EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
@@ -541,14 +528,14 @@ TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
   AttemptRecord stopped = attempt_;
   JobRecord job = job_;
   controller_.Stop(job, stopped);
-  EXPECT_EQ(DesiredFor(job, stopped, stopped.parts[0]).grace,
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, stopped).grace()),
             absl::Seconds(42));
   AttemptRecord evicted = attempt_;
-  controller_.Evict(job, evicted, "drained");
-  EXPECT_EQ(DesiredFor(job, evicted, evicted.parts[0]).grace,
+  controller_.Evict(job, evicted, a_, "drained");
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, evicted).grace()),
             absl::Seconds(42));
   Say(b_, Exited(1, 3));
-  EXPECT_EQ(DesiredFor(job_, attempt_, attempt_.parts[0]).grace,
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job_, attempt_).grace()),
             absl::Seconds(1));
 }
 
@@ -558,15 +545,15 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   const RunOutcome outcome = Say(a_, Committing(10));
   EXPECT_THAT(outcome.acknowledged, ElementsAre(Path(10)));
   ASSERT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 10);
+  EXPECT_EQ(job_.checkpoints[0].step(), 10);
 
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
-  ObservedAttempt stale = Committing(11);
-  stale.checkpoints[0].epoch -= 1;
+  v1::ObservedPlace stale = Committing(11);
+  stale.mutable_checkpoints(0)->set_epoch(attempt_.epoch - 1);
   Say(a_, stale);
-  ObservedAttempt foreign = Committing(12);
-  foreign.checkpoints[0].path = "/s/j/attempt-9.9/step-12";
+  v1::ObservedPlace foreign = Committing(12);
+  foreign.mutable_checkpoints(0)->set_path("/s/j/attempt-9.9/step-12");
   EXPECT_THAT(Say(a_, foreign).acknowledged,
               ElementsAre("/s/j/attempt-9.9/step-12"));
   EXPECT_EQ(job_.checkpoints.size(), 1);
@@ -582,27 +569,27 @@ TEST_F(RunControllerTest,
   EXPECT_EQ(job_.checkpoints.size(), 1);
   EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
 
-  ObservedAttempt removed = At(v1::PHASE_RUNNING);
-  removed.removed_checkpoints = {Path(1)};
+  v1::ObservedPlace removed = At(Stage::kRunning);
+  removed.add_removed_checkpoints(Path(1));
   EXPECT_TRUE(Say(a_, removed).retired_changed);
   EXPECT_THAT(job_.retired, IsEmpty());
   // The worker repeats a record whose acknowledgement was lost.
   Say(a_, Committing(1));
   EXPECT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step, 2);
+  EXPECT_EQ(job_.checkpoints[0].step(), 2);
 }
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
   Run();
-  ObservedAttempt report = At(v1::PHASE_RUNNING);
-  report.metrics = {{.rank = 0, .count = 2, .json = "{\"loss\":2}"}};
+  const v1::ObservedPlace report =
+      WithMetrics(At(Stage::kRunning), 0, 2, "{\"loss\":2}");
   EXPECT_TRUE(Say(a_, report).metrics_changed);
   EXPECT_FALSE(Say(a_, report).metrics_changed);
-  ObservedAttempt other = At(v1::PHASE_RUNNING);
-  other.metrics = {{.rank = 1, .count = 9, .json = "{\"loss\":9}"}};
+  v1::ObservedPlace other = At(Stage::kRunning);
+  other = WithMetrics(other, 1, 9, "{\"loss\":9}");
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   // Not even under rank 0's name.
-  other.metrics[0].rank = 0;
+  other = WithMetrics(other, 0, 9, "{\"loss\":9}");
   EXPECT_FALSE(Say(b_, other).metrics_changed);
   EXPECT_EQ(job_.metrics_json, "{\"loss\":2}");
   EXPECT_EQ(job_.metrics_count, 2);
@@ -611,8 +598,7 @@ TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
 TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
   Run();
   Say(a_, Exited(0, 1));
-  ObservedAttempt tail = Exited(0, 1);
-  tail.stderr_tail = "Traceback";
+  const v1::ObservedPlace tail = WithTail(Exited(0, 1), "Traceback");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, b_, tail);
   EXPECT_EQ(job_.stderr_tail, "");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, a_, tail);
@@ -623,17 +609,16 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
   const RunController small({.detail_bytes_max = 4, .stderr_bytes_max = 4},
                             NamesFor(a_, "a"));
   Run();
-  ObservedAttempt failed = Exited(0, 1);
-  failed.stderr_tail = "abc\xC3\xA9";  // ends with a character of two bytes
-  small.Observe(job_, attempt_, a_, failed);
+  // Ends with a character of two bytes.
+  small.Observe(job_, attempt_, a_, WithTail(Exited(0, 1), "abc\xC3\xA9"));
   EXPECT_EQ(job_.stderr_tail, "abc");
 }
 
 TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {
   Run();
-  ObservedAttempt wrong = Exited(1, 9);  // rank 1 is on b
-  wrong.phase = v1::PHASE_RUNNING;
-  Say(a_, wrong);
+  v1::ObservedPlace wrong = At(Stage::kRunning);
+  *wrong.mutable_processes(1) = Exited(1, 9).processes(0);  // it is on b
+  Made(controller_.Observe(job_, attempt_, a_, wrong));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NONE);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }

@@ -19,8 +19,8 @@ class RunningTimeTest : public ClusterStateTest {
   }
   // It fails, and its node says how long it ran.
   void Fail(const JobId& job, absl::Duration ran) {
-    ObservedAttempt observed = Exited(job, a_, 1);
-    observed.ran = ran;
+    v1::ObservedPlace observed = Exited(job, a_, 1);
+    *observed.mutable_processes(0)->mutable_ran() = rpc::ToWire(ran);
     Say(a_, std::move(observed));
   }
   absl::Duration Ran(const JobId& job) { return state_->RanOf(Job(job)); }
@@ -50,12 +50,12 @@ TEST_F(RunningTimeTest, OfAGangBeginsWhenAllOfItRuns) {
   Join(b_, 1);
   const JobId job = SubmitJob(Spec(2, 1));
   for (const NodeId& node : {a_, b_}) {
-    Say(node, At(job, v1::PHASE_PREPARED));
+    Say(node, At(job, Stage::kPrepared));
   }
-  Say(a_, At(job, v1::PHASE_RUNNING));
+  Say(a_, At(job, Stage::kRunning));
   Pass(absl::Seconds(3), {a_, b_});
   EXPECT_EQ(Ran(job), absl::ZeroDuration());
-  Say(b_, At(job, v1::PHASE_RUNNING));
+  Say(b_, At(job, Stage::kRunning));
   Pass(absl::Seconds(2), {a_, b_});
   EXPECT_EQ(Ran(job), absl::Seconds(2));
 }

@@ -64,27 +64,37 @@ int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
 
 }  // namespace
 
-WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job) {
-  return {-int64_t{job.spec->priority()}, job.sequence};
+WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job, int first) {
+  return {-int64_t{job.spec->priority()}, first < 0, job.sequence, first};
 }
 
 void WaitingLine::Add(const JobRecord& job) {
-  const auto found = shapes_.try_emplace(RequestOf(*job.spec)).first;
+  Add(AskId{job.id}, PlaceOf(job), RequestOf(job));
+}
+
+void WaitingLine::AddSlots(const JobRecord& job, int first,
+                           GangRequest request) {
+  Add(AskId{job.id, first}, PlaceOf(job, first), std::move(request));
+}
+
+void WaitingLine::Add(const AskId& ask, const Place& place,
+                      GangRequest request) {
+  const auto found = shapes_.try_emplace(std::move(request)).first;
   Shape& shape = found->second;
   Unindex(shape);
-  COHORT_CHECK(shapes_of_.emplace(job.id, found).second) << job.id;
-  shape.jobs.emplace(PlaceOf(job), job.id);
+  COHORT_CHECK(shapes_of_.emplace(ask, found).second) << ask.job;
+  shape.asks.emplace(place, ask);
   Index(shape);
 }
 
-void WaitingLine::Remove(const JobRecord& job) {
-  const auto waits = shapes_of_.extract(job.id);
+void WaitingLine::Remove(const JobRecord& job, int first) {
+  const auto waits = shapes_of_.extract(AskId{job.id, first});
   if (waits.empty()) return;
   const Shapes::iterator found = waits.mapped();
   Shape& shape = found->second;
   Unindex(shape);
-  shape.jobs.erase(PlaceOf(job));
-  if (shape.jobs.empty()) {
+  shape.asks.erase(PlaceOf(job, first));
+  if (shape.asks.empty()) {
     shapes_.erase(found);
   } else {
     Index(shape);
@@ -92,20 +102,20 @@ void WaitingLine::Remove(const JobRecord& job) {
 }
 
 void WaitingLine::Index(const Shape& shape) {
-  if (!shape.refused) heads_.emplace(shape.jobs.begin()->first, &shape);
+  if (!shape.refused) heads_.emplace(shape.asks.begin()->first, &shape);
 }
 
 void WaitingLine::Unindex(const Shape& shape) {
-  if (!shape.jobs.empty()) heads_.erase(shape.jobs.begin()->first);
+  if (!shape.asks.empty()) heads_.erase(shape.asks.begin()->first);
 }
 
-std::optional<JobId> WaitingLine::Next() const {
+std::optional<AskId> WaitingLine::Next() const {
   if (heads_.empty()) return std::nullopt;
-  return heads_.begin()->second->jobs.begin()->second;
+  return heads_.begin()->second->asks.begin()->second;
 }
 
-void WaitingLine::Refuse(const JobRecord& job, Refusal refusal) {
-  Shape& shape = shapes_of_.at(job.id)->second;
+void WaitingLine::Refuse(const AskId& ask, Refusal refusal) {
+  Shape& shape = shapes_of_.at(ask)->second;
   Unindex(shape);
   shape.refused = true;
   shape.never_fits = refusal.never_fits_known_nodes;
@@ -157,11 +167,12 @@ std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
   const Place own = PlaceOf(job);
   std::map<Place, Waiting> first;
   for (const auto& [request, shape] : shapes_) {
-    if (!(shape.jobs.begin()->first < own) || !competes(request)) continue;
-    auto at = shape.jobs.begin();
-    for (size_t i = 0; i < most_each && at != shape.jobs.end(); ++i, ++at) {
+    if (!(shape.asks.begin()->first < own) || !competes(request)) continue;
+    auto at = shape.asks.begin();
+    for (size_t i = 0; i < most_each && at != shape.asks.end(); ++i, ++at) {
       if (!(at->first < own)) break;
-      first.emplace(at->first, Waiting{at->second, &request, at->first});
+      first.emplace(at->first,
+                    Waiting{at->second.job, &request, at->first});
     }
   }
   std::vector<Waiting> waiting;
@@ -183,7 +194,7 @@ Ahead WaitingLine::AheadOf(const JobRecord& job, size_t shown,
     if (ahead.first.size() < shown) ahead.first.push_back(first.job);
   }
   for (const GangRequest* const request : counted) {
-    for (const auto& [place, id] : shapes_.at(*request).jobs) {
+    for (const auto& [place, ask] : shapes_.at(*request).asks) {
       if (!(place < own)) break;
       if (ahead.jobs == kCountedMax) {
         ahead.more = true;
@@ -201,21 +212,17 @@ WaitingLine::Some WaitingLine::CountSome(const GangRequest& request,
   Some some;
   const auto found = shapes_.find(request);
   if (found == shapes_.end()) return some;
-  const auto& jobs = found->second.jobs;
-  const auto begin = jobs.lower_bound({-int64_t{priority}, from});
-  const auto end = jobs.lower_bound({-int64_t{priority}, to});
+  const auto& asks = found->second.asks;
+  const auto begin = asks.lower_bound({-int64_t{priority}, true, from, -1});
+  const auto end = asks.lower_bound({-int64_t{priority}, true, to, -1});
   if (begin == end) return some;
-  some.first = begin->second;
+  some.first = begin->second.job;
   some.jobs = std::distance(begin, end);
   return some;
 }
 
 const WaitingLine::Shape* WaitingLine::Refreshed(
-    const JobRecord& job, const PlacementIndex& nodes) const {
-  const auto waits = shapes_of_.find(job.id);
-  const auto found = waits != shapes_of_.end()
-                         ? Shapes::const_iterator(waits->second)
-                         : shapes_.find(RequestOf(*job.spec));
+    Shapes::const_iterator found, const PlacementIndex& nodes) const {
   if (found == shapes_.end()) return nullptr;
   const Shape& shape = found->second;
   // A shape with a new reason has been tried against the nodes of then.
@@ -228,12 +235,28 @@ const WaitingLine::Shape* WaitingLine::Refreshed(
   return &shape;
 }
 
+const WaitingLine::Shape* WaitingLine::Refreshed(
+    const JobRecord& job, const PlacementIndex& nodes) const {
+  const auto waits = shapes_of_.find(AskId{job.id});
+  return Refreshed(waits != shapes_of_.end()
+                       ? Shapes::const_iterator(waits->second)
+                       : shapes_.find(RequestOf(job)),
+                   nodes);
+}
+
+std::string WaitingLine::ReasonOf(const AskId& slots,
+                                  const PlacementIndex& nodes) const {
+  const auto waits = shapes_of_.find(slots);
+  if (waits == shapes_of_.end()) return "";
+  return Refreshed(Shapes::const_iterator(waits->second), nodes)->reason;
+}
+
 bool WaitingLine::NeverFits(const JobRecord& job,
                             const PlacementIndex& nodes) const {
   if (nodes.size() == 0) return false;
   const Shape* const shape = Refreshed(job, nodes);
   if (shape == nullptr) {
-    return WhyNotNow(nodes, RequestOf(*job.spec)).never_fits_known_nodes;
+    return WhyNotNow(nodes, RequestOf(job)).never_fits_known_nodes;
   }
   return shape->refused && shape->never_fits;
 }
@@ -242,6 +265,12 @@ std::string WaitingLine::ReasonOf(const JobRecord& job,
                                   const PlacementIndex& nodes) const {
   const Shape* const shape = Refreshed(job, nodes);
   return shape == nullptr ? "" : shape->reason;
+}
+
+GangRequest RequestOf(const JobRecord& job) {
+  GangRequest request = RequestOf(*job.spec);
+  if (job.num_workers > 0) request.num_workers = job.num_workers;
+  return request;
 }
 
 GangRequest RequestOf(const JobSpec& spec) {

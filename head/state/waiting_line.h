@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,24 @@ struct Ahead {
   friend bool operator==(const Ahead&, const Ahead&) = default;
 };
 
-// Jobs that wait for resources, the highest priority first, then in order of
-// submission; grouped by what they ask for: equal requests share one failed
-// attempt and one reason.
+// What waits for resources: a new job, or slots of one that runs, from `first`
+// on.
+struct AskId {
+  JobId job;
+  int first = -1;  // -1: the whole job
+
+  bool IsJob() const { return first < 0; }
+  friend auto operator<=>(const AskId&, const AskId&) = default;
+  friend bool operator==(const AskId&, const AskId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const AskId& ask) {
+    return H::combine(std::move(h), ask.job, ask.first);
+  }
+};
+
+// Asks that wait for resources, the highest priority first, then slots of jobs
+// that run before new jobs, then in order of submission; grouped by what they
+// ask for: equal requests share one failed attempt and one reason.
 //
 //   WL-1: a request that failed is tried again no later than something came
 //         free with which it fits.
@@ -42,26 +58,30 @@ class WaitingLine {
  public:
   // REQUIRES: `job` waits nowhere.
   void Add(const JobRecord& job);
+  // Slots of a job that runs.  REQUIRES: they wait nowhere.
+  void AddSlots(const JobRecord& job, int first, GangRequest request);
   // Nothing when it does not wait.
-  void Remove(const JobRecord& job);
+  void Remove(const JobRecord& job) { Remove(job, -1); }
+  void Remove(const JobRecord& job, int first);
   size_t size() const { return shapes_of_.size(); }
 
-  // A pass over the line: the first job whose request may fit as far as is
+  // A pass over the line: the first ask whose request may fit as far as is
   // known.  None: nothing that waits can be placed.
-  std::optional<JobId> Next() const;
-  // The request of `job` does not fit.
-  void Refuse(const JobRecord& job, Refusal refusal);
+  std::optional<AskId> Next() const;
+  // The request does not fit.
+  void Refuse(const AskId& ask, Refusal refusal);
   // What nodes of `nodes` have gained; who may fit now is tried again.  Takes
   // time linear in the distinct requests that failed and in the gains that
   // differ.
   void Freed(const Gains& gains, const PlacementIndex& nodes);
 
   bool Contains(const JobRecord& job) const {
-    return shapes_of_.contains(job.id);
+    return Contains(AskId{job.id});
   }
-  // What it asks for.  REQUIRES: it waits.  Valid until it is removed.
-  const GangRequest& RequestFor(const JobRecord& job) const {
-    return shapes_of_.at(job.id)->first;
+  bool Contains(const AskId& ask) const { return shapes_of_.contains(ask); }
+  // What is asked for.  REQUIRES: it waits.  Valid until it is removed.
+  const GangRequest& RequestFor(const AskId& ask) const {
+    return shapes_of_.at(ask)->first;
   }
   // Whether any job waits that asks for this.
   bool Waits(const GangRequest& request) const {
@@ -77,9 +97,9 @@ class WaitingLine {
   // of them at most.
   using Competes = absl::FunctionRef<bool(const GangRequest& other)>;
   Ahead AheadOf(const JobRecord& job, size_t shown, Competes competes) const;
-  // The order of jobs: (-priority, sequence).
-  using Place = std::pair<int64_t, uint64_t>;
-  static Place PlaceOf(const JobRecord& job);
+  // The order: (-priority, whether it is a new job, sequence, first slot).
+  using Place = std::tuple<int64_t, bool, uint64_t, int>;
+  static Place PlaceOf(const JobRecord& job, int first = -1);
   // Those in their order, the first `most_each` of each request.  Valid until
   // the line changes.
   struct Waiting {
@@ -102,13 +122,15 @@ class WaitingLine {
   bool NeverFits(const JobRecord& job, const PlacementIndex& nodes) const;
   // Why a waiting job waits, as the nodes are now; empty before it was tried.
   std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;
+  // The same of slots; empty when they do not wait here.
+  std::string ReasonOf(const AskId& slots, const PlacementIndex& nodes) const;
 
  private:
   // Jobs that one answer counts: a few milliseconds.
   static constexpr int64_t kCountedMax = 100'000;
 
   struct Shape {
-    std::map<Place, JobId> jobs;
+    std::map<Place, AskId> asks;
     bool refused = false;
     // Workers for which no room is known; meaningful when refused.
     int64_t missing = 0;
@@ -118,22 +140,27 @@ class WaitingLine {
   };
   using Shapes = std::map<GangRequest, Shape>;
 
+  void Add(const AskId& ask, const Place& place, GangRequest request);
   void Index(const Shape& shape);
   void Unindex(const Shape& shape);
   void TryAgain(Shape& shape);
-  // The shape of `job` with its reason as the nodes are now; null: none.
+  // With its reason as the nodes are now; null: none.
+  const Shape* Refreshed(Shapes::const_iterator found,
+                         const PlacementIndex& nodes) const;
   const Shape* Refreshed(const JobRecord& job,
                          const PlacementIndex& nodes) const;
 
   Shapes shapes_;
   // First place of each shape that may be tried.
   std::map<Place, const Shape*> heads_;
-  // Of each job that waits: its request is made of its spec once.
-  absl::flat_hash_map<JobId, Shapes::iterator> shapes_of_;
+  // Of each ask: its request is made once.
+  absl::flat_hash_map<AskId, Shapes::iterator> shapes_of_;
 };
 
 // What a job asks of the planner.  Texts that do not parse, which no validated
 // spec has, make a request with a fault.
 GangRequest RequestOf(const JobSpec& spec);
+// Of as many workers as it is to have.
+GangRequest RequestOf(const JobRecord& job);
 
 }  // namespace cohort::head

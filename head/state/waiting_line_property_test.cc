@@ -86,10 +86,15 @@ class Churn {
     if (running_.empty()) return;
     auto ended = running_.begin();
     std::advance(ended, Below(running_.size()));
-    for (const NodeId& node : ended->second) {
-      nodes_.Release(ended->first, node);
+    // Processes end one by one.
+    auto& processes = ended->second;
+    const size_t left = Below(2) == 0 ? 0 : Below(processes.size());
+    while (processes.size() > left) {
+      const auto& [node, process] = processes.back();
+      nodes_.Release(ended->first, node, process);
+      processes.pop_back();
     }
-    running_.erase(ended);
+    if (processes.empty()) running_.erase(ended);
   }
 
   void ChangeANode() {
@@ -100,7 +105,7 @@ class Churn {
       case 1: {
         const AttemptId orphan = AttemptId::New(random_);
         orphans_.emplace_back(ids_[n], orphan);
-        nodes_.AddOrphan(ids_[n], orphan, JobId(), nullptr);
+        nodes_.SetOrphan(ids_[n], orphan, JobId(), AllOfIt());
         return;
       }
       case 2:
@@ -130,22 +135,23 @@ class Churn {
   int Pass() {
     int refused = 0;
     line_.Freed(nodes_.TakeGains(), nodes_.index());
-    while (const std::optional<JobId> next = line_.Next()) {
-      const JobRecord job = waiting_.at(*next);
+    while (const std::optional<AskId> next = line_.Next()) {
+      const JobRecord job = waiting_.at(next->job);
       Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
       if (auto* refusal = std::get_if<Refusal>(&placement)) {
-        line_.Refuse(job, std::move(*refusal));
+        line_.Refuse(*next, std::move(*refusal));
         ++refused;
         continue;
       }
       const AttemptId attempt = AttemptId::New(random_);
       for (const PlannedPart& planned : std::get<Plan>(placement).parts) {
-        AttemptPart part;
-        part.node = planned.node;
-        part.resources = planned.resources;
-        part.devices = planned.devices;
-        nodes_.Hold(attempt, part);
-        running_[attempt].push_back(planned.node);
+        NodeTable::Held held{.each = ResourcesPerWorker(*job.spec)};
+        for (const PlannedRank& rank : planned.ranks) {
+          const Incarnation process{rank.rank, 1};
+          held.processes.emplace(process, rank.devices);
+          running_[attempt].emplace_back(planned.node, process);
+        }
+        nodes_.Hold(attempt, planned.node, std::move(held));
       }
       line_.Remove(job);
       waiting_.erase(job.id);
@@ -166,6 +172,11 @@ class Churn {
 
  private:
   uint64_t Below(uint64_t n) { return random_.Below(n); }
+  static NodeTable::Held AllOfIt() {
+    NodeTable::Held held;
+    held.everything = true;
+    return held;
+  }
 
   Random& random_;
   std::vector<NodeId> ids_;
@@ -173,7 +184,7 @@ class Churn {
   WaitingLine line_;
   uint64_t sequence_ = 0;
   std::map<JobId, JobRecord> waiting_;
-  std::map<AttemptId, std::vector<NodeId>> running_;
+  std::map<AttemptId, std::vector<std::pair<NodeId, Incarnation>>> running_;
   std::vector<std::pair<NodeId, AttemptId>> orphans_;
 };
 
@@ -216,14 +227,12 @@ class WakeTest : public ::testing::Test {
       nodes_.Offer(record.id);
     }
     for (int n = 0; n < 2; ++n) {
-      AttemptPart part;
-      part.node = nodes_id_[n];
-      part.resources = *ParseResources(n == 0 ? "CPU=8,GPU=2" : "CPU=8");
+      NodeTable::Held held{.each = nodes_.Find(nodes_id_[n])->resources};
+      auto& devices = held.processes[kProcess];
       if (n == 0) {
-        part.devices = {{"g0", Amount::FromUnits(1)},
-                        {"g1", Amount::FromUnits(1)}};
+        devices = {{"g0", Amount::FromUnits(1)}, {"g1", Amount::FromUnits(1)}};
       }
-      nodes_.Hold(attempts_[n], part);
+      nodes_.Hold(attempts_[n], nodes_id_[n], std::move(held));
     }
   }
 
@@ -238,7 +247,7 @@ class WakeTest : public ::testing::Test {
       job.spec.Own().mutable_scaling()->add_selectors(selector);
     line_.Add(job);
     Placement placement = PlaceGang(nodes_.index(), RequestOf(*job.spec));
-    line_.Refuse(job, std::get<Refusal>(std::move(placement)));
+    line_.Refuse(AskId{job.id}, std::get<Refusal>(std::move(placement)));
     return job;
   }
 
@@ -247,16 +256,19 @@ class WakeTest : public ::testing::Test {
     line_.Freed(nodes_.TakeGains(), nodes_.index());
     std::vector<JobId> woken;
     while (const auto next = line_.Next()) {
-      woken.push_back(*next);
+      woken.push_back(next->job);
       JobRecord job;
       for (const JobRecord& each : jobs_) {
-        if (each.id == *next) job = each;
+        if (each.id == next->job) job = each;
       }
       line_.Remove(job);
     }
     return woken;
   }
 
+  void Release(int n) { nodes_.Release(attempts_[n], nodes_id_[n], kProcess); }
+
+  static constexpr Incarnation kProcess{0, 1};
   SeededRandom random_{1};
   const NodeId nodes_id_[2] = {NodeId::New(random_), NodeId::New(random_)};
   const AttemptId attempts_[2] = {AttemptId::New(random_),
@@ -276,9 +288,9 @@ TEST_F(WakeTest, OnlyThoseWhoCouldUseWhatCameFreeAreTriedAgain) {
            Wait(8, "CPU=1"),
            Wait(1, "GPU=0.5", "zone=b")};
   nodes_.TakeGains();
-  nodes_.Release(attempts_[1], nodes_id_[1]);  // the node without GPUs
+  Release(1);  // the node without GPUs
   EXPECT_EQ(Woken(), (std::vector<JobId>{jobs_[2].id, jobs_[5].id}));
-  nodes_.Release(attempts_[0], nodes_id_[0]);
+  Release(0);
   EXPECT_EQ(Woken(),
             (std::vector<JobId>{jobs_[0].id, jobs_[1].id, jobs_[3].id}));
 }

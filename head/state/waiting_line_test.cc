@@ -30,7 +30,15 @@ class WaitingLineTest : public ::testing::Test {
     Placement placement = PlaceGang(nodes_, RequestOf(*job.spec));
     auto* refusal = std::get_if<Refusal>(&placement);
     ASSERT_NE(refusal, nullptr);
-    line_.Refuse(job, std::move(*refusal));
+    line_.Refuse(AskId{job.id}, std::move(*refusal));
+  }
+
+  // The first job that may be tried.
+  std::optional<JobId> Next() const {
+    const std::optional<AskId> next = line_.Next();
+    if (!next.has_value()) return std::nullopt;
+    EXPECT_TRUE(next->IsJob());
+    return next->job;
   }
 
   // A node that has these CPUs free of 200.
@@ -55,13 +63,13 @@ TEST_F(WaitingLineTest, GoesInOrderOfSubmission) {
   line_.Add(second);
   line_.Add(first);
   line_.Add(third);
-  EXPECT_EQ(line_.Next(), first.id);
+  EXPECT_EQ(Next(), first.id);
   line_.Remove(first);
-  EXPECT_EQ(line_.Next(), second.id);
+  EXPECT_EQ(Next(), second.id);
   line_.Remove(second);
-  EXPECT_EQ(line_.Next(), third.id);
+  EXPECT_EQ(Next(), third.id);
   line_.Remove(third);
-  EXPECT_EQ(line_.Next(), std::nullopt);
+  EXPECT_EQ(Next(), std::nullopt);
   EXPECT_EQ(line_.size(), 0);
 }
 
@@ -70,11 +78,31 @@ TEST_F(WaitingLineTest, HigherPrioritiesGoFirst) {
   urgent.spec.Own().set_priority(7);
   late.spec.Own().set_priority(-1);
   for (const JobRecord& job : {late, early, urgent}) line_.Add(job);
-  EXPECT_EQ(line_.Next(), urgent.id);
+  EXPECT_EQ(Next(), urgent.id);
   line_.Remove(urgent);
-  EXPECT_EQ(line_.Next(), early.id);
+  EXPECT_EQ(Next(), early.id);
   line_.Remove(early);
-  EXPECT_EQ(line_.Next(), late.id);
+  EXPECT_EQ(Next(), late.id);
+}
+
+TEST_F(WaitingLineTest, SlotsOfARunningJobGoBeforeNewJobsOfItsPriority) {
+  const JobRecord early = Job(1, 1), runs = Job(2, 4);
+  JobRecord urgent = Job(3, 2);
+  urgent.spec.Own().set_priority(7);
+  for (const JobRecord& job : {early, urgent}) line_.Add(job);
+  GangRequest one = RequestOf(*runs.spec);
+  one.num_workers = 1;
+  for (const int slot : {3, 1}) line_.AddSlots(runs, slot, one);
+  EXPECT_FALSE(line_.Contains(runs)) << "it runs";
+  EXPECT_EQ(Next(), urgent.id);
+  line_.Remove(urgent);
+  for (const int slot : {1, 3}) {
+    const AskId ask{runs.id, slot};
+    EXPECT_EQ(line_.Next(), ask);
+    EXPECT_EQ(line_.RequestFor(ask), one);
+    line_.Remove(runs, slot);
+  }
+  EXPECT_EQ(Next(), early.id);
 }
 
 TEST_F(WaitingLineTest, PassesOverRequestsThatFailedUntilTheyMayFit) {
@@ -83,19 +111,19 @@ TEST_F(WaitingLineTest, PassesOverRequestsThatFailedUntilTheyMayFit) {
   const JobRecord big = Job(1, 60), small = Job(2, 1), big_too = Job(3, 60);
   for (const JobRecord& job : {big, small, big_too}) line_.Add(job);
   Refuse(big);
-  EXPECT_EQ(line_.Next(), small.id);
+  EXPECT_EQ(Next(), small.id);
   line_.Remove(small);
-  EXPECT_EQ(line_.Next(), std::nullopt);  // one failure for both
+  EXPECT_EQ(Next(), std::nullopt);  // one failure for both
   EXPECT_THAT(line_.ReasonOf(big_too, nodes_),
               HasSubstr("room for 10 of 60 workers"));
   PutNode(59);
   Freed();
-  EXPECT_EQ(line_.Next(), std::nullopt);  // WL-2
+  EXPECT_EQ(Next(), std::nullopt);  // WL-2
   EXPECT_THAT(line_.ReasonOf(big_too, nodes_),
               HasSubstr("room for 59 of 60 workers"));
   PutNode(60);
   Freed();
-  EXPECT_EQ(line_.Next(), big.id);
+  EXPECT_EQ(Next(), big.id);
 }
 
 TEST_F(WaitingLineTest, DoesNotTryANewJobWhoseRequestHasFailed) {
@@ -103,9 +131,9 @@ TEST_F(WaitingLineTest, DoesNotTryANewJobWhoseRequestHasFailed) {
   line_.Add(big);
   Refuse(big);
   line_.Add(later);
-  EXPECT_EQ(line_.Next(), std::nullopt);
+  EXPECT_EQ(Next(), std::nullopt);
   line_.Remove(big);
-  EXPECT_EQ(line_.Next(), std::nullopt);
+  EXPECT_EQ(Next(), std::nullopt);
 }
 
 TEST_F(WaitingLineTest, TextsThatDoNotParseAreRefusedWithTheirFault) {

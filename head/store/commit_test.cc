@@ -41,7 +41,7 @@ class CommitTest : public ::testing::Test {
   Transition Event(uint64_t number, const std::string& name) {
     Transition transition;
     EventRecord event;
-    event.number = number;
+    event.set_number(number);
     transition.Put(event);
     transition.Then(Note(name));
     return transition;
@@ -340,7 +340,7 @@ TEST_F(CommitTest, KeepsItsPromisesInAnySchedule) {
         case 0: {
           Transition transition;
           EventRecord event;
-          event.number = ++submitted;
+          event.set_number(++submitted);
           transition.Put(event);
           PackageRecord twin;  // its companion in the same transition
           twin.hash = RowKey(submitted);

@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<std::string>> Mark(Table table,
                                                 absl::string_view message,
                                                 const char* letter) {
   if (table == Table::kEvents) {
-    pb::EventRow row;
+    EventRecord row;
     row.ParseFromArray(message.data(), static_cast<int>(message.size()));
     row.set_text(row.text() + letter);
     return row.SerializeAsString();
@@ -84,7 +84,8 @@ void Fill(MemoryDisk& disk, uint32_t schema) {
                   SealRow(RowKey(), cluster.SerializeAsString())}};
   for (uint64_t n = 1; n <= 20; ++n) {
     EventRecord event;
-    event.number = n;
+    event.set_number(n);
+    event.set_namespace_("default");
     batch.push_back(ToWrite(event));
     batch.push_back(
         ToWrite(PackageRecord{.hash = absl::StrCat("h", n), .size_bytes = 0}));
@@ -98,7 +99,7 @@ void ExpectEachRowOnce(MemoryDisk& disk) {
   std::vector<std::string> texts;
   const auto events = LoadRecords<EventRecord>(store);
   COHORT_ASSERT_OK(events);
-  for (const EventRecord& event : *events) texts.push_back(event.text);
+  for (const EventRecord& event : *events) texts.push_back(event.text());
   EXPECT_EQ(texts.size(), 20u);
   EXPECT_THAT(texts, Each("ab"));
   const auto packages = LoadRecords<PackageRecord>(store);

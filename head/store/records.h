@@ -1,12 +1,16 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/util/message_differencer.h"
 
 #include "cohort/v1/domain.pb.h"
 #include "common/job_id.h"
@@ -20,33 +24,53 @@
 // Plain values: ClusterState's tables own the current ones, Transition carries
 // changed ones, records_codec turns them into storage.proto bytes and back.
 // Wall times are for people; nothing is decided by them.
+namespace cohort::v1 {
+
+// Messages are compared by value, as what else records are made of.
+template <std::derived_from<google::protobuf::Message> Message>
+bool operator==(const Message& a, const Message& b) {
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
+}  // namespace cohort::v1
+
 namespace cohort::head {
 
 // Nouns that the head keeps as the wire has them.
 using AttemptCause = v1::AttemptCause;
 using AttemptState = v1::AttemptState;
+using Checkpoint = v1::Checkpoint;
 using Dependency = v1::Dependency;
 using DependencyKind = v1::DependencyKind;
 using DeviceState = v1::DeviceState;
+using ExitStatus = v1::ExitStatus;
 using FailureClass = v1::FailureClass;
 using JobSpec = v1::JobSpec;  // ValidateJobSpec filled what was left out
 using JobState = v1::JobState;
 using NodeState = v1::NodeState;
-using PartPhase = v1::PartPhase;
+using Origin = v1::Origin;
+using PlacePhase = v1::PlacePhase;
 using PlacementStrategy = v1::PlacementStrategy;
+using Preflight = v1::Preflight;
 using PreflightVerdict = v1::PreflightVerdict;
-using RankState = v1::RankState;
+using ProcessState = v1::ProcessState;
+using RestartPolicy = v1::RestartPolicy;
 using WaitKind = v1::WaitKind;
 
-// Who caused a row, and by which request.
-struct Origin {
-  std::string name_space = "default";
-  std::string principal;
-  std::string request_id;
-  uint64_t cause = 0;  // number of the event that led to it; 0: none
+// The bytes of an id in a message, none of a nil one, and back: of one that was
+// checked before.
+template <typename Id>
+std::string IdBytes(const Id& id) {
+  return id.IsNil() ? std::string() : std::string(id.bytes());
+}
+template <typename Id>
+Id IdOf(absl::string_view bytes) {
+  return bytes.empty() ? Id() : Id::FromBytes(bytes).value_or(Id());
+}
 
-  friend bool operator==(const Origin&, const Origin&) = default;
-};
+inline bool EndedWell(const ExitStatus& exit) {
+  return exit.code() == 0 && exit.signal() == 0;
+}
 
 // Grows with every change of storage.proto or of an enum below, whose values it
 // stores as numbers: an older head must not read, and by writing drop, what a
@@ -84,24 +108,6 @@ struct ClusterRecord {
   std::vector<HeadLife> lives;
 
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
-};
-
-struct ExitStatus {
-  int code = 0;  // meaningful when signal is 0
-  int signal = 0;
-  bool oom_killed = false;
-  std::string detail;
-
-  bool ok() const { return code == 0 && signal == 0; }
-  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
-};
-
-struct Checkpoint {
-  std::string path;
-  int64_t step = 0;
-  int64_t epoch = 0;
-
-  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
 struct Device {
@@ -165,17 +171,6 @@ struct JobPhase {
   friend bool operator==(const JobPhase&, const JobPhase&) = default;
 };
 
-// What came of the preflight of an attempt (docs/design/0007-preflight.md).
-struct Preflight {
-  int attempt = 0;
-  PreflightVerdict verdict = v1::PREFLIGHT_VERDICT_PASSED;
-  std::string summary;  // on one line
-  std::string json;     // the report; empty where it did not get that far
-  absl::Time at = absl::InfinitePast();
-
-  friend bool operator==(const Preflight&, const Preflight&) = default;
-};
-
 // Written once, so that no change of a job writes it again.
 struct SpecRecord {
   JobId id;  // of the job or array
@@ -194,6 +189,9 @@ struct JobRecord {
   std::string reason;
   int attempts = 0;   // number of the last attempt
   int64_t epoch = 0;  // of the last attempt's membership
+  uint64_t incarnations = 0;  // that its processes were given
+  // Slots that it is to have: the spec's until it was resized.
+  int num_workers = 0;
   int failures = 0;
   int infra_restarts = 0;
   std::map<FailureClass, int> failures_by_class;  // charged or not
@@ -220,38 +218,55 @@ struct JobRecord {
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-struct AttemptRank {
-  int rank = 0;
+// A slot of an attempt: who occupies it, or did last.
+struct Process {
+  int slot = 0;
+  // By the job's counter, never used twice; 0: the slot was never filled.
+  uint64_t incarnation = 0;
+  NodeId node;  // nil: the slot waits to be filled
   int local_rank = 0;
-  std::vector<std::string> gpu_ids;
-  RankState state = v1::RANK_STATE_PENDING;
-  int64_t pid = 0;
-  std::optional<ExitStatus> exit;
+  std::map<std::string, Amount> devices;  // GPU id -> how much of it
+  ProcessState state = v1::PROCESS_STATE_PENDING;
+  int64_t pid = 0;                 // not stored
+  std::optional<ExitStatus> exit;  // of this incarnation, or the last one
+  absl::Duration ran;              // of all incarnations that ended
+  int failures = 0;                // charged to the slot
+  int moves = 0;                   // ends that nobody is charged for
+  bool again = false;    // the slot is filled again once the process has ENDED
+  bool leaving = false;  // it is to end, and the slot be filled elsewhere
+  bool retired = false;  // it is to end, and the slot go with it
+  bool has_row = false;  // of its own; not stored
 
-  friend bool operator==(const AttemptRank&, const AttemptRank&) = default;
+  // Nothing of it runs, nor will.
+  bool over() const {
+    return node.IsNil() || state == v1::PROCESS_STATE_ENDED;
+  }
+  bool waits() const { return node.IsNil(); }
+  bool succeeded() const {
+    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && EndedWell(*exit);
+  }
+  friend bool operator==(const Process&, const Process&) = default;
 };
 
-// The part of an attempt on one node: its lease.
-struct AttemptPart {
+// What an attempt has on a node beside its processes there.
+struct Place {
   NodeId node;
-  ResourceSet resources;                  // sum over its ranks, GPU included
-  std::map<std::string, Amount> devices;  // GPU id -> how much of it
-  std::vector<AttemptRank> ranks;
-  PartPhase phase = v1::PART_PHASE_ASSIGNED;
-  int master_port = 0;  // reserved by the node that holds rank 0
-  // How long its ranks ran, by the node's monotonic clock; known at its end.
-  absl::Duration ran = absl::ZeroDuration();
+  PlacePhase phase = v1::PLACE_PHASE_ASSIGNED;
+  int master_port = 0;  // reserved by the node of slot 0
 
-  friend bool operator==(const AttemptPart&, const AttemptPart&) = default;
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 struct AttemptRecord {
   AttemptId id;
   JobId job;
   int number = 0;
+  // Of its membership; under ONE and NONE the job's row has it while it goes
+  // on.
   int64_t epoch = 0;
   AttemptState state = v1::ATTEMPT_STATE_PREPARING;
-  std::vector<AttemptPart> parts;
+  std::vector<Place> places;
+  std::vector<Process> processes;  // by slot
   std::string master_address;
   int master_port = 0;
   AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
@@ -269,6 +284,16 @@ struct AttemptRecord {
 
   bool orphaned() const { return orphaned_since != absl::InfinitePast(); }
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// A slot that changed since its attempt's row was written, while the attempt
+// goes on; the attempt's last row has it.
+struct ProcessRecord {
+  AttemptId attempt;
+  uint64_t slot = 0;
+  Process process;
+
+  friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
 };
 
 // What the elements of an array have in common.
@@ -360,19 +385,6 @@ struct WaitReasonRecord {
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;
 
-struct EventRecord {
-  uint64_t number = 0;
-  absl::Time at = absl::InfinitePast();
-  std::string kind;  // e.g. "job_submitted"
-  Origin origin;
-  JobId job;          // nil: none
-  AttemptId attempt;  // nil: none
-  NodeId node;        // nil: none
-  std::string text;
-  // Where its attempt is, of an event of a job; at most kEventNodesMax.
-  std::vector<NodeId> nodes;
-
-  friend bool operator==(const EventRecord&, const EventRecord&) = default;
-};
+using EventRecord = v1::Event;  // node_ids: at most kEventNodesMax
 
 }  // namespace cohort::head

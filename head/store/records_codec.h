@@ -38,18 +38,27 @@ absl::Status ParseRow(Table table, absl::string_view key,
 absl::Status DamagedRow(Table table, absl::string_view key,
                         absl::string_view what);
 
+template <typename Record>
+inline constexpr bool kIsMessage =
+    std::is_same_v<Record, typename RowOf<Record>::Proto>;
+
 // The write that stores a record under its key.
 template <typename Record>
 Write ToWrite(const Record& record) {
-  // Most rows are a handful of small messages: their place is the stack.
-  alignas(8) char block[4096];
-  google::protobuf::Arena arena(block, sizeof(block));
-  auto& message =
-      *google::protobuf::Arena::CreateMessage<typename RowOf<Record>::Proto>(
-          &arena);
-  ToProto(record, message);
   std::string key = RowOf<Record>::KeyOf(record);
-  std::string value = SealRow(key, message);
+  std::string value;
+  if constexpr (kIsMessage<Record>) {
+    value = SealRow(key, record);
+  } else {
+    // Most rows are a handful of small messages: their place is the stack.
+    alignas(8) char block[4096];
+    google::protobuf::Arena arena(block, sizeof(block));
+    auto& message =
+        *google::protobuf::Arena::CreateMessage<typename RowOf<Record>::Proto>(
+            &arena);
+    ToProto(record, message);
+    value = SealRow(key, message);
+  }
   return {RowOf<Record>::kTable, std::move(key), std::move(value)};
 }
 
@@ -76,7 +85,13 @@ absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value) {
   typename RowOf<Record>::Proto message;
   COHORT_RETURN_IF_ERROR(ParseRow(kTable, key, value, message));
   FieldReader reader;
-  Record record = FromProto(message, reader);
+  Record record;
+  if constexpr (kIsMessage<Record>) {
+    record = std::move(message);
+    CheckRow(record, reader);
+  } else {
+    record = FromProto(message, reader);
+  }
   if (!reader.wrong().empty()) return DamagedRow(kTable, key, reader.wrong());
   if (RowOf<Record>::KeyOf(record) != key) {
     return DamagedRow(kTable, key, "its key is another row's");

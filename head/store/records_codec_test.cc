@@ -18,6 +18,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/store/memory_store.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -26,41 +27,43 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 template <typename Id>
-Id IdOf(char fill) {
+Id IdAll(char fill) {
   return *Id::FromBytes(std::string(Id::kBytes, fill));
 }
 
 absl::Time At(int64_t micros) { return absl::FromUnixMicros(micros); }
 
 Origin SomeOrigin() {
-  return {.name_space = "default",
-          .principal = "alice",
-          .request_id = "r1",
-          .cause = 7};
+  Origin origin;
+  origin.set_namespace_("default");
+  origin.set_principal("alice");
+  origin.set_request_id("r1");
+  origin.set_cause(7);
+  return origin;
 }
 
 ExitStatus SomeExit() {
-  return {.code = 3, .signal = 9, .oom_killed = true, .detail = "oom"};
+  return ExitOf({.code = 3, .signal = 9, .oom_killed = true, .detail = "oom"});
 }
 
 // One record of each kind with every field set.
 
 ClusterRecord SomeCluster() {
-  return {.cluster = IdOf<ClusterId>('c'),
-          .generation = IdOf<GenerationId>('g'),
+  return {.cluster = IdAll<ClusterId>('c'),
+          .generation = IdAll<GenerationId>('g'),
           .term = 3,
           .next_event = 12,
           .next_incarnation = 5,
           .next_job_sequence = 9,
           .settling = true,
           .rowless_orphans = true,
-          .ended_orphans = {IdOf<AttemptId>('a')},
+          .ended_orphans = {IdAll<AttemptId>('a')},
           .lives = {{.term = 2, .nonce = 0x1122, .first_incarnation = 4}}};
 }
 
 NodeRecord SomeNode() {
   NodeRecord record;
-  record.id = IdOf<NodeId>('n');
+  record.id = IdAll<NodeId>('n');
   record.name = "node-1";
   record.state = v1::NODE_STATE_DEAD;
   record.incarnation = 4;
@@ -89,7 +92,7 @@ NodeRecord SomeNode() {
 // As one whose worker watches its devices.
 NodeRecord SomeNodeWithASickDevice() {
   NodeRecord record;
-  record.id = IdOf<NodeId>('n');
+  record.id = IdAll<NodeId>('n');
   record.devices = {{.id = "GPU-a",
                      .kind = "gpu",
                      .model = "H100",
@@ -134,22 +137,25 @@ SpecRecord SomeSpec() {
   }
   spec.mutable_scaling()->set_accelerator_type("H100");
   SetTopology(spec, "rack", true);
-  AddAfter(spec, IdOf<JobId>('k'), v1::DEPENDENCY_KIND_ANY);
-  AddAfter(spec, IdOf<JobId>('l').Element(7));
+  AddAfter(spec, IdAll<JobId>('k'), v1::DEPENDENCY_KIND_ANY);
+  AddAfter(spec, IdAll<JobId>('l').Element(7));
   spec.set_array("0-9%2");
   spec.mutable_run()->set_preflight(true);
-  return {.id = IdOf<JobId>('j'), .spec = std::move(spec)};
+  spec.mutable_run()->set_restart(v1::RESTART_POLICY_ALL);
+  return {.id = IdAll<JobId>('j'), .spec = std::move(spec)};
 }
 
 JobRecord SomeJob() {
   JobRecord record;
-  record.id = IdOf<JobId>('j');
+  record.id = IdAll<JobId>('j');
   record.origin = SomeOrigin();
   record.sequence = 8;
   record.state = v1::JOB_STATE_RUNNING;
   record.reason = "because";
   record.attempts = 2;
   record.epoch = 6;
+  record.incarnations = 9;
+  record.num_workers = 4;
   record.failures = 1;
   record.infra_restarts = 1;
   record.exit = SomeExit();
@@ -160,7 +166,7 @@ JobRecord SomeJob() {
   record.ended_at = At(3);
   record.metrics_json = R"({"loss":0.5})";
   record.metrics_count = 11;
-  record.checkpoints = {{.path = "/results/step-5", .step = 5, .epoch = 6}};
+  record.checkpoints = {CheckpointOf("/results/step-5", 5, 6)};
   record.retired = {"/results/step-1"};
   record.failures_by_class = {{v1::FAILURE_CLASS_USER, 1},
                               {v1::FAILURE_CLASS_INFRA, 1}};
@@ -171,37 +177,41 @@ JobRecord SomeJob() {
   record.causes = {"node-1 was out of memory", "rank 3 was killed"};
   record.phases = {{.kind = v1::WAIT_KIND_HELD, .since = At(1)},
                    {.kind = v1::WAIT_KIND_ORPHAN, .since = At(2)}};
-  record.preflight = Preflight{.attempt = 2,
-                               .verdict = v1::PREFLIGHT_VERDICT_SLOW,
-                               .summary = "ranks 0 and 1",
-                               .json = "{}",
-                               .at = At(3)};
+  record.preflight.emplace().set_attempt(2);
+  *record.preflight->mutable_report() =
+      PreflightOf(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0 and 1", "{}");
+  *record.preflight->mutable_at() = rpc::ToWire(At(3));
   return record;
 }
 
-AttemptRecord SomeAttempt() {
-  AttemptRank rank{.rank = 2,
-                   .local_rank = 1,
-                   .gpu_ids = {"GPU-a"},
-                   .state = v1::RANK_STATE_EXITED,
-                   .pid = 77,
-                   .exit = SomeExit()};
-  AttemptPart part;
-  part.node = IdOf<NodeId>('n');
-  part.resources = *ParseResources("CPU=1,GPU=0.5");
-  part.devices = {{"GPU-a", Amount::FromTenThousandths(5000)}};
-  part.ranks = {rank, AttemptRank()};
-  part.phase = v1::PART_PHASE_ENDED;
-  part.master_port = 29500;
-  part.ran = absl::Seconds(6);
+Process SomeProcess(int slot) {
+  return {.slot = slot,
+          .incarnation = 9,
+          .node = IdAll<NodeId>('n'),
+          .local_rank = 1,
+          .devices = {{"GPU-a", Amount::FromTenThousandths(5000)}},
+          .state = v1::PROCESS_STATE_EXITED,
+          .exit = SomeExit(),
+          .ran = absl::Seconds(6),
+          .failures = 2,
+          .moves = 1,
+          .again = true,
+          .leaving = true,
+          .retired = true};
+}
 
+AttemptRecord SomeAttempt() {
   AttemptRecord record;
-  record.id = IdOf<AttemptId>('a');
-  record.job = IdOf<JobId>('j');
+  record.id = IdAll<AttemptId>('a');
+  record.job = IdAll<JobId>('j');
   record.number = 2;
   record.epoch = 6;
   record.state = v1::ATTEMPT_STATE_ENDING;
-  record.parts = {part};
+  record.places = {{.node = IdAll<NodeId>('m')},
+                   {.node = IdAll<NodeId>('n'),
+                    .phase = v1::PLACE_PHASE_ENDED,
+                    .master_port = 29500}};
+  record.processes = {{.slot = 0}, SomeProcess(1)};
   record.master_address = "10.0.0.1";
   record.master_port = 29500;
   record.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
@@ -215,8 +225,13 @@ AttemptRecord SomeAttempt() {
   return record;
 }
 
+ProcessRecord SomeProcessRecord() {
+  return {
+      .attempt = IdAll<AttemptId>('a'), .slot = 2, .process = SomeProcess(2)};
+}
+
 ArrayRecord SomeArray() {
-  return {.id = IdOf<JobId>('j'),
+  return {.id = IdAll<JobId>('j'),
           .origin = SomeOrigin(),
           .submitted_at = At(1),
           .end = ArrayEnd{.to = v1::JOB_STATE_FAILED,
@@ -243,15 +258,21 @@ PackageRecord SomePackage() {
 }
 
 EventRecord SomeEvent() {
-  return {.number = 258,
-          .at = At(7),
-          .kind = "job_submitted",
-          .origin = SomeOrigin(),
-          .job = IdOf<JobId>('j'),
-          .attempt = IdOf<AttemptId>('a'),
-          .node = IdOf<NodeId>('n'),
-          .text = "mnist",
-          .nodes = {IdOf<NodeId>('o'), IdOf<NodeId>('p')}};
+  EventRecord event;
+  event.set_number(258);
+  *event.mutable_at() = rpc::ToWire(At(7));
+  event.set_kind("job_submitted");
+  event.set_namespace_("default");
+  event.set_principal("alice");
+  event.set_request_id("r1");
+  event.set_cause(7);
+  event.set_job_id(IdBytes(IdAll<JobId>('j')));
+  event.set_attempt_id(IdBytes(IdAll<AttemptId>('a')));
+  event.set_node_id(IdBytes(IdAll<NodeId>('n')));
+  event.set_text("mnist");
+  event.add_node_ids(IdBytes(IdAll<NodeId>('o')));
+  event.add_node_ids(IdBytes(IdAll<NodeId>('p')));
+  return event;
 }
 
 WaitReasonRecord SomeWaitReason() {
@@ -274,7 +295,7 @@ WaitReasonRecord SomeWaitReason() {
                         .short_median = Amount::FromUnits(7),
                         .closest = "n1"}},
           .holders = {{.resource = "GPU",
-                       .job = IdOf<JobId>('j'),
+                       .job = IdAll<JobId>('j'),
                        .amount = Amount::FromUnits(5),
                        .nodes = 1}}};
 }
@@ -295,6 +316,7 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
   AttemptRecord last_cause = SomeAttempt();
   last_cause.cause = v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED;
   ExpectRoundTrip(last_cause);
+  ExpectRoundTrip(SomeProcessRecord());
   ExpectRoundTrip(SomeArray());
   ExpectRoundTrip(SomeRequest());
   ExpectRoundTrip(SomePackage());
@@ -308,8 +330,8 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
   const std::string odd("\xff\0\xc3(", 4);
   JobRecord job = SomeJob();
   job.stderr_tail = odd;
-  job.checkpoints[0].path = odd;
-  job.exit->detail = odd;
+  job.checkpoints[0].set_path(odd);
+  job.exit->set_detail(odd);
   ExpectRoundTrip(job);
   SpecRecord record = SomeSpec();
   record.spec.Own().set_name(odd);
@@ -325,6 +347,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ArrayRecord());
   ExpectRoundTrip(JobRecord());
   ExpectRoundTrip(AttemptRecord());
+  ExpectRoundTrip(ProcessRecord());
   ExpectRoundTrip(RequestRecord());
   ExpectRoundTrip(PackageRecord());
   ExpectRoundTrip(EventRecord());
@@ -360,12 +383,12 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "700a7a076e6f20726f6f6d");
   ExpectGolden(
       SomeNodeWithASickDevice(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
-      "e53a24ac0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e18013a3a0a054750552d6112"
-      "036770751a044831303020503208303a33623a302e30380042054750552d624a0547"
-      "50552d7050035a06586964203739600b4a090a0764656661756c74");
+      "69ce97380a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e18013a3a0a054750552d611203"
+      "6770751a044831303020503208303a33623a302e30380042054750552d624a05475055"
+      "2d7050035a06586964203739600b4a00");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "f699bea10a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
+      "ff6cd1170a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
       "616c6963651a027231200720082803320762656361757365380240014801520b080310"
       "09180122036f6f6d58036001680270037a0c7b226c6f7373223a302e357d80010b8a01"
       "150a0f2f726573756c74732f737465702d351005180692010f2f726573756c74732f73"
@@ -373,16 +396,21 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "0101b801c09fab03c00104ca01186e6f64652d3120776173206f7574206f66206d656d"
       "6f7279ca011172616e6b203320776173206b696c6c6564d20107636c7573746572da01"
       "0408021001da010408061002e20119080210021a0d72616e6b73203020616e64203122"
-      "027b7d2803");
+      "027b7d2803e80109f00104");
   ExpectGolden(
       SomeAttempt(), "61616161616161616161616161616161",
-      "fad53fd00a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
-      "6a6a6a6a6a180220062803325f0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12080a03"
-      "43505510904e12080a034750551088271a0a0a054750552d61108827221c080210011a"
-      "054750552d612004284d320b08031009180122036f6f6d22022001280430bce6013880"
-      "9bee023a0831302e302e302e3140bce6014802520672616e6b20325a160a0764656661"
-      "756c741205616c6963651a0272312007620b08031009180122036f6f6d680272067261"
-      "6e6b2032780ca00108");
+      "7aef78590a106161616161616161616161616161616112106a6a6a6a6a6a6a6a6a6a6a"
+      "6a6a6a6a6a18022006280332140a106d6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d10013218"
+      "0a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e100418bce6013a0831302e302e302e3140"
+      "bce6014802520672616e6b20325a160a0764656661756c741205616c6963651a027231"
+      "2007620b08031009180122036f6f6d6802720672616e6b2032780c8201023001820132"
+      "08011009180220012a0a0a054750552d6110882730043a0b08031009180122036f6f6d"
+      "40809bee0248025001580160016801a00108");
+  ExpectGolden(
+      SomeProcessRecord(), "616161616161616161616161616161610000000000000002",
+      "92832cc60a106161616161616161616161616161616112300802100920012a0a0a0547"
+      "50552d6110882730043a0b08031009180122036f6f6d40809bee024802500158016001"
+      "68011a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "b70ed2b80a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c7412"
@@ -390,15 +418,15 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "742061667465721a01611a0162200228013007");
   ExpectGolden(
       SomeSpec(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "9338e1a40a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a129f020a056d6e6973741a0e0a"
+      "8b00728e0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12a1020a056d6e6973741a0e0a"
       "047465616d1206766973696f6e20fbffffffffffffffff012a480a072e2f747261696e"
       "0a082d2d65706f6368730a013312060a014112013112060a01421201321a2068686868"
       "68686868686868686868686868686868686868686868686868686868324e080412140a"
       "080a0343505510904e0a080a034750551088271804220d7a6f6e6520696e2028612c62"
       "292a0b0a0367707512046f6e6c792a080a046261726518013204483130303a04726163"
-      "6b40013a280a082f726573756c747310ffffffffffffffffff0118022090a10f2880c6"
-      "868f0130c08db701380142140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242180a"
-      "146c6c6c6c6c6c6c6c6c6c6c6c6c6c6c6c0000000710014a05302d3925325001");
+      "6b40013a2a0a082f726573756c747310ffffffffffffffffff0118022090a10f2880c6"
+      "868f0130c08db7013801400142140a106b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b100242"
+      "180a146c6c6c6c6c6c6c6c6c6c6c6c6c6c6c6c0000000710014a05302d3925325001");
   ExpectGolden(
       SomeRequest(), "00000005616c6963657231",
       "258b246a0a05616c696365120272311a20626262626262626262626262626262626262"
@@ -410,11 +438,11 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "68686810e80718052006");
   ExpectGolden(
       SomeEvent(), "0000000000000102",
-      "6949ec2c08820210071a0d6a6f625f7375626d697474656422160a0764656661756c74"
-      "1205616c6963651a02723120072a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a32106161"
-      "61616161616161616161616161613a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e42056d"
-      "6e6973744a106f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f4a107070707070707070707070"
-      "7070707070");
+      "4342d940088202120310d8361a0d6a6f625f7375626d697474656422106a6a6a6a6a6a"
+      "6a6a6a6a6a6a6a6a6a6a2a106161616161616161616161616161616132106e6e6e6e6e"
+      "6e6e6e6e6e6e6e6e6e6e6e4205616c6963654a0764656661756c745202723158076205"
+      "6d6e6973746a106f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6a1070707070707070707070"
+      "707070707070");
   ExpectGolden(
       SomeWaitReason(), "0000000000000103",
       "5fe07fd2088302121073737373737373737373737373737373180820092a1231207820"
@@ -448,8 +476,9 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   spoil_job([](JobRecord& job) { job.state = JobState(8); });
   spoil_job([](JobRecord& job) { job.failure_class = FailureClass(7); });
   spoil_job([](JobRecord& job) { job.phases[0].kind = WaitKind(99); });
-  spoil_job(
-      [](JobRecord& job) { job.preflight->verdict = PreflightVerdict(4); });
+  spoil_job([](JobRecord& job) {
+    job.preflight->mutable_report()->set_verdict(PreflightVerdict(4));
+  });
   SpecRecord spec = SomeSpec();
   spec.spec.Own().mutable_scaling()->set_placement_strategy(
       PlacementStrategy(5));
@@ -464,9 +493,15 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   };
   spoil_attempt([](AttemptRecord& a) { a.state = AttemptState(5); });
   spoil_attempt([](AttemptRecord& a) { a.cause = AttemptCause(15); });
-  spoil_attempt([](AttemptRecord& a) { a.parts[0].phase = PartPhase(6); });
+  spoil_attempt([](AttemptRecord& a) { a.places[0].phase = PlacePhase(6); });
   spoil_attempt(
-      [](AttemptRecord& a) { a.parts[0].ranks[0].state = RankState(5); });
+      [](AttemptRecord& a) { a.processes[0].state = ProcessState(6); });
+  ProcessRecord process = SomeProcessRecord();
+  process.process.state = ProcessState(6);
+  ExpectUnknown(process);
+  spec = SomeSpec();
+  spec.spec.Own().mutable_run()->set_restart(RestartPolicy(4));
+  ExpectUnknown(spec);
 }
 
 TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
@@ -520,7 +555,7 @@ TEST(RecordsCodecTest, DamageNamesTableAndKey) {
 
 TEST(RecordsCodecTest, AValueUnderAnotherKeyIsDataLoss) {
   const Write write = ToWrite(SomeJob());
-  EXPECT_THAT(FromRow<JobRecord>(RowKey(IdOf<JobId>('x')), *write.value),
+  EXPECT_THAT(FromRow<JobRecord>(RowKey(IdAll<JobId>('x')), *write.value),
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
@@ -538,11 +573,36 @@ std::string Sealed(absl::string_view key, const Row& row) {
 
 TEST(RecordsCodecTest, AStateOfNoMeaningIsDataLoss) {
   storage::v1::JobRow row;
-  const JobId id = IdOf<JobId>('j');
+  const JobId id = IdAll<JobId>('j');
   row.set_job_id(std::string(id.bytes()));
   row.set_state(static_cast<JobState>(99));
   EXPECT_THAT(FromRow<JobRecord>(RowKey(id), Sealed(RowKey(id), row)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its state")));
+}
+
+TEST(RecordsCodecTest, SlotsOutOfOrderOrOfNoPlaceAreDataLoss) {
+  const AttemptId id = IdAll<AttemptId>('a');
+  storage::v1::AttemptRow whole;
+  whole.set_attempt_id(std::string(id.bytes()));
+  whole.set_state(v1::ATTEMPT_STATE_RUNNING);
+  storage::v1::Place& place = *whole.add_places();
+  place.set_node_id(std::string(IdAll<NodeId>('n').bytes()));
+  place.set_phase(v1::PLACE_PHASE_RUNNING);
+  storage::v1::Process& process = *whole.add_processes();
+  process.set_place(1);
+  process.set_state(v1::PROCESS_STATE_RUNNING);
+  const auto read = [&](const storage::v1::AttemptRow& row) {
+    return FromRow<AttemptRecord>(RowKey(id), Sealed(RowKey(id), row)).status();
+  };
+  COHORT_EXPECT_OK(read(whole));
+  for (const int of : {-1, 2}) {
+    storage::v1::AttemptRow row = whole;
+    row.mutable_processes(0)->set_place(of);
+    EXPECT_THAT(read(row), StatusIs(absl::StatusCode::kDataLoss)) << of;
+  }
+  storage::v1::AttemptRow row = whole;
+  row.mutable_processes(0)->set_slot(1);
+  EXPECT_THAT(read(row), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(RecordsCodecTest, UnknownFieldsAreDataLoss) {
@@ -585,7 +645,7 @@ TEST(RecordsCodecTest, LoadRecordsComesInKeyOrderAndStopsAtDamage) {
   Batch batch;
   for (const uint64_t number : {300, 2, 70000}) {
     EventRecord event = SomeEvent();
-    event.number = number;
+    event.set_number(number);
     batch.push_back(ToWrite(event));
   }
   COHORT_ASSERT_OK(store.Append(0, batch));
@@ -593,8 +653,8 @@ TEST(RecordsCodecTest, LoadRecordsComesInKeyOrderAndStopsAtDamage) {
   const auto events = LoadRecords<EventRecord>(store);
   COHORT_ASSERT_OK(events);
   ASSERT_EQ(events->size(), 3u);
-  EXPECT_EQ((*events)[0].number, 2u);
-  EXPECT_EQ((*events)[2].number, 70000u);
+  EXPECT_EQ((*events)[0].number(), 2u);
+  EXPECT_EQ((*events)[2].number(), 70000u);
 
   disk.Corrupt(Table::kEvents, RowKey(300), "x");
   EXPECT_THAT(LoadRecords<EventRecord>(store),

@@ -19,11 +19,6 @@ absl::Time FromMicros(int64_t micros) {
   return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
 }
 
-template <typename Id>
-std::string IdBytes(const Id& id) {
-  return id.IsNil() ? std::string() : std::string(id.bytes());
-}
-
 template <typename Amounts>
 void AmountsToProto(const Amounts& amounts,
                     google::protobuf::RepeatedPtrField<pb::Amount>* out) {
@@ -74,39 +69,13 @@ std::map<std::string, std::string> ToTextPairs(
   return out;
 }
 
-void ToProto(const Origin& origin, pb::Origin* out) {
-  out->set_namespace_(origin.name_space);
-  out->set_principal(origin.principal);
-  out->set_request_id(origin.request_id);
-  out->set_cause(origin.cause);
-}
-
-Origin FromProto(const pb::Origin& origin) {
-  return {.name_space = origin.namespace_(),
-          .principal = origin.principal(),
-          .request_id = origin.request_id(),
-          .cause = origin.cause()};
-}
-
-void ToProto(const ExitStatus& exit, v1::ExitStatus* out) {
-  out->set_code(exit.code);
-  out->set_signal(exit.signal);
-  out->set_oom_killed(exit.oom_killed);
-  out->set_detail(exit.detail);
-}
-
-ExitStatus FromProto(const v1::ExitStatus& exit) {
-  return {.code = exit.code(),
-          .signal = exit.signal(),
-          .oom_killed = exit.oom_killed(),
-          .detail = exit.detail()};
-}
-
 // What code takes for granted of a spec that was accepted.
 void CheckSpec(const JobSpec& spec, FieldReader& reader) {
   reader.ToEnum(spec.scaling().placement_strategy(),
                 v1::PLACEMENT_STRATEGY_UNSPECIFIED,
                 v1::PLACEMENT_STRATEGY_STRICT_SPREAD, "placement strategy");
+  reader.ToEnum(spec.run().restart(), v1::RESTART_POLICY_UNSPECIFIED,
+                v1::RESTART_POLICY_NONE, "restart policy");
   for (const Dependency& each : spec.after()) {
     reader.ToId<JobId>(each.job_id(), "dependency");
     reader.ToEnum(each.kind(), v1::DEPENDENCY_KIND_UNSPECIFIED,
@@ -114,49 +83,37 @@ void CheckSpec(const JobSpec& spec, FieldReader& reader) {
   }
 }
 
-void ToProto(const AttemptRank& rank, pb::AttemptRank* out) {
-  out->set_rank(rank.rank);
-  out->set_local_rank(rank.local_rank);
-  TextsToProto(rank.gpu_ids, out->mutable_gpu_ids());
-  out->set_state(rank.state);
-  out->set_pid(rank.pid);
-  if (rank.exit.has_value()) ToProto(*rank.exit, out->mutable_exit());
+// Its node is told by whoever has it.
+void ToProto(const Process& process, pb::Process* out) {
+  out->set_slot(process.slot);
+  out->set_incarnation(process.incarnation);
+  out->set_local_rank(process.local_rank);
+  AmountsToProto(process.devices, out->mutable_devices());
+  out->set_state(process.state);
+  if (process.exit.has_value()) *out->mutable_exit() = *process.exit;
+  out->set_ran_us(absl::ToInt64Microseconds(process.ran));
+  out->set_failures(process.failures);
+  out->set_moves(process.moves);
+  out->set_again(process.again);
+  out->set_leaving(process.leaving);
+  out->set_retired(process.retired);
 }
 
-AttemptRank FromProto(const pb::AttemptRank& rank, FieldReader& reader) {
-  AttemptRank out;
-  out.rank = rank.rank();
-  out.local_rank = rank.local_rank();
-  out.gpu_ids.assign(rank.gpu_ids().begin(), rank.gpu_ids().end());
-  out.state = reader.ToEnum(rank.state(), v1::RANK_STATE_PENDING,
-                            v1::RANK_STATE_EXITED, "rank state");
-  out.pid = rank.pid();
-  if (rank.has_exit()) out.exit = FromProto(rank.exit());
-  return out;
-}
-
-void ToProto(const AttemptPart& part, pb::AttemptPart* out) {
-  out->set_node_id(IdBytes(part.node));
-  AmountsToProto(part.resources, out->mutable_resources());
-  AmountsToProto(part.devices, out->mutable_devices());
-  for (const AttemptRank& rank : part.ranks) ToProto(rank, out->add_ranks());
-  out->set_phase(part.phase);
-  out->set_master_port(part.master_port);
-  out->set_ran_us(absl::ToInt64Microseconds(part.ran));
-}
-
-AttemptPart FromProto(const pb::AttemptPart& part, FieldReader& reader) {
-  AttemptPart out;
-  out.node = reader.ToId<NodeId>(part.node_id(), "part's node id");
-  out.resources = ToResources(part.resources());
-  out.devices = ToAmounts(part.devices());
-  for (const pb::AttemptRank& rank : part.ranks()) {
-    out.ranks.push_back(FromProto(rank, reader));
-  }
-  out.phase = reader.ToEnum(part.phase(), v1::PART_PHASE_ASSIGNED,
-                            v1::PART_PHASE_LOST, "part phase");
-  out.master_port = part.master_port();
-  out.ran = absl::Microseconds(part.ran_us());
+Process FromProto(const pb::Process& process, FieldReader& reader) {
+  Process out;
+  out.slot = process.slot();
+  out.incarnation = process.incarnation();
+  out.local_rank = process.local_rank();
+  out.devices = ToAmounts(process.devices());
+  out.state = reader.ToEnum(process.state(), v1::PROCESS_STATE_PENDING,
+                            v1::PROCESS_STATE_ENDED, "process state");
+  if (process.has_exit()) out.exit = process.exit();
+  out.ran = absl::Microseconds(process.ran_us());
+  out.failures = process.failures();
+  out.moves = process.moves();
+  out.again = process.again();
+  out.leaving = process.leaving();
+  out.retired = process.retired();
   return out;
 }
 
@@ -166,24 +123,6 @@ void ToProto(const Drain& drain, pb::Drain* out) {
   out->set_asked_at_us(ToMicros(drain.asked_at));
   const bool has_deadline = drain.deadline != absl::InfiniteFuture();
   out->set_deadline_us(has_deadline ? ToMicros(drain.deadline) : 0);
-}
-
-void ToProto(const Preflight& preflight, pb::Preflight* out) {
-  out->set_attempt(preflight.attempt);
-  out->set_verdict(preflight.verdict);
-  out->set_summary(preflight.summary);
-  out->set_json(preflight.json);
-  out->set_at_us(ToMicros(preflight.at));
-}
-
-Preflight FromProto(const pb::Preflight& preflight, FieldReader& reader) {
-  return {.attempt = preflight.attempt(),
-          .verdict = reader.ToEnum(
-              preflight.verdict(), v1::PREFLIGHT_VERDICT_PASSED,
-              v1::PREFLIGHT_VERDICT_FAILED, "preflight's verdict"),
-          .summary = preflight.summary(),
-          .json = preflight.json(),
-          .at = FromMicros(preflight.at_us())};
 }
 
 Drain FromProto(const pb::Drain& drain) {
@@ -277,7 +216,7 @@ void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   row.set_build(record.build);
   row.set_since_us(ToMicros(record.since));
   row.set_unfit(record.unfit);
-  ToProto(record.origin, row.mutable_origin());
+  *row.mutable_origin() = record.origin;
 }
 
 Device FromProto(const pb::Device& row, FieldReader& reader) {
@@ -322,21 +261,23 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
   record.build = row.build();
   record.since = FromMicros(row.since_us());
   record.unfit = row.unfit();
-  record.origin = FromProto(row.origin());
+  record.origin = row.origin();
   return record;
 }
 
 void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_job_id(IdBytes(record.id));
-  ToProto(record.origin, row.mutable_origin());
+  *row.mutable_origin() = record.origin;
   row.set_sequence(record.sequence);
   row.set_state(record.state);
   row.set_reason(record.reason);
   row.set_attempts(record.attempts);
   row.set_epoch(record.epoch);
+  row.set_incarnations(record.incarnations);
+  row.set_num_workers(record.num_workers);
   row.set_failures(record.failures);
   row.set_infra_restarts(record.infra_restarts);
-  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  if (record.exit.has_value()) *row.mutable_exit() = *record.exit;
   row.set_failed_rank(record.failed_rank);
   row.set_stderr_tail(record.stderr_tail);
   row.set_submitted_at_us(ToMicros(record.submitted_at));
@@ -344,12 +285,8 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
   row.set_ended_at_us(ToMicros(record.ended_at));
   row.set_metrics_json(record.metrics_json);
   row.set_metrics_count(record.metrics_count);
-  for (const Checkpoint& checkpoint : record.checkpoints) {
-    v1::Checkpoint* const out = row.add_checkpoints();
-    out->set_path(checkpoint.path);
-    out->set_step(checkpoint.step);
-    out->set_epoch(checkpoint.epoch);
-  }
+  row.mutable_checkpoints()->Assign(record.checkpoints.begin(),
+                                    record.checkpoints.end());
   TextsToProto(record.retired, row.mutable_retired());
   for (const auto& [failure_class, count] : record.failures_by_class) {
     pb::ClassCount* const out = row.add_failures_by_class();
@@ -367,23 +304,25 @@ void ToProto(const JobRecord& record, pb::JobRow& row) {
     out->set_since_us(ToMicros(phase.since));
   }
   if (record.preflight.has_value()) {
-    ToProto(*record.preflight, row.mutable_preflight());
+    *row.mutable_preflight() = *record.preflight;
   }
 }
 
 JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   JobRecord record;
   record.id = reader.ToId<JobId>(row.job_id(), "job id");
-  record.origin = FromProto(row.origin());
+  record.origin = row.origin();
   record.sequence = row.sequence();
   record.state = reader.ToEnum(row.state(), v1::JOB_STATE_PENDING,
                                v1::JOB_STATE_STOPPED, "state");
   record.reason = row.reason();
   record.attempts = row.attempts();
   record.epoch = row.epoch();
+  record.incarnations = row.incarnations();
+  record.num_workers = row.num_workers();
   record.failures = row.failures();
   record.infra_restarts = row.infra_restarts();
-  if (row.has_exit()) record.exit = FromProto(row.exit());
+  if (row.has_exit()) record.exit = row.exit();
   record.failed_rank = row.failed_rank();
   record.stderr_tail = row.stderr_tail();
   record.submitted_at = FromMicros(row.submitted_at_us());
@@ -391,11 +330,7 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
   record.ended_at = FromMicros(row.ended_at_us());
   record.metrics_json = row.metrics_json();
   record.metrics_count = row.metrics_count();
-  for (const v1::Checkpoint& checkpoint : row.checkpoints()) {
-    record.checkpoints.push_back({.path = checkpoint.path(),
-                                  .step = checkpoint.step(),
-                                  .epoch = checkpoint.epoch()});
-  }
+  record.checkpoints.assign(row.checkpoints().begin(), row.checkpoints().end());
   record.retired.assign(row.retired().begin(), row.retired().end());
   for (const pb::ClassCount& entry : row.failures_by_class()) {
     const FailureClass failure_class =
@@ -418,7 +353,10 @@ JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
          .since = FromMicros(phase.since_us())});
   }
   if (row.has_preflight()) {
-    record.preflight = FromProto(row.preflight(), reader);
+    record.preflight = row.preflight();
+    reader.ToEnum(row.preflight().report().verdict(),
+                  v1::PREFLIGHT_VERDICT_PASSED, v1::PREFLIGHT_VERDICT_FAILED,
+                  "preflight's verdict");
   }
   return record;
 }
@@ -429,16 +367,28 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   row.set_number(record.number);
   row.set_epoch(record.epoch);
   row.set_state(record.state);
-  for (const AttemptPart& part : record.parts) ToProto(part, row.add_parts());
+  std::map<NodeId, int> places;
+  for (const Place& place : record.places) {
+    pb::Place* const out = row.add_places();
+    out->set_node_id(IdBytes(place.node));
+    out->set_phase(place.phase);
+    out->set_master_port(place.master_port);
+    places[place.node] = row.places_size();
+  }
+  for (const Process& process : record.processes) {
+    pb::Process* const out = row.add_processes();
+    ToProto(process, out);
+    if (!process.node.IsNil()) out->set_place(places.at(process.node));
+  }
   row.set_master_address(record.master_address);
   row.set_master_port(record.master_port);
   row.set_cause(record.cause);
   row.set_detail(record.detail);
-  if (record.exit.has_value()) ToProto(*record.exit, row.mutable_exit());
+  if (record.exit.has_value()) *row.mutable_exit() = *record.exit;
   row.set_failed_rank(record.failed_rank);
   TextsToProto(record.causes, row.mutable_causes());
   row.set_gpu_abort_levels(record.gpu_abort_levels);
-  ToProto(record.origin, row.mutable_origin());
+  *row.mutable_origin() = record.origin;
   row.set_orphaned_since_us(ToMicros(record.orphaned_since));
 }
 
@@ -450,26 +400,58 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
   record.epoch = row.epoch();
   record.state = reader.ToEnum(row.state(), v1::ATTEMPT_STATE_PREPARING,
                                v1::ATTEMPT_STATE_ENDED, "state");
-  for (const pb::AttemptPart& part : row.parts()) {
-    record.parts.push_back(FromProto(part, reader));
+  for (const pb::Place& place : row.places()) {
+    record.places.push_back(
+        {.node = reader.ToId<NodeId>(place.node_id(), "place's node id"),
+         .phase = reader.ToEnum(place.phase(), v1::PLACE_PHASE_ASSIGNED,
+                                v1::PLACE_PHASE_LOST, "place phase"),
+         .master_port = place.master_port()});
+  }
+  for (const pb::Process& process : row.processes()) {
+    Process& added = record.processes.emplace_back(FromProto(process, reader));
+    const size_t place = static_cast<size_t>(process.place());
+    if (place > 0 && place <= record.places.size()) {
+      added.node = record.places[place - 1].node;
+    }
+    reader.Check(process.place() >= 0 && place <= record.places.size() &&
+                     added.slot + 1 == static_cast<int>(record.processes.size()),
+                 "slot or place");
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
   record.cause = reader.ToEnum(row.cause(), v1::ATTEMPT_CAUSE_NONE,
                                v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED, "cause");
   record.detail = row.detail();
-  if (row.has_exit()) record.exit = FromProto(row.exit());
+  if (row.has_exit()) record.exit = row.exit();
   record.failed_rank = row.failed_rank();
   record.causes.assign(row.causes().begin(), row.causes().end());
   record.gpu_abort_levels = row.gpu_abort_levels();
-  record.origin = FromProto(row.origin());
+  record.origin = row.origin();
   record.orphaned_since = FromMicros(row.orphaned_since_us());
+  return record;
+}
+
+void ToProto(const ProcessRecord& record, pb::ProcessRow& row) {
+  row.set_attempt_id(IdBytes(record.attempt));
+  ToProto(record.process, row.mutable_process());
+  if (!record.process.node.IsNil()) {
+    row.set_node_id(IdBytes(record.process.node));
+  }
+}
+
+ProcessRecord FromProto(const pb::ProcessRow& row, FieldReader& reader) {
+  ProcessRecord record;
+  record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
+  record.process = FromProto(row.process(), reader);
+  record.process.node = reader.ToId<NodeId>(row.node_id(), "node id");
+  reader.Check(record.process.slot >= 0, "slot");
+  record.slot = static_cast<uint64_t>(record.process.slot);
   return record;
 }
 
 void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   row.set_array_id(IdBytes(record.id));
-  ToProto(record.origin, row.mutable_origin());
+  *row.mutable_origin() = record.origin;
   row.set_submitted_at_us(ToMicros(record.submitted_at));
   if (!record.end.has_value()) return;
   pb::ArrayEnd& end = *row.mutable_end();
@@ -484,7 +466,7 @@ void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
 ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   ArrayRecord record;
   record.id = reader.ToId<JobId>(row.array_id(), "array id");
-  record.origin = FromProto(row.origin());
+  record.origin = row.origin();
   record.submitted_at = FromMicros(row.submitted_at_us());
   if (!row.has_end()) return record;
   record.end =
@@ -530,32 +512,13 @@ PackageRecord FromProto(const pb::PackageRow& row, FieldReader&) {
           .unpinned_at = FromMicros(row.unpinned_at_us())};
 }
 
-void ToProto(const EventRecord& record, pb::EventRow& row) {
-  row.set_number(record.number);
-  row.set_at_us(ToMicros(record.at));
-  row.set_kind(record.kind);
-  ToProto(record.origin, row.mutable_origin());
-  row.set_job_id(IdBytes(record.job));
-  row.set_attempt_id(IdBytes(record.attempt));
-  row.set_node_id(IdBytes(record.node));
-  row.set_text(record.text);
-  for (const NodeId& node : record.nodes) row.add_node_ids(IdBytes(node));
-}
-
-EventRecord FromProto(const pb::EventRow& row, FieldReader& reader) {
-  EventRecord record;
-  record.number = row.number();
-  record.at = FromMicros(row.at_us());
-  record.kind = row.kind();
-  record.origin = FromProto(row.origin());
-  record.job = reader.ToId<JobId>(row.job_id(), "job id");
-  record.attempt = reader.ToId<AttemptId>(row.attempt_id(), "attempt id");
-  record.node = reader.ToId<NodeId>(row.node_id(), "node id");
-  record.text = row.text();
-  for (const std::string& node : row.node_ids()) {
-    record.nodes.push_back(reader.ToId<NodeId>(node, "node id"));
+void CheckRow(const EventRecord& event, FieldReader& reader) {
+  reader.ToId<JobId>(event.job_id(), "job id");
+  reader.ToId<AttemptId>(event.attempt_id(), "attempt id");
+  reader.ToId<NodeId>(event.node_id(), "node id");
+  for (const std::string& node : event.node_ids()) {
+    reader.ToId<NodeId>(node, "node id");
   }
-  return record;
 }
 
 void ToProto(const WaitReasonRecord& record, pb::WaitReasonRow& row) {

@@ -38,6 +38,10 @@ class FieldReader {
     return static_cast<Enum>(number);
   }
 
+  void Check(bool makes_sense, const char* field) {
+    if (!makes_sense) Blame(field);
+  }
+
   const std::string& wrong() const { return wrong_; }
 
  private:
@@ -53,10 +57,10 @@ void ToProto(const ClusterRecord& record, storage::v1::ClusterRow& row);
 void ToProto(const NodeRecord& record, storage::v1::NodeRow& row);
 void ToProto(const JobRecord& record, storage::v1::JobRow& row);
 void ToProto(const AttemptRecord& record, storage::v1::AttemptRow& row);
+void ToProto(const ProcessRecord& record, storage::v1::ProcessRow& row);
 void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
 void ToProto(const RequestRecord& record, storage::v1::RequestRow& row);
 void ToProto(const PackageRecord& record, storage::v1::PackageRow& row);
-void ToProto(const EventRecord& record, storage::v1::EventRow& row);
 void ToProto(const WaitReasonRecord& record, storage::v1::WaitReasonRow& row);
 void ToProto(const SpecRecord& record, storage::v1::SpecRow& row);
 
@@ -66,6 +70,8 @@ ClusterRecord FromProto(const storage::v1::ClusterRow& row,
                         FieldReader& reader);
 NodeRecord FromProto(const storage::v1::NodeRow& row, FieldReader& reader);
 JobRecord FromProto(const storage::v1::JobRow& row, FieldReader& reader);
+ProcessRecord FromProto(const storage::v1::ProcessRow& row,
+                        FieldReader& reader);
 AttemptRecord FromProto(const storage::v1::AttemptRow& row,
                         FieldReader& reader);
 ArrayRecord FromProto(const storage::v1::ArrayRow& row, FieldReader& reader);
@@ -73,9 +79,11 @@ RequestRecord FromProto(const storage::v1::RequestRow& row,
                         FieldReader& reader);
 PackageRecord FromProto(const storage::v1::PackageRow& row,
                         FieldReader& reader);
-EventRecord FromProto(const storage::v1::EventRow& row, FieldReader& reader);
 WaitReasonRecord FromProto(const storage::v1::WaitReasonRow& row,
                            FieldReader& reader);
 SpecRecord FromProto(const storage::v1::SpecRow& row, FieldReader& reader);
+
+// Of records that are messages: what code takes for granted of one.
+void CheckRow(const EventRecord& event, FieldReader& reader);
 
 }  // namespace cohort::head

@@ -49,8 +49,8 @@ Batch RandomBatch(Random& random, const Rows& rows) {
   const size_t size_max = random.Below(5) == 0 ? 300'000 : 500;
   for (uint64_t n = 1 + random.Below(6); n > 0; --n) {
     EventRecord event;
-    event.number = random.Below(10'000);
-    event.text = random.Bytes(random.Below(size_max));
+    event.set_number(random.Below(10'000));
+    event.set_text(random.Bytes(random.Below(size_max)));
     batch.push_back(ToWrite(event));
     PackageRecord package;
     package.hash = random.Bytes(8);

@@ -487,7 +487,7 @@ TEST_F(RocksdbStoreTest, ATornTailOfTheLogIsNoDamage) {
   const auto events = LoadRecords<EventRecord>(*MustOpen());
   COHORT_ASSERT_OK(events);
   ASSERT_EQ(events->size(), 1u) << "the torn batch is not there, the other is";
-  EXPECT_EQ((*events)[0].number, 1u);
+  EXPECT_EQ((*events)[0].number(), 1u);
 }
 
 TEST_F(RocksdbStoreTest, AZeroedTailOfTheLogIsNoDamage) {
@@ -514,7 +514,7 @@ TEST_F(RocksdbStoreTest, AZeroedTailOfTheLogIsNoDamage) {
     const auto events = LoadRecords<EventRecord>(*MustOpen());
     COHORT_ASSERT_OK(events);
     ASSERT_EQ(events->size(), 1u);
-    EXPECT_EQ((*events)[0].number, 1u);
+    EXPECT_EQ((*events)[0].number(), 1u);
   }
 }
 

@@ -3,8 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "google/protobuf/util/message_differencer.h"
-
 namespace cohort::head {
 
 // A message that many records hold as one: the elements of an array share their
@@ -33,14 +31,10 @@ class Shared {
   bool IsSharedWith(const Shared& other) const { return &**this == &*other; }
 
   friend bool operator==(const Shared& a, const Shared& b) {
-    return a.IsSharedWith(b) || IsEqual(*a, *b);
+    return a.IsSharedWith(b) || *a == *b;
   }
 
  private:
-  static bool IsEqual(const T& a, const T& b) {
-    return google::protobuf::util::MessageDifferencer::Equals(a, b);
-  }
-
   static inline const T kEmpty{};
 
   std::shared_ptr<T> value_;  // null: kEmpty

@@ -28,11 +28,12 @@ enum class Table : uint8_t {
   kArrays,
   kWaitReasons,
   kSpecs,
+  kProcesses,
 };
 // On disk and for people, by Table: add, never rename.
 inline constexpr const char* kTableNames[] = {
     "cluster",  "nodes",  "jobs",   "attempts",     "requests",
-    "packages", "events", "arrays", "wait_reasons", "specs"};
+    "packages", "events", "arrays", "wait_reasons", "specs", "processes"};
 inline constexpr auto kAllTables = [] {
   std::array<Table, std::size(kTableNames)> all{};
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Table>(i);

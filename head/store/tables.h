@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -16,7 +18,7 @@
 // Which records are the rows of which table.
 //
 // A new table costs its name (store.h), its line below, its message with the
-// two conversions (records_proto.h), and whoever holds its records.
+// two conversions (records_proto.h) or none, and whoever holds its records.
 namespace cohort::head {
 
 // Keys are raw ids; numbers are 8 bytes big-endian, so that key order is number
@@ -31,6 +33,10 @@ std::string RowKey(const JobId& id);
 std::string RowKey(const std::string& hash);
 std::string RowKey(uint64_t number);
 std::string RowKey(const std::string& first, const std::string& second);
+template <typename Tag>
+std::string RowKey(const StrongId<Tag>& id, uint64_t number) {
+  return RowKey(id) + RowKey(number);
+}
 
 // And back; 0 for what is no such key.
 uint64_t RowNumber(absl::string_view key);
@@ -41,8 +47,13 @@ template <typename Record, typename Member>
 struct MemberOf<Member Record::*> {
   using Type = Member;
 };
+template <typename Record, typename Member>
+struct MemberOf<Member (Record::*)() const> {
+  using Type = std::decay_t<Member>;
+};
 
-// `kKey`: the members that make its key.
+// `kKey`: the members that make its key.  A record that is a message is stored
+// as it is.
 template <Table kNumber, typename RecordType, typename Message, auto... kKey>
 struct Row {
   using Record = RecordType;
@@ -51,7 +62,7 @@ struct Row {
   static constexpr Table kTable = kNumber;
 
   static std::string KeyOf(const Record& record) {
-    return RowKey(record.*kKey...);
+    return RowKey(std::invoke(kKey, record)...);
   }
 };
 
@@ -77,12 +88,13 @@ using TableRows = RowList<
         &RequestRecord::principal, &RequestRecord::request_id>,
     Row<Table::kPackages, PackageRecord, storage::v1::PackageRow,
         &PackageRecord::hash>,
-    Row<Table::kEvents, EventRecord, storage::v1::EventRow,
-        &EventRecord::number>,
+    Row<Table::kEvents, EventRecord, EventRecord, &EventRecord::number>,
     Row<Table::kArrays, ArrayRecord, storage::v1::ArrayRow, &ArrayRecord::id>,
     Row<Table::kWaitReasons, WaitReasonRecord, storage::v1::WaitReasonRow,
         &WaitReasonRecord::number>,
-    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>>;
+    Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>,
+    Row<Table::kProcesses, ProcessRecord, storage::v1::ProcessRow,
+        &ProcessRecord::attempt, &ProcessRecord::slot>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

@@ -21,6 +21,7 @@
 #include "head/services/testing/memory_package_store.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
+#include "head/testing/observed_places.h"
 #include "rpc/loopback.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -37,11 +38,11 @@ struct FakeWorker {
   std::optional<absl::Status> closed;
   uint64_t incarnation = 0;
 
-  std::vector<v1::DesiredAttempt> Desired() const {
-    std::vector<v1::DesiredAttempt> all;
+  std::vector<v1::DesiredPlace> Desired() const {
+    std::vector<v1::DesiredPlace> all;
     for (const v1::HeadMessage& message : messages) {
-      all.insert(all.end(), message.desired().attempts().begin(),
-                 message.desired().attempts().end());
+      all.insert(all.end(), message.desired().places().begin(),
+                 message.desired().places().end());
     }
     return all;
   }
@@ -206,41 +207,43 @@ class HeadCoreTest : public ::testing::Test {
     Run();
     return worker;
   }
-  void Say(FakeWorker& worker, const v1::ObservedAttempt& attempt) {
+  void Say(FakeWorker& worker, const v1::ObservedPlace& attempt) {
     v1::WorkerMessage message;
     message.set_incarnation(worker.incarnation);
-    *message.mutable_observed()->add_attempts() = attempt;
+    *message.mutable_observed()->add_places() = attempt;
     COHORT_EXPECT_OK(worker.stream->Write(message));
     Run();
   }
-  static v1::ObservedAttempt At(const v1::DesiredAttempt& desired,
-                                v1::Phase phase) {
-    v1::ObservedAttempt observed;
+  static v1::ObservedPlace At(const v1::DesiredPlace& desired, Stage stage) {
+    v1::ObservedPlace observed;
     observed.set_attempt_id(desired.attempt_id());
     observed.set_job_id(desired.job_id());
     observed.set_epoch(desired.epoch());
-    observed.set_phase(phase);
+    observed.set_phase(PhaseAt(stage));
     observed.set_master_port(29500);
-    return observed;
-  }
-  static v1::ObservedAttempt Exited(const v1::DesiredAttempt& desired,
-                                    int code) {
-    v1::ObservedAttempt observed = At(desired, v1::PHASE_ENDED);
-    observed.set_end_cause(v1::END_CAUSE_EXITED);
-    for (const v1::DesiredRank& rank : desired.ranks()) {
-      v1::ObservedRank* out = observed.add_ranks();
-      out->set_rank(rank.rank());
-      out->set_state(v1::RANK_STATE_EXITED);
-      out->set_pid(99);
-      out->mutable_exit()->set_code(code);
-      out->set_exit_order(1);
+    for (const v1::DesiredProcess& each : desired.processes()) {
+      if (each.goal() == v1::GOAL_FORGET) continue;
+      v1::ObservedProcess* const out = observed.add_processes();
+      out->set_slot(each.slot());
+      out->set_incarnation(each.incarnation());
+      out->set_state(ProcessStateAt(stage));
+      if (stage >= Stage::kRunning) out->set_pid(99);
     }
     return observed;
   }
-  v1::DesiredAttempt RunJob(FakeWorker& worker) {
-    const v1::DesiredAttempt desired = worker.Desired().back();
-    Say(worker, At(desired, v1::PHASE_PREPARED));
-    Say(worker, At(desired, v1::PHASE_RUNNING));
+  static v1::ObservedPlace Exited(const v1::DesiredPlace& desired, int code) {
+    v1::ObservedPlace observed = At(desired, Stage::kEnded);
+    for (v1::ObservedProcess& each : *observed.mutable_processes()) {
+      each.set_end_cause(v1::END_CAUSE_EXITED);
+      each.mutable_exit()->set_code(code);
+      each.set_exit_order(1);
+    }
+    return observed;
+  }
+  v1::DesiredPlace RunJob(FakeWorker& worker) {
+    const v1::DesiredPlace desired = worker.Desired().back();
+    Say(worker, At(desired, Stage::kPrepared));
+    Say(worker, At(desired, Stage::kRunning));
     return desired;
   }
   v1::Stamp Stamp() { return StampOf(core_->state()->cluster()); }

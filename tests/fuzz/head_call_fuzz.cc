@@ -49,7 +49,8 @@ const std::vector<const char*>& UnaryPaths() {
       rpc::kBeginPackage.path,  rpc::kUploadPackage.path,
       rpc::kFinishPackage.path, rpc::kFetchPackage.path,
       rpc::kBackupStore.path,   rpc::kListEvents.path,
-      rpc::kAdoptAttempt.path,  rpc::kEndAttempt.path};
+      rpc::kAdoptAttempt.path,  rpc::kEndAttempt.path,
+      rpc::kResizeJob.path};
   return paths;
 }
 
@@ -69,8 +70,11 @@ head::JobRecord Job(char c, head::JobState state) {
   job.state = state;
   head::SetCommand(job.spec.Own(), {"train"});
   job.spec.Own().mutable_scaling()->set_num_workers(1);
+  job.spec.Own().mutable_run()->set_restart(
+      c == '2' ? v1::RESTART_POLICY_ALL : v1::RESTART_POLICY_ONE);
+  job.num_workers = 1;
   head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
-  job.origin.name_space = "default";
+  job.origin.set_namespace_("default");
   return job;
 }
 
@@ -95,6 +99,7 @@ head::Batch Stored() {
   for (const char c : {'1', '2'}) {
     head::JobRecord job = Job(c, v1::JOB_STATE_RUNNING);
     job.attempts = 1;
+    job.incarnations = 1;
     job.epoch = 1;
     batch.push_back(head::ToWrite(job));
     head::AttemptRecord attempt;
@@ -103,10 +108,10 @@ head::Batch Stored() {
     attempt.number = 1;
     attempt.epoch = 1;
     attempt.state = v1::ATTEMPT_STATE_RUNNING;
-    head::AttemptPart& part = attempt.parts.emplace_back();
-    part.node = node.id;
-    part.resources = *cohort::ParseResources("CPU=1");
-    part.ranks = {{.rank = 0}};
+    attempt.places = {{.node = node.id, .phase = v1::PLACE_PHASE_RUNNING}};
+    head::Process& process = attempt.processes.emplace_back();
+    process.incarnation = 1;
+    process.node = node.id;
     if (c == '2') attempt.orphaned_since = absl::FromUnixSeconds(1'000);
     batch.push_back(head::ToWrite(attempt));
   }
@@ -263,6 +268,14 @@ std::string AboutJob(const rpc::UnaryMethod<Request, Response>& method,
   return Framed(method, request);
 }
 
+std::string Resize(char c, int num_workers) {
+  v1::ResizeJobRequest request;
+  request.set_request_id("r-5");
+  request.set_job_id(Id(c));
+  request.set_num_workers(num_workers);
+  return Framed(rpc::kResizeJob, request);
+}
+
 template <typename Request, typename Response>
 std::string AboutAttempt(const rpc::UnaryMethod<Request, Response>& method) {
   Request request;
@@ -314,6 +327,7 @@ std::vector<std::string> FuzzSeeds() {
           Connect() + AboutJob(rpc::kStopJob, '1'),
           AboutJob(rpc::kHoldJob, '3') + Connect() +
               AboutJob(rpc::kReleaseJob, '3'),
+          Connect() + Resize('1', 3) + Resize('1', 1) + Resize('3', 2),
           AboutJob(rpc::kGetJob, '1') + AboutJob(rpc::kExplainJob, '3') +
               AboutJob(rpc::kWaitJob, '3'),
           AboutNode(rpc::kDrainNode) + Connect() + AboutNode(rpc::kGetNode) +

@@ -27,7 +27,7 @@ namespace {
 class Nobody final : public head::NodeLinks, public head::JobWatchers {
  public:
   void SendDesired(const cohort::NodeId&, uint64_t,
-                   const std::vector<head::DesiredAttempt>&) override {}
+                   const std::vector<v1::DesiredPlace>&) override {}
   void SendExchanges(const cohort::NodeId&, uint64_t,
                      const std::vector<head::SharedExchange>&) override {}
   void SendAcknowledge(const cohort::NodeId&, uint64_t,
@@ -60,6 +60,10 @@ head::Rows Stored() {
     job.spec.Own().mutable_run()->set_num_to_keep(1);
     job.spec.Own().mutable_run()->set_max_failures(1);
     head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
+    job.spec.Own().mutable_run()->set_restart(
+        c == '1' ? v1::RESTART_POLICY_ALL : v1::RESTART_POLICY_ONE);
+    job.num_workers = 2;
+    job.incarnations = 2;
     job.attempts = 1;
     job.epoch = 1;
     rows.jobs.push_back(job);
@@ -70,10 +74,15 @@ head::Rows Stored() {
     attempt.epoch = 1;
     attempt.state =
         c == '1' ? v1::ATTEMPT_STATE_RUNNING : v1::ATTEMPT_STATE_PREPARING;
-    head::AttemptPart& part = attempt.parts.emplace_back();
-    part.node = node.id;
-    part.resources = *cohort::ParseResources("CPU=2");
-    part.ranks = {{.rank = 0}, {.rank = 1, .local_rank = 1}};
+    attempt.places = {{.node = node.id,
+                       .phase = c == '1' ? v1::PLACE_PHASE_RUNNING
+                                         : v1::PLACE_PHASE_ASSIGNED}};
+    for (int slot = 0; slot < 2; ++slot) {
+      head::Process& process = attempt.processes.emplace_back();
+      process.slot = process.local_rank = slot;
+      process.incarnation = static_cast<uint64_t>(slot) + 1;
+      process.node = node.id;
+    }
     rows.attempts.push_back(attempt);
   }
   return rows;
@@ -106,10 +115,8 @@ class World {
         incarnation_ = registered->incarnation;
       }
     } else if (message.has_observed()) {
-      const auto observed = head::FromWire(message.observed());
-      if (!observed.ok()) return;
       const absl::Status taken =
-          state_.Observe(node_, incarnation_, *observed, transition);
+          state_.Observe(node_, incarnation_, message.observed(), transition);
       COHORT_CHECK(taken.ok() || transition.empty()) << taken;
     } else if (message.has_heartbeat()) {
       state_.NoteDevices(node_, incarnation_,
@@ -183,24 +190,26 @@ v1::WorkerMessage Devices(v1::DeviceState state) {
   return message;
 }
 
-v1::WorkerMessage Observe(char c, v1::Phase phase) {
+v1::WorkerMessage Observe(char c, v1::ProcessState state) {
   v1::WorkerMessage message;
-  v1::ObservedAttempt& attempt = *message.mutable_observed()->add_attempts();
-  attempt.set_attempt_id(Id(c));
-  attempt.set_job_id(Id(c));
-  attempt.set_epoch(1);
-  attempt.set_phase(phase);
-  attempt.set_master_port(4000);
-  for (int rank = 0; rank < 2; ++rank) {
-    v1::ObservedRank& seen = *attempt.add_ranks();
-    seen.set_rank(rank);
-    seen.set_pid(100 + rank);
-    if (phase != v1::PHASE_ENDED) continue;
-    seen.set_state(v1::RANK_STATE_EXITED);
-    seen.mutable_exit()->set_code(rank);
-    seen.set_exit_order(2 - rank);
+  v1::ObservedPlace& place = *message.mutable_observed()->add_places();
+  place.set_attempt_id(Id(c));
+  place.set_job_id(Id(c));
+  place.set_epoch(1);
+  place.set_phase(v1::PHASE_PREPARED);
+  place.set_master_port(4000);
+  for (int slot = 0; slot < 2; ++slot) {
+    v1::ObservedProcess& seen = *place.add_processes();
+    seen.set_slot(slot);
+    seen.set_incarnation(static_cast<uint64_t>(slot) + 1);
+    seen.set_pid(100 + slot);
+    seen.set_state(state);
+    if (state != v1::PROCESS_STATE_ENDED) continue;
+    seen.set_end_cause(v1::END_CAUSE_EXITED);
+    seen.mutable_exit()->set_code(slot);
+    seen.set_exit_order(2 - slot);
   }
-  auto& checkpoint = *attempt.add_checkpoints();
+  auto& checkpoint = *place.add_checkpoints();
   checkpoint.set_path("/results/x/attempt-1.1/step-3");
   checkpoint.set_step(3);
   checkpoint.set_epoch(1);
@@ -212,16 +221,16 @@ v1::WorkerMessage Observe(char c, v1::Phase phase) {
 std::vector<std::string> FuzzSeeds() {
   const std::string begin = Framed(Register());
   const std::string tick = Framed(v1::WorkerMessage());
-  return {
-      begin + Framed(Observe('1', v1::PHASE_RUNNING)) + tick,
-      begin + Framed(Observe('1', v1::PHASE_ENDED)) + tick,
-      begin + Framed(Observe('2', v1::PHASE_PREPARED)) +
-          Framed(Observe('2', v1::PHASE_RUNNING)) +
-          Framed(Observe('2', v1::PHASE_ENDED)),
-      begin + Framed(Devices(v1::DEVICE_STATE_FENCED)) +
-          Framed(Observe('1', v1::PHASE_ENDED)) + tick +
-          Framed(Devices(v1::DEVICE_STATE_HEALTHY)),
-      begin + tick + tick + begin + Framed(Observe('9', v1::PHASE_RUNNING))};
+  return {begin + Framed(Observe('1', v1::PROCESS_STATE_RUNNING)) + tick,
+          begin + Framed(Observe('1', v1::PROCESS_STATE_ENDED)) + tick,
+          begin + Framed(Observe('2', v1::PROCESS_STATE_PENDING)) +
+              Framed(Observe('2', v1::PROCESS_STATE_RUNNING)) +
+              Framed(Observe('2', v1::PROCESS_STATE_ENDED)),
+          begin + Framed(Devices(v1::DEVICE_STATE_FENCED)) +
+              Framed(Observe('1', v1::PROCESS_STATE_ENDED)) + tick +
+              Framed(Devices(v1::DEVICE_STATE_HEALTHY)),
+          begin + tick + tick + begin +
+              Framed(Observe('9', v1::PROCESS_STATE_RUNNING))};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -6,6 +6,7 @@
 #include "common/resources.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace head = cohort::head;
@@ -57,10 +58,10 @@ std::vector<std::string> FuzzSeeds() {
   node.resources = *cohort::ParseResources("CPU=2,GPU=1,license=1");
   node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
   head::JobRecord job;
-  job.origin.principal = "cluster";
+  job.origin.set_principal("cluster");
   head::SetCommand(job.spec.Own(), {"python3", "train.py"});
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
-  job.checkpoints = {{.path = "/x/step-1", .step = 1}};
+  job.checkpoints = {head::CheckpointOf("/x/step-1", 1, 0)};
   head::WaitReasonRecord reason;
   reason.number = 7;
   reason.shape = "2 workers of GPU=1";
@@ -68,7 +69,11 @@ std::vector<std::string> FuzzSeeds() {
   reason.holders = {{.resource = "GPU", .nodes = 1}};
   head::AttemptRecord attempt;
   attempt.number = 1;
-  attempt.parts = {{.ranks = {{.rank = 0, .gpu_ids = {"0"}}}}};
+  attempt.places = {{.phase = cohort::v1::PLACE_PHASE_RUNNING}};
+  head::Process process;
+  process.incarnation = 3;
+  process.devices = {{"0", cohort::Amount::FromUnits(1)}};
+  attempt.processes = {process};
   attempt.orphaned_since = absl::FromUnixSeconds(1'800'000'000);
   return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
           Input(head::ToWrite(node)),
@@ -80,7 +85,8 @@ std::vector<std::string> FuzzSeeds() {
           Input(head::ToWrite(head::ArrayRecord())),
           Input(head::ToWrite(head::SpecRecord{job.id, job.spec})),
           Input(head::ToWrite(reason)),
-          Input(head::ToWrite(attempt))};
+          Input(head::ToWrite(attempt)),
+          Input(head::ToWrite(head::ProcessRecord{.process = process}))};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -91,6 +97,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckEach<head::ClusterRecord, head::NodeRecord, head::JobRecord,
             head::AttemptRecord, head::RequestRecord, head::PackageRecord,
             head::EventRecord, head::ArrayRecord, head::WaitReasonRecord,
-            head::SpecRecord>(key, value);
+            head::SpecRecord, head::ProcessRecord>(key, value);
   return 0;
 }

@@ -62,7 +62,7 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
         got = c.job(job)
         details = set(
-            "causes failures_by_class array never_fits stderr_tail "
+            "epoch num_workers restart causes failures_by_class array never_fits stderr_tail "
             "time_limit grace retry_delay selectors tolerations "
             "accelerator_type topology after begin comment array_spec preflight".split())
         self.assertEqual(
@@ -74,7 +74,7 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(
             set(got["ranks"][0]),
             set("rank local_rank node pid state exit_code signal "
-                "gpu_ids".split()))
+                "incarnation failures gpu_ids".split()))
         listed = c.json("jobs", "list")[0]
         self.assertEqual(set(listed), set(got) - {"ranks"} - details)
         node = c.json("nodes")[0]

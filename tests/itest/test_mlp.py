@@ -33,6 +33,24 @@ class Mlp(cluster.ClusterTest):
         self.assertIn("training on 2 ranks", c.logs(job))
         self.assertIn("loss_scale", json.dumps(ended))
 
+    def test_it_saves_before_its_node_is_left(self):
+        c = self.cluster("--num-cpus", "2")
+        storage = self.sandbox.dir / "storage"
+        # Else it saves at the end of an epoch, of 600 steps.
+        job = c.submit("--num-workers", "2", "--storage-path", storage, "--",
+                       MLP, "--batch", "50", "--train-samples", "60000",
+                       "--test-samples", "200", "--epochs", "1000")
+        cluster.until("it trains", lambda: c.job(job)["metrics"])
+        c.start_worker("w1", "--num-cpus", "2")
+        c.json("drain", "w0", "--deadline", "5s")
+        saved = cluster.until("it has saved within an epoch", lambda: [
+            step for step in storage.glob("*/attempt-1.*/step-*")
+            if int(step.name.removeprefix("step-")) % 600])
+        self.assertEqual(len(saved), 1, saved)
+        cluster.until("it goes on elsewhere", lambda:
+                      "going on from step" in c.logs(job))
+        self.assertEqual(c.job(job)["failures"], 0)
+
     def test_it_refuses_a_gpu_that_is_not_there(self):
         # No device is visible, with a driver or without one.
         done = run("--use-gpu", CUDA_VISIBLE_DEVICES="")

@@ -101,6 +101,9 @@ class DoctoredStateTest : public ::testing::Test,
     job.state = v1::JOB_STATE_RUNNING;
     head::SetCommand(job.spec.Own(), {"train"});
     job.spec.Own().mutable_scaling()->set_num_workers(2);
+    *job.spec.Own().mutable_scaling()->mutable_resources_per_worker() =
+        rpc::ToWire(*ParseResources("CPU=1,GPU=0.5"));
+    job.num_workers = 2;
     job.attempts = 1;
     job.epoch = 1;
     rows_.jobs.push_back(job);
@@ -114,13 +117,14 @@ class DoctoredStateTest : public ::testing::Test,
     attempt.number = 1;
     attempt.epoch = 1;
     attempt.state = v1::ATTEMPT_STATE_RUNNING;
-    head::AttemptPart& part = attempt.parts.emplace_back();
-    part.node = rows_.nodes[0].id;
-    part.resources = *ParseResources("CPU=2,GPU=1");
-    part.devices[gpu] = Amount::FromUnits(1);
-    for (int rank = 0; rank < 2; ++rank) {
-      part.ranks.push_back(
-          {.rank = rank, .local_rank = rank, .gpu_ids = {gpu}});
+    attempt.places.push_back({.node = rows_.nodes[0].id});
+    for (int slot = 0; slot < 2; ++slot) {
+      attempt.processes.push_back(
+          {.slot = slot,
+           .incarnation = static_cast<uint64_t>(slot + 1),
+           .node = rows_.nodes[0].id,
+           .local_rank = slot,
+           .devices = {{gpu, Amount::FromTenThousandths(5'000)}}});
     }
     rows_.attempts.push_back(std::move(attempt));
   }
@@ -151,13 +155,29 @@ TEST_F(DoctoredStateTest, IsFineAsItIs) {
 }
 
 TEST_F(DoctoredStateTest, HalfAGangIsNoticed) {
-  rows_.attempts[0].parts[0].ranks.pop_back();
+  rows_.attempts[0].processes.pop_back();
   EXPECT_THAT(Check(), StartsWith("PL-1"));
 }
 
-TEST_F(DoctoredStateTest, ARankTwiceInAGangIsNoticed) {
-  rows_.attempts[0].parts[0].ranks[1].rank = 0;
-  EXPECT_THAT(Check(), StartsWith("PL-1"));
+TEST_F(DoctoredStateTest, ASlotTwiceInAGangIsNoticed) {
+  rows_.attempts[0].processes[1].slot = 0;
+  EXPECT_THAT(Check(), StartsWith("PR-1"));
+}
+
+TEST_F(DoctoredStateTest, AnIncarnationTwiceInAnAttemptIsNoticed) {
+  rows_.attempts[0].processes[1].incarnation = 1;
+  EXPECT_THAT(Check(), StartsWith("PR-1"));
+}
+
+TEST_F(DoctoredStateTest, TwoMembershipsOfOneEpochAreNoticed) {
+  EpochWatch watch;
+  EXPECT_EQ(watch.Check(head::ClusterState({}, time_, random_, *this, *this,
+                                           rows_)),
+            "");
+  rows_.attempts[0].processes[1].again = true;
+  EXPECT_THAT(watch.Check(head::ClusterState({}, time_, random_, *this, *this,
+                                             rows_)),
+              StartsWith("PR-4"));
 }
 
 TEST_F(DoctoredStateTest, ADeviceHeldTwiceIsNoticed) {
@@ -166,7 +186,8 @@ TEST_F(DoctoredStateTest, ADeviceHeldTwiceIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, MoreThanANodeHasIsNoticed) {
-  rows_.attempts[0].parts[0].resources = *ParseResources("CPU=5,GPU=1");
+  *rows_.jobs[0].spec.Own().mutable_scaling()->mutable_resources_per_worker() =
+      rpc::ToWire(*ParseResources("CPU=3,GPU=0.5"));
   EXPECT_THAT(Check(), StartsWith("PL-2: more is held"));
 }
 
@@ -198,7 +219,7 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
   EXPECT_EQ(CheckRebuilt(state, disk, {}, time_), "");
 
   head::AttemptRecord other = rows_.attempts[0];
-  other.parts[0].phase = v1::PART_PHASE_ENDED;
+  other.places[0].phase = v1::PLACE_PHASE_ENDED;
   ASSERT_TRUE(head::MemoryStore(disk).Append(1, {head::ToWrite(other)}).ok());
   EXPECT_THAT(CheckRebuilt(state, disk, {}, time_), StartsWith("RS-1"));
 }

@@ -216,6 +216,25 @@ void Client::HoldOne() {
          });
 }
 
+void Client::ResizeOne() {
+  if (acknowledged_.empty()) return;
+  const auto chosen = std::next(
+      acknowledged_.begin(),
+      static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
+  v1::ResizeJobRequest request;
+  request.set_request_id(absl::StrCat(name_, "-resize-", requests_++));
+  request.set_job_id(chosen->second.bytes());
+  // As many as fit the cluster when it is empty.
+  request.set_num_workers(1 + static_cast<int>(world_.random.Below(2)));
+  Insist(rpc::kResizeJob, request,
+         [this, life = life_](const absl::Status& status) {
+           if (absl::IsNotFound(status) && life == life_) {
+             return Violate(absl::StrCat("AK-1: resize: ", status.ToString()));
+           }
+           world_.counters.Count(status.ok() ? "resized" : "resize_refused");
+         });
+}
+
 void Client::Release(const JobId& job) {
   v1::ReleaseJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-release-", requests_++));

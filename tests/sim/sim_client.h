@@ -30,6 +30,8 @@ class Client {
   void StopOne();
   // Holds one of its jobs, if it waits; lets any job go.
   void HoldOne();
+  // To some other number of workers; most are refused.
+  void ResizeOne();
   void Release(const JobId& job);
   // Asks how one of its jobs is.
   void LookAtOne();

@@ -220,10 +220,28 @@ v1::JobSpec SimCluster::RandomSpec() {
   spec.mutable_run()->set_max_failures(static_cast<int>(random_.Below(4)));
   spec.mutable_run()->set_num_to_keep(static_cast<int>(random_.Below(3)));
   spec.set_priority(static_cast<int>(random_.Below(3)) - 1);
+  if (spec.launch().command(0) != "train") AddRestart(spec);
   if (random_.Below(2) == 0) AddWhere(spec);
   AddTimes(spec);
   AddOrder(spec);
   return spec;
+}
+
+// Ranks that live and fail one by one; a trainer's do not.
+void SimCluster::AddRestart(v1::JobSpec& spec) {
+  switch (random_.Below(3)) {
+    case 0:
+      counters_.Count("restart_one");
+      spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+      break;
+    case 1:
+      counters_.Count("restart_none");
+      spec.mutable_run()->set_restart(v1::RESTART_POLICY_NONE);
+      spec.mutable_run()->clear_max_failures();
+      break;
+    default:
+      break;
+  }
 }
 
 // Arrays, and jobs that wait for a person; whom a job comes after is
@@ -314,6 +332,10 @@ void SimCluster::Plan() {
   for (int i = 0; i < 4; ++i) {
     Client& client = *clients_[random_.Below(clients_.size())];
     executor_.PostAfter(some_time(), [&client] { client.HoldOne(); });
+  }
+  for (int i = 0; i < 12; ++i) {
+    Client& client = *clients_[random_.Below(clients_.size())];
+    executor_.PostAfter(some_time(), [&client] { client.ResizeOne(); });
   }
   executor_.PostAfter(absl::Seconds(2), [this] { ReleaseTheHeld(); });
   followers_[0]->Start();
@@ -544,6 +566,7 @@ void SimCluster::CheckNodes(const ClusterState& state) {
     return restores_.before().contains(attempt);
   };
   std::string violation = node_watch_.Check(state);
+  if (violation.empty()) violation = epoch_watch_.Check(state);
   if (violation.empty()) violation = device_watch_.Check(state, was_there);
   if (violation.empty()) {
     violation = drain_watch_.Check(state, executor_.Monotonic(), steady_since_);
@@ -620,9 +643,14 @@ std::string SimCluster::DescribeUnrest() const {
         job.spec->scaling().num_workers(), ", ", state.ReasonOf(job), "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",
-                      static_cast<int>(last->state), ", parts in phases");
-      for (const head::AttemptPart& part : last->parts) {
-        absl::StrAppend(&text, " ", static_cast<int>(part.phase));
+                      static_cast<int>(last->state), ", places in phases");
+      for (const head::Place& place : last->places) {
+        absl::StrAppend(&text, " ", static_cast<int>(place.phase));
+      }
+      absl::StrAppend(&text, ", processes in states");
+      for (const head::Process& process : last->processes) {
+        absl::StrAppend(&text, " ", process.waits() ? "waits" : "",
+                        static_cast<int>(process.state));
       }
       absl::StrAppend(&text, "; ");
     }
@@ -651,8 +679,8 @@ void SimCluster::CheckAtRest() {
     // Of an element the array's row says it.
     const std::string& request =
         id.IsElement()
-            ? state.jobs().arrays().Find(id.array())->record.origin.request_id
-            : job.origin.request_id;
+            ? state.jobs().arrays().Find(id.array())->record.origin.request_id()
+            : job.origin.request_id();
     const auto [made, first] = by_request.emplace(request, id.array());
     if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");

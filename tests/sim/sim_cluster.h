@@ -136,6 +136,7 @@ class SimCluster {
   void AddWhere(v1::JobSpec& spec);
   void AddTimes(v1::JobSpec& spec);
   void AddOrder(v1::JobSpec& spec);
+  void AddRestart(v1::JobSpec& spec);
   void ReleaseTheHeld();
 
   // ---- restores (sim_replaced_store.cc) ----
@@ -216,6 +217,7 @@ class SimCluster {
   ShownEvents shown_;
   std::vector<std::unique_ptr<Follower>> followers_;
   DurableHistory history_;
+  EpochWatch epoch_watch_;
   NodeWatch node_watch_;
   DeviceWatch device_watch_;
   DrainWatch drain_watch_;

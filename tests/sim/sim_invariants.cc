@@ -9,6 +9,7 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
+#include "head/testing/observed_places.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
@@ -25,12 +26,12 @@ using head::JobRecord;
 using head::JobState;
 
 std::string CheckJob(const JobRecord& job) {
-  if (!job.checkpoints.empty() && job.checkpoints.back().epoch > job.epoch) {
+  if (!job.checkpoints.empty() && job.checkpoints.back().epoch() > job.epoch) {
     return absl::StrCat("CK-1: a checkpoint of epoch ",
-                        job.checkpoints.back().epoch, " in a job of epoch ",
+                        job.checkpoints.back().epoch(), " in a job of epoch ",
                         job.epoch);
   }
-  if (job.spec->run().max_failures() >= 0 &&
+  if (job.spec->run().max_failures() >= 0 && !head::RunsOneByOne(job) &&
       job.failures > job.spec->run().max_failures() + 1) {
     return absl::StrCat("JB-2: ", job.failures, " failures charged of ",
                         job.spec->run().max_failures());
@@ -38,25 +39,37 @@ std::string CheckJob(const JobRecord& job) {
   return "";
 }
 
-// PL-1: every rank of the gang once.
+// PL-1: every rank of the gang once.  JB-2: slots keep to their budgets.
 std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
   const JobRecord* job = state.jobs().Find(attempt.job);
-  std::set<int> ranks;
-  size_t count = 0;
-  for (const head::AttemptPart& part : attempt.parts) {
-    for (const head::AttemptRank& rank : part.ranks) {
-      ranks.insert(rank.rank);
-      ++count;
+  if (job == nullptr) return "PL-1: an attempt without a job";
+  const bool one_by_one = head::RunsOneByOne(*job);
+  const size_t want = static_cast<size_t>(
+      job->num_workers > 0 ? job->num_workers
+                           : job->spec->scaling().num_workers());
+  size_t placed = 0;
+  std::set<uint64_t> incarnations;
+  for (size_t slot = 0; slot < attempt.processes.size(); ++slot) {
+    const head::Process& process = attempt.processes[slot];
+    if (process.slot != static_cast<int>(slot) ||
+        (process.incarnation != 0 &&
+         !incarnations.insert(process.incarnation).second) ||
+        process.incarnation > std::max(job->incarnations, uint64_t{want})) {
+      return absl::StrCat("PR-1: attempt ", attempt.id.ToHex(), " has slot ",
+                          process.slot, " with incarnation ",
+                          process.incarnation, " as number ", slot);
     }
+    const int most = job->spec->run().max_failures();
+    if (one_by_one && most >= 0 && process.failures > most + 1) {
+      return absl::StrCat("JB-2: slot ", slot, " failed ", process.failures,
+                          " times of ", most);
+    }
+    placed += !process.waits();
   }
-  const size_t want =
-      job == nullptr ? 0
-                     : static_cast<size_t>(job->spec->scaling().num_workers());
-  if (job != nullptr && count == want && ranks.size() == want &&
-      *ranks.begin() == 0 && *ranks.rbegin() == static_cast<int>(want) - 1) {
+  if (one_by_one || (placed == want && attempt.processes.size() == want)) {
     return "";
   }
-  return absl::StrCat("PL-1: attempt ", attempt.id.ToHex(), " holds ", count,
+  return absl::StrCat("PL-1: attempt ", attempt.id.ToHex(), " holds ", placed,
                       " ranks of a gang of ", want);
 }
 
@@ -90,9 +103,9 @@ std::string CheckWhere(const ClusterState& state,
                        const AttemptRecord& attempt) {
   const head::JobSpec& spec = *state.jobs().Find(attempt.job)->spec;
   std::set<std::string> levels;
-  for (const head::AttemptPart& part : attempt.parts) {
-    const head::NodeRecord* node = state.nodes().Find(part.node);
-    if (node == nullptr) continue;  // it died, and nothing is left there
+  for (const head::Process& process : attempt.processes) {
+    const head::NodeRecord* node = state.nodes().Find(process.node);
+    if (node == nullptr || process.over()) continue;
     const std::string why = WhyNotAllowed(spec, *node);
     if (!why.empty()) {
       return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(), " is on ",
@@ -158,12 +171,12 @@ std::string CheckArrays(const ClusterState& state,
 // PL-2: what is held of a node is not more than it has, device by device.
 class Holds {
  public:
-  void Add(const AttemptRecord& attempt) {
-    for (const head::AttemptPart& part : attempt.parts) {
-      if (head::IsOver(part)) continue;
-      sums_[part.node].Add(part.resources);
-      for (const auto& [gpu, amount] : part.devices) {
-        devices_[{part.node, gpu}] += amount.ten_thousandths();
+  void Add(const AttemptRecord& attempt, const ResourceSet& each) {
+    for (const head::Process& process : attempt.processes) {
+      if (process.over()) continue;
+      sums_[process.node].Add(each);
+      for (const auto& [gpu, amount] : process.devices) {
+        devices_[{process.node, gpu}] += amount.ten_thousandths();
       }
     }
   }
@@ -332,7 +345,8 @@ std::string CheckState(const ClusterState& state) {
     std::string violation = CheckGang(state, attempt);
     if (violation.empty()) violation = CheckWhere(state, attempt);
     if (!violation.empty()) return violation;
-    holds.Add(attempt);
+    holds.Add(attempt,
+              head::ResourcesPerWorker(*state.jobs().Find(attempt.job)->spec));
   }
   const std::string violation = holds.Check(state);
   return violation.empty() ? CheckHistory(state) : violation;
@@ -369,7 +383,7 @@ std::string CheckBudget(const JobRecord& job, bool is_whole) {
       time_left && job.spec->after().empty()) {
     return wrong("budget left");
   }
-  if (!is_whole) return "";
+  if (!is_whole || head::RunsOneByOne(job)) return "";
   // One attempt at most ended otherwise: the last, by success or a stop.
   const int most = failed + (job.state == v1::JOB_STATE_FAILED ? 0 : 1);
   const int least = failed + (job.state == v1::JOB_STATE_SUCCEEDED ? 1 : 0);
@@ -391,7 +405,13 @@ std::string CheckRebuilt(const ClusterState& state, head::MemoryDisk& disk,
   std::string violation =
       CompareRows("nodes", state.nodes().records(), rows->nodes);
   if (violation.empty()) {
-    violation = CompareRows("attempts", state.attempts().all(), rows->attempts);
+    std::vector<AttemptRecord> attempts = rows->attempts;
+    for (AttemptRecord& each : attempts) {
+      if (const AttemptRecord* now = state.attempts().Find(each.id)) {
+        head::KeepSoft(*now, each);
+      }
+    }
+    violation = CompareRows("attempts", state.attempts().all(), attempts);
   }
   if (violation.empty()) violation = CompareJobs(state, rows->jobs);
   if (!violation.empty()) return violation;

@@ -118,8 +118,8 @@ std::string Restores::MayEnd(const NodeId& node,
                         " is ended while it is an orphan");
   }
   if (!IsWanted(*record)) return "";
-  for (const head::AttemptPart& part : record->parts) {
-    if (part.node != node || head::IsOver(part)) continue;
+  for (const head::Place& place : record->places) {
+    if (place.node != node || head::IsOver(place)) continue;
     return absl::StrCat("RC-1: attempt ", attempt.ToHex(),
                         " is ended, which the head wants to run");
   }

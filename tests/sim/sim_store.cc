@@ -84,8 +84,8 @@ std::string SimStore::Check(const Batch& batch) const {
     if (write.table != Table::kEvents || !write.value.has_value()) continue;
     const auto event = head::FromRow<EventRecord>(write.key, *write.value);
     if (!event.ok()) return "ST-1: " + event.status().ToString();
-    if (event->number != next) {
-      return absl::StrCat("EV-1: event ", event->number, " is written where ",
+    if (event->number() != next) {
+      return absl::StrCat("EV-1: event ", event->number(), " is written where ",
                           next, " is due");
     }
     ++next;

@@ -60,6 +60,7 @@ constexpr const char* kMustHappen[] = {
     "opened_to_read", "rebuilt_and_compared", "looked", "time_limit_fired",
     "job_with_wishes", "array", "submitted_held", "submitted_after",
     "submitted_to_begin_later", "held", "hold_refused", "released",
+    "restart_one", "restart_none", "resized", "resize_refused",
     "edge_PENDING_FAILED", "acknowledged_after_backup", "orphan_adopted",
     "orphan_ended", "events_asked_again", "event_seen", "event_seen_by_another",
     // Refusals.

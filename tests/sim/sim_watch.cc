@@ -89,12 +89,39 @@ std::string CheckWoken(const ClusterState& state,
       continue;
     }
     const head::Placement placement =
-        head::PlaceGang(nodes, head::RequestOf(*job.spec));
+        head::PlaceGang(nodes, head::RequestOf(job));
     if (std::holds_alternative<head::Plan>(placement)) {
       return absl::StrCat("PL-5: job ", id.ToText(),
                           " waits although there is room for it");
     }
   }
+  return "";
+}
+
+std::string EpochWatch::Check(const ClusterState& state) {
+  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
+    seen_.clear();  // what was not durable is decided again
+  }
+  std::map<AttemptId, Seen> now;
+  for (const auto& [id, attempt] : state.attempts().all()) {
+    if (attempt.state != v1::ATTEMPT_STATE_RUNNING || attempt.orphaned()) {
+      continue;
+    }
+    Seen& seen = now[id];
+    seen.epoch = attempt.epoch;
+    for (const head::Process& process : attempt.processes) {
+      seen.members.push_back(head::MemberIncarnation(process));
+    }
+    const auto before = seen_.find(id);
+    if (before == seen_.end()) continue;
+    const bool same = before->second.members == seen.members;
+    if (seen.epoch < before->second.epoch ||
+        (seen.epoch == before->second.epoch && !same)) {
+      return absl::StrCat("PR-4: attempt ", id.ToHex(), " has two memberships ",
+                          "of epoch ", seen.epoch);
+    }
+  }
+  seen_ = std::move(now);
   return "";
 }
 
@@ -209,8 +236,11 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
           record.state == v1::ATTEMPT_STATE_ENDED) {
         continue;
       }
-      for (const head::AttemptPart& part : record.parts) {
-        if (part.node != id || head::IsOver(part)) continue;
+      for (const head::Process& process : record.processes) {
+        if (process.node != id || process.over() || process.leaving ||
+            process.retired) {
+          continue;
+        }
         return absl::StrCat("DR-2: something is on ", node.name,
                             " beyond its drain's deadline");
       }

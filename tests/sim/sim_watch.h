@@ -29,6 +29,20 @@ std::string CheckLine(
 std::string CheckWoken(const head::ClusterState& state,
                        const head::PlacementIndex& nodes);
 
+// PR-4: an epoch names one membership of an attempt that runs, and grows.
+class EpochWatch {
+ public:
+  std::string Check(const head::ClusterState& state);
+
+ private:
+  struct Seen {
+    int64_t epoch = 0;
+    std::vector<uint64_t> members;
+  };
+  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
+  std::map<AttemptId, Seen> seen_;
+};
+
 // DR-1: nothing new goes to a node that is suspect, drained, unfit or
 // withdrawn. PL-3: no node is offered before it registered with this head.
 class NodeWatch {

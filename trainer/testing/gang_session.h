@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,8 @@ class GangSession final : public Session {
 
   const RunPlace& place() const override { return place_; }
   Comm& comm() override { return *comm_; }
+  std::optional<RunNotice> notice() const override { return notice_; }
+  void SetNotice(RunNotice notice) { notice_ = std::move(notice); }
   absl::Status Report(absl::string_view metrics) override {
     on_report_(metrics);
     return absl::OkStatus();
@@ -62,6 +65,7 @@ class GangSession final : public Session {
   const RunPlace place_;
   const OnReport on_report_;
   const OnCommit on_commit_;
+  std::optional<RunNotice> notice_;
   std::unique_ptr<shm::ArenaPlace> arena_place_;
   std::unique_ptr<ShmComm> comm_;
 };

@@ -26,6 +26,7 @@ JobRecord Job(char id, uint64_t sequence, JobState state) {
   job.state = state;
   SetCommand(job.spec.Own(), {"true"});
   job.epoch = 1;
+  job.incarnations = 1;
   return job;
 }
 
@@ -42,6 +43,7 @@ Batch SomeRows(const std::string& package) {
   NodeRecord node;
   node.id = FilledId<NodeId>('n');
   node.name = "node-1";
+  node.origin.set_namespace_("default");
   JobRecord running = Job('r', 1, v1::JOB_STATE_RUNNING);
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);
@@ -53,13 +55,12 @@ Batch SomeRows(const std::string& package) {
   attempt.number = 1;
   attempt.epoch = 1;
   attempt.state = v1::ATTEMPT_STATE_RUNNING;
-  AttemptPart part;
-  part.node = node.id;
-  part.phase = v1::PART_PHASE_RUNNING;
-  attempt.parts = {part};
+  attempt.places = {{.node = node.id, .phase = v1::PLACE_PHASE_RUNNING}};
+  attempt.processes = {
+      {.incarnation = 1, .node = node.id, .state = v1::PROCESS_STATE_RUNNING}};
   EventRecord event;
-  event.number = 1;
-  event.kind = "job_submitted";
+  event.set_number(1);
+  event.set_kind("job_submitted");
   return {ToWrite(cluster),
           ToWrite(node),
           ToWrite(running),

@@ -62,11 +62,15 @@ class World {
     attempt.id = AttemptId::New(random_);
     attempt.job = JobId::New(random_);
     for (const PlannedPart& part : plan->parts) {
-      AttemptPart& out = attempt.parts.emplace_back();
-      out.node = part.node;
-      out.resources = part.resources;
-      out.devices = part.devices;
+      attempt.places.push_back({.node = part.node});
+      for (const PlannedRank& rank : part.ranks) {
+        attempt.processes.push_back({.slot = rank.rank,
+                                     .incarnation = 1,
+                                     .node = part.node,
+                                     .devices = rank.devices});
+      }
     }
+    each_[attempt.id] = request.per_worker;
     attempts_.push_back(attempt);
     return attempt.job;
   }
@@ -77,14 +81,16 @@ class World {
     });
   }
 
-  // Its ranks on one node are over, those on others not yet.
-  void EndPart(const JobId& job, const NodeId& node) {
-    for (AttemptRecord& attempt : attempts_) {
-      if (attempt.job != job) continue;
-      std::erase_if(attempt.parts, [&node](const AttemptPart& part) {
-        return part.node == node;
-      });
+  // What the attempt holds on `node`.
+  NodeTable::Held HeldOn(const AttemptRecord& attempt,
+                         const NodeId& node) const {
+    NodeTable::Held held{.each = each_.at(attempt.id), .processes = {}};
+    for (const Process& process : attempt.processes) {
+      if (process.node != node) continue;
+      held.processes.emplace(Incarnation{process.slot, process.incarnation},
+                             process.devices);
     }
+    return held;
   }
 
   std::unique_ptr<NodeTable> Nodes() const {
@@ -97,8 +103,8 @@ class World {
       if (!node.unfit.empty()) table->SetUnfit(node.record.id, node.unfit);
     }
     for (const AttemptRecord& attempt : attempts_) {
-      for (const AttemptPart& part : attempt.parts) {
-        table->Hold(attempt.id, part);
+      for (const Place& place : attempt.places) {
+        table->Hold(attempt.id, place.node, HeldOn(attempt, place.node));
       }
     }
     return table;
@@ -126,6 +132,7 @@ class World {
   SeededRandom random_{1};
   std::vector<Node> nodes_;
   std::vector<AttemptRecord> attempts_;
+  std::map<AttemptId, ResourceSet> each_;  // what a process of it holds
 };
 
 inline GangRequest Gang(
@@ -180,14 +187,11 @@ inline void AddRandomNode(Random& random, World& world) {
 
 inline void Disturb(Random& random, World& world) {
   for (World::Node& node : world.nodes()) {
-    const bool holds = std::any_of(
-        world.attempts().begin(), world.attempts().end(),
-        [&](const AttemptRecord& attempt) {
-          return std::any_of(attempt.parts.begin(), attempt.parts.end(),
-                             [&](const AttemptPart& part) {
-                               return part.node == node.record.id;
-                             });
-        });
+    const bool holds =
+        std::any_of(world.attempts().begin(), world.attempts().end(),
+                    [&](const AttemptRecord& attempt) {
+                      return PlaceOn(attempt, node.record.id) != nullptr;
+                    });
     switch (random.Below(9)) {
       case 3:
         if (!holds) node.record.state = v1::NODE_STATE_DEAD;

@@ -17,6 +17,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/observed_places.h"
 
 namespace cohort::head {
 
@@ -68,9 +69,10 @@ class ClusterStateTest : public ::testing::Test,
       EXPECT_EQ(job, *current) << EnumText(job.state);
     }
     EXPECT_EQ(rows->attempts.size(), state_->attempts().all().size());
-    for (const AttemptRecord& attempt : rows->attempts) {
+    for (AttemptRecord& attempt : rows->attempts) {
       const AttemptRecord* current = state_->attempts().Find(attempt.id);
       ASSERT_NE(current, nullptr);
+      KeepSoft(*current, attempt);
       EXPECT_EQ(attempt, *current);
     }
     EXPECT_EQ(rows->nodes.size(), state_->nodes().records().size());
@@ -84,11 +86,9 @@ class ClusterStateTest : public ::testing::Test,
 
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId& node, uint64_t incarnation,
-                   const std::vector<DesiredAttempt>& attempts) override {
+                   const std::vector<v1::DesiredPlace>& places) override {
     if (incarnations_[node] != incarnation) return;
-    for (const DesiredAttempt& attempt : attempts) {
-      sent_[node].push_back(attempt);
-    }
+    for (const v1::DesiredPlace& place : places) sent_[node].push_back(place);
   }
   void SendExchanges(const NodeId& node, uint64_t incarnation,
                      const std::vector<SharedExchange>& exchanges) override {
@@ -102,7 +102,7 @@ class ClusterStateTest : public ::testing::Test,
     for (const auto& each : checkpoints) {
       acknowledged_.insert(acknowledged_.end(), each.paths.begin(),
                            each.paths.end());
-      if (each.words) words_.push_back(each.attempt);
+      if (!each.words.empty()) words_.push_back(each.attempt);
     }
   }
   void Disconnect(const NodeId& node, uint64_t, const absl::Status&) override {
@@ -159,7 +159,7 @@ class ClusterStateTest : public ::testing::Test,
     registration.name = absl::StrCat("node-", node.ToHex().substr(0, 4));
     registration.host = "10.0.0.1";
     registration.resources.Set(kCpu, Amount::FromUnits(cpus));
-    registration.observed.full = true;
+    registration.observed.set_full(true);
     return registration;
   }
   RegisteredNode Join(const Registration& registration) {
@@ -174,61 +174,44 @@ class ClusterStateTest : public ::testing::Test,
     return Join(Node(node, cpus));
   }
 
-  ObservedAttempt At(const JobId& job, v1::Phase phase) {
-    ObservedAttempt observed;
-    observed.attempt = Attempt(job).id;
-    observed.job = job;
-    observed.epoch = Attempt(job).epoch;
-    observed.phase = phase;
-    observed.master_port = 29500;
-    return observed;
+  v1::ObservedPlace At(const JobId& job, Stage stage) {
+    return PlaceAt(Attempt(job), stage);
   }
-  // All ranks of the part on `node` exited with `code`.
-  ObservedAttempt Exited(const JobId& job, const NodeId& node, int code,
-                         bool by_order = false) {
-    ObservedAttempt observed = At(job, v1::PHASE_ENDED);
-    observed.end = v1::END_CAUSE_EXITED;
-    int order = 0;
-    for (const AttemptRank& rank : PartOn(Attempt(job), node)->ranks) {
-      observed.ranks.push_back({.rank = rank.rank,
-                                .state = v1::RANK_STATE_EXITED,
-                                .pid = 1,
-                                .exit = ExitStatus{.code = code},
-                                .exit_order = ++order,
-                                .ended_by_order = by_order});
-    }
-    return observed;
+  // All ranks of the attempt on `node` exited with `code`.
+  v1::ObservedPlace Exited(const JobId& job, const NodeId& node, int code,
+                           bool by_order = false) {
+    return OnlyOn(node, &Attempt(job),
+                  ExitedAt(Attempt(job), code, by_order));
   }
-  void Say(const NodeId& node, ObservedAttempt observed) {
+  void Say(const NodeId& node, const v1::ObservedPlace& observed) {
     Transition transition;
-    COHORT_EXPECT_OK(state_->Observe(
-        node, incarnations_[node],
-        {.full = false, .attempts = {std::move(observed)}}, transition));
+    v1::Observed message;
+    const AttemptId attempt = AttemptOf(observed);
+    *message.add_places() =
+        OnlyOn(node, state_->attempts().Find(attempt), observed);
+    COHORT_EXPECT_OK(
+        state_->Observe(node, incarnations_[node], message, transition));
     Submit(std::move(transition));
   }
   void Run(const JobId& job) {
-    const std::vector<AttemptPart> parts = Attempt(job).parts;
-    for (const AttemptPart& part : parts) {
-      Say(part.node, At(job, v1::PHASE_PREPARED));
-    }
-    for (const AttemptPart& part : parts) {
-      Say(part.node, At(job, v1::PHASE_RUNNING));
-    }
+    const std::vector<Place> places = Attempt(job).places;
+    for (const Place& place : places) Say(place.node, At(job, Stage::kPrepared));
+    for (const Place& place : places) Say(place.node, At(job, Stage::kRunning));
     ASSERT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   }
   // The goals sent to `node` since the last call, for one attempt after the
   // other.
   std::vector<Goal> TakeGoals(const NodeId& node) {
     std::vector<Goal> goals;
-    for (const DesiredAttempt& sent : std::exchange(sent_[node], {})) {
-      goals.push_back(sent.goal);
+    for (const v1::DesiredPlace& sent : std::exchange(sent_[node], {})) {
+      goals.push_back(GoalFor(sent));
     }
     return goals;
   }
   static std::vector<Goal> GoalsOf(const RegisteredNode& registered) {
     std::vector<Goal> goals;
-    for (const DesiredAttempt& desired : registered.desired) {
-      goals.push_back(desired.goal);
+    for (const v1::DesiredPlace& desired : registered.desired) {
+      goals.push_back(GoalFor(desired));
     }
     return goals;
   }
@@ -262,8 +245,8 @@ class ClusterStateTest : public ::testing::Test,
   const NodeId a_ = NodeId::New(random_);
   const NodeId b_ = NodeId::New(random_);
   std::map<NodeId, uint64_t> incarnations_;
-  std::map<NodeId, std::vector<DesiredAttempt>> sent_;
-  std::map<NodeId, std::vector<Exchange>> exchanged_;
+  std::map<NodeId, std::vector<v1::DesiredPlace>> sent_;
+  std::map<NodeId, std::vector<v1::Exchange>> exchanged_;
   std::vector<std::string> acknowledged_;
   std::vector<AttemptId> words_;  // that are recorded
   std::vector<NodeId> disconnected_;

@@ -21,6 +21,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/observed_places.h"
 
 namespace cohort::head {
 
@@ -41,17 +42,15 @@ class OrphansTest : public ::testing::Test,
 
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId& node, uint64_t,
-                   const std::vector<DesiredAttempt>& attempts) override {
-    for (const DesiredAttempt& attempt : attempts) {
-      sent_[node].push_back(attempt);
-    }
+                   const std::vector<v1::DesiredPlace>& places) override {
+    for (const v1::DesiredPlace& place : places) sent_[node].push_back(place);
   }
   void SendExchanges(const NodeId&, uint64_t,
                      const std::vector<SharedExchange>&) override {}
   void SendAcknowledge(const NodeId&, uint64_t,
                        const std::vector<Acknowledged>& recorded) override {
     for (const Acknowledged& each : recorded) {
-      if (each.words) words_.push_back(each.attempt);
+      if (!each.words.empty()) words_.push_back(each.attempt);
     }
   }
   void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
@@ -136,26 +135,34 @@ class OrphansTest : public ::testing::Test,
             .body_hash = "b"};
   }
 
+  // A full set.
+  static v1::Observed ObservedOf(const std::vector<v1::ObservedPlace>& places) {
+    v1::Observed observed;
+    observed.set_full(true);
+    observed.mutable_places()->Assign(places.begin(), places.end());
+    return observed;
+  }
   RegisteredNode Join(const NodeId& node,
-                      std::vector<ObservedAttempt> attempts = {},
+                      const std::vector<v1::ObservedPlace>& places = {},
                       int cpus = 2) {
     Registration registration;
     registration.node = node;
     registration.name = node == kNode ? "node-n" : "node-o";
     registration.host = "10.0.0.1";
     registration.resources.Set(kCpu, Amount::FromUnits(cpus));
-    registration.observed = {.full = true, .attempts = std::move(attempts)};
+    registration.observed = ObservedOf(places);
     Transition transition;
     auto registered = state_->RegisterNode(registration, transition);
     EXPECT_THAT(registered, IsOk());
     Submit(std::move(transition));
     return *std::move(registered);
   }
-  void Say(const NodeId& node, ObservedAttempt observed) {
+  void Say(const NodeId& node, const v1::ObservedPlace& observed) {
     Transition transition;
+    v1::Observed message;
+    *message.add_places() = observed;
     COHORT_EXPECT_OK(state_->Observe(
-        node, state_->nodes().Find(node)->incarnation,
-        {.full = false, .attempts = {std::move(observed)}}, transition));
+        node, state_->nodes().Find(node)->incarnation, message, transition));
     Submit(std::move(transition));
   }
 
@@ -164,34 +171,28 @@ class OrphansTest : public ::testing::Test,
     return *state_->attempts().LastOf(job);
   }
   // What a worker says of the job's attempt, with what it holds.
-  ObservedAttempt At(const JobId& job, v1::Phase phase) {
-    const AttemptRecord& attempt = Last(job);
-    ObservedAttempt observed;
-    observed.attempt = attempt.id;
-    observed.job = job;
-    observed.epoch = attempt.epoch;
-    observed.phase = phase;
-    observed.master_port = 29500;
-    observed.generation = std::string(state_->cluster().generation.bytes());
-    observed.held.emplace().resources = ResourcesPerWorker(*Job(job).spec);
+  v1::ObservedPlace At(const JobId& job, Stage stage) {
+    v1::ObservedPlace observed = PlaceAt(Last(job), stage);
+    observed.set_generation(std::string(state_->cluster().generation.bytes()));
+    *observed.mutable_resources_per_process() =
+        rpc::ToWire(ResourcesPerWorker(*Job(job).spec));
     return observed;
   }
-  static ObservedAttempt Ended(ObservedAttempt observed, int code) {
-    observed.phase = v1::PHASE_ENDED;
-    observed.end = v1::END_CAUSE_EXITED;
-    observed.ranks = {{.rank = 0,
-                       .state = v1::RANK_STATE_EXITED,
-                       .pid = 1,
-                       .exit = ExitStatus{.code = code},
-                       .exit_order = 1}};
+  static v1::ObservedPlace Ended(v1::ObservedPlace observed, int code) {
+    for (v1::ObservedProcess& each : *observed.mutable_processes()) {
+      each.set_state(v1::PROCESS_STATE_ENDED);
+      each.set_end_cause(v1::END_CAUSE_EXITED);
+      each.mutable_exit()->set_code(code);
+      each.set_exit_order(1);
+    }
     return observed;
   }
   // Its only rank runs on `node`.
-  ObservedAttempt Run(const JobId& job, const NodeId& node) {
-    Say(node, At(job, v1::PHASE_PREPARED));
-    Say(node, At(job, v1::PHASE_RUNNING));
+  v1::ObservedPlace Run(const JobId& job, const NodeId& node) {
+    Say(node, At(job, Stage::kPrepared));
+    Say(node, At(job, Stage::kRunning));
     EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
-    return At(job, v1::PHASE_RUNNING);
+    return At(job, Stage::kRunning);
   }
 
   absl::StatusOr<JobId> Adopt(const AttemptId& attempt) {
@@ -206,10 +207,18 @@ class OrphansTest : public ::testing::Test,
     Submit(std::move(transition));
     return job;
   }
+  // What is wanted of a place, or of its last process that is to be had.
+  static Goal GoalFor(const v1::DesiredPlace& place) {
+    Goal goal = place.goal();
+    for (const v1::DesiredProcess& each : place.processes()) {
+      if (each.goal() != v1::GOAL_FORGET) goal = each.goal();
+    }
+    return goal;
+  }
   std::vector<Goal> TakeGoals(const NodeId& node) {
     std::vector<Goal> goals;
-    for (const DesiredAttempt& sent : std::exchange(sent_[node], {})) {
-      goals.push_back(sent.goal);
+    for (const v1::DesiredPlace& sent : std::exchange(sent_[node], {})) {
+      goals.push_back(GoalFor(sent));
     }
     return goals;
   }
@@ -227,7 +236,7 @@ class OrphansTest : public ::testing::Test,
   std::unique_ptr<MemoryDisk> disk_ = std::make_unique<MemoryDisk>();
   std::unique_ptr<MemoryDisk> backup_;
   std::unique_ptr<ClusterState> state_;
-  std::map<NodeId, std::vector<DesiredAttempt>> sent_;
+  std::map<NodeId, std::vector<v1::DesiredPlace>> sent_;
   std::vector<AttemptId> words_;  // that are recorded
   std::set<NodeId> silent_;
   std::string old_generation_;

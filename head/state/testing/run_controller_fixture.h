@@ -11,8 +11,11 @@
 #include "common/random.h"
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
+#include "head/state/reconciler.h"
 #include "head/state/run_controller.h"
+#include "head/testing/observed_places.h"
 #include "head/store/enum_text.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 
@@ -42,30 +45,30 @@ class RunControllerTest : public ::testing::Test {
     job_.state = v1::JOB_STATE_STARTING;
   }
 
-  ObservedAttempt At(v1::Phase phase) {
-    ObservedAttempt observed;
-    observed.attempt = attempt_.id;
-    observed.epoch = attempt_.epoch;
-    observed.phase = phase;
-    observed.master_port = 4711;
-    return observed;
+  v1::ObservedPlace At(Stage stage) { return PlaceAt(attempt_, stage); }
+
+  // One rank alone.
+  v1::ObservedPlace Exited(int rank, int code, bool by_order = false) {
+    v1::ObservedPlace place = ExitedAt(attempt_, code, by_order);
+    const v1::ObservedProcess process = place.processes(rank);
+    place.clear_processes();
+    *place.add_processes() = process;
+    place.mutable_processes(0)->set_exit_order(1);
+    return place;
   }
 
-  ObservedAttempt Exited(int rank, int code, bool by_order = false) {
-    ObservedAttempt observed = At(v1::PHASE_ENDED);
-    observed.end = v1::END_CAUSE_EXITED;
-    observed.ranks = {{.rank = rank,
-                       .state = v1::RANK_STATE_EXITED,
-                       .pid = 100,
-                       .exit = ExitStatus{.code = code},
-                       .exit_order = 1,
-                       .ended_by_order = by_order}};
-    return observed;
+  // What is wanted of the process on a.
+  v1::DesiredProcess DesiredOfA(const JobRecord& job,
+                                const AttemptRecord& attempt) {
+    return DesiredFor(job, attempt, *PlaceOn(attempt, a_), {}, NodeRecord(),
+                      absl::Now())
+        .processes(0);
   }
 
   // Applies what a node says, and makes the job's moves as the state does.
-  RunOutcome Say(const NodeId& node, const ObservedAttempt& observed) {
-    return Made(controller_.Observe(job_, attempt_, node, observed));
+  RunOutcome Say(const NodeId& node, const v1::ObservedPlace& observed) {
+    return Made(controller_.Observe(job_, attempt_, node,
+                                    OnlyOn(node, &attempt_, observed)));
   }
   RunOutcome Made(RunOutcome outcome) {
     for (const JobState state : outcome.job_moves) {
@@ -77,10 +80,10 @@ class RunControllerTest : public ::testing::Test {
   }
 
   void Run() {
-    Say(a_, At(v1::PHASE_PREPARED));
-    Say(b_, At(v1::PHASE_PREPARED));
-    Say(a_, At(v1::PHASE_RUNNING));
-    Say(b_, At(v1::PHASE_RUNNING));
+    Say(a_, At(Stage::kPrepared));
+    Say(b_, At(Stage::kPrepared));
+    Say(a_, At(Stage::kRunning));
+    Say(b_, At(Stage::kRunning));
     ASSERT_EQ(job_.state, v1::JOB_STATE_RUNNING);
   }
 
@@ -88,10 +91,12 @@ class RunControllerTest : public ::testing::Test {
     return absl::StrCat("/s/j/attempt-", attempt_.number, ".", attempt_.epoch,
                         "/step-", step);
   }
-  ObservedAttempt Committing(int step) {
-    ObservedAttempt observed = At(v1::PHASE_RUNNING);
-    observed.checkpoints = {
-        {.path = Path(step), .step = step, .epoch = attempt_.epoch}};
+  v1::ObservedPlace Committing(int step) {
+    v1::ObservedPlace observed = At(Stage::kRunning);
+    v1::Checkpoint* const checkpoint = observed.add_checkpoints();
+    checkpoint->set_path(Path(step));
+    checkpoint->set_step(step);
+    checkpoint->set_epoch(attempt_.epoch);
     return observed;
   }
 

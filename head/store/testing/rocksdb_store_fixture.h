@@ -30,8 +30,8 @@ inline Batch Term(uint64_t term) {
 
 inline Write Event(uint64_t number, size_t size = 20) {
   EventRecord event;
-  event.number = number;
-  event.text = std::string(size, 'x');
+  event.set_number(number);
+  event.set_text(std::string(size, 'x'));
   return ToWrite(event);
 }
 

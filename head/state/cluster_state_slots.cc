@@ -1,0 +1,244 @@
+// ClusterState's part about slots of running attempts: those that wait to be
+// filled, and how many a job has (docs/design/0009-processes.md).
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/job_limits.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/placement/candidates.h"
+#include "head/placement/node_form.h"
+#include "head/placement/refusal.h"
+#include "head/state/cluster_state.h"
+#include "head/state/job_spec.h"
+#include "head/state/retry_backoff.h"
+#include "head/store/enum_text.h"
+
+namespace cohort::head {
+namespace {
+
+// Of what one job waits for, for people.
+constexpr size_t kSlotsReasonBytesMax = 512;
+
+// Before the slots are filled again: as long as after that many charged
+// failures, the first move to another node being free.
+absl::Duration DelayOf(const JobRecord& job, const AttemptRecord& attempt,
+                       const SlotAsk& ask) {
+  const Process& first = attempt.processes[static_cast<size_t>(ask.first)];
+  return RetryDelay(*job.spec, first.failures + std::max(first.moves - 1, 0));
+}
+
+// Nodes on which something of the attempt lives.
+std::set<NodeId> LivingOn(const AttemptRecord& attempt) {
+  std::set<NodeId> nodes;
+  for (const Process& process : attempt.processes) {
+    if (!process.over()) nodes.insert(process.node);
+  }
+  return nodes;
+}
+
+}  // namespace
+
+// ---- asks ----
+
+void ClusterState::AskForSlots(const JobRecord& job,
+                               const AttemptRecord& attempt) {
+  std::vector<SlotAsk> asks;
+  const bool goes_on = attempt.state != v1::ATTEMPT_STATE_ENDED &&
+                       attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
+                       !attempt.orphaned();
+  if (goes_on) asks = AsksOf(attempt);
+  std::map<int, int>& known = slot_asks_[job.id];
+  for (auto at = known.begin(); at != known.end();) {
+    const SlotAsk ask{.first = at->first, .count = at->second};
+    if (std::find(asks.begin(), asks.end(), ask) != asks.end()) {
+      ++at;
+      continue;
+    }
+    line_.Remove(job, ask.first);
+    slots_due_.Erase({job.id, ask.first});
+    at = known.erase(at);
+  }
+  for (const SlotAsk& ask : asks) {
+    if (!known.emplace(ask.first, ask.count).second) continue;
+    const absl::Duration delay = DelayOf(job, attempt, ask);
+    if (delay > absl::ZeroDuration()) {
+      slots_due_.Set({job.id, ask.first}, clock_.Monotonic() + delay);
+    } else {
+      line_.AddSlots(job, ask.first, RequestForSlots(job, attempt, ask));
+    }
+  }
+  if (known.empty()) slot_asks_.erase(job.id);
+}
+
+void ClusterState::AdmitDueSlots(size_t most) {
+  for (const AskId& ask : slots_due_.TakeDue(clock_.Monotonic(), most)) {
+    const JobRecord& job = *jobs_.Find(ask.job);
+    line_.AddSlots(
+        job, ask.first,
+        RequestForSlots(job, *attempts_.LastOf(ask.job),
+                        {.first = ask.first,
+                         .count = slot_asks_.at(ask.job).at(ask.first)}));
+  }
+}
+
+GangRequest ClusterState::RequestForSlots(const JobRecord& job,
+                                          const AttemptRecord& attempt,
+                                          const SlotAsk& ask) const {
+  GangRequest request = RequestOf(job);
+  request.num_workers = ask.count;
+  // The strategy holds for all slots, also those that live.
+  const std::set<NodeId> living = LivingOn(attempt);
+  if (living.empty()) return request;
+  const bool apart =
+      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
+  if (apart || OnOneNode(request)) {
+    LabelSelector::Requirement hosts{
+        .key = kHostLevel,
+        .op = apart ? LabelSelector::Operator::kNotIn
+                    : LabelSelector::Operator::kIn,
+        .values = {}};
+    for (const NodeId& node : living) {
+      hosts.values.push_back(nodes_.Find(node)->name);
+    }
+    std::sort(hosts.values.begin(), hosts.values.end());
+    request.selector.Add(std::move(hosts));
+  } else if (InOneDomain(request)) {
+    const auto& labels = nodes_.Find(*living.begin())->labels;
+    const auto domain = labels.find(request.topology.level);
+    if (domain != labels.end()) {
+      request.selector.Add({.key = domain->first,
+                            .op = LabelSelector::Operator::kIn,
+                            .values = {domain->second}});
+    }
+  }
+  return request;
+}
+
+std::string ClusterState::SlotsReason(const JobRecord& job) const {
+  const auto asks = slot_asks_.find(job.id);
+  if (asks == slot_asks_.end()) return job.reason;
+  std::string text;
+  for (const auto& [first, count] : asks->second) {
+    const AskId ask{job.id, first};
+    absl::StrAppend(&text, text.empty() ? "" : "; ",
+                    count == 1 ? "rank " : "ranks ", first);
+    if (count > 1) absl::StrAppend(&text, " to ", first + count - 1);
+    const auto due = slots_due_.all().find(ask);
+    if (due != slots_due_.all().end()) {
+      const absl::Duration left = std::max(due->second - clock_.Monotonic(),
+                                           absl::ZeroDuration());
+      absl::StrAppend(&text, " starts again in ",
+                      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+    } else {
+      const std::string why = line_.ReasonOf(ask, nodes_.index());
+      absl::StrAppend(&text, count == 1 ? " waits" : " wait",
+                      why.empty() ? "" : ": ", why);
+    }
+    if (text.size() > kSlotsReasonBytesMax) return absl::StrCat(text, " ...");
+  }
+  return text;
+}
+
+// ---- filled ----
+
+void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
+                             Change& change) {
+  AttemptRecord& attempt = *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
+  line_.Remove(job, first);
+  slot_asks_[job.id].erase(first);
+  const RunOutcome outcome =
+      controller_.Fill(job, attempt, first, plan,
+                       nodes_.Find(plan.parts.front().node)->host);
+  for (const PlannedPart& part : plan.parts) {
+    std::set<int> slots;
+    for (const int slot : SlotsOn(attempt, part.node)) {
+      if (outcome.slots.contains(slot)) slots.insert(slot);
+    }
+    Hold(job, attempt, part.node, slots);
+    attempts_.NotePlace(attempt.id, part.node);
+  }
+  ApplyOutcome(job, attempt, outcome, change);
+  AskForSlots(job, attempt);
+}
+
+void ClusterState::Hold(const JobRecord& job, const AttemptRecord& attempt,
+                        const NodeId& node, const std::set<int>& slots) {
+  NodeTable::Held held{.each = ResourcesPerWorker(*job.spec), .processes = {}};
+  for (const int slot : slots) {
+    const Process& process = attempt.processes[static_cast<size_t>(slot)];
+    if (process.over()) continue;
+    held.processes.emplace(Incarnation{slot, process.incarnation},
+                           process.devices);
+  }
+  if (!held.processes.empty()) {
+    nodes_.Hold(attempt.id, node, std::move(held));
+  }
+}
+
+// ---- how many ----
+
+absl::Status ClusterState::ResizeJob(const RequestKey& request, const JobId& id,
+                                     int num_workers, Transition& transition) {
+  return Mutate<JobId>(
+             request, transition,
+             [&](Change& change) { return ResizeJob(id, num_workers, change); })
+      .status();
+}
+
+absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
+                                              Change& change) {
+  COHORT_RETURN_IF_ERROR(CheckNumWorkers(num_workers));
+  JobRecord* const job = jobs_.FindMutable(id);
+  if (job == nullptr && jobs_.arrays().Find(id) != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", id.ToText(),
+                     " is an array: resize its elements one by one (",
+                     id.ToText(), "_0, ...)"));
+  }
+  if (job == nullptr) return NoJob(id);
+  const auto refuse = [&](absl::string_view why, const char* reason) {
+    return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                         "job ", id.ToText(), " cannot be resized: ", why)),
+                     reason);
+  };
+  if (!RunsOneByOne(*job)) {
+    return refuse(
+        "its restart policy is all, so its ranks start together (submit it "
+        "with --restart one or none)",
+        "not_resizable");
+  }
+  if (HasEnded(job->state) || job->state == v1::JOB_STATE_STOPPING) {
+    return refuse(absl::StrCat("it is ", EnumText(job->state)),
+                  "not_resizable");
+  }
+  const AttemptRecord* const last = attempts_.LastOf(id);
+  if (last != nullptr && last->orphaned()) {
+    return refuse("its attempt is an orphan since the store was restored",
+                  "not_resizable");
+  }
+  if (job->num_workers == num_workers) return id;
+  TellOf(id, "job_resized",
+         absl::StrCat("from ", job->num_workers, " to ", num_workers,
+                      " workers"),
+         change);
+  change.cause = job->origin.cause();
+  change.jobs.insert(id);
+  const bool waits = job->state == v1::JOB_STATE_PENDING;
+  if (waits) LeaveLine(*job);
+  job->num_workers = num_workers;
+  if (waits) {
+    StandInLine(*job);
+  } else if (last->cause == v1::ATTEMPT_CAUSE_NONE) {
+    AttemptRecord& attempt = *attempts_.FindMutable(last->id);
+    ApplyOutcome(*job, attempt, controller_.Resize(*job, attempt), change);
+  }
+  return id;
+}
+
+}  // namespace cohort::head
