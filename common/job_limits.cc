@@ -95,6 +95,8 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ATTEMPT_ID",
       "COHORT_ATTEMPT",
       "COHORT_EPOCH",
+      "COHORT_SLOT",
+      "COHORT_INCARNATION",
       "COHORT_GPU_IDS",
       "COHORT_KEEPER_PROCESS",
       "COHORT_KEEPER_PLACE",

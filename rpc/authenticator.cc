@@ -12,7 +12,7 @@
 #include "openssl/crypto.h"
 
 #include "common/check.h"
-#include "common/strong_id.h"
+#include "common/process_id.h"
 
 namespace cohort::rpc {
 namespace {
@@ -52,19 +52,17 @@ absl::StatusOr<Principal> Authenticator::Authenticate(
     if (!SameBytes(shown->bytes(), cluster_.bytes())) {
       return Refused("the call's credential is not this cluster's");
     }
-    return Principal{.kind = Principal::Kind::kCluster,
-                     .name = "cluster",
-                     .attempt = AttemptId()};
+    return Principal{
+        .kind = Principal::Kind::kCluster, .name = "cluster", .process = {}};
   }
-  const AttemptId attempt = *AttemptId::FromBytes(
-      absl::string_view(shown->bytes()).substr(0, AttemptId::kBytes));
+  const ProcessId process = ProcessOf(*shown);
   if (!SameBytes(shown->bytes(),
-                 MintRankCredential(cluster_, attempt).bytes())) {
+                 MintRankCredential(cluster_, process).bytes())) {
     return Refused("the call's rank credential is not this cluster's");
   }
   return Principal{.kind = Principal::Kind::kRank,
-                   .name = absl::StrCat("rank/", attempt.ToHex()),
-                   .attempt = attempt};
+                   .name = absl::StrCat("rank/", process.ToText()),
+                   .process = process};
 }
 
 }  // namespace cohort::rpc

@@ -394,11 +394,11 @@ TEST_P(ConformanceTest, RefusesAWrongCredential) {
 
 TEST_P(ConformanceTest, LetsARankInWhereRanksMay) {
   Serve();
-  const AttemptId attempt = AttemptId::New(random_);
-  channel_ = transport_->Connect(MintRankCredential(credential_, attempt), {});
+  const ProcessId process = {AttemptId::New(random_), 3, 9};
+  channel_ = transport_->Connect(MintRankCredential(credential_, process), {});
   const Response name = Ask(kWhoAmI, "x");
   ASSERT_TRUE(name.ok()) << name.status();
-  EXPECT_EQ(name->value(), absl::StrCat("rank/", attempt.ToHex()));
+  EXPECT_EQ(name->value(), absl::StrCat("rank/", process.ToText()));
   EXPECT_EQ(Ask(kEcho, "x").status().code(),
             absl::StatusCode::kPermissionDenied);
   channel_ = transport_->Connect(credential_, {});

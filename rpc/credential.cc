@@ -23,16 +23,32 @@
 
 #include "common/check.h"
 #include "common/hex_text.h"
+#include "common/process_id.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "common/strong_id.h"
 
 namespace cohort::rpc {
 namespace {
 
 // Separates this use of the cluster's secret from any later one.
 constexpr absl::string_view kRankContext = "cohort rank 1";
+
+std::string BigEndian(uint64_t number, size_t bytes) {
+  std::string text(bytes, '\0');
+  for (size_t i = bytes; i-- > 0; number >>= 8) {
+    text[i] = static_cast<char>(number & 0xff);
+  }
+  return text;
+}
+
+uint64_t FromBigEndian(absl::string_view bytes) {
+  uint64_t number = 0;
+  for (const char byte : bytes) {
+    number = number << 8 | static_cast<unsigned char>(byte);
+  }
+  return number;
+}
 
 // The owner alone may read it, and it is ours.
 absl::Status CheckFile(int fd, const std::string& path) {
@@ -154,7 +170,8 @@ absl::StatusOr<Credential> Credential::Load(const std::string& path) {
   if (!credential.ok()) {
     return absl::DataLossError(absl::StrCat(
         "the credential file ", path, " has ",
-        bytes.size() > kRankBytes ? "more than 48" : absl::StrCat(bytes.size()),
+        bytes.size() > kRankBytes ? absl::StrCat("more than ", kRankBytes)
+                                  : absl::StrCat(bytes.size()),
         " bytes instead of ", kClusterBytes,
         ": copy it again from the head's state directory"));
   }
@@ -196,9 +213,14 @@ std::string Credential::AuthorizationHeader() const {
   return absl::StrCat("Bearer ", ToHex());
 }
 
-Credential MintRankCredential(const Credential& cluster, AttemptId attempt) {
+Credential MintRankCredential(const Credential& cluster,
+                              const ProcessId& process) {
   COHORT_CHECK(!cluster.IsRank());
-  const std::string signed_text = absl::StrCat(kRankContext, attempt.bytes());
+  const std::string named = absl::StrCat(
+      process.attempt.bytes(),
+      BigEndian(static_cast<uint32_t>(process.slot), sizeof(uint32_t)),
+      BigEndian(process.incarnation, sizeof(uint64_t)));
+  const std::string signed_text = absl::StrCat(kRankContext, named);
   unsigned char mac[EVP_MAX_MD_SIZE];
   unsigned int mac_bytes = 0;
   const unsigned char* const result =
@@ -208,8 +230,19 @@ Credential MintRankCredential(const Credential& cluster, AttemptId attempt) {
            signed_text.size(), mac, &mac_bytes);
   COHORT_CHECK(result != nullptr && mac_bytes == 32);
   return *Credential::FromBytes(absl::StrCat(
-      attempt.bytes(),
-      absl::string_view(reinterpret_cast<const char*>(mac), mac_bytes)));
+      named, absl::string_view(reinterpret_cast<const char*>(mac), mac_bytes)));
+}
+
+ProcessId ProcessOf(const Credential& rank) {
+  COHORT_CHECK(rank.IsRank());
+  const absl::string_view bytes = rank.bytes();
+  constexpr size_t kSlotAt = AttemptId::kBytes;
+  constexpr size_t kIncarnationAt = kSlotAt + sizeof(uint32_t);
+  return {.attempt = *AttemptId::FromBytes(bytes.substr(0, kSlotAt)),
+          .slot = static_cast<int>(
+              FromBigEndian(bytes.substr(kSlotAt, sizeof(uint32_t)))),
+          .incarnation =
+              FromBigEndian(bytes.substr(kIncarnationAt, sizeof(uint64_t)))};
 }
 
 }  // namespace cohort::rpc

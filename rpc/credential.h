@@ -6,22 +6,22 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/process_id.h"
 #include "common/random.h"
-#include "common/strong_id.h"
 
 namespace cohort::rpc {
 
 // A secret that a client shows with each call.
 //
 // A cluster credential is 32 random bytes in a file of mode 0600.  A rank
-// credential is made from it for one attempt: the attempt's id and an HMAC over
+// credential is made from it for one process: the process's id and an HMAC over
 // it, so that servers need no list of them.  Immutable; a value.
 class Credential {
  public:
   static constexpr size_t kClusterBytes = 32;
-  static constexpr size_t kRankBytes = 48;
+  static constexpr size_t kRankBytes = 60;
 
-  // InvalidArgument unless there are 32 or 48 bytes.
+  // InvalidArgument unless there are 32 or 60 bytes.
   static absl::StatusOr<Credential> FromBytes(absl::string_view bytes);
   // As FromBytes, from hex digits: the form of COHORT_CREDENTIAL and the wire.
   static absl::StatusOr<Credential> FromHex(absl::string_view hex);
@@ -54,8 +54,13 @@ class Credential {
   std::string bytes_;
 };
 
-// The credential that lets ranks of `attempt`, and nobody else, in.
+// The credential that lets `process`, and nobody else, in.
 // REQUIRES: !cluster.IsRank().
-Credential MintRankCredential(const Credential& cluster, AttemptId attempt);
+Credential MintRankCredential(const Credential& cluster,
+                              const ProcessId& process);
+
+// Whom a rank's credential says that it is for; whether the cluster made it is
+// the Authenticator's to find out.  REQUIRES: rank.IsRank().
+ProcessId ProcessOf(const Credential& rank);
 
 }  // namespace cohort::rpc

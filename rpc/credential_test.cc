@@ -106,7 +106,8 @@ TEST_F(CredentialTest, LoadOrCreateDoesNotReplaceADamagedFile) {
 
 TEST_F(CredentialTest, SaveKeepsARankCredential) {
   const Credential cluster = *Credential::FromBytes(random_.Bytes(32));
-  const Credential rank = MintRankCredential(cluster, AttemptId::New(random_));
+  const Credential rank =
+      MintRankCredential(cluster, {AttemptId::New(random_), 1, 2});
   COHORT_ASSERT_OK(rank.Save(path_));
   const auto loaded = Credential::Load(path_);
   COHORT_ASSERT_OK(loaded);
@@ -121,16 +122,17 @@ TEST_F(CredentialTest, HexRoundTrips) {
   EXPECT_FALSE(Credential::FromHex(std::string(64, 'g')).ok());
   EXPECT_FALSE(Credential::FromHex(std::string(63, 'a')).ok());
   EXPECT_FALSE(Credential::FromHex(std::string(64, 'A')).ok());
-  EXPECT_FALSE(Credential::FromHex(std::string(98, 'a')).ok());
+  EXPECT_FALSE(Credential::FromHex(std::string(122, 'a')).ok());
 }
 
 // Golden: ranks of a running job hold such a credential across an upgrade.
 TEST_F(CredentialTest, MintsTheSameCredentialInEveryRelease) {
   const Credential cluster = *Credential::FromBytes(std::string(32, '\x01'));
   const AttemptId attempt = *AttemptId::FromBytes(std::string(16, '\x02'));
-  EXPECT_EQ(MintRankCredential(cluster, attempt).ToHex(),
-            "02020202020202020202020202020202d602af6757dda7ad"
-            "7ae14590365f14e491a278bbeeaecb4fe1217b19e24bcc3a");
+  EXPECT_EQ(MintRankCredential(cluster, {attempt, 3, 4}).ToHex(),
+            "02020202020202020202020202020202000000030000000000000004"
+            "88eca2979d064cc6db9a5e5ce7570d7d"
+            "e7a3547dd9237b8f20a6bfc024e589b7");
 }
 
 class AuthenticatorTest : public ::testing::Test {
@@ -146,30 +148,39 @@ TEST_F(AuthenticatorTest, KnowsTheCluster) {
   COHORT_ASSERT_OK(principal);
   EXPECT_EQ(principal->kind, Principal::Kind::kCluster);
   EXPECT_EQ(principal->name, "cluster");
-  EXPECT_TRUE(principal->attempt.IsNil());
+  EXPECT_TRUE(principal->process.attempt.IsNil());
 }
 
-TEST_F(AuthenticatorTest, KnowsARankAndItsAttempt) {
-  const AttemptId attempt = AttemptId::New(random_);
+TEST_F(AuthenticatorTest, KnowsWhichProcessARankIs) {
+  const ProcessId process = {AttemptId::New(random_), 70'000,
+                             uint64_t{1} << 40};
   const auto principal = authenticator_.Authenticate(
-      MintRankCredential(cluster_, attempt).AuthorizationHeader());
+      MintRankCredential(cluster_, process).AuthorizationHeader());
   COHORT_ASSERT_OK(principal);
   EXPECT_EQ(principal->kind, Principal::Kind::kRank);
-  EXPECT_EQ(principal->attempt, attempt);
+  EXPECT_EQ(principal->process, process);
 }
 
 // AU-1, AU-3.
 TEST_F(AuthenticatorTest, RefusesEverythingElseWithoutALeak) {
-  const AttemptId attempt = AttemptId::New(random_);
-  std::string forged = MintRankCredential(cluster_, attempt).bytes();
-  forged[3] ^= 1;  // Another attempt under the same HMAC.
+  const ProcessId process = {AttemptId::New(random_), 0, 1};
+  const std::string minted = MintRankCredential(cluster_, process).bytes();
+  // Another attempt, slot and incarnation under the same HMAC.
+  std::string forged = minted;
+  forged[3] ^= 1;
+  std::string other_slot = minted;
+  other_slot[19] ^= 1;
+  std::string newer = minted;
+  newer[27] ^= 2;
   const Credential other = *Credential::FromBytes(random_.Bytes(32));
   for (const std::string& header :
        {std::string(), std::string("Bearer "), std::string("Bearer zz"),
         std::string("Basic dXNlcg=="), cluster_.ToHex(),
         cluster_.AuthorizationHeader() + "00", other.AuthorizationHeader(),
         Credential::FromBytes(forged)->AuthorizationHeader(),
-        MintRankCredential(other, attempt).AuthorizationHeader()}) {
+        Credential::FromBytes(other_slot)->AuthorizationHeader(),
+        Credential::FromBytes(newer)->AuthorizationHeader(),
+        MintRankCredential(other, process).AuthorizationHeader()}) {
     EXPECT_THAT(authenticator_.Authenticate(header),
                 StatusIs(absl::StatusCode::kUnauthenticated,
                          AllOf(HasSubstr("--credential-file"),

@@ -50,6 +50,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kGetJob);
   Check(kHoldJob);
   Check(kReleaseJob);
+  Check(kResizeJob);
   Check(kListJobs);
   Check(kListNodes);
   Check(kGetNode);
@@ -71,7 +72,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kEndAttempt);
   Check(kConnect);
   Check(kSendLog);
-  Check(kWatch);
+  Check(kWatchRun);
   Check(kExchange);
   Check(kCommitCheckpoint);
   Check(kReportPreflight);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/strong_id.h"
+#include "common/process_id.h"
 
 namespace cohort::rpc {
 
@@ -10,14 +10,14 @@ namespace cohort::rpc {
 struct Principal {
   enum class Kind {
     kCluster,  // Holds the cluster's credential: people, daemons.
-    kRank,     // Holds a credential limited to one attempt.
+    kRank,     // Holds a credential limited to one process.
   };
 
   Kind kind = Kind::kRank;
-  // "cluster", or "rank/<attempt>".
+  // "cluster", or "rank/<process>".
   std::string name;
   // Nil unless kRank.
-  AttemptId attempt;
+  ProcessId process;
 };
 
 }  // namespace cohort::rpc

@@ -35,7 +35,7 @@ namespace cohort::rpc {
 // Who may call a method.
 enum class Access {
   kCluster,  // Holders of the cluster's credential.
-  kRank,     // They, and ranks; the handler checks principal().attempt.
+  kRank,     // They, and ranks; the handler checks principal().process.
 };
 
 struct RouterOptions {

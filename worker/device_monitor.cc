@@ -138,7 +138,7 @@ void DeviceMonitor::NoteOccupants(const std::string& id,
   std::vector<Leftover>& stuck = stuck_[id];
   if (unseen_.erase(id) > 0) {
     for (const Occupant& each : now) {
-      if (IsLeftOver(id, each)) stuck.push_back({each, each.attempt});
+      if (IsLeftOver(id, each)) stuck.push_back({each, each.process});
     }
   }
   std::erase_if(stuck, [&now](const Leftover& before) {
@@ -152,7 +152,7 @@ void DeviceMonitor::NoteOccupants(const std::string& id,
 
 bool DeviceMonitor::IsLeftOver(const std::string& id,
                                const Occupant& occupant) const {
-  if (!occupant.attempt.empty()) return !holders_.contains(occupant.attempt);
+  if (!occupant.process.empty()) return !holders_.contains(occupant.process);
   return occupant.untold && !IsHeld(id);
 }
 
@@ -225,46 +225,46 @@ void DeviceMonitor::AskOccupants(const std::vector<std::string>& ids,
   });
 }
 
-void DeviceMonitor::Hold(const std::string& attempt,
+void DeviceMonitor::Hold(const std::string& process,
                          const std::vector<std::string>& ids) {
-  Note(attempt, ids, /*adopted=*/false);
+  Note(process, ids, /*adopted=*/false);
 }
 
-void DeviceMonitor::Adopt(const std::string& attempt,
+void DeviceMonitor::Adopt(const std::string& process,
                           const std::vector<std::string>& ids) {
-  Note(attempt, ids, /*adopted=*/true);
+  Note(process, ids, /*adopted=*/true);
 }
 
-void DeviceMonitor::Note(const std::string& attempt,
+void DeviceMonitor::Note(const std::string& process,
                          const std::vector<std::string>& ids, bool adopted) {
   std::vector<std::string> ours;
   for (const std::string& id : ids) {
     if (index_.contains(id)) ours.push_back(id);
   }
   if (ours.empty()) return;
-  holders_[attempt].ids = ours;
-  AskOccupants(ours, [this, attempt, adopted](Occupants found) {
-    const auto holder = holders_.find(attempt);
+  holders_[process].ids = ours;
+  AskOccupants(ours, [this, process, adopted](Occupants found) {
+    const auto holder = holders_.find(process);
     if (holder == holders_.end()) return;
     for (auto& [id, occupants] : found) {
       std::erase_if(occupants, [&](const Occupant& each) {
-        return each.attempt == attempt || (adopted && each.untold);
+        return each.process == process || (adopted && each.untold);
       });
     }
     holder->second.others = std::move(found);
   });
 }
 
-void DeviceMonitor::Forget(const std::string& attempt) {
-  const auto holder = holders_.find(attempt);
+void DeviceMonitor::Forget(const std::string& process) {
+  const auto holder = holders_.find(process);
   if (holder != holders_.end() && !holder->second.leaving) {
     holders_.erase(holder);
   }
 }
 
-void DeviceMonitor::Release(const std::string& attempt,
+void DeviceMonitor::Release(const std::string& process,
                             absl::AnyInvocable<void() &&> done) {
-  const auto holder = holders_.find(attempt);
+  const auto holder = holders_.find(process);
   if (holder == holders_.end()) {
     strand_.Post([done = std::move(done)]() mutable { std::move(done)(); });
     return;
@@ -274,26 +274,26 @@ void DeviceMonitor::Release(const std::string& attempt,
                             holder->second.ids.end()};
   holder->second.ended_at = clock_.Monotonic();
   holder->second.done = std::move(done);
-  strand_.PostAfter(kReleaseDeadline, [this, attempt] { GiveUp(attempt); });
-  Probe(attempt);
+  strand_.PostAfter(kReleaseDeadline, [this, process] { GiveUp(process); });
+  Probe(process);
 }
 
-void DeviceMonitor::Probe(const std::string& attempt) {
-  const auto holder = holders_.find(attempt);
+void DeviceMonitor::Probe(const std::string& process) {
+  const auto holder = holders_.find(process);
   if (holder == holders_.end() || !holder->second.leaving) return;
-  AskOccupants(holder->second.ids, [this, attempt](Occupants found) {
-    OnProbed(attempt, std::move(found));
+  AskOccupants(holder->second.ids, [this, process](Occupants found) {
+    OnProbed(process, std::move(found));
   });
 }
 
-void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
-  const auto place = holders_.find(attempt);
+void DeviceMonitor::OnProbed(const std::string& process, Occupants found) {
+  const auto place = holders_.find(process);
   if (place == holders_.end() || !place->second.leaving) return;
   Holder& holder = place->second;
   for (auto& [id, occupants] : found) {
     const std::vector<Occupant>& others = holder.others[id];
     std::erase_if(occupants, [&](const Occupant& each) {
-      return (!each.attempt.empty() && each.attempt != attempt) ||
+      return (!each.process.empty() && each.process != process) ||
              IsAmong(others, each);
     });
     holder.unasked.erase(id);
@@ -309,25 +309,25 @@ void DeviceMonitor::OnProbed(const std::string& attempt, Occupants found) {
       std::all_of(holder.left.begin(), holder.left.end(),
                   [](const auto& device) { return device.second.empty(); });
   if (holder.given_up) {
-    FenceLeft(attempt, holder);
+    FenceLeft(process, holder);
     Publish();
   }
   if (holder.unasked.empty() && (free || holder.given_up)) {
-    return Finish(attempt);
+    return Finish(process);
   }
   strand_.PostAfter(holder.given_up ? kSamplePeriod : kReleasePeriod,
-                    [this, attempt] { Probe(attempt); });
+                    [this, process] { Probe(process); });
 }
 
-void DeviceMonitor::GiveUp(const std::string& attempt) {
-  const auto place = holders_.find(attempt);
+void DeviceMonitor::GiveUp(const std::string& process) {
+  const auto place = holders_.find(process);
   if (place == holders_.end() || !place->second.leaving ||
       clock_.Monotonic() - place->second.ended_at < kReleaseDeadline) {
     return;
   }
   Holder& holder = place->second;
   holder.given_up = true;
-  FenceLeft(attempt, holder);
+  FenceLeft(process, holder);
   TickAll();  // publishes
   absl::AnyInvocable<void()&&> done = std::exchange(holder.done, nullptr);
   // Else it is kept until the driver has said what it left.
@@ -335,10 +335,10 @@ void DeviceMonitor::GiveUp(const std::string& attempt) {
   std::move(done)();
 }
 
-void DeviceMonitor::FenceLeft(const std::string& attempt, Holder& holder) {
+void DeviceMonitor::FenceLeft(const std::string& process, Holder& holder) {
   for (const auto& [id, occupants] : holder.left) {
     for (const Occupant& each : occupants) {
-      stuck_[id].push_back({each, attempt});
+      stuck_[id].push_back({each, process});
     }
   }
   const std::vector<std::string> before =
@@ -347,8 +347,8 @@ void DeviceMonitor::FenceLeft(const std::string& attempt, Holder& holder) {
   for (const std::string& id : before) Judge(id);
 }
 
-void DeviceMonitor::Finish(const std::string& attempt) {
-  auto holder = holders_.extract(attempt);
+void DeviceMonitor::Finish(const std::string& process) {
+  auto holder = holders_.extract(process);
   if (holder.mapped().done) std::move(holder.mapped().done)();
 }
 
@@ -357,24 +357,24 @@ void DeviceMonitor::Judge(const std::string& id) {
   if (unseen_.contains(id)) {
     reasons.emplace_back("it could not be asked which processes are on it");
   }
-  std::map<std::string, std::vector<std::string>> left;  // by attempt
+  std::map<std::string, std::vector<std::string>> left;  // by process
   if (const auto stuck = stuck_.find(id); stuck != stuck_.end()) {
     for (const Leftover& each : stuck->second) {
-      left[each.attempt].push_back(OccupantText(each.occupant));
+      left[each.process].push_back(OccupantText(each.occupant));
     }
   }
-  for (const auto& [attempt, processes] : left) {
+  for (const auto& [process, processes] : left) {
     reasons.push_back(absl::StrCat(
         absl::StrJoin(processes, ", "),
-        attempt.empty() ? " was on it when the worker started, and does not "
+        process.empty() ? " was on it when the worker started, and does not "
                           "tell whose it is"
-                        : " is still on it after the end of attempt ",
-        attempt));
+                        : " is still on it after the end of process ",
+        process));
   }
-  for (const auto& [attempt, holder] : holders_) {
+  for (const auto& [process, holder] : holders_) {
     if (!holder.given_up || !holder.unasked.contains(id)) continue;
     reasons.push_back(absl::StrCat(
-        "it could not be asked since the end of attempt ", attempt));
+        "it could not be asked since the end of process ", process));
   }
   healths_[index_.at(id)].NoteStuck(absl::StrJoin(reasons, "; "));
 }

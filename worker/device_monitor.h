@@ -67,17 +67,17 @@ class DeviceMonitor {
   // does not answer for as long as makes a device suspect.
   void Start(absl::AnyInvocable<void() &&> looked);
 
-  // `attempt` (hex) is about to have these devices: who is there now is not
-  // its.
-  void Hold(const std::string& attempt, const std::vector<std::string>& ids);
+  // `process` (ProcessKey::ToString) is about to have these devices: who is
+  // there now is not its.
+  void Hold(const std::string& process, const std::vector<std::string>& ids);
   // It has them: a daemon that was restarted.  Who tells nothing may be its.
-  void Adopt(const std::string& attempt, const std::vector<std::string>& ids);
+  void Adopt(const std::string& process, const std::vector<std::string>& ids);
   // It has nothing there any more, unless it was released: then that is still
   // looked at.
-  void Forget(const std::string& attempt);
+  void Forget(const std::string& process);
   // It has ended; `done` when its devices are free, or fenced (DV-8).  At once,
   // but never inside the call, when it held none.
-  void Release(const std::string& attempt, absl::AnyInvocable<void() &&> done);
+  void Release(const std::string& process, absl::AnyInvocable<void() &&> done);
 
   // In the order of the devices.
   const std::vector<DeviceStatus>& statuses() const { return statuses_; }
@@ -100,14 +100,14 @@ class DeviceMonitor {
   // What an ended holder left on a device.
   struct Leftover {
     Occupant occupant;
-    std::string attempt;  // empty: of an untold one
+    std::string process;  // empty: of an untold one
   };
   struct Answer {
     std::vector<DeviceAnswer> devices;
     Occupants occupants;
   };
 
-  void Note(const std::string& attempt, const std::vector<std::string>& ids,
+  void Note(const std::string& process, const std::vector<std::string>& ids,
             bool adopted);
   // Whether it has this device.
   bool IsHeld(const std::string& id) const;
@@ -120,12 +120,12 @@ class DeviceMonitor {
   void NoteOccupants(const std::string& id, const std::vector<Occupant>& now);
   void AskOccupants(const std::vector<std::string>& ids,
                     absl::AnyInvocable<void(Occupants) &&> then);
-  void Probe(const std::string& attempt);
-  void OnProbed(const std::string& attempt, Occupants found);
+  void Probe(const std::string& process);
+  void OnProbed(const std::string& process, Occupants found);
   // `holder` left these, and its end is told.
-  void FenceLeft(const std::string& attempt, Holder& holder);
-  void GiveUp(const std::string& attempt);
-  void Finish(const std::string& attempt);
+  void FenceLeft(const std::string& process, Holder& holder);
+  void GiveUp(const std::string& process);
+  void Finish(const std::string& process);
   // Fences a device for what ended holders left on it, or not any more.
   void Judge(const std::string& id);
   void TickAll();

@@ -65,7 +65,7 @@ class DeviceMonitorTest : public ::testing::Test {
   DeviceMonitorTest() {
     const auto inspect = [this](Occupant& occupant) {
       if (marks_.contains(occupant.pid)) {
-        occupant.attempt = marks_[occupant.pid];
+        occupant.process = marks_[occupant.pid];
       }
       occupant.untold = untold_.contains(occupant.pid);
       occupant.start_time = 1000 + static_cast<uint64_t>(occupant.pid);
@@ -97,9 +97,9 @@ class DeviceMonitorTest : public ::testing::Test {
     monitor_->Start([this] { looked_ = true; });
     executor_.RunUntilIdle();
   }
-  void Release(const std::string& attempt) {
-    monitor_->Release(attempt,
-                      [this, attempt] { released_.push_back(attempt); });
+  void Release(const std::string& process) {
+    monitor_->Release(process,
+                      [this, process] { released_.push_back(process); });
     executor_.RunUntilIdle();
   }
   // What was asked while the driver hung.
@@ -200,14 +200,14 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsOverAnEndIsAskedAfterIt) {
   executor_.AdvanceBy(absl::Seconds(30));
   EXPECT_THAT(released_, ElementsAre("x"));
   EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_THAT(A().reason, HasSubstr("not be asked since the end of attempt x"));
+  EXPECT_THAT(A().reason, HasSubstr("not be asked since the end of process x"));
   monitor_->Forget("x");  // the head has recorded its end
   hangs_ = false;
   AnswerAll();
   executor_.AdvanceBy(absl::Seconds(70));
   EXPECT_EQ(A().state, DeviceState::kFenced);
   EXPECT_THAT(A().reason,
-              AllOf(HasSubstr("process 17 (python3)"), HasSubstr("attempt x")));
+              AllOf(HasSubstr("process 17 (python3)"), HasSubstr("process x")));
   EXPECT_EQ(B().state, DeviceState::kHealthy);
   source_->processes["a"].clear();
   executor_.AdvanceBy(absl::Seconds(1));
@@ -250,7 +250,7 @@ TEST_F(DeviceMonitorTest, AProcessThatStaysFencesItsDeviceUntilItIsGone) {
   EXPECT_EQ(A().state, DeviceState::kFenced);
   EXPECT_THAT(A().reason,
               AllOf(HasSubstr("GPU a"), HasSubstr("process 17 (python3)"),
-                    HasSubstr("3GiB"), HasSubstr("attempt x")));
+                    HasSubstr("3GiB"), HasSubstr("process x")));
   EXPECT_EQ(B().state, DeviceState::kHealthy);
   EXPECT_THAT(faults_, IsEmpty());  // the device has none
   // Another process is another's.
@@ -317,25 +317,25 @@ TEST_F(DeviceMonitorTest, ADaemonThatCannotAskAtItsStartFencesUntilItCan) {
 // DV-8
 TEST_F(DeviceMonitorTest, AFenceNamesThoseThatAreLeft) {
   Start();
-  for (const std::string attempt : {"x", "y"}) {
-    monitor_->Hold(attempt, {"a"});
+  for (const std::string process : {"x", "y"}) {
+    monitor_->Hold(process, {"a"});
   }
   executor_.RunUntilIdle();
   marks_ = {{17, "x"}, {18, "x"}, {19, "y"}};
   source_->processes["a"] = {{.pid = 17}, {.pid = 18}, {.pid = 19}};
-  for (const std::string attempt : {"x", "y"}) Release(attempt);
+  for (const std::string process : {"x", "y"}) Release(process);
   executor_.AdvanceBy(absl::Seconds(30));
   EXPECT_THAT(A().reason,
               AllOf(HasSubstr("process 17 (python3), process 18 (python3) is "
-                              "still on it after the end of attempt x"),
+                              "still on it after the end of process x"),
                     HasSubstr("process 19 (python3) is still on it after the "
-                              "end of attempt y")));
+                              "end of process y")));
   source_->processes["a"] = {{.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(A().state, DeviceState::kFenced);
   EXPECT_EQ(A().reason,
             "GPU a: process 18 (python3) is still on it after the end of "
-            "attempt x");
+            "process x");
 }
 
 // DV-8
@@ -352,7 +352,7 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatEndedAttemptsLeft) {
   EXPECT_TRUE(looked_);
   EXPECT_EQ(A().reason,
             "GPU a: process 17 (python3) is still on it after the end of "
-            "attempt gone");
+            "process gone");
   EXPECT_EQ(B().state, DeviceState::kHealthy);
   source_->processes["a"] = {{.pid = 1}, {.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
@@ -392,7 +392,7 @@ TEST_F(DeviceMonitorTest, WhatTellsNothingOnAnAdoptedDeviceMayBeItsHolders) {
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_THAT(released_, ElementsAre("kept"));
   EXPECT_THAT(A().reason,
-              AllOf(HasSubstr("process 17"), HasSubstr("attempt kept")));
+              AllOf(HasSubstr("process 17"), HasSubstr("process kept")));
   source_->processes["a"] = {{.pid = 1}};
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(A().state, DeviceState::kHealthy);

@@ -32,9 +32,9 @@ void InspectProcess(Occupant& occupant) {
   }
   const auto pid = static_cast<pid_t>(occupant.pid);
   const std::vector<std::string> environment = keeper::ReadEnvironment(pid);
-  occupant.attempt = keeper::ValueOf(environment, keeper::kAttemptVariable);
-  if (occupant.attempt.empty()) occupant.attempt = AttemptOfCgroup(pid);
-  occupant.untold = occupant.attempt.empty() && environment.empty() &&
+  occupant.process = keeper::ValueOf(environment, keeper::kProcessVariable);
+  if (occupant.process.empty()) occupant.process = ProcessOfCgroup(pid);
+  occupant.untold = occupant.process.empty() && environment.empty() &&
                     (geteuid() == 0 || IsOfThisUser(pid));
 }
 

@@ -15,7 +15,8 @@ struct Occupant {
   int64_t pid = 0;
   uint64_t start_time = 0;  // clock ticks after boot; 0: it cannot be seen
   std::string command;      // its short name; empty: it cannot be seen
-  std::string attempt;      // hex; that it says it is of, if any
+  // That it says it is or is of, if any: ProcessKey::ToString.
+  std::string process;
   // It says nothing of whose it is, and may come from a rank.
   bool untold = false;
   std::optional<int64_t> bytes;
@@ -28,9 +29,9 @@ bool IsSameProcess(const Occupant& before, const Occupant& now);
 
 // Fills in all but `pid` and `bytes`.  Untold is one without an environment
 // that we may read, as a process has none any more that hangs in the driver on
-// its way out; without the cgroup of an attempt either; and of our user, or of
-// anybody where we are root (docs/design/0004-devices.md, "After a restart of
-// the daemon").  Blocks as reading /proc does.
+// its way out; without the cgroup of a process of ours either; and of our user,
+// or of anybody where we are root (docs/design/0004-devices.md, "After a
+// restart of the daemon").  Blocks as reading /proc does.
 void InspectProcess(Occupant& occupant);
 using InspectFunction = std::function<void(Occupant&)>;
 

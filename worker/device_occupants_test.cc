@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kAttempt(32, 'a');
+const std::string kProcess = std::string(32, 'a') + ".3.12";
 
 // A process that waits, with this environment.
 class Waiter {
@@ -80,28 +80,28 @@ class Waiter {
 };
 
 TEST(DeviceOccupantsTest, AProcessSaysWhoseItIs) {
-  const Waiter rank({"A=b", "COHORT_ATTEMPT_ID=" + kAttempt});
+  const Waiter rank({"A=b", "COHORT_KEEPER_PROCESS=" + kProcess});
   const Occupant seen = rank.Inspected();
-  EXPECT_EQ(seen.attempt, kAttempt);
+  EXPECT_EQ(seen.process, kProcess);
   EXPECT_FALSE(seen.untold);
   EXPECT_EQ(seen.command, "cat");
   EXPECT_NE(seen.start_time, 0u);
 }
 
-TEST(DeviceOccupantsTest, OneThatNamesNoAttemptIsAStrangers) {
+TEST(DeviceOccupantsTest, OneThatNamesNoProcessIsAStrangers) {
   const Waiter stranger({"A=b"});
-  EXPECT_EQ(stranger.Inspected().attempt, "");
+  EXPECT_EQ(stranger.Inspected().process, "");
   EXPECT_FALSE(stranger.Inspected().untold);
 }
 
 // DV-8
 TEST(DeviceOccupantsTest, OneThatIsDyingTellsNothing) {
-  const Waiter rank({"COHORT_ATTEMPT_ID=" + kAttempt});
+  const Waiter rank({"COHORT_KEEPER_PROCESS=" + kProcess});
   const uint64_t start_time = rank.Inspected().start_time;
   rank.Die();
   const Occupant seen = rank.Inspected();
   EXPECT_TRUE(seen.untold);
-  EXPECT_EQ(seen.attempt, "");
+  EXPECT_EQ(seen.process, "");
   EXPECT_EQ(seen.start_time, start_time);
   EXPECT_THAT(OccupantText(seen), HasSubstr("(cat)"));
 }
@@ -126,22 +126,22 @@ TEST(DeviceOccupantsTest, ANameThatCannotBeShownIsEscaped) {
   EXPECT_THAT(text, HasSubstr("process 17 ("));
 }
 
-TEST(ProcessMarkTest, ACgroupNamesItsAttempt) {
-  const std::string other(32, 'b');
-  const std::string process = "cohort-" + kAttempt + ".3.12";
+TEST(ProcessMarkTest, ACgroupNamesItsProcess) {
+  const std::string other = std::string(32, 'b') + ".0.1";
+  const std::string process = "cohort-" + kProcess;
   const std::string keeper = "0::/user.slice/cohort-k-a-cohort-0a1b/";
-  EXPECT_EQ(AttemptInCgroup(keeper + process + "\n"), kAttempt);
-  EXPECT_EQ(AttemptInCgroup(keeper + process + "/below\n"), kAttempt);
-  EXPECT_EQ(AttemptInCgroup(keeper + process + " (deleted)\n"), kAttempt);
+  EXPECT_EQ(ProcessInCgroup(keeper + process + "\n"), kProcess);
+  EXPECT_EQ(ProcessInCgroup(keeper + process + "/below\n"), kProcess);
+  EXPECT_EQ(ProcessInCgroup(keeper + process + " (deleted)\n"), kProcess);
   // A cluster in a cluster.
-  EXPECT_EQ(AttemptInCgroup(keeper + process + "/cohort-k-b-c/cohort-" + other +
-                            ".0.1\n"),
+  EXPECT_EQ(ProcessInCgroup(keeper + process + "/cohort-k-b-c/cohort-" + other +
+                            "\n"),
             other);
   for (const std::string& none :
        {std::string(), std::string("0::/\n"),
         keeper + "cohort-worker.service\n", keeper + "cohort-abc\n",
         "4:memory:/" + process + "\n"}) {
-    EXPECT_EQ(AttemptInCgroup(none), "") << none;
+    EXPECT_EQ(ProcessInCgroup(none), "") << none;
   }
 }
 

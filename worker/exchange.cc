@@ -17,7 +17,7 @@ constexpr int kTagsPerRankMax = 64;
 
 absl::StatusOr<bool> Exchange::Give(int rank, const std::string& tag,
                                     const std::string& blob,
-                                    v1::ObservedAttempt& observed) {
+                                    v1::ObservedPlace& observed) {
   int given = 0;
   size_t bytes = tag.size() + blob.size();
   for (const v1::PendingExchange& old : observed.exchanges()) {
@@ -45,26 +45,43 @@ absl::StatusOr<bool> Exchange::Give(int rank, const std::string& tag,
   return true;
 }
 
-void Exchange::Wait(const std::string& tag, Done done) {
+void Exchange::Wait(const ProcessId& process, const std::string& tag,
+                    Done done) {
   const auto complete = complete_.find(tag);
   if (complete != complete_.end()) return std::move(done)(complete->second);
-  waiters_.push_back({tag, std::move(done)});
+  waiters_.push_back({process, tag, std::move(done)});
+}
+
+template <typename Which>
+std::vector<Exchange::Waiter> Exchange::Take(Which which) {
+  const auto rest = std::stable_partition(
+      waiters_.begin(), waiters_.end(),
+      [&](const Waiter& waiter) { return !which(waiter); });
+  std::vector<Waiter> taken(std::make_move_iterator(rest),
+                            std::make_move_iterator(waiters_.end()));
+  waiters_.erase(rest, waiters_.end());
+  return taken;
 }
 
 void Exchange::Complete(const v1::Exchange& exchange) {
   const auto [complete, is_new] = complete_.try_emplace(
       exchange.tag(), exchange.blobs().begin(), exchange.blobs().end());
   if (!is_new) return;
-  const auto rest = std::stable_partition(
-      waiters_.begin(), waiters_.end(),
-      [&](const Waiter& waiter) { return waiter.tag != exchange.tag(); });
-  std::vector<Waiter> answered(std::make_move_iterator(rest),
-                               std::make_move_iterator(waiters_.end()));
-  waiters_.erase(rest, waiters_.end());
-  for (Waiter& waiter : answered) std::move(waiter.done)(complete->second);
+  for (Waiter& waiter :
+       Take([&](const Waiter& each) { return each.tag == exchange.tag(); })) {
+    std::move(waiter.done)(complete->second);
+  }
 }
 
-void Exchange::Abort(const absl::Status& status) {
+void Exchange::Abort(const ProcessId& process, const absl::Status& status) {
+  for (Waiter& waiter :
+       Take([&](const Waiter& each) { return each.process == process; })) {
+    std::move(waiter.done)(status);
+  }
+}
+
+void Exchange::Reset(const absl::Status& status) {
+  complete_.clear();
   for (Waiter& waiter : std::exchange(waiters_, {})) {
     std::move(waiter.done)(status);
   }

@@ -352,7 +352,7 @@ void HeadLink::Flush() {
   while (state_ == State::kJoined && HasRoom()) {
     v1::WorkerMessage message;
     *message.mutable_observed() = node_.TakeDelta();
-    if (message.observed().attempts_size() == 0) return;
+    if (message.observed().places_size() == 0) return;
     Send(std::move(message));
   }
 }

@@ -19,29 +19,35 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// A host that prepares whatever it is asked for; no attempt gets further here.
-class IdleHost : public AttemptHost {
+// A host that prepares whatever it is asked for; no place gets further here.
+class IdleHost : public ProcessHost {
  public:
   void SetListener(Listener) override {}
-  void Save(const AttemptId&, JournalEntry, Done done) override {
+  void Save(const AttemptId&, PlaceEntry, Durability, Done done) override {
     std::move(done)(absl::OkStatus());
   }
-  void Prepare(const v1::DesiredAttempt&,
+  void Save(const ProcessId&, ProcessEntry, Durability, Done done) override {
+    std::move(done)(absl::OkStatus());
+  }
+  void Prepare(const v1::DesiredPlace&,
                absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
     if (!prepares.ok()) return std::move(done)(prepares);
     std::move(done)(0);
   }
-  void Start(const v1::DesiredAttempt&, Done) override {}
-  void Adopt(const v1::DesiredAttempt&, KeeperHost::AdoptCallback) override {}
+  void Begin(const v1::DesiredPlace&, std::vector<ProcessId>, Done) override {}
+  void Adopt(const v1::DesiredPlace&, KeeperHost::AdoptCallback) override {}
   void Revoke(const AttemptId&) override {}
-  void Stop(const AttemptId&, absl::Duration) override {}
-  void Kill(const AttemptId&) override {}
+  void Stop(const ProcessId&, absl::Duration) override {}
+  void Kill(const ProcessId&) override {}
+  void Forget(const ProcessId&, Done done) override {
+    std::move(done)(absl::OkStatus());
+  }
   void Forget(const AttemptId&, Done done) override {
     std::move(done)(absl::OkStatus());
   }
-  void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string&,
+  void RemoveCheckpoint(const v1::DesiredPlace&, const std::string&,
                         Done) override {}
-  void ReadStderrTail(const AttemptId&, int,
+  void ReadStderrTail(const ProcessId&,
                       absl::AnyInvocable<void(std::string) &&>) override {}
 
   absl::Status prepares;
@@ -159,19 +165,25 @@ class HeadLinkTest : public testing::Test {
   }
   v1::HeadMessage Prepare(const std::string& cluster = "c", uint64_t term = 1) {
     v1::HeadMessage message = From(cluster, term);
-    v1::DesiredAttempt* attempt = message.mutable_desired()->add_attempts();
-    attempt->set_attempt_id(std::string(16, 'a'));
-    attempt->set_goal(v1::GOAL_PREPARE);
+    v1::DesiredPlace* place = message.mutable_desired()->add_places();
+    place->set_attempt_id(std::string(16, 'a'));
+    place->set_goal(v1::GOAL_PREPARE);
+    AddProcess(*place);
     return message;
   }
-  // Attempts that could not be prepared, each with a long story.
+  static void AddProcess(v1::DesiredPlace& place) {
+    place.add_processes()->set_incarnation(1);
+    place.mutable_processes(0)->set_goal(v1::GOAL_PREPARE);
+  }
+  // Places that could not be prepared, each with a long story.
   void FillNode(int attempts) {
     host_.prepares = absl::UnknownError(std::string(64 << 10, 'x'));
     v1::Desired desired;
     for (int i = 0; i < attempts; ++i) {
-      v1::DesiredAttempt* const added = desired.add_attempts();
+      v1::DesiredPlace* const added = desired.add_places();
       added->set_attempt_id(std::string(AttemptId::New(random_).bytes()));
       added->set_goal(v1::GOAL_PREPARE);
+      AddProcess(*added);
     }
     node_.Apply(desired);
   }
@@ -186,6 +198,7 @@ class HeadLinkTest : public testing::Test {
   IdleHost host_;
   HeadLink* noted_ = nullptr;
   NodeState node_{host_,
+                  executor_,
                   {.on_change =
                        [this] {
                          if (noted_ != nullptr) noted_->NoteChange();
@@ -244,9 +257,9 @@ TEST_F(HeadLinkTest, FollowsARestoredStoreAndKeepsWhatItHas) {
   // It said what the attempt of before holds.
   const v1::Observed& told =
       channel_.last().written.front().register_().observed();
-  ASSERT_EQ(told.attempts_size(), 1);
-  EXPECT_EQ(told.attempts(0).generation(), "g");
-  EXPECT_TRUE(told.attempts(0).has_held());
+  ASSERT_EQ(told.places_size(), 1);
+  EXPECT_EQ(told.places(0).generation(), "g");
+  EXPECT_TRUE(told.places(0).has_resources_per_process());
 }
 
 TEST_F(HeadLinkTest, AnOlderStoreThanTheRestoredOneIsRefused) {
@@ -405,8 +418,8 @@ TEST_F(HeadLinkTest, SendsChangesOfOneTurnTogetherAndOnlyWhileJoined) {
   executor_.RunUntilIdle();
   ASSERT_EQ(channel_.last().written.size(), before + 1);
   const v1::Observed& observed = channel_.last().written.back().observed();
-  ASSERT_EQ(observed.attempts_size(), 1);
-  EXPECT_EQ(observed.attempts(0).phase(), v1::PHASE_PREPARED);
+  ASSERT_EQ(observed.places_size(), 1);
+  EXPECT_EQ(observed.places(0).phase(), v1::PHASE_PREPARED);
 }
 
 // HL-3; found by the simulation.
@@ -417,12 +430,12 @@ TEST_F(HeadLinkTest, SendsWhatChangedWhileTheHeadAnsweredTheRegistration) {
                                               std::nullopt);
   executor_.AdvanceBy(absl::Seconds(1));  // registered again, not answered
   v1::Desired desired;
-  *desired.add_attempts() = Prepare().desired().attempts(0);
+  *desired.add_places() = Prepare().desired().places(0);
   node_.Apply(desired);
   executor_.RunUntilIdle();
   channel_.Say(Registered());
   executor_.RunUntilIdle();
-  EXPECT_EQ(channel_.last().written.back().observed().attempts_size(), 1);
+  EXPECT_EQ(channel_.last().written.back().observed().places_size(), 1);
 }
 
 // HL-3
@@ -437,7 +450,7 @@ TEST_F(HeadLinkTest, AQueueThatIsFullStartsOverWithEverything) {
   executor_.AdvanceBy(absl::Seconds(1));
   const auto& written = channel_.last().written;
   ASSERT_THAT(written, SizeIs(1));
-  EXPECT_EQ(written[0].register_().observed().attempts_size(), 1);
+  EXPECT_EQ(written[0].register_().observed().places_size(), 1);
 }
 
 TEST_F(HeadLinkTest, SaysThatItLeavesAtOnceAndWithEachRegistration) {
@@ -495,7 +508,7 @@ TEST_F(HeadLinkTest, OrdersBeyondABoundAreAskedForAgainOnceItIsWritten) {
   channel_.Say(Registered());
   binding_.Land(absl::ResourceExhaustedError("full"));
   v1::HeadMessage large = Prepare();
-  large.mutable_desired()->mutable_attempts(0)->add_command(
+  large.mutable_desired()->mutable_places(0)->add_command(
       std::string(1 << 20, 'x'));
   for (int i = 0; i < 100; ++i) channel_.Say(large);
   executor_.AdvanceBy(absl::Seconds(3));
@@ -558,13 +571,13 @@ TEST_F(HeadLinkTest, ALargeSetIsWrittenAsTheHeadTakesIt) {
   const auto& written = channel_.last().written;
   ASSERT_TRUE(written[0].has_register_());
   EXPECT_TRUE(written[0].register_().observed().more());
-  int attempts = written[0].register_().observed().attempts_size();
+  int attempts = written[0].register_().observed().places_size();
   size_t read = 1;
   for (bool more = true; more;) {
     EXPECT_LT(channel_.last().queued, size_t{4} << 20);
     for (; read < written.size(); ++read) {
       ASSERT_TRUE(written[read].observed().full());
-      attempts += written[read].observed().attempts_size();
+      attempts += written[read].observed().places_size();
       more = written[read].observed().more();
     }
     // It takes long, but goes on.
@@ -590,7 +603,7 @@ TEST_F(HeadLinkTest, ManyChangesAreWrittenAsTheHeadTakesThem) {
   for (int rounds = 0; rounds < 100 && attempts < 200; ++rounds) {
     EXPECT_LT(channel_.last().queued, size_t{4} << 20);
     for (; read < written.size(); ++read) {
-      attempts += written[read].observed().attempts_size();
+      attempts += written[read].observed().places_size();
     }
     channel_.Drain();
   }
@@ -607,8 +620,8 @@ TEST_F(HeadLinkTest, AStreamThatBreaksInTheMiddleOfTheSetStartsOver) {
   executor_.AdvanceBy(absl::Seconds(1));
   int attempts = 0;
   for (const v1::WorkerMessage& message : channel_.last().written) {
-    attempts += message.register_().observed().attempts_size() +
-                message.observed().attempts_size();
+    attempts += message.register_().observed().places_size() +
+                message.observed().places_size();
   }
   EXPECT_EQ(attempts, 200);
   EXPECT_FALSE(channel_.last().written.back().observed().more());

@@ -1,24 +1,29 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "cohort/v1/node.pb.h"
-#include "common/strong_id.h"
-#include "worker/attempt_host.h"
+#include "common/process_id.h"
+#include "common/unique_fd.h"
 #include "worker/node_directories.h"
+#include "worker/process_host.h"
 
 namespace cohort::worker {
 
 // The worker's own files: who it is, whom it follows, and what it knows of each
-// attempt.
+// place and process.
 //
-// Each file is replaced whole and synced, and carries a checksum.  All of it
-// blocks: for the disk executor, and for start-up.  Thread-compatible.
+// The last is a log: records that each replace the one of the same name, with a
+// checksum each, written anew when most of it is replaced.  The other files are
+// replaced whole and synced.  All of it blocks: for the disk executor, and for
+// start-up.  Thread-compatible.
 class Journal {
  public:
   // REQUIRES: the directories outlive it.
@@ -37,20 +42,46 @@ class Journal {
   absl::StatusOr<std::optional<v1::Stamp>> LoadBinding();
   absl::Status SaveBinding(const v1::Stamp& stamp);
 
-  // A damaged file is set aside as `damaged`, in place of the last one: nothing
-  // is known of that attempt any more, and the others go on.
-  absl::StatusOr<std::vector<JournalEntry>> LoadAll();
-  absl::Status Save(const AttemptId& attempt, const JournalEntry& entry);
+  // What was saved last.  Of a damaged log, which is kept as `damaged`, in
+  // place of the last one, the records that are whole: the others are as they
+  // were before, or not known.  REQUIRES: before the first Save.
+  absl::StatusOr<JournalEntries> LoadAll();
+
+  // Survives the daemon; the machine too once Sync said OK.
+  absl::Status Save(const AttemptId& attempt, const PlaceEntry& entry);
+  absl::Status Save(const ProcessId& process, const ProcessEntry& entry);
+  absl::Status Remove(const ProcessId& process);
+  // The place and all of its processes.
   absl::Status Remove(const AttemptId& attempt);
+  // Makes all that was saved durable.
+  absl::Status Sync();
 
  private:
+  // Where the newest record of a name is in the log.
+  struct Extent {
+    uint64_t offset = 0;
+    uint64_t size = 0;
+  };
+  using Index = std::map<std::string, Extent>;
+
   // FailedPrecondition, saying what to do, when there are.
   absl::Status CheckHasNoAttempts();
-  // Of the attempts that have a file; NotFound without a directory.
-  absl::StatusOr<std::vector<std::string>> ListFiles();
-  absl::Status SetAside(const std::string& path);
+  // What is newest in `log`; false when a part of it is damaged.
+  static bool Scan(absl::string_view log, Index& newest);
+  // An empty `value` removes.
+  absl::Status Append(const std::string& name, absl::string_view value);
+  // Writes the log anew, with the newest records alone.
+  absl::Status Rewrite();
+  // Whether the file that is open is the one that has the name: the state
+  // directory may have been taken away, or put back.
+  bool IsInPlace() const;
 
   const NodeDirectories& directories_;
+  UniqueFd log_;
+  Index index_;
+  uint64_t size_ = 0;  // of the log
+  uint64_t live_ = 0;  // of it, in newest records
+  bool must_rewrite_ = false;
 };
 
 }  // namespace cohort::worker

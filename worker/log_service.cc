@@ -36,7 +36,7 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
   const LogReader reader(
       directories.Logs(order.job_id(), order.attempt_number(),
                        order.attempt_id()),
-      order.rank(), stream);
+      order.slot(), order.incarnation(), stream);
   const absl::StatusOr<LogChunk> chunk =
       reader.Read(static_cast<uint64_t>(std::max<int64_t>(order.offset(), 0)),
                   static_cast<size_t>(bytes_max));
@@ -61,7 +61,7 @@ LogService::LogService(const NodeDirectories& directories, const NodeId& node,
 void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   if (stopped_) return;
   if (calls_.size() >= kCallsMax) {
-    COHORT_LOG(kWarning, "log_not_sent", {"rank", order.rank()},
+    COHORT_LOG(kWarning, "log_not_sent", {"slot", order.slot()},
                {"why", "too many logs are sent already"},
                {"calls", calls_.size()});
     return;

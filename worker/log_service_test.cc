@@ -82,7 +82,8 @@ class LogServiceTest : public testing::Test {
     order.set_job_id(kJob);
     order.set_attempt_number(1);
     order.set_attempt_id(kAttempt);
-    order.set_rank(0);
+    order.set_slot(0);
+    order.set_incarnation(4);
     order.set_stream(v1::LOG_STREAM_STDOUT);
     order.set_wait(wait);
     order.set_max_bytes(8);
@@ -101,7 +102,7 @@ class LogServiceTest : public testing::Test {
     executor_.AdvanceBy(span);
   }
   void Print(const std::string& text) {
-    std::ofstream(logs_ + "/0.stdout.00000000000000000000", std::ios::app)
+    std::ofstream(logs_ + "/0.4.stdout.00000000000000000000", std::ios::app)
         << text << std::flush;
   }
 
@@ -179,7 +180,7 @@ TEST_F(LogServiceTest, AFollowerHearsNothingAfterTheBound) {
 
 TEST_F(LogServiceTest, SaysWhenTheLogIsComplete) {
   Print("bye");
-  ASSERT_THAT(SealLogs(logs_, 0), IsOk());
+  ASSERT_THAT(SealLogs(logs_, 0, 4), IsOk());
   const auto call = Send(Order(true));
   ASSERT_EQ(call->pieces(), 1u);
   EXPECT_EQ(call->Piece(0).data(), "bye");

@@ -8,7 +8,7 @@
 
 #include "cohort/v1/node.pb.h"
 #include "common/job_id.h"
-#include "common/strong_id.h"
+#include "common/process_id.h"
 
 namespace cohort::worker {
 
@@ -27,12 +27,10 @@ class NodeDirectories {
   std::string NodeIdFile() const { return absl::StrCat(state_, "/node_id"); }
   std::string BindingFile() const { return absl::StrCat(state_, "/cluster"); }
   std::string Journal() const { return absl::StrCat(state_, "/journal"); }
-  std::string JournalFile(const AttemptId& attempt) const {
-    return absl::StrCat(Journal(), "/", attempt.ToHex());
-  }
+  std::string JournalFile() const { return absl::StrCat(Journal(), "/log"); }
   // The keepers' directories (docs/design/0002-keeper.md).
-  std::string Attempts() const { return absl::StrCat(state_, "/attempts"); }
-  // A rank's current directory, with its package unpacked.
+  std::string Keepers() const { return absl::StrCat(state_, "/keepers"); }
+  // The current directory of an attempt's processes, with its package unpacked.
   std::string Work(const AttemptId& attempt) const {
     return absl::StrCat(AllWork(), "/", attempt.ToHex());
   }
@@ -48,29 +46,31 @@ class NodeDirectories {
   std::string Results() const { return absl::StrCat(state_, "/results"); }
 
   // The job's storage, which its attempts share.
-  std::string Storage(const v1::DesiredAttempt& attempt) const {
+  std::string Storage(const v1::DesiredPlace& place) const {
     return absl::StrCat(
-        attempt.storage_path().empty() ? Results() : attempt.storage_path(),
-        "/", JobIdText(attempt.job_id()));
+        place.storage_path().empty() ? Results() : place.storage_path(), "/",
+        JobIdText(place.job_id()));
   }
-  // A file system cannot fence a zombie, so no two attempts share this one.
-  std::string CheckpointRoot(const v1::DesiredAttempt& attempt) const {
-    return absl::StrCat(Storage(attempt), "/attempt-", attempt.number(), ".",
-                        attempt.epoch());
+  // Of the processes that were begun in that epoch.  A file system cannot fence
+  // a zombie, so no two attempts share this one.
+  std::string CheckpointRoot(const v1::DesiredPlace& begun) const {
+    return absl::StrCat(Storage(begun), "/attempt-", begun.number(), ".",
+                        begun.epoch());
   }
 
   std::string WorkerSocket() const {
     return absl::StrCat(runtime_, "/worker.sock");
   }
-  // The arena in which the ranks meet before their command runs.
+  // The arena in which processes meet before their command runs.
   std::string Preflight(const AttemptId& attempt) const {
     return absl::StrCat(Runtime(attempt), "/preflight");
   }
   std::string Runtime(const AttemptId& attempt) const {
     return absl::StrCat(runtime_, "/", attempt.ToHex());
   }
-  std::string RankCredential(const AttemptId& attempt) const {
-    return absl::StrCat(Runtime(attempt), "/credential");
+  std::string RankCredential(const ProcessId& process) const {
+    return absl::StrCat(Runtime(process.attempt), "/credential-", process.slot,
+                        ".", process.incarnation);
   }
 
  private:

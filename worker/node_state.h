@@ -16,64 +16,76 @@
 
 #include "cohort/v1/node.pb.h"
 #include "cohort/v1/run.pb.h"
-#include "common/strong_id.h"
-#include "worker/attempt_host.h"
+#include "common/clock.h"
+#include "common/process_id.h"
 #include "worker/device_faults.h"
 #include "worker/exchange.h"
+#include "worker/process_host.h"
 
 namespace cohort::worker {
 
 // The attempts of this node: what the head wants of them, what is, and what
-// follows.
+// follows.  Each has a place here, and processes in it.
+//
+//   place:    UNSPECIFIED -> PREPARING -> PREPARED | FAILED -> forgotten
+//   process:  PENDING -> STARTING -> RUNNING -> EXITED -> ENDED -> forgotten
 //
 // The heart of the worker.  HeadLink brings the desired set and takes the
-// observed one; RunService asks for the ranks; AttemptHost does what is decided
-// here.  Thread-compatible: the node strand owns it.  Lives as long as Worker.
+// observed one; RunService asks for the processes; ProcessHost does what is
+// decided here.  Thread-compatible: the node strand owns it.  Lives as long as
+// Worker.
 //
-// RC-1: ranks are ended by an explicit goal (STOP, FORGET), by TakeAlong or by
-//       the loss of their device (DV-9), never because an attempt is absent
-//       from a desired set.
-// RC-3: an attempt's report is kept until FORGET, and its failed rank's last
-//       words until the head has recorded them too.
-// PF-1: that a rank came through its preflight is on disk before
+// RC-1: processes are ended by an explicit goal (STOP, FORGET), by TakeAlong or
+//       by the loss of their device (DV-9), never because they or their place
+//       are absent from a desired set.
+// RC-3: a process's report is kept until FORGET, and its last words until the
+//       head has recorded them too.
+// PR-2: an incarnation that is or was here is never begun again.
+// PR-3: a process is heard only while its slot has no newer incarnation, and
+//       only in the epoch of its place.
+// PF-1: that a process came through its preflight is on disk before
 //       ReportPreflight answers; one that ends before failed in it.
 // CK-2: a checkpoint record is on disk before CommitCheckpoint answers, and is
 //       repeated in the observed set until it is acknowledged.
-// DV-9: an attempt whose device was lost, or of which a rank failed by itself,
-//       first or not, while its device had a fault, ends by that fault.
+// DV-9: a process whose device was lost, or that failed by itself while a
+//       device of it had a fault, ends by that fault; under restart policy ALL
+//       a lost device ends all processes of the place.
 class NodeState {
  public:
-  using JoinResult = absl::StatusOr<v1::JoinRunResponse>;
-
   struct Events {
     // There is something for TakeDelta; may be told again before that.
     absl::AnyInvocable<void()> on_change;
-    // An attempt could not begin, by the fault of this node, before anything is
-    // said of that attempt.
+    // A place could not be prepared or a process not begin, by the fault of
+    // this node, before anything is said of it.
     absl::AnyInvocable<void(const absl::Status&)> on_fault;
-    // A keeper has taken an attempt: this node can begin them.
+    // A keeper has taken processes: this node can begin them.
     absl::AnyInvocable<void()> on_begun;
   };
-  // `message_bytes`: of one message but for its last attempt, far below the
+  // A process that runs here.  Valid until NodeState is called.
+  struct Running {
+    const v1::DesiredPlace* place;  // with the newest membership
+    const v1::DesiredPlace* begun;  // the membership that it was begun with
+    int rank;                       // in the newest
+  };
+  // `message_bytes`: of one message but for its last place, far below the
   // largest.
-  NodeState(AttemptHost& host, Events events, size_t message_bytes = 1 << 20);
+  NodeState(ProcessHost& host, const Clock& clock, Events events,
+            size_t message_bytes = 1 << 20);
 
   // ---- start ----
 
   // Takes up what the journal holds and adopts its keepers; `done` when all
-  // phases are known, so that the first observed set is the full truth.
+  // states are known, so that the first observed set is the full truth.
   // REQUIRES: before anything else.
-  void Restore(std::vector<JournalEntry> entries,
-               absl::AnyInvocable<void() &&> done);
+  void Restore(JournalEntries entries, absl::AnyInvocable<void() &&> done);
 
   // ---- from and to the head ----
 
-  // The store generation of the head that is followed: attempts that begin now
+  // The store generation of the head that is followed: places that begin now
   // are its; those of another stay as they are (RC-1).
   void Follow(const std::string& generation);
 
-  // Attempts that are not in `desired` stay as they are, full set or not
-  // (RC-1).
+  // What is not in `desired` stays as it is, full set or not (RC-1).
   void Apply(const v1::Desired& desired);
   void Acknowledge(const v1::Acknowledge& acknowledge);
   // The state of everything here, in chunks of a message.  A new head has heard
@@ -84,10 +96,10 @@ class NodeState {
   // takes; empty when nothing did.
   v1::Observed TakeDelta();
 
-  // Ends every rank here with SIGTERM, then SIGKILL after `grace`, and reports
-  // it as the daemon's doing; what the head still places here ends at once in
-  // the same way.  `ended` when no process is left, then `forgotten` once the
-  // head has recorded all ends (it has ordered FORGET), perhaps never.
+  // Ends every process here with SIGTERM, then SIGKILL after `grace`, and
+  // reports it as the daemon's doing; what the head still places here ends at
+  // once in the same way.  `ended` when no process is left, then `forgotten`
+  // once the head has recorded all ends (it has ordered FORGET), perhaps never.
   void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
                  absl::AnyInvocable<void() &&> forgotten);
 
@@ -104,114 +116,173 @@ class NodeState {
   // done.
   void NoteDevicesThere(const std::set<std::string>& there);
 
-  // ---- from the ranks ----
+  // ---- from the processes ----
 
-  // NotFound: unknown here; FailedPrecondition: not running, or another epoch.
-  absl::StatusOr<const v1::DesiredAttempt*> FindRunning(
-      const AttemptId& attempt, int rank, int64_t epoch) const;
+  // NotFound: unknown here; FailedPrecondition: it does not run, a newer
+  // incarnation has its slot, or it is another epoch.
+  absl::StatusOr<Running> FindRunning(const ProcessId& process,
+                                      int64_t epoch) const;
 
-  // `done` gets the blobs in rank order once all ranks of the attempt gave
-  // theirs; Aborted when the attempt ends first.  Errors as Exchange::Give.
-  void GiveBlob(const AttemptId& attempt, int rank, int64_t epoch,
-                const std::string& tag, const std::string& blob,
-                Exchange::Done done);
+  // Where the process stands, without directories and host.  NotFound: unknown
+  // here; FailedPrecondition: it has ended, or was not begun.
+  absl::StatusOr<v1::WatchResponse> Standing(const ProcessId& process) const;
+  // `watcher` is told of each process whose Standing is another one.
+  void SetWatcher(absl::AnyInvocable<void(const ProcessId&)> watcher);
+
+  // `done` gets the blobs in rank order once all ranks of the epoch gave
+  // theirs; Aborted when the process or the epoch ends first.  Errors as
+  // FindRunning and Exchange::Give.
+  void GiveBlob(const ProcessId& process, int64_t epoch, const std::string& tag,
+                const std::string& blob, Exchange::Done done);
 
   // CK-2.  Errors as FindRunning.  The path was checked by the caller.
-  void CommitCheckpoint(const AttemptId& attempt, int rank, int64_t epoch,
+  void CommitCheckpoint(const ProcessId& process, int64_t epoch,
                         const v1::Checkpoint& checkpoint,
-                        AttemptHost::Done done);
+                        ProcessHost::Done done);
 
   // PF-1.  A first failure stays, whatever is said after it.  Errors as
   // FindRunning; FailedPrecondition too where the job has no preflight, and
-  // from a rank that came through it before.  The report's bounds were checked
-  // by the caller.
-  void ReportPreflight(const AttemptId& attempt, int rank, int64_t epoch,
+  // from a process that came through it before.  The report's bounds were
+  // checked by the caller.
+  void ReportPreflight(const ProcessId& process, int64_t epoch,
                        const v1::PreflightReport& report,
-                       AttemptHost::Done done);
+                       ProcessHost::Done done);
 
   // The highest level stays.  Errors as FindRunning.  The bounds were checked
   // by the caller.
-  void ReportGpuEnd(const AttemptId& attempt, int rank, int64_t epoch,
-                    const v1::GpuEnd& end, AttemptHost::Done done);
+  void ReportGpuEnd(const ProcessId& process, int64_t epoch,
+                    const v1::GpuEnd& end, ProcessHost::Done done);
 
-  size_t size() const { return attempts_.size(); }
+  size_t size() const { return places_.size(); }
 
  private:
-  struct Attempt {
-    AttemptId id;
-    v1::DesiredAttempt desired;
-    v1::ObservedAttempt observed;
-    bool preparing = false;   // host_.Prepare is under way
-    bool starting = false;    // host_.Start is under way
+  using Incarnation = std::pair<int, uint64_t>;  // and its slot
+
+  struct Process {
+    ProcessId id;
+    v1::DesiredProcess desired;
+    v1::DesiredPlace begun;  // as in ProcessEntry
+    v1::ObservedProcess observed;
+    bool beginning = false;   // host_.Begin is under way
+    bool taken = false;       // a keeper has it, or had
     bool forgetting = false;  // host_.Forget is under way
-    bool ordered = false;     // STOP, FORGET or TakeAlong reached the ranks
+    bool ordered = false;     // STOP, FORGET or TakeAlong reached it
     bool killed = false;      // FORGET did
     bool taken_along = false;
-    bool time_is_up = false;      // ranks were ended by their time limit
-    bool keeper_stopped = false;  // ranks were, from outside the cluster
-    std::string lost_device;      // why its ranks were ended, if that
-    // The end waits for the failed rank's last words, which it reports.
+    std::string lost_device;  // why it was ended, if that
+    // Its end waits for its last words, which it reports.
     bool reading_tail = false;
-    std::optional<std::pair<v1::EndCause, std::string>> end_waiting;
-    // Its last words (stderr_tail): the head is to be told them, has them.
+    bool end_waiting = false;
+    // Its last words: the head is to be told them, has them.
     bool words_due = false;
     bool words_recorded = false;
-    int exchanges_told = 0;  // on this stream
+    v1::Notice stop_notice;        // with a reason once it is being stopped
+    absl::Duration stop_deadline;  // on clock_
+  };
+  struct Place {
+    AttemptId id;
+    v1::DesiredPlace desired;    // without processes
+    v1::ObservedPlace observed;  // without processes
+    std::map<Incarnation, Process> processes;
+    std::map<int, uint64_t> newest;  // incarnation by slot, that was here
+    bool preparing = false;          // host_.Prepare is under way
+    bool forgetting = false;         // host_.Forget is under way
+    // What is wanted here once this is forgotten: the node was lost to the
+    // head, and has the attempt again.
+    std::optional<v1::DesiredPlace> next;
+    bool revoked = false;
+    bool tail_taken = false;  // under ALL: of the first that failed
     int exits = 0;
     Exchange exchange;
+    int exchanges_told = 0;          // on this stream
     std::set<std::string> removing;  // retired checkpoints under way
+    absl::Duration notice_deadline;  // on clock_
   };
 
-  void ApplyOne(const v1::DesiredAttempt& desired);
+  // ---- places: node_state.cc ----
+  void ApplyPlace(const v1::DesiredPlace& desired);
+  Place& AddPlace(const AttemptId& id, const v1::DesiredPlace& desired);
+  void Update(Place& place, const v1::DesiredPlace& desired);
   void ApplyExchange(const v1::Exchange& exchange);
-  static bool HasUnrecordedWords(const Attempt& attempt) {
-    return !attempt.observed.stderr_tail().empty() && !attempt.words_recorded;
+  void Drive(const AttemptId& id);
+  void Prepare(Place& place);
+  void OnPrepared(const AttemptId& id, absl::StatusOr<int> port);
+  void FailPlace(Place& place, v1::EndCause cause, const std::string& detail);
+  // What ended before it began comes of this, which the node is told of.
+  v1::EndCause CauseOf(const absl::Status& why);
+  void ForgetPlace(Place& place);
+  void RemoveRetired(Place& place);
+  Process& RestoreProcess(Place& place, ProcessEntry entry);
+  void Adopt(Place& place);
+  void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedKeeper> adopted);
+  void MaybeAllEnded();
+
+  // ---- processes: node_state_processes.cc ----
+  void ApplyProcess(Place& place, const v1::DesiredProcess& desired);
+  Process& AddProcess(Place& place, const v1::DesiredProcess& desired);
+  void BeginReady(Place& place);
+  void OnBegun(const AttemptId& id, const std::vector<ProcessId>& which,
+               const absl::Status& status);
+  void Stop(Place& place, Process& process);
+  // Tells the process and the machine.
+  void Order(Place& place, Process& process, absl::Duration grace,
+             const std::string& reason);
+  void Forget(Place& place, Process& process);
+  // Whether the record may go; what runs is killed first.
+  bool MayForget(Place& place, Process& process);
+  static void LogVoidLease(const char* event, const Place& place,
+                           const Process& process);
+  // Nothing of it runs, nor will.
+  void End(Place& place, Process& process, v1::EndCause cause,
+           const std::string& detail);
+  void OnEvent(const KeeperEvent& event);
+  void OnProcess(Place& place, Process& process, const ProcessStarted& event);
+  void OnProcess(Place& place, Process& process, const ProcessExited& event);
+  void OnProcess(Place& place, Process& process, const ProcessEnded& event);
+  void SetCause(Process& process, const ExitStatus& status,
+                bool keeper_stopped);
+  void ReadTail(Place& place, Process& process);
+  void OnMetrics(const ProcessId& id, uint64_t count, std::string json);
+  void EndByLoss(Place& place, Process& process, const std::string& reason);
+  void Revoke(Place& place);
+
+  // ---- what processes say: node_state_run.cc ----
+  // In the newest membership; that of its beginning where it is in it no more.
+  static int RankOf(const Place& place, const Process& process);
+  // Journals it, then tells the head.
+  void SaveAndTell(const ProcessId& id, ProcessHost::Done done);
+  void SaveAndTell(const AttemptId& id, ProcessHost::Done done);
+
+  // ---- what the head hears: node_state_reports.cc ----
+  static bool HasUnrecordedWords(const Process& process) {
+    return !process.observed.stderr_tail().empty() && !process.words_recorded;
   }
   // Without last words and exchanges.
-  static v1::ObservedAttempt StateOf(Attempt& attempt);
+  static v1::ObservedPlace StateOf(Place& place);
   // False when there is more to tell than one message takes.
-  bool TellDelta(Attempt& attempt, v1::ObservedAttempt& report);
-  void Drive(Attempt& attempt);
-  void Prepare(Attempt& attempt);
-  void OnPrepared(const AttemptId& id, absl::StatusOr<int> port);
-  void Start(Attempt& attempt);
-  void OnStarted(const AttemptId& id, absl::Status status);
-  void Stop(Attempt& attempt);
-  static void LogVoidLease(const char* event, const Attempt& attempt);
-  void Forget(Attempt& attempt);
-  void End(Attempt& attempt, v1::EndCause cause, const std::string& detail);
-  // It could not be prepared or started.
-  void EndUnbegun(Attempt& attempt, const absl::Status& why);
-  void EndAllDone(Attempt& attempt);
-  void EndByKeeper(Attempt& attempt, const std::string& why);
-  void EndByLoss(Attempt& attempt, const std::string& reason);
-  void EndAfterTail(Attempt& attempt, v1::EndCause cause,
-                    const std::string& detail);
-  void OnEvent(const AttemptId& id, const KeeperEvent& event);
-  void OnRankStarted(Attempt& attempt, const RankStarted& event);
-  void OnRankExited(Attempt& attempt, const RankExited& event);
-  // Journals the attempt, then tells the head.
-  void SaveAndTell(const AttemptId& attempt, AttemptHost::Done done);
-  void OnMetrics(const AttemptId& id, int rank, uint64_t count,
-                 std::string json);
-  void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedAttempt> adopted);
-  void RemoveRetired(Attempt& attempt);
-  void ReadTail(Attempt& attempt, int rank);
-  void Changed(Attempt& attempt);
-  void Save(Attempt& attempt);
-  void MaybeAllEnded();
-  Attempt* Find(const AttemptId& id);
-  v1::ObservedRank* FindRank(Attempt& attempt, int rank);
+  bool TellDelta(Place& place, v1::ObservedPlace& report);
+  void Changed(const Place& place);
+  // The standing of the process, or of all here, is another one.
+  void TellWatcher(const ProcessId& process);
+  void TellWatcher(const Place& place);
+  void Save(Place& place, Durability durability);
+  void Save(Place& place, Process& process, Durability durability);
+  static PlaceEntry EntryOf(const Place& place);
+  Place* Find(const AttemptId& id);
+  Process* Find(const ProcessId& id);
+  const Process* Find(const ProcessId& id) const;
 
-  AttemptHost& host_;
+  ProcessHost& host_;
+  const Clock& clock_;
   Events events_;
   const size_t message_bytes_;
-  std::map<AttemptId, Attempt> attempts_;
+  std::map<AttemptId, Place> places_;
   std::set<AttemptId> dirty_;
   DeviceFaults device_faults_;
   std::string generation_;  // empty before the first head
   int adopting_ = 0;
   absl::AnyInvocable<void() &&> on_restored_;
+  absl::AnyInvocable<void(const ProcessId&)> watcher_;
   bool leaving_ = false;  // TakeAlong was called
   absl::AnyInvocable<void() &&> on_all_ended_;
   absl::AnyInvocable<void() &&> on_all_forgotten_;

@@ -1,4 +1,4 @@
-// NodeState and the devices of its ranks: DV-9.
+// NodeState and the devices of its processes: DV-9.
 
 #include <set>
 #include <string>
@@ -17,19 +17,21 @@ using testing::IsEmpty;
 
 class NodeStateDeviceTest : public NodeStateTest {
  protected:
-  // Rank 0 has GPU a, rank 1 GPU b.
-  v1::DesiredAttempt WantGpus(v1::Goal goal) {
-    v1::DesiredAttempt desired = Want(goal);
-    desired.mutable_ranks(0)->add_gpu_ids("a");
-    desired.mutable_ranks(1)->add_gpu_ids("b");
+  // Slot 0 has GPU a, slot 1 GPU b.
+  v1::DesiredPlace WantGpus(v1::Goal goal,
+                            v1::RestartPolicy policy = v1::RESTART_POLICY_ALL) {
+    v1::DesiredPlace desired = Want(goal);
+    desired.set_restart(policy);
+    desired.mutable_processes(0)->add_gpu_ids("a");
+    desired.mutable_processes(1)->add_gpu_ids("b");
     return desired;
   }
-  void RunWithGpus() {
-    Apply(WantGpus(v1::GOAL_RUN));
-    std::move(host_.prepared)(4711);
-    std::move(host_.started)(absl::OkStatus());
-    for (const int rank : {0, 1}) host_.Tell(id_, RankStarted{rank, 100});
+  void RunWithGpus(v1::RestartPolicy policy = v1::RESTART_POLICY_ALL) {
+    Run(WantGpus(v1::GOAL_RUN, policy));
     host_.calls.clear();
+  }
+  void TellStopped(int slot) {
+    TellExited(slot, Status(0, 15, ExitStatus::Cause::kStopped));
   }
 };
 
@@ -40,32 +42,46 @@ TEST_F(NodeStateDeviceTest, ALostDeviceEndsWhatRunsOnIt) {
   EXPECT_THAT(host_.calls, IsEmpty());
   state_->NoteDeviceFault("b", "GPU b: Xid 79", true);
   state_->NoteDeviceFault("b", "GPU b: Xid 79", true);
-  EXPECT_THAT(host_.calls, ElementsAre("revoke", "stop 5s"));
-  for (const int rank : {0, 1}) {
-    host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke", "stop 0.1 5s", "stop 1.2 5s"));
+  for (const int slot : {0, 1}) TellStopped(slot);
+  TellAllEnded();
+  for (const int slot : {0, 1}) {
+    EXPECT_EQ(Seen(slot).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+    EXPECT_EQ(Seen(slot).detail(), "GPU b: Xid 79");
   }
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
-  EXPECT_EQ(Seen().detail(), "GPU b: Xid 79");
+}
+
+TEST_F(NodeStateDeviceTest, SlotsThatGoOnByThemselvesLoseTheirOwnDevices) {
+  RunWithGpus(v1::RESTART_POLICY_ONE);
+  state_->NoteDeviceFault("b", "GPU b: Xid 79", true);
+  EXPECT_THAT(host_.calls, ElementsAre("stop 1.2 5s"));
+  TellStopped(1);
+  TellEnded(1);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_RUNNING);
 }
 
 TEST_F(NodeStateDeviceTest, ARankThatFailsOnADeviceWithAFaultFailsByIt) {
   RunWithGpus();
   state_->NoteDeviceFault("a", "GPU a: Xid 94", false);
-  host_.Tell(id_, Exited(0, 1));
-  host_.Tell(id_, Exited(1, 0, 15, ExitStatus::Cause::kStopped));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
-  EXPECT_EQ(Seen().detail(), "GPU a: Xid 94");
+  TellExited(0, 1);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(0).detail(), "GPU a: Xid 94");
+  TellStopped(1);
+  TellAllEnded();
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(0).detail(), "GPU a: Xid 94");
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_EXITED);
 }
 
 TEST_F(NodeStateDeviceTest, OneThatFailsOnAnotherDeviceFailsByItself) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
-  host_.Tell(id_, Exited(0, 1));
-  host_.Tell(id_, Exited(1, 0, 15, ExitStatus::Cause::kStopped));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+  TellExited(0, 1);
+  TellStopped(1);
+  TellAllEnded();
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_EXITED);
 }
 
 // The rank that was healthy may be the first to notice: its collective is
@@ -73,67 +89,75 @@ TEST_F(NodeStateDeviceTest, OneThatFailsOnAnotherDeviceFailsByItself) {
 TEST_F(NodeStateDeviceTest, ARankThatFailsAfterAnotherMayHaveBeenTheCause) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
-  host_.Tell(id_, Exited(0, 1));
-  host_.Tell(id_, Exited(1, 1));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
-  EXPECT_EQ(Seen().detail(), "GPU b: Xid 94");
+  TellExited(0, 1);
+  TellExited(1, 1);
+  TellAllEnded();
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(1).detail(), "GPU b: Xid 94");
+}
+
+// The driver may tell of it a moment after the process is gone.
+TEST_F(NodeStateDeviceTest, AFaultThatIsToldBeforeTheEndCounts) {
+  RunWithGpus();
+  TellExited(0, 1);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_EXITED);
+  state_->NoteDeviceFault("a", "GPU a: Xid 94", false);
+  TellEnded(0);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(0).detail(), "GPU a: Xid 94");
 }
 
 TEST_F(NodeStateDeviceTest, OfSeveralOnSickDevicesTheFirstThatFailsIsTold) {
   RunWithGpus();
   state_->NoteDeviceFault("a", "GPU a: Xid 74", false);
   state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
-  host_.Tell(id_, Exited(1, 1));
-  host_.Tell(id_, Exited(0, 1));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().detail(), "GPU b: Xid 94");
+  TellExited(1, 1);
+  TellExited(0, 1);
+  TellAllEnded();
+  EXPECT_EQ(Seen(1).detail(), "GPU b: Xid 94");
+  EXPECT_EQ(Seen(1).exit_order(), 1);
+  EXPECT_EQ(Seen(0).detail(), "GPU a: Xid 74");
 }
 
 TEST_F(NodeStateDeviceTest, OneThatSucceededOnASickDeviceDidNotFailByIt) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: Xid 94", false);
-  host_.Tell(id_, Exited(1, 0));
-  host_.Tell(id_, Exited(0, 1));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
+  TellExited(1, 0);
+  TellExited(0, 1);
+  TellAllEnded();
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_EXITED);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_EXITED);
 }
 
 TEST_F(NodeStateDeviceTest, ARankThatDoesNotDieOfALostDeviceEndsByIt) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: it is lost", true);
-  host_.Tell(id_, KeeperLost{.message = "processes do not die: 17"});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
-  EXPECT_EQ(Seen().detail(), "GPU b: it is lost; processes do not die: 17");
+  ExitStatus lost = Status(0, 9, ExitStatus::Cause::kKeeperLost);
+  lost.message = "processes do not die: 17";
+  TellExited(1, lost);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  EXPECT_EQ(Seen(1).detail(), "GPU b: it is lost; processes do not die: 17");
 }
 
 TEST_F(NodeStateDeviceTest, WhatWasAdoptedOnADeviceThatIsGoneIsEnded) {
   RunWithGpus();
-  const JournalEntry kept = host_.journal.at(id_);
   for (const bool is_there : {true, false}) {
-    RecordingHost host;
-    NodeState state(host, {.on_change = [] {},
-                           .on_fault = [](const absl::Status&) {},
-                           .on_begun = [] {}});
-    state.Restore({kept}, [] {});
-    AdoptedAttempt adopted;
-    adopted.phase = AttemptPhase::kRunning;
-    std::move(host.adopted)(std::move(adopted));
-    host.calls.clear();
-    state.NoteDevicesThere(is_there ? std::set<std::string>{"a", "b", "c"}
-                                    : std::set<std::string>{"a"});
+    Restart();
+    std::move(host_.adopted)(AllKnown());
+    host_.calls.clear();
+    state_->NoteDevicesThere(is_there ? std::set<std::string>{"a", "b", "c"}
+                                      : std::set<std::string>{"a"});
     if (is_there) {
-      EXPECT_THAT(host.calls, IsEmpty());
+      EXPECT_THAT(host_.calls, IsEmpty());
       continue;
     }
-    EXPECT_THAT(host.calls, ElementsAre("revoke", "stop 5s"));
-    for (const int rank : {0, 1}) {
-      host.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
-    }
-    host.Tell(id_, AllDone{});
-    const v1::ObservedAttempt seen = state.FullObserved().front().attempts(0);
-    EXPECT_EQ(seen.end_cause(), v1::END_CAUSE_DEVICE_FAULT);
-    EXPECT_EQ(seen.detail(), "GPU b: it is not there any more");
+    EXPECT_THAT(host_.calls,
+                ElementsAre("revoke", "stop 0.1 5s", "stop 1.2 5s"));
+    for (const int slot : {0, 1}) TellStopped(slot);
+    TellAllEnded();
+    EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+    EXPECT_EQ(Seen(1).detail(), "GPU b: it is not there any more");
   }
 }
 
@@ -141,14 +165,16 @@ TEST_F(NodeStateDeviceTest, NothingBeginsOnADeviceWithAFault) {
   state_->NoteDeviceFault("b", "GPU b: Xid 48", false);
   Apply(WantGpus(v1::GOAL_RUN));
   std::move(host_.prepared)(4711);
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  for (const int slot : {0, 1}) {
+    EXPECT_EQ(Seen(slot).end_cause(), v1::END_CAUSE_DEVICE_FAULT);
+  }
   EXPECT_THAT(host_.calls, ElementsAre("prepare"));
   EXPECT_THAT(faults_, IsEmpty());  // the node is well
   Apply(WantGpus(v1::GOAL_FORGET));
   state_->NoteDeviceFault("b", "", false);
   Apply(WantGpus(v1::GOAL_RUN));
   std::move(host_.prepared)(4711);
-  EXPECT_EQ(Seen().phase(), v1::PHASE_STARTING);
+  EXPECT_EQ(Seen(1).state(), v1::PROCESS_STATE_STARTING);
 }
 
 TEST_F(NodeStateDeviceTest, OneThatIsLostWhileItStartsEndsWhatStarted) {
@@ -156,8 +182,8 @@ TEST_F(NodeStateDeviceTest, OneThatIsLostWhileItStartsEndsWhatStarted) {
   std::move(host_.prepared)(4711);
   state_->NoteDeviceFault("a", "GPU a: it is lost", true);
   host_.calls.clear();
-  std::move(host_.started)(absl::OkStatus());
-  EXPECT_THAT(host_.calls, ElementsAre("stop 5s"));
+  std::move(host_.begun)(absl::OkStatus());
+  EXPECT_THAT(host_.calls, ElementsAre("stop 0.1 5s", "stop 1.2 5s"));
 }
 
 }  // namespace

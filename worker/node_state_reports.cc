@@ -1,67 +1,41 @@
 // NodeState's word to the head: everything, what changed, and what the head has
-// recorded of it.
+// recorded of it; and what the journal keeps.
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/resources.h"
+#include "common/log.h"
 #include "worker/node_state.h"
 
 namespace cohort::worker {
-namespace {
-
-v1::HeldResources HeldBy(const v1::DesiredAttempt& desired) {
-  v1::HeldResources held;
-  int64_t per_device = 0;
-  for (const auto& each : desired.resources_per_rank().amounts()) {
-    auto* const sum = held.mutable_resources()->add_amounts();
-    sum->set_name(each.name());
-    sum->set_ten_thousandths(each.ten_thousandths() * desired.ranks_size());
-    if (each.name() == kGpu) {
-      per_device = std::min(each.ten_thousandths(),
-                            Amount::FromUnits(1).ten_thousandths());
-    }
-  }
-  std::map<std::string, int64_t> devices;
-  for (const v1::DesiredRank& rank : desired.ranks()) {
-    for (const std::string& gpu : rank.gpu_ids()) devices[gpu] += per_device;
-  }
-  for (const auto& [id, amount] : devices) {
-    auto* const device = held.add_devices();
-    device->set_name(id);
-    device->set_ten_thousandths(amount);
-  }
-  return held;
-}
-
-}  // namespace
 
 void NodeState::Acknowledge(const v1::Acknowledge& acknowledge) {
   for (const auto& acknowledged : acknowledge.checkpoints()) {
     const absl::StatusOr<AttemptId> id =
         AttemptId::FromBytes(acknowledged.attempt_id());
-    Attempt* attempt = id.ok() ? Find(*id) : nullptr;
-    if (attempt == nullptr) continue;
-    auto* pending = attempt->observed.mutable_checkpoints();
+    Place* const place = id.ok() ? Find(*id) : nullptr;
+    if (place == nullptr) continue;
+    auto* pending = place->observed.mutable_checkpoints();
     const auto committed = [&](const v1::Checkpoint& checkpoint) {
       return std::find(acknowledged.paths().begin(), acknowledged.paths().end(),
                        checkpoint.path()) != acknowledged.paths().end();
     };
     pending->erase(std::remove_if(pending->begin(), pending->end(), committed),
                    pending->end());
-    Save(*attempt);
+    Save(*place, Durability::kDaemon);
   }
-  for (const std::string& bytes : acknowledge.words()) {
-    const absl::StatusOr<AttemptId> id = AttemptId::FromBytes(bytes);
-    Attempt* const attempt = id.ok() ? Find(*id) : nullptr;
-    if (attempt == nullptr) continue;
-    attempt->words_recorded = true;
-    attempt->words_due = false;
-    if (attempt->desired.goal() == v1::GOAL_FORGET) Forget(*attempt);
+  for (const v1::ProcessId& words : acknowledge.words()) {
+    const absl::StatusOr<AttemptId> id =
+        AttemptId::FromBytes(words.attempt_id());
+    Process* const process =
+        id.ok() ? Find(ProcessId{*id, words.slot(), words.incarnation()})
+                : nullptr;
+    if (process == nullptr) continue;
+    process->words_recorded = true;
+    process->words_due = false;
+    if (process->desired.goal() == v1::GOAL_FORGET) Drive(*id);
   }
 }
 
@@ -69,21 +43,24 @@ std::vector<v1::Observed> NodeState::FullObserved() {
   dirty_.clear();
   std::vector<v1::Observed> chunks(1);
   size_t bytes = 0;
-  for (auto& [id, attempt] : attempts_) {
+  for (auto& [id, place] : places_) {
     if (bytes >= message_bytes_) {
       chunks.back().set_more(true);
       chunks.emplace_back();
       bytes = 0;
     }
-    v1::ObservedAttempt* const report = chunks.back().add_attempts();
-    *report = StateOf(attempt);
-    *report->mutable_held() = HeldBy(attempt.desired);
+    v1::ObservedPlace* const report = chunks.back().add_places();
+    *report = StateOf(place);
+    *report->mutable_resources_per_process() =
+        place.desired.resources_per_process();
     bytes += report->ByteSizeLong();
-    attempt.words_due = HasUnrecordedWords(attempt);
-    attempt.exchanges_told = 0;
-    const bool gave = attempt.observed.exchanges_size() > 0 &&
-                      attempt.observed.phase() != v1::PHASE_ENDED;
-    if (attempt.words_due || gave) dirty_.insert(id);
+    place.exchanges_told = 0;
+    bool has_more = place.observed.exchanges_size() > 0;
+    for (auto& [key, process] : place.processes) {
+      process.words_due = HasUnrecordedWords(process);
+      has_more = has_more || process.words_due;
+    }
+    if (has_more) dirty_.insert(id);
   }
   for (v1::Observed& chunk : chunks) chunk.set_full(true);
   return chunks;
@@ -94,37 +71,102 @@ v1::Observed NodeState::TakeDelta() {
   size_t bytes = 0;
   while (!dirty_.empty() && bytes < message_bytes_) {
     const AttemptId id = *dirty_.begin();
-    v1::ObservedAttempt* const report = observed.add_attempts();
-    if (!TellDelta(attempts_.at(id), *report)) break;
+    v1::ObservedPlace* const report = observed.add_places();
+    if (!TellDelta(places_.at(id), *report)) break;
     dirty_.erase(id);
     bytes += report->ByteSizeLong();
   }
   return observed;
 }
 
-v1::ObservedAttempt NodeState::StateOf(Attempt& attempt) {
+v1::ObservedPlace NodeState::StateOf(Place& place) {
   // Megabytes that would only be copied to be dropped.
   google::protobuf::RepeatedPtrField<v1::PendingExchange> given;
-  given.Swap(attempt.observed.mutable_exchanges());
-  v1::ObservedAttempt state = attempt.observed;
-  given.Swap(attempt.observed.mutable_exchanges());
-  state.clear_stderr_tail();
+  given.Swap(place.observed.mutable_exchanges());
+  v1::ObservedPlace state = place.observed;
+  given.Swap(place.observed.mutable_exchanges());
+  for (auto& [key, process] : place.processes) {
+    std::string words;
+    words.swap(*process.observed.mutable_stderr_tail());
+    *state.add_processes() = process.observed;
+    words.swap(*process.observed.mutable_stderr_tail());
+  }
   return state;
 }
 
-bool NodeState::TellDelta(Attempt& attempt, v1::ObservedAttempt& report) {
-  report = StateOf(attempt);
-  if (std::exchange(attempt.words_due, false)) {
-    report.set_stderr_tail(attempt.observed.stderr_tail());
-  }
-  const auto& given = attempt.observed.exchanges();
+bool NodeState::TellDelta(Place& place, v1::ObservedPlace& report) {
+  report = StateOf(place);
   size_t bytes = 0;
-  while (attempt.exchanges_told < given.size() && bytes < message_bytes_) {
-    const v1::PendingExchange& next = given[attempt.exchanges_told++];
+  int index = 0;
+  for (auto& [key, process] : place.processes) {
+    v1::ObservedProcess& told = *report.mutable_processes(index++);
+    if (!process.words_due) continue;
+    if (bytes >= message_bytes_) return false;
+    process.words_due = false;
+    told.set_stderr_tail(process.observed.stderr_tail());
+    bytes += told.stderr_tail().size();
+  }
+  const auto& given = place.observed.exchanges();
+  while (place.exchanges_told < given.size() && bytes < message_bytes_) {
+    const v1::PendingExchange& next = given[place.exchanges_told++];
     *report.add_exchanges() = next;
     bytes += next.ByteSizeLong();
   }
-  return attempt.exchanges_told == given.size();
+  return place.exchanges_told == given.size();
+}
+
+// ---- small things ----
+
+void NodeState::Changed(const Place& place) {
+  dirty_.insert(place.id);
+  events_.on_change();
+}
+
+PlaceEntry NodeState::EntryOf(const Place& place) {
+  PlaceEntry entry{place.desired, place.observed};
+  for (const auto& [slot, incarnation] : place.newest) {
+    v1::DesiredProcess* const newest = entry.desired.add_processes();
+    newest->set_slot(slot);
+    newest->set_incarnation(incarnation);
+  }
+  return entry;
+}
+
+void NodeState::Save(Place& place, Durability durability) {
+  if (place.forgetting) return;  // it would come back to life
+  host_.Save(place.id, EntryOf(place), durability,
+             [id = place.id](const absl::Status& status) {
+               if (status.ok()) return;
+               COHORT_LOG(kWarning, "journal_not_saved", {"attempt", id},
+                          {"error", status.ToString()});
+             });
+}
+
+void NodeState::Save(Place& place, Process& process, Durability durability) {
+  if (place.forgetting || process.forgetting) return;
+  host_.Save(process.id, ProcessEntry{process.begun, process.observed},
+             durability, [id = process.id](const absl::Status& status) {
+               if (status.ok()) return;
+               // What is lost is told again by the keeper's own records.
+               COHORT_LOG(kWarning, "journal_not_saved", {"process", id},
+                          {"error", status.ToString()});
+             });
+}
+
+NodeState::Place* NodeState::Find(const AttemptId& id) {
+  const auto found = places_.find(id);
+  return found == places_.end() ? nullptr : &found->second;
+}
+
+const NodeState::Process* NodeState::Find(const ProcessId& id) const {
+  const auto place = places_.find(id.attempt);
+  if (place == places_.end()) return nullptr;
+  const auto found = place->second.processes.find({id.slot, id.incarnation});
+  return found == place->second.processes.end() ? nullptr : &found->second;
+}
+
+NodeState::Process* NodeState::Find(const ProcessId& id) {
+  return const_cast<Process*>(std::as_const(*this).Find(id));
 }
 
 }  // namespace cohort::worker

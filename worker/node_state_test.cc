@@ -1,5 +1,9 @@
+// NodeState's places: what precedes and outlives processes, and the daemon's
+// end.  Processes: node_state_processes_test.cc.
+
 #include "worker/node_state.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,42 +18,42 @@ namespace cohort::worker {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
 // RC-1: a restored head ends nothing that it has never heard of.
-TEST_F(NodeStateTest, AttemptsOfAnotherGenerationStayAndSayWhatTheyHold) {
+TEST_F(NodeStateTest, PlacesOfAnotherGenerationStayAndSayWhatTheyHold) {
   state_->Follow("g");
   v1::Desired desired;
-  v1::DesiredAttempt& want = *desired.add_attempts();
+  v1::DesiredPlace& want = *desired.add_places();
   want = Want(v1::GOAL_PREPARE);
-  auto* const half = want.mutable_resources_per_rank()->add_amounts();
+  auto* const half = want.mutable_resources_per_process()->add_amounts();
   half->set_name(kGpu);
   half->set_ten_thousandths(5'000);
-  for (v1::DesiredRank& rank : *want.mutable_ranks()) rank.add_gpu_ids("g");
+  for (auto& process : *want.mutable_processes()) process.add_gpu_ids("g");
   state_->Apply(desired);
   v1::Observed told = state_->TakeDelta();
-  ASSERT_EQ(told.attempts_size(), 1);
-  EXPECT_FALSE(told.attempts(0).has_held());
+  ASSERT_EQ(told.places_size(), 1);
+  EXPECT_FALSE(told.places(0).has_resources_per_process());
 
   state_->Follow("h");
   told = state_->FullObserved().front();
-  ASSERT_EQ(told.attempts_size(), 1);
-  EXPECT_EQ(told.attempts(0).generation(), "g");
-  const v1::HeldResources& held = told.attempts(0).held();
-  ASSERT_EQ(held.resources().amounts_size(), 1);
-  EXPECT_EQ(held.resources().amounts(0).ten_thousandths(), 10'000);
-  ASSERT_EQ(held.devices_size(), 1);
-  EXPECT_EQ(held.devices(0).name(), "g");
-  EXPECT_EQ(held.devices(0).ten_thousandths(), 10'000);
+  ASSERT_EQ(told.places_size(), 1);
+  EXPECT_EQ(told.places(0).generation(), "g");
+  const v1::ObservedPlace& held = told.places(0);
+  ASSERT_EQ(held.resources_per_process().amounts_size(), 1);
+  EXPECT_EQ(held.resources_per_process().amounts(0).ten_thousandths(), 5'000);
+  ASSERT_EQ(held.processes_size(), 2);
+  for (const v1::ObservedProcess& process : held.processes()) {
+    EXPECT_THAT(process.gpu_ids(), ElementsAre("g"));
+  }
   state_->Apply(v1::Desired());
   EXPECT_EQ(state_->size(), 1u);
 
   // Adopted: wanted by the one that is followed.
   state_->Apply(desired);
   told = state_->FullObserved().front();
-  EXPECT_EQ(told.attempts(0).generation(), "h");
+  EXPECT_EQ(told.places(0).generation(), "h");
 }
 
 TEST_F(NodeStateTest, PreparesThenWaitsForTheOrderToRun) {
@@ -58,21 +62,10 @@ TEST_F(NodeStateTest, PreparesThenWaitsForTheOrderToRun) {
   std::move(host_.prepared)(4711);
   EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARED);
   EXPECT_EQ(Seen().master_port(), 4711);
+  EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_PENDING);
   EXPECT_THAT(host_.calls, ElementsAre("prepare"));
   Apply(Want(v1::GOAL_RUN));
-  EXPECT_THAT(host_.calls, ElementsAre("prepare", "start"));
-}
-
-TEST_F(NodeStateTest, IsRunningWhenEveryRankWasStarted) {
-  Apply(Want(v1::GOAL_RUN));
-  std::move(host_.prepared)(0);
-  std::move(host_.started)(absl::OkStatus());
-  EXPECT_EQ(begun_, 1);
-  host_.Tell(id_, RankStarted{0, 100});
-  EXPECT_EQ(Seen().phase(), v1::PHASE_STARTING);
-  host_.Tell(id_, RankStarted{1, 101});
-  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-  EXPECT_EQ(Seen().ranks(1).pid(), 101);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "begin 0.1 1.2"));
 }
 
 TEST_F(NodeStateTest, TheSameGoalTwiceChangesNothing) {
@@ -80,61 +73,39 @@ TEST_F(NodeStateTest, TheSameGoalTwiceChangesNothing) {
   Apply(Want(v1::GOAL_RUN));
   std::move(host_.prepared)(0);
   Apply(Want(v1::GOAL_RUN));
-  EXPECT_THAT(host_.calls, ElementsAre("prepare", "start"));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "begin 0.1 1.2"));
 }
 
 // RC-1
-TEST_F(NodeStateTest, AFullDesiredSetWithoutAnAttemptLeavesItRunning) {
+TEST_F(NodeStateTest, AFullDesiredSetWithoutAPlaceOrProcessLeavesItRunning) {
   RunToRunning();
   host_.calls.clear();
   v1::Desired empty;
   empty.set_full(true);
   state_->Apply(empty);
+  v1::DesiredPlace without = Want(v1::GOAL_RUN);
+  without.clear_processes();
+  Apply(without);
   EXPECT_THAT(host_.calls, IsEmpty());
-  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-}
-
-TEST_F(NodeStateTest, AFailedRankRevokesTheGangAndIsFirst) {
-  RunToRunning();
-  host_.calls.clear();
-  host_.Tell(id_, Exited(1, 0, 9));
-  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
-  host_.Tell(id_, Exited(0, 1, 0, ExitStatus::Cause::kStopped));
-  const v1::ObservedAttempt seen = Seen();
-  EXPECT_EQ(seen.ranks(1).exit_order(), 1);
-  EXPECT_EQ(seen.ranks(1).exit().signal(), 9);
-  EXPECT_FALSE(seen.ranks(1).ended_by_order());
-  EXPECT_TRUE(seen.ranks(0).ended_by_order());
-  EXPECT_EQ(seen.stderr_tail(), "the tail");
-  EXPECT_EQ(seen.phase(), v1::PHASE_RUNNING) << "not before the tree is gone";
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-}
-
-TEST_F(NodeStateTest, TheEndIsReportedWithTheFailedRanksLastWords) {
-  RunToRunning();
-  host_.hold_tail = true;
-  host_.Tell(id_, Exited(1, 3));
-  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kStopped));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-  std::move(host_.tail)("why");
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(Seen().stderr_tail(), "why");
+  EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_RUNNING);
+  EXPECT_EQ(Seen(1).state(), v1::PROCESS_STATE_RUNNING);
 }
 
 // RC-3
 TEST_F(NodeStateTest, TheReportIsKeptUntilForget) {
   RunToRunning();
-  for (int rank : {0, 1}) host_.Tell(id_, Exited(rank, 0));
-  host_.Tell(id_, AllDone{});
+  for (int slot : {0, 1}) TellExited(slot, 0);
+  TellAllEnded();
+  EXPECT_EQ(host_.process_durability, Durability::kMachine);
   Restart();
+  std::move(host_.adopted)(AllKnown());
   EXPECT_TRUE(restored_);
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(Seen().ranks(0).exit().code(), 0);
+  EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_EQ(Seen(0).exit().code(), 0);
   Apply(Want(v1::GOAL_FORGET));
   EXPECT_EQ(state_->size(), 0u);
-  EXPECT_THAT(host_.journal, IsEmpty());
+  EXPECT_THAT(host_.places, IsEmpty());
+  EXPECT_THAT(host_.processes, IsEmpty());
 }
 
 TEST_F(NodeStateTest, ForgetKillsWhatRunsAndForgetsWhenItIsGone) {
@@ -142,9 +113,47 @@ TEST_F(NodeStateTest, ForgetKillsWhatRunsAndForgetsWhenItIsGone) {
   host_.calls.clear();
   Apply(Want(v1::GOAL_FORGET));
   Apply(Want(v1::GOAL_FORGET));
-  EXPECT_THAT(host_.calls, ElementsAre("revoke", "kill"));
-  host_.Tell(id_, AllDone{});
-  EXPECT_THAT(host_.calls, ElementsAre("revoke", "kill", "forget"));
+  EXPECT_THAT(host_.calls, ElementsAre("revoke", "kill 0.1", "kill 1.2"));
+  TellEnded(0);
+  EXPECT_EQ(state_->size(), 1u);
+  TellEnded(1);
+  EXPECT_THAT(host_.calls,
+              ElementsAre("revoke", "kill 0.1", "kill 1.2", "forget"));
+  EXPECT_EQ(state_->size(), 0u);
+}
+
+// The head lost the node, gave the slots up and fills them here again.
+TEST_F(NodeStateTest, WhatIsWantedWhileItIsForgottenComesAfterwards) {
+  RunToRunning();
+  host_.hold_forget = true;
+  Apply(Want(v1::GOAL_FORGET));
+  v1::DesiredPlace again = Want(v1::GOAL_RUN);
+  again.set_epoch(8);
+  for (auto& process : *again.mutable_processes()) {
+    process.set_incarnation(process.incarnation() + 2);
+  }
+  Apply(again);
+  TellAllEnded();
+  host_.calls.clear();
+  Apply(again);
+  EXPECT_THAT(host_.calls, IsEmpty());
+  std::move(host_.forgotten)(absl::OkStatus());
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
+  std::move(host_.prepared)(4711);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "begin 0.3 1.4"));
+  EXPECT_EQ(Seen().epoch(), 8);
+  ASSERT_EQ(Seen().processes_size(), 2);
+
+  // Unless that is forgotten, too.
+  std::move(host_.begun)(absl::OkStatus());
+  Apply(Want(v1::GOAL_FORGET));
+  Apply(again);
+  Apply(Want(v1::GOAL_FORGET));
+  for (const int slot : {0, 1}) {
+    host_.Tell(
+        ProcessEnded{KeyOf({id_, slot, static_cast<uint64_t>(slot) + 3})});
+  }
+  std::move(host_.forgotten)(absl::OkStatus());
   EXPECT_EQ(state_->size(), 0u);
 }
 
@@ -156,43 +165,38 @@ TEST_F(NodeStateTest, ForgetOfWhatNeverRanSaysThatItIsOver) {
   host_.hold_forget = true;
   Apply(Want(v1::GOAL_FORGET));
   const v1::Observed delta = state_->TakeDelta();
-  ASSERT_EQ(delta.attempts_size(), 1);
-  EXPECT_EQ(delta.attempts(0).phase(), v1::PHASE_ENDED);
+  ASSERT_EQ(delta.places_size(), 1);
+  for (const v1::ObservedProcess& each : delta.places(0).processes()) {
+    EXPECT_EQ(each.state(), v1::PROCESS_STATE_ENDED);
+  }
 }
 
-TEST_F(NodeStateTest, StopBeforeTheRanksStartedNeverStartsThem) {
-  Apply(Want(v1::GOAL_RUN));
-  Apply(Want(v1::GOAL_STOP));
-  std::move(host_.prepared)(0);
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
-  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
-}
-
-TEST_F(NodeStateTest, StopDuringTheStartReachesTheRanks) {
-  Apply(Want(v1::GOAL_RUN));
-  std::move(host_.prepared)(0);
-  Apply(Want(v1::GOAL_STOP));
-  std::move(host_.started)(absl::OkStatus());
-  EXPECT_THAT(host_.calls,
-              ElementsAre("prepare", "start", "revoke", "stop 3s"));
-}
-
-TEST_F(NodeStateTest, StopOfAnUnknownAttemptIsAnsweredAsMissing) {
-  Apply(Want(v1::GOAL_STOP));
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_MISSING);
-}
-
-TEST_F(NodeStateTest, AFailedPreparationEndsThePartWithItsReason) {
+TEST_F(NodeStateTest, AFailedPreparationFailsThePlaceWithItsReason) {
   Apply(Want(v1::GOAL_PREPARE));
   std::move(host_.prepared)(absl::ResourceExhaustedError("/dev/shm is full"));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_FAILED);
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
   EXPECT_EQ(Seen().detail(), "/dev/shm is full");
   EXPECT_THAT(faults_, IsEmpty());
+  Apply(Want(v1::GOAL_RUN));
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
 }
 
-TEST_F(NodeStateTest, ItsOwnFaultIsToldBeforeTheEndOfThePart) {
+// The order to forget it may have been replaced on its way.
+TEST_F(NodeStateTest, APlaceThatFailedIsPreparedAgainForANewIncarnation) {
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(absl::ResourceExhaustedError("/dev/shm is full"));
+  v1::DesiredPlace again = Want(v1::GOAL_RUN);
+  again.clear_processes();
+  AddProcess(again, {id_, 0, 3}, v1::GOAL_RUN);
+  Apply(again);
+  std::move(host_.prepared)(4711);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "prepare", "begin 0.3"));
+  EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARED);
+  EXPECT_EQ(Seen(1).state(), v1::PROCESS_STATE_ENDED);
+}
+
+TEST_F(NodeStateTest, ItsOwnFaultIsToldBeforeTheEnd) {
   const absl::Status full =
       SetReason(absl::ResourceExhaustedError("/state is full"), kNodeFault);
   Apply(Want(v1::GOAL_PREPARE));
@@ -203,10 +207,11 @@ TEST_F(NodeStateTest, ItsOwnFaultIsToldBeforeTheEndOfThePart) {
   Apply(Want(v1::GOAL_FORGET));
   Apply(Want(v1::GOAL_RUN));
   std::move(host_.prepared)(4711);
-  std::move(host_.started)(full);
+  std::move(host_.begun)(full);
   EXPECT_THAT(faults_, SizeIs(2));
   EXPECT_EQ(begun_, 0);
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_NODE_FAILED);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_NODE_FAILED);
+  EXPECT_EQ(Seen(1).detail(), "/state is full");
 }
 
 TEST_F(NodeStateTest, SaysWhenTheHeadHasLostThePackage) {
@@ -222,31 +227,6 @@ TEST_F(NodeStateTest, NothingIsMadeThatTheJournalDoesNotHold) {
   Apply(Want(v1::GOAL_PREPARE));
   EXPECT_THAT(host_.calls, IsEmpty());
   EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_PREPARE_FAILED);
-}
-
-TEST_F(NodeStateTest, ARestartedDaemonTakesItsRanksOver) {
-  RunToRunning();
-  Restart();
-  EXPECT_FALSE(restored_);
-  EXPECT_THAT(host_.calls, ElementsAre("adopt"));
-  AdoptedAttempt adopted;
-  adopted.phase = AttemptPhase::kRunning;
-  std::move(host_.adopted)(adopted);
-  EXPECT_TRUE(restored_);
-  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-  host_.Tell(id_, RankStarted{0, 100});  // the story from its beginning
-  host_.Tell(id_, Exited(0, 5));
-  EXPECT_EQ(Seen().ranks(0).exit().code(), 5);
-}
-
-TEST_F(NodeStateTest, WhatNeverRanIsPreparedAgainWhenTheHeadRepeatsItsGoal) {
-  Apply(Want(v1::GOAL_RUN));
-  std::move(host_.prepared)(4711);  // Start is under way: the daemon dies
-  Restart();
-  std::move(host_.adopted)(absl::NotFoundError("no such attempt"));
-  EXPECT_TRUE(restored_);
-  Apply(Want(v1::GOAL_RUN));
-  EXPECT_THAT(host_.calls, ElementsAre("adopt", "prepare"));
 }
 
 TEST_F(NodeStateTest, WhatWasBeingPreparedIsPreparedAgainAfterARestart) {
@@ -265,140 +245,45 @@ TEST_F(NodeStateTest, WhatIsBeingForgottenIsNotSavedAgain) {
   RunToRunning();
   host_.hold_forget = true;
   Apply(Want(v1::GOAL_FORGET));
-  host_.Tell(id_, AllDone{});
+  TellAllEnded();
   v1::Acknowledge acknowledge;
   acknowledge.add_checkpoints()->set_attempt_id(std::string(id_.bytes()));
   state_->Acknowledge(acknowledge);
-  EXPECT_THAT(host_.journal, IsEmpty());
+  EXPECT_THAT(host_.places, IsEmpty());
 }
 
-TEST_F(NodeStateTest, ALostKeeperEndsThePart) {
+// A damaged record loses no process that runs.
+TEST_F(NodeStateTest, AProcessWhosePlaceIsNotKnownAnyMoreIsAdopted) {
   RunToRunning();
-  host_.Tell(id_, Exited(0, 0, 9, ExitStatus::Cause::kKeeperLost));
-  host_.Tell(id_, KeeperLost{"keeper 12 died"});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_KEEPER_LOST);
-  EXPECT_EQ(Seen().detail(), "keeper 12 died");
-}
-
-// ---- a keeper that got SIGTERM ----
-
-TEST_F(NodeStateTest, AKeeperThatWasToldToStopIsLostWhateverItsRanksSay) {
-  RunToRunning();
-  host_.calls.clear();
-  host_.Tell(id_, Exited(0, 0, 0, ExitStatus::Cause::kKeeperStopped));
-  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
-  host_.Tell(id_, Exited(1, 1, 0, ExitStatus::Cause::kKeeperStopped));
-  host_.Tell(id_, AllDone{});
-  const v1::ObservedAttempt seen = Seen();
-  EXPECT_EQ(seen.end_cause(), v1::END_CAUSE_KEEPER_LOST);
-  EXPECT_THAT(seen.detail(), HasSubstr("told to stop (SIGTERM)"));
-  EXPECT_THAT(seen.detail(), HasSubstr("shutdown of the machine"));
-  EXPECT_TRUE(seen.ranks(1).ended_by_order());
-  EXPECT_EQ(seen.ranks(1).exit().detail(), seen.detail());
-}
-
-TEST_F(NodeStateTest, ARestartedDaemonHearsThatAKeeperWasToldToStop) {
-  RunToRunning();
+  host_.places.clear();
   Restart();
-  AdoptedAttempt adopted;
-  adopted.phase = AttemptPhase::kDone;
-  std::move(host_.adopted)(adopted);
-  for (int rank : {0, 1}) {
-    host_.Tell(id_, Exited(rank, 0, 0, ExitStatus::Cause::kKeeperStopped));
-  }
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_KEEPER_LOST);
+  EXPECT_THAT(host_.calls, ElementsAre("adopt"));
+  std::move(host_.adopted)(AllKnown());
+  EXPECT_EQ(Seen().phase(), v1::PHASE_PREPARED);
+  EXPECT_EQ(Seen().epoch(), 7);
+  EXPECT_EQ(Seen(1).state(), v1::PROCESS_STATE_RUNNING);
 }
 
-TEST_F(NodeStateTest, ARankThatFailedBeforeItsKeeperWasToldIsWhatEndedIt) {
-  RunToRunning();
-  host_.Tell(id_, Exited(1, 3));
-  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kKeeperStopped));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
-}
-
-// It can only come as a signal where the keeper's socket is gone.
-TEST_F(NodeStateTest, AnOrderOfOursIsNoStopFromOutside) {
-  RunToRunning();
-  Apply(Want(v1::GOAL_STOP));
-  for (int rank : {0, 1}) {
-    host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kKeeperStopped));
-  }
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
-  EXPECT_EQ(Seen().ranks(0).exit().detail(), "");
-}
-
-// ---- the time limit (TL-1): the keeper keeps it, this side says so ----
-
-RankExited TimeIsUp(int rank, absl::Duration ran) {
-  RankExited exited = Exited(rank, 0, 15, ExitStatus::Cause::kTimeLimit);
-  exited.status.ran = ran;
-  return exited;
-}
-
-TEST_F(NodeStateTest, ReportsTheTimeLimitWithHowLongItsRanksRan) {
-  RunToRunning();
-  host_.calls.clear();
-  host_.Tell(id_, TimeIsUp(1, absl::Milliseconds(5'100)));
-  EXPECT_THAT(host_.calls, ElementsAre("revoke"));
-  host_.Tell(id_, TimeIsUp(0, absl::Milliseconds(5'200)));
-  EXPECT_EQ(Seen().phase(), v1::PHASE_RUNNING);
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_TIME_LIMIT);
-  EXPECT_TRUE(Seen().ranks(0).ended_by_order());
-  EXPECT_EQ(Seen().ranks(1).exit().signal(), 15);
-  EXPECT_EQ(Seen().stderr_tail(), "the tail");
-  EXPECT_EQ(Seen().ran().seconds(), 5);
-  EXPECT_EQ(Seen().ran().nanos(), 200'000'000);
-}
-
-TEST_F(NodeStateTest, ARankThatFailedBeforeTheTimeLimitIsWhatEndedIt) {
-  RunToRunning();
-  host_.Tell(id_, Exited(1, 3));  // no head was there to stop its siblings
-  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
-  EXPECT_EQ(Seen().ran().seconds(), 5);
-}
-
-TEST_F(NodeStateTest, ARestartedDaemonHearsOfTheTimeLimitAgain) {
-  RunToRunning();
-  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
-  Restart();
-  AdoptedAttempt adopted;
-  adopted.phase = AttemptPhase::kDone;
-  std::move(host_.adopted)(adopted);
-  host_.Tell(id_, TimeIsUp(0, absl::Seconds(5)));
-  host_.Tell(id_, TimeIsUp(1, absl::Seconds(6)));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_TIME_LIMIT);
-  EXPECT_EQ(Seen().ran().seconds(), 6);
-}
-
-TEST_F(NodeStateTest, RanksThatEndByThemselvesAreNoTimeout) {
-  RunToRunning();
-  host_.Tell(id_, Exited(0, 0));
-  host_.Tell(id_, Exited(1, 0));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_EXITED);
-}
+// ---- the daemon's end ----
 
 TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   RunToRunning();
+  host_.calls.clear();
   bool ended = false;
   bool forgotten = false;
   state_->TakeAlong(
       absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
   EXPECT_FALSE(ended);
-  for (int rank : {0, 1}) {
-    host_.Tell(id_, Exited(rank, 0, 15, ExitStatus::Cause::kStopped));
+  EXPECT_THAT(host_.calls,
+              ElementsAre("revoke", "stop 0.1 10s", "stop 1.2 10s"));
+  for (int slot : {0, 1}) {
+    TellExited(slot, Status(0, 15, ExitStatus::Cause::kStopped));
   }
-  host_.Tell(id_, AllDone{});
+  TellAllEnded();
   EXPECT_TRUE(ended);
   EXPECT_FALSE(forgotten) << "the head has not recorded it";
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
   Apply(Want(v1::GOAL_FORGET));
   EXPECT_TRUE(forgotten);
 }
@@ -425,54 +310,29 @@ TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
   state_->TakeAlong(
       absl::Seconds(10), [] {}, [] {});
   Apply(Want(v1::GOAL_PREPARE));
-  EXPECT_EQ(Seen().phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(Seen().end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_EQ(Seen(0).end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
   EXPECT_THAT(host_.calls, IsEmpty());
 }
 
-// CK-2
-
-// RC-3: 125 of them would not fit in one message.
-TEST_F(NodeStateTest, LastWordsFollowTheStateAndAreKeptUntilTheyAreRecorded) {
-  RunToRunning();
-  host_.Tell(id_, Exited(1, 3));
-  host_.Tell(id_, Exited(0, 0, 15, ExitStatus::Cause::kStopped));
-  host_.Tell(id_, AllDone{});
-  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
-  const std::vector<v1::Observed> chunks = state_->FullObserved();
-  EXPECT_EQ(chunks.front().attempts(0).phase(), v1::PHASE_ENDED);
-  EXPECT_EQ(chunks.front().attempts(0).stderr_tail(), "");
-  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
-  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0) << "once a stream";
-
-  // A restarted daemon, and its end is recorded before they are.
-  Restart();
-  state_->FullObserved();
-  Apply(Want(v1::GOAL_FORGET));
-  EXPECT_EQ(state_->size(), 1u);
-  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "the tail");
-  v1::Acknowledge acknowledge;
-  acknowledge.add_words(std::string(id_.bytes()));
-  state_->Acknowledge(acknowledge);
-  EXPECT_EQ(state_->size(), 0u);
-  EXPECT_THAT(host_.journal, IsEmpty());
+TEST_F(NodeStateTest, WhatIsBeingPreparedDuringTakeAlongIsWaitedFor) {
+  Apply(Want(v1::GOAL_RUN));
+  bool ended = false;
+  state_->TakeAlong(
+      absl::Seconds(10), [&] { ended = true; }, [] {});
+  EXPECT_FALSE(ended);
+  std::move(host_.prepared)(4711);
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DAEMON_SHUTDOWN);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare"));
 }
 
-TEST_F(NodeStateTest, RecordedWordsAreNotSaidAgain) {
-  RunToRunning();
-  host_.Tell(id_, Exited(1, 3));
-  v1::Acknowledge acknowledge;
-  acknowledge.add_words(std::string(id_.bytes()));
-  acknowledge.add_words("nonsense");
-  state_->Acknowledge(acknowledge);
-  EXPECT_EQ(state_->TakeDelta().attempts(0).stderr_tail(), "");
-  EXPECT_EQ(Seen().stderr_tail(), "");
-}
+// ---- what the head hears ----
 
 TEST_F(NodeStateTest, ALargeSetGoesInChunks) {
   std::set<std::string> ended;
   for (int i = 0; i < 100; ++i) {
-    v1::DesiredAttempt want = Want(v1::GOAL_PREPARE);
+    v1::DesiredPlace want = Want(v1::GOAL_PREPARE);
     want.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
     ended.insert(want.attempt_id());
     Apply(want);
@@ -484,12 +344,12 @@ TEST_F(NodeStateTest, ALargeSetGoesInChunks) {
     EXPECT_TRUE(chunk.full());
     EXPECT_EQ(chunk.more(), &chunk != &chunks.back());
     EXPECT_LT(chunk.ByteSizeLong(), size_t{2} << 20);
-    for (const auto& attempt : chunk.attempts()) {
-      EXPECT_EQ(ended.erase(attempt.attempt_id()), 1u);
+    for (const auto& place : chunk.places()) {
+      EXPECT_EQ(ended.erase(place.attempt_id()), 1u);
     }
   }
   EXPECT_THAT(ended, IsEmpty());
-  EXPECT_EQ(state_->TakeDelta().attempts_size(), 0);
+  EXPECT_EQ(state_->TakeDelta().places_size(), 0);
 }
 
 }  // namespace

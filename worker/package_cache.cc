@@ -20,7 +20,7 @@
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 #include "rpc/methods.h"
-#include "worker/attempt_host.h"
+#include "worker/process_host.h"
 #include "worker/tar_reader.h"
 
 namespace cohort::worker {

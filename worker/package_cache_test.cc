@@ -21,7 +21,7 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "rpc/methods.h"
-#include "worker/attempt_host.h"
+#include "worker/process_host.h"
 
 namespace cohort::worker {
 namespace {

@@ -19,58 +19,58 @@ v1::PreflightReport Report(v1::PreflightVerdict verdict, std::string summary,
 class PreflightWordsTest : public ::testing::Test {
  protected:
   PreflightWordsTest() {
-    for (int rank : {0, 1}) attempt_.add_ranks()->set_rank(rank);
+    for (int rank : {0, 1}) place_.add_processes()->set_slot(rank);
   }
 
   void Take(int rank, const v1::PreflightReport& report) {
-    TakePreflight(report, *attempt_.mutable_ranks(rank), attempt_);
+    TakePreflight(report, *place_.mutable_processes(rank), place_);
   }
   void End(int rank, int code, int signal = 0) {
-    v1::ObservedRank& ended = *attempt_.mutable_ranks(rank);
+    v1::ObservedProcess& ended = *place_.mutable_processes(rank);
     ended.mutable_exit()->set_code(code);
     ended.mutable_exit()->set_signal(signal);
-    NoteEndInPreflight(ended, attempt_);
+    NoteEndInPreflight(ended, place_);
   }
 
-  v1::ObservedAttempt attempt_;
+  v1::ObservedPlace place_;
 };
 
 TEST_F(PreflightWordsTest, TheReportIsRankZeros) {
   Take(1, Report(v1::PREFLIGHT_VERDICT_PASSED, "of 1"));
-  EXPECT_TRUE(attempt_.ranks(1).through_preflight());
-  EXPECT_FALSE(attempt_.has_preflight());
+  EXPECT_TRUE(place_.processes(1).through_preflight());
+  EXPECT_FALSE(place_.has_preflight());
   Take(0, Report(v1::PREFLIGHT_VERDICT_SLOW, "of 0", "{}"));
-  EXPECT_EQ(attempt_.preflight().summary(), "of 0");
-  EXPECT_EQ(attempt_.preflight().json(), "{}");
+  EXPECT_EQ(place_.preflight().summary(), "of 0");
+  EXPECT_EQ(place_.preflight().json(), "{}");
 }
 
 TEST_F(PreflightWordsTest, TheFirstFailureStays) {
   Take(1, Report(v1::PREFLIGHT_VERDICT_FAILED, "of 1"));
-  EXPECT_FALSE(attempt_.ranks(1).through_preflight());
+  EXPECT_FALSE(place_.processes(1).through_preflight());
   Take(0, Report(v1::PREFLIGHT_VERDICT_FAILED, "of 0", "{}"));
-  EXPECT_EQ(attempt_.preflight().summary(), "of 1");
-  EXPECT_EQ(attempt_.preflight().json(), "{}");
+  EXPECT_EQ(place_.preflight().summary(), "of 1");
+  EXPECT_EQ(place_.preflight().json(), "{}");
   End(1, 1);
-  EXPECT_EQ(attempt_.preflight().summary(), "of 1");
+  EXPECT_EQ(place_.preflight().summary(), "of 1");
 }
 
 TEST_F(PreflightWordsTest, AFailureIsMoreThanAPassBefore) {
   Take(0, Report(v1::PREFLIGHT_VERDICT_PASSED, "of 0", "{}"));
   Take(1, Report(v1::PREFLIGHT_VERDICT_FAILED, "of 1"));
-  EXPECT_EQ(attempt_.preflight().verdict(), v1::PREFLIGHT_VERDICT_FAILED);
+  EXPECT_EQ(place_.preflight().verdict(), v1::PREFLIGHT_VERDICT_FAILED);
 }
 
 TEST_F(PreflightWordsTest, WhoEndsWithoutAWordFailedInIt) {
   End(1, 0, 9);
-  EXPECT_EQ(attempt_.preflight().verdict(), v1::PREFLIGHT_VERDICT_FAILED);
-  EXPECT_EQ(attempt_.preflight().summary(),
+  EXPECT_EQ(place_.preflight().verdict(), v1::PREFLIGHT_VERDICT_FAILED);
+  EXPECT_EQ(place_.preflight().summary(),
             "rank 1 was killed by signal 9 in it");
 }
 
 TEST_F(PreflightWordsTest, WhoCameThroughFailsByItsCommand) {
   Take(1, Report(v1::PREFLIGHT_VERDICT_PASSED, ""));
   End(1, 3);
-  EXPECT_FALSE(attempt_.has_preflight());
+  EXPECT_FALSE(place_.has_preflight());
 }
 
 }  // namespace

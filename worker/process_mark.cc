@@ -35,8 +35,8 @@ MarkedAs HowMarked(pid_t pid, absl::string_view place) {
   return IsOfThisUser(pid) ? MarkedAs::kMarked : MarkedAs::kUnsure;
 }
 
-std::string AttemptInCgroup(absl::string_view proc_cgroup) {
-  std::string attempt;
+std::string ProcessInCgroup(absl::string_view proc_cgroup) {
+  std::string innermost;
   for (absl::string_view line : absl::StrSplit(proc_cgroup, '\n')) {
     if (!absl::ConsumePrefix(&line, "0::")) continue;  // cgroup v2
     for (absl::string_view name : absl::StrSplit(line, '/')) {
@@ -44,15 +44,15 @@ std::string AttemptInCgroup(absl::string_view proc_cgroup) {
       // " (deleted)" may follow.
       const std::optional<keeper::ProcessKey> process =
           keeper::ParseProcessKey(std::string(name.substr(0, name.find(' '))));
-      if (process) attempt = process->attempt;
+      if (process) innermost = process->ToString();
     }
   }
-  return attempt;
+  return innermost;
 }
 
-std::string AttemptOfCgroup(pid_t pid) {
+std::string ProcessOfCgroup(pid_t pid) {
   int error = 0;
-  return AttemptInCgroup(
+  return ProcessInCgroup(
       keeper::ReadWhole(absl::StrCat("/proc/", pid, "/cgroup"), kStatusBytesMax,
                         &error)
           .value_or(""));

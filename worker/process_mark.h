@@ -23,13 +23,13 @@ std::string PlaceOf(pid_t pid);
 
 MarkedAs HowMarked(pid_t pid, absl::string_view place);
 
-// The attempt (hex) of the process in whose cgroup a process is, by the text of
-// its /proc/PID/cgroup: the innermost of keeper::CgroupName; empty when there
-// is none.
-std::string AttemptInCgroup(absl::string_view proc_cgroup);
+// The name (ProcessKey::ToString) of the process in whose cgroup a process is,
+// by the text of its /proc/PID/cgroup: the innermost of keeper::CgroupName;
+// empty when there is none.
+std::string ProcessInCgroup(absl::string_view proc_cgroup);
 // That of `pid`.  A process has it until it is reaped, also when it has lost
 // its environment on its way out.
-std::string AttemptOfCgroup(pid_t pid);
+std::string ProcessOfCgroup(pid_t pid);
 
 // Whether this process's user started it: the real user, since programs may
 // have another's rights.  False when it is gone.

@@ -36,22 +36,22 @@ constexpr char kShareVariable[] = "COHORT_SHARE_CUDA_VISIBLE_DEVICES";
 // and each local rank has one GPU to itself, all see all of these, by local
 // rank.  Elsewhere no order would serve such a script: where ranks share GPUs,
 // have several, or have MIG instances, of which CUDA takes one a process.
-std::vector<std::string> VisibleGpus(const v1::DesiredAttempt& attempt,
-                                     const v1::DesiredRank& rank) {
-  const std::vector<std::string> own(rank.gpu_ids().begin(),
-                                     rank.gpu_ids().end());
-  const auto wish = attempt.environment().find(kShareVariable);
-  if (wish == attempt.environment().end() || wish->second != "1") return own;
-  std::vector<std::string> all(attempt.ranks_size());
+std::vector<std::string> VisibleGpus(const v1::DesiredPlace& place,
+                                     const v1::DesiredProcess& process) {
+  const std::vector<std::string> own(process.gpu_ids().begin(),
+                                     process.gpu_ids().end());
+  const auto wish = place.environment().find(kShareVariable);
+  if (wish == place.environment().end() || wish->second != "1") return own;
+  std::vector<std::string> all(place.processes_size());
   std::set<std::string> distinct;
-  for (const v1::DesiredRank& local : attempt.ranks()) {
-    const int place = local.local_rank();
-    if (local.gpu_ids_size() != 1 || place < 0 ||
-        place >= attempt.ranks_size() ||
+  for (const v1::DesiredProcess& local : place.processes()) {
+    const int index = local.local_rank();
+    if (local.gpu_ids_size() != 1 || index < 0 ||
+        index >= place.processes_size() ||
         absl::StartsWith(local.gpu_ids(0), "MIG-")) {
       return own;
     }
-    all[place] = local.gpu_ids(0);
+    all[index] = local.gpu_ids(0);
     distinct.insert(local.gpu_ids(0));
   }
   return distinct.size() == all.size() ? all : own;
@@ -60,8 +60,8 @@ std::vector<std::string> VisibleGpus(const v1::DesiredAttempt& attempt,
 }  // namespace
 
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
-                                         const v1::DesiredAttempt& attempt,
-                                         const v1::DesiredRank& rank,
+                                         const v1::DesiredPlace& place,
+                                         const v1::DesiredProcess& process,
                                          const RankSurroundings& surroundings) {
   std::map<std::string, std::string> env;
   for (const std::string& entry : base) {
@@ -79,45 +79,46 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   // The store that rank 0 serves: torch asks for libuv's unless told otherwise,
   // and Debian 13's is built without it and fails.
   env.insert({"USE_LIBUV", "0"});
-  for (const auto& [name, value] : attempt.environment()) env[name] = value;
+  for (const auto& [name, value] : place.environment()) env[name] = value;
 
   // torchrun's contract.
-  const std::string run_id = JobIdText(attempt.job_id());
-  env["RANK"] = env["ROLE_RANK"] = absl::StrCat(rank.rank());
-  env["WORLD_SIZE"] = env["ROLE_WORLD_SIZE"] =
-      absl::StrCat(attempt.world_size());
-  env["LOCAL_RANK"] = absl::StrCat(rank.local_rank());
-  env["LOCAL_WORLD_SIZE"] = absl::StrCat(attempt.ranks_size());
-  env["GROUP_RANK"] = absl::StrCat(attempt.node_rank());
-  env["GROUP_WORLD_SIZE"] = absl::StrCat(attempt.node_count());
+  const std::string run_id = JobIdText(place.job_id());
+  env["RANK"] = env["ROLE_RANK"] = absl::StrCat(process.rank());
+  env["WORLD_SIZE"] = env["ROLE_WORLD_SIZE"] = absl::StrCat(place.world_size());
+  env["LOCAL_RANK"] = absl::StrCat(process.local_rank());
+  env["LOCAL_WORLD_SIZE"] = absl::StrCat(place.local_world_size());
+  env["GROUP_RANK"] = absl::StrCat(place.node_rank());
+  env["GROUP_WORLD_SIZE"] = absl::StrCat(place.node_count());
   env["ROLE_NAME"] = "default";
-  env["MASTER_ADDR"] = attempt.master_address();
-  env["MASTER_PORT"] = absl::StrCat(attempt.master_port());
+  env["MASTER_ADDR"] = place.master_address();
+  env["MASTER_PORT"] = absl::StrCat(place.master_port());
   env["TORCHELASTIC_RUN_ID"] = run_id;
-  env["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(attempt.max_failures());
-  env["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt.number() - 1);
+  env["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(place.max_failures());
+  env["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(place.number() - 1);
   // Rank 0 serves the store; torch asks for exactly this spelling.
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   env["TORCHELASTIC_ERROR_FILE"] = surroundings.error_file;
   env["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-  env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(VisibleGpus(attempt, rank), ",");
-  env["COHORT_GPU_IDS"] = absl::StrJoin(rank.gpu_ids(), ",");
+  env["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(VisibleGpus(place, process), ",");
+  env["COHORT_GPU_IDS"] = absl::StrJoin(process.gpu_ids(), ",");
 
   env["PWD"] = surroundings.work_dir;
   env["COHORT_ADDRESS"] = surroundings.head_address;
   env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
   env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;
   env["COHORT_JOB_ID"] = run_id;
-  const absl::StatusOr<JobId> job = JobId::FromBytes(attempt.job_id());
+  const absl::StatusOr<JobId> job = JobId::FromBytes(place.job_id());
   if (job.ok() && job->IsElement()) {
     env["COHORT_ARRAY_ID"] = job->array().ToText();
     env["COHORT_ARRAY_INDEX"] = absl::StrCat(job->index());
   }
-  env["COHORT_JOB_NAME"] = attempt.job_name();
-  env["COHORT_ATTEMPT_ID"] = absl::BytesToHexString(attempt.attempt_id());
-  env["COHORT_ATTEMPT"] = absl::StrCat(attempt.number());
-  env["COHORT_EPOCH"] = absl::StrCat(attempt.epoch());
+  env["COHORT_JOB_NAME"] = place.job_name();
+  env["COHORT_ATTEMPT_ID"] = absl::BytesToHexString(place.attempt_id());
+  env["COHORT_ATTEMPT"] = absl::StrCat(place.number());
+  env["COHORT_EPOCH"] = absl::StrCat(place.epoch());
+  env["COHORT_SLOT"] = absl::StrCat(process.slot());
+  env["COHORT_INCARNATION"] = absl::StrCat(process.incarnation());
 
   std::vector<std::string> entries;
   entries.reserve(env.size());

@@ -7,16 +7,17 @@
 
 namespace cohort::worker {
 
-// What a rank's environment says beyond the desired attempt.
+// What a process's environment says beyond its place.
 struct RankSurroundings {
-  std::string head_address;     // COHORT_ADDRESS
-  std::string credential_file;  // COHORT_CREDENTIAL_FILE, limited to the run
-  std::string worker_socket;    // COHORT_WORKER_SOCKET
-  std::string error_file;       // TORCHELASTIC_ERROR_FILE
-  std::string work_dir;         // PWD
+  std::string head_address;  // COHORT_ADDRESS
+  std::string
+      credential_file;        // COHORT_CREDENTIAL_FILE, limited to the process
+  std::string worker_socket;  // COHORT_WORKER_SOCKET
+  std::string error_file;     // TORCHELASTIC_ERROR_FILE
+  std::string work_dir;       // PWD
 };
 
-// The environment of one rank, as NAME=VALUE sorted by name.  Pure.
+// The environment of one process, as NAME=VALUE sorted by name.  Pure.
 //
 // From weak to strong: `base` (the daemon's own, without what confuses scripts:
 // SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
@@ -28,12 +29,12 @@ struct RankSurroundings {
 //
 // RE-1: COHORT_GPU_IDS is exactly what was granted, empty when nothing was.
 //       CUDA_VISIBLE_DEVICES is that too; but for a job that sets
-//       COHORT_SHARE_CUDA_VISIBLE_DEVICES=1 what was granted to all local ranks
-//       of the attempt, where each has one GPU to itself: then its own is at
+//       COHORT_SHARE_CUDA_VISIBLE_DEVICES=1 what was granted to all processes
+//       of the place, where each has one GPU to itself: then its own is at
 //       LOCAL_RANK.
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
-                                         const v1::DesiredAttempt& attempt,
-                                         const v1::DesiredRank& rank,
+                                         const v1::DesiredPlace& place,
+                                         const v1::DesiredProcess& process,
                                          const RankSurroundings& surroundings);
 
 }  // namespace cohort::worker

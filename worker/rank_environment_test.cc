@@ -20,41 +20,43 @@ using testing::StartsWith;
 class RankEnvironmentTest : public testing::Test {
  protected:
   RankEnvironmentTest() {
-    attempt_.set_job_id(std::string(16, '\1'));
-    attempt_.set_attempt_id(std::string(16, '\2'));
-    attempt_.set_number(3);
-    attempt_.set_epoch(3);
-    attempt_.set_world_size(4);
-    attempt_.set_node_rank(1);
-    attempt_.set_node_count(2);
-    attempt_.set_max_failures(5);
-    attempt_.set_master_address("10.0.0.7");
-    attempt_.set_master_port(29511);
+    place_.set_job_id(std::string(16, '\1'));
+    place_.set_attempt_id(std::string(16, '\2'));
+    place_.set_number(3);
+    place_.set_epoch(3);
+    place_.set_world_size(4);
+    place_.set_local_world_size(2);
+    place_.set_node_rank(1);
+    place_.set_node_count(2);
+    place_.set_max_failures(5);
+    place_.set_master_address("10.0.0.7");
+    place_.set_master_port(29511);
     for (int local = 0; local < 2; ++local) {
-      v1::DesiredRank* const rank = attempt_.add_ranks();
-      rank->set_rank(2 + local);
-      rank->set_local_rank(local);
+      v1::DesiredProcess* const process = place_.add_processes();
+      process->set_slot(2 + local);
+      process->set_incarnation(7);
+      process->set_rank(2 + local);
+      process->set_local_rank(local);
     }
-    rank_ = attempt_.ranks(1);
+    process_ = place_.processes(1);
   }
 
   // To the rank at `local`; the one that is made is local rank 1.
   void Grant(int local, const std::vector<std::string>& gpus) {
-    attempt_.mutable_ranks(local)->clear_gpu_ids();
+    place_.mutable_processes(local)->clear_gpu_ids();
     for (const std::string& gpu : gpus) {
-      attempt_.mutable_ranks(local)->add_gpu_ids(gpu);
+      place_.mutable_processes(local)->add_gpu_ids(gpu);
     }
-    rank_ = attempt_.ranks(1);
+    process_ = place_.processes(1);
   }
 
   // As the job wishes it.
   void Share() {
-    (*attempt_.mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] =
-        "1";
+    (*place_.mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] = "1";
   }
 
   std::vector<std::string> Make(const std::vector<std::string>& base) {
-    return RankEnvironment(base, attempt_, rank_,
+    return RankEnvironment(base, place_, process_,
                            {.head_address = "h:1",
                             .credential_file = "/c",
                             .worker_socket = "/w",
@@ -62,21 +64,35 @@ class RankEnvironmentTest : public testing::Test {
                             .work_dir = "/work/a"});
   }
 
-  v1::DesiredAttempt attempt_;
-  v1::DesiredRank rank_;
+  v1::DesiredPlace place_;
+  v1::DesiredProcess process_;
 };
 
 TEST_F(RankEnvironmentTest, SaysWhatTorchrunSays) {
   const std::vector<std::string> env = Make({});
   for (const char* entry :
-       {"RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2",
-        "GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "ROLE_RANK=3",
-        "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=10.0.0.7",
-        "MASTER_PORT=29511", "TORCHELASTIC_RESTART_COUNT=2",
-        "TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_USE_AGENT_STORE=False",
+       {"RANK=3",
+        "LOCAL_RANK=1",
+        "WORLD_SIZE=4",
+        "LOCAL_WORLD_SIZE=2",
+        "GROUP_RANK=1",
+        "GROUP_WORLD_SIZE=2",
+        "ROLE_RANK=3",
+        "ROLE_WORLD_SIZE=4",
+        "ROLE_NAME=default",
+        "MASTER_ADDR=10.0.0.7",
+        "MASTER_PORT=29511",
+        "TORCHELASTIC_RESTART_COUNT=2",
+        "TORCHELASTIC_MAX_RESTARTS=5",
+        "TORCHELASTIC_USE_AGENT_STORE=False",
         "TORCHELASTIC_RUN_ID=01010101010101010101010101010101",
-        "TORCHELASTIC_ERROR_FILE=/e.json", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
-        "OMP_NUM_THREADS=1", "USE_LIBUV=0"}) {
+        "TORCHELASTIC_ERROR_FILE=/e.json",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+        "OMP_NUM_THREADS=1",
+        "USE_LIBUV=0",
+        "COHORT_SLOT=3",
+        "COHORT_INCARNATION=7",
+        "COHORT_EPOCH=3"}) {
     EXPECT_THAT(env, Contains(entry));
   }
   EXPECT_TRUE(std::is_sorted(env.begin(), env.end()));
@@ -96,14 +112,14 @@ TEST_F(RankEnvironmentTest, RemovesWhatOuterLaunchersSay) {
 TEST_F(RankEnvironmentTest, FindsTheNodesNcclUnlessTheJobNamesAnother) {
   const std::vector<std::string> base = {"COHORT_NCCL_LIBRARY=/node/libnccl"};
   EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/node/libnccl"));
-  (*attempt_.mutable_environment())["COHORT_NCCL_LIBRARY"] = "/job/libnccl";
+  (*place_.mutable_environment())["COHORT_NCCL_LIBRARY"] = "/job/libnccl";
   EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/job/libnccl"));
 }
 
 TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
-  (*attempt_.mutable_environment())["OMP_NUM_THREADS"] = "8";
-  (*attempt_.mutable_environment())["RANK"] = "77";
-  (*attempt_.mutable_environment())["MINE"] = "a=b";
+  (*place_.mutable_environment())["OMP_NUM_THREADS"] = "8";
+  (*place_.mutable_environment())["RANK"] = "77";
+  (*place_.mutable_environment())["MINE"] = "a=b";
   const std::vector<std::string> env = Make({"MINE=base"});
   EXPECT_THAT(env, Contains("OMP_NUM_THREADS=8"));
   EXPECT_THAT(env, Contains("RANK=3"));
@@ -120,8 +136,8 @@ TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {
 TEST_F(RankEnvironmentTest, SaysWhichElementOfAnArrayItIs) {
   EXPECT_THAT(Make({"COHORT_ARRAY_INDEX=9"}),
               Not(Contains(StartsWith("COHORT_ARRAY_"))));
-  const JobId array = *JobId::FromBytes(attempt_.job_id());
-  attempt_.set_job_id(array.Element(7).bytes());
+  const JobId array = *JobId::FromBytes(place_.job_id());
+  place_.set_job_id(array.Element(7).bytes());
   const std::vector<std::string> env = Make({});
   EXPECT_THAT(env, Contains("COHORT_ARRAY_INDEX=7"));
   EXPECT_THAT(env, Contains("COHORT_ARRAY_ID=" + array.ToText()));

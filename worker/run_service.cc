@@ -1,5 +1,7 @@
 #include "worker/run_service.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,23 +21,28 @@ constexpr size_t kSummaryBytesMax = 1 << 10;
 constexpr size_t kReportBytesMax = 16 << 10;
 constexpr size_t kGpuEndBytesMax = 1 << 10;
 
-// The attempt that the request names, if the caller may speak for it.
-absl::StatusOr<AttemptId> Allowed(const rpc::CallContext& context,
-                                  const std::string& bytes) {
-  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt, AttemptId::FromBytes(bytes));
+// The process that the request names, if the caller may speak for it.
+template <typename Request>
+absl::StatusOr<ProcessId> Allowed(const rpc::CallContext& context,
+                                  const Request& request) {
+  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
+                          AttemptId::FromBytes(request.attempt_id()));
+  const ProcessId process = {.attempt = attempt,
+                             .slot = request.slot(),
+                             .incarnation = request.incarnation()};
   const rpc::Principal& principal = context.principal();
   if (principal.kind == rpc::Principal::Kind::kRank &&
-      principal.attempt != attempt) {
+      principal.process != process) {
     return absl::PermissionDeniedError(
-        absl::StrCat("this credential is for attempt ",
-                     principal.attempt.ToHex(), ", not ", attempt.ToHex()));
+        absl::StrCat("this credential is for process ",
+                     principal.process.ToText(), ", not ", process.ToText()));
   }
-  return attempt;
+  return process;
 }
 
 // Answers with an empty response once that is done.
 template <typename Response>
-AttemptHost::Done Acknowledge(rpc::Reply<Response> reply) {
+ProcessHost::Done Acknowledge(rpc::Reply<Response> reply) {
   return [reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return std::move(reply)(std::move(status));
     std::move(reply)(Response());
@@ -54,13 +61,80 @@ absl::Status CheckPath(absl::string_view path, absl::string_view root) {
 
 }  // namespace
 
+// One process's watch.
+class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
+ public:
+  Watcher(RunService& service, std::shared_ptr<rpc::CallContext> context,
+          std::unique_ptr<rpc::StreamWriter<v1::WatchResponse>> writer)
+      : service_(service),
+        context_(std::move(context)),
+        writer_(std::move(writer)) {
+    writer_->SetOnDrained([this] {
+      if (std::exchange(lags_, false)) Tell();
+    });
+  }
+
+  void OnMessage(const v1::WatchRequest& request) override {
+    if (process_.has_value()) {
+      return writer_->Close(
+          absl::InvalidArgumentError("a watch is asked for once"));
+    }
+    const absl::StatusOr<ProcessId> process = Allowed(*context_, request);
+    if (!process.ok()) return writer_->Close(process.status());
+    // One that is over is not here to be watched, unless it was watched.
+    const auto standing = service_.node_.Standing(*process);
+    if (!standing.ok()) return writer_->Close(standing.status());
+    process_ = *process;
+    service_.watchers_.emplace(*process, this);
+    Tell();
+  }
+  void OnClosed(absl::Status) override {
+    if (!process_.has_value()) return;
+    auto [it, end] = service_.watchers_.equal_range(*process_);
+    while (it != end && it->second != this) ++it;
+    if (it != end) service_.watchers_.erase(it);
+  }
+
+  void Tell() {
+    if (writer_->QueuedBytes() > 0) {
+      lags_ = true;  // WA-1
+      return;
+    }
+    absl::StatusOr<v1::WatchResponse> standing =
+        service_.node_.Standing(*process_);
+    if (!standing.ok()) return writer_->Close(absl::OkStatus());
+    const auto running =
+        service_.node_.FindRunning(*process_, standing->epoch());
+    if (!running.ok()) return writer_->Close(absl::OkStatus());
+    standing->set_runtime_directory(
+        service_.paths_.runtime_directory(process_->attempt));
+    standing->set_checkpoint_root(
+        service_.paths_.checkpoint_root(*running->begun));
+    standing->set_host(service_.paths_.host);
+    // A stream that is over says so through OnClosed.
+    writer_->Write(*standing).IgnoreError();
+  }
+
+ private:
+  RunService& service_;
+  const std::shared_ptr<rpc::CallContext> context_;  // shared with the Router
+  const std::unique_ptr<rpc::StreamWriter<v1::WatchResponse>> writer_;
+  std::optional<ProcessId> process_;
+  bool lags_ = false;
+};
+
 RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,
                        RunPaths paths)
     : node_(node), paths_(std::move(paths)) {
-  router.Handle(rpc::kJoinRun, rpc::Access::kRank, strand,
-                [this](const auto& context, const auto& request, auto reply) {
-                  std::move(reply)(Join(*context, request));
-                });
+  node.SetWatcher([this](const ProcessId& process) { OnChange(process); });
+  router.HandleStream(
+      rpc::kWatchRun, rpc::Access::kRank, strand,
+      [this](const std::shared_ptr<rpc::CallContext>& context,
+             std::unique_ptr<rpc::StreamWriter<v1::WatchResponse>> writer)
+          -> absl::StatusOr<
+              std::unique_ptr<rpc::StreamReader<v1::WatchRequest>>> {
+        return std::make_unique<Watcher>(*this, context, std::move(writer));
+      });
   router.Handle(rpc::kExchange, rpc::Access::kRank, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   Exchange(*context, request, std::move(reply));
@@ -79,38 +153,17 @@ RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,
                 });
 }
 
-absl::StatusOr<v1::JoinRunResponse> RunService::Join(
-    const rpc::CallContext& context, const v1::JoinRunRequest& request) {
-  COHORT_ASSIGN_OR_RETURN(const AttemptId id,
-                          Allowed(context, request.attempt_id()));
-  COHORT_ASSIGN_OR_RETURN(
-      const v1::DesiredAttempt* attempt,
-      node_.FindRunning(id, request.rank(), request.epoch()));
-  v1::JoinRunResponse response;
-  response.set_job_id(attempt->job_id());
-  response.set_number(attempt->number());
-  response.set_epoch(attempt->epoch());
-  response.set_rank(request.rank());
-  for (const v1::DesiredRank& rank : attempt->ranks()) {
-    if (rank.rank() == request.rank()) {
-      response.set_local_rank(rank.local_rank());
-    }
-  }
-  response.set_world_size(attempt->world_size());
-  response.set_local_world_size(attempt->ranks_size());
-  response.set_node_rank(attempt->node_rank());
-  response.set_node_count(attempt->node_count());
-  response.set_runtime_directory(paths_.runtime_directory(id));
-  response.set_checkpoint_root(paths_.checkpoint_root(*attempt));
-  *response.mutable_restore() = attempt->restore();
-  response.set_host(paths_.host);
-  return response;
+void RunService::OnChange(const ProcessId& process) {
+  const auto [begin, end] = watchers_.equal_range(process);
+  std::vector<Watcher*> told;
+  for (auto it = begin; it != end; ++it) told.push_back(it->second);
+  for (Watcher* const watcher : told) watcher->Tell();
 }
 
 void RunService::Exchange(const rpc::CallContext& context,
                           const v1::ExchangeRequest& request,
                           rpc::Reply<v1::ExchangeResponse> reply) {
-  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  const absl::StatusOr<ProcessId> id = Allowed(context, request);
   if (!id.ok()) return std::move(reply)(id.status());
   if (request.tag().empty() || request.tag().size() > kTagBytesMax ||
       request.blob().size() > kBlobBytesMax) {
@@ -119,8 +172,7 @@ void RunService::Exchange(const rpc::CallContext& context,
         " bytes and a blob of at most ", kBlobBytesMax, "; this one has ",
         request.tag().size(), " and ", request.blob().size())));
   }
-  node_.GiveBlob(*id, request.rank(), request.epoch(), request.tag(),
-                 request.blob(),
+  node_.GiveBlob(*id, request.epoch(), request.tag(), request.blob(),
                  [reply = std::move(reply)](
                      absl::StatusOr<std::vector<std::string>> blobs) mutable {
                    if (!blobs.ok()) return std::move(reply)(blobs.status());
@@ -134,23 +186,23 @@ void RunService::Exchange(const rpc::CallContext& context,
 void RunService::CommitCheckpoint(
     const rpc::CallContext& context, const v1::CommitCheckpointRequest& request,
     rpc::Reply<v1::CommitCheckpointResponse> reply) {
-  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  const absl::StatusOr<ProcessId> id = Allowed(context, request);
   if (!id.ok()) return std::move(reply)(id.status());
-  const auto attempt = node_.FindRunning(*id, request.rank(), request.epoch());
-  if (!attempt.ok()) return std::move(reply)(attempt.status());
-  const absl::Status path =
-      CheckPath(request.checkpoint().path(), paths_.checkpoint_root(**attempt));
+  const auto running = node_.FindRunning(*id, request.epoch());
+  if (!running.ok()) return std::move(reply)(running.status());
+  const absl::Status path = CheckPath(request.checkpoint().path(),
+                                      paths_.checkpoint_root(*running->begun));
   if (!path.ok()) return std::move(reply)(path);
   v1::Checkpoint checkpoint = request.checkpoint();
   checkpoint.set_epoch(request.epoch());
-  node_.CommitCheckpoint(*id, request.rank(), request.epoch(), checkpoint,
+  node_.CommitCheckpoint(*id, request.epoch(), checkpoint,
                          Acknowledge(std::move(reply)));
 }
 
 void RunService::ReportPreflight(
     const rpc::CallContext& context, const v1::ReportPreflightRequest& request,
     rpc::Reply<v1::ReportPreflightResponse> reply) {
-  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  const absl::StatusOr<ProcessId> id = Allowed(context, request);
   if (!id.ok()) return std::move(reply)(id.status());
   const v1::PreflightReport& report = request.report();
   if (report.verdict() == v1::PREFLIGHT_VERDICT_UNSPECIFIED ||
@@ -162,14 +214,14 @@ void RunService::ReportPreflight(
         "; this one has ", report.summary().size(), " and ",
         report.json().size())));
   }
-  node_.ReportPreflight(*id, request.rank(), request.epoch(), report,
+  node_.ReportPreflight(*id, request.epoch(), report,
                         Acknowledge(std::move(reply)));
 }
 
 void RunService::ReportGpuEnd(const rpc::CallContext& context,
                               const v1::ReportGpuEndRequest& request,
                               rpc::Reply<v1::ReportGpuEndResponse> reply) {
-  const absl::StatusOr<AttemptId> id = Allowed(context, request.attempt_id());
+  const absl::StatusOr<ProcessId> id = Allowed(context, request);
   if (!id.ok()) return std::move(reply)(id.status());
   const v1::GpuEnd& end = request.end();
   if (!v1::GpuAbortLevel_IsValid(end.level()) ||
@@ -181,8 +233,7 @@ void RunService::ReportGpuEnd(const rpc::CallContext& context,
         kGpuEndBytesMax, " bytes; this one has ", end.level(), " and ",
         end.why().size())));
   }
-  node_.ReportGpuEnd(*id, request.rank(), request.epoch(), end,
-                     Acknowledge(std::move(reply)));
+  node_.ReportGpuEnd(*id, request.epoch(), end, Acknowledge(std::move(reply)));
 }
 
 }  // namespace cohort::worker

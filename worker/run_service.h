@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,7 +10,7 @@
 
 #include "cohort/v1/run.pb.h"
 #include "common/executor.h"
-#include "common/strong_id.h"
+#include "common/process_id.h"
 #include "rpc/call_context.h"
 #include "rpc/router.h"
 #include "worker/node_state.h"
@@ -21,13 +22,15 @@ struct RunPaths {
   std::string host;  // address that other nodes' ranks can reach
   // Of one attempt on this node.
   std::function<std::string(const AttemptId&)> runtime_directory;
-  // <storage>/<job>/attempt-<n>.<epoch>
-  std::function<std::string(const v1::DesiredAttempt&)> checkpoint_root;
+  // <storage>/<job>/attempt-<n>.<epoch>, of those begun in that epoch.
+  std::function<std::string(const v1::DesiredPlace& begun)> checkpoint_root;
 };
 
-// RunService on the worker's unix socket: translates between ranks and
-// NodeState.  A rank's credential is good for its own attempt only.
+// RunService on the worker's unix socket: translates between processes and
+// NodeState.  A process's credential is good for itself only (PR-3).
 // Strand-bound to the node strand.
+//
+// WA-1: of one watch at most one message waits: the newest.
 class RunService {
  public:
   // Adds its methods to `router`; all outlive the router's transport.
@@ -35,8 +38,10 @@ class RunService {
              RunPaths paths);
 
  private:
-  absl::StatusOr<v1::JoinRunResponse> Join(const rpc::CallContext& context,
-                                           const v1::JoinRunRequest& request);
+  class Watcher;
+
+  // Tells each watcher of the process where it stands, or that it is over.
+  void OnChange(const ProcessId& process);
   void Exchange(const rpc::CallContext& context,
                 const v1::ExchangeRequest& request,
                 rpc::Reply<v1::ExchangeResponse> reply);
@@ -52,6 +57,7 @@ class RunService {
 
   NodeState& node_;
   const RunPaths paths_;
+  std::multimap<ProcessId, Watcher*> watchers_;  // which take themselves out
 };
 
 }  // namespace cohort::worker

@@ -38,7 +38,7 @@
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
-#include "worker/local_attempt_host.h"
+#include "worker/local_process_host.h"
 #include "worker/log_service.h"
 #include "worker/node_directories.h"
 #include "worker/node_state.h"
@@ -228,6 +228,22 @@ v1::DeviceStatus ToWire(const DeviceStatus& status) {
   return wire;
 }
 
+// Each place has a keeper, once a process of it was begun.
+KnownHere KnownBy(const JournalEntries& entries) {
+  KnownHere known;
+  for (const PlaceEntry& place : entries.places) {
+    const auto id = AttemptId::FromBytes(place.desired.attempt_id());
+    if (id.ok()) known.attempts.insert(*id);
+  }
+  for (const ProcessEntry& process : entries.processes) {
+    const auto id = AttemptId::FromBytes(process.begun.attempt_id());
+    if (!id.ok() || process.begun.processes().empty()) continue;
+    known.attempts.insert(*id);
+    known.keepers.insert(id->ToHex());
+  }
+  return known;
+}
+
 // ClusterBinding in the journal.  Strand-bound; writes go to `disk`.
 class DiskBinding final : public ClusterBinding {
  public:
@@ -304,12 +320,11 @@ class Worker::Parts {
 
   absl::Status Start() {
     // Before anything of this node is ended, begun or removed.
-    COHORT_RETURN_IF_ERROR(CheckIsNoCopy(directories_));
+    COHORT_RETURN_IF_ERROR(CheckIsNoCopy(KeeperDirectories()));
     COHORT_RETURN_IF_ERROR(journal_.Open());
     source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
-    COHORT_ASSIGN_OR_RETURN(std::vector<JournalEntry> entries,
-                            journal_.LoadAll());
+    COHORT_ASSIGN_OR_RETURN(JournalEntries entries, journal_.LoadAll());
     COHORT_ASSIGN_OR_RETURN(std::optional<v1::Stamp> stamp,
                             journal_.LoadBinding());
     binding_.emplace(journal_, std::move(stamp), strand_, disk_);
@@ -322,21 +337,22 @@ class Worker::Parts {
     COHORT_ASSIGN_OR_RETURN(
         keepers_,
         KeeperClient::Create(
-            {.attempts_dir = directories_.Attempts(),
+            {.keepers_dir = directories_.Keepers(),
              .logs_dir = directories_.AllLogs(),
              .runtime_dir = directories_.runtime(),
+             .cgroup_parent = DelegatedCgroup().value_or(""),
              .keeper_program = KeeperBesideThisProgram(),
              .takes_orphans = true},
-            strand_, [this](const std::string& attempt, const KeeperEvent& e) {
-              host_->OnKeeperEvent(attempt, e);
+            strand_, [this](const std::string&, const KeeperEvent& event) {
+              host_->OnKeeperEvent(event);
             }));
     const std::string host =
         options_.host.empty() ? HostTowards(options_.head) : options_.host;
     Build(inventory, host);
     COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
-    EndStrayAttempts(directories_, entries, DelegatedCgroup().value_or(""),
-                     kStraysTimeout);
+    EndStrayAttempts(KeeperDirectories(), KnownBy(entries),
+                     DelegatedCgroup().value_or(""), kStraysTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
@@ -419,10 +435,9 @@ class Worker::Parts {
                                   }});
     packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
     host_.emplace(
-        LocalAttemptHostOptions{
+        LocalProcessHostOptions{
             .head_address = options_.head.ToString(),
             .environment = OwnEnvironment(),
-            .cgroup_parent = DelegatedCgroup().value_or(""),
             .preflight_program =
                 absl::StrCat(ParentDirectory(KeeperBesideThisProgram()),
                              "/cohort-preflight"),
@@ -431,19 +446,19 @@ class Worker::Parts {
                                    : std::map<std::string, std::vector<int>>()},
         directories_, credential_, journal_, *keepers_, *packages_, *devices_,
         strand_, disk_, bulk_);
-    node_.emplace(*host_, NodeState::Events{
-                              .on_change = [this] { link_->NoteChange(); },
-                              .on_fault =
-                                  [this](const absl::Status& why) {
-                                    fitness_->NoteFault(why);
-                                  },
-                              .on_begun = [this] { fitness_->NoteBegun(); }});
+    node_.emplace(
+        *host_, clock_,
+        NodeState::Events{
+            .on_change = [this] { link_->NoteChange(); },
+            .on_fault =
+                [this](const absl::Status& why) { fitness_->NoteFault(why); },
+            .on_begun = [this] { fitness_->NoteBegun(); }});
     fitness_.emplace(
         FitnessOptions{
             .rooms = {{directories_.state(), kStateRoomBytes},
                       {directories_.runtime(), kRuntimeRoomBytes},
                       {directories_.Journal(), kRecordBytes, /*make=*/true},
-                      {directories_.Attempts(), kRecordBytes, /*make=*/true},
+                      {directories_.Keepers(), kRecordBytes, /*make=*/true},
                       {directories_.Packages(), kRecordBytes, /*make=*/true},
                       {directories_.AllWork(), kRecordBytes, /*make=*/true},
                       {directories_.AllLogs(), kRecordBytes, /*make=*/true}},
@@ -478,9 +493,14 @@ class Worker::Parts {
                        return directories_.Runtime(attempt);
                      },
                  .checkpoint_root =
-                     [this](const v1::DesiredAttempt& attempt) {
-                       return directories_.CheckpointRoot(attempt);
+                     [this](const v1::DesiredPlace& begun) {
+                       return directories_.CheckpointRoot(begun);
                      }});
+  }
+
+  KeeperPaths KeeperDirectories() const {
+    return {.keepers_dir = directories_.Keepers(),
+            .runtime_dir = directories_.runtime()};
   }
 
   // On the disk strand.
@@ -569,7 +589,7 @@ class Worker::Parts {
   std::unique_ptr<KeeperClient> keepers_;
   std::optional<PackageCache> packages_;
   std::optional<DeviceMonitor> devices_;
-  std::optional<LocalAttemptHost> host_;
+  std::optional<LocalProcessHost> host_;
   std::optional<NodeState> node_;
   std::optional<Fitness> fitness_;
   std::optional<LogService> logs_;

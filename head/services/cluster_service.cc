@@ -319,7 +319,7 @@ absl::StatusOr<JobId> ClusterService::FindNamed(
     const std::string& bytes) const {
   COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(bytes));
   if (principal.kind == rpc::Principal::Kind::kRank) {
-    const AttemptRecord* own = state.attempts().Find(principal.attempt);
+    const AttemptRecord* own = state.attempts().Find(principal.process.attempt);
     if (own == nullptr || own->job != id) {
       return absl::PermissionDeniedError(
           "a rank's credential is good for its own job only");

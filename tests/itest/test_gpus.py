@@ -189,13 +189,13 @@ class Gpus(cluster.ClusterTest):
     def test_a_worker_that_starts_looks_for_what_ended_attempts_left(self):
         c = self.gpu_cluster()
         stale = self.sandbox.spawn(
-            ["env", "COHORT_ATTEMPT_ID=" + "ab" * 16, "sleep", "1000"],
+            ["env", "COHORT_KEEPER_PROCESS=" + "ab" * 16 + ".0.1", "sleep", "1000"],
             "stale.log")
         c.kill_worker("w0")
         self.script(f"0 pid {stale.pid}:4096\n")
         self.start(c)
         self.await_gpu(c, 0, "FENCED", f"process {stale.pid} (sleep)",
-                       "after the end of attempt " + "ab" * 16)
+                       "after the end of process " + "ab" * 16 + ".0.1")
         self.script()
         self.await_gpu(c, 0, "HEALTHY")
 

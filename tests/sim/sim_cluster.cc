@@ -156,7 +156,7 @@ World SimCluster::WorldBy(const Clock& clock) {
 
 Machine::Parts SimCluster::PartsOf(const std::string& name,
                                    const NodeId& node) {
-  const auto connect = [this, name](const AttemptId& id) {
+  const auto connect = [this, name](const ProcessId& id) {
     return network_.Connect(name + ".ranks", name + ".sock",
                             rpc::MintRankCredential(credential_, id));
   };
@@ -171,7 +171,7 @@ Machine::Parts SimCluster::PartsOf(const std::string& name,
                            : restores_.MayEnd(node, attempt);
               },
           .may_start =
-              [this](const v1::DesiredAttempt& starting) {
+              [this](const v1::DesiredPlace& starting) {
                 return MayStart(starting);
               }};
 }
@@ -614,7 +614,7 @@ bool SimCluster::AtRest() const {
   for (const Node& node : nodes_) {
     if (node.copy != nullptr || node.drain_asked || node.daemon == nullptr ||
         !node.daemon->joined() || node.machine->attempts() > 0 ||
-        !node.machine->journal.empty() || !state.nodes().IsOffered(node.id)) {
+        !node.machine->places.empty() || !state.nodes().IsOffered(node.id)) {
       return false;
     }
   }
@@ -659,7 +659,7 @@ std::string SimCluster::DescribeUnrest() const {
     absl::StrAppend(
         &text, node.machine->name(), ": ", node.machine->attempts(),
         " attempts, ", node.machine->live_ranks(), " ranks, ",
-        node.machine->journal.size(), " journal entries, ",
+        node.machine->places.size(), " places, ",
         node.daemon != nullptr && node.daemon->joined() ? "joined"
                                                         : "not joined",
         state.nodes().IsOffered(node.id) ? "" : ", not offered", "; ");

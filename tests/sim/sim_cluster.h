@@ -153,7 +153,7 @@ class SimCluster {
   void SpeakForOrphans();
   void SpeakFor(const head::OrphanTable::Entry& entry);
   // OR-2: why an attempt must not begin now.
-  std::string MayStart(const v1::DesiredAttempt& starting) const;
+  std::string MayStart(const v1::DesiredPlace& starting) const;
 
   // ---- faults (sim_faults.cc) ----
   void Fault();

@@ -15,7 +15,6 @@
 namespace cohort::sim {
 namespace {
 
-using worker::AttemptPhase;
 using worker::ExitStatus;
 using Cause = worker::ExitStatus::Cause;
 
@@ -32,35 +31,30 @@ ExitStatus Signalled(int signal, Cause cause) {
   return status;
 }
 
-int64_t Number(const v1::DesiredAttempt& attempt, int index) {
-  return index < attempt.command_size()
-             ? std::atoll(attempt.command(index).c_str())
-             : 0;
+int64_t Number(const v1::DesiredPlace& place, int index) {
+  return index < place.command_size() ? std::atoll(place.command(index).c_str())
+                                      : 0;
 }
 
 }  // namespace
 
-struct Machine::Rank {
-  v1::DesiredAttempt attempt;
-  AttemptId id;
-  int rank = 0;
+struct Machine::Process {
+  v1::DesiredPlace place;  // as it was begun
+  v1::DesiredProcess desired;
+  ProcessId id;
   int64_t pid = 0;
   bool alive = false;
-  bool exited = false;
+  bool ended = false;  // that is in the story
+  std::vector<worker::KeeperEvent> story;
   int64_t step = 0;
   uint64_t reports = 0;
   absl::Duration started_at;
   std::unique_ptr<rpc::Channel> channel;
 };
 
-struct Machine::Attempt {
-  AttemptId id;
-  v1::DesiredAttempt desired;
-  std::vector<std::shared_ptr<Rank>> ranks;
-  std::vector<worker::KeeperEvent> story;
-  bool keeper_alive = true;
-  bool over = false;  // AllDone or KeeperLost is in the story
-  bool stopping = false;
+// One an attempt.
+struct Machine::Keeper {
+  std::map<ProcessId, Shared> processes;
 };
 
 Machine::Machine(Parts parts, Executor& world, const Clock& clock,
@@ -86,296 +80,315 @@ absl::Duration Machine::Between(absl::Duration low, absl::Duration high) {
 
 // ---- keepers ----
 
-void Machine::Start(const v1::DesiredAttempt& wanted) {
-  v1::DesiredAttempt desired = wanted;
-  if (parts_.flaw == Flaw::kDoublesDevices) {
-    for (v1::DesiredRank& rank : *desired.mutable_ranks()) {
-      for (std::string& gpu : *rank.mutable_gpu_ids()) gpu = name() + "-gpu0";
-    }
+void Machine::Begin(const v1::DesiredPlace& wanted,
+                    const std::vector<ProcessId>& which) {
+  v1::DesiredPlace place = wanted;
+  if (parts_.flaw == Flaw::kForgesRestore && place.has_restore()) {
+    place.mutable_restore()->set_step(999);
   }
-  if (parts_.flaw == Flaw::kForgesRestore && desired.has_restore()) {
-    desired.mutable_restore()->set_step(999);
-  }
-  CheckHolds(desired);
-  CheckRestore(desired);
-  const AttemptId id = *AttemptId::FromBytes(desired.attempt_id());
-  if (!started_.insert(id).second) {
-    return Violate(
-        absl::StrCat("AT-1: attempt ", id.ToHex(), " started twice"));
-  }
+  CheckRestore(place);
   const std::string why_not =
-      parts_.may_start ? parts_.may_start(desired) : std::string();
+      parts_.may_start ? parts_.may_start(place) : std::string();
   if (!why_not.empty()) return Violate(why_not);
-  auto attempt = std::make_unique<Attempt>();
-  attempt->id = id;
-  attempt->desired = desired;
-  for (const v1::DesiredRank& desired_rank : desired.ranks()) {
-    auto rank = std::make_shared<Rank>();
-    rank->attempt = desired;
-    rank->id = id;
-    rank->rank = desired_rank.rank();
-    attempt->ranks.push_back(std::move(rank));
+  for (v1::DesiredProcess process : wanted.processes()) {
+    const ProcessId id = worker::IdOf(place, process);
+    if (std::find(which.begin(), which.end(), id) == which.end()) continue;
+    if (parts_.flaw == Flaw::kDoublesDevices) {
+      for (std::string& gpu : *process.mutable_gpu_ids())
+        gpu = name() + "-gpu0";
+    }
+    BeginOne(place, process);
   }
-  Attempt& started = *attempt;
-  attempts_[id] = std::move(attempt);
-  for (const std::shared_ptr<Rank>& rank : started.ranks) {
-    StartRank(started, *rank);
+  CheckHolds();
+}
+
+void Machine::BeginOne(const v1::DesiredPlace& place,
+                       const v1::DesiredProcess& desired) {
+  auto process = std::make_shared<Process>();
+  process->place = place;
+  process->desired = desired;
+  process->id = worker::IdOf(place, desired);
+  if (const Shared known = Find(process->id); known != nullptr) {
+    // A keeper passes it over, and tells its story.
+    counters_.Count("begun_before");
+    for (const worker::KeeperEvent& event : known->story) {
+      if (tell_) tell_(event);
+    }
+    return;
   }
+  CheckIncarnation(*process);
+  begun_[process->id] = place.epoch();
+  keepers_[process->id.attempt].processes[process->id] = process;
+  process->alive = true;
+  process->started_at = clock_.Monotonic();
+  process->pid = next_pid_++;
+  process->step = place.restore().step();
+  Say(*process, worker::ProcessStarted{KeyOf(process->id), process->pid});
+  Run(process);
   if (desired.has_time_limit()) {
     world_.PostAfter(rpc::FromWire(desired.time_limit()),
-                     [this, id] { TimeIsUp(id); });
+                     [this, process] { TimeIsUp(process); });
   }
 }
 
-// The keeper's own clock, whoever else is there: each rank that still lives
-// gets its grace.
-void Machine::TimeIsUp(const AttemptId& id) {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end() || found->second->over) return;
+// The keeper's own clock, whoever else is there.
+void Machine::TimeIsUp(const Shared& process) {
+  if (!process->alive) return;
   counters_.Count("time_limit_fired");
-  EndRanks(*found->second, rpc::FromWire(found->second->desired.grace()),
-           Cause::kTimeLimit, Cause::kTimeLimit);
+  EndByOrder(process, rpc::FromWire(process->desired.grace()),
+             Cause::kTimeLimit, Cause::kTimeLimit);
 }
 
-void Machine::StartRank(Attempt& attempt, Rank& rank) {
-  rank.alive = true;
-  rank.started_at = clock_.Monotonic();
-  rank.pid = next_pid_++;
-  rank.step = attempt.desired.restore().step();
-  Say(attempt, worker::RankStarted{rank.rank, rank.pid});
-  for (const std::shared_ptr<Rank>& owned : attempt.ranks) {
-    if (owned.get() == &rank) RunRank(owned);
-  }
-}
-
-void Machine::RunRank(const std::shared_ptr<Rank>& rank) {
-  const v1::DesiredAttempt& attempt = rank->attempt;
-  const std::string program = attempt.command(0);
-  const auto after = [this, rank](int64_t ms, ExitStatus status) {
-    if (parts_.flaw == Flaw::kRanksNeverEnd) return;
-    world_.PostAfter(absl::Milliseconds(ms), [this, rank, status] {
-      if (rank->alive) Exit(*rank, status);
+void Machine::Run(const Shared& process) {
+  if (parts_.flaw == Flaw::kRanksNeverEnd) return;
+  const v1::DesiredPlace& place = process->place;
+  const auto after = [this, process](int64_t ms, ExitStatus status) {
+    world_.PostAfter(absl::Milliseconds(ms), [this, process, status] {
+      if (process->alive) Exit(process, status);
     });
   };
+  const std::string& program = place.command(0);
   if (program == "fail") {
-    const bool fails = attempt.number() <= Number(attempt, 1);
-    after(Number(attempt, 2),
-          Exited(fails ? static_cast<int>(Number(attempt, 3)) : 0));
+    const bool fails = place.number() <= Number(place, 1);
+    after(Number(place, 2),
+          Exited(fails ? static_cast<int>(Number(place, 3)) : 0));
   } else if (program == "segv") {
-    after(Number(attempt, 1), Signalled(SIGSEGV, Cause::kItself));
+    after(Number(place, 1), Signalled(SIGSEGV, Cause::kItself));
   } else if (program == "train") {
-    rank->channel = parts_.connect(rank->id);
-    v1::ExchangeRequest request;
-    request.set_attempt_id(attempt.attempt_id());
-    request.set_rank(rank->rank);
-    request.set_epoch(attempt.epoch());
-    request.set_tag("gang");
-    request.set_blob(absl::StrCat("rank ", rank->rank));
-    rpc::Call(*rank->channel, rpc::kExchange, request,
-              {.deadline = absl::Seconds(20)}, world_,
-              [this, rank](absl::StatusOr<v1::ExchangeResponse> response) {
-                if (!rank->alive) return;
-                if (absl::IsUnavailable(response.status())) {
-                  // The daemon is away: asked again when it is back.
-                  counters_.Count("exchange_repeated");
-                  world_.PostAfter(absl::Milliseconds(200), [this, rank] {
-                    if (rank->alive) RunRank(rank);
-                  });
-                  return;
-                }
-                if (!response.ok()) return Exit(*rank, Exited(9));
-                for (int i = 0; i < response->blobs_size(); ++i) {
-                  if (response->blobs(i) != absl::StrCat("rank ", i)) {
-                    Violate("EX-1: an exchange gave another rank's blob");
-                  }
-                }
-                counters_.Count("exchange_answered");
-                TrainStep(rank);
-              });
+    process->channel = parts_.connect(process->id);
+    Train(process);
   } else {
-    after(Number(attempt, 1), Exited(0));
+    after(Number(place, 1), Exited(0));
   }
 }
 
-void Machine::TrainStep(const std::shared_ptr<Rank>& rank) {
-  if (!rank->alive) return;
-  const v1::DesiredAttempt& attempt = rank->attempt;
-  if (rank->step >= Number(attempt, 1)) return Exit(*rank, Exited(0));
-  ++rank->step;
-  ++rank->reports;
+void Machine::Train(const Shared& process) {
+  v1::ExchangeRequest request;
+  request.set_attempt_id(process->place.attempt_id());
+  request.set_slot(process->id.slot);
+  request.set_incarnation(process->id.incarnation);
+  request.set_epoch(process->place.epoch());
+  request.set_tag("gang");
+  request.set_blob(absl::StrCat("rank ", process->desired.rank()));
+  rpc::Call(*process->channel, rpc::kExchange, request,
+            {.deadline = absl::Seconds(20)}, world_,
+            [this, process](absl::StatusOr<v1::ExchangeResponse> response) {
+              if (!process->alive) return;
+              if (absl::IsUnavailable(response.status())) {
+                // The daemon is away: asked again when it is back.
+                counters_.Count("exchange_repeated");
+                world_.PostAfter(absl::Milliseconds(200), [this, process] {
+                  if (process->alive) Train(process);
+                });
+                return;
+              }
+              if (!response.ok()) return Exit(process, Exited(9));
+              for (int i = 0; i < response->blobs_size(); ++i) {
+                if (response->blobs(i) != absl::StrCat("rank ", i)) {
+                  Violate("EX-1: an exchange gave another rank's blob");
+                }
+              }
+              counters_.Count("exchange_answered");
+              TrainStep(process);
+            });
+}
+
+void Machine::TrainStep(const Shared& process) {
+  if (!process->alive) return;
+  const v1::DesiredPlace& place = process->place;
+  if (process->step >= Number(place, 1)) return Exit(process, Exited(0));
+  ++process->step;
+  ++process->reports;
   if (tell_metrics_) {
-    tell_metrics_(rank->id, rank->rank, rank->reports,
-                  absl::StrCat("{\"step\":", rank->step, "}"));
+    tell_metrics_(process->id, process->reports,
+                  absl::StrCat("{\"step\":", process->step, "}"));
   }
-  const auto next = [this, rank] {
-    world_.PostAfter(absl::Milliseconds(Number(rank->attempt, 2)),
-                     [this, rank] { TrainStep(rank); });
+  const auto next = [this, process] {
+    world_.PostAfter(absl::Milliseconds(Number(process->place, 2)),
+                     [this, process] { TrainStep(process); });
   };
-  if (rank->rank != 0 || rank->step % 3 != 0) return next();
+  if (process->desired.rank() != 0 || process->step % 3 != 0) return next();
   v1::CommitCheckpointRequest request;
-  request.set_attempt_id(attempt.attempt_id());
-  request.set_rank(rank->rank);
-  request.set_epoch(attempt.epoch());
+  request.set_attempt_id(place.attempt_id());
+  request.set_slot(process->id.slot);
+  request.set_incarnation(process->id.incarnation);
+  request.set_epoch(place.epoch());
   request.mutable_checkpoint()->set_path(absl::StrCat(
-      "/results/", JobIdText(attempt.job_id()), "/attempt-", attempt.number(),
-      ".", attempt.epoch(), "/step-", rank->step));
-  request.mutable_checkpoint()->set_step(rank->step);
-  written_[attempt.job_id()].insert(rank->step);
-  rpc::Call(*rank->channel, rpc::kCommitCheckpoint, request,
+      "/results/", JobIdText(place.job_id()), "/attempt-", place.number(), ".",
+      place.epoch(), "/step-", process->step));
+  request.mutable_checkpoint()->set_step(process->step);
+  written_[place.job_id()].insert(process->step);
+  rpc::Call(*process->channel, rpc::kCommitCheckpoint, request,
             {.deadline = absl::Seconds(5)}, world_,
-            [this, rank,
+            [this, process,
              next](absl::StatusOr<v1::CommitCheckpointResponse> response) {
-              if (!rank->alive) return;
+              if (!process->alive) return;
               counters_.Count(response.ok() ? "checkpoint_accepted"
                                             : "checkpoint_unanswered");
               next();
             });
 }
 
-void Machine::Exit(Rank& rank, ExitStatus status) {
-  rank.alive = false;
-  rank.exited = true;
-  const auto found = attempts_.find(rank.id);
-  if (found == attempts_.end()) return;
-  Attempt& attempt = *found->second;
-  status.ran = clock_.Monotonic() - rank.started_at;
-  Say(attempt, worker::RankExited{rank.rank, std::move(status)});
-  End(attempt);
+void Machine::Exit(const Shared& process, ExitStatus status) {
+  process->alive = false;
+  status.ran = clock_.Monotonic() - process->started_at;
+  Say(*process, worker::ProcessExited{KeyOf(process->id), std::move(status)});
+  // Its descendants go after it.
+  world_.PostAfter(Between(absl::ZeroDuration(), absl::Milliseconds(50)),
+                   [this, process] { End(*process); });
 }
 
-void Machine::End(Attempt& attempt) {
-  if (attempt.over || !attempt.keeper_alive) return;
-  const bool all = std::all_of(
-      attempt.ranks.begin(), attempt.ranks.end(),
-      [](const std::shared_ptr<Rank>& rank) { return rank->exited; });
-  if (!all) return;
-  attempt.over = true;
-  Say(attempt, worker::AllDone{});
+void Machine::End(Process& process) {
+  if (std::exchange(process.ended, true)) return;
+  Say(process, worker::ProcessEnded{KeyOf(process.id)});
 }
 
-void Machine::Say(Attempt& attempt, worker::KeeperEvent event) {
-  attempt.story.push_back(event);
-  if (tell_) tell_(attempt.id, event);
+void Machine::Say(Process& process, worker::KeeperEvent event) {
+  process.story.push_back(event);
+  if (tell_) tell_(event);
 }
 
-std::optional<AttemptPhase> Machine::PhaseOf(const AttemptId& id) const {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end()) return std::nullopt;
-  if (!found->second->keeper_alive) return AttemptPhase::kKeeperLost;
-  return found->second->over ? AttemptPhase::kDone : AttemptPhase::kRunning;
+std::optional<std::vector<worker::ProcessKey>> Machine::KnownOf(
+    const AttemptId& attempt) const {
+  const auto keeper = keepers_.find(attempt);
+  if (keeper == keepers_.end()) return std::nullopt;
+  std::vector<worker::ProcessKey> known;
+  for (const auto& [id, process] : keeper->second.processes) {
+    known.push_back(KeyOf(id));
+  }
+  return known;
 }
 
-void Machine::Replay(const AttemptId& id) {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end() || !tell_) return;
-  for (const worker::KeeperEvent& event : found->second->story) {
-    tell_(id, event);
+void Machine::Replay(const AttemptId& attempt) {
+  const auto keeper = keepers_.find(attempt);
+  if (keeper == keepers_.end() || !tell_) return;
+  for (const auto& [id, process] : keeper->second.processes) {
+    for (const worker::KeeperEvent& event : process->story) tell_(event);
   }
 }
 
-void Machine::Stop(const AttemptId& id, absl::Duration grace) {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end() || found->second->over) return;
-  CheckMayEnd(id);
+Machine::Shared Machine::Find(const ProcessId& id) const {
+  const auto keeper = keepers_.find(id.attempt);
+  if (keeper == keepers_.end()) return nullptr;
+  const auto found = keeper->second.processes.find(id);
+  return found == keeper->second.processes.end() ? nullptr : found->second;
+}
+
+void Machine::Stop(const ProcessId& id, absl::Duration grace) {
+  const Shared process = Find(id);
+  if (process == nullptr || process->ended) return;
+  CheckMayEnd(id.attempt);
   if (parts_.flaw == Flaw::kRanksNeverEnd) return;
-  EndRanks(*found->second, grace, Cause::kStopped, Cause::kKilled);
+  EndByOrder(process, grace, Cause::kStopped, Cause::kKilled);
 }
 
-void Machine::EndRanks(Attempt& attempt, absl::Duration grace, Cause asked,
-                       Cause forced) {
-  for (const std::shared_ptr<Rank>& rank : attempt.ranks) {
-    const bool stubborn = rank->attempt.command(0) == "stubborn";
-    const absl::Duration delay =
-        stubborn ? grace : Between(absl::Milliseconds(1), grace / 2);
-    const ExitStatus status =
-        stubborn ? Signalled(SIGKILL, forced) : Signalled(SIGTERM, asked);
-    if (stubborn) counters_.Count("killed_after_grace");
-    world_.PostAfter(delay, [this, rank, status] {
-      if (rank->alive) Exit(*rank, status);
-    });
-  }
+void Machine::StopAll(absl::Duration grace) {
+  for (const Shared& process : Living()) Stop(process->id, grace);
 }
 
-void Machine::Kill(const AttemptId& id) {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end() || found->second->over) return;
-  CheckMayEnd(id);
-  for (const std::shared_ptr<Rank>& rank : found->second->ranks) {
-    world_.PostAfter(absl::Milliseconds(1), [this, rank] {
-      if (rank->alive) Exit(*rank, Signalled(SIGKILL, Cause::kKilled));
-    });
-  }
+void Machine::EndByOrder(const Shared& process, absl::Duration grace,
+                         Cause asked, Cause forced) {
+  const bool stubborn = process->place.command(0) == "stubborn";
+  const absl::Duration delay =
+      stubborn ? grace : Between(absl::Milliseconds(1), grace / 2);
+  const ExitStatus status =
+      stubborn ? Signalled(SIGKILL, forced) : Signalled(SIGTERM, asked);
+  if (stubborn) counters_.Count("killed_after_grace");
+  world_.PostAfter(delay, [this, process, status] {
+    if (process->alive) Exit(process, status);
+  });
 }
 
-void Machine::Remove(const AttemptId& id) {
-  const auto found = attempts_.find(id);
-  if (found == attempts_.end()) return;
-  if (!found->second->over) {
-    Violate(absl::StrCat("RC-1: attempt ", id.ToHex(),
+void Machine::Kill(const ProcessId& id) {
+  const Shared process = Find(id);
+  if (process == nullptr || process->ended) return;
+  CheckMayEnd(id.attempt);
+  world_.PostAfter(absl::Milliseconds(1), [this, process] {
+    if (process->alive) Exit(process, Signalled(SIGKILL, Cause::kKilled));
+  });
+}
+
+void Machine::Remove(const ProcessId& id) {
+  const Shared process = Find(id);
+  if (process == nullptr) return;
+  if (!process->ended) {
+    Violate(absl::StrCat("RC-1: process ", id.ToText(),
                          " was forgotten while it ran"));
   }
   if (parts_.flaw == Flaw::kForgetsNothing) return;
-  attempts_.erase(found);
+  keepers_.at(id.attempt).processes.erase(id);
+}
+
+void Machine::Remove(const AttemptId& attempt) {
+  const auto keeper = keepers_.find(attempt);
+  if (keeper == keepers_.end()) return;
+  for (const auto& [id, process] : keeper->second.processes) {
+    if (process->ended) continue;
+    Violate(absl::StrCat("RC-1: attempt ", attempt.ToHex(),
+                         " was forgotten while it ran"));
+  }
+  if (parts_.flaw == Flaw::kForgetsNothing) return;
+  keepers_.erase(keeper);
 }
 
 void Machine::BootFromImageOf(const Machine& from) {
-  journal = from.journal;
+  places = from.places;
+  processes = from.processes;
   binding = from.binding;
-  started_ = from.started_;
-  for (const auto& [id, there] : from.attempts_) {
-    auto attempt = std::make_unique<Attempt>();
-    attempt->id = id;
-    attempt->desired = there->desired;
-    attempt->story = there->story;
-    for (const std::shared_ptr<Rank>& theirs : there->ranks) {
-      auto rank = std::make_shared<Rank>();
-      rank->attempt = theirs->attempt;
-      rank->id = id;
-      rank->rank = theirs->rank;
-      rank->alive = theirs->alive;
-      rank->exited = theirs->exited;
-      attempt->ranks.push_back(std::move(rank));
+  begun_ = from.begun_;
+  for (const auto& [attempt, keeper] : from.keepers_) {
+    for (const auto& [id, theirs] : keeper.processes) {
+      auto process = std::make_shared<Process>();
+      process->place = theirs->place;
+      process->desired = theirs->desired;
+      process->id = id;
+      process->alive = theirs->alive;
+      process->ended = theirs->ended;
+      process->story = theirs->story;
+      keepers_[attempt].processes[id] = std::move(process);
     }
-    attempt->keeper_alive = there->keeper_alive;
-    attempt->over = there->over;
-    attempts_[id] = std::move(attempt);
   }
   Reboot();
 }
 
 // ---- faults ----
 
-std::vector<std::shared_ptr<Machine::Rank>> Machine::LiveRanks() const {
-  std::vector<std::shared_ptr<Rank>> live;
-  for (const auto& [id, attempt] : attempts_) {
-    for (const std::shared_ptr<Rank>& rank : attempt->ranks) {
-      if (rank->alive) live.push_back(rank);
-    }
+std::vector<Machine::Shared> Machine::All() const {
+  std::vector<Shared> all;
+  for (const auto& [attempt, keeper] : keepers_) {
+    for (const auto& [id, process] : keeper.processes) all.push_back(process);
   }
-  return live;
+  return all;
+}
+
+std::vector<Machine::Shared> Machine::Living() const {
+  std::vector<Shared> living = All();
+  std::erase_if(living, [](const Shared& process) { return !process->alive; });
+  return living;
 }
 
 bool Machine::KillARank() {
-  const std::vector<std::shared_ptr<Rank>> live = LiveRanks();
-  if (live.empty()) return false;
-  Exit(*live[random_.Below(live.size())], Signalled(SIGKILL, Cause::kItself));
+  const std::vector<Shared> living = Living();
+  if (living.empty()) return false;
+  Exit(living[random_.Below(living.size())],
+       Signalled(SIGKILL, Cause::kItself));
   return true;
 }
 
 bool Machine::KillAKeeper() {
-  for (const auto& [id, attempt] : attempts_) {
-    if (attempt->over || !attempt->keeper_alive) continue;
-    attempt->keeper_alive = false;
-    attempt->over = true;
-    for (const std::shared_ptr<Rank>& rank : attempt->ranks) {
-      if (!rank->alive) continue;
-      rank->alive = false;
-      rank->exited = true;
-      Say(*attempt, worker::RankExited{rank->rank,
-                                       Signalled(SIGKILL, Cause::kKeeperLost)});
+  for (const auto& [attempt, keeper] : keepers_) {
+    bool has_any = false;
+    for (const auto& [id, process] : keeper.processes) {
+      if (process->ended) continue;
+      has_any = true;
+      if (std::exchange(process->alive, false)) {
+        ExitStatus lost = Signalled(SIGKILL, Cause::kKeeperLost);
+        lost.message = "the keeper was killed";
+        Say(*process, worker::ProcessExited{KeyOf(id), std::move(lost)});
+      }
+      End(*process);
     }
-    Say(*attempt, worker::KeeperLost{"the keeper was killed"});
-    return true;
+    if (has_any) return true;
   }
   return false;
 }
@@ -387,11 +400,11 @@ void Machine::Reboot() {
 
 // ---- invariants ----
 
-size_t Machine::live_ranks() const { return LiveRanks().size(); }
+size_t Machine::live_ranks() const { return Living().size(); }
 
 std::set<AttemptId> Machine::Live() const {
   std::set<AttemptId> live;
-  for (const std::shared_ptr<Rank>& rank : LiveRanks()) live.insert(rank->id);
+  for (const Shared& process : Living()) live.insert(process->id.attempt);
   return live;
 }
 
@@ -407,22 +420,18 @@ void Machine::CheckMayEnd(const AttemptId& id) {
 }
 
 // PL-2, as the machine sees it.
-void Machine::CheckHolds(const v1::DesiredAttempt& starting) {
+void Machine::CheckHolds() {
   std::map<std::string, int64_t> used;
   ResourceSet sum;
-  const auto add = [&used, &sum](const v1::DesiredAttempt& attempt) {
-    const ResourceSet per_rank =
-        rpc::FromWire(attempt.resources_per_rank()).value_or(ResourceSet());
-    const int64_t of_each =
-        std::min(per_rank.Get(kGpu).ten_thousandths(), Amount::kScale);
-    for (const v1::DesiredRank& rank : attempt.ranks()) {
-      sum.Add(per_rank);
-      for (const std::string& gpu : rank.gpu_ids()) used[gpu] += of_each;
+  for (const Shared& process : All()) {
+    if (process->ended) continue;
+    const ResourceSet each =
+        rpc::FromWire(process->place.resources_per_process())
+            .value_or(ResourceSet());
+    sum.Add(each);
+    for (const std::string& gpu : process->desired.gpu_ids()) {
+      used[gpu] += std::min(each.Get(kGpu).ten_thousandths(), Amount::kScale);
     }
-  };
-  add(starting);
-  for (const auto& [id, attempt] : attempts_) {
-    if (!attempt->over) add(attempt->desired);
   }
   for (const auto& [gpu, amount] : used) {
     if (amount > Amount::kScale) {
@@ -436,8 +445,34 @@ void Machine::CheckHolds(const v1::DesiredAttempt& starting) {
   }
 }
 
+// PR-1, PR-2 and PR-3, as the machine sees them.
+void Machine::CheckIncarnation(const Process& starting) {
+  const ProcessId& id = starting.id;
+  if (begun_.contains(id)) {
+    return Violate(
+        absl::StrCat("PR-2: process ", id.ToText(), " is begun twice"));
+  }
+  for (auto it = begun_.lower_bound({id.attempt, id.slot, 0});
+       it != begun_.end() && it->first.attempt == id.attempt &&
+       it->first.slot == id.slot;
+       ++it) {
+    const auto& [before, epoch] = *it;
+    const Shared process = Find(before);
+    if (process != nullptr && !process->ended) {
+      Violate(absl::StrCat("PR-1: process ", id.ToText(), " begins while ",
+                           before.ToText(), " lives"));
+    }
+    if (before.incarnation > id.incarnation ||
+        epoch >= starting.place.epoch()) {
+      Violate(absl::StrCat("PR-3: process ", id.ToText(), " of epoch ",
+                           starting.place.epoch(), " begins after ",
+                           before.ToText(), " of epoch ", epoch));
+    }
+  }
+}
+
 // CK-1, as the machine sees it.
-void Machine::CheckRestore(const v1::DesiredAttempt& starting) {
+void Machine::CheckRestore(const v1::DesiredPlace& starting) {
   if (!starting.has_restore()) return;
   counters_.Count("restored");
   if (!written_[starting.job_id()].contains(starting.restore().step())) {

@@ -15,19 +15,19 @@
 #include "cohort/v1/node.pb.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/process_id.h"
 #include "common/random.h"
 #include "common/resources.h"
-#include "common/strong_id.h"
 #include "rpc/channel.h"
 #include "tests/sim/sim_counters.h"
-#include "worker/attempt_host.h"
+#include "worker/process_host.h"
 
 namespace cohort::sim {
 
 // What a machine does wrong on purpose, for tests of the invariants.
 enum class Flaw : uint8_t {
   kNone,
-  kDoublesDevices,  // every rank gets the first GPU
+  kDoublesDevices,  // every process gets the first GPU
   kForgesRestore,   // ranks go on from a step that nobody wrote
   kForgetsNothing,  // directories stay
   kRanksNeverEnd,   // neither by themselves nor by a signal
@@ -38,12 +38,14 @@ enum class Flaw : uint8_t {
 // The steps of which each job wrote a checkpoint, on whatever machine.
 using WrittenCheckpoints = std::map<std::string, std::set<int64_t>>;
 
-// A machine with a disk, devices, keepers and ranks: what outlives a worker
+// A machine with a disk, devices, keepers and processes: what outlives a worker
 // daemon.  Checks by itself that no device and no amount is given to two
-// attempts at once (PL-2) and that ranks go on from what some rank wrote
-// (CK-1).
+// processes at once (PL-2), that processes go on from what some process wrote
+// (CK-1), that a slot has one live incarnation, which is begun after those
+// before it and under a later epoch (PR-1), and that none is begun twice
+// (PR-2).
 //
-// Ranks do what their command says:
+// Processes do what their command says:
 //   run MS          exits 0 after MS
 //   fail N MS CODE  exits CODE after MS in the first N attempts, then 0
 //   segv MS         dies of SIGSEGV after MS
@@ -55,9 +57,9 @@ using WrittenCheckpoints = std::map<std::string, std::set<int64_t>>;
 // Thread-compatible.
 class Machine {
  public:
-  // The ranks' way to the daemon's socket, with the attempt's own credential.
-  using ConnectRank = absl::AnyInvocable<std::unique_ptr<rpc::Channel>(
-      const AttemptId& attempt)>;
+  // The way of a process to the daemon's socket, with its own credential.
+  using ConnectRank =
+      absl::AnyInvocable<std::unique_ptr<rpc::Channel>(const ProcessId&)>;
 
   // All passed by reference outlive it.
   struct Parts {
@@ -65,10 +67,10 @@ class Machine {
     ResourceSet resources;
     Flaw flaw = Flaw::kNone;
     ConnectRank connect;
-    // Why ranks must not be ended, or begin, by order of the daemon now; empty
-    // when they may.  Null: always.
+    // Why processes must not be ended, or begin, by order of the daemon now;
+    // empty when they may.  Null: always.
     std::function<std::string(const AttemptId&)> may_end = nullptr;
-    std::function<std::string(const v1::DesiredAttempt&)> may_start = nullptr;
+    std::function<std::string(const v1::DesiredPlace&)> may_start = nullptr;
   };
   Machine(Parts parts, Executor& world, const Clock& clock, Random& random,
           Counters& counters, WrittenCheckpoints& written);
@@ -78,27 +80,32 @@ class Machine {
   Flaw flaw() const { return parts_.flaw; }
 
   // ---- disk ----
-  std::map<AttemptId, worker::JournalEntry> journal;
+  std::map<AttemptId, worker::PlaceEntry> places;
+  std::map<ProcessId, worker::ProcessEntry> processes;
   std::optional<v1::Stamp> binding;
   // Becomes what an image of `from`, made now, is when it boots: its files, and
   // no process.
   void BootFromImageOf(const Machine& from);
 
   // ---- for the daemon's host ----
-  using Tell =
-      absl::AnyInvocable<void(const AttemptId&, const worker::KeeperEvent&)>;
+  using Tell = absl::AnyInvocable<void(const worker::KeeperEvent&)>;
   using TellMetrics =
-      absl::AnyInvocable<void(const AttemptId&, int, uint64_t, std::string)>;
+      absl::AnyInvocable<void(const ProcessId&, uint64_t, std::string)>;
   // Who hears of keepers' events from now on; null: nobody.
   void SetDaemon(Tell tell, TellMetrics metrics);
 
-  void Start(const v1::DesiredAttempt& attempt);
+  // Of `place`, which has all that are wanted there, those in `which`.
+  void Begin(const v1::DesiredPlace& place,
+             const std::vector<ProcessId>& which);
   // What an Adopt finds; nothing when there is no directory.
-  std::optional<worker::AttemptPhase> PhaseOf(const AttemptId& attempt) const;
-  // Tells the whole story of an attempt again.
+  std::optional<std::vector<worker::ProcessKey>> KnownOf(
+      const AttemptId& attempt) const;
+  // Tells the whole story of an attempt's processes again.
   void Replay(const AttemptId& attempt);
-  void Stop(const AttemptId& attempt, absl::Duration grace);
-  void Kill(const AttemptId& attempt);
+  void Stop(const ProcessId& process, absl::Duration grace);
+  void StopAll(absl::Duration grace);
+  void Kill(const ProcessId& process);
+  void Remove(const ProcessId& process);
   void Remove(const AttemptId& attempt);
 
   // ---- faults ----
@@ -109,34 +116,42 @@ class Machine {
 
   // ---- invariants ----
   size_t live_ranks() const;
-  size_t attempts() const { return attempts_.size(); }
+  // Of which it has processes or their records.
+  size_t attempts() const { return keepers_.size(); }
   // Why the last check failed; empty while all is well.
   const std::string& violation() const { return violation_; }
   // Something that the daemon here saw.  The first one stays.
   void Violate(std::string what);
-  // Attempts with a living rank.
+  // Attempts with a living process.
   std::set<AttemptId> Live() const;
 
  private:
-  struct Rank;
-  struct Attempt;
+  struct Process;
+  struct Keeper;
+  using Shared = std::shared_ptr<Process>;  // its keeper and its timers
 
-  void StartRank(Attempt& attempt, Rank& rank);
-  void RunRank(const std::shared_ptr<Rank>& rank);
-  void TrainStep(const std::shared_ptr<Rank>& rank);
-  void Exit(Rank& rank, worker::ExitStatus status);
-  void End(Attempt& attempt);
-  // SIGTERM, and SIGKILL after `grace` to those who do not mind it.
-  void EndRanks(Attempt& attempt, absl::Duration grace,
-                worker::ExitStatus::Cause asked,
-                worker::ExitStatus::Cause forced);
-  void TimeIsUp(const AttemptId& attempt);
-  void Say(Attempt& attempt, worker::KeeperEvent event);
+  void BeginOne(const v1::DesiredPlace& place,
+                const v1::DesiredProcess& desired);
+  void Run(const Shared& process);
+  void Train(const Shared& process);
+  void TrainStep(const Shared& process);
+  void Exit(const Shared& process, worker::ExitStatus status);
+  // Nothing of its tree is left.
+  void End(Process& process);
+  // SIGTERM, and SIGKILL after `grace` to one that does not mind it.
+  void EndByOrder(const Shared& process, absl::Duration grace,
+                  worker::ExitStatus::Cause asked,
+                  worker::ExitStatus::Cause forced);
+  void TimeIsUp(const Shared& process);
+  void Say(Process& process, worker::KeeperEvent event);
+  Shared Find(const ProcessId& id) const;
+  std::vector<Shared> All() const;
   void CheckMayEnd(const AttemptId& id);
-  void CheckHolds(const v1::DesiredAttempt& starting);
-  void CheckRestore(const v1::DesiredAttempt& starting);
+  void CheckHolds();
+  void CheckRestore(const v1::DesiredPlace& starting);
+  void CheckIncarnation(const Process& starting);
   absl::Duration Between(absl::Duration low, absl::Duration high);
-  std::vector<std::shared_ptr<Rank>> LiveRanks() const;
+  std::vector<Shared> Living() const;
 
   Parts parts_;
   Executor& world_;
@@ -147,9 +162,9 @@ class Machine {
   Tell tell_;
   TellMetrics tell_metrics_;
   int64_t next_pid_ = 1000;
-  std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
-  // Also those that were removed since.
-  std::set<AttemptId> started_;
+  std::map<AttemptId, Keeper> keepers_;
+  // Also those that were removed since, with the epoch.
+  std::map<ProcessId, int64_t> begun_;
   std::string violation_;
 };
 

@@ -124,7 +124,7 @@ void SimCluster::SpeakFor(const head::OrphanTable::Entry& entry) {
   });
 }
 
-std::string SimCluster::MayStart(const v1::DesiredAttempt& starting) const {
+std::string SimCluster::MayStart(const v1::DesiredPlace& starting) const {
   const AttemptId id = *AttemptId::FromBytes(starting.attempt_id());
   if (restores_.count() == 0 || restores_.WasWanted(id) || head_ == nullptr ||
       head_->state() == nullptr) {

@@ -45,9 +45,9 @@ v1::Register RegistrationOf(const NodeId& node, const NodeKind& kind,
 
 }  // namespace
 
-// AttemptHost on a Machine: what it does takes time, and a daemon that dies
+// ProcessHost on a Machine: what it does takes time, and a daemon that dies
 // meanwhile never hears of it.
-class WorkerDaemon::Host final : public worker::AttemptHost {
+class WorkerDaemon::Host final : public worker::ProcessHost {
  public:
   Host(World world, Machine& machine, Executor& process)
       : world_(world), machine_(machine), process_(process) {}
@@ -55,35 +55,42 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
   void SetListener(Listener listener) override {
     listener_ = std::move(listener);
     machine_.SetDaemon(
-        [this](const AttemptId& id, const worker::KeeperEvent& event) {
-          process_.Post([this, id, event] { listener_.on_event(id, event); });
+        [this](const worker::KeeperEvent& event) {
+          process_.Post([this, event] { listener_.on_event(event); });
         },
-        [this](const AttemptId& id, int rank, uint64_t count,
-               std::string json) {
-          process_.Post([this, id, rank, count, json = std::move(json)] {
-            listener_.on_metrics(id, rank, count, json);
+        [this](const ProcessId& id, uint64_t count, std::string json) {
+          process_.Post([this, id, count, json = std::move(json)] {
+            listener_.on_metrics(id, count, json);
           });
         });
   }
 
-  void Save(const AttemptId& attempt, worker::JournalEntry entry,
-            Done done) override {
+  void Save(const AttemptId& attempt, worker::PlaceEntry entry,
+            worker::Durability, Done done) override {
     // On disk at once or never, and then told or not: the order of saves holds.
     After(Disk(), [this, attempt, entry = std::move(entry),
                    done = std::move(done)]() mutable {
-      machine_.journal[attempt] = std::move(entry);
+      machine_.places[attempt] = std::move(entry);
+      std::move(done)(absl::OkStatus());
+    });
+  }
+  void Save(const ProcessId& process, worker::ProcessEntry entry,
+            worker::Durability, Done done) override {
+    After(Disk(), [this, process, entry = std::move(entry),
+                   done = std::move(done)]() mutable {
+      machine_.processes[process] = std::move(entry);
       std::move(done)(absl::OkStatus());
     });
   }
 
-  void Prepare(const v1::DesiredAttempt& attempt,
+  void Prepare(const v1::DesiredPlace& place,
                absl::AnyInvocable<void(absl::StatusOr<int>) &&> done) override {
-    CheckDurable(attempt);
+    CheckDurable(place);
     const bool fails = world_.random.Below(kPrepareFailsOneIn) == 0;
     const int port = static_cast<int>(20'000 + world_.random.Below(10'000));
     process_.PostAfter(
         absl::Milliseconds(world_.random.Below(50)),
-        [this, fails, port, holds_zero = attempt.holds_rank_zero(),
+        [this, fails, port, holds_zero = place.reserves_port(),
          done = std::move(done)]() mutable {
           if (!fails) return std::move(done)(holds_zero ? port : 0);
           const bool own_fault = port % 2 == 0;
@@ -95,47 +102,57 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
         });
   }
 
-  void Start(const v1::DesiredAttempt& attempt, Done done) override {
+  void Begin(const v1::DesiredPlace& place, std::vector<ProcessId> which,
+             Done done) override {
     // Long enough, now and then, to be killed meanwhile.
     const uint64_t ms_max = world_.random.Below(10) == 0 ? 2000 : 20;
     process_.PostAfter(absl::Milliseconds(world_.random.Below(ms_max)),
-                       [this, attempt, done = std::move(done)]() mutable {
+                       [this, place, which = std::move(which),
+                        done = std::move(done)]() mutable {
                          std::move(done)(absl::OkStatus());
-                         machine_.Start(attempt);
+                         machine_.Begin(place, which);
                        });
   }
 
-  void Adopt(const v1::DesiredAttempt& attempt,
+  void Adopt(const v1::DesiredPlace& place,
              worker::KeeperHost::AdoptCallback done) override {
-    const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
+    const AttemptId id = *AttemptId::FromBytes(place.attempt_id());
     process_.Post([this, id, done = std::move(done)]() mutable {
-      const auto phase = machine_.PhaseOf(id);
-      world_.counters.Count(phase.has_value() ? "adopted" : "adopted_nothing");
-      if (!phase.has_value()) {
-        return std::move(done)(absl::NotFoundError("no such attempt"));
+      const auto known = machine_.KnownOf(id);
+      world_.counters.Count(known.has_value() ? "adopted" : "adopted_nothing");
+      if (!known.has_value()) {
+        return std::move(done)(absl::NotFoundError("no such keeper"));
       }
-      worker::AdoptedAttempt adopted;
-      adopted.phase = *phase;
-      std::move(done)(std::move(adopted));
+      std::move(done)(worker::AdoptedKeeper{.known = *known, .message = ""});
       machine_.Replay(id);
     });
   }
 
   void Revoke(const AttemptId&) override { world_.counters.Count("revoked"); }
-  void Stop(const AttemptId& attempt, absl::Duration grace) override {
-    machine_.Stop(attempt, grace);
+  void Stop(const ProcessId& process, absl::Duration grace) override {
+    machine_.Stop(process, grace);
   }
-  void Kill(const AttemptId& attempt) override { machine_.Kill(attempt); }
+  void Kill(const ProcessId& process) override { machine_.Kill(process); }
 
+  void Forget(const ProcessId& process, Done done) override {
+    After(Disk(), [this, process, done = std::move(done)]() mutable {
+      machine_.Remove(process);
+      machine_.processes.erase(process);
+      std::move(done)(absl::OkStatus());
+    });
+  }
   void Forget(const AttemptId& attempt, Done done) override {
     After(Disk(), [this, attempt, done = std::move(done)]() mutable {
       machine_.Remove(attempt);
-      machine_.journal.erase(attempt);
+      machine_.places.erase(attempt);
+      std::erase_if(machine_.processes, [&](const auto& each) {
+        return each.first.attempt == attempt;
+      });
       std::move(done)(absl::OkStatus());
     });
   }
 
-  void RemoveCheckpoint(const v1::DesiredAttempt&, const std::string&,
+  void RemoveCheckpoint(const v1::DesiredPlace&, const std::string&,
                         Done done) override {
     world_.counters.Count("checkpoint_removed");
     After(absl::Milliseconds(1), [done = std::move(done)]() mutable {
@@ -143,10 +160,10 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
     });
   }
 
-  void ReadStderrTail(const AttemptId&, int rank,
+  void ReadStderrTail(const ProcessId& process,
                       absl::AnyInvocable<void(std::string) &&> done) override {
-    After(absl::Milliseconds(1), [rank, done = std::move(done)]() mutable {
-      std::move(done)(absl::StrCat("rank ", rank, " said why"));
+    After(absl::Milliseconds(1), [process, done = std::move(done)]() mutable {
+      std::move(done)(absl::StrCat("slot ", process.slot, " said why"));
     });
   }
 
@@ -162,8 +179,8 @@ class WorkerDaemon::Host final : public worker::AttemptHost {
     process_.PostAfter(delay, std::move(task));
   }
   // CM-1: nothing is begun that the head could forget.
-  void CheckDurable(const v1::DesiredAttempt& attempt) {
-    const AttemptId id = *AttemptId::FromBytes(attempt.attempt_id());
+  void CheckDurable(const v1::DesiredPlace& place) {
+    const AttemptId id = *AttemptId::FromBytes(place.attempt_id());
     if (world_.checks_durability && !world_.before_restore.contains(id) &&
         !world_.disk.FindSynced(head::Table::kAttempts, head::RowKey(id))
              .has_value()) {
@@ -209,10 +226,10 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
       host_(std::make_unique<Host>(world, machine, process_)),
       binding_(std::make_unique<Binding>(machine, process_)),
       router_({}, rpc::Authenticator(world.credential), world.clock) {
-  // Each attempt in a message of its own: registrations have many, and break in
+  // Each place in a message of its own: registrations have many, and break in
   // the middle (NS-5).
   node_.emplace(
-      *host_,
+      *host_, world.clock,
       worker::NodeState::Events{
           .on_change = [this] { link_->NoteChange(); },
           .on_fault =
@@ -226,7 +243,10 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
   MakeLink(node, kind);
   MakeRunService();
   world.network.Listen(machine.name() + ".sock", &router_);
-  if (machine.flaw() == Flaw::kLosesReports) machine.journal.clear();
+  if (machine.flaw() == Flaw::kLosesReports) {
+    machine.places.clear();
+    machine.processes.clear();
+  }
   Restore();
 }
 
@@ -257,16 +277,21 @@ void WorkerDaemon::MakeRunService() {
           .host = machine_.name(),
           .runtime_directory = [](const AttemptId& id) { return id.ToHex(); },
           .checkpoint_root =
-              [](const v1::DesiredAttempt& attempt) {
-                return absl::StrCat("/results/", JobIdText(attempt.job_id()),
-                                    "/attempt-", attempt.number(), ".",
-                                    attempt.epoch());
+              [](const v1::DesiredPlace& begun) {
+                return absl::StrCat("/results/", JobIdText(begun.job_id()),
+                                    "/attempt-", begun.number(), ".",
+                                    begun.epoch());
               }});
 }
 
 void WorkerDaemon::Restore() {
-  std::vector<worker::JournalEntry> entries;
-  for (const auto& [id, entry] : machine_.journal) entries.push_back(entry);
+  worker::JournalEntries entries;
+  for (const auto& [id, entry] : machine_.places) {
+    entries.places.push_back(entry);
+  }
+  for (const auto& [id, entry] : machine_.processes) {
+    entries.processes.push_back(entry);
+  }
   process_.Post([this, entries = std::move(entries)]() mutable {
     node_->Restore(std::move(entries),
                    [this] { fitness_->Start([this] { link_->Start(); }); });
@@ -303,9 +328,7 @@ void WorkerDaemon::SetDevice(size_t index, v1::DeviceState state) {
 void WorkerDaemon::OnJoined() {
   world_.counters.Count("joined");
   if (machine_.flaw() != Flaw::kEndsOnItsOwn) return;
-  for (const AttemptId& id : machine_.Live()) {
-    machine_.Stop(id, absl::Seconds(1));
-  }
+  machine_.StopAll(absl::Seconds(1));
 }
 
 WorkerDaemon::~WorkerDaemon() {

@@ -1,0 +1,538 @@
+#include "worker/local_process_host.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/wire_values.h"
+#include "worker/log_reader.h"
+#include "worker/rank_environment.h"
+
+namespace cohort::worker {
+namespace {
+
+// How often metrics are read: below what a person notices; one read
+// is a look at a word of shared memory.
+constexpr absl::Duration kMetricsInterval = absl::Milliseconds(250);
+// When what could not be removed is tried again: longer each time.
+constexpr absl::Duration kRemoveAgainFirst = absl::Seconds(1);
+constexpr absl::Duration kRemoveAgainMax = absl::Minutes(1);
+// Of one process's stderr, for the record of its end.
+constexpr uint64_t kStderrTailBytes = 64 << 10;
+
+// NodeState takes none without an id.
+AttemptId IdOf(const v1::DesiredPlace& place) {
+  return *AttemptId::FromBytes(place.attempt_id());
+}
+
+absl::Status MakeEmpty(const std::string& directory) {
+  COHORT_RETURN_IF_ERROR(RemoveTree(directory));
+  return MakeDirectories(directory, 0700);
+}
+
+// Binds `port`, 0 for a free one, and keeps it: nobody else gets it until the
+// socket is closed, and a socket that never listened leaves nothing behind in
+// TIME_WAIT.
+absl::StatusOr<std::pair<UniqueFd, int>> ReservePort(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return ErrnoStatus(errno, "socket for the master port");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) !=
+          0) {
+    return ErrnoStatus(errno, "reserve a master port");
+  }
+  return std::make_pair(std::move(fd),
+                        static_cast<int>(ntohs(address.sin_port)));
+}
+
+std::vector<std::string> DevicesOf(const v1::DesiredProcess& process) {
+  return {process.gpu_ids().begin(), process.gpu_ids().end()};
+}
+
+// Only whole gangs meet in one.
+bool HasArena(const v1::DesiredPlace& place) {
+  return place.restart() <= v1::RESTART_POLICY_ALL;
+}
+
+}  // namespace
+
+LocalProcessHost::LocalProcessHost(LocalProcessHostOptions options,
+                                   const NodeDirectories& directories,
+                                   const rpc::Credential& credential,
+                                   Journal& journal, KeeperHost& keepers,
+                                   PackageCache& packages,
+                                   DeviceMonitor& devices, Executor& strand,
+                                   Executor& disk, Executor& bulk)
+    : options_(std::move(options)),
+      directories_(directories),
+      credential_(credential),
+      journal_(journal),
+      keepers_(keepers),
+      packages_(packages),
+      devices_(devices),
+      strand_(strand),
+      disk_(disk),
+      bulk_(bulk) {}
+
+void LocalProcessHost::SetListener(Listener listener) {
+  listener_ = std::move(listener);
+}
+
+template <typename Callback, typename Result>
+void LocalProcessHost::Answer(Callback done, Result result) {
+  strand_.Post([done = std::move(done), result = std::move(result)]() mutable {
+    std::move(done)(std::move(result));
+  });
+}
+
+void LocalProcessHost::Save(const AttemptId& attempt, PlaceEntry entry,
+                            Durability durability, Done done) {
+  Write([this, attempt,
+         entry = std::move(entry)] { return journal_.Save(attempt, entry); },
+        durability, std::move(done));
+}
+
+void LocalProcessHost::Save(const ProcessId& process, ProcessEntry entry,
+                            Durability durability, Done done) {
+  Write([this, process,
+         entry = std::move(entry)] { return journal_.Save(process, entry); },
+        durability, std::move(done));
+}
+
+void LocalProcessHost::Write(absl::AnyInvocable<absl::Status() &&> append,
+                             Durability durability, Done done) {
+  disk_.Post([this, append = std::move(append), durability,
+              done = std::move(done)]() mutable {
+    absl::Status status = NodeFault(std::move(append)());
+    if (!status.ok() || durability == Durability::kDaemon) {
+      return Answer(std::move(done), std::move(status));
+    }
+    unsynced_.push_back(std::move(done));
+    if (unsynced_.size() > 1) return;
+    disk_.Post([this] {
+      const absl::Status synced = NodeFault(journal_.Sync());
+      for (Done& each : std::exchange(unsynced_, {})) {
+        Answer(std::move(each), synced);
+      }
+    });
+  });
+}
+
+// ---- before the processes ----
+
+void LocalProcessHost::Prepare(const v1::DesiredPlace& place,
+                               PreparedDone done) {
+  removing_.erase(IdOf(place));
+  if (place.package_hash().empty()) {
+    return PrepareDirectories(place, "", std::move(done));
+  }
+  const absl::StatusOr<Digest> hash = Digest::FromBytes(place.package_hash());
+  if (!hash.ok()) return Answer(std::move(done), hash.status());
+  packages_.Fetch(*hash, [this, place, done = std::move(done)](
+                             absl::StatusOr<std::string> archive) mutable {
+    if (!archive.ok()) return std::move(done)(archive.status());
+    PrepareDirectories(std::move(place), *archive, std::move(done));
+  });
+}
+
+void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
+                                          std::string archive,
+                                          PreparedDone done) {
+  bulk_.Post([this, place = std::move(place), archive = std::move(archive),
+              done = std::move(done)]() mutable {
+    // Shared: a task of the strand has to be able to drop it.
+    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+        MakeDirectoriesOf(place, archive));
+    strand_.Post([this, place = std::move(place), prepared,
+                  done = std::move(done)]() mutable {
+      if (!prepared->ok()) return std::move(done)(prepared->status());
+      Open& open = Remember(place);
+      open.arena = std::move((*prepared)->arena);
+      open.preflight = std::move((*prepared)->preflight);
+      open.port = std::move((*prepared)->port);
+      std::move(done)((*prepared)->port_number);
+    });
+  });
+}
+
+absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::MakeDirectoriesOf(
+    const v1::DesiredPlace& place, const std::string& archive) {
+  const AttemptId id = IdOf(place);
+  const std::string work = directories_.Work(id);
+  COHORT_RETURN_IF_ERROR(NodeFault(MakeEmpty(work)));
+  if (!archive.empty()) {
+    COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
+  }
+  absl::StatusOr<Prepared> prepared = ReserveFor(id, place);
+  if (!prepared.ok()) return NodeFault(prepared.status());
+  return prepared;
+}
+
+absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::ReserveFor(
+    const AttemptId& id, const v1::DesiredPlace& place) {
+  const std::string runtime = directories_.Runtime(id);
+  COHORT_RETURN_IF_ERROR(MakeEmpty(runtime));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(place), 0700));
+  const shm::ArenaOptions arena = {
+      .attempt = id.ToHex(),
+      .epoch = static_cast<uint64_t>(place.epoch()),
+      .local_world = place.local_world_size()};
+  Prepared prepared;
+  if (HasArena(place)) {
+    COHORT_ASSIGN_OR_RETURN(prepared.arena, shm::Arena::Create(runtime, arena));
+  }
+  if (HasArena(place) && place.preflight()) {
+    const std::string preflight = directories_.Preflight(id);
+    COHORT_RETURN_IF_ERROR(MakeEmpty(preflight));
+    COHORT_ASSIGN_OR_RETURN(prepared.preflight,
+                            shm::Arena::Create(preflight, arena));
+  }
+  if (place.reserves_port()) {
+    COHORT_ASSIGN_OR_RETURN(auto reserved, ReservePort(place.master_port()));
+    prepared.port = std::move(reserved.first);
+    prepared.port_number = reserved.second;
+  }
+  return prepared;
+}
+
+std::string LocalProcessHost::LogsOf(const v1::DesiredPlace& place) const {
+  return directories_.Logs(place.job_id(), place.number(), place.attempt_id());
+}
+
+LocalProcessHost::Open& LocalProcessHost::Remember(
+    const v1::DesiredPlace& place) {
+  Open& open = open_[IdOf(place)];
+  open = Open();
+  open.log_directory = LogsOf(place);
+  if (HasArena(place) && !polling_) {
+    polling_ = true;
+    strand_.PostAfter(kMetricsInterval, [this] { PollMetrics(); });
+  }
+  return open;
+}
+
+// ---- the processes ----
+
+void LocalProcessHost::Begin(const v1::DesiredPlace& place,
+                             std::vector<ProcessId> which, Done done) {
+  disk_.Post([this, place, which = std::move(which),
+              done = std::move(done)]() mutable {
+    absl::Status written = NodeFault(WriteCredentials(which));
+    strand_.Post([this, place = std::move(place), which = std::move(which),
+                  written = std::move(written),
+                  done = std::move(done)]() mutable {
+      if (!written.ok()) return std::move(done)(std::move(written));
+      BeginAtKeeper(place, which, std::move(done));
+    });
+  });
+}
+
+absl::Status LocalProcessHost::WriteCredentials(
+    const std::vector<ProcessId>& which) const {
+  for (const ProcessId& process : which) {
+    // It goes with the machine's memory, and the place may be older.
+    COHORT_RETURN_IF_ERROR(
+        MakeDirectories(directories_.Runtime(process.attempt), 0700));
+    COHORT_RETURN_IF_ERROR(WriteFileAtomically(
+        directories_.RankCredential(process),
+        rpc::MintRankCredential(credential_, process).bytes(), 0600));
+  }
+  return absl::OkStatus();
+}
+
+void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,
+                                     const std::vector<ProcessId>& which,
+                                     Done done) {
+  const auto found = open_.find(IdOf(place));
+  // A daemon that was restarted has not opened what it did not adopt.
+  Open& open = found == open_.end() ? Remember(place) : found->second;
+  std::vector<ProcessSpec> specs;
+  for (const v1::DesiredProcess& process : place.processes()) {
+    const ProcessId id = worker::IdOf(place, process);
+    if (std::find(which.begin(), which.end(), id) == which.end()) continue;
+    devices_.Hold(id.ToText(), DevicesOf(process));
+    open.reporters[process.local_rank()] = {.process = id};
+    // Held free until now; the process is milliseconds away.
+    if (process.rank() == 0) open.port = UniqueFd();
+    specs.push_back(MakeSpec(place, process));
+  }
+  keepers_.Begin(
+      IdOf(place).ToHex(), std::move(specs),
+      [this, which, done = std::move(done)](absl::Status status) mutable {
+        for (const ProcessId& id : which) {
+          if (!status.ok()) devices_.Forget(id.ToText());
+        }
+        // Else it is what it was asked for that is at fault.
+        if (!absl::IsInvalidArgument(status)) {
+          status = NodeFault(std::move(status));
+        }
+        std::move(done)(std::move(status));
+      });
+}
+
+ProcessSpec LocalProcessHost::MakeSpec(
+    const v1::DesiredPlace& place, const v1::DesiredProcess& process) const {
+  const ProcessId id = worker::IdOf(place, process);
+  ProcessSpec spec;
+  spec.attempt = id.attempt.ToHex();
+  spec.slot = id.slot;
+  spec.incarnation = id.incarnation;
+  spec.log_dir = LogsOf(place);
+  if (process.has_time_limit()) {
+    spec.time_limit_ms = std::max<int64_t>(
+        absl::ToInt64Milliseconds(rpc::FromWire(process.time_limit())), 1);
+  }
+  // Also for a Stop that can come as a signal only.
+  if (process.has_grace()) {
+    spec.grace_ms = absl::ToInt64Milliseconds(rpc::FromWire(process.grace()));
+  }
+  if (place.preflight()) spec.argv = {options_.preflight_program, "--"};
+  spec.argv.insert(spec.argv.end(), place.command().begin(),
+                   place.command().end());
+  spec.cwd = directories_.Work(id.attempt);
+  spec.env =
+      RankEnvironment(options_.environment, place, process,
+                      {.head_address = options_.head_address,
+                       .credential_file = directories_.RankCredential(id),
+                       .worker_socket = directories_.WorkerSocket(),
+                       .error_file = absl::StrCat(spec.cwd, "/error-", id.slot,
+                                                  ".", id.incarnation, ".json"),
+                       .work_dir = spec.cwd});
+  spec.cpus = CpusFor(process);
+  return spec;
+}
+
+std::vector<int> LocalProcessHost::CpusFor(
+    const v1::DesiredProcess& process) const {
+  std::set<int> cpus;
+  for (const std::string& gpu : process.gpu_ids()) {
+    const auto near = options_.cpus_of_devices.find(gpu);
+    // Where one is near to none in particular, none is better than another.
+    if (near == options_.cpus_of_devices.end()) return {};
+    cpus.insert(near->second.begin(), near->second.end());
+  }
+  return {cpus.begin(), cpus.end()};
+}
+
+void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
+                             KeeperHost::AdoptCallback done) {
+  const AttemptId id = IdOf(place);
+  Open& open = Remember(place);
+  std::vector<ProcessId> held;
+  for (const v1::DesiredProcess& process : place.processes()) {
+    held.push_back(worker::IdOf(place, process));
+    devices_.Adopt(held.back().ToText(), DevicesOf(process));
+    open.reporters[process.local_rank()] = {.process = held.back()};
+  }
+  const auto take_over = [](const std::string& directory) {
+    absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
+        shm::Arena::Open(directory);
+    if (arena.ok()) return *std::move(arena);
+    // After the machine's restart; the keeper's directory tells the rest.
+    COHORT_LOG(kWarning, "arena_not_opened", {"directory", directory},
+               {"error", arena.status().message()});
+    return std::unique_ptr<shm::Arena>();
+  };
+  if (HasArena(place)) open.arena = take_over(directories_.Runtime(id));
+  if (HasArena(place) && place.preflight()) {
+    open.preflight = take_over(directories_.Preflight(id));
+  }
+  keepers_.Adopt(id.ToHex(),
+                 [this, held, done = std::move(done)](
+                     absl::StatusOr<AdoptedKeeper> adopted) mutable {
+                   for (const ProcessId& process : held) {
+                     // Nothing of it runs that is known of: whoever is on its
+                     // devices is no holder (DV-8).
+                     if (!adopted.ok() ||
+                         std::find(adopted->known.begin(), adopted->known.end(),
+                                   KeyOf(process)) == adopted->known.end()) {
+                       devices_.Forget(process.ToText());
+                     }
+                   }
+                   std::move(done)(std::move(adopted));
+                 });
+}
+
+void LocalProcessHost::OnKeeperEvent(const KeeperEvent& event) {
+  if (!listener_.on_event) return;
+  const ProcessKey& key = std::visit(
+      [](const auto& told) -> const ProcessKey& { return told.process; },
+      event);
+  // A process's last report comes before its end.
+  if (std::holds_alternative<ProcessExited>(event)) {
+    const absl::StatusOr<AttemptId> id = AttemptId::FromHex(key.attempt);
+    const auto found = id.ok() ? open_.find(*id) : open_.end();
+    if (found != open_.end()) ReadMetrics(found->second);
+  }
+  if (!std::holds_alternative<ProcessEnded>(event)) {
+    return listener_.on_event(event);
+  }
+  // It is over once its devices are free, too (DV-8).
+  devices_.Release(key.ToString(),
+                   [this, event] { listener_.on_event(event); });
+}
+
+void LocalProcessHost::PollMetrics() {
+  bool any = false;
+  for (auto& [id, open] : open_) {
+    ReadMetrics(open);
+    any = any || open.arena != nullptr;
+  }
+  polling_ = any;
+  if (polling_) {
+    strand_.PostAfter(kMetricsInterval, [this] { PollMetrics(); });
+  }
+}
+
+void LocalProcessHost::ReadMetrics(Open& open) {
+  if (open.arena == nullptr || !listener_.on_metrics) return;
+  for (auto& [local, reporter] : open.reporters) {
+    if (local >= open.arena->local_world()) break;
+    const auto report = open.arena->metrics(local).ReadAfter(reporter.seen);
+    if (!report.has_value()) continue;
+    reporter.seen = report->sequence;
+    listener_.on_metrics(reporter.process, report->sequence, report->payload);
+  }
+}
+
+void LocalProcessHost::Revoke(const AttemptId& attempt) {
+  const auto found = open_.find(attempt);
+  if (found == open_.end()) return;
+  for (const auto* arena : {&found->second.arena, &found->second.preflight}) {
+    if (*arena != nullptr) (*arena)->Revoke((*arena)->epoch());
+  }
+}
+
+void LocalProcessHost::Stop(const ProcessId& process, absl::Duration grace) {
+  keepers_.Stop(process.attempt.ToHex(), {KeyOf(process)}, grace);
+}
+
+void LocalProcessHost::Kill(const ProcessId& process) {
+  keepers_.Kill(process.attempt.ToHex(), {KeyOf(process)});
+}
+
+// ---- after the processes ----
+
+void LocalProcessHost::Forget(const ProcessId& process, Done done) {
+  devices_.Forget(process.ToText());
+  keepers_.Forget(
+      process.attempt.ToHex(), {KeyOf(process)},
+      [this, process, done = std::move(done)](absl::Status status) mutable {
+        disk_.Post([this, process, status = std::move(status),
+                    done = std::move(done)]() mutable {
+          status.Update(RemoveTree(directories_.RankCredential(process)));
+          status.Update(journal_.Remove(process));
+          Answer(std::move(done), std::move(status));
+        });
+      });
+}
+
+void LocalProcessHost::Forget(const AttemptId& attempt, Done done) {
+  open_.erase(attempt);
+  removing_.insert(attempt);
+  Remove(attempt,
+         [this, attempt, done = std::move(done)](absl::Status status) mutable {
+           if (status.ok()) {
+             removing_.erase(attempt);
+           } else {
+             RemoveLater(attempt, kRemoveAgainFirst);
+           }
+           std::move(done)(std::move(status));
+         });
+}
+
+void LocalProcessHost::RemoveLater(const AttemptId& attempt,
+                                   absl::Duration after) {
+  strand_.PostAfter(after, [this, attempt, after] {
+    if (!removing_.contains(attempt)) return;
+    Remove(attempt, [this, attempt, after](const absl::Status& status) {
+      if (!status.ok()) {
+        // Said already when it failed first.
+        const absl::Duration next = std::min(2 * after, kRemoveAgainMax);
+        return RemoveLater(attempt, next);
+      }
+      removing_.erase(attempt);
+      COHORT_LOG(kInfo, "forgotten_at_last", {"attempt", attempt});
+    });
+  });
+}
+
+void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
+  keepers_.Close(attempt.ToHex(), [this, attempt, done = std::move(done)](
+                                      absl::Status removed) mutable {
+    // It is wanted here again.
+    if (!removing_.contains(attempt)) return std::move(done)(absl::OkStatus());
+    bulk_.Post([this, attempt, removed = std::move(removed),
+                done = std::move(done)]() mutable {
+      absl::Status status = std::move(removed);
+      if (absl::IsNotFound(status)) status = absl::OkStatus();
+      status.Update(RemoveTree(directories_.Runtime(attempt)));
+      status.Update(RemoveTree(directories_.Work(attempt)));
+      RemoveEntry(attempt, std::move(status), std::move(done));
+    });
+  });
+}
+
+void LocalProcessHost::RemoveEntry(const AttemptId& attempt,
+                                   absl::Status status, Done done) {
+  disk_.Post([this, attempt, status = std::move(status),
+              done = std::move(done)]() mutable {
+    // Last: until it is gone, a restarted daemon tries all of it again.
+    if (status.ok()) status = journal_.Remove(attempt);
+    Answer(std::move(done), std::move(status));
+  });
+}
+
+void LocalProcessHost::RemoveCheckpoint(const v1::DesiredPlace& place,
+                                        const std::string& path, Done done) {
+  // Any attempt of the job, nothing else.
+  const std::string prefix =
+      absl::StrCat(directories_.Storage(place), "/attempt-");
+  const bool ours = absl::StartsWith(path, prefix) &&
+                    absl::StrContains(path, "/step-") &&
+                    !absl::StrContains(path, "/../");
+  bulk_.Post([this, path, ours, done = std::move(done)]() mutable {
+    Answer(std::move(done),
+           ours ? RemoveTree(path)
+                : absl::InvalidArgumentError(absl::StrCat(
+                      path, " is no checkpoint of this job: not removed")));
+  });
+}
+
+void LocalProcessHost::ReadStderrTail(
+    const ProcessId& process, absl::AnyInvocable<void(std::string) &&> done) {
+  const auto found = open_.find(process.attempt);
+  const std::string log_directory =
+      found == open_.end() ? "" : found->second.log_directory;
+  disk_.Post([this, log_directory, process, done = std::move(done)]() mutable {
+    std::string tail;
+    const LogReader reader(log_directory, process.slot, process.incarnation,
+                           LogStream::kStderr);
+    if (const auto end = reader.EndOffset(); end.ok()) {
+      const auto chunk = reader.Read(*end - std::min(*end, kStderrTailBytes),
+                                     kStderrTailBytes);
+      if (chunk.ok()) tail = chunk->bytes;
+    }
+    Answer(std::move(done), std::move(tail));
+  });
+}
+
+}  // namespace cohort::worker
