@@ -6,7 +6,6 @@
 
 #include "client/wire.h"
 #include "common/status_macros.h"
-#include "rpc/wire_values.h"
 
 namespace cohort::client {
 namespace {
@@ -28,7 +27,9 @@ NodeFailure FromWire(const v1::NodeFailure& wire) {
     failure.short_least = Amount::FromTenThousandths(wire.short_least());
     failure.short_median = Amount::FromTenThousandths(wire.short_median());
   }
-  if (wire.has_since()) failure.since = rpc::FromWire(wire.since());
+  if (wire.since_us() != 0) {
+    failure.since = absl::FromUnixMicros(wire.since_us());
+  }
   return failure;
 }
 
@@ -88,8 +89,10 @@ absl::StatusOr<Explanation> FromWire(const v1::ExplainJobResponse& wire) {
   explanation.changes_complete = wire.changes_complete();
   for (const v1::WaitReason& reason : wire.history()) {
     WaitReason& out = explanation.history.emplace_back();
-    out.since = rpc::FromWire(reason.since());
-    if (reason.has_until()) out.until = rpc::FromWire(reason.until());
+    out.since = absl::FromUnixMicros(reason.since_us());
+    if (reason.until_us() != 0) {
+      out.until = absl::FromUnixMicros(reason.until_us());
+    }
     COHORT_ASSIGN_OR_RETURN(out.blocker, FromWire(reason.blocker()));
   }
   if (!wire.element_id().empty()) {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,9 +19,13 @@
 namespace cohort::head {
 namespace {
 
-// As many reasons of nodes that are unfit are told apart, and as many of
-// devices that are fenced.
+// As many reasons of unfit nodes are told apart, and as many of fenced devices.
 constexpr size_t kWhyToldMax = 4;
+
+// Of each Misfit::By, in order.
+constexpr const char* kMisfitNames[] = {"state",    "taint",    "accelerator",
+                                        "label",    "topology", "device",
+                                        "resource", "domain",   "spread"};
 
 // As WhyNodeCannot, but for all workers where they must share a node.
 std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
@@ -28,17 +35,11 @@ std::vector<Misfit> WhyCannot(const NodeSnapshot& node, const NodeForm& form,
   if (open && !OnOneNode(request)) return misfits;
   // A node that takes no new work shows nothing as free, which is not what
   // keeps it.
-  misfits.erase(std::remove_if(misfits.begin(), misfits.end(),
-                               [](const Misfit& misfit) {
-                                 return misfit.by == Misfit::By::kResource;
-                               }),
-                misfits.end());
+  std::erase_if(misfits, [open](const Misfit& misfit) {
+    return misfit.by == Misfit::By::kResource ||
+           (open && misfit.by == Misfit::By::kDevice);
+  });
   if (!open) return misfits;
-  const auto by_device = [](const Misfit& misfit) {
-    return misfit.by == Misfit::By::kDevice;
-  };
-  misfits.erase(std::remove_if(misfits.begin(), misfits.end(), by_device),
-                misfits.end());
   const bool by_fences =
       KeptByFences(form, request.per_worker, request.num_workers);
   if (by_fences) {
@@ -68,15 +69,33 @@ const Misfit& Foremost(const std::vector<Misfit>& misfits,
   return *foremost;
 }
 
+// What nodes lack, and how many of them: the closest first, by its name.
+using Shortages = std::map<std::pair<Amount, std::string>, int64_t>;
+
+Amount Median(const Shortages& shortages) {
+  int64_t all = 0;
+  for (const auto& [lack, count] : shortages) all += count;
+  int64_t before = 0;
+  for (const auto& [lack, count] : shortages) {
+    before += count;
+    if (2 * before >= all) return lack.first;
+  }
+  return Amount();
+}
+
 class Counter {
  public:
-  Counter(const NodeTable& nodes, const GangRequest& request)
-      : nodes_(nodes), request_(request) {
+  Counter(const NodeTable& nodes, const GangRequest& request,
+          v1::Blocker& blocker)
+      : nodes_(nodes), request_(request), blocker_(blocker) {
     // One node holds all of it or none: what it lacks says it.
     if (OnOneNode(request) || RefuseNonsense(request).has_value()) return;
     Fit fit(request);
     const Scope scope(nodes.index(), request.selector);
     nearest_ = FindNearestRoom(scope, request, fit, /*idle=*/false);
+    if (nearest_->domain.has_value()) {
+      domain_ = absl::StrCat(request.topology.level, "=", *nearest_->domain);
+    }
   }
 
   void AddBucket(const NodeForm& form, const NodeGroup::Bucket& bucket) {
@@ -95,61 +114,39 @@ class Counter {
 
   void AddDead(int64_t nodes) {
     if (nodes == 0) return;
-    census_.nodes += nodes;
-    Failure& failure = failures_[{Misfit::By::kState, "DEAD"}];
-    failure.nodes += nodes;
-    failure.nodes_in_all += nodes;
+    blocker_.set_nodes(blocker_.nodes() + nodes);
+    Count(Misfit::By::kState, "DEAD", nodes);
   }
 
-  Census Finish() && {
+  void Finish() && {
     AddTogether();
     for (const auto& [key, failure] : failures_) {
-      NodeFailure& out = census_.failures.emplace_back();
-      out.by = key.first;
-      out.what = key.second;
-      out.nodes = failure.nodes;
-      out.nodes_in_all = failure.nodes_in_all;
-      out.since = failure.since;
+      v1::NodeFailure& out = *blocker_.add_failures();
+      out.set_by(kMisfitNames[static_cast<size_t>(key.first)]);
+      out.set_what(key.second);
+      out.set_nodes(failure.nodes);
+      out.set_nodes_in_all(failure.nodes_in_all);
+      // Neither of dead ones nor where it is not known.
+      if (failure.since != absl::InfiniteFuture() &&
+          failure.since != absl::InfinitePast()) {
+        out.set_since_us(absl::ToUnixMicros(failure.since));
+      }
       const Shortages& of = failure.nodes > 0 ? failure.counted : failure.all;
-      if (of.nodes.empty()) continue;
-      out.short_least = of.nodes.begin()->first;
-      out.short_median = of.Median();
-      out.closest = of.closest;
+      if (of.empty()) continue;
+      out.set_short_least(of.begin()->first.first.ten_thousandths());
+      out.set_short_median(Median(of).ten_thousandths());
+      out.set_closest(of.begin()->first.second);
     }
-    std::stable_sort(census_.failures.begin(), census_.failures.end(),
-                     [](const NodeFailure& a, const NodeFailure& b) {
-                       return std::tie(b.nodes, b.nodes_in_all) <
-                              std::tie(a.nodes, a.nodes_in_all);
+    std::stable_sort(blocker_.mutable_failures()->begin(),
+                     blocker_.mutable_failures()->end(),
+                     [](const v1::NodeFailure& a, const v1::NodeFailure& b) {
+                       return a.nodes() != b.nodes()
+                                  ? a.nodes() > b.nodes()
+                                  : a.nodes_in_all() > b.nodes_in_all();
                      });
-    return std::move(census_);
   }
 
  private:
-  // What nodes lack of a resource.
-  struct Shortages {
-    std::map<Amount, int64_t> nodes;  // how many lack how much
-    std::string closest;
-
-    void Add(Amount lack, const std::string& name, int64_t count) {
-      const bool first = nodes.empty();
-      const Amount least = first ? Amount() : nodes.begin()->first;
-      if (first || std::tie(lack, name) < std::tie(least, closest)) {
-        closest = name;
-      }
-      nodes[lack] += count;
-    }
-
-    Amount Median() const {
-      int64_t all = 0;
-      for (const auto& [lack, count] : nodes) all += count;
-      int64_t before = 0;
-      for (const auto& [lack, count] : nodes) {
-        before += count;
-        if (2 * before >= all) return lack;
-      }
-      return Amount();
-    }
-  };
   struct Failure {
     int64_t nodes = 0;
     int64_t nodes_in_all = 0;
@@ -158,36 +155,40 @@ class Counter {
     Shortages all;
   };
 
+  Failure& Count(Misfit::By by, const std::string& what, int64_t nodes) {
+    Failure& failure = failures_[{by, what}];
+    failure.nodes += nodes;
+    failure.nodes_in_all += nodes;
+    return failure;
+  }
+
+  // "UNFIT: no space left on device".
+  std::string WithReason(const std::string& name, const std::string& why) {
+    std::set<std::string>& told = told_[name];
+    const bool tell = told.contains(why) ||
+                      (told.size() < kWhyToldMax && told.insert(why).second);
+    return tell ? absl::StrCat(name, ": ", why) : name;
+  }
+
   // A node that takes no new work, as people see it.
   std::string StateOf(const NodeSnapshot& node) {
     const ShownNodeState state = nodes_.ShownState(node.id);
     const std::string name = ShownNodeStateName(state);
     if (state != ShownNodeState::kUnfit) return name;
-    return WithReason(name, nodes_.UnfitBecause(node.id), unfit_told_);
+    return WithReason(name, nodes_.UnfitBecause(node.id));
   }
 
   // The devices that are fenced, by the first of them.
   std::string FenceOf(const NodeSnapshot& node) {
     for (const Device& device : nodes_.Find(node.id)->devices) {
       if (device.state != v1::DEVICE_STATE_FENCED) continue;
-      return WithReason("FENCED", device.reason, fences_told_);
+      return WithReason("FENCED", device.reason);
     }
     return "FENCED";
   }
 
-  static std::string WithReason(const std::string& name, const std::string& why,
-                                std::set<std::string>& told) {
-    const bool tell = told.contains(why) ||
-                      (told.size() < kWhyToldMax && told.insert(why).second);
-    return tell ? absl::StrCat(name, ": ", why) : name;
-  }
-
-  // "rack=r1"; nothing when all of it may be anywhere.
-  std::optional<std::string> DomainText() const {
-    if (!nearest_.has_value() || !nearest_->domain.has_value()) {
-      return std::nullopt;
-    }
-    return absl::StrCat(request_.topology.level, "=", *nearest_->domain);
+  bool IsSpread() const {
+    return request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
   }
 
   // What keeps the gang though nodes have room for some of it.
@@ -196,39 +197,31 @@ class Counter {
     const auto add = [this](Misfit::By by, const std::string& what) {
       Failure& failure = failures_[{by, what}];
       const int64_t missing = nearest_->room.MissingFor(request_);
-      const Amount lack = Amount::FromUnits(missing);
-      failure.nodes_in_all += census_.nodes_that_fit;
-      (failure.nodes > 0 ? failure.counted : failure.all).Add(lack, "", 1);
+      failure.nodes_in_all += blocker_.nodes_that_fit();
+      (failure.nodes > 0 ? failure.counted
+                         : failure.all)[{Amount::FromUnits(missing), ""}] += 1;
     };
-    const std::optional<std::string> domain = DomainText();
-    if (domain.has_value()) add(Misfit::By::kDomain, *domain);
-    if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
-      add(Misfit::By::kSpread, "different nodes");
-    }
+    if (domain_.has_value()) add(Misfit::By::kDomain, *domain_);
+    if (IsSpread()) add(Misfit::By::kSpread, "different nodes");
   }
 
   // One that has room.
   void AddRoom(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
-    const std::optional<std::string> domain = DomainText();
-    if (domain.has_value() &&
+    if (domain_.has_value() &&
         node.labels.at(request_.topology.level) != *nearest_->domain) {
-      Failure& failure = failures_[{Misfit::By::kDomain, *domain}];
-      failure.nodes += count;
-      failure.nodes_in_all += count;
+      Count(Misfit::By::kDomain, *domain_, count);
       return;
     }
-    const bool alone =
-        request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
-    const int64_t room =
-        Capacity(form, request_.per_worker, alone ? 1 : request_.num_workers);
-    census_.nodes_that_fit += count;
-    census_.workers_that_fit = OnOneNode(request_)
-                                   ? std::max(census_.workers_that_fit, room)
-                                   : census_.workers_that_fit + count * room;
+    const int64_t room = Capacity(form, request_.per_worker,
+                                  IsSpread() ? 1 : request_.num_workers);
+    blocker_.set_nodes_that_fit(blocker_.nodes_that_fit() + count);
+    blocker_.set_workers_that_fit(
+        OnOneNode(request_) ? std::max(blocker_.workers_that_fit(), room)
+                            : blocker_.workers_that_fit() + count * room);
   }
 
   void Add(const NodeForm& form, const NodeSnapshot& node, int64_t count) {
-    census_.nodes += count;
+    blocker_.set_nodes(blocker_.nodes() + count);
     std::vector<Misfit> misfits = WhyCannot(node, form, request_);
     if (misfits.empty()) return AddRoom(form, node, count);
     for (Misfit& misfit : misfits) {
@@ -239,60 +232,37 @@ class Counter {
     for (const Misfit& misfit : misfits) {
       Failure& failure = failures_[{misfit.by, misfit.what}];
       failure.nodes_in_all += count;
+      if (&misfit == foremost) failure.nodes += count;
       if (misfit.by == Misfit::By::kState) {
         failure.since = std::min(failure.since, nodes_.ShownSince(node.id));
       }
-      const bool is_lack = misfit.by == Misfit::By::kResource;
-      if (is_lack) failure.all.Add(misfit.short_by, node.name, count);
-      if (&misfit != foremost) continue;
-      failure.nodes += count;
-      if (is_lack) failure.counted.Add(misfit.short_by, node.name, count);
+      if (misfit.by != Misfit::By::kResource) continue;
+      const std::pair<Amount, std::string> lack(misfit.short_by, node.name);
+      failure.all[lack] += count;
+      if (&misfit == foremost) failure.counted[lack] += count;
     }
   }
 
   const NodeTable& nodes_;
   const GangRequest& request_;
+  v1::Blocker& blocker_;
   // Of a request that some nodes may hold together.
   std::optional<NearestRoom> nearest_;
-  Census census_;
-  std::set<std::string> unfit_told_;   // why nodes are
-  std::set<std::string> fences_told_;  // why devices are
+  std::optional<std::string> domain_;  // "rack=r1": all of it must be in one
+  std::map<std::string, std::set<std::string>> told_;  // why, by state
   std::map<std::pair<Misfit::By, std::string>, Failure> failures_;
 };
 
 }  // namespace
 
-Census CountNodes(const NodeTable& nodes, const GangRequest& request) {
-  Counter counter(nodes, request);
+void CountNodes(const NodeTable& nodes, const GangRequest& request,
+                v1::Blocker& blocker) {
+  Counter counter(nodes, request, blocker);
   for (const auto& [form, bucket] : nodes.index().all().buckets()) {
     counter.AddBucket(*form, bucket);
   }
   counter.AddDead(nodes.CountOf(v1::NODE_STATE_DEAD));
-  return std::move(counter).Finish();
-}
-
-const char* MisfitName(Misfit::By by) {
-  switch (by) {
-    case Misfit::By::kState:
-      return "state";
-    case Misfit::By::kTaint:
-      return "taint";
-    case Misfit::By::kAccelerator:
-      return "accelerator";
-    case Misfit::By::kLabel:
-      return "label";
-    case Misfit::By::kTopology:
-      return "topology";
-    case Misfit::By::kDevice:
-      return "device";
-    case Misfit::By::kResource:
-      return "resource";
-    case Misfit::By::kDomain:
-      return "domain";
-    case Misfit::By::kSpread:
-      return "spread";
-  }
-  return "unknown";
+  std::move(counter).Finish();
 }
 
 }  // namespace cohort::head

@@ -2,23 +2,21 @@
 
 #include <vector>
 
+#include "cohort/v1/cluster.pb.h"
 #include "head/explain/diagnosis.h"
-#include "head/explain/explanation.h"
-#include "head/explain/named_change.h"
 #include "head/state/cluster_state.h"
-#include "head/store/records.h"
+#include "head/state/wait.h"
 
-// What would let a job start.
 namespace cohort::head {
 
-struct Changes {
-  std::vector<NamedChange> found;  // smallest first
-  bool complete = true;            // false: some could not be tried
-};
-
-// Each is enough by itself (EX-4): where two things keep the job there is none.
-// REQUIRES: `others` keep it, and `full` is of its request.
-Changes FindChanges(const ClusterState& state, const JobRecord& job,
-                    const std::vector<Wait>& others, const FullDiagnosis& full);
+// Adds what would let a job start, the smallest change first, and whether all
+// could be tried.  Each is enough by itself (EX-4): where two things keep the
+// job there is none.
+//
+// REQUIRES: `others` keep it, and `diagnosis`, with remedies, is of its
+// request.
+void FindChanges(const ClusterState& state, const JobRecord& job,
+                 const std::vector<Wait>& others, const Diagnosis& diagnosis,
+                 v1::ExplainJobResponse& out);
 
 }  // namespace cohort::head

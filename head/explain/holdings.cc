@@ -36,15 +36,6 @@ ResourceSet HeldBy(const AttemptRecord& attempt) {
   return held;
 }
 
-void AddOrphansOn(const NodeId& node, const NodeTable& nodes,
-                  Holdings& holdings) {
-  for (const auto& [job, held] : nodes.HeldByOrphansOn(node)) {
-    Holding& holding = holdings.orphans[job];
-    holding.nodes.emplace_back(node, AttemptId());
-    holding.resources.Add(held);
-  }
-}
-
 }  // namespace
 
 bool LabelsFit(const NodeSnapshot& node, const GangRequest& request) {
@@ -57,34 +48,39 @@ bool LabelsFit(const NodeSnapshot& node, const GangRequest& request) {
 Holdings FindHoldings(const NodeTable& nodes, const AttemptTable& attempts,
                       const GangRequest& request, int64_t leases_max) {
   Holdings holdings;
-  int64_t looked_at = 0;
+  int64_t left = leases_max;
+  const auto hold = [&](const JobId& job, const NodeId& node,
+                        const ResourceSet& held) -> Holding& {
+    Holding& holding = holdings.jobs[job];
+    holding.nodes.insert(node);
+    holding.resources.Add(held);
+    return holding;
+  };
+  const auto add_node = [&](const NodeForm& form, const NodeId& id) {
+    left -= static_cast<int64_t>(nodes.OrphanCountOn(id));
+    if (left < 0) return;
+    for (const auto& [job, held] : nodes.HeldByOrphansOn(id)) {
+      hold(job, id, held);
+    }
+    for (const auto& [attempt, held] : nodes.HeldOn(id)) {
+      if (--left < 0) return;
+      const AttemptRecord& record = *attempts.Find(attempt);
+      Holding& holding = hold(record.job, id, held);
+      if (holding.attempts.insert(attempt).second) {
+        holding.everywhere.Add(HeldBy(record));
+      }
+      holding.gain += GainOn(form, held, request);
+    }
+  };
   for (const auto& [form, bucket] : nodes.index().all().buckets()) {
     if (form->gate != NodeGate::kOpen || !FormAllowsIdle(*form, request)) {
       continue;
     }
     for (const auto& [id, node] : bucket.nodes) {
-      if (!LabelsFit(*node, request)) continue;
-      const size_t orphans = nodes.OrphanCountOn(id);
-      if (orphans > 0) {
-        looked_at += static_cast<int64_t>(orphans);
-        if (looked_at > leases_max) break;
-        AddOrphansOn(id, nodes, holdings);
-      }
-      for (const auto& [attempt, held] : nodes.HeldOn(id)) {
-        if (++looked_at > leases_max) break;
-        const AttemptRecord& record = *attempts.Find(attempt);
-        const JobId& job = record.job;
-        const auto [place, fresh] = holdings.jobs.try_emplace(job);
-        Holding& holding = place->second;
-        if (fresh) holding.everywhere = HeldBy(record);
-        holding.nodes.emplace_back(id, attempt);
-        holding.resources.Add(held);
-        holding.gain += GainOn(*form, held, request);
-      }
+      if (left >= 0 && LabelsFit(*node, request)) add_node(*form, id);
     }
-    if (looked_at > leases_max) break;
   }
-  holdings.complete = looked_at <= leases_max;
+  holdings.complete = left >= 0;
   return holdings;
 }
 

@@ -4,25 +4,24 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/placement/gang_request.h"
-#include "head/placement/node_form.h"
 #include "head/state/attempt_table.h"
 #include "head/state/node_table.h"
 
 // Who holds the nodes that a request could use.
 namespace cohort::head {
 
-// What a job holds of them.
+// What a job holds of them: by leases, and by orphans, whose room no job's end
+// makes free.
 struct Holding {
-  std::vector<std::pair<NodeId, AttemptId>> nodes;
+  std::set<NodeId> nodes;
   ResourceSet resources;
-  ResourceSet everywhere;  // on other nodes too
+  std::set<AttemptId> attempts;  // that have leases; none: all are orphans
+  ResourceSet everywhere;        // by leases, on other nodes too
   // Workers of the request that its end makes room for, at most.
   int64_t gain = 0;
 
@@ -35,8 +34,6 @@ struct Holding {
 
 struct Holdings {
   std::map<JobId, Holding> jobs;
-  // Of the nodes' orphans, which hold room that no job's end makes free.
-  std::map<JobId, Holding> orphans;
   // False when more is held than was looked at.
   bool complete = true;
 };

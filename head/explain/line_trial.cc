@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kOfEachRequest = 32;
 constexpr size_t kContendersMax = 256;
 
-void Take(const PlannedPart& part, PlacementIndex& nodes) {
-  NodeSnapshot node = *nodes.Find(part.node);
+void Take(const PlannedPart& part, NodeTrial& nodes) {
+  NodeSnapshot node = *nodes.nodes().Find(part.node);
   COHORT_CHECK(node.available.Take(part.resources)) << part.node;
   for (DeviceShare& device : node.devices) {
     const auto taken = part.devices.find(device.id);
@@ -38,12 +38,8 @@ LineTrial::LineTrial(const ClusterState& state, const JobRecord& job)
   }
 }
 
-PlacementIndex& LineTrial::Nodes() {
-  if (nodes_ != nullptr) return *nodes_;
-  nodes_ = std::make_unique<PlacementIndex>();
-  for (const auto& [form, bucket] : state_.nodes().index().all().buckets()) {
-    for (const auto& [id, node] : bucket.nodes) nodes_->Put(*node);
-  }
+NodeTrial& LineTrial::Nodes() {
+  if (!nodes_.has_value()) nodes_.emplace(state_.nodes().index()).CopyAll();
   return *nodes_;
 }
 
@@ -96,9 +92,9 @@ std::optional<bool> LineTrial::Starts(const std::vector<NodeSnapshot>& changed,
   std::sort(
       contenders.begin(), contenders.end(),
       [](const Contender& a, const Contender& b) { return a.place < b.place; });
-  std::set<NodeId> touched = Change(changed);
-  const std::optional<bool> starts = Walk(contenders, touched);
-  Restore(touched);
+  Nodes().Put(changed);
+  const std::optional<bool> starts = Walk(contenders);
+  Nodes().Undo();
   return starts;
 }
 
@@ -114,49 +110,32 @@ std::optional<bool> LineTrial::HasNoRival(
       std::none_of(ahead_.begin(), ahead_.end(), [&own](const Contender& each) {
         return each.request == own;
       });
-  const std::set<NodeId> touched = Change(changed);
-  const bool rival = std::any_of(
-      requests.begin(), requests.end(), [&](const GangRequest* request) {
-        return (!is_first || *request != own) && Fits(Nodes(), *request);
-      });
-  Restore(touched);
+  Nodes().Put(changed);
+  const bool rival = std::any_of(requests.begin(), requests.end(),
+                                 [&](const GangRequest* request) {
+                                   return (!is_first || *request != own) &&
+                                          Fits(Nodes().nodes(), *request);
+                                 });
+  Nodes().Undo();
   return !rival;
 }
 
-std::set<NodeId> LineTrial::Change(const std::vector<NodeSnapshot>& changed) {
-  std::set<NodeId> touched;
-  for (const NodeSnapshot& node : changed) {
-    touched.insert(node.id);
-    Nodes().Put(node);
-  }
-  return touched;
-}
-
-void LineTrial::Restore(const std::set<NodeId>& touched) {
-  for (const NodeId& id : touched) {
-    const NodeSnapshot* const now = state_.nodes().index().Find(id);
-    now == nullptr ? Nodes().Remove(id) : Nodes().Put(*now);
-  }
-}
-
-std::optional<bool> LineTrial::Walk(const std::vector<Contender>& contenders,
-                                    std::set<NodeId>& touched) {
-  PlacementIndex& nodes = Nodes();
+std::optional<bool> LineTrial::Walk(const std::vector<Contender>& contenders) {
+  NodeTrial& trial = Nodes();
   std::set<GangRequest> refused;  // nothing comes free on the way
   for (const Contender& each : contenders) {
     if (refused.contains(each.request)) continue;
-    const Placement placement = PlaceGang(nodes, each.request);
+    const Placement placement = PlaceGang(trial.nodes(), each.request);
     if (std::holds_alternative<Refusal>(placement)) {
       refused.insert(each.request);
       continue;
     }
     if (each.is_last) return std::nullopt;
     for (const PlannedPart& part : std::get<Plan>(placement).parts) {
-      touched.insert(part.node);
-      Take(part, nodes);
+      Take(part, trial);
     }
   }
-  return Fits(nodes, RequestOf(*job_.spec));
+  return Fits(trial.nodes(), RequestOf(*job_.spec));
 }
 
 }  // namespace cohort::head

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cstddef>
-#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "common/job_id.h"
-#include "head/placement/placement_index.h"
+#include "head/explain/node_trial.h"
+#include "head/placement/gang_request.h"
 #include "head/state/cluster_state.h"
 #include "head/store/records.h"
 
@@ -46,17 +45,15 @@ class LineTrial {
   // Those that come into the line by these ends, before the job.
   void AddReleased(const std::set<JobId>& ended,
                    std::vector<Contender>& contenders) const;
-  // Until Restore the nodes are as `changed` says.
-  std::set<NodeId> Change(const std::vector<NodeSnapshot>& changed);
-  void Restore(const std::set<NodeId>& touched);
-  std::optional<bool> Walk(const std::vector<Contender>& contenders,
-                           std::set<NodeId>& touched);
-  PlacementIndex& Nodes();
+  // Made when it is needed.
+  NodeTrial& Nodes();
+  // Whether there is room for the job once these are placed, in order.
+  std::optional<bool> Walk(const std::vector<Contender>& contenders);
 
   const ClusterState& state_;
   const JobRecord& job_;
   std::vector<Contender> ahead_;
-  std::unique_ptr<PlacementIndex> nodes_;  // a copy, made when it is needed
+  std::optional<NodeTrial> nodes_;
 };
 
 }  // namespace cohort::head

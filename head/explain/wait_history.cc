@@ -13,60 +13,36 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;
-constexpr size_t kFailuresMax = 12;
+constexpr int kFailuresMax = 12;
 constexpr size_t kHoldersMax = 6;
 constexpr size_t kTrimmedAtOnce = 1'000;
 
-std::string Cut(std::string text) {
-  if (text.size() > kTextBytesMax) text.resize(kTextBytesMax);
-  return text;
-}
-
-WaitReasonRecord RecordOf(const Diagnosis& diagnosis) {
-  WaitReasonRecord record;
-  record.shape_key = ShapeKeyOf(diagnosis.request);
-  record.shape = Cut(Describe(diagnosis.request));
-  record.text = Cut(diagnosis.reason);
-  record.num_workers = diagnosis.request.num_workers;
-  const Census& census = diagnosis.census;
-  record.nodes = census.nodes;
-  record.nodes_that_fit = census.nodes_that_fit;
-  record.workers_that_fit = census.workers_that_fit;
-  record.never_fits = diagnosis.never_fits;
-  for (const NodeFailure& failure : census.failures) {
-    if (record.failures.size() == kFailuresMax) break;
-    record.failures.push_back({.by = MisfitName(failure.by),
-                               .what = failure.what,
-                               .nodes = failure.nodes,
-                               .nodes_in_all = failure.nodes_in_all,
-                               .short_least = failure.short_least,
-                               .short_median = failure.short_median,
-                               .closest = failure.closest});
+// As much of it as is kept.
+void Cut(v1::Blocker& blocker) {
+  for (std::string* const text :
+       {blocker.mutable_text(), blocker.mutable_shape()}) {
+    if (text->size() > kTextBytesMax) text->resize(kTextBytesMax);
   }
-  for (const Holder& holder : diagnosis.holders) {
-    if (record.holders.size() == kHoldersMax) break;
-    record.holders.push_back({.resource = holder.resource,
-                              .job = holder.job,
-                              .amount = holder.amount,
-                              .nodes = holder.nodes});
-  }
-  return record;
+  const auto cut = [](auto* all, int most) {
+    if (all->size() > most) all->DeleteSubrange(most, all->size() - most);
+  };
+  cut(blocker.mutable_failures(), kFailuresMax);
+  cut(blocker.mutable_holders(), static_cast<int>(kHoldersMax));
 }
 
 // Whether they say the same, but for by how much and for who holds it.
-bool SameReason(const WaitReasonRecord& a, const WaitReasonRecord& b) {
-  const auto same = [](const WaitReasonRecord::Failure& x,
-                       const WaitReasonRecord::Failure& y) {
-    return x.by == y.by && x.what == y.what && x.nodes == y.nodes;
+bool SameReason(const v1::Blocker& a, const v1::Blocker& b) {
+  const auto same = [](const v1::NodeFailure& x, const v1::NodeFailure& y) {
+    return x.by() == y.by() && x.what() == y.what() && x.nodes() == y.nodes();
   };
-  return a.never_fits == b.never_fits && a.nodes == b.nodes &&
-         a.workers_that_fit == b.workers_that_fit &&
-         std::equal(a.failures.begin(), a.failures.end(), b.failures.begin(),
-                    b.failures.end(), same);
+  return a.never_fits() == b.never_fits() && a.nodes() == b.nodes() &&
+         a.workers_that_fit() == b.workers_that_fit() &&
+         std::equal(a.failures().begin(), a.failures().end(),
+                    b.failures().begin(), b.failures().end(), same);
 }
 
 bool Holds(const WaitReasonRecord& record) {
-  return record.until == absl::InfinitePast();
+  return record.reason.until_us() == 0;
 }
 
 int64_t BytesOf(const WaitReasonRecord& record) {
@@ -90,8 +66,10 @@ WaitHistory::WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
   std::vector<HistoryLine<uint64_t>::Loaded> kept;
   for (WaitReasonRecord& record : records) {
     if (Holds(record)) unmet_.insert(record.number);
-    kept.push_back({record.number, Holds(record) ? clock_.Wall() : record.until,
-                    BytesOf(record)});
+    const absl::Time at = Holds(record)
+                              ? clock_.Wall()
+                              : absl::FromUnixMicros(record.reason.until_us());
+    kept.push_back({record.number, at, BytesOf(record)});
     Insert(std::move(record));
   }
   std::stable_sort(kept.begin(), kept.end(),
@@ -157,17 +135,21 @@ bool WaitHistory::LookAt(const GangRequest& request, const NodeTable& nodes,
   DiagnosisLimits limits;
   limits.holders_max = kHoldersMax;
   limits.leases_max = limits_.leases_max;
-  const Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits);
-  if (!diagnosis.fits) Note(request, diagnosis, open, transition);
+  limits.find_remedies = false;
+  Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits);
+  if (!diagnosis.fits) {
+    Note(request, std::move(diagnosis.blocker), open, transition);
+  }
   return true;
 }
 
-void WaitHistory::Note(const GangRequest& request, const Diagnosis& diagnosis,
+void WaitHistory::Note(const GangRequest& request, v1::Blocker blocker,
                        Open& open, Transition& transition) {
-  WaitReasonRecord record = RecordOf(diagnosis);
+  Cut(blocker);
+  WaitReasonRecord record{.shape_key = ShapeKeyOf(request), .reason = {}};
   if (open.number == 0) {
     // It may have waited before a restart too.
-    const auto known = by_shape_.find(ShapeKeyOf(request));
+    const auto known = by_shape_.find(record.shape_key);
     if (known != by_shape_.end()) {
       const uint64_t last = *known->second.rbegin();
       if (unmet_.erase(last) > 0) open.number = last;
@@ -175,11 +157,12 @@ void WaitHistory::Note(const GangRequest& request, const Diagnosis& diagnosis,
   }
   const auto last = records_.find(open.number);
   if (last != records_.end() && Holds(last->second)) {
-    if (SameReason(last->second, record)) return;
+    if (SameReason(last->second.reason.blocker(), blocker)) return;
     Close(open.number, transition);
   }
   // As people are shown it, so that they can ask for it.
-  record.since = absl::FromUnixMillis(absl::ToUnixMillis(clock_.Wall()));
+  record.reason.set_since_us(1'000 * absl::ToUnixMillis(clock_.Wall()));
+  *record.reason.mutable_blocker() = std::move(blocker);
   record.number = next_number_++;
   open.number = record.number;
   transition.Put(record);
@@ -210,7 +193,7 @@ void WaitHistory::Close(uint64_t number, Transition& transition) {
   unmet_.erase(number);
   const auto found = records_.find(number);
   if (found == records_.end() || !Holds(found->second)) return;
-  found->second.until = clock_.Wall();
+  found->second.reason.set_until_us(absl::ToUnixMicros(clock_.Wall()));
   transition.Put(found->second);
   kept_.Put(number, BytesOf(found->second));
   kept_.Renew(number);
@@ -229,25 +212,19 @@ void WaitHistory::Trim(Transition& transition) {
   }
 }
 
-const WaitReasonRecord* WaitHistory::At(const std::string& shape_key,
-                                        absl::Time at) const {
-  const std::vector<const WaitReasonRecord*> held =
-      Between(shape_key, at, at, 1);
-  return held.empty() ? nullptr : held.front();
-}
-
-std::vector<const WaitReasonRecord*> WaitHistory::Between(
-    const std::string& shape_key, absl::Time from, absl::Time to,
-    size_t most) const {
-  std::vector<const WaitReasonRecord*> held;
+std::vector<const v1::WaitReason*> WaitHistory::Between(
+    const std::string& shape_key, absl::Time from, absl::Time to) const {
+  std::vector<const v1::WaitReason*> held;
   const auto shape = by_shape_.find(shape_key);
   if (shape == by_shape_.end()) return held;
-  for (auto number = shape->second.rbegin();
-       number != shape->second.rend() && held.size() < most; ++number) {
+  for (auto number = shape->second.rbegin(); number != shape->second.rend();
+       ++number) {
     const WaitReasonRecord& record = records_.at(*number);
-    if (record.since > to) continue;
-    if (!Holds(record) && record.until < from) break;
-    held.push_back(&record);
+    if (record.reason.since_us() > absl::ToUnixMicros(to)) continue;
+    if (!Holds(record) && record.reason.until_us() < absl::ToUnixMicros(from)) {
+      break;
+    }
+    held.push_back(&record.reason);
   }
   std::reverse(held.begin(), held.end());
   return held;

@@ -54,13 +54,11 @@ class WaitHistory {
   void Look(const WaitingLine& line, const NodeTable& nodes,
             const AttemptTable& attempts, Transition& transition);
 
-  // Why jobs of this shape waited at `at`; null when nothing is noted.  Valid
+  // Why jobs of this shape waited between the two times, oldest first.  Valid
   // until the next Look.
-  const WaitReasonRecord* At(const std::string& shape_key, absl::Time at) const;
-  // Those that held between the two times, oldest first, the `most` newest.
-  std::vector<const WaitReasonRecord*> Between(const std::string& shape_key,
-                                               absl::Time from, absl::Time to,
-                                               size_t most) const;
+  std::vector<const v1::WaitReason*> Between(const std::string& shape_key,
+                                             absl::Time from,
+                                             absl::Time to) const;
 
   size_t size() const { return records_.size(); }
   HistoryLevel Level() const { return kept_.Level("wait_reasons"); }
@@ -77,7 +75,7 @@ class WaitHistory {
   bool LookAt(const GangRequest& request, const NodeTable& nodes,
               const AttemptTable& attempts, int& diagnoses,
               Transition& transition);
-  void Note(const GangRequest& request, const Diagnosis& diagnosis, Open& open,
+  void Note(const GangRequest& request, v1::Blocker blocker, Open& open,
             Transition& transition);
   void CloseThoseGone(const WaitingLine& line, Transition& transition);
   void Close(uint64_t number, Transition& transition);

@@ -63,9 +63,9 @@ std::vector<std::string> FuzzSeeds() {
   job.checkpoints = {{.path = "/x/step-1", .step = 1}};
   head::WaitReasonRecord reason;
   reason.number = 7;
-  reason.shape = "2 workers of GPU=1";
-  reason.failures = {{.by = "resource", .what = "GPU", .nodes = 3}};
-  reason.holders = {{.resource = "GPU", .nodes = 1}};
+  reason.reason.mutable_blocker()->set_shape("2 workers of GPU=1");
+  reason.reason.mutable_blocker()->add_failures()->set_what("GPU");
+  reason.reason.mutable_blocker()->add_holders()->set_resource("GPU");
   head::AttemptRecord attempt;
   attempt.number = 1;
   attempt.parts = {{.ranks = {{.rank = 0, .gpu_ids = {"0"}}}}};

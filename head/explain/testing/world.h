@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "cohort/v1/cluster.pb.h"
 #include "common/random.h"
 #include "head/explain/diagnosis.h"
 #include "head/placement/placement.h"
@@ -113,8 +114,8 @@ class World {
   bool Holds(const GangRequest& request) const {
     return Fits(Nodes()->index(), request);
   }
-  FullDiagnosis Explain(const GangRequest& request) const {
-    return DiagnoseFully(*Nodes(), Attempts(), request);
+  Diagnosis Explain(const GangRequest& request) const {
+    return Diagnose(*Nodes(), Attempts(), request);
   }
 
   std::vector<Node>& nodes() { return nodes_; }
@@ -127,6 +128,36 @@ class World {
   std::vector<Node> nodes_;
   std::vector<AttemptRecord> attempts_;
 };
+
+// "3 of GPU held by JOB on 1".
+inline std::string HolderText(const std::string& resource, const JobId& job,
+                              Amount amount, int64_t nodes) {
+  return absl::StrCat(amount.ToString(), " of ", resource, " held by ",
+                      job.ToText(), " on ", nodes);
+}
+inline std::string HolderText(const v1::Holder& holder) {
+  return HolderText(holder.resource(), *JobId::FromBytes(holder.job_id()),
+                    Amount::FromTenThousandths(holder.amount()),
+                    holder.nodes());
+}
+
+// "array 6 JOB": elements that wait for the same.
+inline std::string ElementText(const std::string& kind, int64_t count,
+                               const std::optional<JobId>& first) {
+  return absl::StrCat(kind, " ", count, " ",
+                      first.has_value() ? first->ToText() : "");
+}
+inline std::vector<std::string> ElementTexts(
+    const v1::ExplainJobResponse& explanation) {
+  std::vector<std::string> texts;
+  for (const v1::WaitingElements& each : explanation.elements()) {
+    const auto first = JobId::FromBytes(each.first_id());
+    texts.push_back(
+        ElementText(each.kind(), each.count(),
+                    first.ok() ? std::optional<JobId>(*first) : std::nullopt));
+  }
+  return texts;
+}
 
 inline GangRequest Gang(
     int workers, const std::string& per_worker,
