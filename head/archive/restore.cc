@@ -127,8 +127,8 @@ absl::Status CopyFiles(const std::string& backup,
   }
   for (const BackupManifest::File& file : manifest.files) {
     const std::string from = absl::StrCat(backup, "/", file.name);
-    const absl::StatusOr<HashedFile> copied =
-        CopyAndHash(from, absl::StrCat(to, "/", file.name), 0600);
+    const absl::StatusOr<BackupManifest::File> copied =
+        CopyAndHash(from, to, file.name);
     std::string wrong;
     if (absl::IsNotFound(copied.status())) {
       wrong = "it is missing";
