@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "head/explain/line_trial.h"
+#include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_spec.h"
 
@@ -15,16 +15,25 @@ namespace {
 
 // Elements whose ends are tried.
 constexpr size_t kElementsTried = 16;
+// Requests of others that are tried, and jobs that the end of one releases.
+constexpr size_t kRivalsMax = 256;
 
 class ChangeFinder {
  public:
   ChangeFinder(const ClusterState& state, const JobRecord& job,
-               const Diagnosis& diagnosis, v1::ExplainJobResponse& out)
+               const Diagnosis& diagnosis, NodeTrial& trial,
+               v1::ExplainJobResponse& out)
       : state_(state),
         job_(job),
+        own_(RequestOf(*job.spec)),
         diagnosis_(diagnosis),
-        trial_(state, job),
-        out_(out) {}
+        trial_(trial),
+        out_(out) {
+    for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
+             job, 1, [](const GangRequest&) { return true; })) {
+      ahead_.insert(*each.request);
+    }
+  }
 
   void WithoutOthers() {
     if (diagnosis_.fits) return;
@@ -67,31 +76,81 @@ class ChangeFinder {
   }
 
  private:
-  // What could not be found out is not told.
-  bool IsTrue(std::optional<bool> found) {
-    if (!found.has_value()) out_.set_changes_complete(false);
-    return found.value_or(false);
+  // What those ask for who come into the line before the job by these ends.
+  void AddReleased(const std::set<JobId>& ended,
+                   std::set<GangRequest>& rivals) const {
+    std::vector<JobId> released;
+    for (const auto& [id, by] : state_.gates().after().KeptOnlyBy(ended)) {
+      for (const JobId& job : state_.jobs().Named(id)) {
+        if (released.size() > kRivalsMax) break;
+        released.push_back(job);
+      }
+    }
+    for (const JobId& job : ended) {
+      if (!job.IsElement()) continue;
+      const std::vector<JobId> next =
+          state_.gates().array().NextOf(job.array(), kElementsTried);
+      released.insert(released.end(), next.begin(), next.end());
+    }
+    for (const JobId& id : released) {
+      const JobRecord& job = *state_.jobs().Find(id);
+      if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
+      if (job.held || state_.gates().start_times().WaitOf(job)) continue;
+      if (WaitingLine::PlaceOf(job_) < WaitingLine::PlaceOf(job)) continue;
+      rivals.insert(RequestOf(*job.spec));
+    }
+  }
+
+  // Whether it is the job that starts once nodes are as `changed` says and jobs
+  // `ended` have ended.
+  bool Starts(const std::vector<NodeSnapshot>& changed,
+              const std::set<JobId>& ended) {
+    std::set<GangRequest> rivals = ahead_;
+    AddReleased(ended, rivals);
+    // Several nodes do not come, nor come free, at once: those behind may start
+    // on the first, but for those who ask for the same.
+    if (changed.size() > 1) {
+      const bool in_line = state_.line().Contains(job_);
+      for (const GangRequest* each : state_.line().Requests(kRivalsMax)) {
+        if (!in_line || *each != own_) rivals.insert(*each);
+      }
+    }
+    if (rivals.size() >= kRivalsMax) {
+      out_.set_changes_complete(false);
+      return false;
+    }
+    return trial_.Ask(changed, [&](const PlacementIndex& nodes) {
+      return Fits(nodes, own_) &&
+             std::none_of(rivals.begin(), rivals.end(),
+                          [&nodes](const GangRequest& rival) {
+                            return Fits(nodes, rival);
+                          });
+    });
   }
 
   bool StartsAfter(const Remedy& remedy) {
     if (remedy.ends.has_value()) return StartsWithout(*remedy.ends);
-    if (remedy.model.has_value()) return StartsOn(NewNodes(remedy), {});
+    if (remedy.model.has_value()) return Starts(NewNodes(remedy), {});
     std::vector<NodeSnapshot> opened;
     for (const NodeId& node : remedy.opened) {
       opened.push_back(state_.nodes().Imagine(node, {}));
     }
-    return StartsOn(opened, {});
+    return Starts(opened, {});
   }
 
-  // Several nodes do not come, nor come free, at once.
-  bool StartsOn(const std::vector<NodeSnapshot>& nodes,
-                const std::set<JobId>& ended) {
-    return IsTrue(trial_.Starts(nodes, ended)) &&
-           (nodes.size() == 1 || IsTrue(trial_.HasNoRival(nodes)));
-  }
-
+  // The nodes that an attempt of `job` is on, as they are without it.
   bool StartsWithout(const JobId& job) {
-    return StartsOn(trial_.NodesWithout(job), {job});
+    std::vector<NodeSnapshot> nodes;
+    const AttemptRecord* const attempt = state_.attempts().LastOf(job);
+    if (attempt == nullptr) return false;
+    for (const AttemptPart& part : attempt->parts) {
+      const NodeSnapshot* const node = state_.nodes().index().Find(part.node);
+      if (IsOver(part) || node == nullptr || node->gate != NodeGate::kOpen) {
+        continue;
+      }
+      nodes.push_back(state_.nodes().Imagine(part.node, {attempt->id}));
+    }
+    return Starts(nodes, {job});
   }
 
   // The end of the one job that it waits for gives it its place, and the room
@@ -137,8 +196,10 @@ class ChangeFinder {
 
   const ClusterState& state_;
   const JobRecord& job_;
+  const GangRequest own_;
+  std::set<GangRequest> ahead_;
   const Diagnosis& diagnosis_;
-  LineTrial trial_;
+  NodeTrial& trial_;
   v1::ExplainJobResponse& out_;
 };
 
@@ -146,9 +207,9 @@ class ChangeFinder {
 
 void FindChanges(const ClusterState& state, const JobRecord& job,
                  const std::vector<Wait>& others, const Diagnosis& diagnosis,
-                 v1::ExplainJobResponse& out) {
+                 NodeTrial& trial, v1::ExplainJobResponse& out) {
   out.set_changes_complete(true);
-  ChangeFinder finder(state, job, diagnosis, out);
+  ChangeFinder finder(state, job, diagnosis, trial, out);
   const auto later = state.later_store();
   if (later.has_value() && !diagnosis.fits) {
     finder.Add(

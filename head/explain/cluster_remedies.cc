@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -10,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/resource_text.h"
-#include "head/explain/node_trial.h"
 #include "head/explain/remedy.h"
 #include "head/placement/candidates.h"
 #include "head/placement/refusal.h"
@@ -50,51 +48,40 @@ class ClusterChanges {
  public:
   ClusterChanges(const NodeTable& nodes, const Holdings& holdings,
                  const GangRequest& request, const RemedyLimits& limits,
-                 PlanBudget budget, Remedies& remedies)
+                 NodeTrial& trial, int64_t plans, Remedies& remedies)
       : nodes_(nodes),
         holdings_(holdings),
         request_(request),
         limits_(limits),
-        budget_(budget),
+        trial_(trial),
+        plans_left_(plans),
         out_(remedies),
-        trial_(nodes.index()),
         missing_(request) {
     // A gang that must share a node is packed strictly, whoever says so.
     if (OnOneNode(request)) {
       missing_.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
     }
-    CopyNodesWithRoom();
+    Fit fit(request);
+    const Scope scope(nodes.index(), request.selector);
+    if (!InOneDomain(request)) {
+      rooms_[""] = RoomIn(scope.nodes(), fit, /*idle=*/false);
+      return;
+    }
+    for (const auto& [domain, group] :
+         scope.DomainsOf(request.topology.level)) {
+      rooms_[domain] = RoomIn(group, fit, /*idle=*/false);
+    }
   }
 
   void Find() {
     FindOpened();
     FindJob();
     // A new node has another name.
-    if (!SelectsByName(request_.selector) && !FindMoreNodes()) FindOtherNodes();
-    if (budget_.used_up() || !holdings_.complete) out_.complete = false;
+    if (!SelectsByName(request_.selector)) FindNewNodes();
+    if (plans_left_ <= 0 || !holdings_.complete) out_.complete = false;
   }
 
  private:
-  // As many as matter: of nodes that are alike no more than there are workers.
-  // The planner says of them what it says of all.
-  void CopyNodesWithRoom() {
-    for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
-      if (!FormAllows(*form, request_)) continue;
-      const int64_t capacity =
-          Capacity(*form, request_.per_worker, request_.num_workers);
-      if (capacity == 0) continue;
-      for (const auto& [labels, alike] : bucket.by_labels) {
-        int left = request_.num_workers;
-        for (const auto& [id, node] : alike) {
-          if (!LabelsFit(*node, request_)) continue;
-          rooms_[DomainOf(*node, request_)].Add(capacity, 1);
-          trial_.Copy(*node);
-          if (--left == 0) break;
-        }
-      }
-    }
-  }
-
   // Workers that lack room now in the domain.
   int64_t MissingIn(const std::string& domain) {
     return rooms_[domain].MissingFor(missing_);
@@ -112,11 +99,10 @@ class ClusterChanges {
   }
 
   bool FitsWith(std::span<const NodeSnapshot> changed) {
-    if (!budget_.Take()) return false;
-    trial_.Put(changed);
-    const bool fits = Fits(trial_.nodes(), request_);
-    trial_.Undo();
-    return fits;
+    return plans_left_-- > 0 &&
+           trial_.Ask(changed, [this](const PlacementIndex& nodes) {
+             return Fits(nodes, request_);
+           });
   }
 
   void Add(const char* kind, std::string text, std::string how, Remedy remedy) {
@@ -240,14 +226,15 @@ class ClusterChanges {
 
   // ---- more nodes ----
 
-  // How many idle nodes of this capacity are missing; INT64_MAX when none can
-  // do.
-  int64_t NodesMissing(int64_t capacity, int64_t missing) const {
+  // How many idle nodes like this one are missing; 0: none can do.
+  int64_t NodesMissing(const NodeSnapshot& node) {
+    const int64_t capacity =
+        IdleCapacity(FormOf(node), request_.per_worker, request_.num_workers);
+    if (capacity == 0 || !LabelsFit(node, request_)) return 0;
+    const int64_t missing = MissingIn(DomainOf(node, request_));
     switch (missing_.strategy) {
       case v1::PLACEMENT_STRATEGY_STRICT_PACK:
-        return capacity < request_.num_workers
-                   ? std::numeric_limits<int64_t>::max()
-                   : 1;
+        return capacity < request_.num_workers ? 0 : 1;
       case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
         return missing;
       default:
@@ -256,16 +243,38 @@ class ClusterChanges {
   }
 
   bool IsEnough(const Remedy& remedy) {
-    if (remedy.count > limits_.nodes_max) {
-      out_.complete = false;
-      return false;
-    }
-    return FitsWith(NewNodes(remedy));
+    if (remedy.count == 0) return false;
+    if (remedy.count <= limits_.nodes_max) return FitsWith(NewNodes(remedy));
+    out_.complete = false;
+    return false;
   }
 
-  // Nodes like one that could hold workers were it idle: as few as can be, and
-  // small ones.
-  bool FindMoreNodes() {
+  void FindNewNodes() {
+    Remedy more = FewestLikeOne();
+    if (IsEnough(more)) {
+      const NodeSnapshot& model = *more.model;
+      const std::string resources =
+          ResourcesText(model.total, SizeRounding::kUp);
+      return Add("MORE_NODES",
+                 absl::StrCat(more.count,
+                              more.count == 1 ? " more node" : " more nodes",
+                              " like ", model.name, " (", resources, ")"),
+                 "", std::move(more));
+    }
+    Remedy other;
+    other.model = NodeAskedFor();
+    other.count = NodesMissing(*other.model);
+    if (!IsEnough(other)) return;
+    const std::string model = NodeText(*other.model);
+    Add("OTHER_NODES",
+        other.count == 1
+            ? absl::StrCat("1 node with ", model)
+            : absl::StrCat(other.count, " nodes with ", model, " each"),
+        "", std::move(other));
+  }
+
+  // Of those that are known the fewest that could do, and the smallest.
+  Remedy FewestLikeOne() {
     Remedy best;
     const auto order = [](int64_t count, const NodeSnapshot& node) {
       return std::make_tuple(count, node.total.Get(kGpu), node.total.Get(kCpu),
@@ -273,37 +282,23 @@ class ClusterChanges {
     };
     for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
       if (!FormAllowsIdle(*form, request_)) continue;
-      const int64_t capacity =
-          IdleCapacity(*form, request_.per_worker, request_.num_workers);
-      if (capacity == 0) continue;
       for (const auto& [labels, alike] : bucket.by_labels) {
         const NodeSnapshot& node = *alike.begin()->second;
-        if (!LabelsFit(node, request_)) continue;
-        const int64_t count =
-            NodesMissing(capacity, MissingIn(DomainOf(node, request_)));
-        if (best.model.has_value() &&
-            order(best.count, *best.model) <= order(count, node)) {
+        const int64_t count = NodesMissing(node);
+        if (count == 0 || (best.count > 0 && order(best.count, *best.model) <
+                                                 order(count, node))) {
           continue;
         }
         best.model = node;
         best.count = count;
       }
     }
-    if (!best.model.has_value() ||
-        best.count == std::numeric_limits<int64_t>::max() || !IsEnough(best)) {
-      return false;
-    }
-    std::string text =
-        absl::StrCat(best.count, " more ", best.count == 1 ? "node" : "nodes",
-                     " like ", best.model->name, " (",
-                     ResourcesText(best.model->total, SizeRounding::kUp), ")");
-    Add("MORE_NODES", std::move(text), "", std::move(best));
-    return true;
+    return best;
   }
 
-  // Nodes unlike all that are known, each with room for one worker, or for all
-  // where they must share a node.
-  void FindOtherNodes() {
+  // Unlike all that are known, with room for one worker, or for all where they
+  // must share a node.
+  NodeSnapshot NodeAskedFor() const {
     NodeSnapshot node;
     for (const LabelSelector::Requirement& requirement :
          request_.selector.requirements()) {
@@ -317,20 +312,10 @@ class ClusterChanges {
     if (InOneDomain(request_)) {
       node.labels.try_emplace(request_.topology.level, Nearest().first);
     }
-    if (!LabelsFit(node, request_)) return;
     const int64_t workers = OnOneNode(request_) ? request_.num_workers : 1;
     node.total = request_.per_worker.Times(workers);
     GiveWholeGpus(workers, node);
-    const int64_t capacity =
-        IdleCapacity(FormOf(node), request_.per_worker, request_.num_workers);
-    Remedy remedy;
-    remedy.count = NodesMissing(capacity, MissingIn(DomainOf(node, request_)));
-    if (remedy.count == std::numeric_limits<int64_t>::max()) return;
-    const std::string text = absl::StrCat(
-        remedy.count, remedy.count == 1 ? " node" : " nodes", " with ",
-        NodeText(node), remedy.count == 1 ? "" : " each");
-    remedy.model = std::move(node);
-    if (IsEnough(remedy)) Add("OTHER_NODES", text, "", std::move(remedy));
+    return node;
   }
 
   // As a machine has them: of the model that is asked for, as many as the
@@ -354,9 +339,9 @@ class ClusterChanges {
   const Holdings& holdings_;
   const GangRequest& request_;
   const RemedyLimits& limits_;
-  PlanBudget budget_;
+  NodeTrial& trial_;
+  int64_t plans_left_;
   Remedies& out_;
-  NodeTrial trial_;
   std::map<std::string, Room> rooms_;  // by domain
   GangRequest missing_;                // as Room counts what is missing
 };
@@ -385,8 +370,9 @@ std::vector<NodeSnapshot> NewNodes(const Remedy& remedy) {
 
 void AddClusterRemedies(const NodeTable& nodes, const Holdings& holdings,
                         const GangRequest& request, const RemedyLimits& limits,
-                        PlanBudget budget, Remedies& remedies) {
-  ClusterChanges(nodes, holdings, request, limits, budget, remedies).Find();
+                        NodeTrial& trial, int64_t plans, Remedies& remedies) {
+  ClusterChanges(nodes, holdings, request, limits, trial, plans, remedies)
+      .Find();
 }
 
 }  // namespace cohort::head

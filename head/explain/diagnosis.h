@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "cohort/v1/explain.pb.h"
+#include "head/explain/node_trial.h"
 #include "head/explain/remedy.h"
 #include "head/placement/gang_request.h"
 #include "head/state/attempt_table.h"
@@ -15,8 +15,17 @@ namespace cohort::head {
 
 struct Diagnosis {
   bool fits = false;  // then nothing of what follows is said
-  // In the planner's words and in numbers (CountNodes), with those who hold
-  // most of each resource that is short.
+  // In the planner's words and in numbers, with those who hold most of each
+  // resource that is short.
+  //
+  // A node counts once, under the first of the things that keep it, in the
+  // order of Misfit::By; of resources under the one that it lacks most.  What
+  // is told of a shortage is of the nodes counted there or, where all are
+  // counted elsewhere, of all.  Workers that fit are counted up to the gang on
+  // each node; where each worker must have another node, one on each.
+  //
+  //   EX-1: nodes = nodes_that_fit + the sum over failures of their nodes.
+  //         With room for the whole gang on those that fit the request fits.
   v1::Blocker blocker;
   Remedies remedies;
 };
@@ -26,15 +35,15 @@ struct DiagnosisLimits {
   size_t holders_max = 5;
   // Looked at to find them and the jobs whose end helps: 10 ms.
   int64_t leases_max = 50'000;
-  bool find_remedies = true;
   RemedyLimits remedies;
 };
 
-// A pure function of the tables.  Bounded: linear in forms and label sets, and
-// in nodes and leases only as CountNodes and `limits` say; remedies also copy
-// the nodes.
+// A pure function of the tables; `trial` is of `nodes`, null: no remedies are
+// looked for.  Takes time linear in forms and label sets, in the nodes that
+// take no new work (with a selector on `host`, in all) and in leases as
+// `limits` say.
 Diagnosis Diagnose(const NodeTable& nodes, const AttemptTable& attempts,
-                   const GangRequest& request,
-                   const DiagnosisLimits& limits = {});
+                   const GangRequest& request, const DiagnosisLimits& limits,
+                   NodeTrial* trial);
 
 }  // namespace cohort::head

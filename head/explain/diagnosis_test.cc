@@ -214,7 +214,8 @@ TEST(DiagnosisTest, SaysSinceWhenNodesAreAway) {
   nodes->Withdraw(world.nodes()[0].record.id, absl::FromUnixSeconds(20));
   nodes->Withdraw(world.nodes()[1].record.id, absl::FromUnixSeconds(10));
 
-  const Diagnosis full = Diagnose(*nodes, world.Attempts(), Gang(1, "CPU=1"));
+  const Diagnosis full =
+      DiagnoseFully(*nodes, world.Attempts(), Gang(1, "CPU=1"));
 
   EXPECT_EQ(Failure(full, "state", "ABSENT").since, absl::FromUnixSeconds(10));
   EXPECT_EQ(Failure(full, "state", "SUSPECT").since, absl::FromUnixSeconds(30));
@@ -449,8 +450,8 @@ TEST(DiagnosisTest, StaysWithinItsLimits) {
   limits.leases_max = 3;
   limits.remedies.forms_max = 100;
 
-  const Diagnosis full =
-      Diagnose(*world.Nodes(), world.Attempts(), Gang(1, "CPU=20"), limits);
+  const Diagnosis full = DiagnoseFully(*world.Nodes(), world.Attempts(),
+                                       Gang(1, "CPU=20"), limits);
 
   EXPECT_FALSE(full.blocker.holders_complete());
   EXPECT_FALSE(full.remedies.complete);

@@ -26,22 +26,6 @@ constexpr size_t kAheadShown = 3;
 
 // ---- what else keeps it ----
 
-// Elements of an array that all find room now: `most` of them, or fewer.
-bool HasRoomFor(const ClusterState& state, const JobRecord& job,
-                int64_t elements) {
-  // Their workers together: a stricter thing than one after the other, and one
-  // question to the planner.
-  constexpr int64_t kElementsExplained = 64;
-  GangRequest request = RequestOf(*job.spec);
-  const bool is_apart =
-      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK ||
-      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD ||
-      !request.topology.level.empty();
-  if (elements > kElementsExplained || (elements > 1 && is_apart)) return false;
-  request.num_workers *= static_cast<int>(elements);
-  return Fits(state.nodes().index(), request);
-}
-
 // "; of these 2 are orphans ...": places whose end nobody knows.
 std::string OrphanPlaces(int64_t orphans) {
   if (orphans == 0) return "";
@@ -61,16 +45,17 @@ void AddPlaces(const ClusterState& state, const JobRecord& job, Wait& wait) {
   }
   wait.text += OrphanPlaces(
       static_cast<int64_t>(state.orphans().OfArray(job.id.array()).size()));
-  if (!HasRoomFor(state, job, before + 1)) return;
+  // The next one, where there is room for it.
+  if (before > 0) return;
   const int64_t admitted = places.AdmittedOf(job.id.array());
-  const int64_t limit = admitted + before + 1;
   const std::string& spec = job.spec->array();
   wait.lifted_by.push_back(
       {.kind = "RAISE_ARRAY_LIMIT",
        .of_request = true,
-       .text = absl::StrCat(limit, " elements at once instead of ", admitted),
+       .text = absl::StrCat(admitted + 1, " elements at once instead of ",
+                            admitted),
        .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
-                           limit)});
+                           admitted + 1)});
 }
 
 std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
@@ -194,17 +179,8 @@ std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
 }
 
-// Of a time of which it is not remembered what the job did.
-std::string WhyOthersWaited(const WaitHistory& waits, const JobRecord& job,
-                            absl::Time at) {
-  const auto reasons = waits.Between(ShapeKeyOf(RequestOf(*job.spec)), at, at);
-  if (reasons.empty()) return "";
-  return absl::StrCat("; jobs that ask for the same waited: ",
-                      reasons.back()->blocker().text());
-}
-
-std::string WhyThen(const WaitHistory& history, const JobRecord& job,
-                    absl::Time at, const std::vector<v1::WaitReason>& waits) {
+std::string WhyThen(const JobRecord& job, absl::Time at,
+                    const std::vector<v1::WaitReason>& waits) {
   if (at < job.submitted_at) {
     return absl::StrCat("it was submitted later, at ",
                         TimeText(job.submitted_at));
@@ -223,9 +199,7 @@ std::string WhyThen(const WaitHistory& history, const JobRecord& job,
     return "it stood in line; why there was no room had not been noted yet";
   }
   const v1::Blocker& first = waits.front().blocker();
-  if (first.kind() == LowerEnumText(v1::WAIT_KIND_UNKNOWN)) {
-    return absl::StrCat(first.text(), WhyOthersWaited(history, job, at));
-  }
+  if (first.kind() == LowerEnumText(v1::WAIT_KIND_UNKNOWN)) return first.text();
   std::vector<std::string> texts;
   for (const v1::WaitReason& wait : waits) {
     texts.push_back(wait.blocker().text());
@@ -370,12 +344,14 @@ class Elements {
 }  // namespace
 
 const Diagnosis& Explainer::DiagnosisOf(const ClusterState& state,
-                                        const GangRequest& request) {
+                                        const GangRequest& request,
+                                        NodeTrial& trial) {
   if (diagnoses_.size() >= kDiagnosesMax) diagnoses_.clear();
   const auto [place, fresh] = diagnoses_.try_emplace(request);
   Diagnosed& diagnosed = place->second;
   if (fresh || diagnosed.version != state.nodes().version()) {
-    diagnosed.diagnosis = Diagnose(state.nodes(), state.attempts(), request);
+    diagnosed.diagnosis =
+        Diagnose(state.nodes(), state.attempts(), request, {}, &trial);
     diagnosed.version = state.nodes().version();
   }
   return diagnosed.diagnosis;
@@ -397,7 +373,7 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
     std::erase_if(past, [&when](const v1::WaitReason& wait) {
       return !Held(wait, *when.at);
     });
-    out.set_summary(WhyThen(waits_, job, *when.at, past));
+    out.set_summary(WhyThen(job, *when.at, past));
   } else if (past.size() > kHistoryMax) {
     past.erase(past.begin(), past.end() - kHistoryMax);
   }
@@ -411,8 +387,9 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   for (const Wait& wait : others) AddBlocker(wait.kind, wait.text, out);
   const GangRequest request = RequestOf(*job.spec);
   AddAhead(state, job, request, *out.mutable_ahead());
-  const Diagnosis& diagnosis = DiagnosisOf(state, request);
-  FindChanges(state, job, others, diagnosis, out);
+  NodeTrial trial(state.nodes().index());
+  const Diagnosis& diagnosis = DiagnosisOf(state, request, trial);
+  FindChanges(state, job, others, diagnosis, trial, out);
   const auto later = state.later_store();
   // Beside the others, as other changes help in spite of it.
   if (!diagnosis.fits && later.has_value()) {

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "head/explain/diagnosis.h"
+#include "head/explain/node_trial.h"
 #include "head/explain/wait_history.h"
 #include "head/placement/gang_request.h"
 #include "head/state/cluster_state.h"
@@ -65,7 +66,7 @@ class Explainer {
 
   // Costs nothing while nothing has changed.  Valid until the next call.
   const Diagnosis& DiagnosisOf(const ClusterState& state,
-                               const GangRequest& request);
+                               const GangRequest& request, NodeTrial& trial);
 
   WaitHistory waits_;
   std::map<GangRequest, Diagnosed> diagnoses_;

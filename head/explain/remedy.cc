@@ -59,8 +59,8 @@ std::string FlagFor(const std::string& resource, Amount amount) {
 class RequestChanges {
  public:
   RequestChanges(const PlacementIndex& nodes, const GangRequest& request,
-                 PlanBudget budget, Remedies& remedies)
-      : nodes_(nodes), request_(request), budget_(budget), out_(remedies) {}
+                 int64_t plans, Remedies& remedies)
+      : nodes_(nodes), request_(request), plans_left_(plans), out_(remedies) {}
 
   void Find() {
     FindTopology();
@@ -84,12 +84,12 @@ class RequestChanges {
     }
     FindLess();
     FindFewer();
-    if (budget_.used_up()) out_.complete = false;
+    if (plans_left_ <= 0) out_.complete = false;
   }
 
  private:
   bool FitsAs(const GangRequest& changed) {
-    return budget_.Take() && Fits(nodes_, changed);
+    return plans_left_-- > 0 && Fits(nodes_, changed);
   }
 
   static Remedy Of(const char* kind, GangRequest changed, std::string text,
@@ -219,21 +219,23 @@ class RequestChanges {
 
   const PlacementIndex& nodes_;
   const GangRequest& request_;
-  PlanBudget budget_;
+  int64_t plans_left_;
   Remedies& out_;
 };
 
 }  // namespace
 
 Remedies FindRemedies(const NodeTable& nodes, const Holdings& holdings,
-                      const GangRequest& request, const RemedyLimits& limits) {
+                      const GangRequest& request, const RemedyLimits& limits,
+                      NodeTrial& trial) {
   Remedies remedies;
   if (!request.fault.empty()) return remedies;
   const auto forms = static_cast<int64_t>(nodes.index().all().buckets().size());
   // Half of the plans each, so that neither half starves the other.
-  const PlanBudget half(limits.forms_max / 2, forms + request.num_workers);
-  RequestChanges(nodes.index(), request, half, remedies).Find();
-  AddClusterRemedies(nodes, holdings, request, limits, half, remedies);
+  const int64_t plans =
+      1 + limits.forms_max / 2 / (forms + request.num_workers);
+  RequestChanges(nodes.index(), request, plans, remedies).Find();
+  AddClusterRemedies(nodes, holdings, request, limits, trial, plans, remedies);
   return remedies;
 }
 

@@ -8,6 +8,7 @@
 #include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/explain/holdings.h"
+#include "head/explain/node_trial.h"
 #include "head/placement/gang_request.h"
 #include "head/placement/node_form.h"
 #include "head/state/node_table.h"
@@ -49,35 +50,19 @@ struct Remedies {
 //   EX-2: the planner has a plan once any one of them is made, and none for a
 //         smaller one of its kind; that is looked at before it is told.
 //
-// REQUIRES: the planner has no plan for `request` now, and `holdings` are its.
+// REQUIRES: the planner has no plan for `request` now, `holdings` are its, and
+// `trial` is of `nodes`.
 Remedies FindRemedies(const NodeTable& nodes, const Holdings& holdings,
-                      const GangRequest& request, const RemedyLimits& limits);
+                      const GangRequest& request, const RemedyLimits& limits,
+                      NodeTrial& trial);
 
 // `remedy.count` nodes like `remedy.model`: idle, with ids that no node has.
 std::vector<NodeSnapshot> NewNodes(const Remedy& remedy);
 
-// How many plans may still be made.  Thread-compatible.
-class PlanBudget {
- public:
-  PlanBudget(int64_t forms_max, int64_t forms_per_plan)
-      : left_(forms_max), each_(forms_per_plan) {}
-
-  // False when they are used up.
-  bool Take() {
-    if (left_ <= 0) return false;
-    left_ -= each_;
-    return true;
-  }
-  bool used_up() const { return left_ <= 0; }
-
- private:
-  int64_t left_;
-  int64_t each_;
-};
-
-// The part of FindRemedies that changes the cluster.
+// The part of FindRemedies that changes the cluster: with so many plans at
+// most.
 void AddClusterRemedies(const NodeTable& nodes, const Holdings& holdings,
                         const GangRequest& request, const RemedyLimits& limits,
-                        PlanBudget budget, Remedies& remedies);
+                        NodeTrial& trial, int64_t plans, Remedies& remedies);
 
 }  // namespace cohort::head

@@ -1,7 +1,6 @@
 #include "head/explain/wait_history.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,170 +62,144 @@ std::string ShapeKeyOf(const GangRequest& request) {
 WaitHistory::WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
                          std::vector<WaitReasonRecord> records)
     : limits_(limits), clock_(clock), kept_(caps, clock) {
-  std::vector<HistoryLine<uint64_t>::Loaded> kept;
+  std::vector<HistoryLine<Key>::Loaded> kept;
   for (WaitReasonRecord& record : records) {
-    if (Holds(record)) unmet_.insert(record.number);
-    const absl::Time at = Holds(record)
-                              ? clock_.Wall()
-                              : absl::FromUnixMicros(record.reason.until_us());
-    kept.push_back({record.number, at, BytesOf(record)});
-    Insert(std::move(record));
+    const bool holds = Holds(record);
+    if (holds) open_.try_emplace(record.shape_key);
+    kept.push_back(
+        {{record.shape_key, record.number},
+         holds ? clock_.Wall() : absl::FromUnixMicros(record.reason.until_us()),
+         BytesOf(record)});
+    next_number_ = std::max(next_number_, record.number + 1);
+    shapes_[record.shape_key].emplace(record.number, std::move(record));
   }
   std::stable_sort(kept.begin(), kept.end(),
                    [](const auto& a, const auto& b) { return a.at < b.at; });
   kept_.Load(kept);
 }
 
-void WaitHistory::Insert(WaitReasonRecord record) {
-  next_number_ = std::max(next_number_, record.number + 1);
-  by_shape_[record.shape_key].insert(record.number);
-  records_.emplace(record.number, std::move(record));
-}
-
-void WaitHistory::Drop(uint64_t number) {
-  const auto found = records_.find(number);
-  const auto shape = by_shape_.find(found->second.shape_key);
-  shape->second.erase(number);
-  if (shape->second.empty()) by_shape_.erase(shape);
-  kept_.Trim(number);
-  unmet_.erase(number);
-  records_.erase(found);
-}
-
 void WaitHistory::Look(const WaitingLine& line, const NodeTable& nodes,
                        const AttemptTable& attempts, Transition& transition) {
-  CloseThoseGone(line, transition);
-  int diagnoses = 0;
+  int diagnoses_left = limits_.diagnoses_per_look;
   for (int step = 0; step < limits_.steps_per_look; ++step) {
     const GangRequest* const next =
         line.NextRefused(at_.has_value() ? &*at_ : nullptr);
     if (next == nullptr) {
       at_.reset();
-      // Round: what nobody waits for any more was over before the restart.
-      while (!unmet_.empty() && !line.Next().has_value()) {
-        Close(*unmet_.begin(), transition);
-      }
+      went_round_ = true;
       break;
     }
-    if (!LookAt(*next, nodes, attempts, diagnoses, transition)) break;
+    if (!LookAt(*next, nodes, attempts, diagnoses_left, transition)) break;
     at_ = *next;
   }
+  CloseThoseGone(line, transition);
   Trim(transition);
 }
 
 bool WaitHistory::LookAt(const GangRequest& request, const NodeTable& nodes,
-                         const AttemptTable& attempts, int& diagnoses,
+                         const AttemptTable& attempts, int& diagnoses_left,
                          Transition& transition) {
+  const std::string key = ShapeKeyOf(request);
   const absl::Duration now = clock_.Monotonic();
-  const auto [place, fresh] = open_.try_emplace(request);
-  Open& open = place->second;
   const uint64_t version = nodes.index().version();
-  if (!fresh &&
-      (open.version == version || now - open.looked_at < limits_.pace)) {
+  const auto known = open_.find(key);
+  if (known != open_.end() && known->second.request.has_value() &&
+      (known->second.version == version ||
+       now - known->second.looked_at < limits_.pace)) {
     return true;
   }
-  if (diagnoses == limits_.diagnoses_per_look) {
-    if (fresh) open_.erase(place);
-    return false;
-  }
-  ++diagnoses;
-  open.version = version;
-  open.looked_at = now;
+  if (diagnoses_left-- == 0) return false;
+  open_[key] = {.request = request, .version = version, .looked_at = now};
   DiagnosisLimits limits;
   limits.holders_max = kHoldersMax;
   limits.leases_max = limits_.leases_max;
-  limits.find_remedies = false;
-  Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits);
-  if (!diagnosis.fits) {
-    Note(request, std::move(diagnosis.blocker), open, transition);
-  }
+  Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits, nullptr);
+  if (!diagnosis.fits) Note(key, std::move(diagnosis.blocker), transition);
   return true;
 }
 
-void WaitHistory::Note(const GangRequest& request, v1::Blocker blocker,
-                       Open& open, Transition& transition) {
+void WaitHistory::Note(const std::string& shape_key, v1::Blocker blocker,
+                       Transition& transition) {
   Cut(blocker);
-  WaitReasonRecord record{.shape_key = ShapeKeyOf(request), .reason = {}};
-  if (open.number == 0) {
-    // It may have waited before a restart too.
-    const auto known = by_shape_.find(record.shape_key);
-    if (known != by_shape_.end()) {
-      const uint64_t last = *known->second.rbegin();
-      if (unmet_.erase(last) > 0) open.number = last;
-    }
+  if (WaitReasonRecord* const last = Holding(shape_key)) {
+    if (SameReason(last->reason.blocker(), blocker)) return;
+    Close(*last, transition);
   }
-  const auto last = records_.find(open.number);
-  if (last != records_.end() && Holds(last->second)) {
-    if (SameReason(last->second.reason.blocker(), blocker)) return;
-    Close(open.number, transition);
-  }
+  WaitReasonRecord record{
+      .number = next_number_++, .shape_key = shape_key, .reason = {}};
   // As people are shown it, so that they can ask for it.
   record.reason.set_since_us(1'000 * absl::ToUnixMillis(clock_.Wall()));
   *record.reason.mutable_blocker() = std::move(blocker);
-  record.number = next_number_++;
-  open.number = record.number;
   transition.Put(record);
-  kept_.Put(record.number, BytesOf(record));
-  Insert(std::move(record));
+  kept_.Put({shape_key, record.number}, BytesOf(record));
+  shapes_[shape_key].emplace(record.number, std::move(record));
 }
 
 void WaitHistory::CloseThoseGone(const WaitingLine& line,
                                  Transition& transition) {
-  auto at =
-      closing_at_.has_value() ? open_.upper_bound(*closing_at_) : open_.begin();
+  auto at = open_.upper_bound(closing_at_);
   for (int step = 0; step < limits_.steps_per_look && at != open_.end();
        ++step) {
-    if (line.Waits(at->first)) {
+    closing_at_ = at->first;
+    const std::optional<GangRequest>& request = at->second.request;
+    // What was not met in a whole round was over before the restart.
+    const bool waits = request.has_value()
+                           ? line.Waits(*request)
+                           : !went_round_ || line.Next().has_value();
+    if (waits) {
       ++at;
-    } else {
-      Close(at->second.number, transition);
-      at = open_.erase(at);
+      continue;
     }
+    WaitReasonRecord* const last = Holding(at->first);
+    if (last != nullptr) Close(*last, transition);
+    at = open_.erase(at);
   }
-  closing_at_.reset();
-  if (at != open_.end() && at != open_.begin()) {
-    closing_at_ = std::prev(at)->first;
-  }
+  if (at == open_.end()) closing_at_.clear();
 }
 
-void WaitHistory::Close(uint64_t number, Transition& transition) {
-  unmet_.erase(number);
-  const auto found = records_.find(number);
-  if (found == records_.end() || !Holds(found->second)) return;
-  found->second.reason.set_until_us(absl::ToUnixMicros(clock_.Wall()));
-  transition.Put(found->second);
-  kept_.Put(number, BytesOf(found->second));
-  kept_.Renew(number);
+WaitReasonRecord* WaitHistory::Holding(const std::string& shape_key) {
+  const auto shape = shapes_.find(shape_key);
+  if (shape == shapes_.end()) return nullptr;
+  WaitReasonRecord& last = shape->second.rbegin()->second;
+  return Holds(last) ? &last : nullptr;
+}
+
+void WaitHistory::Close(WaitReasonRecord& record, Transition& transition) {
+  record.reason.set_until_us(absl::ToUnixMicros(clock_.Wall()));
+  transition.Put(record);
+  const Key key(record.shape_key, record.number);
+  kept_.Put(key, BytesOf(record));
+  kept_.Renew(key);
 }
 
 void WaitHistory::Trim(Transition& transition) {
   for (size_t i = 0; i < kTrimmedAtOnce; ++i) {
-    const std::optional<uint64_t> number = kept_.Due();
-    if (!number.has_value()) return;
-    if (Holds(records_.at(*number)) && kept_.IsOld(*number)) {
-      kept_.Renew(*number);
+    const std::optional<Key> key = kept_.Due();
+    if (!key.has_value()) return;
+    const auto shape = shapes_.find(key->first);
+    if (Holds(shape->second.at(key->second)) && kept_.IsOld(*key)) {
+      kept_.Renew(*key);
       continue;
     }
-    transition.Delete<WaitReasonRecord>(*number);
-    Drop(*number);
+    transition.Delete<WaitReasonRecord>(key->second);
+    kept_.Trim(*key);
+    shape->second.erase(key->second);
+    if (shape->second.empty()) shapes_.erase(shape);
   }
 }
 
 std::vector<const v1::WaitReason*> WaitHistory::Between(
     const std::string& shape_key, absl::Time from, absl::Time to) const {
   std::vector<const v1::WaitReason*> held;
-  const auto shape = by_shape_.find(shape_key);
-  if (shape == by_shape_.end()) return held;
-  for (auto number = shape->second.rbegin(); number != shape->second.rend();
-       ++number) {
-    const WaitReasonRecord& record = records_.at(*number);
+  const auto shape = shapes_.find(shape_key);
+  if (shape == shapes_.end()) return held;
+  for (const auto& [number, record] : shape->second) {
     if (record.reason.since_us() > absl::ToUnixMicros(to)) continue;
     if (!Holds(record) && record.reason.until_us() < absl::ToUnixMicros(from)) {
-      break;
+      continue;
     }
     held.push_back(&record.reason);
   }
-  std::reverse(held.begin(), held.end());
   return held;
 }
 

@@ -164,7 +164,7 @@ TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
   AddNode(2);
   for (int cpus = 3; cpus < 13; ++cpus) Wait(cpus);
   while (Look() > 0) {
-    ASSERT_LE(history_->size(), 5u);
+    ASSERT_LE(history_->size(), 5);
   }
   EXPECT_THAT(Rows(), SizeIs(5));
 
@@ -173,7 +173,7 @@ TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
   Start();
   Look();
   EXPECT_LE(history_->Level().bytes, caps_.bytes_max);
-  EXPECT_EQ(Rows().size(), history_->size());
+  EXPECT_THAT(Rows(), SizeIs(history_->size()));
 
   line_ = WaitingLine();
   while (Look() > 0) {

@@ -28,6 +28,14 @@ inline ResourceSet Resources(const std::string& text) {
   return text.empty() ? ResourceSet() : *ParseResources(text);
 }
 
+inline Diagnosis DiagnoseFully(const NodeTable& nodes,
+                               const AttemptTable& attempts,
+                               const GangRequest& request,
+                               const DiagnosisLimits& limits = {}) {
+  NodeTrial trial(nodes.index());
+  return Diagnose(nodes, attempts, request, limits, &trial);
+}
+
 // A cluster as a value, from which tables are built again after each change.
 class World {
  public:
@@ -115,7 +123,7 @@ class World {
     return Fits(Nodes()->index(), request);
   }
   Diagnosis Explain(const GangRequest& request) const {
-    return Diagnose(*Nodes(), Attempts(), request);
+    return DiagnoseFully(*Nodes(), Attempts(), request);
   }
 
   std::vector<Node>& nodes() { return nodes_; }
