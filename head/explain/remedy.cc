@@ -63,21 +63,32 @@ class RequestChanges {
       : nodes_(nodes), request_(request), plans_left_(plans), out_(remedies) {}
 
   void Find() {
-    FindTopology();
-    FindStrategy();
+    if (request_.topology.required) {
+      Remedy prefer = Changed("PREFER_TOPOLOGY");
+      prefer.request.topology.required = false;
+      const std::string& level = request_.topology.level;
+      AddIfFits(prefer,
+                absl::StrCat("prefer one ", level, " instead of requiring it"),
+                absl::StrCat("--prefer-same ", level));
+    }
+    if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
+      TryStrategy(v1::PLACEMENT_STRATEGY_PACK);
+    } else if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
+      TryStrategy(v1::PLACEMENT_STRATEGY_SPREAD);
+    }
     for (const std::string& taint : TaintsInTheWay()) {
-      GangRequest changed = request_;
-      changed.tolerations.push_back(*Toleration::Parse(taint));
-      std::sort(changed.tolerations.begin(), changed.tolerations.end());
-      AddIfFits("TOLERATE_TAINT", changed,
-                absl::StrCat("tolerate the taint ", taint),
+      Remedy tolerate = Changed("TOLERATE_TAINT");
+      std::vector<Toleration>& tolerations = tolerate.request.tolerations;
+      tolerations.push_back(*Toleration::Parse(taint));
+      std::sort(tolerations.begin(), tolerations.end());
+      AddIfFits(tolerate, absl::StrCat("tolerate the taint ", taint),
                 absl::StrCat("--tolerate '", taint, "'"));
     }
-    FindSelectors();
+    TryWithoutSelectors();
     if (!request_.accelerator_type.empty()) {
-      GangRequest changed = request_;
-      changed.accelerator_type.clear();
-      AddIfFits("ANY_ACCELERATOR", changed,
+      Remedy any = Changed("ANY_ACCELERATOR");
+      any.request.accelerator_type.clear();
+      AddIfFits(any,
                 absl::StrCat("any accelerator instead of ",
                              request_.accelerator_type),
                 "");
@@ -88,49 +99,32 @@ class RequestChanges {
   }
 
  private:
+  Remedy Changed(const char* kind) const {
+    Remedy remedy;
+    remedy.told.set_kind(kind);
+    remedy.told.set_of_request(true);
+    remedy.request = request_;
+    return remedy;
+  }
+
   bool FitsAs(const GangRequest& changed) {
     return plans_left_-- > 0 && Fits(nodes_, changed);
   }
 
-  static Remedy Of(const char* kind, GangRequest changed, std::string text,
-                   std::string how) {
-    Remedy remedy;
-    remedy.told.set_kind(kind);
-    remedy.told.set_of_request(true);
-    remedy.told.set_text(std::move(text));
-    remedy.told.set_how(std::move(how));
-    remedy.request = std::move(changed);
-    return remedy;
-  }
-
-  bool AddIfFits(const char* kind, const GangRequest& changed, std::string text,
-                 std::string how) {
-    if (!FitsAs(changed)) return false;
-    out_.found.push_back(Of(kind, changed, std::move(text), std::move(how)));
+  bool AddIfFits(Remedy& remedy, const std::string& text,
+                 const std::string& how) {
+    if (!FitsAs(remedy.request)) return false;
+    remedy.told.set_text(text);
+    remedy.told.set_how(how);
+    out_.found.push_back(std::move(remedy));
     return true;
   }
 
-  void FindTopology() {
-    if (!request_.topology.required) return;
-    GangRequest changed = request_;
-    changed.topology.required = false;
-    const std::string& level = request_.topology.level;
-    AddIfFits("PREFER_TOPOLOGY", changed,
-              absl::StrCat("prefer one ", level, " instead of requiring it"),
-              absl::StrCat("--prefer-same ", level));
-  }
-
-  void FindStrategy() {
-    GangRequest changed = request_;
-    if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
-      changed.strategy = v1::PLACEMENT_STRATEGY_PACK;
-    } else if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
-      changed.strategy = v1::PLACEMENT_STRATEGY_SPREAD;
-    } else {
-      return;
-    }
-    const char* const name = StrategyName(changed.strategy);
-    AddIfFits("OTHER_STRATEGY", changed, absl::StrCat("strategy ", name),
+  void TryStrategy(PlacementStrategy strategy) {
+    Remedy other = Changed("OTHER_STRATEGY");
+    other.request.strategy = strategy;
+    const char* const name = StrategyName(strategy);
+    AddIfFits(other, absl::StrCat("strategy ", name),
               absl::StrCat("--strategy ", name));
   }
 
@@ -148,14 +142,14 @@ class RequestChanges {
   }
 
   bool TryWithout(const std::string& dropped, const LabelSelector& rest) {
-    GangRequest changed = request_;
-    changed.selector = rest;
-    return AddIfFits("DROP_SELECTOR", changed,
-                     absl::StrCat("without the selector ", dropped), "");
+    Remedy without = Changed("DROP_SELECTOR");
+    without.request.selector = rest;
+    return AddIfFits(without, absl::StrCat("without the selector ", dropped),
+                     "");
   }
 
   // One requirement, or all when no single one is enough.
-  void FindSelectors() {
+  void TryWithoutSelectors() {
     std::vector<std::string> all;
     for (const auto& requirement : request_.selector.requirements()) {
       all.push_back(requirement.ToString());
@@ -172,49 +166,48 @@ class RequestChanges {
 
   // The smallest part given up first.
   void FindLess() {
-    std::vector<std::pair<double, Remedy>> less;
+    std::vector<std::pair<double, Remedy>> all;
     for (const ResourceSet::Entry& need : request_.per_worker) {
       const auto& [name, asked] = need;
       const int64_t step = StepOf(need).ten_thousandths();
-      GangRequest changed = request_;
+      Remedy less = Changed("LESS_OF_RESOURCE");
+      Amount left;
       const auto give = [&](int64_t steps) {
-        changed.per_worker.Set(name, Amount::FromTenThousandths(steps * step));
+        left = Amount::FromTenThousandths(steps * step);
+        less.request.per_worker.Set(name, left);
       };
       const int64_t steps =
           Largest((asked.ten_thousandths() - 1) / step, [&](int64_t n) {
             give(n);
-            return FitsAs(changed);
+            return FitsAs(less.request);
           });
       if (steps == 0) continue;
       give(steps);
-      const Amount left = changed.per_worker.Get(name);
-      less.emplace_back(
-          1 - left.ToDouble() / asked.ToDouble(),
-          Of("LESS_OF_RESOURCE", changed,
-             absl::StrCat(name, " ", Exact(name, left), " a worker instead of ",
-                          Exact(name, asked)),
-             FlagFor(name, left)));
+      less.told.set_text(absl::StrCat(name, " ", Exact(name, left),
+                                      " a worker instead of ",
+                                      Exact(name, asked)));
+      less.told.set_how(FlagFor(name, left));
+      all.emplace_back(1 - left.ToDouble() / asked.ToDouble(), std::move(less));
     }
-    std::stable_sort(
-        less.begin(), less.end(),
-        [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [part, remedy] : less) out_.found.push_back(std::move(remedy));
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.first < b.first;
+    });
+    for (auto& [part, less] : all) out_.found.push_back(std::move(less));
   }
 
   void FindFewer() {
-    GangRequest changed = request_;
-    const int64_t workers =
-        Largest(request_.num_workers - 1, [&](int64_t fewer) {
-          changed.num_workers = static_cast<int>(fewer);
-          return FitsAs(changed);
-        });
+    Remedy fewer = Changed("FEWER_WORKERS");
+    const int64_t workers = Largest(request_.num_workers - 1, [&](int64_t n) {
+      fewer.request.num_workers = static_cast<int>(n);
+      return FitsAs(fewer.request);
+    });
     if (workers == 0) return;
-    changed.num_workers = static_cast<int>(workers);
-    out_.found.push_back(
-        Of("FEWER_WORKERS", changed,
-           absl::StrCat(workers, workers == 1 ? " worker" : " workers",
-                        " instead of ", request_.num_workers),
-           absl::StrCat("--num-workers ", workers)));
+    fewer.request.num_workers = static_cast<int>(workers);
+    fewer.told.set_text(absl::StrCat(workers,
+                                     workers == 1 ? " worker" : " workers",
+                                     " instead of ", request_.num_workers));
+    fewer.told.set_how(absl::StrCat("--num-workers ", workers));
+    out_.found.push_back(std::move(fewer));
   }
 
   const PlacementIndex& nodes_;

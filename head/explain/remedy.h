@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "cohort/v1/explain.pb.h"
 #include "common/job_id.h"
+#include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/explain/holdings.h"
 #include "head/explain/node_trial.h"
 #include "head/placement/gang_request.h"
 #include "head/placement/node_form.h"
@@ -16,6 +19,32 @@
 // The smallest changes of a request, or of the cluster, that would let it
 // start.
 namespace cohort::head {
+
+// What a job holds of the nodes that a request could use: by leases, and by
+// orphans, whose room no job's end makes free.
+struct Holding {
+  std::set<NodeId> nodes;
+  ResourceSet resources;
+  std::set<AttemptId> attempts;  // that have leases; none: all are orphans
+  ResourceSet everywhere;        // by leases, on other nodes too
+  // Workers of the request that its end makes room for, at most.
+  int64_t gain = 0;
+
+  // What a person would rather see end: little.
+  auto Size() const {
+    return std::make_tuple(everywhere.Get(kGpu), everywhere.Get(kCpu),
+                           everywhere.Get(kMemory));
+  }
+};
+
+struct Holdings {
+  std::map<JobId, Holding> jobs;
+  // False when more is held than was looked at.
+  bool complete = true;
+};
+
+// Whether labels and name let the request use the node.
+bool LabelsFit(const NodeSnapshot& node, const GangRequest& request);
 
 // One change by itself, after which the planner has a plan.
 struct Remedy {
