@@ -15,7 +15,6 @@
 #include "common/status_util.h"
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
-#include "head/services/explanation_wire.h"
 #include "head/services/orphan_service.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
@@ -400,10 +399,9 @@ void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
   const bool read_only = !host_.Writable(Admission::kNode).ok();
   const JobRecord* const job = (*state)->jobs().Find(id);
   AnswerWhenDurable<v1::ExplainJobResponse>(
-      ToWire(job != nullptr
-                 ? host_.explainer().Explain(**state, *job, read_only, when)
-                 : host_.explainer().ExplainArray(**state, id, read_only, when),
-             (*state)->jobs()),
+      job != nullptr
+          ? host_.explainer().Explain(**state, *job, read_only, when)
+          : host_.explainer().ExplainArray(**state, id, read_only, when),
       std::move(reply));
 }
 
