@@ -226,11 +226,11 @@ void AppendChanges(const Explanation& explanation, std::string* text) {
 }
 
 void AppendHistory(const v1::WaitReason& reason, std::string* text) {
-  absl::StrAppend(text, "\n", TimeText(absl::FromUnixMicros(reason.since_us())), " to ",
-                  reason.until_us() != 0
-                      ? TimeText(absl::FromUnixMicros(reason.until_us()))
-                      : "now", "\n  ",
-                  OneLine(reason.blocker().text()), "\n");
+  absl::StrAppend(
+      text, "\n", TimeText(absl::FromUnixMicros(reason.since_us())), " to ",
+      reason.until_us() != 0 ? TimeText(absl::FromUnixMicros(reason.until_us()))
+                             : "now",
+      "\n  ", OneLine(reason.blocker().text()), "\n");
 }
 
 // What they wait for, in a few words.

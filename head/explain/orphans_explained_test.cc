@@ -75,7 +75,8 @@ TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
                     HasSubstr("cohort end " + AttemptOf(one).ToHex())));
   const v1::ExplainJobResponse waits =
       explainer_.Explain(*state_, Job(job), /*read_only=*/false);
-  EXPECT_THAT(waits.summary(), HasSubstr("cohort end " + AttemptOf(two).ToHex()));
+  EXPECT_THAT(waits.summary(),
+              HasSubstr("cohort end " + AttemptOf(two).ToHex()));
   ASSERT_THAT(waits.blockers(), SizeIs(1));
   EXPECT_EQ(waits.blockers(0).kind(), "orphan") << "it has its room";
   ASSERT_THAT(waits.changes(), SizeIs(1)) << "it cannot be adopted";

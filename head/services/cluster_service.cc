@@ -1,7 +1,7 @@
 #include "head/services/cluster_service.h"
 
-#include <functional>
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -204,19 +204,17 @@ void ClusterService::SubmitJob(const Context& context,
 }
 
 template <typename Req, typename Resp, typename Change>
-void ClusterService::ChangeJob(
-    const Context& context, const Req& request,
-    Change change,
-    rpc::Reply<Resp> reply) {
+void ClusterService::ChangeJob(const Context& context, const Req& request,
+                               Change change, rpc::Reply<Resp> reply) {
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
   const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
   if (!job.ok()) return std::move(reply)(job.status());
   Transition transition;
-  const absl::Status status =
-      std::invoke(change, **state, KeyOf(*context, request.request_id(), request), *job,
-             transition);
+  const absl::Status status = std::invoke(
+      change, **state, KeyOf(*context, request.request_id(), request), *job,
+      transition);
   if (!status.ok()) return AnswerWhenDurable<Resp>(status, std::move(reply));
   SubmitAndAnswer(std::move(transition), Resp(), std::move(reply));
 }

@@ -188,8 +188,8 @@ struct JobRecord {
   uint64_t sequence = 0;  // place in line: order of submission
   JobState state = v1::JOB_STATE_PENDING;
   std::string reason;
-  int attempts = 0;   // number of the last attempt
-  int64_t epoch = 0;  // of the last attempt's membership
+  int attempts = 0;           // number of the last attempt
+  int64_t epoch = 0;          // of the last attempt's membership
   uint64_t incarnations = 0;  // that its processes were given
   // Slots that it is to have: the spec's until it was resized.
   int num_workers = 0;
@@ -239,12 +239,11 @@ struct Process {
   bool has_row = false;  // of its own; not stored
 
   // Nothing of it runs, nor will.
-  bool over() const {
-    return node.IsNil() || state == v1::PROCESS_STATE_ENDED;
-  }
+  bool over() const { return node.IsNil() || state == v1::PROCESS_STATE_ENDED; }
   bool waits() const { return node.IsNil(); }
   bool succeeded() const {
-    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && EndedWell(*exit);
+    return state == v1::PROCESS_STATE_ENDED && exit.has_value() &&
+           EndedWell(*exit);
   }
   friend bool operator==(const Process&, const Process&) = default;
 };

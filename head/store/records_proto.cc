@@ -413,9 +413,10 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
     if (place > 0 && place <= record.places.size()) {
       added.node = record.places[place - 1].node;
     }
-    reader.Check(process.place() >= 0 && place <= record.places.size() &&
-                     added.slot + 1 == static_cast<int>(record.processes.size()),
-                 "slot or place");
+    reader.Check(
+        process.place() >= 0 && place <= record.places.size() &&
+            added.slot + 1 == static_cast<int>(record.processes.size()),
+        "slot or place");
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
