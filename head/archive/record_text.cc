@@ -96,10 +96,6 @@ Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
   return {text, false};
 }
 
-bool IsMessage(const FieldDescriptor& field) {
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-}
-
 // "CPU=4" and "rack=r1" in place of two fields, "CPU=4,GPU=1" of a set.
 std::optional<std::string> PairText(const Message& message) {
   if (const auto* at =
@@ -140,76 +136,56 @@ std::string Quoted(absl::string_view text) {
   return out;
 }
 
-std::vector<const FieldDescriptor*> FieldsOf(const Message& message) {
+std::string Render(const Message& message, RecordForm form,
+                   const std::string& indent);
+
+// `index` as in ScalarOf.  As text it begins after the field's colon.
+std::string RenderValue(const Message& message, const FieldDescriptor& field,
+                        int index, RecordForm form, const std::string& indent) {
+  Scalar scalar;
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    scalar = ScalarOf(message, field, index);
+  } else {
+    const auto& reflection = *message.GetReflection();
+    const Message& inner =
+        index < 0 ? reflection.GetMessage(message, &field)
+                  : reflection.GetRepeatedMessage(message, &field, index);
+    const std::optional<std::string> pair = PairText(inner);
+    if (!pair.has_value()) return Render(inner, form, indent + "  ");
+    scalar.text = *pair;
+  }
+  if (form == RecordForm::kText) return absl::StrCat(" ", scalar.text, "\n");
+  return scalar.is_text ? Quoted(scalar.text) : scalar.text;
+}
+
+std::string Render(const Message& message, RecordForm form,
+                   const std::string& indent) {
+  const bool json = form == RecordForm::kJson;
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
-  return fields;
-}
-
-const Message& SubMessage(const Message& message, const FieldDescriptor& field,
-                          int index) {
-  const auto& reflection = *message.GetReflection();
-  return index < 0 ? reflection.GetMessage(message, &field)
-                   : reflection.GetRepeatedMessage(message, &field, index);
-}
-
-// Calls `each` with the index of every value of a field; -1 for the only one.
-template <typename Each>
-void ForEachValue(const Message& message, const FieldDescriptor& field,
-                  Each each) {
-  if (!field.is_repeated()) return each(-1);
-  const int size = message.GetReflection()->FieldSize(message, &field);
-  for (int i = 0; i < size; ++i) each(i);
-}
-
-std::string ToJson(const Message& message) {
-  std::vector<std::string> members;
-  for (const FieldDescriptor* field : FieldsOf(message)) {
+  std::string out = json ? "{" : "\n";
+  for (const FieldDescriptor* const field : fields) {
+    const bool one = !field->is_repeated();
+    const int size =
+        one ? 1 : message.GetReflection()->FieldSize(message, field);
     std::vector<std::string> values;
-    ForEachValue(message, *field, [&](int index) {
-      if (!IsMessage(*field)) {
-        const Scalar scalar = ScalarOf(message, *field, index);
-        values.push_back(scalar.is_text ? Quoted(scalar.text) : scalar.text);
-        return;
-      }
-      const Message& inner = SubMessage(message, *field, index);
-      const std::optional<std::string> pair = PairText(inner);
-      values.push_back(pair.has_value() ? Quoted(*pair) : ToJson(inner));
-    });
+    for (int i = 0; i < size; ++i) {
+      values.push_back(
+          RenderValue(message, *field, one ? -1 : i, form, indent));
+    }
     // A map has no order of its own.
     if (field->is_map()) std::sort(values.begin(), values.end());
-    members.push_back(
-        absl::StrCat(Quoted(field->name()), ":",
-                     field->is_repeated()
-                         ? absl::StrCat("[", absl::StrJoin(values, ","), "]")
-                         : values.front()));
+    if (json) {
+      absl::StrAppend(&out, out == "{" ? "" : ",", Quoted(field->name()), ":",
+                      one ? "" : "[", absl::StrJoin(values, ","),
+                      one ? "" : "]");
+      continue;
+    }
+    for (const std::string& value : values) {
+      absl::StrAppend(&out, indent, field->name(), ":", value);
+    }
   }
-  return absl::StrCat("{", absl::StrJoin(members, ","), "}");
-}
-
-void AppendText(const Message& message, const std::string& indent,
-                std::string& out) {
-  for (const FieldDescriptor* field : FieldsOf(message)) {
-    std::vector<std::string> values;
-    ForEachValue(message, *field, [&](int index) {
-      std::string& text =
-          values.emplace_back(absl::StrCat(indent, field->name(), ":"));
-      if (!IsMessage(*field)) {
-        absl::StrAppend(&text, " ", ScalarOf(message, *field, index).text,
-                        "\n");
-        return;
-      }
-      const Message& inner = SubMessage(message, *field, index);
-      if (const auto pair = PairText(inner)) {
-        absl::StrAppend(&text, " ", *pair, "\n");
-        return;
-      }
-      text.push_back('\n');
-      AppendText(inner, indent + "  ", text);
-    });
-    if (field->is_map()) std::sort(values.begin(), values.end());
-    for (const std::string& value : values) out += value;
-  }
+  return json ? out + "}" : out;
 }
 
 template <typename Row>
@@ -246,14 +222,12 @@ absl::StatusOr<std::string> RecordText(Table table, absl::string_view key,
         name = KeyText<Row>(key);
         return Parse<Row>(key, value);
       }));
-  if (form == RecordForm::kJson) {
-    return absl::StrCat("{\"table\":", Quoted(TableName(table)),
-                        ",\"key\":", Quoted(name), ",\"record\":", ToJson(*row),
-                        "}\n");
+  const std::string record = Render(*row, form, "  ");
+  if (form == RecordForm::kText) {
+    return absl::StrCat(TableName(table), " ", name, record);
   }
-  std::string text = absl::StrCat(TableName(table), " ", name, "\n");
-  AppendText(*row, "  ", text);
-  return text;
+  return absl::StrCat("{\"table\":", Quoted(TableName(table)),
+                      ",\"key\":", Quoted(name), ",\"record\":", record, "}\n");
 }
 
 }  // namespace cohort::head

@@ -44,8 +44,8 @@ class ChangeFinder {
       const bool refuse =
           later.has_value() &&
           std::any_of(remedy.opened.begin(), remedy.opened.end(),
-                      [&later](const NodeId& node) {
-                        return later->nodes.contains(node);
+                      [&later](const NodeSnapshot& node) {
+                        return later->nodes.contains(node.id);
                       });
       if (!refuse && (remedy.told.of_request() || StartsAfter(remedy))) {
         *out_.add_changes() = remedy.told;
@@ -130,12 +130,8 @@ class ChangeFinder {
 
   bool StartsAfter(const Remedy& remedy) {
     if (remedy.ends.has_value()) return StartsWithout(*remedy.ends);
-    if (remedy.model.has_value()) return Starts(NewNodes(remedy), {});
-    std::vector<NodeSnapshot> opened;
-    for (const NodeId& node : remedy.opened) {
-      opened.push_back(state_.nodes().Imagine(node, {}));
-    }
-    return Starts(opened, {});
+    return Starts(remedy.model.has_value() ? NewNodes(remedy) : remedy.opened,
+                  {});
   }
 
   // The nodes that an attempt of `job` is on, as they are without it.

@@ -36,12 +36,11 @@ std::string NodeText(const NodeSnapshot& node) {
 }
 
 // Its name, or its id where others are named so too.
-std::string AddressOf(const NodeId& node, const NodeTable& nodes) {
-  const std::string& name = nodes.Find(node)->name;
+std::string AddressOf(const NodeSnapshot& node, const NodeTable& nodes) {
   const auto same = std::count_if(
       nodes.records().begin(), nodes.records().end(),
-      [&name](const auto& each) { return each.second.name == name; });
-  return same == 1 ? name : node.ToHex();
+      [&node](const auto& each) { return each.second.name == node.name; });
+  return same == 1 ? node.name : node.id.ToHex();
 }
 
 class ClusterChanges {
@@ -145,8 +144,8 @@ class ClusterChanges {
   }
 
   // The fewest are those that hold the most.
-  std::vector<NodeId> FewestOf(ClosedByDomain& all) {
-    std::vector<NodeId> fewest;
+  std::vector<NodeSnapshot> FewestOf(ClosedByDomain& all) {
+    std::vector<NodeSnapshot> fewest;
     for (auto& [domain, closed] : all) {
       std::sort(closed.begin(), closed.end(), [](const auto& a, const auto& b) {
         return std::tie(b.capacity, a.dead, a.opened.id) <
@@ -154,41 +153,40 @@ class ClusterChanges {
       });
       Room room = rooms_[domain];
       std::vector<NodeSnapshot> opened;
-      std::vector<NodeId> ids;
       for (Closed& one : closed) {
         if (room.Holds(missing_)) break;
         room.Add(one.capacity, 1);
-        ids.push_back(one.opened.id);
         opened.push_back(std::move(one.opened));
       }
-      if (!fewest.empty() && ids.size() >= fewest.size()) continue;
-      if (room.Holds(missing_) && FitsWith(opened)) fewest = std::move(ids);
+      if (!fewest.empty() && opened.size() >= fewest.size()) continue;
+      if (room.Holds(missing_) && FitsWith(opened)) fewest = std::move(opened);
     }
     return fewest;
   }
 
   void FindOpened() {
     for (auto& [drained, closed] : FindClosed()) {
-      std::vector<NodeId> fewest = FewestOf(closed);
-      if (fewest.empty()) continue;
+      Remedy remedy;
+      remedy.opened = FewestOf(closed);
+      if (remedy.opened.empty()) continue;
       std::vector<std::string> names;
       bool unfit = true;
-      for (const NodeId& node : fewest) {
-        names.push_back(nodes_.Find(node)->name);
-        unfit = unfit && nodes_.ShownState(node) == ShownNodeState::kUnfit;
+      for (const NodeSnapshot& node : remedy.opened) {
+        names.push_back(node.name);
+        unfit = unfit && nodes_.ShownState(node.id) == ShownNodeState::kUnfit;
       }
-      const std::string undrain =
-          drained && names.size() == 1
-              ? absl::StrCat("cohort undrain ", AddressOf(fewest[0], nodes_))
-              : "";
       const std::string text = NamesText(names);
-      Remedy remedy;
-      remedy.opened = std::move(fewest);
-      Add(drained ? "UNDRAIN" : "NODE_RETURNS",
-          drained ? absl::StrCat("undrain ", text)
-                  : absl::StrCat(text, unfit ? " being fit for work again"
-                                             : " coming back"),
-          undrain, std::move(remedy));
+      if (drained) {
+        const std::string how =
+            names.size() > 1
+                ? ""
+                : "cohort undrain " + AddressOf(remedy.opened[0], nodes_);
+        Add("UNDRAIN", "undrain " + text, how, std::move(remedy));
+      } else {
+        Add("NODE_RETURNS",
+            text + (unfit ? " being fit for work again" : " coming back"), "",
+            std::move(remedy));
+      }
     }
   }
 

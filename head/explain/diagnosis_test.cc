@@ -375,8 +375,9 @@ TEST(DiagnosisTest, ADeadNodeMayComeBack) {
 
   const Diagnosis full = world.Explain(Gang(1, "CPU=6"));
 
-  EXPECT_THAT(Find(full, "NODE_RETURNS").opened,
-              ElementsAre(world.nodes()[1].record.id));
+  const Remedy& returns = Find(full, "NODE_RETURNS");
+  ASSERT_THAT(returns.opened, SizeIs(1));
+  EXPECT_EQ(returns.opened[0].id, world.nodes()[1].record.id);
 }
 
 // Neither fewer CPUs nor fewer GPUs alone are enough.
@@ -492,9 +493,8 @@ void CheckOpened(const World& world, const GangRequest& request,
   EXPECT_EQ(static_cast<int>(told->opened.size()), *fewest) << kind;
   uint64_t which = 0;
   for (size_t i = 0; i < world.nodes().size(); ++i) {
-    if (std::count(told->opened.begin(), told->opened.end(),
-                   world.nodes()[i].record.id) > 0) {
-      which |= uint64_t{1} << i;
+    for (const NodeSnapshot& node : told->opened) {
+      if (node.id == world.nodes()[i].record.id) which |= uint64_t{1} << i;
     }
   }
   EXPECT_TRUE(Opened(world, which).Holds(request)) << kind;

@@ -22,6 +22,9 @@
 namespace cohort::head {
 namespace {
 
+template <typename Message>
+using Repeated = google::protobuf::RepeatedPtrField<Message>;
+
 constexpr size_t kAheadShown = 3;
 
 // ---- what else keeps it ----
@@ -180,7 +183,7 @@ std::string TimeText(absl::Time time) {
 }
 
 std::string WhyThen(const JobRecord& job, absl::Time at,
-                    const std::vector<v1::WaitReason>& waits) {
+                    const Repeated<v1::WaitReason>& waits) {
   if (at < job.submitted_at) {
     return absl::StrCat("it was submitted later, at ",
                         TimeText(job.submitted_at));
@@ -198,13 +201,14 @@ std::string WhyThen(const JobRecord& job, absl::Time at,
   if (waits.empty()) {
     return "it stood in line; why there was no room had not been noted yet";
   }
-  const v1::Blocker& first = waits.front().blocker();
+  const v1::Blocker& first = waits[0].blocker();
   if (first.kind() == LowerEnumText(v1::WAIT_KIND_UNKNOWN)) return first.text();
-  std::vector<std::string> texts;
-  for (const v1::WaitReason& wait : waits) {
-    texts.push_back(wait.blocker().text());
-  }
-  return absl::StrCat("it waited: ", absl::StrJoin(texts, "; "));
+  return absl::StrCat(
+      "it waited: ",
+      absl::StrJoin(waits, "; ",
+                    [](std::string* text, const v1::WaitReason& wait) {
+                      text->append(wait.blocker().text());
+                    }));
 }
 
 // Whether both ask for the same resource and some node would suit both, were it
@@ -273,9 +277,8 @@ class Elements {
     Add(v1::WAIT_KIND_WAITS, rest, std::nullopt);
   }
 
-  using Waiting = google::protobuf::RepeatedPtrField<v1::WaitingElements>;
   // By what they wait for.
-  const Waiting& waiting() const { return waiting_; }
+  const Repeated<v1::WaitingElements>& waiting() const { return waiting_; }
 
   // Of those that come soonest; of an array of which none waits, its first.
   const JobRecord& FirstToWait() const {
@@ -337,7 +340,7 @@ class Elements {
   const ClusterState& state_;
   const ArrayTable::Entry& entry_;
   const JobRecord* any_ = nullptr;
-  Waiting waiting_;
+  Repeated<v1::WaitingElements> waiting_;
   std::optional<JobId> first_;  // that is known
 };
 
@@ -365,20 +368,17 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   out.set_name(job.spec->name());
   out.set_state(job.state);
   out.set_changes_complete(true);
-  std::vector<v1::WaitReason> past;
   if (when.at.has_value() || when.history) {
-    past = PastWaits(state, waits_, job);
+    std::vector<v1::WaitReason> past = PastWaits(state, waits_, job, when.at);
+    if (past.size() > kHistoryMax) {
+      past.erase(past.begin(), past.end() - kHistoryMax);
+    }
+    out.mutable_history()->Assign(past.begin(), past.end());
   }
   if (when.at.has_value()) {
-    std::erase_if(past, [&when](const v1::WaitReason& wait) {
-      return !Held(wait, *when.at);
-    });
-    out.set_summary(WhyThen(job, *when.at, past));
-  } else if (past.size() > kHistoryMax) {
-    past.erase(past.begin(), past.end() - kHistoryMax);
+    out.set_summary(WhyThen(job, *when.at, out.history()));
+    return out;
   }
-  out.mutable_history()->Assign(past.begin(), past.end());
-  if (when.at.has_value()) return out;
   if (job.state != v1::JOB_STATE_PENDING) {
     out.set_summary(WhatBecame(state, job));
     return out;

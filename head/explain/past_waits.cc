@@ -164,14 +164,15 @@ class Waits {
 
 std::vector<v1::WaitReason> PastWaits(const ClusterState& state,
                                       const WaitHistory& history,
-                                      const JobRecord& job) {
-  return Waits(state, history, job).Find();
-}
-
-bool Held(const v1::WaitReason& wait, absl::Time at) {
-  const int64_t at_us = absl::ToUnixMicros(at);
-  return wait.since_us() <= at_us &&
-         (wait.until_us() == 0 || at_us < wait.until_us());
+                                      const JobRecord& job,
+                                      std::optional<absl::Time> at) {
+  std::vector<v1::WaitReason> waits = Waits(state, history, job).Find();
+  if (!at.has_value()) return waits;
+  std::erase_if(waits, [at_us = absl::ToUnixMicros(*at)](const auto& wait) {
+    return at_us < wait.since_us() ||
+           (wait.until_us() != 0 && wait.until_us() <= at_us);
+  });
+  return waits;
 }
 
 }  // namespace cohort::head

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,13 +17,11 @@ namespace cohort::head {
 //   EX-5: told is what kept this job: of the want of room only while it stood
 //         in line for it, whoever else asked for the same.
 //
-// From its submission on, by when it began.  Takes time linear in what is
-// remembered of it and of its shape.
+// At one time, or from its submission on; by when it began.  Takes time linear
+// in what is remembered of it and of its shape.
 std::vector<v1::WaitReason> PastWaits(const ClusterState& state,
                                       const WaitHistory& history,
-                                      const JobRecord& job);
-
-// Whether it kept the job at that time.
-bool Held(const v1::WaitReason& wait, absl::Time at);
+                                      const JobRecord& job,
+                                      std::optional<absl::Time> at);
 
 }  // namespace cohort::head

@@ -50,9 +50,9 @@ bool LabelsFit(const NodeSnapshot& node, const GangRequest& request);
 struct Remedy {
   v1::Remedy told;
   GangRequest request;  // told.of_request(): what is asked for instead
-  // Of the cluster: nodes that take new work again, as few as can be; a job
-  // that ends; or new nodes, as few as can be, each like `model`.
-  std::vector<NodeId> opened;
+  // Of the cluster: nodes that take new work again, as they are then, as few as
+  // can be; a job that ends; or new nodes, as few as can be, each like `model`.
+  std::vector<NodeSnapshot> opened;
   std::optional<JobId> ends;
   std::optional<NodeSnapshot> model;
   int64_t count = 0;
