@@ -708,11 +708,12 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
   COHORT_ASSERT_OK(events);
   std::vector<std::string> kinds;
   for (const EventRecord& event : *events) {
-    if (event.job != job || event.attempt.IsNil()) continue;
-    kinds.push_back(event.kind);
-    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).places[0].node))
-        << event.text;
-    EXPECT_TRUE(event.node.IsNil()) << "the node's own events have that";
+    if (event.job_id() != job.bytes() || event.attempt_id().empty()) continue;
+    kinds.push_back(event.kind());
+    EXPECT_THAT(event.node_ids(),
+                ElementsAre(Attempt(job).places[0].node.bytes()))
+        << event.text();
+    EXPECT_TRUE(event.node_id().empty()) << "the node's own events have that";
   }
   EXPECT_THAT(kinds, Contains("attempt_moved"));
   EXPECT_THAT(kinds, Contains("job_moved"));
