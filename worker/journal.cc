@@ -74,55 +74,48 @@ absl::StatusOr<std::string> Unseal(const std::string& path,
 
 // A record of the log: this, the checksum of what follows, the sizes of name
 // and value, and these.
-constexpr absl::string_view kRecordMagic = "cjr1";
-constexpr size_t kRecordHeadBytes = 16;
+constexpr absl::string_view kRecordMagic = "\ncjr1 ";
+constexpr size_t kNumberBytes = 8;  // hex
+constexpr size_t kRecordHeadBytes = kRecordMagic.size() + 3 * kNumberBytes;
 
-void AppendNumber(uint32_t number, std::string& bytes) {
-  for (int shift = 0; shift < 32; shift += 8) {
-    bytes.push_back(static_cast<char>(number >> shift & 0xff));
-  }
-}
-
-uint32_t NumberAt(absl::string_view bytes, size_t offset) {
-  uint32_t number = 0;
-  for (size_t i = 4; i-- > 0;) {
-    number = number << 8 | static_cast<unsigned char>(bytes[offset + i]);
-  }
-  return number;
+std::string Number(uint64_t number) {
+  return absl::StrCat(absl::Hex(number, absl::kZeroPad8));
 }
 
 std::string RecordOf(absl::string_view name, absl::string_view value) {
-  std::string body;
-  body.reserve(8 + name.size() + value.size());
-  AppendNumber(static_cast<uint32_t>(name.size()), body);
-  AppendNumber(static_cast<uint32_t>(value.size()), body);
-  absl::StrAppend(&body, name, value);
-  std::string record(kRecordMagic);
-  AppendNumber(Crc32c(body), record);
-  record += body;
-  return record;
+  const std::string body =
+      absl::StrCat(Number(name.size()), Number(value.size()), name, value);
+  return absl::StrCat(kRecordMagic, Number(Crc32c(body)), body);
 }
 
-// The size of the whole record at the beginning of `log`; 0: there is none.
-size_t RecordSize(absl::string_view log) {
-  if (log.size() < kRecordHeadBytes ||
-      log.substr(0, kRecordMagic.size()) != kRecordMagic) {
-    return 0;
-  }
-  const uint64_t size = kRecordHeadBytes + uint64_t{NumberAt(log, 8)} +
-                        uint64_t{NumberAt(log, 12)};
-  if (size > log.size() ||
-      Crc32c(log.substr(8, size - 8)) != NumberAt(log, 4)) {
-    return 0;
-  }
-  return size;
-}
+struct Record {
+  absl::string_view name;
+  absl::string_view value;
+  size_t size = 0;  // of the whole record
+};
 
-absl::string_view NameIn(absl::string_view record) {
-  return record.substr(kRecordHeadBytes, NumberAt(record, 8));
-}
-absl::string_view ValueIn(absl::string_view record) {
-  return record.substr(kRecordHeadBytes + NumberAt(record, 8));
+// The one at the beginning of `log`, if it is whole.
+std::optional<Record> RecordAt(absl::string_view log) {
+  if (log.size() < kRecordHeadBytes || !absl::StartsWith(log, kRecordMagic)) {
+    return std::nullopt;
+  }
+  uint32_t numbers[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    if (!absl::SimpleHexAtoi(
+            log.substr(kRecordMagic.size() + i * kNumberBytes, kNumberBytes),
+            &numbers[i])) {
+      return std::nullopt;
+    }
+  }
+  const auto [checksum, name, value] = numbers;
+  const size_t size = kRecordHeadBytes + size_t{name} + size_t{value};
+  const size_t body = kRecordMagic.size() + kNumberBytes;
+  if (size > log.size() || Crc32c(log.substr(body, size - body)) != checksum) {
+    return std::nullopt;
+  }
+  return Record{.name = log.substr(kRecordHeadBytes, name),
+                .value = log.substr(kRecordHeadBytes + name, value),
+                .size = size};
 }
 
 // Two messages behind one another, the first with its length before it.
@@ -141,19 +134,6 @@ bool Decode(const std::string& bytes, google::protobuf::MessageLite& first,
          length <= bytes.size() - 8 &&
          first.ParseFromString(bytes.substr(8, length)) &&
          second.ParseFromString(bytes.substr(8 + length));
-}
-
-absl::Status WriteAt(int fd, uint64_t offset, absl::string_view bytes,
-                     const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n =
-        pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, absl::StrCat("write ", path));
-    offset += static_cast<uint64_t>(n);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
 }
 
 // What is replaced may take as much again, and this.
@@ -203,13 +183,8 @@ absl::StatusOr<NodeId> Journal::LoadNodeId(Random& random) {
 }
 
 absl::Status Journal::CheckHasNoAttempts() {
-  const absl::StatusOr<std::string> log =
-      ReadFile(directories_.JournalFile(), kLogBytesMax);
-  if (absl::IsNotFound(log.status())) return absl::OkStatus();
-  COHORT_RETURN_IF_ERROR(log.status());
-  Index newest;
-  Scan(*log, newest);
-  if (newest.empty()) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const Values values, Read());
+  if (values.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       directories_.NodeIdFile(), " is missing, but ", directories_.Journal(),
       " has attempts of a node (write its id there, as `cohort nodes list "
@@ -234,94 +209,61 @@ absl::Status Journal::SaveBinding(const v1::Stamp& stamp) {
                              Seal(stamp.SerializeAsString()), 0600);
 }
 
-bool Journal::Scan(absl::string_view log, Index& newest) {
+absl::StatusOr<Journal::Values> Journal::Read() const {
+  Values values;
+  const std::string path = directories_.JournalFile();
+  const absl::StatusOr<std::string> log = ReadFile(path, kLogBytesMax);
+  if (absl::IsNotFound(log.status())) return values;
+  COHORT_RETURN_IF_ERROR(log.status());
   bool whole = true;
-  for (size_t at = 0; at < log.size();) {
-    const size_t size = RecordSize(log.substr(at));
-    if (size == 0) {
+  for (size_t at = 0; at < log->size();) {
+    const auto record = RecordAt(absl::string_view(*log).substr(at));
+    if (!record.has_value()) {
       whole = false;
-      // Records are whole or not, wherever they lie.
-      at = std::min(log.find(kRecordMagic, at + 1), log.size());
+      at = std::min(log->find(kRecordMagic.data(), at + 1), log->size());
       continue;
     }
-    const absl::string_view record = log.substr(at, size);
-    const std::string name(NameIn(record));
-    if (ValueIn(record).empty()) {
-      newest.erase(name);
-    } else {
-      newest[name] = {.offset = at, .size = size};
-    }
-    at += size;
+    std::string& value = values[std::string(record->name)];
+    value = std::string(record->value);
+    if (value.empty()) values.erase(std::string(record->name));
+    at += record->size;
   }
-  return whole;
+  if (whole) return values;
+  const std::string aside = absl::StrCat(directories_.Journal(), "/damaged");
+  COHORT_LOG(kError, "journal_damaged", {"file", path}, {"kept_as", aside},
+             {"consequence",
+              "what it knew last of some process is lost: its keeper tells"});
+  COHORT_RETURN_IF_ERROR(WriteFileAtomically(aside, *log, 0600));
+  return values;
 }
 
 absl::StatusOr<JournalEntries> Journal::LoadAll() {
-  const std::string path = directories_.JournalFile();
-  absl::StatusOr<std::string> log = ReadFile(path, kLogBytesMax);
-  if (absl::IsNotFound(log.status())) log = std::string();
-  COHORT_RETURN_IF_ERROR(log.status());
-  if (!Scan(*log, index_)) {
-    const std::string aside = absl::StrCat(directories_.Journal(), "/damaged");
-    COHORT_LOG(kError, "journal_damaged", {"file", path}, {"kept_as", aside},
-               {"consequence",
-                "what it knew last of some process is lost: its keeper tells"});
-    COHORT_RETURN_IF_ERROR(WriteFileAtomically(aside, *log, 0600));
-  }
+  COHORT_ASSIGN_OR_RETURN(values_, Read());
   JournalEntries entries;
-  for (const auto& [name, extent] : index_) {
-    const std::string value(
-        ValueIn(absl::string_view(*log).substr(extent.offset, extent.size)));
-    bool read = true;
-    if (absl::StrContains(name, '.')) {
-      ProcessEntry& entry = entries.processes.emplace_back();
-      read = Decode(value, entry.begun, entry.observed);
-      if (!read) entries.processes.pop_back();
+  for (const auto& [name, value] : values_) {
+    PlaceEntry place;
+    ProcessEntry process;
+    const bool is_process = absl::StrContains(name, '.');
+    if (is_process && Decode(value, process.begun, process.observed)) {
+      entries.processes.push_back(std::move(process));
+    } else if (!is_process && Decode(value, place.desired, place.observed)) {
+      entries.places.push_back(std::move(place));
     } else {
-      PlaceEntry& entry = entries.places.emplace_back();
-      read = Decode(value, entry.desired, entry.observed);
-      if (!read) entries.places.pop_back();
+      COHORT_LOG(kError, "journal_record_invalid", {"name", name});
     }
-    if (!read) COHORT_LOG(kError, "journal_record_invalid", {"name", name});
   }
-  if (!log->empty()) {
-    log_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!log_) return ErrnoStatus(errno, absl::StrCat("open ", path));
-  }
-  COHORT_RETURN_IF_ERROR(Rewrite());
   return entries;
 }
 
 absl::Status Journal::Rewrite() {
+  std::string log;
+  for (const auto& [name, value] : values_) log += RecordOf(name, value);
   const std::string path = directories_.JournalFile();
-  const std::string next = absl::StrCat(path, ".new");
-  UniqueFd fd(open(next.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", next));
-  Index index;
-  uint64_t size = 0;
-  std::string record;
-  for (const auto& [name, extent] : index_) {
-    record.resize(extent.size);
-    const ssize_t n = pread(log_.get(), record.data(), record.size(),
-                            static_cast<off_t>(extent.offset));
-    if (n != static_cast<ssize_t>(record.size())) {
-      return ErrnoStatus(n < 0 ? errno : EIO, absl::StrCat("read ", path));
-    }
-    COHORT_RETURN_IF_ERROR(WriteAt(fd.get(), size, record, next));
-    index[name] = {.offset = size, .size = extent.size};
-    size += extent.size;
-  }
-  if (fdatasync(fd.get()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("sync ", next));
-  }
-  if (rename(next.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("rename ", next));
-  }
-  log_ = std::move(fd);
-  index_ = std::move(index);
-  size_ = live_ = size;
-  must_rewrite_ = false;
-  return SyncDirectory(directories_.Journal());
+  COHORT_RETURN_IF_ERROR(WriteFileAtomically(path, log, 0600));
+  log_ = UniqueFd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!log_) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  size_ = live_ = log.size();
+  return absl::OkStatus();
 }
 
 bool Journal::IsInPlace() const {
@@ -332,26 +274,23 @@ bool Journal::IsInPlace() const {
          here.st_ino == ours.st_ino;
 }
 
-absl::Status Journal::Append(const std::string& name, absl::string_view value) {
-  if (must_rewrite_ || !IsInPlace() || size_ > 2 * live_ + kSpareBytes) {
+absl::Status Journal::Append(const std::string& name, std::string value) {
+  if (!IsInPlace() || size_ > 2 * live_ + kSpareBytes) {
     COHORT_RETURN_IF_ERROR(Rewrite());
   }
   const std::string record = RecordOf(name, value);
-  const absl::Status written =
-      WriteAt(log_.get(), size_, record, directories_.JournalFile());
-  if (!written.ok()) {
-    must_rewrite_ = true;  // half of a record may be there
-    return written;
-  }
-  Extent& extent = index_[name];
-  live_ -= extent.size;
-  extent = {.offset = size_, .size = record.size()};
-  if (value.empty()) {
-    index_.erase(name);
-  } else {
-    live_ += record.size();
+  const ssize_t n = write(log_.get(), record.data(), record.size());
+  if (n != static_cast<ssize_t>(record.size())) {
+    log_ = UniqueFd();  // half of a record may be there
+    return ErrnoStatus(n < 0 ? errno : ENOSPC,
+                       absl::StrCat("write ", directories_.JournalFile()));
   }
   size_ += record.size();
+  if (value.empty()) {
+    values_.erase(name);
+  } else {
+    values_[name] = std::move(value);
+  }
   return absl::OkStatus();
 }
 
@@ -370,21 +309,19 @@ absl::Status Journal::Remove(const ProcessId& process) {
 
 absl::Status Journal::Remove(const AttemptId& attempt) {
   const std::string place = attempt.ToHex();
-  std::vector<std::string> names;
-  for (auto it = index_.lower_bound(place);
-       it != index_.end() && absl::StartsWith(it->first, place); ++it) {
-    names.push_back(it->first);
-  }
-  for (const std::string& name : names) {
-    COHORT_RETURN_IF_ERROR(Append(name, ""));
+  for (auto it = values_.lower_bound(place);
+       it != values_.end() && absl::StartsWith(it->first, place);
+       it = values_.lower_bound(place)) {
+    COHORT_RETURN_IF_ERROR(Append(std::string(it->first), ""));
   }
   return absl::OkStatus();
 }
 
 absl::Status Journal::Sync() {
+  // Where it was taken away since, or could not be written to.
+  if (!IsInPlace()) return Rewrite();
   if (fdatasync(log_.get()) == 0) return absl::OkStatus();
-  // What it did not write it will not try again.
-  must_rewrite_ = true;
+  log_ = UniqueFd();  // what it did not write it will not try again
   return ErrnoStatus(errno, absl::StrCat("sync ", directories_.JournalFile()));
 }
 

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "cohort/v1/node.pb.h"
 #include "common/process_id.h"
@@ -57,31 +56,26 @@ class Journal {
   absl::Status Sync();
 
  private:
-  // Where the newest record of a name is in the log.
-  struct Extent {
-    uint64_t offset = 0;
-    uint64_t size = 0;
-  };
-  using Index = std::map<std::string, Extent>;
+  // The newest value of each name.
+  using Values = std::map<std::string, std::string>;
 
   // FailedPrecondition, saying what to do, when there are.
   absl::Status CheckHasNoAttempts();
-  // What is newest in `log`; false when a part of it is damaged.
-  static bool Scan(absl::string_view log, Index& newest);
+  // What is in the log; sets it aside when a part of it is damaged.
+  absl::StatusOr<Values> Read() const;
   // An empty `value` removes.
-  absl::Status Append(const std::string& name, absl::string_view value);
-  // Writes the log anew, with the newest records alone.
+  absl::Status Append(const std::string& name, std::string value);
+  // Writes the log anew, with the newest values alone.
   absl::Status Rewrite();
   // Whether the file that is open is the one that has the name: the state
   // directory may have been taken away, or put back.
   bool IsInPlace() const;
 
   const NodeDirectories& directories_;
-  UniqueFd log_;
-  Index index_;
+  UniqueFd log_;  // none: the next Append writes it anew
+  Values values_;
   uint64_t size_ = 0;  // of the log
-  uint64_t live_ = 0;  // of it, in newest records
-  bool must_rewrite_ = false;
+  uint64_t live_ = 0;  // when it was written anew
 };
 
 }  // namespace cohort::worker

@@ -145,7 +145,7 @@ TEST_F(JournalTest, ADamagedRecordLosesThatProcessOnly) {
   std::set<size_t> lost;
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string flipped = whole;
-    flipped[i] ^= 0x20;
+    flipped[i] ^= 0x01;
     std::ofstream(directories_.JournalFile(), std::ios::binary) << flipped;
     const JournalEntries entries = Loaded();
     EXPECT_EQ(entries.places.size() + entries.processes.size(), 3u) << i;

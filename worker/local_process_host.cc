@@ -356,7 +356,7 @@ void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
     open.preflight = take_over(directories_.Preflight(id));
   }
   keepers_.Adopt(id.ToHex(),
-                 [this, held, done = std::move(done)](
+                 [this, id, held, done = std::move(done)](
                      absl::StatusOr<AdoptedKeeper> adopted) mutable {
                    for (const ProcessId& process : held) {
                      // Nothing of it runs that is known of: whoever is on its
@@ -366,6 +366,12 @@ void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
                                    KeyOf(process)) == adopted->known.end()) {
                        devices_.Forget(process.ToText());
                      }
+                   }
+                   if (absl::IsNotFound(adopted.status()) && !held.empty() &&
+                       access(directories_.Runtime(id).c_str(), F_OK) != 0) {
+                     // What began may have had no time to reach the disk.
+                     adopted = absl::UnavailableError(
+                         "the machine was restarted while it began");
                    }
                    std::move(done)(std::move(adopted));
                  });

@@ -12,13 +12,16 @@
 namespace cohort::worker {
 namespace {
 
+// Of deadlines, which are told as what is left, on their way.
+constexpr absl::Duration kDeadlineSlack = absl::Seconds(2);
+
 bool IsBegun(const v1::ObservedProcess& process) {
   return process.state() == v1::PROCESS_STATE_STARTING ||
          process.state() == v1::PROCESS_STATE_RUNNING ||
          process.state() == v1::PROCESS_STATE_EXITED;
 }
 
-// Without what changes by itself, whether processes have something new to hear.
+// Whether processes have nothing new to hear, but for the notice's deadline.
 bool IsSameStanding(const v1::DesiredPlace& before,
                     const v1::DesiredPlace& now) {
   if (before.epoch() != now.epoch() ||
@@ -140,30 +143,32 @@ void NodeState::OnAdopted(const AttemptId& id,
   if (place == nullptr) return;
   std::set<ProcessKey> known;
   if (adopted.ok()) known.insert(adopted->known.begin(), adopted->known.end());
-  const bool is_lost = !adopted.ok() && !absl::IsNotFound(adopted.status());
-  const std::string why = is_lost ? std::string(adopted.status().message())
-                                  : "its keeper has no record of it";
-  bool runs = false;
+  std::string lost;  // why all that it has no record of is
+  if (adopted.ok()) {
+    lost = adopted->message;
+  } else if (!absl::IsNotFound(adopted.status())) {
+    lost = std::string(adopted.status().message());
+  }
+  bool was_begun = false;
   for (auto& [key, process] : place->processes) {
-    if (!IsBegun(process.observed)) continue;
     process.taken = known.contains(KeyOf(process.id));
-    runs |= process.taken;
-    if (process.taken) continue;  // its story follows as events
+    const bool is_over = process.observed.state() == v1::PROCESS_STATE_ENDED;
+    was_begun |=
+        process.taken || (is_over && process.begun.processes_size() > 0);
+    if (process.taken || is_over) continue;  // its story follows as events
     // One that was not begun is, when the head repeats its goal.
     if (process.observed.state() == v1::PROCESS_STATE_EXITED) {
       End(*place, process, process.observed.end_cause(),
           process.observed.detail());
-    } else if (is_lost ||
+    } else if (!lost.empty() ||
                process.observed.state() == v1::PROCESS_STATE_RUNNING) {
       // What became of it nobody knows; that it does not run any more is sure.
-      End(*place, process, v1::END_CAUSE_KEEPER_LOST, why);
+      End(*place, process, v1::END_CAUSE_KEEPER_LOST,
+          lost.empty() ? "its keeper has no record of it" : lost);
+      was_begun = true;
     }
   }
-  const bool has_ended = std::any_of(
-      place->processes.begin(), place->processes.end(), [](const auto& each) {
-        return each.second.observed.state() == v1::PROCESS_STATE_ENDED;
-      });
-  if (!runs && !has_ended) place->observed.set_phase(v1::PHASE_UNSPECIFIED);
+  if (!was_begun) place->observed.set_phase(v1::PHASE_UNSPECIFIED);
 }
 
 // ---- from and to the head ----
@@ -233,8 +238,9 @@ NodeState::Place& NodeState::AddPlace(const AttemptId& id,
 void NodeState::Update(Place& place, const v1::DesiredPlace& desired) {
   const v1::DesiredPlace before = std::exchange(place.desired, desired);
   place.desired.clear_processes();
-  place.notice_deadline =
-      clock_.Monotonic() + rpc::FromWire(desired.notice().deadline());
+  const absl::Duration deadline_before = std::exchange(
+      place.notice_deadline,
+      clock_.Monotonic() + rpc::FromWire(desired.notice().deadline()));
   if (before.epoch() != desired.epoch()) {
     place.exchange.Reset(absl::AbortedError(
         absl::StrCat("epoch ", before.epoch(),
@@ -250,7 +256,10 @@ void NodeState::Update(Place& place, const v1::DesiredPlace& desired) {
     Changed(place);
     Save(place, Durability::kDaemon);
   }
-  if (!IsSameStanding(before, desired)) TellWatcher(place);
+  const bool is_moved = desired.notice().has_deadline() &&
+                        absl::AbsDuration(place.notice_deadline -
+                                          deadline_before) > kDeadlineSlack;
+  if (is_moved || !IsSameStanding(before, desired)) TellWatcher(place);
 }
 
 void NodeState::Drive(const AttemptId& id) {

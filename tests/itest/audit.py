@@ -411,7 +411,7 @@ class Audit:
 
         def no_attempts():
             return not [path for worker in self.cluster.workers
-                        for path in (self.sandbox.dir / worker / "attempts")
+                        for path in (self.sandbox.dir / worker / "keepers")
                         .glob("*")]
 
         def no_runtime():

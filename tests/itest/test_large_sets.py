@@ -38,7 +38,7 @@ class LargeSets(cluster.ClusterTest):
             cluster.until("its last words are there", lambda: len(
                 c.job(f"{array}.{index}")["stderr_tail"] or "") == TAIL)
         cluster.until("the node has forgotten them", lambda: not list(
-            (self.sandbox.dir / "w0/attempts").iterdir()))
+            (self.sandbox.dir / "w0/keepers").iterdir()))
         job = c.submit("--", "true")
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
 

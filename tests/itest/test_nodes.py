@@ -179,7 +179,7 @@ class Nodes(cluster.ClusterTest):
         self.await_running(c, job)
         old = cluster.descendants() - {c.head.pid, c.workers["w0"].pid}
         c.kill_worker("w0")
-        (spec,) = (self.sandbox.dir / "w0/attempts").glob("*/spec")
+        (spec,) = (self.sandbox.dir / "w0/keepers").glob("*/*.spec")
         spec.chmod(0o600)
         harm(spec)
         c.start_worker("w0")

@@ -77,7 +77,7 @@ class WorkerFaults(cluster.ClusterTest):
     def test_directories_that_are_gone_are_made_again(self):
         c = self.cluster()
         package = self.file("package/input", "words\n")
-        for name in ("journal", "attempts", "packages", "work"):
+        for name in ("journal", "keepers", "packages", "work"):
             directory = self.sandbox.dir / "w0" / name
             shutil.rmtree(directory, ignore_errors=True)
             job = c.submit("--max-failures", "0", "--working-dir",
@@ -116,7 +116,6 @@ class WorkerFaults(cluster.ClusterTest):
         job = c.submit("--", "sleep", "1000")
         c.await_state(job, "RUNNING")
         (work,) = (self.sandbox.dir / "w0/work").iterdir()
-        journal = self.sandbox.dir / "w0/journal" / work.name
         # Something that nobody can remove before it is unmounted.
         busy = self.sandbox.tmpfs(f"w0/work/{work.name}/busy", "1m")
         if busy is None:
@@ -125,10 +124,11 @@ class WorkerFaults(cluster.ClusterTest):
         c.await_end(job)
         cluster.until("it could not be removed", lambda: "forget_failed" in (
             self.sandbox.dir / "w0.log").read_text())
-        self.assertTrue(journal.exists())
+        log = self.sandbox.dir / "w0.log"
+        self.assertNotIn("forgotten_at_last", log.read_text())
         self.sandbox.unmount(busy)
-        cluster.until("all of it is removed",
-                      lambda: not work.exists() and not journal.exists())
+        cluster.until("all of it is removed", lambda: not work.exists()
+                      and "forgotten_at_last" in log.read_text())
 
 
 if __name__ == "__main__":

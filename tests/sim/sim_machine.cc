@@ -16,6 +16,7 @@ namespace cohort::sim {
 namespace {
 
 using worker::ExitStatus;
+using worker::KeyOf;
 using Cause = worker::ExitStatus::Cause;
 
 ExitStatus Exited(int code) {
