@@ -1,6 +1,6 @@
 // What one change of membership costs the head: a rank of a gang on two nodes
-// dies, under restart policy `one`, whose slot is filled again, and under `all`,
-// whose gang ends.  Rows and pushes are to be the same for every size.
+// dies, under restart policy `one`, whose slot is filled again, and under
+// `all`, whose gang ends.  Rows and pushes are to be the same for every size.
 
 #include <algorithm>
 #include <cstddef>
@@ -64,11 +64,11 @@ class CountedState final : private head::NodeLinks, private head::JobWatchers {
     spec.mutable_run()->clear_max_failures();
     spec.mutable_run()->set_retry_delay_us(0);
     Transition transition;
-    const auto job = state_.SubmitJob(
-        {.principal = "bench",
-         .request_id = absl::StrCat("request-", ++requests_),
-         .body_hash = std::string(32, 'h')},
-        "default", std::move(spec), transition);
+    const auto job =
+        state_.SubmitJob({.principal = "bench",
+                          .request_id = absl::StrCat("request-", ++requests_),
+                          .body_hash = std::string(32, 'h')},
+                         "default", std::move(spec), transition);
     COHORT_CHECK(job.ok()) << job.status().ToString();
     Submit(std::move(transition));
     for (const Stage stage : {Stage::kPrepared, Stage::kRunning}) {
@@ -88,8 +88,7 @@ class CountedState final : private head::NodeLinks, private head::JobWatchers {
     process.set_end_cause(v1::END_CAUSE_EXITED);
     process.mutable_exit()->set_signal(9);
     process.set_exit_order(1);
-    const NodeId node =
-        Attempt(job).processes[static_cast<size_t>(rank)].node;
+    const NodeId node = Attempt(job).processes[static_cast<size_t>(rank)].node;
     Say(node, place);
   }
 
@@ -121,8 +120,8 @@ class CountedState final : private head::NodeLinks, private head::JobWatchers {
 
   void Say(const NodeId& node, const v1::ObservedPlace& place) {
     v1::Observed observed;
-    *observed.add_places() = OnlyOn(
-        node, state_.attempts().Find(head::AttemptOf(place)), place);
+    *observed.add_places() =
+        OnlyOn(node, state_.attempts().Find(head::AttemptOf(place)), place);
     Transition transition;
     const absl::Status said =
         state_.Observe(node, incarnations_.at(node), observed, transition);

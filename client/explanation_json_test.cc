@@ -40,7 +40,7 @@ TEST(ExplanationJson, HasEveryKey) {
             by: "state"
             what: "DRAINED"
             nodes: 1
-            since { seconds: 1700000000 }
+            since_us: 1700000000000000
           }
           holders { resource: "memory" job_id: $22 amount: 70000 nodes: 1 }
           holders_complete: true
@@ -163,7 +163,7 @@ TEST(ExplanationJson, IsNullWhereNothingIsCounted) {
   const auto json = nlohmann::json::parse(ToJson(Parsed<Explanation>(R"pb(
     blockers { kind: "held" text: "it is held" }
     history {
-      since { seconds: 1 }
+      since_us: 1000000
       blocker { kind: "resources" }
     })pb")));
   EXPECT_TRUE(json["blockers"][0]["shape"].is_null());

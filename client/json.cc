@@ -85,7 +85,8 @@ Json NumberJson(const FieldDescriptor& field, int64_t number) {
   if (ShownOf(field).amount()) {
     return AmountJson(Amount::FromTenThousandths(number));
   }
-  if (absl::EndsWith(field.name(), "_at_us")) {
+  if (absl::EndsWith(field.name(), "_at_us") || field.name() == "since_us" ||
+      field.name() == "until_us") {
     return TimeText(absl::FromUnixMicros(number));
   }
   if (absl::EndsWith(field.name(), "_us")) {

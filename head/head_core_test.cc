@@ -424,7 +424,9 @@ TEST_F(HeadCoreTest, LetsARankReadItsOwnJobOnly) {
   const v1::DesiredPlace desired = RunJob(*worker);
   const auto other = Submit("other");
   const rpc::Credential rank = rpc::MintRankCredential(
-      credential_, *AttemptId::FromBytes(desired.attempt_id()));
+      credential_,
+      {*AttemptId::FromBytes(desired.attempt_id()), desired.processes(0).slot(),
+       desired.processes(0).incarnation()});
   v1::GetJobRequest request;
   request.set_job_id(*job);
   COHORT_EXPECT_OK(Call(rpc::kGetJob, request, absl::Seconds(5), rank));

@@ -71,9 +71,9 @@ std::string FailureText(const v1::NodeFailure& failure) {
   }
   const std::string state =
       failure.what() == "ABSENT" ? "away (ABSENT)" : failure.what();
-  if (!failure.has_since()) return absl::StrCat(are, state);
+  if (failure.since_us() == 0) return absl::StrCat(are, state);
   return absl::StrCat(are, state, one ? " since " : ", the first since ",
-                      TimeText(failure.since()));
+                      TimeText(absl::FromUnixMicros(failure.since_us())));
 }
 
 std::string Workers(int64_t n) { return Count(n, "worker"); }
@@ -226,9 +226,11 @@ void AppendChanges(const Explanation& explanation, std::string* text) {
 }
 
 void AppendHistory(const v1::WaitReason& reason, std::string* text) {
-  absl::StrAppend(text, "\n", TimeText(reason.since()), " to ",
-                  reason.has_until() ? TimeText(reason.until()) : "now", "\n  ",
-                  OneLine(reason.blocker().text()), "\n");
+  absl::StrAppend(
+      text, "\n", TimeText(absl::FromUnixMicros(reason.since_us())), " to ",
+      reason.until_us() != 0 ? TimeText(absl::FromUnixMicros(reason.until_us()))
+                             : "now",
+      "\n  ", OneLine(reason.blocker().text()), "\n");
 }
 
 // What they wait for, in a few words.

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 
 #include "common/hex_text.h"
-#include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::head {
@@ -35,51 +34,34 @@ bool IsSafeName(absl::string_view name) {
   return true;
 }
 
-// `value` of a line `key value`.
-absl::Status ParseFile(absl::string_view value, BackupManifest& manifest) {
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(value, absl::MaxSplits(' ', 2));
-  BackupManifest::File file;
-  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &file.size_bytes) ||
-      file.size_bytes < 0 || !IsSafeName(words[2])) {
-    return Damaged(absl::StrCat("\"", absl::CHexEscape(value), "\""));
-  }
-  COHORT_ASSIGN_OR_RETURN(file.hash, Digest::FromHex(words[1]));
-  file.name = std::string(words[2]);
-  manifest.files.push_back(std::move(file));
-  return absl::OkStatus();
-}
-
-absl::Status ParseLine(absl::string_view key, absl::string_view value,
-                       BackupManifest& manifest) {
-  if (key == "file") return ParseFile(value, manifest);
-  if (key == "missing-package") {
+// What a line says.  Nonsense is left out, so that ToText writes another text.
+void ReadLine(absl::string_view key, absl::string_view value,
+              BackupManifest& manifest) {
+  if (key == "file") {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(value, absl::MaxSplits(' ', 2));
+    if (words.size() != 3) return;
+    BackupManifest::File& file = manifest.files.emplace_back();
+    (void)absl::SimpleAtoi(words[0], &file.size_bytes);
+    file.hash = Digest::FromHex(words[1]).value_or(Digest());
+    file.name = std::string(words[2]);
+  } else if (key == "missing-package") {
     manifest.missing_packages.emplace_back(value);
-    return absl::OkStatus();
-  }
-  if (key == "cluster") {
-    COHORT_ASSIGN_OR_RETURN(manifest.cluster, ClusterId::FromHex(value));
-    return absl::OkStatus();
-  }
-  if (key == "generation") {
-    COHORT_ASSIGN_OR_RETURN(manifest.generation, GenerationId::FromHex(value));
-    return absl::OkStatus();
-  }
-  if (key == "request") {
+  } else if (key == "cluster") {
+    manifest.cluster = ClusterId::FromHex(value).value_or(ClusterId());
+  } else if (key == "generation") {
+    manifest.generation = GenerationId::FromHex(value).value_or(GenerationId());
+  } else if (key == "request") {
     manifest.request_id = HexToBytes(value);
-    return absl::OkStatus();
-  }
-  int64_t micros = 0;
-  bool good = false;
-  if (key == "term") good = absl::SimpleAtoi(value, &manifest.term);
-  if (key == "schema") good = absl::SimpleAtoi(value, &manifest.schema);
-  if (key == "at") {
-    good = absl::SimpleAtoi(value, &micros);
+  } else if (key == "term") {
+    (void)absl::SimpleAtoi(value, &manifest.term);
+  } else if (key == "schema") {
+    (void)absl::SimpleAtoi(value, &manifest.schema);
+  } else if (key == "at") {
+    int64_t micros = 0;
+    (void)absl::SimpleAtoi(value, &micros);
     manifest.at = absl::FromUnixMicros(micros);
   }
-  return good ? absl::OkStatus()
-              : Damaged(absl::StrCat("\"", absl::CHexEscape(key), " ",
-                                     absl::CHexEscape(value), "\""));
 }
 
 }  // namespace
@@ -133,17 +115,16 @@ absl::StatusOr<BackupManifest> ParseBackupManifest(absl::string_view text) {
   BackupManifest manifest;
   for (const absl::string_view line :
        absl::StrSplit(text.substr(0, end), '\n', absl::SkipEmpty())) {
-    if (line == kFirstLine) continue;
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(line, absl::MaxSplits(' ', 1));
-    const absl::Status status = ParseLine(pair.first, pair.second, manifest);
-    if (!status.ok()) {
-      return absl::IsDataLoss(status) ? status : Damaged(status.message());
-    }
+    ReadLine(pair.first, pair.second, manifest);
   }
-  // Lines twice, in another order, written otherwise.
   if (absl::string_view(ToText(manifest)) != text) {
     return Damaged("it is not as it is written");
+  }
+  for (const BackupManifest::File& file : manifest.files) {
+    if (file.size_bytes >= 0 && IsSafeName(file.name)) continue;
+    return Damaged(absl::StrCat("\"", absl::CHexEscape(file.name), "\""));
   }
   return manifest;
 }

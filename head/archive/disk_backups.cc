@@ -155,28 +155,23 @@ DiskBackups::DiskBackups(DiskBackupsOptions options, Executor& strand,
       store_executor_(store_executor),
       disk_(disk) {}
 
+void DiskBackups::Answer(Done done, absl::StatusOr<BackupManifest> result) {
+  strand_.Post([result = std::move(result), done = std::move(done)]() mutable {
+    std::move(done)(std::move(result));
+  });
+}
+
 void DiskBackups::Write(Store& store, BackupRequest request, Done done) {
   store_executor_.Post([this, &store, request = std::move(request),
                         done = std::move(done)]() mutable {
-    absl::StatusOr<std::optional<BackupManifest>> checked = Check(request);
-    absl::Status status = checked.status();
-    const bool made = status.ok() && checked->has_value();
-    if (status.ok() && !made) status = Snapshot(store);
-    if (!status.ok() || made) {
-      strand_.Post([status, checked = std::move(checked),
-                    done = std::move(done)]() mutable {
-        if (!status.ok()) return std::move(done)(status);
-        std::move(done)(**std::move(checked));
-      });
-      return;
-    }
+    absl::StatusOr<std::optional<BackupManifest>> made = Check(request);
+    if (!made.ok()) return Answer(std::move(done), made.status());
+    if (made->has_value()) return Answer(std::move(done), **std::move(made));
+    const absl::Status status = Snapshot(store);
+    if (!status.ok()) return Answer(std::move(done), status);
     disk_.Post(
         [this, request = std::move(request), done = std::move(done)]() mutable {
-          absl::StatusOr<BackupManifest> finished = Finish(request);
-          strand_.Post([finished = std::move(finished),
-                        done = std::move(done)]() mutable {
-            std::move(done)(std::move(finished));
-          });
+          Answer(std::move(done), Finish(request));
         });
   });
 }
@@ -268,10 +263,8 @@ absl::Status DiskBackups::CopyFile(const std::string& from,
                                    const std::string& partial,
                                    const std::string& name,
                                    BackupManifest& manifest) const {
-  COHORT_ASSIGN_OR_RETURN(const HashedFile copied,
-                          CopyAndHash(from, partial + "/" + name, 0600));
-  manifest.files.push_back(
-      {.name = name, .size_bytes = copied.size_bytes, .hash = copied.hash});
+  COHORT_ASSIGN_OR_RETURN(manifest.files.emplace_back(),
+                          CopyAndHash(from, partial, name));
   return absl::OkStatus();
 }
 
@@ -301,13 +294,10 @@ absl::Status DiskBackups::CopyPackages(const Rows& rows,
   COHORT_RETURN_IF_ERROR(CheckRoom(partial, bytes));
   for (const std::string& hash : needed) {
     const std::string name = absl::StrCat("packages/", hash);
-    const std::string to = absl::StrCat(partial, "/", name);
-    const absl::StatusOr<HashedFile> copied =
-        CopyAndHash(absl::StrCat(options_.state_dir, "/", name), to, 0600);
+    absl::StatusOr<BackupManifest::File> copied =
+        CopyAndHash(absl::StrCat(options_.state_dir, "/", name), partial, name);
     if (copied.ok() && copied->hash.ToHex() == hash) {
-      manifest.files.push_back({.name = name,
-                                .size_bytes = copied->size_bytes,
-                                .hash = copied->hash});
+      manifest.files.push_back(*std::move(copied));
       continue;
     }
     // The rest is worth having; whoever asked is told.
@@ -315,7 +305,7 @@ absl::Status DiskBackups::CopyPackages(const Rows& rows,
     COHORT_LOG(kWarning, "package_not_backed_up", {"package", hash},
                {"why", copied.ok() ? absl::DataLossError("it is damaged")
                                    : copied.status()});
-    COHORT_RETURN_IF_ERROR(RemoveTree(to));
+    COHORT_RETURN_IF_ERROR(RemoveTree(absl::StrCat(partial, "/", name)));
     manifest.missing_packages.push_back(hash);
   }
   return absl::OkStatus();

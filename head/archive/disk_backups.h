@@ -40,6 +40,7 @@ class DiskBackups final : public Backups {
   void Write(Store& store, BackupRequest request, Done done) override;
 
  private:
+  void Answer(Done done, absl::StatusOr<BackupManifest> result);
   // Everything that can be said without writing.  Gives the manifest when this
   // very request was done before.
   absl::StatusOr<std::optional<BackupManifest>> Check(

@@ -5,69 +5,43 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-#include "common/file.h"
-#include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 
 namespace cohort::head {
-namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
-
-absl::Status Failed(absl::string_view action, const std::string& path) {
-  const int error = errno;
-  if (error != ENOSPC && error != EDQUOT) {
-    return ErrnoStatus(error, absl::StrCat(action, " ", path));
-  }
-  return ErrnoStatus(
-      error, absl::StrCat("the disk under ", ParentDirectory(path),
-                          " has no room for ", path, ": free space on it"));
-}
-
-absl::Status WriteAll(int fd, const std::string& path,
-                      absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed("write", path);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<HashedFile> CopyAndHash(const std::string& from,
-                                       const std::string& to, mode_t mode) {
-  const UniqueFd in(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!in) return Failed("open", from);
-  UniqueFd out(
-      ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (!out) return Failed("create", to);
-  if (::fchmod(out.get(), mode) != 0) return Failed("chmod", to);
-  HashedFile file;
+absl::StatusOr<BackupManifest::File> CopyAndHash(const std::string& from,
+                                                 const std::string& directory,
+                                                 const std::string& name) {
+  const std::string to = absl::StrCat(directory, "/", name);
+  const auto failed = [&from, &to](int error) {
+    return ErrnoStatus(error, absl::StrCat("copy ", from, " to ", to));
+  };
+  std::error_code error;
+  std::filesystem::copy_file(from, to, error);
+  if (error) return failed(error.value());
+  UniqueFd copy(::open(to.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!copy || ::fchmod(copy.get(), 0600) != 0) return failed(errno);
+  BackupManifest::File file{.name = name, .size_bytes = 0, .hash = {}};
   Sha256 hash;
-  std::vector<char> piece(kPieceBytes);
-  while (true) {
-    const ssize_t n = ::read(in.get(), piece.data(), piece.size());
+  std::vector<char> piece(1 << 20);
+  while (const ssize_t n = ::read(copy.get(), piece.data(), piece.size())) {
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed("read", from);
-    if (n == 0) break;
-    const absl::string_view bytes(piece.data(), static_cast<size_t>(n));
-    hash.Update(bytes);
+    if (n < 0) return failed(errno);
+    hash.Update(absl::string_view(piece.data(), static_cast<size_t>(n)));
     file.size_bytes += n;
-    COHORT_RETURN_IF_ERROR(WriteAll(out.get(), to, bytes));
   }
   file.hash = hash.Finish();
-  if (::fsync(out.get()) != 0) return Failed("sync", to);
+  if (::fsync(copy.get()) != 0) return failed(errno);
   // Some file systems report a full disk only here.
-  if (::close(out.Release()) != 0) return Failed("close", to);
+  if (::close(copy.Release()) != 0) return failed(errno);
   return file;
 }
 

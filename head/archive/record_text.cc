@@ -1,7 +1,6 @@
 #include "head/archive/record_text.h"
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -10,14 +9,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "google/protobuf/descriptor.h"
-#include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/text_format.h"
 #include "google/protobuf/timestamp.pb.h"
 
 #include "cohort/v1/storage.pb.h"
@@ -25,9 +24,6 @@
 #include "common/printable_text.h"
 #include "common/resources.h"
 #include "common/status_macros.h"
-#include "head/state/attempt_table.h"
-#include "head/state/job_table.h"
-#include "head/state/run_controller.h"
 #include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 #include "rpc/wire_values.h"
@@ -35,20 +31,8 @@
 namespace cohort::head {
 namespace {
 
-namespace pb = ::cohort::storage::v1;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
-
-// Enums of what ended are words among text, states are in capitals.
-std::string EnumName(const FieldDescriptor& field,
-                     const google::protobuf::EnumValueDescriptor& value) {
-  const std::string text = EnumText(value);
-  const bool is_state =
-      field.name() == "state" || field.name() == "phase" ||
-      field.name() == "kind" ||
-      field.file()->name() == v1::JobSpec::descriptor()->file()->name();
-  return is_state ? text : absl::AsciiStrToLower(text);
-}
 
 bool IsBinary(const std::string& field) {
   return absl::EndsWith(field, "_id")
@@ -57,120 +41,84 @@ bool IsBinary(const std::string& field) {
                    field == "generation" || field == "answer";
 }
 
-// What a field says, and whether JSON has it in quotes.
-struct Scalar {
-  std::string text;
-  bool is_text = true;
-};
-
 std::string Escaped(absl::string_view text) {
   if (IsPrintableUtf8(text)) return std::string(text);
   return IsUtf8(text) ? absl::Utf8SafeCHexEscape(text) : absl::CHexEscape(text);
 }
 
-Scalar Bytes(const FieldDescriptor& field, const std::string& bytes) {
+std::string Bytes(const FieldDescriptor& field, const std::string& bytes) {
   if (field.name() == "job_id" || field.name() == "array_id") {
-    return {JobIdText(bytes)};
+    return JobIdText(bytes);
   }
-  if (IsBinary(field.name())) return {absl::BytesToHexString(bytes)};
-  return {Escaped(bytes)};
+  return IsBinary(field.name()) ? absl::BytesToHexString(bytes)
+                                : Escaped(bytes);
 }
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", time, absl::UTCTimeZone());
 }
 
-Scalar Signed(const FieldDescriptor& field, int64_t number) {
-  const std::string& name = field.name();
-  if (!absl::EndsWith(name, "_us")) return {absl::StrCat(number), false};
-  const bool is_time = absl::EndsWith(name, "_at_us") || name == "at_us" ||
-                       absl::EndsWith(name, "since_us") || name == "until_us" ||
-                       name == "deadline_us";
-  if (!is_time) return {absl::FormatDuration(absl::Microseconds(number))};
-  return {TimeText(absl::FromUnixMicros(number))};
+// Of a field in microseconds.
+std::string MicrosText(const std::string& field, int64_t micros) {
+  const bool is_time = absl::EndsWith(field, "_at_us") || field == "at_us" ||
+                       absl::EndsWith(field, "since_us") ||
+                       field == "until_us" || field == "deadline_us";
+  if (!is_time) return absl::FormatDuration(absl::Microseconds(micros));
+  return TimeText(absl::FromUnixMicros(micros));
 }
+
+// What a field says, and whether JSON has it in quotes.
+struct Scalar {
+  std::string text;
+  bool is_text = true;
+};
 
 // One value; `index` is -1 for a field that is not repeated.
 Scalar ScalarOf(const Message& message, const FieldDescriptor& field,
                 int index) {
-  const auto& reflection = *message.GetReflection();
-  const bool one = index < 0;
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING: {
-      std::string scratch;
-      return Bytes(
-          field, one ? reflection.GetStringReference(message, &field, &scratch)
-                     : reflection.GetRepeatedStringReference(message, &field,
-                                                             index, &scratch));
-    }
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return {(one ? reflection.GetBool(message, &field)
-                   : reflection.GetRepeatedBool(message, &field, index))
-                  ? "true"
-                  : "false",
-              false};
-    case FieldDescriptor::CPPTYPE_INT32:
-      return Signed(field,
-                    one ? reflection.GetInt32(message, &field)
-                        : reflection.GetRepeatedInt32(message, &field, index));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return Signed(field,
-                    one ? reflection.GetInt64(message, &field)
-                        : reflection.GetRepeatedInt64(message, &field, index));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return {absl::StrCat(
-                  one ? reflection.GetUInt64(message, &field)
-                      : reflection.GetRepeatedUInt64(message, &field, index)),
-              false};
-    case FieldDescriptor::CPPTYPE_UINT32: {
-      const uint32_t number =
-          one ? reflection.GetUInt32(message, &field)
-              : reflection.GetRepeatedUInt32(message, &field, index);
-      return {absl::StrCat(number), false};
-    }
-    case FieldDescriptor::CPPTYPE_ENUM: {
-      const auto* const value =
-          one ? reflection.GetEnum(message, &field)
-              : reflection.GetRepeatedEnum(message, &field, index);
-      return {EnumName(field, *value)};
-    }
-    default:
-      return {"?"};  // rows have no other types
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    const auto& reflection = *message.GetReflection();
+    return {Bytes(field, index < 0 ? reflection.GetString(message, &field)
+                                   : reflection.GetRepeatedString(
+                                         message, &field, index))};
   }
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index,
+                                                        &text);
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+    const auto* const value = field.enum_type()->FindValueByName(text);
+    return {value == nullptr ? text : EnumText(*value)};
+  }
+  int64_t micros = 0;
+  if (absl::EndsWith(field.name(), "_us") && absl::SimpleAtoi(text, &micros)) {
+    return {MicrosText(field.name(), micros)};
+  }
+  return {text, false};
 }
 
-bool IsMessage(const FieldDescriptor& field) {
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-}
-
-// "CPU=4" and "rack=r1" in place of two fields.
+// "CPU=4" and "rack=r1" in place of two fields, "CPU=4,GPU=1" of a set.
 std::optional<std::string> PairText(const Message& message) {
-  if (message.GetDescriptor()->options().map_entry()) {
-    const auto& type = *message.GetDescriptor();
-    return absl::StrCat(ScalarOf(message, *type.field(0), -1).text, "=",
-                        ScalarOf(message, *type.field(1), -1).text);
-  }
   if (const auto* at =
           dynamic_cast<const google::protobuf::Timestamp*>(&message)) {
     return TimeText(rpc::FromWire(*at));
   }
   if (const auto* set = dynamic_cast<const v1::ResourceSet*>(&message)) {
     std::vector<std::string> amounts;
-    for (const auto& each : set->amounts()) {
-      const Amount amount = Amount::FromTenThousandths(each.ten_thousandths());
-      amounts.push_back(absl::StrCat(each.name(), "=", amount.ToString()));
-    }
+    for (const auto& each : set->amounts()) amounts.push_back(*PairText(each));
     return absl::StrJoin(amounts, ",");
   }
-  if (const auto* amount = dynamic_cast<const pb::Amount*>(&message)) {
-    return Escaped(absl::StrCat(
-        amount->name(), "=",
-        Amount::FromTenThousandths(amount->ten_thousandths()).ToString()));
+  const auto& type = *message.GetDescriptor();
+  const auto* const amount = type.FindFieldByName("ten_thousandths");
+  const auto* const value = type.FindFieldByName("value");
+  if (type.field_count() != 2 || (amount == nullptr && value == nullptr)) {
+    return std::nullopt;
   }
-  if (const auto* pair = dynamic_cast<const pb::TextPair*>(&message)) {
-    return Escaped(absl::StrCat(pair->key(), "=", pair->value()));
-  }
-  return std::nullopt;
+  return absl::StrCat(
+      ScalarOf(message, *type.field(0), -1).text, "=",
+      value != nullptr ? ScalarOf(message, *value, -1).text
+                       : Amount::FromTenThousandths(
+                             message.GetReflection()->GetInt64(message, amount))
+                             .ToString());
 }
 
 std::string Quoted(absl::string_view text) {
@@ -188,76 +136,56 @@ std::string Quoted(absl::string_view text) {
   return out;
 }
 
-std::vector<const FieldDescriptor*> FieldsOf(const Message& message) {
+std::string Render(const Message& message, RecordForm form,
+                   const std::string& indent);
+
+// `index` as in ScalarOf.  As text it begins after the field's colon.
+std::string RenderValue(const Message& message, const FieldDescriptor& field,
+                        int index, RecordForm form, const std::string& indent) {
+  Scalar scalar;
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    scalar = ScalarOf(message, field, index);
+  } else {
+    const auto& reflection = *message.GetReflection();
+    const Message& inner =
+        index < 0 ? reflection.GetMessage(message, &field)
+                  : reflection.GetRepeatedMessage(message, &field, index);
+    const std::optional<std::string> pair = PairText(inner);
+    if (!pair.has_value()) return Render(inner, form, indent + "  ");
+    scalar.text = *pair;
+  }
+  if (form == RecordForm::kText) return absl::StrCat(" ", scalar.text, "\n");
+  return scalar.is_text ? Quoted(scalar.text) : scalar.text;
+}
+
+std::string Render(const Message& message, RecordForm form,
+                   const std::string& indent) {
+  const bool json = form == RecordForm::kJson;
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
-  return fields;
-}
-
-const Message& SubMessage(const Message& message, const FieldDescriptor& field,
-                          int index) {
-  const auto& reflection = *message.GetReflection();
-  return index < 0 ? reflection.GetMessage(message, &field)
-                   : reflection.GetRepeatedMessage(message, &field, index);
-}
-
-// Calls `each` with the index of every value of a field; -1 for the only one.
-template <typename Each>
-void ForEachValue(const Message& message, const FieldDescriptor& field,
-                  Each each) {
-  if (!field.is_repeated()) return each(-1);
-  const int size = message.GetReflection()->FieldSize(message, &field);
-  for (int i = 0; i < size; ++i) each(i);
-}
-
-std::string ToJson(const Message& message) {
-  std::vector<std::string> members;
-  for (const FieldDescriptor* field : FieldsOf(message)) {
+  std::string out = json ? "{" : "\n";
+  for (const FieldDescriptor* const field : fields) {
+    const bool one = !field->is_repeated();
+    const int size =
+        one ? 1 : message.GetReflection()->FieldSize(message, field);
     std::vector<std::string> values;
-    ForEachValue(message, *field, [&](int index) {
-      if (!IsMessage(*field)) {
-        const Scalar scalar = ScalarOf(message, *field, index);
-        values.push_back(scalar.is_text ? Quoted(scalar.text) : scalar.text);
-        return;
-      }
-      const Message& inner = SubMessage(message, *field, index);
-      const std::optional<std::string> pair = PairText(inner);
-      values.push_back(pair.has_value() ? Quoted(*pair) : ToJson(inner));
-    });
+    for (int i = 0; i < size; ++i) {
+      values.push_back(
+          RenderValue(message, *field, one ? -1 : i, form, indent));
+    }
     // A map has no order of its own.
     if (field->is_map()) std::sort(values.begin(), values.end());
-    members.push_back(
-        absl::StrCat(Quoted(field->name()), ":",
-                     field->is_repeated()
-                         ? absl::StrCat("[", absl::StrJoin(values, ","), "]")
-                         : values.front()));
+    if (json) {
+      absl::StrAppend(&out, out == "{" ? "" : ",", Quoted(field->name()), ":",
+                      one ? "" : "[", absl::StrJoin(values, ","),
+                      one ? "" : "]");
+      continue;
+    }
+    for (const std::string& value : values) {
+      absl::StrAppend(&out, indent, field->name(), ":", value);
+    }
   }
-  return absl::StrCat("{", absl::StrJoin(members, ","), "}");
-}
-
-void AppendText(const Message& message, const std::string& indent,
-                std::string& out) {
-  for (const FieldDescriptor* field : FieldsOf(message)) {
-    std::vector<std::string> values;
-    ForEachValue(message, *field, [&](int index) {
-      std::string& text =
-          values.emplace_back(absl::StrCat(indent, field->name(), ":"));
-      if (!IsMessage(*field)) {
-        absl::StrAppend(&text, " ", ScalarOf(message, *field, index).text,
-                        "\n");
-        return;
-      }
-      const Message& inner = SubMessage(message, *field, index);
-      if (const auto pair = PairText(inner)) {
-        absl::StrAppend(&text, " ", *pair, "\n");
-        return;
-      }
-      text.push_back('\n');
-      AppendText(inner, indent + "  ", text);
-    });
-    if (field->is_map()) std::sort(values.begin(), values.end());
-    for (const std::string& value : values) out += value;
-  }
+  return json ? out + "}" : out;
 }
 
 template <typename Row>
@@ -294,14 +222,12 @@ absl::StatusOr<std::string> RecordText(Table table, absl::string_view key,
         name = KeyText<Row>(key);
         return Parse<Row>(key, value);
       }));
-  if (form == RecordForm::kJson) {
-    return absl::StrCat("{\"table\":", Quoted(TableName(table)),
-                        ",\"key\":", Quoted(name), ",\"record\":", ToJson(*row),
-                        "}\n");
+  const std::string record = Render(*row, form, "  ");
+  if (form == RecordForm::kText) {
+    return absl::StrCat(TableName(table), " ", name, record);
   }
-  std::string text = absl::StrCat(TableName(table), " ", name, "\n");
-  AppendText(*row, "  ", text);
-  return text;
+  return absl::StrCat("{\"table\":", Quoted(TableName(table)),
+                      ",\"key\":", Quoted(name), ",\"record\":", record, "}\n");
 }
 
 }  // namespace cohort::head

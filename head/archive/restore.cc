@@ -34,6 +34,15 @@ constexpr uint64_t kTermsOfGeneration = 1 << 16;
 constexpr int64_t kEpochStep = 1'000'000;
 constexpr uint64_t kIncarnationStep = 1'000'000;
 
+absl::Status DamagedBackup(absl::string_view what) {
+  return SetReason(
+      absl::DataLossError(absl::StrCat(
+          what,
+          "; nothing was restored: take another copy of this backup, or "
+          "an older one")),
+      "backup_damaged");
+}
+
 absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
   if (backup.empty()) {
     return absl::InvalidArgumentError(
@@ -53,12 +62,7 @@ absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
   if (absl::IsFailedPrecondition(manifest.status())) {
     return Annotate(manifest.status(), path);
   }
-  return SetReason(
-      absl::DataLossError(absl::StrCat(
-          path, ": ", manifest.status().message(),
-          "; nothing was restored: take another copy of this backup, or an "
-          "older one")),
-      "backup_damaged");
+  return DamagedBackup(absl::StrCat(path, ": ", manifest.status().message()));
 }
 
 absl::Status CheckTarget(const std::string& state_dir) {
@@ -118,16 +122,6 @@ std::filesystem::path ExistingParent(const std::filesystem::path& path) {
   return parent;
 }
 
-absl::Status DamagedFile(const std::string& backup, const std::string& name,
-                         absl::string_view what) {
-  return SetReason(
-      absl::DataLossError(absl::StrCat(
-          backup, "/", name, " is damaged: ", what,
-          "; nothing was restored: take another copy of this backup, or an "
-          "older one")),
-      "backup_damaged");
-}
-
 absl::Status CopyFiles(const std::string& backup,
                        const BackupManifest& manifest, const std::string& to) {
   for (const char* part : {"/store", "/packages"}) {
@@ -135,19 +129,21 @@ absl::Status CopyFiles(const std::string& backup,
   }
   for (const BackupManifest::File& file : manifest.files) {
     const std::string from = absl::StrCat(backup, "/", file.name);
-    const absl::StatusOr<HashedFile> copied =
-        CopyAndHash(from, absl::StrCat(to, "/", file.name), 0600);
+    const absl::StatusOr<BackupManifest::File> copied =
+        CopyAndHash(from, to, file.name);
+    std::string wrong;
     if (absl::IsNotFound(copied.status())) {
-      return DamagedFile(backup, file.name, "it is missing");
+      wrong = "it is missing";
+    } else if (!copied.ok()) {
+      return copied.status();
+    } else if (copied->size_bytes != file.size_bytes) {
+      wrong = absl::StrCat("it has ", copied->size_bytes, " bytes, it had ",
+                           file.size_bytes);
+    } else if (copied->hash != file.hash) {
+      wrong = "its checksum is wrong";
     }
-    COHORT_RETURN_IF_ERROR(copied.status());
-    if (copied->size_bytes != file.size_bytes) {
-      return DamagedFile(backup, file.name,
-                         absl::StrCat("it has ", copied->size_bytes,
-                                      " bytes, it had ", file.size_bytes));
-    }
-    if (copied->hash != file.hash) {
-      return DamagedFile(backup, file.name, "its checksum is wrong");
+    if (!wrong.empty()) {
+      return DamagedBackup(absl::StrCat(from, " is damaged: ", wrong));
     }
   }
   for (const char* part : {"/store", "/packages"}) {

@@ -1,12 +1,12 @@
 #include "head/explain/changes.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "head/explain/line_trial.h"
+#include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_spec.h"
 
@@ -15,72 +15,138 @@ namespace {
 
 // Elements whose ends are tried.
 constexpr size_t kElementsTried = 16;
+// Requests of others that are tried, and jobs that the end of one releases.
+constexpr size_t kRivalsMax = 256;
 
 class ChangeFinder {
  public:
   ChangeFinder(const ClusterState& state, const JobRecord& job,
-               const FullDiagnosis& full)
-      : state_(state), job_(job), full_(full), trial_(state, job) {}
+               const Diagnosis& diagnosis, NodeTrial& trial,
+               v1::ExplainJobResponse& out)
+      : state_(state),
+        job_(job),
+        own_(RequestOf(job)),
+        diagnosis_(diagnosis),
+        trial_(trial),
+        out_(out) {
+    for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
+             job, 1, [](const GangRequest&) { return true; })) {
+      ahead_.insert(*each.request);
+    }
+  }
 
-  Changes WithoutOthers() {
-    if (full_.diagnosis.fits) return {};
-    changes_.complete = full_.remedies.complete;
-    for (const Remedy& remedy : full_.remedies.found) {
-      if (IsOfRequest(remedy.kind) || StartsAfter(remedy)) {
-        changes_.found.push_back(NameChange(remedy, state_.nodes()));
+  void WithoutOthers() {
+    if (diagnosis_.fits) return;
+    if (!diagnosis_.remedies.complete) out_.set_changes_complete(false);
+    const auto later = state_.later_store();
+    for (const Remedy& remedy : diagnosis_.remedies.found) {
+      // Nodes that refuse this head do not come back to it.
+      const bool refuse =
+          later.has_value() &&
+          std::any_of(remedy.opened.begin(), remedy.opened.end(),
+                      [&later](const NodeSnapshot& node) {
+                        return later->nodes.contains(node.id);
+                      });
+      if (!refuse && (remedy.told.of_request() || StartsAfter(remedy))) {
+        *out_.add_changes() = remedy.told;
       }
     }
-    return std::move(changes_);
   }
 
   // The only one besides, perhaps, the want of room.
-  Changes With(const Wait& other) {
+  void With(const Wait& other) {
     switch (other.kind) {
-      case v1::WAIT_KIND_ORPHAN:  // it needs no more room than it has there
-        changes_.found = other.lifted_by;
-        break;
       case v1::WAIT_KIND_AFTER:
-        AddAfter(other);
-        break;
+        return AddAfter(other);
       case v1::WAIT_KIND_ARRAY:
-        AddArray(other);
-        break;
+        return AddArray(other);
       default:
-        if (full_.diagnosis.fits) changes_.found = other.lifted_by;
+        // An orphan needs no more room than it has there.
+        if (!diagnosis_.fits && other.kind != v1::WAIT_KIND_ORPHAN) return;
+        for (const NamedChange& change : other.lifted_by) Add(change);
     }
-    return std::move(changes_);
+  }
+
+  void Add(const NamedChange& change) {
+    v1::Remedy& out = *out_.add_changes();
+    out.set_kind(change.kind);
+    out.set_of_request(change.of_request);
+    out.set_text(change.text);
+    out.set_how(change.how);
   }
 
  private:
+  // What those ask for who come into the line before the job by these ends.
+  void AddReleased(const std::set<JobId>& ended,
+                   std::set<GangRequest>& rivals) const {
+    std::vector<JobId> released;
+    for (const auto& [id, by] : state_.gates().after().KeptOnlyBy(ended)) {
+      for (const JobId& job : state_.jobs().Named(id)) {
+        if (released.size() > kRivalsMax) break;
+        released.push_back(job);
+      }
+    }
+    for (const JobId& job : ended) {
+      if (!job.IsElement()) continue;
+      const std::vector<JobId> next =
+          state_.gates().array().NextOf(job.array(), kElementsTried);
+      released.insert(released.end(), next.begin(), next.end());
+    }
+    for (const JobId& id : released) {
+      const JobRecord& job = *state_.jobs().Find(id);
+      if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
+      if (job.held || state_.gates().start_times().WaitOf(job)) continue;
+      if (WaitingLine::PlaceOf(job_) < WaitingLine::PlaceOf(job)) continue;
+      rivals.insert(RequestOf(job));
+    }
+  }
+
+  // Whether it is the job that starts once nodes are as `changed` says and jobs
+  // `ended` have ended.
   bool Starts(const std::vector<NodeSnapshot>& changed,
               const std::set<JobId>& ended) {
-    const std::optional<bool> starts = trial_.Starts(changed, ended);
-    if (!starts.has_value()) changes_.complete = false;
-    return starts.value_or(false);
+    std::set<GangRequest> rivals = ahead_;
+    AddReleased(ended, rivals);
+    // Several nodes do not come, nor come free, at once: those behind may start
+    // on the first, but for those who ask for the same.
+    if (changed.size() > 1) {
+      const bool in_line = state_.line().Contains(job_);
+      for (const GangRequest* each : state_.line().Requests(kRivalsMax)) {
+        if (!in_line || *each != own_) rivals.insert(*each);
+      }
+    }
+    if (rivals.size() >= kRivalsMax) {
+      out_.set_changes_complete(false);
+      return false;
+    }
+    return trial_.Ask(changed, [&](const PlacementIndex& nodes) {
+      return Fits(nodes, own_) &&
+             std::none_of(rivals.begin(), rivals.end(),
+                          [&nodes](const GangRequest& rival) {
+                            return Fits(nodes, rival);
+                          });
+    });
   }
 
   bool StartsAfter(const Remedy& remedy) {
-    if (remedy.kind == Remedy::Kind::kJobEnds) return StartsWithout(remedy.job);
-    if (remedy.model.has_value()) return StartsOn(NewNodes(remedy), {});
-    std::vector<NodeSnapshot> opened;
-    for (const NodeId& node : remedy.nodes) {
-      opened.push_back(state_.nodes().Imagine(node, {}));
-    }
-    return StartsOn(opened, {});
+    if (remedy.ends.has_value()) return StartsWithout(*remedy.ends);
+    return Starts(remedy.model.has_value() ? NewNodes(remedy) : remedy.opened,
+                  {});
   }
 
-  // Several nodes do not come, nor come free, at once.
-  bool StartsOn(const std::vector<NodeSnapshot>& nodes,
-                const std::set<JobId>& ended) {
-    if (!Starts(nodes, ended)) return false;
-    if (nodes.size() == 1) return true;
-    const std::optional<bool> alone = trial_.HasNoRival(nodes);
-    if (!alone.has_value()) changes_.complete = false;
-    return alone.value_or(false);
-  }
-
+  // The nodes that an attempt of `job` is on, as they are without it.
   bool StartsWithout(const JobId& job) {
-    return StartsOn(trial_.NodesWithout(job), {job});
+    std::vector<NodeSnapshot> nodes;
+    const AttemptRecord* const attempt = state_.attempts().LastOf(job);
+    if (attempt == nullptr) return false;
+    for (const Place& place : attempt->places) {
+      const NodeSnapshot* const node = state_.nodes().index().Find(place.node);
+      if (IsOver(place) || node == nullptr || node->gate != NodeGate::kOpen) {
+        continue;
+      }
+      nodes.push_back(state_.nodes().Imagine(place.node, {attempt->id}));
+    }
+    return Starts(nodes, {job});
   }
 
   // The end of the one job that it waits for gives it its place, and the room
@@ -96,22 +162,20 @@ class ChangeFinder {
     }
     for (const NamedChange& change : other.lifted_by) {
       const bool helps = change.of_request
-                             ? full_.diagnosis.fits
+                             ? diagnosis_.fits
                              : live.size() == 1 &&
                                    state_.jobs().Find(live[0])->state !=
                                        v1::JOB_STATE_PENDING &&
                                    StartsWithout(live[0]);
-      if (helps) changes_.found.push_back(change);
+      if (helps) Add(change);
     }
   }
 
   // The end of another element gives it the place and the room, if it is the
   // next.
   void AddArray(const Wait& other) {
-    for (const NamedChange& change : other.lifted_by) {
-      if (change.kind != "ELEMENT_ENDS" && full_.diagnosis.fits) {
-        changes_.found.push_back(change);
-      }
+    if (diagnosis_.fits) {
+      for (const NamedChange& change : other.lifted_by) Add(change);
     }
     if (state_.gates().array().Before(job_) > 0) return;
     for (const JobId& element :
@@ -119,30 +183,40 @@ class ChangeFinder {
       // A person speaks for it first.
       if (state_.orphans().OfJob(element) != nullptr) continue;
       if (!StartsWithout(element)) continue;
-      changes_.found.push_back(
-          {.kind = "ELEMENT_ENDS",
-           .of_request = false,
-           .text = absl::StrCat("the end of ", element.ToText()),
-           .how = ""});
-      return;
+      return Add({.kind = "ELEMENT_ENDS",
+                  .of_request = false,
+                  .text = absl::StrCat("the end of ", element.ToText()),
+                  .how = ""});
     }
   }
 
   const ClusterState& state_;
   const JobRecord& job_;
-  const FullDiagnosis& full_;
-  LineTrial trial_;
-  Changes changes_;
+  const GangRequest own_;
+  std::set<GangRequest> ahead_;
+  const Diagnosis& diagnosis_;
+  NodeTrial& trial_;
+  v1::ExplainJobResponse& out_;
 };
 
 }  // namespace
 
-Changes FindChanges(const ClusterState& state, const JobRecord& job,
-                    const std::vector<Wait>& others,
-                    const FullDiagnosis& full) {
-  if (others.size() > 1) return {};
-  ChangeFinder finder(state, job, full);
-  return others.empty() ? finder.WithoutOthers() : finder.With(others.front());
+void FindChanges(const ClusterState& state, const JobRecord& job,
+                 const std::vector<Wait>& others, const Diagnosis& diagnosis,
+                 NodeTrial& trial, v1::ExplainJobResponse& out) {
+  out.set_changes_complete(true);
+  ChangeFinder finder(state, job, diagnosis, trial, out);
+  const auto later = state.later_store();
+  if (later.has_value() && !diagnosis.fits) {
+    finder.Add(
+        {.kind = "LATER_STORE",
+         .of_request = false,
+         .text = absl::StrCat("a head on the store of term ", later->term,
+                              ", or this one restored anew"),
+         .how = ""});
+  }
+  if (others.empty()) finder.WithoutOthers();
+  if (others.size() == 1) finder.With(others.front());
 }
 
 }  // namespace cohort::head

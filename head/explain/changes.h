@@ -2,23 +2,25 @@
 
 #include <vector>
 
+#include "cohort/v1/cluster.pb.h"
 #include "head/explain/diagnosis.h"
-#include "head/explain/explanation.h"
-#include "head/explain/named_change.h"
+#include "head/explain/node_trial.h"
 #include "head/state/cluster_state.h"
-#include "head/store/records.h"
+#include "head/state/wait.h"
 
-// What would let a job start.
 namespace cohort::head {
 
-struct Changes {
-  std::vector<NamedChange> found;  // smallest first
-  bool complete = true;            // false: some could not be tried
-};
-
-// Each is enough by itself (EX-4): where two things keep the job there is none.
-// REQUIRES: `others` keep it, and `full` is of its request.
-Changes FindChanges(const ClusterState& state, const JobRecord& job,
-                    const std::vector<Wait>& others, const FullDiagnosis& full);
+// Adds what would let a job start, the smallest change first, and whether all
+// could be tried.  Each is enough by itself: where two things keep the job
+// there is none.
+//
+//   EX-4: a change that is told lets the job start when it is made at once: one
+//         of the cluster with which nobody who comes before it could start.
+//
+// REQUIRES: `others` keep it, `diagnosis` is of its request, with remedies, and
+// `trial` of the state's nodes.
+void FindChanges(const ClusterState& state, const JobRecord& job,
+                 const std::vector<Wait>& others, const Diagnosis& diagnosis,
+                 NodeTrial& trial, v1::ExplainJobResponse& out);
 
 }  // namespace cohort::head

@@ -51,24 +51,24 @@ class Cluster final : public ClusterStateTest {
     }
     return waiting;
   }
-  Explanation Why(const JobId& job) {
+  v1::ExplainJobResponse Why(const JobId& job) {
     return explainer_.Explain(*state_, *state_->jobs().Find(job),
                               /*read_only=*/false);
   }
 
   // Who starts once it is made: the job, or what it is submitted as again.
   // Nothing: it is not told in full.
-  std::optional<JobId> Make(const JobId& job, const NamedChange& change) {
-    if (std::regex_search(change.text, std::regex("and \\d+ more"))) {
+  std::optional<JobId> Make(const JobId& job, const v1::Remedy& change) {
+    if (std::regex_search(change.text(), std::regex("and \\d+ more"))) {
       return std::nullopt;
     }
-    if (change.of_request) return SubmitAgain(job, change.text);
+    if (change.of_request()) return SubmitAgain(job, change.text());
     // Another submission, which is kept from the line as this one is.
-    if (absl::StrContains(change.text, " instead") ||
-        absl::StrContains(change.text, "strategy")) {
+    if (absl::StrContains(change.text(), " instead") ||
+        absl::StrContains(change.text(), "strategy")) {
       return std::nullopt;
     }
-    const std::string& text = change.text;
+    const std::string& text = change.text();
     std::vector<std::function<void()>> steps;
     for (const JobId& ends : IdsIn(text)) {
       const JobRecord* const ending = state_->jobs().Find(ends);
@@ -280,20 +280,20 @@ TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
     const std::vector<JobId> waiting = Cluster(world).Waiting();
     if (waiting.empty()) continue;
     const JobId job = waiting[random.Below(waiting.size())];
-    const Explanation why = Cluster(world).Why(job);
-    for (const NamedChange& change : why.changes) {
+    const v1::ExplainJobResponse why = Cluster(world).Why(job);
+    for (const v1::Remedy& change : why.changes()) {
       SCOPED_TRACE(absl::StrCat("round ", round, " of COHORT_SEED=", seed));
       Cluster cluster(world);
       const std::string before = cluster.Describe();
       const std::optional<JobId> starts = cluster.Make(job, change);
       if (!starts.has_value()) continue;
       ASSERT_TRUE(cluster.HasStarted(*starts))
-          << "world " << world << ": " << job.ToText() << ": " << change.kind
-          << ": " << change.text << "\n"
+          << "world " << world << ": " << job.ToText() << ": " << change.kind()
+          << ": " << change.text() << "\n"
           << before << "then\n"
           << cluster.Describe();
       ++made;
-      of_cluster += !change.of_request;
+      of_cluster += !change.of_request();
     }
   }
 }

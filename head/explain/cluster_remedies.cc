@@ -1,17 +1,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <optional>
-#include <set>
+#include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/resource_text.h"
 #include "head/explain/remedy.h"
 #include "head/placement/candidates.h"
 #include "head/placement/refusal.h"
+#include "head/state/wait.h"
 
 namespace cohort::head {
 namespace {
@@ -21,91 +22,94 @@ std::string DomainOf(const NodeSnapshot& node, const GangRequest& request) {
   return InOneDomain(request) ? node.labels.at(request.topology.level) : "";
 }
 
-int64_t CapacityOf(const NodeSnapshot& node, const GangRequest& request) {
-  const NodeForm form = FormOf(node);
-  if (!FormAllows(form, request)) return 0;
-  return Capacity(form, request.per_worker, request.num_workers);
+// "CPU 4, GPU 2 (H100), labelled rack=new".
+std::string NodeText(const NodeSnapshot& node) {
+  std::string text = ResourcesText(node.total, SizeRounding::kNone);
+  if (!node.accelerator.empty()) {
+    absl::StrAppend(&text, " (", node.accelerator, ")");
+  }
+  const char* before = ", labelled ";
+  for (const auto& [key, value] : node.labels) {
+    absl::StrAppend(&text, std::exchange(before, ","), key, "=", value);
+  }
+  return text;
 }
 
-// As many nodes as matter to the request of those that have room for it: of
-// nodes that are alike no more than it has workers.  The planner says of them
-// what it says of all; changes are tried on them, so they need not be copied
-// again for each.
-class Copy {
- public:
-  Copy(const PlacementIndex& nodes, const GangRequest& request)
-      : request_(request) {
-    for (const auto& [form, bucket] : nodes.all().buckets()) {
-      if (!FormAllows(*form, request) ||
-          Capacity(*form, request.per_worker, 1) == 0) {
-        continue;
-      }
-      for (const auto& [labels, alike] : bucket.by_labels) AddSome(alike);
-    }
-  }
-
-  const Room& room(const std::string& domain) { return rooms_[domain]; }
-  bool Fits() const { return head::Fits(index_, request_); }
-  void Put(NodeSnapshot node) { index_.Put(std::move(node)); }
-
-  // Undoes Put: what is there now again, or nothing.
-  void Restore(const NodeId& id, const NodeSnapshot* now) {
-    if (now == nullptr) {
-      index_.Remove(id);
-    } else {
-      index_.Put(*now);
-    }
-  }
-
- private:
-  void AddSome(const NodesById& alike) {
-    int left = request_.num_workers;
-    for (const auto& [id, node] : alike) {
-      if (!LabelsFit(*node, request_)) continue;
-      rooms_[DomainOf(*node, request_)].Add(CapacityOf(*node, request_), 1);
-      index_.Put(*node);
-      if (--left == 0) break;
-    }
-  }
-
-  const GangRequest& request_;
-  PlacementIndex index_;
-  std::map<std::string, Room> rooms_;  // by domain
-};
+// Its name, or its id where others are named so too.
+std::string AddressOf(const NodeSnapshot& node, const NodeTable& nodes) {
+  const auto same = std::count_if(
+      nodes.records().begin(), nodes.records().end(),
+      [&node](const auto& each) { return each.second.name == node.name; });
+  return same == 1 ? node.name : node.id.ToHex();
+}
 
 class ClusterChanges {
  public:
   ClusterChanges(const NodeTable& nodes, const Holdings& holdings,
                  const GangRequest& request, const RemedyLimits& limits,
-                 PlanBudget& budget, Remedies& remedies)
+                 NodeTrial& trial, int64_t plans, Remedies& remedies)
       : nodes_(nodes),
         holdings_(holdings),
         request_(request),
         limits_(limits),
-        budget_(budget),
-        remedies_(remedies),
-        copy_(nodes.index(), request),
+        trial_(trial),
+        plans_left_(plans),
+        out_(remedies),
         missing_(request) {
     // A gang that must share a node is packed strictly, whoever says so.
-    if (OnOneNode(request))
+    if (OnOneNode(request)) {
       missing_.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
+    }
+    Fit fit(request);
+    const Scope scope(nodes.index(), request.selector);
+    if (!InOneDomain(request)) {
+      rooms_[""] = RoomIn(scope.nodes(), fit, /*idle=*/false);
+      return;
+    }
+    for (const auto& [domain, group] :
+         scope.DomainsOf(request.topology.level)) {
+      rooms_[domain] = RoomIn(group, fit, /*idle=*/false);
+    }
   }
 
   void Find() {
-    FindOpened(Remedy::Kind::kNodeReturns);
-    FindOpened(Remedy::Kind::kUndrain);
-    FindJobs();
-    if (!FindMoreNodes()) FindOtherNodes();
-    if (budget_.used_up()) remedies_.complete = false;
+    FindOpened();
+    FindJob();
+    // A new node has another name.
+    if (!SelectsByName(request_.selector)) FindNewNodes();
+    if (plans_left_ <= 0 || !holdings_.complete) out_.complete = false;
   }
 
  private:
   // Workers that lack room now in the domain.
   int64_t MissingIn(const std::string& domain) {
-    return copy_.room(domain).MissingFor(missing_);
+    return rooms_[domain].MissingFor(missing_);
   }
 
-  bool CopyFits() { return budget_.Take() && copy_.Fits(); }
+  // The domain that lacks the least, and how much; a new one where all lack
+  // everything.
+  std::pair<std::string, int64_t> Nearest() const {
+    std::pair<std::string, int64_t> nearest("new", request_.num_workers);
+    for (const auto& [domain, room] : rooms_) {
+      const int64_t missing = room.MissingFor(missing_);
+      if (missing < nearest.second) nearest = {domain, missing};
+    }
+    return nearest;
+  }
+
+  bool FitsWith(std::span<const NodeSnapshot> changed) {
+    return plans_left_-- > 0 &&
+           trial_.Ask(changed, [this](const PlacementIndex& nodes) {
+             return Fits(nodes, request_);
+           });
+  }
+
+  void Add(const char* kind, std::string text, std::string how, Remedy remedy) {
+    remedy.told.set_kind(kind);
+    remedy.told.set_text(std::move(text));
+    remedy.told.set_how(std::move(how));
+    out_.found.push_back(std::move(remedy));
+  }
 
   // ---- nodes that take no new work now ----
 
@@ -114,156 +118,121 @@ class ClusterChanges {
     int64_t capacity = 0;
     bool dead = false;
   };
+  using ClosedByDomain = std::map<std::string, std::vector<Closed>>;
 
-  // Whether this alone is what keeps the node from taking new work.
-  bool Opens(const NodeId& id, Remedy::Kind kind) const {
-    const bool is_drained = nodes_.Find(id)->drain.has_value();
-    const bool is_there = nodes_.IsOffered(id) &&
-                          nodes_.Find(id)->state == v1::NODE_STATE_ALIVE &&
-                          nodes_.UnfitBecause(id).empty();
-    return kind == Remedy::Kind::kUndrain ? is_drained && is_there
-                                          : !is_drained && !is_there;
-  }
-
-  // By domain, those that would hold the most first.
-  using ClosedNodes = std::map<std::string, std::vector<Closed>>;
-
-  // Those that `takes` wants and whose opening makes room.
-  ClosedNodes FindClosed(absl::FunctionRef<bool(const NodeId&)> takes) {
-    ClosedNodes closed;
-    for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
-      if (form->gate == NodeGate::kOpen) continue;
-      if (!FormAllowsIdle(*form, request_)) continue;
-      for (const auto& [id, node] : bucket.nodes) {
-        if (takes(id)) AddClosed(id, /*dead=*/false, closed);
-      }
-    }
-    AddDead(takes, closed);
-    for (auto& [domain, list] : closed) {
-      std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
-        return std::tie(b.capacity, a.dead, a.opened.id) <
-               std::tie(a.capacity, b.dead, b.opened.id);
-      });
+  // By whether it is a drain that alone keeps them from taking new work, or
+  // that alone they are not there.
+  std::map<bool, ClosedByDomain> FindClosed() const {
+    std::map<bool, ClosedByDomain> closed;
+    for (const auto& [id, record] : nodes_.records()) {
+      const bool is_drained = record.drain.has_value();
+      const bool is_there = record.state == v1::NODE_STATE_ALIVE &&
+                            nodes_.IsOffered(id) &&
+                            nodes_.UnfitBecause(id).empty();
+      if (is_drained != is_there) continue;
+      NodeSnapshot opened = nodes_.Imagine(id, {});
+      const NodeForm form = FormOf(opened);
+      if (!FormAllows(form, request_) || !LabelsFit(opened, request_)) continue;
+      const int64_t capacity =
+          Capacity(form, request_.per_worker, request_.num_workers);
+      if (capacity == 0) continue;
+      const std::string domain = DomainOf(opened, request_);
+      closed[is_drained][domain].push_back(
+          {std::move(opened), capacity, record.state == v1::NODE_STATE_DEAD});
     }
     return closed;
   }
 
-  // They are in no index.
-  void AddDead(absl::FunctionRef<bool(const NodeId&)> takes,
-               ClosedNodes& closed) {
-    if (nodes_.CountOf(v1::NODE_STATE_DEAD) == 0) return;
-    for (const auto& [id, record] : nodes_.records()) {
-      if (record.state == v1::NODE_STATE_DEAD && takes(id)) {
-        AddClosed(id, /*dead=*/true, closed);
-      }
-    }
-  }
-
-  void AddClosed(const NodeId& id, bool dead, ClosedNodes& closed) {
-    Closed one{.opened = nodes_.Imagine(id, {}), .capacity = 0, .dead = dead};
-    if (!LabelsFit(one.opened, request_)) return;
-    one.capacity = CapacityOf(one.opened, request_);
-    if (one.capacity == 0) return;
-    closed[DomainOf(one.opened, request_)].push_back(std::move(one));
-  }
-
   // The fewest are those that hold the most.
-  void FindOpened(Remedy::Kind kind) {
-    Remedy best{.kind = kind};
-    const ClosedNodes all =
-        FindClosed([&](const NodeId& id) { return Opens(id, kind); });
-    for (const auto& [domain, closed] : all) {
-      Remedy remedy{.kind = kind};
-      Room room = copy_.room(domain);
-      bool fits = false;
-      for (const Closed& one : closed) {
+  std::vector<NodeSnapshot> FewestOf(ClosedByDomain& all) {
+    std::vector<NodeSnapshot> fewest;
+    for (auto& [domain, closed] : all) {
+      std::sort(closed.begin(), closed.end(), [](const auto& a, const auto& b) {
+        return std::tie(b.capacity, a.dead, a.opened.id) <
+               std::tie(a.capacity, b.dead, b.opened.id);
+      });
+      Room room = rooms_[domain];
+      std::vector<NodeSnapshot> opened;
+      for (Closed& one : closed) {
+        if (room.Holds(missing_)) break;
         room.Add(one.capacity, 1);
-        copy_.Put(one.opened);
-        remedy.nodes.push_back(one.opened.id);
-        fits = room.Holds(missing_);
-        if (fits) break;
+        opened.push_back(std::move(one.opened));
       }
-      fits = fits && CopyFits();
-      for (const NodeId& id : remedy.nodes) copy_.Restore(id, nullptr);
-      const bool fewer =
-          best.nodes.empty() || remedy.nodes.size() < best.nodes.size();
-      if (fits && fewer) best = std::move(remedy);
+      if (!fewest.empty() && opened.size() >= fewest.size()) continue;
+      if (room.Holds(missing_) && FitsWith(opened)) fewest = std::move(opened);
     }
-    if (!best.nodes.empty()) remedies_.found.push_back(std::move(best));
+    return fewest;
+  }
+
+  void FindOpened() {
+    for (auto& [drained, closed] : FindClosed()) {
+      Remedy remedy;
+      remedy.opened = FewestOf(closed);
+      if (remedy.opened.empty()) continue;
+      std::vector<std::string> names;
+      bool unfit = true;
+      for (const NodeSnapshot& node : remedy.opened) {
+        names.push_back(node.name);
+        unfit = unfit && nodes_.ShownState(node.id) == ShownNodeState::kUnfit;
+      }
+      const std::string text = NamesText(names);
+      if (drained) {
+        const std::string how =
+            names.size() > 1
+                ? ""
+                : "cohort undrain " + AddressOf(remedy.opened[0], nodes_);
+        Add("UNDRAIN", "undrain " + text, how, std::move(remedy));
+      } else {
+        Add("NODE_RETURNS",
+            text + (unfit ? " being fit for work again" : " coming back"), "",
+            std::move(remedy));
+      }
+    }
   }
 
   // ---- jobs that hold what is missing ----
 
-  // Whether there is a plan once the job that holds this has ended.
-  bool FitsWithout(const Holding& holding) {
-    std::map<NodeId, std::set<AttemptId>> over;
-    for (const auto& [node, attempt] : holding.nodes)
-      over[node].insert(attempt);
-    for (const auto& [node, without] : over) {
-      copy_.Put(nodes_.Imagine(node, without));
-    }
-    const bool fits = CopyFits();
-    for (const auto& [node, without] : over) {
-      copy_.Restore(node, nodes_.index().Find(node));
-    }
-    return fits;
-  }
-
-  void FindJobs() {
-    if (!holdings_.complete) remedies_.complete = false;
-    if (const std::optional<JobId> one = FindOneJob()) {
-      remedies_.found.push_back({.kind = Remedy::Kind::kJobEnds, .job = *one});
-    }
-  }
-
-  // The least that the gang lacks wherever it may go.
-  int64_t Missing() {
-    if (!InOneDomain(request_)) return MissingIn("");
-    int64_t least = request_.num_workers;
-    for (const auto& [domain, nodes] :
-         nodes_.index().DomainsOf(request_.topology.level)) {
-      least = std::min(least, MissingIn(domain));
-    }
-    return least;
-  }
-
-  std::optional<JobId> FindOneJob() {
+  // Of those whose end by itself is enough the one that holds least.
+  void FindJob() {
+    const int64_t missing = Nearest().second;
     std::vector<std::pair<JobId, const Holding*>> jobs;
     for (const auto& [job, holding] : holdings_.jobs) {
+      if (holding.attempts.empty() || holding.gain < missing) continue;
       jobs.emplace_back(job, &holding);
     }
     std::stable_sort(jobs.begin(), jobs.end(),
                      [](const auto& a, const auto& b) {
                        return a.second->Size() < b.second->Size();
                      });
-    const int64_t missing = Missing();
     int tries = 0;
-    for (const auto& job : jobs) {
-      if (job.second->gain < missing) continue;
+    for (const auto& [job, holding] : jobs) {
       if (++tries > limits_.tries_max) {
-        remedies_.complete = false;
-        break;
+        out_.complete = false;
+        return;
       }
-      if (FitsWithout(*job.second)) return job.first;
+      std::vector<NodeSnapshot> without;
+      for (const NodeId& node : holding->nodes) {
+        without.push_back(nodes_.Imagine(node, holding->attempts));
+      }
+      if (!FitsWith(without)) continue;
+      Remedy remedy;
+      remedy.ends = job;
+      return Add("JOB_ENDS", absl::StrCat("the end of job ", job.ToText()), "",
+                 std::move(remedy));
     }
-    return std::nullopt;
   }
 
   // ---- more nodes ----
 
-  // A kind of node that could hold workers were it idle.
-  struct Model {
-    const NodeSnapshot* node;
-    int64_t capacity;  // of an idle one
-    int64_t count;     // how many it takes
-  };
-
-  // How many idle nodes of this capacity are missing; none when it cannot do.
-  std::optional<int64_t> NodesMissing(int64_t capacity, int64_t missing) const {
+  // How many idle nodes like this one are missing; 0: none can do.
+  int64_t NodesMissing(const NodeSnapshot& node) {
+    const int64_t capacity =
+        IdleCapacity(FormOf(node), request_.per_worker, request_.num_workers);
+    if (capacity == 0 || !LabelsFit(node, request_)) return 0;
+    const int64_t missing = MissingIn(DomainOf(node, request_));
     switch (missing_.strategy) {
       case v1::PLACEMENT_STRATEGY_STRICT_PACK:
-        if (capacity < request_.num_workers) return std::nullopt;
-        return 1;
+        return capacity < request_.num_workers ? 0 : 1;
       case v1::PLACEMENT_STRATEGY_STRICT_SPREAD:
         return missing;
       default:
@@ -271,117 +240,89 @@ class ClusterChanges {
     }
   }
 
-  std::optional<Model> BestModel() {
-    std::optional<Model> best;
+  bool IsEnough(const Remedy& remedy) {
+    if (remedy.count == 0) return false;
+    if (remedy.count <= limits_.nodes_max) return FitsWith(NewNodes(remedy));
+    out_.complete = false;
+    return false;
+  }
+
+  void FindNewNodes() {
+    Remedy more = FewestLikeOne();
+    if (IsEnough(more)) {
+      const NodeSnapshot& model = *more.model;
+      const std::string resources =
+          ResourcesText(model.total, SizeRounding::kUp);
+      return Add("MORE_NODES",
+                 absl::StrCat(more.count,
+                              more.count == 1 ? " more node" : " more nodes",
+                              " like ", model.name, " (", resources, ")"),
+                 "", std::move(more));
+    }
+    Remedy other;
+    other.model = NodeAskedFor();
+    other.count = NodesMissing(*other.model);
+    if (!IsEnough(other)) return;
+    const std::string model = NodeText(*other.model);
+    Add("OTHER_NODES",
+        other.count == 1
+            ? absl::StrCat("1 node with ", model)
+            : absl::StrCat(other.count, " nodes with ", model, " each"),
+        "", std::move(other));
+  }
+
+  // Of those that are known the fewest that could do, and the smallest.
+  Remedy FewestLikeOne() {
+    Remedy best;
+    const auto order = [](int64_t count, const NodeSnapshot& node) {
+      return std::make_tuple(count, node.total.Get(kGpu), node.total.Get(kCpu),
+                             node.id);
+    };
     for (const auto& [form, bucket] : nodes_.index().all().buckets()) {
       if (!FormAllowsIdle(*form, request_)) continue;
-      const int64_t capacity =
-          IdleCapacity(*form, request_.per_worker, request_.num_workers);
-      if (capacity == 0) continue;
       for (const auto& [labels, alike] : bucket.by_labels) {
         const NodeSnapshot& node = *alike.begin()->second;
-        if (!LabelsFit(node, request_)) continue;
-        const std::optional<int64_t> count =
-            NodesMissing(capacity, MissingIn(DomainOf(node, request_)));
-        if (!count.has_value()) continue;
-        const auto order = [](const Model& model) {
-          return std::make_tuple(model.count, model.node->total.Get(kGpu),
-                                 model.node->total.Get(kCpu), model.node->id);
-        };
-        const Model model{&node, capacity, *count};
-        if (!best.has_value() || order(model) < order(*best)) best = model;
+        const int64_t count = NodesMissing(node);
+        if (count == 0 || (best.count > 0 && order(best.count, *best.model) <
+                                                 order(count, node))) {
+          continue;
+        }
+        best.model = node;
+        best.count = count;
       }
     }
     return best;
   }
 
-  bool AddIfEnough(Remedy remedy) {
-    if (remedy.count > limits_.nodes_max) {
-      remedies_.complete = false;
-      return false;
-    }
-    const std::vector<NodeSnapshot> added = NewNodes(remedy);
-    for (const NodeSnapshot& node : added) copy_.Put(node);
-    const bool fits = CopyFits();
-    for (const NodeSnapshot& node : added) copy_.Restore(node.id, nullptr);
-    if (fits) remedies_.found.push_back(std::move(remedy));
-    return fits;
-  }
-
-  bool FindMoreNodes() {
-    // A new node has another name.
-    if (SelectsByName(request_.selector)) return false;
-    const std::optional<Model> model = BestModel();
-    if (!model.has_value()) return false;
-    Remedy remedy{.kind = Remedy::Kind::kMoreNodes,
-                  .subject = model->node->name};
-    remedy.count = model->count;
-    remedy.model = *model->node;
-    return AddIfEnough(std::move(remedy));
-  }
-
-  // ---- nodes unlike those that are known ----
-
-  // A value for each label that the request asks for.
-  Labels LabelsAskedFor() const {
-    Labels labels;
+  // Unlike all that are known, with room for one worker, or for all where they
+  // must share a node.
+  NodeSnapshot NodeAskedFor() const {
+    NodeSnapshot node;
     for (const LabelSelector::Requirement& requirement :
          request_.selector.requirements()) {
       if (requirement.key == kHostLevel) continue;
       if (requirement.op == LabelSelector::Operator::kIn) {
-        labels[requirement.key] = requirement.values.front();
+        node.labels[requirement.key] = requirement.values.front();
       } else if (requirement.op == LabelSelector::Operator::kExists) {
-        labels.try_emplace(requirement.key, "any");
+        node.labels.try_emplace(requirement.key, "any");
       }
     }
-    return labels;
-  }
-
-  // The domain that lacks the least; a new one when there is none.
-  std::string DomainToJoin() {
-    std::string best = "new";
-    int64_t least = request_.num_workers;
-    for (const auto& [domain, nodes] :
-         nodes_.index().DomainsOf(request_.topology.level)) {
-      const int64_t missing = MissingIn(domain);
-      if (missing < least) {
-        least = missing;
-        best = domain;
-      }
-    }
-    return best;
-  }
-
-  // Each with room for one worker, or for all where they must share a node.
-  void FindOtherNodes() {
-    if (SelectsByName(request_.selector)) return;
-    NodeSnapshot node;
-    node.labels = LabelsAskedFor();
     if (InOneDomain(request_)) {
-      node.labels.try_emplace(request_.topology.level, DomainToJoin());
+      node.labels.try_emplace(request_.topology.level, Nearest().first);
     }
-    if (!LabelsFit(node, request_)) return;
-    node.total = request_.per_worker.Times(
-        OnOneNode(request_) ? request_.num_workers : 1);
-    GiveWholeGpus(node);
-    const std::optional<int64_t> count = NodesMissing(
-        IdleCapacity(FormOf(node), request_.per_worker, request_.num_workers),
-        MissingIn(DomainOf(node, request_)));
-    if (!count.has_value()) return;
-    Remedy remedy{.kind = Remedy::Kind::kOtherNodes};
-    remedy.count = *count;
-    remedy.model = std::move(node);
-    AddIfEnough(std::move(remedy));
+    const int64_t workers = OnOneNode(request_) ? request_.num_workers : 1;
+    node.total = request_.per_worker.Times(workers);
+    GiveWholeGpus(workers, node);
+    return node;
   }
 
-  // As a machine has them: of the model that is asked for, as many as all its
+  // As a machine has them: of the model that is asked for, as many as the
   // workers' shares need.
-  void GiveWholeGpus(NodeSnapshot& node) const {
+  void GiveWholeGpus(int64_t workers, NodeSnapshot& node) const {
     node.accelerator = request_.accelerator_type;
     const int64_t each = request_.per_worker.Get(kGpu).ten_thousandths();
     int64_t gpus = node.accelerator.empty() ? 0 : 1;
     if (each > 0) {
-      const int64_t workers = OnOneNode(request_) ? request_.num_workers : 1;
       const int64_t share = std::max<int64_t>(Amount::kScale / each, 1);
       gpus = each < Amount::kScale ? (workers + share - 1) / share
                                    : workers * each / Amount::kScale;
@@ -396,10 +337,11 @@ class ClusterChanges {
   const Holdings& holdings_;
   const GangRequest& request_;
   const RemedyLimits& limits_;
-  PlanBudget& budget_;
-  Remedies& remedies_;
-  Copy copy_;
-  GangRequest missing_;  // as Room counts what is missing
+  NodeTrial& trial_;
+  int64_t plans_left_;
+  Remedies& out_;
+  std::map<std::string, Room> rooms_;  // by domain
+  GangRequest missing_;                // as Room counts what is missing
 };
 
 }  // namespace
@@ -426,8 +368,9 @@ std::vector<NodeSnapshot> NewNodes(const Remedy& remedy) {
 
 void AddClusterRemedies(const NodeTable& nodes, const Holdings& holdings,
                         const GangRequest& request, const RemedyLimits& limits,
-                        PlanBudget& budget, Remedies& remedies) {
-  ClusterChanges(nodes, holdings, request, limits, budget, remedies).Find();
+                        NodeTrial& trial, int64_t plans, Remedies& remedies) {
+  ClusterChanges(nodes, holdings, request, limits, trial, plans, remedies)
+      .Find();
 }
 
 }  // namespace cohort::head

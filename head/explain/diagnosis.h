@@ -1,12 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "common/job_id.h"
-#include "common/resources.h"
-#include "head/explain/census.h"
+#include "cohort/v1/explain.pb.h"
+#include "head/explain/node_trial.h"
 #include "head/explain/remedy.h"
 #include "head/placement/gang_request.h"
 #include "head/state/attempt_table.h"
@@ -15,28 +13,21 @@
 // Why a request has no place now, and what would change that.
 namespace cohort::head {
 
-// A job that holds some of a resource that the request lacks, on nodes that it
-// could use.
-struct Holder {
-  std::string resource;
-  JobId job;
-  Amount amount;
-  int64_t nodes = 0;
-
-  friend bool operator==(const Holder&, const Holder&) = default;
-};
-
 struct Diagnosis {
-  GangRequest request;
   bool fits = false;  // then nothing of what follows is said
-  // The planner's words: what it needs, where there is room, what is short.
-  std::string reason;
-  // Not even if every node known were idle and took new work.
-  bool never_fits = false;
-  Census census;
-  // Of each resource that is short those that hold most first.
-  std::vector<Holder> holders;
-  bool holders_complete = true;
+  // In the planner's words and in numbers, with those who hold most of each
+  // resource that is short.
+  //
+  // A node counts once, under the first of the things that keep it, in the
+  // order of Misfit::By; of resources under the one that it lacks most.  What
+  // is told of a shortage is of the nodes counted there or, where all are
+  // counted elsewhere, of all.  Workers that fit are counted up to the gang on
+  // each node; where each worker must have another node, one on each.
+  //
+  //   EX-1: nodes = nodes_that_fit + the sum over failures of their nodes.
+  //         With room for the whole gang on those that fit the request fits.
+  v1::Blocker blocker;
+  Remedies remedies;
 };
 
 struct DiagnosisLimits {
@@ -47,19 +38,12 @@ struct DiagnosisLimits {
   RemedyLimits remedies;
 };
 
-// A pure function of the tables.  Bounded: linear in forms and label sets, and
-// in nodes and leases only as CountNodes and `limits` say.
+// A pure function of the tables; `trial` is of `nodes`, null: no remedies are
+// looked for.  Takes time linear in forms and label sets, in the nodes that
+// take no new work (with a selector on `host`, in all) and in leases as
+// `limits` say.
 Diagnosis Diagnose(const NodeTable& nodes, const AttemptTable& attempts,
-                   const GangRequest& request, DiagnosisLimits limits = {});
-
-// The same, and what would let the request start.
-struct FullDiagnosis {
-  Diagnosis diagnosis;
-  Remedies remedies;
-};
-FullDiagnosis DiagnoseFully(const NodeTable& nodes,
-                            const AttemptTable& attempts,
-                            const GangRequest& request,
-                            DiagnosisLimits limits = {});
+                   const GangRequest& request, const DiagnosisLimits& limits,
+                   NodeTrial* trial);
 
 }  // namespace cohort::head

@@ -30,39 +30,75 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-std::vector<std::string> Kinds(const FullDiagnosis& full) {
+std::vector<std::string> Kinds(const Diagnosis& full) {
   std::vector<std::string> kinds;
   for (const Remedy& remedy : full.remedies.found) {
-    kinds.push_back(RemedyName(remedy.kind));
+    kinds.push_back(remedy.told.kind());
   }
   return kinds;
 }
 
-const Remedy& Find(const FullDiagnosis& full, Remedy::Kind kind) {
+// The told one of a kind; null: none.
+const Remedy* Told(const Diagnosis& full, const std::string& kind) {
   for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind == kind) return remedy;
+    if (remedy.told.kind() == kind) return &remedy;
   }
-  ADD_FAILURE() << "no " << RemedyName(kind);
+  return nullptr;
+}
+
+const Remedy& Find(const Diagnosis& full, const std::string& kind) {
+  const Remedy* const told = Told(full, kind);
+  if (told != nullptr) return *told;
+  ADD_FAILURE() << "no " << kind;
   static const Remedy none;
   return none;
 }
 
-NodeFailure Failure(const FullDiagnosis& full, Misfit::By by,
+struct NodeFailure {
+  explicit NodeFailure(const v1::NodeFailure& wire)
+      : by(wire.by()),
+        nodes(wire.nodes()),
+        nodes_in_all(wire.nodes_in_all()),
+        short_least(Amount::FromTenThousandths(wire.short_least())),
+        short_median(Amount::FromTenThousandths(wire.short_median())),
+        closest(wire.closest()),
+        since(absl::FromUnixMicros(wire.since_us())) {}
+
+  std::string by;
+  int64_t nodes;
+  int64_t nodes_in_all;
+  Amount short_least;
+  Amount short_median;
+  std::string closest;
+  absl::Time since;
+};
+
+NodeFailure Failure(const Diagnosis& full, const std::string& by,
                     const std::string& what) {
-  for (const NodeFailure& failure : full.diagnosis.census.failures) {
-    if (failure.by == by && failure.what == what) return failure;
+  for (const v1::NodeFailure& failure : full.blocker.failures()) {
+    if (failure.by() == by && failure.what() == what) {
+      return NodeFailure(failure);
+    }
   }
-  ADD_FAILURE() << "nothing fails by " << MisfitName(by) << " " << what;
-  return {};
+  ADD_FAILURE() << "nothing fails by " << by << " " << what;
+  return NodeFailure({});
+}
+
+std::vector<std::string> Holders(const Diagnosis& full) {
+  std::vector<std::string> holders;
+  for (const v1::Holder& holder : full.blocker.holders()) {
+    holders.push_back(HolderText(holder));
+  }
+  return holders;
 }
 
 TEST(DiagnosisTest, SaysNothingOfARequestThatFits) {
   World world;
   world.AddNode("CPU=4");
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=1"));
 
-  EXPECT_TRUE(full.diagnosis.fits);
+  EXPECT_TRUE(full.fits);
   EXPECT_THAT(full.remedies.found, IsEmpty());
 }
 
@@ -75,18 +111,18 @@ TEST(DiagnosisTest, TellsByHowMuchNodesAreShortAndWhoHoldsIt) {
   on_n2.selector = *LabelSelector::Parse("host=n2");
   const JobId small = *world.Run(on_n2);
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1,GPU=2"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=1,GPU=2"));
 
-  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  const NodeFailure gpu = Failure(full, "resource", "GPU");
   EXPECT_EQ(gpu.nodes, 2);
   EXPECT_EQ(gpu.short_least, Units(1));
   EXPECT_EQ(gpu.short_median, Units(1));
-  EXPECT_FALSE(full.diagnosis.never_fits);
-  EXPECT_THAT(full.diagnosis.holders,
-              ElementsAre(Holder{"GPU", big, Units(3), 1},
-                          Holder{"GPU", small, Units(1), 1}));
+  EXPECT_FALSE(full.blocker.never_fits());
+  EXPECT_THAT(Holders(full),
+              ElementsAre(HolderText("GPU", big, Units(3), 1),
+                          HolderText("GPU", small, Units(1), 1)));
   // The one that holds less.
-  EXPECT_EQ(Find(full, Remedy::Kind::kJobEnds).job, small);
+  EXPECT_EQ(Find(full, "JOB_ENDS").ends, small);
 }
 
 // Its nodes have room one by one, but not together.
@@ -98,16 +134,16 @@ TEST(DiagnosisTest, TellsWhichDomainComesNearestAndWhatItLacks) {
   GangRequest request = Gang(9, "CPU=1");
   request.topology = {.level = "rack", .required = true};
 
-  const FullDiagnosis full = world.Explain(request);
+  const Diagnosis full = world.Explain(request);
 
-  const Census& census = full.diagnosis.census;
-  EXPECT_EQ(census.nodes_that_fit, 2);
-  EXPECT_EQ(census.workers_that_fit, 8);
-  const NodeFailure rack = Failure(full, Misfit::By::kDomain, "rack=r1");
+  const v1::Blocker& census = full.blocker;
+  EXPECT_EQ(census.nodes_that_fit(), 2);
+  EXPECT_EQ(census.workers_that_fit(), 8);
+  const NodeFailure rack = Failure(full, "domain", "rack=r1");
   EXPECT_EQ(rack.nodes, 1);
   EXPECT_EQ(rack.nodes_in_all, 3);
   EXPECT_EQ(rack.short_least, Units(1));
-  EXPECT_TRUE(full.diagnosis.never_fits);
+  EXPECT_TRUE(full.blocker.never_fits());
 }
 
 TEST(DiagnosisTest, TellsHowManyDifferentNodesAreMissing) {
@@ -116,21 +152,18 @@ TEST(DiagnosisTest, TellsHowManyDifferentNodesAreMissing) {
   GangRequest request = Gang(4, "CPU=1");
   request.strategy = v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
 
-  const FullDiagnosis full = world.Explain(request);
-  EXPECT_EQ(full.diagnosis.census.nodes_that_fit, 3);
-  EXPECT_EQ(full.diagnosis.census.workers_that_fit, 3);
-  const NodeFailure spread =
-      Failure(full, Misfit::By::kSpread, "different nodes");
+  const Diagnosis full = world.Explain(request);
+  EXPECT_EQ(full.blocker.nodes_that_fit(), 3);
+  EXPECT_EQ(full.blocker.workers_that_fit(), 3);
+  const NodeFailure spread = Failure(full, "spread", "different nodes");
   EXPECT_EQ(spread.nodes, 0);
   EXPECT_EQ(spread.nodes_in_all, 3);
   EXPECT_EQ(spread.short_least, Units(1));
 
   request.topology = {.level = "rack", .required = true};
-  const FullDiagnosis both = world.Explain(request);
-  EXPECT_EQ(Failure(both, Misfit::By::kDomain, "rack=r1").short_least,
-            Units(1));
-  EXPECT_EQ(Failure(both, Misfit::By::kSpread, "different nodes").short_least,
-            Units(1));
+  const Diagnosis both = world.Explain(request);
+  EXPECT_EQ(Failure(both, "domain", "rack=r1").short_least, Units(1));
+  EXPECT_EQ(Failure(both, "spread", "different nodes").short_least, Units(1));
 }
 
 TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
@@ -149,23 +182,22 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   GangRequest request = Gang(1, "CPU=4,GPU=1");
   request.selector = *LabelSelector::Parse("zone=b");
 
-  const FullDiagnosis full = world.Explain(request);
+  const Diagnosis full = world.Explain(request);
 
-  EXPECT_EQ(full.diagnosis.census.nodes, 9);
-  EXPECT_EQ(full.diagnosis.census.nodes_that_fit, 0);
-  EXPECT_EQ(Failure(full, Misfit::By::kLabel, "zone=b").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kTaint, "lab").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kResource, "GPU").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "DRAINED").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "DEAD").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "SUSPECT").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "ABSENT").nodes, 1);
-  EXPECT_EQ(Failure(full, Misfit::By::kState,
-                    "UNFIT: /state: No space left on device")
-                .nodes,
-            1);
-  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").short_least, Units(2));
-  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").closest, "n8");
+  EXPECT_EQ(full.blocker.nodes(), 9);
+  EXPECT_EQ(full.blocker.nodes_that_fit(), 0);
+  EXPECT_EQ(Failure(full, "label", "zone=b").nodes, 1);
+  EXPECT_EQ(Failure(full, "taint", "lab").nodes, 1);
+  EXPECT_EQ(Failure(full, "resource", "GPU").nodes, 1);
+  EXPECT_EQ(Failure(full, "state", "DRAINED").nodes, 1);
+  EXPECT_EQ(Failure(full, "state", "DEAD").nodes, 1);
+  EXPECT_EQ(Failure(full, "state", "SUSPECT").nodes, 1);
+  EXPECT_EQ(Failure(full, "state", "ABSENT").nodes, 1);
+  EXPECT_EQ(
+      Failure(full, "state", "UNFIT: /state: No space left on device").nodes,
+      1);
+  EXPECT_EQ(Failure(full, "resource", "CPU").short_least, Units(2));
+  EXPECT_EQ(Failure(full, "resource", "CPU").closest, "n8");
   EXPECT_THAT(Kinds(full),
               ElementsAre("TOLERATE_TAINT", "DROP_SELECTOR", "LESS_OF_RESOURCE",
                           "NODE_RETURNS", "UNDRAIN", "MORE_NODES"));
@@ -182,13 +214,11 @@ TEST(DiagnosisTest, SaysSinceWhenNodesAreAway) {
   nodes->Withdraw(world.nodes()[0].record.id, absl::FromUnixSeconds(20));
   nodes->Withdraw(world.nodes()[1].record.id, absl::FromUnixSeconds(10));
 
-  const FullDiagnosis full =
+  const Diagnosis full =
       DiagnoseFully(*nodes, world.Attempts(), Gang(1, "CPU=1"));
 
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "ABSENT").since,
-            absl::FromUnixSeconds(10));
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "SUSPECT").since,
-            absl::FromUnixSeconds(30));
+  EXPECT_EQ(Failure(full, "state", "ABSENT").since, absl::FromUnixSeconds(10));
+  EXPECT_EQ(Failure(full, "state", "SUSPECT").since, absl::FromUnixSeconds(30));
 }
 
 // It came back smaller than what it still has: more has to end than is asked
@@ -200,15 +230,15 @@ TEST(DiagnosisTest, ANodeThatHoldsMoreThanItHasLacksThatToo) {
   const JobId big = *world.Run(Gang(1, "CPU=6"));
   world.nodes()[0].record.resources = Resources("CPU=4");
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=2"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=2"));
 
-  EXPECT_EQ(Failure(full, Misfit::By::kResource, "CPU").short_least, Units(6));
-  EXPECT_EQ(Find(full, Remedy::Kind::kJobEnds).job, big);
+  EXPECT_EQ(Failure(full, "resource", "CPU").short_least, Units(6));
+  EXPECT_EQ(Find(full, "JOB_ENDS").ends, big);
   world.EndJob(small);
   EXPECT_FALSE(world.Holds(Gang(1, "CPU=2")));
   EXPECT_EQ(Failure(world.Explain(
                         Gang(2, "CPU=2", v1::PLACEMENT_STRATEGY_STRICT_PACK)),
-                    Misfit::By::kResource, "CPU")
+                    "resource", "CPU")
                 .short_least,
             Units(6));
 }
@@ -219,8 +249,7 @@ TEST(DiagnosisTest, TellsHowManyWholeGpusAreMissing) {
   world.AddNode("CPU=8,GPU=4");
   for (int i = 0; i < 4; ++i) (void)*world.Run(Gang(1, "CPU=1,GPU=0.51"));
   const auto lack = [&](const GangRequest& request) {
-    return Failure(world.Explain(request), Misfit::By::kResource, "GPU")
-        .short_least;
+    return Failure(world.Explain(request), "resource", "GPU").short_least;
   };
   EXPECT_EQ(lack(Gang(1, "GPU=1")), Units(1));
   EXPECT_EQ(lack(Gang(1, "GPU=2")), Units(2));
@@ -247,14 +276,14 @@ TEST(DiagnosisTest, TellsTheLackOfNodesThatAreCountedThere) {
   world.AddNode("CPU=2,GPU=8");
   world.AddNode("CPU=3,GPU=7");
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
 
-  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  const NodeFailure cpu = Failure(full, "resource", "CPU");
   EXPECT_EQ(cpu.nodes, 2);
   EXPECT_EQ(cpu.nodes_in_all, 3);
   EXPECT_EQ(cpu.short_least, Units(5));
   EXPECT_EQ(cpu.closest, "n3");
-  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  const NodeFailure gpu = Failure(full, "resource", "GPU");
   EXPECT_EQ(gpu.nodes, 1);
   EXPECT_EQ(gpu.nodes_in_all, 2);
   EXPECT_EQ(gpu.short_least, Units(7));
@@ -267,9 +296,9 @@ TEST(DiagnosisTest, TellsTheLackOfAllWhereNoneIsCounted) {
   world.AddNode("CPU=7,GPU=1");
   world.AddNode("CPU=6,GPU=1");
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=8,GPU=8"));
 
-  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  const NodeFailure cpu = Failure(full, "resource", "CPU");
   EXPECT_EQ(cpu.nodes, 0);
   EXPECT_EQ(cpu.nodes_in_all, 2);
   EXPECT_EQ(cpu.short_least, Units(1));
@@ -282,14 +311,14 @@ TEST(DiagnosisTest, AGangOnOneHostLacksWhatAllOfItLacks) {
   GangRequest request = Gang(4, "CPU=2,GPU=2");
   request.topology = {.level = kHostLevel, .required = true};
 
-  const FullDiagnosis full = world.Explain(request);
+  const Diagnosis full = world.Explain(request);
 
-  const NodeFailure gpu = Failure(full, Misfit::By::kResource, "GPU");
+  const NodeFailure gpu = Failure(full, "resource", "GPU");
   EXPECT_EQ(gpu.nodes, 2);
   EXPECT_EQ(gpu.short_least, Units(3));
   EXPECT_EQ(gpu.closest, "n2");
   EXPECT_EQ(gpu.short_median, Units(3));
-  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  const NodeFailure cpu = Failure(full, "resource", "CPU");
   EXPECT_EQ(cpu.nodes_in_all, 1);
   EXPECT_EQ(cpu.short_least, Units(4));
 }
@@ -300,22 +329,22 @@ TEST(DiagnosisTest, ANodeThatIsEmptiedIsDraining) {
   ASSERT_TRUE(world.Run(Gang(1, "CPU=1")).has_value());
   world.nodes()[0].record.drain = Drain{};
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=1"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=1"));
 
-  EXPECT_EQ(Failure(full, Misfit::By::kState, "DRAINING").nodes, 1);
-  EXPECT_THAT(Find(full, Remedy::Kind::kUndrain).nodes, SizeIs(1));
+  EXPECT_EQ(Failure(full, "state", "DRAINING").nodes, 1);
+  EXPECT_THAT(Find(full, "UNDRAIN").opened, SizeIs(1));
 }
 
 TEST(DiagnosisTest, KnowsWhatNeverFits) {
   World world;
   world.AddNode("CPU=4,GPU=1");
 
-  const FullDiagnosis full = world.Explain(Gang(1, "GPU=8"));
+  const Diagnosis full = world.Explain(Gang(1, "GPU=8"));
 
-  EXPECT_TRUE(full.diagnosis.never_fits);
-  EXPECT_THAT(full.diagnosis.reason, HasSubstr("never fits these nodes"));
+  EXPECT_TRUE(full.blocker.never_fits());
+  EXPECT_THAT(full.blocker.text(), HasSubstr("never fits these nodes"));
   EXPECT_THAT(Kinds(full), ElementsAre("LESS_OF_RESOURCE", "OTHER_NODES"));
-  EXPECT_EQ(full.remedies.found[0].to, Units(1));
+  EXPECT_EQ(full.remedies.found[0].request.per_worker.Get(kGpu), Units(1));
   EXPECT_EQ(full.remedies.found[1].count, 1);
   EXPECT_EQ(full.remedies.found[1].model->total, Resources("GPU=8"));
 }
@@ -328,9 +357,9 @@ TEST(DiagnosisTest, OtherNodesAreWhatTheRequestAsksFor) {
   request.accelerator_type = "H100";
   request.topology = {.level = "rack", .required = true};
 
-  const FullDiagnosis full = world.Explain(request);
+  const Diagnosis full = world.Explain(request);
 
-  const Remedy& other = Find(full, Remedy::Kind::kOtherNodes);
+  const Remedy& other = Find(full, "OTHER_NODES");
   EXPECT_EQ(other.count, 3);
   EXPECT_EQ(other.model->total, Resources("CPU=1,GPU=1"));
   EXPECT_EQ(other.model->labels,
@@ -344,10 +373,11 @@ TEST(DiagnosisTest, ADeadNodeMayComeBack) {
   world.AddNode("CPU=4");
   world.AddNode("CPU=8").state = v1::NODE_STATE_DEAD;
 
-  const FullDiagnosis full = world.Explain(Gang(1, "CPU=6"));
+  const Diagnosis full = world.Explain(Gang(1, "CPU=6"));
 
-  EXPECT_THAT(Find(full, Remedy::Kind::kNodeReturns).nodes,
-              ElementsAre(world.nodes()[1].record.id));
+  const Remedy& returns = Find(full, "NODE_RETURNS");
+  ASSERT_THAT(returns.opened, SizeIs(1));
+  EXPECT_EQ(returns.opened[0].id, world.nodes()[1].record.id);
 }
 
 // Neither fewer CPUs nor fewer GPUs alone are enough.
@@ -361,10 +391,10 @@ TEST(DiagnosisTest, TellsOfNoChangeThatIsNotEnoughByItself) {
 }
 
 TEST(DiagnosisTest, WithoutNodesItCountsNone) {
-  const FullDiagnosis full = World().Explain(Gang(1, "CPU=1"));
+  const Diagnosis full = World().Explain(Gang(1, "CPU=1"));
 
-  EXPECT_TRUE(full.diagnosis.never_fits);
-  EXPECT_EQ(full.diagnosis.census.nodes, 0);
+  EXPECT_TRUE(full.blocker.never_fits());
+  EXPECT_EQ(full.blocker.nodes(), 0);
   EXPECT_THAT(Kinds(full), ElementsAre("OTHER_NODES"));
 }
 
@@ -373,17 +403,18 @@ TEST(DiagnosisTest, AGangOnOneNodeIsShortOfWhatAllItsWorkersLack) {
   world.AddNode("CPU=3");
   world.AddNode("CPU=2");
 
-  const FullDiagnosis full =
+  const Diagnosis full =
       world.Explain(Gang(4, "CPU=1", v1::PLACEMENT_STRATEGY_STRICT_PACK));
 
-  const NodeFailure cpu = Failure(full, Misfit::By::kResource, "CPU");
+  const NodeFailure cpu = Failure(full, "resource", "CPU");
   EXPECT_EQ(cpu.nodes, 2);
   EXPECT_EQ(cpu.short_least, Units(1));
   EXPECT_EQ(cpu.closest, "n1");
   EXPECT_THAT(Kinds(full), ElementsAre("OTHER_STRATEGY", "LESS_OF_RESOURCE",
                                        "FEWER_WORKERS", "OTHER_NODES"));
-  EXPECT_EQ(Find(full, Remedy::Kind::kFewerWorkers).to, Units(3));
-  EXPECT_EQ(Find(full, Remedy::Kind::kLessOfResource).to, Units(0.75));
+  EXPECT_EQ(Find(full, "FEWER_WORKERS").request.num_workers, 3);
+  EXPECT_EQ(Find(full, "LESS_OF_RESOURCE").request.per_worker.Get(kCpu),
+            Units(0.75));
 }
 
 TEST(DiagnosisTest, WhereSeveralJobsHadToEndTheirHoldersAreTold) {
@@ -391,10 +422,10 @@ TEST(DiagnosisTest, WhereSeveralJobsHadToEndTheirHoldersAreTold) {
   world.AddNode("CPU=8,GPU=4");
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(world.Run(Gang(1, "GPU=1")));
 
-  const FullDiagnosis full = world.Explain(Gang(1, "GPU=4"));
+  const Diagnosis full = world.Explain(Gang(1, "GPU=4"));
 
   EXPECT_THAT(Kinds(full), Not(Contains("JOB_ENDS")));
-  EXPECT_THAT(full.diagnosis.holders, SizeIs(4));
+  EXPECT_THAT(Holders(full), SizeIs(4));
 }
 
 TEST(DiagnosisTest, MoreNodesAreAsFewAsCanBe) {
@@ -402,11 +433,11 @@ TEST(DiagnosisTest, MoreNodesAreAsFewAsCanBe) {
   world.AddNode("CPU=2");
   world.AddNode("CPU=4");
 
-  const FullDiagnosis full = world.Explain(Gang(15, "CPU=1"));
+  const Diagnosis full = world.Explain(Gang(15, "CPU=1"));
 
-  const Remedy& more = Find(full, Remedy::Kind::kMoreNodes);
+  const Remedy& more = Find(full, "MORE_NODES");
   EXPECT_EQ(more.count, 3);
-  EXPECT_EQ(more.subject, "n2");
+  EXPECT_EQ(more.model->name, "n2");
   EXPECT_EQ(more.model->total, Resources("CPU=4"));
 }
 
@@ -420,25 +451,25 @@ TEST(DiagnosisTest, StaysWithinItsLimits) {
   limits.leases_max = 3;
   limits.remedies.forms_max = 100;
 
-  const FullDiagnosis full = DiagnoseFully(*world.Nodes(), world.Attempts(),
-                                           Gang(1, "CPU=20"), limits);
+  const Diagnosis full = DiagnoseFully(*world.Nodes(), world.Attempts(),
+                                       Gang(1, "CPU=20"), limits);
 
-  EXPECT_FALSE(full.diagnosis.holders_complete);
+  EXPECT_FALSE(full.blocker.holders_complete());
   EXPECT_FALSE(full.remedies.complete);
-  EXPECT_THAT(full.diagnosis.holders, SizeIs(3));
+  EXPECT_THAT(Holders(full), SizeIs(3));
 }
 
 // ---- against brute force ----------------------------------------------------
 
-bool TakesPart(const World::Node& node, Remedy::Kind kind) {
-  if (kind == Remedy::Kind::kUndrain) return node.record.drain.has_value();
+bool TakesPart(const World::Node& node, const std::string& kind) {
+  if (kind == "UNDRAIN") return node.record.drain.has_value();
   if (node.record.drain.has_value()) return false;
   return node.record.state != v1::NODE_STATE_ALIVE || !node.offered;
 }
 
 // The fewest nodes of the kind that have to take new work again.
 std::optional<int> FewestOpened(const World& world, const GangRequest& request,
-                                Remedy::Kind kind) {
+                                const std::string& kind) {
   uint64_t closed = 0;
   for (size_t i = 0; i < world.nodes().size(); ++i) {
     if (TakesPart(world.nodes()[i], kind)) closed |= uint64_t{1} << i;
@@ -454,23 +485,19 @@ std::optional<int> FewestOpened(const World& world, const GangRequest& request,
 }
 
 void CheckOpened(const World& world, const GangRequest& request,
-                 const FullDiagnosis& full, Remedy::Kind kind) {
+                 const Diagnosis& full, const std::string& kind) {
   const std::optional<int> fewest = FewestOpened(world, request, kind);
-  const Remedy* told = nullptr;
-  for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind == kind) told = &remedy;
-  }
-  ASSERT_EQ(told != nullptr, fewest.has_value()) << RemedyName(kind);
+  const Remedy* const told = Told(full, kind);
+  ASSERT_EQ(told != nullptr, fewest.has_value()) << kind;
   if (told == nullptr) return;
-  EXPECT_EQ(static_cast<int>(told->nodes.size()), *fewest) << RemedyName(kind);
+  EXPECT_EQ(static_cast<int>(told->opened.size()), *fewest) << kind;
   uint64_t which = 0;
   for (size_t i = 0; i < world.nodes().size(); ++i) {
-    if (std::count(told->nodes.begin(), told->nodes.end(),
-                   world.nodes()[i].record.id) > 0) {
-      which |= uint64_t{1} << i;
+    for (const NodeSnapshot& node : told->opened) {
+      if (node.id == world.nodes()[i].record.id) which |= uint64_t{1} << i;
     }
   }
-  EXPECT_TRUE(Opened(world, which).Holds(request)) << RemedyName(kind);
+  EXPECT_TRUE(Opened(world, which).Holds(request)) << kind;
 }
 
 bool HoldsWithout(World world, const JobId& job, const GangRequest& request) {
@@ -478,17 +505,9 @@ bool HoldsWithout(World world, const JobId& job, const GangRequest& request) {
   return world.Holds(request);
 }
 
-// What is known of the told one of a kind, null: none.
-const Remedy* Told(const FullDiagnosis& full, Remedy::Kind kind) {
-  for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind == kind) return &remedy;
-  }
-  return nullptr;
-}
-
 // The one that holds least of those whose end by itself is enough.
 void CheckJobs(const World& world, const GangRequest& request,
-               const FullDiagnosis& full) {
+               const Diagnosis& full) {
   const auto held = [&](const JobId& job) {
     ResourceSet sum;
     for (const AttemptRecord& attempt : world.attempts()) {
@@ -499,19 +518,19 @@ void CheckJobs(const World& world, const GangRequest& request,
     }
     return std::make_pair(sum.Get(kGpu), sum.Get(kCpu));
   };
-  const Remedy* const told = Told(full, Remedy::Kind::kJobEnds);
+  const Remedy* const told = Told(full, "JOB_ENDS");
   bool any = false;
   for (const AttemptRecord& attempt : world.attempts()) {
     const JobId& job = attempt.job;
     const bool enough = HoldsWithout(world, job, request);
     any = any || enough;
-    if (told != nullptr && held(job) < held(told->job)) {
+    if (told != nullptr && held(job) < held(*told->ends)) {
       EXPECT_FALSE(enough) << job;
     }
   }
   ASSERT_EQ(told != nullptr, any);
   if (told == nullptr) return;
-  EXPECT_TRUE(HoldsWithout(world, told->job, request));
+  EXPECT_TRUE(HoldsWithout(world, *told->ends, request));
 }
 
 World WithMore(World world, size_t like, int64_t count) {
@@ -531,11 +550,8 @@ World WithMore(World world, size_t like, int64_t count) {
 }
 
 void CheckMoreNodes(const World& world, const GangRequest& request,
-                    const FullDiagnosis& full) {
-  const Remedy* told = nullptr;
-  for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind == Remedy::Kind::kMoreNodes) told = &remedy;
-  }
+                    const Diagnosis& full) {
+  const Remedy* const told = Told(full, "MORE_NODES");
   // A gang never takes more nodes than it has workers.
   std::optional<int64_t> fewest;
   for (size_t like = 0; like < world.nodes().size(); ++like) {
@@ -549,16 +565,16 @@ void CheckMoreNodes(const World& world, const GangRequest& request,
   if (told == nullptr) return;
   EXPECT_EQ(told->count, *fewest);
   for (size_t like = 0; like < world.nodes().size(); ++like) {
-    if (world.nodes()[like].record.name != told->subject) continue;
+    if (world.nodes()[like].record.name != told->model->name) continue;
     EXPECT_TRUE(WithMore(world, like, told->count).Holds(request));
   }
 }
 
 void CheckOtherNodes(const World& world, const GangRequest& request,
-                     const FullDiagnosis& full) {
-  const Remedy* const told = Told(full, Remedy::Kind::kOtherNodes);
+                     const Diagnosis& full) {
+  const Remedy* const told = Told(full, "OTHER_NODES");
   if (told == nullptr) {
-    EXPECT_NE(Told(full, Remedy::Kind::kMoreNodes), nullptr);
+    EXPECT_NE(Told(full, "MORE_NODES"), nullptr);
     return;
   }
   const std::unique_ptr<NodeTable> nodes = world.Nodes();
@@ -576,26 +592,27 @@ void CheckOtherNodes(const World& world, const GangRequest& request,
 }
 
 void CheckLess(const World& world, const GangRequest& request,
-               const FullDiagnosis& full) {
+               const Diagnosis& full) {
   const std::unique_ptr<NodeTable> nodes = world.Nodes();
   for (const auto& [name, amount] : request.per_worker) {
     const Amount step = name == kGpu && amount >= Units(1)
                             ? Units(1)
                             : Amount::FromTenThousandths(1);
-    Remedy one_more{.kind = Remedy::Kind::kLessOfResource, .subject = name};
-    one_more.to = step;
+    Amount one_more = step;
     for (const Remedy& remedy : full.remedies.found) {
-      if (remedy.kind != one_more.kind || remedy.subject != name) continue;
-      EXPECT_TRUE(Fits(nodes->index(), Apply(remedy, request)));
-      one_more.to = remedy.to + step;
+      const Amount left = remedy.request.per_worker.Get(name);
+      if (remedy.told.kind() != "LESS_OF_RESOURCE" || left == amount) continue;
+      one_more = left + step;
     }
-    if (one_more.to >= amount) continue;
-    EXPECT_FALSE(Fits(nodes->index(), Apply(one_more, request))) << name;
+    if (one_more >= amount) continue;
+    GangRequest more = request;
+    more.per_worker.Set(name, one_more);
+    EXPECT_FALSE(Fits(nodes->index(), more)) << name;
   }
 }
 
 void CheckFewer(const World& world, const GangRequest& request,
-                const FullDiagnosis& full) {
+                const Diagnosis& full) {
   const std::unique_ptr<NodeTable> nodes = world.Nodes();
   int most = 0;
   for (int n = 1; n < request.num_workers; ++n) {
@@ -603,31 +620,28 @@ void CheckFewer(const World& world, const GangRequest& request,
     fewer.num_workers = n;
     if (Fits(nodes->index(), fewer)) most = n;
   }
-  int told = 0;
-  for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind != Remedy::Kind::kFewerWorkers) continue;
-    told = static_cast<int>(remedy.to.WholeUnits());
-  }
+  const Remedy* const remedy = Told(full, "FEWER_WORKERS");
+  const int told = remedy == nullptr ? 0 : remedy->request.num_workers;
   EXPECT_EQ(told, most);
 }
 
 // EX-1.
-void CheckCensus(const World& world, const FullDiagnosis& full) {
-  const Census& census = full.diagnosis.census;
-  EXPECT_EQ(census.nodes, static_cast<int64_t>(world.nodes().size()));
-  int64_t sum = census.nodes_that_fit;
-  for (const NodeFailure& failure : census.failures) {
+void CheckCensus(const World& world, const Diagnosis& full) {
+  const v1::Blocker& census = full.blocker;
+  EXPECT_EQ(census.nodes(), static_cast<int64_t>(world.nodes().size()));
+  int64_t sum = census.nodes_that_fit();
+  for (const v1::NodeFailure& each : census.failures()) {
+    const NodeFailure failure(each);
     sum += failure.nodes;
     EXPECT_GE(failure.nodes_in_all, failure.nodes);
     EXPECT_LE(failure.short_least, failure.short_median);
-    EXPECT_EQ(failure.by == Misfit::By::kResource ||
-                  failure.by == Misfit::By::kDomain ||
-                  failure.by == Misfit::By::kSpread,
+    EXPECT_EQ(failure.by == "resource" || failure.by == "domain" ||
+                  failure.by == "spread",
               failure.short_least > Amount());
   }
-  EXPECT_EQ(sum, census.nodes);
+  EXPECT_EQ(sum, census.nodes());
   // Nor do the numbers say that all of it has room.
-  EXPECT_LT(census.workers_that_fit, full.diagnosis.request.num_workers);
+  EXPECT_LT(census.workers_that_fit(), census.num_workers());
 }
 
 std::string Show(const World& world, const GangRequest& request) {
@@ -661,9 +675,9 @@ TEST(DiagnosisPropertyTest, TellsWhatAnExhaustiveSearchFinds) {
     const GangRequest request = RandomRequest(random);
     SCOPED_TRACE(absl::StrCat("case ", i, " of COHORT_SEED=", seed, "\n",
                               Show(world, request)));
-    const FullDiagnosis full = world.Explain(request);
-    ASSERT_EQ(full.diagnosis.fits, world.Holds(request));
-    if (full.diagnosis.fits) continue;
+    const Diagnosis full = world.Explain(request);
+    ASSERT_EQ(full.fits, world.Holds(request));
+    if (full.fits) continue;
     ++refused;
     for (const std::string& kind : Kinds(full)) ++told[kind];
     EXPECT_TRUE(full.remedies.complete);
@@ -675,13 +689,13 @@ TEST(DiagnosisPropertyTest, TellsWhatAnExhaustiveSearchFinds) {
     }
     const std::unique_ptr<NodeTable> nodes = world.Nodes();
     for (const Remedy& remedy : full.remedies.found) {
-      if (!IsOfRequest(remedy.kind)) continue;
-      EXPECT_TRUE(Fits(nodes->index(), Apply(remedy, request)));
+      if (!remedy.told.of_request()) continue;
+      EXPECT_TRUE(Fits(nodes->index(), remedy.request));
     }
     CheckFewer(world, request, full);
     CheckLess(world, request, full);
-    CheckOpened(world, request, full, Remedy::Kind::kUndrain);
-    CheckOpened(world, request, full, Remedy::Kind::kNodeReturns);
+    CheckOpened(world, request, full, "UNDRAIN");
+    CheckOpened(world, request, full, "NODE_RETURNS");
     CheckJobs(world, request, full);
     CheckMoreNodes(world, request, full);
     CheckOtherNodes(world, request, full);

@@ -1,15 +1,16 @@
 #include "head/explain/explanation.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <set>
-#include <utility>
+#include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "google/protobuf/repeated_field.h"
 
 #include "head/explain/changes.h"
+#include "head/explain/past_waits.h"
 #include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_phases.h"
@@ -21,35 +22,12 @@
 namespace cohort::head {
 namespace {
 
+template <typename Message>
+using Repeated = google::protobuf::RepeatedPtrField<Message>;
+
 constexpr size_t kAheadShown = 3;
 
 // ---- what else keeps it ----
-
-NamedChange OfCluster(const char* kind, std::string text,
-                      std::string how = "") {
-  return {.kind = kind,
-          .of_request = false,
-          .text = std::move(text),
-          .how = std::move(how)};
-}
-
-// Elements of an array that all find room now: `most` of them, or fewer.
-bool HasRoomFor(const ClusterState& state, const JobRecord& job,
-                int64_t elements) {
-  // Their workers together: a stricter thing than one after the other, and one
-  // question to the planner.
-  constexpr int64_t kElementsExplained = 64;
-  if (elements > kElementsExplained) return false;
-  GangRequest request = RequestOf(job);
-  if (elements == 1) return Fits(state.nodes().index(), request);
-  if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK ||
-      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD ||
-      !request.topology.level.empty()) {
-    return false;
-  }
-  request.num_workers *= static_cast<int>(elements);
-  return Fits(state.nodes().index(), request);
-}
 
 // "; of these 2 are orphans ...": places whose end nobody knows.
 std::string OrphanPlaces(int64_t orphans) {
@@ -64,41 +42,23 @@ std::string OrphanPlaces(int64_t orphans) {
 void AddPlaces(const ClusterState& state, const JobRecord& job, Wait& wait) {
   const ArrayPlaces& places = state.gates().array();
   const int64_t before = places.Before(job);
-  const int64_t more = before + 1;
-  const int64_t admitted = places.AdmittedOf(job.id.array());
-  const auto orphans =
-      static_cast<int64_t>(state.orphans().OfArray(job.id.array()).size());
   if (before > 0) {
     absl::StrAppend(&wait.text, "; ", before,
                     before == 1 ? " comes before it" : " come before it");
   }
-  wait.text += OrphanPlaces(orphans);
+  wait.text += OrphanPlaces(
+      static_cast<int64_t>(state.orphans().OfArray(job.id.array()).size()));
+  // The next one, where there is room for it.
+  if (before > 0) return;
+  const int64_t admitted = places.AdmittedOf(job.id.array());
   const std::string& spec = job.spec->array();
-  if (HasRoomFor(state, job, more)) {
-    wait.lifted_by.push_back(
-        {.kind = "RAISE_ARRAY_LIMIT",
-         .of_request = true,
-         .text = absl::StrCat(admitted + more, " elements at once instead of ",
-                              admitted),
-         .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
-                             admitted + more)});
-  }
-  // Of those of which somebody knows the end.
-  if (admitted - orphans < more && orphans > 0) return;
-  wait.lifted_by.push_back(OfCluster(
-      "ELEMENT_ENDS", more == 1
-                          ? "the end of one of the elements that run"
-                          : absl::StrCat("the end of ", more, " elements")));
-}
-
-// What only an explanation says.
-Wait Detailed(const ClusterState& state, const JobRecord& job, Wait wait) {
-  if (wait.kind == v1::WAIT_KIND_ARRAY) AddPlaces(state, job, wait);
-  if (wait.kind == v1::WAIT_KIND_HELD) {
-    absl::StrAppend(&wait.text, "; `", wait.lifted_by.front().how,
-                    "` lets it go");
-  }
-  return wait;
+  wait.lifted_by.push_back(
+      {.kind = "RAISE_ARRAY_LIMIT",
+       .of_request = true,
+       .text = absl::StrCat(admitted + 1, " elements at once instead of ",
+                            admitted),
+       .how = absl::StrCat("--array ", spec.substr(0, spec.find('%')), "%",
+                           admitted + 1)});
 }
 
 std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
@@ -109,11 +69,18 @@ std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
         {.kind = v1::WAIT_KIND_READ_ONLY,
          .text = "the head cannot write to its store, and starts nothing until "
                  "it can; `cohort status` says why",
-         .lifted_by = {
-             OfCluster("STORE_WRITABLE", "a store that can be written")}});
+         .lifted_by = {{.kind = "STORE_WRITABLE",
+                        .of_request = false,
+                        .text = "a store that can be written",
+                        .how = ""}}});
   }
   for (Wait& wait : state.WaitsOf(job)) {
-    others.push_back(Detailed(state, job, std::move(wait)));
+    if (wait.kind == v1::WAIT_KIND_ARRAY) AddPlaces(state, job, wait);
+    if (wait.kind == v1::WAIT_KIND_HELD) {
+      absl::StrAppend(&wait.text, "; `", wait.lifted_by.front().how,
+                      "` lets it go");
+    }
+    others.push_back(std::move(wait));
   }
   if (state.orphans().OfJob(job.id) != nullptr) return others;
   const std::string& package = job.spec->launch().package_hash();
@@ -125,7 +92,8 @@ std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
                               "without it; submit it again, which uploads it"),
          .lifted_by = {{.kind = "SUBMIT_AGAIN",
                         .of_request = true,
-                        .text = "submit it again, with its package"}}});
+                        .text = "submit it again, with its package",
+                        .how = ""}}});
   }
   if (others.empty() && !state.line().Contains(job)) {
     others.push_back({.text = state.ReasonOf(job), .lifted_by = {}});
@@ -133,28 +101,11 @@ std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
   return others;
 }
 
-// Where there is no room because nodes refuse the head.  Beside the others, as
-// other changes help in spite of it; but these nodes do not come back to it.
-void AddLaterStore(const ClusterState& state, const FullDiagnosis& full,
-                   Explanation& explanation) {
-  const auto later = state.later_store();
-  if (!later.has_value()) return;
-  const std::string why = LaterStoreReason(*later, state.cluster().term);
-  const NamedChange head_there = OfCluster(
-      "LATER_STORE", absl::StrCat("a head on the store of term ", later->term,
-                                  ", or this one restored anew"));
-  for (const Remedy& remedy : full.remedies.found) {
-    if (remedy.kind != Remedy::Kind::kNodeReturns) continue;
-    const bool refuse = std::any_of(
-        remedy.nodes.begin(), remedy.nodes.end(),
-        [&later](const NodeId& node) { return later->nodes.contains(node); });
-    if (!refuse) continue;
-    std::erase(explanation.changes, NameChange(remedy, state.nodes()));
-  }
-  explanation.changes.insert(explanation.changes.begin(), head_there);
-  explanation.others.push_back({.kind = v1::WAIT_KIND_LATER_STORE,
-                                .text = why,
-                                .lifted_by = {head_there}});
+void AddBlocker(WaitKind kind, const std::string& text,
+                v1::ExplainJobResponse& out) {
+  v1::Blocker& blocker = *out.add_blockers();
+  blocker.set_kind(LowerEnumText(kind));
+  blocker.set_text(text);
 }
 
 // ---- those that do not wait ----
@@ -231,17 +182,8 @@ std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
 }
 
-// Of a time of which it is not remembered what the job did.
-std::string WhyOthersWaited(const WaitHistory& waits, const JobRecord& job,
-                            absl::Time at) {
-  const WaitReasonRecord* const reason =
-      waits.At(ShapeKeyOf(RequestOf(job)), at);
-  if (reason == nullptr) return "";
-  return absl::StrCat("; jobs that ask for the same waited: ", reason->text);
-}
-
-std::string WhyThen(const WaitHistory& history, const JobRecord& job,
-                    absl::Time at, const std::vector<PastWait>& waits) {
+std::string WhyThen(const JobRecord& job, absl::Time at,
+                    const Repeated<v1::WaitReason>& waits) {
   if (at < job.submitted_at) {
     return absl::StrCat("it was submitted later, at ",
                         TimeText(job.submitted_at));
@@ -259,32 +201,14 @@ std::string WhyThen(const WaitHistory& history, const JobRecord& job,
   if (waits.empty()) {
     return "it stood in line; why there was no room had not been noted yet";
   }
-  if (waits.front().kind == "unknown") {
-    return absl::StrCat(waits.front().text, WhyOthersWaited(history, job, at));
-  }
-  std::vector<std::string> texts;
-  for (const PastWait& wait : waits) texts.push_back(wait.text);
-  return absl::StrCat("it waited: ", absl::StrJoin(texts, "; "));
-}
-
-Explanation ExplainThen(const ClusterState& state, const WaitHistory& waits,
-                        const JobRecord& job, absl::Time at) {
-  Explanation explanation{
-      .job = job.id, .name = job.spec->name(), .state = job.state};
-  for (PastWait& wait : PastWaits(state, waits, job)) {
-    if (wait.Holds(at)) explanation.history.push_back(std::move(wait));
-  }
-  explanation.summary = WhyThen(waits, job, at, explanation.history);
-  return explanation;
-}
-
-void AddHistory(const ClusterState& state, const WaitHistory& waits,
-                const JobRecord& job, Explanation& explanation) {
-  explanation.history = PastWaits(state, waits, job);
-  if (explanation.history.size() <= kHistoryMax) return;
-  explanation.history.erase(
-      explanation.history.begin(),
-      explanation.history.end() - static_cast<ptrdiff_t>(kHistoryMax));
+  const v1::Blocker& first = waits[0].blocker();
+  if (first.kind() == LowerEnumText(v1::WAIT_KIND_UNKNOWN)) return first.text();
+  return absl::StrCat(
+      "it waited: ",
+      absl::StrJoin(waits, "; ",
+                    [](std::string* text, const v1::WaitReason& wait) {
+                      text->append(wait.blocker().text());
+                    }));
 }
 
 // Whether both ask for the same resource and some node would suit both, were it
@@ -310,15 +234,21 @@ bool MayMeet(const PlacementIndex& nodes, const GangRequest& request,
   return !suits;  // both wait for nodes that are not here yet
 }
 
-std::string Summary(const Explanation& explanation) {
-  std::vector<std::string> parts;
-  for (const Wait& other : explanation.others) {
-    parts.push_back(other.text);
+void AddAhead(const ClusterState& state, const JobRecord& job,
+              const GangRequest& request, v1::Ahead& out) {
+  const Ahead ahead =
+      state.line().AheadOf(job, kAheadShown, [&](const GangRequest& other) {
+        return MayMeet(state.nodes().index(), request, other);
+      });
+  out.set_jobs(ahead.jobs);
+  out.set_more(ahead.more);
+  for (const JobId& id : ahead.first) {
+    const JobSpec& spec = *state.jobs().Find(id)->spec;
+    v1::Ahead::First& first = *out.add_first();
+    first.set_job_id(id.bytes());
+    first.set_name(spec.name());
+    first.set_priority(spec.priority());
   }
-  if (explanation.diagnosis.has_value()) {
-    parts.push_back(explanation.diagnosis->reason);
-  }
-  return absl::StrJoin(parts, "; ");
 }
 
 // ---- arrays ----
@@ -342,19 +272,17 @@ class Elements {
       Add(kind, elements.count, elements.first);
     }
     int64_t rest = pending;
-    for (const WaitingElements& each : waiting_) rest -= each.count;
+    for (const v1::WaitingElements& each : waiting_) rest -= each.count();
     rest -= AddOrphans(array, rest);
     Add(v1::WAIT_KIND_WAITS, rest, std::nullopt);
   }
 
   // By what they wait for.
-  const std::vector<WaitingElements>& Waiting() const { return waiting_; }
+  const Repeated<v1::WaitingElements>& waiting() const { return waiting_; }
 
   // Of those that come soonest; of an array of which none waits, its first.
   const JobRecord& FirstToWait() const {
-    for (const WaitingElements& each : waiting_) {
-      if (each.first.has_value()) return *state_.jobs().Find(*each.first);
-    }
+    if (first_.has_value()) return *state_.jobs().Find(*first_);
     if (entry_.CountOf(v1::JOB_STATE_PENDING) == 0) return *any_;
     // All wait for the same, so that any one is as good.
     const auto& sequences = state_.jobs().by_sequence();
@@ -385,8 +313,14 @@ class Elements {
   }
 
  private:
-  void Add(WaitKind kind, int64_t count, std::optional<JobId> first) {
-    if (count > 0) waiting_.push_back({LowerEnumText(kind), count, first});
+  void Add(WaitKind kind, int64_t count, const std::optional<JobId>& first) {
+    if (count == 0) return;
+    v1::WaitingElements& waiting = *waiting_.Add();
+    waiting.set_kind(LowerEnumText(kind));
+    waiting.set_count(count);
+    if (!first.has_value()) return;
+    waiting.set_first_id(first->bytes());
+    if (!first_.has_value()) first_ = first;
   }
 
   // Of the rest, at most `most`, those that wait for an orphan of theirs.
@@ -406,75 +340,96 @@ class Elements {
   const ClusterState& state_;
   const ArrayTable::Entry& entry_;
   const JobRecord* any_ = nullptr;
-  std::vector<WaitingElements> waiting_;
+  Repeated<v1::WaitingElements> waiting_;
+  std::optional<JobId> first_;  // that is known
 };
 
 }  // namespace
 
-const FullDiagnosis& Explainer::DiagnosisOf(const ClusterState& state,
-                                            const GangRequest& request) {
+const Diagnosis& Explainer::DiagnosisOf(const ClusterState& state,
+                                        const GangRequest& request,
+                                        NodeTrial& trial) {
   if (diagnoses_.size() >= kDiagnosesMax) diagnoses_.clear();
   const auto [place, fresh] = diagnoses_.try_emplace(request);
   Diagnosed& diagnosed = place->second;
   if (fresh || diagnosed.version != state.nodes().version()) {
-    diagnosed.full = DiagnoseFully(state.nodes(), state.attempts(), request);
+    diagnosed.diagnosis =
+        Diagnose(state.nodes(), state.attempts(), request, {}, &trial);
     diagnosed.version = state.nodes().version();
   }
-  return diagnosed.full;
+  return diagnosed.diagnosis;
 }
 
-Explanation Explainer::Explain(const ClusterState& state, const JobRecord& job,
-                               bool read_only, const ExplainWhen& when) {
-  if (when.at.has_value()) return ExplainThen(state, waits_, job, *when.at);
-  Explanation explanation{.job = job.id,
-                          .name = job.spec->name(),
-                          .state = job.state,
-                          .summary = WhatBecame(state, job)};
-  if (when.history) AddHistory(state, waits_, job, explanation);
-  if (job.state != v1::JOB_STATE_PENDING) return explanation;
-  explanation.others = OthersOf(state, job, read_only);
-  const GangRequest request = RequestOf(job);
-  explanation.ahead =
-      state.line().AheadOf(job, kAheadShown, [&](const GangRequest& other) {
-        return MayMeet(state.nodes().index(), request, other);
-      });
-  const FullDiagnosis& full = DiagnosisOf(state, request);
-  const bool has_room = full.diagnosis.fits;
-  // Its own attempt may hold what it would need for another.
-  const bool has_orphan = state.orphans().OfJob(job.id) != nullptr;
-  if (!has_room && !has_orphan) explanation.diagnosis = full.diagnosis;
-  Changes changes = FindChanges(state, job, explanation.others, full);
-  explanation.changes = std::move(changes.found);
-  explanation.changes_complete = changes.complete;
-  if (!has_room) AddLaterStore(state, full, explanation);
-  if (has_room && explanation.others.empty()) {
-    explanation.others.push_back(
-        {.kind = v1::WAIT_KIND_NOT_TRIED,
-         .text = "there is room for it now: it starts when its turn comes",
-         .lifted_by = {}});
+v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
+                                          const JobRecord& job, bool read_only,
+                                          const ExplainWhen& when) {
+  v1::ExplainJobResponse out;
+  out.set_job_id(job.id.bytes());
+  out.set_name(job.spec->name());
+  out.set_state(job.state);
+  out.set_changes_complete(true);
+  if (when.at.has_value() || when.history) {
+    std::vector<v1::WaitReason> past = PastWaits(state, waits_, job, when.at);
+    if (past.size() > kHistoryMax) {
+      past.erase(past.begin(), past.end() - kHistoryMax);
+    }
+    out.mutable_history()->Assign(past.begin(), past.end());
   }
-  explanation.summary = Summary(explanation);
-  return explanation;
+  if (when.at.has_value()) {
+    out.set_summary(WhyThen(job, *when.at, out.history()));
+    return out;
+  }
+  if (job.state != v1::JOB_STATE_PENDING) {
+    out.set_summary(WhatBecame(state, job));
+    return out;
+  }
+  const std::vector<Wait> others = OthersOf(state, job, read_only);
+  for (const Wait& wait : others) AddBlocker(wait.kind, wait.text, out);
+  const GangRequest request = RequestOf(job);
+  AddAhead(state, job, request, *out.mutable_ahead());
+  NodeTrial trial(state.nodes().index());
+  const Diagnosis& diagnosis = DiagnosisOf(state, request, trial);
+  FindChanges(state, job, others, diagnosis, trial, out);
+  const auto later = state.later_store();
+  // Beside the others, as other changes help in spite of it.
+  if (!diagnosis.fits && later.has_value()) {
+    AddBlocker(v1::WAIT_KIND_LATER_STORE,
+               LaterStoreReason(*later, state.cluster().term), out);
+  }
+  // Its own attempt may hold what it would need for another.
+  if (!diagnosis.fits && state.orphans().OfJob(job.id) == nullptr) {
+    *out.add_blockers() = diagnosis.blocker;
+  }
+  if (diagnosis.fits && others.empty()) {
+    AddBlocker(v1::WAIT_KIND_NOT_TRIED,
+               "there is room for it now: it starts when its turn comes", out);
+  }
+  out.set_summary(absl::StrJoin(
+      out.blockers(), "; ", [](std::string* text, const v1::Blocker& blocker) {
+        text->append(blocker.text());
+      }));
+  return out;
 }
 
-Explanation Explainer::ExplainArray(const ClusterState& state,
-                                    const JobId& array, bool read_only,
-                                    const ExplainWhen& when) {
+v1::ExplainJobResponse Explainer::ExplainArray(const ClusterState& state,
+                                               const JobId& array,
+                                               bool read_only,
+                                               const ExplainWhen& when) {
   const ArrayTable::Entry& entry = *state.jobs().arrays().Find(array);
   const Elements elements(state, array, entry);
   const JobRecord& element = elements.FirstToWait();
-  Explanation explanation = Explain(state, element, read_only, when);
-  explanation.job = array;
-  explanation.state = entry.State();
-  explanation.element = element.id;
+  v1::ExplainJobResponse out = Explain(state, element, read_only, when);
+  out.set_job_id(array.bytes());
+  out.set_state(entry.State());
+  out.set_element_id(element.id.bytes());
   if (when.at.has_value()) {
-    explanation.summary =
-        absl::StrCat("of ", element.id.ToText(), ": ", explanation.summary);
-    return explanation;
+    out.set_summary(
+        absl::StrCat("of ", element.id.ToText(), ": ", out.summary()));
+    return out;
   }
-  explanation.elements = elements.Waiting();
-  explanation.summary = elements.Summary(explanation.summary);
-  return explanation;
+  *out.mutable_elements() = elements.waiting();
+  out.set_summary(elements.Summary(out.summary()));
+  return out;
 }
 
 }  // namespace cohort::head

@@ -4,57 +4,25 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 
+#include "cohort/v1/cluster.pb.h"
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "head/explain/diagnosis.h"
-#include "head/explain/named_change.h"
-#include "head/explain/past_waits.h"
+#include "head/explain/node_trial.h"
 #include "head/explain/wait_history.h"
+#include "head/placement/gang_request.h"
 #include "head/state/cluster_state.h"
-#include "head/state/waiting_line.h"
 #include "head/store/records.h"
 #include "head/store/transition.h"
 
 // Why a job waits, and what would let it start; of one that does not wait, what
 // became of it.
 namespace cohort::head {
-
-// Elements of an array that wait for the same, each counted once.
-struct WaitingElements {
-  std::string kind;  // as LowerEnumText
-  int64_t count = 0;
-  std::optional<JobId> first;  // in the order of the array, where it is known
-
-  friend bool operator==(const WaitingElements&,
-                         const WaitingElements&) = default;
-};
-
-struct Explanation {
-  JobId job;
-  std::string name;
-  JobState state = v1::JOB_STATE_PENDING;
-  // One line: what it waits for, that it runs, why it ended.
-  std::string summary;
-  // Of an array: whom the rest is about, which is the first that waits for
-  // room, or for what comes before that; and what all wait for.
-  std::optional<JobId> element;
-  std::vector<WaitingElements> elements;
-  std::vector<Wait> others;  // not the want of room
-  // Set when there is no room for it now.
-  std::optional<Diagnosis> diagnosis;
-  // Each is enough by itself for it to start; smallest first.
-  std::vector<NamedChange> changes;
-  bool changes_complete = true;
-  Ahead ahead;
-  // What was asked for of the past, oldest first.
-  std::vector<PastWait> history;
-};
 
 // Of which time.
 struct ExplainWhen {
@@ -80,23 +48,25 @@ class Explainer {
 
   // `read_only`: the head's store refuses writes.  With the limits of what it
   // calls it takes some tens of milliseconds, however many jobs wait.
-  Explanation Explain(const ClusterState& state, const JobRecord& job,
-                      bool read_only, const ExplainWhen& when = {});
-  // Of an array: what its elements wait for, and the rest of the first of them.
-  // REQUIRES: it is here.
-  Explanation ExplainArray(const ClusterState& state, const JobId& array,
-                           bool read_only, const ExplainWhen& when = {});
+  v1::ExplainJobResponse Explain(const ClusterState& state,
+                                 const JobRecord& job, bool read_only,
+                                 const ExplainWhen& when = {});
+  // Of an array: what its elements wait for, and the rest of the first that
+  // waits for room, or for what comes before that.  REQUIRES: it is here.
+  v1::ExplainJobResponse ExplainArray(const ClusterState& state,
+                                      const JobId& array, bool read_only,
+                                      const ExplainWhen& when = {});
 
  private:
   static constexpr size_t kDiagnosesMax = 64;
   struct Diagnosed {
     uint64_t version = 0;  // of the nodes
-    FullDiagnosis full;
+    Diagnosis diagnosis;
   };
 
   // Costs nothing while nothing has changed.  Valid until the next call.
-  const FullDiagnosis& DiagnosisOf(const ClusterState& state,
-                                   const GangRequest& request);
+  const Diagnosis& DiagnosisOf(const ClusterState& state,
+                               const GangRequest& request, NodeTrial& trial);
 
   WaitHistory waits_;
   std::map<GangRequest, Diagnosed> diagnoses_;

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "head/explain/testing/world.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
@@ -15,6 +16,7 @@
 namespace cohort::head {
 namespace {
 
+using Explanation = v1::ExplainJobResponse;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -57,27 +59,36 @@ class ExplanationTest : public ClusterStateTest {
 
   static std::vector<std::string> Kinds(const Explanation& explanation) {
     std::vector<std::string> kinds;
-    for (const NamedChange& change : explanation.changes) {
-      kinds.push_back(change.kind);
+    for (const v1::Remedy& change : explanation.changes()) {
+      kinds.push_back(change.kind());
     }
     return kinds;
   }
   static std::vector<std::string> Blockers(const Explanation& explanation) {
     std::vector<std::string> kinds;
-    for (const Wait& other : explanation.others) {
-      kinds.push_back(LowerEnumText(other.kind));
+    for (const v1::Blocker& blocker : explanation.blockers()) {
+      kinds.push_back(blocker.kind());
     }
     return kinds;
   }
+  static std::vector<JobId> FirstAhead(const Explanation& explanation) {
+    std::vector<JobId> jobs;
+    for (const v1::Ahead::First& first : explanation.ahead().first()) {
+      jobs.push_back(*JobId::FromBytes(first.job_id()));
+    }
+    return jobs;
+  }
   static std::vector<std::string> PastKinds(const Explanation& explanation) {
     std::vector<std::string> kinds;
-    for (const PastWait& wait : explanation.history) kinds.push_back(wait.kind);
+    for (const v1::WaitReason& wait : explanation.history()) {
+      kinds.push_back(wait.blocker().kind());
+    }
     return kinds;
   }
-  static NamedChange Find(const Explanation& explanation,
-                          const std::string& kind) {
-    for (const NamedChange& change : explanation.changes) {
-      if (change.kind == kind) return change;
+  static v1::Remedy Find(const Explanation& explanation,
+                         const std::string& kind) {
+    for (const v1::Remedy& change : explanation.changes()) {
+      if (change.kind() == kind) return change;
     }
     ADD_FAILURE() << "no " << kind;
     return {};
@@ -119,22 +130,22 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
       state_->nodes().Find(Attempt(job).places[0].node)->name, " and ",
       state_->nodes().Find(Attempt(job).places[1].node)->name);
 
-  EXPECT_EQ(Why(job).summary,
+  EXPECT_EQ(Why(job).summary(),
             absl::StrCat("it waits for nothing: attempt 1 is starting on ",
                          both, "; ", both, " still prepare"));
   Say(a_, At(job, Stage::kPrepared));
-  EXPECT_THAT(Why(job).summary,
+  EXPECT_THAT(Why(job).summary(),
               HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->name,
                                      " still prepares")));
-  EXPECT_THAT(Why(job).changes, IsEmpty());
+  EXPECT_THAT(Why(job).changes(), IsEmpty());
 
   COHORT_ASSERT_OK(StopJob(job));
-  EXPECT_THAT(Why(job).summary, HasSubstr("it is being stopped on "));
+  EXPECT_THAT(Why(job).summary(), HasSubstr("it is being stopped on "));
 
   const JobId other = SubmitJob(Spec(1, 99));
   COHORT_ASSERT_OK(StopJob(other));
-  EXPECT_THAT(Why(other).summary, HasSubstr("it has ended: "));
-  EXPECT_THAT(Why(other).others, IsEmpty());
+  EXPECT_THAT(Why(other).summary(), HasSubstr("it has ended: "));
+  EXPECT_THAT(Why(other).blockers(), IsEmpty());
 }
 
 TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
@@ -147,7 +158,7 @@ TEST_F(ExplanationTest, AHoldIsLiftedByItsRelease) {
 
   EXPECT_THAT(Blockers(why), ElementsAre("held"));
   EXPECT_THAT(Kinds(why), ElementsAre("RELEASE_HOLD"));
-  EXPECT_EQ(why.changes[0].how, "cohort jobs release " + job.ToText());
+  EXPECT_EQ(why.changes(0).how(), "cohort jobs release " + job.ToText());
   Release(job);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -163,9 +174,8 @@ TEST_F(ExplanationTest, WhatIsKeptByMuchStartsAfterNoSingleChange) {
 
   const Explanation why = Why(job);
 
-  EXPECT_THAT(Blockers(why), ElementsAre("held", "after"));
-  ASSERT_TRUE(why.diagnosis.has_value());
-  EXPECT_THAT(why.changes, IsEmpty());
+  EXPECT_THAT(Blockers(why), ElementsAre("held", "after", "resources"));
+  EXPECT_THAT(why.changes(), IsEmpty());
   End(first);
   EXPECT_THAT(Kinds(Why(job)), ElementsAre("RELEASE_HOLD"));
   Release(job);
@@ -185,7 +195,7 @@ TEST_F(ExplanationTest, ABackOffEndsByItself) {
 
   EXPECT_THAT(Blockers(why), ElementsAre("back_off"));
   EXPECT_THAT(Kinds(why), ElementsAre("BACK_OFF_ENDS"));
-  EXPECT_THAT(why.changes[0].text, HasSubstr("attempt 2 starts in 8s"));
+  EXPECT_THAT(why.changes(0).text(), HasSubstr("attempt 2 starts in 8s"));
   Pass(absl::Seconds(9), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -199,8 +209,8 @@ TEST_F(ExplanationTest, AStartTimeComesByItselfAndIsRemembered) {
   const Explanation why = Why(job);
 
   EXPECT_THAT(Blockers(why), ElementsAre("start_time"));
-  EXPECT_THAT(why.summary, HasSubstr("starts at "));
-  EXPECT_THAT(why.changes[0].text, HasSubstr(", in 1m20s"));
+  EXPECT_THAT(why.summary(), HasSubstr("starts at "));
+  EXPECT_THAT(why.changes(0).text(), HasSubstr(", in 1m20s"));
   EXPECT_THAT(Kinds(why), ElementsAre("START_TIME_COMES", "DROP_BEGIN"));
   Pass(absl::Seconds(81), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -222,12 +232,12 @@ TEST_F(ExplanationTest, AHoldDoesNotHideTheBackOffNorEndIt) {
   const Explanation why = Why(job);
 
   EXPECT_THAT(Blockers(why), ElementsAre("held", "back_off"));
-  EXPECT_EQ(why.others[1].text, "attempt 2 is due in 5s");
+  EXPECT_EQ(why.blockers(1).text(), "attempt 2 is due in 5s");
   EXPECT_THAT(Kinds(why), IsEmpty());
   EXPECT_THAT(state_->ReasonOf(Job(job)),
               HasSubstr("held by ada; attempt 2 is due in 5s"));
   Release(job);
-  EXPECT_EQ(Why(job).others[0].text, "attempt 2 starts in 5s");
+  EXPECT_EQ(Why(job).blockers(0).text(), "attempt 2 starts in 5s");
   Pass(absl::Seconds(6), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
@@ -257,12 +267,12 @@ TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
 
   EXPECT_THAT(Kinds(Why(ahead)), Contains("JOB_ENDS"));
   const Explanation why = Why(job);
-  EXPECT_EQ(why.ahead.jobs, 1);
-  EXPECT_THAT(why.ahead.first, ElementsAre(ahead));
+  EXPECT_EQ(why.ahead().jobs(), 1);
+  EXPECT_THAT(FirstAhead(why), ElementsAre(ahead));
   EXPECT_THAT(Kinds(why), Not(Contains("JOB_ENDS")));
 
   Hold(ahead);
-  EXPECT_EQ(Find(Why(job), "JOB_ENDS").text,
+  EXPECT_EQ(Find(Why(job), "JOB_ENDS").text(),
             "the end of job " + holder.ToText());
   End(holder);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -279,11 +289,11 @@ TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
 
   const Explanation why = Why(SubmitJob(spec));
 
-  EXPECT_THAT(why.summary,
+  EXPECT_THAT(why.summary(),
               HasSubstr("memory (most free on a node 63.9GiB of 63.9GiB)"));
-  const NamedChange less = Find(why, "LESS_OF_RESOURCE");
-  EXPECT_EQ(less.text, "memory 65526MiB a worker instead of 64GiB");
-  EXPECT_EQ(less.how, "--memory 65526MiB");
+  const v1::Remedy less = Find(why, "LESS_OF_RESOURCE");
+  EXPECT_EQ(less.text(), "memory 65526MiB a worker instead of 64GiB");
+  EXPECT_EQ(less.how(), "--memory 65526MiB");
   SetResource(spec, kMemory, Amount::FromUnits(int64_t{65526} << 20));
   EXPECT_EQ(StateOf(SubmitJob(spec)), v1::JOB_STATE_STARTING);
 }
@@ -313,8 +323,9 @@ TEST_F(ExplanationTest, WhoWantsOtherNodesIsNotAhead) {
   in_zone("a");
   const JobId b1 = in_zone("b"), b2 = in_zone("b");
 
-  EXPECT_EQ(Why(b1).ahead, Ahead());
-  EXPECT_THAT(Why(b2).ahead.first, ElementsAre(b1));
+  EXPECT_EQ(Why(b1).ahead().jobs(), 0);
+  EXPECT_FALSE(Why(b1).ahead().more());
+  EXPECT_THAT(FirstAhead(Why(b2)), ElementsAre(b1));
 }
 
 // ---- arrays ----
@@ -326,16 +337,16 @@ TEST_F(ExplanationTest, AnArrayIsExplainedByWhatItsElementsWaitFor) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_EQ(why.job, array);
-  EXPECT_EQ(why.element, array.Element(3));
-  EXPECT_THAT(why.elements,
-              ElementsAre(WaitingElements{"array", 6, array.Element(3)},
-                          WaitingElements{"held", 1, array.Element(8)}));
-  EXPECT_THAT(why.summary, HasSubstr("an array of 10 elements: 7 PENDING, 3 "
-                                     "STARTING, at most 3 at once"));
+  EXPECT_EQ(why.job_id(), array.bytes());
+  EXPECT_EQ(why.element_id(), array.Element(3).bytes());
+  EXPECT_THAT(ElementTexts(why),
+              ElementsAre(ElementText("array", 6, array.Element(3)),
+                          ElementText("held", 1, array.Element(8))));
+  EXPECT_THAT(why.summary(), HasSubstr("an array of 10 elements: 7 PENDING, 3 "
+                                       "STARTING, at most 3 at once"));
   EXPECT_THAT(Blockers(why), ElementsAre("array"));
   EXPECT_THAT(Kinds(why), ElementsAre("RAISE_ARRAY_LIMIT", "ELEMENT_ENDS"));
-  EXPECT_EQ(why.changes[0].how, "--array 0-9%4");
+  EXPECT_EQ(why.changes(0).how(), "--array 0-9%4");
   End(array.Element(0));
   EXPECT_EQ(StateOf(array.Element(3)), v1::JOB_STATE_STARTING);
   // Four come before it, and there is no room for four more.
@@ -348,10 +359,10 @@ TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
 
   const Explanation why = WhyArray(array);
 
-  ASSERT_TRUE(why.diagnosis.has_value());
-  ASSERT_FALSE(why.changes.empty());
-  EXPECT_EQ(why.changes[0].kind, "ELEMENT_ENDS");
-  EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
+  ASSERT_THAT(Blockers(why), Contains("resources"));
+  ASSERT_FALSE(why.changes().empty());
+  EXPECT_EQ(why.changes(0).kind(), "ELEMENT_ENDS");
+  EXPECT_EQ(why.changes(0).text(), "the end of " + array.Element(0).ToText());
   End(array.Element(0));
   EXPECT_EQ(StateOf(array.Element(2)), v1::JOB_STATE_STARTING);
 }
@@ -365,9 +376,9 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitNeedsNoMoreThanAnElementsEnd) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_EQ(why.element, array.Element(4));
+  EXPECT_EQ(why.element_id(), array.Element(4).bytes());
   EXPECT_THAT(Kinds(why), ElementsAre("ELEMENT_ENDS"));
-  EXPECT_EQ(why.changes[0].text, "the end of " + array.Element(0).ToText());
+  EXPECT_EQ(why.changes(0).text(), "the end of " + array.Element(0).ToText());
   EXPECT_THAT(Kinds(Why(array.Element(5))), IsEmpty()) << "one comes before";
   End(unrelated);
   EXPECT_EQ(StateOf(array.Element(4)), v1::JOB_STATE_PENDING);
@@ -383,7 +394,7 @@ TEST_F(ExplanationTest, AnArrayAtItsLimitAlsoWaitsForItsOwnInLine) {
   ASSERT_EQ(StateOf(array.Element(1)), v1::JOB_STATE_PENDING);
   const JobId job = array.Element(2);
 
-  EXPECT_THAT(Why(job).changes, IsEmpty());
+  EXPECT_THAT(Why(job).changes(), IsEmpty());
   Hold(array.Element(1));
   End(array.Element(0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -418,8 +429,8 @@ TEST_F(ExplanationTest, WhoWaitsForTheEndOfAJobIsInTheWayOfThoseBehind) {
   EXPECT_THAT(Kinds(Why(job)), Not(Contains("JOB_ENDS")));
   // It is told once what it waits for.
   const Explanation why = Why(next);
-  EXPECT_EQ(why.changes[0].text, "job " + holder.ToText() + " ending");
-  EXPECT_THAT(why.changes, SizeIs(1));
+  EXPECT_EQ(why.changes(0).text(), "job " + holder.ToText() + " ending");
+  EXPECT_THAT(why.changes(), SizeIs(1));
   End(holder);
   EXPECT_EQ(StateOf(next), v1::JOB_STATE_STARTING);
 }
@@ -430,11 +441,11 @@ TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_THAT(why.elements, ElementsAre(WaitingElements{"resources", 9'998,
-                                                        array.Element(2)}));
-  EXPECT_EQ(why.element, array.Element(2));
-  EXPECT_THAT(Find(why, "MORE_NODES").text, HasSubstr("1 more node like"));
-  EXPECT_EQ(why.ahead.jobs, 0);
+  EXPECT_THAT(ElementTexts(why),
+              ElementsAre(ElementText("resources", 9'998, array.Element(2))));
+  EXPECT_EQ(why.element_id(), array.Element(2).bytes());
+  EXPECT_THAT(Find(why, "MORE_NODES").text(), HasSubstr("1 more node like"));
+  EXPECT_EQ(why.ahead().jobs(), 0);
 }
 
 TEST_F(ExplanationTest, AnArrayOfWhichNoneWaitsSaysSo) {
@@ -443,10 +454,10 @@ TEST_F(ExplanationTest, AnArrayOfWhichNoneWaitsSaysSo) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_EQ(why.state, v1::JOB_STATE_STARTING);
-  EXPECT_THAT(why.elements, IsEmpty());
-  EXPECT_THAT(why.others, IsEmpty());
-  EXPECT_EQ(why.summary, "an array of 2 elements: 2 STARTING");
+  EXPECT_EQ(why.state(), v1::JOB_STATE_STARTING);
+  EXPECT_THAT(ElementTexts(why), IsEmpty());
+  EXPECT_THAT(why.blockers(), IsEmpty());
+  EXPECT_EQ(why.summary(), "an array of 2 elements: 2 STARTING");
 }
 
 TEST_F(ExplanationTest, AnArrayMayWaitForOthers) {
@@ -458,10 +469,10 @@ TEST_F(ExplanationTest, AnArrayMayWaitForOthers) {
 
   const Explanation why = WhyArray(array);
 
-  EXPECT_THAT(why.elements,
-              ElementsAre(WaitingElements{"after", 5, std::nullopt}));
-  EXPECT_EQ(why.element, array.Element(0));
-  EXPECT_EQ(why.changes[0].text,
+  EXPECT_THAT(ElementTexts(why),
+              ElementsAre(ElementText("after", 5, std::nullopt)));
+  EXPECT_EQ(why.element_id(), array.Element(0).bytes());
+  EXPECT_EQ(why.changes(0).text(),
             absl::StrCat("job ", first.ToText(), " ending"));
 }
 
@@ -483,12 +494,12 @@ TEST_F(ExplanationTest, TellsOfThePastAlsoAfterARestart) {
   End(job);
   Reload();
 
-  EXPECT_THAT(Why(job, {.at = before}).summary, HasSubstr("submitted later"));
-  EXPECT_THAT(Why(job, {.at = then}).summary,
+  EXPECT_THAT(Why(job, {.at = before}).summary(), HasSubstr("submitted later"));
+  EXPECT_THAT(Why(job, {.at = then}).summary(),
               HasSubstr("it waited: needs 1 x {CPU 2}"));
-  EXPECT_THAT(Why(job, {.at = time_.Wall()}).summary,
+  EXPECT_THAT(Why(job, {.at = time_.Wall()}).summary(),
               HasSubstr("it had ended"));
-  EXPECT_THAT(Why(job, {.at = {}, .history = true}).history, SizeIs(1));
+  EXPECT_THAT(Why(job, {.at = {}, .history = true}).history(), SizeIs(1));
 }
 
 // Others that ask for the same stood in line all the time, which is not why it
@@ -509,10 +520,10 @@ TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
     return Why(job, {.at = when});
   };
 
-  EXPECT_EQ(at(held, early).summary, "it waited: held");
+  EXPECT_EQ(at(held, early).summary(), "it waited: held");
   EXPECT_THAT(PastKinds(at(held, early)), ElementsAre("held"));
   EXPECT_EQ(
-      at(after, early).summary,
+      at(after, early).summary(),
       absl::StrCat("it waited: job ", holder.ToText(), " had to end first"));
   EXPECT_THAT(PastKinds(at(after, early)), ElementsAre("after"));
 
@@ -520,29 +531,29 @@ TEST_F(ExplanationTest, TellsWhatKeptTheJobItselfInThePast) {
   Release(held);
   const absl::Time released = time_.Wall();
   Pass(absl::Seconds(20), {a_});
-  EXPECT_THAT(at(held, time_.Wall()).summary,
+  EXPECT_THAT(at(held, time_.Wall()).summary(),
               HasSubstr("it waited: needs 1 x {CPU 2}"));
-  EXPECT_THAT(at(held, early).summary, "it waited: held");
+  EXPECT_THAT(at(held, early).summary(), "it waited: held");
   const Explanation history = Why(held, {.at = {}, .history = true});
   EXPECT_THAT(PastKinds(history), ElementsAre("held", "resources"));
-  EXPECT_EQ(history.history[0].until, released);
+  EXPECT_EQ(history.history(0).until_us(), absl::ToUnixMicros(released));
   // Not since when the others wait.
-  EXPECT_EQ(history.history[1].since, released);
-  EXPECT_EQ(history.history[1].until, absl::InfiniteFuture());
+  EXPECT_EQ(history.history(1).since_us(), absl::ToUnixMicros(released));
+  EXPECT_EQ(history.history(1).until_us(), 0);
 
   End(holder);
   ASSERT_EQ(StateOf(held), v1::JOB_STATE_STARTING);
   ASSERT_EQ(StateOf(after), v1::JOB_STATE_PENDING);
   const absl::Time started = time_.Wall();
   Pass(absl::Seconds(20), {a_});
-  EXPECT_THAT(at(held, time_.Wall()).summary,
+  EXPECT_THAT(at(held, time_.Wall()).summary(),
               HasSubstr("it waited for nothing: an attempt of it had begun"));
   EXPECT_THAT(PastKinds(at(held, time_.Wall())), IsEmpty());
   EXPECT_THAT(PastKinds(Why(held, {.at = {}, .history = true})),
               ElementsAre("held", "resources"));
   const Explanation line = Why(after, {.at = {}, .history = true});
   EXPECT_THAT(PastKinds(line), ElementsAre("after", "resources"));
-  EXPECT_EQ(line.history[0].until, started);
+  EXPECT_EQ(line.history(0).until_us(), absl::ToUnixMicros(started));
 }
 
 TEST_F(ExplanationTest, TellsOfBackOffAndOfTheArraysLimitInThePast) {
@@ -563,15 +574,15 @@ TEST_F(ExplanationTest, TellsOfBackOffAndOfTheArraysLimitInThePast) {
   Pass(absl::Seconds(20), {a_});
   Reload();
 
-  EXPECT_THAT(Why(first, {.at = running}).summary,
+  EXPECT_THAT(Why(first, {.at = running}).summary(),
               HasSubstr("an attempt of it had begun"));
-  EXPECT_EQ(Why(first, {.at = backing_off}).summary,
+  EXPECT_EQ(Why(first, {.at = backing_off}).summary(),
             "it waited: its next attempt was not due yet");
-  EXPECT_EQ(Why(array.Element(1), {.at = running}).summary,
+  EXPECT_EQ(Why(array.Element(1), {.at = running}).summary(),
             "it waited: its array ran as many elements as it may");
-  EXPECT_THAT(WhyArray(array, {.at = backing_off}).summary,
+  EXPECT_THAT(WhyArray(array, {.at = backing_off}).summary(),
               HasSubstr(absl::StrCat("of ", array.ToText(), ".")));
-  EXPECT_THAT(WhyArray(array, {.at = backing_off}).elements, IsEmpty());
+  EXPECT_THAT(WhyArray(array, {.at = backing_off}).elements(), IsEmpty());
 }
 
 TEST_F(ExplanationTest, SaysWhatIsNotRememberedOfThePast) {
@@ -586,7 +597,7 @@ TEST_F(ExplanationTest, SaysWhatIsNotRememberedOfThePast) {
   End(holder);
   Pass(absl::Seconds(60), {a_});
 
-  EXPECT_THAT(Why(job, {.at = then}).summary,
+  EXPECT_THAT(Why(job, {.at = then}).summary(),
               HasSubstr("it waited: it stood in line; why there was no room is "
                         "not remembered"));
   EXPECT_THAT(PastKinds(Why(job, {.at = {}, .history = true})),

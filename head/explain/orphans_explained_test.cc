@@ -8,6 +8,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "head/explain/explanation.h"
+#include "head/explain/testing/world.h"
 #include "head/state/testing/orphan_fixture.h"
 #include "head/testing/job_specs.h"
 
@@ -45,11 +46,12 @@ TEST_F(OrphansExplainedTest, ExplainNamesItAmongThoseThatHoldWhatAnotherLacks) {
   Join(kNode, {running});
   Settle();
   const JobId other = NewJob(/*cpus=*/2);
-  const Explanation waits =
+  const v1::ExplainJobResponse waits =
       explainer_.Explain(*state_, Job(other), /*read_only=*/false);
-  ASSERT_TRUE(waits.diagnosis.has_value());
-  EXPECT_THAT(waits.diagnosis->holders,
-              ElementsAre(Holder{kCpu, job, Amount::FromUnits(1), 1}));
+  ASSERT_THAT(waits.blockers(), SizeIs(1));
+  ASSERT_THAT(waits.blockers(0).holders(), SizeIs(1));
+  EXPECT_EQ(HolderText(waits.blockers(0).holders(0)),
+            HolderText(kCpu, job, Amount::FromUnits(1), 1));
 }
 
 // Whether the store knows of the attempt or not.
@@ -66,17 +68,19 @@ TEST_F(OrphansExplainedTest, ExplainSaysWhatAPersonMaySayOfIt) {
   Join(kOtherNode, {two});
   Settle();
 
-  const Explanation runs =
+  const v1::ExplainJobResponse runs =
       explainer_.Explain(*state_, Job(known), /*read_only=*/false);
-  EXPECT_THAT(runs.summary,
+  EXPECT_THAT(runs.summary(),
               AllOf(HasSubstr("cohort adopt " + AttemptOf(one).ToHex()),
                     HasSubstr("cohort end " + AttemptOf(one).ToHex())));
-  const Explanation waits =
+  const v1::ExplainJobResponse waits =
       explainer_.Explain(*state_, Job(job), /*read_only=*/false);
-  EXPECT_THAT(waits.summary, HasSubstr("cohort end " + AttemptOf(two).ToHex()));
-  EXPECT_FALSE(waits.diagnosis.has_value()) << "it has its room";
-  ASSERT_THAT(waits.changes, SizeIs(1)) << "it cannot be adopted";
-  EXPECT_EQ(waits.changes[0].how, "cohort end " + AttemptOf(two).ToHex());
+  EXPECT_THAT(waits.summary(),
+              HasSubstr("cohort end " + AttemptOf(two).ToHex()));
+  ASSERT_THAT(waits.blockers(), SizeIs(1));
+  EXPECT_EQ(waits.blockers(0).kind(), "orphan") << "it has its room";
+  ASSERT_THAT(waits.changes(), SizeIs(1)) << "it cannot be adopted";
+  EXPECT_EQ(waits.changes(0).how(), "cohort end " + AttemptOf(two).ToHex());
 }
 
 TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
@@ -88,19 +92,19 @@ TEST_F(OrphansExplainedTest, PlacesOfAnArrayThatAreOrphansAreCounted) {
   Join(kNode, {zero}, 4);
   Settle();
 
-  const Explanation why =
+  const v1::ExplainJobResponse why =
       explainer_.Explain(*state_, Job(array.Element(1)), false);
 
-  ASSERT_THAT(why.others, SizeIs(1));
-  EXPECT_EQ(why.others[0].text,
+  ASSERT_THAT(why.blockers(), SizeIs(1));
+  EXPECT_EQ(why.blockers(0).text(),
             "1 element of " + array.ToText() +
                 " runs or is about to, its limit; of these 1 is an orphan "
                 "since the store was restored: `cohort status` lists orphans, "
                 "`cohort adopt` and `cohort end` speak for them");
-  ASSERT_THAT(why.changes, SizeIs(1)) << "nobody knows when it ends";
-  EXPECT_EQ(why.changes[0].kind, "RAISE_ARRAY_LIMIT");
-  EXPECT_EQ(why.changes[0].how, "--array 0-3%2");
-  EXPECT_THAT(explainer_.ExplainArray(*state_, array, false).summary,
+  ASSERT_THAT(why.changes(), SizeIs(1)) << "nobody knows when it ends";
+  EXPECT_EQ(why.changes(0).kind(), "RAISE_ARRAY_LIMIT");
+  EXPECT_EQ(why.changes(0).how(), "--array 0-3%2");
+  EXPECT_THAT(explainer_.ExplainArray(*state_, array, false).summary(),
               HasSubstr("of these 1 is an orphan"));
 }
 
@@ -116,11 +120,12 @@ TEST_F(OrphansExplainedTest, AnElementThatWaitsForItsOrphanIsCounted) {
   Join(kNode, {Ended(zero, 0), one});
   Settle();
 
-  const Explanation why = explainer_.ExplainArray(*state_, array, false);
+  const v1::ExplainJobResponse why =
+      explainer_.ExplainArray(*state_, array, false);
 
-  EXPECT_THAT(why.elements,
-              ElementsAre(WaitingElements{"array", 2, array.Element(2)},
-                          WaitingElements{"orphan", 1, array.Element(1)}));
+  EXPECT_THAT(ElementTexts(why),
+              ElementsAre(ElementText("array", 2, array.Element(2)),
+                          ElementText("orphan", 1, array.Element(1))));
 }
 
 }  // namespace

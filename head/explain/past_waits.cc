@@ -1,15 +1,13 @@
 #include "head/explain/past_waits.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <limits>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "head/explain/explanation.h"
-#include "head/explain/wait_history.h"
-#include "head/placement/placement.h"
 #include "head/state/dependencies.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
@@ -56,24 +54,32 @@ class Waits {
         const JobRecord& job)
       : state_(state), history_(history), job_(job), spans_(PhaseSpans(job)) {}
 
-  std::vector<PastWait> Find() && {
+  std::vector<v1::WaitReason> Find() && {
     const absl::Time others_end = AddDependencies();
     for (const PhaseSpan& span : spans_) AddSpan(span, others_end);
-    std::stable_sort(
-        waits_.begin(), waits_.end(),
-        [](const PastWait& a, const PastWait& b) { return a.since < b.since; });
+    std::stable_sort(waits_.begin(), waits_.end(),
+                     [](const v1::WaitReason& a, const v1::WaitReason& b) {
+                       return a.since_us() < b.since_us();
+                     });
     return std::move(waits_);
   }
 
  private:
+  void Add(v1::Blocker blocker, absl::Time since, absl::Time until) {
+    if (since >= until) return;
+    v1::WaitReason& wait = waits_.emplace_back();
+    wait.set_since_us(absl::ToUnixMicros(since));
+    if (until != absl::InfiniteFuture()) {
+      wait.set_until_us(absl::ToUnixMicros(until));
+    }
+    *wait.mutable_blocker() = std::move(blocker);
+  }
   void Add(WaitKind kind, std::string text, absl::Time since,
            absl::Time until) {
-    if (since >= until) return;
-    waits_.push_back({.kind = LowerEnumText(kind),
-                      .text = std::move(text),
-                      .since = since,
-                      .until = until,
-                      .room = {}});
+    v1::Blocker blocker;
+    blocker.set_kind(LowerEnumText(kind));
+    blocker.set_text(std::move(text));
+    Add(std::move(blocker), since, until);
   }
 
   // By then it had begun, or ended without.
@@ -123,21 +129,17 @@ class Waits {
   void AddLine(absl::Time since, absl::Time until) {
     if (since >= until) return;
     absl::Time known = since;
-    const auto reasons =
-        history_.Between(ShapeKeyOf(RequestOf(job_)), since, until,
-                         std::numeric_limits<size_t>::max());
-    for (const WaitReasonRecord* const reason : reasons) {
-      const absl::Time begin = std::max(reason->since, since);
-      const absl::Time end = reason->until == absl::InfinitePast()
-                                 ? until
-                                 : std::min(reason->until, until);
+    for (const v1::WaitReason* const reason :
+         history_.Between(ShapeKeyOf(RequestOf(job_)), since, until)) {
+      const absl::Time begin =
+          std::max(absl::FromUnixMicros(reason->since_us()), since);
+      const absl::Time end =
+          reason->until_us() == 0
+              ? until
+              : std::min(absl::FromUnixMicros(reason->until_us()), until);
       if (begin >= end) continue;
       AddUnknownRoom(known, begin);
-      waits_.push_back({.kind = LowerEnumText(v1::WAIT_KIND_RESOURCES),
-                        .text = reason->text,
-                        .since = begin,
-                        .until = end,
-                        .room = *reason});
+      Add(reason->blocker(), begin, end);
       known = end;
     }
     AddUnknownRoom(known, until);
@@ -155,15 +157,22 @@ class Waits {
   const WaitHistory& history_;
   const JobRecord& job_;
   const std::vector<PhaseSpan> spans_;
-  std::vector<PastWait> waits_;
+  std::vector<v1::WaitReason> waits_;
 };
 
 }  // namespace
 
-std::vector<PastWait> PastWaits(const ClusterState& state,
-                                const WaitHistory& history,
-                                const JobRecord& job) {
-  return Waits(state, history, job).Find();
+std::vector<v1::WaitReason> PastWaits(const ClusterState& state,
+                                      const WaitHistory& history,
+                                      const JobRecord& job,
+                                      std::optional<absl::Time> at) {
+  std::vector<v1::WaitReason> waits = Waits(state, history, job).Find();
+  if (!at.has_value()) return waits;
+  std::erase_if(waits, [at_us = absl::ToUnixMicros(*at)](const auto& wait) {
+    return at_us < wait.since_us() ||
+           (wait.until_us() != 0 && wait.until_us() <= at_us);
+  });
+  return waits;
 }
 
 }  // namespace cohort::head

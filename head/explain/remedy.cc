@@ -3,22 +3,25 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
-#include "common/check.h"
+#include "common/resource_text.h"
+#include "head/placement/placement.h"
 
 namespace cohort::head {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
+// A request has at most as many that matter as a node has.
+constexpr size_t kTaintsTried = 16;
 
 // Steps in which less of a resource is offered: whole GPUs, whole MiB, and of
 // all others the smallest amount that there is.
 Amount StepOf(const ResourceSet::Entry& need) {
-  const Amount mib = Amount::FromUnits(kMiB);
+  const Amount mib = Amount::FromUnits(1 << 20);
   const Amount one = Amount::FromUnits(1);
   if (need.first == kMemory && need.second > mib) return mib;
   if (need.first == kGpu && need.second >= one) return one;
@@ -38,51 +41,94 @@ int64_t Largest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
   return good;
 }
 
+// Exact: it is what lets the job start.
+std::string Exact(const std::string& resource, Amount amount) {
+  return AmountText(resource, amount, SizeRounding::kNone);
+}
+
+// The flag of `cohort submit` for an amount of a resource.
+std::string FlagFor(const std::string& resource, Amount amount) {
+  if (resource == kCpu) return absl::StrCat("--cpus ", amount.ToString());
+  if (resource == kGpu) return absl::StrCat("--gpus ", amount.ToString());
+  if (resource == kMemory) {
+    return absl::StrCat("--memory ", Exact(resource, amount));
+  }
+  return absl::StrCat("--resources ", resource, "=", amount.ToString());
+}
+
 class RequestChanges {
  public:
   RequestChanges(const PlacementIndex& nodes, const GangRequest& request,
-                 PlanBudget& budget)
-      : nodes_(nodes), request_(request), budget_(budget) {}
+                 int64_t plans, Remedies& remedies)
+      : nodes_(nodes), request_(request), plans_left_(plans), out_(remedies) {}
 
-  void Find(std::vector<Remedy>& found) {
-    using Kind = Remedy::Kind;
+  void Find() {
     if (request_.topology.required) {
-      AddIfFits(
-          {.kind = Kind::kPreferTopology, .subject = request_.topology.level},
-          found);
+      Remedy prefer = Changed("PREFER_TOPOLOGY");
+      prefer.request.topology.required = false;
+      const std::string& level = request_.topology.level;
+      AddIfFits(prefer,
+                absl::StrCat("prefer one ", level, " instead of requiring it"),
+                absl::StrCat("--prefer-same ", level));
     }
     if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
-      AddIfFits({.kind = Kind::kOtherStrategy, .subject = "PACK"}, found);
+      TryStrategy(v1::PLACEMENT_STRATEGY_PACK);
     } else if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
-      AddIfFits({.kind = Kind::kOtherStrategy, .subject = "SPREAD"}, found);
+      TryStrategy(v1::PLACEMENT_STRATEGY_SPREAD);
     }
     for (const std::string& taint : TaintsInTheWay()) {
-      AddIfFits({.kind = Kind::kTolerateTaint, .subject = taint}, found);
+      Remedy tolerate = Changed("TOLERATE_TAINT");
+      std::vector<Toleration>& tolerations = tolerate.request.tolerations;
+      tolerations.push_back(*Toleration::Parse(taint));
+      std::sort(tolerations.begin(), tolerations.end());
+      AddIfFits(tolerate, absl::StrCat("tolerate the taint ", taint),
+                absl::StrCat("--tolerate '", taint, "'"));
     }
-    FindSelectors(found);
+    TryWithoutSelectors();
     if (!request_.accelerator_type.empty()) {
-      AddIfFits(
-          {.kind = Kind::kAnyAccelerator, .subject = request_.accelerator_type},
-          found);
+      Remedy any = Changed("ANY_ACCELERATOR");
+      any.request.accelerator_type.clear();
+      AddIfFits(any,
+                absl::StrCat("any accelerator instead of ",
+                             request_.accelerator_type),
+                "");
     }
-    FindLess(found);
-    FindFewer(found);
+    FindLess();
+    FindFewer();
+    if (plans_left_ <= 0) out_.complete = false;
   }
 
  private:
-  // A request has at most as many that matter as a node has.
-  static constexpr size_t kTaintsTried = 16;
-
-  bool FitsWith(const Remedy& remedy) {
-    return budget_.Take() && Fits(nodes_, Apply(remedy, request_));
+  Remedy Changed(const char* kind) const {
+    Remedy remedy;
+    remedy.told.set_kind(kind);
+    remedy.told.set_of_request(true);
+    remedy.request = request_;
+    return remedy;
   }
 
-  bool AddIfFits(Remedy remedy, std::vector<Remedy>& found) {
-    if (!FitsWith(remedy)) return false;
-    found.push_back(std::move(remedy));
+  bool FitsAs(const GangRequest& changed) {
+    return plans_left_-- > 0 && Fits(nodes_, changed);
+  }
+
+  bool AddIfFits(Remedy& remedy, const std::string& text,
+                 const std::string& how) {
+    if (!FitsAs(remedy.request)) return false;
+    remedy.told.set_text(text);
+    remedy.told.set_how(how);
+    out_.found.push_back(std::move(remedy));
     return true;
   }
 
+  void TryStrategy(PlacementStrategy strategy) {
+    Remedy other = Changed("OTHER_STRATEGY");
+    other.request.strategy = strategy;
+    const char* const name = StrategyName(strategy);
+    AddIfFits(other, absl::StrCat("strategy ", name),
+              absl::StrCat("--strategy ", name));
+  }
+
+  // By name, so that equal clusters give equal answers.
   std::set<std::string> TaintsInTheWay() const {
     std::set<std::string> taints;
     for (const auto& [form, bucket] : nodes_.all().buckets()) {
@@ -90,170 +136,99 @@ class RequestChanges {
       const Taint* const taint =
           FirstUntolerated(form->taints, request_.tolerations);
       if (taint != nullptr) taints.insert(taint->ToString());
-      // By name, so that equal clusters give equal answers.
       if (taints.size() > kTaintsTried) taints.erase(std::prev(taints.end()));
     }
     return taints;
   }
 
-  void FindSelectors(std::vector<Remedy>& found) {
-    const auto& requirements = request_.selector.requirements();
-    bool any = false;
-    for (const LabelSelector::Requirement& requirement : requirements) {
-      any |= AddIfFits({.kind = Remedy::Kind::kDropSelector,
-                        .subject = requirement.ToString()},
-                       found);
-    }
-    if (any || requirements.size() < 2) return;
-    AddIfFits({.kind = Remedy::Kind::kDropSelector,
-               .subject = request_.selector.ToString()},
-              found);
+  bool TryWithout(const std::string& dropped, const LabelSelector& rest) {
+    Remedy without = Changed("DROP_SELECTOR");
+    without.request.selector = rest;
+    return AddIfFits(without, absl::StrCat("without the selector ", dropped),
+                     "");
   }
 
-  void FindLess(std::vector<Remedy>& found) {
-    std::vector<std::pair<double, Remedy>> less;  // by the part given up
+  // One requirement, or all when no single one is enough.
+  void TryWithoutSelectors() {
+    std::vector<std::string> all;
+    for (const auto& requirement : request_.selector.requirements()) {
+      all.push_back(requirement.ToString());
+    }
+    bool any = false;
+    for (const std::string& dropped : all) {
+      std::vector<std::string> kept = all;
+      std::erase(kept, dropped);
+      any |= TryWithout(dropped, *LabelSelector::ParseAll(kept));
+    }
+    if (any || all.size() < 2) return;
+    TryWithout(request_.selector.ToString(), LabelSelector());
+  }
+
+  // The smallest part given up first.
+  void FindLess() {
+    std::vector<std::pair<double, Remedy>> all;
     for (const ResourceSet::Entry& need : request_.per_worker) {
+      const auto& [name, asked] = need;
       const int64_t step = StepOf(need).ten_thousandths();
-      Remedy remedy{.kind = Remedy::Kind::kLessOfResource,
-                    .subject = need.first,
-                    .from = need.second};
+      Remedy less = Changed("LESS_OF_RESOURCE");
+      Amount left;
+      const auto give = [&](int64_t steps) {
+        left = Amount::FromTenThousandths(steps * step);
+        less.request.per_worker.Set(name, left);
+      };
       const int64_t steps =
-          Largest((need.second.ten_thousandths() - 1) / step, [&](int64_t n) {
-            remedy.to = Amount::FromTenThousandths(n * step);
-            return FitsWith(remedy);
+          Largest((asked.ten_thousandths() - 1) / step, [&](int64_t n) {
+            give(n);
+            return FitsAs(less.request);
           });
       if (steps == 0) continue;
-      remedy.to = Amount::FromTenThousandths(steps * step);
-      const double part = 1 - remedy.to.ToDouble() / remedy.from.ToDouble();
-      less.emplace_back(part, std::move(remedy));
+      give(steps);
+      less.told.set_text(absl::StrCat(name, " ", Exact(name, left),
+                                      " a worker instead of ",
+                                      Exact(name, asked)));
+      less.told.set_how(FlagFor(name, left));
+      all.emplace_back(1 - left.ToDouble() / asked.ToDouble(), std::move(less));
     }
-    std::stable_sort(
-        less.begin(), less.end(),
-        [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [part, remedy] : less) found.push_back(std::move(remedy));
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.first < b.first;
+    });
+    for (auto& [part, less] : all) out_.found.push_back(std::move(less));
   }
 
-  void FindFewer(std::vector<Remedy>& found) {
-    Remedy remedy{.kind = Remedy::Kind::kFewerWorkers,
-                  .subject = "",
-                  .from = Amount::FromUnits(request_.num_workers)};
-    const int64_t workers =
-        Largest(request_.num_workers - 1, [&](int64_t fewer) {
-          remedy.to = Amount::FromUnits(fewer);
-          return FitsWith(remedy);
-        });
+  void FindFewer() {
+    Remedy fewer = Changed("FEWER_WORKERS");
+    const int64_t workers = Largest(request_.num_workers - 1, [&](int64_t n) {
+      fewer.request.num_workers = static_cast<int>(n);
+      return FitsAs(fewer.request);
+    });
     if (workers == 0) return;
-    remedy.to = Amount::FromUnits(workers);
-    found.push_back(std::move(remedy));
+    fewer.request.num_workers = static_cast<int>(workers);
+    fewer.told.set_text(absl::StrCat(workers,
+                                     workers == 1 ? " worker" : " workers",
+                                     " instead of ", request_.num_workers));
+    fewer.told.set_how(absl::StrCat("--num-workers ", workers));
+    out_.found.push_back(std::move(fewer));
   }
 
   const PlacementIndex& nodes_;
   const GangRequest& request_;
-  PlanBudget& budget_;
+  int64_t plans_left_;
+  Remedies& out_;
 };
-
-LabelSelector Without(const LabelSelector& selector, const std::string& text) {
-  if (text == selector.ToString()) return LabelSelector();
-  std::vector<std::string> kept;
-  for (const LabelSelector::Requirement& requirement :
-       selector.requirements()) {
-    if (requirement.ToString() != text) kept.push_back(requirement.ToString());
-  }
-  absl::StatusOr<LabelSelector> left = LabelSelector::ParseAll(kept);
-  COHORT_CHECK(left.ok()) << left.status();
-  return *std::move(left);
-}
-
-Toleration ForTaint(const std::string& text) {
-  absl::StatusOr<Toleration> toleration = Toleration::Parse(text);
-  COHORT_CHECK(toleration.ok()) << toleration.status();
-  return *std::move(toleration);
-}
 
 }  // namespace
 
-const char* RemedyName(Remedy::Kind kind) {
-  switch (kind) {
-    case Remedy::Kind::kPreferTopology:
-      return "PREFER_TOPOLOGY";
-    case Remedy::Kind::kOtherStrategy:
-      return "OTHER_STRATEGY";
-    case Remedy::Kind::kTolerateTaint:
-      return "TOLERATE_TAINT";
-    case Remedy::Kind::kDropSelector:
-      return "DROP_SELECTOR";
-    case Remedy::Kind::kAnyAccelerator:
-      return "ANY_ACCELERATOR";
-    case Remedy::Kind::kLessOfResource:
-      return "LESS_OF_RESOURCE";
-    case Remedy::Kind::kFewerWorkers:
-      return "FEWER_WORKERS";
-    case Remedy::Kind::kNodeReturns:
-      return "NODE_RETURNS";
-    case Remedy::Kind::kUndrain:
-      return "UNDRAIN";
-    case Remedy::Kind::kJobEnds:
-      return "JOB_ENDS";
-    case Remedy::Kind::kMoreNodes:
-      return "MORE_NODES";
-    case Remedy::Kind::kOtherNodes:
-      return "OTHER_NODES";
-  }
-  return "UNKNOWN";
-}
-
-GangRequest Apply(const Remedy& remedy, GangRequest request) {
-  switch (remedy.kind) {
-    case Remedy::Kind::kPreferTopology:
-      request.topology.required = false;
-      break;
-    case Remedy::Kind::kOtherStrategy:
-      request.strategy = remedy.subject == "PACK"
-                             ? v1::PLACEMENT_STRATEGY_PACK
-                             : v1::PLACEMENT_STRATEGY_SPREAD;
-      break;
-    case Remedy::Kind::kTolerateTaint:
-      request.tolerations.push_back(ForTaint(remedy.subject));
-      std::sort(request.tolerations.begin(), request.tolerations.end());
-      break;
-    case Remedy::Kind::kDropSelector:
-      request.selector = Without(request.selector, remedy.subject);
-      break;
-    case Remedy::Kind::kAnyAccelerator:
-      request.accelerator_type.clear();
-      break;
-    case Remedy::Kind::kLessOfResource:
-      request.per_worker.Set(remedy.subject, remedy.to);
-      break;
-    case Remedy::Kind::kFewerWorkers:
-      request.num_workers = static_cast<int>(remedy.to.WholeUnits());
-      break;
-    case Remedy::Kind::kNodeReturns:
-    case Remedy::Kind::kUndrain:
-    case Remedy::Kind::kJobEnds:
-    case Remedy::Kind::kMoreNodes:
-    case Remedy::Kind::kOtherNodes:
-      COHORT_CHECK(false) << RemedyName(remedy.kind);
-  }
-  return request;
-}
-
-void AddRequestRemedies(const PlacementIndex& nodes, const GangRequest& request,
-                        PlanBudget& budget, Remedies& remedies) {
-  RequestChanges(nodes, request, budget).Find(remedies.found);
-  if (budget.used_up()) remedies.complete = false;
-}
-
 Remedies FindRemedies(const NodeTable& nodes, const Holdings& holdings,
-                      const GangRequest& request, RemedyLimits limits) {
+                      const GangRequest& request, const RemedyLimits& limits,
+                      NodeTrial& trial) {
   Remedies remedies;
   if (!request.fault.empty()) return remedies;
   const auto forms = static_cast<int64_t>(nodes.index().all().buckets().size());
   // Half of the plans each, so that neither half starves the other.
-  PlanBudget first(limits.forms_max / 2, forms + request.num_workers);
-  AddRequestRemedies(nodes.index(), request, first, remedies);
-  PlanBudget second(limits.forms_max / 2, forms + request.num_workers);
-  AddClusterRemedies(nodes, holdings, request, limits, second, remedies);
+  const int64_t plans =
+      1 + limits.forms_max / 2 / (forms + request.num_workers);
+  RequestChanges(nodes.index(), request, plans, remedies).Find();
+  AddClusterRemedies(nodes, holdings, request, limits, trial, plans, remedies);
   return remedies;
 }
 

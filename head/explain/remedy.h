@@ -1,77 +1,77 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <string>
+#include <set>
+#include <tuple>
 #include <vector>
 
+#include "cohort/v1/explain.pb.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "head/explain/holdings.h"
+#include "head/explain/node_trial.h"
 #include "head/placement/gang_request.h"
-#include "head/placement/placement.h"
+#include "head/placement/node_form.h"
 #include "head/state/node_table.h"
 
 // The smallest changes of a request, or of the cluster, that would let it
 // start.
 namespace cohort::head {
 
-// One change by itself, after which the planner has a plan.
-struct Remedy {
-  // Smallest first: what changes where ranks may lie, then what takes from
-  // them, then what changes the cluster.
-  enum class Kind : uint8_t {
-    kPreferTopology = 1,  // instead of requiring it
-    kOtherStrategy = 2,   // that is not strict
-    kTolerateTaint = 3,
-    kDropSelector = 4,  // one requirement, or all when no single one is enough
-    kAnyAccelerator = 5,
-    kLessOfResource = 6,  // per worker; the smallest part given up first
-    kFewerWorkers = 7,
-    kNodeReturns = 8,  // that is silent, dead, unfit, or not registered
-    kUndrain = 9,
-    kJobEnds = 10,
-    kMoreNodes = 11,
-    kOtherNodes = 12,  // unlike all that are known
-  };
-  Kind kind = Kind::kFewerWorkers;
-  // The level, strategy, taint, requirement, model or resource; of kMoreNodes
-  // the name of a node that they are like.
-  std::string subject;
-  // kLessOfResource: per worker; kFewerWorkers: workers.  The most that fits.
-  Amount from;
-  Amount to;
-  // kMoreNodes, kOtherNodes: how many, and what each is like; as few as can be.
-  int64_t count = 0;
-  std::optional<NodeSnapshot> model;
-  // kNodeReturns, kUndrain: as few as can be.
-  std::vector<NodeId> nodes;
-  JobId job;  // kJobEnds: the one that holds least
+// What a job holds of the nodes that a request could use: by leases, and by
+// orphans, whose room no job's end makes free.
+struct Holding {
+  std::set<NodeId> nodes;
+  ResourceSet resources;
+  std::set<AttemptId> attempts;  // that have leases; none: all are orphans
+  ResourceSet everywhere;        // by leases, on other nodes too
+  // Workers of the request that its end makes room for, at most.
+  int64_t gain = 0;
+
+  // What a person would rather see end: little.
+  auto Size() const {
+    return std::make_tuple(everywhere.Get(kGpu), everywhere.Get(kCpu),
+                           everywhere.Get(kMemory));
+  }
 };
 
-constexpr bool IsOfRequest(Remedy::Kind kind) {
-  return kind <= Remedy::Kind::kFewerWorkers;
-}
+struct Holdings {
+  std::map<JobId, Holding> jobs;
+  // False when more is held than was looked at.
+  bool complete = true;
+};
 
-// "FEWER_WORKERS".
-const char* RemedyName(Remedy::Kind kind);
+// Whether labels and name let the request use the node.
+bool LabelsFit(const NodeSnapshot& node, const GangRequest& request);
 
-// The request after the change.  REQUIRES: IsOfRequest(remedy.kind).
-GangRequest Apply(const Remedy& remedy, GangRequest request);
+// One change by itself, after which the planner has a plan.
+struct Remedy {
+  v1::Remedy told;
+  GangRequest request;  // told.of_request(): what is asked for instead
+  // Of the cluster: nodes that take new work again, as they are then, as few as
+  // can be; a job that ends; or new nodes, as few as can be, each like `model`.
+  std::vector<NodeSnapshot> opened;
+  std::optional<JobId> ends;
+  std::optional<NodeSnapshot> model;
+  int64_t count = 0;
+};
 
 struct RemedyLimits {
   // Forms of nodes that all plans together may look at, so that 10,000 nodes
   // which all differ cost tens of milliseconds at most.
   int64_t forms_max = 300'000;
-  // Changes of one kind that are tried.
+  // Jobs whose end is tried.
   int tries_max = 64;
   // New nodes in one change.
   int64_t nodes_max = 10'000;
 };
 
 struct Remedies {
-  std::vector<Remedy> found;  // smallest first
+  // Smallest first: what changes where ranks may lie, then what takes from
+  // them, then what changes the cluster.
+  std::vector<Remedy> found;
   // Whether nothing was left out for the limits.
   bool complete = true;
 };
@@ -79,38 +79,19 @@ struct Remedies {
 //   EX-2: the planner has a plan once any one of them is made, and none for a
 //         smaller one of its kind; that is looked at before it is told.
 //
-// REQUIRES: the planner has no plan for `request` now, and `holdings` are its.
+// REQUIRES: the planner has no plan for `request` now, `holdings` are its, and
+// `trial` is of `nodes`.
 Remedies FindRemedies(const NodeTable& nodes, const Holdings& holdings,
-                      const GangRequest& request, RemedyLimits limits = {});
+                      const GangRequest& request, const RemedyLimits& limits,
+                      NodeTrial& trial);
 
-// Nodes as kMoreNodes and kOtherNodes have them: idle, with ids that no node
-// has.
+// `remedy.count` nodes like `remedy.model`: idle, with ids that no node has.
 std::vector<NodeSnapshot> NewNodes(const Remedy& remedy);
 
-// How many plans may still be made.  Thread-compatible.
-class PlanBudget {
- public:
-  PlanBudget(int64_t forms_max, int64_t forms_per_plan)
-      : left_(forms_max), each_(forms_per_plan) {}
-
-  // False when they are used up.
-  bool Take() {
-    if (left_ <= 0) return false;
-    left_ -= each_;
-    return true;
-  }
-  bool used_up() const { return left_ <= 0; }
-
- private:
-  int64_t left_;
-  int64_t each_;
-};
-
-// The two halves of FindRemedies.
-void AddRequestRemedies(const PlacementIndex& nodes, const GangRequest& request,
-                        PlanBudget& budget, Remedies& remedies);
+// The part of FindRemedies that changes the cluster: with so many plans at
+// most.
 void AddClusterRemedies(const NodeTable& nodes, const Holdings& holdings,
                         const GangRequest& request, const RemedyLimits& limits,
-                        PlanBudget& budget, Remedies& remedies);
+                        NodeTrial& trial, int64_t plans, Remedies& remedies);
 
 }  // namespace cohort::head

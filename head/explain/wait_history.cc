@@ -1,7 +1,6 @@
 #include "head/explain/wait_history.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,60 +12,36 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kTextBytesMax = 1024;
-constexpr size_t kFailuresMax = 12;
+constexpr int kFailuresMax = 12;
 constexpr size_t kHoldersMax = 6;
 constexpr size_t kTrimmedAtOnce = 1'000;
 
-std::string Cut(std::string text) {
-  if (text.size() > kTextBytesMax) text.resize(kTextBytesMax);
-  return text;
-}
-
-WaitReasonRecord RecordOf(const Diagnosis& diagnosis) {
-  WaitReasonRecord record;
-  record.shape_key = ShapeKeyOf(diagnosis.request);
-  record.shape = Cut(Describe(diagnosis.request));
-  record.text = Cut(diagnosis.reason);
-  record.num_workers = diagnosis.request.num_workers;
-  const Census& census = diagnosis.census;
-  record.nodes = census.nodes;
-  record.nodes_that_fit = census.nodes_that_fit;
-  record.workers_that_fit = census.workers_that_fit;
-  record.never_fits = diagnosis.never_fits;
-  for (const NodeFailure& failure : census.failures) {
-    if (record.failures.size() == kFailuresMax) break;
-    record.failures.push_back({.by = MisfitName(failure.by),
-                               .what = failure.what,
-                               .nodes = failure.nodes,
-                               .nodes_in_all = failure.nodes_in_all,
-                               .short_least = failure.short_least,
-                               .short_median = failure.short_median,
-                               .closest = failure.closest});
+// As much of it as is kept.
+void Cut(v1::Blocker& blocker) {
+  for (std::string* const text :
+       {blocker.mutable_text(), blocker.mutable_shape()}) {
+    if (text->size() > kTextBytesMax) text->resize(kTextBytesMax);
   }
-  for (const Holder& holder : diagnosis.holders) {
-    if (record.holders.size() == kHoldersMax) break;
-    record.holders.push_back({.resource = holder.resource,
-                              .job = holder.job,
-                              .amount = holder.amount,
-                              .nodes = holder.nodes});
-  }
-  return record;
+  const auto cut = [](auto* all, int most) {
+    if (all->size() > most) all->DeleteSubrange(most, all->size() - most);
+  };
+  cut(blocker.mutable_failures(), kFailuresMax);
+  cut(blocker.mutable_holders(), static_cast<int>(kHoldersMax));
 }
 
 // Whether they say the same, but for by how much and for who holds it.
-bool SameReason(const WaitReasonRecord& a, const WaitReasonRecord& b) {
-  const auto same = [](const WaitReasonRecord::Failure& x,
-                       const WaitReasonRecord::Failure& y) {
-    return x.by == y.by && x.what == y.what && x.nodes == y.nodes;
+bool SameReason(const v1::Blocker& a, const v1::Blocker& b) {
+  const auto same = [](const v1::NodeFailure& x, const v1::NodeFailure& y) {
+    return x.by() == y.by() && x.what() == y.what() && x.nodes() == y.nodes();
   };
-  return a.never_fits == b.never_fits && a.nodes == b.nodes &&
-         a.workers_that_fit == b.workers_that_fit &&
-         std::equal(a.failures.begin(), a.failures.end(), b.failures.begin(),
-                    b.failures.end(), same);
+  return a.never_fits() == b.never_fits() && a.nodes() == b.nodes() &&
+         a.workers_that_fit() == b.workers_that_fit() &&
+         std::equal(a.failures().begin(), a.failures().end(),
+                    b.failures().begin(), b.failures().end(), same);
 }
 
 bool Holds(const WaitReasonRecord& record) {
-  return record.until == absl::InfinitePast();
+  return record.reason.until_us() == 0;
 }
 
 int64_t BytesOf(const WaitReasonRecord& record) {
@@ -87,169 +62,144 @@ std::string ShapeKeyOf(const GangRequest& request) {
 WaitHistory::WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
                          std::vector<WaitReasonRecord> records)
     : limits_(limits), clock_(clock), kept_(caps, clock) {
-  std::vector<HistoryLine<uint64_t>::Loaded> kept;
+  std::vector<HistoryLine<Key>::Loaded> kept;
   for (WaitReasonRecord& record : records) {
-    if (Holds(record)) unmet_.insert(record.number);
-    kept.push_back({record.number, Holds(record) ? clock_.Wall() : record.until,
-                    BytesOf(record)});
-    Insert(std::move(record));
+    const bool holds = Holds(record);
+    if (holds) open_.try_emplace(record.shape_key);
+    kept.push_back(
+        {{record.shape_key, record.number},
+         holds ? clock_.Wall() : absl::FromUnixMicros(record.reason.until_us()),
+         BytesOf(record)});
+    next_number_ = std::max(next_number_, record.number + 1);
+    shapes_[record.shape_key].emplace(record.number, std::move(record));
   }
   std::stable_sort(kept.begin(), kept.end(),
                    [](const auto& a, const auto& b) { return a.at < b.at; });
   kept_.Load(kept);
 }
 
-void WaitHistory::Insert(WaitReasonRecord record) {
-  next_number_ = std::max(next_number_, record.number + 1);
-  by_shape_[record.shape_key].insert(record.number);
-  records_.emplace(record.number, std::move(record));
-}
-
-void WaitHistory::Drop(uint64_t number) {
-  const auto found = records_.find(number);
-  const auto shape = by_shape_.find(found->second.shape_key);
-  shape->second.erase(number);
-  if (shape->second.empty()) by_shape_.erase(shape);
-  kept_.Trim(number);
-  unmet_.erase(number);
-  records_.erase(found);
-}
-
 void WaitHistory::Look(const WaitingLine& line, const NodeTable& nodes,
                        const AttemptTable& attempts, Transition& transition) {
-  CloseThoseGone(line, transition);
-  int diagnoses = 0;
+  int diagnoses_left = limits_.diagnoses_per_look;
   for (int step = 0; step < limits_.steps_per_look; ++step) {
     const GangRequest* const next =
         line.NextRefused(at_.has_value() ? &*at_ : nullptr);
     if (next == nullptr) {
       at_.reset();
-      // Round: what nobody waits for any more was over before the restart.
-      while (!unmet_.empty() && !line.Next().has_value()) {
-        Close(*unmet_.begin(), transition);
-      }
+      went_round_ = true;
       break;
     }
-    if (!LookAt(*next, nodes, attempts, diagnoses, transition)) break;
+    if (!LookAt(*next, nodes, attempts, diagnoses_left, transition)) break;
     at_ = *next;
   }
+  CloseThoseGone(line, transition);
   Trim(transition);
 }
 
 bool WaitHistory::LookAt(const GangRequest& request, const NodeTable& nodes,
-                         const AttemptTable& attempts, int& diagnoses,
+                         const AttemptTable& attempts, int& diagnoses_left,
                          Transition& transition) {
+  const std::string key = ShapeKeyOf(request);
   const absl::Duration now = clock_.Monotonic();
-  const auto [place, fresh] = open_.try_emplace(request);
-  Open& open = place->second;
   const uint64_t version = nodes.index().version();
-  if (!fresh &&
-      (open.version == version || now - open.looked_at < limits_.pace)) {
+  const auto known = open_.find(key);
+  if (known != open_.end() && known->second.request.has_value() &&
+      (known->second.version == version ||
+       now - known->second.looked_at < limits_.pace)) {
     return true;
   }
-  if (diagnoses == limits_.diagnoses_per_look) {
-    if (fresh) open_.erase(place);
-    return false;
-  }
-  ++diagnoses;
-  open.version = version;
-  open.looked_at = now;
+  if (diagnoses_left-- == 0) return false;
+  open_[key] = {.request = request, .version = version, .looked_at = now};
   DiagnosisLimits limits;
   limits.holders_max = kHoldersMax;
   limits.leases_max = limits_.leases_max;
-  const Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits);
-  if (!diagnosis.fits) Note(request, diagnosis, open, transition);
+  Diagnosis diagnosis = Diagnose(nodes, attempts, request, limits, nullptr);
+  if (!diagnosis.fits) Note(key, std::move(diagnosis.blocker), transition);
   return true;
 }
 
-void WaitHistory::Note(const GangRequest& request, const Diagnosis& diagnosis,
-                       Open& open, Transition& transition) {
-  WaitReasonRecord record = RecordOf(diagnosis);
-  if (open.number == 0) {
-    // It may have waited before a restart too.
-    const auto known = by_shape_.find(ShapeKeyOf(request));
-    if (known != by_shape_.end()) {
-      const uint64_t last = *known->second.rbegin();
-      if (unmet_.erase(last) > 0) open.number = last;
-    }
+void WaitHistory::Note(const std::string& shape_key, v1::Blocker blocker,
+                       Transition& transition) {
+  Cut(blocker);
+  if (WaitReasonRecord* const last = Holding(shape_key)) {
+    if (SameReason(last->reason.blocker(), blocker)) return;
+    Close(*last, transition);
   }
-  const auto last = records_.find(open.number);
-  if (last != records_.end() && Holds(last->second)) {
-    if (SameReason(last->second, record)) return;
-    Close(open.number, transition);
-  }
+  WaitReasonRecord record{
+      .number = next_number_++, .shape_key = shape_key, .reason = {}};
   // As people are shown it, so that they can ask for it.
-  record.since = absl::FromUnixMillis(absl::ToUnixMillis(clock_.Wall()));
-  record.number = next_number_++;
-  open.number = record.number;
+  record.reason.set_since_us(1'000 * absl::ToUnixMillis(clock_.Wall()));
+  *record.reason.mutable_blocker() = std::move(blocker);
   transition.Put(record);
-  kept_.Put(record.number, BytesOf(record));
-  Insert(std::move(record));
+  kept_.Put({shape_key, record.number}, BytesOf(record));
+  shapes_[shape_key].emplace(record.number, std::move(record));
 }
 
 void WaitHistory::CloseThoseGone(const WaitingLine& line,
                                  Transition& transition) {
-  auto at =
-      closing_at_.has_value() ? open_.upper_bound(*closing_at_) : open_.begin();
+  auto at = open_.upper_bound(closing_at_);
   for (int step = 0; step < limits_.steps_per_look && at != open_.end();
        ++step) {
-    if (line.Waits(at->first)) {
+    closing_at_ = at->first;
+    const std::optional<GangRequest>& request = at->second.request;
+    // What was not met in a whole round was over before the restart.
+    const bool waits = request.has_value()
+                           ? line.Waits(*request)
+                           : !went_round_ || line.Next().has_value();
+    if (waits) {
       ++at;
-    } else {
-      Close(at->second.number, transition);
-      at = open_.erase(at);
+      continue;
     }
+    WaitReasonRecord* const last = Holding(at->first);
+    if (last != nullptr) Close(*last, transition);
+    at = open_.erase(at);
   }
-  closing_at_.reset();
-  if (at != open_.end() && at != open_.begin()) {
-    closing_at_ = std::prev(at)->first;
-  }
+  if (at == open_.end()) closing_at_.clear();
 }
 
-void WaitHistory::Close(uint64_t number, Transition& transition) {
-  unmet_.erase(number);
-  const auto found = records_.find(number);
-  if (found == records_.end() || !Holds(found->second)) return;
-  found->second.until = clock_.Wall();
-  transition.Put(found->second);
-  kept_.Put(number, BytesOf(found->second));
-  kept_.Renew(number);
+WaitReasonRecord* WaitHistory::Holding(const std::string& shape_key) {
+  const auto shape = shapes_.find(shape_key);
+  if (shape == shapes_.end()) return nullptr;
+  WaitReasonRecord& last = shape->second.rbegin()->second;
+  return Holds(last) ? &last : nullptr;
+}
+
+void WaitHistory::Close(WaitReasonRecord& record, Transition& transition) {
+  record.reason.set_until_us(absl::ToUnixMicros(clock_.Wall()));
+  transition.Put(record);
+  const Key key(record.shape_key, record.number);
+  kept_.Put(key, BytesOf(record));
+  kept_.Renew(key);
 }
 
 void WaitHistory::Trim(Transition& transition) {
   for (size_t i = 0; i < kTrimmedAtOnce; ++i) {
-    const std::optional<uint64_t> number = kept_.Due();
-    if (!number.has_value()) return;
-    if (Holds(records_.at(*number)) && kept_.IsOld(*number)) {
-      kept_.Renew(*number);
+    const std::optional<Key> key = kept_.Due();
+    if (!key.has_value()) return;
+    const auto shape = shapes_.find(key->first);
+    if (Holds(shape->second.at(key->second)) && kept_.IsOld(*key)) {
+      kept_.Renew(*key);
       continue;
     }
-    transition.Delete<WaitReasonRecord>(*number);
-    Drop(*number);
+    transition.Delete<WaitReasonRecord>(key->second);
+    kept_.Trim(*key);
+    shape->second.erase(key->second);
+    if (shape->second.empty()) shapes_.erase(shape);
   }
 }
 
-const WaitReasonRecord* WaitHistory::At(const std::string& shape_key,
-                                        absl::Time at) const {
-  const std::vector<const WaitReasonRecord*> held =
-      Between(shape_key, at, at, 1);
-  return held.empty() ? nullptr : held.front();
-}
-
-std::vector<const WaitReasonRecord*> WaitHistory::Between(
-    const std::string& shape_key, absl::Time from, absl::Time to,
-    size_t most) const {
-  std::vector<const WaitReasonRecord*> held;
-  const auto shape = by_shape_.find(shape_key);
-  if (shape == by_shape_.end()) return held;
-  for (auto number = shape->second.rbegin();
-       number != shape->second.rend() && held.size() < most; ++number) {
-    const WaitReasonRecord& record = records_.at(*number);
-    if (record.since > to) continue;
-    if (!Holds(record) && record.until < from) break;
-    held.push_back(&record);
+std::vector<const v1::WaitReason*> WaitHistory::Between(
+    const std::string& shape_key, absl::Time from, absl::Time to) const {
+  std::vector<const v1::WaitReason*> held;
+  const auto shape = shapes_.find(shape_key);
+  if (shape == shapes_.end()) return held;
+  for (const auto& [number, record] : shape->second) {
+    if (record.reason.since_us() > absl::ToUnixMicros(to)) continue;
+    if (!Holds(record) && record.reason.until_us() < absl::ToUnixMicros(from)) {
+      continue;
+    }
+    held.push_back(&record.reason);
   }
-  std::reverse(held.begin(), held.end());
   return held;
 }
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -54,50 +53,47 @@ class WaitHistory {
   void Look(const WaitingLine& line, const NodeTable& nodes,
             const AttemptTable& attempts, Transition& transition);
 
-  // Why jobs of this shape waited at `at`; null when nothing is noted.  Valid
+  // Why jobs of this shape waited between the two times, oldest first.  Valid
   // until the next Look.
-  const WaitReasonRecord* At(const std::string& shape_key, absl::Time at) const;
-  // Those that held between the two times, oldest first, the `most` newest.
-  std::vector<const WaitReasonRecord*> Between(const std::string& shape_key,
-                                               absl::Time from, absl::Time to,
-                                               size_t most) const;
+  std::vector<const v1::WaitReason*> Between(const std::string& shape_key,
+                                             absl::Time from,
+                                             absl::Time to) const;
 
-  size_t size() const { return records_.size(); }
+  int64_t size() const { return kept_.count(); }
   HistoryLevel Level() const { return kept_.Level("wait_reasons"); }
 
  private:
-  // A shape that waits.
+  // A shape that waits, or of which a reason held when it was loaded.
   struct Open {
-    uint64_t number = 0;   // of the reason that holds
-    uint64_t version = 0;  // of the index when it was looked at
+    std::optional<GangRequest> request;  // nothing: not met in line since
+    uint64_t version = 0;                // of the index when it was looked at
     absl::Duration looked_at;
   };
+  using Key = std::pair<std::string, uint64_t>;  // shape and number
 
   // False when this look may diagnose no more.
   bool LookAt(const GangRequest& request, const NodeTable& nodes,
-              const AttemptTable& attempts, int& diagnoses,
+              const AttemptTable& attempts, int& diagnoses_left,
               Transition& transition);
-  void Note(const GangRequest& request, const Diagnosis& diagnosis, Open& open,
+  void Note(const std::string& shape_key, v1::Blocker blocker,
             Transition& transition);
   void CloseThoseGone(const WaitingLine& line, Transition& transition);
-  void Close(uint64_t number, Transition& transition);
-  void Insert(WaitReasonRecord record);
-  void Drop(uint64_t number);
+  // The reason that holds; null: none.
+  WaitReasonRecord* Holding(const std::string& shape_key);
+  void Close(WaitReasonRecord& record, Transition& transition);
   void Trim(Transition& transition);
 
   const Limits limits_;
   const Clock& clock_;
-  std::map<uint64_t, WaitReasonRecord> records_;
-  std::map<std::string, std::set<uint64_t>> by_shape_;
+  std::map<std::string, std::map<uint64_t, WaitReasonRecord>> shapes_;
   // By when they were over; those that hold have just begun, or been renewed.
-  HistoryLine<uint64_t> kept_;
+  HistoryLine<Key> kept_;
   uint64_t next_number_ = 1;
-  std::map<GangRequest, Open> open_;
-  // Held when they were loaded, and not met in line since.
-  std::set<uint64_t> unmet_;
+  std::map<std::string, Open> open_;
   // Where the rounds are: through the line, and through those that wait.
   std::optional<GangRequest> at_;
-  std::optional<GangRequest> closing_at_;
+  bool went_round_ = false;
+  std::string closing_at_;
 };
 
 }  // namespace cohort::head

@@ -67,8 +67,10 @@ class WaitHistoryTest : public ::testing::Test {
     return batch.size();
   }
 
-  const WaitReasonRecord* At(const JobRecord& job, absl::Time at) {
-    return history_->At(ShapeKeyOf(RequestOf(*job.spec)), at);
+  const v1::WaitReason* At(const JobRecord& job, absl::Time at) {
+    const auto reasons =
+        history_->Between(ShapeKeyOf(RequestOf(*job.spec)), at, at);
+    return reasons.empty() ? nullptr : reasons.back();
   }
   absl::Time Now() { return time_.Wall(); }
 
@@ -93,13 +95,14 @@ TEST_F(WaitHistoryTest, EqualRequestsShareAReasonThatIsStoredOnce) {
   EXPECT_EQ(Look(), 0u);
 
   ASSERT_THAT(Rows(), SizeIs(1));
-  const WaitReasonRecord* const reason = At(job, Now());
+  const v1::WaitReason* const reason = At(job, Now());
   ASSERT_NE(reason, nullptr);
-  EXPECT_EQ(reason->nodes, 1);
-  ASSERT_THAT(reason->failures, SizeIs(1));
-  EXPECT_EQ(reason->failures[0].by, "resource");
-  EXPECT_EQ(reason->failures[0].what, "CPU");
-  EXPECT_EQ(reason->failures[0].short_least, Amount::FromUnits(2));
+  EXPECT_EQ(reason->blocker().nodes(), 1);
+  ASSERT_THAT(reason->blocker().failures(), SizeIs(1));
+  const v1::NodeFailure& failure = reason->blocker().failures(0);
+  EXPECT_EQ(failure.by(), "resource");
+  EXPECT_EQ(failure.what(), "CPU");
+  EXPECT_EQ(failure.short_least(), Amount::FromUnits(2).ten_thousandths());
 }
 
 TEST_F(WaitHistoryTest, NotesAnotherReasonOnlyWhenItChangedAndNotTooOften) {
@@ -114,11 +117,10 @@ TEST_F(WaitHistoryTest, NotesAnotherReasonOnlyWhenItChangedAndNotTooOften) {
   time_.AdvanceBy(limits_.pace);
   EXPECT_EQ(Look(), 2u) << "one ends, one begins";
 
-  EXPECT_EQ(At(job, first)->nodes, 1);
-  EXPECT_EQ(At(job, Now())->nodes, 2);
-  EXPECT_THAT(
-      history_->Between(ShapeKeyOf(RequestOf(*job.spec)), first, Now(), 10),
-      SizeIs(2));
+  EXPECT_EQ(At(job, first)->blocker().nodes(), 1);
+  EXPECT_EQ(At(job, Now())->blocker().nodes(), 2);
+  EXPECT_THAT(history_->Between(ShapeKeyOf(RequestOf(*job.spec)), first, Now()),
+              SizeIs(2));
 }
 
 // EX-3.
@@ -150,7 +152,7 @@ TEST_F(WaitHistoryTest, OutlivesAHead) {
   }
 
   EXPECT_THAT(Rows(), SizeIs(2)) << "the one that still holds goes on";
-  EXPECT_EQ(At(waits, Now())->since, At(waits, before)->since);
+  EXPECT_EQ(At(waits, Now())->since_us(), At(waits, before)->since_us());
   EXPECT_NE(At(gone, before), nullptr);
   time_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(At(gone, Now()), nullptr);
@@ -162,7 +164,7 @@ TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
   AddNode(2);
   for (int cpus = 3; cpus < 13; ++cpus) Wait(cpus);
   while (Look() > 0) {
-    ASSERT_LE(history_->size(), 5u);
+    ASSERT_LE(history_->size(), 5);
   }
   EXPECT_THAT(Rows(), SizeIs(5));
 
@@ -171,7 +173,7 @@ TEST_F(WaitHistoryTest, IsBoundedByCountBytesAndAge) {
   Start();
   Look();
   EXPECT_LE(history_->Level().bytes, caps_.bytes_max);
-  EXPECT_EQ(Rows().size(), history_->size());
+  EXPECT_THAT(Rows(), SizeIs(history_->size()));
 
   line_ = WaitingLine();
   while (Look() > 0) {

@@ -126,8 +126,8 @@ TEST_F(HttpServiceTest, AsksForTheClustersCredential) {
     }
     HttpRequest rank = Get(path);
     const AttemptId attempt = *AttemptId::FromBytes(std::string(16, 'a'));
-    rank.authorization =
-        rpc::MintRankCredential(Secret(), attempt).AuthorizationHeader();
+    rank.authorization = rpc::MintRankCredential(Secret(), {attempt, 0, 1})
+                             .AuthorizationHeader();
     EXPECT_EQ(Ask(rank).status, 403) << path;
   }
   EXPECT_EQ(backend_.path_, "");

@@ -1,7 +1,7 @@
 #include "head/services/cluster_service.h"
 
-#include <functional>
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -15,7 +15,6 @@
 #include "common/status_util.h"
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
-#include "head/services/explanation_wire.h"
 #include "head/services/orphan_service.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
@@ -205,19 +204,17 @@ void ClusterService::SubmitJob(const Context& context,
 }
 
 template <typename Req, typename Resp, typename Change>
-void ClusterService::ChangeJob(
-    const Context& context, const Req& request,
-    Change change,
-    rpc::Reply<Resp> reply) {
+void ClusterService::ChangeJob(const Context& context, const Req& request,
+                               Change change, rpc::Reply<Resp> reply) {
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
   const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
   if (!job.ok()) return std::move(reply)(job.status());
   Transition transition;
-  const absl::Status status =
-      std::invoke(change, **state, KeyOf(*context, request.request_id(), request), *job,
-             transition);
+  const absl::Status status = std::invoke(
+      change, **state, KeyOf(*context, request.request_id(), request), *job,
+      transition);
   if (!status.ok()) return AnswerWhenDurable<Resp>(status, std::move(reply));
   SubmitAndAnswer(std::move(transition), Resp(), std::move(reply));
 }
@@ -400,10 +397,9 @@ void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
   const bool read_only = !host_.Writable(Admission::kNode).ok();
   const JobRecord* const job = (*state)->jobs().Find(id);
   AnswerWhenDurable<v1::ExplainJobResponse>(
-      ToWire(job != nullptr
-                 ? host_.explainer().Explain(**state, *job, read_only, when)
-                 : host_.explainer().ExplainArray(**state, id, read_only, when),
-             (*state)->jobs()),
+      job != nullptr
+          ? host_.explainer().Explain(**state, *job, read_only, when)
+          : host_.explainer().ExplainArray(**state, id, read_only, when),
       std::move(reply));
 }
 

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 
-
 namespace cohort::head {
 
 namespace {

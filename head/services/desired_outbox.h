@@ -17,10 +17,9 @@ namespace cohort::head {
 // What a node is still to be told of its desired set: what its stream has no
 // room for yet.
 //
-// Of each attempt only the newest word is kept, at the place of the oldest, with
-// the processes that earlier ones told to forget: so a slow node costs what it
-// has, however often that changes.
-// Thread-compatible.
+// Of each attempt only the newest word is kept, at the place of the oldest,
+// with the processes that earlier ones told to forget: so a slow node costs
+// what it has, however often that changes. Thread-compatible.
 class DesiredOutbox {
  public:
   // More attempts and exchanges than a node can have: beyond it the stream is

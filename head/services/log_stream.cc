@@ -44,9 +44,9 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   const JobRecord* record = (*state)->jobs().Find(*job);
   if (record == nullptr) return (*state)->NoJob(*job);
   if (request.rank() < 0 || request.rank() >= record->num_workers) {
-    return absl::NotFoundError(
-        absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
-                     ": it has ", record->num_workers));
+    return absl::NotFoundError(absl::StrCat("job ", job->ToText(),
+                                            " has no rank ", request.rank(),
+                                            ": it has ", record->num_workers));
   }
   if (request.attempt() < 0 || request.attempt() > record->attempts) {
     return absl::NotFoundError(

@@ -85,7 +85,7 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   int rank_ = 0;
   int stream_ = 0;
   bool follow_ = false;
-  int attempt_ = 0;  // 0: the job has none yet
+  int attempt_ = 0;           // 0: the job has none yet
   uint64_t incarnation_ = 0;  // of the process; 0: not known yet
   int64_t offset_ = 0;
 

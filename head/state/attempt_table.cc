@@ -117,8 +117,9 @@ std::set<int> SlotsOn(const AttemptRecord& attempt, const NodeId& node) {
 }
 
 uint64_t MemberIncarnation(const Process& process) {
-  const bool has_failed = process.state >= v1::PROCESS_STATE_EXITED &&
-                          !(process.exit.has_value() && EndedWell(*process.exit));
+  const bool has_failed =
+      process.state >= v1::PROCESS_STATE_EXITED &&
+      !(process.exit.has_value() && EndedWell(*process.exit));
   const bool is_none =
       process.waits() || process.again || process.retired || has_failed;
   return is_none ? 0 : process.incarnation;

@@ -75,8 +75,8 @@ inline bool IsOver(const Place& place) {
          place.phase == v1::PLACE_PHASE_LOST;
 }
 
-// The incarnation that is a member of the present epoch; 0: nobody is, since the
-// slot waits, or its process failed or is to go.  One that succeeded stays.
+// The incarnation that is a member of the present epoch; 0: nobody is, since
+// the slot waits, or its process failed or is to go.  One that succeeded stays.
 uint64_t MemberIncarnation(const Process& process);
 
 // A slot of `attempt` waits to be filled.

@@ -41,9 +41,8 @@ void PutAttempts(Change& change, const AttemptTable& attempts,
     for (const int slot : slots) {
       const size_t at = static_cast<size_t>(slot);
       if (!is_over && at < attempt->processes.size()) {
-        transition.Put(ProcessRecord{.attempt = id,
-                                     .slot = at,
-                                     .process = attempt->processes[at]});
+        transition.Put(ProcessRecord{
+            .attempt = id, .slot = at, .process = attempt->processes[at]});
       } else {
         change.Delete<ProcessRecord>(id, static_cast<uint64_t>(at));
       }
@@ -85,8 +84,9 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   return {.requests = add(change.requests), .events = add(change.events)};
 }
 
-std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node, const Change& change,
-                                      const TableView& tables) {
+std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node,
+                                        const Change& change,
+                                        const TableView& tables) {
   std::vector<v1::DesiredPlace> desired;
   if (const auto known = change.desired.find(node);
       known != change.desired.end()) {

@@ -120,8 +120,9 @@ StoredSizes PutRows(Change& change, const TableView& tables,
                     Transition& transition);
 
 // What `node` is told: its place of every attempt that `change` touched.
-std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node, const Change& change,
-                                      const TableView& tables);
+std::vector<v1::DesiredPlace> DesiredOf(const NodeId& node,
+                                        const Change& change,
+                                        const TableView& tables);
 
 // Adds the messages and wake-ups of `change` to `transition`; they hold values
 // only.  `links` and `watchers` outlive them.

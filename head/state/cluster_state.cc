@@ -242,10 +242,10 @@ void ClusterState::ApplyExchanges(const NodeId& node,
                                   Change& change) {
   if (observed.exchanges().empty() || observed.epoch() != attempt.epoch) return;
   const std::set<int> local_ranks = SlotsOn(attempt, node);
-  for (const SharedExchange& complete : exchanges_.Give(
-           attempt.id, attempt.epoch,
-           static_cast<int>(attempt.processes.size()), local_ranks,
-           observed.exchanges())) {
+  for (const SharedExchange& complete :
+       exchanges_.Give(attempt.id, attempt.epoch,
+                       static_cast<int>(attempt.processes.size()), local_ranks,
+                       observed.exchanges())) {
     for (const Place& each : attempt.places) {
       if (!IsOver(each)) change.exchanges[each.node].push_back(complete);
     }
@@ -327,10 +327,9 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const NodeRecord* record = nodes_.Find(node);
   const bool is_dead = record->state == v1::NODE_STATE_DEAD;
-  const bool is_unbegun =
-      attempt.state == v1::ATTEMPT_STATE_PREPARING ||
-      (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
-       place.phase == v1::PLACE_PHASE_ASSIGNED);
+  const bool is_unbegun = attempt.state == v1::ATTEMPT_STATE_PREPARING ||
+                          (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
+                           place.phase == v1::PLACE_PHASE_ASSIGNED);
   if (is_unbegun && !is_dead) {
     // It never arrived, or was lost before anything ran: sent again.
     v1::ObservedPlace nothing_yet;
@@ -467,8 +466,8 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   }
 }
 
-void ClusterState::ApplyGoals(AttemptRecord& attempt,
-                              const RunOutcome& outcome, Change& change) {
+void ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
+                              Change& change) {
   std::set<NodeId> left;
   for (const auto& [process, node] : outcome.over) {
     nodes_.Release(attempt.id, node, process);

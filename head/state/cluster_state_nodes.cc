@@ -433,7 +433,8 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
   }
   JobRecord& job = *jobs_.FindMutable(attempt.job);
   const std::string why = WhyEvicted(*nodes_.Find(node));
-  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, node, why), change);
+  ApplyOutcome(job, attempt, controller_.Evict(job, attempt, node, why),
+               change);
 }
 
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {

@@ -192,7 +192,8 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_DRAINED);
   ASSERT_THAT(sent_[a_], SizeIs(1));
   EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
-  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()), absl::Seconds(10));
+  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()),
+            absl::Seconds(10));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);

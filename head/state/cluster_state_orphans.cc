@@ -21,8 +21,8 @@ constexpr size_t kEndedRemembered = 256;
 // Nothing of it runs, nor will.
 bool HasEnded(const v1::ObservedPlace& place) {
   const auto& all = place.processes();
-  const bool none_left = std::all_of(
-      all.begin(), all.end(), [](const v1::ObservedProcess& each) {
+  const bool none_left =
+      std::all_of(all.begin(), all.end(), [](const v1::ObservedProcess& each) {
         return each.state() == v1::PROCESS_STATE_ENDED;
       });
   return place.phase() == v1::PHASE_FAILED || (!all.empty() && none_left);
@@ -247,8 +247,7 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
 }
 
 void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
-                              const OrphanTable::Entry& entry,
-                              Change& change) {
+                              const OrphanTable::Entry& entry, Change& change) {
   if (!RunsOneByOne(job)) return;  // then no slot is filled twice
   for (const auto& [node, part] : entry.parts) {
     if (!part.seen.has_value() || nodes_.Find(node) == nullptr) continue;

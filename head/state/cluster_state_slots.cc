@@ -95,14 +95,13 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
   // The strategy holds for all slots, also those that live.
   const std::set<NodeId> living = LivingOn(attempt);
   if (living.empty()) return request;
-  const bool apart =
-      request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
+  const bool apart = request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
   if (apart || OnOneNode(request)) {
-    LabelSelector::Requirement hosts{
-        .key = kHostLevel,
-        .op = apart ? LabelSelector::Operator::kNotIn
-                    : LabelSelector::Operator::kIn,
-        .values = {}};
+    LabelSelector::Requirement hosts{.key = kHostLevel,
+                                     .op = apart
+                                               ? LabelSelector::Operator::kNotIn
+                                               : LabelSelector::Operator::kIn,
+                                     .values = {}};
     for (const NodeId& node : living) {
       hosts.values.push_back(nodes_.Find(node)->name);
     }
@@ -131,8 +130,8 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
     if (count > 1) absl::StrAppend(&text, " to ", first + count - 1);
     const auto due = slots_due_.all().find(ask);
     if (due != slots_due_.all().end()) {
-      const absl::Duration left = std::max(due->second - clock_.Monotonic(),
-                                           absl::ZeroDuration());
+      const absl::Duration left =
+          std::max(due->second - clock_.Monotonic(), absl::ZeroDuration());
       absl::StrAppend(&text, " starts again in ",
                       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
     } else {
@@ -152,9 +151,8 @@ void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
   AttemptRecord& attempt = *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
   line_.Remove(job, first);
   slot_asks_[job.id].erase(first);
-  const RunOutcome outcome =
-      controller_.Fill(job, attempt, first, plan,
-                       nodes_.Find(plan.parts.front().node)->host);
+  const RunOutcome outcome = controller_.Fill(
+      job, attempt, first, plan, nodes_.Find(plan.parts.front().node)->host);
   for (const PlannedPart& part : plan.parts) {
     std::set<int> slots;
     for (const int slot : SlotsOn(attempt, part.node)) {
@@ -196,10 +194,9 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
   COHORT_RETURN_IF_ERROR(CheckNumWorkers(num_workers));
   JobRecord* const job = jobs_.FindMutable(id);
   if (job == nullptr && jobs_.arrays().Find(id) != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("job ", id.ToText(),
-                     " is an array: resize its elements one by one (",
-                     id.ToText(), "_0, ...)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "job ", id.ToText(), " is an array: resize its elements one by one (",
+        id.ToText(), "_0, ...)"));
   }
   if (job == nullptr) return NoJob(id);
   const auto refuse = [&](absl::string_view why, const char* reason) {
@@ -223,10 +220,10 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
                   "not_resizable");
   }
   if (job->num_workers == num_workers) return id;
-  TellOf(id, "job_resized",
-         absl::StrCat("from ", job->num_workers, " to ", num_workers,
-                      " workers"),
-         change);
+  TellOf(
+      id, "job_resized",
+      absl::StrCat("from ", job->num_workers, " to ", num_workers, " workers"),
+      change);
   change.cause = job->origin.cause();
   change.jobs.insert(id);
   const bool waits = job->state == v1::JOB_STATE_PENDING;

@@ -156,7 +156,8 @@ TEST_F(ClusterStateTest, StopsARunningJobWithGrace) {
   COHORT_EXPECT_OK(StopJob(job));
   ASSERT_THAT(sent_[a_], SizeIs(1));
   EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
-  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()), absl::Seconds(10));
+  EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()),
+            absl::Seconds(10));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPING);
   Say(a_, Exited(job, a_, 0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
@@ -503,8 +504,8 @@ TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
   const RegisteredNode registered = Join(node_a);
   ASSERT_THAT(registered.desired, SizeIs(1));
   ASSERT_THAT(registered.exchanges, SizeIs(1));
-  EXPECT_THAT(exchanged_[b_], ElementsAre(testing::Property(
-                                   &v1::Exchange::tag, "address")));
+  EXPECT_THAT(exchanged_[b_],
+              ElementsAre(testing::Property(&v1::Exchange::tag, "address")));
   EXPECT_THAT(exchanged_[a_], IsEmpty()) << "it comes with the answer";
   // Nothing of it is told again.
   of_b = WithBlob(At(job, Stage::kRunning), "more", a_first ? 1 : 0, "c");
@@ -707,11 +708,12 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
   COHORT_ASSERT_OK(events);
   std::vector<std::string> kinds;
   for (const EventRecord& event : *events) {
-    if (event.job != job || event.attempt.IsNil()) continue;
-    kinds.push_back(event.kind);
-    EXPECT_THAT(event.nodes, ElementsAre(Attempt(job).places[0].node))
-        << event.text;
-    EXPECT_TRUE(event.node.IsNil()) << "the node's own events have that";
+    if (event.job_id() != job.bytes() || event.attempt_id().empty()) continue;
+    kinds.push_back(event.kind());
+    EXPECT_THAT(event.node_ids(),
+                ElementsAre(Attempt(job).places[0].node.bytes()))
+        << event.text();
+    EXPECT_TRUE(event.node_id().empty()) << "the node's own events have that";
   }
   EXPECT_THAT(kinds, Contains("attempt_moved"));
   EXPECT_THAT(kinds, Contains("job_moved"));

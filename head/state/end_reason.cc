@@ -23,9 +23,8 @@ bool ExplainsFailure(const EndReason& reason, const AttemptRecord& attempt) {
       reason.cause == v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED) {
     return true;
   }
-  const bool elsewhere =
-      !reason.node.IsNil() &&
-      !IsOnNode(attempt, attempt.failed_rank, reason.node);
+  const bool elsewhere = !reason.node.IsNil() &&
+                         !IsOnNode(attempt, attempt.failed_rank, reason.node);
   return elsewhere &&
          (IsLoss(reason.cause) || reason.cause == v1::ATTEMPT_CAUSE_TIME_LIMIT);
 }

@@ -13,7 +13,7 @@ struct EndReason {
   AttemptCause cause = v1::ATTEMPT_CAUSE_NONE;
   std::string detail;
   std::vector<std::string> facts;  // for the chain of causes
-  NodeId node;  // where it comes from; nil: no node
+  NodeId node;                     // where it comes from; nil: no node
 };
 
 // Gives `attempt` a reason to end; false when that changes nothing.

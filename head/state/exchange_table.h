@@ -14,8 +14,8 @@
 
 namespace cohort::head {
 
-// What ranks of running attempts gave each other, of each attempt in its present
-// epoch.
+// What ranks of running attempts gave each other, of each attempt in its
+// present epoch.
 //
 // Kept in memory only: workers repeat all that their ranks gave after each
 // registration, so a new head puts it together again.  Thread-compatible;

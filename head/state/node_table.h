@@ -97,7 +97,8 @@ class NodeTable {
     ResourceSet each;  // GPU included
     // Of which devices how much.
     std::map<Incarnation, std::map<std::string, Amount>> processes;
-    bool everything = false;  // all of the node, and what is above does not count
+    bool everything =
+        false;  // all of the node, and what is above does not count
 
     ResourceSet resources() const {
       return everything ? ResourceSet()

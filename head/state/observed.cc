@@ -158,9 +158,9 @@ absl::Status ValidateObserved(const v1::Observed& observed) {
   for (const v1::ObservedPlace& place : observed.places()) {
     COHORT_RETURN_IF_ERROR(CheckPlace(place));
     if (!seen.insert(place.attempt_id()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the node names attempt ", AttemptOf(place).ToHex(),
-                       " twice in one message"));
+      return absl::InvalidArgumentError(absl::StrCat("the node names attempt ",
+                                                     AttemptOf(place).ToHex(),
+                                                     " twice in one message"));
     }
   }
   return absl::OkStatus();

@@ -58,7 +58,7 @@ struct Registration {
   std::vector<Device> devices;
   std::map<std::string, std::string> labels;
   std::vector<Taint> taints;
-  std::string build;  // of its worker daemon
+  std::string build;      // of its worker daemon
   v1::Observed observed;  // everything that it has
   bool leaving = false;
   std::string unfit;  // why no attempt could begin there; empty: it could

@@ -41,7 +41,7 @@ class OrphanTable final : public JobGate {
   // What one node said of an orphan.  Neither: nothing yet.
   struct Part {
     std::optional<v1::ObservedPlace> seen;  // without a row: how far it is
-    bool missing = false;                 // its full set came without it
+    bool missing = false;                   // its full set came without it
   };
   struct Entry {
     AttemptId attempt;

@@ -103,8 +103,7 @@ void RunController::EndGang(const JobRecord& job, AttemptRecord& attempt,
         attempt.cause != v1::ATTEMPT_CAUSE_NONE) {
       continue;
     }
-    const Process& process =
-        attempt.processes[static_cast<size_t>(end.slot)];
+    const Process& process = attempt.processes[static_cast<size_t>(end.slot)];
     if (process.exit.has_value()) {
       attempt.failed_rank = end.slot;
       attempt.exit = process.exit;
@@ -143,8 +142,7 @@ void RunController::EndGang(const JobRecord& job, AttemptRecord& attempt,
   }
 }
 
-void RunController::EndByTimeLimit(const JobRecord& job,
-                                   AttemptRecord& attempt,
+void RunController::EndByTimeLimit(const JobRecord& job, AttemptRecord& attempt,
                                    const ProcessEnd& end,
                                    RunOutcome& outcome) const {
   const std::string text =
@@ -211,16 +209,17 @@ void RunController::ChargeSlot(JobRecord& job, AttemptRecord& attempt,
     job.failures += 1;
   }
   if (failure != v1::FAILURE_CLASS_NONE) job.failures_by_class[failure] += 1;
-  process.again = is_free || (is_one && (max_failures < 0 ||
-                                         process.failures <= max_failures));
+  process.again =
+      is_free ||
+      (is_one && (max_failures < 0 || process.failures <= max_failures));
   BumpEpoch(job, attempt, outcome);
   outcome.notes.push_back(
       {.kind = "rank_failed",
-       .text = absl::StrCat(
-           end.fact, is_free           ? "; it starts again, uncharged"
-                     : process.again   ? "; it starts again"
-                     : is_one          ? "; its --max-failures are spent"
-                                       : "; the others go on")});
+       .text =
+           absl::StrCat(end.fact, is_free ? "; it starts again, uncharged"
+                                  : process.again ? "; it starts again"
+                                  : is_one ? "; its --max-failures are spent"
+                                           : "; the others go on")});
   // The first failure that counts is the one to be told of.
   if (!is_one && !process.again && attempt.failed_rank >= 0) return;
   if (is_free && job.failed_rank >= 0) return;

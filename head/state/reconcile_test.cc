@@ -21,9 +21,11 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 // Of a job with one rank on each of two nodes.
@@ -466,6 +468,29 @@ TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {
   EXPECT_EQ(state_->nodes().AvailableOn(c).Get(kCpu), Amount::FromUnits(2))
       << "as much as the job has for two processes";
   EXPECT_FALSE(state_->nodes().IsEmpty(a_));
+}
+
+// PL-2: deltas do not say what a process holds.
+TEST_F(StrangeReportTest, WhatRunsWithoutALeaseKeepsItsGpu) {
+  Registration gpus = Node(NodeId::New(random_), 2);
+  AddGpu(gpus, "g0");
+  AddGpu(gpus, "g1");
+  gpus.resources.Set(kGpu, Amount::FromUnits(2));
+  Join(gpus);
+  JobSpec spec = Spec(1, 1);
+  SetResource(spec, kGpu, Amount::FromUnits(1));
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  const v1::ObservedPlace running = At(job, Stage::kRunning);
+  const std::string gpu = running.processes(0).gpu_ids(0);
+  Pass(absl::Seconds(11), {a_, b_});
+  *gpus.observed.add_places() = running;
+  Join(gpus);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(state_->nodes().HoldersOf(gpus.node, gpu),
+                ElementsAre(Pair(AttemptOf(running), Amount::FromUnits(1))));
+    SayAll(gpus.node, running);
+  }
 }
 
 TEST_F(StrangeReportTest, TooManyAttemptsThatNobodyGaveItAreRefused) {

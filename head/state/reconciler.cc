@@ -70,10 +70,9 @@ void AddProcess(const JobRecord& job, const AttemptRecord& attempt,
         rpc::ToWire(std::max(limit - job.ran - process.ran, kTimeLimitMin));
   }
   const bool alone = process.leaving || process.retired;
-  *out->mutable_grace() =
-      rpc::ToWire(goal == v1::GOAL_STOP && !alone
-                      ? GraceBeforeKill(job, attempt)
-                      : GraceOf(*job.spec));
+  *out->mutable_grace() = rpc::ToWire(goal == v1::GOAL_STOP && !alone
+                                          ? GraceBeforeKill(job, attempt)
+                                          : GraceOf(*job.spec));
   if (goal == v1::GOAL_STOP) {
     out->set_reason(process.retired   ? "the job was made smaller"
                     : process.leaving ? "its node is drained"
@@ -137,8 +136,7 @@ void SetNotice(const NodeRecord& node, absl::Time now,
 }  // namespace
 
 bool HoldsRankZero(const AttemptRecord& attempt, const NodeId& node) {
-  return !attempt.processes.empty() &&
-         attempt.processes.front().node == node;
+  return !attempt.processes.empty() && attempt.processes.front().node == node;
 }
 
 std::string EndReasonOf(const AttemptRecord& attempt) {
@@ -147,10 +145,9 @@ std::string EndReasonOf(const AttemptRecord& attempt) {
 
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
             const Place& place) {
-  const bool removes = place.phase == v1::PLACE_PHASE_ENDED &&
-                       attempt.number == job.attempts &&
-                       HoldsRankZero(attempt, place.node) &&
-                       !job.retired.empty();
+  const bool removes =
+      place.phase == v1::PLACE_PHASE_ENDED && attempt.number == job.attempts &&
+      HoldsRankZero(attempt, place.node) && !job.retired.empty();
   return removes || !IsOver(place) ? v1::GOAL_PREPARE : v1::GOAL_FORGET;
 }
 

@@ -1,5 +1,5 @@
-// What becomes of a job's slots under restart policies ONE and NONE, and when it
-// is resized: PR-1, PR-3, PR-4, JB-2.
+// What becomes of a job's slots under restart policies ONE and NONE, and when
+// it is resized: PR-1, PR-3, PR-4, JB-2.
 
 #include <string>
 #include <vector>
@@ -46,7 +46,8 @@ class RestartPolicyTest : public ClusterStateTest {
       if (process.state == v1::PROCESS_STATE_PENDING) {
         each.set_state(v1::PROCESS_STATE_PENDING);
       }
-      if (process.state == v1::PROCESS_STATE_ENDED) each.set_state(process.state);
+      if (process.state == v1::PROCESS_STATE_ENDED)
+        each.set_state(process.state);
       if (each.slot() != slot) continue;
       each.set_state(v1::PROCESS_STATE_ENDED);
       each.set_end_cause(cause);
@@ -72,11 +73,11 @@ class RestartPolicyTest : public ClusterStateTest {
   }
   absl::Status Resize(const JobId& job, int workers) {
     Transition transition;
-    const absl::Status status = state_->ResizeJob(
-        {.principal = "cluster",
-         .request_id = absl::StrCat("resize-", ++requests_),
-         .body_hash = "resize"},
-        job, workers, transition);
+    const absl::Status status =
+        state_->ResizeJob({.principal = "cluster",
+                           .request_id = absl::StrCat("resize-", ++requests_),
+                           .body_hash = "resize"},
+                          job, workers, transition);
     Submit(std::move(transition));
     return status;
   }
@@ -148,7 +149,8 @@ TEST_F(RestartPolicyTest, WaitsForItsBackOffAndDoublesIt) {
   EXPECT_TRUE(Slot(job, 0).waits());
   Reload();  // it begins anew
   Registration again = Node(a_, 1);
-  SetPlaces(again.observed, {OnlyOn(a_, &Attempt(job), At(job, Stage::kRunning))});
+  SetPlaces(again.observed,
+            {OnlyOn(a_, &Attempt(job), At(job, Stage::kRunning))});
   Join(again);
   Pass(absl::Seconds(1.6), {a_});
   EXPECT_TRUE(Slot(job, 0).waits());
@@ -265,12 +267,12 @@ TEST_F(RestartPolicyTest, ADrainMovesSlotsAtItsDeadline) {
   Join(a_, 1);
   const JobId job = RunOne(1);
   Transition transition;
-  ASSERT_THAT(state_->DrainNode({.principal = "ada", .request_id = "d"},
-                                state_->nodes().Find(a_)->name,
-                                {.reason = "kernel",
-                                 .deadline = absl::Seconds(2)},
-                                transition),
-              IsOk());
+  ASSERT_THAT(
+      state_->DrainNode({.principal = "ada", .request_id = "d"},
+                        state_->nodes().Find(a_)->name,
+                        {.reason = "kernel", .deadline = absl::Seconds(2)},
+                        transition),
+      IsOk());
   Submit(std::move(transition));
   EXPECT_EQ(sent_[a_].back().notice().kind(), v1::NOTICE_KIND_DRAIN);
   Pass(absl::Seconds(3), {a_});
@@ -360,7 +362,8 @@ TEST_F(RestartPolicyTest, GrowsWholeOrWaits) {
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("ranks 1 to 2 wait"));
   Reload();
   Registration again = Node(a_, 2);
-  SetPlaces(again.observed, {OnlyOn(a_, &Attempt(job), At(job, Stage::kRunning))});
+  SetPlaces(again.observed,
+            {OnlyOn(a_, &Attempt(job), At(job, Stage::kRunning))});
   Join(again);
   EXPECT_TRUE(Slot(job, 1).waits());
   Join(b_, 1);
@@ -412,9 +415,8 @@ TEST_F(RestartPolicyTest, ResizesWhatWaitsAndRefusesTheRest) {
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
   EXPECT_THAT(Resize(waits, 0), StatusIs(absl::StatusCode::kInvalidArgument));
   const JobId gang = SubmitJob(Spec(1, 1));
-  EXPECT_THAT(Resize(gang, 2),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("restart policy is all")));
+  EXPECT_THAT(Resize(gang, 2), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("restart policy is all")));
   COHORT_ASSERT_OK(StopJob(gang));
   EXPECT_THAT(Resize(JobId::New(random_), 2),
               StatusIs(absl::StatusCode::kNotFound));

@@ -39,10 +39,9 @@ bool AllRun(const AttemptRecord& attempt) {
 }
 
 bool AnyLiveOn(const AttemptRecord& attempt, const NodeId& node) {
-  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
-                     [&](const Process& each) {
-                       return each.node == node && !each.over();
-                     });
+  return std::any_of(
+      attempt.processes.begin(), attempt.processes.end(),
+      [&](const Process& each) { return each.node == node && !each.over(); });
 }
 
 bool AllRunOn(const AttemptRecord& attempt, const NodeId& node) {
@@ -57,13 +56,13 @@ bool AllRunOn(const AttemptRecord& attempt, const NodeId& node) {
 
 // Every process has a node, and each node is ready to begin them.
 bool AllPrepared(const AttemptRecord& attempt) {
-  return std::all_of(
-      attempt.processes.begin(), attempt.processes.end(),
-      [&](const Process& each) {
-        if (each.waits()) return false;
-        return each.over() || PlaceOn(attempt, each.node)->phase >=
+  return std::all_of(attempt.processes.begin(), attempt.processes.end(),
+                     [&](const Process& each) {
+                       if (each.waits()) return false;
+                       return each.over() ||
+                              PlaceOn(attempt, each.node)->phase >=
                                   v1::PLACE_PHASE_PREPARED;
-      });
+                     });
 }
 
 void MoveAttempt(AttemptRecord& attempt, AttemptState to, RunOutcome& outcome) {
@@ -131,7 +130,8 @@ std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt) {
     if (!process.waits() || process.retired) continue;
     const bool is_new = process.incarnation == 0;
     const int last = process.slot - 1;
-    if (is_new && !asks.empty() && asks.back().first + asks.back().count - 1 == last &&
+    if (is_new && !asks.empty() &&
+        asks.back().first + asks.back().count - 1 == last &&
         attempt.processes[static_cast<size_t>(last)].incarnation == 0) {
       asks.back().count += 1;
     } else {
@@ -376,12 +376,11 @@ void RunController::LoseUnknown(Process& process, RunOutcome& outcome,
                                 std::vector<ProcessEnd>& ends) const {
   const std::string detail = "its node does not know it any more";
   if (process.state < v1::PROCESS_STATE_EXITED) {
-    ends.push_back(
-        {.slot = process.slot,
-         .node = process.node,
-         .cause = v1::ATTEMPT_CAUSE_NODE_LOST,
-         .detail = detail,
-         .fact = absl::StrCat(names_(process.node), ": ", detail)});
+    ends.push_back({.slot = process.slot,
+                    .node = process.node,
+                    .cause = v1::ATTEMPT_CAUSE_NODE_LOST,
+                    .detail = detail,
+                    .fact = absl::StrCat(names_(process.node), ": ", detail)});
   }
   Lose(process, outcome);
 }
@@ -401,12 +400,12 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
   // Nothing runs before the head said so.
   if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !has_ended) return;
   if (seen.pid() > 0) process.pid = seen.pid();
-  process.state = std::max(
-      process.state, std::min(seen.state(), v1::PROCESS_STATE_EXITED));
+  process.state =
+      std::max(process.state, std::min(seen.state(), v1::PROCESS_STATE_EXITED));
   // The first ones are known by their place.
   if (before == v1::PROCESS_STATE_PENDING &&
-      (process.has_row || PlaceOn(attempt, process.node)->phase ==
-                              v1::PLACE_PHASE_RUNNING)) {
+      (process.has_row ||
+       PlaceOn(attempt, process.node)->phase == v1::PLACE_PHASE_RUNNING)) {
     outcome.slots.insert(process.slot);
   }
   if (has_ended && before < v1::PROCESS_STATE_EXITED) {
@@ -416,8 +415,8 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
       process.exit->set_detail(
           Cut(seen.exit().detail(), limits_.detail_bytes_max));
     }
-    process.ran += std::clamp(rpc::FromWire(seen.ran()),
-                              absl::ZeroDuration(), kRanMax);
+    process.ran +=
+        std::clamp(rpc::FromWire(seen.ran()), absl::ZeroDuration(), kRanMax);
     process.ran = std::min(process.ran, kRanMax);
     ends.push_back(EndOf(attempt, process, seen));
   } else if (attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED &&
@@ -619,8 +618,7 @@ RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
   return outcome;
 }
 
-RunOutcome RunController::Resize(JobRecord& job,
-                                 AttemptRecord& attempt) const {
+RunOutcome RunController::Resize(JobRecord& job, AttemptRecord& attempt) const {
   RunOutcome outcome;
   for (Process& process : attempt.processes) {
     if (process.slot < job.num_workers || process.retired) continue;
@@ -657,8 +655,7 @@ void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
   }
   if (attempt.state == v1::ATTEMPT_STATE_RUNNING &&
       attempt.cause == v1::ATTEMPT_CAUSE_NONE) {
-    if (AllRun(attempt) &&
-        StateAfter(job, outcome) == v1::JOB_STATE_STARTING) {
+    if (AllRun(attempt) && StateAfter(job, outcome) == v1::JOB_STATE_STARTING) {
       MoveJob(v1::JOB_STATE_RUNNING, outcome);
     }
     if (AllOver(attempt) && !HasWaiting(attempt)) Complete(attempt, outcome);
@@ -693,11 +690,10 @@ void RunController::Complete(AttemptRecord& attempt,
       attempt.exit.has_value()
           ? DescribeExit(slot, "", *attempt.exit)
           : absl::StrCat("rank ", slot, " ended in an unknown way");
-  SetCause(attempt,
-           {.cause = v1::ATTEMPT_CAUSE_RANK_FAILED,
-            .detail = detail,
-            .facts = {}},
-           outcome);
+  SetCause(
+      attempt,
+      {.cause = v1::ATTEMPT_CAUSE_RANK_FAILED, .detail = detail, .facts = {}},
+      outcome);
 }
 
 void RunController::End(JobRecord& job, AttemptRecord& attempt,
@@ -738,10 +734,9 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   // Under ONE and NONE each end of a process was charged when it came.
   const bool is_charged =
       RunsOneByOne(job) && attempt.cause == v1::ATTEMPT_CAUSE_RANK_FAILED;
-  const Verdict verdict =
-      is_charged ? Verdict{.charged = true}
-                 : Charge(job, attempt.cause, failure,
-                          limits_.free_infra_restarts);
+  const Verdict verdict = is_charged ? Verdict{.charged = true}
+                                     : Charge(job, attempt.cause, failure,
+                                              limits_.free_infra_restarts);
   attempt.causes.push_back(DescribeEnd(attempt));
   job.failure_class = failure;
   job.causes = attempt.causes;
@@ -760,10 +755,10 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
   const bool time_left = job.ran < TimeLimitOf(*job.spec);
   if (verdict.charged && !verdict.again &&
       job.spec->run().restart() != v1::RESTART_POLICY_NONE) {
-    job.causes.push_back(absl::StrCat("--max-failures ",
-                                      job.spec->run().max_failures(),
-                                      is_charged ? " allows no other start of the rank"
-                                                 : " allows no other attempt"));
+    job.causes.push_back(
+        absl::StrCat("--max-failures ", job.spec->run().max_failures(),
+                     is_charged ? " allows no other start of the rank"
+                                : " allows no other attempt"));
   } else if (verdict.again && !time_left) {
     absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
                     absl::FormatDuration(TimeLimitOf(*job.spec)));

@@ -178,8 +178,8 @@ class RunController {
                     std::vector<ProcessEnd>& ends) const;
   void ApplyGpuEnd(AttemptRecord& attempt, const v1::ObservedProcess& seen,
                    RunOutcome& outcome) const;
-  void ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
-                    const NodeId& node, const v1::ObservedPlace& observed,
+  void ApplyMetrics(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
+                    const v1::ObservedPlace& observed,
                     RunOutcome& outcome) const;
   void ApplyTails(JobRecord& job, AttemptRecord& attempt, const NodeId& node,
                   const v1::ObservedPlace& observed, RunOutcome& outcome) const;
@@ -201,11 +201,12 @@ class RunController {
   void EndByTimeLimit(const JobRecord& job, AttemptRecord& attempt,
                       const ProcessEnd& end, RunOutcome& outcome) const;
   // To the slot's budget, and whether it is filled again.
-  void ChargeSlot(JobRecord& job, AttemptRecord& attempt,
-                  const ProcessEnd& end, RunOutcome& outcome) const;
+  void ChargeSlot(JobRecord& job, AttemptRecord& attempt, const ProcessEnd& end,
+                  RunOutcome& outcome) const;
   // Slots whose processes are over and are to be filled again wait from now on;
   // those that a smaller job does not have go.
-  void Vacate(JobRecord& job, AttemptRecord& attempt, RunOutcome& outcome) const;
+  void Vacate(JobRecord& job, AttemptRecord& attempt,
+              RunOutcome& outcome) const;
   void BumpEpoch(JobRecord& job, AttemptRecord& attempt,
                  RunOutcome& outcome) const;
 

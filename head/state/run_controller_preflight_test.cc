@@ -23,7 +23,7 @@ class RunControllerPreflightTest : public RunControllerTest {
   }
 
   v1::ObservedPlace Told(PreflightVerdict verdict, const std::string& summary,
-                       const std::string& json = "") {
+                         const std::string& json = "") {
     return WithPreflight(At(Stage::kRunning), verdict, summary, json);
   }
   static std::vector<std::string> KindsOf(const RunOutcome& outcome) {
@@ -54,7 +54,8 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
 
 class RunControllerGpuTest : public RunControllerPreflightTest {
  protected:
-  v1::ObservedPlace Told(int rank, GpuAbortLevel level, const std::string& why) {
+  v1::ObservedPlace Told(int rank, GpuAbortLevel level,
+                         const std::string& why) {
     v1::ObservedPlace observed = At(Stage::kRunning);
     observed.mutable_processes(rank)->mutable_gpu_end()->set_level(level);
     observed.mutable_processes(rank)->mutable_gpu_end()->set_why(why);

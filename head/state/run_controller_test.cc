@@ -23,10 +23,10 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::_;
 using ::testing::Pair;
 
 constexpr AttemptState kAttemptStates[] = {
@@ -151,8 +151,8 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
-  v1::ObservedPlace failed =
-      FailedBy(At(Stage::kPrepared), v1::END_CAUSE_PREPARE_FAILED, "no such package");
+  v1::ObservedPlace failed = FailedBy(
+      At(Stage::kPrepared), v1::END_CAUSE_PREPARE_FAILED, "no such package");
   Say(a_, failed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
   v1::ObservedPlace stopped =
@@ -380,11 +380,12 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
 
 TEST_F(RunControllerTest, EvictsWithoutACharge) {
   Run();
-  const RunOutcome outcome =
-      Made(controller_.Evict(job_, attempt_, b_, "node b is drained: new kernel"));
+  const RunOutcome outcome = Made(
+      controller_.Evict(job_, attempt_, b_, "node b is drained: new kernel"));
   EXPECT_TRUE(outcome.goals_changed);
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  EXPECT_FALSE(Made(controller_.Evict(job_, attempt_, b_, "again")).goals_changed);
+  EXPECT_FALSE(
+      Made(controller_.Evict(job_, attempt_, b_, "again")).goals_changed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Say(a_, Exited(0, 1));  // torn
   EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
@@ -528,12 +529,10 @@ TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
   AttemptRecord stopped = attempt_;
   JobRecord job = job_;
   controller_.Stop(job, stopped);
-  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, stopped).grace()),
-            absl::Seconds(42));
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, stopped).grace()), absl::Seconds(42));
   AttemptRecord evicted = attempt_;
   controller_.Evict(job, evicted, a_, "drained");
-  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, evicted).grace()),
-            absl::Seconds(42));
+  EXPECT_EQ(rpc::FromWire(DesiredOfA(job, evicted).grace()), absl::Seconds(42));
   Say(b_, Exited(1, 3));
   EXPECT_EQ(rpc::FromWire(DesiredOfA(job_, attempt_).grace()),
             absl::Seconds(1));

@@ -171,8 +171,7 @@ std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
     auto at = shape.asks.begin();
     for (size_t i = 0; i < most_each && at != shape.asks.end(); ++i, ++at) {
       if (!(at->first < own)) break;
-      first.emplace(at->first,
-                    Waiting{at->second.job, &request, at->first});
+      first.emplace(at->first, Waiting{at->second.job, &request, at->first});
     }
   }
   std::vector<Waiting> waiting;

@@ -75,9 +75,7 @@ class WaitingLine {
   // differ.
   void Freed(const Gains& gains, const PlacementIndex& nodes);
 
-  bool Contains(const JobRecord& job) const {
-    return Contains(AskId{job.id});
-  }
+  bool Contains(const JobRecord& job) const { return Contains(AskId{job.id}); }
   bool Contains(const AskId& ask) const { return shapes_of_.contains(ask); }
   // What is asked for.  REQUIRES: it waits.  Valid until it is removed.
   const GangRequest& RequestFor(const AskId& ask) const {

@@ -13,6 +13,7 @@
 #include "google/protobuf/util/message_differencer.h"
 
 #include "cohort/v1/domain.pb.h"
+#include "cohort/v1/explain.pb.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -187,8 +188,8 @@ struct JobRecord {
   uint64_t sequence = 0;  // place in line: order of submission
   JobState state = v1::JOB_STATE_PENDING;
   std::string reason;
-  int attempts = 0;   // number of the last attempt
-  int64_t epoch = 0;  // of the last attempt's membership
+  int attempts = 0;           // number of the last attempt
+  int64_t epoch = 0;          // of the last attempt's membership
   uint64_t incarnations = 0;  // that its processes were given
   // Slots that it is to have: the spec's until it was resized.
   int num_workers = 0;
@@ -238,12 +239,11 @@ struct Process {
   bool has_row = false;  // of its own; not stored
 
   // Nothing of it runs, nor will.
-  bool over() const {
-    return node.IsNil() || state == v1::PROCESS_STATE_ENDED;
-  }
+  bool over() const { return node.IsNil() || state == v1::PROCESS_STATE_ENDED; }
   bool waits() const { return node.IsNil(); }
   bool succeeded() const {
-    return state == v1::PROCESS_STATE_ENDED && exit.has_value() && EndedWell(*exit);
+    return state == v1::PROCESS_STATE_ENDED && exit.has_value() &&
+           EndedWell(*exit);
   }
   friend bool operator==(const Process&, const Process&) = default;
 };
@@ -341,45 +341,17 @@ struct PackageRecord {
   friend bool operator==(const PackageRecord&, const PackageRecord&) = default;
 };
 
-// Why the jobs that ask for the same waited, for a time: what the planner's
-// refusal came to.
+// Why the jobs that ask for the same waited, for a time.
 struct WaitReasonRecord {
-  struct Failure {
-    std::string by;    // "state", "resource"
-    std::string what;  // "DRAINED", "GPU"
-    int64_t nodes = 0;
-    int64_t nodes_in_all = 0;
-    Amount short_least;
-    Amount short_median;
-    std::string closest;
-
-    friend bool operator==(const Failure&, const Failure&) = default;
-  };
-  struct Holder {
-    std::string resource;
-    JobId job;
-    Amount amount;
-    int64_t nodes = 0;
-
-    friend bool operator==(const Holder&, const Holder&) = default;
-  };
-
   uint64_t number = 0;
   std::string shape_key;  // of what they ask for (head/explain/wait_history.h)
-  absl::Time since = absl::InfinitePast();
-  absl::Time until = absl::InfinitePast();  // InfinitePast: it still holds
-  std::string shape;                        // for people
-  std::string text;
-  int num_workers = 0;
-  int64_t nodes = 0;
-  int64_t nodes_that_fit = 0;
-  int64_t workers_that_fit = 0;
-  bool never_fits = false;
-  std::vector<Failure> failures;
-  std::vector<Holder> holders;
+  v1::WaitReason reason;
 
-  friend bool operator==(const WaitReasonRecord&,
-                         const WaitReasonRecord&) = default;
+  friend bool operator==(const WaitReasonRecord& a, const WaitReasonRecord& b) {
+    return a.number == b.number && a.shape_key == b.shape_key &&
+           google::protobuf::util::MessageDifferencer::Equals(a.reason,
+                                                              b.reason);
+  }
 };
 
 // As much as the end of a gang of thousands may take of the event log.

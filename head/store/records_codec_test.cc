@@ -276,28 +276,32 @@ EventRecord SomeEvent() {
 }
 
 WaitReasonRecord SomeWaitReason() {
-  return {.number = 259,
-          .shape_key = std::string(16, 's'),
-          .since = At(8),
-          .until = At(9),
-          .shape = "1 x {GPU 8} (PACK)",
-          .text = "no room",
-          .num_workers = 1,
-          .nodes = 3,
-          .nodes_that_fit = 1,
-          .workers_that_fit = 2,
-          .never_fits = true,
-          .failures = {{.by = "resource",
-                        .what = "GPU",
-                        .nodes = 2,
-                        .nodes_in_all = 3,
-                        .short_least = Amount::FromUnits(4),
-                        .short_median = Amount::FromUnits(7),
-                        .closest = "n1"}},
-          .holders = {{.resource = "GPU",
-                       .job = IdAll<JobId>('j'),
-                       .amount = Amount::FromUnits(5),
-                       .nodes = 1}}};
+  WaitReasonRecord record{.number = 259, .shape_key = std::string(16, 's')};
+  record.reason.set_since_us(absl::ToUnixMicros(At(8)));
+  record.reason.set_until_us(absl::ToUnixMicros(At(9)));
+  v1::Blocker& blocker = *record.reason.mutable_blocker();
+  blocker.set_kind("resources");
+  blocker.set_text("no room");
+  blocker.set_shape("1 x {GPU 8} (PACK)");
+  blocker.set_num_workers(1);
+  blocker.set_nodes(3);
+  blocker.set_nodes_that_fit(1);
+  blocker.set_workers_that_fit(2);
+  blocker.set_never_fits(true);
+  v1::NodeFailure& failure = *blocker.add_failures();
+  failure.set_by("resource");
+  failure.set_what("GPU");
+  failure.set_nodes(2);
+  failure.set_nodes_in_all(3);
+  failure.set_short_least(Amount::FromUnits(4).ten_thousandths());
+  failure.set_short_median(Amount::FromUnits(7).ten_thousandths());
+  failure.set_closest("n1");
+  v1::Holder& holder = *blocker.add_holders();
+  holder.set_resource("GPU");
+  holder.set_job_id(IdAll<JobId>('j').bytes());
+  holder.set_amount(Amount::FromUnits(5).ten_thousandths());
+  holder.set_nodes(1);
+  return record;
 }
 
 template <typename Record>
@@ -445,10 +449,11 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "707070707070");
   ExpectGolden(
       SomeWaitReason(), "0000000000000103",
-      "5fe07fd2088302121073737373737373737373737373737373180820092a1231207820"
-      "7b47505520387d20285041434b2932076e6f20726f6f6d38014003480150025801621f"
-      "0a087265736f7572636512034750551802200328c0b80230f0a2043a026e316a1d0a03"
-      "47505512106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a18d086032001");
+      "b8a87d6a0883021210737373737373737373737373737373731a78080810091a720a09"
+      "7265736f757263657312076e6f20726f6f6d1a12312078207b47505520387d20285041"
+      "434b292001280330013802421f0a087265736f7572636512034750551802200328c0b8"
+      "0230f0a2043a026e314a1d0a0347505512106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a18"
+      "d0860320015801");
 }
 
 template <typename Record>

@@ -413,9 +413,10 @@ AttemptRecord FromProto(const pb::AttemptRow& row, FieldReader& reader) {
     if (place > 0 && place <= record.places.size()) {
       added.node = record.places[place - 1].node;
     }
-    reader.Check(process.place() >= 0 && place <= record.places.size() &&
-                     added.slot + 1 == static_cast<int>(record.processes.size()),
-                 "slot or place");
+    reader.Check(
+        process.place() >= 0 && place <= record.places.size() &&
+            added.slot + 1 == static_cast<int>(record.processes.size()),
+        "slot or place");
   }
   record.master_address = row.master_address();
   record.master_port = row.master_port();
@@ -524,64 +525,16 @@ void CheckRow(const EventRecord& event, FieldReader& reader) {
 void ToProto(const WaitReasonRecord& record, pb::WaitReasonRow& row) {
   row.set_number(record.number);
   row.set_shape_key(record.shape_key);
-  row.set_since_us(ToMicros(record.since));
-  row.set_until_us(ToMicros(record.until));
-  row.set_shape(record.shape);
-  row.set_text(record.text);
-  row.set_num_workers(record.num_workers);
-  row.set_nodes(record.nodes);
-  row.set_nodes_that_fit(record.nodes_that_fit);
-  row.set_workers_that_fit(record.workers_that_fit);
-  row.set_never_fits(record.never_fits);
-  for (const WaitReasonRecord::Failure& failure : record.failures) {
-    pb::WaitReasonRow::Failure* const out = row.add_failures();
-    out->set_by(failure.by);
-    out->set_what(failure.what);
-    out->set_nodes(failure.nodes);
-    out->set_nodes_in_all(failure.nodes_in_all);
-    out->set_short_least(failure.short_least.ten_thousandths());
-    out->set_short_median(failure.short_median.ten_thousandths());
-    out->set_closest(failure.closest);
-  }
-  for (const WaitReasonRecord::Holder& holder : record.holders) {
-    pb::WaitReasonRow::Holder* const out = row.add_holders();
-    out->set_resource(holder.resource);
-    out->set_job_id(IdBytes(holder.job));
-    out->set_amount(holder.amount.ten_thousandths());
-    out->set_nodes(holder.nodes);
-  }
+  *row.mutable_reason() = record.reason;
 }
+
 WaitReasonRecord FromProto(const pb::WaitReasonRow& row, FieldReader& reader) {
-  WaitReasonRecord record;
-  record.number = row.number();
-  record.shape_key = row.shape_key();
-  record.since = FromMicros(row.since_us());
-  record.until = FromMicros(row.until_us());
-  record.shape = row.shape();
-  record.text = row.text();
-  record.num_workers = row.num_workers();
-  record.nodes = row.nodes();
-  record.nodes_that_fit = row.nodes_that_fit();
-  record.workers_that_fit = row.workers_that_fit();
-  record.never_fits = row.never_fits();
-  for (const pb::WaitReasonRow::Failure& failure : row.failures()) {
-    WaitReasonRecord::Failure& out = record.failures.emplace_back();
-    out.by = failure.by();
-    out.what = failure.what();
-    out.nodes = failure.nodes();
-    out.nodes_in_all = failure.nodes_in_all();
-    out.short_least = Amount::FromTenThousandths(failure.short_least());
-    out.short_median = Amount::FromTenThousandths(failure.short_median());
-    out.closest = failure.closest();
+  for (const v1::Holder& holder : row.reason().blocker().holders()) {
+    reader.ToId<JobId>(holder.job_id(), "job id");
   }
-  for (const pb::WaitReasonRow::Holder& holder : row.holders()) {
-    WaitReasonRecord::Holder& out = record.holders.emplace_back();
-    out.resource = holder.resource();
-    out.job = reader.ToId<JobId>(holder.job_id(), "job id");
-    out.amount = Amount::FromTenThousandths(holder.amount());
-    out.nodes = holder.nodes();
-  }
-  return record;
+  return {.number = row.number(),
+          .shape_key = row.shape_key(),
+          .reason = row.reason()};
 }
 
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {

@@ -70,8 +70,8 @@ head::JobRecord Job(char c, head::JobState state) {
   job.state = state;
   head::SetCommand(job.spec.Own(), {"train"});
   job.spec.Own().mutable_scaling()->set_num_workers(1);
-  job.spec.Own().mutable_run()->set_restart(
-      c == '2' ? v1::RESTART_POLICY_ALL : v1::RESTART_POLICY_ONE);
+  job.spec.Own().mutable_run()->set_restart(c == '2' ? v1::RESTART_POLICY_ALL
+                                                     : v1::RESTART_POLICY_ONE);
   job.num_workers = 1;
   head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
   job.origin.set_namespace_("default");

@@ -171,13 +171,13 @@ TEST_F(DoctoredStateTest, AnIncarnationTwiceInAnAttemptIsNoticed) {
 
 TEST_F(DoctoredStateTest, TwoMembershipsOfOneEpochAreNoticed) {
   EpochWatch watch;
-  EXPECT_EQ(watch.Check(head::ClusterState({}, time_, random_, *this, *this,
-                                           rows_)),
-            "");
+  EXPECT_EQ(
+      watch.Check(head::ClusterState({}, time_, random_, *this, *this, rows_)),
+      "");
   rows_.attempts[0].processes[1].again = true;
-  EXPECT_THAT(watch.Check(head::ClusterState({}, time_, random_, *this, *this,
-                                             rows_)),
-              StartsWith("PR-4"));
+  EXPECT_THAT(
+      watch.Check(head::ClusterState({}, time_, random_, *this, *this, rows_)),
+      StartsWith("PR-4"));
 }
 
 TEST_F(DoctoredStateTest, ADeviceHeldTwiceIsNoticed) {

@@ -9,12 +9,12 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
-#include "head/testing/observed_places.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
 #include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
+#include "head/testing/observed_places.h"
 
 namespace cohort::sim {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "cohort/v1/cluster.pb.h"
 #include "common/random.h"
 #include "head/explain/diagnosis.h"
 #include "head/placement/placement.h"
@@ -25,6 +26,14 @@ inline Amount Units(double units) { return *Amount::FromDouble(units); }
 
 inline ResourceSet Resources(const std::string& text) {
   return text.empty() ? ResourceSet() : *ParseResources(text);
+}
+
+inline Diagnosis DiagnoseFully(const NodeTable& nodes,
+                               const AttemptTable& attempts,
+                               const GangRequest& request,
+                               const DiagnosisLimits& limits = {}) {
+  NodeTrial trial(nodes.index());
+  return Diagnose(nodes, attempts, request, limits, &trial);
 }
 
 // A cluster as a value, from which tables are built again after each change.
@@ -119,7 +128,7 @@ class World {
   bool Holds(const GangRequest& request) const {
     return Fits(Nodes()->index(), request);
   }
-  FullDiagnosis Explain(const GangRequest& request) const {
+  Diagnosis Explain(const GangRequest& request) const {
     return DiagnoseFully(*Nodes(), Attempts(), request);
   }
 
@@ -134,6 +143,36 @@ class World {
   std::vector<AttemptRecord> attempts_;
   std::map<AttemptId, ResourceSet> each_;  // what a process of it holds
 };
+
+// "3 of GPU held by JOB on 1".
+inline std::string HolderText(const std::string& resource, const JobId& job,
+                              Amount amount, int64_t nodes) {
+  return absl::StrCat(amount.ToString(), " of ", resource, " held by ",
+                      job.ToText(), " on ", nodes);
+}
+inline std::string HolderText(const v1::Holder& holder) {
+  return HolderText(holder.resource(), *JobId::FromBytes(holder.job_id()),
+                    Amount::FromTenThousandths(holder.amount()),
+                    holder.nodes());
+}
+
+// "array 6 JOB": elements that wait for the same.
+inline std::string ElementText(const std::string& kind, int64_t count,
+                               const std::optional<JobId>& first) {
+  return absl::StrCat(kind, " ", count, " ",
+                      first.has_value() ? first->ToText() : "");
+}
+inline std::vector<std::string> ElementTexts(
+    const v1::ExplainJobResponse& explanation) {
+  std::vector<std::string> texts;
+  for (const v1::WaitingElements& each : explanation.elements()) {
+    const auto first = JobId::FromBytes(each.first_id());
+    texts.push_back(
+        ElementText(each.kind(), each.count(),
+                    first.ok() ? std::optional<JobId>(*first) : std::nullopt));
+  }
+  return texts;
+}
 
 inline GangRequest Gang(
     int workers, const std::string& per_worker,

@@ -180,8 +180,7 @@ class ClusterStateTest : public ::testing::Test,
   // All ranks of the attempt on `node` exited with `code`.
   v1::ObservedPlace Exited(const JobId& job, const NodeId& node, int code,
                            bool by_order = false) {
-    return OnlyOn(node, &Attempt(job),
-                  ExitedAt(Attempt(job), code, by_order));
+    return OnlyOn(node, &Attempt(job), ExitedAt(Attempt(job), code, by_order));
   }
   void Say(const NodeId& node, const v1::ObservedPlace& observed) {
     Transition transition;
@@ -195,7 +194,8 @@ class ClusterStateTest : public ::testing::Test,
   }
   void Run(const JobId& job) {
     const std::vector<Place> places = Attempt(job).places;
-    for (const Place& place : places) Say(place.node, At(job, Stage::kPrepared));
+    for (const Place& place : places)
+      Say(place.node, At(job, Stage::kPrepared));
     for (const Place& place : places) Say(place.node, At(job, Stage::kRunning));
     ASSERT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   }
