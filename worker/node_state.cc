@@ -355,6 +355,12 @@ void NodeState::ForgetPlace(Place& place) {
   for (const auto& [key, process] : place.processes) {
     if (process.killed) LogVoidLease("lease_ended", place, process);
   }
+  if (place.processes.empty()) {
+    // No end of a process tells the head that nothing runs here, nor will.
+    place.observed.set_phase(v1::PHASE_FAILED);
+    place.observed.set_end_cause(v1::END_CAUSE_EXITED);
+    Changed(place);
+  }
   place.forgetting = true;
   host_.Forget(place.id, [this, id = place.id](absl::Status status) {
     if (!status.ok()) {

@@ -165,10 +165,10 @@ Machine::Parts SimCluster::PartsOf(const std::string& name,
           .flaw = FlawOf(options_.broken),
           .connect = connect,
           .may_end =
-              [this, node](const AttemptId& attempt) {
+              [this, node](const ProcessId& process) {
                 return options_.broken == Break::kStoreSkipsSyncsUnseen
                            ? std::string()
-                           : restores_.MayEnd(node, attempt);
+                           : restores_.MayEnd(node, process);
               },
           .may_start =
               [this](const v1::DesiredPlace& starting) {

@@ -278,7 +278,7 @@ Machine::Shared Machine::Find(const ProcessId& id) const {
 void Machine::Stop(const ProcessId& id, absl::Duration grace) {
   const Shared process = Find(id);
   if (process == nullptr || process->ended) return;
-  CheckMayEnd(id.attempt);
+  CheckMayEnd(id);
   if (parts_.flaw == Flaw::kRanksNeverEnd) return;
   EndByOrder(process, grace, Cause::kStopped, Cause::kKilled);
 }
@@ -303,7 +303,7 @@ void Machine::EndByOrder(const Shared& process, absl::Duration grace,
 void Machine::Kill(const ProcessId& id) {
   const Shared process = Find(id);
   if (process == nullptr || process->ended) return;
-  CheckMayEnd(id.attempt);
+  CheckMayEnd(id);
   world_.PostAfter(absl::Milliseconds(1), [this, process] {
     if (process->alive) Exit(process, Signalled(SIGKILL, Cause::kKilled));
   });
@@ -414,7 +414,7 @@ void Machine::Violate(std::string what) {
 }
 
 // RC-1, OR-1.
-void Machine::CheckMayEnd(const AttemptId& id) {
+void Machine::CheckMayEnd(const ProcessId& id) {
   if (!parts_.may_end) return;
   const std::string why_not = parts_.may_end(id);
   if (!why_not.empty()) Violate(why_not);

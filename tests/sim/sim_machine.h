@@ -69,7 +69,7 @@ class Machine {
     ConnectRank connect;
     // Why processes must not be ended, or begin, by order of the daemon now;
     // empty when they may.  Null: always.
-    std::function<std::string(const AttemptId&)> may_end = nullptr;
+    std::function<std::string(const ProcessId&)> may_end = nullptr;
     std::function<std::string(const v1::DesiredPlace&)> may_start = nullptr;
   };
   Machine(Parts parts, Executor& world, const Clock& clock, Random& random,
@@ -146,7 +146,7 @@ class Machine {
   void Say(Process& process, worker::KeeperEvent event);
   Shared Find(const ProcessId& id) const;
   std::vector<Shared> All() const;
-  void CheckMayEnd(const AttemptId& id);
+  void CheckMayEnd(const ProcessId& id);
   void CheckHolds();
   void CheckRestore(const v1::DesiredPlace& starting);
   void CheckIncarnation(const Process& starting);

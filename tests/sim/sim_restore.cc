@@ -1,5 +1,6 @@
 #include "tests/sim/sim_restore.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -100,7 +101,8 @@ Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
 }
 
 std::string Restores::MayEnd(const NodeId& node,
-                             const AttemptId& attempt) const {
+                             const ProcessId& process) const {
+  const AttemptId& attempt = process.attempt;
   // The head before may have ordered it.
   const bool may_be_older =
       before_.contains(attempt) && !wanted_.contains(attempt);
@@ -118,12 +120,24 @@ std::string Restores::MayEnd(const NodeId& node,
                         " is ended while it is an orphan");
   }
   if (!IsWanted(*record)) return "";
-  for (const head::Place& place : record->places) {
-    if (place.node != node || head::IsOver(place)) continue;
-    return absl::StrCat("RC-1: attempt ", attempt.ToHex(),
-                        " is ended, which the head wants to run");
+  const std::string key =
+      head::RowKey(attempt, static_cast<uint64_t>(process.slot));
+  const auto own = disk_.FindSynced(Table::kProcesses, key);
+  std::optional<head::Process> wanted;
+  if (own.has_value()) {
+    const auto read = head::FromRow<head::ProcessRecord>(key, *own);
+    if (!read.ok()) return "ST-1: " + read.status().ToString();
+    wanted = read->process;
+  } else if (static_cast<size_t>(process.slot) < record->processes.size()) {
+    wanted = record->processes[static_cast<size_t>(process.slot)];
   }
-  return "";
+  if (!wanted.has_value() || wanted->incarnation != process.incarnation ||
+      wanted->node != node || wanted->over() || wanted->leaving ||
+      wanted->retired) {
+    return "";
+  }
+  return absl::StrCat("RC-1: process ", process.ToText(),
+                      " is ended, which the head wants to run");
 }
 
 }  // namespace cohort::sim

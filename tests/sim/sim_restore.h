@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 
 #include "common/job_id.h"
+#include "common/process_id.h"
 #include "common/random.h"
 #include "common/strong_id.h"
 #include "head/store/memory_store.h"
@@ -51,7 +52,7 @@ class Restores {
   const std::map<AttemptId, JobId>& spoken_for() const { return spoken_for_; }
 
   // Why a node must not be told to end an attempt now; empty when it may.
-  std::string MayEnd(const NodeId& node, const AttemptId& attempt) const;
+  std::string MayEnd(const NodeId& node, const ProcessId& process) const;
   // Whether the head that was replaced wanted it to run: its order may come
   // late.
   bool WasWanted(const AttemptId& attempt) const {
