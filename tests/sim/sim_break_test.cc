@@ -197,7 +197,10 @@ TEST_F(DoctoredStateTest, AChargeTooManyIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, ACheckpointOfALaterEpochIsNoticed) {
-  rows_.jobs[0].checkpoints.push_back({.path = "/x", .step = 1, .epoch = 2});
+  v1::Checkpoint& checkpoint = rows_.jobs[0].checkpoints.emplace_back();
+  checkpoint.set_path("/x");
+  checkpoint.set_step(1);
+  checkpoint.set_epoch(2);
   EXPECT_THAT(Check(), StartsWith("CK-1"));
 }
 
