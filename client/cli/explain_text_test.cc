@@ -38,7 +38,7 @@ Explanation Waiting() {
         by: "state"
         what: "DRAINED"
         nodes: 2
-        since { seconds: 1700000000 }
+        since_us: 1700000000000000
       }
       failures { by: "label" what: "zone=a" nodes: 1 }
       failures { by: "taint" what: "lab" nodes: 1 }

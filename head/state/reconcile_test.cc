@@ -162,8 +162,7 @@ TEST_P(PhaseTest, GoesOnAfterARestartOfTheHead) {
   ASSERT_THAT(b.desired, SizeIs(1));
   EXPECT_EQ(GoalFor(b.desired[0]), ExpectedGoal());
   ASSERT_THAT(a.desired, SizeIs(1));
-  ASSERT_THAT(a.desired[0].processes(), SizeIs(1));
-  EXPECT_EQ(a.desired[0].processes(0).goal(),
+  EXPECT_EQ(GoalFor(a.desired[0]),
             GetParam() == Phase::kEnding ? v1::GOAL_FORGET : ExpectedGoal());
   GoOn();
   ExpectEndedCleanly(1, 0);
