@@ -214,7 +214,8 @@ TEST_F(HeadTest, ALostOrDamagedCredentialIsNotMadeAnewUnasked) {
     COHORT_ASSERT_OK(WriteFileAtomically(path, first->substr(0, bytes), 0600));
     expect_refused("is damaged");
   }
-  COHORT_ASSERT_OK(WriteFileAtomically(path, std::string(48, 'r'), 0600));
+  COHORT_ASSERT_OK(WriteFileAtomically(
+      path, std::string(rpc::Credential::kRankBytes, 'r'), 0600));
   expect_refused("is one of a rank");
   for (size_t i = 0; i < first->size(); ++i) {
     std::string flipped = *first;

@@ -199,7 +199,9 @@ void AppendChanges(const Explanation& explanation, std::string* text) {
     const bool short_of_room = std::any_of(
         explanation.blockers().begin(), explanation.blockers().end(),
         [](const v1::Blocker& blocker) { return !blocker.shape().empty(); });
-    if (!short_of_room) return;
+    const bool runs = explanation.element_id().empty() &&
+                      explanation.state() != v1::JOB_STATE_PENDING;
+    if (!short_of_room || runs) return;
     absl::StrAppend(text, explanation.changes_complete()
                               ? "\nNo change that is known would let it "
                                 "start.\n"
@@ -273,7 +275,9 @@ std::string ExplanationText(const Explanation& explanation) {
                        ? ""
                        : absl::StrCat(" (", OneLine(explanation.name()), ")"),
                    " is ", EnumText(explanation.state()));
-  if (explanation.element_id().empty() && explanation.blockers().empty() &&
+  const bool waits = explanation.state() == v1::JOB_STATE_PENDING &&
+                     !explanation.blockers().empty();
+  if (explanation.element_id().empty() && !waits &&
       !explanation.summary().empty()) {
     absl::StrAppend(&text, ": ", OneLine(explanation.summary()));
   }

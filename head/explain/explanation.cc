@@ -174,6 +174,19 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   return "";
 }
 
+// Of one that runs while slots of it are empty.
+void AddWaitingSlots(const ClusterState& state, const JobRecord& job,
+                     v1::ExplainJobResponse& out) {
+  for (const GangRequest& request : state.SlotRequestsOf(job.id)) {
+    Diagnosis diagnosis =
+        Diagnose(state.nodes(), state.attempts(), request, {}, nullptr);
+    if (!diagnosis.fits) *out.add_blockers() = std::move(diagnosis.blocker);
+  }
+  const std::string reason = state.ReasonOf(job);
+  if (job.state != v1::JOB_STATE_RUNNING || reason.empty()) return;
+  out.set_summary(absl::StrCat(out.summary(), "; ", reason));
+}
+
 // ---- the past ----
 
 constexpr size_t kHistoryMax = 100;
@@ -381,6 +394,7 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   }
   if (job.state != v1::JOB_STATE_PENDING) {
     out.set_summary(WhatBecame(state, job));
+    AddWaitingSlots(state, job, out);
     return out;
   }
   const std::vector<Wait> others = OthersOf(state, job, read_only);

@@ -273,6 +273,8 @@ class ClusterState {
   bool WillEnd(const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
+  // What its slots ask for that are empty, but for those in back-off.
+  std::vector<GangRequest> SlotRequestsOf(const JobId& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
     return job.state == v1::JOB_STATE_PENDING &&

@@ -144,6 +144,17 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
   return text;
 }
 
+std::vector<GangRequest> ClusterState::SlotRequestsOf(const JobId& job) const {
+  std::vector<GangRequest> requests;
+  const auto asks = slot_asks_.find(job);
+  if (asks == slot_asks_.end()) return requests;
+  for (const auto& [first, count] : asks->second) {
+    const AskId ask{job, first};
+    if (line_.Contains(ask)) requests.push_back(line_.RequestFor(ask));
+  }
+  return requests;
+}
+
 // ---- filled ----
 
 void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,

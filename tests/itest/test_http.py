@@ -88,7 +88,7 @@ class Http(cluster.ClusterTest):
                        f"cp $COHORT_CREDENTIAL_FILE {self.sandbox.dir}/rank")
         c.await_end(job)
         token = (self.sandbox.dir / "rank").read_bytes().hex()
-        self.assertEqual(len(token), 96)
+        self.assertEqual(len(token), 120)
         for path in ("/metrics", "/v1/status", f"/v1/jobs/{job}"):
             self.assertEqual(ask(c.http_address, path, token).status, 403)
 

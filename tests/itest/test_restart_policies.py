@@ -25,7 +25,7 @@ class PolicyTest(cluster.ClusterTest):
         def reached():
             now = c.job(job)
             # As long as its ranks come and go, it runs.
-            self.assertIn(now["state"], ("PENDING", "RUNNING"), now)
+            self.assertIn(now["state"], ("PENDING", "STARTING", "RUNNING"), now)
             ranks = {rank["rank"]: rank for rank in now["ranks"]
                      if rank["state"] == "RUNNING" and rank["pid"]}
             return ranks if set(ranks) == set(range(count)) else None
