@@ -98,10 +98,10 @@ void NodeState::ApplyProcess(Place& place, const v1::DesiredProcess& desired) {
   }
   if (desired.goal() == v1::GOAL_FORGET) return;
   const uint64_t newest = place.newest[desired.slot()];
-  if (!IsEnding(desired) && desired.incarnation() < newest) return;  // PR-3
   Process& process = AddProcess(place, desired);
   if (IsEnding(desired) || desired.incarnation() <= newest) {
-    // The head believes that something is here, or it was (PR-2).
+    // The head believes that something is here, or it was (PR-2), or those
+    // after it: that of a restored store has to count on (PR-3).
     return End(place, process, v1::END_CAUSE_MISSING,
                "this node does not know the process");
   }

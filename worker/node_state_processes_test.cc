@@ -88,8 +88,8 @@ TEST_F(NodeStateTest, AHigherIncarnationDoesNotEndTheLower) {
   EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_RUNNING);
 }
 
-// PR-3
-TEST_F(NodeStateTest, ALowerIncarnationIsNotBegun) {
+// PR-3: the head of a restored store is told, so that it counts on.
+TEST_F(NodeStateTest, ALowerIncarnationIsMissing) {
   v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
   want.clear_processes();
   AddProcess(want, {id_, 0, 5}, v1::GOAL_RUN);
@@ -99,7 +99,10 @@ TEST_F(NodeStateTest, ALowerIncarnationIsNotBegun) {
   AddProcess(want, {id_, 0, 4}, v1::GOAL_RUN);
   Apply(want);
   EXPECT_THAT(host_.calls, IsEmpty());
-  EXPECT_EQ(Seen().processes_size(), 1);
+  ASSERT_EQ(Seen().processes_size(), 2);
+  EXPECT_EQ(Seen().processes(0).incarnation(), 4u);
+  EXPECT_EQ(Seen().processes(0).end_cause(), v1::END_CAUSE_MISSING);
+  EXPECT_EQ(Seen().processes(1).state(), v1::PROCESS_STATE_RUNNING);
 }
 
 // PR-2
