@@ -97,25 +97,6 @@ TEST_F(ClusterTest, ResizesAJobThatReplacesItsRanksAlone) {
               StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST_F(ClusterTest, ResizesAJobThatReplacesItsRanksAlone) {
-  const auto cluster = Connect();
-  JobSpec spec = SpecOf("served");
-  spec.run_config.failure_config.restart = RestartPolicy::kOne;
-  const auto id = cluster->Submit(spec);
-  COHORT_ASSERT_OK(id);
-  const v1::RunConfig run = head_.jobs().begin()->second.job.spec().run();
-  EXPECT_EQ(run.restart(), v1::RESTART_POLICY_ONE);
-  // The head knows what each policy allows by default.
-  EXPECT_FALSE(run.has_max_failures());
-  COHORT_EXPECT_OK(cluster->ResizeJob(*id, 4));
-  EXPECT_EQ(cluster->Get(*id)->num_workers, 4);
-  EXPECT_THAT(cluster->ResizeJob(*id, 0),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("num_workers is 0")));
-  EXPECT_THAT(cluster->ResizeJob(JobId(), 1),
-              StatusIs(absl::StatusCode::kNotFound));
-}
-
 TEST_F(ClusterTest, NamesWhatDoesNotExist) {
   const auto cluster = Connect();
   const JobId nobody;

@@ -15,7 +15,7 @@ namespace {
 
 // Elements whose ends are tried.
 constexpr size_t kElementsTried = 16;
-// Requests of others that are tried, and jobs that the end of one releases.
+// Requests of others that are tried.
 constexpr size_t kRivalsMax = 256;
 
 class ChangeFinder {
@@ -25,7 +25,8 @@ class ChangeFinder {
                v1::ExplainJobResponse& out)
       : state_(state),
         job_(job),
-        own_(RequestOf(job)),
+        own_(RequestOf(*job.spec)),
+        in_line_(state.line().Contains(job)),
         diagnosis_(diagnosis),
         trial_(trial),
         out_(out) {
@@ -79,40 +80,40 @@ class ChangeFinder {
   // What those ask for who come into the line before the job by these ends.
   void AddReleased(const std::set<JobId>& ended,
                    std::set<GangRequest>& rivals) const {
-    std::vector<JobId> released;
+    const auto add = [&](const JobId& id) {
+      const JobRecord& job = *state_.jobs().Find(id);
+      const bool comes_first =
+          WaitingLine::PlaceOf(job) < WaitingLine::PlaceOf(job_);
+      if (job.state != v1::JOB_STATE_PENDING || !comes_first) return false;
+      if (job.held || state_.gates().start_times().WaitOf(job)) return false;
+      rivals.insert(RequestOf(*job.spec));
+      return true;
+    };
     for (const auto& [id, by] : state_.gates().after().KeptOnlyBy(ended)) {
-      for (const JobId& job : state_.jobs().Named(id)) {
-        if (released.size() > kRivalsMax) break;
-        released.push_back(job);
-      }
+      if (rivals.size() >= kRivalsMax) return;
+      // The elements of an array ask for the same.
+      const std::vector<JobId> jobs = state_.jobs().Named(id);
+      (void)std::any_of(jobs.begin(), jobs.end(), add);
     }
     for (const JobId& job : ended) {
       if (!job.IsElement()) continue;
       const std::vector<JobId> next =
           state_.gates().array().NextOf(job.array(), kElementsTried);
-      released.insert(released.end(), next.begin(), next.end());
-    }
-    for (const JobId& id : released) {
-      const JobRecord& job = *state_.jobs().Find(id);
-      if (job.state != v1::JOB_STATE_PENDING || id == job_.id) continue;
-      if (job.held || state_.gates().start_times().WaitOf(job)) continue;
-      if (WaitingLine::PlaceOf(job_) < WaitingLine::PlaceOf(job)) continue;
-      rivals.insert(RequestOf(job));
+      (void)std::any_of(next.begin(), next.end(), add);
     }
   }
 
   // Whether it is the job that starts once nodes are as `changed` says and jobs
-  // `ended` have ended.
+  // `ended` have ended, which takes so many steps.
   bool Starts(const std::vector<NodeSnapshot>& changed,
-              const std::set<JobId>& ended) {
+              const std::set<JobId>& ended, size_t steps) {
     std::set<GangRequest> rivals = ahead_;
     AddReleased(ended, rivals);
-    // Several nodes do not come, nor come free, at once: those behind may start
-    // on the first, but for those who ask for the same.
-    if (changed.size() > 1) {
-      const bool in_line = state_.line().Contains(job_);
+    // After the first step those behind may start, but for those who ask for
+    // the same.
+    if (steps > 1) {
       for (const GangRequest* each : state_.line().Requests(kRivalsMax)) {
-        if (!in_line || *each != own_) rivals.insert(*each);
+        if (!in_line_ || *each != own_) rivals.insert(*each);
       }
     }
     if (rivals.size() >= kRivalsMax) {
@@ -130,8 +131,9 @@ class ChangeFinder {
 
   bool StartsAfter(const Remedy& remedy) {
     if (remedy.ends.has_value()) return StartsWithout(*remedy.ends);
-    return Starts(remedy.model.has_value() ? NewNodes(remedy) : remedy.opened,
-                  {});
+    const std::vector<NodeSnapshot> nodes =
+        remedy.model.has_value() ? NewNodes(remedy) : remedy.opened;
+    return Starts(nodes, {}, nodes.size());
   }
 
   // The nodes that an attempt of `job` is on, as they are without it.
@@ -139,14 +141,16 @@ class ChangeFinder {
     std::vector<NodeSnapshot> nodes;
     const AttemptRecord* const attempt = state_.attempts().LastOf(job);
     if (attempt == nullptr) return false;
+    size_t live = 0;
     for (const Place& place : attempt->places) {
+      if (IsOver(place)) continue;
+      ++live;
       const NodeSnapshot* const node = state_.nodes().index().Find(place.node);
-      if (IsOver(place) || node == nullptr || node->gate != NodeGate::kOpen) {
-        continue;
-      }
+      if (node == nullptr || node->gate != NodeGate::kOpen) continue;
       nodes.push_back(state_.nodes().Imagine(place.node, {attempt->id}));
     }
-    return Starts(nodes, {job});
+    // One that waits for its end takes no room before all of it is gone.
+    return Starts(nodes, {job}, in_line_ ? nodes.size() : live);
   }
 
   // The end of the one job that it waits for gives it its place, and the room
@@ -193,6 +197,7 @@ class ChangeFinder {
   const ClusterState& state_;
   const JobRecord& job_;
   const GangRequest own_;
+  const bool in_line_;
   std::set<GangRequest> ahead_;
   const Diagnosis& diagnosis_;
   NodeTrial& trial_;

@@ -225,9 +225,9 @@ class ClusterChanges {
   // ---- more nodes ----
 
   // How many idle nodes like this one are missing; 0: none can do.
-  int64_t NodesMissing(const NodeSnapshot& node) {
+  int64_t NodesMissing(const NodeForm& form, const NodeSnapshot& node) {
     const int64_t capacity =
-        IdleCapacity(FormOf(node), request_.per_worker, request_.num_workers);
+        IdleCapacity(form, request_.per_worker, request_.num_workers);
     if (capacity == 0 || !LabelsFit(node, request_)) return 0;
     const int64_t missing = MissingIn(DomainOf(node, request_));
     switch (missing_.strategy) {
@@ -261,7 +261,7 @@ class ClusterChanges {
     }
     Remedy other;
     other.model = NodeAskedFor();
-    other.count = NodesMissing(*other.model);
+    other.count = NodesMissing(FormOf(*other.model), *other.model);
     if (!IsEnough(other)) return;
     const std::string model = NodeText(*other.model);
     Add("OTHER_NODES",
@@ -282,7 +282,7 @@ class ClusterChanges {
       if (!FormAllowsIdle(*form, request_)) continue;
       for (const auto& [labels, alike] : bucket.by_labels) {
         const NodeSnapshot& node = *alike.begin()->second;
-        const int64_t count = NodesMissing(node);
+        const int64_t count = NodesMissing(*form, node);
         if (count == 0 || (best.count > 0 && order(best.count, *best.model) <
                                                  order(count, node))) {
           continue;
