@@ -197,7 +197,9 @@ TEST_F(DoctoredStateTest, AChargeTooManyIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, ACheckpointOfALaterEpochIsNoticed) {
-  rows_.jobs[0].checkpoints.push_back({.path = "/x", .step = 1, .epoch = 2});
+  v1::Checkpoint& later = rows_.jobs[0].checkpoints.emplace_back();
+  later.set_path("/x");
+  later.set_epoch(2);
   EXPECT_THAT(Check(), StartsWith("CK-1"));
 }
 
