@@ -100,6 +100,8 @@ void LoopbackCall::Broken(BreakKind kind) {
     } else if (!end_.has_value()) {
       wires_->CountBroken(stream_ != nullptr, server_had_it_);
     }
+    // One that has much to read hears of it later, and may write until then.
+    if (stream_ != nullptr && !client_over_) unreleased_ = shared_from_this();
   }
   if (server != nullptr && kind == BreakKind::kServerKilled) server->Abandon();
   if (server != nullptr && kind != BreakKind::kServerKilled) {
@@ -192,7 +194,14 @@ void LoopbackCall::ClientStartCancel() {
   Send(up_lane_, [](LoopbackCall& call) { call.CancelAtServer(); });
 }
 
-void LoopbackCall::ClientRelease() { Post(&LoopbackCall::EndStream); }
+void LoopbackCall::ClientRelease() {
+  std::shared_ptr<LoopbackCall> released;
+  {
+    MutexLock lock(mutex_);
+    released = std::move(unreleased_);
+  }
+  Post(&LoopbackCall::EndStream);
+}
 
 template <typename Act>
 void LoopbackCall::WithServer(Act act) {
@@ -330,6 +339,7 @@ void LoopbackCall::EndStream() {
   Answer end;
   {
     MutexLock lock(mutex_);
+    unreleased_.reset();
     if (client_over_) return;
     client_over_ = true;
     end = end_.value_or(Ended(absl::CancelledError("the caller cancelled")));

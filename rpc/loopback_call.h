@@ -149,6 +149,8 @@ class LoopbackCall final : public CallHandle::Target,
   std::shared_ptr<ServerCall> server_ ABSL_GUARDED_BY(mutex_);
   bool server_had_it_ ABSL_GUARDED_BY(mutex_) = false;
   bool server_over_ ABSL_GUARDED_BY(mutex_) = false;
+  // This, from when its connection broke until the client lets go.
+  std::shared_ptr<LoopbackCall> unreleased_ ABSL_GUARDED_BY(mutex_);
   Channel::Done done_ ABSL_GUARDED_BY(mutex_);
   // How the call ended, once the client's end knows; a stream tells it after
   // the messages before it.

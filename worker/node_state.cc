@@ -68,8 +68,8 @@ void NodeState::Restore(JournalEntries entries,
     }
     Place& place = places_[*id];
     place.id = *id;
-    for (const v1::DesiredProcess& newest : entry.desired.processes()) {
-      place.newest[newest.slot()] = newest.incarnation();
+    for (const v1::DesiredProcess& begun : entry.desired.processes()) {
+      place.begun[begun.slot()] = begun.incarnation();
     }
     entry.desired.clear_processes();
     place.desired = std::move(entry.desired);
@@ -102,6 +102,8 @@ NodeState::Process& NodeState::RestoreProcess(Place& place,
                 .slot = entry.observed.slot(),
                 .incarnation = entry.observed.incarnation()};
   if (entry.begun.processes_size() == 1) {
+    uint64_t& begun = place.begun[process.id.slot];
+    begun = std::max(begun, process.id.incarnation);
     process.desired = entry.begun.processes(0);
     process.desired.clear_goal();  // the head repeats it
   } else {
@@ -113,8 +115,6 @@ NodeState::Process& NodeState::RestoreProcess(Place& place,
   process.observed = std::move(entry.observed);
   place.exits = std::max(place.exits, process.observed.exit_order());
   place.tail_taken |= !process.observed.stderr_tail().empty();
-  uint64_t& newest = place.newest[process.id.slot];
-  newest = std::max(newest, process.id.incarnation);
   return process;
 }
 

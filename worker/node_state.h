@@ -40,6 +40,7 @@ namespace cohort::worker {
 //       are absent from a desired set.
 // RC-3: a process's report is kept until FORGET, and its last words until the
 //       head has recorded them too.
+// PR-1: a process begins once those before it in its slot have ended here.
 // PR-2: an incarnation that is or was here is never begun again.
 // PR-3: a process is heard only while its slot has no newer incarnation, and
 //       only in the epoch of its place.
@@ -184,9 +185,9 @@ class NodeState {
     v1::DesiredPlace desired;    // without processes
     v1::ObservedPlace observed;  // without processes
     std::map<Incarnation, Process> processes;
-    std::map<int, uint64_t> newest;  // incarnation by slot, that was here
-    bool preparing = false;          // host_.Prepare is under way
-    bool forgetting = false;         // host_.Forget is under way
+    std::map<int, uint64_t> begun;  // by slot, the newest incarnation that was
+    bool preparing = false;         // host_.Prepare is under way
+    bool forgetting = false;        // host_.Forget is under way
     // What is wanted here once this is forgotten: the node was lost to the
     // head, and has the attempt again.
     std::optional<v1::DesiredPlace> next;
@@ -220,6 +221,9 @@ class NodeState {
   // ---- processes: node_state_processes.cc ----
   void ApplyProcess(Place& place, const v1::DesiredProcess& desired);
   Process& AddProcess(Place& place, const v1::DesiredProcess& desired);
+  // The newest incarnation of the slot that is here, or was begun here.
+  static uint64_t NewestOf(const Place& place, int slot);
+  static bool MayBegin(const Place& place, const Process& process);
   void BeginReady(Place& place);
   void OnBegun(const AttemptId& id, const std::vector<ProcessId>& which,
                const absl::Status& status);

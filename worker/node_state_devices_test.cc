@@ -170,7 +170,7 @@ TEST_F(NodeStateDeviceTest, NothingBeginsOnADeviceWithAFault) {
   }
   EXPECT_THAT(host_.calls, ElementsAre("prepare"));
   EXPECT_THAT(faults_, IsEmpty());  // the node is well
-  Apply(WantGpus(v1::GOAL_FORGET));
+  Apply(Want(v1::GOAL_FORGET));
   state_->NoteDeviceFault("b", "", false);
   Apply(WantGpus(v1::GOAL_RUN));
   std::move(host_.prepared)(4711);

@@ -1,6 +1,7 @@
 // NodeState's processes: how they begin, and how they end.
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -74,8 +75,6 @@ NodeState::Process& NodeState::AddProcess(Place& place,
   process.observed.set_state(v1::PROCESS_STATE_PENDING);
   *process.observed.mutable_gpu_ids() = desired.gpu_ids();
   process.begun.set_attempt_id(place.desired.attempt_id());
-  uint64_t& newest = place.newest[desired.slot()];
-  newest = std::max(newest, desired.incarnation());
   Changed(place);
   return process;
 }
@@ -97,11 +96,11 @@ void NodeState::ApplyProcess(Place& place, const v1::DesiredProcess& desired) {
     return;
   }
   if (desired.goal() == v1::GOAL_FORGET) return;
-  const uint64_t newest = place.newest[desired.slot()];
-  if (!IsEnding(desired) && desired.incarnation() < newest) return;  // PR-3
+  const uint64_t newest = NewestOf(place, desired.slot());
   Process& process = AddProcess(place, desired);
   if (IsEnding(desired) || desired.incarnation() <= newest) {
-    // The head believes that something is here, or it was (PR-2).
+    // The head believes that something is here, or it was (PR-2), or those
+    // after it: that of a restored store has to count on (PR-3).
     return End(place, process, v1::END_CAUSE_MISSING,
                "this node does not know the process");
   }
@@ -123,15 +122,42 @@ void NodeState::ApplyProcess(Place& place, const v1::DesiredProcess& desired) {
   place.observed.clear_detail();
 }
 
+uint64_t NodeState::NewestOf(const Place& place, int slot) {
+  const auto begun = place.begun.find(slot);
+  uint64_t newest = begun == place.begun.end() ? 0 : begun->second;
+  const auto after = place.processes.lower_bound({slot + 1, 0});
+  if (after != place.processes.begin() &&
+      std::prev(after)->first.first == slot) {
+    newest = std::max(newest, std::prev(after)->first.second);
+  }
+  return newest;
+}
+
+bool NodeState::MayBegin(const Place& place, const Process& process) {
+  const v1::ProcessState state = process.observed.state();
+  const bool waits = state == v1::PROCESS_STATE_PENDING ||
+                     (state == v1::PROCESS_STATE_STARTING && !process.taken &&
+                      !process.beginning);
+  if (!waits || NewestOf(place, process.id.slot) != process.id.incarnation) {
+    return false;
+  }
+  // PR-1: the one before it may still be on its way out.
+  return std::none_of(
+      place.processes.begin(), place.processes.end(), [&](const auto& each) {
+        const Process& other = each.second;
+        return other.id.slot == process.id.slot && &other != &process &&
+               (other.taken || other.beginning) &&
+               other.observed.state() != v1::PROCESS_STATE_ENDED;
+      });
+}
+
 void NodeState::BeginReady(Place& place) {
   std::vector<Process*> ready;
   std::string fault;  // of any of them
   for (auto& [key, process] : place.processes) {
-    const bool waits =
-        process.observed.state() == v1::PROCESS_STATE_PENDING ||
-        (process.observed.state() == v1::PROCESS_STATE_STARTING &&
-         !process.taken && !process.beginning);
-    if (!waits || process.desired.goal() != v1::GOAL_RUN) continue;
+    if (process.desired.goal() != v1::GOAL_RUN || !MayBegin(place, process)) {
+      continue;
+    }
     ready.push_back(&process);
     if (fault.empty()) fault = device_faults_.Of(process.desired);
   }
@@ -147,6 +173,7 @@ void NodeState::BeginReady(Place& place) {
     process->observed.set_state(v1::PROCESS_STATE_STARTING);
     process->begun = BegunWith(place.desired, process->desired);
     process->beginning = true;
+    place.begun[process->id.slot] = process->id.incarnation;
     which.push_back(process->id);
   }
   if (which.empty()) return;

@@ -76,20 +76,35 @@ TEST_F(NodeStateTest, WhatCannotBeBegunEndsAsACommandThatCannotBeRun) {
 
 // ---- incarnations ----
 
-TEST_F(NodeStateTest, AHigherIncarnationDoesNotEndTheLower) {
+// PR-1
+TEST_F(NodeStateTest, AHigherIncarnationWaitsForTheEndOfTheLower) {
   v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
   Run(want);
   host_.calls.clear();
   want.clear_processes();
   AddProcess(want, {id_, 0, 3}, v1::GOAL_RUN);
   Apply(want);
-  EXPECT_THAT(host_.calls, ElementsAre("begin 0.3"));
+  EXPECT_THAT(host_.calls, IsEmpty());
   EXPECT_EQ(Seen().processes_size(), 3);
   EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_RUNNING);
+  TellExited(0, 0);
+  EXPECT_THAT(host_.calls, IsEmpty());
+  TellEnded(0);
+  EXPECT_THAT(host_.calls, ElementsAre("begin 0.3"));
 }
 
 // PR-3
-TEST_F(NodeStateTest, ALowerIncarnationIsNotBegun) {
+TEST_F(NodeStateTest, ALowerIncarnationThatWaitsIsNotBegunAfterAHigher) {
+  v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
+  Apply(want);
+  AddProcess(want, {id_, 0, 3}, v1::GOAL_RUN);
+  Apply(want);
+  std::move(host_.prepared)(4711);
+  EXPECT_THAT(host_.calls, ElementsAre("prepare", "begin 0.3 1.2"));
+}
+
+// PR-3: the head of a restored store is told, so that it counts on.
+TEST_F(NodeStateTest, ALowerIncarnationIsMissing) {
   v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
   want.clear_processes();
   AddProcess(want, {id_, 0, 5}, v1::GOAL_RUN);
@@ -99,7 +114,10 @@ TEST_F(NodeStateTest, ALowerIncarnationIsNotBegun) {
   AddProcess(want, {id_, 0, 4}, v1::GOAL_RUN);
   Apply(want);
   EXPECT_THAT(host_.calls, IsEmpty());
-  EXPECT_EQ(Seen().processes_size(), 1);
+  ASSERT_EQ(Seen().processes_size(), 2);
+  EXPECT_EQ(Seen().processes(0).incarnation(), 4u);
+  EXPECT_EQ(Seen().processes(0).end_cause(), v1::END_CAUSE_MISSING);
+  EXPECT_EQ(Seen().processes(1).state(), v1::PROCESS_STATE_RUNNING);
 }
 
 // PR-2

@@ -124,10 +124,10 @@ void NodeState::Changed(const Place& place) {
 
 PlaceEntry NodeState::EntryOf(const Place& place) {
   PlaceEntry entry{place.desired, place.observed};
-  for (const auto& [slot, incarnation] : place.newest) {
-    v1::DesiredProcess* const newest = entry.desired.add_processes();
-    newest->set_slot(slot);
-    newest->set_incarnation(incarnation);
+  for (const auto& [slot, incarnation] : place.begun) {
+    v1::DesiredProcess* const begun = entry.desired.add_processes();
+    begun->set_slot(slot);
+    begun->set_incarnation(incarnation);
   }
   return entry;
 }

@@ -37,7 +37,7 @@ absl::StatusOr<NodeState::Running> NodeState::FindRunning(const ProcessId& id,
     return absl::FailedPreconditionError(
         absl::StrCat("process ", id.ToText(), " does not run"));
   }
-  const uint64_t newest = place.newest.at(id.slot);
+  const uint64_t newest = NewestOf(place, id.slot);
   if (newest != id.incarnation) {
     return absl::FailedPreconditionError(
         absl::StrCat("incarnation ", id.incarnation, " is stale: slot ",

@@ -19,7 +19,7 @@ namespace cohort::worker {
 
 // What NodeState knows of a place, as it survives the daemon.
 struct PlaceEntry {
-  // Its processes are, of each slot, the newest incarnation that was here.
+  // Its processes are, of each slot, the newest incarnation that was begun.
   v1::DesiredPlace desired;
   v1::ObservedPlace observed;  // without processes
 };

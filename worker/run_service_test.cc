@@ -133,13 +133,14 @@ TEST_F(RunServiceTest, AReaderThatLagsGetsTheNewestOnly) {
   v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
   Run(want);
   const auto watch = Open(Id(0), Id(0));
+  for (int i = 0; i < 50'000; ++i) want.add_members(1'000 + i);
   for (int epoch = 8; epoch < 100; ++epoch) {
     want.set_epoch(epoch);
     Apply(want);
   }
   Turn();
   ASSERT_FALSE(watch->told.empty());
-  EXPECT_LE(watch->told.size(), 3u);
+  EXPECT_LT(watch->told.size(), 10u);
   EXPECT_EQ(watch->told.back().epoch(), 99);
 }
 

@@ -82,7 +82,8 @@ absl::Duration Machine::Between(absl::Duration low, absl::Duration high) {
 // ---- keepers ----
 
 void Machine::Begin(const v1::DesiredPlace& wanted,
-                    const std::vector<ProcessId>& which) {
+                    const std::vector<ProcessId>& which,
+                    const std::string& generation) {
   v1::DesiredPlace place = wanted;
   if (parts_.flaw == Flaw::kForgesRestore && place.has_restore()) {
     place.mutable_restore()->set_step(999);
@@ -98,13 +99,14 @@ void Machine::Begin(const v1::DesiredPlace& wanted,
       for (std::string& gpu : *process.mutable_gpu_ids())
         gpu = name() + "-gpu0";
     }
-    BeginOne(place, process);
+    BeginOne(place, process, generation);
   }
   CheckHolds();
 }
 
 void Machine::BeginOne(const v1::DesiredPlace& place,
-                       const v1::DesiredProcess& desired) {
+                       const v1::DesiredProcess& desired,
+                       const std::string& generation) {
   auto process = std::make_shared<Process>();
   process->place = place;
   process->desired = desired;
@@ -117,8 +119,8 @@ void Machine::BeginOne(const v1::DesiredPlace& place,
     }
     return;
   }
-  CheckIncarnation(*process);
-  begun_[process->id] = place.epoch();
+  CheckIncarnation(*process, generation);
+  begun_[generation][process->id] = place.epoch();
   keepers_[process->id.attempt].processes[process->id] = process;
   process->alive = true;
   process->started_at = clock_.Monotonic();
@@ -447,22 +449,23 @@ void Machine::CheckHolds() {
 }
 
 // PR-1, PR-2 and PR-3, as the machine sees them.
-void Machine::CheckIncarnation(const Process& starting) {
+void Machine::CheckIncarnation(const Process& starting,
+                               const std::string& generation) {
   const ProcessId& id = starting.id;
-  if (begun_.contains(id)) {
-    return Violate(
-        absl::StrCat("PR-2: process ", id.ToText(), " is begun twice"));
-  }
-  for (auto it = begun_.lower_bound({id.attempt, id.slot, 0});
-       it != begun_.end() && it->first.attempt == id.attempt &&
-       it->first.slot == id.slot;
-       ++it) {
-    const auto& [before, epoch] = *it;
-    const Shared process = Find(before);
-    if (process != nullptr && !process->ended) {
+  for (const Shared& other : All()) {
+    if (other->id.attempt == id.attempt && other->id.slot == id.slot &&
+        !other->ended) {
       Violate(absl::StrCat("PR-1: process ", id.ToText(), " begins while ",
-                           before.ToText(), " lives"));
+                           other->id.ToText(), " lives"));
     }
+  }
+  // A head with a store that was restored counts from its backup on.
+  const std::map<ProcessId, int64_t>& begun = begun_[generation];
+  if (begun.contains(id)) {
+    Violate(absl::StrCat("PR-2: process ", id.ToText(), " is begun twice"));
+  }
+  for (const auto& [before, epoch] : begun) {
+    if (before.attempt != id.attempt || before.slot != id.slot) continue;
     if (before.incarnation > id.incarnation ||
         epoch >= starting.place.epoch()) {
       Violate(absl::StrCat("PR-3: process ", id.ToText(), " of epoch ",

@@ -94,9 +94,10 @@ class Machine {
   // Who hears of keepers' events from now on; null: nobody.
   void SetDaemon(Tell tell, TellMetrics metrics);
 
-  // Of `place`, which has all that are wanted there, those in `which`.
-  void Begin(const v1::DesiredPlace& place,
-             const std::vector<ProcessId>& which);
+  // Of `place`, which has all that are wanted there, those in `which`; by order
+  // of a head of `generation`.
+  void Begin(const v1::DesiredPlace& place, const std::vector<ProcessId>& which,
+             const std::string& generation);
   // What an Adopt finds; nothing when there is no directory.
   std::optional<std::vector<worker::ProcessKey>> KnownOf(
       const AttemptId& attempt) const;
@@ -131,7 +132,8 @@ class Machine {
   using Shared = std::shared_ptr<Process>;  // its keeper and its timers
 
   void BeginOne(const v1::DesiredPlace& place,
-                const v1::DesiredProcess& desired);
+                const v1::DesiredProcess& desired,
+                const std::string& generation);
   void Run(const Shared& process);
   void Train(const Shared& process);
   void TrainStep(const Shared& process);
@@ -149,7 +151,7 @@ class Machine {
   void CheckMayEnd(const ProcessId& id);
   void CheckHolds();
   void CheckRestore(const v1::DesiredPlace& starting);
-  void CheckIncarnation(const Process& starting);
+  void CheckIncarnation(const Process& starting, const std::string& generation);
   absl::Duration Between(absl::Duration low, absl::Duration high);
   std::vector<Shared> Living() const;
 
@@ -163,8 +165,9 @@ class Machine {
   TellMetrics tell_metrics_;
   int64_t next_pid_ = 1000;
   std::map<AttemptId, Keeper> keepers_;
-  // Also those that were removed since, with the epoch.
-  std::map<ProcessId, int64_t> begun_;
+  // Also those that were removed since, by the store generation whose head
+  // ordered it, with the epoch.
+  std::map<std::string, std::map<ProcessId, int64_t>> begun_;
   std::string violation_;
 };
 

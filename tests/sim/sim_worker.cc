@@ -108,9 +108,10 @@ class WorkerDaemon::Host final : public worker::ProcessHost {
     const uint64_t ms_max = world_.random.Below(10) == 0 ? 2000 : 20;
     process_.PostAfter(absl::Milliseconds(world_.random.Below(ms_max)),
                        [this, place, which = std::move(which),
+                        generation = machine_.binding->generation(),
                         done = std::move(done)]() mutable {
                          std::move(done)(absl::OkStatus());
-                         machine_.Begin(place, which);
+                         machine_.Begin(place, which, generation);
                        });
   }
 
