@@ -237,8 +237,9 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
         continue;
       }
       for (const head::Process& process : record.processes) {
-        if (process.node != id || process.over() || process.leaving ||
-            process.retired) {
+        // One that has exited is as good as gone.
+        if (process.node != id || process.state >= v1::PROCESS_STATE_EXITED ||
+            process.leaving || process.retired) {
           continue;
         }
         return absl::StrCat("DR-2: something is on ", node.name,
