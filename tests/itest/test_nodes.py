@@ -173,24 +173,28 @@ class Nodes(cluster.ClusterTest):
         self.assertLessEqual(len(left), 2, left)
 
     def harm_spec(self, harm):
-        """Of a rank whose worker is away: it may not run beside its next one."""
+        """Of a rank whose worker is away: its keeper knows it all the same."""
         c = self.cluster("--num-cpus", "2", node_timeout="60s")
         job = c.submit("--cpus", "2", "--", "sleep", "1000")
         self.await_running(c, job)
-        old = cluster.descendants() - {c.head.pid, c.workers["w0"].pid}
+        (pid,) = c.rank_pids(job).values()
         c.kill_worker("w0")
         (spec,) = (self.sandbox.dir / "w0/keepers").glob("*/*.spec")
         spec.chmod(0o600)
         harm(spec)
         c.start_worker("w0")
-        cluster.until("it runs again", lambda: (
-            c.job(job)["attempt"], c.job(job)["state"]) == (2, "RUNNING"))
-        self.assertFalse([pid for pid in old if cluster.alive(pid)])
+        cluster.until("its worker has taken it back",
+                      lambda: "keeper_adopt" in self.log("w0"))
+        self.await_running(c, job)
+        self.assertEqual(c.job(job)["attempt"], 1)
+        self.assertTrue(cluster.alive(pid))
+        c.run("jobs", "stop", job)
+        cluster.until("it was ended", lambda: not cluster.alive(pid))
 
-    def test_a_rank_whose_spec_is_gone_ends_first(self):
+    def test_a_rank_whose_spec_is_gone_runs_on(self):
         self.harm_spec(lambda spec: spec.unlink())
 
-    def test_a_rank_whose_spec_is_damaged_ends_first(self):
+    def test_a_rank_whose_spec_is_damaged_runs_on(self):
         self.harm_spec(lambda spec: spec.write_bytes(spec.read_bytes()[:-1]))
 
     def test_a_name_that_means_two_nodes_is_refused(self):
