@@ -444,6 +444,8 @@ void LocalProcessHost::Forget(const ProcessId& process, Done done) {
       [this, process, done = std::move(done)](absl::Status status) mutable {
         disk_.Post([this, process, status = std::move(status),
                     done = std::move(done)]() mutable {
+          // One that was never begun, in a place without a keeper.
+          if (absl::IsFailedPrecondition(status)) status = absl::OkStatus();
           status.Update(RemoveTree(directories_.RankCredential(process)));
           status.Update(journal_.Remove(process));
           Answer(std::move(done), std::move(status));
