@@ -351,6 +351,9 @@ class ClusterState {
   GangRequest RequestForSlots(const JobRecord& job,
                               const AttemptRecord& attempt,
                               const SlotAsk& ask) const;
+  // Slots that stand in line ask for what suits those that live now.
+  void AskAgain(const JobRecord& job, const AttemptRecord& attempt,
+                const SlotAsk& ask);
   // Those whose back-off is over stand in line, at most `most`.
   void AdmitDueSlots(size_t most);
   // What slots of a job that runs wait for; empty: none does.

@@ -65,7 +65,10 @@ void ClusterState::AskForSlots(const JobRecord& job,
     at = known.erase(at);
   }
   for (const SlotAsk& ask : asks) {
-    if (!known.emplace(ask.first, ask.count).second) continue;
+    if (!known.emplace(ask.first, ask.count).second) {
+      AskAgain(job, attempt, ask);
+      continue;
+    }
     const absl::Duration delay = DelayOf(job, attempt, ask);
     if (delay > absl::ZeroDuration()) {
       slots_due_.Set({job.id, ask.first}, clock_.Monotonic() + delay);
@@ -74,6 +77,15 @@ void ClusterState::AskForSlots(const JobRecord& job,
     }
   }
   if (known.empty()) slot_asks_.erase(job.id);
+}
+
+void ClusterState::AskAgain(const JobRecord& job, const AttemptRecord& attempt,
+                            const SlotAsk& ask) {
+  if (!line_.Contains({job.id, ask.first})) return;
+  GangRequest request = RequestForSlots(job, attempt, ask);
+  if (request == line_.RequestFor({job.id, ask.first})) return;
+  line_.Remove(job, ask.first);
+  line_.AddSlots(job, ask.first, std::move(request));
 }
 
 void ClusterState::AdmitDueSlots(size_t most) {
@@ -222,8 +234,10 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
         "not_resizable");
   }
   if (HasEnded(job->state) || job->state == v1::JOB_STATE_STOPPING) {
-    return refuse(absl::StrCat("it is ", EnumText(job->state)),
-                  "not_resizable");
+    return refuse(
+        absl::StrCat(HasEnded(job->state) ? "it has ended: " : "it is ",
+                     EnumText(job->state)),
+        "not_resizable");
   }
   const AttemptRecord* const last = attempts_.LastOf(id);
   if (last != nullptr && last->orphaned()) {

@@ -300,6 +300,26 @@ TEST_F(RestartPolicyTest, StrictSpreadHoldsForASlotThatIsFilledAgain) {
   EXPECT_NE(Slot(job, 0).node, Slot(job, 1).node);
 }
 
+TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
+  Registration first = Node(a_, 2);
+  first.labels["rack"] = "r1";
+  Join(first);
+  JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
+  spec.mutable_run()->set_retry_delay_us(1'000'000);
+  spec.mutable_scaling()->set_topology_level("rack");
+  spec.mutable_scaling()->set_topology_required(true);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Fail(job, 0);
+  Fail(job, 1);
+  Run(SubmitJob(Spec(1, 1)));  // takes half of the place meanwhile
+  Registration second = Node(b_, 1);
+  second.labels["rack"] = "r2";
+  Join(second);
+  Pass(absl::Seconds(2), {a_, b_});
+  EXPECT_NE(Slot(job, 0).waits(), Slot(job, 1).waits());
+}
+
 TEST_F(RestartPolicyTest, ASlotStandsBeforeNewJobsOfItsPriority) {
   Join(a_, 1);
   JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
