@@ -378,7 +378,7 @@ void AddHolders(const std::string& resource, const Holdings& holdings,
 
 bool LabelsFit(const NodeSnapshot& node, const GangRequest& request) {
   return LabelsAllow(node.labels, request.selector) &&
-         NameAllows(node.name, request.selector) &&
+         HostAllows(node, request.selector) &&
          (!InOneDomain(request) ||
           node.labels.contains(request.topology.level));
 }

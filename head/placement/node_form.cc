@@ -155,12 +155,21 @@ bool LabelsAllow(const Labels& labels, const LabelSelector& selector) {
                      });
 }
 
-bool NameAllows(const std::string& name, const LabelSelector& selector) {
+bool HostAllows(const NodeSnapshot& node,
+                const LabelSelector::Requirement& requirement) {
+  if (requirement.key != kHostLevel) return true;
+  const std::string id = node.id.ToHex();
+  const bool by_name = requirement.HoldsFor(&node.name);
+  const bool by_id = requirement.HoldsFor(&id);
+  return requirement.op == LabelSelector::Operator::kNotIn ? by_name && by_id
+                                                           : by_name || by_id;
+}
+
+bool HostAllows(const NodeSnapshot& node, const LabelSelector& selector) {
   const auto& all = selector.requirements();
   return std::all_of(all.begin(), all.end(),
-                     [&name](const LabelSelector::Requirement& requirement) {
-                       return requirement.key != kHostLevel ||
-                              requirement.HoldsFor(&name);
+                     [&node](const LabelSelector::Requirement& requirement) {
+                       return HostAllows(node, requirement);
                      });
 }
 
@@ -236,8 +245,14 @@ std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
     const auto found = node.labels.find(key);
     return found == node.labels.end() ? nullptr : &found->second;
   };
-  if (const auto* requirement = request.selector.FirstFailing(label)) {
-    misfits.push_back({By::kLabel, requirement->ToString(), {}});
+  for (const auto& requirement : request.selector.requirements()) {
+    if (requirement.key == kHostLevel
+            ? HostAllows(node, requirement)
+            : requirement.HoldsFor(label(requirement.key))) {
+      continue;
+    }
+    misfits.push_back({By::kLabel, requirement.ToString(), {}});
+    break;
   }
   const std::string& level = request.topology.level;
   if (request.topology.required && label(level) == nullptr) {

@@ -101,8 +101,8 @@ bool IsAccelerator(absl::string_view model, absl::string_view type);
 bool SelectsByName(const LabelSelector& selector);
 // The requirements on labels hold, those on `host` aside.
 bool LabelsAllow(const Labels& labels, const LabelSelector& selector);
-// Those on `host` hold.
-bool NameAllows(const std::string& name, const LabelSelector& selector);
+// Those on `host` hold: of the node's name, or of its id in hex.
+bool HostAllows(const NodeSnapshot& node, const LabelSelector& selector);
 // Workers that fit, at most `most` and kRanksPerNodeMax; on an idle one.
 // Workers are equal, so this is exact: any way of filling the node reaches it.
 int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,

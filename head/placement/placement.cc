@@ -278,7 +278,7 @@ Refusal WhyNotNow(const PlacementIndex& nodes, const GangRequest& request) {
 int64_t GainedWorkers(const GangRequest& request, const NodeSnapshot& node,
                       const NodeForm* before, const NodeForm& after) {
   if (!LabelsAllow(node.labels, request.selector) ||
-      !NameAllows(node.name, request.selector)) {
+      !HostAllows(node, request.selector)) {
     return 0;
   }
   const TopologyWish& wish = request.topology;

@@ -181,7 +181,7 @@ NodeGroup PlacementIndex::SelectedByName(const LabelSelector& selector) const {
   NodeGroup group;
   const auto add = [&](const NodeId& id) {
     const Node& node = *nodes_.at(id);
-    if (NameAllows(node.snapshot.name, selector)) {
+    if (HostAllows(node.snapshot, selector)) {
       group.Add(node.form.get(), node.labels, &node.snapshot);
     }
   };
@@ -191,12 +191,16 @@ NodeGroup PlacementIndex::SelectedByName(const LabelSelector& selector) const {
         requirement.op != LabelSelector::Operator::kIn) {
       continue;
     }
+    std::set<NodeId> selected;
     for (const std::string& name : requirement.values) {
       for (auto at = names_.lower_bound({name, NodeId()});
            at != names_.end() && at->first == name; ++at) {
-        add(at->second);
+        selected.insert(at->second);
       }
+      const auto id = NodeId::FromHex(name);
+      if (id.ok() && nodes_.contains(*id)) selected.insert(*id);
     }
+    for (const NodeId& id : selected) add(id);
     return group;
   }
   for (const auto& [id, node] : nodes_) add(id);

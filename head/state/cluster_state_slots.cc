@@ -114,9 +114,8 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
                                                ? LabelSelector::Operator::kNotIn
                                                : LabelSelector::Operator::kIn,
                                      .values = {}};
-    for (const NodeId& node : living) {
-      hosts.values.push_back(nodes_.Find(node)->name);
-    }
+    // By their ids: two nodes may have one name.
+    for (const NodeId& node : living) hosts.values.push_back(node.ToHex());
     std::sort(hosts.values.begin(), hosts.values.end());
     request.selector.Add(std::move(hosts));
   } else if (InOneDomain(request)) {
