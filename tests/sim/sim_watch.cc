@@ -24,6 +24,14 @@ using head::NodeRecord;
 // A tick, and the moment until the head is looked at.
 constexpr absl::Duration kDeadlineSlack = absl::Seconds(1);
 
+// Whether a process of the attempt has its place on the node.
+bool LivesOn(const AttemptRecord& attempt, const NodeId& node) {
+  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
+                     [&](const head::Process& process) {
+                       return process.node == node && !process.over();
+                     });
+}
+
 // Whether `job` takes one of its array's places.
 bool TakesPlace(const ClusterState& state, const JobRecord& job,
                 const std::function<bool(const JobRecord&)>& in_line) {
@@ -152,7 +160,9 @@ std::string NodeWatch::Check(const ClusterState& state) {
                .drain = node.drain,
                .attempts = {}};
     for (const AttemptId& attempt : state.attempts().OnNode(id)) {
-      now.attempts.insert(attempt);
+      if (LivesOn(*state.attempts().Find(attempt), id)) {
+        now.attempts.insert(attempt);
+      }
     }
     const auto [closed, first] = closed_.try_emplace(id);
     // Closed for another reason, it may have been open in between.
@@ -163,8 +173,8 @@ std::string NodeWatch::Check(const ClusterState& state) {
                          closed->second.drain == node.drain;
     for (const AttemptId& attempt : now.attempts) {
       if (!is_same || closed->second.attempts.contains(attempt)) continue;
-      return absl::StrCat("DR-1: something new was placed on ", node.name,
-                          ", which takes nothing");
+      return absl::StrCat("DR-1: attempt ", attempt.ToHex(), " was placed on ",
+                          node.name, ", which takes nothing");
     }
     closed->second = std::move(now);
   }
