@@ -1,6 +1,7 @@
-// What one change of membership costs the head: a rank of a gang on two nodes
-// dies, under restart policy `one`, whose slot is filled again, and under
-// `all`, whose gang ends.  Rows and pushes are to be the same for every size.
+// What one change of membership costs the head: a rank dies of a gang that has
+// 50 ranks a node, or lies on two, under restart policy `one`, whose slot is
+// filled again, and under `all`, whose gang ends.  Rows are to be the same for
+// every size, messages one a node.
 
 #include <algorithm>
 #include <cstddef>
@@ -170,8 +171,8 @@ void BenchDeath(bench::Report& report, const bench::Flags& flags, int workers,
   const int runs = flags.quick ? 5 : 25;
   for (int run = 0; run < runs; ++run) {
     CountedState state;
-    state.Join(workers);
-    state.Join(workers);
+    const int nodes = std::max(2, workers / 50);
+    for (int node = 0; node < nodes; ++node) state.Join(workers / nodes);
     const JobId job = state.Run(workers, policy);
     state.Take();
     const absl::Time start = absl::Now();
