@@ -17,6 +17,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
 #include "head/store/enum_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
