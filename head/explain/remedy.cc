@@ -168,7 +168,8 @@ class RequestChanges {
   void FindLess() {
     std::vector<std::pair<double, Remedy>> all;
     for (const ResourceSet::Entry& need : request_.per_worker) {
-      const auto& [name, asked] = need;
+      const std::string& name = need.first;
+      const Amount asked = need.second;
       const int64_t step = StepOf(need).ten_thousandths();
       Remedy less = Changed("LESS_OF_RESOURCE");
       Amount left;
