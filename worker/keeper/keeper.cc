@@ -211,8 +211,8 @@ std::string Keeper::Begin(const std::vector<ProcessKey>& keys,
       if (error.empty()) (*begun)[index] = std::move(process);
     }
     if (error.empty() && LiveCount() + begun->size() > kProcessesMax) {
-      error = "a keeper runs at most " + std::to_string(kProcessesMax) +
-              " processes";
+      error = "too many processes: a keeper runs at most " +
+              std::to_string(kProcessesMax);
     }
     if (!error.empty()) break;
   }
