@@ -698,6 +698,18 @@ TEST_F(ClusterStateTest, EventsOfAnAttemptNameItsNodes) {
   EXPECT_GE(of_gang, 2);
 }
 
+TEST_F(ClusterStateTest, WhatThisBuildDoesNotKnowGetsIntoNoRow) {
+  Join(a_, 1);
+  const JobId job = SubmitJob(Spec(1, 1));
+  Run(job);
+  v1::ObservedPlace place = Exited(job, a_, 0);
+  v1::ExitStatus& exit = *place.mutable_processes(0)->mutable_exit();
+  exit.GetReflection()->MutableUnknownFields(&exit)->AddVarint(99, 1);
+  Say(a_, place);
+  Reload();
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(ClusterStateTest, EventsOfAnAttemptThatWasLostNameItsNode) {
   Join(a_, 1);
   const JobId job = SubmitJob(Spec(1, 1));
