@@ -158,7 +158,7 @@ struct JobSpec {
 // head can run as written: no command, workers out of range, and the like.
 absl::Status ValidateJobSpec(const JobSpec& spec);
 
-// ---- what they are told: the head's own messages ----
+// ---- what the head answers ----
 
 using Job = v1::Job;
 using JobState = v1::JobState;

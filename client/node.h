@@ -5,7 +5,7 @@
 
 #include "cohort/v1/cluster.pb.h"
 
-// What users are told about the cluster: the head's own messages.
+// Nodes, devices and the cluster as the head describes them.
 namespace cohort {
 
 using Node = v1::Node;
