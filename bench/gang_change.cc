@@ -19,6 +19,7 @@
 #include "common/real_clock.h"
 #include "head/state/cluster_state.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/no_links.h"
 #include "head/testing/observed_places.h"
 
 namespace cohort {
@@ -30,7 +31,7 @@ using head::Stage;
 using head::Transition;
 
 // A head's state whose rows and pushes are counted; nothing is stored.
-class CountedState final : private head::NodeLinks, private head::JobWatchers {
+class CountedState final : private head::NoLinks {
  public:
   CountedState() : state_(Limits(), clock_, random_, *this, *this, {}) {
     Transition transition;
@@ -143,12 +144,6 @@ class CountedState final : private head::NodeLinks, private head::JobWatchers {
                    const std::vector<v1::DesiredPlace>& places) override {
     counts_.pushes += places.size();
   }
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<head::SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<head::Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 
   MachineClock clock_;
   SeededRandom random_{1};

@@ -18,6 +18,7 @@
 #include "head/state/cluster_state.h"
 #include "head/store/commit.h"
 #include "head/store/rocksdb_store.h"
+#include "head/testing/no_links.h"
 
 namespace cohort::bench {
 
@@ -51,7 +52,7 @@ class NotingStore final : public head::Store {
 //
 // Methods are for the strand, but for the constructor, the destructor and
 // OnStrand.
-class SimHead final : private head::NodeLinks, private head::JobWatchers {
+class SimHead final : private head::NoLinks {
  public:
   // What the nodes hear, after the commit.
   using OnDesired =
@@ -80,12 +81,6 @@ class SimHead final : private head::NodeLinks, private head::JobWatchers {
  private:
   void SendDesired(const NodeId& node, uint64_t incarnation,
                    const std::vector<v1::DesiredPlace>& places) override;
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<head::SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<head::Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 
   const OnDesired on_desired_;
   MachineClock clock_;

@@ -123,8 +123,8 @@ void KeeperClient::Forget(const std::string& keeper,
     KeeperLink* const link = LinkOf(keeper);
     Answer(std::move(done), link != nullptr
                                 ? link->Forget(which)
-                                : absl::FailedPreconditionError(absl::StrCat(
-                                      "keeper ", keeper, " was not adopted")));
+                                : absl::NotFoundError(absl::StrCat(
+                                      "there is no keeper ", keeper)));
   });
 }
 

@@ -113,8 +113,9 @@ class KeeperHost {
                     std::vector<ProcessKey> which) = 0;
 
   // Drops the records of processes that have ended; not their logs.
-  // FailedPrecondition, and none is dropped, when one has not ended or the
-  // keeper was not adopted.  OK for those that are unknown.
+  // FailedPrecondition, and none is dropped, when one has not ended; NotFound
+  // when the keeper was neither begun nor adopted.  OK for those that are
+  // unknown.
   virtual void Forget(const std::string& keeper, std::vector<ProcessKey> which,
                       DoneCallback done) = 0;
 

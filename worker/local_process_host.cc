@@ -68,9 +68,7 @@ std::vector<std::string> DevicesOf(const v1::DesiredProcess& process) {
 }
 
 // Only whole gangs meet in one.
-bool HasArena(const v1::DesiredPlace& place) {
-  return place.restart() <= v1::RESTART_POLICY_ALL;
-}
+bool HasArena(const v1::DesiredPlace& place) { return IsGang(place); }
 
 }  // namespace
 
@@ -445,7 +443,7 @@ void LocalProcessHost::Forget(const ProcessId& process, Done done) {
         disk_.Post([this, process, status = std::move(status),
                     done = std::move(done)]() mutable {
           // One that was never begun, in a place without a keeper.
-          if (absl::IsFailedPrecondition(status)) status = absl::OkStatus();
+          if (absl::IsNotFound(status)) status = absl::OkStatus();
           status.Update(RemoveTree(directories_.RankCredential(process)));
           status.Update(journal_.Remove(process));
           Answer(std::move(done), std::move(status));

@@ -458,7 +458,7 @@ void NodeState::NoteDeviceFault(const std::string& device,
         });
     if (!has_it) continue;
     // A gang ends as a whole: its others fail by this, not by themselves.
-    const bool all = place.desired.restart() <= v1::RESTART_POLICY_ALL;
+    const bool all = IsGang(place.desired);
     for (auto& [key, process] : place.processes) {
       if (IsBegun(process.observed) &&
           (all || HasDevice(process.desired, device))) {

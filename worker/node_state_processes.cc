@@ -32,10 +32,6 @@ bool IsEnding(const v1::DesiredProcess& desired) {
   return desired.goal() == v1::GOAL_STOP || desired.goal() == v1::GOAL_FORGET;
 }
 
-bool IsGang(const v1::DesiredPlace& desired) {
-  return desired.restart() <= v1::RESTART_POLICY_ALL;
-}
-
 // What the process keeps of its place: not what is launched.
 v1::DesiredPlace BegunWith(const v1::DesiredPlace& place,
                            const v1::DesiredProcess& process) {

@@ -131,6 +131,11 @@ class ProcessHost {
       absl::AnyInvocable<void(std::string) &&> done) = 0;
 };
 
+// Whether the place's processes begin and end together.
+inline bool IsGang(const v1::DesiredPlace& place) {
+  return place.restart() <= v1::RESTART_POLICY_ALL;
+}
+
 // As keepers name it.
 inline ProcessKey KeyOf(const ProcessId& process) {
   return {.attempt = process.attempt.ToHex(),

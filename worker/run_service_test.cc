@@ -30,7 +30,11 @@ class RunServiceTest : public NodeStateTest {
   };
 
   RunServiceTest() { network_.Listen("sock", &router_); }
-  ~RunServiceTest() override { clock_.AdvanceBy(absl::Seconds(1)); }
+  ~RunServiceTest() override {
+    // What a stream calls keeps its watch, which keeps the stream.
+    for (const auto& watch : watches_) watch->stream.reset();
+    clock_.AdvanceBy(absl::Seconds(1));
+  }
 
   std::unique_ptr<rpc::Channel> ChannelOf(const ProcessId& id) {
     return network_.Connect("rank", "sock",
@@ -39,7 +43,7 @@ class RunServiceTest : public NodeStateTest {
   // With the credential of `as`.
   std::shared_ptr<Watch> Open(const ProcessId& id, const ProcessId& as) {
     channels_.push_back(ChannelOf(as));
-    auto watch = std::make_shared<Watch>();
+    const auto watch = watches_.emplace_back(std::make_shared<Watch>());
     watch->stream = rpc::OpenStream<v1::WatchRequest, v1::WatchResponse>(
         *channels_.back(), rpc::kWatchRun,
         {.deadline = absl::InfiniteDuration()}, clock_,
@@ -92,6 +96,7 @@ class RunServiceTest : public NodeStateTest {
                      return absl::StrCat("/r/attempt-1.", begun.epoch());
                    }}};
   std::vector<std::unique_ptr<rpc::Channel>> channels_;
+  std::vector<std::shared_ptr<Watch>> watches_;
 };
 
 TEST_F(RunServiceTest, AWatchSaysAtOnceWhereTheProcessStands) {

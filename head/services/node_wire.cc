@@ -106,8 +106,6 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   }
   registration.build = wire.protocol().build();
   registration.observed = wire.observed();
-  // What this build does not know may not get into rows.
-  registration.observed.DiscardUnknownFields();
   registration.observed.set_full(true);
   registration.leaving = wire.leaving();
   registration.unfit = Cut(wire.unfit(), kUnfitBytesMax);

@@ -42,7 +42,7 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
         job.checkpoints.back().step() >= checkpoint.step()) {
       continue;
     }
-    job.checkpoints.push_back(checkpoint);
+    job.checkpoints.push_back(WithoutUnknown(checkpoint));
     outcome.job_changed = true;
     outcome.notes.push_back(
         {"checkpoint_committed",

@@ -170,11 +170,8 @@ std::vector<std::string> ClusterState::TrimPackages(
 // ---- what nodes have ----
 
 absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
-                                   const v1::Observed& told,
+                                   const v1::Observed& observed,
                                    Transition& transition) {
-  // What this build does not know may not get into rows.
-  v1::Observed observed = told;
-  observed.DiscardUnknownFields();
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->incarnation != incarnation ||
       record->state == v1::NODE_STATE_DEAD) {

@@ -218,7 +218,7 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
   if (job == nullptr && jobs_.arrays().Find(id) != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "job ", id.ToText(), " is an array: resize its elements one by one (",
-        id.ToText(), "_0, ...)"));
+        id.ToText(), ".0, ...)"));
   }
   if (job == nullptr) return NoJob(id);
   const auto refuse = [&](absl::string_view why, const char* reason) {

@@ -19,6 +19,7 @@
 #include "head/state/rows.h"
 #include "head/store/rocksdb_store.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/no_links.h"
 
 namespace cohort::head {
 namespace {
@@ -31,9 +32,7 @@ constexpr int64_t kRoomOnDisk = 48 << 20;
 constexpr int kJobs = 8'000;
 constexpr size_t kJobBytes = 16'000;
 
-class HistoryStoreTest : public ::testing::Test,
-                         public NodeLinks,
-                         public JobWatchers {
+class HistoryStoreTest : public ::testing::Test, public NoLinks {
  protected:
   HistoryStoreTest() {
     limits_.history.jobs.bytes_max = kJobBytesMax;
@@ -94,15 +93,6 @@ class HistoryStoreTest : public ::testing::Test,
     }
     return bytes;
   }
-
-  void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<v1::DesiredPlace>&) override {}
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 
   TempDir dir_;
   ClusterLimits limits_;

@@ -19,6 +19,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/no_links.h"
 
 namespace cohort::head {
 namespace {
@@ -183,9 +184,7 @@ TEST_F(HistoryLineTest, AgeBeginsAnewWhereTooEarlyIsWorse) {
 // ---- a head's ----
 
 // A state over a memory store; each change is committed at once.
-class HistoryTest : public ::testing::Test,
-                    public NodeLinks,
-                    public JobWatchers {
+class HistoryTest : public ::testing::Test, public NoLinks {
  protected:
   HistoryTest() {
     for (HistoryCaps* caps : {&limits_.history.jobs, &limits_.history.events,
@@ -295,15 +294,6 @@ class HistoryTest : public ::testing::Test,
     }
     EXPECT_EQ(Level("jobs").bytes, bytes);
   }
-
-  void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<v1::DesiredPlace>&) override {}
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 
   ClusterLimits limits_;
   JumpyClock clock_;

@@ -31,6 +31,14 @@ ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place);
 std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
                                         const v1::ObservedProcess& process);
 
+// A part of it as a row may have it: fields that this build does not know, as
+// of a worker that is newer, would make a row that no start reads.
+template <typename Message>
+Message WithoutUnknown(Message part) {
+  part.DiscardUnknownFields();
+  return part;
+}
+
 // Something of it runs, or is about to.
 inline bool IsLive(const v1::ObservedProcess& process) {
   return process.state() >= v1::PROCESS_STATE_STARTING &&

@@ -412,7 +412,7 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
   if (has_ended && before < v1::PROCESS_STATE_EXITED) {
     outcome.slots.insert(process.slot);
     if (seen.has_exit()) {
-      process.exit = seen.exit();
+      process.exit = WithoutUnknown(seen.exit());
       process.exit->set_detail(
           Cut(seen.exit().detail(), limits_.detail_bytes_max));
     }
@@ -503,7 +503,7 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
                                    const v1::ObservedPlace& observed,
                                    RunOutcome& outcome) const {
   if (!job.spec->run().preflight() || !observed.has_preflight()) return;
-  v1::PreflightReport told = observed.preflight();
+  v1::PreflightReport told = WithoutUnknown(observed.preflight());
   // Of a newer worker's verdicts nothing is known but that it went on.
   if (!v1::PreflightVerdict_IsValid(told.verdict()) ||
       told.verdict() == v1::PREFLIGHT_VERDICT_UNSPECIFIED) {

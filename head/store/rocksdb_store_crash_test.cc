@@ -178,7 +178,8 @@ TEST(RocksdbStoreCrashTest, WithoutSyncTheSameCheckFails) {
       status = store.LiveOnce();
     }
     if (status.ok()) status = store.Finish();
-    if (!status.ok()) {
+    // Now and then what was torn is seen at the open: no proof of the check.
+    if (!status.ok() && !absl::IsDataLoss(status)) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal));
       return;
     }

@@ -16,6 +16,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/no_links.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/sim/sim_invariants.h"
 
@@ -23,19 +24,6 @@ namespace head = cohort::head;
 namespace v1 = cohort::v1;
 
 namespace {
-
-class Nobody final : public head::NodeLinks, public head::JobWatchers {
- public:
-  void SendDesired(const cohort::NodeId&, uint64_t,
-                   const std::vector<v1::DesiredPlace>&) override {}
-  void SendExchanges(const cohort::NodeId&, uint64_t,
-                     const std::vector<head::SharedExchange>&) override {}
-  void SendAcknowledge(const cohort::NodeId&, uint64_t,
-                       const std::vector<head::Acknowledged>&) override {}
-  void Disconnect(const cohort::NodeId&, uint64_t,
-                  const absl::Status&) override {}
-  void JobChanged(const cohort::JobId&) override {}
-};
 
 // Ids that the seeds know.
 std::string Id(char c) { return std::string(16, c); }
@@ -144,7 +132,7 @@ class World {
  private:
   cohort::ManualExecutor time_;
   cohort::SeededRandom random_{1};
-  Nobody nobody_;
+  head::NoLinks nobody_;
   head::MemoryDisk disk_;
   const cohort::NodeId node_;
   uint64_t incarnation_ = 0;

@@ -148,13 +148,18 @@ class Faults:
     def keeper(self, training):
         pids = training.pids()
         keeper = cluster.parent(pids[self.rng.choice([0, 1])])
+        if not keeper:
+            return  # The training was done: its end is checked as any.
         check(cluster.program_of(keeper) == "cohort-keeper",
               "a keeper is the parent of each rank")
         os.kill(keeper, signal.SIGKILL)
         training.starts_again(charged=False)
 
     def rank(self, training):
-        os.kill(training.pids()[self.rng.choice([0, 1])], signal.SIGKILL)
+        try:
+            os.kill(training.pids()[self.rng.choice([0, 1])], signal.SIGKILL)
+        except ProcessLookupError:
+            return  # As above.
         training.starts_again(charged=True)
 
     def pause(self, training):

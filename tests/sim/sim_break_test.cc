@@ -14,6 +14,7 @@
 #include "head/state/rows.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/no_links.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_invariants.h"
 #include "tests/sim/sim_watch.h"
@@ -78,9 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- what is wrong with a state ----
 
-class DoctoredStateTest : public ::testing::Test,
-                          public head::NodeLinks,
-                          public head::JobWatchers {
+class DoctoredStateTest : public ::testing::Test, public head::NoLinks {
  protected:
   DoctoredStateTest() {
     rows_.cluster =
@@ -133,16 +132,6 @@ class DoctoredStateTest : public ::testing::Test,
     return CheckState(
         head::ClusterState({}, time_, random_, *this, *this, rows_));
   }
-
-  // NodeLinks, JobWatchers.
-  void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<v1::DesiredPlace>&) override {}
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<head::SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<head::Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 
   SeededRandom random_{1};
   ManualExecutor time_;

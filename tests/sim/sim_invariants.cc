@@ -14,6 +14,7 @@
 #include "head/state/rows.h"
 #include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
+#include "head/testing/no_links.h"
 #include "head/testing/observed_places.h"
 
 namespace cohort::sim {
@@ -199,19 +200,6 @@ class Holds {
  private:
   std::map<std::pair<NodeId, std::string>, int64_t> devices_;
   std::map<NodeId, ResourceSet> sums_;
-};
-
-// Nobody: a rebuilt state that is only looked at.
-class NoLinks final : public head::NodeLinks, public head::JobWatchers {
- public:
-  void SendDesired(const NodeId&, uint64_t,
-                   const std::vector<v1::DesiredPlace>&) override {}
-  void SendExchanges(const NodeId&, uint64_t,
-                     const std::vector<head::SharedExchange>&) override {}
-  void SendAcknowledge(const NodeId&, uint64_t,
-                       const std::vector<head::Acknowledged>&) override {}
-  void Disconnect(const NodeId&, uint64_t, const absl::Status&) override {}
-  void JobChanged(const JobId&) override {}
 };
 
 template <typename Map, typename Records>
@@ -416,7 +404,7 @@ std::string CheckRebuilt(const ClusterState& state, head::MemoryDisk& disk,
   if (violation.empty()) violation = CompareJobs(state, rows->jobs);
   if (!violation.empty()) return violation;
   SeededRandom random(1);
-  NoLinks nobody;
+  head::NoLinks nobody;
   const ClusterState rebuilt(limits, clock, random, nobody, nobody,
                              *std::move(rows));
   return CompareDerived(state, rebuilt);
