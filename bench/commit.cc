@@ -83,10 +83,10 @@ class Submitter {
     event.set_request_id(job_.origin.request_id());
     event.set_job_id(IdBytes(job_.id));
     RequestRecord request;
-    request.principal = "bench";
-    request.request_id = std::string(job_.id.bytes());
-    request.body_hash = std::string(32, 'h');
-    request.answer = std::string(40, 'a');
+    request.set_principal("bench");
+    request.set_request_id(job_.id.bytes());
+    request.set_body_hash(std::string(32, 'h'));
+    request.set_answer(std::string(40, 'a'));
     transition.Put(cluster_);
     transition.Put(job_);
     transition.Put(SpecRecord{.id = job_.id, .spec = job_.spec});

@@ -15,8 +15,8 @@
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "rpc/loopback.h"
 #include "rpc/methods.h"
+#include "rpc/testing/loopback.h"
 #include "worker/log_reader.h"
 
 namespace cohort::worker {

@@ -9,8 +9,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "rpc/loopback.h"
 #include "rpc/methods.h"
+#include "rpc/testing/loopback.h"
 #include "worker/testing/node_state_fixture.h"
 
 namespace cohort::worker {

@@ -14,8 +14,8 @@
 #include "common/strand.h"
 #include "rpc/channel.h"
 #include "rpc/credential.h"
-#include "rpc/loopback.h"
 #include "rpc/router.h"
+#include "rpc/testing/loopback.h"
 
 namespace cohort::client {
 

@@ -41,7 +41,7 @@ bool SameReason(const v1::Blocker& a, const v1::Blocker& b) {
 }
 
 bool Holds(const WaitReasonRecord& record) {
-  return record.reason.until_us() == 0;
+  return record.reason().until_us() == 0;
 }
 
 int64_t BytesOf(const WaitReasonRecord& record) {
@@ -65,13 +65,13 @@ WaitHistory::WaitHistory(Limits limits, HistoryCaps caps, const Clock& clock,
   std::vector<HistoryLine<Key>::Loaded> kept;
   for (WaitReasonRecord& record : records) {
     const bool holds = Holds(record);
-    if (holds) open_.try_emplace(record.shape_key);
-    kept.push_back(
-        {{record.shape_key, record.number},
-         holds ? clock_.Wall() : absl::FromUnixMicros(record.reason.until_us()),
-         BytesOf(record)});
-    next_number_ = std::max(next_number_, record.number + 1);
-    shapes_[record.shape_key].emplace(record.number, std::move(record));
+    if (holds) open_.try_emplace(record.shape_key());
+    kept.push_back({{record.shape_key(), record.number()},
+                    holds ? clock_.Wall()
+                          : absl::FromUnixMicros(record.reason().until_us()),
+                    BytesOf(record)});
+    next_number_ = std::max(next_number_, record.number() + 1);
+    shapes_[record.shape_key()].emplace(record.number(), std::move(record));
   }
   std::stable_sort(kept.begin(), kept.end(),
                    [](const auto& a, const auto& b) { return a.at < b.at; });
@@ -122,17 +122,19 @@ void WaitHistory::Note(const std::string& shape_key, v1::Blocker blocker,
                        Transition& transition) {
   Cut(blocker);
   if (WaitReasonRecord* const last = Holding(shape_key)) {
-    if (SameReason(last->reason.blocker(), blocker)) return;
+    if (SameReason(last->reason().blocker(), blocker)) return;
     Close(*last, transition);
   }
-  WaitReasonRecord record{
-      .number = next_number_++, .shape_key = shape_key, .reason = {}};
+  WaitReasonRecord record;
+  record.set_number(next_number_++);
+  record.set_shape_key(shape_key);
   // As people are shown it, so that they can ask for it.
-  record.reason.set_since_us(1'000 * absl::ToUnixMillis(clock_.Wall()));
-  *record.reason.mutable_blocker() = std::move(blocker);
+  record.mutable_reason()->set_since_us(1'000 *
+                                        absl::ToUnixMillis(clock_.Wall()));
+  *record.mutable_reason()->mutable_blocker() = std::move(blocker);
   transition.Put(record);
-  kept_.Put({shape_key, record.number}, BytesOf(record));
-  shapes_[shape_key].emplace(record.number, std::move(record));
+  kept_.Put({shape_key, record.number()}, BytesOf(record));
+  shapes_[shape_key].emplace(record.number(), std::move(record));
 }
 
 void WaitHistory::CloseThoseGone(const WaitingLine& line,
@@ -165,9 +167,9 @@ WaitReasonRecord* WaitHistory::Holding(const std::string& shape_key) {
 }
 
 void WaitHistory::Close(WaitReasonRecord& record, Transition& transition) {
-  record.reason.set_until_us(absl::ToUnixMicros(clock_.Wall()));
+  record.mutable_reason()->set_until_us(absl::ToUnixMicros(clock_.Wall()));
   transition.Put(record);
-  const Key key(record.shape_key, record.number);
+  const Key key(record.shape_key(), record.number());
   kept_.Put(key, BytesOf(record));
   kept_.Renew(key);
 }
@@ -194,11 +196,12 @@ std::vector<const v1::WaitReason*> WaitHistory::Between(
   const auto shape = shapes_.find(shape_key);
   if (shape == shapes_.end()) return held;
   for (const auto& [number, record] : shape->second) {
-    if (record.reason.since_us() > absl::ToUnixMicros(to)) continue;
-    if (!Holds(record) && record.reason.until_us() < absl::ToUnixMicros(from)) {
+    if (record.reason().since_us() > absl::ToUnixMicros(to)) continue;
+    if (!Holds(record) &&
+        record.reason().until_us() < absl::ToUnixMicros(from)) {
       continue;
     }
-    held.push_back(&record.reason);
+    held.push_back(&record.reason());
   }
   return held;
 }

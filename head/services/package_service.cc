@@ -48,8 +48,8 @@ void PackageService::Begin(const v1::BeginPackageRequest& request,
   Enter(hash);
   // Its file may be gone or damaged all the same: then it comes again.
   packages_.Finish(
-      hash, record->size_bytes,
-      [self = self_, hash, size_bytes = record->size_bytes,
+      hash, record->size_bytes(),
+      [self = self_, hash, size_bytes = record->size_bytes(),
        reply = std::move(reply)](const absl::Status& status) mutable {
         if (*self == nullptr) return std::move(reply)(Gone());
         (*self)->Leave(hash);
@@ -158,7 +158,7 @@ void PackageService::Look(const std::string& hash,
                           absl::AnyInvocable<void() &&> done) {
   const PackageRecord* const record = Find(hash);
   if (record == nullptr) return std::move(done)();
-  packages_.Look(hash, record->size_bytes,
+  packages_.Look(hash, record->size_bytes(),
                  [self = self_, hash,
                   done = std::move(done)](const absl::Status& status) mutable {
                    if (*self != nullptr) (*self)->NoteLoss(hash, status);

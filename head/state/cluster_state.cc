@@ -137,11 +137,12 @@ void ClusterState::CompletePackage(const std::string& hash, int64_t size_bytes,
     return;
   }
   Change change;
-  const absl::Time now = clock_.Wall();
-  PackageRecord record{.hash = hash,
-                       .size_bytes = size_bytes,
-                       .completed_at = now,
-                       .unpinned_at = now};
+  const int64_t now_us = absl::ToUnixMicros(clock_.Wall());
+  PackageRecord record;
+  record.set_hash(hash);
+  record.set_size_bytes(size_bytes);
+  record.set_completed_at_us(now_us);
+  record.set_unpinned_at_us(now_us);
   change.Put(record);
   packages_.Add(std::move(record));
   AddEvent(EventOf("package_completed", absl::BytesToHexString(hash)), change);
@@ -693,7 +694,7 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   history_.Trim(change.may_forget, change);
   for (const RequestRecord& each :
        requests_.Trim(2 * change.requests.size() + change.may_forget)) {
-    change.Delete<RequestRecord>(each.principal, each.request_id);
+    change.Delete<RequestRecord>(each.principal(), each.request_id());
   }
   transition.Add(std::exchange(change.gone, {}));
   if (change.cluster) transition.Put(cluster_);

@@ -475,16 +475,17 @@ class ClusterState {
         const RequestRecord* earlier,
         requests_.Find(request.principal, request.request_id,
                        request.body_hash));
-    if (earlier != nullptr) return Id::FromBytes(earlier->answer);
+    if (earlier != nullptr) return Id::FromBytes(earlier->answer());
     Change change;
     change.principal = request.principal;
     change.request_id = request.request_id;
     COHORT_ASSIGN_OR_RETURN(const Id id, decide(change));
-    change.requests.push_back({.principal = request.principal,
-                               .request_id = request.request_id,
-                               .body_hash = request.body_hash,
-                               .answer = std::string(id.bytes()),
-                               .at = clock_.Wall()});
+    RequestRecord& row = change.requests.emplace_back();
+    row.set_principal(request.principal);
+    row.set_request_id(request.request_id);
+    row.set_body_hash(request.body_hash);
+    row.set_answer(std::string(id.bytes()));
+    row.set_at_us(absl::ToUnixMicros(clock_.Wall()));
     PlaceWaiting(change);
     Finish(change, transition);
     return id;

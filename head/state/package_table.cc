@@ -15,8 +15,8 @@ PackageTable::PackageTable(HistoryCaps caps, const Clock& clock)
     : unpinned_(caps, clock) {}
 
 void PackageTable::Add(PackageRecord record) {
-  std::string hash = record.hash;
-  unpinned_.Put(hash, record.size_bytes);
+  std::string hash = record.hash();
+  unpinned_.Put(hash, record.size_bytes());
   packages_[std::move(hash)].record = std::move(record);
 }
 
@@ -38,8 +38,8 @@ bool PackageTable::Unpin(const std::string& hash, absl::Time wall) {
   Entry& entry = packages_.at(hash);
   COHORT_CHECK(entry.pins > 0);
   if (--entry.pins > 0) return false;
-  entry.record.unpinned_at = wall;
-  unpinned_.Put(hash, entry.record.size_bytes);
+  entry.record.set_unpinned_at_us(absl::ToUnixMicros(wall));
+  unpinned_.Put(hash, entry.record.size_bytes());
   return true;
 }
 

@@ -15,7 +15,7 @@ class PackageTableTest : public ::testing::Test {
  protected:
   PackageTableTest() {
     PackageRecord record;
-    record.hash = "h";
+    record.set_hash("h");
     table_.Add(record);
   }
 
@@ -51,7 +51,8 @@ TEST_F(PackageTableTest, ForgetsAPackageAnHourAfterItsLastPin) {
   table_.Pin("h");
   time_.AdvanceBy(absl::Hours(2));
   EXPECT_TRUE(table_.Unpin("h", time_.Wall()));
-  EXPECT_EQ(table_.Find("h")->unpinned_at, time_.Wall());
+  EXPECT_EQ(table_.Find("h")->unpinned_at_us(),
+            absl::ToUnixMicros(time_.Wall()));
   time_.AdvanceBy(absl::Minutes(59));
   EXPECT_THAT(table_.Trim({}), IsEmpty());
   time_.AdvanceBy(absl::Minutes(1));
@@ -66,15 +67,15 @@ TEST_F(PackageTableTest, ForgetsTheOldestBeyondItsCountAndBytes) {
   table_.Pin("h");
   for (const char* hash : {"1", "2", "3", "4", "5"}) {
     PackageRecord record;
-    record.hash = hash;
-    record.size_bytes = 100;
+    record.set_hash(hash);
+    record.set_size_bytes(100);
     table_.Add(record);
   }
   table_.Touch("1");
   EXPECT_THAT(table_.Trim({}), ElementsAre("2", "3"));
   PackageRecord large;
-  large.hash = "6";
-  large.size_bytes = 900;
+  large.set_hash("6");
+  large.set_size_bytes(900);
   table_.Add(large);
   EXPECT_THAT(table_.Trim({}), ElementsAre("4", "5"));
   EXPECT_EQ(table_.Level().bytes, 1'000);

@@ -21,7 +21,7 @@ RequestTable::RequestTable(HistoryCaps caps, const Clock& clock)
 void RequestTable::Load(std::vector<RequestRecord> records) {
   std::stable_sort(records.begin(), records.end(),
                    [](const RequestRecord& a, const RequestRecord& b) {
-                     return a.at < b.at;
+                     return a.at_us() < b.at_us();
                    });
   for (RequestRecord& record : records) {
     const size_t bytes = StoredBytes(record);
@@ -35,7 +35,7 @@ absl::StatusOr<const RequestRecord*> RequestTable::Find(
   COHORT_RETURN_IF_ERROR(CheckRequestId(std::string(request_id)));
   const auto found = records_.find(Key(principal, request_id));
   if (found == records_.end()) return nullptr;
-  if (absl::string_view(found->body_hash) != body_hash) {
+  if (absl::string_view(found->body_hash()) != body_hash) {
     return SetReason(absl::AlreadyExistsError(absl::StrCat(
                          "the request id ", Quoted(request_id),
                          " was used for another request: take a new one")),

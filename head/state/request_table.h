@@ -50,7 +50,7 @@ class RequestTable {
   // Of principal and request id, which a record holds already.
   using Key = std::pair<absl::string_view, absl::string_view>;
   static Key KeyOf(const RequestRecord& record) {
-    return {record.principal, record.request_id};
+    return {record.principal(), record.request_id()};
   }
   struct Hash {
     using is_transparent = void;

@@ -23,10 +23,10 @@ using ::testing::SizeIs;
 
 RequestRecord Request(const std::string& id, const std::string& body) {
   RequestRecord record;
-  record.principal = "cluster";
-  record.request_id = id;
-  record.body_hash = body;
-  record.answer = absl::StrCat("answer to ", id);
+  record.set_principal("cluster");
+  record.set_request_id(id);
+  record.set_body_hash(body);
+  record.set_answer(absl::StrCat("answer to ", id));
   return record;
 }
 
@@ -52,7 +52,7 @@ TEST_F(RequestTableTest, GivesARepetitionTheFirstAnswer) {
   Add(table_, Request("r", "body"));
   const auto found = table_.Find("cluster", "r", "body");
   COHORT_ASSERT_OK(found);
-  EXPECT_EQ((*found)->answer, "answer to r");
+  EXPECT_EQ((*found)->answer(), "answer to r");
 }
 
 // RQ-1.
@@ -88,9 +88,9 @@ TEST_F(RequestTableTest, ForgetsAfterADayOfTheHeadsLife) {
 
 TEST_F(RequestTableTest, ForgetsTheOldestBeyondItsBound) {
   RequestRecord second = Request("2", "body");
-  second.at = absl::FromUnixSeconds(2);
+  second.set_at_us(2'000'000);
   RequestRecord first = Request("1", "body");
-  first.at = absl::FromUnixSeconds(1);
+  first.set_at_us(1'000'000);
   table_.Load({second, first});
   Add(table_, Request("3", "body"));
   Add(table_, Request("4", "body"));
@@ -99,8 +99,8 @@ TEST_F(RequestTableTest, ForgetsTheOldestBeyondItsBound) {
   time_.AdvanceBy(absl::Minutes(2));
   const auto gone = table_.Trim(1);
   ASSERT_THAT(gone, SizeIs(1));
-  EXPECT_EQ(gone[0].request_id, "1");
-  EXPECT_EQ(table_.Trim(10)[0].request_id, "2");
+  EXPECT_EQ(gone[0].request_id(), "1");
+  EXPECT_EQ(table_.Trim(10)[0].request_id(), "2");
   EXPECT_EQ(table_.size(), 3);
 }
 

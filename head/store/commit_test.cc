@@ -343,7 +343,7 @@ TEST_F(CommitTest, KeepsItsPromisesInAnySchedule) {
           event.set_number(++submitted);
           transition.Put(event);
           PackageRecord twin;  // its companion in the same transition
-          twin.hash = RowKey(submitted);
+          twin.set_hash(RowKey(submitted));
           transition.Put(twin);
           transition.Then(check(effects++, submitted));
           commit.Submit(std::move(transition));

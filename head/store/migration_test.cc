@@ -87,8 +87,9 @@ void Fill(MemoryDisk& disk, uint32_t schema) {
     event.set_number(n);
     event.set_namespace_("default");
     batch.push_back(ToWrite(event));
-    batch.push_back(
-        ToWrite(PackageRecord{.hash = absl::StrCat("h", n), .size_bytes = 0}));
+    PackageRecord package;
+    package.set_hash(absl::StrCat("h", n));
+    batch.push_back(ToWrite(package));
   }
   MemoryStore store(disk);
   COHORT_ASSERT_OK(store.Append(0, batch));
@@ -105,7 +106,7 @@ void ExpectEachRowOnce(MemoryDisk& disk) {
   const auto packages = LoadRecords<PackageRecord>(store);
   COHORT_ASSERT_OK(packages);
   for (const PackageRecord& package : *packages) {
-    EXPECT_EQ(package.size_bytes, 2);
+    EXPECT_EQ(package.size_bytes(), 2);
   }
 }
 

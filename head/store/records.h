@@ -13,7 +13,7 @@
 #include "google/protobuf/util/message_differencer.h"
 
 #include "cohort/v1/domain.pb.h"
-#include "cohort/v1/explain.pb.h"
+#include "cohort/v1/storage.pb.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -34,6 +34,10 @@ bool operator==(const Message& a, const Message& b) {
 }
 
 }  // namespace cohort::v1
+
+namespace cohort::storage::v1 {
+using cohort::v1::operator==;
+}
 
 namespace cohort::head {
 
@@ -320,39 +324,10 @@ struct ArrayRecord {
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
 
-// The answer that the first call with this id got.
-struct RequestRecord {
-  std::string principal;
-  std::string request_id;
-  std::string body_hash;  // SHA-256 of the request
-  std::string answer;     // what it said: the job id's bytes
-  absl::Time at = absl::InfinitePast();
-
-  friend bool operator==(const RequestRecord&, const RequestRecord&) = default;
-};
-
-// A complete package.  Pinned while a job that has not ended names it.
-struct PackageRecord {
-  std::string hash;
-  int64_t size_bytes = 0;
-  absl::Time completed_at = absl::InfinitePast();
-  absl::Time unpinned_at = absl::InfinitePast();
-
-  friend bool operator==(const PackageRecord&, const PackageRecord&) = default;
-};
-
-// Why the jobs that ask for the same waited, for a time.
-struct WaitReasonRecord {
-  uint64_t number = 0;
-  std::string shape_key;  // of what they ask for (head/explain/wait_history.h)
-  v1::WaitReason reason;
-
-  friend bool operator==(const WaitReasonRecord& a, const WaitReasonRecord& b) {
-    return a.number == b.number && a.shape_key == b.shape_key &&
-           google::protobuf::util::MessageDifferencer::Equals(a.reason,
-                                                              b.reason);
-  }
-};
+using RequestRecord = storage::v1::RequestRow;
+// Pinned while a job that has not ended names it.
+using PackageRecord = storage::v1::PackageRow;
+using WaitReasonRecord = storage::v1::WaitReasonRow;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

@@ -243,18 +243,22 @@ ArrayRecord SomeArray() {
 }
 
 RequestRecord SomeRequest() {
-  return {.principal = "alice",
-          .request_id = "r1",
-          .body_hash = std::string(32, 'b'),
-          .answer = "answer",
-          .at = At(4)};
+  RequestRecord record;
+  record.set_principal("alice");
+  record.set_request_id("r1");
+  record.set_body_hash(std::string(32, 'b'));
+  record.set_answer("answer");
+  record.set_at_us(absl::ToUnixMicros(At(4)));
+  return record;
 }
 
 PackageRecord SomePackage() {
-  return {.hash = std::string(32, 'h'),
-          .size_bytes = 1000,
-          .completed_at = At(5),
-          .unpinned_at = At(6)};
+  PackageRecord record;
+  record.set_hash(std::string(32, 'h'));
+  record.set_size_bytes(1000);
+  record.set_completed_at_us(absl::ToUnixMicros(At(5)));
+  record.set_unpinned_at_us(absl::ToUnixMicros(At(6)));
+  return record;
 }
 
 EventRecord SomeEvent() {
@@ -276,10 +280,12 @@ EventRecord SomeEvent() {
 }
 
 WaitReasonRecord SomeWaitReason() {
-  WaitReasonRecord record{.number = 259, .shape_key = std::string(16, 's')};
-  record.reason.set_since_us(absl::ToUnixMicros(At(8)));
-  record.reason.set_until_us(absl::ToUnixMicros(At(9)));
-  v1::Blocker& blocker = *record.reason.mutable_blocker();
+  WaitReasonRecord record;
+  record.set_number(259);
+  record.set_shape_key(std::string(16, 's'));
+  record.mutable_reason()->set_since_us(absl::ToUnixMicros(At(8)));
+  record.mutable_reason()->set_until_us(absl::ToUnixMicros(At(9)));
+  v1::Blocker& blocker = *record.mutable_reason()->mutable_blocker();
   blocker.set_kind("resources");
   blocker.set_text("no room");
   blocker.set_shape("1 x {GPU 8} (PACK)");

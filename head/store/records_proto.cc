@@ -483,36 +483,6 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   return record;
 }
 
-void ToProto(const RequestRecord& record, pb::RequestRow& row) {
-  row.set_principal(record.principal);
-  row.set_request_id(record.request_id);
-  row.set_body_hash(record.body_hash);
-  row.set_answer(record.answer);
-  row.set_at_us(ToMicros(record.at));
-}
-
-RequestRecord FromProto(const pb::RequestRow& row, FieldReader&) {
-  return {.principal = row.principal(),
-          .request_id = row.request_id(),
-          .body_hash = row.body_hash(),
-          .answer = row.answer(),
-          .at = FromMicros(row.at_us())};
-}
-
-void ToProto(const PackageRecord& record, pb::PackageRow& row) {
-  row.set_hash(record.hash);
-  row.set_size_bytes(record.size_bytes);
-  row.set_completed_at_us(ToMicros(record.completed_at));
-  row.set_unpinned_at_us(ToMicros(record.unpinned_at));
-}
-
-PackageRecord FromProto(const pb::PackageRow& row, FieldReader&) {
-  return {.hash = row.hash(),
-          .size_bytes = row.size_bytes(),
-          .completed_at = FromMicros(row.completed_at_us()),
-          .unpinned_at = FromMicros(row.unpinned_at_us())};
-}
-
 void CheckRow(const EventRecord& event, FieldReader& reader) {
   reader.ToId<JobId>(event.job_id(), "job id");
   reader.ToId<AttemptId>(event.attempt_id(), "attempt id");
@@ -522,19 +492,10 @@ void CheckRow(const EventRecord& event, FieldReader& reader) {
   }
 }
 
-void ToProto(const WaitReasonRecord& record, pb::WaitReasonRow& row) {
-  row.set_number(record.number);
-  row.set_shape_key(record.shape_key);
-  *row.mutable_reason() = record.reason;
-}
-
-WaitReasonRecord FromProto(const pb::WaitReasonRow& row, FieldReader& reader) {
+void CheckRow(const WaitReasonRecord& row, FieldReader& reader) {
   for (const v1::Holder& holder : row.reason().blocker().holders()) {
     reader.ToId<JobId>(holder.job_id(), "job id");
   }
-  return {.number = row.number(),
-          .shape_key = row.shape_key(),
-          .reason = row.reason()};
 }
 
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {

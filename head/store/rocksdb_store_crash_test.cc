@@ -53,7 +53,7 @@ Batch RandomBatch(Random& random, const Rows& rows) {
     event.set_text(random.Bytes(random.Below(size_max)));
     batch.push_back(ToWrite(event));
     PackageRecord package;
-    package.hash = random.Bytes(8);
+    package.set_hash(random.Bytes(8));
     batch.push_back(ToWrite(package));
   }
   if (!rows.empty() && random.Below(2) == 0) {

@@ -22,8 +22,8 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/observed_places.h"
-#include "rpc/loopback.h"
 #include "rpc/methods.h"
+#include "rpc/testing/loopback.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {

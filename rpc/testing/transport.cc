@@ -14,7 +14,7 @@
 #include "common/testing/temp_dir.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/grpc_server.h"
-#include "rpc/loopback.h"
+#include "rpc/testing/loopback.h"
 
 namespace cohort::rpc {
 namespace {

@@ -63,10 +63,11 @@ std::vector<std::string> FuzzSeeds() {
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
   job.checkpoints = {head::CheckpointOf("/x/step-1", 1, 0)};
   head::WaitReasonRecord reason;
-  reason.number = 7;
-  reason.reason.mutable_blocker()->set_shape("2 workers of GPU=1");
-  reason.reason.mutable_blocker()->add_failures()->set_what("GPU");
-  reason.reason.mutable_blocker()->add_holders()->set_resource("GPU");
+  reason.set_number(7);
+  reason.mutable_reason()->mutable_blocker()->set_shape("2 workers of GPU=1");
+  reason.mutable_reason()->mutable_blocker()->add_failures()->set_what("GPU");
+  reason.mutable_reason()->mutable_blocker()->add_holders()->set_resource(
+      "GPU");
   head::AttemptRecord attempt;
   attempt.number = 1;
   attempt.places = {{.phase = cohort::v1::PLACE_PHASE_RUNNING}};

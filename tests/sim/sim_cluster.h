@@ -11,7 +11,7 @@
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
 #include "head/store/memory_store.h"
-#include "rpc/loopback.h"
+#include "rpc/testing/loopback.h"
 #include "tests/sim/sim_client.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_counters.h"

@@ -61,19 +61,18 @@ Batch SomeRows(const std::string& package) {
   EventRecord event;
   event.set_number(1);
   event.set_kind("job_submitted");
-  return {ToWrite(cluster),
-          ToWrite(node),
-          ToWrite(running),
-          ToWrite(SpecOf(running)),
-          ToWrite(waiting),
-          ToWrite(SpecOf(waiting)),
-          ToWrite(ended),
-          ToWrite(SpecOf(ended)),
-          ToWrite(attempt),
-          ToWrite(event),
-          ToWrite(PackageRecord{.hash = package,
-                                .size_bytes = sizeof(kPackage) - 1}),
-          ToWrite(RequestRecord{.principal = "cluster", .request_id = "q"})};
+  PackageRecord packed;
+  packed.set_hash(package);
+  packed.set_size_bytes(sizeof(kPackage) - 1);
+  RequestRecord request;
+  request.set_principal("cluster");
+  request.set_request_id("q");
+  return {ToWrite(cluster), ToWrite(node),
+          ToWrite(running), ToWrite(SpecOf(running)),
+          ToWrite(waiting), ToWrite(SpecOf(waiting)),
+          ToWrite(ended),   ToWrite(SpecOf(ended)),
+          ToWrite(attempt), ToWrite(event),
+          ToWrite(packed),  ToWrite(request)};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "rpc/loopback.h"
+#include "rpc/testing/loopback.h"
 
 #include <memory>
 #include <optional>
@@ -10,8 +10,8 @@
 
 #include "common/mutex.h"
 #include "rpc/client_stream.h"
-#include "rpc/loopback_call.h"
-#include "rpc/loopback_wires.h"
+#include "rpc/testing/loopback_call.h"
+#include "rpc/testing/loopback_wires.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,4 +1,4 @@
-#include "rpc/loopback_wires.h"
+#include "rpc/testing/loopback_wires.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "rpc/loopback_call.h"
+#include "rpc/testing/loopback_call.h"
 
 namespace cohort::rpc {
 

@@ -16,7 +16,7 @@
 #include "common/mutex.h"
 #include "rpc/channel.h"
 #include "rpc/client_stream.h"
-#include "rpc/loopback_wires.h"
+#include "rpc/testing/loopback_wires.h"
 #include "rpc/transport.h"
 
 namespace cohort::rpc {

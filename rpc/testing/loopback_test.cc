@@ -1,7 +1,7 @@
 // The faults of the simulation's network, on a ManualExecutor: every test is
 // one schedule.
 
-#include "rpc/loopback.h"
+#include "rpc/testing/loopback.h"
 
 #include <cstdint>
 #include <memory>

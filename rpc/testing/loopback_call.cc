@@ -1,4 +1,4 @@
-#include "rpc/loopback_call.h"
+#include "rpc/testing/loopback_call.h"
 
 #include <algorithm>
 #include <memory>

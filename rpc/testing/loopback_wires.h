@@ -16,8 +16,8 @@
 #include "common/executor.h"
 #include "common/mutex.h"
 #include "common/random.h"
-#include "rpc/loopback.h"
 #include "rpc/router.h"
+#include "rpc/testing/loopback.h"
 
 namespace cohort::rpc {
 
